@@ -1,0 +1,25 @@
+//! The one way from an image position to names, lines and code when reading a store. Analyses see
+//! only the [`Symbols`] trait; the real service (image finder, disk cache, stored tables) is beside it.
+
+use crate::model::Image;
+use std::ops::Range;
+use std::sync::Arc;
+use whither_image::{FunctionTable, ImageOffset, SourceFrame};
+
+/// Names, lines, code and source text of images.
+pub trait Symbols: Send + Sync {
+    /// All functions of the image, empty when nothing is known. Cheap after the first call.
+    fn functions(&self, image: &Image) -> Arc<FunctionTable>;
+
+    /// Inline chain at a position, innermost first; empty without line information.
+    fn frames(&self, image: &Image, at: ImageOffset) -> Vec<SourceFrame>;
+
+    /// Machine code of a range (`None` when the bytes cannot be had or do not match the image id).
+    fn code(&self, image: &Image, range: Range<ImageOffset>) -> Option<Vec<u8>>;
+
+    /// Lines of a source file, when it can be found on this machine.
+    fn source(&self, file: &str) -> Option<Arc<Vec<String>>>;
+
+    /// What went wrong so far, as sentences for the user (missing debug info is not a problem).
+    fn problems(&self) -> Vec<String>;
+}
