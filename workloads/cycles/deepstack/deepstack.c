@@ -1,0 +1,38 @@
+/* A known chain of callers: main, outer, middle, inner, leaf; a second, shorter one through `side`
+ * takes a quarter of the time, so that wrong joins of stacks show. */
+#include "../work.h"
+
+SPINNER(leaf, 0x9e3779b97f4a7c15u)
+
+/* The empty assembly after each call keeps it from becoming a jump. */
+#define CALLER(name, callee) \
+    NOINLINE uint64_t name(uint64_t rounds) \
+    { \
+        uint64_t x = callee(rounds); \
+        __asm__ volatile("" : "+r"(x)); \
+        return x; \
+    }
+
+CALLER(inner, leaf)
+CALLER(middle, inner)
+CALLER(outer, middle)
+CALLER(side, leaf)
+
+int main(int argc, char **argv)
+{
+    uint64_t length = (uint64_t)(seconds_argument(argc, argv) * 1e9);
+    uint64_t per_ms = rounds_per_ms(leaf), total = 0, through_outer = 0, random = 7;
+    while (total < length) {
+        uint64_t rounds = per_ms * (50 + next_random(&random) % 101) / 100;
+        uint64_t start = cpu_ns();
+        outer(3 * rounds);
+        uint64_t between = cpu_ns();
+        side(rounds);
+        uint64_t end = cpu_ns();
+        through_outer += between - start;
+        total += end - start;
+    }
+    printf("chain main;outer;middle;inner;leaf\nshare_outer %.2f\nshare_side %.2f\n",
+           100.0 * (double)through_outer / (double)total,
+           100.0 - 100.0 * (double)through_outer / (double)total);
+}
