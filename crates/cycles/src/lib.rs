@@ -3,4 +3,20 @@
 
 #![forbid(unsafe_code)]
 
+mod axis;
+pub mod error;
+pub mod listing;
+pub mod names;
+pub mod near;
+pub mod pattern;
+pub mod places;
+pub mod provenance;
+pub mod remark;
 pub mod results;
+pub mod selection;
+
+pub use error::Error;
+pub use listing::{By, Query, listing};
+pub use pattern::Pattern;
+pub use places::Inlines;
+pub use selection::{Filter, ProcessIs, Side};

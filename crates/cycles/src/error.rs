@@ -1,0 +1,85 @@
+//! What can go wrong when asking this lens something: always about the question or the data, never
+//! about files or rights (those belong to `store` and `session`).
+
+use thiserror::Error;
+
+/// Why a question has no answer.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A name filter is not a valid regular expression.
+    #[error(
+        "the pattern `{pattern}` is not a valid regular expression ({why}); write /RE/, a glob with * or ?, or plain text"
+    )]
+    Pattern {
+        /// As the user wrote it.
+        pattern: String,
+        /// What the parser says.
+        why: String,
+    },
+    /// No such grouping.
+    #[error("there is no grouping `{name}`; choose from {}", crate::listing::By::NAMES.join(", "))]
+    Grouping {
+        /// As the user wrote it.
+        name: String,
+    },
+    /// The recording has no such event.
+    #[error("this recording has no event `{name}`; it has {have}{}", did_you_mean(.near))]
+    Event {
+        /// As the user wrote it.
+        name: String,
+        /// Events there are, joined by commas.
+        have: String,
+        /// Names that look alike.
+        near: Vec<String>,
+    },
+    /// Nothing was sampled.
+    #[error("the recording holds no samples; record for longer, or see `whither doctor`")]
+    Empty,
+    /// Nothing passes the filters.
+    #[error("no sample matches {filters}; the recording has {samples} samples in all")]
+    NothingMatched {
+        /// Filters in force.
+        filters: String,
+        /// Samples of the recording.
+        samples: u64,
+    },
+    /// No procedure of that name has samples.
+    #[error("no sampled procedure matches `{name}`{}", did_you_mean(.near))]
+    NoProcedure {
+        /// As the user wrote it.
+        name: String,
+        /// Names that look alike, the nearest first.
+        near: Vec<String>,
+    },
+    /// Several procedures match.
+    #[error("`{name}` matches {} procedures; name one as IMAGE!NAME or by address: {}", .candidates.len(), list(.candidates))]
+    Ambiguous {
+        /// As the user wrote it.
+        name: String,
+        /// What matches, most samples first: `IMAGE!NAME` (samples).
+        candidates: Vec<(String, u64)>,
+    },
+}
+
+/// ` (did you mean a, b?)`, or nothing.
+fn did_you_mean(near: &[String]) -> String {
+    if near.is_empty() {
+        String::new()
+    } else {
+        format!(" (did you mean {}?)", near.join(", "))
+    }
+}
+
+fn list(candidates: &[(String, u64)]) -> String {
+    const SHOWN: usize = 8;
+    let mut text: Vec<String> = candidates
+        .iter()
+        .take(SHOWN)
+        .map(|(name, n)| format!("{name} ({n} samples)"))
+        .collect();
+    if candidates.len() > SHOWN {
+        text.push(format!("and {} more", candidates.len() - SHOWN));
+    }
+    text.join(", ")
+}
