@@ -1,1 +1,96 @@
-//! stub
+//! The only room with raw Linux in it: perf events and their rings, /proc, launching a target, clocks.
+//! Values go out as plain types; what they mean for a profile is decided above. Every descriptor and
+//! mapping is owned by a type of this crate, so nothing outlives the recording that opened it.
+
+// The one crate whose work is unsafe by nature; every block carries its SAFETY comment.
+#![allow(unsafe_code)]
+
+pub mod clock;
+pub mod events;
+pub mod gap;
+pub mod launch;
+pub mod perf;
+pub mod proc;
+pub mod records;
+pub mod ring;
+
+use perf::Watch;
+use std::path::PathBuf;
+
+/// What can go wrong when talking to the kernel.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KernelError {
+    /// `perf_event_open` refused.
+    #[error(
+        "the kernel refused a perf event (type {kind}, config {config:#x}, {watch:?}): {source}"
+    )]
+    PerfOpen {
+        /// `perf_event_attr.type`.
+        kind: u32,
+        /// `perf_event_attr.config`.
+        config: u64,
+        /// Whom it was to watch.
+        watch: Watch,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// The ring could not be mapped.
+    #[error(
+        "mapping a perf ring of {bytes} bytes failed: {source}; users without CAP_IPC_LOCK may map \
+         kernel.perf_event_mlock_kb per CPU"
+    )]
+    RingMap {
+        /// Bytes asked for.
+        bytes: usize,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// A system call failed.
+    #[error("{what} failed: {source}")]
+    Call {
+        /// What was being done.
+        what: &'static str,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// A file of /proc or /sys could not be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// An event name is not known.
+    #[error("unknown event '{name}'{}", events::did_you_mean(suggestions))]
+    UnknownEvent {
+        /// As the user wrote it.
+        name: String,
+        /// Near names.
+        suggestions: Vec<String>,
+    },
+    /// The command could not be started.
+    #[error("cannot run '{command}': {source}")]
+    Launch {
+        /// First word of the command.
+        command: String,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+}
+
+impl KernelError {
+    /// The kernel's error number, when there is one.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::PerfOpen { source, .. }
+            | Self::RingMap { source, .. }
+            | Self::Call { source, .. }
+            | Self::Read { source, .. }
+            | Self::Launch { source, .. } => source.raw_os_error(),
+            Self::UnknownEvent { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+/*
+ * The few kernel types the programs read, declared by the fields they use: CO-RE relocates each
+ * access to the running kernel's layout, so order and missing fields do not matter. Kept by hand
+ * instead of a generated vmlinux.h, which is 100,000 lines and clashes with common names.
+ */
+#ifndef WHITHER_KERNEL_TYPES_H
+#define WHITHER_KERNEL_TYPES_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+typedef int pid_t;
+
+enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_EXIST = 2 };
+enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_RINGBUF = 27 };
+enum { BPF_F_MMAPABLE = 1u << 10 };
+enum { BPF_F_USER_STACK = 1ull << 8 };
+enum { BPF_RB_NO_WAKEUP = 1 };
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct kernfs_node {
+	__u64 id;
+};
+struct cgroup {
+	struct kernfs_node *kn;
+};
+struct css_set {
+	struct cgroup *dfl_cgrp;
+};
+struct mm_struct;
+struct task_struct {
+	pid_t pid;
+	pid_t tgid;
+	__u32 self_exec_id;
+	__u64 start_time;
+	struct task_struct *group_leader;
+	struct task_struct *real_parent;
+	struct mm_struct *mm;
+	struct css_set *cgroups;
+	char comm[16];
+};
+struct pt_regs {
+	unsigned long bp;
+	unsigned long ip;
+	unsigned long cs;
+	unsigned long sp;
+};
+struct linux_binprm;
+struct seq_file;
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
+
+#pragma clang attribute pop
+
+/* What a perf_event program gets. On x86-64 the registers come first and the kernel rewrites the
+ * accesses, so the full user-visible layout is spelled out and not relocated. */
+struct bpf_user_pt_regs {
+	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax;
+	unsigned long ip, cs, flags, sp, ss;
+};
+struct bpf_perf_event_data {
+	struct bpf_user_pt_regs regs;
+	__u64 sample_period;
+	__u64 addr;
+};
+
+#endif

@@ -1,0 +1,310 @@
+/*
+ * Kernel side of the sampler. Lives here: the handler that aggregates samples in a table per CPU
+ * (the heart of DCPI's driver, paper sections 4.1-4.2), stack capture, and records that tell which
+ * life of a pid a tag belongs to. Not here: when to drain, what an address means, any policy.
+ * Constraint: the handler runs in hard-interrupt or NMI context, so it takes no lock, does not
+ * allocate, never wakes anybody, and touches one or two cache lines.
+ */
+#define WHITHER_ABI_NO_STDINT
+#include "kernel_types.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include "../include/whither_abi.h"
+
+#define IDLE 0
+#define PC_MASK ((1ull << WH_PC_BITS) - 1)
+
+/* Set before loading; the verifier removes what is off. */
+const volatile __u32 wh_buckets = 4096; /* per CPU and half; power of two */
+const volatile __u32 wh_by_thread = 0;
+const volatile __u32 wh_filtered = 0;
+const volatile __u32 wh_stack_mode = 0; /* 0 none, 1 frame pointers, 2 registers + bytes */
+const volatile __u32 wh_stack_bytes = WH_MAX_STACK;
+const volatile __u32 wh_stack_every = 1;
+const volatile __u64 wh_idle_from = 0; /* the kernel's idle code; 0: every sample of pid 0 is idle */
+const volatile __u64 wh_idle_to = 0;
+
+/* Half of the tables that handlers fill; flipped from user space. */
+volatile __u32 wh_active = 0;
+/* Task records that found the ring full: their samples may end as "unknown". */
+__u64 wh_task_drop = 0;
+
+/* Table of all CPUs in one mapping: [cpu][half][bucket]. Sized before loading. Mapped into the
+ * tool, so that draining costs no system call per entry. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct wh_bucket);
+} table SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct wh_cpu);
+} cpus SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} overflow SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, __u32);
+} targets SEC(".maps");
+
+struct stack_scratch {
+	struct wh_stack head;
+	__u64 frames[2 * (WH_MAX_FRAMES + 1)];
+	__u8 bytes[WH_MAX_STACK];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stack_scratch);
+} scratch SEC(".maps");
+
+static __always_inline __u32 tag_of(struct task_struct *task)
+{
+	__u64 start = BPF_CORE_READ(task, group_leader, start_time);
+	__u32 execs = BPF_CORE_READ(task, self_exec_id);
+	return (__u32)(execs ^ (start >> 20)) & ((1u << WH_TAG_BITS) - 1);
+}
+
+static __always_inline __u32 draw(struct wh_cpu *cpu)
+{
+	/* xorshift32: the thinning must not be "every n-th", which locks onto periodic programs. */
+	__u32 x = cpu->draw;
+	x ^= x << 13;
+	x ^= x >> 17;
+	x ^= x << 5;
+	cpu->draw = x;
+	return x;
+}
+
+/* Counts the sample in its bucket; a bucket's entries move one place forward on a hit, so that hot
+ * ones are found first (paper section 5.4). */
+static __always_inline void count(struct wh_cpu *cpu, struct wh_bucket *b, __u64 where, __u32 who)
+{
+	struct wh_entry *way = b->way;
+#pragma unroll
+	for (int i = 0; i < WH_WAYS; i++) {
+		if (way[i].where == where && way[i].who == who && way[i].count) {
+			cpu->hit++;
+			if (i == 0) {
+				way[0].count++;
+				return;
+			}
+			struct wh_entry before = way[i - 1];
+			way[i - 1].where = where;
+			way[i - 1].who = who;
+			way[i - 1].count = way[i].count + 1;
+			way[i] = before;
+			return;
+		}
+	}
+	cpu->miss++;
+	/* The front half is protected: a newcomer replaces one of the two entries used least lately. */
+	__u32 v = 2 + (cpu->victim++ & 1);
+	struct wh_entry *e = &way[v & (WH_WAYS - 1)];
+	if (e->count) {
+		struct wh_entry *out = bpf_ringbuf_reserve(&overflow, sizeof(*out), 0);
+		if (out) {
+			*out = *e;
+			bpf_ringbuf_submit(out, BPF_RB_NO_WAKEUP);
+		} else {
+			cpu->drop += e->count;
+		}
+	}
+	e->where = where;
+	e->who = who;
+	e->count = 1;
+}
+
+static __always_inline __u32 copy_stack(struct stack_scratch *s, __u64 sp)
+{
+	/* In pieces, because the top of the stack ends somewhere and a read that crosses an unmapped
+	 * page gives nothing at all. */
+	__u32 got = 0;
+	for (int i = 0; i < WH_MAX_STACK / 512; i++) {
+		if (got + 512 > wh_stack_bytes || got + 512 > WH_MAX_STACK)
+			break;
+		if (bpf_probe_read_user(&s->bytes[got & (WH_MAX_STACK - 512)], 512, (void *)(sp + got)))
+			break;
+		got += 512;
+	}
+	return got;
+}
+
+static __always_inline void stack(struct bpf_perf_event_data *ctx, struct task_struct *task, struct wh_cpu *cpu,
+				  __u64 where, __u32 who)
+{
+	__u32 zero = 0;
+	struct stack_scratch *s = bpf_map_lookup_elem(&scratch, &zero);
+	if (!s)
+		return;
+	struct wh_stack *h = &s->head;
+	h->kind = WH_STACK;
+	h->who = who;
+	h->where = where;
+	h->tgid = bpf_get_current_pid_tgid() >> 32;
+	h->tid = (__u32)bpf_get_current_pid_tgid();
+	h->time = bpf_ktime_get_ns();
+	h->ip = h->sp = h->bp = 0;
+	h->n_kernel = h->n_user = h->bytes = 0;
+	long n = bpf_get_stack(ctx, s->frames, WH_MAX_FRAMES * 8, 0);
+	__u32 used = 0;
+	if (n > 0) {
+		h->n_kernel = (__u32)n / 8;
+		used = (__u32)n;
+	}
+	if (used > WH_MAX_FRAMES * 8)
+		return;
+	if (BPF_CORE_READ(task, mm)) {
+		if (wh_stack_mode == 1) {
+			n = bpf_get_stack(ctx, (void *)s->frames + used, WH_MAX_FRAMES * 8, BPF_F_USER_STACK);
+			if (n > 0)
+				h->n_user = (__u32)n / 8;
+		} else {
+			struct pt_regs *regs = (void *)bpf_task_pt_regs(task);
+			h->ip = BPF_CORE_READ(regs, ip);
+			h->sp = BPF_CORE_READ(regs, sp);
+			h->bp = BPF_CORE_READ(regs, bp);
+			if ((ctx->regs.cs & 3) == 3) {
+				h->ip = ctx->regs.ip;
+				h->sp = ctx->regs.sp;
+				h->bp = ctx->regs.bp;
+			}
+			h->bytes = copy_stack(s, h->sp);
+		}
+	}
+	/* The bytes stay at their fixed place; the reader knows sizeof(frames). */
+	__u64 size = sizeof(s->head) + sizeof(s->frames) + (h->bytes & (WH_MAX_STACK * 2 - 1));
+	if (size > sizeof(*s))
+		size = sizeof(*s);
+	if (wh_stack_mode == 1)
+		size = sizeof(s->head) + (((h->n_kernel + h->n_user) * 8) & 4095);
+	if (bpf_ringbuf_output(&events, s, size, BPF_RB_NO_WAKEUP))
+		cpu->stack_drop++;
+}
+
+static __always_inline void sample(struct bpf_perf_event_data *ctx, struct wh_cpu *cpu, __u32 number)
+{
+	__u64 both = bpf_get_current_pid_tgid();
+	__u32 tgid = both >> 32, tid = (__u32)both;
+	__u64 pc = ctx->regs.ip;
+	if (tid == IDLE && (!wh_idle_to || (pc >= wh_idle_from && pc < wh_idle_to))) {
+		cpu->idle++;
+		return;
+	}
+	if (wh_filtered && !bpf_map_lookup_elem(&targets, &tgid)) {
+		cpu->idle++;
+		return;
+	}
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	__u32 who = ((wh_by_thread ? tid : tgid) & ((1u << WH_PID_BITS) - 1)) | tag_of(task) << WH_PID_BITS;
+	__u64 event = bpf_get_attach_cookie(ctx) & ((1 << WH_EVENT_BITS) - 1);
+	__u64 where = (pc & PC_MASK) | event << WH_PC_BITS;
+
+	__u64 hash = (where ^ ((__u64)who << 40)) * 0x9E3779B97F4A7C15ull;
+	__u32 slot = (number * 2 + (wh_active & 1)) * wh_buckets + ((hash >> 40) & (wh_buckets - 1));
+	struct wh_bucket *b = bpf_map_lookup_elem(&table, &slot);
+	if (!b)
+		return;
+	count(cpu, b, where, who);
+	if (wh_stack_mode && (wh_stack_every <= 1 || draw(cpu) % wh_stack_every == 0))
+		stack(ctx, task, cpu, where, who);
+}
+
+SEC("perf_event")
+int on_sample(struct bpf_perf_event_data *ctx)
+{
+	__u32 number = bpf_get_smp_processor_id();
+	struct wh_cpu *cpu = bpf_map_lookup_elem(&cpus, &number);
+	if (!cpu)
+		return 0;
+	*(volatile __u32 *)&cpu->busy = 1;
+	sample(ctx, cpu, number);
+	*(volatile __u32 *)&cpu->busy = 0;
+	return 0;
+}
+
+static __always_inline void describe(struct wh_task *t, struct task_struct *task, __u32 why)
+{
+	t->kind = WH_TASK;
+	t->why = why;
+	t->tgid = BPF_CORE_READ(task, tgid);
+	t->tid = BPF_CORE_READ(task, pid);
+	t->tag = tag_of(task);
+	t->parent = BPF_CORE_READ(task, real_parent, tgid);
+	t->time = bpf_ktime_get_ns();
+	t->start = BPF_CORE_READ(task, group_leader, start_time);
+	t->cgroup = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
+	BPF_CORE_READ_STR_INTO(&t->comm, task, comm);
+}
+
+static __always_inline void tell(struct task_struct *task, __u32 why)
+{
+	struct wh_task *t = bpf_ringbuf_reserve(&events, sizeof(*t), 0);
+	if (!t) {
+		__sync_fetch_and_add(&wh_task_drop, 1);
+		return;
+	}
+	describe(t, task, why);
+	bpf_ringbuf_submit(t, BPF_RB_NO_WAKEUP);
+}
+
+SEC("tp_btf/sched_process_fork")
+int on_fork(__u64 *args)
+{
+	struct task_struct *parent = (void *)args[0], *child = (void *)args[1];
+	__u32 from = BPF_CORE_READ(parent, tgid), to = BPF_CORE_READ(child, tgid);
+	if (wh_filtered) {
+		if (!bpf_map_lookup_elem(&targets, &from))
+			return 0;
+		__u32 one = 1;
+		if (from != to)
+			bpf_map_update_elem(&targets, &to, &one, BPF_ANY);
+	}
+	if (from != to || wh_by_thread)
+		tell(child, WH_FORKED);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int on_exec(__u64 *args)
+{
+	struct task_struct *task = (void *)args[0];
+	__u32 tgid = BPF_CORE_READ(task, tgid);
+	if (wh_filtered && !bpf_map_lookup_elem(&targets, &tgid))
+		return 0;
+	tell(task, WH_EXECED);
+	return 0;
+}
+
+/* The start-up scan: one record for each task that exists. */
+SEC("iter/task")
+int scan(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	if (!task)
+		return 0;
+	struct wh_task t = {};
+	describe(&t, task, WH_SEEN);
+	bpf_seq_write(ctx->meta->seq, &t, sizeof(t));
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,249 @@
+//! Starting a target so that collectors can be attached before its first instruction: the child
+//! waits at a gate (a pipe) between fork and exec. The target starts with default signal
+//! dispositions and an empty mask, no descriptor of ours, our standard streams.
+
+use crate::KernelError;
+use std::ffi::CString;
+use std::io::{Error, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+/// A child that waits at the gate.
+#[derive(Debug)]
+pub struct Held {
+    pid: u32,
+    gate: OwnedFd,
+    report: OwnedFd,
+    command: String,
+}
+
+/// A child that runs.
+#[derive(Debug)]
+pub struct Running {
+    pid: u32,
+    done: Option<i32>,
+}
+
+/// Forks a child that will exec `command` when released.
+///
+/// # Errors
+/// [`KernelError::Launch`] when words contain NUL or fork fails.
+pub fn hold(command: &[String]) -> Result<Held, KernelError> {
+    let name = command.first().cloned().unwrap_or_default();
+    let fail = |source: Error| KernelError::Launch {
+        command: name.clone(),
+        source,
+    };
+    let words: Result<Vec<CString>, _> = command
+        .iter()
+        .map(|w| CString::new(std::ffi::OsStr::new(w).as_bytes()))
+        .collect();
+    let words = words.map_err(|e| fail(Error::new(std::io::ErrorKind::InvalidInput, e)))?;
+    if words.is_empty() {
+        return Err(fail(Error::new(
+            std::io::ErrorKind::InvalidInput,
+            "no command given",
+        )));
+    }
+    let (gate_in, gate) = pipe().map_err(fail)?;
+    let (report, report_out) = pipe().map_err(fail)?;
+    let mut argv: Vec<*const libc::c_char> = words.iter().map(|w| w.as_ptr()).collect();
+    argv.push(std::ptr::null());
+    // SAFETY: the child calls only async-signal-safe functions before exec or _exit, on memory
+    // prepared above.
+    let pid = unsafe { libc::fork() };
+    if pid < 0 {
+        return Err(fail(Error::last_os_error()));
+    }
+    if pid == 0 {
+        child(
+            &argv,
+            gate_in.as_raw_fd(),
+            gate.as_raw_fd(),
+            report_out.as_raw_fd(),
+        );
+    }
+    Ok(Held {
+        pid: pid as u32,
+        gate,
+        report,
+        command: name,
+    })
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
+    Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
+}
+
+/// Runs in the forked child; never returns.
+fn child(argv: &[*const libc::c_char], gate_in: i32, gate: i32, report: i32) -> ! {
+    let mut word = 0_u8;
+    // SAFETY: plain system calls on descriptors and memory that are ours; the write end of the gate is
+    // closed first so that the parent's death opens the gate with end-of-file.
+    let opened = unsafe {
+        libc::close(gate);
+        libc::read(gate_in, (&raw mut word).cast(), 1)
+    };
+    if opened != 1 {
+        // SAFETY: ends this child only; no destructor may run in it.
+        unsafe { libc::_exit(127) };
+    }
+    // SAFETY: resets signal state to what a fresh program expects; Rust ignores SIGPIPE, which
+    // would be inherited. All are async-signal-safe.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        for signal in [
+            libc::SIGPIPE,
+            libc::SIGINT,
+            libc::SIGTERM,
+            libc::SIGHUP,
+            libc::SIGCHLD,
+        ] {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+    }
+    // SAFETY: `argv` is NUL-terminated and its strings live in the copied address space.
+    unsafe { libc::execvp(argv[0], argv.as_ptr()) };
+    let errno = Error::last_os_error()
+        .raw_os_error()
+        .unwrap_or(0)
+        .to_le_bytes();
+    // SAFETY: writes four bytes we own into our pipe, then ends the child.
+    unsafe {
+        libc::write(report, errno.as_ptr().cast(), errno.len());
+        libc::_exit(127)
+    }
+}
+
+impl Held {
+    /// Process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Opens the gate and waits until the exec has happened or failed.
+    ///
+    /// # Errors
+    /// [`KernelError::Launch`] with the reason of a failed exec; the child is then reaped.
+    pub fn release(self) -> Result<Running, KernelError> {
+        let fail = |source: Error| KernelError::Launch {
+            command: self.command.clone(),
+            source,
+        };
+        rustix::io::write(&self.gate, &[1]).map_err(|e| fail(e.into()))?;
+        let mut errno = Vec::new();
+        let mut report = std::fs::File::from(self.report);
+        report.read_to_end(&mut errno).map_err(fail)?;
+        let mut running = Running {
+            pid: self.pid,
+            done: None,
+        };
+        if let Ok(code) = <[u8; 4]>::try_from(errno.as_slice()) {
+            running.wait();
+            return Err(fail(Error::from_raw_os_error(i32::from_le_bytes(code))));
+        }
+        Ok(running)
+    }
+}
+
+impl Running {
+    /// Process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Status as a shell tells it (128+n for a signal), when the child has ended.
+    pub fn poll(&mut self) -> Option<i32> {
+        self.reap(libc::WNOHANG)
+    }
+
+    /// Waits for the end.
+    pub fn wait(&mut self) -> i32 {
+        self.reap(0).unwrap_or(127)
+    }
+
+    fn reap(&mut self, flags: i32) -> Option<i32> {
+        if self.done.is_some() {
+            return self.done;
+        }
+        let mut status = 0;
+        // SAFETY: waits for our own child; the status word outlives the call.
+        let got = loop {
+            let got = unsafe { libc::waitpid(self.pid as i32, &raw mut status, flags) };
+            if got >= 0 || Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+                break got;
+            }
+        };
+        if got == self.pid as i32 {
+            self.done = Some(if libc::WIFSIGNALED(status) {
+                128 + libc::WTERMSIG(status)
+            } else {
+                libc::WEXITSTATUS(status)
+            });
+        } else if got < 0 {
+            self.done = Some(127);
+        }
+        self.done
+    }
+
+    /// Sends a signal, for passing on Ctrl-C to a target in another session. Errors are ignored: the
+    /// target may be gone.
+    pub fn signal(&self, signal: i32) {
+        if self.done.is_none() {
+            // SAFETY: our own child that has not been reaped, so the pid cannot be anybody else's.
+            unsafe { libc::kill(self.pid as i32, signal) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(words: &[&str]) -> Result<i32, KernelError> {
+        let words: Vec<String> = words.iter().map(|w| (*w).to_string()).collect();
+        Ok(hold(&words)?.release()?.wait())
+    }
+
+    #[test]
+    fn statuses_are_a_shells() {
+        assert_eq!(run(&["true"]).expect("runs"), 0);
+        assert_eq!(run(&["sh", "-c", "exit 7"]).expect("runs"), 7);
+        assert_eq!(run(&["sh", "-c", "kill -9 $$"]).expect("runs"), 137);
+    }
+
+    #[test]
+    fn a_missing_program_is_an_error() {
+        let e = run(&["/no/such/program"]).expect_err("must fail");
+        assert_eq!(e.errno(), Some(libc::ENOENT));
+        assert!(run(&[]).is_err());
+    }
+
+    #[test]
+    fn the_child_waits_and_starts_clean() {
+        let words = ["sh", "-c", "trap '' PIPE; kill -PIPE $$; exit 3"].map(String::from);
+        let held = hold(&words).expect("forks");
+        assert!(std::path::Path::new(&format!("/proc/{}", held.pid())).exists());
+        assert_eq!(held.release().expect("runs").wait(), 3);
+        // SIGPIPE must be back at its default: this shell dies of it.
+        assert_eq!(
+            run(&["sh", "-c", "kill -PIPE $$; exit 3"]).expect("runs"),
+            128 + libc::SIGPIPE
+        );
+    }
+
+    #[test]
+    fn an_unreleased_child_ends_with_us() {
+        let held = hold(&["true".to_string()]).expect("forks");
+        let mut running = Running {
+            pid: held.pid(),
+            done: None,
+        };
+        drop(held);
+        assert_eq!(running.wait(), 127);
+    }
+}

@@ -1,0 +1,348 @@
+//! What /proc and /sys say of the machine and its processes, as values. Everything here races with
+//! the processes it looks at, so a vanished file is an empty answer, not an error.
+
+use crate::KernelError;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// One executable mapping of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// File offset of the first byte.
+    pub offset: u64,
+    /// Device major and minor number, 0 without a file.
+    pub device: (u32, u32),
+    /// Inode, 0 without a file.
+    pub inode: u64,
+    /// Path as the kernel prints it; may end in ` (deleted)`; empty for anonymous memory.
+    pub path: String,
+}
+
+/// Process ids that exist now.
+#[must_use]
+pub fn pids() -> Vec<u32> {
+    numbers("/proc")
+}
+
+/// Thread ids of a process; empty when it is gone.
+#[must_use]
+pub fn threads(pid: u32) -> Vec<u32> {
+    numbers(&format!("/proc/{pid}/task"))
+}
+
+fn numbers(dir: &str) -> Vec<u32> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut all: Vec<u32> = entries
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .collect();
+    all.sort_unstable();
+    all
+}
+
+/// Executable mappings of a process; empty when it is gone, a kernel thread, or not ours to see.
+#[must_use]
+pub fn executable_mappings(pid: u32) -> Vec<Mapping> {
+    let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().filter_map(parse_mapping).collect()
+}
+
+/// Reads a line of /proc/PID/maps; `None` when it is not executable or malformed.
+#[must_use]
+pub fn parse_mapping(line: &str) -> Option<Mapping> {
+    let mut words = line.splitn(6, ' ');
+    let (start, end) = words.next()?.split_once('-')?;
+    let rights = words.next()?;
+    if rights.as_bytes().get(2) != Some(&b'x') {
+        return None;
+    }
+    let offset = u64::from_str_radix(words.next()?, 16).ok()?;
+    let (major, minor) = words.next()?.split_once(':')?;
+    let inode = words.next()?.parse().ok()?;
+    Some(Mapping {
+        start: u64::from_str_radix(start, 16).ok()?,
+        end: u64::from_str_radix(end, 16).ok()?,
+        offset,
+        device: (
+            u32::from_str_radix(major, 16).ok()?,
+            u32::from_str_radix(minor, 16).ok()?,
+        ),
+        inode,
+        path: words.next().unwrap_or("").trim_start().to_string(),
+    })
+}
+
+/// Command name; empty when the process is gone.
+#[must_use]
+pub fn comm(pid: u32) -> String {
+    read_line(&format!("/proc/{pid}/comm"))
+}
+
+/// Path of the executable; empty for kernel threads or when not ours to see.
+#[must_use]
+pub fn exe(pid: u32) -> String {
+    let link = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    link.to_string_lossy().into_owned()
+}
+
+/// Path in the unified cgroup hierarchy, else in the first named one that is not the root; empty
+/// when not known.
+#[must_use]
+pub fn cgroup(pid: u32) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let mut best = String::new();
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(number), Some(_), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
+        if number == "0" && path != "/" {
+            return path.to_string();
+        }
+        if best.len() <= 1 {
+            best = path.to_string();
+        }
+    }
+    best
+}
+
+/// Process id of the tracer, 0 when there is none.
+#[must_use]
+pub fn tracer(pid: u32) -> u32 {
+    status_word(pid, "TracerPid:")
+        .and_then(|w| w.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Thread-group id of a thread; `None` when it is gone.
+#[must_use]
+pub fn tgid(tid: u32) -> Option<u32> {
+    status_word(tid, "Tgid:")?.parse().ok()
+}
+
+/// The process's own id inside its innermost pid namespace (what a JIT names its perf map after).
+#[must_use]
+pub fn inner_pid(pid: u32) -> u32 {
+    let words = status_word(pid, "NSpid:");
+    words
+        .and_then(|w| w.split_whitespace().last()?.parse().ok())
+        .unwrap_or(pid)
+}
+
+fn status_word(pid: u32, key: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    text.lines()
+        .find_map(|l| l.strip_prefix(key))
+        .map(|v| v.trim().to_string())
+}
+
+/// Whether a process exists.
+#[must_use]
+pub fn exists(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// Places where the bytes of a mapping can be read, best first: the mapping itself (right across
+/// mount namespaces and for deleted files), the process's root, our own root.
+#[must_use]
+pub fn mapped_file_candidates(pid: u32, start: u64, end: u64, path: &str) -> Vec<PathBuf> {
+    let clean = path.strip_suffix(" (deleted)").unwrap_or(path);
+    let mut all = vec![PathBuf::from(format!(
+        "/proc/{pid}/map_files/{start:x}-{end:x}"
+    ))];
+    if clean.starts_with('/') {
+        all.push(PathBuf::from(format!("/proc/{pid}/root{clean}")));
+        all.push(PathBuf::from(clean));
+    }
+    all
+}
+
+/// The machine as `EpochMeta` describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// Host name.
+    pub host: String,
+    /// Boot id.
+    pub boot_id: String,
+    /// `uname -r`.
+    pub kernel: String,
+    /// CPU model name.
+    pub cpu: String,
+    /// CPUs on line.
+    pub cpus: Vec<u32>,
+}
+
+/// Describes the machine.
+#[must_use]
+pub fn machine() -> Machine {
+    let uname = rustix::system::uname();
+    Machine {
+        host: uname.nodename().to_string_lossy().into_owned(),
+        boot_id: read_line("/proc/sys/kernel/random/boot_id"),
+        kernel: uname.release().to_string_lossy().into_owned(),
+        cpu: cpu_model(),
+        cpus: online_cpus(),
+    }
+}
+
+fn cpu_model() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text
+        .lines()
+        .find(|l| l.starts_with("model name"))
+        .and_then(|l| l.split_once(':'));
+    model.map(|(_, v)| v.trim().to_string()).unwrap_or_default()
+}
+
+/// CPUs on line now.
+#[must_use]
+pub fn online_cpus() -> Vec<u32> {
+    let list = parse_cpu_list(&read_line("/sys/devices/system/cpu/online"));
+    if list.is_empty() { vec![0] } else { list }
+}
+
+/// CPUs that may ever come on line: what per-CPU tables are sized for.
+#[must_use]
+pub fn possible_cpus() -> u32 {
+    parse_cpu_list(&read_line("/sys/devices/system/cpu/possible"))
+        .last()
+        .map_or(1, |&n| n + 1)
+}
+
+/// Reads `0-3,8`. Malformed parts are passed over; ranges are cut at 8,192 CPUs.
+#[must_use]
+pub fn parse_cpu_list(text: &str) -> Vec<u32> {
+    let mut all = Vec::new();
+    for part in text.trim().split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(from), Ok(to)) = (from.parse::<u32>(), to.parse::<u32>()) {
+            all.extend(from..=to.min(8191));
+        }
+    }
+    all
+}
+
+/// A sysctl under /proc/sys as a number.
+#[must_use]
+pub fn sysctl(name: &str) -> Option<i64> {
+    read_line(&format!("/proc/sys/{}", name.replace('.', "/")))
+        .parse()
+        .ok()
+}
+
+/// Steal time per CPU in ns, from /proc/stat (USER_HZ is 100 on every Linux port of ours).
+#[must_use]
+pub fn steal_ns() -> Vec<(u32, u64)> {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    text.lines()
+        .filter_map(|line| {
+            let mut words = line.strip_prefix("cpu")?.split_whitespace();
+            let cpu = words.next()?.parse().ok()?;
+            // cpuN user nice system idle iowait irq softirq steal
+            let ticks: u64 = words.nth(7)?.parse().ok()?;
+            Some((cpu, ticks * 10_000_000))
+        })
+        .collect()
+}
+
+/// A whole file as bytes.
+///
+/// # Errors
+/// [`KernelError::Read`].
+pub fn read(path: &str) -> Result<Vec<u8>, KernelError> {
+    fs::read(path).map_err(|source| KernelError::Read {
+        path: path.into(),
+        source,
+    })
+}
+
+fn read_line(path: &str) -> String {
+    fs::read_to_string(path)
+        .unwrap_or_default()
+        .trim()
+        .to_string()
+}
+
+/// Cgroup ids to paths, by walking the unified hierarchy: a cgroup's id is its directory's inode.
+#[must_use]
+pub fn cgroup_paths() -> Vec<(u64, String)> {
+    let root = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"]
+        .into_iter()
+        .map(Path::new)
+        .find(|p| p.join("cgroup.procs").exists() || p.join("cgroup.controllers").exists());
+    let mut found = Vec::new();
+    let mut todo: Vec<PathBuf> = root.into_iter().map(Path::to_path_buf).collect();
+    while let (Some(dir), true) = (todo.pop(), found.len() < 20_000) {
+        use std::os::unix::fs::MetadataExt;
+        let Ok(meta) = fs::metadata(&dir) else {
+            continue;
+        };
+        let inside = root.and_then(|r| dir.strip_prefix(r).ok()).unwrap_or(&dir);
+        let name = format!(
+            "/{}",
+            String::from_utf8_lossy(inside.as_os_str().as_bytes())
+        );
+        found.push((meta.ino(), name));
+        let children = fs::read_dir(&dir).into_iter().flatten().flatten();
+        todo.extend(
+            children
+                .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
+                .map(|e| e.path()),
+        );
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_maps() {
+        let m = parse_mapping(
+            "7f10-7f20 r-xp 00002000 fd:01 42                         /usr/lib/a b.so (deleted)",
+        );
+        let want = Mapping {
+            start: 0x7f10,
+            end: 0x7f20,
+            offset: 0x2000,
+            device: (0xfd, 1),
+            inode: 42,
+            path: "/usr/lib/a b.so (deleted)".into(),
+        };
+        assert_eq!(m, Some(want));
+        assert_eq!(parse_mapping("7f10-7f20 rw-p 0 0:0 0"), None);
+        assert_eq!(parse_mapping("garbage"), None);
+        assert_eq!(
+            parse_mapping("1-2 r-xp 0 0:0 0").map(|m| m.path),
+            Some(String::new())
+        );
+    }
+
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(parse_cpu_list("0-2,5\n"), [0, 1, 2, 5]);
+        assert_eq!(parse_cpu_list("x,3"), [3]);
+    }
+
+    #[test]
+    fn this_very_process() {
+        let me = std::process::id();
+        assert!(exists(me) && pids().contains(&me) && threads(me).contains(&me));
+        assert!(
+            executable_mappings(me)
+                .iter()
+                .any(|m| m.path.contains("whither_kernel"))
+        );
+        assert_eq!(
+            (tgid(me), inner_pid(me) > 0, tracer(u32::MAX)),
+            (Some(me), true, 0)
+        );
+        assert!(!machine().kernel.is_empty() && possible_cpus() >= machine().cpus.len() as u32);
+    }
+}

@@ -1,0 +1,405 @@
+//! Perf ring records from bytes to values (perf_event_open(2), "MMAP layout"). Only the records and
+//! fields that [`crate::perf::Attr`] asks for are understood; others become [`Body::Other`]. Records
+//! that are short or contradict themselves are refused, never guessed.
+
+use perf_event_open_sys::bindings as b;
+
+/// A record with the identity every record of ours carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// `CLOCK_MONOTONIC`, ns.
+    pub time: u64,
+    /// CPU it was written on.
+    pub cpu: u32,
+    /// Process it was written in.
+    pub pid: u32,
+    /// Thread it was written in.
+    pub tid: u32,
+    /// Id of the event that wrote it.
+    pub id: u64,
+    /// What it says.
+    pub body: Body,
+}
+
+/// Identity of a mapped file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MappedFile {
+    /// GNU build-id as the kernel read it from the mapped pages.
+    BuildId(Vec<u8>),
+    /// Device and inode; 0 for anonymous memory.
+    Inode {
+        /// Major device number.
+        major: u32,
+        /// Minor device number.
+        minor: u32,
+        /// Inode number.
+        inode: u64,
+    },
+}
+
+/// A new mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mmap {
+    /// Process.
+    pub pid: u32,
+    /// First address.
+    pub start: u64,
+    /// Bytes.
+    pub length: u64,
+    /// File offset of the first byte.
+    pub offset: u64,
+    /// Identity of the file.
+    pub file: MappedFile,
+    /// Executable.
+    pub exec: bool,
+    /// Path as the process saw it, `//anon`, `[vdso]`, `[heap]`.
+    pub path: String,
+}
+
+/// A sample as written to a ring.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RingSample {
+    /// Program counter.
+    pub ip: u64,
+    /// Taken in user mode.
+    pub user: bool,
+    /// Distance to the sample before, in the event's unit.
+    pub period: u64,
+    /// Call chain with context markers, innermost first.
+    pub chain: Vec<u64>,
+    /// User bp, sp, ip when the event asked for registers and the thread has any.
+    pub regs: Option<[u64; 3]>,
+    /// User stack from sp upwards.
+    pub stack: Vec<u8>,
+}
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// New mapping.
+    Mmap(Mmap),
+    /// New name, by exec or by `prctl`.
+    Comm {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+        /// By exec: the process is a new program.
+        exec: bool,
+        /// The name.
+        name: String,
+    },
+    /// A process (`pid != parent`) or thread was born.
+    Fork {
+        /// New process.
+        pid: u32,
+        /// Parent process.
+        parent: u32,
+        /// New thread.
+        tid: u32,
+    },
+    /// A thread ended; the process too when `tid == pid`.
+    Exit {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+    },
+    /// Records lost before this one.
+    Lost(u64),
+    /// The kernel held the event back.
+    Throttle,
+    /// A kernel symbol (BPF program, ftrace trampoline) came or went.
+    Ksymbol {
+        /// Address.
+        address: u64,
+        /// Bytes.
+        length: u32,
+        /// Went away.
+        gone: bool,
+        /// Name.
+        name: String,
+    },
+    /// A sample.
+    Sample(RingSample),
+    /// Anything else.
+    Other(u32),
+}
+
+/// What the samples of a ring carry beyond the fixed fields.
+pub use crate::perf::SampleFields;
+
+/// Reads one record as [`crate::ring::Ring::drain`] hands it out; `None` when it is malformed.
+#[must_use]
+pub fn parse(bytes: &[u8], fields: SampleFields) -> Option<Record> {
+    let mut c = Cursor { bytes, at: 0 };
+    let kind = c.u32()?;
+    let misc = c.u16()?;
+    let size = usize::from(c.u16()?);
+    if size != bytes.len() {
+        return None;
+    }
+    if kind == b::PERF_RECORD_SAMPLE {
+        return sample(&mut c, misc, fields);
+    }
+    let trailer_at = bytes.len().checked_sub(TRAILER).filter(|&at| at >= 8)?;
+    let mut trailer = Cursor {
+        bytes,
+        at: trailer_at,
+    };
+    let (pid, tid) = (trailer.u32()?, trailer.u32()?);
+    let time = trailer.u64()?;
+    let cpu = trailer.u32()?;
+    trailer.u32()?;
+    let id = trailer.u64()?;
+    c.bytes = &bytes[..trailer_at];
+    let body = body(kind, misc, &mut c)?;
+    Some(Record {
+        time,
+        cpu,
+        pid,
+        tid,
+        id,
+        body,
+    })
+}
+
+/// TID (8), TIME (8), CPU (8), IDENTIFIER (8).
+const TRAILER: usize = 32;
+
+fn body(kind: u32, misc: u16, c: &mut Cursor<'_>) -> Option<Body> {
+    Some(match kind {
+        b::PERF_RECORD_MMAP2 => Body::Mmap(mmap(misc, c)?),
+        b::PERF_RECORD_COMM => {
+            let (pid, tid) = (c.u32()?, c.u32()?);
+            Body::Comm {
+                pid,
+                tid,
+                exec: u32::from(misc) & b::PERF_RECORD_MISC_COMM_EXEC != 0,
+                name: c.text(),
+            }
+        }
+        b::PERF_RECORD_FORK => {
+            let (pid, parent, tid) = (c.u32()?, c.u32()?, c.u32()?);
+            Body::Fork { pid, parent, tid }
+        }
+        b::PERF_RECORD_EXIT => {
+            let (pid, _, tid) = (c.u32()?, c.u32()?, c.u32()?);
+            Body::Exit { pid, tid }
+        }
+        b::PERF_RECORD_LOST => {
+            c.u64()?;
+            Body::Lost(c.u64()?)
+        }
+        b::PERF_RECORD_LOST_SAMPLES => Body::Lost(c.u64()?),
+        b::PERF_RECORD_THROTTLE => Body::Throttle,
+        b::PERF_RECORD_KSYMBOL => {
+            let (address, length) = (c.u64()?, c.u32()?);
+            let (_, flags) = (c.u16()?, c.u16()?);
+            Body::Ksymbol {
+                address,
+                length,
+                gone: flags & 1 != 0,
+                name: c.text(),
+            }
+        }
+        other => Body::Other(other),
+    })
+}
+
+fn mmap(misc: u16, c: &mut Cursor<'_>) -> Option<Mmap> {
+    let (pid, _tid) = (c.u32()?, c.u32()?);
+    let (start, length, offset) = (c.u64()?, c.u64()?, c.u64()?);
+    let file = if u32::from(misc) & b::PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
+        let size = usize::from(c.u8()?).min(20);
+        c.skip(3)?;
+        let id = c.take(20)?;
+        MappedFile::BuildId(id[..size].to_vec())
+    } else {
+        let (major, minor, inode) = (c.u32()?, c.u32()?, c.u64()?);
+        c.u64()?;
+        MappedFile::Inode {
+            major,
+            minor,
+            inode,
+        }
+    };
+    let (prot, _flags) = (c.u32()?, c.u32()?);
+    let exec = prot & libc::PROT_EXEC as u32 != 0;
+    Some(Mmap {
+        pid,
+        start,
+        length,
+        offset,
+        file,
+        exec,
+        path: c.text(),
+    })
+}
+
+fn sample(c: &mut Cursor<'_>, misc: u16, fields: SampleFields) -> Option<Record> {
+    let id = c.u64()?;
+    let ip = c.u64()?;
+    let (pid, tid) = (c.u32()?, c.u32()?);
+    let time = c.u64()?;
+    let cpu = c.u32()?;
+    c.u32()?;
+    let period = c.u64()?;
+    let mode = u32::from(misc) & b::PERF_RECORD_MISC_CPUMODE_MASK;
+    let mut s = RingSample {
+        ip,
+        user: mode == b::PERF_RECORD_MISC_USER,
+        period,
+        ..RingSample::default()
+    };
+    if fields.callchain {
+        let n = usize::try_from(c.u64()?)
+            .ok()
+            .filter(|&n| n <= c.rest() / 8)?;
+        s.chain = (0..n).map_while(|_| c.u64()).collect();
+    }
+    if fields.user_stack > 0 {
+        if c.u64()? != 0 {
+            s.regs = Some([c.u64()?, c.u64()?, c.u64()?]);
+        }
+        let room = usize::try_from(c.u64()?).ok()?;
+        if room > 0 {
+            let bytes = c.take(room)?;
+            let filled = usize::try_from(c.u64()?).ok()?.min(room);
+            s.stack = bytes[..filled].to_vec();
+        }
+    }
+    Some(Record {
+        time,
+        cpu,
+        pid,
+        tid,
+        id,
+        body: Body::Sample(s),
+    })
+}
+
+struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let end = self.at.checked_add(n)?;
+        let part = self.bytes.get(self.at..end)?;
+        self.at = end;
+        Some(part)
+    }
+    fn skip(&mut self, n: usize) -> Option<()> {
+        self.take(n).map(|_| ())
+    }
+    fn u8(&mut self) -> Option<u8> {
+        Some(self.take(1)?[0])
+    }
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(self.take(2)?.try_into().ok()?))
+    }
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+    fn rest(&self) -> usize {
+        self.bytes.len().saturating_sub(self.at)
+    }
+    /// Text up to the first NUL, or all that is left.
+    fn text(&mut self) -> String {
+        let rest = &self.bytes[self.at.min(self.bytes.len())..];
+        let end = rest.iter().position(|&b| b == 0).unwrap_or(rest.len());
+        String::from_utf8_lossy(&rest[..end]).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+        let mut r = Vec::new();
+        r.extend(kind.to_le_bytes());
+        r.extend(misc.to_le_bytes());
+        r.extend(((8 + body.len() + TRAILER) as u16).to_le_bytes());
+        r.extend(body);
+        r.extend(7_u32.to_le_bytes());
+        r.extend(8_u32.to_le_bytes());
+        r.extend(99_u64.to_le_bytes());
+        r.extend(1_u32.to_le_bytes());
+        r.extend(0_u32.to_le_bytes());
+        r.extend(5_u64.to_le_bytes());
+        r
+    }
+
+    #[test]
+    fn a_comm_by_exec() {
+        let mut body = Vec::new();
+        body.extend(7_u32.to_le_bytes());
+        body.extend(7_u32.to_le_bytes());
+        body.extend(b"cc1\0\0\0\0\0");
+        let bytes = record(
+            b::PERF_RECORD_COMM,
+            b::PERF_RECORD_MISC_COMM_EXEC as u16,
+            &body,
+        );
+        let r = parse(&bytes, SampleFields::default()).expect("well formed");
+        assert_eq!((r.time, r.cpu, r.pid, r.tid, r.id), (99, 1, 7, 8, 5));
+        assert_eq!(
+            r.body,
+            Body::Comm {
+                pid: 7,
+                tid: 7,
+                exec: true,
+                name: "cc1".into()
+            }
+        );
+    }
+
+    #[test]
+    fn a_mapping_with_build_id() {
+        let mut body = Vec::new();
+        body.extend(7_u32.to_le_bytes());
+        body.extend(7_u32.to_le_bytes());
+        for w in [0x1000_u64, 0x2000, 0x3000] {
+            body.extend(w.to_le_bytes());
+        }
+        body.extend([20, 0, 0, 0]);
+        body.extend([0xab; 20]);
+        body.extend((libc::PROT_EXEC as u32).to_le_bytes());
+        body.extend(0_u32.to_le_bytes());
+        body.extend(b"/bin/x\0\0");
+        let bytes = record(
+            b::PERF_RECORD_MMAP2,
+            b::PERF_RECORD_MISC_MMAP_BUILD_ID as u16,
+            &body,
+        );
+        let Body::Mmap(m) = parse(&bytes, SampleFields::default())
+            .expect("well formed")
+            .body
+        else {
+            panic!("not a mapping")
+        };
+        assert_eq!(
+            (m.start, m.length, m.offset, m.exec, m.path.as_str()),
+            (0x1000, 0x2000, 0x3000, true, "/bin/x")
+        );
+        assert_eq!(m.file, MappedFile::BuildId(vec![0xab; 20]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_refused_or_read(
+            kind in 0..24_u32, misc in any::<u16>(), body in prop::collection::vec(any::<u8>(), 0..300),
+            callchain in any::<bool>(), user_stack in prop::sample::select(vec![0_u32, 8192])
+        ) {
+            let _ = parse(&record(kind, misc, &body), SampleFields { callchain, user_stack });
+            let _ = parse(&body, SampleFields { callchain, user_stack });
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The perf ring buffer: mapping it and copying whole records out. What the bytes mean is in
+//! `records`. Constraint: the kernel writes while we read, so head and tail are atomics and bytes are
+//! copied out before the tail moves.
+
+use crate::KernelError;
+use crate::perf::PerfEvent;
+use perf_event_open_sys::bindings::perf_event_mmap_page;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A mapped ring.
+#[derive(Debug)]
+pub struct Ring {
+    base: NonNull<u8>,
+    /// Bytes of the data area, a power of two.
+    size: usize,
+    page: usize,
+}
+
+// SAFETY: the mapping is owned by this value alone; moving it to another thread moves the only reader.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Maps the event's ring with `pages` data pages (rounded up to a power of two).
+    ///
+    /// # Errors
+    /// [`KernelError::RingMap`]: often `perf_event_mlock_kb` for users without rights.
+    pub fn map(event: &PerfEvent, pages: usize) -> Result<Self, KernelError> {
+        let page = rustix::param::page_size();
+        let size = pages.next_power_of_two() * page;
+        // SAFETY: a fresh mapping of our own choosing of address; the descriptor is an open perf event.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size + page,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                event.as_fd().as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(KernelError::RingMap {
+                bytes: size + page,
+                source: std::io::Error::last_os_error(),
+            });
+        }
+        let base = NonNull::new(base.cast()).expect("mmap does not return null on success");
+        Ok(Self { base, size, page })
+    }
+
+    /// Hands every whole record that is in the ring to `each`, then frees the space. Returns the
+    /// bytes read.
+    pub fn drain(&mut self, scratch: &mut Vec<u8>, mut each: impl FnMut(&[u8])) -> usize {
+        let head = self.head().load(Ordering::Acquire);
+        let tail = self.tail().load(Ordering::Relaxed);
+        let bytes = (head.wrapping_sub(tail) as usize).min(self.size);
+        scratch.clear();
+        self.copy(tail, bytes, scratch);
+        let mut rest = scratch.as_slice();
+        while let Some(length) = record_length(rest) {
+            each(&rest[..length]);
+            rest = &rest[length..];
+        }
+        self.tail().store(head, Ordering::Release);
+        bytes
+    }
+
+    fn copy(&self, from: u64, bytes: usize, into: &mut Vec<u8>) {
+        let start = from as usize & (self.size - 1);
+        let first = bytes.min(self.size - start);
+        // SAFETY: both spans lie inside the data area; the kernel does not write between tail and
+        // head, and we have not moved the tail yet.
+        let (a, b) = unsafe {
+            let data = self.base.as_ptr().add(self.page);
+            (
+                std::slice::from_raw_parts(data.add(start), first),
+                std::slice::from_raw_parts(data, bytes - first),
+            )
+        };
+        into.extend_from_slice(a);
+        into.extend_from_slice(b);
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: the control page is mapped as long as `self`, the offset is inside it and aligned,
+        // and both sides access these words atomically.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    fn head(&self) -> &AtomicU64 {
+        self.word(std::mem::offset_of!(perf_event_mmap_page, data_head))
+    }
+
+    fn tail(&self) -> &AtomicU64 {
+        self.word(std::mem::offset_of!(perf_event_mmap_page, data_tail))
+    }
+}
+
+/// Length of the record at the front by its header, when it is whole.
+fn record_length(bytes: &[u8]) -> Option<usize> {
+    let length = usize::from(u16::from_le_bytes([*bytes.get(6)?, *bytes.get(7)?]));
+    (length >= 8 && length <= bytes.len()).then_some(length)
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `map`, and no reference into it outlives `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.size + self.page) };
+    }
+}
