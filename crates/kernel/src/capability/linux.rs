@@ -94,6 +94,5 @@ fn counts(event: &PerfEvent) -> Outcome {
 }
 
 fn errno(error: &KernelError) -> i32 {
-    let cause: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(error);
-    cause.and_then(|e| e.downcast_ref::<io::Error>()).and_then(io::Error::raw_os_error).unwrap_or(libc::EIO)
+    error.errno().unwrap_or(libc::EIO)
 }

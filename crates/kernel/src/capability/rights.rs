@@ -63,7 +63,9 @@ impl Rights {
     pub fn has(self, capability: Capability) -> bool {
         let held = |c: Capability| self.bits & (1 << c as u8) != 0;
         match capability {
-            Capability::Perfmon | Capability::Bpf | Capability::Syslog => held(capability) || held(Capability::SysAdmin),
+            Capability::Perfmon | Capability::Bpf | Capability::Syslog => {
+                held(capability) || held(Capability::SysAdmin)
+            }
             other => held(other),
         }
     }

@@ -19,7 +19,8 @@ impl Facts {
     pub(super) fn gather(system: &dyn System) -> Self {
         let cpuinfo = read(system, "/proc/cpuinfo");
         let rights = Rights::from_status(&read(system, "/proc/self/status"));
-        let virtual_machine = cpuinfo.lines().any(|l| l.starts_with("flags") && l.split_whitespace().any(|f| f == "hypervisor"));
+        let virtual_machine =
+            cpuinfo.lines().any(|l| l.starts_with("flags") && l.split_whitespace().any(|f| f == "hypervisor"));
         let container = in_container(system);
         Self {
             machine: Machine {
@@ -41,8 +42,12 @@ impl Facts {
     fn grant(&self, capabilities: &[Capability]) -> String {
         let names: Vec<&str> = capabilities.iter().map(|c| c.name()).collect();
         if self.container {
-            let flags: Vec<String> = names.iter().map(|n| format!("--cap-add {}", n.trim_start_matches("CAP_"))).collect();
-            return format!("start the container with {} (and a seccomp profile that lets perf_event_open and bpf pass)", flags.join(" "));
+            let flags: Vec<String> =
+                names.iter().map(|n| format!("--cap-add {}", n.trim_start_matches("CAP_"))).collect();
+            return format!(
+                "start the container with {} (and a seccomp profile that lets perf_event_open and bpf pass)",
+                flags.join(" ")
+            );
         }
         let names = names.join(",").to_lowercase();
         format!("run as root, or: sudo setcap {names}=ep \"$(command -v whither)\"")
@@ -79,9 +84,11 @@ fn own_process(system: &dyn System, facts: &Facts) -> Finding {
     let (id, what) = ("own-process", "sample your own processes");
     match system.try_event(Try::OwnProcess) {
         Outcome::Counts | Outcome::CountsNothing => Finding::yes(id, what, "cpu-clock opens and counts"),
-        Outcome::Refused(errno) => Finding::no(id, what, refused(errno))
-            .lost("nothing can be sampled")
-            .fix(perf_fix(facts, 2, "kernel.perf_event_paranoid=2")),
+        Outcome::Refused(errno) => Finding::no(id, what, refused(errno)).lost("nothing can be sampled").fix(perf_fix(
+            facts,
+            2,
+            "kernel.perf_event_paranoid=2",
+        )),
     }
 }
 
@@ -112,8 +119,12 @@ fn perf_fix(facts: &Facts, level: i32, sysctl: &str) -> String {
     }
     let grant = facts.grant(&[Capability::Perfmon]);
     match facts.paranoid {
-        Some(now) if now > level && !facts.rights.has(Capability::Perfmon) => format!("{grant}; for every user: sysctl {sysctl} (now {now})"),
-        _ if facts.rights.has(Capability::Perfmon) => "rights suffice, so a seccomp filter or security module refuses perf_event_open: allow it there".into(),
+        Some(now) if now > level && !facts.rights.has(Capability::Perfmon) => {
+            format!("{grant}; for every user: sysctl {sysctl} (now {now})")
+        }
+        _ if facts.rights.has(Capability::Perfmon) => {
+            "rights suffice, so a seccomp filter or security module refuses perf_event_open: allow it there".into()
+        }
         _ => grant,
     }
 }
@@ -125,13 +136,17 @@ fn hardware_cycles(system: &dyn System, facts: &Facts) -> Finding {
     match system.try_event(Try::Cycles) {
         Outcome::Counts => Finding::yes(id, what, "cycles opens and counts"),
         Outcome::CountsNothing => {
-            Finding::no(id, what, "cycles opens but stays at 0: the hypervisor offers a counter that does not count").lost(lost).fix(vpmu_fix())
+            Finding::no(id, what, "cycles opens but stays at 0: the hypervisor offers a counter that does not count")
+                .lost(lost)
+                .fix(vpmu_fix())
         }
         Outcome::Refused(libc::EACCES | libc::EPERM) => {
             Finding::no(id, what, "no right to ask").lost(lost).fix(perf_fix(facts, 2, "kernel.perf_event_paranoid=2"))
         }
         Outcome::Refused(errno) if facts.virtual_machine => {
-            Finding::no(id, what, format!("this virtual machine has none ({})", error_name(errno))).lost(lost).fix(vpmu_fix())
+            Finding::no(id, what, format!("this virtual machine has none ({})", error_name(errno)))
+                .lost(lost)
+                .fix(vpmu_fix())
         }
         Outcome::Refused(errno) => Finding::no(id, what, refused(errno))
             .lost(lost)
@@ -145,10 +160,13 @@ fn vpmu_fix() -> &'static str {
 
 fn precise(system: &dyn System, facts: &Facts) -> Finding {
     let (id, what) = ("precise", "precise sample addresses");
-    let lost = "a sample shows the instruction after the one waited for; annotate moves it back (--raw shows it as delivered)";
+    let lost =
+        "a sample shows the instruction after the one waited for; annotate moves it back (--raw shows it as delivered)";
     match system.try_event(Try::PreciseCycles) {
         Outcome::Counts | Outcome::CountsNothing => Finding::yes(id, what, "precise cycles open"),
-        Outcome::Refused(errno) if facts.virtual_machine => Finding::no(id, what, refused(errno)).lost(lost).fix(vpmu_fix()),
+        Outcome::Refused(errno) if facts.virtual_machine => {
+            Finding::no(id, what, refused(errno)).lost(lost).fix(vpmu_fix())
+        }
         Outcome::Refused(errno) => Finding::no(id, what, refused(errno)).lost(lost),
     }
 }
@@ -193,11 +211,19 @@ fn kernel_symbols(system: &dyn System, facts: &Facts) -> Finding {
     let (id, what) = ("kernel-symbols", "names of kernel functions");
     let lost = "kernel samples cannot be given to procedures";
     match system.read("/proc/kallsyms") {
-        Ok(text) if text.lines().take(64).any(shows_address) => Finding::yes(id, what, "/proc/kallsyms shows addresses"),
-        Ok(_) => Finding::no(id, what, format!("/proc/kallsyms hides addresses (kptr_restrict {})", shown(facts.kptr_restrict)))
+        Ok(text) if text.lines().take(64).any(shows_address) => {
+            Finding::yes(id, what, "/proc/kallsyms shows addresses")
+        }
+        Ok(_) => Finding::no(
+            id,
+            what,
+            format!("/proc/kallsyms hides addresses (kptr_restrict {})", shown(facts.kptr_restrict)),
+        )
+        .lost(lost)
+        .fix(kallsyms_fix(facts)),
+        Err(error) => Finding::no(id, what, format!("/proc/kallsyms: {error}"))
             .lost(lost)
-            .fix(kallsyms_fix(facts)),
-        Err(error) => Finding::no(id, what, format!("/proc/kallsyms: {error}")).lost(lost).fix("build the kernel with CONFIG_KALLSYMS=y"),
+            .fix("build the kernel with CONFIG_KALLSYMS=y"),
     }
 }
 
@@ -245,7 +271,9 @@ fn paranoid(facts: &Facts) -> Finding {
     let (id, what) = ("perf-event-paranoid", "kernel.perf_event_paranoid");
     let detail = shown(facts.paranoid);
     match facts.paranoid {
-        _ if facts.rights.has(Capability::Perfmon) => Finding::yes(id, what, format!("{detail}, which CAP_PERFMON passes")),
+        _ if facts.rights.has(Capability::Perfmon) => {
+            Finding::yes(id, what, format!("{detail}, which CAP_PERFMON passes"))
+        }
         Some(level) if level < 1 => Finding::yes(id, what, detail),
         Some(_) => Finding::partly(id, what, detail).lost("see the lines on sampling above"),
         None => Finding::no(id, what, "the file is missing")
@@ -288,7 +316,11 @@ fn tracepoints(system: &dyn System, facts: &Facts) -> Finding {
     let (id, what) = ("tracepoints", "tracepoints as events");
     let roots = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
     let found = roots.iter().find(|r| system.read(&format!("{r}/events/sched/sched_switch/id")).is_ok());
-    let fix = if facts.rights.uid() == 0 { "mount -t tracefs tracefs /sys/kernel/tracing" } else { "run as root (tracefs is closed to others)" };
+    let fix = if facts.rights.uid() == 0 {
+        "mount -t tracefs tracefs /sys/kernel/tracing"
+    } else {
+        "run as root (tracefs is closed to others)"
+    };
     found.map_or_else(
         || Finding::no(id, what, "tracefs cannot be read").lost("events like sched:sched_switch").fix(fix),
         |root| Finding::yes(id, what, *root),
@@ -305,7 +337,11 @@ fn uprobes(system: &dyn System) -> Finding {
 
 fn pmu(system: &dyn System, id: &'static str, what: &'static str, name: &str, lost: &str) -> Finding {
     let path = format!("/sys/bus/event_source/devices/{name}");
-    if system.exists(&path) { Finding::yes(id, what, path) } else { Finding::no(id, what, format!("{path} is missing")).lost(lost) }
+    if system.exists(&path) {
+        Finding::yes(id, what, path)
+    } else {
+        Finding::no(id, what, format!("{path} is missing")).lost(lost)
+    }
 }
 
 fn lockdown(facts: &Facts) -> Finding {
