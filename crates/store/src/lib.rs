@@ -2,6 +2,30 @@
 //! queried and retained, and how files and symbols are found again when reading. What the rows
 //! *mean* is decided by collectors and analyses; this crate only promises that a sealed row is
 //! neither lost nor counted twice.
+//!
+//! A collector makes an [`EpochWriter`] (a recording by [`EpochWriter::create`], an epoch of a
+//! [`Database`] by [`Database::new_epoch`]) and appends [`model::Profile`] values as segments. A reader
+//! calls [`load`]. On-disk schemas: docs/reference/schema.md.
 
 pub mod model;
 pub mod symbols;
+
+mod database;
+mod durable;
+mod epoch;
+mod error;
+mod layout;
+mod load;
+pub mod merge;
+mod run;
+mod segment;
+mod stored;
+mod tables;
+
+pub use database::{Database, EpochInfo, EpochSelector};
+pub use epoch::{EpochWriter, OnExisting};
+pub use error::{Problem, StoreError};
+pub use layout::FORMAT_VERSION;
+pub use load::{ImagePredicate, Loaded, Selection, load};
+pub use segment::SegmentInfo;
+pub use stored::{StoredCode, StoredFunction, StoredLine, StoredSymbols};

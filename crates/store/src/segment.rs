@@ -1,0 +1,328 @@
+//! A segment: a directory of tables plus `segment.json`, committed by one rename. It holds everything
+//! its rows refer to, so segments can be read, merged and dropped one by one.
+
+use crate::durable::{TMP, create_dirs, remove_any, sync_dir, write_file};
+use crate::error::StoreError;
+use crate::layout::{FORMAT_VERSION, SEGMENT_FILE, SegmentRange};
+use crate::model::{Event, Image, Sample, StackIx, StackSample};
+use crate::run::{RankedEvent, Run};
+use crate::tables::columns::{Column, Quality, TableError};
+use crate::tables::{self, Table, decode, encode, parts, samples};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use whither_image::ImageId;
+
+/// What a segment says of itself (`segment.json`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    pub(crate) version: u32,
+    /// Time the segment covers, nanoseconds since the Unix epoch.
+    pub(crate) start_ns: u64,
+    pub(crate) end_ns: u64,
+    /// Events, in the order the user asked for them.
+    pub(crate) events: Vec<Event>,
+    /// Tables present; an absent one is empty.
+    pub(crate) files: BTreeMap<String, FileInfo>,
+}
+
+/// Size and checksum of a table file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FileInfo {
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+    pub(crate) crc32c: u32,
+}
+
+/// What [`crate::EpochWriter::append`] wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// The segment's directory.
+    pub path: PathBuf,
+    /// Sample rows.
+    pub rows: u64,
+    /// Stack rows.
+    pub stack_rows: u64,
+    /// Bytes of all tables on disk.
+    pub bytes: u64,
+}
+
+/// Which rows of a segment are wanted.
+pub(crate) struct RowFilter<'a> {
+    pub(crate) events: Option<&'a [String]>,
+    /// Half-open, nanoseconds since the Unix epoch.
+    pub(crate) time_ns: Option<(u64, u64)>,
+    pub(crate) images: Option<&'a (dyn Fn(&Image) -> bool + Send + Sync)>,
+    /// Length of a slice of this epoch.
+    pub(crate) slice_s: u32,
+}
+
+impl RowFilter<'_> {
+    /// Everything.
+    pub(crate) const ALL: RowFilter<'static> = RowFilter { events: None, time_ns: None, images: None, slice_s: 0 };
+
+    /// Whether rows of a segment can lie in the range asked for.
+    pub(crate) fn wants_window(&self, manifest: &Manifest) -> bool {
+        self.time_ns
+            .is_none_or(|(from, to)| manifest.start_ns < to && manifest.end_ns.max(manifest.start_ns + 1) > from)
+    }
+
+    /// Slices that overlap the range count whole: finer times are not kept. Rows without a slice
+    /// share the window of their segment, which was asked for already.
+    fn wants_slice(&self, slice: u32) -> bool {
+        let Some((from, to)) = self.time_ns else { return true };
+        let second = 1_000_000_000;
+        let start = u64::from(slice) * second;
+        slice == 0 || (start < to && start + u64::from(self.slice_s.max(1)) * second > from)
+    }
+}
+
+/// Writes a segment below an epoch directory. After an error nothing is left behind.
+pub(crate) fn write(
+    epoch: &Path,
+    range: SegmentRange,
+    window_ns: (u64, u64),
+    run: &Run,
+    quality: Quality,
+) -> Result<SegmentInfo, StoreError> {
+    let path = epoch.join(range.name());
+    let tmp = epoch.join(format!("{TMP}{}", range.name()));
+    if tmp.exists() {
+        remove_any(&tmp)?;
+    }
+    let committed = write_tables(&tmp, window_ns, run, quality).and_then(|manifest| {
+        fs::rename(&tmp, &path).map_err(StoreError::io("rename to", &path))?;
+        // Without this the rename may be undone by a power cut: then the caller must be free to
+        // write the rows again, so the segment may not stay either.
+        sync_dir(epoch).inspect_err(|_| drop(remove_any(&path)))?;
+        Ok(manifest)
+    });
+    if committed.is_err() && tmp.exists() {
+        // What cannot be removed now is ignored by readers and removed by the next check.
+        let _ = remove_any(&tmp);
+    }
+    committed.map(|m| info(path, &m))
+}
+
+/// Reads `segment.json`.
+pub(crate) fn read_manifest(segment: &Path) -> Result<Manifest, StoreError> {
+    let path = segment.join(SEGMENT_FILE);
+    let bytes = fs::read(&path).map_err(StoreError::io("read", &path))?;
+    parse_manifest(&path, &bytes)
+}
+
+/// Parses `segment.json`, version first: a newer one may have other fields.
+pub(crate) fn parse_manifest(path: &Path, bytes: &[u8]) -> Result<Manifest, StoreError> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let version: Version = serde_json::from_slice(bytes).map_err(|e| StoreError::corrupt(path, e))?;
+    if version.version != FORMAT_VERSION {
+        return Err(StoreError::Version { path: path.to_owned(), found: version.version, supported: FORMAT_VERSION });
+    }
+    serde_json::from_slice(bytes).map_err(|e| StoreError::corrupt(path, e))
+}
+
+/// Reads the wanted rows of a segment.
+pub(crate) fn read(segment: &Path, manifest: &Manifest, filter: &RowFilter<'_>) -> Result<Run, StoreError> {
+    let table = |table: &Table| read_table(segment, manifest, table);
+    let build = |path: &Path, made: Result<Run, TableError>| made.map_err(|e| StoreError::corrupt(path, e));
+    let tables = Tables {
+        images: table(&tables::IMAGES)?,
+        processes: table(&tables::PROCESSES)?,
+        samples: table(&tables::SAMPLES)?,
+        stacks: table(&tables::STACKS)?,
+        frames: table(&tables::FRAMES)?,
+        rates: table(&tables::RATES)?,
+    };
+    build(segment, tables.into_run(&manifest.events, filter))
+}
+
+/// The bytes of the tables of one segment; an absent table is `None`.
+struct Tables {
+    images: Option<Bytes>,
+    processes: Option<Bytes>,
+    samples: Option<Bytes>,
+    stacks: Option<Bytes>,
+    frames: Option<Bytes>,
+    rates: Option<Bytes>,
+}
+
+impl Tables {
+    fn into_run(self, events: &[Event], filter: &RowFilter<'_>) -> Result<Run, TableError> {
+        let all = |_: ImageId, _: ImageId| true;
+        let rows = |table: &Table, bytes: Option<Bytes>| bytes.map(|b| decode(table, b, &all)).transpose();
+        let mut run = Run { events: ranked(events), ..Run::default() };
+        if let Some(columns) = rows(&tables::IMAGES, self.images)? {
+            run.images = parts::images_from_columns(columns)?;
+        }
+        if let Some(columns) = rows(&tables::PROCESSES, self.processes)? {
+            run.processes = parts::processes_from_columns(columns)?;
+        }
+        if let Some(columns) = rows(&tables::FRAMES, self.frames)? {
+            run.stacks = parts::frames_from_columns(columns, &run)?;
+        }
+        if let Some(columns) = rows(&tables::RATES, self.rates)? {
+            run.rates = parts::rates_from_columns(columns)?;
+        }
+        let wanted = Wanted::new(filter, &run);
+        if let Some(bytes) = self.samples {
+            let columns = decode(&tables::SAMPLES, bytes, &|low, high| wanted.any_between(&run, low, high))?;
+            run.samples = samples::samples_from_columns(columns, &run)?;
+            run.samples.retain(|s| wanted.sample(s));
+        }
+        if let Some(columns) = rows(&tables::STACKS, self.stacks)? {
+            let numbers = known_stacks(&mut run, &columns);
+            run.stack_samples = samples::stacks_from_columns(columns, &run, &numbers)?;
+            let stacks = std::mem::take(&mut run.stacks);
+            run.stack_samples.retain(|s| wanted.stack(s, &stacks[s.stack.0 as usize].stack));
+            run.stacks = stacks;
+        }
+        run.rates.retain(|r| wanted.rate(r));
+        check_sorted(&run)?;
+        Ok(run)
+    }
+}
+
+/// A filter, worked out for the images and events of one segment.
+struct Wanted<'a> {
+    filter: &'a RowFilter<'a>,
+    images: Vec<bool>,
+    events: Vec<bool>,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(filter: &'a RowFilter<'a>, run: &Run) -> Self {
+        let named = |name: &str| filter.events.is_none_or(|names| names.iter().any(|n| n == name));
+        Self {
+            filter,
+            images: run.images.iter().map(|i| filter.images.is_none_or(|f| f(i))).collect(),
+            events: run.events.iter().map(|e| named(&e.event.name)).collect(),
+        }
+    }
+
+    fn any_between(&self, run: &Run, low: ImageId, high: ImageId) -> bool {
+        run.images.iter().zip(&self.images).any(|(i, &wanted)| wanted && low <= i.id && i.id <= high)
+    }
+
+    fn sample(&self, s: &Sample) -> bool {
+        self.images[s.image.0 as usize] && self.events[s.event.0 as usize] && self.filter.wants_slice(s.slice)
+    }
+
+    /// A stack belongs to the image of its innermost frame, as its sample does.
+    fn stack(&self, s: &StackSample, stack: &crate::model::Stack) -> bool {
+        let image = stack.frames.first().map_or(self.filter.images.is_none(), |f| self.images[f.image.0 as usize]);
+        image && self.events[s.event.0 as usize] && self.filter.wants_slice(s.slice)
+    }
+
+    fn rate(&self, r: &crate::model::Rate) -> bool {
+        let named = self.filter.events.is_none_or(|names| names.contains(&r.event));
+        let inside = |(from, to)| r.start_ns < to && r.start_ns.saturating_add(r.length_ns.max(1)) > from;
+        named && self.filter.time_ns.is_none_or(inside)
+    }
+}
+
+/// Number of each stack hash. Stacks without frames have rows only in `stacks`: they are added.
+fn known_stacks(run: &mut Run, columns: &[Column]) -> rustc_hash::FxHashMap<u64, StackIx> {
+    use crate::model::{Stack, StackEnd};
+    let known: rustc_hash::FxHashSet<u64> = run.stacks.iter().map(|s| s.hash).collect();
+    if let Some(Column::U64(hashes)) = columns.first() {
+        let mut missing: Vec<u64> = hashes.iter().copied().filter(|h| !known.contains(h)).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        let empty =
+            |hash| crate::run::HashedStack { hash, stack: Stack { frames: Vec::new(), end: StackEnd::Truncated } };
+        run.stacks.extend(missing.into_iter().map(empty));
+        run.stacks.sort_by_key(|s| s.hash);
+    }
+    run.stacks.iter().map(|s| s.hash).zip((0..).map(StackIx)).collect()
+}
+
+/// Merging relies on the order; a file that passed its checksum but is out of order is not ours.
+fn check_sorted(run: &Run) -> Result<(), TableError> {
+    let sorted = run.samples.is_sorted()
+        && run.stack_samples.is_sorted()
+        && run.images.is_sorted_by_key(|i| i.id)
+        && run.processes.is_sorted_by_key(|p| p.key)
+        && run.stacks.is_sorted_by_key(|s| s.hash);
+    if sorted { Ok(()) } else { Err(TableError::Inconsistent) }
+}
+
+fn ranked(events: &[Event]) -> Vec<RankedEvent> {
+    let mut ranked: Vec<RankedEvent> =
+        events.iter().zip(0..).map(|(event, rank)| RankedEvent { event: event.clone(), rank }).collect();
+    ranked.sort_by(|a, b| a.event.name.cmp(&b.event.name));
+    ranked
+}
+
+fn read_table(segment: &Path, manifest: &Manifest, table: &Table) -> Result<Option<Bytes>, StoreError> {
+    let Some(info) = manifest.files.get(table.file) else { return Ok(None) };
+    read_checked(&segment.join(table.file), info).map(Some)
+}
+
+/// Reads a file whose length and checksum are known.
+pub(crate) fn read_checked(path: &Path, info: &FileInfo) -> Result<Bytes, StoreError> {
+    let bytes = fs::read(path).map_err(StoreError::io("read", path))?;
+    if bytes.len() as u64 != info.bytes {
+        return Err(StoreError::corrupt(path, format_args!("{} bytes instead of {}", bytes.len(), info.bytes)));
+    }
+    if crc32c::crc32c(&bytes) != info.crc32c {
+        return Err(StoreError::corrupt(path, "its checksum does not match"));
+    }
+    Ok(Bytes::from(bytes))
+}
+
+fn write_tables(dir: &Path, window_ns: (u64, u64), run: &Run, quality: Quality) -> Result<Manifest, StoreError> {
+    create_dirs(dir)?;
+    let mut files = BTreeMap::new();
+    for (table, columns) in [
+        (&tables::SAMPLES, samples::samples_to_columns(run)),
+        (&tables::IMAGES, parts::images_to_columns(&run.images)),
+        (&tables::PROCESSES, parts::processes_to_columns(&run.processes)),
+        (&tables::STACKS, samples::stacks_to_columns(run)),
+        (&tables::FRAMES, parts::frames_to_columns(run)),
+        (&tables::RATES, parts::rates_to_columns(&run.rates)),
+    ] {
+        if let Some(info) = write_table(dir, table, &columns, quality)? {
+            files.insert(table.file.to_owned(), info);
+        }
+    }
+    let mut events: Vec<&RankedEvent> = run.events.iter().collect();
+    events.sort_by_key(|e| e.rank);
+    let events = events.into_iter().map(|e| e.event.clone()).collect();
+    let manifest = Manifest { version: FORMAT_VERSION, start_ns: window_ns.0, end_ns: window_ns.1, events, files };
+    let text = serde_json::to_vec_pretty(&manifest).expect("strings, numbers and maps of them are JSON");
+    write_file(&dir.join(SEGMENT_FILE), &text)?;
+    sync_dir(dir)?;
+    Ok(manifest)
+}
+
+/// Writes one table unless it is empty.
+pub(crate) fn write_table(
+    dir: &Path,
+    table: &Table,
+    columns: &[Column],
+    quality: Quality,
+) -> Result<Option<FileInfo>, StoreError> {
+    let rows = columns.first().map_or(0, Column::len);
+    if rows == 0 {
+        return Ok(None);
+    }
+    let path = dir.join(table.file);
+    let bytes = encode(table, columns, quality).map_err(|e| StoreError::corrupt(&path, e))?;
+    write_file(&path, &bytes)?;
+    Ok(Some(FileInfo { rows: rows as u64, bytes: bytes.len() as u64, crc32c: crc32c::crc32c(&bytes) }))
+}
+
+fn info(path: PathBuf, manifest: &Manifest) -> SegmentInfo {
+    let rows = |table: &Table| manifest.files.get(table.file).map_or(0, |f| f.rows);
+    SegmentInfo {
+        path,
+        rows: rows(&tables::SAMPLES),
+        stack_rows: rows(&tables::STACKS),
+        bytes: manifest.files.values().map(|f| f.bytes).sum(),
+    }
+}

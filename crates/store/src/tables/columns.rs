@@ -1,0 +1,391 @@
+//! Columns to Parquet bytes and back, for any [`Table`]. Typed column writers are used directly:
+//! the arrow half of the crate would triple the build for no gain here. Parquet's own reader is
+//! not proof against hostile bytes, so [`decode`] contains its panics.
+
+use super::{Coding, Kind, Spec, Table};
+use bytes::Bytes;
+use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{
+    ByteArray, ByteArrayType, DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int64Type,
+};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::SortingColumn;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::{ColumnPath, Type};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use whither_image::ImageId;
+
+/// Rows of a row group; also the largest share of a table that is in memory twice.
+const GROUP_ROWS: usize = 1 << 20;
+/// Rows of a data page: what a point read has to decode at least.
+const PAGE_ROWS: usize = 8192;
+/// More rows than this in one row group cannot be ours (see [`GROUP_ROWS`]).
+const MAX_GROUP_ROWS: i64 = 1 << 26;
+/// A full dictionary falls back to plain pages silently, so the limit is out of reach.
+const DICT_BYTES: usize = 256 << 20;
+
+/// Values of one column. Columns of few values are kept as distinct values plus an index per row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Column {
+    Id(Indexed<ImageId>),
+    Text(Indexed<Box<str>>),
+    Blob(Vec<Vec<u8>>),
+    U32(Vec<u32>),
+    U64(Vec<u64>),
+}
+
+/// Distinct values, and which of them each row has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Indexed<T> {
+    pub(crate) values: Vec<T>,
+    pub(crate) rows: Vec<u32>,
+}
+
+impl<T> Default for Indexed<T> {
+    fn default() -> Self {
+        Self { values: Vec::new(), rows: Vec::new() }
+    }
+}
+
+impl<T> Indexed<T> {
+    /// One value per row, nothing shared.
+    pub(crate) fn each(values: impl IntoIterator<Item = T>) -> Self {
+        let values: Vec<T> = values.into_iter().collect();
+        let rows = (0..row_number(values.len())).collect();
+        Self { values, rows }
+    }
+
+    pub(crate) fn get(&self, row: usize) -> &T {
+        &self.values[self.rows[row] as usize]
+    }
+}
+
+/// How hard to compress: quick when sealing, thorough when compacting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Quality {
+    Seal,
+    Compact,
+}
+
+impl Quality {
+    fn zstd_level(self) -> i32 {
+        match self {
+            Self::Seal => 3,
+            Self::Compact => 19,
+        }
+    }
+}
+
+/// A table could not be encoded or decoded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TableError {
+    #[error("{0}")]
+    Parquet(#[from] ParquetError),
+    #[error("column `{0}` is missing")]
+    MissingColumn(&'static str),
+    #[error("column `{0}` has another type than this version writes")]
+    WrongType(&'static str),
+    #[error("a row group claims {0} rows")]
+    TooManyRows(i64),
+    #[error("column `{column}` has {found} of {expected} rows")]
+    ShortColumn { column: &'static str, found: usize, expected: usize },
+    #[error("column `{0}` holds text that is not UTF-8")]
+    NotText(&'static str),
+    #[error("column `{column}` holds the unknown value `{value}`")]
+    BadValue { column: &'static str, value: String },
+    #[error("the Parquet pages are inconsistent (the reader gave up)")]
+    Inconsistent,
+}
+
+/// Encodes a table; `columns` are in the order of the table's specification and of equal length.
+pub(crate) fn encode(table: &Table, columns: &[Column], quality: Quality) -> Result<Vec<u8>, TableError> {
+    let rows = columns.first().map_or(0, Column::len);
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema(table)?, Arc::new(properties(table, quality)?))?;
+    let mut start = 0;
+    while start < rows {
+        let range = start..rows.min(start + GROUP_ROWS);
+        start = range.end;
+        let mut group = writer.next_row_group()?;
+        for column in columns {
+            write_column(&mut group, column, range.clone())?;
+        }
+        group.close()?;
+    }
+    Ok(writer.into_inner()?)
+}
+
+/// Decodes a table. `keep` is asked with the smallest and largest image id of each row group.
+pub(crate) fn decode(
+    table: &Table,
+    bytes: Bytes,
+    keep: &(dyn Fn(ImageId, ImageId) -> bool + Sync),
+) -> Result<Vec<Column>, TableError> {
+    // Lengths inside the pages are trusted by the Parquet reader; a file that passed its checksum
+    // but lies about them must not take the caller down.
+    catch_unwind(AssertUnwindSafe(|| decode_unguarded(table, bytes, keep))).unwrap_or(Err(TableError::Inconsistent))
+}
+
+impl Column {
+    /// Rows.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Id(c) => c.rows.len(),
+            Self::Text(c) => c.rows.len(),
+            Self::Blob(v) => v.len(),
+            Self::U32(v) => v.len(),
+            Self::U64(v) => v.len(),
+        }
+    }
+
+    fn empty(kind: Kind) -> Self {
+        match kind {
+            Kind::Id => Self::Id(Indexed::default()),
+            Kind::Text => Self::Text(Indexed::default()),
+            Kind::Blob => Self::Blob(Vec::new()),
+            Kind::U32 => Self::U32(Vec::new()),
+            Kind::U64 => Self::U64(Vec::new()),
+        }
+    }
+}
+
+fn row_number(n: usize) -> u32 {
+    u32::try_from(n).expect("a table in memory has fewer than 2^32 rows")
+}
+
+fn schema(table: &Table) -> Result<Arc<Type>, ParquetError> {
+    let fields: Result<Vec<_>, ParquetError> = table.columns.iter().map(|c| field(c).map(Arc::new)).collect();
+    Ok(Arc::new(Type::group_type_builder("whither").with_fields(fields?).build()?))
+}
+
+fn field(spec: &Spec) -> Result<Type, ParquetError> {
+    let (physical, logical, length) = match spec.kind {
+        Kind::Id => (Physical::FIXED_LEN_BYTE_ARRAY, None, 20),
+        Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String), -1),
+        Kind::Blob => (Physical::BYTE_ARRAY, None, -1),
+        Kind::U32 => (Physical::INT32, Some(LogicalType::integer(32, false)), -1),
+        Kind::U64 => (Physical::INT64, Some(LogicalType::integer(64, false)), -1),
+    };
+    Type::primitive_type_builder(spec.name, physical)
+        .with_repetition(Repetition::REQUIRED)
+        .with_logical_type(logical)
+        .with_length(length)
+        .build()
+}
+
+fn properties(table: &Table, quality: Quality) -> Result<WriterProperties, ParquetError> {
+    let sorting = (0i32..).take(table.sorted).map(|column_idx| SortingColumn {
+        column_idx,
+        descending: false,
+        nulls_first: false,
+    });
+    let mut props = WriterProperties::builder()
+        .set_created_by(concat!("whither ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(quality.zstd_level())?))
+        .set_data_page_row_count_limit(PAGE_ROWS)
+        .set_write_batch_size(PAGE_ROWS)
+        .set_dictionary_page_size_limit(DICT_BYTES)
+        .set_max_row_group_row_count(None)
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_sorting_columns(Some(sorting.collect()));
+    for spec in table.columns {
+        let path = ColumnPath::from(spec.name);
+        props = props.set_column_dictionary_enabled(path.clone(), spec.coding == Coding::Dict);
+        if spec.coding == Coding::Delta {
+            props = props.set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
+        }
+    }
+    // The page index serves point reads of one image; for other columns it is weight without use.
+    if table.sorted > 0 {
+        let first = ColumnPath::from(table.columns[0].name);
+        props = props.set_column_statistics_enabled(first, EnabledStatistics::Page);
+    }
+    Ok(props.build())
+}
+
+fn write_column<W: std::io::Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    column: &Column,
+    range: Range<usize>,
+) -> Result<(), ParquetError> {
+    match column {
+        Column::Id(c) => write_values::<FixedLenByteArrayType, W>(group, &id_values(c, range)),
+        Column::Text(c) => write_values::<ByteArrayType, W>(group, &text_values(c, range)),
+        Column::Blob(v) => {
+            let values: Vec<ByteArray> = v[range].iter().map(|b| ByteArray::from(b.as_slice())).collect();
+            write_values::<ByteArrayType, W>(group, &values)
+        }
+        Column::U32(v) => {
+            let values: Vec<i32> = v[range].iter().map(|&x| x.cast_signed()).collect();
+            write_values::<Int32Type, W>(group, &values)
+        }
+        Column::U64(v) => {
+            let values: Vec<i64> = v[range].iter().map(|&x| x.cast_signed()).collect();
+            write_values::<Int64Type, W>(group, &values)
+        }
+    }
+}
+
+fn id_values(column: &Indexed<ImageId>, range: Range<usize>) -> Vec<FixedLenByteArray> {
+    let values: Vec<FixedLenByteArray> =
+        column.values.iter().map(|id| FixedLenByteArray::from(id.0.to_vec())).collect();
+    column.rows[range].iter().map(|&i| values[i as usize].clone()).collect()
+}
+
+fn text_values(column: &Indexed<Box<str>>, range: Range<usize>) -> Vec<ByteArray> {
+    let values: Vec<ByteArray> = column.values.iter().map(|s| ByteArray::from(&**s)).collect();
+    column.rows[range].iter().map(|&i| values[i as usize].clone()).collect()
+}
+
+fn write_values<T: DataType, W: std::io::Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: &[T::T],
+) -> Result<(), ParquetError> {
+    let mut column =
+        group.next_column()?.ok_or_else(|| ParquetError::General("more columns than the schema has".into()))?;
+    column.typed::<T>().write_batch(values, None, None)?;
+    column.close()
+}
+
+fn decode_unguarded(
+    table: &Table,
+    bytes: Bytes,
+    keep: &(dyn Fn(ImageId, ImageId) -> bool + Sync),
+) -> Result<Vec<Column>, TableError> {
+    let reader = SerializedFileReader::new(bytes)?;
+    let places = find_columns(table, &reader)?;
+    let mut columns: Vec<Column> = table.columns.iter().map(|c| Column::empty(c.kind)).collect();
+    for g in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(g)?;
+        let rows = group.metadata().num_rows();
+        if !(0..=MAX_GROUP_ROWS).contains(&rows) {
+            return Err(TableError::TooManyRows(rows));
+        }
+        if !wanted(table, &*group, &places, keep) {
+            continue;
+        }
+        for ((spec, column), &place) in table.columns.iter().zip(&mut columns).zip(&places) {
+            read_column(spec, group.get_column_reader(place)?, usize::try_from(rows).unwrap_or(0), column)?;
+        }
+    }
+    Ok(columns)
+}
+
+fn find_columns(table: &Table, reader: &SerializedFileReader<Bytes>) -> Result<Vec<usize>, TableError> {
+    let schema = reader.metadata().file_metadata().schema_descr();
+    table
+        .columns
+        .iter()
+        .map(|spec| {
+            let found = schema.columns().iter().position(|c| c.path().parts() == [spec.name]);
+            let place = found.ok_or(TableError::MissingColumn(spec.name))?;
+            let column = schema.column(place);
+            let required = column.max_def_level() == 0 && column.max_rep_level() == 0;
+            let same = required && column.physical_type() == physical(spec.kind);
+            let same = same && (spec.kind != Kind::Id || column.type_length() == 20);
+            if same { Ok(place) } else { Err(TableError::WrongType(spec.name)) }
+        })
+        .collect()
+}
+
+fn physical(kind: Kind) -> Physical {
+    match kind {
+        Kind::Id => Physical::FIXED_LEN_BYTE_ARRAY,
+        Kind::Text | Kind::Blob => Physical::BYTE_ARRAY,
+        Kind::U32 => Physical::INT32,
+        Kind::U64 => Physical::INT64,
+    }
+}
+
+/// Whether a row group can hold an image asked for; without statistics it can.
+fn wanted(
+    table: &Table,
+    group: &dyn RowGroupReader,
+    places: &[usize],
+    keep: &(dyn Fn(ImageId, ImageId) -> bool + Sync),
+) -> bool {
+    let Some(at) = table.columns.iter().position(|c| c.kind == Kind::Id) else { return true };
+    let bound = |bytes: Option<&[u8]>| bytes.and_then(|b| b.try_into().ok()).map(ImageId);
+    let column = group.metadata().column(places[at]);
+    let bounds = column.statistics().map(|s| (bound(s.min_bytes_opt()), bound(s.max_bytes_opt())));
+    match bounds {
+        Some((Some(low), Some(high))) => keep(low, high),
+        _ => true,
+    }
+}
+
+fn read_column(spec: &Spec, reader: ColumnReader, rows: usize, into: &mut Column) -> Result<(), TableError> {
+    let expected = into.len() + rows;
+    match (reader, &mut *into) {
+        (ColumnReader::FixedLenByteArrayColumnReader(r), Column::Id(c)) => {
+            let values = read_values(r, rows)?;
+            index_runs(&values, |v: &FixedLenByteArray| v.data(), c, |b| b.try_into().ok().map(ImageId))
+                .ok_or(TableError::WrongType(spec.name))?;
+        }
+        (ColumnReader::ByteArrayColumnReader(r), Column::Text(c)) => {
+            let values = read_values(r, rows)?;
+            let text = |b: &[u8]| std::str::from_utf8(b).ok().map(Box::from);
+            index_runs(&values, |v: &ByteArray| v.data(), c, text).ok_or(TableError::NotText(spec.name))?;
+        }
+        (ColumnReader::ByteArrayColumnReader(r), Column::Blob(v)) => {
+            v.extend(read_values(r, rows)?.iter().map(|b| b.data().to_vec()));
+        }
+        (ColumnReader::Int32ColumnReader(r), Column::U32(v)) => {
+            v.extend(read_values(r, rows)?.into_iter().map(i32::cast_unsigned));
+        }
+        (ColumnReader::Int64ColumnReader(r), Column::U64(v)) => {
+            v.extend(read_values(r, rows)?.into_iter().map(i64::cast_unsigned));
+        }
+        _ => return Err(TableError::WrongType(spec.name)),
+    }
+    let found = into.len();
+    if found == expected { Ok(()) } else { Err(TableError::ShortColumn { column: spec.name, found, expected }) }
+}
+
+fn read_values<T: DataType>(mut reader: ColumnReaderImpl<T>, rows: usize) -> Result<Vec<T::T>, ParquetError> {
+    // A lying row count must not reserve memory for values that never come.
+    let mut values = Vec::with_capacity(rows.min(GROUP_ROWS));
+    while values.len() < rows {
+        let (read, ..) = reader.read_records(rows - values.len(), None, None, &mut values)?;
+        if read == 0 {
+            break;
+        }
+    }
+    Ok(values)
+}
+
+/// Distinct values and row indexes from plain values. Sorted tables have long runs of equal values
+/// that share one buffer (the dictionary's), so most rows cost one pointer comparison.
+fn index_runs<V, T: Clone + Eq + std::hash::Hash>(
+    values: &[V],
+    bytes: impl Fn(&V) -> &[u8],
+    into: &mut Indexed<T>,
+    convert: impl Fn(&[u8]) -> Option<T>,
+) -> Option<()> {
+    let mut known: rustc_hash::FxHashMap<&[u8], u32> = rustc_hash::FxHashMap::default();
+    let mut last: Option<(&[u8], u32)> = None;
+    into.rows.reserve(values.len());
+    for value in values {
+        let now = bytes(value);
+        let same = last.filter(|(b, _)| (std::ptr::eq(b.as_ptr(), now.as_ptr()) && b.len() == now.len()) || *b == now);
+        let ix = match same {
+            Some((_, ix)) => ix,
+            None => match known.get(now) {
+                Some(&ix) => ix,
+                None => {
+                    let ix = row_number(into.values.len());
+                    into.values.push(convert(now)?);
+                    known.insert(now, ix);
+                    ix
+                }
+            },
+        };
+        last = Some((now, ix));
+        into.rows.push(ix);
+    }
+    Some(())
+}

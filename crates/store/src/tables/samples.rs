@@ -1,0 +1,157 @@
+//! Sample and stack rows as columns, and back.
+
+use super::columns::{Column, Indexed, TableError};
+use crate::model::{EventIx, ImageIx, ImageOffset, ProcessIx, Sample, StackIx, StackSample};
+use crate::run::Run;
+use rustc_hash::FxHashMap;
+use std::hash::Hash;
+use whither_image::ImageId;
+
+/// Columns of [`super::SAMPLES`].
+pub(crate) fn samples_to_columns(run: &Run) -> Vec<Column> {
+    let rows = &run.samples;
+    vec![
+        Column::Id(Indexed {
+            values: run.images.iter().map(|i| i.id).collect(),
+            rows: rows.iter().map(|s| s.image.0).collect(),
+        }),
+        Column::Text(event_column(run, rows.iter().map(|s| s.event))),
+        Column::U64(rows.iter().map(|s| run.processes[s.process.0 as usize].key).collect()),
+        Column::U32(rows.iter().map(|s| s.tid).collect()),
+        Column::U32(rows.iter().map(|s| s.slice).collect()),
+        Column::U64(rows.iter().map(|s| s.offset.0).collect()),
+        Column::U64(rows.iter().map(|s| s.period).collect()),
+        Column::U32(rows.iter().map(|s| s.count).collect()),
+    ]
+}
+
+/// Rows of [`super::SAMPLES`]; the run's events, images and processes are known already.
+pub(crate) fn samples_from_columns(columns: Vec<Column>, run: &Run) -> Result<Vec<Sample>, TableError> {
+    let Ok(
+        [
+            Column::Id(image),
+            Column::Text(event),
+            Column::U64(process),
+            Column::U32(tid),
+            Column::U32(slice),
+            Column::U64(offset),
+            Column::U64(period),
+            Column::U32(count),
+        ],
+    ) = <[Column; 8]>::try_from(columns)
+    else {
+        return Err(TableError::Inconsistent);
+    };
+    let images = image_numbers(&image, run)?;
+    let events = event_numbers(&event, run)?;
+    let processes = process_numbers(&process, run)?;
+    let rows = (0..tid.len()).map(|i| Sample {
+        image: images[image.rows[i] as usize],
+        event: events[event.rows[i] as usize],
+        process: processes[i],
+        tid: tid[i],
+        slice: slice[i],
+        offset: ImageOffset(offset[i]),
+        period: period[i],
+        count: count[i],
+    });
+    Ok(rows.collect())
+}
+
+/// Columns of [`super::STACKS`].
+pub(crate) fn stacks_to_columns(run: &Run) -> Vec<Column> {
+    let rows = &run.stack_samples;
+    vec![
+        Column::U64(rows.iter().map(|s| run.stacks[s.stack.0 as usize].hash).collect()),
+        Column::Text(event_column(run, rows.iter().map(|s| s.event))),
+        Column::U64(rows.iter().map(|s| run.processes[s.process.0 as usize].key).collect()),
+        Column::U32(rows.iter().map(|s| s.tid).collect()),
+        Column::U32(rows.iter().map(|s| s.slice).collect()),
+        Column::U64(rows.iter().map(|s| s.period).collect()),
+        Column::U32(rows.iter().map(|s| s.count).collect()),
+    ]
+}
+
+/// Rows of [`super::STACKS`]; `number` gives the index of a stack hash.
+pub(crate) fn stacks_from_columns(
+    columns: Vec<Column>,
+    run: &Run,
+    number: &FxHashMap<u64, StackIx>,
+) -> Result<Vec<StackSample>, TableError> {
+    let Ok(
+        [
+            Column::U64(stack),
+            Column::Text(event),
+            Column::U64(process),
+            Column::U32(tid),
+            Column::U32(slice),
+            Column::U64(period),
+            Column::U32(count),
+        ],
+    ) = <[Column; 7]>::try_from(columns)
+    else {
+        return Err(TableError::Inconsistent);
+    };
+    let events = event_numbers(&event, run)?;
+    let processes = process_numbers(&process, run)?;
+    (0..tid.len())
+        .map(|i| {
+            Ok(StackSample {
+                stack: *number.get(&stack[i]).ok_or_else(|| bad("stack", format_args!("{:#x}", stack[i])))?,
+                event: events[event.rows[i] as usize],
+                process: processes[i],
+                tid: tid[i],
+                slice: slice[i],
+                period: period[i],
+                count: count[i],
+            })
+        })
+        .collect()
+}
+
+fn event_column(run: &Run, events: impl Iterator<Item = EventIx>) -> Indexed<Box<str>> {
+    Indexed {
+        values: run.events.iter().map(|e| e.event.name.as_str().into()).collect(),
+        rows: events.map(|e| u32::from(e.0)).collect(),
+    }
+}
+
+/// Index of each distinct image id of a column.
+pub(crate) fn image_numbers(column: &Indexed<ImageId>, run: &Run) -> Result<Vec<ImageIx>, TableError> {
+    let known = numbers(run.images.iter().map(|i| i.id));
+    column.values.iter().map(|id| known.get(id).map(|&n| ImageIx(n)).ok_or_else(|| bad("image_id", id))).collect()
+}
+
+fn event_numbers(column: &Indexed<Box<str>>, run: &Run) -> Result<Vec<EventIx>, TableError> {
+    let known = |name: &str| run.events.iter().position(|e| e.event.name == name);
+    column
+        .values
+        .iter()
+        .map(|name| known(name).and_then(|n| u16::try_from(n).ok()).map(EventIx).ok_or_else(|| bad("event", name)))
+        .collect()
+}
+
+fn process_numbers(column: &[u64], run: &Run) -> Result<Vec<ProcessIx>, TableError> {
+    let known = numbers(run.processes.iter().map(|p| p.key));
+    let mut last: Option<(u64, ProcessIx)> = None;
+    column
+        .iter()
+        .map(|&key| {
+            let ix = match last {
+                Some((k, ix)) if k == key => ix,
+                _ => known.get(&key).map(|&n| ProcessIx(n)).ok_or_else(|| bad("process", key))?,
+            };
+            last = Some((key, ix));
+            Ok(ix)
+        })
+        .collect()
+}
+
+fn numbers<K: Hash + Eq>(keys: impl Iterator<Item = K>) -> FxHashMap<K, u32> {
+    keys.zip(0..).collect()
+}
+
+/// A row refers to something the segment's other tables do not have.
+fn bad(column: &'static str, value: impl std::fmt::Display) -> TableError {
+    TableError::BadValue { column, value: value.to_string() }
+}

@@ -1,0 +1,109 @@
+//! What is appended is what is loaded: rows, names, stacks, rates, meta; filters; merging in any order.
+
+mod support;
+
+use std::path::PathBuf;
+use support::{WINDOW, facts, meta, random_profile};
+use whither_store::model::{EventIx, Profile};
+use whither_store::{Database, EpochWriter, Loaded, OnExisting, Selection, StoreError, load};
+
+fn write(dir: &std::path::Path, parts: &[Profile]) -> EpochWriter {
+    let mut writer = EpochWriter::create(dir, meta(), OnExisting::Refuse).unwrap();
+    for part in parts {
+        writer.append(part, WINDOW).unwrap();
+    }
+    writer
+}
+
+fn load_all(path: PathBuf) -> Loaded {
+    let loaded = load(&[path], &Selection::default()).unwrap();
+    assert_eq!(loaded.problems, []);
+    loaded
+}
+
+#[test]
+fn one_part_comes_back_as_it_was() {
+    let tmp = tempfile::tempdir().unwrap();
+    let part = random_profile(1, 5000);
+    write(&tmp.path().join("run.wh"), std::slice::from_ref(&part)).seal(WINDOW.1).unwrap();
+    let loaded = load_all(tmp.path().join("run.wh"));
+    assert_eq!(facts(&loaded.profile), facts(&part));
+    let names: Vec<_> = loaded.profile.events.iter().map(|e| e.name.as_str()).collect();
+    assert_eq!(names, ["cycles", "branch-misses"], "columns stay in the order asked for");
+    assert!(loaded.profile.samples.is_sorted());
+    assert_eq!(loaded.profile.epochs.len(), 1);
+    assert_eq!(loaded.profile.epochs[0].host, "testhost");
+    assert_eq!(loaded.profile.epochs[0].end_ns, WINDOW.1);
+}
+
+#[test]
+fn parts_add_up() {
+    let tmp = tempfile::tempdir().unwrap();
+    let parts: Vec<_> = (0..7).map(|i| random_profile(i, 400)).collect();
+    drop(write(&tmp.path().join("run.wh"), &parts));
+    let mut expect = std::collections::BTreeMap::new();
+    for (key, count) in parts.iter().flat_map(facts) {
+        *expect.entry(key).or_insert(0) += count;
+    }
+    let loaded = load_all(tmp.path().join("run.wh"));
+    assert_eq!(facts(&loaded.profile), expect);
+    let distinct = loaded.profile.samples.windows(2).all(|w| {
+        let (mut a, mut b) = (w[0], w[1]);
+        (a.count, b.count) = (0, 0);
+        a < b
+    });
+    assert!(distinct, "rows are unique by everything but count");
+}
+
+#[test]
+fn filters_select_rows() {
+    let tmp = tempfile::tempdir().unwrap();
+    let part = random_profile(3, 3000);
+    drop(write(&tmp.path().join("run.wh"), std::slice::from_ref(&part)));
+    let with = |selection: Selection| load(&[tmp.path().join("run.wh")], &selection).unwrap().profile;
+    let sum = |p: &Profile, f: &dyn Fn(&whither_store::model::Sample) -> bool| -> u64 {
+        p.samples.iter().filter(|s| f(s)).map(|s| u64::from(s.count)).sum()
+    };
+
+    let one = with(Selection { events: Some(vec!["branch-misses".into()]), ..Selection::default() });
+    let branch = |p: &Profile, e: EventIx| p.event(e).name == "branch-misses";
+    assert_eq!(sum(&one, &|_| true), sum(&part, &|s| branch(&part, s.event)));
+
+    let second = 1_000_000_000;
+    let time =
+        with(Selection { time_ns: Some((1_700_000_060 * second, 1_700_000_061 * second)), ..Selection::default() });
+    assert_eq!(sum(&time, &|_| true), sum(&part, &|s| s.slice == 1_700_000_060));
+
+    let kernel = with(Selection { images: Some(Box::new(|i| i.path == "[kernel]")), ..Selection::default() });
+    assert_eq!(sum(&kernel, &|_| true), sum(&part, &|s| s.image.0 == 0));
+    assert!(sum(&kernel, &|_| true) > 0);
+
+    let nobody = with(Selection { hosts: vec!["elsewhere".into()], ..Selection::default() });
+    assert!(nobody.samples.is_empty() && nobody.epochs.is_empty());
+}
+
+#[test]
+fn a_database_is_the_sum_of_its_epochs() {
+    let tmp = tempfile::tempdir().unwrap();
+    let db = Database::open_or_create(&tmp.path().join("db")).unwrap();
+    let parts: Vec<_> = (0..3).map(|i| random_profile(10 + i, 200)).collect();
+    for (i, part) in parts.iter().enumerate() {
+        let mut m = meta();
+        m.host = if i == 2 { "other".into() } else { "testhost".into() };
+        m.label = format!("l{i}");
+        let mut writer = db.new_epoch(m).unwrap();
+        writer.append(part, WINDOW).unwrap();
+        writer.seal(WINDOW.1).unwrap();
+    }
+    let (epochs, problems) = db.epochs().unwrap();
+    assert_eq!((epochs.len(), problems.len()), (3, 0));
+    assert!(epochs.iter().all(|e| e.sealed && e.rows > 0 && e.bytes > 0));
+    let path = vec![db.path().to_owned()];
+    let one = load(&path, &Selection { epochs: Some("l1".into()), ..Selection::default() }).unwrap();
+    assert_eq!(facts(&one.profile), facts(&parts[1]));
+    let host = load(&path, &Selection { hosts: vec!["other".into()], ..Selection::default() }).unwrap();
+    assert_eq!(facts(&host.profile), facts(&parts[2]));
+    assert_eq!(load_all(db.path().to_owned()).profile.epochs.len(), 3);
+    let wrong = load(&path, &Selection { epochs: Some("nope".into()), ..Selection::default() });
+    assert!(matches!(wrong, Err(StoreError::Selection { .. })));
+}
