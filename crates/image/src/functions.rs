@@ -38,15 +38,13 @@ pub struct FunctionTable {
 }
 
 impl FunctionTable {
-    /// Sorts, drops duplicates (the best source, then the shortest name without leading underscores,
-    /// wins), and cuts a function where the next one starts. Functions of size 0 reach to the next
-    /// start, or to `end` for the last one.
+    /// Sorts, keeps the best of those that start at one place (the best source, then the shortest
+    /// name without leading underscores), and resolves overlaps: the function that starts later
+    /// owns its bytes, and what remains of the earlier one behind it is a further entry of the same
+    /// name. Functions of size 0 reach to the next start, or to `end` for the last one.
     #[must_use]
     pub fn new(mut functions: Vec<Function>, end: ImageOffset) -> Self {
-        functions.sort_by(|a, b| {
-            (a.start, a.source, leading_underscores(&a.name), a.name.len(), &a.name)
-                .cmp(&(b.start, b.source, leading_underscores(&b.name), b.name.len(), &b.name))
-        });
+        functions.sort_by(|a, b| preference(a).cmp(&preference(b)));
         functions.dedup_by(|later, kept| {
             let same = later.start == kept.start;
             if same && kept.size == 0 {
@@ -54,16 +52,7 @@ impl FunctionTable {
             }
             same
         });
-        for i in 0..functions.len() {
-            let next = functions.get(i + 1).map_or(end.0, |f| f.start.0);
-            let room = next.saturating_sub(functions[i].start.0);
-            let f = &mut functions[i];
-            if f.size == 0 || (f.size > room && room > 0) {
-                f.size = room;
-            }
-        }
-        functions.retain(|f| f.size > 0);
-        Self { functions }
+        Self { functions: Sweep::default().run(functions, end.0) }
     }
 
     /// The function that holds `at`.
@@ -79,8 +68,68 @@ impl FunctionTable {
     pub fn functions(&self) -> &[Function] {
         &self.functions
     }
+
+    /// From functions that are already sorted and disjoint; `None` when they are not.
+    pub(crate) fn from_sorted(functions: Vec<Function>) -> Option<Self> {
+        let whole = functions.iter().all(|f| f.size > 0 && f.start.0.checked_add(f.size).is_some());
+        let disjoint = functions.windows(2).all(|w| w[0].start.0 + w[0].size <= w[1].start.0);
+        (whole && disjoint).then_some(Self { functions })
+    }
+}
+
+/// What makes one of two functions at the same place the better one, after the place itself.
+fn preference(f: &Function) -> (ImageOffset, NameSource, usize, usize, &str) {
+    (f.start, f.source, leading_underscores(&f.name), f.name.len(), &f.name)
 }
 
 fn leading_underscores(name: &str) -> usize {
     name.bytes().take_while(|&b| b == b'_').count()
+}
+
+/// Walks functions by start and hands out every byte to the innermost one open there.
+#[derive(Default)]
+struct Sweep {
+    /// Functions that began and did not end yet, with their ends; the last is the innermost.
+    open: Vec<(Function, u64)>,
+    done: Vec<Function>,
+    /// Everything below is handed out.
+    position: u64,
+}
+
+impl Sweep {
+    fn run(mut self, functions: Vec<Function>, end: u64) -> Vec<Function> {
+        self.done.reserve(functions.len());
+        let mut functions = functions.into_iter().peekable();
+        while let Some(f) = functions.next() {
+            self.advance(f.start.0);
+            let next = functions.peek().map_or(end, |n| n.start.0);
+            let stop = if f.size == 0 { self.room(f.start.0, next) } else { f.start.0.saturating_add(f.size) };
+            self.position = f.start.0;
+            self.open.push((f, stop));
+        }
+        self.advance(u64::MAX);
+        self.done
+    }
+
+    /// Where a function without size ends: at the next start, but not behind the one around it.
+    fn room(&self, start: u64, next: u64) -> u64 {
+        let around = self.open.last().map(|(_, stop)| *stop).filter(|stop| *stop > start);
+        around.map_or(next, |stop| stop.min(next)).max(start)
+    }
+
+    /// Hands out the bytes below `limit`.
+    fn advance(&mut self, limit: u64) {
+        while let Some((f, stop)) = self.open.last() {
+            let until = (*stop).min(limit);
+            if self.position < until {
+                let (start, size) = (ImageOffset(self.position), until - self.position);
+                self.done.push(Function { start, size, ..f.clone() });
+                self.position = until;
+            }
+            if *stop > limit {
+                return;
+            }
+            self.open.pop();
+        }
+    }
 }

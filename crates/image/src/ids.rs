@@ -21,7 +21,7 @@ impl ImageId {
 
     /// Lower-case hexadecimal without the zero padding, as `file` and `readelf -n` print a build-id.
     #[must_use]
-    pub fn to_hex(&self) -> String {
+    pub fn to_hex(self) -> String {
         let end = self.0.iter().rposition(|&b| b != 0).map_or(0, |p| p + 1);
         // An id keeps at least 8 bytes so that a build-id ending in zero bytes stays recognisable.
         let end = if end > 16 { 20 } else { end.max(8) };
@@ -31,7 +31,7 @@ impl ImageId {
     /// Parses what [`Self::to_hex`] prints (2 to 40 hex digits).
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
-        if text.len() < 2 || text.len() > 40 || text.len() % 2 != 0 || !text.is_ascii() {
+        if text.len() < 2 || text.len() > 40 || !text.len().is_multiple_of(2) || !text.is_ascii() {
             return None;
         }
         let bytes: Option<Vec<u8>> =

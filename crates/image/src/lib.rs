@@ -5,11 +5,30 @@
 
 #![forbid(unsafe_code)]
 
+pub mod blocks;
+pub mod bytes;
+pub mod disasm;
+pub mod dwarf;
+pub mod elf;
+pub mod error;
+mod extents;
 pub mod functions;
 pub mod ids;
+pub mod notes;
+mod plt;
+pub mod source;
+pub mod symbols;
+mod table_bytes;
+mod view;
 
+pub use blocks::{Before, Block, Blocks};
+pub use bytes::Bytes;
+pub use disasm::{Flow, Insn, Printer, Syntax, decode, disassemble};
+pub use dwarf::{FrameRun, LineService};
+pub use elf::{DebugAltLink, DebugLink, ElfKind, ElfSummary, Machine, PrefixId, build_id_from_prefix, debuglink_crc};
+pub use error::{ImageError, Problem};
 pub use functions::{Function, FunctionTable, NameSource};
 pub use ids::{IdKind, ImageId, ImageKind, ImageOffset, Segment, Svma, to_offset, to_svma};
-
-pub mod source;
+pub use notes::build_id_from_notes;
 pub use source::SourceFrame;
+pub use symbols::function_table;

@@ -1,0 +1,227 @@
+//! x86-64 machine code as instructions: where each begins, where control goes after it, and its text
+//! in either assembler syntax. What belongs together as a block is told by `blocks`.
+
+use crate::ids::Svma;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction, IntelFormatter, Mnemonic};
+
+/// Where control goes after an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Flow {
+    /// To the next instruction (system calls included: they come back).
+    Next,
+    /// To this address.
+    Jump(Svma),
+    /// To this address or to the next instruction.
+    Branch(Svma),
+    /// Into the function at this address, then to the next instruction.
+    Call(Svma),
+    /// To an address that memory or a register holds.
+    IndirectJump,
+    /// Into a function that memory or a register names, then to the next instruction.
+    IndirectCall,
+    /// Back to the caller, or out of the kernel.
+    Return,
+    /// Nowhere: it always faults (`ud2`, `int3`, `hlt`).
+    Trap,
+    /// These bytes are no instruction; decoding goes on one byte later.
+    Invalid,
+}
+
+/// One instruction.
+#[derive(Clone, Copy, Debug)]
+pub struct Insn {
+    /// Address of its first byte.
+    pub address: Svma,
+    /// Bytes, 1 to 15.
+    pub len: u8,
+    /// Where control goes after it.
+    pub flow: Flow,
+    raw: Instruction,
+}
+
+impl Insn {
+    /// Address of the byte behind it.
+    #[must_use]
+    pub fn end(&self) -> Svma {
+        Svma(self.address.0.wrapping_add(u64::from(self.len)))
+    }
+}
+
+/// Assembler dialect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Syntax {
+    /// As `objdump` and gcc print it: `mov %rsi,%rax`.
+    #[default]
+    Att,
+    /// As Intel's manuals print it: `mov rax,rsi`.
+    Intel,
+}
+
+/// Decodes straight through `code`, whose first byte stands at `at` and begins an instruction.
+/// Bytes that are no instruction, also a last one that is cut, become [`Flow::Invalid`] of one byte.
+#[must_use]
+pub fn decode(code: &[u8], at: Svma) -> Vec<Insn> {
+    let mut decoder = Decoder::with_ip(64, code, at.0, DecoderOptions::NONE);
+    let mut out = Vec::with_capacity(code.len() / 4);
+    let mut raw = Instruction::default();
+    while decoder.can_decode() {
+        let start = decoder.position();
+        decoder.decode_out(&mut raw);
+        let address = Svma(at.0.wrapping_add(start as u64));
+        if raw.is_invalid() {
+            out.push(Insn { address, len: 1, flow: Flow::Invalid, raw: Instruction::default() });
+            let resume = start + 1;
+            if decoder.set_position(resume).is_err() {
+                break;
+            }
+            decoder.set_ip(at.0.wrapping_add(resume as u64));
+        } else {
+            out.push(Insn { address, len: raw.len() as u8, flow: flow(&raw), raw });
+        }
+    }
+    out
+}
+
+fn flow(raw: &Instruction) -> Flow {
+    let target = Svma(raw.near_branch_target());
+    match raw.flow_control() {
+        FlowControl::Next if raw.mnemonic() == Mnemonic::Hlt => Flow::Trap,
+        FlowControl::Next | FlowControl::XbeginXabortXend if raw.mnemonic() != Mnemonic::Xbegin => Flow::Next,
+        FlowControl::Interrupt if matches!(raw.mnemonic(), Mnemonic::Int3 | Mnemonic::Int1) => Flow::Trap,
+        FlowControl::Next | FlowControl::Interrupt => Flow::Next,
+        FlowControl::UnconditionalBranch if raw.is_jmp_far() => Flow::IndirectJump,
+        FlowControl::UnconditionalBranch => Flow::Jump(target),
+        FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => Flow::Branch(target),
+        FlowControl::Call if raw.is_call_near() => Flow::Call(target),
+        // The system call instructions count as calls in the decoder's book.
+        FlowControl::Call
+            if matches!(
+                raw.mnemonic(),
+                Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Vmcall | Mnemonic::Vmmcall
+            ) =>
+        {
+            Flow::Next
+        }
+        FlowControl::Call | FlowControl::IndirectCall => Flow::IndirectCall,
+        FlowControl::IndirectBranch => Flow::IndirectJump,
+        FlowControl::Return => Flow::Return,
+        FlowControl::Exception => Flow::Trap,
+    }
+}
+
+/// Writes instructions as text.
+pub struct Printer {
+    formatter: Box<dyn Formatter>,
+}
+
+impl Printer {
+    /// For one syntax: lower case, addresses as `0x…`.
+    #[must_use]
+    pub fn new(syntax: Syntax) -> Self {
+        let mut formatter: Box<dyn Formatter> = match syntax {
+            Syntax::Att => Box::new(GasFormatter::new()),
+            Syntax::Intel => Box::new(IntelFormatter::new()),
+        };
+        let options = formatter.options_mut();
+        options.set_uppercase_hex(false);
+        options.set_hex_prefix("0x");
+        options.set_hex_suffix("");
+        options.set_branch_leading_zeros(false);
+        options.set_small_hex_numbers_in_decimal(false);
+        options.set_rip_relative_addresses(true);
+        options.set_show_branch_size(false);
+        options.set_space_after_operand_separator(false);
+        Self { formatter }
+    }
+
+    /// The text of an instruction; the address that a direct branch goes to, or that is addressed
+    /// relative to the program counter, is followed by what `name` says of it: `call 0x1040 <puts@plt>`.
+    pub fn text(&mut self, insn: &Insn, name: &dyn Fn(Svma) -> Option<String>) -> String {
+        if insn.flow == Flow::Invalid {
+            return "(bad)".to_owned();
+        }
+        let mut text = String::new();
+        self.formatter.format(&insn.raw, &mut text);
+        match insn.flow {
+            Flow::Jump(target) | Flow::Branch(target) | Flow::Call(target) => {
+                if let Some(name) = name(target) {
+                    text.push_str(&format!(" <{name}>"));
+                }
+            }
+            _ if insn.raw.is_ip_rel_memory_operand() => {
+                let target = Svma(insn.raw.ip_rel_memory_address());
+                text.push_str(&format!(" # {:#x}", target.0));
+                if let Some(name) = name(target) {
+                    text.push_str(&format!(" <{name}>"));
+                }
+            }
+            _ => {}
+        }
+        text
+    }
+}
+
+/// Decodes a range and prints each instruction.
+#[must_use]
+pub fn disassemble(
+    code: &[u8],
+    at: Svma,
+    syntax: Syntax,
+    name: &dyn Fn(Svma) -> Option<String>,
+) -> Vec<(Insn, String)> {
+    let mut printer = Printer::new(syntax);
+    decode(code, at).into_iter().map(|insn| (insn, printer.text(&insn, name))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flows(code: &[u8]) -> Vec<(u64, u8, Flow)> {
+        decode(code, Svma(0x1000)).iter().map(|i| (i.address.0, i.len, i.flow)).collect()
+    }
+
+    #[test]
+    fn control_flow_of_each_kind() {
+        let check = |code: &[u8], flow| assert_eq!(flows(code), [(0x1000, code.len() as u8, flow)], "{code:02x?}");
+        check(&[0x90], Flow::Next);
+        check(&[0x0f, 0x05], Flow::Next); // syscall
+        check(&[0xcd, 0x80], Flow::Next); // int $0x80
+        check(&[0xeb, 0x10], Flow::Jump(Svma(0x1012)));
+        check(&[0x75, 0xfe], Flow::Branch(Svma(0x1000)));
+        check(&[0xe3, 0x02], Flow::Branch(Svma(0x1004))); // jrcxz
+        check(&[0xe2, 0x02], Flow::Branch(Svma(0x1004))); // loop
+        check(&[0xe8, 0, 0, 0, 0], Flow::Call(Svma(0x1005)));
+        check(&[0xff, 0xe0], Flow::IndirectJump);
+        check(&[0xff, 0xd0], Flow::IndirectCall);
+        check(&[0xc3], Flow::Return);
+        check(&[0xf3, 0xc3], Flow::Return);
+        check(&[0x48, 0xcf], Flow::Return); // iretq
+        check(&[0x48, 0x0f, 0x07], Flow::Return); // sysretq
+        check(&[0x0f, 0x0b], Flow::Trap);
+        check(&[0xcc], Flow::Trap);
+        check(&[0xf4], Flow::Trap);
+        check(&[0xc7, 0xf8, 4, 0, 0, 0], Flow::Branch(Svma(0x100a))); // xbegin
+    }
+
+    #[test]
+    fn bytes_that_are_no_instruction_cost_one_byte_each() {
+        assert_eq!(
+            flows(&[0x06, 0x90, 0x48]),
+            [(0x1000, 1, Flow::Invalid), (0x1001, 1, Flow::Next), (0x1002, 1, Flow::Invalid)]
+        );
+    }
+
+    #[test]
+    fn text_in_both_syntaxes_with_names() {
+        let name = |at: Svma| (at == Svma(0x1005)).then(|| "puts@plt".to_owned());
+        let text = |code: &[u8], syntax| disassemble(code, Svma(0x1000), syntax, &name)[0].1.clone();
+        assert_eq!(text(&[0xe8, 0, 0, 0, 0], Syntax::Att), "call 0x1005 <puts@plt>");
+        assert_eq!(text(&[0x48, 0x8b, 0x0c, 0xc6], Syntax::Att), "mov (%rsi,%rax,8),%rcx");
+        assert_eq!(text(&[0x48, 0x8b, 0x0c, 0xc6], Syntax::Intel), "mov rcx,[rsi+rax*8]");
+        assert_eq!(
+            text(&[0x48, 0x8b, 0x05, 0xfe, 0xff, 0xff, 0xff], Syntax::Att),
+            "mov -0x2(%rip),%rax # 0x1005 <puts@plt>"
+        );
+    }
+}

@@ -1,0 +1,262 @@
+//! Source lines and inlined functions of a position, from DWARF 2 to 5. Opening reads only unit
+//! headers; functions and lines of a unit are parsed when an address in it is first asked for.
+//! Split DWARF (`.dwo`) is not followed: such code has lines but no inlined functions.
+
+use crate::bytes::Bytes;
+use crate::error::{ImageError, Problem};
+use crate::ids::Svma;
+use crate::source::SourceFrame;
+use addr2line::{Context, FrameIter, Location};
+use gimli::{Dwarf, EndianSlice, RunTimeEndian, SectionId};
+use object::{Object, ObjectSection};
+use rustc_hash::FxHashMap;
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
+
+/// What lines and inlined functions need. Location lists, the largest part after `.debug_info`, and
+/// macros are left out: decompressing them would double the time to open.
+const SECTIONS: [SectionId; 10] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugAddr,
+    SectionId::DebugAranges,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugLineStr,
+    SectionId::DebugRanges,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+];
+
+/// No compressor in use shrinks more than zlib's best case; a header that claims more is hostile.
+const GREATEST_RATIO: u64 = 1100;
+
+/// Answers what source code an address came from. Shared between threads; one question at a time.
+pub struct LineService {
+    loaded: Loaded,
+    problems: Vec<Problem>,
+}
+
+/// Inline chains of an address range: the same chain holds from one start to the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrameRun {
+    /// Addresses of the run.
+    pub range: Range<Svma>,
+    /// Innermost first; empty where nothing is known.
+    pub frames: Vec<SourceFrame>,
+}
+
+impl LineService {
+    /// Opens the debug information in `debug` (the image itself or its separate debug file), with
+    /// the supplementary file its `.gnu_debugaltlink` names, if it names one and it was found.
+    ///
+    /// # Errors
+    /// [`ImageError::NoDwarf`] without line information, [`ImageError::Dwarf`] when not even the
+    /// unit headers can be read.
+    pub fn new(debug: &Bytes, supplementary: Option<&Bytes>) -> Result<Self, ImageError> {
+        let mut problems = Vec::new();
+        let main = Sections::load(debug, &mut problems)?;
+        if main.bytes(SectionId::DebugInfo).is_empty() && main.bytes(SectionId::DebugLine).is_empty() {
+            return Err(ImageError::NoDwarf);
+        }
+        let sup = supplementary.and_then(|bytes| {
+            let loaded = Sections::load(bytes, &mut problems);
+            loaded.map_err(|e| problems.push(Problem::new("supplementary debug file", e))).ok()
+        });
+        let loaded = Loaded::try_new(Files { main, sup }, |files| context(files, &mut problems))?;
+        Ok(Self { loaded, problems })
+    }
+
+    /// The inline chain at an address, innermost first; empty when nothing is known of it.
+    #[must_use]
+    pub fn frames(&self, at: Svma) -> Vec<SourceFrame> {
+        self.ask(|lines| lines.frames(at))
+    }
+
+    /// The same for many addresses; much cheaper than one by one when they are close together.
+    #[must_use]
+    pub fn frames_at(&self, addresses: &[Svma]) -> Vec<Vec<SourceFrame>> {
+        self.ask(|lines| addresses.iter().map(|&at| lines.frames(at)).collect())
+    }
+
+    /// All inline chains in a range of code (a function), in order and without holes.
+    #[must_use]
+    pub fn frames_in(&self, range: Range<Svma>) -> Vec<FrameRun> {
+        self.ask(|lines| lines.runs(range))
+    }
+
+    /// What was left out when opening.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    fn ask<T>(&self, question: impl FnOnce(&mut Lines<'_>) -> T) -> T {
+        self.loaded.with_dependent(|_, lines| {
+            // The caches inside are only ever extended, so a panic elsewhere left them usable.
+            question(&mut lines.lock().unwrap_or_else(PoisonError::into_inner))
+        })
+    }
+}
+
+impl std::fmt::Debug for LineService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LineService").field("problems", &self.problems).finish_non_exhaustive()
+    }
+}
+
+type LockedLines<'a> = Mutex<Lines<'a>>;
+
+self_cell::self_cell!(
+    /// The sections and the parsed units that borrow from them.
+    struct Loaded {
+        owner: Files,
+        #[not_covariant]
+        dependent: LockedLines,
+    }
+);
+
+struct Files {
+    main: Sections,
+    sup: Option<Sections>,
+}
+
+/// The debug sections of one file, decompressed.
+struct Sections {
+    endian: RunTimeEndian,
+    bytes: Vec<(SectionId, Bytes)>,
+}
+
+impl Sections {
+    fn load(file: &Bytes, problems: &mut Vec<Problem>) -> Result<Self, ImageError> {
+        let elf = object::File::parse(&file[..]).map_err(|e| ImageError::broken("section headers", e))?;
+        let endian = if elf.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
+        let load = |id: SectionId| section(&elf, file, id).map(|bytes| (id, bytes));
+        // Decompression is most of the time of opening a Debian debug file: one thread for the
+        // largest section, this one for the rest.
+        let loaded: Vec<_> = std::thread::scope(|scope| {
+            let info = scope.spawn(|| load(SectionId::DebugInfo));
+            let mut loaded: Vec<_> =
+                SECTIONS.iter().filter(|id| **id != SectionId::DebugInfo).map(|id| load(*id)).collect();
+            loaded.extend(info.join());
+            loaded
+        });
+        let mut bytes = Vec::with_capacity(loaded.len());
+        for section in loaded {
+            section.map(|s| bytes.push(s)).unwrap_or_else(|problem| problems.push(problem));
+        }
+        Ok(Self { endian, bytes })
+    }
+
+    fn bytes(&self, id: SectionId) -> &[u8] {
+        self.bytes.iter().find(|(i, _)| *i == id).map_or(&[], |(_, bytes)| &bytes[..])
+    }
+
+    fn reader(&self, id: SectionId) -> Result<Slice<'_>, gimli::Error> {
+        Ok(EndianSlice::new(self.bytes(id), self.endian))
+    }
+}
+
+fn section(elf: &object::File<'_>, file: &Bytes, id: SectionId) -> Result<Bytes, Problem> {
+    let Some(section) = elf.section_by_name(id.name()) else {
+        return Ok(Bytes::from(Vec::new()));
+    };
+    let failed = |e: object::read::Error| Problem::new(id.name(), e);
+    let compressed = section.compressed_data().map_err(failed)?;
+    if compressed.uncompressed_size / GREATEST_RATIO > compressed.data.len() as u64 {
+        return Err(Problem::new(id.name(), "it claims an impossible uncompressed size and is not read"));
+    }
+    Ok(match compressed.decompress().map_err(failed)? {
+        Cow::Borrowed(part) => file.share(part),
+        Cow::Owned(bytes) => Bytes::from(bytes),
+    })
+}
+
+fn context<'a>(files: &'a Files, problems: &mut Vec<Problem>) -> Result<LockedLines<'a>, ImageError> {
+    let open = |with_aranges: bool| {
+        let mut dwarf = Dwarf::load(|id| match id {
+            SectionId::DebugAranges if !with_aranges => Ok(EndianSlice::new(&[], files.main.endian)),
+            _ => files.main.reader(id),
+        })?;
+        if let Some(sup) = &files.sup {
+            dwarf.load_sup(|id| sup.reader(id))?;
+        }
+        dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+        Context::from_dwarf(dwarf)
+    };
+    let context = open(true).or_else(|e: gimli::Error| {
+        problems.push(Problem::new(".debug_aranges", format!("opened without it: {e}")));
+        open(false)
+    });
+    let context = context.map_err(|e| ImageError::Dwarf { detail: e.to_string() })?;
+    Ok(Mutex::new(Lines { context, names: Names::default() }))
+}
+
+struct Lines<'a> {
+    context: Context<Slice<'a>>,
+    names: Names,
+}
+
+impl Lines<'_> {
+    fn frames(&mut self, at: Svma) -> Vec<SourceFrame> {
+        let Self { context, names } = self;
+        match context.find_frames(at.0).skip_all_loads() {
+            Ok(frames) => names.chain(frames),
+            // The unit's functions cannot be read (a missing supplementary file, say); lines may be.
+            Err(_) => match context.find_location(at.0) {
+                Ok(Some(location)) => vec![names.frame(None, Some(location))],
+                _ => Vec::new(),
+            },
+        }
+    }
+
+    /// Asks byte by byte: inline ranges need not begin where line rows do, and a function is short.
+    fn runs(&mut self, range: Range<Svma>) -> Vec<FrameRun> {
+        let mut runs: Vec<FrameRun> = Vec::new();
+        for at in range.start.0..range.end.0 {
+            let frames = self.frames(Svma(at));
+            match runs.last_mut() {
+                Some(run) if run.frames == frames => run.range.end = Svma(at + 1),
+                _ => runs.push(FrameRun { range: Svma(at)..Svma(at + 1), frames }),
+            }
+        }
+        runs
+    }
+}
+
+/// One copy of each name and path handed out: thousands of addresses share a few dozen.
+#[derive(Default)]
+struct Names(FxHashMap<Box<str>, Arc<str>>);
+
+impl Names {
+    fn chain(&mut self, mut frames: FrameIter<'_, Slice<'_>>) -> Vec<SourceFrame> {
+        let mut chain = Vec::new();
+        // A broken entry ends the chain: what is inside of it stays right.
+        while let Ok(Some(frame)) = frames.next() {
+            let name = frame.function.as_ref().and_then(|f| f.raw_name().ok());
+            chain.push(self.frame(name.as_deref(), frame.location));
+        }
+        chain
+    }
+
+    fn frame(&mut self, function: Option<&str>, location: Option<Location<'_>>) -> SourceFrame {
+        SourceFrame {
+            function: function.map(|name| self.intern(name)),
+            file: location.as_ref().and_then(|l| l.file).map(|file| self.intern(file)),
+            line: location.as_ref().and_then(|l| l.line).unwrap_or(0),
+            column: location.as_ref().and_then(|l| l.column).unwrap_or(0),
+        }
+    }
+
+    fn intern(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(text) {
+            return Arc::clone(known);
+        }
+        let shared: Arc<str> = text.into();
+        self.0.insert(text.into(), Arc::clone(&shared));
+        shared
+    }
+}
