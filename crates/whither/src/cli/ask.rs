@@ -1,0 +1,322 @@
+//! Flags of the verbs that answer from a recording or database: `prof`, `annotate`, `topcounts`,
+//! `diff`, `top`, `report`, `export`. Filters and sources are the same words for all of them.
+
+use super::collect::SamplingArgs;
+use crate::units;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+use whither_cycles::By;
+
+/// Where the samples come from.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct SourceArgs {
+    /// Recordings or databases, merged [default: whither.wh here, else the default database]
+    #[arg(value_name = "RECORDING")]
+    pub(crate) recordings: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) db: DbSource,
+}
+
+/// A database as source.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct DbSource {
+    /// Read this profile database
+    #[arg(long, value_name = "DIR", env = "WHITHER_DB")]
+    pub(crate) db: Option<PathBuf>,
+    /// Only these epochs: `last`, `last-N`, a label, a date, a name from `epochs list`, `A..B`, or several with commas
+    #[arg(long, value_name = "EPOCHS")]
+    pub(crate) epoch: Option<String>,
+    /// Only these hosts of a shared database
+    #[arg(long, value_name = "HOST", value_delimiter = ',')]
+    pub(crate) host: Vec<String>,
+}
+
+/// Which samples count.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Filters")]
+pub(crate) struct FilterArgs {
+    /// Only images whose path matches: text, a glob, or /REGEX/
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) image: Vec<String>,
+    /// Only procedures whose name matches
+    #[arg(long = "proc", value_name = "PATTERN")]
+    pub(crate) procedure: Vec<String>,
+    /// Only processes: a pid, or a pattern on command name or executable
+    #[arg(long, value_name = "PID|PATTERN")]
+    pub(crate) process: Vec<String>,
+    /// Only these thread ids (recorded with --threads)
+    #[arg(long, value_name = "TID")]
+    pub(crate) thread: Vec<u32>,
+    /// Only cgroups whose path matches
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) cgroup: Vec<String>,
+    /// Only the kernel
+    #[arg(long, conflicts_with = "user")]
+    pub(crate) kernel: bool,
+    /// Only user space
+    #[arg(long)]
+    pub(crate) user: bool,
+    /// Only from this moment: seconds after the start (`90s`) or a Unix time (`@1760000000`)
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) since: Option<Moment>,
+    /// Only before this moment
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) until: Option<Moment>,
+}
+
+/// A moment of a recording.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Moment {
+    /// After the first epoch's start.
+    AfterStart(Duration),
+    /// Seconds since the Unix epoch.
+    Unix(u64),
+}
+
+impl std::str::FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix('@') {
+            Some(unix) => {
+                unix.parse().map(Self::Unix).map_err(|_| format!("`{text}`: after @ comes a whole number of seconds"))
+            }
+            None if text == "0" || text == "0s" => Ok(Self::AfterStart(Duration::ZERO)),
+            None => units::duration(text).map(Self::AfterStart),
+        }
+    }
+}
+
+/// Groupings by the names the lens gives them, so that a new one needs no change here.
+fn by_parser() -> impl TypedValueParser<Value = By> {
+    PossibleValuesParser::new(By::NAMES).try_map(|name| name.parse::<By>())
+}
+
+/// Flags of `whither prof`.
+#[derive(Debug, Args)]
+pub(crate) struct ProfArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// What a row is about; several for combinations (`process,proc`)
+    #[arg(long, value_parser = by_parser(), value_delimiter = ',', default_value = "proc")]
+    pub(crate) by: Vec<By>,
+    /// Columns: event names, or `all`
+    #[arg(short, long, value_name = "EVENT", value_delimiter = ',', default_value = "all")]
+    pub(crate) event: Vec<String>,
+    /// Rows shown
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 30)]
+    pub(crate) limit: usize,
+    /// All rows
+    #[arg(long, conflicts_with = "limit")]
+    pub(crate) all: bool,
+    /// Count inlined functions as procedures of their own
+    #[arg(long)]
+    pub(crate) inlined: bool,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+    /// Answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What `annotate` lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    /// Source lines
+    Source,
+    /// Assembly
+    Asm,
+    /// Assembly with source lines between
+    Both,
+}
+
+/// Flags of `whither annotate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    whither annotate sqlite3VdbeExec             a procedure by name\n  \
+    whither annotate 'libc.so.6!mem.*'           by image and pattern\n  \
+    whither annotate sqlite3.c:1200 run.wh       by source line, in another recording")]
+pub(crate) struct AnnotateArgs {
+    /// PROC, FILE:LINE or IMAGE!PATTERN [default: the hottest procedure]
+    #[arg(value_name = "PROCEDURE")]
+    pub(crate) target: Option<String>,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// Source lines only
+    #[arg(long = "source", conflicts_with_all = ["assembly", "both"])]
+    pub(crate) lines: bool,
+    /// Assembly only
+    #[arg(long = "asm", conflicts_with = "both")]
+    pub(crate) assembly: bool,
+    /// Assembly with source lines between (the default where lines are known)
+    #[arg(long)]
+    pub(crate) both: bool,
+    /// Samples as delivered, not moved to the instruction waited for
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// AT&T syntax instead of Intel
+    #[arg(long)]
+    pub(crate) att: bool,
+    /// Events to show, or `all`
+    #[arg(short, long, value_name = "EVENT", value_delimiter = ',', default_value = "all")]
+    pub(crate) event: Vec<String>,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+    /// Answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl AnnotateArgs {
+    /// Which listing was asked for.
+    pub(crate) fn view(&self) -> View {
+        match (self.lines, self.assembly) {
+            (true, _) => View::Source,
+            (_, true) => View::Asm,
+            _ => View::Both,
+        }
+    }
+}
+
+/// Flags of `whither topcounts`.
+#[derive(Debug, Args)]
+pub(crate) struct TopcountsArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// Instructions shown
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
+    pub(crate) limit: usize,
+    /// Instructions shown before and after each
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) context: usize,
+    /// Samples as delivered, not moved to the instruction waited for
+    #[arg(long)]
+    pub(crate) raw: bool,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+    /// Answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// One side of a comparison.
+#[derive(Clone, Debug)]
+pub(crate) struct Runs(pub(crate) Vec<PathBuf>);
+
+impl std::str::FromStr for Runs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let paths: Vec<PathBuf> = text.split(',').filter(|p| !p.is_empty()).map(PathBuf::from).collect();
+        if paths.is_empty() { Err("name at least one recording".into()) } else { Ok(Self(paths)) }
+    }
+}
+
+/// Flags of `whither diff`.
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// Before: a recording, or several runs with commas between
+    #[arg(value_name = "A")]
+    pub(crate) before: Runs,
+    /// After: a recording, or several runs with commas between
+    #[arg(value_name = "B")]
+    pub(crate) after: Runs,
+    /// Compare procedures, images, lines, ...
+    #[arg(long, value_parser = by_parser(), default_value = "proc")]
+    pub(crate) by: By,
+    /// Normalise by: `total`, `wall`, or work done as NAME=A,B (`requests=1200,1350`)
+    #[arg(long, value_name = "UNIT", default_value = "total")]
+    pub(crate) per: String,
+    /// Changes within chance too
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Exit 1 when something got slower beyond chance
+    #[arg(long)]
+    pub(crate) gate: bool,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+    /// Answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Flags of `whither top`.
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Sample these running processes only
+    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    pub(crate) pid: Vec<u32>,
+    /// Keep the sampling's share of CPU time below this; the rate follows [default: 3%]
+    #[arg(long, value_name = "SHARE", value_parser = units::share, conflicts_with_all = ["rate", "period"])]
+    pub(crate) budget: Option<f64>,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    /// Refresh this often
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "2s")]
+    pub(crate) interval: Duration,
+    /// Stop after this long
+    #[arg(short, long, value_name = "TIME", value_parser = units::duration)]
+    pub(crate) duration: Option<Duration>,
+}
+
+/// Flags of `whither report`.
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// Page to write
+    #[arg(short, long, value_name = "FILE", default_value = "whither.html")]
+    pub(crate) output: PathBuf,
+    /// Procedures annotated on the page
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+    pub(crate) limit: usize,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+}
+
+/// Format of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// pprof protocol buffer, gzip (go tool pprof, Pyroscope, Parca)
+    Pprof,
+    /// Folded stacks, one a line (flamegraph.pl, inferno)
+    Folded,
+    /// Firefox Profiler's JSON (profiler.firefox.com)
+    Firefox,
+    /// speedscope's JSON (speedscope.app)
+    Speedscope,
+    /// A flame graph as SVG
+    Flamegraph,
+    /// Procedures as comma-separated values
+    Csv,
+}
+
+/// Flags of `whither export`.
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// Format
+    #[arg(value_enum)]
+    pub(crate) format: ExportFormat,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// File to write [default: stdout]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_relative_or_absolute() {
+        assert_eq!("90s".parse(), Ok(Moment::AfterStart(Duration::from_secs(90))));
+        assert_eq!("0".parse(), Ok(Moment::AfterStart(Duration::ZERO)));
+        assert_eq!("@1760000000".parse(), Ok(Moment::Unix(1_760_000_000)));
+        "@noon".parse::<Moment>().expect_err("not a number");
+    }
+}

@@ -1,0 +1,160 @@
+//! The collecting verbs: `record`, `daemon`, `import`. Turns flags into the plain options of
+//! `whither_session` and its outcome into lines on stderr; every call into `session` is here.
+
+use crate::cli::{
+    BackendChoice, Common, DaemonAction, DaemonArgs, DaemonRun, ImportArgs, RecordArgs, SamplingArgs, StackChoice,
+};
+use crate::failure::{Ending, Usage};
+use crate::progress::Reporter;
+use crate::session::{Backend, Control, DaemonOptions, OnExisting, Outcome, Pace, RecordOptions, Scope, Stacks};
+use crate::{answer, places, signals};
+use std::path::PathBuf;
+
+/// Share of CPU time a recording may take when the user names no rate.
+const RECORD_BUDGET: f64 = 0.03;
+/// The daemon's: it runs for weeks.
+const DAEMON_BUDGET: f64 = 0.01;
+
+/// `whither record`.
+pub(crate) fn record(args: RecordArgs, common: Common) -> anyhow::Result<Ending> {
+    let options = record_options(args)?;
+    let stop = signals::stop_flag()?;
+    let mut reporter = Reporter::new(common, options.duration);
+    let outcome = crate::session::record(&options, &stop, &mut |event| reporter.on(event))?;
+    reporter.finished(&outcome);
+    Ok(outcome.target_status.map_or(Ending::Done, Ending::Target))
+}
+
+/// `whither import`.
+pub(crate) fn import(args: &ImportArgs, common: Common) -> anyhow::Result<Ending> {
+    let existing = if args.overwrite || args.output.is_none() { OnExisting::Replace } else { OnExisting::Refuse };
+    let output = args.output.clone().unwrap_or_else(places::default_recording);
+    let outcome = crate::session::import(&args.input, &output, existing)?;
+    Reporter::new(common, None).finished(&outcome);
+    Ok(Ending::Done)
+}
+
+/// `whither daemon ...`.
+pub(crate) fn daemon(args: DaemonArgs, common: Common) -> anyhow::Result<Ending> {
+    match args.action {
+        DaemonAction::Run(run) => run_daemon(*run, common),
+        DaemonAction::Status(db) => control(db.db, &Control::Status),
+        DaemonAction::Flush(db) => control(db.db, &Control::Flush),
+        DaemonAction::Stop(db) => control(db.db, &Control::Stop),
+    }
+}
+
+/// Sends a command to the running daemon and prints its reply.
+pub(crate) fn control(db: Option<PathBuf>, command: &Control) -> anyhow::Result<Ending> {
+    let reply = crate::session::control(&places::database(db), command)?;
+    answer::print(&reply)?;
+    Ok(Ending::Done)
+}
+
+fn run_daemon(run: DaemonRun, common: Common) -> anyhow::Result<Ending> {
+    let options = daemon_options(run)?;
+    let stop = signals::stop_flag()?;
+    let mut reporter = Reporter::new(common, options.duration);
+    crate::session::daemon(&options, &stop, &mut |event| reporter.on(event))?;
+    Ok(Ending::Done)
+}
+
+fn record_options(args: RecordArgs) -> anyhow::Result<RecordOptions> {
+    let scope = scope(args.pid, args.command);
+    let overwrite = args.overwrite || args.output.is_none();
+    let output = args.output.unwrap_or_else(places::default_recording);
+    let mut options = sampling(scope, args.sampling, args.budget.unwrap_or(RECORD_BUDGET))?;
+    options.duration = args.duration;
+    options.output = output;
+    options.overwrite = overwrite;
+    options.threads = args.threads;
+    options.store_code = !args.no_code;
+    options.user_only = args.user;
+    Ok(options)
+}
+
+fn scope(pids: Vec<u32>, command: Vec<String>) -> Scope {
+    if !command.is_empty() {
+        Scope::Command(command)
+    } else if !pids.is_empty() {
+        Scope::Pids(pids)
+    } else {
+        Scope::System
+    }
+}
+
+fn daemon_options(run: DaemonRun) -> anyhow::Result<DaemonOptions> {
+    Ok(DaemonOptions {
+        record: sampling(Scope::System, run.sampling, run.budget.unwrap_or(DAEMON_BUDGET))?,
+        db: places::database(run.db.db),
+        drain: run.drain,
+        seal: run.seal,
+        epoch: run.epoch,
+        keep: run.keep,
+        max_disk: run.max_disk,
+        per_process: run.per_process,
+        duration: run.duration,
+    })
+}
+
+/// Options of a live view: nothing is kept.
+pub(crate) fn live_options(
+    pids: Vec<u32>,
+    sampling_args: SamplingArgs,
+    budget: Option<f64>,
+) -> anyhow::Result<RecordOptions> {
+    sampling(scope(pids, Vec::new()), sampling_args, budget.unwrap_or(RECORD_BUDGET))
+}
+
+fn sampling(scope: Scope, args: SamplingArgs, budget: f64) -> anyhow::Result<RecordOptions> {
+    args.event.iter().chain(&args.mux).try_for_each(|name| known_event(name))?;
+    Ok(RecordOptions {
+        scope,
+        events: args.event,
+        multiplexed: args.mux,
+        pace: pace(args.rate, args.period, budget),
+        stacks: stacks(args.stacks),
+        stack_every: args.stack_every,
+        duration: None,
+        output: places::default_recording(),
+        overwrite: false,
+        backend: backend(args.backend),
+        slice: args.slice,
+        threads: false,
+        store_code: true,
+        user_only: false,
+        command_line: std::env::args().collect(),
+    })
+}
+
+/// An unknown name is the user's slip, found before anything starts.
+fn known_event(name: &str) -> anyhow::Result<()> {
+    match whither_kernel::events::parse(name) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Usage(error.to_string()).into()),
+    }
+}
+
+fn pace(rate: Option<u32>, period: Option<u64>, budget: f64) -> Pace {
+    match (rate, period) {
+        (Some(hertz), _) => Pace::Hertz(hertz),
+        (_, Some(period)) => Pace::Period(period),
+        _ => Pace::Budget(budget),
+    }
+}
+
+fn stacks(choice: StackChoice) -> Stacks {
+    match choice {
+        StackChoice::Off => Stacks::Off,
+        StackChoice::FramePointers => Stacks::FramePointers,
+        StackChoice::Dwarf(bytes) => Stacks::Dwarf(bytes),
+    }
+}
+
+fn backend(choice: BackendChoice) -> Backend {
+    match choice {
+        BackendChoice::Auto => Backend::Auto,
+        BackendChoice::Bpf => Backend::Bpf,
+        BackendChoice::Ring => Backend::Ring,
+    }
+}

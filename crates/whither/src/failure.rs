@@ -1,0 +1,119 @@
+//! How whither ends: exit codes and the one place that prints an error with its causes. Verbs
+//! return [`Ending`] or an error; they never exit.
+
+use crate::session::SessionError;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+/// How a verb ended when nothing failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The answer was given.
+    Done,
+    /// The answer is "no": nothing matched, damage found, a regression behind `--gate`.
+    No,
+    /// The launched target's own status, as a shell tells it.
+    Target(i32),
+}
+
+impl Ending {
+    /// For the shell.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::No => 1,
+            // A shell shows the low byte too.
+            Self::Target(status) => status.to_le_bytes()[0],
+        }
+    }
+}
+
+/// Usage error.
+pub(crate) const USAGE: u8 = 2;
+/// The system cannot or may not.
+pub(crate) const SYSTEM: u8 = 3;
+
+/// An error of the command line that clap cannot see (an unknown event, a file that is no recording).
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// Prints the error with its causes and picks the exit code. A closed pipe is no error: the reader
+/// has seen enough.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    if is_broken_pipe(error) {
+        return ExitCode::SUCCESS;
+    }
+    // stderr may be closed too; there is nowhere left to tell.
+    let _ = writeln!(anstream::stderr(), "{}", describe(error));
+    ExitCode::from(code(error))
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// `whither: WHAT: WHY`, a line per cause that says something new.
+fn describe(error: &anyhow::Error) -> String {
+    let mut text = format!("whither: {error}");
+    let mut said = error.to_string();
+    for cause in error.chain().skip(1) {
+        let sentence = cause.to_string();
+        if !said.contains(&sentence) {
+            let _ = write!(text, "\n  because {sentence}");
+            said = sentence;
+        }
+    }
+    text
+}
+
+fn code(error: &anyhow::Error) -> u8 {
+    if error.chain().any(|e| e.is::<Usage>()) {
+        return USAGE;
+    }
+    let session = error.chain().find_map(|e| e.downcast_ref::<SessionError>());
+    session.map_or(SYSTEM, |e| e.exit_code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn causes_are_told_once() {
+        let inner = anyhow::anyhow!("permission denied");
+        let outer = Err::<(), _>(inner).context("cannot read run.wh: permission denied").expect_err("an error");
+        assert_eq!(describe(&outer), "whither: cannot read run.wh: permission denied");
+        let outer = outer.context("cannot list");
+        assert_eq!(describe(&outer), "whither: cannot list\n  because cannot read run.wh: permission denied");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_quiet() {
+        let error = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("cannot print");
+        assert!(is_broken_pipe(&error));
+        assert!(!is_broken_pipe(&anyhow::anyhow!("other")));
+    }
+
+    #[test]
+    fn usage_is_two_and_the_rest_is_the_system() {
+        assert_eq!(code(&anyhow::Error::from(Usage("no".into())).context("outer")), USAGE);
+        assert_eq!(code(&anyhow::anyhow!("disk")), SYSTEM);
+    }
+
+    #[test]
+    fn a_target_status_passes_through() {
+        assert_eq!(Ending::Target(130).code(), 130);
+        assert_eq!(Ending::Target(0).code(), 0);
+        assert_eq!(Ending::No.code(), 1);
+    }
+}

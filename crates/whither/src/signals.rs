@@ -1,0 +1,26 @@
+//! Ctrl-C and termination while collecting: the first signal asks for a tidy stop that keeps the
+//! data, the second leaves at once. A thread of its own waits, so that no work happens in a handler.
+
+use crate::session::StopFlag;
+use anyhow::Context;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// A flag that the signals set from now on.
+///
+/// # Errors
+/// The handlers could not be installed.
+pub(crate) fn stop_flag() -> anyhow::Result<StopFlag> {
+    let flag = StopFlag::default();
+    let told = flag.clone();
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot install signal handlers")?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for _ in signals.forever() {
+                told.request();
+            }
+        })
+        .context("cannot start the thread that waits for signals")?;
+    Ok(flag)
+}
