@@ -1,0 +1,89 @@
+//! Results as JSON: the result values as they are, inside an envelope that names schema and kind.
+//! The schema only ever gains fields under its number.
+
+use serde::Serialize;
+use whither_cycles::results::{
+    Annotation, Difference, FlameNode, HeatMap, Listing, Provenance,
+};
+
+/// Version of the field names, see `docs/`.
+pub const SCHEMA: &str = "whither.cycles/1";
+
+/// A result that has a name of its own in JSON.
+pub trait Kind: Serialize {
+    /// Value of the field `kind`.
+    const KIND: &'static str;
+}
+
+impl Kind for Listing {
+    const KIND: &'static str = "listing";
+}
+impl Kind for Annotation {
+    const KIND: &'static str = "annotation";
+}
+impl Kind for Difference {
+    const KIND: &'static str = "difference";
+}
+impl Kind for FlameNode {
+    const KIND: &'static str = "calltree";
+}
+impl Kind for HeatMap {
+    const KIND: &'static str = "heatmap";
+}
+impl Kind for Provenance {
+    const KIND: &'static str = "provenance";
+}
+
+#[derive(Serialize)]
+struct Envelope<'a, T> {
+    schema: &'static str,
+    kind: &'static str,
+    #[serde(flatten)]
+    value: &'a T,
+}
+
+/// One result on one line, with a newline at the end; numbers that do not exist are `null`.
+#[must_use]
+pub fn json<T: Kind>(value: &T) -> String {
+    let envelope = Envelope { schema: SCHEMA, kind: T::KIND, value };
+    let mut text = serde_json::to_string(&envelope)
+        .expect("results hold only strings, numbers and lists, which always serialise");
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whither_cycles::results::{Cell, ListingRow};
+
+    #[test]
+    fn the_envelope_names_schema_and_kind_and_the_fields_stand_beside_it() {
+        let listing = Listing {
+            by: vec!["proc".into()],
+            rows: vec![ListingRow {
+                labels: vec!["work".into()],
+                cells: vec![Cell { samples: 3, weight: 3000, share: 0.75 }],
+                cumulative: 0.75,
+                error: 0.5,
+                remark: None,
+            }],
+            ..Listing::default()
+        };
+        let text = json(&listing);
+        let back: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(text.starts_with(r#"{"schema":"whither.cycles/1","kind":"listing","#), "{text}");
+        assert!(text.ends_with("}\n") && !text[..text.len() - 1].contains('\n'));
+        assert_eq!(back["rows"][0]["cells"][0]["samples"], 3);
+        assert_eq!(back["rows"][0]["labels"][0], "work");
+        assert!(back["rows"][0].get("remark").is_none());
+        assert!(back["provenance"]["own_cost"].is_null());
+    }
+
+    #[test]
+    fn numbers_that_do_not_exist_are_null() {
+        let p = Provenance { unknown_share: f64::NAN, ..Provenance::default() };
+        let back: serde_json::Value = serde_json::from_str(&json(&p)).unwrap();
+        assert!(back["unknown_share"].is_null());
+    }
+}

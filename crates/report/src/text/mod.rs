@@ -1,0 +1,74 @@
+//! Results as plain text for a terminal or a file. Width and colour are told by the caller; nothing
+//! here looks at a terminal.
+
+mod annotation;
+mod difference;
+mod header;
+mod listing;
+mod number;
+mod table;
+mod tree;
+
+pub use annotation::{AnnotationView, annotation};
+pub use difference::difference;
+pub use listing::listing;
+pub use number::{duration, percent, thousands};
+pub use tree::tree;
+
+use table::Tone;
+
+/// Whether to colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Style {
+    /// Characters only.
+    #[default]
+    Plain,
+    /// ANSI escape sequences.
+    Ansi,
+}
+
+/// How answers are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Colours.
+    pub style: Style,
+    /// Characters per line; names are cut to fit.
+    pub width: usize,
+}
+
+impl Default for Layout {
+    /// No colours, 120 characters.
+    fn default() -> Self {
+        Self { style: Style::Plain, width: 120 }
+    }
+}
+
+impl Style {
+    fn paint(self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            Tone::Plain => return text.to_owned(),
+            Tone::Head => "1",
+            Tone::Warm => "33",
+            Tone::Hot => "31",
+            Tone::Faint => "2",
+        };
+        match self {
+            Self::Plain => text.to_owned(),
+            Self::Ansi => format!("\x1b[{code}m{text}\x1b[0m"),
+        }
+    }
+}
+
+/// Emphasis of a share of the whole.
+fn tone_of(share: f64) -> Tone {
+    if share >= 0.1 {
+        Tone::Hot
+    } else if share >= 0.02 {
+        Tone::Warm
+    } else {
+        Tone::Plain
+    }
+}
+
+#[cfg(test)]
+mod tests;

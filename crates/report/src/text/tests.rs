@@ -1,0 +1,212 @@
+//! Golden texts of results made by hand; the expected output is in `snapshots/`.
+
+use super::*;
+use insta::assert_snapshot;
+use whither_cycles::results::*;
+
+fn provenance() -> Provenance {
+    Provenance {
+        sources: vec!["run.wh".into()],
+        hosts: vec!["box".into()],
+        seconds: 586.0,
+        cpus: 2,
+        events: vec![
+            EventTotals {
+                name: "cpu-clock".into(),
+                unit: "ns".into(),
+                samples: 6_095_201,
+                weight: 1_172_154_038_462,
+                idle: 1200,
+            },
+            EventTotals { name: "imiss".into(), unit: "count".into(), samples: 4321, ..Default::default() },
+        ],
+        unknown: vec![("process gone".into(), 95)],
+        unknown_share: 95.0 / 6_095_201.0,
+        dropped: 12,
+        skipped: 3400,
+        own_cost: Some(0.009),
+        rate_hz: 5200.4,
+        notes: vec!["this machine has no hardware events: cpu-clock is a timer".into()],
+        ..Provenance::default()
+    }
+}
+
+fn row(labels: [&str; 2], samples: u64, imiss: u64, cumulative: f64, remark: Option<&str>) -> ListingRow {
+    let cell = |samples: u64, of: f64| Cell { samples, weight: samples, share: samples as f64 / of };
+    ListingRow {
+        labels: labels.map(Into::into).into(),
+        cells: vec![cell(samples, 6_095_201.0), cell(imiss, 4321.0)],
+        cumulative,
+        error: 0.0004,
+        remark: remark.map(Into::into),
+    }
+}
+
+fn some_listing() -> Listing {
+    let irqs = "interrupts were off before here";
+    let long = "std::_Rb_tree<std::string, std::pair<std::string const, int>, std::less<std::string>>::_M_insert_unique(int)";
+    Listing {
+        provenance: provenance(),
+        by: vec!["proc".into(), "image".into()],
+        rows: vec![
+            row(["zero_poly_arc", "/usr/lib/xorg/libffb.so"], 2_064_143, 4000, 0.3387, None),
+            row([long, "/opt/app/lib/very/long/path/libthing.so.1.2.3"], 245_450, 300, 0.3789, None),
+            row(["finish_task_switch", "[kernel]"], 120_000, 0, 0.3986, Some(irqs)),
+            row(["_raw_spin_unlock_irq", "[kernel]"], 12, 1, 0.3986, Some(irqs)),
+        ],
+        rest: Some((1234, vec![Cell { samples: 3_665_596, weight: 1, share: 0.6014 }, Cell { samples: 20, weight: 20, share: 0.0046 }])),
+        filters: vec![],
+    }
+}
+
+#[test]
+fn a_listing_shows_figures_names_remarks_and_notes() {
+    assert_snapshot!(listing(&some_listing(), &Layout::default()));
+}
+
+#[test]
+fn a_narrow_listing_cuts_names_not_figures() {
+    let layout = Layout { width: 80, ..Layout::default() };
+    let text = listing(&some_listing(), &layout);
+    assert!(text.lines().filter(|l| l.contains('%')).all(|l| l.chars().count() <= 200));
+    assert_snapshot!(text);
+}
+
+#[test]
+fn filters_are_told() {
+    let mut l = some_listing();
+    l.filters = vec!["image libffb".into(), "user only".into()];
+    assert!(listing(&l, &Layout::default()).contains("\nonly image libffb, user only\n"));
+}
+
+#[test]
+fn colour_adds_escapes_and_nothing_else() {
+    let plain = listing(&some_listing(), &Layout::default());
+    let ansi = listing(&some_listing(), &Layout { style: Style::Ansi, ..Layout::default() });
+    assert!(ansi.contains("\x1b[31m"));
+    let mut stripped = ansi;
+    for code in ["\x1b[1m", "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"] {
+        stripped = stripped.replace(code, "");
+    }
+    assert_eq!(stripped, plain);
+}
+
+#[test]
+fn without_any_measurement_the_header_says_so() {
+    let l = Listing { by: vec!["proc".into()], ..Listing::default() };
+    assert!(listing(&l, &Layout::default()).contains("own cost not measured"));
+}
+
+fn insn(address: u64, text: &str, samples: f64, share: f64, line: u32) -> InsnRow {
+    InsnRow {
+        address,
+        length: 4,
+        text: text.into(),
+        samples: vec![samples],
+        raw: vec![samples as u64],
+        share,
+        line: Some((0, line)),
+        ..InsnRow::default()
+    }
+}
+
+fn some_annotation() -> Annotation {
+    let mut insns = vec![
+        insn(0x1180, "mov    (%rsi,%rax,8),%rcx", 174_727.0, 0.8612, 14),
+        insn(0x1184, "mov    %rcx,(%rdi,%rax,8)", 27_766.5, 0.1369, 14),
+        insn(0x1188, "add    $0x1,%rax", 390.5, 0.0019, 13),
+    ];
+    insns[2].inlined = Some("next".into());
+    insns.extend((0..20).map(|i| insn(0x118c + i * 4, "nop", 0.0, 0.0, 15)));
+    let line = |line, text: Option<&str>, samples: f64, share| LineRow {
+        file: 0,
+        line,
+        text: text.map(Into::into),
+        samples: vec![samples],
+        share,
+    };
+    Annotation {
+        provenance: Provenance { events: provenance().events[..1].to_vec(), ..Provenance::default() },
+        procedure: "copy".into(),
+        image: "/usr/bin/bench".into(),
+        range: (0x1180, 0x5c),
+        cells: vec![Cell { samples: 202_884, weight: 1, share: 0.412 }],
+        corrected: true,
+        files: vec!["/src/bench.c".into()],
+        insns,
+        lines: vec![
+            line(13, Some("  for (i = 0; i < n; i++)"), 390.5, 0.0019),
+            line(14, Some("    c[i] = a[i];"), 202_493.5, 0.9981),
+            line(15, None, 0.0, 0.0),
+        ],
+        notes: vec!["no samples were split".into()],
+        ..Annotation::default()
+    }
+}
+
+#[test]
+fn an_annotation_has_source_between_instructions_and_folds_what_is_cold() {
+    assert_snapshot!(annotation(&some_annotation(), AnnotationView::Both, &Layout::default()));
+}
+
+#[test]
+fn the_source_view_has_lines_only() {
+    assert_snapshot!(annotation(&some_annotation(), AnnotationView::Source, &Layout::default()));
+}
+
+#[test]
+fn a_procedure_without_code_still_shows_its_offsets() {
+    let mut a = some_annotation();
+    a.insns.iter_mut().for_each(|i| i.text.clear());
+    let text = annotation(&a, AnnotationView::Asm, &Layout::default());
+    assert!(text.contains("1180  (code not available)"), "{text}");
+    assert!(!text.contains("bench.c"), "{text}");
+}
+
+#[test]
+fn a_difference_shows_change_interval_and_chance() {
+    let row = |label: &str, share, change, q, verdict| DiffRow {
+        label: label.into(),
+        image: "app".into(),
+        share,
+        weight: (1.0, 1.0),
+        change,
+        q,
+        verdict,
+    };
+    let d = Difference {
+        a: provenance(),
+        b: Provenance { notes: vec!["only in B".into()], ..provenance() },
+        normalised: "total".into(),
+        rows: vec![
+            row("parse", (0.20, 0.25), (0.05, 0.01), 0.0000001, Verdict::Slower),
+            row("hash", (0.10, 0.08), (-0.02, 0.012), 0.031, Verdict::Faster),
+            row("extra", (0.0, 0.01), (0.01, 0.001), 0.0, Verdict::New),
+        ],
+        variance: "slices".into(),
+        dispersion: 1.7,
+        hidden: 412,
+    };
+    assert_snapshot!(difference(&d, &Layout::default()));
+    let none = Difference { rows: vec![], ..d };
+    assert!(difference(&none, &Layout::default()).contains("no procedure changed beyond chance"));
+}
+
+#[test]
+fn a_tree_is_cut_where_branches_get_small() {
+    let leaf = |name: &str, own| FlameNode {
+        name: name.into(),
+        image: "app".into(),
+        own,
+        total: own,
+        ..FlameNode::default()
+    };
+    let main = FlameNode {
+        children: vec![leaf("work", 90), leaf("tiny", 1), leaf("tinier", 1)],
+        own: 8,
+        total: 100,
+        ..leaf("main", 0)
+    };
+    let root = FlameNode { name: "all".into(), total: 100, children: vec![main], ..FlameNode::default() };
+    assert_snapshot!(tree(&root, 0.02, &Layout::default()));
+}
