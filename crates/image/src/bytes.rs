@@ -46,6 +46,12 @@ impl Deref for Bytes {
     }
 }
 
+impl Default for Bytes {
+    fn default() -> Self {
+        Self::from(Vec::new())
+    }
+}
+
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Self {
         Self::new(bytes)

@@ -162,7 +162,7 @@ impl Sections {
 
 fn section(elf: &object::File<'_>, file: &Bytes, id: SectionId) -> Result<Bytes, Problem> {
     let Some(section) = elf.section_by_name(id.name()) else {
-        return Ok(Bytes::from(Vec::new()));
+        return Ok(Bytes::default());
     };
     let failed = |e: object::read::Error| Problem::new(id.name(), e);
     let compressed = section.compressed_data().map_err(failed)?;

@@ -7,6 +7,7 @@
 
 pub mod blocks;
 pub mod bytes;
+pub mod demangle;
 pub mod disasm;
 pub mod dwarf;
 pub mod elf;
@@ -14,21 +15,30 @@ pub mod error;
 mod extents;
 pub mod functions;
 pub mod ids;
+pub mod jitdump;
+pub mod kallsyms;
 pub mod notes;
+pub mod perfmap;
 mod plt;
 pub mod source;
 pub mod symbols;
 mod table_bytes;
+pub mod unwind;
 mod view;
 
 pub use blocks::{Before, Block, Blocks};
 pub use bytes::Bytes;
+pub use demangle::{Form, demangle};
 pub use disasm::{Flow, Insn, Printer, Syntax, decode, disassemble};
 pub use dwarf::{FrameRun, LineService};
 pub use elf::{DebugAltLink, DebugLink, ElfKind, ElfSummary, Machine, PrefixId, build_id_from_prefix, debuglink_crc};
 pub use error::{ImageError, Problem};
 pub use functions::{Function, FunctionTable, NameSource};
 pub use ids::{IdKind, ImageId, ImageKind, ImageOffset, Segment, Svma, to_offset, to_svma};
+pub use jitdump::{JitDump, JitFunction, JitLine};
+pub use kallsyms::{KernelSymbols, ModuleSymbols};
 pub use notes::build_id_from_notes;
+pub use perfmap::parse_perf_map;
 pub use source::SourceFrame;
 pub use symbols::function_table;
+pub use unwind::{ElfUnwindInfo, StackEnd, UnwindCache, Unwinder, UserRegs, UserStack, load_bias};

@@ -1,0 +1,217 @@
+//! Names as people write them, from the mangled ones in symbol tables: C++ and Rust; other names are
+//! returned as they are. Names come from files nobody vouches for, so length, depth and output are
+//! limited, and a name beyond a limit stays mangled.
+
+use cpp_demangle::{DemangleOptions, ParseOptions};
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
+/// Longer names are not touched; the longest in a 300 MB browser is below 20 KiB.
+const LONGEST_INPUT: usize = 32 << 10;
+/// A short mangled name can stand for gigabytes of text by repeating itself.
+const LONGEST_OUTPUT: usize = 64 << 10;
+/// Nesting; a level of the C++ parser takes about a kilobyte of stack.
+const DEEPEST: u32 = 96;
+
+/// How much of a name to keep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// Everything: parameters, template arguments, the hash of Rust names.
+    Full,
+    /// Path and name only.
+    #[default]
+    Short,
+}
+
+/// The readable form of a symbol's name.
+#[must_use]
+pub fn demangle(name: &str, form: Form) -> Cow<'_, str> {
+    let (base, suffix) = name.strip_suffix("@plt").map_or((name, ""), |base| (base, "@plt"));
+    if base.len() > LONGEST_INPUT {
+        return Cow::Borrowed(name);
+    }
+    match rust(base, form).or_else(|| cpp(base, form)) {
+        Some(readable) => Cow::Owned(readable + suffix),
+        None => Cow::Borrowed(name),
+    }
+}
+
+fn rust(name: &str, form: Form) -> Option<String> {
+    // Old Rust names are C++ names that end in a hash; without one they are really C++.
+    if name.starts_with("_ZN") && !has_rust_hash(name) {
+        return None;
+    }
+    let readable = rustc_demangle::try_demangle(name).ok()?;
+    let mut out = Limited::default();
+    match form {
+        Form::Full => write!(out, "{readable}").ok()?,
+        Form::Short => write!(out, "{readable:#}").ok()?,
+    }
+    Some(out.finish(form))
+}
+
+/// Ends in `17h`, 16 hexadecimal digits, `E`, and maybe a suffix of the compiler (`.llvm.123`).
+fn has_rust_hash(name: &str) -> bool {
+    let base = name.split('.').next().unwrap_or(name);
+    let hash = base.strip_suffix('E').and_then(|b| b.get(b.len().checked_sub(19)?..));
+    hash.is_some_and(|h| h.starts_with("17h") && h[3..].bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+fn cpp(name: &str, form: Form) -> Option<String> {
+    if !name.starts_with("_Z") && !name.starts_with("__Z") {
+        return None;
+    }
+    let limits = ParseOptions::default().recursion_limit(DEEPEST);
+    let symbol = cpp_demangle::BorrowedSymbol::new_with_options(name.as_bytes(), &limits).ok()?;
+    let options = DemangleOptions::new().recursion_limit(DEEPEST);
+    let options = if form == Form::Short { options.no_params().no_return_type() } else { options };
+    let mut out = Limited::default();
+    symbol.structured_demangle(&mut out, &options).ok()?;
+    let readable = out.finish(form);
+    Some(match form {
+        Form::Full => readable,
+        // Left over from the parameter list of a member function.
+        Form::Short => readable.strip_suffix(" const").map_or(readable.clone(), str::to_owned),
+    })
+}
+
+/// A string that refuses to grow beyond the limit.
+#[derive(Default)]
+struct Limited(String);
+
+impl Limited {
+    fn finish(self, form: Form) -> String {
+        match form {
+            Form::Full => self.0,
+            Form::Short => without_arguments(&self.0).unwrap_or(self.0),
+        }
+    }
+}
+
+impl Write for Limited {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > LONGEST_OUTPUT {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
+/// Drops `<…>` behind a name; keeps those that begin a path (`<T as Trait>::f`) and those of
+/// operators. `None` when the brackets do not match up.
+fn without_arguments(name: &str) -> Option<String> {
+    let mut out = String::with_capacity(name.len());
+    // For each open bracket, whether it is kept.
+    let mut open: Vec<bool> = Vec::new();
+    let mut rest = name;
+    while let Some(c) = rest.chars().next() {
+        let kept = open.iter().all(|k| *k);
+        let mut taken = c.len_utf8();
+        match c {
+            _ if operator(&out, rest) > 0 => {
+                taken = operator(&out, rest);
+                if kept {
+                    out.push_str(&rest[..taken]);
+                }
+            }
+            '<' => {
+                let begins_path = kept && !behind_name(&out);
+                open.push(begins_path);
+                if begins_path {
+                    out.push('<');
+                } else if kept {
+                    out.truncate(out.strip_suffix("::").unwrap_or(out.trim_end()).len());
+                }
+            }
+            '>' if !rest_is_arrow(name, rest) => {
+                open.pop()?;
+                if open.iter().all(|k| *k) && kept {
+                    out.push('>');
+                }
+            }
+            _ if kept => out.push(c),
+            _ => {}
+        }
+        rest = &rest[taken..];
+    }
+    open.is_empty().then_some(out)
+}
+
+/// A bracket here would hold the arguments of the name or operator that ends here.
+fn behind_name(before: &str) -> bool {
+    let operator = before.rfind("operator").map(|at| before[at + "operator".len()..].trim_end());
+    let symbol = |c: char| !c.is_alphanumeric() && c != '_' && c != ':';
+    operator.is_some_and(|o| !o.is_empty() && o.chars().all(symbol))
+        || before.ends_with(|p: char| p.is_alphanumeric() || "_:}]'".contains(p))
+}
+
+/// The bracket just looked at is the head of `->`.
+fn rest_is_arrow(name: &str, rest: &str) -> bool {
+    name[..name.len() - rest.len()].ends_with('-')
+}
+
+/// Length of the operator's symbol at the start of `rest` when `before` ends in `operator`.
+fn operator(before: &str, rest: &str) -> usize {
+    const SYMBOLS: [&str; 11] = ["<=>", "<<=", ">>=", "->*", "<<", ">>", "<=", ">=", "->", "<", ">"];
+    let word = before.strip_suffix("operator");
+    let whole_word = word.is_some_and(|w| !w.ends_with(|c: char| c.is_alphanumeric() || c == '_'));
+    if !whole_word {
+        return 0;
+    }
+    let symbol = SYMBOLS.iter().find(|s| rest.starts_with(**s));
+    symbol.map_or(0, |s| s.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_each_language() {
+        let check = |name: &str, full: &str, short: &str| {
+            assert_eq!(demangle(name, Form::Full), full);
+            assert_eq!(demangle(name, Form::Short), short);
+        };
+        check("main", "main", "main");
+        check("_Z3fooILi1EEvi", "void foo<1>(int)", "foo");
+        check(
+            "_ZNSt6vectorIiSaIiEE9push_backERKi@plt",
+            "std::vector<int, std::allocator<int> >::push_back(int const&)@plt",
+            "std::vector::push_back@plt",
+        );
+        check("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write::h0123456789abcdef", "core::fmt::write");
+        check("_RNvCskwGfYPst2Cb_3foo3bar", "foo[ef17931c9e9b4641]::bar", "foo::bar");
+        check("_ZlsRSoRK3Foo", "operator<<(std::ostream&, Foo const&)", "operator<<");
+        check("_ZNK1AltERKS_", "A::operator<(A const&) const", "A::operator<");
+        check("_ZNK1AIiEptEv", "A<int>::operator->() const", "A::operator->");
+        check("_ZZ1fvENKUlvE_clEv", "f()::{lambda()#1}::operator()() const", "f()::{lambda()#1}::operator()");
+        check("_Znot_a_name", "_Znot_a_name", "_Znot_a_name");
+    }
+
+    #[test]
+    fn arguments_go_and_paths_stay() {
+        let check = |name: &str, short: &str| assert_eq!(without_arguments(name).as_deref(), Some(short));
+        check("<alloc::vec::Vec<T> as core::ops::Drop>::drop", "<alloc::vec::Vec as core::ops::Drop>::drop");
+        check("core::iter::fold::<u32, fn(u8) -> u16>", "core::iter::fold");
+        check("a<b<c> >::operator<< <d>", "a::operator<<");
+        check("a::operator()<d>", "a::operator()");
+        check("a<(x)(-> y)>::b", "a::b");
+        assert_eq!(without_arguments("a<b"), None);
+        assert_eq!(without_arguments("a>b"), None);
+    }
+
+    #[test]
+    fn hostile_names_stay_mangled_and_cost_little() {
+        let nested = format!("_Z{}v", "N1a".repeat(20_000));
+        assert_eq!(demangle(&nested, Form::Full), nested);
+        // Each level repeats the one before twice: 2^40 characters if written out.
+        let mut doubling = String::from("_Z1fI1aE");
+        doubling.push_str("S_S_");
+        let bomb = format!("_Z1fI{}{}E", "1a", "SaIS0_S0_E".repeat(40));
+        assert!(demangle(&bomb, Form::Full).len() <= LONGEST_OUTPUT);
+        assert!(demangle(&doubling, Form::Short).len() <= LONGEST_OUTPUT);
+        let long = format!("_Z{}", "a".repeat(LONGEST_INPUT));
+        assert_eq!(demangle(&long, Form::Full), long);
+    }
+}

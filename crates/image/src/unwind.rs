@@ -1,0 +1,247 @@
+//! Call stacks of x86-64 user code from registers and a copy of the stack, by the unwind rules in
+//! `.eh_frame`. Nothing of the target is touched: this works on recorded samples, also elsewhere.
+
+use crate::bytes::Bytes;
+use crate::error::ImageError;
+use crate::extents::{eh_frame, eh_frame_hdr};
+use crate::ids::Segment;
+use crate::view::View;
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{ExplicitModuleSectionInfo, Module, Unwinder as _};
+use object::elf;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+/// The unwind rules of one image. Cloning copies pointers: many processes share one.
+#[derive(Clone, Debug, Default)]
+pub struct ElfUnwindInfo {
+    base: u64,
+    eh_frame: Option<Part>,
+    eh_frame_hdr: Option<Part>,
+    text: Option<Range<u64>>,
+    got: Option<Range<u64>>,
+}
+
+/// A section where it is stated to be.
+#[derive(Clone, Debug)]
+struct Part {
+    address: u64,
+    bytes: Bytes,
+}
+
+impl Part {
+    fn new(file: &Bytes, address: u64, bytes: &[u8]) -> Self {
+        Self { address, bytes: file.share(bytes) }
+    }
+
+    fn range(&self) -> Range<u64> {
+        self.address..self.address.saturating_add(self.bytes.len() as u64)
+    }
+}
+
+impl ElfUnwindInfo {
+    /// The rules in an ELF file; without `.eh_frame` the same as [`Self::frame_pointers`].
+    ///
+    /// # Errors
+    /// When the file is not ELF for x86-64 or its headers cannot be read.
+    pub fn from_elf(file: &Bytes) -> Result<Self, ImageError> {
+        let view = View::parse(file)?;
+        if view.machine != elf::EM_X86_64 {
+            let detail = format!("machine {} is not x86-64, the only one that can be unwound", view.machine.0);
+            return Err(ImageError::broken("unwind information", detail));
+        }
+        let range = |name: &str| view.section(name).map(crate::view::Section::addresses);
+        Ok(Self {
+            base: view.programs.iter().filter(|p| p.kind == elf::PT_LOAD).map(|p| p.address).min().unwrap_or(0),
+            eh_frame: eh_frame(&view).map(|(at, bytes)| Part::new(file, at, bytes)),
+            eh_frame_hdr: eh_frame_hdr(&view).map(|(at, bytes)| Part::new(file, at, bytes)),
+            text: range(".text"),
+            got: range(".got"),
+        })
+    }
+
+    /// No rules: code that keeps frame pointers, as most JIT compilers emit.
+    #[must_use]
+    pub fn frame_pointers() -> Self {
+        Self::default()
+    }
+
+    /// Whether there are rules at all.
+    #[must_use]
+    pub fn has_rules(&self) -> bool {
+        self.eh_frame.is_some()
+    }
+
+    fn sections(&self) -> ExplicitModuleSectionInfo<Bytes> {
+        let range = |part: &Option<Part>| part.as_ref().map(Part::range);
+        let bytes = |part: &Option<Part>| part.as_ref().map(|p| p.bytes.clone());
+        ExplicitModuleSectionInfo {
+            base_svma: self.base,
+            text_svma: self.text.clone(),
+            got_svma: self.got.clone(),
+            eh_frame_svma: range(&self.eh_frame),
+            eh_frame: bytes(&self.eh_frame),
+            eh_frame_hdr_svma: range(&self.eh_frame_hdr),
+            eh_frame_hdr: bytes(&self.eh_frame_hdr),
+            ..Default::default()
+        }
+    }
+}
+
+/// What is added to a stated address to get the address in memory, for a mapping that starts at
+/// `map_start` and shows the file from `map_offset` on. `None` when no executable segment overlaps
+/// that page.
+#[must_use]
+pub fn load_bias(segments: &[Segment], map_start: u64, map_offset: u64) -> Option<u64> {
+    const PAGE: u64 = 4096;
+    let holds = |s: &&Segment| {
+        let first = s.offset & !(PAGE - 1);
+        map_offset >= first && map_offset - first < s.size.saturating_add(s.offset - first)
+    };
+    let segment = segments.iter().find(holds)?;
+    let stated = segment.address.wrapping_add(map_offset.wrapping_sub(segment.offset));
+    Some(map_start.wrapping_sub(stated))
+}
+
+/// The registers a stack walk starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserRegs {
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Frame pointer register, whether or not the code uses it as one.
+    pub bp: u64,
+}
+
+/// Why a stack walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StackEnd {
+    /// At the outermost function: the stack is whole.
+    Root,
+    /// As many frames as were asked for.
+    DepthLimit,
+    /// The next frame lies behind the copied part of the stack.
+    BeyondCopy,
+    /// The next address is in no known module, so the walk went astray or a mapping is missing.
+    UnknownCode,
+    /// The rules contradict the stack.
+    Broken,
+}
+
+/// A call stack, innermost first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserStack {
+    /// The instruction pointer, then return addresses as they stand on the stack: subtract 1 to
+    /// look up the line of the call.
+    pub addresses: Vec<u64>,
+    /// Why there are no more.
+    pub end: StackEnd,
+}
+
+/// Rules already looked up. One can serve many [`Unwinder`]s.
+pub struct UnwindCache(CacheX86_64);
+
+impl Default for UnwindCache {
+    fn default() -> Self {
+        Self(CacheX86_64::new())
+    }
+}
+
+impl fmt::Debug for UnwindCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UnwindCache")
+    }
+}
+
+/// The modules of one process, and the walk over its stacks.
+#[derive(Clone, Default)]
+pub struct Unwinder {
+    inner: UnwinderX86_64<Bytes>,
+    /// Start to end of each module in memory.
+    modules: BTreeMap<u64, u64>,
+}
+
+impl fmt::Debug for Unwinder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unwinder").field("modules", &self.modules).finish_non_exhaustive()
+    }
+}
+
+impl Unwinder {
+    /// A process without modules.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds executable memory: addresses `range` in the process belong to the image with these
+    /// rules, moved by `bias` (see [`load_bias`]; 0 for code without an image). Modules that it
+    /// overlaps are removed, as a new mapping replaces the old.
+    pub fn add_module(&mut self, range: Range<u64>, bias: u64, info: &ElfUnwindInfo) {
+        if range.is_empty() {
+            return;
+        }
+        self.remove_overlapping(&range);
+        self.modules.insert(range.start, range.end);
+        // Positions in a module are 32-bit numbers counted from its base, which code without an
+        // image does not have.
+        let (base, sections) = if info.has_rules() {
+            (bias.wrapping_add(info.base), info.sections())
+        } else {
+            (range.start, ExplicitModuleSectionInfo::default())
+        };
+        self.inner.add_module(Module::new(String::new(), range, base, sections));
+    }
+
+    /// Removes the module that starts at `start`, if there is one.
+    pub fn remove_module(&mut self, start: u64) {
+        if self.modules.remove(&start).is_some() {
+            self.inner.remove_module(start);
+        }
+    }
+
+    fn remove_overlapping(&mut self, range: &Range<u64>) {
+        let below = self.modules.range(..range.end).rev();
+        let hit: Vec<u64> = below.take_while(|(_, end)| **end > range.start).map(|(start, _)| *start).collect();
+        for start in hit {
+            self.remove_module(start);
+        }
+    }
+
+    /// Walks a stack: `stack` holds the bytes from `regs.sp` on. At most `max_depth` addresses.
+    #[must_use]
+    pub fn unwind(&self, cache: &mut UnwindCache, regs: UserRegs, stack: &[u8], max_depth: usize) -> UserStack {
+        let mut read = |at: u64| {
+            let start = usize::try_from(at.checked_sub(regs.sp).ok_or(())?).map_err(|_| ())?;
+            let word = stack.get(start..start.checked_add(8).ok_or(())?).ok_or(())?;
+            Ok(u64::from_le_bytes(word.try_into().map_err(|_| ())?))
+        };
+        let start = UnwindRegsX86_64::new(regs.ip, regs.sp, regs.bp);
+        let mut frames = self.inner.iter_frames(regs.ip, start, &mut cache.0, &mut read);
+        let mut addresses = Vec::new();
+        let end = loop {
+            if addresses.len() >= max_depth {
+                break StackEnd::DepthLimit;
+            }
+            match frames.next() {
+                Ok(Some(frame)) if addresses.is_empty() || self.knows(frame.address_for_lookup()) => {
+                    addresses.push(frame.address());
+                }
+                Ok(Some(_)) => break StackEnd::UnknownCode,
+                Ok(None) => break StackEnd::Root,
+                Err(framehop::Error::CouldNotReadStack(at)) if at.wrapping_sub(regs.sp) >= stack.len() as u64 => {
+                    break if at >= regs.sp { StackEnd::BeyondCopy } else { StackEnd::Broken };
+                }
+                Err(framehop::Error::ReturnAddressIsNull) => break StackEnd::Root,
+                Err(_) => break StackEnd::Broken,
+            }
+        };
+        UserStack { addresses, end }
+    }
+
+    fn knows(&self, address: u64) -> bool {
+        self.modules.range(..=address).next_back().is_some_and(|(_, end)| address < *end)
+    }
+}
