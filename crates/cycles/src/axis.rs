@@ -21,12 +21,7 @@ pub(crate) struct Axis<'a> {
 }
 
 /// Evaluates a grouping over a selection.
-pub(crate) fn axis<'a>(
-    by: By,
-    selection: &Selection<'a>,
-    places: &'a Places,
-    symbols: &dyn Symbols,
-) -> Axis<'a> {
+pub(crate) fn axis<'a>(by: By, selection: &Selection<'a>, places: &'a Places, symbols: &dyn Symbols) -> Axis<'a> {
     let profile = selection.profile;
     match by {
         By::Image => images(selection),
@@ -34,26 +29,10 @@ pub(crate) fn axis<'a>(
         By::Line => lines(selection, symbols, true),
         By::File => lines(selection, symbols, false),
         By::Insn => insns(selection, places),
-        By::Process => interned(
-            selection,
-            |s| s.process,
-            |p| process_label(profile.process(*p)),
-        ),
-        By::Command => interned(
-            selection,
-            |s| profile.process(s.process).comm.as_str(),
-            |c| or(c, "[unknown]"),
-        ),
-        By::Cgroup => interned(
-            selection,
-            |s| profile.process(s.process).cgroup.as_str(),
-            |c| or(c, "[no cgroup]"),
-        ),
-        By::Thread => interned(
-            selection,
-            |s| (s.process, s.tid),
-            |(p, tid)| thread_label(profile.process(*p), *tid),
-        ),
+        By::Process => interned(selection, |s| s.process, |p| process_label(profile.process(*p))),
+        By::Command => interned(selection, |s| profile.process(s.process).comm.as_str(), |c| or(c, "[unknown]")),
+        By::Cgroup => interned(selection, |s| profile.process(s.process).cgroup.as_str(), |c| or(c, "[no cgroup]")),
+        By::Thread => interned(selection, |s| (s.process, s.tid), |(p, tid)| thread_label(profile.process(*p), *tid)),
         By::Slice => interned(selection, |s| s.slice, ToString::to_string),
     }
 }
@@ -65,16 +44,9 @@ fn interned<'a, K: Eq + Hash + Clone + 'a>(
     label: impl Fn(&K) -> String + 'a,
 ) -> Axis<'a> {
     let mut seen = Interner::default();
-    let of_row = selection
-        .rows
-        .iter()
-        .map(|&r| seen.id(key(selection.sample(r))))
-        .collect();
+    let of_row = selection.rows.iter().map(|&r| seen.id(key(selection.sample(r)))).collect();
     let items = seen.items;
-    Axis {
-        of_row,
-        label: Box::new(move |v| label(&items[v as usize])),
-    }
+    Axis { of_row, label: Box::new(move |v| label(&items[v as usize])) }
 }
 
 struct Interner<K> {
@@ -84,10 +56,7 @@ struct Interner<K> {
 
 impl<K> Default for Interner<K> {
     fn default() -> Self {
-        Self {
-            ids: FxHashMap::default(),
-            items: Vec::new(),
-        }
+        Self { ids: FxHashMap::default(), items: Vec::new() }
     }
 }
 
@@ -114,11 +83,7 @@ fn process_label(p: &Process) -> String {
 }
 
 fn thread_label(p: &Process, tid: u32) -> String {
-    if tid == 0 {
-        format!("{} all threads", process_label(p))
-    } else {
-        format!("{} thread {tid}", process_label(p))
-    }
+    if tid == 0 { format!("{} all threads", process_label(p)) } else { format!("{} thread {tid}", process_label(p)) }
 }
 
 /// Builds of one path are kept apart by the start of their id.
@@ -130,11 +95,7 @@ fn images<'a>(selection: &Selection<'a>) -> Axis<'a> {
     }
     let label = move |ix: &ImageIx| {
         let image = profile.image(*ix);
-        if paths[image.path.as_str()] > 1 {
-            with_build(image)
-        } else {
-            image.path.clone()
-        }
+        if paths[image.path.as_str()] > 1 { with_build(image) } else { image.path.clone() }
     };
     interned(selection, |s| s.image, label)
 }
@@ -149,31 +110,22 @@ fn procs<'a>(profile: &'a Profile, places: &'a Places) -> Axis<'a> {
     let label = move |v: u32| {
         let place = &places.places[v as usize];
         let image = profile.image(place.image);
-        if twins[v as usize] {
-            unambiguous_label(place, image)
-        } else {
-            place_label(place, image)
-        }
+        if twins[v as usize] { unambiguous_label(place, image) } else { place_label(place, image) }
     };
-    Axis {
-        of_row: places.of_row.iter().map(|p| p.0).collect(),
-        label: Box::new(label),
-    }
+    Axis { of_row: places.of_row.iter().map(|p| p.0).collect(), label: Box::new(label) }
 }
 
 /// `name+0x1f`, with the address in front.
 fn insns<'a>(selection: &Selection<'a>, places: &'a Places) -> Axis<'a> {
     let profile = selection.profile;
-    let mut rows = places.of_row.iter();
-    let key = |s: &Sample| (s.image, s.offset, *rows.next().expect("one place per row"));
     let mut seen = Interner::default();
-    let mut key = key;
-    let of_row = selection
-        .rows
-        .iter()
-        .map(|&r| seen.id(key(selection.sample(r))))
-        .collect();
-    let items: Vec<_> = seen.items;
+    let mut id = |row: u32, place: PlaceIx| {
+        let s = selection.sample(row);
+        seen.id((s.image, s.offset, place))
+    };
+    let rows = selection.rows.iter().zip(&places.of_row);
+    let of_row = rows.map(|(&row, &place)| id(row, place)).collect();
+    let items = seen.items;
     let label = move |v: u32| {
         let (image, offset, place) = items[v as usize];
         let (image, place) = (profile.image(image), places.get(place));
@@ -181,16 +133,9 @@ fn insns<'a>(selection: &Selection<'a>, places: &'a Places) -> Axis<'a> {
             PlaceKind::Function { start, .. } => format!("+{:#x}", offset.0 - start.0),
             _ => String::new(),
         };
-        format!(
-            "{:#x} {}{within}",
-            address(image, offset),
-            place_label(place, image)
-        )
+        format!("{:#x} {}{within}", address(image, offset), place_label(place, image))
     };
-    Axis {
-        of_row,
-        label: Box::new(label),
-    }
+    Axis { of_row, label: Box::new(label) }
 }
 
 /// Source position of the innermost (inlined) function, with or without the line.
@@ -203,29 +148,17 @@ fn lines<'a>(selection: &Selection<'a>, symbols: &dyn Symbols, with_line: bool) 
             seen.id(source_line(image, s.offset, symbols, with_line))
         })
     };
-    let of_row = selection
-        .rows
-        .iter()
-        .map(|&r| line_of(selection.sample(r)))
-        .collect();
+    let of_row = selection.rows.iter().map(|&r| line_of(selection.sample(r))).collect();
     let items = seen.items;
     let label = move |v: u32| match &items[v as usize] {
         Some((file, 0)) => file.to_string(),
         Some((file, line)) => format!("{file}:{line}"),
         None => "[no line information]".to_owned(),
     };
-    Axis {
-        of_row,
-        label: Box::new(label),
-    }
+    Axis { of_row, label: Box::new(label) }
 }
 
-fn source_line(
-    image: &Image,
-    at: ImageOffset,
-    symbols: &dyn Symbols,
-    with_line: bool,
-) -> Option<(Arc<str>, u32)> {
+fn source_line(image: &Image, at: ImageOffset, symbols: &dyn Symbols, with_line: bool) -> Option<(Arc<str>, u32)> {
     let frame = symbols.frames(image, at).into_iter().next()?;
     Some((frame.file?, if with_line { frame.line } else { 0 }))
 }

@@ -64,20 +64,13 @@ pub enum Error {
 
 /// ` (did you mean a, b?)`, or nothing.
 fn did_you_mean(near: &[String]) -> String {
-    if near.is_empty() {
-        String::new()
-    } else {
-        format!(" (did you mean {}?)", near.join(", "))
-    }
+    if near.is_empty() { String::new() } else { format!(" (did you mean {}?)", near.join(", ")) }
 }
 
 fn list(candidates: &[(String, u64)]) -> String {
     const SHOWN: usize = 8;
-    let mut text: Vec<String> = candidates
-        .iter()
-        .take(SHOWN)
-        .map(|(name, n)| format!("{name} ({n} samples)"))
-        .collect();
+    let mut text: Vec<String> =
+        candidates.iter().take(SHOWN).map(|(name, n)| format!("{name} ({n} samples)")).collect();
     if candidates.len() > SHOWN {
         text.push(format!("and {} more", candidates.len() - SHOWN));
     }

@@ -3,8 +3,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod annotate;
 mod axis;
 pub mod error;
+pub mod find;
 pub mod listing;
 pub mod names;
 pub mod near;
@@ -14,7 +16,9 @@ pub mod provenance;
 pub mod remark;
 pub mod results;
 pub mod selection;
+pub mod skid;
 
+pub use annotate::{AnnotateQuery, Attribution, annotate};
 pub use error::Error;
 pub use listing::{By, Query, listing};
 pub use pattern::Pattern;

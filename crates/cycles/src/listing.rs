@@ -11,6 +11,7 @@ use crate::results::{Cell, EventTotals, Listing, ListingRow};
 use crate::selection::{Filter, Selection};
 use rustc_hash::FxHashMap;
 use std::str::FromStr;
+use whither_stats::interval;
 use whither_store::model::Profile;
 use whither_store::symbols::Symbols;
 
@@ -41,9 +42,8 @@ pub enum By {
 
 impl By {
     /// All names, in the order of the variants.
-    pub const NAMES: [&'static str; 10] = [
-        "image", "proc", "line", "insn", "file", "process", "command", "thread", "cgroup", "slice",
-    ];
+    pub const NAMES: [&'static str; 10] =
+        ["image", "proc", "line", "insn", "file", "process", "command", "thread", "cgroup", "slice"];
     const ALL: [Self; 10] = [
         Self::Image,
         Self::Proc,
@@ -88,9 +88,7 @@ impl FromStr for By {
             other => other,
         };
         let found = Self::NAMES.iter().position(|n| *n == alias);
-        found.map(|i| Self::ALL[i]).ok_or_else(|| Error::Grouping {
-            name: name.to_owned(),
-        })
+        found.map(|i| Self::ALL[i]).ok_or_else(|| Error::Grouping { name: name.to_owned() })
     }
 }
 
@@ -120,10 +118,7 @@ pub fn listing(profile: &Profile, symbols: &dyn Symbols, query: &Query) -> Resul
     if selection.rows.is_empty() {
         return Err(nothing_matched(profile, &query.filter));
     }
-    let axes: Vec<Axis<'_>> = by
-        .iter()
-        .map(|b| axis(*b, &selection, &places, symbols))
-        .collect();
+    let axes: Vec<Axis<'_>> = by.iter().map(|b| axis(*b, &selection, &places, symbols)).collect();
     let groups = Groups::new(&selection, &axes);
     let provenance = provenance(&selection, &query.filter);
     let totals = &provenance.events;
@@ -143,23 +138,13 @@ pub fn listing(profile: &Profile, symbols: &dyn Symbols, query: &Query) -> Resul
     finish(&mut rows, totals, sampling);
     let rest = groups.rest(&order[shown..], totals);
     let by = by.iter().map(|b| b.name().to_owned()).collect();
-    Ok(Listing {
-        provenance,
-        by,
-        rows,
-        rest,
-        filters: query.filter.describe(),
-    })
+    Ok(Listing { provenance, by, rows, rest, filters: query.filter.describe() })
 }
 
 /// The groupings asked for, without repetitions, with the image where rows need it.
 fn groupings(asked: &[By]) -> Vec<By> {
     let mut by: Vec<By> = Vec::new();
-    for b in asked
-        .iter()
-        .copied()
-        .chain(asked.is_empty().then_some(By::Proc))
-    {
+    for b in asked.iter().copied().chain(asked.is_empty().then_some(By::Proc)) {
         if !by.contains(&b) {
             by.push(b);
         }
@@ -170,12 +155,7 @@ fn groupings(asked: &[By]) -> Vec<By> {
     by
 }
 
-fn places(
-    selection: &mut Selection<'_>,
-    symbols: &dyn Symbols,
-    query: &Query,
-    by: &[By],
-) -> Places {
+fn places(selection: &mut Selection<'_>, symbols: &dyn Symbols, query: &Query, by: &[By]) -> Places {
     if query.filter.procs.is_empty() && !by.iter().any(|b| b.needs_places()) {
         return Places::default();
     }
@@ -186,11 +166,7 @@ fn places(
 
 fn nothing_matched(profile: &Profile, filter: &Filter) -> Error {
     let filters = filter.describe();
-    let filters = if filters.is_empty() {
-        "the events asked for".to_owned()
-    } else {
-        filters.join(", ")
-    };
+    let filters = if filters.is_empty() { "the events asked for".to_owned() } else { filters.join(", ") };
     let samples = profile.samples.iter().map(|s| u64::from(s.count)).sum();
     Error::NothingMatched { filters, samples }
 }
@@ -214,21 +190,14 @@ impl Groups {
         let mut first = vec![usize::MAX; keys.len()];
         for (i, (&row, &group)) in selection.rows.iter().zip(&of_row).enumerate() {
             let sample = selection.sample(row);
-            let column = selection
-                .column(sample.event)
-                .expect("selected rows have a column");
+            let column = selection.column(sample.event).expect("selected rows have a column");
             let group = group as usize;
             let sum = &mut sums[group * columns + column];
             sum.0 += u64::from(sample.count);
             sum.1 = sum.1.saturating_add(sample.weight());
             first[group] = first[group].min(i);
         }
-        Self {
-            columns,
-            keys,
-            first,
-            sums,
-        }
+        Self { columns, keys, first, sums }
     }
 
     fn sums(&self, group: usize) -> &[(u64, u64)] {
@@ -239,28 +208,16 @@ impl Groups {
     fn largest_first(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.keys.len()).collect();
         let weights = |g: usize| self.sums(g).iter().map(|s| s.1);
-        order.sort_by(|&a, &b| {
-            weights(b)
-                .cmp(weights(a))
-                .then(self.first[a].cmp(&self.first[b]))
-        });
+        order.sort_by(|&a, &b| weights(b).cmp(weights(a)).then(self.first[a].cmp(&self.first[b])));
         order
     }
 
     fn labels(&self, group: usize, axes: &[Axis<'_>]) -> Vec<String> {
-        self.keys[group]
-            .iter()
-            .zip(axes)
-            .map(|(&v, axis)| (axis.label)(v))
-            .collect()
+        self.keys[group].iter().zip(axes).map(|(&v, axis)| (axis.label)(v)).collect()
     }
 
     fn cells(&self, group: usize, totals: &[EventTotals]) -> Vec<Cell> {
-        self.sums(group)
-            .iter()
-            .zip(totals)
-            .map(|(s, t)| cell(*s, t))
-            .collect()
+        self.sums(group).iter().zip(totals).map(|(s, t)| cell(*s, t)).collect()
     }
 
     fn rest(&self, groups: &[usize], totals: &[EventTotals]) -> Option<(usize, Vec<Cell>)> {
@@ -275,23 +232,14 @@ impl Groups {
         (!groups.is_empty()).then_some((groups.len(), cells))
     }
 
-    fn remark(
-        &self,
-        group: usize,
-        by: &[By],
-        selection: &Selection<'_>,
-        places: &Places,
-    ) -> Option<String> {
+    fn remark(&self, group: usize, by: &[By], selection: &Selection<'_>, places: &Places) -> Option<String> {
         if !by.contains(&By::Image) {
             return None;
         }
         let row = self.first[group];
         let sample = selection.sample(selection.rows[row]);
         let image = selection.profile.image(sample.image);
-        let name = by
-            .iter()
-            .any(|b| b.needs_places())
-            .then(|| places.get(places.of_row[row]));
+        let name = by.iter().any(|b| b.needs_places()).then(|| places.get(places.of_row[row]));
         let name = name.and_then(|p| match &p.kind {
             PlaceKind::Function { name, .. } => Some(&**name),
             _ => None,
@@ -301,20 +249,12 @@ impl Groups {
 }
 
 fn cell((samples, weight): (u64, u64), total: &EventTotals) -> Cell {
-    Cell {
-        samples,
-        weight,
-        share: ratio(weight, total.weight),
-    }
+    Cell { samples, weight, share: ratio(weight, total.weight) }
 }
 
 /// 0 of 0 is 0.
 pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 / whole as f64
-    }
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 /// Numbers the distinct combinations of the axes' values: for each row its group, and per group
@@ -357,24 +297,13 @@ impl Sampling {
                 squares += n * period * period;
             }
         }
-        Self {
-            effective: if squares > 0.0 {
-                sum * sum / squares
-            } else {
-                0.0
-            },
-        }
+        Self { effective: if squares > 0.0 { sum * sum / squares } else { 0.0 } }
     }
 
-    /// Half width of Wilson's 95 % interval: unlike the simple formula it does not claim certainty
-    /// for shares of 0 or 1 seen in few samples.
+    /// Half width of the 95 % interval; it does not claim certainty for shares of 0 or 1 seen in few
+    /// samples.
     fn half_width(self, share: f64) -> f64 {
-        const Z2: f64 = 1.959_964 * 1.959_964;
-        let n = self.effective;
-        if n <= 0.0 {
-            return 1.0;
-        }
-        (Z2 * (share * (1.0 - share) / n + Z2 / (4.0 * n * n))).sqrt() / (1.0 + Z2 / n)
+        interval::share_at(share * self.effective, self.effective, 0.95).half_width()
     }
 }
 

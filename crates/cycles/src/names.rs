@@ -3,13 +3,22 @@
 
 use crate::places::{Place, PlaceKind};
 use std::borrow::Cow;
-use whither_image::{ImageOffset, ids::to_svma};
+use whither_image::demangle::{Form, demangle};
+use whither_image::{ImageOffset, to_svma};
 use whither_store::model::{Image, ImageKind};
 
-/// Demangled Rust or C++ name; any other name as it stands.
+/// Readable name: C++ with its parameters, which tell overloads apart; Rust without its hash; any
+/// other name as it stands.
 #[must_use]
 pub fn demangled(name: &str) -> Cow<'_, str> {
-    Cow::Borrowed(name)
+    let form = if is_rust(name) { Form::Short } else { Form::Full };
+    demangle(name, form)
+}
+
+/// Rust's own mangling, or its older one: a C++ name whose last component is a hash.
+fn is_rust(name: &str) -> bool {
+    let hash = |rest: &str| rest.len() > 16 && rest.bytes().take(16).all(|b| b.is_ascii_hexdigit());
+    name.starts_with("_R") || name.starts_with("_ZN") && name.rsplit_once("17h").is_some_and(|(_, rest)| hash(rest))
 }
 
 /// Address of a position as tools print it for this image: the stated address in an ELF file, the
@@ -45,5 +54,18 @@ fn nameless(image: &Image) -> String {
         ImageKind::Unknown => image.path.clone(),
         ImageKind::Anon | ImageKind::Jit => "[code without a file]".into(),
         _ => "[no symbol]".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_stay_and_hashes_go() {
+        assert_eq!(demangled("_ZN3foo3barEi"), "foo::bar(int)");
+        assert_eq!(demangled("_ZN3foo17hello_hello_helloEi"), "foo::hello_hello_hello(int)");
+        assert_eq!(demangled("_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
+        assert_eq!(demangled("memcpy"), "memcpy");
     }
 }

@@ -3,21 +3,12 @@
 
 /// At most `n` names that look like `wanted`, nearest first. `names` in order of importance: ties
 /// keep that order.
-pub fn near_matches<'a>(
-    wanted: &str,
-    names: impl IntoIterator<Item = &'a str>,
-    n: usize,
-) -> Vec<String> {
+pub fn near_matches<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>, n: usize) -> Vec<String> {
     let wanted = wanted.to_lowercase();
     let limit = (wanted.chars().count() / 3).max(1);
     let mut scored: Vec<(usize, String)> = names
         .into_iter()
-        .filter_map(|name| {
-            Some((
-                score(&wanted, &name.to_lowercase(), limit)?,
-                name.to_owned(),
-            ))
-        })
+        .filter_map(|name| Some((score(&wanted, &name.to_lowercase(), limit)?, name.to_owned())))
         .collect();
     scored.sort_by_key(|(score, _)| *score);
     scored.dedup_by(|a, b| a.1 == b.1);

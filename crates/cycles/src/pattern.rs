@@ -29,10 +29,7 @@ impl Pattern {
             _ if text.contains(['*', '?']) => Test::Regex(compile(text, &glob_to_regex(text))?),
             _ => Test::Substring,
         };
-        Ok(Self {
-            text: text.to_owned(),
-            test,
-        })
+        Ok(Self { text: text.to_owned(), test })
     }
 
     /// Whether a name passes.
@@ -55,13 +52,7 @@ fn compile(text: &str, re: &str) -> Result<Regex, Error> {
     Regex::new(re).map_err(|e| Error::Pattern {
         pattern: text.to_owned(),
         // The last line of the parser's message is the reason; the others draw the position.
-        why: e
-            .to_string()
-            .lines()
-            .last()
-            .unwrap_or_default()
-            .trim()
-            .to_owned(),
+        why: e.to_string().lines().last().unwrap_or_default().trim().to_owned(),
     })
 }
 
@@ -83,11 +74,7 @@ mod tests {
     use super::*;
 
     fn check(pattern: &str, name: &str, expect: bool) {
-        assert_eq!(
-            Pattern::parse(pattern).unwrap().matches(name),
-            expect,
-            "{pattern} on {name}"
-        );
+        assert_eq!(Pattern::parse(pattern).unwrap().matches(name), expect, "{pattern} on {name}");
     }
 
     #[test]
@@ -117,9 +104,6 @@ mod tests {
     #[test]
     fn a_malformed_expression_says_why() {
         let message = Pattern::parse("/a(/").unwrap_err().to_string();
-        assert!(
-            message.contains("/a(/") && message.contains("unclosed group"),
-            "{message}"
-        );
+        assert!(message.contains("/a(/") && message.contains("unclosed group"), "{message}");
     }
 }

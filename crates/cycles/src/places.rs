@@ -67,19 +67,10 @@ impl Places {
     /// Finds the procedure of every row.
     #[must_use]
     pub fn resolve(selection: &Selection<'_>, symbols: &dyn Symbols, inlines: Inlines) -> Self {
-        let mut out = Self {
-            places: Vec::new(),
-            of_row: vec![PlaceIx(0); selection.rows.len()],
-        };
+        let mut out = Self { places: Vec::new(), of_row: vec![PlaceIx(0); selection.rows.len()] };
         for (image, mut rows) in rows_by_image(selection) {
             rows.sort_unstable_by_key(|&(offset, _)| offset);
-            out.resolve_image(
-                selection.profile.image(image),
-                image,
-                &rows,
-                symbols,
-                inlines,
-            );
+            out.resolve_image(selection.profile.image(image), image, &rows, symbols, inlines);
         }
         out
     }
@@ -122,16 +113,11 @@ impl Places {
         if procs.is_empty() {
             return;
         }
-        let keep: Vec<bool> = self
-            .places
-            .iter()
-            .map(|p| any(procs, &place_label(p, selection.profile.image(p.image))))
-            .collect();
+        let keep: Vec<bool> =
+            self.places.iter().map(|p| any(procs, &place_label(p, selection.profile.image(p.image)))).collect();
         let kept = |p: &PlaceIx| keep[p.0 as usize];
         let mut flags = self.of_row.iter().map(kept);
-        selection
-            .rows
-            .retain(|_| flags.next().expect("one place per row"));
+        selection.rows.retain(|_| flags.next().expect("one place per row"));
         self.of_row.retain(kept);
     }
 }
@@ -147,11 +133,7 @@ fn functions_of(image: &Image, symbols: &dyn Symbols) -> Arc<FunctionTable> {
 /// Name of the innermost function when it was inlined at this position.
 fn inlined_name(image: &Image, at: ImageOffset, symbols: &dyn Symbols) -> Option<Arc<str>> {
     let frames = symbols.frames(image, at);
-    if frames.len() < 2 {
-        None
-    } else {
-        frames.into_iter().next()?.function
-    }
+    if frames.len() < 2 { None } else { frames.into_iter().next()?.function }
 }
 
 /// Positions and row numbers (in the selection) of each image, images in ascending order.
@@ -180,22 +162,10 @@ struct Walk<'t> {
 
 impl<'t> Walk<'t> {
     fn new(image: ImageIx, table: &'t FunctionTable) -> Self {
-        Self {
-            image,
-            table,
-            next: 0,
-            made: None,
-            nameless: None,
-            inlined: FxHashMap::default(),
-        }
+        Self { image, table, next: 0, made: None, nameless: None, inlined: FxHashMap::default() }
     }
 
-    fn place(
-        &mut self,
-        at: ImageOffset,
-        inlined: Option<Arc<str>>,
-        places: &mut Vec<Place>,
-    ) -> PlaceIx {
+    fn place(&mut self, at: ImageOffset, inlined: Option<Arc<str>>, places: &mut Vec<Place>) -> PlaceIx {
         match inlined {
             Some(name) => self.inlined_place(name, places),
             None => self.function_place(at, places),
@@ -204,53 +174,27 @@ impl<'t> Walk<'t> {
 
     fn inlined_place(&mut self, name: Arc<str>, places: &mut Vec<Place>) -> PlaceIx {
         let image = self.image;
-        *self.inlined.entry(Arc::clone(&name)).or_insert_with(|| {
-            push(
-                places,
-                Place {
-                    image,
-                    kind: PlaceKind::Inlined { name },
-                },
-            )
-        })
+        *self
+            .inlined
+            .entry(Arc::clone(&name))
+            .or_insert_with(|| push(places, Place { image, kind: PlaceKind::Inlined { name } }))
     }
 
     fn function_place(&mut self, at: ImageOffset, places: &mut Vec<Place>) -> PlaceIx {
         let functions = self.table.functions();
-        while functions
-            .get(self.next)
-            .is_some_and(|f| at.0 >= f.start.0.saturating_add(f.size))
-        {
+        while functions.get(self.next).is_some_and(|f| at.0 >= f.start.0.saturating_add(f.size)) {
             self.next += 1;
         }
         let Some(f) = functions.get(self.next).filter(|f| f.start <= at) else {
             let image = self.image;
-            let make = || {
-                push(
-                    places,
-                    Place {
-                        image,
-                        kind: PlaceKind::Nameless,
-                    },
-                )
-            };
+            let make = || push(places, Place { image, kind: PlaceKind::Nameless });
             return *self.nameless.get_or_insert_with(make);
         };
         match self.made {
             Some((index, place)) if index == self.next => place,
             _ => {
-                let kind = PlaceKind::Function {
-                    name: f.name[..].into(),
-                    start: f.start,
-                    size: f.size,
-                };
-                let place = push(
-                    places,
-                    Place {
-                        image: self.image,
-                        kind,
-                    },
-                );
+                let kind = PlaceKind::Function { name: f.name[..].into(), start: f.start, size: f.size };
+                let place = push(places, Place { image: self.image, kind });
                 self.made = Some((self.next, place));
                 place
             }
@@ -276,8 +220,5 @@ pub fn ambiguous(places: &[Place]) -> Vec<bool> {
     for (image, name) in names.iter().flatten() {
         *count.entry((*image, name)).or_default() += 1;
     }
-    names
-        .iter()
-        .map(|n| n.as_ref().is_some_and(|(i, n)| count[&(*i, &**n)] > 1))
-        .collect()
+    names.iter().map(|n| n.as_ref().is_some_and(|(i, n)| count[&(*i, &**n)] > 1)).collect()
 }

@@ -27,11 +27,7 @@ pub fn provenance(selection: &Selection<'_>, filter: &Filter) -> Provenance {
         cpus: profile.epochs.iter().map(|e| e.cpus).max().unwrap_or(0),
         scope: distinct(profile.epochs.iter().map(|e| e.scope.clone())).join(", "),
         unknown,
-        unknown_share: if main == 0 {
-            0.0
-        } else {
-            unknown_samples as f64 / main as f64
-        },
+        unknown_share: if main == 0 { 0.0 } else { unknown_samples as f64 / main as f64 },
         dropped: losses.dropped + losses.unwritten,
         skipped: losses.skipped,
         sideband_lost: losses.sideband_lost,
@@ -49,16 +45,10 @@ pub fn provenance(selection: &Selection<'_>, filter: &Filter) -> Provenance {
 
 fn totals(selection: &Selection<'_>) -> Vec<EventTotals> {
     let profile = selection.profile;
-    let mut out: Vec<EventTotals> = selection
-        .columns
-        .iter()
-        .map(|&e| empty_total(profile, e))
-        .collect();
+    let mut out: Vec<EventTotals> = selection.columns.iter().map(|&e| empty_total(profile, e)).collect();
     for &row in &selection.rows {
         let s = selection.sample(row);
-        let total = &mut out[selection
-            .column(s.event)
-            .expect("selected rows have a column")];
+        let total = &mut out[selection.column(s.event).expect("selected rows have a column")];
         total.samples += u64::from(s.count);
         total.weight = total.weight.saturating_add(s.weight());
     }
@@ -67,23 +57,12 @@ fn totals(selection: &Selection<'_>) -> Vec<EventTotals> {
 
 fn empty_total(profile: &Profile, event: EventIx) -> EventTotals {
     let event = profile.event(event);
-    let idle = profile
-        .rates
-        .iter()
-        .filter(|r| r.event == event.name)
-        .map(|r| r.idle)
-        .sum();
+    let idle = profile.rates.iter().filter(|r| r.event == event.name).map(|r| r.idle).sum();
     let unit = match event.unit {
         EventUnit::Nanoseconds => "ns",
         EventUnit::Count => "count",
     };
-    EventTotals {
-        name: event.name.clone(),
-        unit: unit.into(),
-        samples: 0,
-        weight: 0,
-        idle,
-    }
+    EventTotals { name: event.name.clone(), unit: unit.into(), samples: 0, weight: 0, idle }
 }
 
 /// Samples of the main event without an image, by reason, most first.
@@ -107,9 +86,7 @@ fn unknown_by_reason(selection: &Selection<'_>) -> Vec<(String, u64)> {
 
 /// `REASON` of `[unknown: REASON]`.
 fn reason(path: &str) -> &str {
-    let inner = path
-        .strip_prefix("[unknown:")
-        .and_then(|p| p.strip_suffix(']'));
+    let inner = path.strip_prefix("[unknown:").and_then(|p| p.strip_suffix(']'));
     inner.map_or(path, str::trim)
 }
 
@@ -137,14 +114,9 @@ fn own_cost(epochs: &[EpochMeta]) -> Option<f64> {
 /// Wall seconds that at least one epoch covers, inside the range asked for.
 fn seconds_covered(profile: &Profile, range: Option<&Range<u32>>) -> f64 {
     const NS: u64 = 1_000_000_000;
-    let (from, to) = range.map_or((0, u64::MAX), |r| {
-        (u64::from(r.start) * NS, u64::from(r.end) * NS)
-    });
-    let mut spans: Vec<(u64, u64)> = profile
-        .epochs
-        .iter()
-        .map(|e| (e.start_ns.max(from), end_ns(e, &profile.rates).min(to)))
-        .collect();
+    let (from, to) = range.map_or((0, u64::MAX), |r| (u64::from(r.start) * NS, u64::from(r.end) * NS));
+    let mut spans: Vec<(u64, u64)> =
+        profile.epochs.iter().map(|e| (e.start_ns.max(from), end_ns(e, &profile.rates).min(to))).collect();
     spans.sort_unstable();
     let (mut covered, mut reached) = (0u64, 0u64);
     for (start, end) in spans {
@@ -171,28 +143,14 @@ fn rate_hz(profile: &Profile, main: EventIx, range: Option<&Range<u32>>, p: &Pro
         let second = r.start_ns / 1_000_000_000;
         r.event == *name && range.is_none_or(|w| second >= w.start.into() && second < w.end.into())
     };
-    let (delivered, ns) = profile
-        .rates
-        .iter()
-        .filter(inside)
-        .fold((0u64, 0u64), |(d, ns), r| {
-            (d + r.delivered, ns + r.length_ns)
-        });
+    let (delivered, ns) =
+        profile.rates.iter().filter(inside).fold((0u64, 0u64), |(d, ns), r| (d + r.delivered, ns + r.length_ns));
     if ns > 0 {
         return delivered as f64 * 1e9 / ns as f64;
     }
     let cpu_seconds = p.seconds * f64::from(p.cpus);
-    let all: u64 = profile
-        .samples
-        .iter()
-        .filter(|s| s.event == main)
-        .map(|s| u64::from(s.count))
-        .sum();
-    if cpu_seconds > 0.0 {
-        all as f64 / cpu_seconds
-    } else {
-        0.0
-    }
+    let all: u64 = profile.samples.iter().filter(|s| s.event == main).map(|s| u64::from(s.count)).sum();
+    if cpu_seconds > 0.0 { all as f64 / cpu_seconds } else { 0.0 }
 }
 
 fn notes(selection: &Selection<'_>, p: &Provenance) -> Vec<String> {
@@ -200,25 +158,14 @@ fn notes(selection: &Selection<'_>, p: &Provenance) -> Vec<String> {
     let mut notes = Vec::new();
     let main = p.events.first().map_or(0, |e| e.samples);
     if main < FEW_SAMPLES {
-        notes.push(format!(
-            "only {main} samples: shares are rough guesses; record for longer or with a higher rate"
-        ));
+        notes.push(format!("only {main} samples: shares are rough guesses; record for longer or with a higher rate"));
     }
-    let all: u64 = profile
-        .samples
-        .iter()
-        .filter(|s| s.event == selection.columns[0])
-        .map(|s| u64::from(s.count))
-        .sum();
+    let all: u64 = profile.samples.iter().filter(|s| s.event == selection.columns[0]).map(|s| u64::from(s.count)).sum();
     if main < all {
         let share = main as f64 / all as f64 * 100.0;
-        notes.push(format!(
-            "the selection holds {share:.2} % of all samples; shares are of the selection"
-        ));
+        notes.push(format!("the selection holds {share:.2} % of all samples; shares are of the selection"));
     }
-    notes.extend(distinct(
-        profile.epochs.iter().flat_map(|e| e.notes.iter().cloned()),
-    ));
+    notes.extend(distinct(profile.epochs.iter().flat_map(|e| e.notes.iter().cloned())));
     notes
 }
 

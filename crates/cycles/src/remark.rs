@@ -4,12 +4,10 @@
 use whither_store::model::{Event, EventUnit, Image, ImageKind, Precision};
 
 /// What is said of a pile-up.
-pub const IRQS_OFF: &str =
-    "interrupts were off before here: time of the code before it piles up on this function";
+pub const IRQS_OFF: &str = "interrupts were off before here: time of the code before it piles up on this function";
 
 /// What is said of executable memory without a file.
-pub const NO_FILE: &str =
-    "executable memory without a file (code made at run time); a /tmp/perf-PID.map would name it";
+pub const NO_FILE: &str = "executable memory without a file (code made at run time); a /tmp/perf-PID.map would name it";
 
 /// Functions that end with, or directly follow, the return of interrupts.
 const AFTER_IRQS_OFF: [&str; 13] = [
@@ -29,12 +27,7 @@ const AFTER_IRQS_OFF: [&str; 13] = [
 ];
 
 /// And families of them, by how their names begin.
-const FAMILIES: [&str; 4] = [
-    "finish_task_switch",
-    "asm_",
-    "entry_SYSCALL",
-    "swapgs_restore_regs",
-];
+const FAMILIES: [&str; 4] = ["finish_task_switch", "asm_", "entry_SYSCALL", "swapgs_restore_regs"];
 
 /// The remark a row deserves, if any. `function` is the mangled name when rows are procedures or
 /// instructions.
@@ -43,9 +36,7 @@ pub fn of(image: &Image, function: Option<&str>, event: &Event) -> Option<String
     if image.kind == ImageKind::Anon {
         return Some(NO_FILE.to_owned());
     }
-    let pile_up = image.kind == ImageKind::Kernel
-        && is_timer(event)
-        && function.is_some_and(follows_irqs_off);
+    let pile_up = image.kind == ImageKind::Kernel && is_timer(event) && function.is_some_and(follows_irqs_off);
     pile_up.then(|| IRQS_OFF.to_owned())
 }
 
@@ -64,12 +55,7 @@ fn follows_irqs_off(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn remark(
-        kind: ImageKind,
-        name: &str,
-        unit: EventUnit,
-        precision: Precision,
-    ) -> Option<String> {
+    fn remark(kind: ImageKind, name: &str, unit: EventUnit, precision: Precision) -> Option<String> {
         let image = Image {
             id: Default::default(),
             id_kind: whither_store::model::IdKind::Synthetic,
@@ -78,42 +64,18 @@ mod tests {
             segments: vec![],
             size: 0,
         };
-        of(
-            &image,
-            Some(name),
-            &Event {
-                name: "cpu-clock".into(),
-                unit,
-                precision,
-            },
-        )
+        of(&image, Some(name), &Event { name: "cpu-clock".into(), unit, precision })
     }
 
     #[test]
     fn pile_ups_are_remarked_for_timers_only() {
         use EventUnit::{Count, Nanoseconds};
         let skid = Precision::Skid(1);
-        assert!(
-            remark(
-                ImageKind::Kernel,
-                "finish_task_switch.isra.0",
-                Nanoseconds,
-                skid
-            )
-            .is_some()
-        );
+        assert!(remark(ImageKind::Kernel, "finish_task_switch.isra.0", Nanoseconds, skid).is_some());
         assert!(remark(ImageKind::Kernel, "_raw_spin_unlock_irq", Nanoseconds, skid).is_some());
         assert!(remark(ImageKind::Kernel, "_raw_spin_lock", Nanoseconds, skid).is_none());
         assert!(remark(ImageKind::Kernel, "do_syscall_64", Count, skid).is_none());
-        assert!(
-            remark(
-                ImageKind::Kernel,
-                "do_syscall_64",
-                Nanoseconds,
-                Precision::Exact
-            )
-            .is_none()
-        );
+        assert!(remark(ImageKind::Kernel, "do_syscall_64", Nanoseconds, Precision::Exact).is_none());
         assert!(remark(ImageKind::Elf, "do_syscall_64", Nanoseconds, skid).is_none());
     }
 }

@@ -122,6 +122,8 @@ pub struct InsnRow {
     pub block: u32,
     /// Branch target inside the procedure, if any.
     pub target: Option<u64>,
+    /// Retires together with the instruction above, which shows the samples of both.
+    pub fused: bool,
 }
 
 /// One source line of an annotated procedure.

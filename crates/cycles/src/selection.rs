@@ -90,22 +90,10 @@ impl Filter {
         let texts = |p: &[Pattern]| p.iter().map(|p| p.text().to_owned()).collect::<Vec<_>>();
         push("image", texts(&self.images));
         push("procedure", texts(&self.procs));
-        push(
-            "process",
-            self.processes.iter().map(describe_process).collect(),
-        );
-        push(
-            "thread",
-            self.threads.iter().map(ToString::to_string).collect(),
-        );
+        push("process", self.processes.iter().map(describe_process).collect());
+        push("thread", self.threads.iter().map(ToString::to_string).collect());
         push("cgroup", texts(&self.cgroups));
-        push(
-            "time",
-            self.seconds
-                .iter()
-                .map(|r| format!("{}..{}", r.start, r.end))
-                .collect(),
-        );
+        push("time", self.seconds.iter().map(|r| format!("{}..{}", r.start, r.end)).collect());
         match self.side {
             Side::Both => {}
             Side::Kernel => out.push("kernel only".into()),
@@ -149,12 +137,7 @@ impl<'a> Selection<'a> {
         for (i, e) in columns.iter().enumerate() {
             column_of[e.0 as usize] = Some(i);
         }
-        let mut selection = Self {
-            profile,
-            rows: Vec::new(),
-            columns,
-            column_of,
-        };
+        let mut selection = Self { profile, rows: Vec::new(), columns, column_of };
         selection.rows = selection.pick(filter);
         Ok(selection)
     }
@@ -173,38 +156,17 @@ impl<'a> Selection<'a> {
 
     fn pick(&self, filter: &Filter) -> Vec<u32> {
         let profile = self.profile;
-        let images: Vec<bool> = profile
-            .images
-            .iter()
-            .map(|i| image_passes(i, filter))
-            .collect();
-        let processes: Vec<bool> = profile
-            .processes
-            .iter()
-            .map(|p| process_passes(p, filter))
-            .collect();
-        let slice_s = profile
-            .epochs
-            .iter()
-            .map(|e| e.slice_s)
-            .max()
-            .unwrap_or(0)
-            .max(1);
+        let images: Vec<bool> = profile.images.iter().map(|i| image_passes(i, filter)).collect();
+        let processes: Vec<bool> = profile.processes.iter().map(|p| process_passes(p, filter)).collect();
+        let slice_s = profile.epochs.iter().map(|e| e.slice_s).max().unwrap_or(0).max(1);
         let passes = |s: &Sample| {
             self.column(s.event).is_some()
                 && images[s.image.0 as usize]
                 && processes[s.process.0 as usize]
                 && (filter.threads.is_empty() || filter.threads.contains(&s.tid))
-                && filter
-                    .seconds
-                    .as_ref()
-                    .is_none_or(|r| touches(r, s.slice, slice_s))
+                && filter.seconds.as_ref().is_none_or(|r| touches(r, s.slice, slice_s))
         };
-        (0u32..)
-            .zip(&profile.samples)
-            .filter(|(_, s)| passes(s))
-            .map(|(i, _)| i)
-            .collect()
+        (0u32..).zip(&profile.samples).filter(|(_, s)| passes(s)).map(|(i, _)| i).collect()
     }
 }
 
@@ -214,10 +176,7 @@ fn columns(profile: &Profile, names: &[String]) -> Result<Vec<EventIx>, Error> {
         return Ok(all.map(|(i, _)| EventIx(i)).collect());
     }
     let find = |name: &String| {
-        let found = all
-            .clone()
-            .find(|(_, e)| e.name == *name)
-            .map(|(i, _)| EventIx(i));
+        let found = all.clone().find(|(_, e)| e.name == *name).map(|(i, _)| EventIx(i));
         found.ok_or_else(|| unknown_event(profile, name))
     };
     let mut out: Vec<EventIx> = Vec::new();
@@ -232,11 +191,7 @@ fn columns(profile: &Profile, names: &[String]) -> Result<Vec<EventIx>, Error> {
 
 fn unknown_event(profile: &Profile, name: &str) -> Error {
     let names: Vec<&str> = profile.events.iter().map(|e| e.name.as_str()).collect();
-    Error::Event {
-        name: name.to_owned(),
-        have: names.join(", "),
-        near: near_matches(name, names.iter().copied(), 3),
-    }
+    Error::Event { name: name.to_owned(), have: names.join(", "), near: near_matches(name, names.iter().copied(), 3) }
 }
 
 fn image_passes(image: &Image, filter: &Filter) -> bool {

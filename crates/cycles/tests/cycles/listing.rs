@@ -15,10 +15,7 @@ fn world() -> World {
     let kernel = w.image(ImageKind::Kernel, "[kernel]");
     let anon = w.image(ImageKind::Anon, "[anon]");
     let unknown = w.image(ImageKind::Unknown, "[unknown: process gone]");
-    let (p1, p2) = (
-        w.process(10, "app", "/a.slice"),
-        w.process(11, "app", "/b.slice"),
-    );
+    let (p1, p2) = (w.process(10, "app", "/a.slice"), w.process(11, "app", "/b.slice"));
     w.function(app, 0x100, 0x40, "work");
     w.function(app, 0x140, 0x40, "helper");
     w.function(app, 0x180, 0x40, "helper");
@@ -43,25 +40,16 @@ fn ask(w: &World, query: &Query) -> Listing {
 }
 
 fn by(groupings: &[By]) -> Query {
-    Query {
-        by: groupings.to_vec(),
-        ..Query::default()
-    }
+    Query { by: groupings.to_vec(), ..Query::default() }
 }
 
 fn filtered(filter: Filter) -> Query {
-    Query {
-        filter,
-        ..Query::default()
-    }
+    Query { filter, ..Query::default() }
 }
 
 /// `labels: samples of the main event`, row by row.
 fn rows(l: &Listing) -> Vec<String> {
-    l.rows
-        .iter()
-        .map(|r| format!("{}: {}", r.labels.join(" | "), r.cells[0].samples))
-        .collect()
+    l.rows.iter().map(|r| format!("{}: {}", r.labels.join(" | "), r.cells[0].samples)).collect()
 }
 
 #[test]
@@ -86,14 +74,7 @@ fn shares_cumulate_to_one_and_events_stand_side_by_side() {
     let l = ask(&world(), &Query::default());
     let first = &l.rows[0];
     assert!((first.cells[0].share - 0.6).abs() < 1e-12);
-    assert_eq!(
-        (
-            first.cells[1].samples,
-            first.cells[1].weight,
-            first.cells[1].share
-        ),
-        (7, 7000, 1.0)
-    );
+    assert_eq!((first.cells[1].samples, first.cells[1].weight, first.cells[1].share), (7, 7000, 1.0));
     assert!((l.rows[1].cumulative - 0.8).abs() < 1e-12);
     assert!((l.rows[5].cumulative - 1.0).abs() < 1e-12);
     assert_eq!(l.provenance.events[0].samples, 100);
@@ -105,11 +86,7 @@ fn shares_cumulate_to_one_and_events_stand_side_by_side() {
 fn the_error_is_the_binomial_one() {
     let l = ask(&world(), &Query::default());
     // Wilson, n = 100, p = 0.6: 0.0942 (computed apart).
-    assert!(
-        (l.rows[0].error - 0.0942).abs() < 0.0005,
-        "{}",
-        l.rows[0].error
-    );
+    assert!((l.rows[0].error - 0.0942).abs() < 0.0005, "{}", l.rows[0].error);
 }
 
 #[test]
@@ -123,18 +100,9 @@ fn unequal_periods_are_worth_fewer_samples() {
 
 #[test]
 fn the_rest_holds_what_the_limit_leaves_out() {
-    let l = ask(
-        &world(),
-        &Query {
-            limit: Some(2),
-            ..Query::default()
-        },
-    );
+    let l = ask(&world(), &Query { limit: Some(2), ..Query::default() });
     let (n, cells) = l.rest.unwrap();
-    assert_eq!(
-        (l.rows.len(), n, cells[0].samples, cells[1].samples),
-        (2, 4, 20, 0)
-    );
+    assert_eq!((l.rows.len(), n, cells[0].samples, cells[1].samples), (2, 4, 20, 0));
 }
 
 #[test]
@@ -154,11 +122,7 @@ fn groupings_combine() {
     let l = ask(&world(), &by(&[By::Process, By::Image]));
     assert_eq!(
         rows(&l)[..3],
-        [
-            "app (10) | /usr/bin/app: 40",
-            "app (11) | /usr/bin/app: 20",
-            "app (10) | /usr/lib/libfoo.so: 20"
-        ]
+        ["app (10) | /usr/bin/app: 40", "app (11) | /usr/bin/app: 20", "app (10) | /usr/lib/libfoo.so: 20"]
     );
     let l = ask(&world(), &by(&[By::Cgroup]));
     assert_eq!(rows(&l), ["/a.slice: 73", "/b.slice: 27"]);
@@ -167,11 +131,7 @@ fn groupings_combine() {
     let l = ask(&world(), &by(&[By::Slice]));
     assert_eq!(rows(&l), ["1000: 80", "1005: 20"]);
     let l = ask(&world(), &by(&[By::Thread]));
-    assert!(
-        rows(&l).contains(&"app (11) thread 12: 5".to_owned()),
-        "{:?}",
-        rows(&l)
-    );
+    assert!(rows(&l).contains(&"app (11) thread 12: 5".to_owned()), "{:?}", rows(&l));
 }
 
 #[test]
@@ -183,53 +143,26 @@ fn instructions_show_address_and_offset_in_the_function() {
 #[test]
 fn lines_and_files_are_those_of_the_innermost_function() {
     let mut w = world();
-    w.frames(
-        ImageIx(0),
-        0x104,
-        &[("min", "min.h", 3), ("work", "app.c", 12)],
-    );
+    w.frames(ImageIx(0), 0x104, &[("min", "min.h", 3), ("work", "app.c", 12)]);
     let l = ask(&w, &by(&[By::Line]));
-    assert_eq!(
-        rows(&l)[..2],
-        [
-            "min.h:3 | /usr/bin/app: 55",
-            "[no line information] | /usr/lib/libfoo.so: 20"
-        ]
-    );
+    assert_eq!(rows(&l)[..2], ["min.h:3 | /usr/bin/app: 55", "[no line information] | /usr/lib/libfoo.so: 20"]);
     assert_eq!(rows(&ask(&w, &by(&[By::File])))[0], "min.h: 55");
 }
 
 #[test]
 fn inlined_functions_are_seen_when_asked_for() {
     let mut w = world();
-    w.frames(
-        ImageIx(0),
-        0x104,
-        &[("min", "min.h", 3), ("work", "app.c", 12)],
-    );
-    let l = ask(
-        &w,
-        &Query {
-            inlines: Inlines::Expand,
-            ..Query::default()
-        },
-    );
+    w.frames(ImageIx(0), 0x104, &[("min", "min.h", 3), ("work", "app.c", 12)]);
+    let l = ask(&w, &Query { inlines: Inlines::Expand, ..Query::default() });
     assert_eq!(rows(&l)[0], "min (inlined) | /usr/bin/app: 55");
     assert!(rows(&l).contains(&"work | /usr/bin/app: 5".to_owned()));
-    assert_eq!(
-        rows(&ask(&w, &Query::default()))[0],
-        "work | /usr/bin/app: 60"
-    );
+    assert_eq!(rows(&ask(&w, &Query::default()))[0], "work | /usr/bin/app: 60");
 }
 
 #[test]
 fn pile_ups_and_nameless_code_are_remarked() {
     let l = ask(&world(), &Query::default());
-    let remarks: Vec<_> = l
-        .rows
-        .iter()
-        .map(|r| r.remark.as_deref().unwrap_or(""))
-        .collect();
+    let remarks: Vec<_> = l.rows.iter().map(|r| r.remark.as_deref().unwrap_or("")).collect();
     assert!(remarks[2].starts_with("interrupts were off"), "{remarks:?}");
     assert!(remarks[4].contains("perf-PID.map"), "{remarks:?}");
     assert_eq!([remarks[0], remarks[1], remarks[3]], ["", "", ""]);
@@ -238,81 +171,41 @@ fn pile_ups_and_nameless_code_are_remarked() {
 #[test]
 fn filters_select_and_the_answer_says_so() {
     let w = world();
-    let image = Filter {
-        images: vec![Pattern::parse("libfoo").unwrap()],
-        ..Filter::default()
-    };
+    let image = Filter { images: vec![Pattern::parse("libfoo").unwrap()], ..Filter::default() };
     let l = ask(&w, &filtered(image));
     assert_eq!(rows(&l), ["helper | /usr/lib/libfoo.so: 20"]);
     assert_eq!(l.filters, ["image libfoo"]);
-    assert!(
-        l.provenance
-            .notes
-            .iter()
-            .any(|n| n.contains("20.00 % of all samples"))
-    );
-    let proc = Filter {
-        procs: vec![Pattern::parse("/^work$/").unwrap()],
-        ..Filter::default()
-    };
+    assert!(l.provenance.notes.iter().any(|n| n.contains("20.00 % of all samples")));
+    let proc = Filter { procs: vec![Pattern::parse("/^work$/").unwrap()], ..Filter::default() };
     assert_eq!(rows(&ask(&w, &filtered(proc))), ["work | /usr/bin/app: 60"]);
-    let pid = Filter {
-        processes: vec![ProcessIs::parse("11").unwrap()],
-        ..Filter::default()
-    };
+    let pid = Filter { processes: vec![ProcessIs::parse("11").unwrap()], ..Filter::default() };
     assert_eq!(ask(&w, &filtered(pid)).provenance.events[0].samples, 27);
-    let kernel = Filter {
-        side: Side::Kernel,
-        ..Filter::default()
-    };
+    let kernel = Filter { side: Side::Kernel, ..Filter::default() };
     assert_eq!(ask(&w, &filtered(kernel)).provenance.events[0].samples, 15);
-    let user = Filter {
-        side: Side::User,
-        ..Filter::default()
-    };
+    let user = Filter { side: Side::User, ..Filter::default() };
     assert_eq!(ask(&w, &filtered(user)).provenance.events[0].samples, 85);
-    let late = Filter {
-        seconds: Some(1001..1006),
-        ..Filter::default()
-    };
-    assert_eq!(
-        rows(&ask(&w, &filtered(late))),
-        ["helper | /usr/lib/libfoo.so: 20"]
-    );
+    let late = Filter { seconds: Some(1001..1006), ..Filter::default() };
+    assert_eq!(rows(&ask(&w, &filtered(late))), ["helper | /usr/lib/libfoo.so: 20"]);
 }
 
 #[test]
 fn columns_follow_the_events_asked_for() {
-    let query = Query {
-        events: vec!["cache-misses".into()],
-        ..Query::default()
-    };
+    let query = Query { events: vec!["cache-misses".into()], ..Query::default() };
     let l = ask(&world(), &query);
     assert_eq!(rows(&l), ["work | /usr/bin/app: 7"]);
     assert_eq!(l.provenance.events.len(), 1);
-    let wrong = Query {
-        events: vec!["cache-mises".into()],
-        ..Query::default()
-    };
+    let wrong = Query { events: vec!["cache-mises".into()], ..Query::default() };
     let w = world();
-    let message = listing(&w.profile, &w.symbols, &wrong)
-        .unwrap_err()
-        .to_string();
+    let message = listing(&w.profile, &w.symbols, &wrong).unwrap_err().to_string();
     assert!(message.contains("did you mean cache-misses?"), "{message}");
 }
 
 #[test]
 fn nothing_matching_is_an_error_with_the_filters() {
     let w = world();
-    let none = Filter {
-        images: vec![Pattern::parse("nosuch").unwrap()],
-        ..Filter::default()
-    };
+    let none = Filter { images: vec![Pattern::parse("nosuch").unwrap()], ..Filter::default() };
     let error = listing(&w.profile, &w.symbols, &filtered(none)).unwrap_err();
-    assert!(
-        matches!(&error, Error::NothingMatched { samples: 107, .. }),
-        "{error}"
-    );
+    assert!(matches!(&error, Error::NothingMatched { samples: 107, .. }), "{error}");
     let empty = World::new("cpu-clock");
     let error = listing(&empty.profile, &empty.symbols, &Query::default()).unwrap_err();
     assert!(matches!(error, Error::Empty));
@@ -334,13 +227,7 @@ fn two_builds_of_one_path_are_two_rows() {
     let again = w.image(ImageKind::Elf, "/usr/bin/app");
     w.sample(again, ProcessIx(0), 0x104, 30);
     let l = ask(&w, &by(&[By::Image]));
-    assert_eq!(
-        rows(&l)[..2],
-        [
-            "/usr/bin/app (build 00000001): 60",
-            "/usr/bin/app (build 00000006): 30"
-        ]
-    );
+    assert_eq!(rows(&l)[..2], ["/usr/bin/app (build 00000001): 60", "/usr/bin/app (build 00000006): 30"]);
 }
 
 #[test]
@@ -348,11 +235,5 @@ fn grouping_names_parse_both_ways() {
     for name in By::NAMES {
         assert_eq!(name.parse::<By>().unwrap().name(), name);
     }
-    assert!(
-        "colour"
-            .parse::<By>()
-            .unwrap_err()
-            .to_string()
-            .contains("choose from image, proc")
-    );
+    assert!("colour".parse::<By>().unwrap_err().to_string().contains("choose from image, proc"));
 }

@@ -1,6 +1,10 @@
 //! Known-answer and property tests over profiles built by hand and a symbol service that is told
 //! its answers; no file is read.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod annotate;
 mod listing;
+mod skid;
 mod sums;
 mod world;

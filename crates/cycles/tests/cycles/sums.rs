@@ -5,18 +5,8 @@ use proptest::prelude::*;
 use whither_cycles::{By, Inlines, Query, listing};
 use whither_store::model::{EventIx, EventUnit, ImageKind, Precision};
 
-const ALL: [By; 10] = [
-    By::Image,
-    By::Proc,
-    By::Line,
-    By::Insn,
-    By::File,
-    By::Process,
-    By::Command,
-    By::Thread,
-    By::Cgroup,
-    By::Slice,
-];
+const ALL: [By; 10] =
+    [By::Image, By::Proc, By::Line, By::Insn, By::File, By::Process, By::Command, By::Thread, By::Cgroup, By::Slice];
 
 #[derive(Clone, Debug)]
 struct Row {
@@ -31,28 +21,18 @@ struct Row {
 }
 
 fn row() -> impl Strategy<Value = Row> {
-    (
-        0..6usize,
-        0..2u16,
-        0..3usize,
-        0..3u32,
-        0..4u32,
-        0..0x200u64,
-        1..5_000_000u64,
-        1..1000u32,
+    (0..6usize, 0..2u16, 0..3usize, 0..3u32, 0..4u32, 0..0x200u64, 1..5_000_000u64, 1..1000u32).prop_map(
+        |(image, event, process, tid, slice, offset, period, count)| Row {
+            image,
+            event,
+            process,
+            tid,
+            slice,
+            offset,
+            period,
+            count,
+        },
     )
-        .prop_map(
-            |(image, event, process, tid, slice, offset, period, count)| Row {
-                image,
-                event,
-                process,
-                tid,
-                slice,
-                offset,
-                period,
-                count,
-            },
-        )
 }
 
 fn world(rows: &[Row]) -> World {
@@ -60,25 +40,15 @@ fn world(rows: &[Row]) -> World {
     let mut w = World::new("cpu-clock");
     w.event("cycles", EventUnit::Count, Precision::Exact);
     let kinds = [Elf, Elf, Kernel, Anon, Jit, Unknown];
-    let images: Vec<_> = kinds
-        .iter()
-        .enumerate()
-        .map(|(i, k)| w.image(*k, &format!("/image{i}")))
-        .collect();
-    let processes: Vec<_> = (0..3)
-        .map(|p| w.process(p, &format!("c{}", p / 2), "/g"))
-        .collect();
+    let images: Vec<_> = kinds.iter().enumerate().map(|(i, k)| w.image(*k, &format!("/image{i}"))).collect();
+    let processes: Vec<_> = (0..3).map(|p| w.process(p, &format!("c{}", p / 2), "/g")).collect();
     for (i, &image) in images.iter().enumerate() {
         for f in 0..i as u64 * 3 {
             // Gaps between functions, and names that come twice.
             w.function(image, f * 0x20 + 8, 0x10, &format!("f{}", f % 4));
         }
         for at in (0..0x200).step_by(3) {
-            w.frames(
-                image,
-                at,
-                &[("inl", "a.h", at as u32 % 7), ("out", "b.c", 1)],
-            );
+            w.frames(image, at, &[("inl", "a.h", at as u32 % 7), ("out", "b.c", 1)]);
         }
     }
     for r in rows {

@@ -38,11 +38,7 @@ impl World {
     }
 
     pub(crate) fn event(&mut self, name: &str, unit: EventUnit, precision: Precision) -> EventIx {
-        self.profile.events.push(Event {
-            name: name.into(),
-            unit,
-            precision,
-        });
+        self.profile.events.push(Event { name: name.into(), unit, precision });
         EventIx(u16::try_from(self.profile.events.len() - 1).unwrap())
     }
 
@@ -73,16 +69,12 @@ impl World {
 
     pub(crate) fn function(&mut self, image: ImageIx, start: u64, size: u64, name: &str) {
         let path = self.profile.image(image).path.clone();
-        self.symbols
-            .functions
-            .entry(path)
-            .or_default()
-            .push(Function {
-                start: ImageOffset(start),
-                size,
-                name: name.into(),
-                source: NameSource::Symbol,
-            });
+        self.symbols.functions.entry(path).or_default().push(Function {
+            start: ImageOffset(start),
+            size,
+            name: name.into(),
+            source: NameSource::Symbol,
+        });
     }
 
     /// Inline chain at a position: (function, file, line), innermost first.
@@ -94,9 +86,7 @@ impl World {
             line,
             column: 0,
         };
-        self.symbols
-            .frames
-            .insert((path, at), chain.iter().map(frame).collect());
+        self.symbols.frames.insert((path, at), chain.iter().map(frame).collect());
     }
 
     pub(crate) fn code(&mut self, image: ImageIx, start: u64, bytes: &[u8]) {
@@ -104,13 +94,7 @@ impl World {
         self.symbols.code.insert(path, (start, bytes.to_vec()));
     }
 
-    pub(crate) fn sample(
-        &mut self,
-        image: ImageIx,
-        process: ProcessIx,
-        offset: u64,
-        count: u32,
-    ) -> &mut Sample {
+    pub(crate) fn sample(&mut self, image: ImageIx, process: ProcessIx, offset: u64, count: u32) -> &mut Sample {
         self.profile.samples.push(Sample {
             image,
             event: EventIx(0),
@@ -132,10 +116,7 @@ impl Symbols for FakeSymbols {
     }
 
     fn frames(&self, image: &Image, at: ImageOffset) -> Vec<SourceFrame> {
-        self.frames
-            .get(&(image.path.clone(), at.0))
-            .cloned()
-            .unwrap_or_default()
+        self.frames.get(&(image.path.clone(), at.0)).cloned().unwrap_or_default()
     }
 
     fn code(&self, image: &Image, range: Range<ImageOffset>) -> Option<Vec<u8>> {

@@ -1,0 +1,170 @@
+//! Skid correction: a sample taken at an instruction belongs to the one executed before it, which
+//! held the head of the reorder buffer when the interrupt was recognised (design note 4.8).
+//!
+//! Within a block that is the instruction above. At a block head it is split over the last
+//! instructions of the predecessors. No sample leaves the function, so procedure totals do not
+//! change: at the entry, and behind a call (where the callee's return was executed last), it stays.
+
+use whither_image::{Before, Blocks, Flow, Insn, Printer, Svma, Syntax};
+
+/// Splits are in parts of this many, a power of two, so that sums of split samples are exact in
+/// floating point.
+const PARTS: u32 = 1 << 10;
+
+/// For each instruction, where its samples go: (instruction, parts of [`PARTS`]), summing to all.
+#[derive(Clone, Debug)]
+pub struct Moves {
+    to: Vec<Vec<(usize, u32)>>,
+}
+
+impl Moves {
+    /// Plans the moves of one function. `evidence`: raw weight per instruction, which tells how
+    /// often each predecessor ran.
+    #[must_use]
+    pub fn plan(insns: &[Insn], blocks: &Blocks, evidence: &[f64]) -> Self {
+        let leads = leads_of_pairs(insns, blocks);
+        let to = (0..insns.len()).map(|i| plan_one(i, insns, blocks, evidence, &leads)).collect();
+        Self { to }
+    }
+
+    /// Moves figures; their sum stays the same.
+    #[must_use]
+    pub fn apply(&self, raw: &[f64]) -> Vec<f64> {
+        let mut out = vec![0.0; raw.len()];
+        for (amount, targets) in raw.iter().zip(&self.to) {
+            for &(target, parts) in targets {
+                out[target] += amount * f64::from(parts) / f64::from(PARTS);
+            }
+        }
+        out
+    }
+}
+
+fn plan_one(i: usize, insns: &[Insn], blocks: &Blocks, evidence: &[f64], leads: &[bool]) -> Vec<(usize, u32)> {
+    let before = if i == 0 { Vec::new() } else { blocks.before(i) };
+    if before.is_empty() || insns[i].flow == Flow::Invalid {
+        return vec![(i, PARTS)];
+    }
+    let likelihood: Vec<f64> = before.iter().map(|b| ran(*b, blocks, evidence)).collect();
+    let parts = split(&likelihood);
+    let target = |b: &Before| match b {
+        // A fused pair retires as one: its time is shown on the comparison, whose address it has.
+        Before::Insn(j) if *j > 0 && leads[*j - 1] => *j - 1,
+        Before::Insn(j) => *j,
+        Before::ReturnFrom(_) | Before::Caller => i,
+    };
+    let mut out: Vec<(usize, u32)> = Vec::new();
+    for (b, parts) in before.iter().zip(parts).filter(|(_, parts)| *parts > 0) {
+        let target = target(b);
+        match out.iter_mut().find(|(t, _)| *t == target) {
+            Some((_, sum)) => *sum += parts,
+            None => out.push((target, parts)),
+        }
+    }
+    out
+}
+
+/// How often the block that ends with a predecessor ran: its mean evidence per instruction, since a
+/// jump itself, fused or cheap, rarely has any of its own.
+fn ran(before: Before, blocks: &Blocks, evidence: &[f64]) -> f64 {
+    let (Before::Insn(j) | Before::ReturnFrom(j)) = before else { return 0.0 };
+    let Some(block) = blocks.block_of(j) else { return 0.0 };
+    let insns = &blocks.blocks[block].insns;
+    evidence[insns.clone()].iter().sum::<f64>() / insns.len() as f64
+}
+
+/// Integer parts of [`PARTS`] in proportion, evenly without any evidence; what rounding leaves goes
+/// to the largest.
+fn split(likelihood: &[f64]) -> Vec<u32> {
+    let sum: f64 = likelihood.iter().sum();
+    let n = likelihood.len() as f64;
+    let share = |l: &f64| if sum > 0.0 { l / sum } else { 1.0 / n };
+    let mut parts: Vec<u32> = likelihood.iter().map(|l| (share(l) * f64::from(PARTS)).floor() as u32).collect();
+    let left = PARTS - parts.iter().sum::<u32>().min(PARTS);
+    let largest = (0..parts.len()).max_by(|&a, &b| likelihood[a].total_cmp(&likelihood[b]).then(b.cmp(&a)));
+    if let Some(i) = largest {
+        parts[i] += left;
+    }
+    parts
+}
+
+/// Which instructions are the first of a fused pair: `cmp` or `test` directly before a conditional
+/// jump that nothing else jumps to.
+#[must_use]
+pub fn leads_of_pairs(insns: &[Insn], blocks: &Blocks) -> Vec<bool> {
+    let mut printer = Printer::new(Syntax::Intel);
+    let mut leads = vec![false; insns.len()];
+    for i in 1..insns.len() {
+        let fusible = matches!(insns[i].flow, Flow::Branch(_)) && blocks.block_of(i) == blocks.block_of(i - 1);
+        leads[i - 1] = fusible && compares(&insns[i - 1], &mut printer);
+    }
+    leads
+}
+
+fn compares(insn: &Insn, printer: &mut Printer) -> bool {
+    let text = printer.text(insn, &|_: Svma| None);
+    matches!(text.split(' ').next(), Some("cmp" | "test"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whither_image::decode;
+
+    fn moved(code: &[u8], raw: &[f64]) -> Vec<f64> {
+        let insns = decode(code, Svma(0x1000));
+        assert_eq!(insns.len(), raw.len(), "one figure per instruction");
+        let blocks = Blocks::new(&insns);
+        Moves::plan(&insns, &blocks, raw).apply(raw)
+    }
+
+    #[test]
+    fn within_a_block_the_instruction_above_gets_it() {
+        // mov (%rax),%rax; dec %ecx; ret
+        assert_eq!(moved(&[0x48, 0x8b, 0x00, 0xff, 0xc9, 0xc3], &[3.0, 900.0, 5.0]), [903.0, 5.0, 0.0]);
+    }
+
+    #[test]
+    fn at_a_loop_head_the_latch_gets_nearly_all() {
+        // 0: xor %ecx,%ecx   1: mov (%rax),%rax   2: inc %ecx   3: jne 1   4: ret
+        let code = [0x31, 0xc9, 0x48, 0x8b, 0x00, 0xff, 0xc1, 0x75, 0xf9, 0xc3];
+        let out = moved(&code, &[0.0, 10.0, 900.0, 20.0, 0.0]);
+        assert_eq!(out, [0.0, 900.0, 20.0, 10.0, 0.0]);
+    }
+
+    #[test]
+    fn without_evidence_the_split_is_even() {
+        // 0: je 3   1: nop   2: jmp 4   3: nop   4: ret
+        let code = [0x74, 0x03, 0x90, 0xeb, 0x01, 0x90, 0xc3];
+        assert_eq!(moved(&code, &[0.0, 0.0, 0.0, 0.0, 8.0]), [0.0, 0.0, 4.0, 4.0, 0.0]);
+    }
+
+    #[test]
+    fn evidence_weighs_predecessors() {
+        let code = [0x74, 0x03, 0x90, 0xeb, 0x01, 0x90, 0xc3];
+        let out = moved(&code, &[0.0, 1.0, 1.0, 3.0, 8.0]);
+        // Means per instruction 1 and 3: of the last eight, two and six; the samples at 1 and 3 go
+        // to the branch above, that at 2 to 1.
+        assert_eq!(out, [4.0, 1.0, 2.0, 6.0, 0.0]);
+    }
+
+    #[test]
+    fn samples_stay_at_the_entry_and_behind_calls() {
+        // call +0; nop; ret
+        let out = moved(&[0xe8, 0, 0, 0, 0, 0x90, 0xc3], &[7.0, 5.0, 3.0]);
+        assert_eq!(out, [7.0, 8.0, 0.0]);
+    }
+
+    #[test]
+    fn a_fused_pair_is_one_and_shown_on_the_comparison() {
+        // 0: mov (%rax),%rax   1: cmp %rax,%rbx   2: jne 4   3: nop   4: ret
+        let code = [0x48, 0x8b, 0x00, 0x48, 0x39, 0xc3, 0x75, 0x01, 0x90, 0xc3];
+        let out = moved(&code, &[0.0, 100.0, 2.0, 50.0, 0.0]);
+        assert_eq!(out, [100.0, 52.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn behind_an_indirect_jump_samples_stay() {
+        assert_eq!(moved(&[0xff, 0xe0, 0x90, 0xc3], &[0.0, 6.0, 1.0]), [0.0, 7.0, 0.0]);
+    }
+}
