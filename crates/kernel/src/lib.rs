@@ -5,6 +5,7 @@
 // The one crate whose work is unsafe by nature; every block carries its SAFETY comment.
 #![allow(unsafe_code)]
 
+pub mod capability;
 pub mod clock;
 pub mod events;
 pub mod gap;
@@ -13,6 +14,7 @@ pub mod perf;
 pub mod proc;
 pub mod records;
 pub mod ring;
+pub mod shared;
 
 use perf::Watch;
 use std::path::PathBuf;

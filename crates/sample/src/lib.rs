@@ -1,1 +1,19 @@
-//! stub
+//! Collectors: how samples and the side-band get from the kernel to rows of the store. Two back ends
+//! (aggregation in the kernel by BPF; perf rings where BPF is refused) feed the same books, which
+//! know what ran where. When to drain, and at which rate, is decided in `session`.
+
+pub mod aggregate;
+pub mod book;
+pub mod bpf;
+mod bpf_skel;
+pub mod error;
+pub mod images;
+pub mod jit;
+pub mod kernel_map;
+pub mod lives;
+pub mod plan;
+pub mod sideband;
+
+pub use book::{Book, BookOptions, Folding, SampleIn, StackIn, Who};
+pub use error::SampleError;
+pub use plan::{Chosen, Coverage, StackMode};

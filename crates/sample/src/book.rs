@@ -1,0 +1,446 @@
+//! Where a sample finds its place: side-band and task records keep the books of lives and images up
+//! to date; a drained sample is looked up in them and counted. One value of this type per recording.
+
+use crate::aggregate::{Aggregate, Key, ProcessNo, StackKey};
+use crate::images::{Images, MappingFacts};
+use crate::kernel_map::KernelMap;
+use crate::lives::{Found, ImageNo, Life, LifeNo, Lives, Mapped};
+use rustc_hash::FxHashMap;
+use whither_image::ImageKind;
+use whither_kernel::records::{Body, MappedFile, Mmap, Record};
+use whither_kernel::{clock, proc};
+use whither_store::model::{Event, Image, Losses, Process, Profile, Rate, StackEnd, process_key};
+
+/// How rows name processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Folding {
+    /// One row per life.
+    PerProcess,
+    /// One row per command and cgroup.
+    ByCommand,
+}
+
+/// What a book is to keep.
+#[derive(Clone, Debug)]
+pub struct BookOptions {
+    /// Events by number.
+    pub events: Vec<Event>,
+    /// How rows name processes.
+    pub folding: Folding,
+    /// Images (by path) whose rows keep the process even when folding.
+    pub per_process: Option<regex::Regex>,
+    /// Keep threads apart.
+    pub threads: bool,
+    /// Length of a slice, seconds; 0 or 1: every second.
+    pub slice_s: u32,
+}
+
+/// Who a sample belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Process or thread id and tag, without time (aggregated in the kernel).
+    Tagged {
+        /// Process id, or thread id when threads are kept apart.
+        id: u32,
+        /// Tag.
+        tag: u16,
+    },
+    /// Process and thread at a time (`CLOCK_MONOTONIC` ns).
+    At {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+        /// When.
+        time: u64,
+    },
+}
+
+/// One aggregated sample.
+#[derive(Clone, Copy, Debug)]
+pub struct SampleIn {
+    /// Who ran.
+    pub who: Who,
+    /// Where.
+    pub pc: u64,
+    /// Which event.
+    pub event: u16,
+    /// One sample every so many units.
+    pub period: u64,
+    /// How often.
+    pub count: u32,
+}
+
+/// One stack, addresses innermost first; user addresses behind the first are return addresses.
+#[derive(Clone, Debug)]
+pub struct StackIn {
+    /// Who ran.
+    pub who: Who,
+    /// Which event.
+    pub event: u16,
+    /// Period times thinning.
+    pub period: u64,
+    /// Kernel part.
+    pub kernel: Vec<u64>,
+    /// User part.
+    pub user: Vec<u64>,
+    /// How the user part ended.
+    pub end: StackEnd,
+}
+
+/// The books of one recording.
+#[derive(Debug)]
+pub struct Book {
+    options: BookOptions,
+    host: String,
+    /// What to add to monotonic time to get boot time.
+    boot_minus_mono: u64,
+    lives: Lives,
+    images: Images,
+    kernel: KernelMap,
+    rows: Aggregate,
+    losses: Losses,
+    cgroups: FxHashMap<u64, String>,
+    cgroups_read: u64,
+    jits: FxHashMap<LifeNo, Option<ImageNo>>,
+    jit_pids: FxHashMap<ImageNo, u32>,
+    slice: u32,
+}
+
+impl Book {
+    /// New books; reads the kernel's symbols.
+    #[must_use]
+    pub fn new(options: BookOptions) -> Self {
+        let mut images = Images::default();
+        let kernel = KernelMap::read(&mut images);
+        let mut book = Self {
+            host: proc::machine().host,
+            boot_minus_mono: clock::boottime_ns().saturating_sub(clock::monotonic_ns()),
+            lives: Lives::default(),
+            images,
+            kernel,
+            rows: Aggregate::default(),
+            losses: Losses::default(),
+            cgroups: FxHashMap::default(),
+            cgroups_read: 0,
+            jits: FxHashMap::default(),
+            jit_pids: FxHashMap::default(),
+            slice: 0,
+            options,
+        };
+        book.turn_slice();
+        book
+    }
+
+    /// Follows wall time into its slice; call before each drain.
+    pub fn turn_slice(&mut self) {
+        let now = u32::try_from(clock::wall_ns() / 1_000_000_000).unwrap_or(u32::MAX);
+        self.slice = now - now % self.options.slice_s.max(1);
+    }
+
+    /// Reads what is mapped in processes that run already; all of them, or just these.
+    pub fn scan(&mut self, only: Option<&[u32]>) {
+        let time = clock::monotonic_ns();
+        for pid in only.map_or_else(proc::pids, <[u32]>::to_vec) {
+            let (comm, exe) = (proc::comm(pid), proc::exe(pid));
+            if comm.is_empty() && !proc::exists(pid) {
+                continue;
+            }
+            let exe = exe.strip_suffix(" (deleted)").map_or(exe.clone(), str::to_string);
+            self.lives.found(pid, comm, exe, time);
+            for tid in if self.options.threads { proc::threads(pid) } else { Vec::new() } {
+                self.lives.thread(tid, pid);
+            }
+            for m in proc::executable_mappings(pid) {
+                let file = MappedFile::Inode { major: m.device.0, minor: m.device.1, inode: m.inode };
+                let mmap =
+                    Mmap { pid, start: m.start, length: m.end - m.start, offset: m.offset, file, exec: true, path: m.path };
+                self.map(&mmap, time);
+            }
+        }
+    }
+
+    /// Takes a side-band record in; records must come in time order.
+    pub fn record(&mut self, r: &Record) {
+        match &r.body {
+            Body::Mmap(m) if m.exec => self.map(m, r.time),
+            Body::Comm { pid, exec: true, name, .. } => {
+                self.lives.execed(*pid, name.clone(), r.time);
+            }
+            Body::Comm { pid, tid, exec: false, name } if pid == tid => self.lives.renamed(*pid, name.clone()),
+            Body::Fork { pid, parent, tid } if pid == parent => self.lives.thread(*tid, *pid),
+            Body::Fork { pid, parent, .. } => {
+                self.lives.forked(*pid, *parent, r.time);
+            }
+            Body::Exit { pid, tid } if pid == tid => {
+                self.note_jit_of(*pid, r.time);
+                self.lives.ended(*pid, r.time);
+            }
+            Body::Lost(n) => self.losses.sideband_lost += n,
+            Body::Ksymbol { address, length, gone, name } => {
+                self.kernel.symbol(&mut self.images, *address, *length, *gone, name);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes a task record in.
+    pub fn task(&mut self, task: &whither_abi::Task) {
+        self.lives.thread(task.tid, task.tgid);
+        self.lives.tagged(task);
+    }
+
+    fn map(&mut self, m: &Mmap, time: u64) {
+        if m.length == 0 {
+            return;
+        }
+        let end = m.start.saturating_add(m.length);
+        let facts = MappingFacts { pid: m.pid, range: (m.start, end), path: &m.path, file: &m.file };
+        let image = self.images.of_mapping(&facts);
+        self.lives.mapped(m.pid, Mapped { start: m.start, end, offset: m.offset, image }, &m.path, time);
+    }
+
+    /// Counts a sample.
+    pub fn sample(&mut self, s: &SampleIn) {
+        let life = self.life(s.who);
+        let (image, offset) = self.place(life, s.pc, true);
+        let process = self.process(life, s.who, image);
+        let key = Key {
+            image,
+            event: s.event,
+            process,
+            tid: self.tid(s.who),
+            slice: self.slice,
+            offset,
+            period: s.period,
+        };
+        self.rows.add(key, s.count);
+    }
+
+    /// Counts a stack.
+    pub fn stack(&mut self, s: &StackIn) {
+        let life = self.life(s.who);
+        let mut frames = Vec::with_capacity(s.kernel.len() + s.user.len());
+        for part in [&s.kernel, &s.user] {
+            for (i, &address) in part.iter().enumerate() {
+                // A return address lies behind its call; the call is what the caller was doing.
+                let at = if i == 0 { address } else { address.wrapping_sub(1) };
+                frames.push(self.place(life, at, false));
+            }
+        }
+        if s.end == StackEnd::Truncated {
+            self.losses.stacks_truncated += 1;
+        }
+        let first = frames.first().map_or_else(|| self.images.synthetic(ImageKind::Unknown, "[unknown: empty stack]"), |f| f.0);
+        let process = self.process(life, s.who, first);
+        let stack = self.rows.stack(frames, s.end);
+        let key = StackKey { stack, event: s.event, process, tid: self.tid(s.who), slice: self.slice, period: s.period };
+        self.rows.add_stack(key, 1);
+    }
+
+    /// The address space of a sample's life, for unwinding.
+    #[must_use]
+    pub fn life_of(&self, who: Who) -> Option<(LifeNo, &Life)> {
+        let no = self.life(who)?;
+        Some((no, self.lives.get(no)?))
+    }
+
+    fn life(&self, who: Who) -> Option<LifeNo> {
+        match who {
+            Who::Tagged { id, tag } => self.lives.by_tag(self.lives.process_of(id)?, tag),
+            Who::At { pid, time, .. } => self.lives.at(pid, time),
+        }
+    }
+
+    fn tid(&self, who: Who) -> u32 {
+        match who {
+            _ if !self.options.threads => 0,
+            Who::Tagged { id, .. } => id,
+            Who::At { tid, .. } => tid,
+        }
+    }
+
+    /// Image and offset of an address.
+    fn place(&mut self, life: Option<LifeNo>, pc: u64, count_ambiguous: bool) -> (ImageNo, u64) {
+        if pc as i64 >= 0 {
+            return self.user_place(life, pc, count_ambiguous);
+        }
+        self.kernel.find(pc).unwrap_or_else(|| {
+            let label = if self.kernel.is_readable() {
+                "[unknown: kernel address outside the kernel and its modules]"
+            } else {
+                "[unknown: kernel addresses are hidden (kernel.kptr_restrict)]"
+            };
+            (self.images.synthetic(ImageKind::Unknown, label), 0)
+        })
+    }
+
+    fn user_place(&mut self, no: Option<LifeNo>, pc: u64, count_ambiguous: bool) -> (ImageNo, u64) {
+        let Some((no, life)) = no.and_then(|no| Some((no, self.lives.get(no)?))) else {
+            return (self.images.synthetic(ImageKind::Unknown, "[unknown: process was never seen]"), 0);
+        };
+        let found = match life.maps.find(pc) {
+            Found::One(m) => m,
+            Found::Several(m) => {
+                self.losses.ambiguous += u64::from(count_ambiguous);
+                m
+            }
+            Found::None => {
+                let reason = if life.maps.mappings().is_empty() {
+                    "[unknown: mappings of the process were never seen]"
+                } else {
+                    "[unknown: nothing executable was mapped there]"
+                };
+                return (self.images.synthetic(ImageKind::Unknown, reason), 0);
+            }
+        };
+        if self.images.get(found.image).kind != ImageKind::Anon {
+            return (found.image, found.offset_of(pc));
+        }
+        match self.jit(no) {
+            Some(image) => (image, pc),
+            None if self.options.folding == Folding::ByCommand => (found.image, 0),
+            None => (found.image, pc),
+        }
+    }
+
+    /// The JIT area of a life, when it keeps a perf map.
+    fn jit(&mut self, no: LifeNo) -> Option<ImageNo> {
+        if let Some(Some(image)) = self.jits.get(&no) {
+            return Some(*image);
+        }
+        let life = self.lives.get(no)?;
+        let image = crate::jit::perf_map_path(life.pid).map(|_| {
+            let identity = format!("jit {} {} {} {}", self.host, life.pid, life.start, life.execs);
+            self.images.labelled(ImageKind::Jit, &format!("[jit: {}]", life.comm), &identity)
+        });
+        if let Some(image) = image {
+            self.jit_pids.insert(image, life.pid);
+        }
+        self.jits.insert(no, image);
+        image
+    }
+
+    /// A process that made code is about to vanish: look once more for its map.
+    fn note_jit_of(&mut self, pid: u32, time: u64) {
+        if let Some(no) = self.lives.at(pid, time)
+            && self.jits.contains_key(&no)
+        {
+            self.jit(no);
+        }
+    }
+
+    /// JIT images and the process whose map names their functions.
+    #[must_use]
+    pub fn jit_images(&self) -> Vec<(whither_image::ImageId, u32)> {
+        self.jit_pids.iter().map(|(no, pid)| (self.images.get(*no).id, *pid)).collect()
+    }
+
+    fn process(&mut self, no: Option<LifeNo>, who: Who, image: ImageNo) -> ProcessNo {
+        let life = no.and_then(|no| self.lives.get(no));
+        let keep = self.options.folding == Folding::PerProcess
+            || self.options.per_process.as_ref().is_some_and(|re| re.is_match(&self.images.get(image).path));
+        let Some(life) = life else {
+            return self.stranger(who, keep);
+        };
+        let cgroup = life.cgroup;
+        if cgroup != 0 && !self.cgroups.contains_key(&cgroup) {
+            self.read_cgroups(cgroup);
+        }
+        let life = no.and_then(|no| self.lives.get(no)).expect("looked up above");
+        let cgroup = self.cgroups.get(&life.cgroup).map_or("", String::as_str);
+        let start = if life.start == 0 { 0 } else { life.start + self.boot_minus_mono };
+        let (pid, start, execs) = if keep { (life.pid, start, life.execs) } else { (0, 0, 0) };
+        let comm = if life.pid == 0 { "swapper" } else { life.comm.as_str() };
+        let key = process_key(&self.host, pid, start, execs, comm, cgroup);
+        self.rows.process(key, || Process {
+            key,
+            pid,
+            start_ns: start,
+            comm: comm.to_string(),
+            exe: if keep { life.exe.clone() } else { String::new() },
+            cgroup: cgroup.to_string(),
+        })
+    }
+
+    fn stranger(&mut self, who: Who, keep: bool) -> ProcessNo {
+        let id = match who {
+            Who::Tagged { id, .. } => id,
+            Who::At { pid, .. } => pid,
+        };
+        let comm = if id == 0 { "swapper" } else { "[unknown]" };
+        let pid = if keep { id } else { 0 };
+        let key = process_key(&self.host, pid, 0, 0, comm, "");
+        let comm = comm.to_string();
+        let (exe, cgroup) = (String::new(), String::new());
+        self.rows.process(key, || Process { key, pid, start_ns: 0, comm, exe, cgroup })
+    }
+
+    /// Reads the cgroup tree again, at most once a second: groups come and go with containers.
+    fn read_cgroups(&mut self, wanted: u64) {
+        let now = clock::monotonic_ns();
+        if now.saturating_sub(self.cgroups_read) > 1_000_000_000 {
+            self.cgroups_read = now;
+            self.cgroups.extend(proc::cgroup_paths());
+        }
+        self.cgroups.entry(wanted).or_default();
+    }
+
+    /// Forgets what ended before `time`: all samples taken before have been drained.
+    pub fn forget(&mut self, time: u64) {
+        self.lives.forget(time, proc::exists);
+        let lives = &self.lives;
+        self.jits.retain(|no, _| lives.get(*no).is_some());
+    }
+
+    /// Adds accounting rows.
+    pub fn account(&mut self, rates: impl IntoIterator<Item = Rate>) {
+        for r in rates {
+            self.losses.dropped += r.dropped;
+            self.losses.skipped += r.skipped;
+            self.rows.rates.push(r);
+        }
+    }
+
+    /// Adds losses that no rate row tells.
+    pub fn lost(&mut self, losses: &Losses) {
+        self.losses.add(losses);
+    }
+
+    /// Distinct rows and samples that wait to be cut.
+    #[must_use]
+    pub fn waiting(&self) -> (usize, u64) {
+        (self.rows.rows(), self.rows.total())
+    }
+
+    /// Takes the rows and losses out for a segment.
+    pub fn cut(&mut self) -> (Profile, Losses) {
+        let images = &self.images;
+        let profile = self.rows.cut(&self.options.events, |no| images.get(no));
+        (profile, std::mem::take(&mut self.losses))
+    }
+
+    /// The rows and losses so far; they stay.
+    #[must_use]
+    pub fn snapshot(&self) -> (Profile, Losses) {
+        (self.rows.snapshot(&self.options.events, |no| self.images.get(no)), self.losses.clone())
+    }
+
+    /// Bytes of an image whose file was deleted after it was mapped.
+    #[must_use]
+    pub fn held_bytes(&self, id: &whither_image::ImageId) -> Option<Vec<u8>> {
+        self.images.held_bytes(id)
+    }
+
+    /// The kernel's symbols as read at the start, and BPF programs seen since.
+    #[must_use]
+    pub fn kernel(&self) -> &KernelMap {
+        &self.kernel
+    }
+
+    /// An image of the book.
+    #[must_use]
+    pub fn image(&self, no: ImageNo) -> &Image {
+        self.images.get(no)
+    }
+}

@@ -1,0 +1,340 @@
+//! The BPF collector: loads the kernel-side program, opens one event per CPU, drains tables and
+//! rings. Aggregation happens in the kernel; here entries are only handed on. Works system-wide, or
+//! for chosen processes and what they fork.
+
+use crate::bpf_skel::{OpenSampleSkel, SampleSkel, SampleSkelBuilder};
+use crate::plan::{Chosen, Coverage, StackMode};
+use crate::SampleError;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PerfEventOpts, RingBuffer, RingBufferBuilder};
+use std::cell::RefCell;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+use whither_abi::{Cpu, Entry, StackRecord, Task, WAYS};
+use whither_kernel::perf::{Attr, PerfEvent, Watch};
+use whither_kernel::shared::{SharedWords, barrier_on_all_cpus};
+use whither_kernel::{KernelError, proc};
+
+/// Most memory for all tables; machines with very many CPUs get smaller ones per CPU.
+const TABLE_LIMIT: usize = 64 << 20;
+const ENTRY_WORDS: usize = Entry::SIZE / 8;
+const BUCKET_WORDS: usize = WAYS * ENTRY_WORDS;
+const CPU_WORDS: usize = size_of::<Cpu>() / 8;
+
+/// What the kernel side reports besides samples.
+#[derive(Debug, Default)]
+pub struct Reports {
+    /// Tasks seen, forked, exec'ed, in order of arrival.
+    pub tasks: Vec<Task>,
+    /// Stacks.
+    pub stacks: Vec<StackRecord>,
+}
+
+/// A running BPF collector. Dropping it detaches everything: the kernel frees programs and maps when
+/// their last descriptor closes, also when whither is killed.
+pub struct BpfCollector {
+    // Declaration order is drop order: links and rings go before the object they point into.
+    links: Vec<Link>,
+    overflow: RingBuffer<'static>,
+    events_ring: RingBuffer<'static>,
+    perf: Vec<(u32, u16, PerfEvent)>,
+    table: SharedWords,
+    cpus: SharedWords,
+    skel: SampleSkel<'static>,
+    buckets: usize,
+    active: u32,
+    spilled: Rc<RefCell<Vec<Entry>>>,
+    reports: Rc<RefCell<Reports>>,
+}
+
+impl std::fmt::Debug for BpfCollector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BpfCollector").field("buckets", &self.buckets).finish_non_exhaustive()
+    }
+}
+
+impl BpfCollector {
+    /// Loads the program and opens the events, still switched off. The side-band must be open before.
+    ///
+    /// # Errors
+    /// [`SampleError::Bpf`] when BPF is refused, [`SampleError::Kernel`] when an event is.
+    pub fn open(chosen: &[Chosen], coverage: &Coverage, stacks: StackMode, threads: bool) -> Result<Self, SampleError> {
+        let cpus = proc::possible_cpus() as usize;
+        let buckets = bucket_count(cpus);
+        // The object is a few kilobytes that live as long as the process; one recording makes one.
+        let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+        // libbpf would print its warnings to the target's terminal; the error we return says enough.
+        libbpf_rs::set_print(None);
+        let builder = SampleSkelBuilder::default();
+        let mut open = builder.open(object).map_err(|e| SampleError::bpf("opening the BPF object", e))?;
+        configure(&mut open, coverage, stacks, threads, buckets, cpus)?;
+        let skel = open.load().map_err(|e| SampleError::bpf("loading the BPF programs", e))?;
+        Self::start(skel, chosen, coverage, buckets, cpus)
+    }
+
+    fn start(
+        skel: SampleSkel<'static>,
+        chosen: &[Chosen],
+        coverage: &Coverage,
+        buckets: usize,
+        cpus: usize,
+    ) -> Result<Self, SampleError> {
+        let table = SharedWords::map(skel.maps.table.as_fd(), cpus * 2 * buckets * BUCKET_WORDS)?;
+        let cpu_state = SharedWords::map(skel.maps.cpus.as_fd(), cpus * CPU_WORDS)?;
+        for cpu in 0..cpus {
+            // Word 1 holds `draw` (low half): xorshift must not start at 0.
+            cpu_state.words()[cpu * CPU_WORDS + 1].store(0x9E37_79B9 ^ (cpu as u64 + 1), Relaxed);
+        }
+        let spilled = Rc::new(RefCell::new(Vec::new()));
+        let reports = Rc::new(RefCell::new(Reports::default()));
+        let overflow = ring(&skel.maps.overflow, {
+            let spilled = Rc::clone(&spilled);
+            move |bytes| spilled.borrow_mut().extend(Entry::read(bytes))
+        })?;
+        let events_ring = ring(&skel.maps.events, {
+            let reports = Rc::clone(&reports);
+            move |bytes| report(&mut reports.borrow_mut(), bytes)
+        })?;
+        let mut this = Self {
+            links: Vec::new(),
+            overflow,
+            events_ring,
+            perf: Vec::new(),
+            table,
+            cpus: cpu_state,
+            skel,
+            buckets,
+            active: 0,
+            spilled,
+            reports,
+        };
+        this.watch(coverage)?;
+        this.attach(chosen)?;
+        Ok(this)
+    }
+
+    fn watch(&mut self, coverage: &Coverage) -> Result<(), SampleError> {
+        let Coverage::Processes(pids) = coverage else { return Ok(()) };
+        for pid in pids {
+            self.skel
+                .maps
+                .targets
+                .update(&pid.to_le_bytes(), &1_u32.to_le_bytes(), MapFlags::ANY)
+                .map_err(|e| SampleError::bpf("choosing a process", e))?;
+        }
+        Ok(())
+    }
+
+    fn attach(&mut self, chosen: &[Chosen]) -> Result<(), SampleError> {
+        let fork = self.skel.progs.on_fork.attach().map_err(|e| SampleError::bpf("attaching to forks", e))?;
+        let exec = self.skel.progs.on_exec.attach().map_err(|e| SampleError::bpf("attaching to execs", e))?;
+        self.links.extend([fork, exec]);
+        for cpu in proc::online_cpus() {
+            for (number, event) in chosen.iter().enumerate() {
+                self.attach_event(cpu, number as u16, event)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn attach_event(&mut self, cpu: u32, number: u16, event: &Chosen) -> Result<(), SampleError> {
+        let attr = Attr { disabled: true, ..event.attr() };
+        let perf = PerfEvent::open(&attr, Watch::Cpu(cpu))?;
+        let opts = PerfEventOpts { cookie: number.into(), ..Default::default() };
+        let link = self
+            .skel
+            .progs
+            .on_sample
+            .attach_perf_event_with_opts(perf.as_fd().as_raw_fd(), opts)
+            .map_err(|e| SampleError::bpf("attaching the sampler to a perf event", e))?;
+        self.links.push(link);
+        self.perf.push((cpu, number, perf));
+        Ok(())
+    }
+
+    /// One record for every task that exists, so that their tags are known.
+    ///
+    /// # Errors
+    /// [`SampleError::Bpf`].
+    pub fn scan_tasks(&mut self) -> Result<Vec<Task>, SampleError> {
+        use std::io::Read;
+        let link = self.skel.progs.scan.attach().map_err(|e| SampleError::bpf("attaching the task scan", e))?;
+        let mut bytes = Vec::new();
+        let mut iter = libbpf_rs::Iter::new(&link).map_err(|e| SampleError::bpf("starting the task scan", e))?;
+        iter.read_to_end(&mut bytes)
+            .map_err(|source| KernelError::Call { what: "scanning tasks", source })?;
+        Ok(bytes.chunks_exact(Task::SIZE).filter_map(Task::read).collect())
+    }
+
+    /// Switches all events on.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn enable(&self) -> Result<(), SampleError> {
+        self.perf.iter().try_for_each(|(_, _, e)| e.enable()).map_err(Into::into)
+    }
+
+    /// Switches all events off; tables and rings keep what they have.
+    pub fn disable(&self) {
+        for (_, _, event) in &self.perf {
+            // An event that is gone (CPU off line) needs no switching off.
+            let _ = event.disable();
+        }
+    }
+
+    /// The opened events: CPU, number of the event, event.
+    #[must_use]
+    pub fn events(&self) -> &[(u32, u16, PerfEvent)] {
+        &self.perf
+    }
+
+    /// Takes every sample counted so far out of the tables and the overflow ring. No handler is
+    /// stopped: the halves change places, and the quiet half is read when no handler is in it.
+    pub fn drain(&mut self) -> Vec<Entry> {
+        let quiet = self.active;
+        self.active ^= 1;
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            bss.wh_active = self.active;
+        }
+        barrier_on_all_cpus();
+        self.wait_for_handlers();
+        let mut entries = self.read_half(quiet as usize);
+        // A failing ring yields nothing new; what it dropped is counted by the handler.
+        let _ = self.overflow.consume();
+        entries.append(&mut self.spilled.borrow_mut());
+        entries
+    }
+
+    /// Task and stack records since the last call.
+    pub fn reports(&mut self) -> Reports {
+        let _ = self.events_ring.consume();
+        std::mem::take(&mut self.reports.borrow_mut())
+    }
+
+    fn wait_for_handlers(&self) {
+        // A handler takes under 30 us unless the hypervisor holds its CPU; give up after 100 ms and
+        // read anyway: at worst one count is one too low or high.
+        let until = std::time::Instant::now() + std::time::Duration::from_millis(100);
+        let busy = || self.cpus.words().chunks_exact(CPU_WORDS).any(|c| c[0].load(Relaxed) as u32 != 0);
+        while busy() && std::time::Instant::now() < until {
+            std::thread::yield_now();
+        }
+    }
+
+    fn read_half(&self, half: usize) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        let half_words = self.buckets * BUCKET_WORDS;
+        for cpu in self.table.words().chunks_exact(2 * half_words) {
+            for entry in cpu[half * half_words..(half + 1) * half_words].chunks_exact(ENTRY_WORDS) {
+                let who_count = entry[1].load(Relaxed);
+                if who_count >> 32 != 0 {
+                    entries.push(Entry { place: entry[0].load(Relaxed), who: who_count as u32, count: (who_count >> 32) as u32 });
+                    entry[0].store(0, Relaxed);
+                    entry[1].store(0, Relaxed);
+                }
+            }
+        }
+        entries
+    }
+
+    /// Counters of each possible CPU.
+    #[must_use]
+    pub fn cpu_counters(&self) -> Vec<Cpu> {
+        let word = |c: &[std::sync::atomic::AtomicU64], i: usize| c[i].load(Relaxed);
+        self.cpus
+            .words()
+            .chunks_exact(CPU_WORDS)
+            .map(|c| Cpu {
+                hit: word(c, 2),
+                miss: word(c, 3),
+                drop: word(c, 4),
+                idle: word(c, 5),
+                stack_drop: word(c, 6),
+                ..Cpu::default()
+            })
+            .collect()
+    }
+
+    /// Task records that found the ring full.
+    #[must_use]
+    pub fn tasks_dropped(&self) -> u64 {
+        self.skel.maps.bss_data.as_ref().map_or(0, |b| b.wh_task_drop)
+    }
+}
+
+fn report(reports: &mut Reports, bytes: &[u8]) {
+    if let Some(task) = Task::read(bytes) {
+        reports.tasks.push(task);
+    } else if let Some(stack) = StackRecord::read(bytes) {
+        reports.stacks.push(stack);
+    }
+}
+
+fn ring(map: &impl MapCore, mut each: impl FnMut(&[u8]) + 'static) -> Result<RingBuffer<'static>, SampleError> {
+    // The builder borrows the map only for its descriptor, which the object keeps open; the closure
+    // owns its target. libbpf duplicates nothing else.
+    let mut builder = RingBufferBuilder::new();
+    builder
+        .add(map, move |bytes| {
+            each(bytes);
+            0
+        })
+        .map_err(|e| SampleError::bpf("reading a BPF ring", e))?;
+    builder.build().map_err(|e| SampleError::bpf("reading a BPF ring", e))
+}
+
+fn bucket_count(cpus: usize) -> usize {
+    let mut buckets = 4096;
+    while buckets > 64 && cpus * 2 * buckets * BUCKET_WORDS * 8 > TABLE_LIMIT {
+        buckets /= 2;
+    }
+    buckets
+}
+
+fn configure(
+    open: &mut OpenSampleSkel<'static>,
+    coverage: &Coverage,
+    stacks: StackMode,
+    threads: bool,
+    buckets: usize,
+    cpus: usize,
+) -> Result<(), SampleError> {
+    let set = |map: &mut libbpf_rs::OpenMapMut<'_>, n: usize| {
+        map.set_max_entries(n as u32).map_err(|e| SampleError::bpf("sizing a BPF map", e))
+    };
+    set(&mut open.maps.table, cpus * 2 * buckets)?;
+    set(&mut open.maps.cpus, cpus)?;
+    set(&mut open.maps.overflow, ring_bytes(cpus, 512 << 10))?;
+    let per_cpu = if stacks == StackMode::Off { 256 << 10 } else { 4 << 20 };
+    set(&mut open.maps.events, ring_bytes(cpus, per_cpu))?;
+    let Some(constants) = open.maps.rodata_data.as_deref_mut() else {
+        return Err(SampleError::Bpf { what: "setting constants", why: "the object has no .rodata".into() });
+    };
+    constants.wh_buckets = buckets as u32;
+    constants.wh_by_thread = threads.into();
+    constants.wh_filtered = matches!(coverage, Coverage::Processes(_)).into();
+    constants.wh_stack_every = 1;
+    match stacks {
+        StackMode::Off => constants.wh_stack_mode = 0,
+        StackMode::FramePointers { every } => {
+            constants.wh_stack_mode = 1;
+            constants.wh_stack_every = every.max(1);
+        }
+        StackMode::Dwarf { bytes, every } => {
+            constants.wh_stack_mode = 2;
+            constants.wh_stack_bytes = bytes.clamp(512, whither_abi::MAX_STACK as u32);
+            constants.wh_stack_every = every.max(1);
+        }
+    }
+    if let Some((from, to)) = crate::kernel_map::idle_code() {
+        (constants.wh_idle_from, constants.wh_idle_to) = (from, to);
+    }
+    Ok(())
+}
+
+fn ring_bytes(cpus: usize, per_cpu: usize) -> usize {
+    (cpus * per_cpu).next_power_of_two().clamp(1 << 20, 64 << 20)
+}
+

@@ -1,0 +1,306 @@
+//! The book of images: from what the kernel says of a mapping (build-id, or device and inode, and a
+//! path) to an identity, and from there to a row of the store. Files are only *identified* here, by
+//! their first bytes where possible; reading symbols is for later. Files that will be gone when
+//! symbols are wanted (deleted, memfd) are held open.
+
+use crate::lives::ImageNo;
+use rustc_hash::FxHashMap;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use whither_image::{ElfSummary, IdKind, ImageId, ImageKind, PrefixId, build_id_from_prefix};
+use whither_kernel::records::MappedFile;
+use whither_store::model::Image;
+
+/// Bytes read of a file at first: headers and notes lie here for almost all files.
+const PREFIX: usize = 16 << 10;
+/// Largest file that is hashed when it has no build-id.
+const HASH_LIMIT: u64 = 256 << 20;
+/// Most deleted files held open.
+const HELD_LIMIT: usize = 128;
+
+/// All images seen.
+#[derive(Debug, Default)]
+pub struct Images {
+    list: Vec<Image>,
+    by_id: FxHashMap<ImageId, ImageNo>,
+    by_inode: FxHashMap<(u32, u32, u64, String), ImageNo>,
+    held: FxHashMap<ImageNo, File>,
+}
+
+/// A mapping as a collector knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct MappingFacts<'a> {
+    /// Process it is in.
+    pub pid: u32,
+    /// First address and first address after it.
+    pub range: (u64, u64),
+    /// Path as the kernel prints it.
+    pub path: &'a str,
+    /// Identity as the kernel gives it.
+    pub file: &'a MappedFile,
+}
+
+impl Images {
+    /// The image of a mapping; identifies the file when it is seen for the first time.
+    pub fn of_mapping(&mut self, m: &MappingFacts<'_>) -> ImageNo {
+        if let Some(no) = self.special(m.path) {
+            return no;
+        }
+        match m.file {
+            MappedFile::BuildId(bytes) if !bytes.is_empty() => {
+                let id = ImageId::from_build_id(bytes);
+                match self.by_id.get(&id) {
+                    Some(no) => *no,
+                    None => self.first_sight(m, Some(id)),
+                }
+            }
+            MappedFile::BuildId(_) => self.first_sight(m, None),
+            MappedFile::Inode { major, minor, inode } => {
+                let key = (*major, *minor, *inode, m.path.to_string());
+                match self.by_inode.get(&key) {
+                    Some(no) => *no,
+                    None => {
+                        let no = self.first_sight(m, None);
+                        self.by_inode.insert(key, no);
+                        no
+                    }
+                }
+            }
+        }
+    }
+
+    /// vDSO, vsyscall page and memory without a file.
+    fn special(&mut self, path: &str) -> Option<ImageNo> {
+        match path {
+            "[vdso]" => Some(self.vdso()),
+            "[vsyscall]" => Some(self.synthetic(ImageKind::Anon, "[vsyscall]")),
+            _ if path.is_empty() || path.starts_with("//anon") || path.starts_with('[') || path.starts_with("/dev/zero") => {
+                Some(self.synthetic(ImageKind::Anon, "[anon]"))
+            }
+            _ => None,
+        }
+    }
+
+    fn first_sight(&mut self, m: &MappingFacts<'_>, known: Option<ImageId>) -> ImageNo {
+        let clean = m.path.strip_suffix(" (deleted)").unwrap_or(m.path);
+        let found = whither_kernel::proc::mapped_file_candidates(m.pid, m.range.0, m.range.1, m.path)
+            .into_iter()
+            .filter_map(|path| identify(path, known))
+            .next();
+        let image = match &found {
+            Some((_, summary, size)) => Image {
+                id: known.unwrap_or(summary.id),
+                id_kind: if known.is_some() { IdKind::BuildId } else { summary.id_kind },
+                kind: ImageKind::Elf,
+                path: clean.to_string(),
+                segments: summary.segments.clone(),
+                size: *size,
+            },
+            None => unread(m, clean, known),
+        };
+        let no = self.add(image);
+        let transient = m.path.ends_with(" (deleted)") || clean.starts_with("/memfd:");
+        if let (true, Some((file, ..))) = (transient && self.held.len() < HELD_LIMIT, found) {
+            self.held.insert(no, file);
+        }
+        no
+    }
+
+    /// An image without a file, found by its label.
+    pub fn synthetic(&mut self, kind: ImageKind, label: &str) -> ImageNo {
+        self.labelled(kind, label, label)
+    }
+
+    /// An image without a file whose identity needs more than its label (a process's JIT area).
+    pub fn labelled(&mut self, kind: ImageKind, label: &str, identity: &str) -> ImageNo {
+        let id = label_id(identity);
+        if let Some(no) = self.by_id.get(&id) {
+            return *no;
+        }
+        let path = label.to_string();
+        self.add(Image { id, id_kind: IdKind::Synthetic, kind, path, segments: Vec::new(), size: 0 })
+    }
+
+    /// The kernel or a module, by its build-id when there is one.
+    pub fn kernel_part(&mut self, kind: ImageKind, label: &str, id: Option<ImageId>, size: u64) -> ImageNo {
+        let (id, id_kind) = id.map_or_else(|| (label_id(label), IdKind::Synthetic), |id| (id, IdKind::BuildId));
+        if let Some(no) = self.by_id.get(&id) {
+            return *no;
+        }
+        self.add(Image { id, id_kind, kind, path: label.to_string(), segments: Vec::new(), size })
+    }
+
+    fn vdso(&mut self) -> ImageNo {
+        let label = "[vdso]";
+        if let Some(no) = self.by_id.get(&label_id(label)) {
+            return *no;
+        }
+        let bytes = own_vdso().unwrap_or_default();
+        let summary = ElfSummary::parse(&bytes).ok();
+        let image = Image {
+            id: summary.as_ref().map_or_else(|| label_id(label), |s| s.id),
+            id_kind: summary.as_ref().map_or(IdKind::Synthetic, |s| s.id_kind),
+            kind: ImageKind::Vdso,
+            path: label.to_string(),
+            segments: summary.map(|s| s.segments).unwrap_or_default(),
+            size: bytes.len() as u64,
+        };
+        let no = self.add(image);
+        self.by_id.insert(label_id(label), no);
+        no
+    }
+
+    /// A row of the store.
+    #[must_use]
+    pub fn get(&self, no: ImageNo) -> &Image {
+        &self.list[no.0 as usize]
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether none was seen yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Bytes of a file that was deleted after it was mapped.
+    #[must_use]
+    pub fn held_bytes(&self, id: &ImageId) -> Option<Vec<u8>> {
+        let file = self.held.get(self.by_id.get(id)?)?;
+        let size = file.metadata().ok()?.size().min(HASH_LIMIT);
+        let mut bytes = vec![0; size as usize];
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        Some(bytes)
+    }
+
+    fn add(&mut self, image: Image) -> ImageNo {
+        if let Some(no) = self.by_id.get(&image.id) {
+            return *no;
+        }
+        let no = ImageNo(self.list.len() as u32);
+        self.by_id.insert(image.id, no);
+        self.list.push(image);
+        no
+    }
+}
+
+/// A file whose bytes cannot be had any more: the kernel's build-id, else a hash of what is known.
+fn unread(m: &MappingFacts<'_>, path: &str, known: Option<ImageId>) -> Image {
+    let (id, id_kind) = match known {
+        Some(id) => (id, IdKind::BuildId),
+        None => (label_id(&format!("{path}\0{:?}", m.file)), IdKind::Path),
+    };
+    Image { id, id_kind, kind: ImageKind::Elf, path: path.to_string(), segments: Vec::new(), size: 0 }
+}
+
+fn label_id(label: &str) -> ImageId {
+    let hash = |seed: u64| {
+        label.bytes().fold(0xcbf2_9ce4_8422_2325_u64 ^ seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+    };
+    let mut id = [0; 20];
+    id[..8].copy_from_slice(&hash(0).to_le_bytes());
+    id[8..16].copy_from_slice(&hash(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    id[16..].copy_from_slice(b"whth");
+    ImageId(id)
+}
+
+/// Opens a candidate and checks that it is the file wanted.
+fn identify(path: PathBuf, wanted: Option<ImageId>) -> Option<(File, ElfSummary, u64)> {
+    let file = File::open(path).ok()?;
+    let meta = file.metadata().ok()?;
+    if !meta.is_file() {
+        return None;
+    }
+    let summary = summary(&file, meta.size())?;
+    let right = wanted.is_none_or(|id| summary.id == id);
+    right.then_some((file, summary, meta.size()))
+}
+
+/// Reads as little as the identity needs. Plain reads, not a mapping: the file may be truncated by
+/// its owner at any time, and a mapping would then kill us with SIGBUS.
+fn summary(file: &File, size: u64) -> Option<ElfSummary> {
+    let mut bytes = head(file, PREFIX as u64)?;
+    if let Ok(PrefixId::NeedBytes(n)) = build_id_from_prefix(&bytes)
+        && n <= HASH_LIMIT
+    {
+        bytes = head(file, n)?;
+    }
+    match build_id_from_prefix(&bytes) {
+        Ok(PrefixId::Found(_)) => {}
+        Ok(_) if size <= HASH_LIMIT => bytes = head(file, size)?,
+        _ => return None,
+    }
+    ElfSummary::parse(&bytes).ok()
+}
+
+fn head(file: &File, n: u64) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut at_start = file.try_clone().ok()?;
+    std::io::Seek::seek(&mut at_start, std::io::SeekFrom::Start(0)).ok()?;
+    at_start.take(n).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// The vDSO as mapped into our own process: the same bytes for every 64-bit process of this boot.
+#[must_use]
+pub fn own_vdso() -> Option<Vec<u8>> {
+    let all = whither_kernel::proc::executable_mappings(std::process::id());
+    let vdso = all.iter().find(|m| m.path == "[vdso]")?;
+    let memory = File::open("/proc/self/mem").ok()?;
+    let mut bytes = vec![0; usize::try_from(vdso.end - vdso.start).ok()?];
+    memory.read_exact_at(&mut bytes, vdso.start).ok()?;
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts<'a>(path: &'a str, file: &'a MappedFile) -> MappingFacts<'a> {
+        MappingFacts { pid: u32::MAX, range: (0, 1), path, file }
+    }
+
+    #[test]
+    fn one_file_is_one_image_however_it_is_named() {
+        let exe = std::env::current_exe().expect("a running test");
+        let path = exe.to_str().expect("utf-8 path");
+        let whole = std::fs::read(&exe).expect("readable");
+        let id = ElfSummary::parse(&whole).expect("ELF").id;
+        let mut images = Images::default();
+        let by_id = images.of_mapping(&facts(path, &MappedFile::BuildId(id.0.to_vec())));
+        let by_inode = images.of_mapping(&facts(path, &MappedFile::Inode { major: 1, minor: 2, inode: 3 }));
+        assert_eq!((by_id, images.len()), (by_inode, 1));
+        let whole_segments = ElfSummary::parse(&whole).expect("ELF").segments;
+        assert_eq!(images.get(by_id).segments, whole_segments, "a prefix tells the same segments");
+    }
+
+    #[test]
+    fn a_missing_file_keeps_the_kernels_build_id() {
+        let mut images = Images::default();
+        let no = images.of_mapping(&facts("/no/such/file (deleted)", &MappedFile::BuildId(vec![7; 20])));
+        let image = images.get(no);
+        assert_eq!((image.id, image.path.as_str()), (ImageId([7; 20]), "/no/such/file"));
+        assert!(image.segments.is_empty());
+        let file = MappedFile::Inode { major: 1, minor: 2, inode: 3 };
+        let other = images.of_mapping(&facts("/no/other", &file));
+        assert_eq!(images.get(other).id_kind, IdKind::Path);
+    }
+
+    #[test]
+    fn the_vdso_is_an_elf_file_of_ours() {
+        let mut images = Images::default();
+        let file = MappedFile::Inode { major: 0, minor: 0, inode: 0 };
+        let a = images.of_mapping(&facts("[vdso]", &file));
+        assert_eq!(a, images.of_mapping(&facts("[vdso]", &file)));
+        assert_eq!(images.get(a).kind, ImageKind::Vdso);
+        let anon = images.of_mapping(&facts("//anon", &file));
+        assert_eq!(images.get(anon).path, "[anon]");
+    }
+}

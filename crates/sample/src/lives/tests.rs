@@ -1,0 +1,102 @@
+use super::*;
+use proptest::prelude::*;
+
+fn map(start: u64, end: u64, image: u32) -> Mapped {
+    Mapped { start, end, offset: start, image: ImageNo(image) }
+}
+
+fn task(pid: u32, tag: u32, time: u64) -> whither_abi::Task {
+    whither_abi::Task { tgid: pid, tid: pid, tag, time, start: 5, ..Default::default() }
+}
+
+#[test]
+fn an_exec_in_place_is_another_life() {
+    let mut l = Lives::default();
+    l.found(10, "sh".into(), "/bin/sh".into(), 1);
+    l.mapped(10, map(0x1000, 0x2000, 1), "/bin/sh", 1);
+    l.tagged(&task(10, 3, 2));
+    l.execed(10, "cc1".into(), 100);
+    l.mapped(10, map(0x1000, 0x2000, 2), "/usr/lib/cc1", 101);
+    l.tagged(&task(10, 4, 110));
+    let (old, new) = (l.by_tag(10, 3).expect("old"), l.by_tag(10, 4).expect("new"));
+    assert_eq!(l.get(old).expect("kept").maps.find(0x1800), Found::One(map(0x1000, 0x2000, 1)));
+    assert_eq!(l.get(new).expect("kept").maps.find(0x1800), Found::One(map(0x1000, 0x2000, 2)));
+    assert_eq!((l.get(new).expect("kept").exe.as_str(), l.get(new).expect("kept").start), ("/usr/lib/cc1", 5));
+    l.forget(200, |_| true);
+    assert_eq!((l.by_tag(10, 3), l.by_tag(10, 4)), (None, Some(new)));
+}
+
+#[test]
+fn a_child_starts_on_its_parents_mappings() {
+    let mut l = Lives::default();
+    l.found(10, "make".into(), "/bin/make".into(), 1);
+    l.mapped(10, map(0x1000, 0x2000, 1), "/bin/make", 1);
+    let child = l.forked(11, 10, 50);
+    l.mapped(10, map(0x1000, 0x2000, 9), "/x", 60);
+    assert_eq!(l.get(child).expect("kept").maps.find(0x1000), Found::One(map(0x1000, 0x2000, 1)));
+    assert_eq!(l.get(child).expect("kept").comm, "make");
+}
+
+#[test]
+fn pid_reuse_is_told_apart_by_tag() {
+    let mut l = Lives::default();
+    l.forked(7, 1, 10);
+    l.tagged(&task(7, 1, 11));
+    l.ended(7, 20);
+    l.forked(7, 1, 30);
+    l.tagged(&task(7, 2, 31));
+    assert_ne!(l.by_tag(7, 1), l.by_tag(7, 2));
+    l.forget(25, |_| true);
+    assert_eq!(l.by_tag(7, 1), None);
+}
+
+#[test]
+fn a_process_whose_leader_ended_stays_while_threads_run() {
+    let mut l = Lives::default();
+    let no = l.forked(7, 1, 10);
+    l.ended(7, 20);
+    l.forget(100, |_| true);
+    assert!(l.get(no).is_some());
+    l.forget(100, |_| false);
+    assert!(l.get(no).is_none());
+}
+
+#[test]
+fn a_replaced_mapping_is_ambiguous_until_forgotten() {
+    let mut m = Maps::default();
+    m.insert(map(0x1000, 0x4000, 1), 1);
+    m.insert(map(0x2000, 0x3000, 2), 50);
+    assert_eq!(m.find(0x2800), Found::Several(map(0x2000, 0x3000, 2)));
+    assert_eq!(m.find(0x1800), Found::One(Mapped { end: 0x2000, ..map(0x1000, 0x4000, 1) }));
+    m.forget(60);
+    assert_eq!(m.find(0x2800), Found::One(map(0x2000, 0x3000, 2)));
+    let Found::One(tail) = m.find(0x3800) else { panic!("the tail is still mapped") };
+    assert_eq!(tail.offset_of(0x3800), 0x3800);
+    assert_eq!(m.find(0x4000), Found::None);
+}
+
+proptest! {
+    /// Against a byte-wise reference: after any sequence of mappings every address belongs to the
+    /// mapping inserted last over it.
+    #[test]
+    fn maps_agree_with_a_reference(ops in prop::collection::vec((0_u64..60, 1_u64..20, 0_u32..5), 1..40)) {
+        let mut maps = Maps::default();
+        let mut reference = vec![None; 100];
+        for (i, (start, length, image)) in ops.into_iter().enumerate() {
+            let end = start + length;
+            maps.insert(map(start, end, image), i as u64);
+            for slot in &mut reference[start as usize..end as usize] {
+                *slot = Some(image);
+            }
+        }
+        maps.forget(u64::MAX);
+        for (address, want) in reference.iter().enumerate() {
+            let got = match maps.find(address as u64) {
+                Found::One(m) => { prop_assert_eq!(m.offset_of(address as u64), address as u64); Some(m.image.0) }
+                Found::Several(_) => { prop_assert!(false, "nothing is left of the past"); None }
+                Found::None => None,
+            };
+            prop_assert_eq!(got, *want);
+        }
+    }
+}

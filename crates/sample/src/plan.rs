@@ -1,0 +1,89 @@
+//! What a collector is asked to do, decided before anything is opened: events with their periods,
+//! whom to watch, stacks.
+
+use whither_kernel::events::{EventSpec, Unit};
+use whither_kernel::perf::Attr;
+use whither_store::model::{Event, EventUnit, Precision};
+
+/// An event chosen for sampling.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// What the kernel is asked for.
+    pub spec: EventSpec,
+    /// Nominal period in the event's unit; drawn anew around it all the time.
+    pub period: u64,
+    /// What a sampled address means.
+    pub precision: Precision,
+}
+
+impl Chosen {
+    /// The event as the kernel wants it.
+    #[must_use]
+    pub fn attr(&self) -> Attr {
+        Attr {
+            kind: self.spec.kind,
+            config: self.spec.config,
+            config1: self.spec.config1,
+            period: self.period,
+            exclude_kernel: self.spec.exclude_kernel,
+            exclude_user: self.spec.exclude_user,
+            precise: self.spec.precise,
+            ..Attr::default()
+        }
+    }
+
+    /// The event as the store names it.
+    #[must_use]
+    pub fn event(&self) -> Event {
+        let unit = match self.spec.unit {
+            Unit::Nanoseconds => EventUnit::Nanoseconds,
+            Unit::Count => EventUnit::Count,
+        };
+        Event { name: self.spec.name.clone(), unit, precision: self.precision }
+    }
+
+    /// Whether the period is a time, so that a rate sets it.
+    #[must_use]
+    pub fn is_time(&self) -> bool {
+        self.spec.unit == Unit::Nanoseconds
+    }
+}
+
+/// Whom to watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Coverage {
+    /// Everything.
+    System,
+    /// These processes and what they fork.
+    Processes(Vec<u32>),
+}
+
+/// Stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StackMode {
+    /// None.
+    Off,
+    /// Frame pointers, one stack every so many samples.
+    FramePointers {
+        /// Thinning.
+        every: u32,
+    },
+    /// Registers and stack bytes, unwound here.
+    Dwarf {
+        /// Bytes of stack.
+        bytes: u32,
+        /// Thinning.
+        every: u32,
+    },
+}
+
+impl StackMode {
+    /// One stack every so many samples; 0 when off.
+    #[must_use]
+    pub fn every(self) -> u32 {
+        match self {
+            Self::Off => 0,
+            Self::FramePointers { every } | Self::Dwarf { every, .. } => every.max(1),
+        }
+    }
+}
