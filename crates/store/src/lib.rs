@@ -10,22 +10,30 @@
 pub mod model;
 pub mod symbols;
 
+mod cache;
 mod database;
+mod debuginfod;
 mod durable;
 mod epoch;
 mod error;
+mod finder;
+mod gather;
 mod layout;
 mod load;
 pub mod merge;
+mod mmap;
 mod run;
 mod segment;
+mod service;
 mod stored;
 mod tables;
 
 pub use database::{Database, EpochInfo, EpochSelector};
 pub use epoch::{EpochWriter, OnExisting};
 pub use error::{Problem, StoreError};
+pub use gather::GatherLimits;
 pub use layout::FORMAT_VERSION;
 pub use load::{ImagePredicate, Loaded, Selection, load};
 pub use segment::SegmentInfo;
+pub use service::{SymbolOptions, SymbolService};
 pub use stored::{StoredCode, StoredFunction, StoredLine, StoredSymbols};

@@ -1,0 +1,104 @@
+//! Choosing the symbols to keep in a recording: the name of every function that has samples, code and
+//! source positions of those that hold nearly all of them.
+
+use crate::model::{Image, Profile};
+use crate::service::SymbolService;
+use crate::stored::{StoredCode, StoredFunction, StoredSymbols};
+use crate::symbols::Symbols;
+use std::collections::BTreeMap;
+use whither_image::{Function, ImageOffset};
+
+/// How much to keep.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GatherLimits {
+    /// Share of all samples whose functions keep code and lines, 0 to 1.
+    pub share: f64,
+    /// Bytes of code and (roughly) of source positions; the hottest functions come first.
+    pub bytes: usize,
+}
+
+impl Default for GatherLimits {
+    fn default() -> Self {
+        Self { share: 0.999, bytes: 16 << 20 }
+    }
+}
+
+impl SymbolService {
+    /// Symbols of the functions that samples and stacks of a profile fell into.
+    #[must_use]
+    pub fn gather(&self, profile: &Profile, limits: GatherLimits) -> StoredSymbols {
+        let mut hot = self.touched(profile);
+        hot.sort_by(|a, b| (b.samples, a.image, a.function.start).cmp(&(a.samples, b.image, b.function.start)));
+        let mut stored = StoredSymbols::default();
+        let image = |h: &Touched| &profile.images[h.image];
+        stored.funcs.extend(hot.iter().map(|h| StoredFunction { image: image(h).id, function: h.function.clone() }));
+        let total: u64 = hot.iter().map(|h| h.samples).sum();
+        let (mut seen, mut room) = (0, limits.bytes);
+        for h in hot.iter().filter(|h| h.samples > 0) {
+            if share(seen, total) >= limits.share || room == 0 {
+                break;
+            }
+            seen += h.samples;
+            room = room.saturating_sub(self.keep(image(h), &h.function, room, &mut stored));
+        }
+        stored
+    }
+
+    /// Functions with samples (counted) or frames of stacks (not counted), per image.
+    fn touched(&self, profile: &Profile) -> Vec<Touched> {
+        let mut places: BTreeMap<(usize, ImageOffset), u64> = BTreeMap::new();
+        for s in &profile.samples {
+            *places.entry((s.image.0 as usize, s.offset)).or_insert(0) += u64::from(s.count);
+        }
+        for frame in profile.stacks.iter().flat_map(|s| &s.frames) {
+            places.entry((frame.image.0 as usize, frame.offset)).or_insert(0);
+        }
+        let mut touched: Vec<Touched> = Vec::new();
+        for ((image, offset), samples) in places {
+            match touched.last_mut() {
+                Some(last) if last.image == image && last.holds(offset) => last.samples += samples,
+                _ => {
+                    let table = self.functions(&profile.images[image]);
+                    let found = table.find(offset).cloned();
+                    touched.extend(found.map(|function| Touched { image, function, samples }));
+                }
+            }
+        }
+        touched
+    }
+
+    /// Keeps code and lines of one function; returns the bytes they take.
+    fn keep(&self, image: &Image, function: &Function, room: usize, stored: &mut StoredSymbols) -> usize {
+        let end = ImageOffset(function.start.0.saturating_add(function.size));
+        if function.size > room as u64 {
+            return 0;
+        }
+        let mut used = 0;
+        if let Some(bytes) = self.code(image, function.start..end) {
+            used += bytes.len();
+            stored.code.push(StoredCode { image: image.id, start: function.start, bytes });
+        }
+        let lines = self.lines_in(image, function.start..end);
+        used += lines.len() * 16;
+        stored.lines.extend(lines);
+        used
+    }
+}
+
+/// A function that samples fell into.
+struct Touched {
+    image: usize,
+    function: Function,
+    samples: u64,
+}
+
+impl Touched {
+    fn holds(&self, at: ImageOffset) -> bool {
+        at >= self.function.start && at.0 - self.function.start.0 < self.function.size
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share of samples does not need the 54th bit")]
+fn share(part: u64, total: u64) -> f64 {
+    if total == 0 { 1.0 } else { part as f64 / total as f64 }
+}
