@@ -153,8 +153,15 @@ impl Book {
             }
             for m in proc::executable_mappings(pid) {
                 let file = MappedFile::Inode { major: m.device.0, minor: m.device.1, inode: m.inode };
-                let mmap =
-                    Mmap { pid, start: m.start, length: m.end - m.start, offset: m.offset, file, exec: true, path: m.path };
+                let mmap = Mmap {
+                    pid,
+                    start: m.start,
+                    length: m.end - m.start,
+                    offset: m.offset,
+                    file,
+                    exec: true,
+                    path: m.path,
+                };
                 self.map(&mmap, time);
             }
         }
@@ -205,15 +212,8 @@ impl Book {
         let life = self.life(s.who);
         let (image, offset) = self.place(life, s.pc, true);
         let process = self.process(life, s.who, image);
-        let key = Key {
-            image,
-            event: s.event,
-            process,
-            tid: self.tid(s.who),
-            slice: self.slice,
-            offset,
-            period: s.period,
-        };
+        let key =
+            Key { image, event: s.event, process, tid: self.tid(s.who), slice: self.slice, offset, period: s.period };
         self.rows.add(key, s.count);
     }
 
@@ -231,10 +231,12 @@ impl Book {
         if s.end == StackEnd::Truncated {
             self.losses.stacks_truncated += 1;
         }
-        let first = frames.first().map_or_else(|| self.images.synthetic(ImageKind::Unknown, "[unknown: empty stack]"), |f| f.0);
+        let first =
+            frames.first().map_or_else(|| self.images.synthetic(ImageKind::Unknown, "[unknown: empty stack]"), |f| f.0);
         let process = self.process(life, s.who, first);
         let stack = self.rows.stack(frames, s.end);
-        let key = StackKey { stack, event: s.event, process, tid: self.tid(s.who), slice: self.slice, period: s.period };
+        let key =
+            StackKey { stack, event: s.event, process, tid: self.tid(s.who), slice: self.slice, period: s.period };
         self.rows.add_stack(key, 1);
     }
 
@@ -384,6 +386,12 @@ impl Book {
             self.cgroups.extend(proc::cgroup_paths());
         }
         self.cgroups.entry(wanted).or_default();
+    }
+
+    /// Whether a life is still in the book.
+    #[must_use]
+    pub fn knows(&self, no: LifeNo) -> bool {
+        self.lives.get(no).is_some()
     }
 
     /// Forgets what ended before `time`: all samples taken before have been drained.

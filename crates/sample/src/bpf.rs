@@ -2,9 +2,9 @@
 //! rings. Aggregation happens in the kernel; here entries are only handed on. Works system-wide, or
 //! for chosen processes and what they fork.
 
+use crate::SampleError;
 use crate::bpf_skel::{OpenSampleSkel, SampleSkel, SampleSkelBuilder};
 use crate::plan::{Chosen, Coverage, StackMode};
-use crate::SampleError;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PerfEventOpts, RingBuffer, RingBufferBuilder};
 use std::cell::RefCell;
@@ -163,8 +163,7 @@ impl BpfCollector {
         let link = self.skel.progs.scan.attach().map_err(|e| SampleError::bpf("attaching the task scan", e))?;
         let mut bytes = Vec::new();
         let mut iter = libbpf_rs::Iter::new(&link).map_err(|e| SampleError::bpf("starting the task scan", e))?;
-        iter.read_to_end(&mut bytes)
-            .map_err(|source| KernelError::Call { what: "scanning tasks", source })?;
+        iter.read_to_end(&mut bytes).map_err(|source| KernelError::Call { what: "scanning tasks", source })?;
         Ok(bytes.chunks_exact(Task::SIZE).filter_map(Task::read).collect())
     }
 
@@ -230,7 +229,11 @@ impl BpfCollector {
             for entry in cpu[half * half_words..(half + 1) * half_words].chunks_exact(ENTRY_WORDS) {
                 let who_count = entry[1].load(Relaxed);
                 if who_count >> 32 != 0 {
-                    entries.push(Entry { place: entry[0].load(Relaxed), who: who_count as u32, count: (who_count >> 32) as u32 });
+                    entries.push(Entry {
+                        place: entry[0].load(Relaxed),
+                        who: who_count as u32,
+                        count: (who_count >> 32) as u32,
+                    });
                     entry[0].store(0, Relaxed);
                     entry[1].store(0, Relaxed);
                 }
@@ -337,4 +340,3 @@ fn configure(
 fn ring_bytes(cpus: usize, per_cpu: usize) -> usize {
     (cpus * per_cpu).next_power_of_two().clamp(1 << 20, 64 << 20)
 }
-

@@ -76,7 +76,11 @@ impl Images {
         match path {
             "[vdso]" => Some(self.vdso()),
             "[vsyscall]" => Some(self.synthetic(ImageKind::Anon, "[vsyscall]")),
-            _ if path.is_empty() || path.starts_with("//anon") || path.starts_with('[') || path.starts_with("/dev/zero") => {
+            _ if path.is_empty()
+                || path.starts_with("//anon")
+                || path.starts_with('[')
+                || path.starts_with("/dev/zero") =>
+            {
                 Some(self.synthetic(ImageKind::Anon, "[anon]"))
             }
             _ => None,

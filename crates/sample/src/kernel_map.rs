@@ -49,8 +49,7 @@ impl KernelMap {
         let id = proc::read("/sys/kernel/notes").ok().and_then(|n| build_id_from_notes(&n));
         let size = symbols.etext - symbols.stext;
         let image = images.kernel_part(ImageKind::Kernel, "[kernel]", id, size);
-        let mut ranges =
-            vec![Range { start: symbols.stext, end: symbols.etext, image, functions: symbols.functions }];
+        let mut ranges = vec![Range { start: symbols.stext, end: symbols.etext, image, functions: symbols.functions }];
         for m in symbols.modules {
             let label = format!("[{}]", m.name);
             let image = images.kernel_part(ImageKind::Module, &label, module_id(&m.name), m.end() - m.base);

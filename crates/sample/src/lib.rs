@@ -2,18 +2,23 @@
 //! (aggregation in the kernel by BPF; perf rings where BPF is refused) feed the same books, which
 //! know what ran where. When to drain, and at which rate, is decided in `session`.
 
+pub mod accounts;
 pub mod aggregate;
 pub mod book;
 pub mod bpf;
 mod bpf_skel;
+pub mod collector;
 pub mod error;
 pub mod images;
 pub mod jit;
 pub mod kernel_map;
 pub mod lives;
+pub mod perf_ring;
 pub mod plan;
 pub mod sideband;
+pub mod unwind;
 
 pub use book::{Book, BookOptions, Folding, SampleIn, StackIn, Who};
+pub use collector::Collector;
 pub use error::SampleError;
 pub use plan::{Chosen, Coverage, StackMode};

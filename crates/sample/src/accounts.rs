@@ -1,0 +1,208 @@
+//! Periods and accounts: draws a new period for every event again and again (a fixed one locks onto
+//! programs with a rhythm of their own, design note 3.3), and keeps count of how many samples should
+//! have come, so that those the kernel skipped are known.
+
+use crate::plan::Chosen;
+use rustc_hash::FxHashMap;
+use whither_abi::Cpu;
+use whither_kernel::perf::PerfEvent;
+use whither_kernel::{clock, proc};
+use whither_store::model::Rate;
+
+/// Width of the draw: +-6 % around the nominal period, as DCPI's 60K to 64K.
+const SPREAD: f64 = 0.06;
+/// A period holds for so many samples, and at least [`SHORTEST_NS`]: each draw restarts the interval
+/// under way, which costs half a sample.
+const HOLD_SAMPLES: u64 = 50;
+const SHORTEST_NS: u64 = 10_000_000;
+/// Events sampled this densely (page faults) are not drawn anew: there is no room for a draw.
+const SMALLEST_PERIOD: u64 = 100;
+
+/// One event on one CPU.
+#[derive(Clone, Copy, Debug)]
+struct Timer {
+    period: u64,
+    since: u64,
+    expected: u64,
+}
+
+/// Accounts of all events and CPUs.
+#[derive(Debug)]
+pub struct Accounts {
+    events: Vec<(String, u64, bool)>,
+    timers: FxHashMap<(u32, u16), Timer>,
+    random: u64,
+    next_draw: u64,
+    running: bool,
+    opened: (u64, u64),
+    before: Vec<Cpu>,
+    steal: FxHashMap<u32, u64>,
+}
+
+impl Accounts {
+    /// Accounts for these events; nothing runs yet.
+    #[must_use]
+    pub fn new(chosen: &[Chosen]) -> Self {
+        Self {
+            events: chosen.iter().map(|c| (c.spec.name.clone(), c.period, c.is_time())).collect(),
+            timers: FxHashMap::default(),
+            random: clock::monotonic_ns() | 1,
+            next_draw: 0,
+            running: false,
+            opened: (0, 0),
+            before: Vec::new(),
+            steal: proc::steal_ns().into_iter().collect(),
+        }
+    }
+
+    /// Sampling starts.
+    pub fn start(&mut self, now: u64) {
+        self.running = true;
+        self.next_draw = now;
+        self.opened = (now, clock::wall_ns());
+    }
+
+    /// Sampling ends: what each timer should have delivered is settled.
+    pub fn stop(&mut self, now: u64) {
+        self.running = false;
+        for t in self.timers.values_mut() {
+            settle(t, now);
+        }
+    }
+
+    /// A new nominal period, used from the next draw on.
+    pub fn set_nominal(&mut self, number: u16, period: u64) {
+        if let Some(e) = self.events.get_mut(usize::from(number)) {
+            e.1 = period;
+        }
+        self.next_draw = 0;
+    }
+
+    /// Draws a new period for each event when it is time.
+    pub fn redraw(&mut self, now: u64, events: &[(u32, u16, PerfEvent)]) {
+        if !self.running || now < self.next_draw {
+            return;
+        }
+        let longest = self.events.iter().filter(|e| e.2).map(|e| e.1).max().unwrap_or(0);
+        self.next_draw = now + (longest * HOLD_SAMPLES).max(SHORTEST_NS);
+        for (cpu, number, event) in events {
+            let nominal = self.events[usize::from(*number)].1;
+            if nominal < SMALLEST_PERIOD {
+                continue;
+            }
+            let period = self.draw(nominal);
+            // An event whose CPU or thread is gone refuses; its account just stops growing.
+            if event.set_period(period).is_ok() {
+                let at = clock::monotonic_ns();
+                let t = self.timers.entry((*cpu, *number)).or_insert(Timer { period, since: at, expected: 0 });
+                settle(t, at);
+                (t.period, t.since) = (period, at);
+            }
+        }
+    }
+
+    fn draw(&mut self, nominal: u64) -> u64 {
+        // splitmix64
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        let unit = ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
+        (nominal as f64 * (1.0 - SPREAD + 2.0 * SPREAD * unit)) as u64
+    }
+
+    /// Closes the interval with the counters of the kernel side.
+    pub fn close_bpf(&mut self, counters: &[Cpu]) -> Vec<Rate> {
+        let before = std::mem::replace(&mut self.before, counters.to_vec());
+        let zero = Cpu::default();
+        let seen = |cpu: u32| {
+            let (now, then) = (counters.get(cpu as usize).unwrap_or(&zero), before.get(cpu as usize).unwrap_or(&zero));
+            let idle = now.idle - then.idle;
+            Delivered { all: now.hit + now.miss - then.hit - then.miss + idle, idle, dropped: now.drop - then.drop }
+        };
+        let expects = self.events.len() == 1 && self.events[0].2;
+        self.close(seen, expects)
+    }
+
+    /// Closes the interval with what the rings delivered. Rings follow threads, which do not run all
+    /// the time, so nothing can be said of samples that should have come.
+    pub fn close_ring(&mut self, delivered: &FxHashMap<u32, u64>) -> Vec<Rate> {
+        let seen = |cpu: u32| Delivered { all: delivered.get(&cpu).copied().unwrap_or(0), idle: 0, dropped: 0 };
+        self.close(seen, false)
+    }
+
+    fn close(&mut self, seen: impl Fn(u32) -> Delivered, expects: bool) -> Vec<Rate> {
+        let now = clock::monotonic_ns();
+        let (start, wall) = std::mem::replace(&mut self.opened, (now, clock::wall_ns()));
+        let steal: FxHashMap<u32, u64> = proc::steal_ns().into_iter().collect();
+        let name = self.events.iter().map(|e| e.0.as_str()).collect::<Vec<_>>().join("+");
+        let mut rates = Vec::new();
+        for cpu in proc::online_cpus() {
+            let d = seen(cpu);
+            let stolen =
+                steal.get(&cpu).copied().unwrap_or(0).saturating_sub(self.steal.get(&cpu).copied().unwrap_or(0));
+            let expected = if expects { self.take_expected(cpu, now) } else { 0 };
+            rates.push(Rate {
+                start_ns: wall,
+                length_ns: now.saturating_sub(start),
+                cpu,
+                event: name.clone(),
+                period: self.events.first().map_or(0, |e| e.1),
+                delivered: d.all,
+                idle: d.idle,
+                dropped: d.dropped,
+                skipped: expected.saturating_sub(d.all),
+                steal_ns: stolen,
+            });
+        }
+        self.steal = steal;
+        rates
+    }
+
+    fn take_expected(&mut self, cpu: u32, now: u64) -> u64 {
+        let Some(t) = self.timers.get_mut(&(cpu, 0)) else { return 0 };
+        if self.running {
+            settle(t, now);
+        }
+        std::mem::take(&mut t.expected)
+    }
+}
+
+struct Delivered {
+    all: u64,
+    idle: u64,
+    dropped: u64,
+}
+
+/// Books the whole periods since the timer (re)started, and keeps the rest for the next time.
+fn settle(t: &mut Timer, now: u64) {
+    let periods = now.saturating_sub(t.since) / t.period.max(1);
+    t.expected += periods;
+    t.since += periods * t.period;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_stay_within_the_spread_and_cover_it() {
+        let mut a = Accounts::new(&[]);
+        let draws: Vec<u64> = (0..2000).map(|_| a.draw(1_000_000)).collect();
+        let (low, high) = (*draws.iter().min().expect("some"), *draws.iter().max().expect("some"));
+        assert!((940_000..943_000).contains(&low) && (1_057_000..=1_060_000).contains(&high), "{low} {high}");
+        let mean = draws.iter().sum::<u64>() / 2000;
+        assert!((995_000..1_005_000).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn whole_periods_are_expected_and_the_rest_is_kept() {
+        let mut t = Timer { period: 100, since: 1000, expected: 0 };
+        settle(&mut t, 1250);
+        assert_eq!((t.expected, t.since), (2, 1200));
+        settle(&mut t, 1299);
+        assert_eq!((t.expected, t.since), (2, 1200));
+        settle(&mut t, 1300);
+        assert_eq!((t.expected, t.since), (3, 1300));
+    }
+}

@@ -1,0 +1,232 @@
+//! A running collection, whichever back end it has: open, switch on, pump the side-band, drain
+//! samples into the book, draw new periods, keep accounts.
+
+use crate::book::{Book, SampleIn, StackIn, Who};
+use crate::bpf::BpfCollector;
+use crate::perf_ring::RingCollector;
+use crate::plan::{Chosen, Coverage, StackMode};
+use crate::sideband::Sideband;
+use crate::unwind::Unwinders;
+use crate::{SampleError, accounts::Accounts};
+use whither_abi::{StackRecord, event_of, pc_of};
+use whither_kernel::clock;
+use whither_kernel::perf::PerfEvent;
+use whither_store::model::{Losses, StackEnd};
+
+/// Which back end runs.
+#[derive(Debug)]
+enum Kind {
+    Bpf(Box<BpfCollector>, Sideband),
+    Ring(RingCollector),
+}
+
+/// A running collection.
+#[derive(Debug)]
+pub struct Collector {
+    kind: Kind,
+    chosen: Vec<Chosen>,
+    stacks: StackMode,
+    threads: bool,
+    accounts: Accounts,
+    unwinders: Unwinders,
+    stacks_dropped: u64,
+    tasks_dropped: u64,
+}
+
+impl Collector {
+    /// Opens aggregation in the kernel and fills the book with what runs already. Switched off.
+    ///
+    /// # Errors
+    /// When BPF or system-wide events are refused.
+    pub fn bpf(
+        chosen: &[Chosen],
+        coverage: &Coverage,
+        stacks: StackMode,
+        threads: bool,
+        book: &mut Book,
+    ) -> Result<Self, SampleError> {
+        // Order matters: the side-band first, so that what changes during the scan is seen.
+        let sideband = Sideband::open()?;
+        let mut bpf = BpfCollector::open(chosen, coverage, stacks, threads)?;
+        book.scan(None);
+        for task in bpf.scan_tasks()? {
+            book.task(&task);
+        }
+        Ok(Self::new(Kind::Bpf(Box::new(bpf), sideband), chosen, stacks, threads))
+    }
+
+    /// Opens perf rings and fills the book with what runs already. Switched off.
+    ///
+    /// # Errors
+    /// When the events are refused.
+    pub fn ring(
+        chosen: &[Chosen],
+        coverage: &Coverage,
+        stacks: StackMode,
+        threads: bool,
+        book: &mut Book,
+    ) -> Result<Self, SampleError> {
+        let ring = RingCollector::open(chosen, coverage, stacks)?;
+        match coverage {
+            Coverage::System => book.scan(None),
+            Coverage::Processes(pids) => book.scan(Some(pids)),
+        }
+        Ok(Self::new(Kind::Ring(ring), chosen, stacks, threads))
+    }
+
+    fn new(kind: Kind, chosen: &[Chosen], stacks: StackMode, threads: bool) -> Self {
+        let accounts = Accounts::new(chosen);
+        let chosen = chosen.to_vec();
+        let unwinders = Unwinders::default();
+        Self { kind, chosen, stacks, threads, accounts, unwinders, stacks_dropped: 0, tasks_dropped: 0 }
+    }
+
+    /// Name of the back end, as recordings tell it.
+    #[must_use]
+    pub fn backend(&self) -> &'static str {
+        match self.kind {
+            Kind::Bpf(..) => "bpf",
+            Kind::Ring(_) => "perf-ring",
+        }
+    }
+
+    /// Switches sampling on.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn enable(&mut self) -> Result<(), SampleError> {
+        self.accounts.start(clock::monotonic_ns());
+        match &self.kind {
+            Kind::Bpf(b, _) => b.enable(),
+            Kind::Ring(r) => r.enable(),
+        }
+    }
+
+    /// Switches sampling off; what was sampled can still be drained.
+    pub fn disable(&mut self) {
+        match &self.kind {
+            Kind::Bpf(b, _) => b.disable(),
+            Kind::Ring(r) => r.disable(),
+        }
+        self.accounts.stop(clock::monotonic_ns());
+    }
+
+    /// Moves side-band and stacks into the book; a tenth of a second apart is often enough.
+    pub fn pump(&mut self, book: &mut Book) {
+        match &mut self.kind {
+            Kind::Bpf(b, sideband) => {
+                // Reports are taken before the side-band, so that every task record finds the fork or
+                // exec it belongs to.
+                let reports = b.reports();
+                for r in sideband.drain() {
+                    book.record(&r);
+                }
+                for task in &reports.tasks {
+                    book.task(task);
+                }
+                for s in &reports.stacks {
+                    let stack = stack_in(s, book, &mut self.unwinders, self.threads, &self.chosen, self.stacks);
+                    book.stack(&stack);
+                }
+            }
+            Kind::Ring(r) => r.drain(book, &mut self.unwinders),
+        }
+    }
+
+    /// Moves every sample so far into the book.
+    pub fn drain(&mut self, book: &mut Book) {
+        let now = clock::monotonic_ns();
+        if let Kind::Bpf(b, _) = &mut self.kind {
+            let mut entries = b.drain();
+            self.pump(book);
+            entries.sort_unstable_by_key(|e| (e.who, e.place));
+            for e in &entries {
+                let who = Who::Tagged { id: e.id(), tag: e.tag() };
+                let period = self.chosen.get(usize::from(e.event())).map_or(0, |c| c.period);
+                book.sample(&SampleIn { who, pc: e.pc(), event: e.event(), period, count: e.count });
+            }
+        } else {
+            self.pump(book);
+        }
+        self.lost(book);
+        book.forget(now);
+        self.unwinders.forget(book);
+    }
+
+    fn lost(&mut self, book: &mut Book) {
+        let Kind::Bpf(b, _) = &self.kind else { return };
+        let stacks: u64 = b.cpu_counters().iter().map(|c| c.stack_drop).sum();
+        let tasks = b.tasks_dropped();
+        book.lost(&Losses {
+            stacks_dropped: stacks - self.stacks_dropped,
+            sideband_lost: tasks - self.tasks_dropped,
+            ..Losses::default()
+        });
+        (self.stacks_dropped, self.tasks_dropped) = (stacks, tasks);
+    }
+
+    /// Draws a new period for every event whose time has come.
+    pub fn redraw(&mut self) {
+        let events: &[(u32, u16, PerfEvent)] = match &self.kind {
+            Kind::Bpf(b, _) => b.events(),
+            Kind::Ring(r) => r.events(),
+        };
+        self.accounts.redraw(clock::monotonic_ns(), events);
+    }
+
+    /// New nominal period for time events, ns. Samples counted so far must have been drained.
+    pub fn set_time_period(&mut self, period: u64) {
+        for (number, c) in self.chosen.iter_mut().enumerate().filter(|(_, c)| c.is_time()) {
+            c.period = period;
+            self.accounts.set_nominal(number as u16, period);
+            if let Kind::Ring(r) = &mut self.kind {
+                r.set_nominal(number as u16, period);
+            }
+        }
+    }
+
+    /// Closes the accounts of the interval since the last call.
+    pub fn account(&mut self, book: &mut Book) {
+        let rates = match &mut self.kind {
+            Kind::Bpf(b, _) => self.accounts.close_bpf(&b.cpu_counters()),
+            Kind::Ring(r) => {
+                let delivered = r.take_delivered();
+                self.accounts.close_ring(&delivered)
+            }
+        };
+        book.account(rates);
+    }
+
+    /// The events with their periods as they are now.
+    #[must_use]
+    pub fn chosen(&self) -> &[Chosen] {
+        &self.chosen
+    }
+}
+
+fn stack_in(
+    s: &StackRecord,
+    book: &Book,
+    unwinders: &mut Unwinders,
+    threads: bool,
+    chosen: &[Chosen],
+    mode: StackMode,
+) -> StackIn {
+    let entry = whither_abi::Entry { place: s.head.place, who: s.head.who, count: 1 };
+    let who = Who::Tagged { id: if threads { s.head.tid } else { s.head.tgid }, tag: entry.tag() };
+    let event = event_of(s.head.place);
+    let period = chosen.get(usize::from(event)).map_or(0, |c| c.period) * u64::from(mode.every());
+    let mut user = s.user.clone();
+    let full = |n: usize| n >= whither_abi::MAX_FRAMES;
+    let mut end = if full(user.len()) || full(s.kernel.len()) { StackEnd::Truncated } else { StackEnd::Complete };
+    if !s.bytes.is_empty() {
+        (user, end) = unwinders.unwind(book, who, [s.head.ip, s.head.sp, s.head.bp], &s.bytes);
+    }
+    let mut kernel = s.kernel.clone();
+    if kernel.is_empty() && user.is_empty() {
+        // A sample whose stack could not be walked at all is still a sample of its place.
+        kernel.push(pc_of(s.head.place));
+        end = StackEnd::Truncated;
+    }
+    StackIn { who, event, period, kernel, user, end }
+}

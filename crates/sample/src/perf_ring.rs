@@ -1,0 +1,204 @@
+//! The perf-ring collector, for where BPF is refused: samples and side-band come through mapped rings
+//! in time order and are aggregated here. Costs more per sample than BPF; needs no rights for one's
+//! own processes.
+
+use crate::book::{Book, SampleIn, StackIn, Who};
+use crate::plan::{Chosen, Coverage, StackMode};
+use crate::{SampleError, unwind::Unwinders};
+use rustc_hash::FxHashMap;
+use whither_kernel::perf::{Attr, PerfEvent, SampleFields, Watch};
+use whither_kernel::proc;
+use whither_kernel::records::{Body, Record, RingSample, parse};
+use whither_kernel::ring::Ring;
+use whither_store::model::StackEnd;
+
+/// Data pages per ring for those who may lock memory, and for those who may not
+/// (`perf_event_mlock_kb` is 516 by default: 128 pages and the control page).
+const PAGES: usize = 512;
+const PAGES_WITHOUT_RIGHTS: usize = 64;
+/// Most threads times CPUs that are watched one by one.
+const EVENT_LIMIT: usize = 8192;
+/// `PERF_CONTEXT_MAX`: larger values in a call chain are markers.
+const CONTEXT_MAX: u64 = -4095_i64 as u64;
+const CONTEXT_KERNEL: u64 = -128_i64 as u64;
+const CONTEXT_USER: u64 = -512_i64 as u64;
+
+/// A running perf-ring collector.
+#[derive(Debug)]
+pub struct RingCollector {
+    rings: Vec<Ring>,
+    perf: Vec<(u32, u16, PerfEvent)>,
+    numbers: FxHashMap<u64, u16>,
+    fields: SampleFields,
+    periods: Vec<u64>,
+    thinning: (u32, u32),
+    delivered: FxHashMap<u32, u64>,
+    scratch: Vec<u8>,
+}
+
+impl RingCollector {
+    /// Opens rings for all CPUs, still switched off.
+    ///
+    /// # Errors
+    /// The kernel's reason; [`SampleError::is_refusal`] tells whether rights are missing.
+    pub fn open(chosen: &[Chosen], coverage: &Coverage, stacks: StackMode) -> Result<Self, SampleError> {
+        let fields = match stacks {
+            StackMode::Off => SampleFields::default(),
+            StackMode::FramePointers { .. } => SampleFields { callchain: true, user_stack: 0 },
+            StackMode::Dwarf { bytes, .. } => SampleFields { callchain: true, user_stack: bytes.next_multiple_of(8) },
+        };
+        let mut this = Self {
+            rings: Vec::new(),
+            perf: Vec::new(),
+            numbers: FxHashMap::default(),
+            fields,
+            periods: chosen.iter().map(|c| c.period).collect(),
+            thinning: (stacks.every(), 0),
+            delivered: FxHashMap::default(),
+            scratch: Vec::new(),
+        };
+        for watch in watches(coverage) {
+            this.open_group(chosen, watch, *coverage != Coverage::System)?;
+        }
+        Ok(this)
+    }
+
+    /// One ring that all events of this watch write into.
+    fn open_group(&mut self, chosen: &[Chosen], watch: Watch, inherit: bool) -> Result<(), SampleError> {
+        let mut owner: Option<PerfEvent> = None;
+        for (number, event) in chosen.iter().enumerate() {
+            let attr = Attr {
+                disabled: true,
+                inherit,
+                fields: Some(self.fields),
+                sideband: owner.is_none(),
+                wakeup_bytes: 0,
+                ..event.attr()
+            };
+            let perf = PerfEvent::open(&attr, watch)?;
+            self.numbers.insert(perf.id()?, number as u16);
+            let cpu = match watch {
+                Watch::Cpu(cpu) | Watch::ThreadOnCpu(_, cpu) => cpu,
+                Watch::Thread(_) => 0,
+            };
+            match owner {
+                None => {
+                    let ring = Ring::map(&perf, PAGES).or_else(|_| Ring::map(&perf, PAGES_WITHOUT_RIGHTS))?;
+                    self.rings.push(ring);
+                    owner = Some(perf);
+                }
+                Some(ref first) => {
+                    perf.redirect_to(first)?;
+                    self.perf.push((cpu, number as u16, perf));
+                }
+            }
+            if number + 1 == chosen.len()
+                && let Some(first) = owner.take()
+            {
+                self.perf.push((cpu, 0, first));
+            }
+        }
+        Ok(())
+    }
+
+    /// Switches all events on.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn enable(&self) -> Result<(), SampleError> {
+        self.perf.iter().try_for_each(|(_, _, e)| e.enable()).map_err(Into::into)
+    }
+
+    /// Switches all events off.
+    pub fn disable(&self) {
+        for (_, _, event) in &self.perf {
+            // A thread that ended took its event along.
+            let _ = event.disable();
+        }
+    }
+
+    /// The opened events: CPU, number of the event, event.
+    #[must_use]
+    pub fn events(&self) -> &[(u32, u16, PerfEvent)] {
+        &self.perf
+    }
+
+    /// New nominal period of an event, for the rows to come.
+    pub fn set_nominal(&mut self, number: u16, period: u64) {
+        if let Some(p) = self.periods.get_mut(usize::from(number)) {
+            *p = period;
+        }
+    }
+
+    /// Samples delivered per CPU since the last call.
+    pub fn take_delivered(&mut self) -> FxHashMap<u32, u64> {
+        std::mem::take(&mut self.delivered)
+    }
+
+    /// Moves everything from the rings into the book, in time order.
+    pub fn drain(&mut self, book: &mut Book, unwinders: &mut Unwinders) {
+        let mut records: Vec<Record> = Vec::new();
+        for ring in &mut self.rings {
+            ring.drain(&mut self.scratch, |bytes| records.extend(parse(bytes, self.fields)));
+        }
+        records.sort_by_key(|r| r.time);
+        for r in &records {
+            match &r.body {
+                Body::Sample(s) => self.sample(r, s, book, unwinders),
+                _ => book.record(r),
+            }
+        }
+    }
+
+    fn sample(&mut self, r: &Record, s: &RingSample, book: &mut Book, unwinders: &mut Unwinders) {
+        *self.delivered.entry(r.cpu).or_default() += 1;
+        let event = self.numbers.get(&r.id).copied().unwrap_or(0);
+        let period = self.periods[usize::from(event)];
+        let who = Who::At { pid: r.pid, tid: r.tid, time: r.time };
+        book.sample(&SampleIn { who, pc: s.ip, event, period, count: 1 });
+        let (every, seen) = self.thinning;
+        if every == 0 {
+            return;
+        }
+        self.thinning.1 = (seen + 1) % every;
+        if seen == 0 {
+            let stack = StackIn { event, period: period * u64::from(every), ..stack_of(who, s, book, unwinders) };
+            book.stack(&stack);
+        }
+    }
+}
+
+/// Splits a call chain at its markers, and unwinds the user part when bytes were sampled.
+fn stack_of(who: Who, s: &RingSample, book: &Book, unwinders: &mut Unwinders) -> StackIn {
+    let (mut kernel, mut user) = (Vec::new(), Vec::new());
+    let mut in_user = s.user;
+    for &address in &s.chain {
+        match address {
+            CONTEXT_KERNEL => in_user = false,
+            CONTEXT_USER => in_user = true,
+            a if a >= CONTEXT_MAX => {}
+            a if in_user => user.push(a),
+            a => kernel.push(a),
+        }
+    }
+    let mut end = if user.len() >= whither_abi::MAX_FRAMES { StackEnd::Truncated } else { StackEnd::Complete };
+    if let (Some([bp, sp, ip]), false) = (s.regs, s.stack.is_empty()) {
+        (user, end) = unwinders.unwind(book, who, [ip, sp, bp], &s.stack);
+    }
+    if kernel.is_empty() && user.is_empty() {
+        user.push(s.ip);
+    }
+    StackIn { who, event: 0, period: 0, kernel, user, end }
+}
+
+fn watches(coverage: &Coverage) -> Vec<Watch> {
+    let cpus = proc::online_cpus();
+    match coverage {
+        Coverage::System => cpus.into_iter().map(Watch::Cpu).collect(),
+        Coverage::Processes(pids) => {
+            let threads: Vec<u32> = pids.iter().flat_map(|&pid| proc::threads(pid)).collect();
+            let pairs = threads.iter().flat_map(|&t| cpus.iter().map(move |&cpu| Watch::ThreadOnCpu(t, cpu)));
+            pairs.take(EVENT_LIMIT).collect()
+        }
+    }
+}

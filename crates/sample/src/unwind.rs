@@ -1,0 +1,93 @@
+//! Unwinding sampled user stacks by the images' own rules (`.eh_frame`), outside the target. Rules
+//! are read once per image, and one unwinder is kept per life and rebuilt when its mappings change.
+
+use crate::book::{Book, Who};
+use crate::lives::{ImageNo, LifeNo, Maps};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use whither_image::unwind::{self, ElfUnwindInfo, UnwindCache, Unwinder, UserRegs, load_bias};
+use whither_image::{Bytes, ElfSummary, ImageKind};
+use whither_kernel::proc;
+use whither_store::model::StackEnd;
+
+/// Largest image whose rules are read.
+const SIZE_LIMIT: u64 = 1 << 30;
+
+/// Unwinders of all lives.
+#[derive(Default)]
+pub struct Unwinders {
+    lives: FxHashMap<LifeNo, (Arc<Maps>, Unwinder)>,
+    rules: FxHashMap<ImageNo, Option<ElfUnwindInfo>>,
+    cache: UnwindCache,
+}
+
+impl std::fmt::Debug for Unwinders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unwinders").field("lives", &self.lives.len()).finish_non_exhaustive()
+    }
+}
+
+impl Unwinders {
+    /// Addresses of a user stack, innermost first, from registers `[ip, sp, bp]` and the bytes from sp
+    /// upwards.
+    pub fn unwind(&mut self, book: &Book, who: Who, regs: [u64; 3], stack: &[u8]) -> (Vec<u64>, StackEnd) {
+        let [ip, sp, bp] = regs;
+        let Some((no, life)) = book.life_of(who) else { return (vec![ip], StackEnd::Truncated) };
+        let fresh = self.lives.get(&no).is_some_and(|(maps, _)| Arc::ptr_eq(maps, &life.maps));
+        if !fresh {
+            let unwinder = self.build(book, life.pid, &life.maps);
+            self.lives.insert(no, (Arc::clone(&life.maps), unwinder));
+        }
+        let unwinder = &self.lives[&no].1;
+        let walked = unwinder.unwind(&mut self.cache, UserRegs { ip, sp, bp }, stack, whither_abi::MAX_FRAMES);
+        let end = if walked.end == unwind::StackEnd::Root { StackEnd::Complete } else { StackEnd::Truncated };
+        let addresses = if walked.addresses.is_empty() { vec![ip] } else { walked.addresses };
+        (addresses, end)
+    }
+
+    /// Forgets lives that the book has forgotten.
+    pub fn forget(&mut self, book: &Book) {
+        self.lives.retain(|no, _| book.knows(*no));
+    }
+
+    fn build(&mut self, book: &Book, pid: u32, maps: &Maps) -> Unwinder {
+        let mut unwinder = Unwinder::new();
+        for m in maps.mappings() {
+            let image = book.image(m.image);
+            let bias = load_bias(&image.segments, m.start, m.offset).unwrap_or(m.start);
+            let rules = self.rules.entry(m.image).or_insert_with(|| {
+                let bytes = match image.kind {
+                    ImageKind::Vdso => crate::images::own_vdso(),
+                    ImageKind::Elf => read_image(book, pid, m.start..m.end, image),
+                    _ => None,
+                }?;
+                ElfUnwindInfo::from_elf(&Bytes::from(bytes)).ok()
+            });
+            match rules {
+                Some(info) => unwinder.add_module(m.start..m.end, bias, info),
+                None => unwinder.add_module(m.start..m.end, bias, &ElfUnwindInfo::frame_pointers()),
+            }
+        }
+        unwinder
+    }
+}
+
+/// The bytes of an image, through the process that maps it or by its path; only if they are the
+/// bytes that were mapped.
+fn read_image(
+    book: &Book,
+    pid: u32,
+    range: std::ops::Range<u64>,
+    image: &whither_store::model::Image,
+) -> Option<Vec<u8>> {
+    if image.size > SIZE_LIMIT {
+        return None;
+    }
+    if let Some(bytes) = book.held_bytes(&image.id) {
+        return Some(bytes);
+    }
+    proc::mapped_file_candidates(pid, range.start, range.end, &image.path).into_iter().find_map(|path| {
+        let bytes = std::fs::read(path).ok()?;
+        (ElfSummary::parse(&bytes).ok()?.id == image.id).then_some(bytes)
+    })
+}
