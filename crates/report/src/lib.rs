@@ -1,1 +1,10 @@
-//! stub
+//! Results for people and other tools: text, JSON, HTML, exports. Nothing is measured or computed
+//! here; an analysis hands over plain values.
+
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod exports;
+pub mod html;
+pub mod json;
+pub mod text;

@@ -1,0 +1,130 @@
+//! One self-contained HTML page from the results of this lens: no external resource, no network,
+//! opened from a file. The page is complete without JavaScript, except for the flame graph; the
+//! script only sorts, filters, links and zooms. Style and script live beside this file as
+//! `page.css` and `page.js`; each section of the page has its own module.
+//!
+//! Names come from foreign programs, so every string passes [`escape::Text`] (or [`escape::json`]
+//! inside the data block); a property test holds that no name can leave its place.
+
+mod annotation;
+mod arrows;
+mod diff;
+mod escape;
+mod flame;
+mod heat;
+mod listing;
+mod number;
+mod summary;
+
+use escape::{Text, put};
+use whither_cycles::results::{Annotation, Difference, FlameNode, HeatMap, Listing, Provenance};
+
+/// Everything one page shows. Parts that are absent leave no empty section behind, except the
+/// flame graph, whose absence is explained.
+#[derive(Clone, Debug, Default)]
+pub struct ReportData {
+    /// Heading of the page.
+    pub title: String,
+    /// Where the figures come from; printed first, with losses and unknown samples.
+    pub provenance: Provenance,
+    /// Listings in the order shown (by image, by procedure, by process, ...).
+    pub listings: Vec<Listing>,
+    /// Annotated procedures, hottest first.
+    pub annotations: Vec<Annotation>,
+    /// Call tree of the recorded stacks.
+    pub flame: Option<FlameNode>,
+    /// Procedures over time.
+    pub heat: Option<HeatMap>,
+    /// Comparison of two sets of recordings.
+    pub diff: Option<Difference>,
+}
+
+/// The page as one string of UTF-8 HTML.
+#[must_use]
+pub fn page(data: &ReportData) -> String {
+    let mut out = String::with_capacity(256 * 1024);
+    head(&mut out, &data.title);
+    banner(&mut out, data);
+    out.push_str("<main>");
+    summary::section(&mut out, &data.provenance);
+    if let Some(d) = &data.diff {
+        diff::section(&mut out, d);
+    }
+    for (i, l) in data.listings.iter().enumerate() {
+        listing::section(&mut out, i, l, &data.annotations);
+    }
+    annotation::sections(&mut out, &data.annotations);
+    flame::section(&mut out, data.flame.as_ref(), &data.provenance);
+    if let Some(h) = &data.heat {
+        heat::section(&mut out, h, &data.provenance);
+    }
+    out.push_str("</main>");
+    foot(&mut out);
+    out
+}
+
+/// The policy forbids every load, so that a report can be passed on without fear of call-backs.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                      base-uri 'none'; form-action 'none'";
+
+fn head(out: &mut String, title: &str) {
+    put!(
+        out,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta name=\"generator\" content=\"whither {}\">\
+         <title>{} - whither</title>\n<style>\n{}</style></head>\n<body>",
+        env!("CARGO_PKG_VERSION"),
+        Text(title),
+        include_str!("page.css"),
+    );
+}
+
+fn banner(out: &mut String, data: &ReportData) {
+    put!(
+        out,
+        "<a class=\"skip\" href=\"#summary\">Skip to the report</a>\
+         <header class=\"top\"><h1>{}</h1><nav aria-label=\"Sections\">",
+        Text(&data.title)
+    );
+    for (id, label) in contents(data) {
+        put!(out, "<a href=\"#{id}\">{}</a>", Text(&label));
+    }
+    out.push_str(
+        "</nav><button type=\"button\" id=\"theme\" hidden aria-label=\"Switch between light and dark\" \
+         title=\"Light or dark\"><span aria-hidden=\"true\">\u{25d0}</span></button></header>",
+    );
+}
+
+/// Anchor and label of every section that will be printed, in order.
+fn contents(data: &ReportData) -> Vec<(String, String)> {
+    let mut list = vec![("summary".to_owned(), "Summary".to_owned())];
+    if data.diff.is_some() {
+        list.push(("diff".into(), "Difference".into()));
+    }
+    for (i, l) in data.listings.iter().enumerate() {
+        list.push((listing::anchor(i), listing::heading(l)));
+    }
+    if !data.annotations.is_empty() {
+        list.push(("annotations".into(), "Annotated".into()));
+    }
+    list.push(("flame".into(), "Flame graph".into()));
+    if data.heat.is_some() {
+        list.push(("heat".into(), "Over time".into()));
+    }
+    list
+}
+
+fn foot(out: &mut String) {
+    put!(
+        out,
+        "<footer>Made by whither {}. Shares are of the event's total in the selection; \u{b1} is half the \
+         95\u{2009}% interval of sampling error.</footer>\n<script>\n{}</script>\n</body></html>\n",
+        env!("CARGO_PKG_VERSION"),
+        include_str!("page.js"),
+    );
+}
+
+#[cfg(test)]
+mod tests;
