@@ -133,3 +133,70 @@ impl Sweep {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn function(start: u64, size: u64, name: &str, source: NameSource) -> Function {
+        Function { start: ImageOffset(start), size, name: name.into(), source }
+    }
+
+    fn symbols(list: &[(u64, u64, &str)], end: u64) -> Vec<(u64, u64, String)> {
+        let functions =
+            list.iter().map(|(start, size, name)| function(*start, *size, name, NameSource::Symbol)).collect();
+        let table = FunctionTable::new(functions, ImageOffset(end));
+        table.functions().iter().map(|f| (f.start.0, f.size, f.name.to_string())).collect()
+    }
+
+    #[test]
+    fn best_name_at_one_place() {
+        assert_eq!(
+            symbols(&[(0, 4, "__write"), (0, 4, "write"), (0, 4, "_w"), (0, 4, "write64")], 9),
+            [(0, 4, "write".into())]
+        );
+        let mixed = vec![function(0, 8, "a", NameSource::Unwind), function(0, 4, "__b", NameSource::Symbol)];
+        assert_eq!(FunctionTable::new(mixed, ImageOffset(8)).functions(), [function(0, 4, "__b", NameSource::Symbol)]);
+    }
+
+    #[test]
+    fn sizes_are_filled_in_and_overlaps_resolved() {
+        assert_eq!(symbols(&[(2, 0, "a"), (5, 0, "b")], 9), [(2, 3, "a".into()), (5, 4, "b".into())]);
+        // A size from an alias serves the better name without one.
+        assert_eq!(symbols(&[(2, 0, "a"), (2, 3, "_a")], 9), [(2, 3, "a".into())]);
+        // What is left of the outer function behind the inner one keeps its name.
+        assert_eq!(
+            symbols(&[(0, 10, "outer"), (4, 2, "inner")], 0),
+            [(0, 4, "outer".into()), (4, 2, "inner".into()), (6, 4, "outer".into())]
+        );
+        assert_eq!(
+            symbols(&[(0, 10, "outer"), (4, 0, "mark"), (20, 1, "far")], 0),
+            [(0, 4, "outer".into()), (4, 6, "mark".into()), (20, 1, "far".into())]
+        );
+        assert_eq!(symbols(&[(3, 0, "behind the end")], 2), []);
+    }
+
+    proptest! {
+        /// Every byte belongs to the function with a size that starts last at or before it.
+        #[test]
+        fn against_painting(list in proptest::collection::vec((0u64..100, 1u64..40), 0..25)) {
+            let functions: Vec<_> = list.iter().map(|(start, size)| function(*start, *size, &format!("f{start}"), NameSource::Symbol)).collect();
+            let table = FunctionTable::new(functions.clone(), ImageOffset(0));
+            let mut kept: BTreeMap<u64, u64> = BTreeMap::new();
+            // The sort is stable and names at one place are equal: the first one stays.
+            for f in &functions {
+                kept.entry(f.start.0).or_insert(f.size);
+            }
+            for at in 0..150 {
+                let expected = kept.range(..=at).rev().find(|(start, size)| at - **start < **size).map(|(start, _)| format!("f{start}"));
+                prop_assert_eq!(table.find(ImageOffset(at)).map(|f| f.name.to_string()), expected, "at {}", at);
+            }
+            for pair in table.functions().windows(2) {
+                prop_assert!(pair[0].start.0 + pair[0].size <= pair[1].start.0);
+            }
+        }
+    }
+
+    use std::collections::BTreeMap;
+}

@@ -146,3 +146,35 @@ pub fn to_offset(segments: &[Segment], address: Svma) -> Option<ImageOffset> {
         .find(|s| address.0 >= s.address && address.0 - s.address < s.size)
         .map(|s| ImageOffset(s.offset.wrapping_add(address.0 - s.address)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn offsets_and_addresses_are_inverse(
+            layout in proptest::collection::vec((0u64..1 << 20, 1u64..1 << 20, 0u64..1 << 40), 0..5),
+            probe in 0u64..1 << 23,
+        ) {
+            // Segments of a sane file overlap neither in the file nor in memory.
+            let (mut offset, mut address) = (0, 0x40_0000);
+            let segments: Vec<Segment> = layout.iter().map(|(gap, size, away)| {
+                let segment = Segment { offset: offset + gap, address: address + away, size: *size };
+                (offset, address) = (segment.offset + size, segment.address + size);
+                segment
+            }).collect();
+            match to_svma(&segments, ImageOffset(probe)) {
+                Some(at) => prop_assert_eq!(to_offset(&segments, at), Some(ImageOffset(probe))),
+                None => prop_assert!(segments.iter().all(|s| probe < s.offset || probe >= s.offset + s.size)),
+            }
+        }
+
+        #[test]
+        fn ids_survive_as_text(bytes: [u8; 20]) {
+            let id = ImageId(bytes);
+            prop_assert_eq!(ImageId::from_hex(&id.to_hex()), Some(id));
+        }
+    }
+}
