@@ -2,6 +2,8 @@
 //! return [`Ending`] or an error; they never exit.
 
 use crate::session::SessionError;
+use whither_store::StoreError;
+use std::error::Error;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -44,7 +46,7 @@ impl std::fmt::Display for Usage {
     }
 }
 
-impl std::error::Error for Usage {}
+impl Error for Usage {}
 
 /// Prints the error with its causes and picks the exit code. A closed pipe is no error: the reader
 /// has seen enough.
@@ -72,15 +74,45 @@ fn describe(error: &anyhow::Error) -> String {
             said = sentence;
         }
     }
+    if let Some(remedy) = remedy(error) {
+        let _ = write!(text, "\n  {remedy}");
+    }
     text
 }
 
 fn code(error: &anyhow::Error) -> u8 {
-    if error.chain().any(|e| e.is::<Usage>()) {
-        return USAGE;
+    error.chain().find_map(code_of).unwrap_or(SYSTEM)
+}
+
+fn code_of(error: &(dyn Error + 'static)) -> Option<u8> {
+    if error.is::<Usage>() {
+        return Some(USAGE);
     }
-    let session = error.chain().find_map(|e| e.downcast_ref::<SessionError>());
-    session.map_or(SYSTEM, |e| e.exit_code())
+    if let Some(error) = error.downcast_ref::<whither_cycles::Error>() {
+        return Some(code_of_lens(error));
+    }
+    if let Some(StoreError::Selection { .. } | StoreError::NotAStore { .. }) = error.downcast_ref::<StoreError>() {
+        return Some(USAGE);
+    }
+    error.downcast_ref::<SessionError>().map(SessionError::exit_code)
+}
+
+/// A question without an answer is "no"; a question that means nothing is a slip of usage.
+fn code_of_lens(error: &whither_cycles::Error) -> u8 {
+    use whither_cycles::Error;
+    match error {
+        Error::Empty | Error::NothingMatched { .. } | Error::NoProcedure { .. } => Ending::No.code(),
+        _ => USAGE,
+    }
+}
+
+/// What to do about errors whose remedy is a flag of ours, which libraries do not know.
+fn remedy(error: &anyhow::Error) -> Option<&'static str> {
+    error.chain().find_map(|e| match e.downcast_ref::<StoreError>()? {
+        StoreError::Exists { .. } => Some("add --overwrite to replace it, or choose another place with -o"),
+        StoreError::Busy { .. } => Some("`whither daemon stop` ends a daemon"),
+        _ => None,
+    })
 }
 
 #[cfg(test)]

@@ -5,14 +5,18 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod ask;
 mod cli;
 mod collect;
+mod doctor;
+mod epochs;
 mod failure;
 mod pages;
 mod places;
 mod progress;
 mod session;
 mod signals;
+mod source;
 mod units;
 
 use clap::Parser;
@@ -41,6 +45,12 @@ fn run(cli: Cli) -> anyhow::Result<Ending> {
         Verb::Import(args) => collect::import(&args, common),
         Verb::Completions(args) => pages::completions(&args),
         Verb::Man(args) => pages::man(&args),
+        Verb::Prof(args) => ask::prof(&args, common),
+        Verb::Annotate(args) => ask::annotate(&args, common),
+        Verb::Report(args) => ask::report(&args, common),
+        Verb::Export(args) => ask::export(&args, common),
+        Verb::Epochs(args) => epochs::epochs(args),
+        Verb::Doctor(args) => doctor::doctor(&args),
         _ => anyhow::bail!("pending"),
     }
 }

@@ -4,10 +4,11 @@
 use super::collect::SamplingArgs;
 use crate::units;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 use whither_cycles::By;
+use whither_report::exports::Format;
 
 /// Where the samples come from.
 #[derive(Clone, Debug, Default, Args)]
@@ -17,6 +18,28 @@ pub(crate) struct SourceArgs {
     pub(crate) recordings: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) db: DbSource,
+    #[command(flatten)]
+    pub(crate) names: NameArgs,
+}
+
+/// Where names, lines and source text come from.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Names and source")]
+pub(crate) struct NameArgs {
+    /// Look for debug files below this directory too (like /usr/lib/debug)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) debug_dir: Vec<PathBuf>,
+    /// Source paths that begin with FROM begin with TO here
+    #[arg(long, value_name = "FROM=TO", value_parser = prefix_pair)]
+    pub(crate) source_map: Vec<(String, String)>,
+    /// Ask the servers in DEBUGINFOD_URLS for what is not on this machine
+    #[arg(long)]
+    pub(crate) debuginfod: bool,
+}
+
+fn prefix_pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(from, _)| !from.is_empty());
+    pair.map(|(from, to)| (from.to_owned(), to.to_owned())).ok_or_else(|| "write FROM=TO, for example /build/src=/home/me/src".into())
 }
 
 /// A database as source.
@@ -114,11 +137,11 @@ pub(crate) struct ProfArgs {
     /// Count inlined functions as procedures of their own
     #[arg(long)]
     pub(crate) inlined: bool,
-    #[command(flatten)]
-    pub(crate) filter: FilterArgs,
     /// Answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 /// What `annotate` lists.
@@ -156,17 +179,20 @@ pub(crate) struct AnnotateArgs {
     /// Samples as delivered, not moved to the instruction waited for
     #[arg(long)]
     pub(crate) raw: bool,
-    /// AT&T syntax instead of Intel
-    #[arg(long)]
+    /// AT&T syntax, as objdump and gcc print it (the default)
+    #[arg(long, conflicts_with = "intel")]
     pub(crate) att: bool,
+    /// Intel syntax
+    #[arg(long)]
+    pub(crate) intel: bool,
     /// Events to show, or `all`
     #[arg(short, long, value_name = "EVENT", value_delimiter = ',', default_value = "all")]
     pub(crate) event: Vec<String>,
-    #[command(flatten)]
-    pub(crate) filter: FilterArgs,
     /// Answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 impl AnnotateArgs {
@@ -194,11 +220,11 @@ pub(crate) struct TopcountsArgs {
     /// Samples as delivered, not moved to the instruction waited for
     #[arg(long)]
     pub(crate) raw: bool,
-    #[command(flatten)]
-    pub(crate) filter: FilterArgs,
     /// Answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 /// One side of a comparison.
@@ -235,11 +261,11 @@ pub(crate) struct DiffArgs {
     /// Exit 1 when something got slower beyond chance
     #[arg(long)]
     pub(crate) gate: bool,
-    #[command(flatten)]
-    pub(crate) filter: FilterArgs,
     /// Answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 /// Flags of `whither top`.
@@ -276,36 +302,32 @@ pub(crate) struct ReportArgs {
     pub(crate) filter: FilterArgs,
 }
 
-/// Format of an export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ExportFormat {
-    /// pprof protocol buffer, gzip (go tool pprof, Pyroscope, Parca)
-    Pprof,
-    /// Folded stacks, one a line (flamegraph.pl, inferno)
-    Folded,
-    /// Firefox Profiler's JSON (profiler.firefox.com)
-    Firefox,
-    /// speedscope's JSON (speedscope.app)
-    Speedscope,
-    /// A flame graph as SVG
-    Flamegraph,
-    /// Procedures as comma-separated values
-    Csv,
+/// Formats by the names `report` gives them.
+fn format_parser() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::ALL.map(|(name, _)| name))
+        .try_map(|name| Format::parse(&name).ok_or("the parser above lets only known names pass"))
 }
 
 /// Flags of `whither export`.
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// Format
-    #[arg(value_enum)]
-    pub(crate) format: ExportFormat,
+    /// Format: pprof (gzip), folded stacks, Firefox Profiler, speedscope, flame graph as SVG, or CSV
+    #[arg(value_parser = format_parser())]
+    pub(crate) format: Format,
     #[command(flatten)]
     pub(crate) source: SourceArgs,
     /// File to write [default: stdout]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) filter: FilterArgs,
+    /// Event, for formats that hold one [default: the first]
+    #[arg(short, long, value_name = "EVENT")]
+    pub(crate) event: Option<String>,
+    /// Inlined functions, source files and lines too (reads debug information)
+    #[arg(long)]
+    pub(crate) lines: bool,
+    /// Samples instead of time or counts, for formats that hold one figure
+    #[arg(long)]
+    pub(crate) samples: bool,
 }
 
 #[cfg(test)]

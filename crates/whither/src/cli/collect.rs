@@ -71,7 +71,7 @@ pub(crate) struct SamplingArgs {
     /// Take a stack once every N samples
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) stack_every: u32,
-    /// Collector
+    /// Collector: `bpf` aggregates in the kernel, `ring` here; `auto` takes bpf where allowed
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     pub(crate) backend: BackendChoice,
     /// Length of a time slice, the resolution of time ranges and heat maps
@@ -120,11 +120,8 @@ fn dwarf_bytes(text: &str) -> Result<u32, String> {
 /// Collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackendChoice {
-    /// BPF where allowed, else perf rings
     Auto,
-    /// Aggregation in the kernel by BPF
     Bpf,
-    /// perf ring buffers, aggregated in user space
     Ring,
 }
 

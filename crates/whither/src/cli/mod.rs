@@ -6,7 +6,7 @@ mod collect;
 mod keep;
 
 pub(crate) use ask::{
-    AnnotateArgs, DiffArgs, ExportArgs, ExportFormat, FilterArgs, ProfArgs, ReportArgs, Runs, SourceArgs, TopArgs,
+    AnnotateArgs, DiffArgs, ExportArgs, FilterArgs, Moment, NameArgs, ProfArgs, ReportArgs, Runs, SourceArgs, TopArgs,
     TopcountsArgs, View,
 };
 pub(crate) use collect::{
@@ -36,8 +36,9 @@ pub(crate) struct Cli {
 
 /// Words every verb understands.
 #[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Everywhere")]
 pub(crate) struct Common {
-    /// Colours in the answer
+    /// Colours in the answer; `auto` on a terminal without NO_COLOR
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
     pub(crate) color: Color,
     /// Say nothing on stderr but errors
@@ -51,11 +52,8 @@ pub(crate) struct Common {
 /// When to colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
-    /// When the answer goes to a terminal and NO_COLOR is not set
     Auto,
-    /// Always
     Always,
-    /// Never
     Never,
 }
 

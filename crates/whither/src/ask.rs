@@ -1,0 +1,184 @@
+//! The answering verbs: `prof`, `annotate`, `topcounts`, `diff`, `report`, `export`. Each reads, asks
+//! the lens, and hands the result to `whither_report`; nothing is computed here.
+
+use crate::answer;
+use crate::cli::{AnnotateArgs, Common, DiffArgs, ExportArgs, FilterArgs, ProfArgs, ReportArgs, SourceArgs, TopcountsArgs, View};
+use crate::failure::{Ending, Usage};
+use crate::source::Reading;
+use anyhow::Context;
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use whither_cycles::annotate::annotate_procedure;
+use whither_cycles::find::procedures;
+use whither_cycles::flame::{FlameQuery, flame};
+use whither_cycles::heat::heat_map;
+use whither_cycles::results::{Annotation, FlameNode};
+use whither_cycles::selection::Selection;
+use whither_cycles::{AnnotateQuery, Attribution, By, Filter, Inlines, Query, listing};
+use whither_image::Syntax;
+use whither_report::exports::{self, Format};
+use whither_report::html::ReportData;
+use whither_report::json::json;
+use whither_report::text::{self, AnnotationView};
+use whither_store::model::Profile;
+use whither_store::symbols::Symbols;
+
+/// `whither prof`.
+pub(crate) fn prof(args: &ProfArgs, common: Common) -> anyhow::Result<Ending> {
+    let reading = Reading::open(&args.source, common)?;
+    let query = Query {
+        by: args.by.clone(),
+        filter: reading.filter(&args.filter)?,
+        events: events(&args.event),
+        limit: (!args.all).then_some(args.limit),
+        inlines: if args.inlined { Inlines::Expand } else { Inlines::default() },
+    };
+    let answer = listing(&reading.profile, &reading.symbols, &query)?;
+    reading.tell_problems();
+    print(args.json, || json(&answer), || text::listing(&answer, &answer::layout()))
+}
+
+/// `whither annotate`.
+pub(crate) fn annotate(args: &AnnotateArgs, common: Common) -> anyhow::Result<Ending> {
+    let (target, source) = target_and_source(args);
+    let reading = Reading::open(&source, common)?;
+    let query = AnnotateQuery {
+        filter: reading.filter(&args.filter)?,
+        events: events(&args.event),
+        attribution: attribution(args.raw),
+        syntax: if args.intel { Syntax::Intel } else { Syntax::Att },
+    };
+    let answer = match target {
+        Some(wanted) => whither_cycles::annotate(&reading.profile, &reading.symbols, wanted, &query)?,
+        None => hottest(&reading, &query)?,
+    };
+    reading.tell_problems();
+    print(args.json, || json(&answer), || text::annotation(&answer, view(args.view()), &answer::layout()))
+}
+
+/// A lone argument that is a recording is one, and the hottest procedure is meant.
+fn target_and_source(args: &AnnotateArgs) -> (Option<&str>, SourceArgs) {
+    let mut source = args.source.clone();
+    match args.target.as_deref() {
+        Some(target) if source.recordings.is_empty() && Path::new(target).is_dir() => {
+            source.recordings.push(PathBuf::from(target));
+            (None, source)
+        }
+        target => (target, source),
+    }
+}
+
+fn hottest(reading: &Reading, query: &AnnotateQuery) -> anyhow::Result<Annotation> {
+    let selection = Selection::new(&reading.profile, &query.filter, &query.events)?;
+    let procedures = procedures(&selection, &reading.symbols);
+    let first = procedures.first().ok_or(whither_cycles::Error::Empty)?;
+    Ok(annotate_procedure(&selection, &reading.symbols, first, query))
+}
+
+fn attribution(raw: bool) -> Attribution {
+    if raw { Attribution::Raw } else { Attribution::WaitedFor }
+}
+
+fn view(view: View) -> AnnotationView {
+    match view {
+        View::Source => AnnotationView::Source,
+        View::Asm => AnnotationView::Asm,
+        View::Both => AnnotationView::Both,
+    }
+}
+
+/// Listings on the page, and their rows.
+const PAGE_LISTINGS: [By; 3] = [By::Image, By::Proc, By::Command];
+const PAGE_ROWS: usize = 200;
+/// Rows and columns of the page's heat map.
+const HEAT: (usize, usize) = (30, 240);
+
+/// `whither report`.
+pub(crate) fn report(args: &ReportArgs, common: Common) -> anyhow::Result<Ending> {
+    let reading = Reading::open(&args.source, common)?;
+    let filter = reading.filter(&args.filter)?;
+    let page = whither_report::html::page(&page_data(&reading, &filter, args.limit)?);
+    to_file(&args.output, |out| Ok(out.write_all(page.as_bytes())?))?;
+    reading.tell_problems();
+    answer::print(&args.output.display().to_string())?;
+    Ok(Ending::Done)
+}
+
+fn page_data(reading: &Reading, filter: &Filter, annotated: usize) -> anyhow::Result<ReportData> {
+    let (profile, symbols) = (&reading.profile, &reading.symbols);
+    let query = |by| Query { by: vec![by], filter: filter.clone(), limit: Some(PAGE_ROWS), ..Query::default() };
+    let listings = PAGE_LISTINGS.iter().map(|by| listing(profile, symbols, &query(*by))).collect::<Result<Vec<_>, _>>()?;
+    let annotate = AnnotateQuery { filter: filter.clone(), ..AnnotateQuery::default() };
+    let selection = Selection::new(profile, filter, &[])?;
+    let top = procedures(&selection, symbols);
+    Ok(ReportData {
+        title: title(profile),
+        provenance: listings[0].provenance.clone(),
+        annotations: top.iter().take(annotated).map(|p| annotate_procedure(&selection, symbols, p, &annotate)).collect(),
+        listings,
+        flame: call_tree(profile, symbols, filter)?,
+        heat: Some(heat_map(profile, symbols, &query(By::Proc), HEAT.0, HEAT.1)?),
+        diff: None,
+    })
+}
+
+/// Without stacks the page says so itself.
+fn call_tree(profile: &Profile, symbols: &dyn Symbols, filter: &Filter) -> anyhow::Result<Option<FlameNode>> {
+    match flame(profile, symbols, &FlameQuery { filter: filter.clone(), ..FlameQuery::default() }) {
+        Ok(tree) => Ok(Some(tree)),
+        Err(whither_cycles::Error::NoStacks { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn title(profile: &Profile) -> String {
+    match profile.epochs.as_slice() {
+        [epoch] if !epoch.target.is_empty() => epoch.target.join(" "),
+        [epoch] if !epoch.label.is_empty() => epoch.label.clone(),
+        [epoch] => format!("{} on {}", epoch.scope, epoch.host),
+        epochs => format!("{} epochs", epochs.len()),
+    }
+}
+
+/// `all` is every event, which the lens writes as none in particular.
+fn events(names: &[String]) -> Vec<String> {
+    if names.iter().any(|n| n == "all") { Vec::new() } else { names.to_vec() }
+}
+
+fn print(as_json: bool, json: impl FnOnce() -> String, text: impl FnOnce() -> String) -> anyhow::Result<Ending> {
+    answer::print(&if as_json { json() } else { text() })?;
+    Ok(Ending::Done)
+}
+
+/// `whither export`.
+pub(crate) fn export(args: &ExportArgs, common: Common) -> anyhow::Result<Ending> {
+    let reading = Reading::open(&args.source, common)?;
+    let options = exports::Options {
+        event: args.event.clone(),
+        lines: args.lines,
+        figure: if args.samples { exports::Figure::Samples } else { exports::Figure::Weight },
+        ..exports::Options::default()
+    };
+    let write = |out: &mut dyn Write| exports::write(args.format, &reading.profile, &reading.symbols, &options, out);
+    match &args.output {
+        Some(path) => to_file(path, |out| Ok(write(out)?))?,
+        None if args.format == Format::Pprof && io::stdout().is_terminal() => {
+            return Err(Usage("pprof is binary: write it to a file with -o, or pipe it".into()).into());
+        }
+        None => {
+            let mut out = BufWriter::new(io::stdout().lock());
+            write(&mut out)?;
+            out.flush()?;
+        }
+    }
+    reading.tell_problems();
+    Ok(Ending::Done)
+}
+
+fn to_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+    let mut out = BufWriter::new(file);
+    write(&mut out)?;
+    out.flush().with_context(|| format!("cannot write {}", path.display()))
+}

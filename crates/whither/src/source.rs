@@ -1,0 +1,144 @@
+//! From flags to data: which recordings, which epochs, which samples. The one place that opens a
+//! store for reading; what could not be read is told on stderr and the rest is used.
+
+use crate::cli::{Common, FilterArgs, Moment, NameArgs, SourceArgs};
+use crate::failure::Usage;
+use crate::places;
+use anstream::eprintln;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use whither_cycles::{Filter, Pattern, ProcessIs, Side};
+use whither_store::model::Profile;
+use whither_store::{Selection, SymbolOptions, SymbolService};
+
+/// Samples and the names for them.
+pub(crate) struct Reading {
+    pub(crate) profile: Profile,
+    pub(crate) symbols: SymbolService,
+    common: Common,
+}
+
+impl Reading {
+    /// Reads what the flags name.
+    ///
+    /// # Errors
+    /// Nothing is there, or it cannot be read at all.
+    pub(crate) fn open(source: &SourceArgs, common: Common) -> anyhow::Result<Self> {
+        let selection = Selection { epochs: source.db.epoch.clone(), hosts: source.db.host.clone(), ..Selection::default() };
+        Self::load(&paths(source)?, &selection, &source.names, common)
+    }
+
+    /// Reads recordings by path.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(crate) fn open_paths(paths: &[PathBuf], names: &NameArgs, common: Common) -> anyhow::Result<Self> {
+        let paths = paths.iter().cloned().map(existing).collect::<anyhow::Result<Vec<_>>>()?;
+        Self::load(&paths, &Selection::default(), names, common)
+    }
+
+    fn load(paths: &[PathBuf], selection: &Selection, names: &NameArgs, common: Common) -> anyhow::Result<Self> {
+        let loaded = whither_store::load(paths, selection)?;
+        for problem in &loaded.problems {
+            warn(common, &problem.to_string());
+        }
+        Ok(Self { profile: loaded.profile, symbols: SymbolService::new(symbol_options(names), loaded.stored), common })
+    }
+
+    /// The lens's filter for these flags.
+    ///
+    /// # Errors
+    /// A pattern is malformed.
+    pub(crate) fn filter(&self, args: &FilterArgs) -> anyhow::Result<Filter> {
+        let patterns = |texts: &[String]| texts.iter().map(|t| Pattern::parse(t)).collect::<Result<Vec<_>, _>>();
+        Ok(Filter {
+            images: patterns(&args.image)?,
+            procs: patterns(&args.procedure)?,
+            processes: args.process.iter().map(|t| ProcessIs::parse(t)).collect::<Result<_, _>>()?,
+            threads: args.thread.clone(),
+            cgroups: patterns(&args.cgroup)?,
+            side: side(args),
+            seconds: self.seconds(args.since, args.until),
+        })
+    }
+
+    fn seconds(&self, since: Option<Moment>, until: Option<Moment>) -> Option<Range<u32>> {
+        let start = self.profile.epochs.iter().map(|e| e.start_ns).min().unwrap_or(0) / 1_000_000_000;
+        let at = |moment: Moment| match moment {
+            Moment::AfterStart(after) => start.saturating_add(after.as_secs()),
+            Moment::Unix(seconds) => seconds,
+        };
+        let clamp = |seconds: u64| u32::try_from(seconds).unwrap_or(u32::MAX);
+        match (since, until) {
+            (None, None) => None,
+            (since, until) => Some(since.map_or(0, |m| clamp(at(m)))..until.map_or(u32::MAX, |m| clamp(at(m)))),
+        }
+    }
+
+    /// Tells what went wrong with symbols, once the answer has been made.
+    pub(crate) fn tell_problems(&self) {
+        use whither_store::symbols::Symbols as _;
+        for problem in self.symbols.problems() {
+            warn(self.common, &problem);
+        }
+    }
+}
+
+fn symbol_options(names: &NameArgs) -> SymbolOptions {
+    let mut options = SymbolOptions {
+        cache_dir: SymbolOptions::default_cache_dir(),
+        debuginfod: names.debuginfod,
+        source_prefix_map: names.source_map.clone(),
+        ..SymbolOptions::default()
+    };
+    options.debug_dirs.splice(0..0, names.debug_dir.iter().cloned());
+    options
+}
+
+fn side(args: &FilterArgs) -> Side {
+    match (args.kernel, args.user) {
+        (true, _) => Side::Kernel,
+        (_, true) => Side::User,
+        _ => Side::Both,
+    }
+}
+
+fn warn(common: Common, text: &str) {
+    if !common.quiet {
+        eprintln!("whither: {text}");
+    }
+}
+
+/// Named recordings, else the named database, else what lies at the default places.
+fn paths(source: &SourceArgs) -> anyhow::Result<Vec<PathBuf>> {
+    let named: Vec<PathBuf> = source.recordings.iter().chain(&source.db.db).cloned().collect();
+    if !named.is_empty() {
+        return named.into_iter().map(existing).collect();
+    }
+    default_source().map(|path| vec![path])
+}
+
+fn existing(path: PathBuf) -> anyhow::Result<PathBuf> {
+    if path.exists() {
+        return Ok(path);
+    }
+    Err(Usage(format!("there is no recording {}; `whither record -o {}` makes one", path.display(), path.display())).into())
+}
+
+/// The recording here, else the default database.
+///
+/// # Errors
+/// Neither is there.
+pub(crate) fn default_source() -> anyhow::Result<PathBuf> {
+    let (here, database) = (places::default_recording(), places::database(None));
+    [&here, &database].into_iter().find(|p| p.exists()).cloned().ok_or_else(|| nothing_to_read(&here, &database))
+}
+
+fn nothing_to_read(here: &Path, database: &Path) -> anyhow::Error {
+    Usage(format!(
+        "nothing to read: there is neither {} here nor a database in {}; start with `whither record -d 10s`, or name a recording",
+        here.display(),
+        database.display()
+    ))
+    .into()
+}
