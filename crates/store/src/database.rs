@@ -1,7 +1,8 @@
 //! A database: a tree of epochs, `host=H/date=D/epoch=START-N`, written by many hosts without
 //! coordination. Listing, selecting, labelling and removing live here; what an epoch holds does not.
 
-use crate::durable::{create_dirs, replace_file, sync_dir};
+use crate::compact::replaced_by;
+use crate::durable::{TMP, create_dirs, replace_file, sync_dir};
 use crate::epoch::{EpochWriter, OnExisting, is_sealed, lock, read_meta, remove_epoch, segments, write_meta};
 use crate::error::{Problem, StoreError};
 use crate::layout::{DATABASE_FILE, EPOCH_FILE, FORMAT_VERSION, epoch_name, epoch_parent};
@@ -34,7 +35,7 @@ pub struct EpochInfo {
     pub sealed: bool,
     /// Sample rows in sealed segments.
     pub rows: u64,
-    /// Bytes on disk of the tables.
+    /// Bytes on disk, everything included.
     pub bytes: u64,
 }
 
@@ -234,7 +235,9 @@ pub(crate) fn list_epochs(
 ) -> Result<Vec<EpochInfo>, StoreError> {
     check_version(root)?;
     let mut epochs = Vec::new();
-    for dir in epoch_dirs(root)? {
+    let dirs = epoch_dirs(root)?;
+    let replaced: Vec<PathBuf> = dirs.iter().flat_map(|d| replaced_by(root, d)).collect();
+    for dir in dirs.into_iter().filter(|d| !replaced.contains(d)) {
         match epoch_info(&dir) {
             Ok(info) => epochs.push(info),
             Err(e) => problems.push(Problem::new(&dir, e)),
@@ -244,18 +247,52 @@ pub(crate) fn list_epochs(
     selector.map_or(Ok(epochs.clone()), |s| EpochSelector(s).pick(&epochs))
 }
 
+pub(crate) fn is_database(path: &Path) -> bool {
+    path.join(DATABASE_FILE).exists()
+}
+
 /// Directories of the right place and name that hold an `epoch.json`.
 pub(crate) fn epoch_dirs(root: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let mut dirs = below(root, &["host=", "date=", "epoch="])?;
+    dirs.retain(|dir| dir.join(EPOCH_FILE).exists());
+    Ok(dirs)
+}
+
+/// Directories of epochs that lost their description.
+pub(crate) fn stray_dirs(root: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let mut dirs = below(root, &["host=", "date=", "epoch="])?;
+    dirs.retain(|dir| !dir.join(EPOCH_FILE).exists());
+    Ok(dirs)
+}
+
+/// What an interrupted removal or merge left beside epochs.
+pub(crate) fn temporary_dirs(root: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    below(root, &["host=", "date=", TMP])
+}
+
+/// Children by name, level by level.
+fn below(root: &Path, prefixes: &[&str]) -> Result<Vec<PathBuf>, StoreError> {
     let mut level = vec![root.to_owned()];
-    for prefix in ["host=", "date=", "epoch="] {
-        let mut below = Vec::new();
+    for prefix in prefixes {
+        let mut next = Vec::new();
         for dir in &level {
-            below.extend(children(dir, prefix)?);
+            next.extend(children(dir, prefix)?);
         }
-        level = below;
+        level = next;
     }
-    level.retain(|dir| dir.join(EPOCH_FILE).exists());
+    level.sort();
     Ok(level)
+}
+
+/// Bytes of all files below a directory; what vanishes meanwhile counts nothing.
+pub(crate) fn disk_bytes(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let size = |e: fs::DirEntry| match e.metadata() {
+        Ok(m) if m.is_dir() => disk_bytes(&e.path()),
+        Ok(m) => m.len(),
+        Err(_) => 0,
+    };
+    entries.map(size).sum()
 }
 
 fn children(dir: &Path, prefix: &str) -> Result<Vec<PathBuf>, StoreError> {
@@ -273,11 +310,7 @@ pub(crate) fn epoch_info(dir: &Path) -> Result<EpochInfo, StoreError> {
     let meta = read_meta(dir)?;
     let (live, _) = segments(dir)?;
     let manifests = live.iter().filter_map(|r| read_manifest(&dir.join(r.name())).ok());
-    let (mut rows, mut bytes) = (0, 0);
-    for manifest in manifests {
-        rows += manifest.files.get(SAMPLES.file).map_or(0, |f| f.rows);
-        bytes += manifest.files.values().map(|f| f.bytes).sum::<u64>();
-    }
+    let rows = manifests.map(|m| m.files.get(SAMPLES.file).map_or(0, |f| f.rows)).sum();
     Ok(EpochInfo {
         path: dir.to_owned(),
         host: meta.host,
@@ -286,7 +319,7 @@ pub(crate) fn epoch_info(dir: &Path) -> Result<EpochInfo, StoreError> {
         end_ns: meta.end_ns,
         sealed: is_sealed(dir),
         rows,
-        bytes,
+        bytes: disk_bytes(dir),
     })
 }
 

@@ -1,9 +1,13 @@
 //! One epoch directory: its description, its lock, its segments; and the writer that appends to it.
 //! A recording is an epoch in a directory of its own. How epochs form a database is in `database`.
 
+use crate::database::{Database, epoch_dirs, is_database};
 use crate::durable::{TMP, create_dirs, remove_any, remove_leftovers, replace_file, sync_dir};
 use crate::error::StoreError;
-use crate::layout::{EPOCH_FILE, FORMAT_VERSION, LOCK_FILE, SEALED_FILE, SYMBOLS_DIR, SegmentRange, split_covered};
+use crate::layout::{
+    COMPACT_LOCK_FILE, EPOCH_FILE, FORMAT_VERSION, LOCK_FILE, REPLACES_FILE, SEALED_FILE, SYMBOLS_DIR, SegmentRange,
+    split_covered,
+};
 use crate::model::{EpochMeta, Profile};
 use crate::run::Run;
 use crate::segment::{self, SegmentInfo};
@@ -162,7 +166,11 @@ pub(crate) fn is_sealed(dir: &Path) -> bool {
 
 /// Takes the writer's lock; it goes away with the value, also when the process is killed.
 pub(crate) fn lock(dir: &Path) -> Result<File, StoreError> {
-    let path = dir.join(LOCK_FILE);
+    lock_file(dir, LOCK_FILE)
+}
+
+fn lock_file(dir: &Path, name: &str) -> Result<File, StoreError> {
+    let path = dir.join(name);
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -175,6 +183,28 @@ pub(crate) fn lock(dir: &Path) -> Result<File, StoreError> {
         Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::Busy { path: dir.to_owned() }),
         Err(e) => Err(StoreError::io("lock", &path)(e.into())),
     }
+}
+
+/// Whether somebody is writing to the epoch now.
+pub(crate) fn is_busy(dir: &Path) -> bool {
+    matches!(lock(dir), Err(StoreError::Busy { .. }))
+}
+
+/// Takes the lock of those who merge or drop segments beside a writer; `None` when another does.
+pub(crate) fn lock_compaction(dir: &Path) -> Result<Option<File>, StoreError> {
+    match lock_file(dir, COMPACT_LOCK_FILE) {
+        Ok(held) => Ok(Some(held)),
+        Err(StoreError::Busy { .. }) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// The epoch itself when `path` is a recording, all epochs when it is a database.
+pub(crate) fn epoch_dirs_at(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    if is_database(path) {
+        return Database::open(path).and_then(|db| epoch_dirs(db.path()));
+    }
+    read_meta(path).map(|_| vec![path.to_owned()])
 }
 
 /// Ranges of the segments to read, and of those a wider one covers.
@@ -232,8 +262,8 @@ pub(crate) fn remove_epoch(dir: &Path) -> Result<(), StoreError> {
     dir.parent().filter(|p| !p.as_os_str().is_empty()).map_or(Ok(()), sync_dir)
 }
 
-fn is_our_name(name: &str) -> bool {
-    matches!(name, EPOCH_FILE | SEALED_FILE | LOCK_FILE | SYMBOLS_DIR)
+pub(crate) fn is_our_name(name: &str) -> bool {
+    matches!(name, EPOCH_FILE | SEALED_FILE | LOCK_FILE | COMPACT_LOCK_FILE | SYMBOLS_DIR | REPLACES_FILE)
         || name.starts_with(TMP)
         || SegmentRange::parse(name).is_some()
 }

@@ -11,6 +11,9 @@ pub(crate) const SEGMENT_FILE: &str = "segment.json";
 pub(crate) const DATABASE_FILE: &str = "db.toml";
 pub(crate) const SEALED_FILE: &str = "SEALED";
 pub(crate) const LOCK_FILE: &str = "LOCK";
+pub(crate) const COMPACT_LOCK_FILE: &str = "COMPACT.LOCK";
+/// In a merged epoch: the epochs it replaces, until they are removed.
+pub(crate) const REPLACES_FILE: &str = "replaces.json";
 pub(crate) const SYMBOLS_DIR: &str = "symbols";
 
 /// The sequence numbers a segment covers; the name of its directory.

@@ -13,6 +13,9 @@ use rayon::prelude::*;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+/// A reader that loses this many races against compaction reads what is there.
+const MAX_ATTEMPTS: u32 = 5;
+
 /// Tells which images are wanted.
 pub type ImagePredicate = Box<dyn Fn(&Image) -> bool + Send + Sync>;
 
@@ -103,24 +106,42 @@ fn overlaps(meta: &EpochMeta, selection: &Selection) -> bool {
 }
 
 fn read_epochs(epochs: Vec<Found>, selection: &Selection, loaded: &mut Loaded) {
-    let mut jobs: Vec<(usize, SegmentRange)> = Vec::new();
-    for (i, epoch) in epochs.iter().enumerate() {
-        match segments(&epoch.path) {
-            Ok((live, _)) => jobs.extend(live.into_iter().map(|r| (i, r))),
-            Err(e) => loaded.problems.push(Problem::new(&epoch.path, e)),
+    let read = |epoch: &Found| (read_segments(epoch, selection), StoredSymbols::read(&epoch.path));
+    let parts: Vec<_> = epochs.par_iter().map(read).collect();
+    let mut runs = Vec::new();
+    for ((good, problems), stored) in parts {
+        runs.extend(good);
+        loaded.problems.extend(problems);
+        match stored {
+            Ok(symbols) => loaded.stored.merge(symbols),
+            Err(e) => loaded.problems.push(Problem::from(e)),
         }
     }
-    let (runs, stored) = rayon::join(
-        || jobs.par_iter().map(|&(i, range)| read_segment(&epochs[i], range, selection)).collect::<Vec<_>>(),
-        || epochs.par_iter().map(|e| StoredSymbols::read(&e.path)).collect::<Vec<_>>(),
-    );
-    loaded.profile = Run::merge(keep_good(runs, &mut loaded.problems)).into_profile();
-    for symbols in keep_good(stored, &mut loaded.problems) {
-        loaded.stored.merge(symbols);
-    }
+    loaded.profile = Run::merge(runs).into_profile();
     for epoch in epochs {
         loaded.profile.epochs.push(epoch.meta);
         loaded.paths.push(epoch.path);
+    }
+}
+
+/// Reads an epoch's segments. When the listing is no longer true afterwards, segments were merged or
+/// dropped meanwhile, perhaps between two entries of the listing: then everything is read again.
+fn read_segments(epoch: &Found, selection: &Selection) -> (Vec<Run>, Vec<Problem>) {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let ranges = match segments(&epoch.path) {
+            Ok((live, _)) => live,
+            Err(e) => return (Vec::new(), vec![Problem::from(e)]),
+        };
+        let read: Vec<_> = ranges.par_iter().map(|&range| read_segment(epoch, range, selection)).collect();
+        let moved = segments(&epoch.path).is_ok_and(|(live, _)| live != ranges);
+        if moved && attempts < MAX_ATTEMPTS {
+            continue;
+        }
+        let (good, bad): (Vec<_>, Vec<_>) = read.into_iter().partition(Result::is_ok);
+        let problems = bad.into_iter().filter_map(Result::err).map(Problem::from).collect();
+        return (good.into_iter().flatten().collect(), problems);
     }
 }
 
@@ -134,15 +155,4 @@ fn read_segment(epoch: &Found, range: SegmentRange, selection: &Selection) -> Re
     };
     let manifest = read_manifest(&path)?;
     if filter.wants_window(&manifest) { read(&path, &manifest, &filter) } else { Ok(Run::default()) }
-}
-
-fn keep_good<T>(results: Vec<Result<T, StoreError>>, problems: &mut Vec<Problem>) -> Vec<T> {
-    let mut good = Vec::with_capacity(results.len());
-    for result in results {
-        match result {
-            Ok(value) => good.push(value),
-            Err(e) => problems.push(Problem::from(e)),
-        }
-    }
-    good
 }
