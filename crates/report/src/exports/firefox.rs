@@ -6,7 +6,7 @@
 //! order inside a slice means nothing.
 
 use super::names::{Namer, in_kernel};
-use super::rows::{Callers, Row, rows};
+use super::rows::{Row, rows};
 use super::{Options, event_of, failed, title_of};
 use crate::error::Error;
 use fxprof_processed_profile as fx;
@@ -168,8 +168,8 @@ impl<'a> Builder<'a> {
     fn stack(&mut self, thread: fx::ThreadHandle, row: &Row) -> Option<fx::StackHandle> {
         let profile = self.profile;
         let mut frames = Vec::new();
-        if row.callers == Callers::Missing {
-            frames.push(self.label("[no stack]", fx::CategoryHandle::OTHER));
+        if let Some(mark) = row.mark(profile) {
+            frames.push(self.label(mark, fx::CategoryHandle::OTHER));
         }
         for frame in row.frames(profile).iter().rev() {
             self.push_frame(*frame, &mut frames);

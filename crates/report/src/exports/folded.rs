@@ -3,7 +3,7 @@
 //! `perf` collapsers do with annotations on.
 
 use super::names::{Namer, in_kernel};
-use super::rows::{Callers, Row, rows};
+use super::rows::{Row, rows};
 use super::{Figure, Options, event_of, failed};
 use crate::error::Error;
 use std::collections::BTreeMap;
@@ -52,8 +52,9 @@ fn line(profile: &Profile, namer: &mut Namer<'_>, row: &Row) -> String {
     if text.is_empty() {
         text.push_str("[unnamed]");
     }
-    if row.callers == Callers::Missing {
-        text.push_str(";[no stack]");
+    if let Some(mark) = row.mark(profile) {
+        text.push(';');
+        text.push_str(mark);
     }
     for frame in row.frames(profile).iter().rev() {
         push_frame(&mut text, profile, namer, *frame);

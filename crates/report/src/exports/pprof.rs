@@ -50,8 +50,15 @@ struct Builder<'a> {
     strings: FxHashMap<Rc<str>, i64>,
     functions: FxHashMap<(Rc<str>, Rc<str>), u64>,
     mappings: FxHashMap<(ImageIx, usize), u64>,
-    locations: FxHashMap<Option<Frame>, u64>,
+    locations: FxHashMap<Place, u64>,
     samples: FxHashMap<Key, usize>,
+}
+
+/// What a location stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    Code(Frame),
+    Mark(&'static str),
 }
 
 /// Rows that become one pprof sample.
@@ -127,8 +134,8 @@ impl<'a> Builder<'a> {
     fn new_sample(&mut self, row: &Row, key: Key) -> usize {
         let profile = self.profile;
         let mut location_id: Vec<u64> = row.frames(profile).iter().map(|f| self.location(*f)).collect();
-        if row.callers == Callers::Missing {
-            location_id.push(self.no_stack());
+        if let Some(mark) = row.mark(profile) {
+            location_id.push(self.mark(mark));
         }
         let sample = Sample { location_id, value: vec![0; self.proto.sample_type.len()], label: self.labels(row) };
         let at = self.proto.sample.len();
@@ -156,18 +163,18 @@ impl<'a> Builder<'a> {
     }
 
     /// A frame that says why there are no callers, as the root of such samples.
-    fn no_stack(&mut self) -> u64 {
-        if let Some(&id) = self.locations.get(&None) {
+    fn mark(&mut self, mark: &'static str) -> u64 {
+        if let Some(&id) = self.locations.get(&Place::Mark(mark)) {
             return id;
         }
-        let text: Rc<str> = "[no stack]".into();
+        let text: Rc<str> = mark.into();
         let named = Named { name: Rc::clone(&text), system: text, file: "".into(), line: 0, inlined: false };
         let line = vec![self.line(&named)];
-        self.new_location(None, 0, 0, line)
+        self.new_location(Place::Mark(mark), 0, 0, line)
     }
 
     fn location(&mut self, frame: Frame) -> u64 {
-        if let Some(&id) = self.locations.get(&Some(frame)) {
+        if let Some(&id) = self.locations.get(&Place::Code(frame)) {
             return id;
         }
         let (mapping_id, address) = self.mapping(frame.image, frame.offset);
@@ -179,10 +186,10 @@ impl<'a> Builder<'a> {
             m.has_line_numbers |= named.iter().any(|n| n.line > 0);
             m.has_inline_frames |= named.len() > 1;
         }
-        self.new_location(Some(frame), mapping_id, address, line)
+        self.new_location(Place::Code(frame), mapping_id, address, line)
     }
 
-    fn new_location(&mut self, key: Option<Frame>, mapping_id: u64, address: u64, line: Vec<Line>) -> u64 {
+    fn new_location(&mut self, key: Place, mapping_id: u64, address: u64, line: Vec<Line>) -> u64 {
         let id = self.proto.location.len() as u64 + 1;
         self.proto.location.push(Location { id, mapping_id, address, line, is_folded: false });
         self.locations.insert(key, id);

@@ -7,7 +7,8 @@
 //! the stacks, and totals from the samples.
 
 use rustc_hash::FxHashMap;
-use whither_store::model::{EventIx, Frame, ImageIx, ImageOffset, ProcessIx, Profile, StackIx};
+use whither_cycles::flame::CUT_SHORT;
+use whither_store::model::{EventIx, Frame, ImageIx, ImageOffset, ProcessIx, Profile, StackEnd, StackIx};
 
 /// Callers of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,6 +40,15 @@ impl Row {
         match self.callers {
             Callers::Stack(ix) => &profile.stacks[ix.0 as usize].frames,
             _ => std::slice::from_ref(&self.leaf),
+        }
+    }
+
+    /// Frame to put outside the outermost one, when callers are missing.
+    pub(super) fn mark(&self, profile: &Profile) -> Option<&'static str> {
+        match self.callers {
+            Callers::NotRecorded => None,
+            Callers::Missing => Some("[no stack]"),
+            Callers::Stack(ix) => (profile.stacks[ix.0 as usize].end == StackEnd::Truncated).then_some(CUT_SHORT),
         }
     }
 }

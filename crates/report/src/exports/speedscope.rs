@@ -2,7 +2,7 @@
 //! slice, so the "left heavy" view is the one to read; the time axis of the other is only weight.
 
 use super::names::{Named, Namer, in_kernel};
-use super::rows::{Callers, Row, rows};
+use super::rows::{Row, rows};
 use super::{Figure, Options, failed, title_of};
 use crate::error::Error;
 use rustc_hash::FxHashMap;
@@ -108,8 +108,8 @@ impl Builder<'_> {
     fn stack(&mut self, row: &Row) -> Vec<usize> {
         let profile = self.profile;
         let mut stack = vec![self.plain(&profile.process(row.process).comm)];
-        if row.callers == Callers::Missing {
-            stack.push(self.plain("[no stack]"));
+        if let Some(mark) = row.mark(profile) {
+            stack.push(self.plain(mark));
         }
         for frame in row.frames(profile).iter().rev() {
             let image = profile.image(frame.image);

@@ -200,9 +200,9 @@ fn folded_lines_are_these() {
     let expected = "\
 app;[no stack];first 8
 app;[no stack];second;inlined_[i] 4
+app;[stack cut short];third<int, a:b>;first 1
 app;second;first 6
 app;second;first;third<int, a:b>_[k] 1
-app;third<int, a:b>;first 1
 cc1:\"x\";[no stack];\"quoted\", and broken 7
 cc1:\"x\";[no stack];[jit]_[j] 2
 cc1:\"x\";[no stack];[unknown: gone] 1

@@ -240,7 +240,11 @@ fn code_row(
         put!(out, " data-l=\"{f}:{l}\"");
     }
     out.push('>');
-    heat_cell(out, i.share, hottest);
+    if i.fused {
+        out.push_str("<td class=\"n fu\" title=\"retires together with the instruction above, which shows the samples of both\">\u{2570}</td>");
+    } else {
+        heat_cell(out, i.share, hottest);
+    }
     for n in 0..a.provenance.events.len().max(1) {
         let s = i.samples.get(n).copied().unwrap_or(0.0);
         put!(out, "<td class=\"n\">{}</td>", if s > 0.0 { samples(s) } else { String::new() });

@@ -58,7 +58,7 @@ fn row(out: &mut String, r: &DiffRow, scale: f64) {
     whisker(out, r, scale);
     put!(
         out,
-        "<td class=\"t\"><span class=\"verdict\">{word}</span></td><td class=\"n dim opt\">{}</td><td class=\"t\" title=\"{2}\">{2}</td><td class=\"t dim\">{1}</td></tr>",
+        "<td class=\"t v\"><span class=\"verdict\">{word}</span></td><td class=\"n dim opt\">{}</td><td class=\"t\" title=\"{2}\">{2}</td><td class=\"t dim\">{1}</td></tr>",
         chance(r.q),
         Text(&r.image),
         Text(&r.label)

@@ -4,6 +4,7 @@
 
 use super::escape::{Text, put};
 use super::number::{fraction, percent, weight};
+use whither_cycles::heat::REST;
 use whither_cycles::results::{HeatMap, Provenance};
 
 /// Most columns drawn; more slices are added up in groups.
@@ -101,12 +102,13 @@ fn row(out: &mut String, grid: &Grid, r: usize, name: &str, weights: &[u64]) {
         Text(&short),
         Text(name)
     );
+    let class = if name == REST { " class=\"others\"" } else { "" };
     for (c, &n) in weights.iter().enumerate().filter(|(_, n)| **n > 0) {
         let (x, w) = column(grid, c);
         let share = fraction(n as f64 / grid.totals[c].max(1) as f64);
         put!(
             out,
-            "<rect x=\"{x:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{}\" style=\"--h:{:.0}%\"><title>{}, {}: {}\u{2009}%</title></rect>",
+            "<rect{class} x=\"{x:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{}\" style=\"--h:{:.0}%\"><title>{}, {}: {}\u{2009}%</title></rect>",
             (w - 0.5).max(0.5),
             ROW - 2,
             share.sqrt() * 100.0,

@@ -144,14 +144,17 @@ fn other_events(out: &mut String, cells: &[Cell], most: &[f64]) {
     }
 }
 
-/// The annotated procedure a row speaks of, if the page has it: by name, and by image if told.
+/// The annotated procedure a row speaks of, if the page has it. Listings add the address to names
+/// that occur twice in an image, and the build to paths that do.
 fn annotation_of(l: &Listing, row: &ListingRow, annotated: &[Annotation]) -> Option<usize> {
     let label = |by: &str| l.by.iter().position(|b| b == by).and_then(|i| row.labels.get(i));
     let procedure = label("proc")?;
     let image = label("image");
+    let same_image = |a: &Annotation| {
+        image.is_none_or(|i| a.image == *i || i.strip_prefix(&a.image).is_some_and(|rest| rest.starts_with(" (build ")))
+    };
     annotated.iter().position(|a| {
-        a.procedure == *procedure
-            && image.is_none_or(|i| a.image == *i || a.image.rsplit('/').next() == i.rsplit('/').next())
+        (a.procedure == *procedure || format!("{}@{:#x}", a.procedure, a.range.0) == *procedure) && same_image(a)
     })
 }
 

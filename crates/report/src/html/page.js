@@ -236,7 +236,7 @@ window.addEventListener("error", (e) => { document.documentElement.dataset.jsErr
     return inverse;
   }
 
-  // Hues by rank of own time, a golden angle apart: neighbours in the legend never look alike. The
+  // Hues by rank of own time, a golden section apart: neighbours in the legend never look alike. The
   // band around red is left to the kernel.
   const hues = new Map();
   const hue = (image) => hues.get(image) || 0;
@@ -253,7 +253,7 @@ window.addEventListener("error", (e) => { document.documentElement.dataset.jsErr
       images.set(n.image, seen);
     }
     const ranked = Array.from(images).sort((a, b) => b[1].own - a[1].own);
-    ranked.forEach(([name], i) => hues.set(name, 45 + ((150 + i * 137.508) % 285)));
+    ranked.forEach(([name], i) => hues.set(name, 45 + ((150 + i * 108.86) % 285)));
     return ranked;
   }
 
