@@ -2,6 +2,7 @@
 //! A recording is an epoch in a directory of its own. How epochs form a database is in `database`.
 
 use crate::database::{Database, epoch_dirs, is_database};
+use crate::description;
 use crate::durable::{TMP, create_dirs, remove_any, remove_leftovers, replace_file, sync_dir};
 use crate::error::StoreError;
 use crate::layout::{
@@ -14,7 +15,6 @@ use crate::segment::{self, SegmentInfo};
 use crate::stored::StoredSymbols;
 use crate::tables::Quality;
 use rustix::fs::{FlockOperation, flock};
-use serde::Deserialize;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -140,24 +140,11 @@ pub(crate) fn read_meta(dir: &Path) -> Result<EpochMeta, StoreError> {
         std::io::ErrorKind::NotFound => StoreError::NotAStore { path: dir.to_owned() },
         _ => StoreError::io("read", &path)(e),
     })?;
-    parse_meta(&path, &bytes)
-}
-
-fn parse_meta(path: &Path, bytes: &[u8]) -> Result<EpochMeta, StoreError> {
-    #[derive(Deserialize)]
-    struct Version {
-        version: u32,
-    }
-    let version: Version = serde_json::from_slice(bytes).map_err(|e| StoreError::corrupt(path, e))?;
-    if version.version != FORMAT_VERSION {
-        return Err(StoreError::Version { path: path.to_owned(), found: version.version, supported: FORMAT_VERSION });
-    }
-    serde_json::from_slice(bytes).map_err(|e| StoreError::corrupt(path, e))
+    description::from_text(&path, &bytes)
 }
 
 pub(crate) fn write_meta(dir: &Path, meta: &EpochMeta) -> Result<(), StoreError> {
-    let text = serde_json::to_vec_pretty(meta).expect("strings, numbers and lists of them are JSON");
-    replace_file(dir, EPOCH_FILE, &text)
+    replace_file(dir, EPOCH_FILE, &description::to_text(meta))
 }
 
 pub(crate) fn is_sealed(dir: &Path) -> bool {

@@ -64,7 +64,7 @@ impl Finder {
         let by_id = if image.id_kind == IdKind::BuildId { self.build_id_paths(image.id, "") } else { Vec::new() };
         for path in std::iter::once(named.clone()).chain(by_id).filter(|p| p.is_absolute()) {
             match open_matching(&path, image.id, image.id_kind) {
-                Match::Yes(opened) => return Some(opened),
+                Match::Yes(opened) => return Some(*opened),
                 Match::Other(found) if path == named => problems.push(format!(
                     "{} changed since sampling (was {}, now {found}): it is not used",
                     image.path, image.id
@@ -86,7 +86,7 @@ impl Finder {
         by_id
             .iter()
             .find_map(|path| match open_matching(path, image.id, image.id_kind) {
-                Match::Yes(opened) => Some(opened),
+                Match::Yes(opened) => Some(*opened),
                 _ => None,
             })
             .or_else(|| self.linked(main?))
@@ -142,14 +142,14 @@ impl Finder {
     fn fetch(&self, id: ImageId, kind: IdKind, what: Artefact) -> Option<Opened> {
         let path = self.debuginfod.as_ref().filter(|_| kind == IdKind::BuildId)?.fetch(id, what)?;
         match open_matching(&path, id, kind) {
-            Match::Yes(opened) => Some(opened),
+            Match::Yes(opened) => Some(*opened),
             _ => None,
         }
     }
 }
 
 enum Match {
-    Yes(Opened),
+    Yes(Box<Opened>),
     /// Exists, with this identity.
     Other(ImageId),
     Unreadable(io::Error),
@@ -170,7 +170,7 @@ fn open_matching(path: &Path, id: ImageId, kind: IdKind) -> Match {
         return Match::Other(found);
     }
     match ElfSummary::parse(&bytes) {
-        Ok(summary) if summary.id == id => Match::Yes(Opened { bytes, summary, path: path.to_owned() }),
+        Ok(summary) if summary.id == id => Match::Yes(Box::new(Opened { bytes, summary, path: path.to_owned() })),
         Ok(summary) => Match::Other(summary.id),
         Err(_) => Match::No,
     }

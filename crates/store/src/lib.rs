@@ -15,6 +15,7 @@ mod check;
 mod compact;
 mod database;
 mod debuginfod;
+mod description;
 mod durable;
 mod epoch;
 mod error;

@@ -1,6 +1,7 @@
 //! A segment: a directory of tables plus `segment.json`, committed by one rename. It holds everything
 //! its rows refer to, so segments can be read, merged and dropped one by one.
 
+use crate::description;
 use crate::durable::{TMP, create_dirs, remove_any, sync_dir, write_file};
 use crate::error::StoreError;
 use crate::layout::{FORMAT_VERSION, SEGMENT_FILE, SegmentRange};
@@ -110,20 +111,7 @@ pub(crate) fn write(
 pub(crate) fn read_manifest(segment: &Path) -> Result<Manifest, StoreError> {
     let path = segment.join(SEGMENT_FILE);
     let bytes = fs::read(&path).map_err(StoreError::io("read", &path))?;
-    parse_manifest(&path, &bytes)
-}
-
-/// Parses `segment.json`, version first: a newer one may have other fields.
-pub(crate) fn parse_manifest(path: &Path, bytes: &[u8]) -> Result<Manifest, StoreError> {
-    #[derive(Deserialize)]
-    struct Version {
-        version: u32,
-    }
-    let version: Version = serde_json::from_slice(bytes).map_err(|e| StoreError::corrupt(path, e))?;
-    if version.version != FORMAT_VERSION {
-        return Err(StoreError::Version { path: path.to_owned(), found: version.version, supported: FORMAT_VERSION });
-    }
-    serde_json::from_slice(bytes).map_err(|e| StoreError::corrupt(path, e))
+    description::from_text(&path, &bytes)
 }
 
 /// Reads the wanted rows of a segment.
@@ -294,8 +282,7 @@ fn write_tables(dir: &Path, window_ns: (u64, u64), run: &Run, quality: Quality) 
     events.sort_by_key(|e| e.rank);
     let events = events.into_iter().map(|e| e.event.clone()).collect();
     let manifest = Manifest { version: FORMAT_VERSION, start_ns: window_ns.0, end_ns: window_ns.1, events, files };
-    let text = serde_json::to_vec_pretty(&manifest).expect("strings, numbers and maps of them are JSON");
-    write_file(&dir.join(SEGMENT_FILE), &text)?;
+    write_file(&dir.join(SEGMENT_FILE), &description::to_text(&manifest))?;
     sync_dir(dir)?;
     Ok(manifest)
 }

@@ -1,6 +1,7 @@
 //! Symbols kept inside a recording: names, code and source positions of the functions that samples
 //! fell into, so that it opens on another machine or after an upgrade. Used when the files are gone.
 
+use crate::description;
 use crate::durable::{TMP, create_dirs, remove_any, sync_dir, write_file};
 use crate::error::StoreError;
 use crate::layout::{FORMAT_VERSION, SEGMENT_FILE, SYMBOLS_DIR};
@@ -133,8 +134,7 @@ impl StoredSymbols {
             }
         }
         let manifest = Manifest { version: FORMAT_VERSION, start_ns: 0, end_ns: 0, events: Vec::new(), files };
-        let text = serde_json::to_vec_pretty(&manifest).expect("strings, numbers and maps of them are JSON");
-        write_file(&dir.join(SEGMENT_FILE), &text)?;
+        write_file(&dir.join(SEGMENT_FILE), &description::to_text(&manifest))?;
         sync_dir(dir)
     }
 }

@@ -1,6 +1,8 @@
 //! Compaction, merging, retention, check and repair: totals stay, damage is told, nothing foreign is
 //! touched.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::collections::BTreeMap;

@@ -1,5 +1,7 @@
 //! What is appended is what is loaded: rows, names, stacks, rates, meta; filters; merging in any order.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::path::PathBuf;
