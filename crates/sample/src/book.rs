@@ -446,6 +446,12 @@ impl Book {
         &self.kernel
     }
 
+    /// Number of a store row's image.
+    #[must_use]
+    pub fn image_no(&self, image: &Image) -> Option<ImageNo> {
+        self.images.number(&image.id)
+    }
+
     /// An image of the book.
     #[must_use]
     pub fn image(&self, no: ImageNo) -> &Image {

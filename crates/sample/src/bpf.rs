@@ -9,7 +9,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PerfEventOpts, RingBuffer, RingBufferBuilder};
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use whither_abi::{Cpu, Entry, StackRecord, Task, WAYS};
@@ -143,12 +143,18 @@ impl BpfCollector {
         let attr = Attr { disabled: true, ..event.attr() };
         let perf = PerfEvent::open(&attr, Watch::Cpu(cpu))?;
         let opts = PerfEventOpts { cookie: number.into(), ..Default::default() };
+        // libbpf closes the descriptor it is given together with the link, so it gets one of its own.
+        let given = perf
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|source| KernelError::Call { what: "duplicating a perf event", source })?;
         let link = self
             .skel
             .progs
             .on_sample
-            .attach_perf_event_with_opts(perf.as_fd().as_raw_fd(), opts)
+            .attach_perf_event_with_opts(given.as_raw_fd(), opts)
             .map_err(|e| SampleError::bpf("attaching the sampler to a perf event", e))?;
+        let _ = given.into_raw_fd();
         self.links.push(link);
         self.perf.push((cpu, number, perf));
         Ok(())

@@ -142,7 +142,7 @@ impl Collector {
             entries.sort_unstable_by_key(|e| (e.who, e.place));
             for e in &entries {
                 let who = Who::Tagged { id: e.id(), tag: e.tag() };
-                let period = self.chosen.get(usize::from(e.event())).map_or(0, |c| c.period);
+                let period = self.chosen.get(usize::from(e.event())).map_or(0, Chosen::weight);
                 book.sample(&SampleIn { who, pc: e.pc(), event: e.event(), period, count: e.count });
             }
         } else {
@@ -172,6 +172,18 @@ impl Collector {
             Kind::Ring(r) => r.events(),
         };
         self.accounts.redraw(clock::monotonic_ns(), events);
+    }
+
+    /// Of the events that share counters, lets just one run.
+    pub fn run_only(&self, shared: &[u16], one: u16) {
+        let events: &[(u32, u16, PerfEvent)] = match &self.kind {
+            Kind::Bpf(b, _) => b.events(),
+            Kind::Ring(r) => r.events(),
+        };
+        for (_, number, event) in events.iter().filter(|(_, n, _)| shared.contains(n)) {
+            // An event that is gone (CPU off line, thread ended) needs no switching.
+            let _ = if *number == one { event.enable() } else { event.disable() };
+        }
     }
 
     /// New nominal period for time events, ns. Samples counted so far must have been drained.
@@ -215,7 +227,7 @@ fn stack_in(
     let entry = whither_abi::Entry { place: s.head.place, who: s.head.who, count: 1 };
     let who = Who::Tagged { id: if threads { s.head.tid } else { s.head.tgid }, tag: entry.tag() };
     let event = event_of(s.head.place);
-    let period = chosen.get(usize::from(event)).map_or(0, |c| c.period) * u64::from(mode.every());
+    let period = chosen.get(usize::from(event)).map_or(0, Chosen::weight) * u64::from(mode.every());
     let mut user = s.user.clone();
     let full = |n: usize| n >= whither_abi::MAX_FRAMES;
     let mut end = if full(user.len()) || full(s.kernel.len()) { StackEnd::Truncated } else { StackEnd::Complete };

@@ -162,6 +162,12 @@ impl Images {
         &self.list[no.0 as usize]
     }
 
+    /// Number of an identity.
+    #[must_use]
+    pub fn number(&self, id: &ImageId) -> Option<ImageNo> {
+        self.by_id.get(id).copied()
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

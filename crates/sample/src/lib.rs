@@ -10,6 +10,7 @@ mod bpf_skel;
 pub mod collector;
 pub mod error;
 pub mod images;
+pub mod import;
 pub mod jit;
 pub mod kernel_map;
 pub mod lives;

@@ -52,7 +52,7 @@ impl RingCollector {
             perf: Vec::new(),
             numbers: FxHashMap::default(),
             fields,
-            periods: chosen.iter().map(|c| c.period).collect(),
+            periods: chosen.iter().map(Chosen::weight).collect(),
             thinning: (stacks.every(), 0),
             delivered: FxHashMap::default(),
             scratch: Vec::new(),

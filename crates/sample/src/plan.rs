@@ -14,9 +14,17 @@ pub struct Chosen {
     pub period: u64,
     /// What a sampled address means.
     pub precision: Precision,
+    /// How many events take turns on this one's counter (1: it runs all the time).
+    pub turns: u64,
 }
 
 impl Chosen {
+    /// What one sample stands for, in the event's unit.
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        self.period.saturating_mul(self.turns)
+    }
+
     /// The event as the kernel wants it.
     #[must_use]
     pub fn attr(&self) -> Attr {

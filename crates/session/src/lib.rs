@@ -4,6 +4,18 @@
 
 #![forbid(unsafe_code)]
 
+mod choose;
+mod engine;
+pub mod error;
+mod governor;
 pub mod options;
+mod record;
+mod stop;
+mod symbols;
+mod turns;
 
+pub use error::SessionError;
 pub use options::{Backend, DaemonOptions, Outcome, Pace, Progress, RecordOptions, Scope, Stacks};
+pub use record::record;
+pub use stop::StopFlag;
+pub use whither_store::OnExisting;

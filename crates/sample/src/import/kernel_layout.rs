@@ -1,0 +1,66 @@
+//! Kernel addresses of the machine that was recorded: the ranges that the file announces for the
+//! kernel, its modules and BPF programs. The kernel running here is another one, or was loaded
+//! elsewhere; it is never asked.
+
+use super::build_ids::{BuildIds, module_name};
+use super::record::Mapping;
+use crate::images::Images;
+use crate::lives::ImageNo;
+use std::collections::BTreeMap;
+use whither_image::ImageKind;
+
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    end: u64,
+    image: ImageNo,
+}
+
+/// The recorded kernel's address space.
+#[derive(Debug, Default)]
+pub(super) struct KernelLayout {
+    /// Modules and BPF programs.
+    parts: BTreeMap<u64, Range>,
+    /// The kernel proper; its range as perf tells it spans the modules too.
+    kernel: Option<(u64, Range)>,
+}
+
+impl KernelLayout {
+    /// A mapping without process.
+    pub(super) fn mapping(&mut self, images: &mut Images, ids: &BuildIds, m: &Mapping) {
+        let end = m.start.saturating_add(m.length);
+        if m.length == 0 || m.path.starts_with("[guest") {
+            return;
+        }
+        match module_name(&m.path) {
+            Some(name) => {
+                let image = images.kernel_part(ImageKind::Module, &name, ids.module(&name), m.length);
+                self.parts.insert(m.start, Range { end, image });
+            }
+            None => {
+                let image = images.kernel_part(ImageKind::Kernel, "[kernel]", ids.kernel, 0);
+                self.kernel = Some((m.start, Range { end, image }));
+            }
+        }
+    }
+
+    /// A BPF program or trampoline. One that went keeps its place: samples of it may still come.
+    pub(super) fn symbol(&mut self, images: &mut Images, address: u64, length: u32, name: &str) {
+        if length > 0 {
+            let image = images.labelled(ImageKind::Bpf, &format!("[bpf: {name}]"), &format!("bpf {name}"));
+            self.parts.insert(address, Range { end: address.saturating_add(length.into()), image });
+        }
+    }
+
+    /// Image and offset of a kernel address.
+    pub(super) fn find(&self, pc: u64) -> Option<(ImageNo, u64)> {
+        let part = self.parts.range(..=pc).next_back().map(|(start, range)| (*start, *range));
+        let holds = |(start, range): &(u64, Range)| *start <= pc && pc < range.end;
+        let (start, range) = part.filter(holds).or(self.kernel.filter(holds))?;
+        Some((range.image, pc - start))
+    }
+
+    /// Whether the file says where the kernel is.
+    pub(super) fn is_known(&self) -> bool {
+        self.kernel.is_some()
+    }
+}

@@ -1,0 +1,157 @@
+//! Which events to sample: what the user named, or the best time source this machine has, found by
+//! trying. Nothing falls back silently: every choice that is not the user's leaves a note.
+
+use crate::SessionError;
+use crate::options::{Pace, RecordOptions};
+use whither_kernel::KernelError;
+use whither_kernel::events::{self, EventSpec, Unit};
+use whither_kernel::perf::{Attr, PerfEvent, Watch};
+use whither_sample::Chosen;
+use whither_store::model::Precision;
+
+/// Rate to begin with when a budget decides: dense enough to measure what a sample costs in 50 ms.
+pub(crate) const FIRST_HERTZ: u32 = 4999;
+/// Highest rate a budget may buy, as in DCPI.
+pub(crate) const FULL_HERTZ: u32 = 5200;
+/// Highest rate at all where a timer interrupt costs several exits to the hypervisor.
+const CAP_HERTZ: u32 = 20_000;
+
+/// Events and what to say about them.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    pub(crate) events: Vec<Chosen>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Chooses events.
+pub(crate) fn choose(options: &RecordOptions) -> Result<Choice, SessionError> {
+    let mut notes = Vec::new();
+    let mut specs = Vec::new();
+    for name in options.events.iter().chain(&options.multiplexed) {
+        specs.push(checked(name, options)?);
+    }
+    // Muxed events share counters by turns; time keeps one of its own (paper section 4.1).
+    if options.events.is_empty() {
+        specs.insert(0, time_source(&mut notes)?);
+    }
+    let hertz = hertz(options.pace, &mut notes);
+    let events = specs
+        .into_iter()
+        .map(|mut spec| {
+            spec.exclude_kernel |= options.user_only;
+            chosen(spec, options.pace, hertz)
+        })
+        .collect();
+    Ok(Choice { events, notes })
+}
+
+fn hertz(pace: Pace, notes: &mut Vec<String>) -> u32 {
+    match pace {
+        Pace::Hertz(h) if h > CAP_HERTZ && !has_cycles() => {
+            notes.push(format!("{h} Hz would take most of the CPU with timer interrupts; sampling at {CAP_HERTZ} Hz"));
+            CAP_HERTZ
+        }
+        Pace::Hertz(h) => h.max(1),
+        Pace::Budget(_) | Pace::Period(_) => FIRST_HERTZ,
+    }
+}
+
+fn chosen(spec: EventSpec, pace: Pace, hertz: u32) -> Chosen {
+    let nanoseconds = 1_000_000_000 / u64::from(hertz);
+    let period = match (pace, spec.unit) {
+        (Pace::Period(p), _) => p.max(1),
+        (_, Unit::Nanoseconds) => nanoseconds,
+        _ if spec.name.starts_with("cycles") => cycles_in(nanoseconds).unwrap_or(spec.default_period),
+        _ => spec.default_period,
+    };
+    let precision = match spec.unit {
+        // A timer interrupt is taken when the oldest instruction has completed (design note 3.4).
+        Unit::Nanoseconds => Precision::Skid(1),
+        Unit::Count if spec.precise > 0 => Precision::Exact,
+        Unit::Count if spec.name.starts_with("cycles") => Precision::Skid(1),
+        Unit::Count => Precision::Unknown,
+    };
+    Chosen { spec, period, precision, turns: 1 }
+}
+
+/// Reads a name and makes sure that the machine has the event.
+fn checked(name: &str, options: &RecordOptions) -> Result<EventSpec, SessionError> {
+    let spec = events::parse(name)?;
+    match open_here(&spec, options.user_only) {
+        Ok(_) => Ok(spec),
+        Err(e) if matches!(e.errno(), Some(1 | 13)) && !spec.exclude_kernel => {
+            // Without rights one's own processes can still be sampled in user mode.
+            let user = EventSpec { exclude_kernel: true, ..spec };
+            open_here(&user, true).map(|_| user).map_err(|e| refusal(name, &e))
+        }
+        Err(e) => Err(refusal(name, &e)),
+    }
+}
+
+fn refusal(name: &str, e: &KernelError) -> SessionError {
+    let missing = matches!(e.errno(), Some(2 | 19 | 22 | 95));
+    let remedy = if missing {
+        "This CPU or virtual machine does not offer it; 'whither doctor' lists what there is, 'cpu-clock' always works."
+    } else {
+        "'whither doctor' tells the narrowest right that is missing."
+    };
+    SessionError::Rights { what: format!("sampling '{name}'"), why: e.to_string(), remedy: remedy.into() }
+}
+
+fn open_here(spec: &EventSpec, user_only: bool) -> Result<PerfEvent, KernelError> {
+    let attr = Attr {
+        kind: spec.kind,
+        config: spec.config,
+        config1: spec.config1,
+        period: spec.default_period.max(1_000_000),
+        exclude_kernel: spec.exclude_kernel || user_only,
+        exclude_user: spec.exclude_user,
+        precise: spec.precise,
+        ..Attr::default()
+    };
+    PerfEvent::open(&attr, Watch::Thread(0))
+}
+
+/// Cycles where a counter really counts, else the timer.
+fn time_source(notes: &mut Vec<String>) -> Result<EventSpec, SessionError> {
+    if has_cycles() {
+        let precise = events::parse("cycles:pp")?;
+        let spec = if open_here(&precise, false).is_ok() { precise } else { events::parse("cycles")? };
+        return Ok(EventSpec { name: "cycles".into(), ..spec });
+    }
+    notes.push(
+        "hardware cycles are not offered by this CPU or virtual machine: sampled by timer (cpu-clock), which cannot \
+         interrupt code that runs with interrupts off; such time shows where they come back on"
+            .into(),
+    );
+    checked_clock()
+}
+
+fn checked_clock() -> Result<EventSpec, SessionError> {
+    let spec = events::parse("cpu-clock")?;
+    match open_here(&spec, false) {
+        Ok(_) => Ok(spec),
+        Err(_) => {
+            let user = EventSpec { exclude_kernel: true, ..spec };
+            open_here(&user, true).map(|_| user).map_err(|e| refusal("cpu-clock", &e))
+        }
+    }
+}
+
+/// Whether the cycle counter opens *and counts*: virtual ones may read 0.
+fn has_cycles() -> bool {
+    cycles_in(1_000_000).is_some()
+}
+
+/// Cycles that pass in so many nanoseconds on this CPU now.
+fn cycles_in(nanoseconds: u64) -> Option<u64> {
+    let spec = events::parse("cycles").ok()?;
+    let attr = Attr { kind: spec.kind, config: spec.config, exclude_kernel: true, ..Attr::default() };
+    let event = PerfEvent::open(&attr, Watch::Thread(0)).ok()?;
+    let (t0, c0) = (std::time::Instant::now(), event.count().ok()?);
+    while t0.elapsed().as_millis() < 5 {
+        std::hint::spin_loop();
+    }
+    let (elapsed, cycles) = (t0.elapsed().as_nanos() as f64, event.count().ok()? - c0);
+    (cycles > 1000).then(|| (cycles as f64 / elapsed * nanoseconds as f64) as u64)
+}

@@ -1,0 +1,282 @@
+//! One collection from start to end: opens a collector for the options, keeps it going (side-band,
+//! random periods, drains, the governor), and cuts what was collected into segments. `record`,
+//! `daemon` and `live` differ only in when they cut and where it goes.
+
+use crate::SessionError;
+use crate::choose::{Choice, choose};
+use crate::governor::Governor;
+use crate::options::{Backend, Pace, RecordOptions, Scope, Stacks};
+use crate::turns::Turns;
+use std::time::Duration;
+use whither_kernel::{clock, proc};
+use whither_sample::{Book, BookOptions, Collector, Coverage, Folding, SampleError, StackMode};
+use whither_store::model::{EpochMeta, Losses, OwnCost, Profile};
+
+/// The side-band is read this often: a ring holds several seconds of a build storm.
+const PUMP_NS: u64 = 100_000_000;
+
+/// What an engine is started with beside the user's options.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    /// Processes to watch; empty for the whole system.
+    pub(crate) pids: Vec<u32>,
+    pub(crate) folding: Folding,
+    pub(crate) per_process: Option<regex::Regex>,
+    pub(crate) drain: Duration,
+}
+
+/// A running collection.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) book: Book,
+    collector: Collector,
+    governor: Governor,
+    turns: Turns,
+    /// What the user should know.
+    pub(crate) notes: Vec<String>,
+    drain_ns: u64,
+    pumped: u64,
+    drained: u64,
+    cut_at: u64,
+    delivered: u64,
+    hertz: f64,
+}
+
+/// Rows that were cut, with their losses and time window (ns since the Unix epoch).
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) profile: Profile,
+    pub(crate) losses: Losses,
+    pub(crate) window: (u64, u64),
+}
+
+impl Engine {
+    /// Opens everything and switches sampling on.
+    pub(crate) fn start(options: &RecordOptions, setup: Setup) -> Result<Self, SessionError> {
+        let Choice { mut events, mut notes } = choose(options)?;
+        let turns = Turns::new(&options.multiplexed, &mut events);
+        let mut book = Book::new(BookOptions {
+            events: events.iter().map(whither_sample::Chosen::event).collect(),
+            folding: setup.folding,
+            per_process: setup.per_process,
+            threads: options.threads,
+            slice_s: u32::try_from(options.slice.as_secs()).unwrap_or(u32::MAX).max(1),
+        });
+        if let Some(problem) = book.kernel().problem() {
+            notes.push(problem.to_string());
+        }
+        let coverage = if setup.pids.is_empty() { Coverage::System } else { Coverage::Processes(setup.pids) };
+        let mut collector = open(options, &events, &coverage, &mut book, &mut notes)?;
+        notes.dedup();
+        let hertz = events.iter().find(|e| e.is_time()).map_or(0.0, |e| 1e9 / e.period as f64);
+        let governor = Governor::new(options.pace, proc::online_cpus().len(), hertz);
+        collector.enable()?;
+        let now = clock::monotonic_ns();
+        let mut engine = Self {
+            book,
+            collector,
+            governor,
+            turns,
+            notes,
+            drain_ns: u64::try_from(setup.drain.as_nanos()).unwrap_or(u64::MAX),
+            pumped: now,
+            drained: now,
+            cut_at: clock::wall_ns(),
+            delivered: 0,
+            hertz,
+        };
+        engine.calibrate(options.pace);
+        Ok(engine)
+    }
+
+    /// Measures the cost of a sample on this CPU and lets the budget set the rate.
+    fn calibrate(&mut self, pace: Pace) {
+        if self.hertz == 0.0 || self.collector.backend() != "bpf" {
+            if matches!(pace, Pace::Budget(_)) && self.hertz > 0.0 {
+                self.set_hertz(UNMEASURED_HERTZ);
+                self.notes.push(format!(
+                    "the cost of a sample cannot be measured with perf rings: sampling at {UNMEASURED_HERTZ} Hz; --rate changes it"
+                ));
+            }
+            return;
+        }
+        if let Some(hertz) = self.governor.measure() {
+            self.set_hertz(hertz);
+        }
+    }
+
+    fn set_hertz(&mut self, hertz: f64) {
+        // Rows carry the period they were sampled with, so what is in the tables goes first.
+        self.collector.drain(&mut self.book);
+        self.collector.set_time_period((1e9 / hertz) as u64);
+        self.collector.redraw();
+        self.hertz = hertz;
+    }
+
+    /// Does what is due; returns a new rate when the governor changed it.
+    pub(crate) fn tick(&mut self) -> Option<f64> {
+        let now = clock::monotonic_ns();
+        self.collector.redraw();
+        self.turns.take(now, &self.collector);
+        if now - self.drained >= self.drain_ns {
+            self.drain();
+        } else if now - self.pumped >= PUMP_NS {
+            self.collector.pump(&mut self.book);
+            self.pumped = now;
+        }
+        let hertz = self.governor.review()?;
+        self.set_hertz(hertz);
+        Some(hertz)
+    }
+
+    /// How long the caller may sleep before the next tick.
+    pub(crate) fn pause(&self) -> Duration {
+        let hold = if self.hertz > 0.0 { 50.0 / self.hertz } else { 0.1 };
+        let longest = if self.turns.is_empty() { 0.1 } else { 0.01 };
+        Duration::from_secs_f64(hold.clamp(0.01, longest))
+    }
+
+    /// Moves all samples so far into the book.
+    pub(crate) fn drain(&mut self) {
+        self.book.turn_slice();
+        self.collector.drain(&mut self.book);
+        let now = clock::monotonic_ns();
+        (self.drained, self.pumped) = (now, now);
+    }
+
+    /// Switches sampling off and drains what is left.
+    pub(crate) fn stop(&mut self) {
+        self.collector.disable();
+        self.drain();
+    }
+
+    /// Cuts the rows since the last cut.
+    pub(crate) fn cut(&mut self) -> Part {
+        self.collector.account(&mut self.book);
+        let (profile, losses) = self.book.cut();
+        self.delivered += profile.rates.iter().map(|r| r.delivered).sum::<u64>();
+        let now = clock::wall_ns();
+        let window = (std::mem::replace(&mut self.cut_at, now), now);
+        Part { profile, losses, window }
+    }
+
+    /// Distinct rows and samples that wait to be cut.
+    pub(crate) fn waiting(&self) -> (usize, u64) {
+        self.book.waiting()
+    }
+
+    /// What collecting costs, by measurement.
+    pub(crate) fn cost(&self) -> OwnCost {
+        self.governor.cost(self.delivered)
+    }
+
+    pub(crate) fn hertz(&self) -> f64 {
+        self.hertz
+    }
+
+    pub(crate) fn backend(&self) -> &'static str {
+        self.collector.backend()
+    }
+
+    pub(crate) fn event_names(&self) -> Vec<String> {
+        self.collector.chosen().iter().map(|c| c.spec.name.clone()).collect()
+    }
+
+    /// The epoch's description as of now.
+    pub(crate) fn meta(&self, options: &RecordOptions) -> EpochMeta {
+        let machine = proc::machine();
+        EpochMeta {
+            tool: format!("whither {}", env!("CARGO_PKG_VERSION")),
+            host: machine.host,
+            boot_id: machine.boot_id,
+            kernel: machine.kernel,
+            cpu: machine.cpu,
+            cpus: machine.cpus.len() as u32,
+            start_ns: self.cut_at,
+            start_boottime_ns: clock::boottime_ns(),
+            command: options.command_line.clone(),
+            target: if let Scope::Command(words) = &options.scope { words.clone() } else { Vec::new() },
+            scope: scope_text(&options.scope),
+            backend: self.backend().to_string(),
+            notes: self.notes.clone(),
+            slice_s: u32::try_from(options.slice.as_secs()).unwrap_or(u32::MAX).max(1),
+            threads: options.threads,
+            cost: self.cost(),
+            ..EpochMeta::default()
+        }
+    }
+}
+
+/// Rate for a budget when the cost of a sample is not known.
+const UNMEASURED_HERTZ: f64 = 997.0;
+
+fn scope_text(scope: &Scope) -> String {
+    match scope {
+        Scope::System => "whole system".into(),
+        Scope::Pids(pids) => {
+            let list: Vec<String> = pids.iter().map(u32::to_string).collect();
+            format!("pid {} and what it forks", list.join(", "))
+        }
+        Scope::Command(_) => "command and what it forks".into(),
+    }
+}
+
+fn stack_mode(options: &RecordOptions) -> StackMode {
+    let every = options.stack_every.max(1);
+    match options.stacks {
+        Stacks::Off => StackMode::Off,
+        Stacks::FramePointers => StackMode::FramePointers { every },
+        Stacks::Dwarf(bytes) => StackMode::Dwarf { bytes, every },
+    }
+}
+
+fn open(
+    options: &RecordOptions,
+    events: &[whither_sample::Chosen],
+    coverage: &Coverage,
+    book: &mut Book,
+    notes: &mut Vec<String>,
+) -> Result<Collector, SessionError> {
+    let stacks = stack_mode(options);
+    if options.backend != Backend::Ring {
+        match Collector::bpf(events, coverage, stacks, options.threads, book) {
+            Ok(c) => return Ok(c),
+            Err(e) if options.backend == Backend::Bpf => return Err(refused("aggregating in the kernel by BPF", &e)),
+            Err(e) => notes.push(format!(
+                "BPF cannot be used ({e}): samples come through perf rings, at a higher cost per sample; 'whither doctor' tells what is missing"
+            )),
+        }
+    }
+    ring(options, events, coverage, stacks, book, notes)
+}
+
+fn ring(
+    options: &RecordOptions,
+    events: &[whither_sample::Chosen],
+    coverage: &Coverage,
+    stacks: StackMode,
+    book: &mut Book,
+    notes: &mut Vec<String>,
+) -> Result<Collector, SessionError> {
+    match Collector::ring(events, coverage, stacks, options.threads, book) {
+        Ok(c) => Ok(c),
+        Err(e) if e.is_refusal() && !options.user_only => {
+            notes.push("the kernel may not be sampled with these rights: user mode only".into());
+            let mut user = events.to_vec();
+            user.iter_mut().for_each(|c| c.spec.exclude_kernel = true);
+            Collector::ring(&user, coverage, stacks, options.threads, book)
+                .map_err(|e| refused(&scope_text(&options.scope), &e))
+        }
+        Err(e) => Err(refused(&scope_text(&options.scope), &e)),
+    }
+}
+
+fn refused(what: &str, e: &SampleError) -> SessionError {
+    SessionError::Rights {
+        what: format!("sampling ({what})"),
+        why: e.to_string(),
+        remedy: "Run as root, give the binary CAP_PERFMON and CAP_BPF, or sample a command of your own \
+                 ('whither record -- command'); 'whither doctor' tells what these rights allow."
+            .into(),
+    }
+}

@@ -1,0 +1,198 @@
+//! `whither record`: one recording from launch or attach to sealed directory.
+
+use crate::SessionError;
+use crate::engine::{Engine, Setup};
+use crate::options::{Outcome, Progress, RecordOptions, Scope};
+use crate::stop::StopFlag;
+use crate::symbols;
+use std::time::{Duration, Instant};
+use whither_kernel::launch::{self, Held, Running};
+use whither_kernel::{clock, proc};
+use whither_sample::Folding;
+use whither_store::{EpochWriter, OnExisting, StoreError};
+
+/// A segment is sealed this often, so that a crash loses at most a minute.
+const SEAL: Duration = Duration::from_secs(60);
+/// The tables are drained this often; slices are cut at drains.
+const DRAIN: Duration = Duration::from_secs(2);
+/// More rows than these are sealed early, to keep memory bounded.
+const ROWS: usize = 400_000;
+
+/// Records as asked, until the target ends, the time is over, or a stop is asked for.
+///
+/// # Errors
+/// Why the recording could not be started or stored. A target that was launched has then ended or
+/// was never started.
+pub fn record(options: &RecordOptions, stop: &StopFlag, on: &mut dyn FnMut(Progress)) -> Result<Outcome, SessionError> {
+    let pids = target_pids(&options.scope)?;
+    let existing = if options.overwrite { OnExisting::Replace } else { OnExisting::Refuse };
+    // The directory comes first: a target must not run in vain because the disk says no.
+    let writer = EpochWriter::create(&options.output, whither_store::model::EpochMeta::default(), existing)?;
+    let held = match &options.scope {
+        Scope::Command(words) => Some(launch::hold(words)?),
+        _ => None,
+    };
+    let pids = held.as_ref().map_or(pids, |h: &Held| vec![h.pid()]);
+    let drain = DRAIN.min(options.slice.max(Duration::from_millis(500)));
+    let setup = Setup { pids: pids.clone(), folding: Folding::PerProcess, per_process: None, drain };
+    let engine = Engine::start(options, setup)?;
+    let mut run = Run { writer, engine, options, samples: 0, rows: 0, began: Instant::now() };
+    run.writer.update_meta(|m| *m = run.engine.meta(options))?;
+    on(Progress::Started {
+        events: run.engine.event_names(),
+        hertz: run.engine.hertz(),
+        backend: run.engine.backend().into(),
+        notes: run.engine.notes.clone(),
+    });
+    let mut target = match held.map(Held::release).transpose() {
+        Ok(target) => target,
+        Err(e) => {
+            discard(run.writer, &options.output);
+            return Err(e.into());
+        }
+    };
+    run.until_over(&pids, target.as_mut(), stop, on);
+    run.finish(target, stop, on)
+}
+
+/// A recording of a command that never ran would be empty: remove it again.
+fn discard(writer: EpochWriter, dir: &std::path::Path) {
+    drop(writer);
+    // What cannot be removed is an empty recording, which readers refuse with a clear word.
+    let _ = std::fs::remove_dir_all(dir);
+}
+
+fn target_pids(scope: &Scope) -> Result<Vec<u32>, SessionError> {
+    let Scope::Pids(pids) = scope else { return Ok(Vec::new()) };
+    for &pid in pids {
+        if !proc::exists(pid) {
+            return Err(SessionError::NoSuchProcess(pid));
+        }
+    }
+    Ok(pids.clone())
+}
+
+struct Run<'a> {
+    writer: EpochWriter,
+    engine: Engine,
+    options: &'a RecordOptions,
+    samples: u64,
+    rows: u64,
+    began: Instant,
+}
+
+impl Run<'_> {
+    fn until_over(
+        &mut self,
+        pids: &[u32],
+        mut target: Option<&mut Running>,
+        stop: &StopFlag,
+        on: &mut dyn FnMut(Progress),
+    ) {
+        let deadline = self.options.duration.map(|d| self.began + d);
+        let mut sealed = Instant::now();
+        let mut ticked = Instant::now();
+        while !stop.is_set() && deadline.is_none_or(|d| Instant::now() < d) {
+            let left = deadline.map_or(Duration::MAX, |d| d.saturating_duration_since(Instant::now()));
+            std::thread::sleep(self.engine.pause().min(left));
+            if let Some(hertz) = self.engine.tick() {
+                on(Progress::Rate { hertz });
+            }
+            if self.over(pids, &mut target) {
+                break;
+            }
+            if sealed.elapsed() >= SEAL || self.engine.waiting().0 > ROWS {
+                self.seal(on);
+                sealed = Instant::now();
+            }
+            if ticked.elapsed() >= Duration::from_millis(500) {
+                ticked = Instant::now();
+                let samples = self.samples + self.engine.waiting().1;
+                on(Progress::Tick { samples, elapsed: self.began.elapsed() });
+            }
+        }
+    }
+
+    /// Whether what was to be watched has ended.
+    fn over(&self, pids: &[u32], target: &mut Option<&mut Running>) -> bool {
+        match (target, &self.options.scope) {
+            (Some(t), _) => t.poll().is_some(),
+            (None, Scope::Pids(_)) => !pids.iter().any(|&p| proc::exists(p)),
+            _ => false,
+        }
+    }
+
+    /// Writes what was collected since the last time as a segment.
+    fn seal(&mut self, on: &mut dyn FnMut(Progress)) {
+        self.engine.drain();
+        let part = self.engine.cut();
+        let samples: u64 = part.profile.samples.iter().map(|s| u64::from(s.count)).sum();
+        let cost = self.engine.cost();
+        let losses = part.losses;
+        let done = self.writer.append(&part.profile, part.window).and_then(|info| {
+            self.writer.update_meta(|m| {
+                m.losses.add(&losses);
+                m.cost = cost.clone();
+                m.end_ns = part.window.1;
+            })?;
+            Ok(info)
+        });
+        match done {
+            Ok(info) => {
+                self.samples += samples;
+                self.rows += info.rows;
+                on(Progress::Sealed { rows: info.rows, bytes: info.bytes });
+            }
+            Err(e) => self.unwritten(samples, &e, on),
+        }
+    }
+
+    fn unwritten(&mut self, samples: u64, e: &StoreError, on: &mut dyn FnMut(Progress)) {
+        on(Progress::Warning(format!("{samples} samples could not be stored and are lost: {e}")));
+        // Best effort: the account of the loss needs a few bytes of the same disk.
+        let _ = self.writer.update_meta(|m| m.losses.unwritten += samples);
+    }
+
+    fn finish(
+        mut self,
+        target: Option<Running>,
+        stop: &StopFlag,
+        on: &mut dyn FnMut(Progress),
+    ) -> Result<Outcome, SessionError> {
+        self.engine.stop();
+        self.seal(on);
+        on(Progress::Finishing);
+        if !stop.is_urgent()
+            && let Err(e) = symbols::keep(&mut self.writer, &self.engine.book, self.options.store_code)
+        {
+            on(Progress::Warning(format!("names of sampled functions could not be stored: {e}")));
+        }
+        let target_status = target.and_then(|t| wait(t, stop, on));
+        self.writer.update_meta(|m| m.target_status = target_status)?;
+        let path = self.writer.path().to_path_buf();
+        self.writer.seal(clock::wall_ns())?;
+        let bytes = symbols::bytes_below(&path);
+        Ok(Outcome { path, samples: self.samples, rows: self.rows, bytes, target_status })
+    }
+}
+
+/// The target's status; sampling may have ended before the target has.
+fn wait(mut target: Running, stop: &StopFlag, on: &mut dyn FnMut(Progress)) -> Option<i32> {
+    let mut told = false;
+    loop {
+        if let Some(status) = target.poll() {
+            return Some(status);
+        }
+        if stop.is_urgent() {
+            return None;
+        }
+        if !told {
+            told = true;
+            on(Progress::Warning(
+                "sampling has ended, the command still runs: waiting for it (press Ctrl-C twice to leave it running)"
+                    .into(),
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,77 @@
+//! What a recording keeps so that it opens elsewhere: names of the kernel, of BPF programs and of code
+//! made at run time, which exist nowhere but on this machine now, and names, code and lines of
+//! sampled functions.
+
+use rustc_hash::FxHashSet;
+use std::path::Path;
+use whither_image::perfmap::parse_perf_map;
+use whither_image::{FunctionTable, ImageKind, function_table};
+use whither_sample::Book;
+use whither_sample::images::own_vdso;
+use whither_store::model::{Image, Profile};
+use whither_store::{
+    EpochWriter, GatherLimits, Selection, StoredFunction, StoredSymbols, SymbolOptions, SymbolService, load,
+};
+
+/// Gathers and stores the symbols of everything sampled in the epoch so far.
+///
+/// # Errors
+/// The store's.
+pub(crate) fn keep(writer: &mut EpochWriter, book: &Book, code: bool) -> Result<(), whither_store::StoreError> {
+    let loaded = load(&[writer.path().to_path_buf()], &Selection::default())?;
+    let service = service(book, &loaded.profile);
+    let limits = if code { GatherLimits::default() } else { GatherLimits { share: 0.0, bytes: 0 } };
+    let mut stored = service.gather(&loaded.profile, limits);
+    stored.merge(loaded.stored);
+    writer.put_symbols(&stored)
+}
+
+/// A symbol service that also knows what only this machine knows now.
+pub(crate) fn service(book: &Book, profile: &Profile) -> SymbolService {
+    let mut known = StoredSymbols::default();
+    let jits = book.jit_images();
+    for image in &profile.images {
+        let table = match image.kind {
+            ImageKind::Jit => jits.iter().find(|(id, _)| *id == image.id).and_then(|(_, pid)| perf_map(*pid)),
+            ImageKind::Vdso => own_vdso().map(|bytes| function_table(&bytes, None).0),
+            ImageKind::Elf => book.held_bytes(&image.id).map(|bytes| function_table(&bytes, None).0),
+            ImageKind::Kernel | ImageKind::Module | ImageKind::Bpf => kernel_table(book, image),
+            _ => None,
+        };
+        known.funcs.extend(
+            table.iter().flat_map(|t| t.functions()).map(|f| StoredFunction { image: image.id, function: f.clone() }),
+        );
+    }
+    // No file cache here: it belongs to the user who reads, not to a recorder that may run as root.
+    let options = SymbolOptions { cache_dir: None, ..SymbolOptions::default() };
+    SymbolService::new(options, known)
+}
+
+fn perf_map(pid: u32) -> Option<FunctionTable> {
+    Some(parse_perf_map(&whither_sample::jit::read_perf_map(pid)?).0)
+}
+
+fn kernel_table(book: &Book, image: &Image) -> Option<FunctionTable> {
+    let no = book.image_no(image)?;
+    book.kernel().functions(no, &image.path)
+}
+
+/// Bytes of a directory and all below it.
+pub(crate) fn bytes_below(dir: &Path) -> u64 {
+    let mut sum = 0;
+    let mut todo = vec![dir.to_path_buf()];
+    let mut seen: FxHashSet<std::path::PathBuf> = FxHashSet::default();
+    while let Some(dir) = todo.pop() {
+        if !seen.insert(dir.clone()) {
+            continue;
+        }
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(m) if m.is_dir() => todo.push(entry.path()),
+                Ok(m) => sum += m.len(),
+                Err(_) => {}
+            }
+        }
+    }
+    sum
+}
