@@ -12,7 +12,7 @@ BAR = "bar: >= 5 M entries/s"
 
 def entries(db):
     """Rows of sample tables, as the database itself counts them."""
-    answer = subprocess.run([h.whither(), "epochs", "--db", db, "--json"], capture_output=True, check=True).stdout
+    answer = subprocess.run([h.whither(), "epochs", "list", "--db", db, "--json"], capture_output=True, check=True).stdout
     return sum(epoch["rows"] for epoch in json.loads(answer)["epochs"])
 
 
@@ -20,7 +20,7 @@ def run(options):
     seconds, copies = (15, 20) if options.quick else (60, 50)
     with h.Scratch() as scratch:
         db = scratch / "db"
-        daemon = h.Running([h.whither(), "daemon", "--db", db, "--rate", h.RATE, "--drain", "1s", "--seal", "5s", "-q"])
+        daemon = h.Running([h.whither(), "daemon", "run", "--db", db, "--rate", h.RATE, "--drain", "1s", "--seal", "5s", "-q"])
         h.Running([sys.executable, h.ROOT / "benches" / "mix.py", seconds]).wait(seconds + 60)
         daemon.stop()
         segments = multiply(db, copies)

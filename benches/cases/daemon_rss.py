@@ -15,7 +15,7 @@ def run(options):
     h.build_workloads()
     with h.Scratch() as scratch:
         daemon = h.Running(
-            [h.whither(), "daemon", "--db", scratch / "db", "--rate", h.RATE, "--drain", "2s", "--seal", "10s", "-q"]
+            [h.whither(), "daemon", "run", "--db", scratch / "db", "--rate", h.RATE, "--drain", "2s", "--seal", "10s", "-q"]
         )
         time.sleep(1)
         churn = h.Running([h.WORKLOADS / "life", seconds])

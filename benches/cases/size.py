@@ -13,7 +13,7 @@ BAR = "bar: <= 2.2 B per distinct (image, event, offset) entry, >= 200 times sma
 def distinct_entries(recording):
     """(samples, distinct places) of a recording. A place is an instruction of an image: perf has no
     such number, because the same library sits at another address in each of its processes."""
-    listing = [h.whither(), "prof", recording, "--by", "image,insn", "-n", "0", "--json"]
+    listing = [h.whither(), "prof", recording, "--by", "image,insn", "--all", "--json"]
     answer = json.loads(subprocess.run(listing, capture_output=True, check=True).stdout)
     return answer["provenance"]["events"][0]["samples"], len(answer["rows"])
 

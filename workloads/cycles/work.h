@@ -53,9 +53,21 @@ ALWAYS_INLINE uint64_t spin(uint64_t rounds, uint64_t salt)
     return x;
 }
 
+/* Sets up a frame in the calling function when built with FRAMES: gcc leaves it out of leaf functions
+ * whatever -fno-omit-frame-pointer says, and a frame-pointer walk then misses the caller. */
+#ifdef FRAMES
+#define FRAME() __asm__ volatile("" : : "r"(__builtin_frame_address(0)))
+#else
+#define FRAME() ((void)0)
+#endif
+
 /* Defines a function `name` that spins; the salt keeps the compiler from merging twins. */
 #define SPINNER(name, salt) \
-    NOINLINE uint64_t name(uint64_t rounds) { return spin(rounds, (salt)); }
+    NOINLINE uint64_t name(uint64_t rounds) \
+    { \
+        FRAME(); \
+        return spin(rounds, (salt)); \
+    }
 
 /* Rounds of `spinner` per millisecond of CPU time, from the fastest of five tries. */
 ALWAYS_INLINE uint64_t rounds_per_ms(uint64_t (*spinner)(uint64_t))
