@@ -31,8 +31,8 @@ pub fn demangle(name: &str, form: Form) -> Cow<'_, str> {
         return Cow::Borrowed(name);
     }
     match rust(base, form).or_else(|| cpp(base, form)) {
-        Some(readable) => Cow::Owned(readable + suffix),
-        None => Cow::Borrowed(name),
+        Some(readable) if !readable.is_empty() => Cow::Owned(readable + suffix),
+        _ => Cow::Borrowed(name),
     }
 }
 
@@ -187,6 +187,7 @@ mod tests {
         check("_ZNK1AIiEptEv", "A<int>::operator->() const", "A::operator->");
         check("_ZZ1fvENKUlvE_clEv", "f()::{lambda()#1}::operator()() const", "f()::{lambda()#1}::operator()");
         check("_Znot_a_name", "_Znot_a_name", "_Znot_a_name");
+        check("__ZNE", "__ZNE", "__ZNE");
     }
 
     #[test]

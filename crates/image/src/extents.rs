@@ -68,6 +68,24 @@ pub(crate) fn eh_frame_hdr<'a>(view: &View<'a>) -> Option<(u64, &'a [u8])> {
     Some((header.address, view.range(header.offset, header.file_size)?))
 }
 
+/// Whether the search table of `.eh_frame_hdr` points into `.eh_frame` only. The walkers of this table
+/// trust it, and a cut or damaged file must not lead them astray.
+pub(crate) fn header_holds(view: &View<'_>, header: (u64, &[u8]), frame: (u64, &[u8])) -> bool {
+    let bases = bases(view).set_eh_frame_hdr(header.0).set_eh_frame(frame.0);
+    let word = if view.is_64 { 8 } else { 4 };
+    let Ok(parsed) = EhFrameHdr::new(header.1, endian(view)).parse(&bases, word) else { return false };
+    let inside = |p: Pointer| matches!(p, Pointer::Direct(at) if at >= frame.0 && at - frame.0 < frame.1.len() as u64);
+    let Some(table) = parsed.table() else { return false };
+    let mut rows = table.iter(&bases);
+    loop {
+        match rows.next() {
+            Ok(Some((_, fde))) if inside(fde) => {}
+            Ok(None) => return parsed.eh_frame_ptr() == Pointer::Direct(frame.0),
+            _ => return false,
+        }
+    }
+}
+
 /// What pointers relative to a section count from.
 pub(crate) fn bases(view: &View<'_>) -> BaseAddresses {
     let mut bases = BaseAddresses::default();

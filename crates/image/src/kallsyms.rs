@@ -157,7 +157,7 @@ fn module(name: &[u8], base: Option<u64>, symbols: &[(u64, &[u8])]) -> ModuleSym
 
 fn page_end(symbols: &[(u64, &[u8])], base: u64) -> u64 {
     let highest = symbols.iter().map(|s| s.0).max().unwrap_or(base);
-    (highest + 1).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
+    highest.saturating_add(1).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
 }
 
 fn table(symbols: &[(u64, &[u8])], base: u64, end: u64) -> FunctionTable {

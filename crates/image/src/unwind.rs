@@ -3,7 +3,7 @@
 
 use crate::bytes::Bytes;
 use crate::error::ImageError;
-use crate::extents::{eh_frame, eh_frame_hdr};
+use crate::extents::{eh_frame, eh_frame_hdr, header_holds};
 use crate::ids::Segment;
 use crate::view::View;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
@@ -51,11 +51,18 @@ impl ElfUnwindInfo {
             let detail = format!("machine {} is not x86-64, the only one that can be unwound", view.machine.0);
             return Err(ImageError::broken("unwind information", detail));
         }
+        let loads = view.programs.iter().filter(|p| p.kind == elf::PT_LOAD);
+        let base = loads.map(|p| p.address).min().unwrap_or(0);
+        if base.checked_add(u64::from(u32::MAX)).is_none() {
+            return Err(ImageError::broken("unwind information", format!("it is stated at the impossible {base:#x}")));
+        }
         let range = |name: &str| view.section(name).map(crate::view::Section::addresses);
+        let frame = eh_frame(&view);
+        let header = eh_frame_hdr(&view).filter(|h| frame.is_some_and(|f| header_holds(&view, *h, f)));
         Ok(Self {
-            base: view.programs.iter().filter(|p| p.kind == elf::PT_LOAD).map(|p| p.address).min().unwrap_or(0),
-            eh_frame: eh_frame(&view).map(|(at, bytes)| Part::new(file, at, bytes)),
-            eh_frame_hdr: eh_frame_hdr(&view).map(|(at, bytes)| Part::new(file, at, bytes)),
+            base,
+            eh_frame: frame.map(|(at, bytes)| Part::new(file, at, bytes)),
+            eh_frame_hdr: header.map(|(at, bytes)| Part::new(file, at, bytes)),
             text: range(".text"),
             got: range(".got"),
         })
@@ -243,5 +250,32 @@ impl Unwinder {
 
     fn knows(&self, address: u64) -> bool {
         self.modules.range(..=address).next_back().is_some_and(|(_, end)| address < *end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_and_their_index_are_shared_not_copied() {
+        let Ok(file) = std::fs::read("/bin/true").map(Bytes::from) else {
+            return eprintln!("skipped: no /bin/true");
+        };
+        let info = ElfUnwindInfo::from_elf(&file).unwrap();
+        let inside = |part: &Option<Part>| {
+            let start = part.as_ref().unwrap().bytes.as_ptr() as usize;
+            (file.as_ptr() as usize..file.as_ptr() as usize + file.len()).contains(&start)
+        };
+        assert!(inside(&info.eh_frame) && inside(&info.eh_frame_hdr));
+    }
+
+    #[test]
+    fn bias_of_a_mapping() {
+        let segments = [Segment { offset: 0x1234, address: 0x40_3234, size: 0x5000 }];
+        // The loader maps whole pages: the one that holds the segment's first byte begins before it.
+        assert_eq!(load_bias(&segments, 0x7f00_0000_1000, 0x1000), Some(0x7f00_0000_1000 - 0x40_3000));
+        assert_eq!(load_bias(&segments, 0x7f00_0000_3000, 0x3000), Some(0x7f00_0000_1000 - 0x40_3000));
+        assert_eq!(load_bias(&segments, 0x7f00_0000_3000, 0x9000), None);
     }
 }

@@ -1,6 +1,8 @@
 //! Symbols, lines and instructions of compiled programs and of system libraries, compared with what
 //! nm, llvm-symbolizer and objdump say of the same files.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests: a panic is the verdict, a skip is told")]
+
 mod common;
 
 use common::{compile, run, skip};

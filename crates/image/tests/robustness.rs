@@ -1,6 +1,8 @@
 //! Broken files: every parser is given real files that are cut or damaged and must come back, and
 //! what it says of an undamaged part must hold together.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests: a panic is the verdict, a skip is told")]
+
 use proptest::prelude::*;
 use std::sync::OnceLock;
 use whither_image::{

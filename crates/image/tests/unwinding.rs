@@ -1,6 +1,8 @@
 //! Stacks of a real program, unwound off-line from what it prints of itself, compared with what the
 //! C library's own unwinder found in the live process.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests: a panic is the verdict, a skip is told")]
+
 mod common;
 
 use common::compile;
