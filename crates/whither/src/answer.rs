@@ -58,6 +58,7 @@ pub(crate) fn layout() -> Layout {
 /// COLUMNS, else the terminal's width.
 fn width() -> usize {
     let told = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
-    let terminal = || io::stdout().is_terminal().then(crossterm::terminal::size)?.ok().map(|(columns, _)| columns.into());
+    let terminal =
+        || io::stdout().is_terminal().then(crossterm::terminal::size)?.ok().map(|(columns, _)| columns.into());
     told.or_else(terminal).filter(|w| *w >= 40).unwrap_or(UNATTENDED_WIDTH)
 }

@@ -2,20 +2,23 @@
 //! the lens, and hands the result to `whither_report`; nothing is computed here.
 
 use crate::answer;
-use crate::cli::{AnnotateArgs, Common, DiffArgs, ExportArgs, FilterArgs, ProfArgs, ReportArgs, SourceArgs, TopcountsArgs, View};
+use crate::cli::{
+    AnnotateArgs, Common, DiffArgs, ExportArgs, FilterArgs, ProfArgs, ReportArgs, SourceArgs, TopcountsArgs, View,
+};
 use crate::failure::{Ending, Usage};
-use crate::source::Reading;
+use crate::source::{Reading, Sides};
 use anyhow::Context;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use whither_cycles::annotate::annotate_procedure;
 use whither_cycles::find::procedures;
-use whither_cycles::flame::{FlameQuery, flame};
-use whither_cycles::heat::heat_map;
 use whither_cycles::results::{Annotation, FlameNode};
 use whither_cycles::selection::Selection;
-use whither_cycles::{AnnotateQuery, Attribution, By, Filter, Inlines, Query, listing};
+use whither_cycles::{
+    AnnotateQuery, Attribution, By, DiffQuery, Filter, FlameQuery, Inlines, Query, Show, flame, heat_map, listing,
+    significant_regressions,
+};
 use whither_image::Syntax;
 use whither_report::exports::{self, Format};
 use whither_report::html::ReportData;
@@ -47,7 +50,7 @@ pub(crate) fn annotate(args: &AnnotateArgs, common: Common) -> anyhow::Result<En
         filter: reading.filter(&args.filter)?,
         events: events(&args.event),
         attribution: attribution(args.raw),
-        syntax: if args.intel { Syntax::Intel } else { Syntax::Att },
+        syntax: syntax(args.intel),
     };
     let answer = match target {
         Some(wanted) => whither_cycles::annotate(&reading.profile, &reading.symbols, wanted, &query)?,
@@ -88,6 +91,41 @@ fn view(view: View) -> AnnotationView {
     }
 }
 
+/// `whither topcounts`.
+pub(crate) fn topcounts(args: &TopcountsArgs, common: Common) -> anyhow::Result<Ending> {
+    let reading = Reading::open(&args.source, common)?;
+    let query = AnnotateQuery {
+        filter: reading.filter(&args.filter)?,
+        events: events(&args.event),
+        attribution: attribution(args.raw),
+        syntax: syntax(args.intel),
+    };
+    let answer = whither_cycles::topcounts(&reading.profile, &reading.symbols, &query, args.limit)?;
+    reading.tell_problems();
+    print(args.json, || json(&answer), || text::listing(&answer, &answer::layout()))
+}
+
+fn syntax(intel: bool) -> Syntax {
+    if intel { Syntax::Intel } else { Syntax::Att }
+}
+
+/// `whither diff`. With `--gate` the answer is "no" when something got slower beyond chance.
+pub(crate) fn diff(args: &DiffArgs, common: Common) -> anyhow::Result<Ending> {
+    let sides = Sides::open(&args.before.0, &args.after.0, &args.names, common)?;
+    let query = DiffQuery {
+        filter: sides.filter(&args.filter)?,
+        event: args.event.clone(),
+        normalise: args.per.0,
+        show: if args.all { Show::All } else { Show::Significant },
+    };
+    let (before, after) = (sides.before(), sides.after());
+    let answer = whither_cycles::diff(&before, &after, sides.symbols(), &query)?;
+    sides.tell_problems();
+    print(args.json, || json(&answer), || text::difference(&answer, &answer::layout()))?;
+    let regressed = args.gate && significant_regressions(&answer) > 0;
+    Ok(if regressed { Ending::No } else { Ending::Done })
+}
+
 /// Listings on the page, and their rows.
 const PAGE_LISTINGS: [By; 3] = [By::Image, By::Proc, By::Command];
 const PAGE_ROWS: usize = 200;
@@ -108,14 +146,19 @@ pub(crate) fn report(args: &ReportArgs, common: Common) -> anyhow::Result<Ending
 fn page_data(reading: &Reading, filter: &Filter, annotated: usize) -> anyhow::Result<ReportData> {
     let (profile, symbols) = (&reading.profile, &reading.symbols);
     let query = |by| Query { by: vec![by], filter: filter.clone(), limit: Some(PAGE_ROWS), ..Query::default() };
-    let listings = PAGE_LISTINGS.iter().map(|by| listing(profile, symbols, &query(*by))).collect::<Result<Vec<_>, _>>()?;
+    let listings =
+        PAGE_LISTINGS.iter().map(|by| listing(profile, symbols, &query(*by))).collect::<Result<Vec<_>, _>>()?;
     let annotate = AnnotateQuery { filter: filter.clone(), ..AnnotateQuery::default() };
     let selection = Selection::new(profile, filter, &[])?;
     let top = procedures(&selection, symbols);
     Ok(ReportData {
         title: title(profile),
         provenance: listings[0].provenance.clone(),
-        annotations: top.iter().take(annotated).map(|p| annotate_procedure(&selection, symbols, p, &annotate)).collect(),
+        annotations: top
+            .iter()
+            .take(annotated)
+            .map(|p| annotate_procedure(&selection, symbols, p, &annotate))
+            .collect(),
         listings,
         flame: call_tree(profile, symbols, filter)?,
         heat: Some(heat_map(profile, symbols, &query(By::Proc), HEAT.0, HEAT.1)?),

@@ -7,8 +7,11 @@ use crate::cli::{
 use crate::failure::{Ending, Usage};
 use crate::progress::Reporter;
 use crate::session::{Backend, Control, DaemonOptions, OnExisting, Outcome, Pace, RecordOptions, Scope, Stacks};
+use crate::units::show_count;
 use crate::{answer, places, signals};
-use std::path::PathBuf;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use whither_store::Selection;
 
 /// Share of CPU time a recording may take when the user names no rate.
 const RECORD_BUDGET: f64 = 0.03;
@@ -21,7 +24,7 @@ pub(crate) fn record(args: RecordArgs, common: Common) -> anyhow::Result<Ending>
     let stop = signals::stop_flag()?;
     let mut reporter = Reporter::new(common, options.duration);
     let outcome = crate::session::record(&options, &stop, &mut |event| reporter.on(event))?;
-    reporter.finished(&outcome);
+    reporter.finished(&outcome, &account(&outcome.path));
     Ok(outcome.target_status.map_or(Ending::Done, Ending::Target))
 }
 
@@ -30,8 +33,24 @@ pub(crate) fn import(args: &ImportArgs, common: Common) -> anyhow::Result<Ending
     let existing = if args.overwrite || args.output.is_none() { OnExisting::Replace } else { OnExisting::Refuse };
     let output = args.output.clone().unwrap_or_else(places::default_recording);
     let outcome = crate::session::import(&args.input, &output, existing)?;
-    Reporter::new(common, None).finished(&outcome);
+    Reporter::new(common, None).finished(&outcome, &account(&outcome.path));
     Ok(Ending::Done)
+}
+
+/// Losses and own cost, from what the recording says of itself; no rows are read.
+fn account(path: &Path) -> String {
+    let nothing = Selection { events: Some(Vec::new()), ..Selection::default() };
+    let Ok(loaded) = whither_store::load(&[path.to_owned()], &nothing) else { return String::new() };
+    let losses = loaded.profile.losses();
+    let lost = losses.dropped + losses.unwritten;
+    let mut text = format!(", lost {}", show_count(lost));
+    if losses.skipped > 0 {
+        let _ = write!(text, ", skipped by the kernel about {}", show_count(losses.skipped));
+    }
+    if let Some(cost) = loaded.profile.epochs.first().map(|e| e.cost.share).filter(|share| *share > 0.0) {
+        let _ = write!(text, ", own cost {:.2} %", 100.0 * cost);
+    }
+    text
 }
 
 /// `whither daemon ...`.

@@ -26,7 +26,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> anyhow::Result<Ending> {
 /// Loads the real collector with its events switched off, and drops it again.
 fn try_bpf() -> Result<(), String> {
     let spec = events::parse("cpu-clock").map_err(|error| error.to_string())?;
-    let timer = Chosen { spec, period: 1_000_000, precision: Precision::Skid(1) };
+    let timer = Chosen { spec, period: 1_000_000, precision: Precision::Skid(1), turns: 1 };
     BpfCollector::open(&[timer], &Coverage::System, StackMode::Off, false).map(drop).map_err(|error| error.to_string())
 }
 
@@ -34,7 +34,8 @@ fn try_bpf() -> Result<(), String> {
 fn text(diagnosis: &Diagnosis, colored: bool) -> String {
     let machine = &diagnosis.machine;
     let user = if machine.uid == 0 { "root".to_owned() } else { format!("uid {}", machine.uid) };
-    let mut out = format!("{}, Linux {}, {}, {user}\n{}\n\n", machine.cpu, machine.kernel, machine.kind, diagnosis.verdict);
+    let mut out =
+        format!("{}, Linux {}, {}, {user}\n{}\n\n", machine.cpu, machine.kernel, machine.kind, diagnosis.verdict);
     for finding in &diagnosis.findings {
         line(&mut out, finding, colored);
     }

@@ -4,12 +4,12 @@
 use crate::answer;
 use crate::cli::{EpochsAction, EpochsArgs};
 use crate::failure::Ending;
+use crate::session::Control;
 use crate::units::{show_bytes, show_count};
 use crate::{collect, places};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
-use crate::session::Control;
 use whither_store::{Database, EpochInfo};
 
 /// `whither epochs ...`.
@@ -22,7 +22,7 @@ pub(crate) fn epochs(args: EpochsArgs) -> anyhow::Result<Ending> {
     let shown = match action {
         EpochsAction::List => list(&database)?,
         EpochsAction::Label { epoch, label } => database.label(&epoch, &label)?,
-        EpochsAction::Merge { epochs } => { let _ = epochs; vec![] },
+        EpochsAction::Merge { epochs } => vec![database.merge(&epochs.join(","))?],
         EpochsAction::Rm { epochs } => database.remove(&epochs.join(","))?,
         EpochsAction::New { .. } => unreachable!("handled above"),
     };
@@ -82,7 +82,10 @@ fn as_text(rows: &[Row]) -> String {
     if rows.is_empty() {
         return "no epochs".into();
     }
-    let mut out = format!("{:<22} {:<12} {:>9} {:>12} {:>10}  {:<6}  label\n", "epoch", "host", "length", "rows", "size", "state");
+    let mut out = format!(
+        "{:<22} {:<12} {:>9} {:>12} {:>10}  {:<6}  label\n",
+        "epoch", "host", "length", "rows", "size", "state"
+    );
     for row in rows {
         let _ = writeln!(
             out,
@@ -101,7 +104,8 @@ fn as_text(rows: &[Row]) -> String {
 
 /// Of an open epoch: until now.
 fn length(row: &Row) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
+    let now =
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
     let end = if row.end_ns == 0 { now } else { row.end_ns };
     whither_report::text::duration(end.saturating_sub(row.start_ns) as f64 / 1e9)
 }

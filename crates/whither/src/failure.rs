@@ -2,11 +2,11 @@
 //! return [`Ending`] or an error; they never exit.
 
 use crate::session::SessionError;
-use whither_store::StoreError;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+use whither_store::StoreError;
 
 /// How a verb ended when nothing failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

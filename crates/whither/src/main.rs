@@ -8,6 +8,7 @@ mod answer;
 mod ask;
 mod cli;
 mod collect;
+mod db;
 mod doctor;
 mod epochs;
 mod failure;
@@ -48,6 +49,9 @@ fn run(cli: Cli) -> anyhow::Result<Ending> {
         Verb::Prof(args) => ask::prof(&args, common),
         Verb::Annotate(args) => ask::annotate(&args, common),
         Verb::Report(args) => ask::report(&args, common),
+        Verb::Topcounts(args) => ask::topcounts(&args, common),
+        Verb::Diff(args) => ask::diff(&args, common),
+        Verb::Db(args) => db::db(args),
         Verb::Export(args) => ask::export(&args, common),
         Verb::Epochs(args) => epochs::epochs(args),
         Verb::Doctor(args) => doctor::doctor(&args),

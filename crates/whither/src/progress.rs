@@ -62,11 +62,11 @@ impl Reporter {
     }
 
     /// The closing line and what to do next.
-    pub(crate) fn finished(&self, outcome: &Outcome) {
+    pub(crate) fn finished(&self, outcome: &Outcome, account: &str) {
         self.bar.finish_and_clear();
         let path = outcome.path.display();
         self.line(&format!(
-            "{path}: {} samples, {} rows, {}",
+            "{path}: {} samples, {} rows, {}{account}",
             show_count(outcome.samples),
             show_count(outcome.rows),
             show_bytes(outcome.bytes)

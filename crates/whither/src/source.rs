@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use whither_cycles::{Filter, Pattern, ProcessIs, Side};
 use whither_store::model::Profile;
-use whither_store::{Selection, SymbolOptions, SymbolService};
+use whither_store::symbols::Symbols as _;
+use whither_store::{Loaded, Selection, StoredSymbols, SymbolOptions, SymbolService};
 
 /// Samples and the names for them.
 pub(crate) struct Reading {
@@ -24,25 +25,11 @@ impl Reading {
     /// # Errors
     /// Nothing is there, or it cannot be read at all.
     pub(crate) fn open(source: &SourceArgs, common: Common) -> anyhow::Result<Self> {
-        let selection = Selection { epochs: source.db.epoch.clone(), hosts: source.db.host.clone(), ..Selection::default() };
-        Self::load(&paths(source)?, &selection, &source.names, common)
-    }
-
-    /// Reads recordings by path.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
-    pub(crate) fn open_paths(paths: &[PathBuf], names: &NameArgs, common: Common) -> anyhow::Result<Self> {
-        let paths = paths.iter().cloned().map(existing).collect::<anyhow::Result<Vec<_>>>()?;
-        Self::load(&paths, &Selection::default(), names, common)
-    }
-
-    fn load(paths: &[PathBuf], selection: &Selection, names: &NameArgs, common: Common) -> anyhow::Result<Self> {
-        let loaded = whither_store::load(paths, selection)?;
-        for problem in &loaded.problems {
-            warn(common, &problem.to_string());
-        }
-        Ok(Self { profile: loaded.profile, symbols: SymbolService::new(symbol_options(names), loaded.stored), common })
+        let selection =
+            Selection { epochs: source.db.epoch.clone(), hosts: source.db.host.clone(), ..Selection::default() };
+        let loaded = load(&paths(source)?, &selection, common)?;
+        let symbols = SymbolService::new(symbol_options(&source.names), loaded.stored);
+        Ok(Self { profile: loaded.profile, symbols, common })
     }
 
     /// The lens's filter for these flags.
@@ -50,37 +37,105 @@ impl Reading {
     /// # Errors
     /// A pattern is malformed.
     pub(crate) fn filter(&self, args: &FilterArgs) -> anyhow::Result<Filter> {
-        let patterns = |texts: &[String]| texts.iter().map(|t| Pattern::parse(t)).collect::<Result<Vec<_>, _>>();
-        Ok(Filter {
-            images: patterns(&args.image)?,
-            procs: patterns(&args.procedure)?,
-            processes: args.process.iter().map(|t| ProcessIs::parse(t)).collect::<Result<_, _>>()?,
-            threads: args.thread.clone(),
-            cgroups: patterns(&args.cgroup)?,
-            side: side(args),
-            seconds: self.seconds(args.since, args.until),
-        })
-    }
-
-    fn seconds(&self, since: Option<Moment>, until: Option<Moment>) -> Option<Range<u32>> {
-        let start = self.profile.epochs.iter().map(|e| e.start_ns).min().unwrap_or(0) / 1_000_000_000;
-        let at = |moment: Moment| match moment {
-            Moment::AfterStart(after) => start.saturating_add(after.as_secs()),
-            Moment::Unix(seconds) => seconds,
-        };
-        let clamp = |seconds: u64| u32::try_from(seconds).unwrap_or(u32::MAX);
-        match (since, until) {
-            (None, None) => None,
-            (since, until) => Some(since.map_or(0, |m| clamp(at(m)))..until.map_or(u32::MAX, |m| clamp(at(m)))),
-        }
+        filter(args, std::slice::from_ref(&self.profile))
     }
 
     /// Tells what went wrong with symbols, once the answer has been made.
     pub(crate) fn tell_problems(&self) {
-        use whither_store::symbols::Symbols as _;
-        for problem in self.symbols.problems() {
-            warn(self.common, &problem);
+        tell_problems(&self.symbols, self.common);
+    }
+}
+
+/// Two sets of runs to compare, with names from both.
+pub(crate) struct Sides {
+    /// The runs before, then those after.
+    profiles: Vec<Profile>,
+    split: usize,
+    symbols: SymbolService,
+    common: Common,
+}
+
+impl Sides {
+    /// Reads both sides, each recording as a run of its own.
+    ///
+    /// # Errors
+    /// As [`Reading::open`].
+    pub(crate) fn open(a: &[PathBuf], b: &[PathBuf], names: &NameArgs, common: Common) -> anyhow::Result<Self> {
+        let (mut profiles, mut stored) = (Vec::new(), StoredSymbols::default());
+        for path in a.iter().chain(b) {
+            let loaded = load(&[existing(path.clone())?], &Selection::default(), common)?;
+            stored.merge(loaded.stored);
+            profiles.push(loaded.profile);
         }
+        Ok(Self { profiles, split: a.len(), symbols: SymbolService::new(symbol_options(names), stored), common })
+    }
+
+    /// Runs before.
+    pub(crate) fn before(&self) -> Vec<&Profile> {
+        self.profiles[..self.split].iter().collect()
+    }
+
+    /// Runs after.
+    pub(crate) fn after(&self) -> Vec<&Profile> {
+        self.profiles[self.split..].iter().collect()
+    }
+
+    /// Names of both.
+    pub(crate) fn symbols(&self) -> &SymbolService {
+        &self.symbols
+    }
+
+    /// As [`Reading::filter`]; relative moments count from the first run's start.
+    ///
+    /// # Errors
+    /// A pattern is malformed.
+    pub(crate) fn filter(&self, args: &FilterArgs) -> anyhow::Result<Filter> {
+        filter(args, &self.profiles)
+    }
+
+    /// As [`Reading::tell_problems`].
+    pub(crate) fn tell_problems(&self) {
+        tell_problems(&self.symbols, self.common);
+    }
+}
+
+fn load(paths: &[PathBuf], selection: &Selection, common: Common) -> anyhow::Result<Loaded> {
+    let loaded = whither_store::load(paths, selection)?;
+    for problem in &loaded.problems {
+        warn(common, &problem.to_string());
+    }
+    Ok(loaded)
+}
+
+fn tell_problems(symbols: &SymbolService, common: Common) {
+    for problem in symbols.problems() {
+        warn(common, &problem);
+    }
+}
+
+fn filter(args: &FilterArgs, profiles: &[Profile]) -> anyhow::Result<Filter> {
+    let patterns = |texts: &[String]| texts.iter().map(|t| Pattern::parse(t)).collect::<Result<Vec<_>, _>>();
+    Ok(Filter {
+        images: patterns(&args.image)?,
+        procs: patterns(&args.procedure)?,
+        processes: args.process.iter().map(|t| ProcessIs::parse(t)).collect::<Result<_, _>>()?,
+        threads: args.thread.clone(),
+        cgroups: patterns(&args.cgroup)?,
+        side: side(args),
+        seconds: seconds(args.since, args.until, profiles),
+    })
+}
+
+fn seconds(since: Option<Moment>, until: Option<Moment>, profiles: &[Profile]) -> Option<Range<u32>> {
+    let start = profiles.iter().flat_map(|p| &p.epochs).map(|e| e.start_ns).min().unwrap_or(0) / 1_000_000_000;
+    let at = |moment: Moment| match moment {
+        Moment::AfterStart(after) => start.saturating_add(after.as_secs()),
+        Moment::Unix(seconds) => seconds,
+    };
+    let clamp = |seconds: u64| u32::try_from(seconds).unwrap_or(u32::MAX);
+    match (since, until) {
+        (None, None) => None,
+        (since, until) => Some(since.map_or(0, |m| clamp(at(m)))..until.map_or(u32::MAX, |m| clamp(at(m)))),
     }
 }
 
@@ -122,7 +177,8 @@ fn existing(path: PathBuf) -> anyhow::Result<PathBuf> {
     if path.exists() {
         return Ok(path);
     }
-    Err(Usage(format!("there is no recording {}; `whither record -o {}` makes one", path.display(), path.display())).into())
+    Err(Usage(format!("there is no recording {}; `whither record -o {}` makes one", path.display(), path.display()))
+        .into())
 }
 
 /// The recording here, else the default database.

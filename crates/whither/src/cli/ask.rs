@@ -3,11 +3,11 @@
 
 use super::collect::SamplingArgs;
 use crate::units;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
 use std::time::Duration;
-use whither_cycles::By;
+use whither_cycles::{By, Normalise};
 use whither_report::exports::Format;
 
 /// Where the samples come from.
@@ -39,7 +39,8 @@ pub(crate) struct NameArgs {
 
 fn prefix_pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(from, _)| !from.is_empty());
-    pair.map(|(from, to)| (from.to_owned(), to.to_owned())).ok_or_else(|| "write FROM=TO, for example /build/src=/home/me/src".into())
+    pair.map(|(from, to)| (from.to_owned(), to.to_owned()))
+        .ok_or_else(|| "write FROM=TO, for example /build/src=/home/me/src".into())
 }
 
 /// A database as source.
@@ -214,9 +215,12 @@ pub(crate) struct TopcountsArgs {
     /// Instructions shown
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
     pub(crate) limit: usize,
-    /// Instructions shown before and after each
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) context: usize,
+    /// Intel syntax
+    #[arg(long)]
+    pub(crate) intel: bool,
+    /// Events to show, or `all`
+    #[arg(short, long, value_name = "EVENT", value_delimiter = ',', default_value = "all")]
+    pub(crate) event: Vec<String>,
     /// Samples as delivered, not moved to the instruction waited for
     #[arg(long)]
     pub(crate) raw: bool,
@@ -240,6 +244,27 @@ impl std::str::FromStr for Runs {
     }
 }
 
+/// What both sides of a comparison are set against.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Per(pub(crate) Normalise);
+
+impl std::str::FromStr for Per {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "total" => return Ok(Self(Normalise::Total)),
+            "wall" => return Ok(Self(Normalise::Wall)),
+            _ => {}
+        }
+        let number = |t: &str| t.trim().parse::<f64>().ok().filter(|n| *n > 0.0 && n.is_finite());
+        let units = text.split_once(',').and_then(|(a, b)| Some((number(a)?, number(b)?)));
+        units.map(|(a, b)| Self(Normalise::Per(a, b))).ok_or_else(|| {
+            format!("`{text}` is no unit; write total, wall, or the work done in A and in B as 1200,1350")
+        })
+    }
+}
+
 /// Flags of `whither diff`.
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
@@ -249,18 +274,20 @@ pub(crate) struct DiffArgs {
     /// After: a recording, or several runs with commas between
     #[arg(value_name = "B")]
     pub(crate) after: Runs,
-    /// Compare procedures, images, lines, ...
-    #[arg(long, value_parser = by_parser(), default_value = "proc")]
-    pub(crate) by: By,
-    /// Normalise by: `total`, `wall`, or work done as NAME=A,B (`requests=1200,1350`)
+    /// Event compared [default: the first of the recordings]
+    #[arg(short, long, value_name = "EVENT")]
+    pub(crate) event: Option<String>,
+    /// Set figures against `total` (shares), `wall` (CPU time per time), or work done in A and B (`1200,1350` requests)
     #[arg(long, value_name = "UNIT", default_value = "total")]
-    pub(crate) per: String,
+    pub(crate) per: Per,
     /// Changes within chance too
     #[arg(long)]
     pub(crate) all: bool,
     /// Exit 1 when something got slower beyond chance
     #[arg(long)]
     pub(crate) gate: bool,
+    #[command(flatten)]
+    pub(crate) names: NameArgs,
     /// Answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -333,6 +360,15 @@ pub(crate) struct ExportArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn units_of_a_comparison() {
+        assert_eq!("wall".parse(), Ok(Per(Normalise::Wall)));
+        assert_eq!("1200,1350".parse(), Ok(Per(Normalise::Per(1200.0, 1350.0))));
+        for text in ["", "1200", "0,5", "a,b", "1,inf"] {
+            text.parse::<Per>().expect_err(text);
+        }
+    }
 
     #[test]
     fn moments_are_relative_or_absolute() {

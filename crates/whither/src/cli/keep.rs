@@ -65,6 +65,9 @@ pub(crate) enum DbAction {
     Check {
         /// Recording or database [default: whither.wh, else the default database]
         path: Option<PathBuf>,
+        /// Remove what crashed writers left behind
+        #[arg(long)]
+        repair: bool,
         /// Answer as JSON
         #[arg(long)]
         json: bool,

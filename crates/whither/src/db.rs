@@ -1,0 +1,133 @@
+//! `whither db`: verify, compact and trim what is on disk. The work is the store's; here it becomes
+//! sentences, JSON and an exit code.
+
+use crate::answer;
+use crate::cli::{DbAction, DbArgs};
+use crate::failure::Ending;
+use crate::units::{show_bytes, show_count};
+use crate::{places, source};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use whither_store::{CompactPolicy, Compacted, Database, Dropped, Finding, GcReport, Limit, RetentionPolicy, Severity};
+
+/// `whither db ...`.
+pub(crate) fn db(args: DbArgs) -> anyhow::Result<Ending> {
+    match args.action {
+        DbAction::Check { path, repair, json } => check(&store(path)?, repair, json),
+        DbAction::Compact { path } => compact(&store(path)?),
+        DbAction::Gc { path, keep, max_disk } => gc(&places::database(path), keep, max_disk),
+    }
+}
+
+fn store(path: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    path.map_or_else(source::default_source, Ok)
+}
+
+/// The answer is "no" when something sealed is damaged; leftovers of a crash are no damage.
+fn check(path: &Path, repair: bool, json: bool) -> anyhow::Result<Ending> {
+    if repair {
+        let removed = whither_store::repair(path)?;
+        removed.iter().for_each(|left| anstream::eprintln!("whither: removed {}", left.display()));
+    }
+    let findings = whither_store::check(path)?;
+    answer::print(&if json { findings_json(path, &findings)? } else { findings_text(path, &findings) })?;
+    let damaged = findings.iter().any(|f| f.severity == Severity::Damage);
+    Ok(if damaged { Ending::No } else { Ending::Done })
+}
+
+fn severity(finding: &Finding) -> &'static str {
+    match finding.severity {
+        Severity::Leftover => "leftover",
+        Severity::Stranger => "stranger",
+        Severity::Damage => "damaged",
+    }
+}
+
+fn findings_text(path: &Path, findings: &[Finding]) -> String {
+    if findings.is_empty() {
+        return format!("{}: sound", path.display());
+    }
+    let mut out = String::new();
+    for finding in findings {
+        let _ = writeln!(out, "{:<8}  {}: {}", severity(finding), finding.path.display(), finding.what);
+    }
+    out
+}
+
+fn findings_json(path: &Path, findings: &[Finding]) -> anyhow::Result<String> {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        path: &'a Path,
+        severity: &'static str,
+        what: &'a str,
+    }
+    #[derive(Serialize)]
+    struct Check<'a> {
+        schema: &'static str,
+        path: &'a Path,
+        findings: Vec<Line<'a>>,
+    }
+    let line = |f: &'_ Finding| (severity(f), f.path.clone(), f.what.clone());
+    let lines: Vec<_> = findings.iter().map(line).collect();
+    let findings = lines.iter().map(|(severity, path, what)| Line { path, severity, what }).collect();
+    Ok(serde_json::to_string(&Check { schema: "whither.check/1", path, findings })?)
+}
+
+fn compact(path: &Path) -> anyhow::Result<Ending> {
+    let done = whither_store::compact(path, CompactPolicy::default())?;
+    done.problems.iter().for_each(|p| anstream::eprintln!("whither: {p}"));
+    answer::print(&compacted(path, &done))?;
+    Ok(if done.problems.is_empty() { Ending::Done } else { Ending::No })
+}
+
+fn compacted(path: &Path, done: &Compacted) -> String {
+    if done.epochs == 0 {
+        return format!("{}: nothing to merge", path.display());
+    }
+    format!(
+        "{}: {} segments of {} epochs merged, {} rows to {}, {} to {}",
+        path.display(),
+        done.segments,
+        done.epochs,
+        show_count(done.rows.0),
+        show_count(done.rows.1),
+        show_bytes(done.bytes.0),
+        show_bytes(done.bytes.1)
+    )
+}
+
+fn gc(path: &Path, keep: Option<Duration>, max_disk: Option<u64>) -> anyhow::Result<Ending> {
+    let now =
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
+    let done = Database::open(path)?.gc(RetentionPolicy { max_age: keep, max_bytes: max_disk }, now)?;
+    done.problems.iter().for_each(|p| anstream::eprintln!("whither: {p}"));
+    answer::print(&collected(path, &done))?;
+    Ok(if done.problems.is_empty() { Ending::Done } else { Ending::No })
+}
+
+fn collected(path: &Path, done: &GcReport) -> String {
+    let mut out = String::new();
+    for dropped in &done.dropped {
+        let _ = writeln!(out, "{}", drop_line(dropped));
+    }
+    for left in &done.leftovers {
+        let _ = writeln!(out, "removed {} of a crashed writer", left.display());
+    }
+    let _ = write!(out, "{}: {} now", path.display(), show_bytes(done.bytes));
+    out
+}
+
+fn drop_line(dropped: &Dropped) -> String {
+    let why = match dropped.why {
+        Limit::Age => "older than --keep",
+        Limit::Bytes => "to stay below --max-disk",
+    };
+    format!(
+        "dropped {} ({} rows, {}): {why}",
+        dropped.path.display(),
+        show_count(dropped.rows),
+        show_bytes(dropped.bytes)
+    )
+}
