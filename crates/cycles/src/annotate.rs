@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::find::{Procedure, find};
-use crate::listing::ratio;
+use crate::groups::ratio;
 use crate::names::{address, demangled};
 use crate::provenance::provenance;
 use crate::results::{Annotation, Cell, EventTotals, InsnRow, LineRow};

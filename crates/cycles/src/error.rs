@@ -44,6 +44,12 @@ pub enum Error {
         /// Samples of the recording.
         samples: u64,
     },
+    /// There is no stack to build a tree from.
+    #[error("{}", no_stacks(*.recorded))]
+    NoStacks {
+        /// Rows of stacks in the recording, before filters.
+        recorded: usize,
+    },
     /// No procedure of that name has samples.
     #[error("no sampled procedure matches `{name}`{}", did_you_mean(.near))]
     NoProcedure {
@@ -65,6 +71,14 @@ pub enum Error {
 /// ` (did you mean a, b?)`, or nothing.
 fn did_you_mean(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!(" (did you mean {}?)", near.join(", ")) }
+}
+
+fn no_stacks(recorded: usize) -> String {
+    if recorded == 0 {
+        "the recording holds no call stacks; record with -g".to_owned()
+    } else {
+        format!("no call stack matches the filters; the recording has {recorded} rows of stacks")
+    }
 }
 
 fn list(candidates: &[(String, u64)]) -> String {

@@ -5,8 +5,12 @@
 
 pub mod annotate;
 mod axis;
+pub mod diff;
 pub mod error;
 pub mod find;
+pub mod flame;
+mod groups;
+pub mod heat;
 pub mod listing;
 pub mod names;
 pub mod near;
@@ -17,10 +21,16 @@ pub mod remark;
 pub mod results;
 pub mod selection;
 pub mod skid;
+pub mod topcounts;
+mod variance;
 
 pub use annotate::{AnnotateQuery, Attribution, annotate};
+pub use diff::{DiffQuery, Normalise, Show, diff, significant_regressions};
 pub use error::Error;
+pub use flame::{FlameQuery, Roots, flame};
+pub use heat::heat_map;
 pub use listing::{By, Query, listing};
 pub use pattern::Pattern;
 pub use places::Inlines;
 pub use selection::{Filter, ProcessIs, Side};
+pub use topcounts::topcounts;

@@ -4,14 +4,12 @@
 
 use crate::axis::{Axis, axis};
 use crate::error::Error;
-use crate::places::{Inlines, PlaceKind, Places};
+use crate::groups::{Groups, Sampling, ratio};
+use crate::places::{Inlines, Places};
 use crate::provenance::provenance;
-use crate::remark;
-use crate::results::{Cell, EventTotals, Listing, ListingRow};
+use crate::results::{EventTotals, Listing, ListingRow};
 use crate::selection::{Filter, Selection};
-use rustc_hash::FxHashMap;
 use std::str::FromStr;
-use whither_stats::interval;
 use whither_store::model::Profile;
 use whither_store::symbols::Symbols;
 
@@ -68,7 +66,7 @@ impl By {
         matches!(self, Self::Proc | Self::Insn | Self::Line)
     }
 
-    fn needs_places(self) -> bool {
+    pub(crate) fn needs_places(self) -> bool {
         matches!(self, Self::Proc | Self::Insn)
     }
 }
@@ -112,19 +110,13 @@ pub struct Query {
 /// # Errors
 /// [`Error::Empty`], [`Error::Event`], or [`Error::NothingMatched`].
 pub fn listing(profile: &Profile, symbols: &dyn Symbols, query: &Query) -> Result<Listing, Error> {
-    let mut selection = Selection::new(profile, &query.filter, &query.events)?;
-    let by = groupings(&query.by);
-    let places = places(&mut selection, symbols, query, &by);
-    if selection.rows.is_empty() {
-        return Err(nothing_matched(profile, &query.filter));
-    }
+    let Prepared { selection, by, places } = Prepared::new(profile, symbols, query)?;
     let axes: Vec<Axis<'_>> = by.iter().map(|b| axis(*b, &selection, &places, symbols)).collect();
     let groups = Groups::new(&selection, &axes);
     let provenance = provenance(&selection, &query.filter);
     let totals = &provenance.events;
     let order = groups.largest_first();
     let shown = query.limit.unwrap_or(usize::MAX).min(order.len());
-    let sampling = Sampling::of(&selection);
     let mut rows: Vec<ListingRow> = order[..shown]
         .iter()
         .map(|&g| ListingRow {
@@ -135,10 +127,49 @@ pub fn listing(profile: &Profile, symbols: &dyn Symbols, query: &Query) -> Resul
             remark: groups.remark(g, &by, &selection, &places),
         })
         .collect();
-    finish(&mut rows, totals, sampling);
+    finish(&mut rows, totals, Sampling::of(&selection));
     let rest = groups.rest(&order[shown..], totals);
     let by = by.iter().map(|b| b.name().to_owned()).collect();
     Ok(Listing { provenance, by, rows, rest, filters: query.filter.describe() })
+}
+
+/// A question made ready for grouping.
+struct Prepared<'a> {
+    selection: Selection<'a>,
+    by: Vec<By>,
+    places: Places,
+}
+
+impl<'a> Prepared<'a> {
+    fn new(profile: &'a Profile, symbols: &dyn Symbols, query: &Query) -> Result<Self, Error> {
+        let mut selection = Selection::new(profile, &query.filter, &query.events)?;
+        let by = groupings(&query.by);
+        let places = places(&mut selection, symbols, query, &by);
+        if selection.rows.is_empty() {
+            return Err(nothing_matched(profile, &query.filter));
+        }
+        Ok(Self { selection, by, places })
+    }
+}
+
+/// Labels of the largest groups, and for each selected row (by index into the profile) its group.
+pub(crate) struct Grouped {
+    pub labels: Vec<String>,
+    pub of_row: Vec<(u32, Option<usize>)>,
+}
+
+/// The grouping of a listing, row by row, for answers of other shapes.
+pub(crate) fn grouped(profile: &Profile, symbols: &dyn Symbols, query: &Query) -> Result<Grouped, Error> {
+    let Prepared { selection, by, places } = Prepared::new(profile, symbols, query)?;
+    let axes: Vec<Axis<'_>> = by.iter().map(|b| axis(*b, &selection, &places, symbols)).collect();
+    let groups = Groups::new(&selection, &axes);
+    let order = groups.largest_first();
+    let shown = query.limit.unwrap_or(usize::MAX).min(order.len());
+    let mut rank = vec![None; order.len()];
+    order[..shown].iter().enumerate().for_each(|(r, &g)| rank[g] = Some(r));
+    let of_row = selection.rows.iter().zip(&groups.of_row).map(|(&row, &g)| (row, rank[g as usize])).collect();
+    let labels = order[..shown].iter().map(|&g| groups.labels(g, &axes).join("  ")).collect();
+    Ok(Grouped { labels, of_row })
 }
 
 /// The groupings asked for, without repetitions, with the image where rows need it.
@@ -164,147 +195,11 @@ fn places(selection: &mut Selection<'_>, symbols: &dyn Symbols, query: &Query, b
     places
 }
 
-fn nothing_matched(profile: &Profile, filter: &Filter) -> Error {
+pub(crate) fn nothing_matched(profile: &Profile, filter: &Filter) -> Error {
     let filters = filter.describe();
     let filters = if filters.is_empty() { "the events asked for".to_owned() } else { filters.join(", ") };
     let samples = profile.samples.iter().map(|s| u64::from(s.count)).sum();
     Error::NothingMatched { filters, samples }
-}
-
-/// The groups of a listing and their sums.
-struct Groups {
-    columns: usize,
-    /// One value per axis, group after group.
-    keys: Vec<Vec<u32>>,
-    /// First row (index into the selection) of each group.
-    first: Vec<usize>,
-    /// Samples and weight per column, group after group.
-    sums: Vec<(u64, u64)>,
-}
-
-impl Groups {
-    fn new(selection: &Selection<'_>, axes: &[Axis<'_>]) -> Self {
-        let columns = selection.columns.len();
-        let (of_row, keys) = combine(selection.rows.len(), axes);
-        let mut sums = vec![(0u64, 0u64); keys.len() * columns];
-        let mut first = vec![usize::MAX; keys.len()];
-        for (i, (&row, &group)) in selection.rows.iter().zip(&of_row).enumerate() {
-            let sample = selection.sample(row);
-            let column = selection.column(sample.event).expect("selected rows have a column");
-            let group = group as usize;
-            let sum = &mut sums[group * columns + column];
-            sum.0 += u64::from(sample.count);
-            sum.1 = sum.1.saturating_add(sample.weight());
-            first[group] = first[group].min(i);
-        }
-        Self { columns, keys, first, sums }
-    }
-
-    fn sums(&self, group: usize) -> &[(u64, u64)] {
-        &self.sums[group * self.columns..][..self.columns]
-    }
-
-    /// By weight in the first event, then the others; equal ones in order of first appearance.
-    fn largest_first(&self) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.keys.len()).collect();
-        let weights = |g: usize| self.sums(g).iter().map(|s| s.1);
-        order.sort_by(|&a, &b| weights(b).cmp(weights(a)).then(self.first[a].cmp(&self.first[b])));
-        order
-    }
-
-    fn labels(&self, group: usize, axes: &[Axis<'_>]) -> Vec<String> {
-        self.keys[group].iter().zip(axes).map(|(&v, axis)| (axis.label)(v)).collect()
-    }
-
-    fn cells(&self, group: usize, totals: &[EventTotals]) -> Vec<Cell> {
-        self.sums(group).iter().zip(totals).map(|(s, t)| cell(*s, t)).collect()
-    }
-
-    fn rest(&self, groups: &[usize], totals: &[EventTotals]) -> Option<(usize, Vec<Cell>)> {
-        let mut sums = vec![(0u64, 0u64); self.columns];
-        for &g in groups {
-            for (sum, part) in sums.iter_mut().zip(self.sums(g)) {
-                sum.0 += part.0;
-                sum.1 = sum.1.saturating_add(part.1);
-            }
-        }
-        let cells = sums.iter().zip(totals).map(|(s, t)| cell(*s, t)).collect();
-        (!groups.is_empty()).then_some((groups.len(), cells))
-    }
-
-    fn remark(&self, group: usize, by: &[By], selection: &Selection<'_>, places: &Places) -> Option<String> {
-        if !by.contains(&By::Image) {
-            return None;
-        }
-        let row = self.first[group];
-        let sample = selection.sample(selection.rows[row]);
-        let image = selection.profile.image(sample.image);
-        let name = by.iter().any(|b| b.needs_places()).then(|| places.get(places.of_row[row]));
-        let name = name.and_then(|p| match &p.kind {
-            PlaceKind::Function { name, .. } => Some(&**name),
-            _ => None,
-        });
-        remark::of(image, name, selection.profile.event(selection.columns[0]))
-    }
-}
-
-fn cell((samples, weight): (u64, u64), total: &EventTotals) -> Cell {
-    Cell { samples, weight, share: ratio(weight, total.weight) }
-}
-
-/// 0 of 0 is 0.
-pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
-/// Numbers the distinct combinations of the axes' values: for each row its group, and per group
-/// the values.
-fn combine(rows: usize, axes: &[Axis<'_>]) -> (Vec<u32>, Vec<Vec<u32>>) {
-    let mut group = vec![0u32; rows];
-    let mut keys: Vec<Vec<u32>> = vec![Vec::new()];
-    for axis in axes {
-        let mut seen: FxHashMap<(u32, u32), u32> = FxHashMap::default();
-        let mut next: Vec<Vec<u32>> = Vec::new();
-        for (g, &value) in group.iter_mut().zip(&axis.of_row) {
-            *g = *seen.entry((*g, value)).or_insert_with(|| {
-                let mut key = keys[*g as usize].clone();
-                key.push(value);
-                next.push(key);
-                u32::try_from(next.len() - 1).expect("fewer groups than sample rows")
-            });
-        }
-        keys = next;
-    }
-    (group, keys)
-}
-
-/// How many independent samples the first column is worth.
-#[derive(Clone, Copy)]
-struct Sampling {
-    effective: f64,
-}
-
-impl Sampling {
-    /// Samples of unequal periods are worth fewer than their number (Kish): the square of the sum
-    /// of weights over the sum of their squares.
-    fn of(selection: &Selection<'_>) -> Self {
-        let (mut sum, mut squares) = (0.0, 0.0);
-        for &row in &selection.rows {
-            let s = selection.sample(row);
-            if selection.column(s.event) == Some(0) {
-                let (n, period) = (f64::from(s.count), s.period as f64);
-                sum += n * period;
-                squares += n * period * period;
-            }
-        }
-        Self { effective: if squares > 0.0 { sum * sum / squares } else { 0.0 } }
-    }
-
-    /// Half width of the 95 % interval; it does not claim certainty for shares of 0 or 1 seen in few
-    /// samples.
-    fn half_width(self, share: f64) -> f64 {
-        interval::share_at(share * self.effective, self.effective, 0.95).half_width()
-    }
 }
 
 fn finish(rows: &mut [ListingRow], totals: &[EventTotals], sampling: Sampling) {

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::near::near_matches;
 use crate::pattern::Pattern;
 use std::ops::Range;
-use whither_store::model::{EventIx, Image, ImageKind, Process, Profile, Sample};
+use whither_store::model::{EventIx, Image, ImageKind, Process, ProcessIx, Profile, Sample, StackSample};
 
 /// What to look at. The default is everything.
 #[derive(Clone, Debug, Default)]
@@ -154,23 +154,47 @@ impl<'a> Selection<'a> {
         self.column_of.get(event.0 as usize).copied().flatten()
     }
 
+    /// The rows of one column; columns stay as they are.
+    #[must_use]
+    pub fn only_column(&self, column: usize) -> Self {
+        let mut out = self.clone();
+        out.rows.retain(|&row| self.column(self.sample(row).event) == Some(column));
+        out
+    }
+
     fn pick(&self, filter: &Filter) -> Vec<u32> {
         let profile = self.profile;
         let images: Vec<bool> = profile.images.iter().map(|i| image_passes(i, filter)).collect();
-        let processes: Vec<bool> = profile.processes.iter().map(|p| process_passes(p, filter)).collect();
-        let slice_s = profile.epochs.iter().map(|e| e.slice_s).max().unwrap_or(0).max(1);
+        let when_and_who = when_and_who(profile, filter);
         let passes = |s: &Sample| {
-            self.column(s.event).is_some()
-                && images[s.image.0 as usize]
-                && processes[s.process.0 as usize]
-                && (filter.threads.is_empty() || filter.threads.contains(&s.tid))
-                && filter.seconds.as_ref().is_none_or(|r| touches(r, s.slice, slice_s))
+            self.column(s.event).is_some() && images[s.image.0 as usize] && when_and_who(s.process, s.tid, s.slice)
         };
         (0u32..).zip(&profile.samples).filter(|(_, s)| passes(s)).map(|(i, _)| i).collect()
     }
+
+    /// The parts of a filter that concern a whole stack: process, thread, cgroup, time. With
+    /// [`Side`], the innermost frame decides.
+    pub(crate) fn stack_filter(profile: &'a Profile, filter: &'a Filter) -> impl Fn(&StackSample) -> bool + 'a {
+        let when_and_who = when_and_who(profile, filter);
+        move |s| {
+            let innermost = profile.stacks[s.stack.0 as usize].frames.first();
+            let side = innermost.is_none_or(|f| side_passes(profile.image(f.image), filter.side));
+            side && when_and_who(s.process, s.tid, s.slice)
+        }
+    }
 }
 
-fn columns(profile: &Profile, names: &[String]) -> Result<Vec<EventIx>, Error> {
+fn when_and_who<'a>(profile: &Profile, filter: &'a Filter) -> impl Fn(ProcessIx, u32, u32) -> bool + use<'a> {
+    let processes: Vec<bool> = profile.processes.iter().map(|p| process_passes(p, filter)).collect();
+    let slice_s = profile.epochs.iter().map(|e| e.slice_s).max().unwrap_or(0).max(1);
+    move |process, tid, slice| {
+        processes[process.0 as usize]
+            && (filter.threads.is_empty() || filter.threads.contains(&tid))
+            && filter.seconds.as_ref().is_none_or(|r| touches(r, slice, slice_s))
+    }
+}
+
+pub(crate) fn columns(profile: &Profile, names: &[String]) -> Result<Vec<EventIx>, Error> {
     let all = (0u16..).zip(&profile.events);
     if names.is_empty() {
         return Ok(all.map(|(i, _)| EventIx(i)).collect());
@@ -195,12 +219,15 @@ fn unknown_event(profile: &Profile, name: &str) -> Error {
 }
 
 fn image_passes(image: &Image, filter: &Filter) -> bool {
-    let side = match filter.side {
+    side_passes(image, filter.side) && any(&filter.images, &image.path)
+}
+
+fn side_passes(image: &Image, side: Side) -> bool {
+    match side {
         Side::Both => true,
         Side::Kernel => is_kernel(image),
         Side::User => !is_kernel(image),
-    };
-    side && any(&filter.images, &image.path)
+    }
 }
 
 fn process_passes(process: &Process, filter: &Filter) -> bool {

@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod annotate;
+mod diff;
 mod listing;
 mod skid;
 mod sums;
+mod time_and_calls;
 mod world;

@@ -109,6 +109,22 @@ impl World {
     }
 }
 
+impl FakeSymbols {
+    /// The same functions under another path.
+    pub(crate) fn rename(&mut self, from: &str, to: &str) {
+        if let Some(functions) = self.functions.remove(from) {
+            self.functions.insert(to.into(), functions);
+        }
+    }
+
+    /// Takes what another one knows of images that this one does not know.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        for (path, functions) in other.functions {
+            self.functions.entry(path).or_insert(functions);
+        }
+    }
+}
+
 impl Symbols for FakeSymbols {
     fn functions(&self, image: &Image) -> Arc<FunctionTable> {
         let functions = self.functions.get(&image.path).cloned().unwrap_or_default();

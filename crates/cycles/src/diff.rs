@@ -1,0 +1,407 @@
+//! `diff`: which procedures gained or lost between two sets of recordings, beyond chance.
+//!
+//! Counts of one run are not independent draws, so their variance is estimated (`variance`), each
+//! procedure's rate is compared by a ratio test with it, and the false discovery rate over all
+//! procedures is held at 5 %.
+
+use crate::error::Error;
+use crate::names::{demangled, place_label};
+use crate::places::{Inlines, PlaceKind, Places};
+use crate::provenance::provenance;
+use crate::results::{DiffRow, Difference, Provenance, Verdict};
+use crate::selection::{Filter, Selection};
+use crate::variance::{Dispersions, Series};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use whither_stats::distribution::student_quantile;
+use whither_stats::multiple::benjamini_hochberg;
+use whither_stats::{Dispersion, Exposed, log_ratio};
+use whither_store::model::{Image, Profile};
+use whither_store::symbols::Symbols;
+
+/// What both sides are set against.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Normalise {
+    /// All samples of the selection: shares are compared.
+    #[default]
+    Total,
+    /// Seconds covered, times CPUs: CPU time per time is compared.
+    Wall,
+    /// Units of work done, as the user counted them (requests in A and in B).
+    Per(f64, f64),
+}
+
+/// Which rows to keep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Show {
+    /// Changes beyond chance.
+    #[default]
+    Significant,
+    /// Every procedure.
+    All,
+}
+
+/// How to compare.
+#[derive(Clone, Debug, Default)]
+pub struct DiffQuery {
+    /// Which samples of both sides.
+    pub filter: Filter,
+    /// Event compared, the recordings' first one by default.
+    pub event: Option<String>,
+    /// What figures are set against.
+    pub normalise: Normalise,
+    /// Which rows to keep.
+    pub show: Show,
+}
+
+/// False discovery rate.
+const LEVEL: f64 = 0.05;
+/// Procedures with fewer samples in both sides together cannot differ significantly, and testing
+/// them would only blunt the tests of the others.
+const LEAST_SAMPLES: f64 = 6.0;
+/// A year in minutes.
+const MOST_SLICES: u32 = 525_600;
+
+/// Compares two sets of recordings; several on a side are taken as runs of the same thing, and tell
+/// the variance better than the slices of one can.
+///
+/// # Errors
+/// [`Error::Empty`], [`Error::Event`], [`Error::NothingMatched`] of either side.
+pub fn diff(a: &[&Profile], b: &[&Profile], symbols: &dyn Symbols, query: &DiffQuery) -> Result<Difference, Error> {
+    let mut keys = Keys::default();
+    let a = Side::new(a, symbols, query, &mut keys)?;
+    let b = Side::new(b, symbols, query, &mut keys)?;
+    let normalise = possible(&a, &b, query.normalise);
+    let exposures = exposures(&a, &b, normalise);
+    let (dispersions, variance) = dispersions(&a, &b, keys.names.len(), normalise);
+    let mut rows = rows(&a, &b, &keys, exposures, &dispersions);
+    rows.sort_by(|x, y| y.change.0.abs().total_cmp(&x.change.0.abs()).then_with(|| x.label.cmp(&y.label)));
+    let all = rows.len();
+    if query.show == Show::Significant {
+        rows.retain(|r| r.verdict != Verdict::Same);
+    }
+    Ok(Difference {
+        hidden: all - rows.len(),
+        rows,
+        normalised: normalised(normalise).into(),
+        variance: variance.into(),
+        dispersion: dispersions.pooled,
+        a: a.provenance,
+        b: b.provenance,
+    })
+}
+
+/// Procedures that got slower, or are new, beyond chance: what a gate counts.
+#[must_use]
+pub fn significant_regressions(d: &Difference) -> usize {
+    d.rows.iter().filter(|r| matches!(r.verdict, Verdict::Slower | Verdict::New)).count()
+}
+
+fn normalised(n: Normalise) -> &'static str {
+    match n {
+        Normalise::Total => "total",
+        Normalise::Wall => "wall",
+        Normalise::Per(..) => "unit",
+    }
+}
+
+/// Procedures by what stays the same from build to build: the file's name and the function's.
+#[derive(Default)]
+struct Keys {
+    ids: FxHashMap<(String, String), usize>,
+    names: Vec<(String, String)>,
+}
+
+impl Keys {
+    fn id(&mut self, image: &Image, kind: &PlaceKind, label: String) -> usize {
+        let function = match kind {
+            PlaceKind::Function { name, .. } => demangled(without_clone_suffix(name)).into_owned(),
+            _ => label,
+        };
+        let key = (without_so_version(image.short_name()).to_owned(), function);
+        let next = self.names.len();
+        let names = &mut self.names;
+        *self.ids.entry(key.clone()).or_insert_with(|| {
+            names.push(key);
+            next
+        })
+    }
+}
+
+/// `libx.so.1.2` and `libx.so.1.3` are the same library.
+fn without_so_version(name: &str) -> &str {
+    name.find(".so.").map_or(name, |i| &name[..i + 3])
+}
+
+/// The compiler numbers its clones anew in every build.
+fn without_clone_suffix(name: &str) -> &str {
+    let clone = [".isra.", ".constprop.", ".llvm.", ".lto_priv."];
+    clone.iter().filter_map(|c| name.find(c)).min().map_or(name, |i| &name[..i])
+}
+
+/// One side of the comparison.
+struct Side {
+    runs: Vec<Run>,
+    /// Mean period of a sample: weights divided by it are counts again.
+    period: f64,
+    provenance: Provenance,
+}
+
+/// Weights of one recording.
+#[derive(Default)]
+struct Run {
+    by_key: FxHashMap<usize, f64>,
+    by_slice: FxHashMap<(usize, u32), f64>,
+    total: f64,
+    totals: BTreeMap<u32, f64>,
+    cpu_seconds: f64,
+    slice_s: u32,
+}
+
+impl Side {
+    fn new(profiles: &[&Profile], symbols: &dyn Symbols, query: &DiffQuery, keys: &mut Keys) -> Result<Self, Error> {
+        let mut side = Self { runs: Vec::new(), period: 1.0, provenance: Provenance::default() };
+        let (mut squares, mut total) = (0.0, 0.0);
+        for (i, profile) in profiles.iter().enumerate() {
+            let selection = select(profile, symbols, query)?;
+            let described = provenance(&selection.0, &query.filter);
+            let run = Run::new(&selection.0, &selection.1, keys, &described);
+            squares += sum_of_squares(&selection.0);
+            total += run.total;
+            side.runs.push(run);
+            if i == 0 { side.provenance = described } else { join(&mut side.provenance, described) }
+        }
+        if total <= 0.0 {
+            return Err(Error::Empty);
+        }
+        side.period = squares / total;
+        Ok(side)
+    }
+
+    fn total(&self) -> f64 {
+        self.runs.iter().map(|r| r.total).sum()
+    }
+
+    fn cpu_seconds(&self) -> f64 {
+        self.runs.iter().map(|r| r.cpu_seconds).sum()
+    }
+
+    fn weight(&self, key: usize) -> f64 {
+        self.runs.iter().filter_map(|r| r.by_key.get(&key)).sum()
+    }
+}
+
+/// The main event's rows and their procedures.
+fn select<'a>(
+    profile: &'a Profile,
+    symbols: &dyn Symbols,
+    query: &DiffQuery,
+) -> Result<(Selection<'a>, Places), Error> {
+    let main = query.event.clone().or_else(|| profile.events.first().map(|e| e.name.clone()));
+    let events: Vec<String> = main.into_iter().collect();
+    let mut selection = Selection::new(profile, &query.filter, &events)?;
+    let mut places = Places::resolve(&selection, symbols, Inlines::Outermost);
+    places.retain(&mut selection, &query.filter.procs);
+    if selection.rows.is_empty() {
+        return Err(crate::listing::nothing_matched(profile, &query.filter));
+    }
+    Ok((selection, places))
+}
+
+impl Run {
+    fn new(selection: &Selection<'_>, places: &Places, keys: &mut Keys, described: &Provenance) -> Self {
+        let key_of = |p: &crate::places::Place| {
+            let image = selection.profile.image(p.image);
+            keys.id(image, &p.kind, place_label(p, image))
+        };
+        let key_of: Vec<usize> = places.places.iter().map(key_of).collect();
+        let cpus = f64::from(described.cpus.max(1));
+        let slice_s = selection.profile.epochs.iter().map(|e| e.slice_s).max().unwrap_or(1);
+        let mut run = Self { cpu_seconds: described.seconds * cpus, slice_s, ..Self::default() };
+        for (&row, place) in selection.rows.iter().zip(&places.of_row) {
+            let s = selection.sample(row);
+            let (key, weight) = (key_of[place.0 as usize], s.weight() as f64);
+            *run.by_key.entry(key).or_default() += weight;
+            *run.by_slice.entry((key, s.slice)).or_default() += weight;
+            *run.totals.entry(s.slice).or_default() += weight;
+            run.total += weight;
+        }
+        run
+    }
+}
+
+impl Run {
+    /// Slices and what counts in them are set against: the slice's own total, or its length; then
+    /// without the first and last slice, which are seldom whole.
+    fn exposures(&self, normalise: Normalise) -> Vec<(u32, f64)> {
+        if normalise == Normalise::Total {
+            return self.totals.iter().map(|(slice, total)| (*slice, *total)).collect();
+        }
+        let (Some((first, _)), Some((last, _))) = (self.totals.first_key_value(), self.totals.last_key_value()) else {
+            return Vec::new();
+        };
+        let step = self.slice_s.max(1);
+        // Clocks that jumped leave a gap that is no idle time.
+        if (last - first) / step > MOST_SLICES {
+            return self.totals.keys().map(|slice| (*slice, 1.0)).collect();
+        }
+        (*first..*last).step_by(step as usize).skip(1).map(|slice| (slice, 1.0)).collect()
+    }
+}
+
+fn sum_of_squares(selection: &Selection<'_>) -> f64 {
+    let samples = selection.rows.iter().map(|&r| selection.sample(r));
+    samples.map(|s| f64::from(s.count) * (s.period as f64).powi(2)).sum()
+}
+
+/// One provenance for several runs.
+fn join(sum: &mut Provenance, other: Provenance) {
+    sum.sources.extend(other.sources);
+    sum.seconds += other.seconds;
+    for (total, more) in sum.events.iter_mut().zip(&other.events) {
+        total.samples += more.samples;
+        total.weight = total.weight.saturating_add(more.weight);
+        total.idle += more.idle;
+    }
+    for (reason, n) in other.unknown {
+        match sum.unknown.iter_mut().find(|(r, _)| *r == reason) {
+            Some((_, total)) => *total += n,
+            None => sum.unknown.push((reason, n)),
+        }
+    }
+    let samples = sum.events.first().map_or(0, |e| e.samples);
+    let unknown: u64 = sum.unknown.iter().map(|u| u.1).sum();
+    sum.unknown_share = if samples == 0 { 0.0 } else { unknown as f64 / samples as f64 };
+    sum.dropped += other.dropped;
+    sum.skipped += other.skipped;
+    sum.sideband_lost += other.sideband_lost;
+    sum.ambiguous += other.ambiguous;
+    let new: Vec<String> = other.notes.into_iter().filter(|n| !sum.notes.contains(n)).collect();
+    sum.notes.extend(new);
+}
+
+/// What was asked for, or totals where the recordings do not tell their length or the user gave no
+/// sensible number of units; the answer names what was used.
+fn possible(a: &Side, b: &Side, asked: Normalise) -> Normalise {
+    let positive = |x: f64, y: f64| x > 0.0 && y > 0.0 && x.is_finite() && y.is_finite();
+    match asked {
+        Normalise::Wall if positive(a.cpu_seconds(), b.cpu_seconds()) => asked,
+        Normalise::Per(x, y) if positive(x, y) => asked,
+        _ => Normalise::Total,
+    }
+}
+
+/// Exposure of A and of B, in units of weight, time or work.
+fn exposures(a: &Side, b: &Side, normalise: Normalise) -> (f64, f64) {
+    match normalise {
+        Normalise::Total => (a.total(), b.total()),
+        Normalise::Wall => (a.cpu_seconds(), b.cpu_seconds()),
+        Normalise::Per(units_a, units_b) => (units_a, units_b),
+    }
+}
+
+/// From runs when a side has several, else from slices, else as if samples were independent.
+fn dispersions(a: &Side, b: &Side, keys: usize, normalise: Normalise) -> (Dispersions, &'static str) {
+    let sides = |of: &dyn Fn(&Side, usize) -> Series| -> Vec<Vec<Series>> {
+        (0..keys).map(|k| vec![of(a, k), of(b, k)]).collect()
+    };
+    if a.runs.len() > 1 || b.runs.len() > 1 {
+        let found = Dispersions::from_runs(&sides(&|side, k| run_series(side, k, normalise)));
+        if found.is_known() {
+            return (found, "runs");
+        }
+    }
+    let found = Dispersions::from_slices(&sides(&|side, k| slice_series(side, k, normalise)));
+    let name = if found.is_known() { "slices" } else { "poisson" };
+    (found, name)
+}
+
+fn run_series(side: &Side, key: usize, normalise: Normalise) -> Series {
+    let count = |r: &Run| r.by_key.get(&key).copied().unwrap_or(0.0) / side.period;
+    let exposure = |r: &Run| match normalise {
+        Normalise::Total => r.total,
+        Normalise::Wall => r.cpu_seconds,
+        // Runs on one side are taken to do the same work.
+        Normalise::Per(..) => 1.0,
+    };
+    Series { counts: side.runs.iter().map(count).collect(), exposures: side.runs.iter().map(exposure).collect() }
+}
+
+fn slice_series(side: &Side, key: usize, normalise: Normalise) -> Series {
+    let mut out = Series::default();
+    for run in &side.runs {
+        for (slice, exposure) in run.exposures(normalise) {
+            out.counts.push(run.by_slice.get(&(key, slice)).copied().unwrap_or(0.0) / side.period);
+            out.exposures.push(exposure);
+        }
+    }
+    out
+}
+
+fn rows(a: &Side, b: &Side, keys: &Keys, exposures: (f64, f64), dispersions: &Dispersions) -> Vec<DiffRow> {
+    let compared: Vec<Compared> =
+        (0..keys.names.len()).map(|k| Compared::new(a, b, k, exposures, dispersions.of(k))).collect();
+    let tested: Vec<usize> = (0..compared.len()).filter(|&k| compared[k].samples >= LEAST_SAMPLES).collect();
+    let p: Vec<f64> = tested.iter().map(|&k| compared[k].p).collect();
+    let mut q = vec![1.0; compared.len()];
+    for (&k, value) in tested.iter().zip(benjamini_hochberg(&p)) {
+        q[k] = value;
+    }
+    compared.iter().zip(q).zip(&keys.names).map(|((c, q), (image, name))| c.row(name, image, q)).collect()
+}
+
+/// One procedure on both sides.
+struct Compared {
+    /// Weight in A, and in B as if B had A's exposure.
+    weight: (f64, f64),
+    /// The same, over A's total.
+    share: (f64, f64),
+    half_width: f64,
+    samples: f64,
+    p: f64,
+}
+
+impl Compared {
+    fn new(a: &Side, b: &Side, key: usize, exposures: (f64, f64), dispersion: Dispersion) -> Self {
+        let (wa, wb) = (a.weight(key), b.weight(key));
+        let counts = (wa / a.period, wb / b.period);
+        let scale = exposures.0 / exposures.1;
+        let weight = (wa, wb * scale);
+        let share = (weight.0 / a.total(), weight.1 / a.total());
+        let test = log_ratio(
+            Exposed { count: counts.0, exposure: exposures.0 / a.period },
+            Exposed { count: counts.1, exposure: exposures.1 / b.period },
+            dispersion,
+        );
+        // A count of zero is uncertain too: by about one sample.
+        let variance = |share: f64, count: f64, one: f64| {
+            if count > 0.0 { share * share / count } else { one * one }
+        };
+        let ones = (a.period / a.total(), b.period * scale / a.total());
+        let sum = variance(share.0, counts.0, ones.0) + variance(share.1, counts.1, ones.1);
+        let half_width = student_quantile(0.975, dispersion.degrees) * (sum * dispersion.factor).sqrt();
+        Self { weight, share, half_width, samples: counts.0 + counts.1, p: test.p }
+    }
+
+    fn row(&self, name: &str, image: &str, q: f64) -> DiffRow {
+        DiffRow {
+            label: name.to_owned(),
+            image: image.to_owned(),
+            share: self.share,
+            weight: self.weight,
+            change: (self.share.1 - self.share.0, self.half_width),
+            q,
+            verdict: self.verdict(q),
+        }
+    }
+
+    fn verdict(&self, q: f64) -> Verdict {
+        match self.weight {
+            _ if q > LEVEL => Verdict::Same,
+            (a, _) if a <= 0.0 => Verdict::New,
+            (_, b) if b <= 0.0 => Verdict::Gone,
+            (a, b) if b > a => Verdict::Slower,
+            _ => Verdict::Faster,
+        }
+    }
+}

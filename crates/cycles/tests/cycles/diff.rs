@@ -1,0 +1,208 @@
+//! `diff` on recordings whose true change is known: nothing, or a planted one.
+
+use crate::world::World;
+use whither_cycles::results::{Difference, Verdict};
+use whither_cycles::{DiffQuery, Error, Filter, Normalise, Pattern, Show, diff, significant_regressions};
+use whither_store::model::{ImageKind, Profile};
+
+/// A generator with a fixed seed, so that a failing test fails again.
+struct Dice(u64);
+
+impl Dice {
+    fn uniform(&mut self) -> f64 {
+        // splitmix64
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn normal(&mut self) -> f64 {
+        let (u, v) = (self.uniform().max(1e-300), self.uniform());
+        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+
+    /// Poisson by its normal approximation, or by counting for small means.
+    fn poisson(&mut self, mean: f64) -> u32 {
+        if mean > 30.0 {
+            return (mean + mean.sqrt() * self.normal()).round().max(0.0) as u32;
+        }
+        let (limit, mut product, mut n) = ((-mean).exp(), self.uniform(), 0);
+        while product > limit {
+            product *= self.uniform();
+            n += 1;
+        }
+        n
+    }
+}
+
+const PROCEDURES: u64 = 200;
+const SLICES: u32 = 20;
+
+/// Shares fall like 1/rank; `f20` has 2 % or so of all.
+fn share(f: u64) -> f64 {
+    1.0 / (f + 5) as f64 / 3.6
+}
+
+/// One run: in each slice procedure `f` gets about `per_slice` times its share; `burst` scales how
+/// much a procedure's rate wanders from slice to slice, `planted` scales `f8`.
+fn run(dice: &mut Dice, per_slice: f64, burst: f64, planted: f64) -> World {
+    let mut w = World::new("cpu-clock");
+    let app = w.image(ImageKind::Elf, "/opt/v1/app");
+    let p = w.process(1, "app", "");
+    for f in 0..PROCEDURES {
+        w.function(app, f * 0x100, 0x100, &format!("f{f}"));
+    }
+    for slice in 0..SLICES {
+        for f in 0..PROCEDURES {
+            let wander = (1.0 + burst * dice.normal()).max(0.0);
+            let scale = if f == 8 { planted } else { 1.0 };
+            let count = dice.poisson(per_slice * share(f) * wander * scale);
+            if count > 0 {
+                w.sample(app, p, f * 0x100 + 4, count).slice = 1000 + slice;
+            }
+        }
+    }
+    w
+}
+
+fn compare(a: &[World], b: &[World], query: &DiffQuery) -> Difference {
+    let profiles = |w: &[World]| w.iter().map(|w| w.profile.clone()).collect::<Vec<Profile>>();
+    let (pa, pb) = (profiles(a), profiles(b));
+    diff(&pa.iter().collect::<Vec<_>>(), &pb.iter().collect::<Vec<_>>(), &a[0].symbols, query).unwrap()
+}
+
+fn changed(d: &Difference) -> Vec<&str> {
+    d.rows.iter().filter(|r| r.verdict != Verdict::Same).map(|r| r.label.as_str()).collect()
+}
+
+#[test]
+fn the_same_thing_twice_shows_no_change() {
+    for burst in [0.0, 0.2, 0.6] {
+        let mut flagged = 0;
+        for seed in 0..20 {
+            let mut dice = Dice(seed);
+            let (a, b) = (run(&mut dice, 2000.0, burst, 1.0), run(&mut dice, 2000.0, burst, 1.0));
+            flagged += changed(&compare(&[a], &[b], &DiffQuery::default())).len();
+        }
+        // 5 % of all would be 200; held at 5 % of discoveries, even ten are too many.
+        assert!(flagged <= 10, "{flagged} of {} at burst {burst}", 20 * PROCEDURES);
+    }
+}
+
+#[test]
+fn the_same_thing_in_eight_runs_shows_no_change() {
+    let mut flagged = 0;
+    for seed in 0..10 {
+        let mut dice = Dice(100 + seed);
+        let runs = |dice: &mut Dice| (0..8).map(|_| run(dice, 500.0, 0.5, 1.0)).collect::<Vec<_>>();
+        let (a, b) = (runs(&mut dice), runs(&mut dice));
+        let d = compare(&a, &b, &DiffQuery::default());
+        assert_eq!(d.variance, "runs");
+        flagged += changed(&d).len();
+    }
+    assert!(flagged <= 5, "{flagged}");
+}
+
+#[test]
+fn five_per_cent_more_in_a_procedure_of_two_per_cent_is_found_with_ten_runs() {
+    let mut found = 0;
+    for seed in 0..10 {
+        let mut dice = Dice(1000 + seed);
+        let a: Vec<World> = (0..10).map(|_| run(&mut dice, 10_000.0, 0.05, 1.0)).collect();
+        let b: Vec<World> = (0..10).map(|_| run(&mut dice, 10_000.0, 0.05, 1.05)).collect();
+        let d = compare(&a, &b, &DiffQuery::default());
+        found += usize::from(d.rows.iter().any(|r| r.label == "f8" && r.verdict == Verdict::Slower));
+    }
+    assert!(found >= 9, "{found} of 10");
+}
+
+#[test]
+fn the_interval_holds_the_planted_change() {
+    let (mut held, mut found) = (0, 0);
+    for seed in 0..40 {
+        let mut dice = Dice(2000 + seed);
+        let (a, b) = (run(&mut dice, 2000.0, 0.2, 1.0), run(&mut dice, 2000.0, 0.2, 1.5));
+        let d = compare(&[a], &[b], &DiffQuery { show: Show::All, ..DiffQuery::default() });
+        let row = d.rows.iter().find(|r| r.label == "f8").unwrap();
+        let total: f64 = (0..PROCEDURES).map(share).sum();
+        let truth = share(8) * 1.5 / (total + share(8) * 0.5) - share(8) / total;
+        held += usize::from((row.change.0 - truth).abs() <= row.change.1);
+        found += usize::from(row.verdict == Verdict::Slower);
+        assert_eq!(d.variance, "slices");
+    }
+    assert!(held >= 35 && found >= 36, "held {held}, found {found} of 40");
+}
+
+#[test]
+fn new_and_gone_procedures_are_called_so_and_versions_match() {
+    let mut a = run(&mut Dice(7), 500.0, 0.0, 1.0);
+    let mut b = run(&mut Dice(8), 500.0, 0.0, 1.0);
+    b.profile.images[0].path = "/opt/v2/app".into();
+    for (w, name, version) in [(&mut a, "old.isra.0", "1"), (&mut b, "new.isra.0", "2")] {
+        let lib = w.image(ImageKind::Elf, &format!("/lib/libz.so.{version}"));
+        w.function(lib, 0, 0x10, name);
+        w.function(lib, 0x10, 0x10, &format!("kept.constprop.{version}"));
+        let p = whither_store::model::ProcessIx(0);
+        for slice in 1000..1000 + SLICES {
+            w.sample(lib, p, 0, 30).slice = slice;
+            w.sample(lib, p, 0x10, 30).slice = slice;
+        }
+    }
+    b.symbols.rename("/opt/v1/app", "/opt/v2/app");
+    let mut symbols = std::mem::take(&mut a.symbols);
+    symbols.absorb(std::mem::take(&mut b.symbols));
+    let d = diff(&[&a.profile], &[&b.profile], &symbols, &DiffQuery::default()).unwrap();
+    let verdict = |name: &str| d.rows.iter().find(|r| r.label == name).map(|r| r.verdict);
+    assert_eq!(verdict("new"), Some(Verdict::New));
+    assert_eq!(verdict("old"), Some(Verdict::Gone));
+    assert_eq!(verdict("kept"), None);
+    assert_eq!(d.rows.len(), 2, "{:?}", changed(&d));
+    assert_eq!(significant_regressions(&d), 1);
+    assert!(d.hidden >= PROCEDURES as usize - 40);
+}
+
+#[test]
+fn wall_time_shows_what_shares_hide() {
+    // B does everything half as often: shares are equal, time is halved.
+    let (a, b) = (run(&mut Dice(1), 4000.0, 0.0, 1.0), run(&mut Dice(2), 2000.0, 0.0, 1.0));
+    let total = compare(&[a], &[b], &DiffQuery::default());
+    assert!(changed(&total).is_empty(), "{:?}", changed(&total));
+    let (a, b) = (run(&mut Dice(1), 4000.0, 0.0, 1.0), run(&mut Dice(2), 2000.0, 0.0, 1.0));
+    let wall = compare(&[a], &[b], &DiffQuery { normalise: Normalise::Wall, ..DiffQuery::default() });
+    assert_eq!(wall.normalised, "wall");
+    let f0 = wall.rows.iter().find(|r| r.label == "f0").unwrap();
+    assert_eq!(f0.verdict, Verdict::Faster);
+    assert!((f0.share.1 / f0.share.0 - 0.5).abs() < 0.05, "{:?}", f0.share);
+    // Twice the requests in A makes them equal again.
+    let (a, b) = (run(&mut Dice(1), 4000.0, 0.0, 1.0), run(&mut Dice(2), 2000.0, 0.0, 1.0));
+    let per = compare(&[a], &[b], &DiffQuery { normalise: Normalise::Per(2000.0, 1000.0), ..DiffQuery::default() });
+    assert!(changed(&per).is_empty(), "{:?}", changed(&per));
+}
+
+#[test]
+fn periods_may_differ() {
+    let mut flagged = 0;
+    for seed in 0..10 {
+        let mut dice = Dice(3000 + seed);
+        let a = run(&mut dice, 2000.0, 0.0, 1.0);
+        let mut b = run(&mut dice, 1000.0, 0.0, 1.0);
+        b.profile.samples.iter_mut().for_each(|s| s.period *= 2);
+        let d = compare(&[a], &[b], &DiffQuery { normalise: Normalise::Wall, ..DiffQuery::default() });
+        flagged += changed(&d).len();
+    }
+    // Without regard to the period nearly every procedure would show as halved.
+    assert!(flagged <= 5, "{flagged}");
+}
+
+#[test]
+fn an_empty_side_is_an_error() {
+    let a = run(&mut Dice(1), 100.0, 0.0, 1.0);
+    let filter = Filter { procs: vec![Pattern::parse("nosuch").unwrap()], ..Filter::default() };
+    let query = DiffQuery { filter, ..DiffQuery::default() };
+    let error = diff(&[&a.profile], &[&a.profile], &a.symbols, &query).unwrap_err();
+    assert!(matches!(error, Error::NothingMatched { .. }), "{error}");
+    let error = diff(&[], &[&a.profile], &a.symbols, &DiffQuery::default()).unwrap_err();
+    assert!(matches!(error, Error::Empty), "{error}");
+}
