@@ -2,9 +2,7 @@
 //! The schema only ever gains fields under its number.
 
 use serde::Serialize;
-use whither_cycles::results::{
-    Annotation, Difference, FlameNode, HeatMap, Listing, Provenance,
-};
+use whither_cycles::results::{Annotation, Difference, FlameNode, HeatMap, Listing, Provenance};
 
 /// Version of the field names, see `docs/`.
 pub const SCHEMA: &str = "whither.cycles/1";
@@ -46,8 +44,8 @@ struct Envelope<'a, T> {
 #[must_use]
 pub fn json<T: Kind>(value: &T) -> String {
     let envelope = Envelope { schema: SCHEMA, kind: T::KIND, value };
-    let mut text = serde_json::to_string(&envelope)
-        .expect("results hold only strings, numbers and lists, which always serialise");
+    let mut text =
+        serde_json::to_string(&envelope).expect("results hold only strings, numbers and lists, which always serialise");
     text.push('\n');
     text
 }

@@ -43,11 +43,8 @@ fn head(a: &Annotation) -> String {
     let cell = a.cells.first().copied().unwrap_or_default();
     let (start, size) = a.range;
     let event = a.provenance.events.first().map_or("", |e| e.name.as_str());
-    let kind = if a.corrected {
-        "samples moved to the instruction waited for"
-    } else {
-        "samples where they were taken"
-    };
+    let kind =
+        if a.corrected { "samples moved to the instruction waited for" } else { "samples where they were taken" };
     format!(
         "{}   {}   {:#x}..{:#x}   {} % of {event}, {} samples   {kind}",
         a.procedure,
@@ -194,9 +191,7 @@ fn cells(row: &Row<'_>, events: usize, hottest: f64) -> Vec<String> {
             let text = if i.text.is_empty() { "(code not available)" } else { &i.text };
             numbers(&i.samples, i.share, hottest, format!("{:x}", i.address), text)
         }
-        Row::Line(l) => {
-            numbers(&l.samples, l.share, hottest, l.line.to_string(), l.text.as_deref().unwrap_or(""))
-        }
+        Row::Line(l) => numbers(&l.samples, l.share, hottest, l.line.to_string(), l.text.as_deref().unwrap_or("")),
     }
 }
 

@@ -26,15 +26,10 @@ pub fn difference(d: &Difference, layout: &Layout) -> String {
 }
 
 fn side(name: &str, p: &Provenance, style: Style) -> String {
-    let event = p.events.first().map_or_else(String::new, |e| {
-        format!("{} {} samples", e.name, thousands(e.samples))
-    });
+    let event = p.events.first().map_or_else(String::new, |e| format!("{} {} samples", e.name, thousands(e.samples)));
     let sources = p.sources.join(", ");
-    let line = format!(
-        "{name}: {sources}   {event}   unknown {} %   lost {}",
-        percent(p.unknown_share),
-        thousands(p.dropped)
-    );
+    let line =
+        format!("{name}: {sources}   {event}   unknown {} %   lost {}", percent(p.unknown_share), thousands(p.dropped));
     style.paint(Tone::Head, &line) + "\n"
 }
 

@@ -55,8 +55,7 @@ fn sampling(e: &EventTotals, p: &Provenance) -> String {
 fn unknown(p: &Provenance) -> String {
     let mut text = format!("unknown {} %", percent(p.unknown_share));
     if !p.unknown.is_empty() {
-        let reasons: Vec<String> =
-            p.unknown.iter().map(|(why, n)| format!("{why}: {}", thousands(*n))).collect();
+        let reasons: Vec<String> = p.unknown.iter().map(|(why, n)| format!("{why}: {}", thousands(*n))).collect();
         text.push_str(&format!(" ({})", reasons.join(", ")));
     }
     text
@@ -69,11 +68,8 @@ fn lost(p: &Provenance) -> String {
         let share = p.dropped as f64 / (main + p.dropped) as f64;
         text.push_str(&format!(" ({} %)", percent(share)));
     }
-    let others = [
-        ("skipped by the kernel", p.skipped),
-        ("side-band records lost", p.sideband_lost),
-        ("ambiguous", p.ambiguous),
-    ];
+    let others =
+        [("skipped by the kernel", p.skipped), ("side-band records lost", p.sideband_lost), ("ambiguous", p.ambiguous)];
     for (what, n) in others.into_iter().filter(|(_, n)| *n > 0) {
         text.push_str(&format!(", {} {what}", thousands(n)));
     }

@@ -66,12 +66,7 @@ fn title(by: &str) -> &str {
 
 fn cells(row: &ListingRow, mark: Option<usize>) -> Vec<String> {
     let main = row.cells.first().copied().unwrap_or_default();
-    let mut out = vec![
-        thousands(main.samples),
-        percent(main.share),
-        percent(row.cumulative),
-        percent(row.error),
-    ];
+    let mut out = vec![thousands(main.samples), percent(main.share), percent(row.cumulative), percent(row.error)];
     out.extend(row.cells.iter().skip(1).flat_map(other_event));
     out.extend(row.labels.iter().cloned());
     if let (Some(n), Some(label)) = (mark, row.labels.first()) {

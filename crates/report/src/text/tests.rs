@@ -44,7 +44,8 @@ fn row(labels: [&str; 2], samples: u64, imiss: u64, cumulative: f64, remark: Opt
 
 fn some_listing() -> Listing {
     let irqs = "interrupts were off before here";
-    let long = "std::_Rb_tree<std::string, std::pair<std::string const, int>, std::less<std::string>>::_M_insert_unique(int)";
+    let long =
+        "std::_Rb_tree<std::string, std::pair<std::string const, int>, std::less<std::string>>::_M_insert_unique(int)";
     Listing {
         provenance: provenance(),
         by: vec!["proc".into(), "image".into()],
@@ -54,7 +55,13 @@ fn some_listing() -> Listing {
             row(["finish_task_switch", "[kernel]"], 120_000, 0, 0.3986, Some(irqs)),
             row(["_raw_spin_unlock_irq", "[kernel]"], 12, 1, 0.3986, Some(irqs)),
         ],
-        rest: Some((1234, vec![Cell { samples: 3_665_596, weight: 1, share: 0.6014 }, Cell { samples: 20, weight: 20, share: 0.0046 }])),
+        rest: Some((
+            1234,
+            vec![
+                Cell { samples: 3_665_596, weight: 1, share: 0.6014 },
+                Cell { samples: 20, weight: 20, share: 0.0046 },
+            ],
+        )),
         filters: vec![],
     }
 }
@@ -194,13 +201,8 @@ fn a_difference_shows_change_interval_and_chance() {
 
 #[test]
 fn a_tree_is_cut_where_branches_get_small() {
-    let leaf = |name: &str, own| FlameNode {
-        name: name.into(),
-        image: "app".into(),
-        own,
-        total: own,
-        ..FlameNode::default()
-    };
+    let leaf =
+        |name: &str, own| FlameNode { name: name.into(), image: "app".into(), own, total: own, ..FlameNode::default() };
     let main = FlameNode {
         children: vec![leaf("work", 90), leaf("tiny", 1), leaf("tinier", 1)],
         own: 8,
