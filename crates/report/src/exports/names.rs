@@ -102,7 +102,8 @@ impl<'a> Namer<'a> {
 
 fn named(system: Option<Rc<str>>, image: &Image, file: Option<&str>, line: u32, inlined: bool) -> Named {
     let name: Rc<str> = match &system {
-        Some(s) => Rc::from(&*demangled(s)),
+        // Line breaks and escapes have no place in a name, whatever a symbol table says.
+        Some(s) => Rc::from(demangled(s).replace(char::is_control, " ")),
         None => Rc::from(nameless(image)),
     };
     Named {

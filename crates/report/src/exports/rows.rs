@@ -1,14 +1,19 @@
 //! Samples and stacks as one list of stacks whose sums are exactly those of the samples.
 //!
-//! The store keeps stacks in a second table: the same samples, or every n-th of them. A leaf is one
-//! (event, process, thread, slice, image, offset). Where the stacks of a leaf weigh no more than
-//! its samples, they are taken as they are and the remainder becomes a row without callers; where
-//! thinning makes them weigh more, they are scaled down to the leaf's weight. So call paths come from
-//! the stacks, and totals from the samples.
+//! The store keeps stacks in a second table: of the same samples, or of every n-th one.
+//!
+//! *A stack per sample.* A leaf is one (event, process, thread, slice, image, offset). The stacks of a
+//! leaf are taken as they are, and samples without one become a row without callers; should they weigh
+//! more than the samples, they are scaled down. So call paths come from the stacks, and all figures
+//! from the samples.
+//!
+//! *Every n-th.* Most leaves have no stack, and those that do weigh n times too much, so the stacks of
+//! a process are scaled to the weight of the process: sums per event and process are exact, those of
+//! a position are what the stacks tell.
 
 use rustc_hash::FxHashMap;
 use whither_cycles::flame::CUT_SHORT;
-use whither_store::model::{EventIx, Frame, ImageIx, ImageOffset, ProcessIx, Profile, StackEnd, StackIx};
+use whither_store::model::{EventIx, Frame, ImageIx, ImageOffset, ProcessIx, Profile, StackEnd, StackIx, StackSample};
 
 /// Callers of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,7 +58,7 @@ impl Row {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Leaf {
     event: EventIx,
     process: ProcessIx,
@@ -80,37 +85,90 @@ pub(super) fn rows(profile: &Profile) -> Vec<Row> {
         sums.samples = sums.samples.saturating_add(u64::from(s.count));
         sums.weight = sums.weight.saturating_add(s.weight());
     }
-    let with_stacks = add_stacks(profile, &mut leaves);
-    let mut sorted: Vec<(Leaf, Sums)> = leaves.into_iter().collect();
-    sorted.sort_unstable_by_key(|(leaf, _)| *leaf);
-    let mut out = Vec::with_capacity(sorted.len());
-    for (leaf, sums) in sorted {
-        let rest = if with_stacks[usize::from(leaf.event.0)] { Callers::Missing } else { Callers::NotRecorded };
+    let taken: Vec<Taken> = (0..profile.events.len()).map(|e| taken(profile, e)).collect();
+    let mut out = scaled_stacks(profile, &taken, &mut leaves);
+    add_stacks(profile, &taken, &mut leaves);
+    for (leaf, sums) in leaves {
+        let rest = if taken[usize::from(leaf.event.0)] == Taken::Never { Callers::NotRecorded } else { Callers::Missing };
         divide(leaf, sums, rest, &mut out);
+    }
+    out.sort_unstable_by_key(|r| (r.event, r.process, r.tid, r.slice, r.leaf, r.callers));
+    out
+}
+
+/// How often stacks of an event were taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Never,
+    PerSample,
+    /// A stack stands for several samples.
+    Thinned,
+}
+
+fn taken(profile: &Profile, event: usize) -> Taken {
+    let of_event = |e: EventIx| usize::from(e.0) == event;
+    let add = |(n, w): (u64, u64), count: u32, period: u64| {
+        (n.saturating_add(count.into()), w.saturating_add(u64::from(count).saturating_mul(period)))
+    };
+    let stacks = profile.stack_samples.iter().filter(|s| of_event(s.event) && known(profile, s).is_some());
+    let (stacks, stack_weight) = stacks.fold((0, 0), |sum, s| add(sum, s.count, s.period));
+    let samples = profile.samples.iter().filter(|s| of_event(s.event));
+    let (samples, weight) = samples.fold((0, 0), |sum, s| add(sum, s.count, s.period));
+    if stacks == 0 {
+        return Taken::Never;
+    }
+    // Mean periods, compared crosswise: periods vary by a few percent around their mean.
+    let per_stack = u128::from(stack_weight) * u128::from(samples) * 2;
+    if per_stack > u128::from(weight) * u128::from(stacks) * 3 { Taken::Thinned } else { Taken::PerSample }
+}
+
+/// First frame of a row of the stack table, if the row is sound.
+fn known(profile: &Profile, s: &StackSample) -> Option<Frame> {
+    profile.stacks.get(s.stack.0 as usize)?.frames.first().copied()
+}
+
+/// Rows of thinned events, for processes with stacks; their leaves are used up.
+fn scaled_stacks(profile: &Profile, taken: &[Taken], leaves: &mut FxHashMap<Leaf, Sums>) -> Vec<Row> {
+    let mut by_process: FxHashMap<(EventIx, ProcessIx), Vec<&StackSample>> = FxHashMap::default();
+    for s in &profile.stack_samples {
+        if taken[usize::from(s.event.0)] == Taken::Thinned && s.count > 0 && s.period > 0 && known(profile, s).is_some() {
+            by_process.entry((s.event, s.process)).or_default().push(s);
+        }
+    }
+    let mut totals: FxHashMap<(EventIx, ProcessIx), (u64, u64)> = FxHashMap::default();
+    leaves.retain(|leaf, sums| {
+        let key = (leaf.event, leaf.process);
+        let used = by_process.contains_key(&key);
+        if used {
+            let total = totals.entry(key).or_default();
+            *total = (total.0.saturating_add(sums.samples), total.1.saturating_add(sums.weight));
+        }
+        !used
+    });
+    let mut out = Vec::new();
+    for (key, (samples, weight)) in totals {
+        let stacks = &by_process[&key];
+        let parts: Vec<u64> = stacks.iter().map(|s| u64::from(s.count).saturating_mul(s.period)).collect();
+        let figures = apportion(samples, &parts).into_iter().zip(apportion(weight, &parts));
+        for (s, (samples, weight)) in stacks.iter().zip(figures).filter(|(_, f)| *f != (0, 0)) {
+            let leaf = known(profile, s).expect("checked when it was collected");
+            let (callers, tid, slice) = (Callers::Stack(s.stack), s.tid, s.slice);
+            out.push(Row { event: s.event, process: s.process, tid, slice, leaf, callers, samples, weight });
+        }
     }
     out
 }
 
-/// Notes each stack at its leaf; returns which events have stacks at all. A stack whose leaf has no
-/// samples (its segment was lost) has no weight to give and is left out.
-fn add_stacks(profile: &Profile, leaves: &mut FxHashMap<Leaf, Sums>) -> Vec<bool> {
-    let mut with = vec![false; profile.events.len()];
-    for s in &profile.stack_samples {
-        let Some(first) = profile.stacks.get(s.stack.0 as usize).and_then(|st| st.frames.first()) else { continue };
-        let leaf = Leaf {
-            event: s.event,
-            process: s.process,
-            tid: s.tid,
-            slice: s.slice,
-            image: first.image,
-            offset: first.offset,
-        };
+/// Notes each stack at its leaf. A stack whose leaf has no samples (its segment was lost) has no
+/// weight to give and is left out.
+fn add_stacks(profile: &Profile, taken: &[Taken], leaves: &mut FxHashMap<Leaf, Sums>) {
+    for s in profile.stack_samples.iter().filter(|s| taken[usize::from(s.event.0)] == Taken::PerSample) {
+        let Some(Frame { image, offset }) = known(profile, s) else { continue };
+        let leaf = Leaf { event: s.event, process: s.process, tid: s.tid, slice: s.slice, image, offset };
         if let Some(sums) = leaves.get_mut(&leaf) {
             sums.stacks.push((s.stack, u64::from(s.count).saturating_mul(s.period)));
-            with[usize::from(s.event.0)] = true;
         }
     }
-    with
 }
 
 fn divide(leaf: Leaf, mut sums: Sums, rest: Callers, out: &mut Vec<Row>) {
@@ -122,10 +180,10 @@ fn divide(leaf: Leaf, mut sums: Sums, rest: Callers, out: &mut Vec<Row>) {
         }
         same
     });
-    let taken: Vec<u64> = sums.stacks.iter().map(|s| s.1).collect();
-    let covered = taken.iter().fold(0_u64, |a, b| a.saturating_add(*b));
+    let stacks: Vec<u64> = sums.stacks.iter().map(|s| s.1).collect();
+    let covered = stacks.iter().fold(0_u64, |a, b| a.saturating_add(*b));
     let left = sums.weight.saturating_sub(covered);
-    let parts: Vec<u64> = taken.into_iter().chain([left]).collect();
+    let parts: Vec<u64> = stacks.into_iter().chain([left]).collect();
     let weights = apportion(sums.weight, &parts);
     let counts = apportion(sums.samples, &parts);
     let callers = sums.stacks.iter().map(|s| Callers::Stack(s.0)).chain([rest]);

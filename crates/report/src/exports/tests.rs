@@ -87,8 +87,8 @@ fn sample(event: u16, process: u32, image: u32, offset: u64, slice: u32, count: 
     }
 }
 
-/// Whole stacks, a leaf with stacks for a part of its samples, a leaf whose stacks weigh too much
-/// (thinned), samples without any, an event without any, unknown and generated code.
+/// Whole stacks, a leaf with stacks for a part of its samples, a leaf whose stacks weigh too much,
+/// samples without any, an event without any, unknown and generated code.
 fn profile() -> Profile {
     let event = |name: &str, unit| Event { name: name.into(), unit, precision: Precision::Unknown };
     let process = |pid: u32, comm: &str| Process {
@@ -145,7 +145,7 @@ fn profile() -> Profile {
             stack(&[frame(0, 0x1010), frame(1, 0x1250)], StackEnd::Truncated),
             stack(&[frame(2, 0x1210), frame(0, 0x1010), frame(0, 0x1150)], StackEnd::Complete),
         ],
-        stack_samples: vec![with_stack(0, 6, 200_000), with_stack(1, 1, 200_000), with_stack(2, 1, 2_000_000)],
+        stack_samples: vec![with_stack(0, 6, 200_000), with_stack(1, 1, 200_000), with_stack(2, 1, 300_000)],
         rates: vec![],
     }
 }
@@ -203,6 +203,26 @@ app;[no stack];second;inlined_[i] 4
 app;[stack cut short];third<int, a:b>;first 1
 app;second;first 6
 app;second;first;third<int, a:b>_[k] 1
+cc1:\"x\";[no stack];\"quoted\", and broken 7
+cc1:\"x\";[no stack];[jit]_[j] 2
+cc1:\"x\";[no stack];[unknown: gone] 1
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn thinned_stacks_are_scaled_to_their_process() {
+    let mut p = profile();
+    for s in &mut p.stack_samples {
+        s.period *= 10;
+        s.count = 1;
+    }
+    let text = String::from_utf8(export(Format::Folded, &p, &fake(), &Options { figure: Figure::Samples, ..with_lines() })).unwrap();
+    // 20 samples of `app` over stacks of weight 20 : 20 : 30.
+    let expected = "\
+app;[stack cut short];third<int, a:b>;first 5
+app;second;first 6
+app;second;first;third<int, a:b>_[k] 9
 cc1:\"x\";[no stack];\"quoted\", and broken 7
 cc1:\"x\";[no stack];[jit]_[j] 2
 cc1:\"x\";[no stack];[unknown: gone] 1
@@ -316,8 +336,7 @@ fn go_tool_pprof_reads_the_file_and_agrees() {
 fn csv_is_one_line_per_row_and_quotes() {
     let p = profile();
     let text = String::from_utf8(export(Format::Csv, &p, &fake(), &with_lines())).unwrap();
-    // The one line break inside a name is quoted.
-    assert_eq!(text.matches("\r\n").count(), p.samples.len() + 1);
+    assert_eq!(text.lines().count(), p.samples.len() + 1);
     assert!(text.contains("\"/usr/lib/lib,c.so.6\"") && text.contains("\"cc1;\"\"x\"\"\""));
     assert!(text.contains("cpu-clock,ns,/usr/bin/app,0101010101010101010101010101010101010101,second,0x401140,/src/a.c,7,app,10,0,/a,100,200000,4,800000\r\n"), "{text}");
 }
