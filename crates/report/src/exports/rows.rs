@@ -89,7 +89,8 @@ pub(super) fn rows(profile: &Profile) -> Vec<Row> {
     let mut out = scaled_stacks(profile, &taken, &mut leaves);
     add_stacks(profile, &taken, &mut leaves);
     for (leaf, sums) in leaves {
-        let rest = if taken[usize::from(leaf.event.0)] == Taken::Never { Callers::NotRecorded } else { Callers::Missing };
+        let rest =
+            if taken[usize::from(leaf.event.0)] == Taken::Never { Callers::NotRecorded } else { Callers::Missing };
         divide(leaf, sums, rest, &mut out);
     }
     out.sort_unstable_by_key(|r| (r.event, r.process, r.tid, r.slice, r.leaf, r.callers));
@@ -131,7 +132,8 @@ fn known(profile: &Profile, s: &StackSample) -> Option<Frame> {
 fn scaled_stacks(profile: &Profile, taken: &[Taken], leaves: &mut FxHashMap<Leaf, Sums>) -> Vec<Row> {
     let mut by_process: FxHashMap<(EventIx, ProcessIx), Vec<&StackSample>> = FxHashMap::default();
     for s in &profile.stack_samples {
-        if taken[usize::from(s.event.0)] == Taken::Thinned && s.count > 0 && s.period > 0 && known(profile, s).is_some() {
+        if taken[usize::from(s.event.0)] == Taken::Thinned && s.count > 0 && s.period > 0 && known(profile, s).is_some()
+        {
             by_process.entry((s.event, s.process)).or_default().push(s);
         }
     }

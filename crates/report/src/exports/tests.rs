@@ -217,7 +217,9 @@ fn thinned_stacks_are_scaled_to_their_process() {
         s.period *= 10;
         s.count = 1;
     }
-    let text = String::from_utf8(export(Format::Folded, &p, &fake(), &Options { figure: Figure::Samples, ..with_lines() })).unwrap();
+    let text =
+        String::from_utf8(export(Format::Folded, &p, &fake(), &Options { figure: Figure::Samples, ..with_lines() }))
+            .unwrap();
     // 20 samples of `app` over stacks of weight 20 : 20 : 30.
     let expected = "\
 app;[stack cut short];third<int, a:b>;first 5
