@@ -5,16 +5,24 @@
 #![forbid(unsafe_code)]
 
 mod choose;
+mod control;
+mod daemon;
 mod engine;
 pub mod error;
 mod governor;
+mod import;
+mod live;
 pub mod options;
 mod record;
 mod stop;
 mod symbols;
 mod turns;
 
+pub use control::{Control, control};
+pub use daemon::daemon;
 pub use error::SessionError;
+pub use import::import;
+pub use live::Live;
 pub use options::{Backend, DaemonOptions, Outcome, Pace, Progress, RecordOptions, Scope, Stacks};
 pub use record::record;
 pub use stop::StopFlag;

@@ -3,9 +3,10 @@
 //! sampled functions.
 
 use rustc_hash::FxHashSet;
+use std::collections::BTreeSet;
 use std::path::Path;
 use whither_image::perfmap::parse_perf_map;
-use whither_image::{FunctionTable, ImageKind, function_table};
+use whither_image::{Function, FunctionTable, ImageKind, function_table};
 use whither_sample::Book;
 use whither_sample::images::own_vdso;
 use whither_store::model::{Image, Profile};
@@ -45,6 +46,37 @@ pub(crate) fn service(book: &Book, profile: &Profile) -> SymbolService {
     // No file cache here: it belongs to the user who reads, not to a recorder that may run as root.
     let options = SymbolOptions { cache_dir: None, ..SymbolOptions::default() };
     SymbolService::new(options, known)
+}
+
+/// Of what only this machine knows now, the functions that a part has samples in.
+pub(crate) fn local_names(book: &Book, part: &Profile) -> StoredSymbols {
+    let mut names = StoredSymbols::default();
+    // Samples are sorted by image and, within a process, by position: equal functions come in runs.
+    for run in part.samples.chunk_by(|a, b| a.image == b.image) {
+        let image = part.image(run[0].image);
+        let Some(table) = local_table(book, image) else { continue };
+        let starts: BTreeSet<_> = run.iter().filter_map(|s| table.find(s.offset)).map(|f| f.start).collect();
+        names.funcs.extend(starts.iter().filter_map(|&at| table.find(at)).map(|f| stored(image, f)));
+    }
+    names
+}
+
+fn stored(image: &Image, function: &Function) -> StoredFunction {
+    StoredFunction { image: image.id, function: function.clone() }
+}
+
+/// Functions of an image that cannot be read from a file later or elsewhere.
+fn local_table(book: &Book, image: &Image) -> Option<FunctionTable> {
+    match image.kind {
+        ImageKind::Jit => {
+            let jits = book.jit_images();
+            jits.iter().find(|(id, _)| *id == image.id).and_then(|(_, pid)| perf_map(*pid))
+        }
+        ImageKind::Vdso => own_vdso().map(|bytes| function_table(&bytes, None).0),
+        ImageKind::Elf => book.held_bytes(&image.id).map(|bytes| function_table(&bytes, None).0),
+        ImageKind::Kernel | ImageKind::Module | ImageKind::Bpf => kernel_table(book, image),
+        ImageKind::Anon | ImageKind::Unknown => None,
+    }
 }
 
 fn perf_map(pid: u32) -> Option<FunctionTable> {

@@ -1,0 +1,161 @@
+//! The daemon's control socket: one line of command in, a few lines of answer out. A Unix socket in
+//! the database directory, readable by its owner only; no network.
+
+use crate::SessionError;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What a daemon can be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// How it does.
+    Status,
+    /// Store what is collected now.
+    Flush,
+    /// End the current epoch and begin another.
+    NewEpoch {
+        /// Label of the new one; may be empty.
+        label: String,
+    },
+    /// End.
+    Stop,
+}
+
+/// A daemon that hangs must not hang those who ask.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest command line.
+const LONGEST: u64 = 4096;
+
+/// Tells the daemon of a database something and returns its answer.
+///
+/// # Errors
+/// [`SessionError::NoDaemon`] when none answers.
+pub fn control(db: &Path, command: &Control) -> Result<String, SessionError> {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = UnixStream::connect(socket_path(db))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(encode(command).as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().map_err(|source| SessionError::NoDaemon { db: db.to_path_buf(), source })
+}
+
+fn socket_path(db: &Path) -> PathBuf {
+    db.join("control.sock")
+}
+
+fn encode(command: &Control) -> String {
+    match command {
+        Control::Status => "status\n".into(),
+        Control::Flush => "flush\n".into(),
+        Control::NewEpoch { label } => format!("epoch {}\n", label.replace('\n', " ")),
+        Control::Stop => "stop\n".into(),
+    }
+}
+
+fn decode(line: &str) -> Option<Control> {
+    let line = line.trim_end();
+    match line.split_once(' ').unwrap_or((line, "")) {
+        ("status", "") => Some(Control::Status),
+        ("flush", "") => Some(Control::Flush),
+        ("stop", "") => Some(Control::Stop),
+        ("epoch", label) => Some(Control::NewEpoch { label: label.into() }),
+        _ => None,
+    }
+}
+
+/// The daemon's end. Dropping it removes the socket.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: UnixListener,
+    path: PathBuf,
+}
+
+impl Listener {
+    /// Listens in the database directory.
+    ///
+    /// # Errors
+    /// [`SessionError::DaemonRuns`] when another daemon answers there.
+    pub(crate) fn open(db: &Path) -> Result<Self, SessionError> {
+        let path = socket_path(db);
+        if UnixStream::connect(&path).is_ok() {
+            return Err(SessionError::DaemonRuns { db: db.to_path_buf() });
+        }
+        let io = |source| SessionError::Io { what: format!("cannot listen on {}", path.display()), source };
+        // A socket nobody answers is what a killed daemon left.
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(io(e)),
+            _ => {}
+        }
+        let socket = UnixListener::bind(&path).map_err(io)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).map_err(io)?;
+        socket.set_nonblocking(true).map_err(io)?;
+        Ok(Self { socket, path })
+    }
+
+    /// Answers whoever is waiting.
+    pub(crate) fn serve(&self, mut answer: impl FnMut(Control) -> String) {
+        while let Ok((stream, _)) = self.socket.accept() {
+            // A peer that goes away in the middle is its own problem.
+            let _ = talk(stream, &mut answer);
+        }
+    }
+}
+
+fn talk(stream: UnixStream, answer: &mut impl FnMut(Control) -> String) -> std::io::Result<()> {
+    stream.set_nonblocking(false)?;
+    // Sampling must not wait for a peer that says nothing.
+    stream.set_read_timeout(Some(Duration::from_millis(200)))?;
+    stream.set_write_timeout(Some(Duration::from_millis(200)))?;
+    let mut line = String::new();
+    BufReader::new((&stream).take(LONGEST)).read_line(&mut line)?;
+    let reply =
+        decode(&line).map_or_else(|| "unknown command; there are status, flush, epoch [LABEL], stop\n".into(), answer);
+    (&stream).write_all(reply.as_bytes())
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // At worst a dead socket stays, which the next daemon removes.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_survive_the_wire() {
+        for c in [Control::Status, Control::Flush, Control::Stop, Control::NewEpoch { label: "after fix".into() }] {
+            assert_eq!(decode(&encode(&c)), Some(c));
+        }
+        assert_eq!(decode("status now\n"), None);
+        assert_eq!(
+            decode(&encode(&Control::NewEpoch { label: String::new() })),
+            Some(Control::NewEpoch { label: String::new() })
+        );
+    }
+
+    #[test]
+    fn one_daemon_per_database_and_a_dead_socket_is_no_daemon() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        assert!(matches!(control(dir.path(), &Control::Status), Err(SessionError::NoDaemon { .. })));
+        drop(UnixListener::bind(socket_path(dir.path())).expect("bind"));
+        let listener = Listener::open(dir.path()).expect("replaces a dead socket");
+        let db = dir.path().to_path_buf();
+        let asker = std::thread::spawn(move || control(&db, &Control::Flush));
+        while !asker.is_finished() {
+            listener.serve(|c| format!("{c:?}"));
+            std::thread::yield_now();
+        }
+        assert_eq!(asker.join().expect("no panic").expect("answered"), "Flush");
+        drop(listener);
+        assert!(!socket_path(dir.path()).exists());
+    }
+}

@@ -1,0 +1,288 @@
+//! `whither daemon`: samples all the time into a database. Segments are sealed every few minutes,
+//! epochs begin by the clock or by command, old ones are dropped by age and size. A crash loses the
+//! unsealed interval; a restart goes on in the open epoch of the same boot.
+
+use crate::SessionError;
+use crate::control::{Control, Listener};
+use crate::engine::{Engine, Part, Setup};
+use crate::options::{DaemonOptions, Progress, RecordOptions};
+use crate::stop::StopFlag;
+use crate::symbols;
+use std::time::{Duration, Instant};
+use whither_kernel::{clock, proc};
+use whither_sample::Folding;
+use whither_store::model::{Losses, Profile};
+use whither_store::{Database, EpochWriter, RetentionPolicy, StoreError, StoredSymbols};
+
+/// More rows than these are sealed early, so that memory stays bounded.
+const ROWS: usize = 150_000;
+/// A segment that could not be written is kept in memory and tried again, up to so many rows.
+const HELD_ROWS: usize = 300_000;
+/// Retention is looked at this often.
+const TIDY: Duration = Duration::from_secs(600);
+
+/// Runs until a stop is asked for, by signal, command or duration.
+///
+/// # Errors
+/// Why it could not start. Once it runs it goes on through full disks and the like.
+pub fn daemon(options: &DaemonOptions, stop: &StopFlag, on: &mut dyn FnMut(Progress)) -> Result<(), SessionError> {
+    let db = Database::open_or_create(&options.db)?;
+    let listener = Listener::open(&options.db)?;
+    let per_process = options.per_process.as_deref().map(regex::Regex::new).transpose();
+    let per_process = per_process.map_err(|e| SessionError::Io {
+        what: "--per-process is not a regular expression".into(),
+        source: std::io::Error::other(e),
+    })?;
+    let setup = Setup { pids: Vec::new(), folding: Folding::ByCommand, per_process, drain: options.drain };
+    // One slice per segment: time ranges in a database have the grain of segments.
+    let record = RecordOptions { slice: options.seal, ..options.record.clone() };
+    let engine = Engine::start(&record, setup)?;
+    let writer = open_epoch(&db, &engine, &record)?;
+    on(Progress::Started {
+        events: engine.event_names(),
+        hertz: engine.hertz(),
+        backend: engine.backend().into(),
+        notes: engine.notes.clone(),
+    });
+    let now = Instant::now();
+    let mut run = Daemon {
+        db,
+        engine,
+        writer,
+        options,
+        record,
+        held: None,
+        began: now,
+        sealed: now,
+        epoch_began: now,
+        tidied: None,
+        samples: 0,
+        lost: 0,
+        names: StoredSymbols::default(),
+    };
+    run.until(stop, &listener, on);
+    run.end(on);
+    Ok(())
+}
+
+/// The open epoch of this boot, if a daemon was here before; else a new one.
+fn open_epoch(db: &Database, engine: &Engine, record: &RecordOptions) -> Result<EpochWriter, SessionError> {
+    let machine = proc::machine();
+    let (epochs, _) = db.epochs()?;
+    let open = epochs.iter().rev().find(|e| !e.sealed && e.host == machine.host);
+    if let Some(epoch) = open
+        && let Ok(writer) = db.open_epoch(&epoch.path)
+    {
+        if writer.meta().boot_id == machine.boot_id && writer.meta().slice_s == engine.meta(record).slice_s {
+            return Ok(writer);
+        }
+        let end = writer.meta().end_ns;
+        writer.seal(end)?;
+    }
+    Ok(new_epoch(db, engine, record, "")?)
+}
+
+fn new_epoch(db: &Database, engine: &Engine, record: &RecordOptions, label: &str) -> Result<EpochWriter, StoreError> {
+    let mut meta = engine.meta(record);
+    meta.start_ns = clock::wall_ns();
+    meta.folded = true;
+    meta.label = label.to_string();
+    db.new_epoch(meta)
+}
+
+struct Daemon<'a> {
+    db: Database,
+    engine: Engine,
+    writer: EpochWriter,
+    options: &'a DaemonOptions,
+    record: RecordOptions,
+    /// Rows of a segment that could not be written yet.
+    held: Option<Part>,
+    began: Instant,
+    sealed: Instant,
+    epoch_began: Instant,
+    tidied: Option<Instant>,
+    samples: u64,
+    lost: u64,
+    /// Names that exist only on this machine now, of functions sampled in this epoch.
+    names: StoredSymbols,
+}
+
+impl Daemon<'_> {
+    fn until(&mut self, stop: &StopFlag, listener: &Listener, on: &mut dyn FnMut(Progress)) {
+        let deadline = self.options.duration.map(|d| self.began + d);
+        while !stop.is_set() && deadline.is_none_or(|d| Instant::now() < d) {
+            std::thread::sleep(self.engine.pause());
+            if let Some(hertz) = self.engine.tick() {
+                on(Progress::Rate { hertz });
+            }
+            if self.sealed.elapsed() >= self.options.seal || self.engine.waiting().0 > ROWS {
+                self.seal(on);
+            }
+            if self.epoch_began.elapsed() >= self.options.epoch {
+                self.turn_epoch("", on);
+            }
+            if self.tidied.is_none_or(|t| t.elapsed() >= TIDY) {
+                self.tidy(on);
+            }
+            listener.serve(|command| self.obey(&command, stop, on));
+        }
+    }
+
+    fn obey(&mut self, command: &Control, stop: &StopFlag, on: &mut dyn FnMut(Progress)) -> String {
+        match command {
+            Control::Status => self.status(),
+            Control::Flush => {
+                self.seal(on);
+                match &self.held {
+                    None => format!("stored; {} samples so far\n", self.samples),
+                    Some(_) => "could not be stored (see the daemon's log); kept in memory\n".into(),
+                }
+            }
+            Control::NewEpoch { label } => {
+                self.turn_epoch(label, on);
+                format!("new epoch {}\n", self.writer.path().display())
+            }
+            Control::Stop => {
+                stop.request();
+                "stopping\n".into()
+            }
+        }
+    }
+
+    fn status(&self) -> String {
+        let cost = self.engine.cost();
+        let (rows, waiting) = self.engine.waiting();
+        format!(
+            "sampling {} by {} at {:.0} Hz per CPU for {} s\nown cost {:.2} % of all CPU time, one sample takes {:.2} us\n\
+             {} samples stored, {waiting} in {rows} rows waiting, {} lost\nepoch {}\n",
+            self.engine.event_names().join(", "),
+            self.engine.backend(),
+            self.engine.hertz(),
+            self.began.elapsed().as_secs(),
+            cost.share * 100.0,
+            cost.interrupt_ns / 1000.0,
+            self.samples,
+            self.lost,
+            self.writer.path().display(),
+        )
+    }
+
+    /// Writes what was collected since the last time as a segment.
+    fn seal(&mut self, on: &mut dyn FnMut(Progress)) {
+        self.sealed = Instant::now();
+        if let Some(part) = self.held.take() {
+            self.write(part, on);
+        }
+        self.engine.drain();
+        let part = self.engine.cut();
+        self.write(part, on);
+    }
+
+    fn write(&mut self, part: Part, on: &mut dyn FnMut(Progress)) {
+        let samples = count(&part.profile);
+        match self.writer.append(&part.profile, part.window) {
+            Ok(info) => {
+                self.samples += samples;
+                self.describe(&part.losses, part.window.1, on);
+                self.keep_names(&part.profile, on);
+                on(Progress::Sealed { rows: info.rows, bytes: info.bytes });
+            }
+            Err(e) => self.hold(part, samples, &e, on),
+        }
+    }
+
+    /// Keeps rows that cannot be written, as long as memory stays bounded: a full disk may be
+    /// mended before the next try.
+    fn hold(&mut self, part: Part, samples: u64, e: &StoreError, on: &mut dyn FnMut(Progress)) {
+        if self.held.is_none() && part.profile.samples.len() <= HELD_ROWS {
+            on(Progress::Warning(format!("a segment could not be written and will be tried again: {e}")));
+            self.held = Some(part);
+        } else {
+            self.lost += samples;
+            on(Progress::Warning(format!("{samples} samples are lost: {e}")));
+            let losses = Losses { unwritten: samples, ..part.losses };
+            self.describe(&losses, part.window.1, on);
+        }
+    }
+
+    fn describe(&mut self, losses: &Losses, end: u64, on: &mut dyn FnMut(Progress)) {
+        let cost = self.engine.cost();
+        let done = self.writer.update_meta(|m| {
+            m.losses.add(losses);
+            m.cost = cost;
+            m.end_ns = end;
+        });
+        if let Err(e) = done {
+            on(Progress::Warning(format!("the account of the epoch could not be written: {e}")));
+        }
+    }
+
+    /// Keeps an open epoch readable: names of the kernel and of code made at run time.
+    fn keep_names(&mut self, part: &Profile, on: &mut dyn FnMut(Progress)) {
+        let before = self.names.funcs.len();
+        self.names.merge(symbols::local_names(&self.engine.book, part));
+        if self.names.funcs.len() == before {
+            return;
+        }
+        if let Err(e) = self.writer.put_symbols(&self.names) {
+            on(Progress::Warning(format!("names of sampled functions could not be stored: {e}")));
+        }
+    }
+
+    fn turn_epoch(&mut self, label: &str, on: &mut dyn FnMut(Progress)) {
+        self.seal(on);
+        match new_epoch(&self.db, &self.engine, &self.record, label) {
+            Ok(next) => {
+                let old = std::mem::replace(&mut self.writer, next);
+                self.close(old, on);
+                self.names = StoredSymbols::default();
+                self.epoch_began = Instant::now();
+            }
+            // The old epoch goes on; the next turn tries again.
+            Err(e) => on(Progress::Warning(format!("no new epoch could be made: {e}"))),
+        }
+    }
+
+    fn close(&self, mut writer: EpochWriter, on: &mut dyn FnMut(Progress)) {
+        if let Err(e) = symbols::keep(&mut writer, &self.engine.book, self.record.store_code) {
+            on(Progress::Warning(format!("names of sampled functions could not be stored: {e}")));
+        }
+        if let Err(e) = writer.seal(clock::wall_ns()) {
+            on(Progress::Warning(format!("the epoch could not be closed: {e}")));
+        }
+    }
+
+    fn tidy(&mut self, on: &mut dyn FnMut(Progress)) {
+        self.tidied = Some(Instant::now());
+        if self.options.keep.is_none() && self.options.max_disk.is_none() {
+            return;
+        }
+        let policy = RetentionPolicy { max_age: self.options.keep, max_bytes: self.options.max_disk };
+        match self.db.gc(policy, clock::wall_ns()) {
+            Ok(report) => {
+                if !report.dropped.is_empty() {
+                    on(Progress::Warning(format!(
+                        "dropped {} epochs or segments by age or size",
+                        report.dropped.len()
+                    )));
+                }
+            }
+            Err(e) => on(Progress::Warning(format!("old epochs could not be dropped: {e}"))),
+        }
+    }
+
+    fn end(mut self, on: &mut dyn FnMut(Progress)) {
+        self.engine.stop();
+        self.seal(on);
+        on(Progress::Finishing);
+        if let Err(e) = symbols::keep(&mut self.writer, &self.engine.book, self.record.store_code) {
+            on(Progress::Warning(format!("names of sampled functions could not be stored: {e}")));
+        }
+        // Left open: a restart within the same boot goes on in it.
+    }
+}
+
+fn count(profile: &Profile) -> u64 {
+    profile.samples.iter().map(|s| u64::from(s.count)).sum()
+}
