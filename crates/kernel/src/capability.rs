@@ -97,42 +97,23 @@ pub struct Finding {
 
 impl Finding {
     fn yes(id: &'static str, what: &'static str, detail: impl Into<String>) -> Self {
-        Self {
-            id,
-            what,
-            answer: Answer::Yes,
-            detail: detail.into(),
-            lost: String::new(),
-            fix: String::new(),
-        }
+        Self { id, what, answer: Answer::Yes, detail: detail.into(), lost: String::new(), fix: String::new() }
     }
 
     fn no(id: &'static str, what: &'static str, detail: impl Into<String>) -> Self {
-        Self {
-            answer: Answer::No,
-            ..Self::yes(id, what, detail)
-        }
+        Self { answer: Answer::No, ..Self::yes(id, what, detail) }
     }
 
     fn partly(id: &'static str, what: &'static str, detail: impl Into<String>) -> Self {
-        Self {
-            answer: Answer::Partly,
-            ..Self::yes(id, what, detail)
-        }
+        Self { answer: Answer::Partly, ..Self::yes(id, what, detail) }
     }
 
     fn lost(self, lost: impl Into<String>) -> Self {
-        Self {
-            lost: lost.into(),
-            ..self
-        }
+        Self { lost: lost.into(), ..self }
     }
 
     fn fix(self, fix: impl Into<String>) -> Self {
-        Self {
-            fix: fix.into(),
-            ..self
-        }
+        Self { fix: fix.into(), ..self }
     }
 }
 
@@ -189,32 +170,17 @@ pub fn diagnose(system: &dyn System) -> Diagnosis {
 }
 
 fn verdict(d: &Diagnosis) -> String {
-    let source = if d.has("hardware-cycles") {
-        "hardware cycles"
-    } else {
-        "the cpu-clock timer"
-    };
-    let collector = if d.has("bpf") {
-        "aggregated in the kernel by BPF"
-    } else {
-        "through perf rings"
-    };
+    let source = if d.has("hardware-cycles") { "hardware cycles" } else { "the cpu-clock timer" };
+    let collector = if d.has("bpf") { "aggregated in the kernel by BPF" } else { "through perf rings" };
     match (d.has("whole-system"), d.has("own-process")) {
         (true, _) => format!("whither record samples the whole system by {source}, {collector}"),
         (false, true) => {
-            let kernel = if d.has("kernel-samples") {
-                "with"
-            } else {
-                "without"
-            };
+            let kernel = if d.has("kernel-samples") { "with" } else { "without" };
             format!(
                 "whither record samples only your own processes by {source}, {kernel} the kernel's part, {collector}"
             )
         }
-        (false, false) => {
-            "whither record cannot sample here; the first failed line below says what to change"
-                .into()
-        }
+        (false, false) => "whither record cannot sample here; the first failed line below says what to change".into(),
     }
 }
 

@@ -47,120 +47,25 @@ const FEW: u64 = 1;
 /// name, type, config, unit is time, default period. Periods are primes so that they share no factor
 /// with loops of the program; they are re-drawn around this value anyway.
 const TABLE: &[(&str, u32, u32, u64)] = &[
-    (
-        "cycles",
-        b::PERF_TYPE_HARDWARE,
-        b::PERF_COUNT_HW_CPU_CYCLES,
-        MANY,
-    ),
-    (
-        "instructions",
-        b::PERF_TYPE_HARDWARE,
-        b::PERF_COUNT_HW_INSTRUCTIONS,
-        MANY,
-    ),
-    (
-        "cache-references",
-        b::PERF_TYPE_HARDWARE,
-        b::PERF_COUNT_HW_CACHE_REFERENCES,
-        SOME,
-    ),
-    (
-        "cache-misses",
-        b::PERF_TYPE_HARDWARE,
-        b::PERF_COUNT_HW_CACHE_MISSES,
-        10_007,
-    ),
-    (
-        "branches",
-        b::PERF_TYPE_HARDWARE,
-        b::PERF_COUNT_HW_BRANCH_INSTRUCTIONS,
-        MANY,
-    ),
-    (
-        "branch-misses",
-        b::PERF_TYPE_HARDWARE,
-        b::PERF_COUNT_HW_BRANCH_MISSES,
-        10_007,
-    ),
-    (
-        "bus-cycles",
-        b::PERF_TYPE_HARDWARE,
-        b::PERF_COUNT_HW_BUS_CYCLES,
-        SOME,
-    ),
-    (
-        "stalled-cycles-frontend",
-        b::PERF_TYPE_HARDWARE,
-        b::PERF_COUNT_HW_STALLED_CYCLES_FRONTEND,
-        MANY,
-    ),
-    (
-        "stalled-cycles-backend",
-        b::PERF_TYPE_HARDWARE,
-        b::PERF_COUNT_HW_STALLED_CYCLES_BACKEND,
-        MANY,
-    ),
-    (
-        "ref-cycles",
-        b::PERF_TYPE_HARDWARE,
-        b::PERF_COUNT_HW_REF_CPU_CYCLES,
-        MANY,
-    ),
-    (
-        "cpu-clock",
-        b::PERF_TYPE_SOFTWARE,
-        b::PERF_COUNT_SW_CPU_CLOCK,
-        TIME,
-    ),
-    (
-        "task-clock",
-        b::PERF_TYPE_SOFTWARE,
-        b::PERF_COUNT_SW_TASK_CLOCK,
-        TIME,
-    ),
-    (
-        "page-faults",
-        b::PERF_TYPE_SOFTWARE,
-        b::PERF_COUNT_SW_PAGE_FAULTS,
-        FEW,
-    ),
-    (
-        "minor-faults",
-        b::PERF_TYPE_SOFTWARE,
-        b::PERF_COUNT_SW_PAGE_FAULTS_MIN,
-        FEW,
-    ),
-    (
-        "major-faults",
-        b::PERF_TYPE_SOFTWARE,
-        b::PERF_COUNT_SW_PAGE_FAULTS_MAJ,
-        FEW,
-    ),
-    (
-        "context-switches",
-        b::PERF_TYPE_SOFTWARE,
-        b::PERF_COUNT_SW_CONTEXT_SWITCHES,
-        FEW,
-    ),
-    (
-        "cpu-migrations",
-        b::PERF_TYPE_SOFTWARE,
-        b::PERF_COUNT_SW_CPU_MIGRATIONS,
-        FEW,
-    ),
-    (
-        "alignment-faults",
-        b::PERF_TYPE_SOFTWARE,
-        b::PERF_COUNT_SW_ALIGNMENT_FAULTS,
-        FEW,
-    ),
-    (
-        "emulation-faults",
-        b::PERF_TYPE_SOFTWARE,
-        b::PERF_COUNT_SW_EMULATION_FAULTS,
-        FEW,
-    ),
+    ("cycles", b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_CPU_CYCLES, MANY),
+    ("instructions", b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_INSTRUCTIONS, MANY),
+    ("cache-references", b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_CACHE_REFERENCES, SOME),
+    ("cache-misses", b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_CACHE_MISSES, 10_007),
+    ("branches", b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_BRANCH_INSTRUCTIONS, MANY),
+    ("branch-misses", b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_BRANCH_MISSES, 10_007),
+    ("bus-cycles", b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_BUS_CYCLES, SOME),
+    ("stalled-cycles-frontend", b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_STALLED_CYCLES_FRONTEND, MANY),
+    ("stalled-cycles-backend", b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_STALLED_CYCLES_BACKEND, MANY),
+    ("ref-cycles", b::PERF_TYPE_HARDWARE, b::PERF_COUNT_HW_REF_CPU_CYCLES, MANY),
+    ("cpu-clock", b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_CPU_CLOCK, TIME),
+    ("task-clock", b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_TASK_CLOCK, TIME),
+    ("page-faults", b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_PAGE_FAULTS, FEW),
+    ("minor-faults", b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_PAGE_FAULTS_MIN, FEW),
+    ("major-faults", b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_PAGE_FAULTS_MAJ, FEW),
+    ("context-switches", b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_CONTEXT_SWITCHES, FEW),
+    ("cpu-migrations", b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_CPU_MIGRATIONS, FEW),
+    ("alignment-faults", b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_ALIGNMENT_FAULTS, FEW),
+    ("emulation-faults", b::PERF_TYPE_SOFTWARE, b::PERF_COUNT_SW_EMULATION_FAULTS, FEW),
 ];
 
 const ALIASES: &[(&str, &str)] = &[
@@ -176,15 +81,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("branchmp", "branch-misses"),
 ];
 
-const CACHES: &[&str] = &[
-    "L1-dcache",
-    "L1-icache",
-    "LLC",
-    "dTLB",
-    "iTLB",
-    "branch",
-    "node",
-];
+const CACHES: &[&str] = &["L1-dcache", "L1-icache", "LLC", "dTLB", "iTLB", "branch", "node"];
 const OPS: &[(&str, u64)] = &[("load", 0), ("store", 1), ("prefetch", 2)];
 
 /// Reads an event as the user wrote it: a name, optionally with `:u`, `:k`, `:p`.
@@ -193,10 +90,8 @@ const OPS: &[(&str, u64)] = &[("load", 0), ("store", 1), ("prefetch", 2)];
 /// [`KernelError::UnknownEvent`] with near names.
 pub fn parse(text: &str) -> Result<EventSpec, KernelError> {
     let (name, modifiers) = split_modifiers(text);
-    let mut spec = lookup(name).ok_or_else(|| KernelError::UnknownEvent {
-        name: text.to_string(),
-        suggestions: suggestions(name),
-    })?;
+    let mut spec = lookup(name)
+        .ok_or_else(|| KernelError::UnknownEvent { name: text.to_string(), suggestions: suggestions(name) })?;
     for m in modifiers.chars() {
         match m {
             'u' => spec.exclude_kernel = true,
@@ -211,33 +106,18 @@ pub fn parse(text: &str) -> Result<EventSpec, KernelError> {
 /// Splits `name:ukp`; the tail is only taken for modifiers when it consists of nothing else.
 fn split_modifiers(text: &str) -> (&str, &str) {
     match text.rsplit_once(':') {
-        Some((name, tail)) if !tail.is_empty() && tail.chars().all(|c| "ukp".contains(c)) => {
-            (name, tail)
-        }
+        Some((name, tail)) if !tail.is_empty() && tail.chars().all(|c| "ukp".contains(c)) => (name, tail),
         _ => (text, ""),
     }
 }
 
 fn lookup(name: &str) -> Option<EventSpec> {
-    let name = ALIASES
-        .iter()
-        .find(|(alias, _)| *alias == name)
-        .map_or(name, |(_, real)| real);
+    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, real)| real);
     if let Some(&(_, kind, config, period)) = TABLE.iter().find(|row| row.0 == name) {
-        let unit = if period == TIME {
-            Unit::Nanoseconds
-        } else {
-            Unit::Count
-        };
-        return Some(EventSpec {
-            unit,
-            ..plain(name, kind, config.into(), period)
-        });
+        let unit = if period == TIME { Unit::Nanoseconds } else { Unit::Count };
+        return Some(EventSpec { unit, ..plain(name, kind, config.into(), period) });
     }
-    cache(name)
-        .or_else(|| raw_code(name))
-        .or_else(|| sysfs(name))
-        .or_else(|| tracepoint(name))
+    cache(name).or_else(|| raw_code(name)).or_else(|| sysfs(name)).or_else(|| tracepoint(name))
 }
 
 fn plain(name: &str, kind: u32, config: u64, default_period: u64) -> EventSpec {
@@ -256,10 +136,8 @@ fn plain(name: &str, kind: u32, config: u64, default_period: u64) -> EventSpec {
 
 /// `L1-dcache-load-misses`, `LLC-stores`: cache, operation, result.
 fn cache(name: &str) -> Option<EventSpec> {
-    let (index, rest) = CACHES
-        .iter()
-        .enumerate()
-        .find_map(|(i, c)| Some((i, name.strip_prefix(c)?.strip_prefix('-')?)))?;
+    let (index, rest) =
+        CACHES.iter().enumerate().find_map(|(i, c)| Some((i, name.strip_prefix(c)?.strip_prefix('-')?)))?;
     OPS.iter().find_map(|&(op, code)| {
         let tail = rest.strip_prefix(op)?;
         let result = match tail {
@@ -268,26 +146,14 @@ fn cache(name: &str) -> Option<EventSpec> {
             _ => return None,
         };
         let period = if result == 1 { 10_007 } else { MANY };
-        Some(plain(
-            name,
-            b::PERF_TYPE_HW_CACHE,
-            index as u64 | code << 8 | result << 16,
-            period,
-        ))
+        Some(plain(name, b::PERF_TYPE_HW_CACHE, index as u64 | code << 8 | result << 16, period))
     })
 }
 
 /// `r1a8`: a raw code of the CPU's own PMU.
 fn raw_code(name: &str) -> Option<EventSpec> {
-    let digits = name
-        .strip_prefix('r')
-        .filter(|d| !d.is_empty() && d.len() <= 16)?;
-    Some(plain(
-        name,
-        b::PERF_TYPE_RAW,
-        u64::from_str_radix(digits, 16).ok()?,
-        SOME,
-    ))
+    let digits = name.strip_prefix('r').filter(|d| !d.is_empty() && d.len() <= 16)?;
+    Some(plain(name, b::PERF_TYPE_RAW, u64::from_str_radix(digits, 16).ok()?, SOME))
 }
 
 /// `pmu/term=value,term/`, by the formats sysfs publishes.
@@ -307,10 +173,7 @@ fn sysfs(name: &str) -> Option<EventSpec> {
 fn apply(dir: &Path, term: &str, spec: &mut EventSpec) -> Option<()> {
     let named = std::fs::read_to_string(dir.join("events").join(term));
     if let (false, Ok(definition)) = (term.contains('='), named) {
-        return definition
-            .trim()
-            .split(',')
-            .try_for_each(|t| set_term(dir, t, spec));
+        return definition.trim().split(',').try_for_each(|t| set_term(dir, t, spec));
     }
     set_term(dir, term, spec)
 }
@@ -355,24 +218,12 @@ fn scatter(target: &mut u64, bits: &str, mut value: u64) -> Option<()> {
 /// `sched:sched_switch`.
 fn tracepoint(name: &str) -> Option<EventSpec> {
     let (group, event) = name.split_once(':')?;
-    if group.contains('/')
-        || event.contains('/')
-        || group.starts_with('.')
-        || event.starts_with('.')
-    {
+    if group.contains('/') || event.contains('/') || group.starts_with('.') || event.starts_with('.') {
         return None;
     }
     let id = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
         .iter()
-        .find_map(|root| {
-            read_number(
-                &Path::new(root)
-                    .join("events")
-                    .join(group)
-                    .join(event)
-                    .join("id"),
-            )
-        })?;
+        .find_map(|root| read_number(&Path::new(root).join("events").join(group).join(event).join("id")))?;
     Some(plain(name, b::PERF_TYPE_TRACEPOINT, id.into(), FEW))
 }
 
@@ -398,9 +249,7 @@ fn suggestions(name: &str) -> Vec<String> {
     let mut near: Vec<(usize, String)> = all()
         .into_iter()
         .map(|known| (distance(&name.to_lowercase(), &known.to_lowercase()), known))
-        .filter(|(d, known)| {
-            *d <= known.len().max(name.len()) / 3 || known.contains(name) && name.len() > 2
-        })
+        .filter(|(d, known)| *d <= known.len().max(name.len()) / 3 || known.contains(name) && name.len() > 2)
         .collect();
     near.sort();
     near.into_iter().take(3).map(|(_, known)| known).collect()
@@ -445,26 +294,14 @@ mod tests {
         assert_eq!(parse("LLC-stores").expect("known").config, 2 | 1 << 8);
         assert_eq!(parse("cycles:pp").expect("known").precise, 2);
         assert_eq!(parse("r01c2").expect("raw").config, 0x1c2);
-        assert_eq!(
-            parse("imiss").expect("the paper's name").config,
-            1 | 1 << 16
-        );
+        assert_eq!(parse("imiss").expect("the paper's name").config, 1 | 1 << 16);
     }
 
     #[test]
     fn wrong_names_get_suggestions() {
-        for (wrong, right) in [
-            ("cycels", "cycles"),
-            ("page-fault", "page-faults"),
-            ("branch-mises", "branch-misses"),
-        ] {
-            let Err(KernelError::UnknownEvent { suggestions, .. }) = parse(wrong) else {
-                panic!("{wrong} is known")
-            };
-            assert!(
-                suggestions.iter().any(|s| s == right),
-                "{wrong}: {suggestions:?}"
-            );
+        for (wrong, right) in [("cycels", "cycles"), ("page-fault", "page-faults"), ("branch-mises", "branch-misses")] {
+            let Err(KernelError::UnknownEvent { suggestions, .. }) = parse(wrong) else { panic!("{wrong} is known") };
+            assert!(suggestions.iter().any(|s| s == right), "{wrong}: {suggestions:?}");
         }
         assert!(parse("zzzzzzzzzz").is_err() && parse("").is_err() && parse("../x/").is_err());
     }

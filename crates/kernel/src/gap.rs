@@ -32,17 +32,10 @@ pub fn measure(span: Duration) -> Option<Gaps> {
         }
     }
     let per_ns = last.wrapping_sub(first) as f64 / t0.elapsed().as_nanos() as f64;
-    let mut long: Vec<f64> = gaps
-        .iter()
-        .map(|&g| g as f64 / per_ns)
-        .filter(|&ns| ns > 300.0)
-        .collect();
+    let mut long: Vec<f64> = gaps.iter().map(|&g| g as f64 / per_ns).filter(|&ns| ns > 300.0).collect();
     long.sort_by(f64::total_cmp);
     let median_ns = *long.get(long.len() / 2)?;
-    Some(Gaps {
-        count: long.len(),
-        median_ns,
-    })
+    Some(Gaps { count: long.len(), median_ns })
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -30,20 +30,12 @@ pub struct Running {
 /// [`KernelError::Launch`] when words contain NUL or fork fails.
 pub fn hold(command: &[String]) -> Result<Held, KernelError> {
     let name = command.first().cloned().unwrap_or_default();
-    let fail = |source: Error| KernelError::Launch {
-        command: name.clone(),
-        source,
-    };
-    let words: Result<Vec<CString>, _> = command
-        .iter()
-        .map(|w| CString::new(std::ffi::OsStr::new(w).as_bytes()))
-        .collect();
+    let fail = |source: Error| KernelError::Launch { command: name.clone(), source };
+    let words: Result<Vec<CString>, _> =
+        command.iter().map(|w| CString::new(std::ffi::OsStr::new(w).as_bytes())).collect();
     let words = words.map_err(|e| fail(Error::new(std::io::ErrorKind::InvalidInput, e)))?;
     if words.is_empty() {
-        return Err(fail(Error::new(
-            std::io::ErrorKind::InvalidInput,
-            "no command given",
-        )));
+        return Err(fail(Error::new(std::io::ErrorKind::InvalidInput, "no command given")));
     }
     let (gate_in, gate) = pipe().map_err(fail)?;
     let (report, report_out) = pipe().map_err(fail)?;
@@ -56,19 +48,9 @@ pub fn hold(command: &[String]) -> Result<Held, KernelError> {
         return Err(fail(Error::last_os_error()));
     }
     if pid == 0 {
-        child(
-            &argv,
-            gate_in.as_raw_fd(),
-            gate.as_raw_fd(),
-            report_out.as_raw_fd(),
-        );
+        child(&argv, gate_in.as_raw_fd(), gate.as_raw_fd(), report_out.as_raw_fd());
     }
-    Ok(Held {
-        pid: pid as u32,
-        gate,
-        report,
-        command: name,
-    })
+    Ok(Held { pid: pid as u32, gate, report, command: name })
 }
 
 fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
@@ -94,22 +76,13 @@ fn child(argv: &[*const libc::c_char], gate_in: i32, gate: i32, report: i32) -> 
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
-        for signal in [
-            libc::SIGPIPE,
-            libc::SIGINT,
-            libc::SIGTERM,
-            libc::SIGHUP,
-            libc::SIGCHLD,
-        ] {
+        for signal in [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD] {
             libc::signal(signal, libc::SIG_DFL);
         }
     }
     // SAFETY: `argv` is NUL-terminated and its strings live in the copied address space.
     unsafe { libc::execvp(argv[0], argv.as_ptr()) };
-    let errno = Error::last_os_error()
-        .raw_os_error()
-        .unwrap_or(0)
-        .to_le_bytes();
+    let errno = Error::last_os_error().raw_os_error().unwrap_or(0).to_le_bytes();
     // SAFETY: writes four bytes we own into our pipe, then ends the child.
     unsafe {
         libc::write(report, errno.as_ptr().cast(), errno.len());
@@ -129,18 +102,12 @@ impl Held {
     /// # Errors
     /// [`KernelError::Launch`] with the reason of a failed exec; the child is then reaped.
     pub fn release(self) -> Result<Running, KernelError> {
-        let fail = |source: Error| KernelError::Launch {
-            command: self.command.clone(),
-            source,
-        };
+        let fail = |source: Error| KernelError::Launch { command: self.command.clone(), source };
         rustix::io::write(&self.gate, &[1]).map_err(|e| fail(e.into()))?;
         let mut errno = Vec::new();
         let mut report = std::fs::File::from(self.report);
         report.read_to_end(&mut errno).map_err(fail)?;
-        let mut running = Running {
-            pid: self.pid,
-            done: None,
-        };
+        let mut running = Running { pid: self.pid, done: None };
         if let Ok(code) = <[u8; 4]>::try_from(errno.as_slice()) {
             running.wait();
             return Err(fail(Error::from_raw_os_error(i32::from_le_bytes(code))));
@@ -179,11 +146,8 @@ impl Running {
             }
         };
         if got == self.pid as i32 {
-            self.done = Some(if libc::WIFSIGNALED(status) {
-                128 + libc::WTERMSIG(status)
-            } else {
-                libc::WEXITSTATUS(status)
-            });
+            self.done =
+                Some(if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) });
         } else if got < 0 {
             self.done = Some(127);
         }
@@ -230,19 +194,13 @@ mod tests {
         assert!(std::path::Path::new(&format!("/proc/{}", held.pid())).exists());
         assert_eq!(held.release().expect("runs").wait(), 3);
         // SIGPIPE must be back at its default: this shell dies of it.
-        assert_eq!(
-            run(&["sh", "-c", "kill -PIPE $$; exit 3"]).expect("runs"),
-            128 + libc::SIGPIPE
-        );
+        assert_eq!(run(&["sh", "-c", "kill -PIPE $$; exit 3"]).expect("runs"), 128 + libc::SIGPIPE);
     }
 
     #[test]
     fn an_unreleased_child_ends_with_us() {
         let held = hold(&["true".to_string()]).expect("forks");
-        let mut running = Running {
-            pid: held.pid(),
-            done: None,
-        };
+        let mut running = Running { pid: held.pid(), done: None };
         drop(held);
         assert_eq!(running.wait(), 127);
     }

@@ -24,9 +24,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum KernelError {
     /// `perf_event_open` refused.
-    #[error(
-        "the kernel refused a perf event (type {kind}, config {config:#x}, {watch:?}): {source}"
-    )]
+    #[error("the kernel refused a perf event (type {kind}, config {config:#x}, {watch:?}): {source}")]
     PerfOpen {
         /// `perf_event_attr.type`.
         kind: u32,

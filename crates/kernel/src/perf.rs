@@ -61,9 +61,7 @@ pub struct Attr {
 pub const USER_REGS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
 
 /// `PERF_SAMPLE_IDENTIFIER | TID | TIME | CPU`: what every record carries.
-const ALWAYS: u64 =
-    (b::PERF_SAMPLE_IDENTIFIER | b::PERF_SAMPLE_TID | b::PERF_SAMPLE_TIME | b::PERF_SAMPLE_CPU)
-        as u64;
+const ALWAYS: u64 = (b::PERF_SAMPLE_IDENTIFIER | b::PERF_SAMPLE_TID | b::PERF_SAMPLE_TIME | b::PERF_SAMPLE_CPU) as u64;
 
 fn raw(attr: &Attr, watch: Watch) -> b::perf_event_attr {
     let mut a = b::perf_event_attr::default();
@@ -145,12 +143,7 @@ impl PerfEvent {
             other => other,
         }
         .map(|fd| Self { fd })
-        .map_err(|source| KernelError::PerfOpen {
-            kind: attr.kind,
-            config: attr.config,
-            watch,
-            source,
-        })
+        .map_err(|source| KernelError::PerfOpen { kind: attr.kind, config: attr.config, watch, source })
     }
 
     /// Switches the event on.
@@ -212,10 +205,8 @@ impl PerfEvent {
     /// The kernel's reason.
     pub fn count(&self) -> Result<u64, KernelError> {
         let mut word = [0_u8; 8];
-        let n = rustix::io::read(&self.fd, &mut word).map_err(|e| KernelError::Call {
-            what: "reading a perf event",
-            source: e.into(),
-        })?;
+        let n = rustix::io::read(&self.fd, &mut word)
+            .map_err(|e| KernelError::Call { what: "reading a perf event", source: e.into() })?;
         // An event on a CPU that went off line reads as end-of-file.
         Ok(if n == 8 { u64::from_le_bytes(word) } else { 0 })
     }
@@ -234,8 +225,7 @@ fn open_raw(mut a: b::perf_event_attr, watch: Watch) -> Result<OwnedFd, std::io:
         Watch::Thread(tid) => (tid as i32, -1),
     };
     // SAFETY: `a` is a fully initialised attribute with its size set, and outlives the call.
-    let fd =
-        unsafe { sys::perf_event_open(&raw mut a, pid, cpu, -1, b::PERF_FLAG_FD_CLOEXEC.into()) };
+    let fd = unsafe { sys::perf_event_open(&raw mut a, pid, cpu, -1, b::PERF_FLAG_FD_CLOEXEC.into()) };
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
@@ -244,12 +234,5 @@ fn open_raw(mut a: b::perf_event_attr, watch: Watch) -> Result<OwnedFd, std::io:
 }
 
 fn check(what: &'static str, result: i32) -> Result<(), KernelError> {
-    if result < 0 {
-        Err(KernelError::Call {
-            what,
-            source: std::io::Error::last_os_error(),
-        })
-    } else {
-        Ok(())
-    }
+    if result < 0 { Err(KernelError::Call { what, source: std::io::Error::last_os_error() }) } else { Ok(()) }
 }

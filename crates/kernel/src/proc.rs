@@ -37,9 +37,7 @@ pub fn threads(pid: u32) -> Vec<u32> {
 
 fn numbers(dir: &str) -> Vec<u32> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut all: Vec<u32> = entries
-        .filter_map(|e| e.file_name().to_str()?.parse().ok())
-        .collect();
+    let mut all: Vec<u32> = entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
     all.sort_unstable();
     all
 }
@@ -68,10 +66,7 @@ pub fn parse_mapping(line: &str) -> Option<Mapping> {
         start: u64::from_str_radix(start, 16).ok()?,
         end: u64::from_str_radix(end, 16).ok()?,
         offset,
-        device: (
-            u32::from_str_radix(major, 16).ok()?,
-            u32::from_str_radix(minor, 16).ok()?,
-        ),
+        device: (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?),
         inode,
         path: words.next().unwrap_or("").trim_start().to_string(),
     })
@@ -114,9 +109,7 @@ pub fn cgroup(pid: u32) -> String {
 /// Process id of the tracer, 0 when there is none.
 #[must_use]
 pub fn tracer(pid: u32) -> u32 {
-    status_word(pid, "TracerPid:")
-        .and_then(|w| w.parse().ok())
-        .unwrap_or(0)
+    status_word(pid, "TracerPid:").and_then(|w| w.parse().ok()).unwrap_or(0)
 }
 
 /// Thread-group id of a thread; `None` when it is gone.
@@ -129,16 +122,12 @@ pub fn tgid(tid: u32) -> Option<u32> {
 #[must_use]
 pub fn inner_pid(pid: u32) -> u32 {
     let words = status_word(pid, "NSpid:");
-    words
-        .and_then(|w| w.split_whitespace().last()?.parse().ok())
-        .unwrap_or(pid)
+    words.and_then(|w| w.split_whitespace().last()?.parse().ok()).unwrap_or(pid)
 }
 
 fn status_word(pid: u32, key: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    text.lines()
-        .find_map(|l| l.strip_prefix(key))
-        .map(|v| v.trim().to_string())
+    text.lines().find_map(|l| l.strip_prefix(key)).map(|v| v.trim().to_string())
 }
 
 /// Whether a process exists.
@@ -152,9 +141,7 @@ pub fn exists(pid: u32) -> bool {
 #[must_use]
 pub fn mapped_file_candidates(pid: u32, start: u64, end: u64, path: &str) -> Vec<PathBuf> {
     let clean = path.strip_suffix(" (deleted)").unwrap_or(path);
-    let mut all = vec![PathBuf::from(format!(
-        "/proc/{pid}/map_files/{start:x}-{end:x}"
-    ))];
+    let mut all = vec![PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))];
     if clean.starts_with('/') {
         all.push(PathBuf::from(format!("/proc/{pid}/root{clean}")));
         all.push(PathBuf::from(clean));
@@ -192,10 +179,7 @@ pub fn machine() -> Machine {
 
 fn cpu_model() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text
-        .lines()
-        .find(|l| l.starts_with("model name"))
-        .and_then(|l| l.split_once(':'));
+    let model = text.lines().find(|l| l.starts_with("model name")).and_then(|l| l.split_once(':'));
     model.map(|(_, v)| v.trim().to_string()).unwrap_or_default()
 }
 
@@ -209,9 +193,7 @@ pub fn online_cpus() -> Vec<u32> {
 /// CPUs that may ever come on line: what per-CPU tables are sized for.
 #[must_use]
 pub fn possible_cpus() -> u32 {
-    parse_cpu_list(&read_line("/sys/devices/system/cpu/possible"))
-        .last()
-        .map_or(1, |&n| n + 1)
+    parse_cpu_list(&read_line("/sys/devices/system/cpu/possible")).last().map_or(1, |&n| n + 1)
 }
 
 /// Reads `0-3,8`. Malformed parts are passed over; ranges are cut at 8,192 CPUs.
@@ -230,9 +212,7 @@ pub fn parse_cpu_list(text: &str) -> Vec<u32> {
 /// A sysctl under /proc/sys as a number.
 #[must_use]
 pub fn sysctl(name: &str) -> Option<i64> {
-    read_line(&format!("/proc/sys/{}", name.replace('.', "/")))
-        .parse()
-        .ok()
+    read_line(&format!("/proc/sys/{}", name.replace('.', "/"))).parse().ok()
 }
 
 /// Steal time per CPU in ns, from /proc/stat (USER_HZ is 100 on every Linux port of ours).
@@ -255,17 +235,11 @@ pub fn steal_ns() -> Vec<(u32, u64)> {
 /// # Errors
 /// [`KernelError::Read`].
 pub fn read(path: &str) -> Result<Vec<u8>, KernelError> {
-    fs::read(path).map_err(|source| KernelError::Read {
-        path: path.into(),
-        source,
-    })
+    fs::read(path).map_err(|source| KernelError::Read { path: path.into(), source })
 }
 
 fn read_line(path: &str) -> String {
-    fs::read_to_string(path)
-        .unwrap_or_default()
-        .trim()
-        .to_string()
+    fs::read_to_string(path).unwrap_or_default().trim().to_string()
 }
 
 /// Cgroup ids to paths, by walking the unified hierarchy: a cgroup's id is its directory's inode.
@@ -283,17 +257,10 @@ pub fn cgroup_paths() -> Vec<(u64, String)> {
             continue;
         };
         let inside = root.and_then(|r| dir.strip_prefix(r).ok()).unwrap_or(&dir);
-        let name = format!(
-            "/{}",
-            String::from_utf8_lossy(inside.as_os_str().as_bytes())
-        );
+        let name = format!("/{}", String::from_utf8_lossy(inside.as_os_str().as_bytes()));
         found.push((meta.ino(), name));
         let children = fs::read_dir(&dir).into_iter().flatten().flatten();
-        todo.extend(
-            children
-                .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
-                .map(|e| e.path()),
-        );
+        todo.extend(children.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()));
     }
     found
 }
@@ -304,9 +271,7 @@ mod tests {
 
     #[test]
     fn lines_of_maps() {
-        let m = parse_mapping(
-            "7f10-7f20 r-xp 00002000 fd:01 42                         /usr/lib/a b.so (deleted)",
-        );
+        let m = parse_mapping("7f10-7f20 r-xp 00002000 fd:01 42                         /usr/lib/a b.so (deleted)");
         let want = Mapping {
             start: 0x7f10,
             end: 0x7f20,
@@ -318,10 +283,7 @@ mod tests {
         assert_eq!(m, Some(want));
         assert_eq!(parse_mapping("7f10-7f20 rw-p 0 0:0 0"), None);
         assert_eq!(parse_mapping("garbage"), None);
-        assert_eq!(
-            parse_mapping("1-2 r-xp 0 0:0 0").map(|m| m.path),
-            Some(String::new())
-        );
+        assert_eq!(parse_mapping("1-2 r-xp 0 0:0 0").map(|m| m.path), Some(String::new()));
     }
 
     #[test]
@@ -334,15 +296,8 @@ mod tests {
     fn this_very_process() {
         let me = std::process::id();
         assert!(exists(me) && pids().contains(&me) && threads(me).contains(&me));
-        assert!(
-            executable_mappings(me)
-                .iter()
-                .any(|m| m.path.contains("whither_kernel"))
-        );
-        assert_eq!(
-            (tgid(me), inner_pid(me) > 0, tracer(u32::MAX)),
-            (Some(me), true, 0)
-        );
+        assert!(executable_mappings(me).iter().any(|m| m.path.contains("whither_kernel")));
+        assert_eq!((tgid(me), inner_pid(me) > 0, tracer(u32::MAX)), (Some(me), true, 0));
         assert!(!machine().kernel.is_empty() && possible_cpus() >= machine().cpus.len() as u32);
     }
 }

@@ -143,10 +143,7 @@ pub fn parse(bytes: &[u8], fields: SampleFields) -> Option<Record> {
         return sample(&mut c, misc, fields);
     }
     let trailer_at = bytes.len().checked_sub(TRAILER).filter(|&at| at >= 8)?;
-    let mut trailer = Cursor {
-        bytes,
-        at: trailer_at,
-    };
+    let mut trailer = Cursor { bytes, at: trailer_at };
     let (pid, tid) = (trailer.u32()?, trailer.u32()?);
     let time = trailer.u64()?;
     let cpu = trailer.u32()?;
@@ -154,14 +151,7 @@ pub fn parse(bytes: &[u8], fields: SampleFields) -> Option<Record> {
     let id = trailer.u64()?;
     c.bytes = &bytes[..trailer_at];
     let body = body(kind, misc, &mut c)?;
-    Some(Record {
-        time,
-        cpu,
-        pid,
-        tid,
-        id,
-        body,
-    })
+    Some(Record { time, cpu, pid, tid, id, body })
 }
 
 /// TID (8), TIME (8), CPU (8), IDENTIFIER (8).
@@ -172,12 +162,7 @@ fn body(kind: u32, misc: u16, c: &mut Cursor<'_>) -> Option<Body> {
         b::PERF_RECORD_MMAP2 => Body::Mmap(mmap(misc, c)?),
         b::PERF_RECORD_COMM => {
             let (pid, tid) = (c.u32()?, c.u32()?);
-            Body::Comm {
-                pid,
-                tid,
-                exec: u32::from(misc) & b::PERF_RECORD_MISC_COMM_EXEC != 0,
-                name: c.text(),
-            }
+            Body::Comm { pid, tid, exec: u32::from(misc) & b::PERF_RECORD_MISC_COMM_EXEC != 0, name: c.text() }
         }
         b::PERF_RECORD_FORK => {
             let (pid, parent, tid) = (c.u32()?, c.u32()?, c.u32()?);
@@ -196,12 +181,7 @@ fn body(kind: u32, misc: u16, c: &mut Cursor<'_>) -> Option<Body> {
         b::PERF_RECORD_KSYMBOL => {
             let (address, length) = (c.u64()?, c.u32()?);
             let (_, flags) = (c.u16()?, c.u16()?);
-            Body::Ksymbol {
-                address,
-                length,
-                gone: flags & 1 != 0,
-                name: c.text(),
-            }
+            Body::Ksymbol { address, length, gone: flags & 1 != 0, name: c.text() }
         }
         other => Body::Other(other),
     })
@@ -218,23 +198,11 @@ fn mmap(misc: u16, c: &mut Cursor<'_>) -> Option<Mmap> {
     } else {
         let (major, minor, inode) = (c.u32()?, c.u32()?, c.u64()?);
         c.u64()?;
-        MappedFile::Inode {
-            major,
-            minor,
-            inode,
-        }
+        MappedFile::Inode { major, minor, inode }
     };
     let (prot, _flags) = (c.u32()?, c.u32()?);
     let exec = prot & libc::PROT_EXEC as u32 != 0;
-    Some(Mmap {
-        pid,
-        start,
-        length,
-        offset,
-        file,
-        exec,
-        path: c.text(),
-    })
+    Some(Mmap { pid, start, length, offset, file, exec, path: c.text() })
 }
 
 fn sample(c: &mut Cursor<'_>, misc: u16, fields: SampleFields) -> Option<Record> {
@@ -246,16 +214,9 @@ fn sample(c: &mut Cursor<'_>, misc: u16, fields: SampleFields) -> Option<Record>
     c.u32()?;
     let period = c.u64()?;
     let mode = u32::from(misc) & b::PERF_RECORD_MISC_CPUMODE_MASK;
-    let mut s = RingSample {
-        ip,
-        user: mode == b::PERF_RECORD_MISC_USER,
-        period,
-        ..RingSample::default()
-    };
+    let mut s = RingSample { ip, user: mode == b::PERF_RECORD_MISC_USER, period, ..RingSample::default() };
     if fields.callchain {
-        let n = usize::try_from(c.u64()?)
-            .ok()
-            .filter(|&n| n <= c.rest() / 8)?;
+        let n = usize::try_from(c.u64()?).ok().filter(|&n| n <= c.rest() / 8)?;
         s.chain = (0..n).map_while(|_| c.u64()).collect();
     }
     if fields.user_stack > 0 {
@@ -269,14 +230,7 @@ fn sample(c: &mut Cursor<'_>, misc: u16, fields: SampleFields) -> Option<Record>
             s.stack = bytes[..filled].to_vec();
         }
     }
-    Some(Record {
-        time,
-        cpu,
-        pid,
-        tid,
-        id,
-        body: Body::Sample(s),
-    })
+    Some(Record { time, cpu, pid, tid, id, body: Body::Sample(s) })
 }
 
 struct Cursor<'a> {
@@ -343,22 +297,10 @@ mod tests {
         body.extend(7_u32.to_le_bytes());
         body.extend(7_u32.to_le_bytes());
         body.extend(b"cc1\0\0\0\0\0");
-        let bytes = record(
-            b::PERF_RECORD_COMM,
-            b::PERF_RECORD_MISC_COMM_EXEC as u16,
-            &body,
-        );
+        let bytes = record(b::PERF_RECORD_COMM, b::PERF_RECORD_MISC_COMM_EXEC as u16, &body);
         let r = parse(&bytes, SampleFields::default()).expect("well formed");
         assert_eq!((r.time, r.cpu, r.pid, r.tid, r.id), (99, 1, 7, 8, 5));
-        assert_eq!(
-            r.body,
-            Body::Comm {
-                pid: 7,
-                tid: 7,
-                exec: true,
-                name: "cc1".into()
-            }
-        );
+        assert_eq!(r.body, Body::Comm { pid: 7, tid: 7, exec: true, name: "cc1".into() });
     }
 
     #[test]
@@ -374,21 +316,11 @@ mod tests {
         body.extend((libc::PROT_EXEC as u32).to_le_bytes());
         body.extend(0_u32.to_le_bytes());
         body.extend(b"/bin/x\0\0");
-        let bytes = record(
-            b::PERF_RECORD_MMAP2,
-            b::PERF_RECORD_MISC_MMAP_BUILD_ID as u16,
-            &body,
-        );
-        let Body::Mmap(m) = parse(&bytes, SampleFields::default())
-            .expect("well formed")
-            .body
-        else {
+        let bytes = record(b::PERF_RECORD_MMAP2, b::PERF_RECORD_MISC_MMAP_BUILD_ID as u16, &body);
+        let Body::Mmap(m) = parse(&bytes, SampleFields::default()).expect("well formed").body else {
             panic!("not a mapping")
         };
-        assert_eq!(
-            (m.start, m.length, m.offset, m.exec, m.path.as_str()),
-            (0x1000, 0x2000, 0x3000, true, "/bin/x")
-        );
+        assert_eq!((m.start, m.length, m.offset, m.exec, m.path.as_str()), (0x1000, 0x2000, 0x3000, true, "/bin/x"));
         assert_eq!(m.file, MappedFile::BuildId(vec![0xab; 20]));
     }
 

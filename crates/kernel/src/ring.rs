@@ -41,10 +41,7 @@ impl Ring {
             )
         };
         if base == libc::MAP_FAILED {
-            return Err(KernelError::RingMap {
-                bytes: size + page,
-                source: std::io::Error::last_os_error(),
-            });
+            return Err(KernelError::RingMap { bytes: size + page, source: std::io::Error::last_os_error() });
         }
         let base = NonNull::new(base.cast()).expect("mmap does not return null on success");
         Ok(Self { base, size, page })
@@ -74,10 +71,7 @@ impl Ring {
         // head, and we have not moved the tail yet.
         let (a, b) = unsafe {
             let data = self.base.as_ptr().add(self.page);
-            (
-                std::slice::from_raw_parts(data.add(start), first),
-                std::slice::from_raw_parts(data, bytes - first),
-            )
+            (std::slice::from_raw_parts(data.add(start), first), std::slice::from_raw_parts(data, bytes - first))
         };
         into.extend_from_slice(a);
         into.extend_from_slice(b);
