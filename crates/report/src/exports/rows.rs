@@ -2,10 +2,11 @@
 //!
 //! The store keeps stacks in a second table: of the same samples, or of every n-th one.
 //!
-//! *A stack per sample.* A leaf is one (event, process, thread, slice, image, offset). The stacks of a
-//! leaf are taken as they are, and samples without one become a row without callers; should they weigh
-//! more than the samples, they are scaled down. So call paths come from the stacks, and all figures
-//! from the samples.
+//! *A stack per sample.* A leaf is one (event, process, thread, image, offset). The stacks of a leaf are
+//! taken as they are, and samples without one become a row without callers; should they weigh more than
+//! the samples, they are scaled down. So call paths come from the stacks, and all figures from the
+//! samples. Time slices are paired in their order, not by number: samples get theirs when the kernel's
+//! table is emptied, stacks when they are taken.
 //!
 //! *Every n-th.* Most leaves have no stack, and those that do weigh n times too much, so the stacks of
 //! a process are scaled to the weight of the process: sums per event and process are exact, those of
@@ -63,27 +64,32 @@ struct Leaf {
     event: EventIx,
     process: ProcessIx,
     tid: u32,
-    slice: u32,
     image: ImageIx,
     offset: ImageOffset,
 }
 
-#[derive(Clone, Default)]
-struct Sums {
+/// Figures of one leaf in one slice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct InSlice {
+    slice: u32,
     samples: u64,
     weight: u64,
-    stacks: Vec<(StackIx, u64)>,
+}
+
+#[derive(Clone, Default)]
+struct Sums {
+    slices: Vec<InSlice>,
+    /// Slice, stack, weight.
+    stacks: Vec<(u32, StackIx, u64)>,
 }
 
 /// The rows of a profile, by event, process, thread, time, position.
 pub(super) fn rows(profile: &Profile) -> Vec<Row> {
     let mut leaves: FxHashMap<Leaf, Sums> = FxHashMap::default();
     for s in &profile.samples {
-        let leaf =
-            Leaf { event: s.event, process: s.process, tid: s.tid, slice: s.slice, image: s.image, offset: s.offset };
-        let sums = leaves.entry(leaf).or_default();
-        sums.samples = sums.samples.saturating_add(u64::from(s.count));
-        sums.weight = sums.weight.saturating_add(s.weight());
+        let leaf = Leaf { event: s.event, process: s.process, tid: s.tid, image: s.image, offset: s.offset };
+        let here = InSlice { slice: s.slice, samples: u64::from(s.count), weight: s.weight() };
+        leaves.entry(leaf).or_default().slices.push(here);
     }
     let taken: Vec<Taken> = (0..profile.events.len()).map(|e| taken(profile, e)).collect();
     let mut out = scaled_stacks(profile, &taken, &mut leaves);
@@ -143,7 +149,9 @@ fn scaled_stacks(profile: &Profile, taken: &[Taken], leaves: &mut FxHashMap<Leaf
         let used = by_process.contains_key(&key);
         if used {
             let total = totals.entry(key).or_default();
-            *total = (total.0.saturating_add(sums.samples), total.1.saturating_add(sums.weight));
+            for s in &sums.slices {
+                *total = (total.0.saturating_add(s.samples), total.1.saturating_add(s.weight));
+            }
         }
         !used
     });
@@ -166,33 +174,61 @@ fn scaled_stacks(profile: &Profile, taken: &[Taken], leaves: &mut FxHashMap<Leaf
 fn add_stacks(profile: &Profile, taken: &[Taken], leaves: &mut FxHashMap<Leaf, Sums>) {
     for s in profile.stack_samples.iter().filter(|s| taken[usize::from(s.event.0)] == Taken::PerSample) {
         let Some(Frame { image, offset }) = known(profile, s) else { continue };
-        let leaf = Leaf { event: s.event, process: s.process, tid: s.tid, slice: s.slice, image, offset };
+        let leaf = Leaf { event: s.event, process: s.process, tid: s.tid, image, offset };
         if let Some(sums) = leaves.get_mut(&leaf) {
-            sums.stacks.push((s.stack, u64::from(s.count).saturating_mul(s.period)));
+            sums.stacks.push((s.slice, s.stack, u64::from(s.count).saturating_mul(s.period)));
         }
     }
 }
 
+/// Gives each slice its samples back, divided among the stacks in the order of time.
 fn divide(leaf: Leaf, mut sums: Sums, rest: Callers, out: &mut Vec<Row>) {
+    sums.slices.sort_unstable();
     sums.stacks.sort_unstable();
-    sums.stacks.dedup_by(|later, kept| {
-        let same = later.0 == kept.0;
-        if same {
-            kept.1 = kept.1.saturating_add(later.1);
+    let mut queue = Queue::new(&sums);
+    let Leaf { event, process, tid, image, offset } = leaf;
+    for in_slice in sums.slices.chunk_by(|a, b| a.slice == b.slice) {
+        let samples = in_slice.iter().fold(0_u64, |n, s| n.saturating_add(s.samples));
+        let weight = in_slice.iter().fold(0_u64, |n, s| n.saturating_add(s.weight));
+        let mut parts = queue.take(weight);
+        let taken: u64 = parts.iter().map(|p| p.1).sum();
+        parts.push((rest, weight - taken));
+        let counts = apportion(samples, &parts.iter().map(|p| p.1).collect::<Vec<_>>());
+        for ((callers, weight), samples) in parts.into_iter().zip(counts).filter(|(p, n)| (p.1, *n) != (0, 0)) {
+            let leaf = Frame { image, offset };
+            out.push(Row { event, process, tid, slice: in_slice[0].slice, leaf, callers, samples, weight });
         }
-        same
-    });
-    let stacks: Vec<u64> = sums.stacks.iter().map(|s| s.1).collect();
-    let covered = stacks.iter().fold(0_u64, |a, b| a.saturating_add(*b));
-    let left = sums.weight.saturating_sub(covered);
-    let parts: Vec<u64> = stacks.into_iter().chain([left]).collect();
-    let weights = apportion(sums.weight, &parts);
-    let counts = apportion(sums.samples, &parts);
-    let callers = sums.stacks.iter().map(|s| Callers::Stack(s.0)).chain([rest]);
-    let figures = weights.into_iter().zip(counts);
-    for (callers, (weight, samples)) in callers.zip(figures).filter(|(_, f)| *f != (0, 0)) {
-        let Leaf { event, process, tid, slice, image, offset } = leaf;
-        out.push(Row { event, process, tid, slice, leaf: Frame { image, offset }, callers, samples, weight });
+    }
+}
+
+/// The stacks of a leaf, handed out by weight; never more than its samples weigh.
+struct Queue {
+    stacks: Vec<(StackIx, u64)>,
+    next: usize,
+}
+
+impl Queue {
+    fn new(sums: &Sums) -> Self {
+        let weights: Vec<u64> = sums.stacks.iter().map(|s| s.2).collect();
+        let total = sums.slices.iter().fold(0_u64, |n, s| n.saturating_add(s.weight));
+        let fits = weights.iter().try_fold(0_u64, |n, w| n.checked_add(*w)).is_some_and(|n| n <= total);
+        let weights = if fits { weights } else { apportion(total, &weights) };
+        Self { stacks: sums.stacks.iter().map(|s| s.1).zip(weights).collect(), next: 0 }
+    }
+
+    /// The next stacks up to a weight, the last one in part.
+    fn take(&mut self, weight: u64) -> Vec<(Callers, u64)> {
+        let (mut taken, mut left) = (Vec::new(), weight);
+        while let Some((stack, has)) = self.stacks.get_mut(self.next).filter(|_| left > 0) {
+            let part = left.min(*has);
+            taken.push((Callers::Stack(*stack), part));
+            *has -= part;
+            left -= part;
+            if *has == 0 {
+                self.next += 1;
+            }
+        }
+        taken
     }
 }
 

@@ -165,7 +165,11 @@ fn code_pane(out: &mut String, index: usize, a: &Annotation, view: &Rows) {
         return;
     }
     let gutter = arrows::gutter(&view.jumps(a), view.shown.len());
-    out.push_str("<div class=\"pane\"><div class=\"code\" tabindex=\"0\" role=\"region\" aria-label=\"Machine code\"><table class=\"asm\">");
+    let class = if a.insns.iter().any(|i| i.line.is_some() || i.inlined.is_some()) { "asm" } else { "asm nosrc" };
+    put!(
+        out,
+        "<div class=\"pane\"><div class=\"code\" tabindex=\"0\" role=\"region\" aria-label=\"Machine code\"><table class=\"{class}\">"
+    );
     code_header(out, &a.provenance.events, gutter.is_some());
     out.push_str("<tbody>");
     let hottest = a.insns.iter().map(|i| i.share).fold(0.0, f64::max);
@@ -291,7 +295,8 @@ fn insn_text(out: &mut String, index: usize, a: &Annotation, i: &InsnRow) {
     if let Some(t) = i.target.filter(|&t| t >= a.range.0 && t - a.range.0 < a.range.1) {
         let mark = if t <= i.address { '\u{2191}' } else { '\u{2193}' };
         // The address stands in the text already, unless the disassembler printed a symbol.
-        let told = text.ends_with(&format!("{t:x}"));
+        let told =
+            text.split(|c: char| !c.is_ascii_alphanumeric()).any(|w| w.trim_start_matches("0x") == format!("{t:x}"));
         put!(out, " <a class=\"jump\" href=\"#i{index}-{t:x}\" aria-label=\"target {t:x}\">{mark}");
         if !told {
             put!(out, "{t:x}");

@@ -68,7 +68,7 @@ pub(super) fn section(out: &mut String, h: &HeatMap, p: &Provenance) {
 
 #[allow(clippy::cast_precision_loss)] // pixel positions
 fn column(grid: &Grid, c: usize) -> (f64, f64) {
-    let w = (WIDTH as f64 / grid.starts.len() as f64).min(60.0);
+    let w = (WIDTH as f64 / grid.starts.len() as f64).min(120.0);
     (LABEL as f64 + c as f64 * w, w)
 }
 
@@ -92,8 +92,7 @@ fn totals(out: &mut String, grid: &Grid, unit: &str) {
 #[allow(clippy::cast_precision_loss)] // shares for colour
 fn row(out: &mut String, grid: &Grid, r: usize, name: &str, weights: &[u64]) {
     let y = TOP + r * ROW;
-    let short: String =
-        if name.chars().count() > 40 { name.chars().take(39).chain(['\u{2026}']).collect() } else { name.to_owned() };
+    let short = shortened(name);
     put!(
         out,
         "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}<title>{}</title></text>",
@@ -117,6 +116,15 @@ fn row(out: &mut String, grid: &Grid, r: usize, name: &str, weights: &[u64]) {
             percent(share)
         );
     }
+}
+
+/// A label that fits its column: of an image path behind the name only the last part.
+fn shortened(name: &str) -> String {
+    let short = match name.rsplit_once(' ') {
+        Some((head, path)) if path.starts_with('/') => format!("{head} {}", path.rsplit('/').next().unwrap_or(path)),
+        _ => name.to_owned(),
+    };
+    if short.chars().count() > 40 { short.chars().take(39).chain(['\u{2026}']).collect() } else { short }
 }
 
 fn axis(out: &mut String, grid: &Grid) {

@@ -289,7 +289,7 @@ window.addEventListener("error", (e) => { document.documentElement.dataset.jsErr
       b.setAttribute("aria-label", `${node.name}, ${pct(node.total / tree.total)}`);
       const kind = [node.flags & 1 ? "kernel" : "", node.flags & 2 ? "inlined" : "", node.flags & 4 ? "folded" : "",
         node.image.startsWith("[unknown") ? "unknown" : "",
-        node === tree ? "root" : "", above ? "above" : "", match && match(node.name) ? "hit" : ""];
+        node === tree || !node.image ? "root" : "", above ? "above" : "", match && match(node.name) ? "hit" : ""];
       b.className = kind.filter(Boolean).join(" ");
       b.style.cssText = `left:${x}px;width:${width}px;top:${level * ROW}px;--hue:${hue(node.image)}`;
       if (width > 24) b.textContent = node.name;

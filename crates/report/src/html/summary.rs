@@ -36,6 +36,9 @@ impl Tone {
     }
 }
 
+/// A tile with a longer detail than this takes two columns.
+const WIDE: usize = 90;
+
 struct Tile {
     label: &'static str,
     figure: String,
@@ -50,8 +53,9 @@ pub(super) fn section(out: &mut String, p: &Provenance) {
     for t in tiles(p) {
         put!(
             out,
-            "<div class=\"{}\"><dt>{}</dt><dd>{}<small>{}</small></dd></div>",
+            "<div class=\"{}{}\"><dt>{}</dt><dd>{}<small>{}</small></dd></div>",
             t.tone.class(),
+            if t.detail.len() > WIDE { " wide" } else { "" },
             t.label,
             Text(&t.figure),
             Text(&t.detail)
