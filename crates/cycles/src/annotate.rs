@@ -6,7 +6,7 @@ use crate::find::{Procedure, find};
 use crate::groups::ratio;
 use crate::names::{address, demangled};
 use crate::provenance::provenance;
-use crate::results::{Annotation, Cell, EventTotals, InsnRow, LineRow};
+use crate::results::{Annotation, Cell, EventTotals, InsnRow, LineRow, Provenance};
 use crate::selection::{Filter, Selection};
 use crate::skid::{Moves, leads_of_pairs};
 use rustc_hash::FxHashMap;
@@ -69,8 +69,18 @@ pub fn annotate_procedure(
     procedure: &Procedure,
     query: &AnnotateQuery,
 ) -> Annotation {
+    annotation(selection, symbols, procedure, query, provenance(selection, &query.filter))
+}
+
+/// With a provenance that several procedures share.
+pub(crate) fn annotation(
+    selection: &Selection<'_>,
+    symbols: &dyn Symbols,
+    procedure: &Procedure,
+    query: &AnnotateQuery,
+    provenance: Provenance,
+) -> Annotation {
     let image = selection.profile.image(procedure.image);
-    let provenance = provenance(selection, &query.filter);
     let samples = Samples::of(selection, procedure);
     let body = Body::new(selection, symbols, procedure, &samples, query);
     let mut files = Files::default();

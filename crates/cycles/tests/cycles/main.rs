@@ -7,6 +7,7 @@ mod annotate;
 mod diff;
 mod listing;
 mod skid;
+mod speed;
 mod sums;
 mod time_and_calls;
 mod world;

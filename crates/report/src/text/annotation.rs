@@ -1,7 +1,7 @@
 //! An annotated procedure as text: instructions with their samples, source lines between them, a
 //! bar of heat beside them; long cold stretches are folded and counted.
 
-use super::header::notes;
+use super::header::{header, notes};
 use super::number::{fractional, percent, thousands};
 use super::table::{Column, Table, Tone};
 use super::{Layout, tone_of};
@@ -27,15 +27,15 @@ const FOLD: usize = 6;
 /// Head line, rows, notes.
 #[must_use]
 pub fn annotation(a: &Annotation, view: AnnotationView, layout: &Layout) -> String {
-    let mut out = layout.style.paint(Tone::Head, &head(a)) + "\n";
+    let mut out = header(&a.provenance, layout) + &layout.style.paint(Tone::Head, &head(a)) + "\n";
     let rows = match view {
         AnnotationView::Source if !a.lines.is_empty() => source_rows(a),
         AnnotationView::Source | AnnotationView::Asm => insn_rows(a, false),
         AnnotationView::Both => insn_rows(a, true),
     };
     out.push_str(&table(a, view, &rows).render(layout.style, layout.width));
-    out.push_str(&notes(&a.notes, layout.style));
-    out.push_str(&notes(&a.provenance.notes, layout.style));
+    out.push_str(&notes(&a.notes, layout));
+    out.push_str(&notes(&a.provenance.notes, layout));
     out
 }
 
@@ -131,6 +131,11 @@ fn table(a: &Annotation, view: AnnotationView, rows: &[Row<'_>]) -> Table {
         } else {
             let end = (i..rows.len()).find(|&j| keep[j]).unwrap_or(rows.len());
             table.row(Tone::Faint, blank(events, format!("… {} rows without samples", end - i)));
+            // The source line that the next instruction belongs to must not vanish with the others.
+            let above = rows[i..end].iter().rfind(|r| matches!(r, Row::Between(_)));
+            if let (Some(line), Some(Row::Insn(_))) = (above, rows.get(end)) {
+                table.row(tone(line), cells(line, events, hottest));
+            }
             i = end;
         }
     }

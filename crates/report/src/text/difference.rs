@@ -1,15 +1,15 @@
 //! A difference as text: what grew and shrank, by how much, and how sure that is.
 
-use super::header::notes;
+use super::Layout;
+use super::header::{header, notes};
 use super::number::{percent, signed_percent, thousands};
 use super::table::{Column, Table, Tone};
-use super::{Layout, Style};
 use whither_cycles::results::{DiffRow, Difference, Provenance, Verdict};
 
 /// Both sides' provenance, the rows, and how the error was obtained.
 #[must_use]
 pub fn difference(d: &Difference, layout: &Layout) -> String {
-    let mut out = side("A", &d.a, layout.style) + &side("B", &d.b, layout.style);
+    let mut out = side("A", &d.a, layout) + &side("B", &d.b, layout);
     out.push_str(&format!(
         "normalised by {}; variance from {}, {:.2} times that of independent samples\n",
         d.normalised, d.variance, d.dispersion
@@ -22,15 +22,12 @@ pub fn difference(d: &Difference, layout: &Layout) -> String {
     if d.hidden > 0 {
         out.push_str(&format!("{} procedures within chance not shown\n", thousands(d.hidden as u64)));
     }
-    out + &both_notes(d, layout.style)
+    out + &both_notes(d, layout)
 }
 
-fn side(name: &str, p: &Provenance, style: Style) -> String {
-    let event = p.events.first().map_or_else(String::new, |e| format!("{} {} samples", e.name, thousands(e.samples)));
-    let sources = p.sources.join(", ");
-    let line =
-        format!("{name}: {sources}   {event}   unknown {} %   lost {}", percent(p.unknown_share), thousands(p.dropped));
-    style.paint(Tone::Head, &line) + "\n"
+fn side(name: &str, p: &Provenance, layout: &Layout) -> String {
+    let title = format!("{name}: {}", p.sources.join(", "));
+    layout.style.paint(Tone::Head, &title) + "\n" + &header(p, layout)
 }
 
 fn table(d: &Difference) -> Table {
@@ -81,11 +78,11 @@ fn tone(v: Verdict) -> Tone {
 }
 
 /// Notes of both sides, those in common once.
-fn both_notes(d: &Difference, style: Style) -> String {
+fn both_notes(d: &Difference, layout: &Layout) -> String {
     let common = |n: &&String| d.a.notes.contains(n) && d.b.notes.contains(n);
     let mut lines: Vec<String> = d.a.notes.iter().filter(common).cloned().collect();
     for (name, p) in [("A", &d.a), ("B", &d.b)] {
         lines.extend(p.notes.iter().filter(|n| !common(n)).map(|n| format!("{name}: {n}")));
     }
-    notes(&lines, style)
+    notes(&lines, layout)
 }

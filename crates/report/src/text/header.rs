@@ -1,8 +1,8 @@
 //! What stands above and below every answer: events, rate, unknown share, losses, cost, notes.
 
+use super::Layout;
 use super::number::{duration, percent, thousands};
 use super::table::Tone;
-use super::{Layout, Style};
 use whither_cycles::results::{EventTotals, Provenance};
 
 /// Lines above a table.
@@ -23,9 +23,31 @@ pub(super) fn header(p: &Provenance, layout: &Layout) -> String {
     wrapped(&items, layout)
 }
 
-/// Lines below a table: one per note.
-pub(super) fn notes(notes: &[String], style: Style) -> String {
-    notes.iter().map(|n| style.paint(Tone::Faint, &format!("note: {n}")) + "\n").collect()
+/// Lines below a table: one paragraph per note.
+pub(super) fn notes(notes: &[String], layout: &Layout) -> String {
+    notes.iter().map(|n| layout.style.paint(Tone::Faint, filled("note: ", n, layout).trim_end()) + "\n").collect()
+}
+
+/// Text broken between words, further lines indented as far as the first one's label reaches.
+pub(super) fn filled(label: &str, text: &str, layout: &Layout) -> String {
+    let indent = label.chars().count();
+    let mut out = String::from(label);
+    let mut column = indent;
+    for (i, word) in text.split(' ').enumerate() {
+        let length = word.chars().count();
+        if i > 0 && column + 1 + length > layout.width {
+            out.push('\n');
+            out.push_str(&" ".repeat(indent));
+            column = indent;
+        } else if i > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += length;
+    }
+    out.push('\n');
+    out
 }
 
 fn event(e: &EventTotals, main: Option<&Provenance>) -> String {

@@ -1,6 +1,6 @@
 //! A listing as text: the paper's figure 1, with the sampling error beside every share.
 
-use super::header::{header, notes};
+use super::header::{filled, header, notes};
 use super::number::{percent, thousands};
 use super::table::{Column, Table, Tone};
 use super::{Layout, tone_of};
@@ -25,9 +25,9 @@ pub fn listing(l: &Listing, layout: &Layout) -> String {
     }
     out.push_str(&table.render(layout.style, layout.width));
     for (i, remark) in remarks.iter().enumerate() {
-        out.push_str(&format!("[{}] {remark}\n", i + 1));
+        out.push_str(&filled(&format!("[{}] ", i + 1), remark, layout));
     }
-    out.push_str(&notes(&l.provenance.notes, layout.style));
+    out.push_str(&notes(&l.provenance.notes, layout));
     out
 }
 

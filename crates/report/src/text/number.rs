@@ -23,13 +23,13 @@ pub fn percent(share: f64) -> String {
 
 /// A change with its sign.
 #[must_use]
-pub fn signed_percent(share: f64) -> String {
+pub(super) fn signed_percent(share: f64) -> String {
     format!("{:+.2}", share * 100.0)
 }
 
 /// Samples that may have been split: whole ones without, others with one decimal.
 #[must_use]
-pub fn fractional(samples: f64) -> String {
+pub(super) fn fractional(samples: f64) -> String {
     let whole = samples.trunc();
     let tenths = ((samples - whole) * 10.0).round() as u64;
     match (whole as u64, tenths) {
