@@ -2,6 +2,7 @@
 //! temporary name, fsync, rename, fsync of the directory. No format is known here.
 
 use crate::error::StoreError;
+use rayon::prelude::*;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -25,6 +26,21 @@ pub(crate) fn replace_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), S
 
 /// Creates a file (mode 0600), writes it and fsyncs it. The name becomes durable with the directory.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    write_unsynced(path, bytes).and_then(|file| file.sync_all().map_err(StoreError::io("fsync", path)))
+}
+
+/// Makes the contents of all files of a directory durable, and then their names. Asked for at the
+/// same time, the file system writes them in one go.
+pub(crate) fn sync_all(dir: &Path, names: &[&str]) -> Result<(), StoreError> {
+    names.par_iter().try_for_each(|name| {
+        let path = dir.join(name);
+        File::open(&path).and_then(|f| f.sync_all()).map_err(StoreError::io("fsync", &path))
+    })?;
+    sync_dir(dir)
+}
+
+/// Creates a file (mode 0600) and writes it.
+pub(crate) fn write_unsynced(path: &Path, bytes: &[u8]) -> Result<File, StoreError> {
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -33,7 +49,7 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
         .open(path)
         .map_err(StoreError::io("create", path))?;
     file.write_all(bytes).map_err(StoreError::io("write", path))?;
-    file.sync_all().map_err(StoreError::io("fsync", path))
+    Ok(file)
 }
 
 /// Creates a directory and its parents, mode 0700, and makes the names durable.

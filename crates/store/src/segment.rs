@@ -2,7 +2,7 @@
 //! its rows refer to, so segments can be read, merged and dropped one by one.
 
 use crate::description;
-use crate::durable::{TMP, create_dirs, remove_any, sync_dir, write_file};
+use crate::durable::{TMP, create_dirs, remove_any, sync_all, sync_dir, write_unsynced};
 use crate::error::StoreError;
 use crate::layout::{FORMAT_VERSION, SEGMENT_FILE, SegmentRange};
 use crate::model::{Event, Image, Sample, StackIx, StackSample};
@@ -282,12 +282,18 @@ fn write_tables(dir: &Path, window_ns: (u64, u64), run: &Run, quality: Quality) 
     events.sort_by_key(|e| e.rank);
     let events = events.into_iter().map(|e| e.event.clone()).collect();
     let manifest = Manifest { version: FORMAT_VERSION, start_ns: window_ns.0, end_ns: window_ns.1, events, files };
-    write_file(&dir.join(SEGMENT_FILE), &description::to_text(&manifest))?;
-    sync_dir(dir)?;
+    write_manifest(dir, &manifest)?;
     Ok(manifest)
 }
 
-/// Writes one table unless it is empty.
+/// Writes `segment.json` and makes it and the tables it names durable.
+pub(crate) fn write_manifest(dir: &Path, manifest: &Manifest) -> Result<(), StoreError> {
+    write_unsynced(&dir.join(SEGMENT_FILE), &description::to_text(manifest))?;
+    let names: Vec<&str> = manifest.files.keys().map(String::as_str).chain([SEGMENT_FILE]).collect();
+    sync_all(dir, &names)
+}
+
+/// Writes one table unless it is empty; [`write_manifest`] makes it durable.
 pub(crate) fn write_table(
     dir: &Path,
     table: &Table,
@@ -300,7 +306,7 @@ pub(crate) fn write_table(
     }
     let path = dir.join(table.file);
     let bytes = encode(table, columns, quality).map_err(|e| StoreError::corrupt(&path, e))?;
-    write_file(&path, &bytes)?;
+    write_unsynced(&path, &bytes)?;
     Ok(Some(FileInfo { rows: rows as u64, bytes: bytes.len() as u64, crc32c: crc32c::crc32c(&bytes) }))
 }
 

@@ -1,11 +1,10 @@
 //! Symbols kept inside a recording: names, code and source positions of the functions that samples
 //! fell into, so that it opens on another machine or after an upgrade. Used when the files are gone.
 
-use crate::description;
-use crate::durable::{TMP, create_dirs, remove_any, sync_dir, write_file};
+use crate::durable::{TMP, create_dirs, remove_any, sync_dir};
 use crate::error::StoreError;
-use crate::layout::{FORMAT_VERSION, SEGMENT_FILE, SYMBOLS_DIR};
-use crate::segment::{self, Manifest, read_checked, write_table};
+use crate::layout::{FORMAT_VERSION, SYMBOLS_DIR};
+use crate::segment::{self, Manifest, read_checked, write_manifest, write_table};
 use crate::tables::columns::{Column, Quality, TableError};
 use crate::tables::{self, Table, decode, stored as columns};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -134,8 +133,7 @@ impl StoredSymbols {
             }
         }
         let manifest = Manifest { version: FORMAT_VERSION, start_ns: 0, end_ns: 0, events: Vec::new(), files };
-        write_file(&dir.join(SEGMENT_FILE), &description::to_text(&manifest))?;
-        sync_dir(dir)
+        write_manifest(dir, &manifest)
     }
 }
 
