@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::names::{demangled, place_label};
 use crate::places::{Inlines, PlaceKind, Places};
-use crate::provenance::provenance;
+use crate::provenance::{cpu_seconds, provenance};
 use crate::results::{DiffRow, Difference, Provenance, Verdict};
 use crate::selection::{Filter, Selection};
 use crate::variance::{Dispersions, Series};
@@ -215,9 +215,8 @@ impl Run {
             keys.id(image, &p.kind, place_label(p, image))
         };
         let key_of: Vec<usize> = places.places.iter().map(key_of).collect();
-        let cpus = f64::from(described.cpus.max(1));
         let slice_s = selection.profile.epochs.iter().map(|e| e.slice_s).max().unwrap_or(1);
-        let mut run = Self { cpu_seconds: described.seconds * cpus, slice_s, ..Self::default() };
+        let mut run = Self { cpu_seconds: cpu_seconds(selection, described), slice_s, ..Self::default() };
         for (&row, place) in selection.rows.iter().zip(&places.of_row) {
             let s = selection.sample(row);
             let (key, weight) = (key_of[place.0 as usize], s.weight() as f64);

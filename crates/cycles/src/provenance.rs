@@ -14,7 +14,7 @@ const FEW_SAMPLES: u64 = 100;
 pub fn provenance(selection: &Selection<'_>, filter: &Filter) -> Provenance {
     let profile = selection.profile;
     let losses = profile.losses();
-    let seconds = seconds_covered(profile, filter.seconds.as_ref());
+    let seconds = seconds_covered(profile, selection.columns[0], filter.seconds.as_ref());
     let events: Vec<EventTotals> = totals(selection);
     let unknown = unknown_by_reason(selection);
     let unknown_samples: u64 = unknown.iter().map(|u| u.1).sum();
@@ -111,36 +111,46 @@ fn own_cost(epochs: &[EpochMeta]) -> Option<f64> {
     (weight > 0.0).then(|| cost / weight)
 }
 
-/// Wall seconds that at least one epoch covers, inside the range asked for.
-fn seconds_covered(profile: &Profile, range: Option<&Range<u32>>) -> f64 {
-    const NS: u64 = 1_000_000_000;
+const NS: u64 = 1_000_000_000;
+
+/// Wall seconds that were sampled, inside the range asked for: by the accounting where there is any,
+/// as an epoch also holds the time to set up and to finish.
+fn seconds_covered(profile: &Profile, main: EventIx, range: Option<&Range<u32>>) -> f64 {
     let (from, to) = range.map_or((0, u64::MAX), |r| (u64::from(r.start) * NS, u64::from(r.end) * NS));
-    let mut spans: Vec<(u64, u64)> =
-        profile.epochs.iter().map(|e| (e.start_ns.max(from), end_ns(e, &profile.rates).min(to))).collect();
+    let name = &profile.event(main).name;
+    let rates = profile.rates.iter().filter(|r| r.event == *name);
+    let mut spans: Vec<(u64, u64)> = rates.map(|r| (r.start_ns, r.start_ns.saturating_add(r.length_ns))).collect();
+    if spans.is_empty() {
+        spans = profile.epochs.iter().map(|e| (e.start_ns, e.end_ns)).collect();
+    }
+    spans.iter_mut().for_each(|s| *s = (s.0.max(from), s.1.min(to)));
+    union(spans) as f64 / NS as f64
+}
+
+/// Length of what at least one span covers.
+fn union(mut spans: Vec<(u64, u64)>) -> u64 {
     spans.sort_unstable();
     let (mut covered, mut reached) = (0u64, 0u64);
     for (start, end) in spans {
-        let start = start.max(reached);
-        covered += end.saturating_sub(start);
+        covered += end.saturating_sub(start.max(reached));
         reached = reached.max(end);
     }
-    covered as f64 / NS as f64
+    covered
 }
 
-/// An epoch still open reaches as far as its accounting.
-fn end_ns(epoch: &EpochMeta, rates: &[Rate]) -> u64 {
-    if epoch.end_ns != 0 {
-        return epoch.end_ns;
-    }
-    let ends = rates.iter().map(|r| r.start_ns.saturating_add(r.length_ns));
-    ends.max().unwrap_or(0).max(epoch.start_ns)
+/// CPU time that was sampled, seconds.
+pub(crate) fn cpu_seconds(selection: &Selection<'_>, p: &Provenance) -> f64 {
+    let name = &selection.profile.event(selection.columns[0]).name;
+    let rates = selection.profile.rates.iter().filter(|r| r.event == *name);
+    let ns: u64 = rates.map(|r| r.length_ns).sum();
+    if ns > 0 { ns as f64 / NS as f64 } else { p.seconds * f64::from(p.cpus.max(1)) }
 }
 
 /// Samples per second and CPU, idle included, from the accounting rows; else from the totals.
 fn rate_hz(profile: &Profile, main: EventIx, range: Option<&Range<u32>>, p: &Provenance) -> f64 {
     let name = &profile.event(main).name;
     let inside = |r: &&Rate| {
-        let second = r.start_ns / 1_000_000_000;
+        let second = r.start_ns / NS;
         r.event == *name && range.is_none_or(|w| second >= w.start.into() && second < w.end.into())
     };
     let (delivered, ns) =
@@ -165,18 +175,47 @@ fn notes(selection: &Selection<'_>, p: &Provenance) -> Vec<String> {
         let share = main as f64 / all as f64 * 100.0;
         notes.push(format!("the selection holds {share:.2} % of all samples; shares are of the selection"));
     }
+    notes.extend(uneven_periods(selection));
     notes.extend(distinct(profile.epochs.iter().flat_map(|e| e.notes.iter().cloned())));
     notes
 }
 
+/// Rows are sorted by weight; when periods differ that is another order than by samples.
+fn uneven_periods(selection: &Selection<'_>) -> Option<String> {
+    let samples = selection.rows.iter().map(|&r| selection.sample(r));
+    let periods = samples.filter(|s| selection.column(s.event) == Some(0)).map(|s| s.period);
+    let (least, most) = periods.fold((u64::MAX, 0), |(least, most), p| (least.min(p), most.max(p)));
+    (most / 2 > least).then(|| {
+        "the sampling rate changed meanwhile: shares weigh each sample by its period, so they do not follow the \
+         numbers of samples"
+            .to_owned()
+    })
+}
+
+/// What a reader can tell epochs apart by: their label, else host, start and program.
 fn source_label(e: &EpochMeta) -> String {
     if !e.label.is_empty() {
         return e.label.clone();
     }
+    let when = utc(e.start_ns / NS);
     match e.target.first() {
-        Some(program) => program.clone(),
-        None => format!("{} at {}", e.host, e.start_ns / 1_000_000_000),
+        Some(program) => format!("{program} on {} at {when}", e.host),
+        None => format!("{} at {when}", e.host),
     }
+}
+
+/// `2026-11-20 21:40:05Z` of seconds since the Unix epoch (proleptic Gregorian calendar, by eras of
+/// 400 years that begin in March).
+fn utc(seconds: u64) -> String {
+    let (days, time) = (seconds / 86_400, seconds % 86_400);
+    let z = days + 719_468;
+    let (era, doe) = (z / 146_097, z % 146_097);
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
+    let year = yoe + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", time / 3600, time / 60 % 60, time % 60)
 }
 
 fn machine(e: &EpochMeta) -> String {
@@ -196,4 +235,22 @@ fn distinct(values: impl Iterator<Item = String>) -> Vec<String> {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00Z");
+        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00Z");
+        assert_eq!(utc(1_795_210_752), "2026-11-20 21:39:12Z");
+    }
+
+    #[test]
+    fn overlapping_spans_count_once() {
+        assert_eq!(union(vec![(10, 20), (15, 30), (40, 50), (0, 5), (60, 55)]), 5 + 20 + 10);
+        assert_eq!(union(vec![]), 0);
+    }
 }

@@ -9,8 +9,11 @@ pub const IRQS_OFF: &str = "interrupts were off before here: time of the code be
 /// What is said of executable memory without a file.
 pub const NO_FILE: &str = "executable memory without a file (code made at run time); a /tmp/perf-PID.map would name it";
 
+/// What is said of the idle loop.
+pub const IDLE: &str = "the CPU had nothing to do";
+
 /// Functions that end with, or directly follow, the return of interrupts.
-const AFTER_IRQS_OFF: [&str; 13] = [
+const AFTER_IRQS_OFF: [&str; 12] = [
     "_raw_spin_unlock_irqrestore",
     "_raw_spin_unlock_irq",
     "_raw_read_unlock_irq",
@@ -23,7 +26,18 @@ const AFTER_IRQS_OFF: [&str; 13] = [
     "exc_page_fault",
     "handle_softirqs",
     "__do_softirq",
+];
+
+/// Where an idle CPU waits.
+const IDLE_LOOPS: [&str; 8] = [
     "pv_native_safe_halt",
+    "native_safe_halt",
+    "default_idle",
+    "acpi_safe_halt",
+    "acpi_idle_do_entry",
+    "mwait_idle",
+    "poll_idle",
+    "cpu_idle_poll",
 ];
 
 /// And families of them, by how their names begin.
@@ -36,6 +50,9 @@ pub fn of(image: &Image, function: Option<&str>, event: &Event) -> Option<String
     if image.kind == ImageKind::Anon {
         return Some(NO_FILE.to_owned());
     }
+    if image.kind == ImageKind::Kernel && function.is_some_and(is_idle) {
+        return Some(IDLE.to_owned());
+    }
     let pile_up = image.kind == ImageKind::Kernel && is_timer(event) && function.is_some_and(follows_irqs_off);
     pile_up.then(|| IRQS_OFF.to_owned())
 }
@@ -45,9 +62,17 @@ fn is_timer(event: &Event) -> bool {
     event.unit == EventUnit::Nanoseconds && event.precision != Precision::Exact
 }
 
+/// `finish_task_switch.isra.0` and the like are the same function, compiled specially.
+fn base(name: &str) -> &str {
+    name.split('.').next().unwrap_or(name)
+}
+
+fn is_idle(name: &str) -> bool {
+    IDLE_LOOPS.contains(&base(name)) || base(name).starts_with("intel_idle")
+}
+
 fn follows_irqs_off(name: &str) -> bool {
-    // `finish_task_switch.isra.0` and the like are the same function, compiled specially.
-    let base = name.split('.').next().unwrap_or(name);
+    let base = base(name);
     AFTER_IRQS_OFF.contains(&base) || FAMILIES.iter().any(|f| base.starts_with(f))
 }
 
@@ -76,6 +101,8 @@ mod tests {
         assert!(remark(ImageKind::Kernel, "_raw_spin_lock", Nanoseconds, skid).is_none());
         assert!(remark(ImageKind::Kernel, "do_syscall_64", Count, skid).is_none());
         assert!(remark(ImageKind::Kernel, "do_syscall_64", Nanoseconds, Precision::Exact).is_none());
+        let idle = remark(ImageKind::Kernel, "pv_native_safe_halt", Count, Precision::Exact);
+        assert_eq!(idle.as_deref(), Some(IDLE));
         assert!(remark(ImageKind::Elf, "do_syscall_64", Nanoseconds, skid).is_none());
     }
 }
