@@ -55,8 +55,9 @@ impl Accounts {
         }
     }
 
-    /// Sampling starts.
-    pub fn start(&mut self, now: u64) {
+    /// Sampling starts, with the kernel side's counters as they are.
+    pub fn start(&mut self, now: u64, counters: Vec<Cpu>) {
+        self.before = counters;
         self.running = true;
         self.next_draw = now;
         self.opened = (now, clock::wall_ns());

@@ -155,6 +155,8 @@ impl BpfCollector {
             .attach_perf_event_with_opts(given.as_raw_fd(), opts)
             .map_err(|e| SampleError::bpf("attaching the sampler to a perf event", e))?;
         let _ = given.into_raw_fd();
+        // libbpf switches the event on when it attaches; it must not run before the books are filled.
+        perf.disable()?;
         self.links.push(link);
         self.perf.push((cpu, number, perf));
         Ok(())
@@ -173,11 +175,12 @@ impl BpfCollector {
         Ok(bytes.chunks_exact(Task::SIZE).filter_map(Task::read).collect())
     }
 
-    /// Switches all events on.
+    /// Switches all events on. Samples from before are thrown away.
     ///
     /// # Errors
     /// The kernel's reason.
-    pub fn enable(&self) -> Result<(), SampleError> {
+    pub fn enable(&mut self) -> Result<(), SampleError> {
+        self.drain();
         self.perf.iter().try_for_each(|(_, _, e)| e.enable()).map_err(Into::into)
     }
 

@@ -8,7 +8,7 @@ use crate::plan::{Chosen, Coverage, StackMode};
 use crate::sideband::Sideband;
 use crate::unwind::Unwinders;
 use crate::{SampleError, accounts::Accounts};
-use whither_abi::{StackRecord, event_of, pc_of};
+use whither_abi::{StackRecord, Task, event_of, pc_of};
 use whither_kernel::clock;
 use whither_kernel::perf::PerfEvent;
 use whither_store::model::{Losses, StackEnd};
@@ -31,6 +31,8 @@ pub struct Collector {
     unwinders: Unwinders,
     stacks_dropped: u64,
     tasks_dropped: u64,
+    /// Task records younger than the side-band read so far.
+    tasks: Vec<Task>,
 }
 
 impl Collector {
@@ -78,7 +80,7 @@ impl Collector {
         let accounts = Accounts::new(chosen);
         let chosen = chosen.to_vec();
         let unwinders = Unwinders::default();
-        Self { kind, chosen, stacks, threads, accounts, unwinders, stacks_dropped: 0, tasks_dropped: 0 }
+        Self { kind, chosen, stacks, threads, accounts, unwinders, stacks_dropped: 0, tasks_dropped: 0, tasks: Vec::new() }
     }
 
     /// Name of the back end, as recordings tell it.
@@ -95,10 +97,16 @@ impl Collector {
     /// # Errors
     /// The kernel's reason.
     pub fn enable(&mut self) -> Result<(), SampleError> {
-        self.accounts.start(clock::monotonic_ns());
-        match &self.kind {
-            Kind::Bpf(b, _) => b.enable(),
-            Kind::Ring(r) => r.enable(),
+        match &mut self.kind {
+            Kind::Bpf(b, _) => {
+                let before = b.cpu_counters();
+                self.accounts.start(clock::monotonic_ns(), before);
+                b.enable()
+            }
+            Kind::Ring(r) => {
+                self.accounts.start(clock::monotonic_ns(), Vec::new());
+                r.enable()
+            }
         }
     }
 
@@ -115,14 +123,15 @@ impl Collector {
     pub fn pump(&mut self, book: &mut Book) {
         match &mut self.kind {
             Kind::Bpf(b, sideband) => {
-                // Reports are taken before the side-band, so that every task record finds the fork or
-                // exec it belongs to.
                 let reports = b.reports();
-                for r in sideband.drain() {
-                    book.record(&r);
+                let (records, until) = sideband.drain();
+                for r in &records {
+                    book.record(r);
                 }
-                for task in &reports.tasks {
-                    book.task(task);
+                // Every task record finds the fork or exec it belongs to: younger ones wait.
+                self.tasks.extend(reports.tasks);
+                for task in self.tasks.extract_if(.., |t| t.time <= until) {
+                    book.task(&task);
                 }
                 for s in &reports.stacks {
                     let stack = stack_in(s, book, &mut self.unwinders, self.threads, &self.chosen, self.stacks);
@@ -138,6 +147,7 @@ impl Collector {
         let now = clock::monotonic_ns();
         if let Kind::Bpf(b, _) = &mut self.kind {
             let mut entries = b.drain();
+            Sideband::settle();
             self.pump(book);
             entries.sort_unstable_by_key(|e| (e.who, e.place));
             for e in &entries {

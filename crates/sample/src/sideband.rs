@@ -3,7 +3,7 @@
 
 use crate::SampleError;
 use whither_kernel::perf::{Attr, PerfEvent, Watch};
-use whither_kernel::proc;
+use whither_kernel::{clock, proc};
 use whither_kernel::records::{Record, SampleFields, parse};
 use whither_kernel::ring::Ring;
 
@@ -13,10 +13,16 @@ const DUMMY: u64 = 9;
 /// Data pages of a ring: a build storm writes some 3,000 mappings of 150 bytes a second and CPU.
 const PAGES: usize = 128;
 
+/// A record is stamped a little before it can be read: what is younger than this may still have
+/// older ones behind it.
+const SETTLE_NS: u64 = 200_000;
+
 /// Side-band rings of all CPUs.
 #[derive(Debug)]
 pub struct Sideband {
     rings: Vec<(PerfEvent, Ring)>,
+    /// Read, but not yet handed out.
+    pending: Vec<Record>,
     scratch: Vec<u8>,
 }
 
@@ -33,16 +39,25 @@ impl Sideband {
             let ring = Ring::map(&event, PAGES)?;
             rings.push((event, ring));
         }
-        Ok(Self { rings, scratch: Vec::new() })
+        Ok(Self { rings, pending: Vec::new(), scratch: Vec::new() })
     }
 
-    /// All records so far, in time order.
-    pub fn drain(&mut self) -> Vec<Record> {
-        let mut records = Vec::new();
+    /// Records up to the time returned, in time order. Rings are read one after another, so a child
+    /// forked on one CPU may have been seen to exec on another before its fork is read: only what is
+    /// older than the start of the reading is complete.
+    pub fn drain(&mut self) -> (Vec<Record>, u64) {
+        let until = clock::monotonic_ns().saturating_sub(SETTLE_NS);
+        let pending = &mut self.pending;
         for (_, ring) in &mut self.rings {
-            ring.drain(&mut self.scratch, |bytes| records.extend(parse(bytes, SampleFields::default())));
+            ring.drain(&mut self.scratch, |bytes| pending.extend(parse(bytes, SampleFields::default())));
         }
-        records.sort_by_key(|r| r.time);
-        records
+        pending.sort_by_key(|r| r.time);
+        let ready = pending.partition_point(|r| r.time <= until);
+        (pending.drain(..ready).collect(), until)
+    }
+
+    /// Waits until everything that happened before now is handed out by the next [`Self::drain`].
+    pub fn settle() {
+        std::thread::sleep(std::time::Duration::from_nanos(SETTLE_NS));
     }
 }

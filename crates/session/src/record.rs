@@ -7,7 +7,7 @@ use crate::stop::StopFlag;
 use crate::symbols;
 use std::time::{Duration, Instant};
 use whither_kernel::launch::{self, Held, Running};
-use whither_kernel::{clock, proc};
+use whither_kernel::proc;
 use whither_sample::Folding;
 use whither_store::{EpochWriter, OnExisting, StoreError};
 
@@ -170,7 +170,8 @@ impl Run<'_> {
         let target_status = target.and_then(|t| wait(t, stop, on));
         self.writer.update_meta(|m| m.target_status = target_status)?;
         let path = self.writer.path().to_path_buf();
-        self.writer.seal(clock::wall_ns())?;
+        let end = self.writer.meta().end_ns;
+        self.writer.seal(end)?;
         let bytes = symbols::bytes_below(&path);
         Ok(Outcome { path, samples: self.samples, rows: self.rows, bytes, target_status })
     }
