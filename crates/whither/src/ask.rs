@@ -2,9 +2,7 @@
 //! the lens, and hands the result to `whither_report`; nothing is computed here.
 
 use crate::answer;
-use crate::cli::{
-    AnnotateArgs, Common, DiffArgs, ExportArgs, FilterArgs, ProfArgs, ReportArgs, SourceArgs, TopcountsArgs, View,
-};
+use crate::cli::{AnnotateArgs, Common, DiffArgs, ExportArgs, ProfArgs, ReportArgs, SourceArgs, TopcountsArgs, View};
 use crate::failure::{Ending, Usage};
 use crate::source::{Reading, Sides};
 use anyhow::Context;
@@ -29,7 +27,7 @@ use whither_store::symbols::Symbols;
 
 /// `whither prof`.
 pub(crate) fn prof(args: &ProfArgs, common: Common) -> anyhow::Result<Ending> {
-    let reading = Reading::open(&args.source, common)?;
+    let reading = Reading::open(&args.source, &args.names, common)?;
     let query = Query {
         by: args.by.clone(),
         filter: reading.filter(&args.filter)?,
@@ -45,7 +43,7 @@ pub(crate) fn prof(args: &ProfArgs, common: Common) -> anyhow::Result<Ending> {
 /// `whither annotate`.
 pub(crate) fn annotate(args: &AnnotateArgs, common: Common) -> anyhow::Result<Ending> {
     let (target, source) = target_and_source(args);
-    let reading = Reading::open(&source, common)?;
+    let reading = Reading::open(&source, &args.names, common)?;
     let query = AnnotateQuery {
         filter: reading.filter(&args.filter)?,
         events: events(&args.event),
@@ -93,7 +91,7 @@ fn view(view: View) -> AnnotationView {
 
 /// `whither topcounts`.
 pub(crate) fn topcounts(args: &TopcountsArgs, common: Common) -> anyhow::Result<Ending> {
-    let reading = Reading::open(&args.source, common)?;
+    let reading = Reading::open(&args.source, &args.names, common)?;
     let query = AnnotateQuery {
         filter: reading.filter(&args.filter)?,
         events: events(&args.event),
@@ -134,7 +132,7 @@ const HEAT: (usize, usize) = (30, 240);
 
 /// `whither report`.
 pub(crate) fn report(args: &ReportArgs, common: Common) -> anyhow::Result<Ending> {
-    let reading = Reading::open(&args.source, common)?;
+    let reading = Reading::open(&args.source, &args.names, common)?;
     let filter = reading.filter(&args.filter)?;
     let page = whither_report::html::page(&page_data(&reading, &filter, args.limit)?);
     to_file(&args.output, |out| Ok(out.write_all(page.as_bytes())?))?;
@@ -196,7 +194,7 @@ fn print(as_json: bool, json: impl FnOnce() -> String, text: impl FnOnce() -> St
 
 /// `whither export`.
 pub(crate) fn export(args: &ExportArgs, common: Common) -> anyhow::Result<Ending> {
-    let reading = Reading::open(&args.source, common)?;
+    let reading = Reading::open(&args.source, &args.names, common)?;
     let options = exports::Options {
         event: args.event.clone(),
         lines: args.lines,

@@ -6,11 +6,11 @@ use crate::cli::{
 };
 use crate::failure::{Ending, Usage};
 use crate::progress::Reporter;
-use crate::session::{Backend, Control, DaemonOptions, OnExisting, Outcome, Pace, RecordOptions, Scope, Stacks};
 use crate::units::show_count;
 use crate::{answer, places, signals};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use whither_session::{Backend, Control, DaemonOptions, OnExisting, Pace, RecordOptions, Scope, Stacks};
 use whither_store::Selection;
 
 /// Share of CPU time a recording may take when the user names no rate.
@@ -23,7 +23,7 @@ pub(crate) fn record(args: RecordArgs, common: Common) -> anyhow::Result<Ending>
     let options = record_options(args)?;
     let stop = signals::stop_flag()?;
     let mut reporter = Reporter::new(common, options.duration);
-    let outcome = crate::session::record(&options, &stop, &mut |event| reporter.on(event))?;
+    let outcome = whither_session::record(&options, &stop, &mut |event| reporter.on(event))?;
     reporter.finished(&outcome, &account(&outcome.path));
     Ok(outcome.target_status.map_or(Ending::Done, Ending::Target))
 }
@@ -32,7 +32,7 @@ pub(crate) fn record(args: RecordArgs, common: Common) -> anyhow::Result<Ending>
 pub(crate) fn import(args: &ImportArgs, common: Common) -> anyhow::Result<Ending> {
     let existing = if args.overwrite || args.output.is_none() { OnExisting::Replace } else { OnExisting::Refuse };
     let output = args.output.clone().unwrap_or_else(places::default_recording);
-    let outcome = crate::session::import(&args.input, &output, existing)?;
+    let outcome = whither_session::import(&args.input, &output, existing)?;
     Reporter::new(common, None).finished(&outcome, &account(&outcome.path));
     Ok(Ending::Done)
 }
@@ -65,7 +65,7 @@ pub(crate) fn daemon(args: DaemonArgs, common: Common) -> anyhow::Result<Ending>
 
 /// Sends a command to the running daemon and prints its reply.
 pub(crate) fn control(db: Option<PathBuf>, command: &Control) -> anyhow::Result<Ending> {
-    let reply = crate::session::control(&places::database(db), command)?;
+    let reply = whither_session::control(&places::database(db), command)?;
     answer::print(&reply)?;
     Ok(Ending::Done)
 }
@@ -74,7 +74,7 @@ fn run_daemon(run: DaemonRun, common: Common) -> anyhow::Result<Ending> {
     let options = daemon_options(run)?;
     let stop = signals::stop_flag()?;
     let mut reporter = Reporter::new(common, options.duration);
-    crate::session::daemon(&options, &stop, &mut |event| reporter.on(event))?;
+    whither_session::daemon(&options, &stop, &mut |event| reporter.on(event))?;
     Ok(Ending::Done)
 }
 

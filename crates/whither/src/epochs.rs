@@ -4,12 +4,12 @@
 use crate::answer;
 use crate::cli::{EpochsAction, EpochsArgs};
 use crate::failure::Ending;
-use crate::session::Control;
 use crate::units::{show_bytes, show_count};
 use crate::{collect, places};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
+use whither_session::Control;
 use whither_store::{Database, EpochInfo};
 
 /// `whither epochs ...`.

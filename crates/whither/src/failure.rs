@@ -1,11 +1,11 @@
 //! How whither ends: exit codes and the one place that prints an error with its causes. Verbs
 //! return [`Ending`] or an error; they never exit.
 
-use crate::session::SessionError;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+use whither_session::SessionError;
 use whither_store::StoreError;
 
 /// How a verb ended when nothing failed.

@@ -15,9 +15,9 @@ mod failure;
 mod pages;
 mod places;
 mod progress;
-mod session;
 mod signals;
 mod source;
+mod top;
 mod units;
 
 use clap::Parser;
@@ -55,7 +55,7 @@ fn run(cli: Cli) -> anyhow::Result<Ending> {
         Verb::Export(args) => ask::export(&args, common),
         Verb::Epochs(args) => epochs::epochs(args),
         Verb::Doctor(args) => doctor::doctor(&args),
-        _ => anyhow::bail!("pending"),
+        Verb::Top(args) => top::top(args),
     }
 }
 

@@ -10,10 +10,12 @@ pub(crate) fn default_recording() -> PathBuf {
     PathBuf::from(RECORDING)
 }
 
-/// The database the user named, else the default one.
+/// The database the user named, else `$WHITHER_DB`, else the default one.
 pub(crate) fn database(named: Option<PathBuf>) -> PathBuf {
-    named.unwrap_or_else(|| {
-        default_database(is_root(), std::env::var_os("XDG_DATA_HOME").as_deref().map(Path::new), home().as_deref())
+    let told = || std::env::var_os("WHITHER_DB").filter(|d| !d.is_empty()).map(PathBuf::from);
+    named.or_else(told).unwrap_or_else(|| {
+        let data_home = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
+        default_database(is_root(), data_home.as_deref(), home().as_deref())
     })
 }
 

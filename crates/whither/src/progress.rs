@@ -2,12 +2,12 @@
 //! plain lines when nobody watches; nothing here reaches stdout.
 
 use crate::cli::Common;
-use crate::session::{Outcome, Progress};
 use crate::units::{show_bytes, show_count};
 use anstream::eprintln;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
+use whither_session::{Outcome, Progress};
 
 /// Tells progress on stderr.
 pub(crate) struct Reporter {

@@ -24,11 +24,11 @@ impl Reading {
     ///
     /// # Errors
     /// Nothing is there, or it cannot be read at all.
-    pub(crate) fn open(source: &SourceArgs, common: Common) -> anyhow::Result<Self> {
+    pub(crate) fn open(source: &SourceArgs, names: &NameArgs, common: Common) -> anyhow::Result<Self> {
         let selection =
             Selection { epochs: source.db.epoch.clone(), hosts: source.db.host.clone(), ..Selection::default() };
         let loaded = load(&paths(source)?, &selection, common)?;
-        let symbols = SymbolService::new(symbol_options(&source.names), loaded.stored);
+        let symbols = SymbolService::new(symbol_options(names), loaded.stored);
         Ok(Self { profile: loaded.profile, symbols, common })
     }
 

@@ -4,7 +4,7 @@
 
 mod screen;
 
-use crate::cli::{Common, TopArgs};
+use crate::cli::TopArgs;
 use crate::failure::{Ending, Usage};
 use crate::{collect, signals};
 use anyhow::Context;
@@ -13,24 +13,37 @@ use ratatui::DefaultTerminal;
 use screen::{Screen, Step};
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
+use whither_cycles::results::Listing;
 use whither_cycles::{Query, listing};
-use whither_session::{Live, RecordOptions, StopFlag};
+use whither_session::{Live, StopFlag};
+use whither_store::SymbolService;
+use whither_store::model::Profile;
+
+/// How often to ask, and for how long.
+#[derive(Clone, Copy)]
+struct Lasting {
+    interval: Duration,
+    duration: Option<Duration>,
+}
 
 /// How long a key may wait to be seen.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 
 /// `whither top`.
-pub(crate) fn top(args: TopArgs, common: Common) -> anyhow::Result<Ending> {
+pub(crate) fn top(args: TopArgs) -> anyhow::Result<Ending> {
     if !io::stdout().is_terminal() {
-        return Err(Usage("top draws on a terminal; for a file or a pipe, use `whither record -d 5s` and `whither prof`".into()).into());
+        return Err(Usage(
+            "top draws on a terminal; for a file or a pipe, use `whither record -d 5s` and `whither prof`".into(),
+        )
+        .into());
     }
-    let (interval, duration) = (args.interval, args.duration);
+    let lasting = Lasting { interval: args.interval, duration: args.duration };
     let options = collect::live_options(args.pid, args.sampling, args.budget)?;
     let stop = signals::stop_flag()?;
     let live = Live::start(&options)?;
     // `init` also installs a panic hook that restores the terminal first.
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
-    let done = watch(&mut terminal, &live, &options, interval, duration, &stop);
+    let done = watch(&mut terminal, &live, lasting, &stop);
     ratatui::restore();
     live.stop();
     done?;
@@ -38,26 +51,21 @@ pub(crate) fn top(args: TopArgs, common: Common) -> anyhow::Result<Ending> {
 }
 
 /// One round: new samples when it is time, keys as they come, a picture when anything changed.
-fn watch(
-    terminal: &mut DefaultTerminal,
-    live: &mut Live,
-    lasting: Lasting,
-    stop: &StopFlag,
-) -> anyhow::Result<()> {
+fn watch(terminal: &mut DefaultTerminal, live: &Live, lasting: Lasting, stop: &StopFlag) -> anyhow::Result<()> {
     let mut screen = Screen::new();
-    let mut view = View::default();
+    let mut view = None::<View>;
     let (start, mut asked) = (Instant::now(), None::<Instant>);
     terminal.draw(|frame| screen.draw(frame))?;
     while !stop.is_set() && lasting.duration.is_none_or(|d| start.elapsed() < d) {
         if !screen.is_paused() && asked.is_none_or(|at| at.elapsed() >= lasting.interval) {
-            view = View::of(live.poll()?);
+            view = Some(View::ask(live)?);
             asked = Some(Instant::now());
-            view.fill(&mut screen);
+            fill(&mut screen, view.as_ref());
         }
         if event::poll(KEY_WAIT).context("cannot read the keyboard")? {
             match react(&mut screen, event::read().context("cannot read the keyboard")?) {
                 Step::Quit => return Ok(()),
-                Step::Ask => view.fill(&mut screen),
+                Step::Ask => fill(&mut screen, view.as_ref()),
                 Step::Stay => {}
             }
         }
@@ -70,5 +78,40 @@ fn react(screen: &mut Screen, event: Event) -> Step {
     match event {
         Event::Key(key) if key.kind == KeyEventKind::Press => screen.key(key),
         _ => Step::Stay,
+    }
+}
+
+/// What was sampled in the last interval.
+struct View {
+    profile: Profile,
+    symbols: SymbolService,
+}
+
+impl View {
+    fn ask(live: &Live) -> anyhow::Result<Self> {
+        let profile = live.poll()?;
+        let symbols = live.symbols(&profile)?;
+        Ok(Self { profile, symbols })
+    }
+
+    /// More rows than any terminal shows, fewer than would cost time to name.
+    const ROWS: usize = 500;
+
+    fn listing(&self, screen: &Screen) -> Result<Listing, whither_cycles::Error> {
+        let names = self.profile.events.iter().map(|e| e.name.clone());
+        let mut events: Vec<String> = names.collect();
+        let turn = screen.column() % events.len().max(1);
+        events.rotate_left(turn);
+        let query = Query { by: vec![screen.by()], events, limit: Some(Self::ROWS), ..Query::default() };
+        listing(&self.profile, &self.symbols, &query)
+    }
+}
+
+/// An interval without samples is not an error: the last picture stays, with a word about it.
+fn fill(screen: &mut Screen, view: Option<&View>) {
+    let Some(view) = view else { return };
+    match view.listing(screen) {
+        Ok(listing) => screen.show(listing),
+        Err(error) => screen.explain(error.to_string()),
     }
 }

@@ -13,13 +13,11 @@ use whither_report::exports::Format;
 /// Where the samples come from.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SourceArgs {
-    /// Recordings or databases, merged [default: whither.wh here, else the default database]
+    /// Recordings or databases, merged [default: whither.wh here, else the database]
     #[arg(value_name = "RECORDING")]
     pub(crate) recordings: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) db: DbSource,
-    #[command(flatten)]
-    pub(crate) names: NameArgs,
 }
 
 /// Where names, lines and source text come from.
@@ -47,7 +45,7 @@ fn prefix_pair(text: &str) -> Result<(String, String), String> {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DbSource {
     /// Read this profile database
-    #[arg(long, value_name = "DIR", env = "WHITHER_DB")]
+    #[arg(long, value_name = "DIR")]
     pub(crate) db: Option<PathBuf>,
     /// Only these epochs: `last`, `last-N`, a label, a date, a name from `epochs list`, `A..B`, or several with commas
     #[arg(long, value_name = "EPOCHS")]
@@ -142,6 +140,8 @@ pub(crate) struct ProfArgs {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
+    pub(crate) names: NameArgs,
+    #[command(flatten)]
     pub(crate) filter: FilterArgs,
 }
 
@@ -193,6 +193,8 @@ pub(crate) struct AnnotateArgs {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
+    pub(crate) names: NameArgs,
+    #[command(flatten)]
     pub(crate) filter: FilterArgs,
 }
 
@@ -227,6 +229,8 @@ pub(crate) struct TopcountsArgs {
     /// Answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) names: NameArgs,
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
 }
@@ -286,11 +290,11 @@ pub(crate) struct DiffArgs {
     /// Exit 1 when something got slower beyond chance
     #[arg(long)]
     pub(crate) gate: bool,
-    #[command(flatten)]
-    pub(crate) names: NameArgs,
     /// Answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) names: NameArgs,
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
 }
@@ -326,6 +330,8 @@ pub(crate) struct ReportArgs {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     pub(crate) limit: usize,
     #[command(flatten)]
+    pub(crate) names: NameArgs,
+    #[command(flatten)]
     pub(crate) filter: FilterArgs,
 }
 
@@ -355,6 +361,8 @@ pub(crate) struct ExportArgs {
     /// Samples instead of time or counts, for formats that hold one figure
     #[arg(long)]
     pub(crate) samples: bool,
+    #[command(flatten)]
+    pub(crate) names: NameArgs,
 }
 
 #[cfg(test)]

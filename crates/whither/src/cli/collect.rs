@@ -149,8 +149,8 @@ pub(crate) enum DaemonAction {
 /// Which database a daemon serves.
 #[derive(Debug, Args)]
 pub(crate) struct DbDir {
-    /// Database directory [default: /var/lib/whither for root, else ~/.local/share/whither]
-    #[arg(long, value_name = "DIR", env = "WHITHER_DB")]
+    /// Database directory [default: $WHITHER_DB, else /var/lib/whither for root, ~/.local/share/whither for others]
+    #[arg(long, value_name = "DIR")]
     pub(crate) db: Option<PathBuf>,
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 /// Flags of `whither epochs`.
 #[derive(Debug, Args)]
 pub(crate) struct EpochsArgs {
-    /// Database directory [default: /var/lib/whither for root, else ~/.local/share/whither]
-    #[arg(long, value_name = "DIR", env = "WHITHER_DB", global = true)]
+    /// Database directory [default: $WHITHER_DB, else /var/lib/whither for root, ~/.local/share/whither for others]
+    #[arg(long, value_name = "DIR", global = true)]
     pub(crate) db: Option<PathBuf>,
     /// Answer as JSON
     #[arg(long, global = true)]
@@ -63,7 +63,7 @@ pub(crate) struct DbArgs {
 pub(crate) enum DbAction {
     /// Verify every segment; exit 1 when something is damaged
     Check {
-        /// Recording or database [default: whither.wh, else the default database]
+        /// Recording or database [default: whither.wh here, else the database]
         path: Option<PathBuf>,
         /// Remove what crashed writers left behind
         #[arg(long)]
@@ -74,12 +74,12 @@ pub(crate) enum DbAction {
     },
     /// Merge the segments of every closed epoch into one
     Compact {
-        /// Recording or database [default: whither.wh, else the default database]
+        /// Recording or database [default: whither.wh here, else the database]
         path: Option<PathBuf>,
     },
     /// Drop old epochs and left-over temporary files
     Gc {
-        /// Database directory [default: the default database]
+        /// Database directory [default: $WHITHER_DB, else as for the daemon]
         path: Option<PathBuf>,
         /// Drop epochs older than this
         #[arg(long, value_name = "TIME", value_parser = units::duration)]

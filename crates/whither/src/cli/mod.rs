@@ -6,7 +6,7 @@ mod collect;
 mod keep;
 
 pub(crate) use ask::{
-    AnnotateArgs, DiffArgs, ExportArgs, FilterArgs, Moment, NameArgs, ProfArgs, ReportArgs, Runs, SourceArgs, TopArgs,
+    AnnotateArgs, DiffArgs, ExportArgs, FilterArgs, Moment, NameArgs, ProfArgs, ReportArgs, SourceArgs, TopArgs,
     TopcountsArgs, View,
 };
 pub(crate) use collect::{

@@ -86,8 +86,11 @@ impl Screen {
 
     /// Obeys a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> Step {
+        // A terminal sends control characters for more than keys (a NUL reads as Ctrl-Space).
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return if key.code == KeyCode::Char('c') { Step::Quit } else { Step::Stay };
+        }
         match key.code {
-            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Step::Quit,
             KeyCode::Char('q') | KeyCode::Esc => Step::Quit,
             KeyCode::Char(' ') => {
                 self.paused = !self.paused;
@@ -130,7 +133,7 @@ impl Screen {
 
     /// Draws everything.
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
-        let areas = Layout::vertical([Constraint::Length(3), Constraint::Min(3), Constraint::Length(1)]);
+        let areas = Layout::vertical([Constraint::Length(4), Constraint::Min(3), Constraint::Length(1)]);
         let [head, body, foot] = areas.areas(frame.area());
         frame.render_widget(Paragraph::new(self.head()), head);
         self.draw_table(frame, body);
@@ -138,19 +141,21 @@ impl Screen {
     }
 
     fn head(&self) -> Vec<Line<'static>> {
-        let state = if self.paused { "  PAUSED" } else { "" };
-        let notes = self.listing.provenance.notes.first().cloned().unwrap_or_default();
-        let second = if self.message.is_empty() { notes } else { self.message.clone() };
+        let p = &self.listing.provenance;
+        let state = if self.paused { "PAUSED  " } else { "" };
+        let notes = p.notes.first().cloned().unwrap_or_default();
+        let word = if self.message.is_empty() { notes } else { self.message.clone() };
         vec![
-            Line::from(vec![Span::raw(figures(&self.listing.provenance)), Span::styled(state, Style::new().fg(Color::Yellow))]),
-            Line::styled(second, Style::new().add_modifier(Modifier::DIM)),
+            Line::from(vec![Span::styled(state, Style::new().fg(Color::Yellow)), Span::raw(totals(p))]),
+            Line::raw(losses(p)),
+            Line::styled(word, Style::new().add_modifier(Modifier::DIM)),
             Line::default(),
         ]
     }
 
     fn foot(&self) -> String {
         let views: Vec<String> = VIEWS.iter().map(|(key, by)| format!("{key} {}", by.name())).collect();
-        format!("{}   s next event   space pause   arrows scroll   q quit", views.join("  "))
+        format!("q quit   space pause   s next event   arrows scroll   {}", views.join("  "))
     }
 
     fn draw_table(&mut self, frame: &mut Frame<'_>, area: Rect) {
@@ -158,7 +163,8 @@ impl Screen {
         let mut titles: Vec<String> = events.iter().flat_map(|e| [e.name.clone(), "%".into()]).collect();
         titles.push("+-".into());
         titles.extend(self.listing.by.iter().cloned());
-        let mut widths: Vec<Constraint> = events.iter().flat_map(|_| [Constraint::Length(11), Constraint::Length(6)]).collect();
+        let mut widths: Vec<Constraint> =
+            events.iter().flat_map(|_| [Constraint::Length(11), Constraint::Length(6)]).collect();
         widths.push(Constraint::Length(5));
         widths.extend(self.listing.by.iter().map(|_| Constraint::Fill(1)));
         let rows = self.listing.rows.iter().map(row);
@@ -169,19 +175,18 @@ impl Screen {
     }
 }
 
-/// Rate, totals, losses and cost: what makes the figures below believable.
-fn figures(p: &Provenance) -> String {
+/// What was sampled, how fast.
+fn totals(p: &Provenance) -> String {
     let events: Vec<String> = p.events.iter().map(|e| format!("{} {}", e.name, show_count(e.samples))).collect();
+    format!("{}   {:.0} Hz per CPU   {:.0} s", events.join(", "), p.rate_hz, p.seconds)
+}
+
+/// Losses and cost: what makes the figures believable.
+fn losses(p: &Provenance) -> String {
     let cost = p.own_cost.map_or("not measured yet".into(), |share| format!("{:.2} %", 100.0 * share));
-    format!(
-        "{}   {:.0} Hz per CPU   {:.0} s   lost {}   skipped {}   unknown {:.2} %   own cost {cost}",
-        events.join(", "),
-        p.rate_hz,
-        p.seconds,
-        show_count(p.dropped),
-        show_count(p.skipped),
-        100.0 * p.unknown_share,
-    )
+    let unknown = 100.0 * p.unknown_share;
+    let (lost, skipped) = (show_count(p.dropped), show_count(p.skipped));
+    format!("lost {lost}   skipped {skipped}   unknown {unknown:.2} %   own cost {cost}")
 }
 
 fn row(row: &ListingRow) -> Row<'static> {
@@ -212,7 +217,8 @@ mod tests {
     use whither_cycles::results::{Cell as Figure, EventTotals};
 
     fn listing(names: &[(&str, f64)]) -> Listing {
-        let event = |name: &str| EventTotals { name: name.into(), unit: "ns".into(), samples: 1000, weight: 1000, idle: 0 };
+        let event =
+            |name: &str| EventTotals { name: name.into(), unit: "ns".into(), samples: 1000, weight: 1000, idle: 0 };
         let rows = names.iter().map(|(name, share)| ListingRow {
             labels: vec![(*name).to_owned()],
             cells: vec![Figure { samples: (share * 1000.0) as u64, weight: 0, share: *share }; 2],
@@ -266,6 +272,8 @@ mod tests {
         assert_eq!((press(&mut screen, KeyCode::Char('s')), screen.column()), (Step::Ask, 0));
         assert_eq!((press(&mut screen, KeyCode::Char(' ')), screen.is_paused()), (Step::Stay, true));
         assert!(drawn(&mut screen).contains("PAUSED"));
+        assert_eq!(screen.key(KeyEvent::new(KeyCode::Char(' '), KeyModifiers::CONTROL)), Step::Stay);
+        assert!(screen.is_paused());
         assert_eq!(press(&mut screen, KeyCode::Char('q')), Step::Quit);
         assert_eq!(screen.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Step::Quit);
     }
