@@ -196,7 +196,7 @@ fn remarks(out: &mut String, p: &Provenance) {
         list.push(("warn", format!("Unknown: {} samples, {reason}", grouped(*n))));
     }
     let losses = [
-        (p.dropped, "samples dropped by whither: raise --drain frequency or table size"),
+        (p.dropped, "samples dropped by whither, whose tables were full: a lower --rate drops fewer"),
         (p.skipped, "samples the kernel skipped (late timers, throttling), an estimate"),
         (p.sideband_lost, "records of mappings lost: some samples may carry a wrong or unknown image"),
         (p.ambiguous, "samples with several possible images at their address"),
