@@ -14,7 +14,7 @@ pub enum NameSource {
     Plt,
     /// Extent from `.eh_frame`; no name, printed as `fn@ADDRESS`.
     Unwind,
-    /// Nothing is known but the section (`.text+...`).
+    /// Nothing is known but the section: pieces of at most 4 KiB, named `.text+OFFSET`.
     Section,
 }
 

@@ -16,6 +16,9 @@ use std::ops::Range;
 
 /// Alignment padding between functions is shorter than this and gets no entry of its own.
 const SHORTEST_GAP: u64 = 16;
+/// Code nothing is known of is cut here: a stripped browser has 200 MB of it, and one entry for all
+/// would neither say where the time goes nor be a piece that can be disassembled.
+const LONGEST_UNKNOWN: u64 = 4096;
 
 /// The functions of `main`, named also by the symbols of its separate `debug` file, in file offsets
 /// of `main` (see [`to_offset`]); functions outside its executable segments are left out. Broken
@@ -67,11 +70,14 @@ fn code_ranges<'a>(view: &View<'a>) -> Vec<(Range<u64>, &'a [u8])> {
         ranges.extend(segments.iter().map(|s| (s.address..s.address.saturating_add(s.size), b"code".as_slice())));
     }
     ranges.sort_by_key(|(r, _)| (r.start, r.end));
-    // Sections of a sane file are disjoint; overlaps of a broken one would be walked many times.
-    let mut end = 0;
+    // Sections of a sane file are disjoint and together no longer than the file. A broken one may
+    // claim anything, and work and memory here grow with it.
+    let (mut end, mut left) = (0, view.data.len() as u64);
     for (range, _) in &mut ranges {
         range.start = range.start.max(end);
-        end = end.max(range.end);
+        range.end = range.end.min(range.start.saturating_add(left)).max(range.start);
+        left -= range.end - range.start;
+        end = range.end;
     }
     ranges.retain(|(r, _)| r.start < r.end);
     ranges
@@ -237,32 +243,43 @@ fn fill_gaps(named: &FunctionTable, code: &[(Range<u64>, &[u8])], extents: &[Ran
 fn fill_gap(gap: Range<u64>, section: &[u8], section_start: u64, extents: &[Range<u64>], out: &mut Vec<Function>) {
     let mut at = gap.start;
     let first = extents.partition_point(|e| e.start < at).saturating_sub(1);
-    let mut anonymous = |range: Range<u64>, source: NameSource| {
-        let long_enough = if source == NameSource::Section { SHORTEST_GAP } else { 1 };
-        if range.end.saturating_sub(range.start) >= long_enough {
-            let name = match source {
-                NameSource::Section => {
-                    format!("{}+{:#x}", String::from_utf8_lossy(section), range.start - section_start)
-                }
-                _ => format!("fn@{:#x}", range.start),
-            };
-            out.push(Function {
-                start: ImageOffset(range.start),
-                size: range.end - range.start,
-                name: name.into(),
-                source,
-            });
-        }
-    };
+    let mut unwound =
+        |range: Range<u64>| out.push(anonymous(&range, format!("fn@{:#x}", range.start), NameSource::Unwind));
+    let mut unknown = Vec::new();
     for extent in extents[first..].iter().take_while(|e| e.start < gap.end) {
         let (start, end) = (extent.start.max(at), extent.end.min(gap.end));
         if start < end {
-            anonymous(at..start, NameSource::Section);
-            anonymous(start..end, NameSource::Unwind);
+            unknown.push(at..start);
+            unwound(start..end);
             at = end;
         }
     }
-    anonymous(at..gap.end, NameSource::Section);
+    unknown.push(at..gap.end);
+    let section_name = String::from_utf8_lossy(section);
+    for range in unknown.into_iter().filter(|r| r.end.saturating_sub(r.start) >= SHORTEST_GAP) {
+        out.extend(pieces(range, section_start).map(|piece| {
+            let name = format!("{section_name}+{:#x}", piece.start - section_start);
+            anonymous(&piece, name, NameSource::Section)
+        }));
+    }
+}
+
+/// A range cut at multiples of [`LONGEST_UNKNOWN`] from the start of its section.
+fn pieces(range: Range<u64>, section_start: u64) -> impl Iterator<Item = Range<u64>> {
+    let next = move |at: u64| {
+        let cut = (at - section_start) / LONGEST_UNKNOWN + 1;
+        section_start.saturating_add(cut * LONGEST_UNKNOWN).min(range.end)
+    };
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        let piece = at..next(at);
+        at = piece.end;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+fn anonymous(range: &Range<u64>, name: String, source: NameSource) -> Function {
+    Function { start: ImageOffset(range.start), size: range.end - range.start, name: name.into(), source }
 }
 
 fn in_file_offsets(functions: Vec<Function>, segments: &[Segment]) -> FunctionTable {

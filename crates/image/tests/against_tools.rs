@@ -62,7 +62,36 @@ fn symbols_of_compiled_programs() {
     for (compiler, source) in [("gcc", "plain.c"), ("g++", "inlines.cc"), ("clang", "plain.c")] {
         let Some(program) = compile(compiler, source, &["-O2"], dir.path()) else { continue };
         compare_with_nm(&program, &[], 5);
+        if source == "plain.c" {
+            let (table, _) = function_table(&std::fs::read(&program).unwrap(), None);
+            let stubs: BTreeSet<&str> =
+                table.functions().iter().filter(|f| f.source == NameSource::Plt).map(|f| &*f.name).collect();
+            // A function chosen at start is called through the name of its resolver.
+            assert!(stubs.is_superset(&["printf@plt", "strlen@plt", "pick@plt"].into()), "{compiler}: {stubs:?}");
+        }
     }
+}
+
+#[test]
+fn symbols_of_a_32_bit_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = ["-m32", "-O2", "-static", "-nostdlib", "-ffreestanding"];
+    let Some(program) = compile("gcc", "bare.c", &flags, dir.path()) else { return };
+    compare_with_nm(&program, &[], 3);
+    let summary = ElfSummary::parse(&std::fs::read(&program).unwrap()).unwrap();
+    assert_eq!((summary.is_64, summary.machine), (false, whither_image::Machine::X86));
+}
+
+#[test]
+fn code_nothing_is_known_of_is_cut_into_pieces() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = ["-O2", "-static", "-nostdlib", "-ffreestanding", "-fno-asynchronous-unwind-tables", "-s"];
+    let Some(program) = compile("gcc", "bare.c", &flags, dir.path()) else { return };
+    let (table, problems) = function_table(&std::fs::read(&program).unwrap(), None);
+    let pieces: Vec<_> = table.functions().iter().map(|f| (&*f.name, f.source)).collect();
+    assert_eq!(problems, []);
+    assert_eq!(pieces[..2], [(".text+0x0", NameSource::Section), (".text+0x1000", NameSource::Section)]);
+    assert!(table.functions().iter().all(|f| f.size <= 4096) && pieces.len() >= 3);
 }
 
 #[test]

@@ -24,8 +24,13 @@ int __middle_alias(int) __attribute__((alias("middle")));
 __asm__(".text\n.globl no_size\nno_size:\n\tnop\n\tnop\n\tret\n");
 extern void no_size(void);
 
+static int (*choose(void))(int) {
+    return leaf;
+}
+int pick(int) __attribute__((ifunc("choose")));
+
 int main(int argc, char **argv) {
     no_size();
-    printf("%d %zu\n", middle(argc + 20), strlen(argv[0]));
+    printf("%d %zu\n", middle(argc + 20) + pick(argc), strlen(argv[0]));
     return 0;
 }
