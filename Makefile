@@ -3,7 +3,7 @@ SHELL  := /bin/bash
 PREFIX ?= /usr/local
 CARGO  ?= cargo
 
-.PHONY: demo test acceptance bench fuzz install uninstall fmt lint bootstrap
+.PHONY: demo test acceptance bench fuzz install fmt lint bootstrap
 
 ## demo: install what is missing, build, record the whole system for 10 s, show where the time went
 demo: bootstrap
@@ -19,7 +19,7 @@ acceptance: bootstrap
 
 ## bench: overhead, size and speed beside the peers; writes docs/benchmarks.md
 bench: bootstrap
-	./scripts/bench
+	./benches/run --write
 
 ## fuzz: every target for SECONDS each (nightly toolchain and cargo-fuzz)
 fuzz:
