@@ -6,6 +6,8 @@
 pub enum Capability {
     /// Read files regardless of their mode: other users' binaries.
     DacReadSearch = 2,
+    /// Map perf rings beyond `perf_event_mlock_kb`.
+    IpcLock = 14,
     /// Trace and inspect any process: `/proc/PID/maps`, `/proc/PID/root`.
     SysPtrace = 19,
     /// Everything; stands in for the two below on every kernel.
@@ -24,6 +26,7 @@ impl Capability {
     pub fn name(self) -> &'static str {
         match self {
             Self::DacReadSearch => "CAP_DAC_READ_SEARCH",
+            Self::IpcLock => "CAP_IPC_LOCK",
             Self::SysPtrace => "CAP_SYS_PTRACE",
             Self::SysAdmin => "CAP_SYS_ADMIN",
             Self::Syslog => "CAP_SYSLOG",

@@ -290,7 +290,7 @@ fn ring_memory(system: &dyn System, facts: &Facts) -> Finding {
     let limit = number(system, "/proc/sys/kernel/perf_event_mlock_kb");
     let detail = format!("perf_event_mlock_kb {}", shown(limit));
     match limit {
-        Some(kib) if kib < RING_KIB && !facts.rights.has(Capability::Perfmon) => Finding::partly(id, what, detail)
+        Some(kib) if kib < RING_KIB && !facts.rights.has(Capability::IpcLock) => Finding::partly(id, what, detail)
             .lost("rings shrink, and bursts of samples may be dropped (and counted)")
             .fix(format!("sysctl kernel.perf_event_mlock_kb={RING_KIB}")),
         _ => Finding::yes(id, what, detail),
