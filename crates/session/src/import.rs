@@ -3,19 +3,22 @@
 use crate::options::Outcome;
 use crate::{SessionError, symbols};
 use std::path::Path;
-use whither_store::{EpochWriter, GatherLimits, OnExisting, StoredSymbols, SymbolOptions, SymbolService};
+use whither_sample::import::{local_names, perf_data};
+use whither_store::{EpochWriter, GatherLimits, OnExisting, SymbolOptions, SymbolService};
 
 /// Imports a file.
 ///
 /// # Errors
 /// When the file cannot be understood or the recording cannot be written.
 pub fn import(input: &Path, output: &Path, existing: OnExisting) -> Result<Outcome, SessionError> {
-    let (profile, meta) = whither_sample::import::perf_data(input)?;
+    let imported = perf_data(input)?;
+    let names = local_names(&imported);
+    let (profile, meta) = (imported.profile, imported.meta);
     let window = (meta.start_ns, meta.end_ns);
     let mut writer = EpochWriter::create(output, meta, existing)?;
     let info = writer.append(&profile, window)?;
     let options = SymbolOptions { cache_dir: None, ..SymbolOptions::default() };
-    let stored = SymbolService::new(options, StoredSymbols::default()).gather(&profile, GatherLimits::default());
+    let stored = SymbolService::new(options, names).gather(&profile, GatherLimits::default());
     writer.put_symbols(&stored)?;
     writer.seal(window.1)?;
     Ok(Outcome {

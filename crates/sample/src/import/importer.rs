@@ -352,8 +352,9 @@ impl Importer {
         profile.stack_samples.iter_mut().for_each(|s| shift(&mut s.slice));
         let meta = self.meta(file, first, anchor);
         let jit_images = self.jit_images.iter().map(|(no, pid)| (self.images.get(*no).id, *pid)).collect();
+        let programs = self.kernel.programs().map(|(no, size)| (self.images.get(no).id, size)).collect();
         profile.epochs = vec![meta.clone()];
-        Ok(Imported { profile, meta, jit_images })
+        Ok(Imported { profile, meta, jit_images, programs })
     }
 
     fn rates(&self, first: u64, anchor: Anchor) -> Vec<Rate> {

@@ -6,8 +6,9 @@ use super::build_ids::{BuildIds, module_name};
 use super::record::Mapping;
 use crate::images::Images;
 use crate::lives::ImageNo;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
-use whither_image::ImageKind;
+use whither_image::{ImageId, ImageKind};
 
 #[derive(Clone, Copy, Debug)]
 struct Range {
@@ -22,6 +23,7 @@ pub(super) struct KernelLayout {
     parts: BTreeMap<u64, Range>,
     /// The kernel proper; its range as perf tells it spans the modules too.
     kernel: Option<(u64, Range)>,
+    program_sizes: FxHashMap<ImageNo, u64>,
 }
 
 impl KernelLayout {
@@ -33,11 +35,11 @@ impl KernelLayout {
         }
         match module_name(&m.path) {
             Some(name) => {
-                let image = images.kernel_part(ImageKind::Module, &name, ids.module(&name), m.length);
+                let image = part(images, ImageKind::Module, &name, ids.module(&name), m.length);
                 self.parts.insert(m.start, Range { end, image });
             }
             None => {
-                let image = images.kernel_part(ImageKind::Kernel, "[kernel]", ids.kernel, 0);
+                let image = part(images, ImageKind::Kernel, "[kernel]", ids.kernel, 0);
                 self.kernel = Some((m.start, Range { end, image }));
             }
         }
@@ -47,6 +49,7 @@ impl KernelLayout {
     pub(super) fn symbol(&mut self, images: &mut Images, address: u64, length: u32, name: &str) {
         if length > 0 {
             let image = images.labelled(ImageKind::Bpf, &format!("[bpf: {name}]"), &format!("bpf {name}"));
+            self.program_sizes.insert(image, length.into());
             self.parts.insert(address, Range { end: address.saturating_add(length.into()), image });
         }
     }
@@ -62,5 +65,19 @@ impl KernelLayout {
     /// Whether the file says where the kernel is.
     pub(super) fn is_known(&self) -> bool {
         self.kernel.is_some()
+    }
+
+    /// BPF programs and their sizes in bytes.
+    pub(super) fn programs(&self) -> impl Iterator<Item = (ImageNo, u64)> {
+        self.program_sizes.iter().map(|(no, size)| (*no, *size))
+    }
+}
+
+/// Without a build-id an image of the kernel is nobody's but this file's: a label alone would make it
+/// one with the kernel that runs here.
+fn part(images: &mut Images, kind: ImageKind, label: &str, id: Option<ImageId>, size: u64) -> ImageNo {
+    match id {
+        Some(id) => images.kernel_part(kind, label, Some(id), size),
+        None => images.labelled(kind, label, &format!("recorded elsewhere: {label}")),
     }
 }

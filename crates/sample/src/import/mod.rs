@@ -9,6 +9,7 @@ mod container;
 mod events;
 mod importer;
 mod kernel_layout;
+mod names;
 mod record;
 
 use crate::error::SampleError;
@@ -20,6 +21,7 @@ use whither_image::ImageId;
 use whither_store::model::{EpochMeta, Profile};
 
 pub use container::Refusal;
+pub use names::local_names;
 
 /// What a file holds.
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub struct Imported {
     pub meta: EpochMeta,
     /// Images of run-time generated code and the process whose perf map may name their functions.
     pub jit_images: Vec<(ImageId, u32)>,
+    /// Images of BPF programs and their sizes in bytes.
+    pub programs: Vec<(ImageId, u64)>,
 }
 
 /// Whether files of this machine may be looked at to identify images.
@@ -46,16 +50,7 @@ pub enum Lookup {
 /// # Errors
 /// [`SampleError::Import`] when it cannot be read, is no `perf.data` file, is damaged, or has a form
 /// that is not supported; the reason says which.
-pub fn perf_data(path: &Path) -> Result<(Profile, EpochMeta), SampleError> {
-    let imported = perf_data_file(path)?;
-    Ok((imported.profile, imported.meta))
-}
-
-/// As [`perf_data`], with all that is known.
-///
-/// # Errors
-/// As [`perf_data`].
-pub fn perf_data_file(path: &Path) -> Result<Imported, SampleError> {
+pub fn perf_data(path: &Path) -> Result<Imported, SampleError> {
     let refuse = |why: Refusal| SampleError::Import { path: path.to_path_buf(), why: why.to_string() };
     let file = File::open(path).map_err(|e| refuse(e.into()))?;
     let meta = file.metadata().map_err(|e| refuse(e.into()))?;
