@@ -80,14 +80,28 @@ impl EpochWriter {
     /// [`StoreError::NoSpace`] or the system's; nothing of the part is left behind then, and it may
     /// be appended again, alone or merged with a later one.
     pub fn append(&mut self, part: &Profile, window_ns: (u64, u64)) -> Result<SegmentInfo, StoreError> {
+        self.append_owned(part.clone(), window_ns).map_err(|(error, _)| error)
+    }
+
+    /// As [`Self::append`], without a second copy of the rows in memory; on error the part comes
+    /// back (sorted, equal rows added up), to be appended again.
+    ///
+    /// # Errors
+    /// As [`Self::append`].
+    #[expect(clippy::result_large_err, reason = "the part is what the caller must not lose")]
+    pub fn append_owned(&mut self, part: Profile, window_ns: (u64, u64)) -> Result<SegmentInfo, (StoreError, Profile)> {
         let run = Run::from_profile(part);
         let range = SegmentRange { first: self.next, last: self.next };
         if run.is_empty() {
             return Ok(SegmentInfo { path: self.dir.join(range.name()), rows: 0, stack_rows: 0, bytes: 0 });
         }
-        let info = segment::write(&self.dir, range, window_ns, &run, Quality::Seal)?;
-        self.next += 1;
-        Ok(info)
+        match segment::write(&self.dir, range, window_ns, &run, Quality::Seal) {
+            Ok(info) => {
+                self.next += 1;
+                Ok(info)
+            }
+            Err(error) => Err((error, run.into_profile())),
+        }
     }
 
     /// The description as last written.

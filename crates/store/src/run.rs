@@ -40,16 +40,16 @@ pub(crate) struct Run {
 impl Run {
     /// Brings a profile into canonical order; images, processes and stacks that no row refers to
     /// are left out.
-    pub(crate) fn from_profile(profile: &Profile) -> Self {
-        let events = profile.events.iter().zip(0..).map(|(event, rank)| RankedEvent { event: event.clone(), rank });
+    pub(crate) fn from_profile(profile: Profile) -> Self {
+        let events = profile.events.into_iter().zip(0..).map(|(event, rank)| RankedEvent { event, rank });
         Self {
             events: events.collect(),
-            images: profile.images.clone(),
-            processes: profile.processes.clone(),
-            samples: profile.samples.clone(),
-            stacks: profile.stacks.iter().map(|stack| HashedStack { hash: 0, stack: stack.clone() }).collect(),
-            stack_samples: profile.stack_samples.clone(),
-            rates: profile.rates.clone(),
+            images: profile.images,
+            processes: profile.processes,
+            samples: profile.samples,
+            stacks: profile.stacks.into_iter().map(|stack| HashedStack { hash: 0, stack }).collect(),
+            stack_samples: profile.stack_samples,
+            rates: profile.rates,
         }
         .pruned()
         .canonical()

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use whither_image::ImageId;
 
@@ -266,18 +267,18 @@ pub(crate) fn read_checked(path: &Path, info: &FileInfo) -> Result<Bytes, StoreE
 fn write_tables(dir: &Path, window_ns: (u64, u64), run: &Run, quality: Quality) -> Result<Manifest, StoreError> {
     create_dirs(dir)?;
     let mut files = BTreeMap::new();
-    for (table, columns) in [
-        (&tables::SAMPLES, samples::samples_to_columns(run)),
-        (&tables::IMAGES, parts::images_to_columns(&run.images)),
-        (&tables::PROCESSES, parts::processes_to_columns(&run.processes)),
-        (&tables::STACKS, samples::stacks_to_columns(run)),
-        (&tables::FRAMES, parts::frames_to_columns(run)),
-        (&tables::RATES, parts::rates_to_columns(&run.rates)),
-    ] {
-        if let Some(info) = write_table(dir, table, &columns, quality)? {
-            files.insert(table.file.to_owned(), info);
-        }
-    }
+    let mut put = |table: &Table, rows: usize, columns: &dyn Fn(Range<usize>) -> Vec<Column>| {
+        let written = write_table(dir, table, rows, columns, quality)?;
+        files.extend(written.map(|info| (table.file.to_owned(), info)));
+        Ok::<(), StoreError>(())
+    };
+    let frames = parts::flat_frames(run);
+    put(&tables::SAMPLES, run.samples.len(), &|r| samples::samples_to_columns(run, r))?;
+    put(&tables::IMAGES, run.images.len(), &|r| parts::images_to_columns(&run.images[r]))?;
+    put(&tables::PROCESSES, run.processes.len(), &|r| parts::processes_to_columns(&run.processes[r]))?;
+    put(&tables::STACKS, run.stack_samples.len(), &|r| samples::stacks_to_columns(run, r))?;
+    put(&tables::FRAMES, frames.len(), &|r| parts::frames_to_columns(run, &frames[r]))?;
+    put(&tables::RATES, run.rates.len(), &|r| parts::rates_to_columns(&run.rates[r]))?;
     let mut events: Vec<&RankedEvent> = run.events.iter().collect();
     events.sort_by_key(|e| e.rank);
     let events = events.into_iter().map(|e| e.event.clone()).collect();
@@ -297,15 +298,15 @@ pub(crate) fn write_manifest(dir: &Path, manifest: &Manifest) -> Result<(), Stor
 pub(crate) fn write_table(
     dir: &Path,
     table: &Table,
-    columns: &[Column],
+    rows: usize,
+    columns: &dyn Fn(Range<usize>) -> Vec<Column>,
     quality: Quality,
 ) -> Result<Option<FileInfo>, StoreError> {
-    let rows = columns.first().map_or(0, Column::len);
     if rows == 0 {
         return Ok(None);
     }
     let path = dir.join(table.file);
-    let bytes = encode(table, columns, quality).map_err(|e| StoreError::corrupt(&path, e))?;
+    let bytes = encode(table, rows, columns, quality).map_err(|e| StoreError::corrupt(&path, e))?;
     write_unsynced(&path, &bytes)?;
     Ok(Some(FileInfo { rows: rows as u64, bytes: bytes.len() as u64, crc32c: crc32c::crc32c(&bytes) }))
 }

@@ -10,6 +10,7 @@ use crate::tables::{self, Table, decode, stored as columns};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use whither_image::{Function, ImageId, ImageOffset};
 
@@ -123,15 +124,14 @@ impl StoredSymbols {
     fn write_tables(&self, dir: &Path) -> Result<(), StoreError> {
         create_dirs(dir)?;
         let mut files = BTreeMap::new();
-        for (table, columns) in [
-            (&tables::FUNCS, columns::funcs_to_columns(&self.funcs)),
-            (&tables::CODE, columns::code_to_columns(&self.code)),
-            (&tables::LINES, columns::lines_to_columns(&self.lines)),
-        ] {
-            if let Some(info) = write_table(dir, table, &columns, Quality::Seal)? {
-                files.insert(table.file.to_owned(), info);
-            }
-        }
+        let mut put = |table: &Table, rows: usize, make: &dyn Fn(Range<usize>) -> Vec<Column>| {
+            let written = write_table(dir, table, rows, make, Quality::Seal)?;
+            files.extend(written.map(|info| (table.file.to_owned(), info)));
+            Ok::<(), StoreError>(())
+        };
+        put(&tables::FUNCS, self.funcs.len(), &|r| columns::funcs_to_columns(&self.funcs[r]))?;
+        put(&tables::CODE, self.code.len(), &|r| columns::code_to_columns(&self.code[r]))?;
+        put(&tables::LINES, self.lines.len(), &|r| columns::lines_to_columns(&self.lines[r]))?;
         let manifest = Manifest { version: FORMAT_VERSION, start_ns: 0, end_ns: 0, events: Vec::new(), files };
         write_manifest(dir, &manifest)
     }

@@ -1,5 +1,5 @@
 //! What a crash, a full disk or damage may cost: the part that was not sealed, never more.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking, and tells what it skips")]
 
 mod support;
 

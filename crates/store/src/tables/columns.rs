@@ -15,13 +15,15 @@ use parquet::file::properties::{DeltaBinaryPackedEncoderOptions, EnabledStatisti
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{ColumnPath, Type};
+use rustc_hash::FxHashMap;
+use std::hash::Hash;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use whither_image::ImageId;
 
-/// Rows of a row group; also the largest share of a table that is in memory twice.
-const GROUP_ROWS: usize = 1 << 20;
+/// Rows of a row group; the columns of one are in memory at a time, so a daemon can afford them.
+const GROUP_ROWS: usize = 1 << 17;
 /// Rows of a data page: what a point read has to decode at least.
 const PAGE_ROWS: usize = 8192;
 /// More rows than this in one row group cannot be ours (see [`GROUP_ROWS`]).
@@ -103,17 +105,19 @@ pub(crate) enum TableError {
     Inconsistent,
 }
 
-/// Encodes a table; `columns` are in the order of the table's specification and of equal length.
-pub(crate) fn encode(table: &Table, columns: &[Column], quality: Quality) -> Result<Vec<u8>, TableError> {
-    let rows = columns.first().map_or(0, Column::len);
+/// Encodes a table of `rows` rows. `columns` gives the columns of a range of rows, in the order of the
+/// table's specification: only one row group at a time is in memory as columns.
+pub(crate) fn encode(
+    table: &Table,
+    rows: usize,
+    columns: &dyn Fn(Range<usize>) -> Vec<Column>,
+    quality: Quality,
+) -> Result<Vec<u8>, TableError> {
     let mut writer = SerializedFileWriter::new(Vec::new(), schema(table)?, Arc::new(properties(table, quality)?))?;
-    let mut start = 0;
-    while start < rows {
-        let range = start..rows.min(start + GROUP_ROWS);
-        start = range.end;
+    for start in (0..rows).step_by(GROUP_ROWS) {
         let mut group = writer.next_row_group()?;
-        for column in columns {
-            write_column(&mut group, column, range.clone())?;
+        for column in columns(start..rows.min(start + GROUP_ROWS)) {
+            write_column(&mut group, &column)?;
         }
         group.close()?;
     }
@@ -219,44 +223,36 @@ fn delta_layout() -> Result<DeltaBinaryPackedEncoderOptions, ParquetError> {
 fn write_column<W: std::io::Write + Send>(
     group: &mut SerializedRowGroupWriter<'_, W>,
     column: &Column,
-    range: Range<usize>,
 ) -> Result<(), ParquetError> {
     match column {
-        Column::Id(c) => write_values::<FixedLenByteArrayType, W>(group, &id_values(c, range)),
-        Column::Text(c) => write_values::<ByteArrayType, W>(group, &text_values(c, range)),
-        Column::Blob(v) => {
-            let values: Vec<ByteArray> = v[range].iter().map(|b| ByteArray::from(b.as_slice())).collect();
-            write_values::<ByteArrayType, W>(group, &values)
+        Column::Id(c) => {
+            let values: Vec<FixedLenByteArray> = c.values.iter().map(|id| id.0.to_vec().into()).collect();
+            write_values::<FixedLenByteArrayType, _, W>(group, &c.rows, |&i| values[i as usize].clone())
         }
-        Column::U32(v) => {
-            let values: Vec<i32> = v[range].iter().map(|&x| x.cast_signed()).collect();
-            write_values::<Int32Type, W>(group, &values)
+        Column::Text(c) => {
+            let values: Vec<ByteArray> = c.values.iter().map(|s| ByteArray::from(&**s)).collect();
+            write_values::<ByteArrayType, _, W>(group, &c.rows, |&i| values[i as usize].clone())
         }
-        Column::U64(v) => {
-            let values: Vec<i64> = v[range].iter().map(|&x| x.cast_signed()).collect();
-            write_values::<Int64Type, W>(group, &values)
-        }
+        Column::Blob(v) => write_values::<ByteArrayType, _, W>(group, v, |b| ByteArray::from(b.as_slice())),
+        Column::U32(v) => write_values::<Int32Type, _, W>(group, v, |x| x.cast_signed()),
+        Column::U64(v) => write_values::<Int64Type, _, W>(group, v, |x| x.cast_signed()),
     }
 }
 
-fn id_values(column: &Indexed<ImageId>, range: Range<usize>) -> Vec<FixedLenByteArray> {
-    let values: Vec<FixedLenByteArray> =
-        column.values.iter().map(|id| FixedLenByteArray::from(id.0.to_vec())).collect();
-    column.rows[range].iter().map(|&i| values[i as usize].clone()).collect()
-}
-
-fn text_values(column: &Indexed<Box<str>>, range: Range<usize>) -> Vec<ByteArray> {
-    let values: Vec<ByteArray> = column.values.iter().map(|s| ByteArray::from(&**s)).collect();
-    column.rows[range].iter().map(|&i| values[i as usize].clone()).collect()
-}
-
-fn write_values<T: DataType, W: std::io::Write + Send>(
+/// Writes a page at a time, so that converted values stay in the cache.
+fn write_values<T: DataType, V, W: std::io::Write + Send>(
     group: &mut SerializedRowGroupWriter<'_, W>,
-    values: &[T::T],
+    values: &[V],
+    convert: impl Fn(&V) -> T::T,
 ) -> Result<(), ParquetError> {
     let mut column =
         group.next_column()?.ok_or_else(|| ParquetError::General("more columns than the schema has".into()))?;
-    column.typed::<T>().write_batch(values, None, None)?;
+    let mut page: Vec<T::T> = Vec::with_capacity(PAGE_ROWS.min(values.len()));
+    for part in values.chunks(PAGE_ROWS) {
+        page.clear();
+        page.extend(part.iter().map(&convert));
+        column.typed::<T>().write_batch(&page, None, None)?;
+    }
     column.close()
 }
 
@@ -331,70 +327,99 @@ fn read_column(spec: &Spec, reader: ColumnReader, rows: usize, into: &mut Column
     let expected = into.len() + rows;
     match (reader, &mut *into) {
         (ColumnReader::FixedLenByteArrayColumnReader(r), Column::Id(c)) => {
-            let values = read_values(r, rows)?;
-            index_runs(&values, |v: &FixedLenByteArray| v.data(), c, |b| b.try_into().ok().map(ImageId))
-                .ok_or(TableError::WrongType(spec.name))?;
+            let mut index = Index::new(c, |b: &[u8]| b.try_into().ok().map(ImageId));
+            let whole = read_pages(r, rows, |page| index.add(page.iter().map(|v: &FixedLenByteArray| v.data())))?;
+            whole.then_some(()).ok_or(TableError::WrongType(spec.name))?;
         }
         (ColumnReader::ByteArrayColumnReader(r), Column::Text(c)) => {
-            let values = read_values(r, rows)?;
-            let text = |b: &[u8]| std::str::from_utf8(b).ok().map(Box::from);
-            index_runs(&values, |v: &ByteArray| v.data(), c, text).ok_or(TableError::NotText(spec.name))?;
+            let mut index = Index::new(c, |b: &[u8]| std::str::from_utf8(b).ok().map(Box::from));
+            let whole = read_pages(r, rows, |page| index.add(page.iter().map(|v: &ByteArray| v.data())))?;
+            whole.then_some(()).ok_or(TableError::NotText(spec.name))?;
         }
-        (ColumnReader::ByteArrayColumnReader(r), Column::Blob(v)) => {
-            v.extend(read_values(r, rows)?.iter().map(|b| b.data().to_vec()));
-        }
-        (ColumnReader::Int32ColumnReader(r), Column::U32(v)) => {
-            v.extend(read_values(r, rows)?.into_iter().map(i32::cast_unsigned));
-        }
-        (ColumnReader::Int64ColumnReader(r), Column::U64(v)) => {
-            v.extend(read_values(r, rows)?.into_iter().map(i64::cast_unsigned));
-        }
+        (ColumnReader::ByteArrayColumnReader(r), Column::Blob(v)) => extend(r, rows, v, |b| b.data().to_vec())?,
+        (ColumnReader::Int32ColumnReader(r), Column::U32(v)) => extend(r, rows, v, |x| x.cast_unsigned())?,
+        (ColumnReader::Int64ColumnReader(r), Column::U64(v)) => extend(r, rows, v, |x| x.cast_unsigned())?,
         _ => return Err(TableError::WrongType(spec.name)),
     }
     let found = into.len();
     if found == expected { Ok(()) } else { Err(TableError::ShortColumn { column: spec.name, found, expected }) }
 }
 
-fn read_values<T: DataType>(mut reader: ColumnReaderImpl<T>, rows: usize) -> Result<Vec<T::T>, ParquetError> {
-    // A lying row count must not reserve memory for values that never come.
-    let mut values = Vec::with_capacity(rows.min(GROUP_ROWS));
-    while values.len() < rows {
-        let (read, ..) = reader.read_records(rows - values.len(), None, None, &mut values)?;
+fn extend<T: DataType, V>(
+    reader: ColumnReaderImpl<T>,
+    rows: usize,
+    into: &mut Vec<V>,
+    convert: impl Fn(&T::T) -> V,
+) -> Result<(), ParquetError> {
+    into.reserve(rows.min(GROUP_ROWS));
+    let take = |page: &[T::T]| {
+        into.extend(page.iter().map(&convert));
+        true
+    };
+    read_pages(reader, rows, take).map(drop)
+}
+
+/// Hands out the values page by page, until `take` refuses one (then the answer is false) or they end. A lying row count
+/// reserves no memory for values that never come.
+fn read_pages<T: DataType>(
+    mut reader: ColumnReaderImpl<T>,
+    rows: usize,
+    mut take: impl FnMut(&[T::T]) -> bool,
+) -> Result<bool, ParquetError> {
+    let mut page = Vec::with_capacity(rows.min(PAGE_ROWS));
+    let mut left = rows;
+    while left > 0 {
+        page.clear();
+        let (read, ..) = reader.read_records(left.min(PAGE_ROWS), None, None, &mut page)?;
         if read == 0 {
             break;
         }
+        if !take(&page) {
+            return Ok(false);
+        }
+        left -= read.min(left);
     }
-    Ok(values)
+    Ok(true)
 }
 
-/// Distinct values and row indexes from plain values. Sorted tables have long runs of equal values
-/// that share one buffer (the dictionary's), so most rows cost one pointer comparison.
-fn index_runs<V, T: Clone + Eq + std::hash::Hash>(
-    values: &[V],
-    bytes: impl Fn(&V) -> &[u8],
-    into: &mut Indexed<T>,
-    convert: impl Fn(&[u8]) -> Option<T>,
-) -> Option<()> {
-    let mut known: rustc_hash::FxHashMap<&[u8], u32> = rustc_hash::FxHashMap::default();
-    let mut last: Option<(&[u8], u32)> = None;
-    into.rows.reserve(values.len());
-    for value in values {
-        let now = bytes(value);
-        let same = last.filter(|(b, _)| (std::ptr::eq(b.as_ptr(), now.as_ptr()) && b.len() == now.len()) || *b == now);
-        let ix = match same {
-            Some((_, ix)) => ix,
-            None => match known.get(now) {
-                Some(&ix) => ix,
-                None => {
-                    let ix = row_number(into.values.len());
-                    into.values.push(convert(now)?);
-                    known.insert(now, ix);
-                    ix
-                }
-            },
-        };
-        last = Some((now, ix));
-        into.rows.push(ix);
+/// Turns plain values into distinct values and row indexes. Sorted tables have long runs of equal
+/// values that share one buffer (the dictionary's), so most rows cost one pointer comparison.
+struct Index<'a, T, C> {
+    into: &'a mut Indexed<T>,
+    known: FxHashMap<T, u32>,
+    convert: C,
+}
+
+impl<'a, T: Clone + Eq + Hash, C: Fn(&[u8]) -> Option<T>> Index<'a, T, C> {
+    fn new(into: &'a mut Indexed<T>, convert: C) -> Self {
+        Self { into, known: FxHashMap::default(), convert }
     }
-    Some(())
+
+    /// False when a value cannot be converted.
+    fn add<'v>(&mut self, values: impl ExactSizeIterator<Item = &'v [u8]>) -> bool {
+        let mut last: Option<(&[u8], u32)> = None;
+        self.into.rows.reserve(values.len());
+        for now in values {
+            let same = last.filter(|(b, _)| (b.as_ptr() == now.as_ptr() && b.len() == now.len()) || *b == now);
+            let ix = match same {
+                Some((_, ix)) => ix,
+                None => match (self.convert)(now) {
+                    Some(value) => self.number(value),
+                    None => return false,
+                },
+            };
+            last = Some((now, ix));
+            self.into.rows.push(ix);
+        }
+        true
+    }
+
+    fn number(&mut self, value: T) -> u32 {
+        let next = row_number(self.into.values.len());
+        let ix = *self.known.entry(value.clone()).or_insert(next);
+        if ix == next {
+            self.into.values.push(value);
+        }
+        ix
+    }
 }

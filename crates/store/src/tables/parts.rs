@@ -87,19 +87,30 @@ pub(crate) fn processes_from_columns(columns: Vec<Column>) -> Result<Vec<Process
     Ok(rows.collect())
 }
 
-/// Columns of [`super::FRAMES`]; a stack without frames has no rows.
-pub(crate) fn frames_to_columns(run: &Run) -> Vec<Column> {
-    let rows =
-        || run.stacks.iter().flat_map(|s| s.stack.frames.iter().zip(0u32..).map(move |(f, depth)| (s, f, depth)));
+/// A row of [`super::FRAMES`]: the stack, and the depth of the frame in it.
+pub(crate) type FlatFrame<'a> = (&'a HashedStack, &'a Frame, u32);
+
+/// Rows of [`super::FRAMES`]; a stack without frames has none.
+pub(crate) fn flat_frames(run: &Run) -> Vec<FlatFrame<'_>> {
+    run.stacks.iter().flat_map(|s| s.stack.frames.iter().zip(0u32..).map(move |(f, depth)| (s, f, depth))).collect()
+}
+
+/// Columns of [`super::FRAMES`].
+pub(crate) fn frames_to_columns(run: &Run, rows: &[FlatFrame<'_>]) -> Vec<Column> {
+    let ends = [StackEnd::Complete, StackEnd::Truncated];
+    let end = |s: &HashedStack| u32::from(s.stack.end == StackEnd::Truncated);
     vec![
-        Column::U64(rows().map(|(s, ..)| s.hash).collect()),
-        Column::U32(rows().map(|(.., depth)| depth).collect()),
+        Column::U64(rows.iter().map(|(s, ..)| s.hash).collect()),
+        Column::U32(rows.iter().map(|(.., depth)| *depth).collect()),
         Column::Id(Indexed {
             values: run.images.iter().map(|i| i.id).collect(),
-            rows: rows().map(|(_, f, _)| f.image.0).collect(),
+            rows: rows.iter().map(|(_, f, _)| f.image.0).collect(),
         }),
-        Column::U64(rows().map(|(_, f, _)| f.offset.0).collect()),
-        words(rows().map(|(s, ..)| word(&s.stack.end))),
+        Column::U64(rows.iter().map(|(_, f, _)| f.offset.0).collect()),
+        Column::Text(Indexed {
+            values: ends.iter().map(|e| word(e).into_boxed_str()).collect(),
+            rows: rows.iter().map(|(s, ..)| end(s)).collect(),
+        }),
     ]
 }
 

@@ -5,11 +5,12 @@ use crate::model::{EventIx, ImageIx, ImageOffset, ProcessIx, Sample, StackIx, St
 use crate::run::Run;
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
+use std::ops::Range;
 use whither_image::ImageId;
 
 /// Columns of [`super::SAMPLES`].
-pub(crate) fn samples_to_columns(run: &Run) -> Vec<Column> {
-    let rows = &run.samples;
+pub(crate) fn samples_to_columns(run: &Run, range: Range<usize>) -> Vec<Column> {
+    let rows = &run.samples[range];
     vec![
         Column::Id(Indexed {
             values: run.images.iter().map(|i| i.id).collect(),
@@ -59,8 +60,8 @@ pub(crate) fn samples_from_columns(columns: Vec<Column>, run: &Run) -> Result<Ve
 }
 
 /// Columns of [`super::STACKS`].
-pub(crate) fn stacks_to_columns(run: &Run) -> Vec<Column> {
-    let rows = &run.stack_samples;
+pub(crate) fn stacks_to_columns(run: &Run, range: Range<usize>) -> Vec<Column> {
+    let rows = &run.stack_samples[range];
     vec![
         Column::U64(rows.iter().map(|s| run.stacks[s.stack.0 as usize].hash).collect()),
         Column::Text(event_column(run, rows.iter().map(|s| s.event))),
