@@ -5,6 +5,7 @@
 
 pub mod annotate;
 mod axis;
+mod body;
 pub mod diff;
 pub mod error;
 pub mod find;

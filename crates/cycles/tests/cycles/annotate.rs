@@ -110,7 +110,7 @@ fn without_code_there_are_rows_by_position_and_a_note() {
     assert_eq!(a.procedure, "ns::Parser::parse(int)");
     assert_eq!((a.insns.len(), a.insns[0].address, a.insns[0].samples[0]), (1, 0x401100, 50.0));
     assert!(!a.corrected && a.insns[0].text.is_empty());
-    assert!(a.notes[0].contains("machine code could not be had"), "{:?}", a.notes);
+    assert!(a.notes[0].contains("no machine code (the file is gone"), "{:?}", a.notes);
 }
 
 #[test]

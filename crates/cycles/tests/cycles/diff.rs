@@ -91,6 +91,37 @@ fn the_same_thing_twice_shows_no_change() {
     }
 }
 
+/// Rates that drift: each slice is like the one before.
+fn drifting(dice: &mut Dice, slices: u32, memory: f64, size: f64) -> World {
+    let mut w = run(dice, 0.0, 0.0, 1.0);
+    let mut states: Vec<f64> = (0..PROCEDURES).map(|_| size * dice.normal()).collect();
+    for slice in 0..slices {
+        for f in 0..PROCEDURES {
+            let state = &mut states[usize::try_from(f).unwrap()];
+            *state = memory * *state + (1.0 - memory * memory).sqrt() * size * dice.normal();
+            let count = dice.poisson(1000.0 * share(f) * state.exp());
+            if count > 0 {
+                w.sample(whither_store::model::ImageIx(0), whither_store::model::ProcessIx(0), f * 0x100, count)
+                    .slice = slice;
+            }
+        }
+    }
+    w
+}
+
+#[test]
+fn drift_over_several_slices_is_no_change() {
+    let mut flagged = 0;
+    for seed in 0..10 {
+        let mut dice = Dice(4000 + seed);
+        let (a, b) = (drifting(&mut dice, 60, 0.7, 0.3), drifting(&mut dice, 60, 0.7, 0.3));
+        let found = changed(&compare(&[a], &[b], &DiffQuery::default())).len();
+        flagged += found;
+    }
+    // 5 % would be 100.
+    assert!(flagged <= 20, "{flagged}");
+}
+
 #[test]
 fn the_same_thing_in_eight_runs_shows_no_change() {
     let mut flagged = 0;
