@@ -269,6 +269,12 @@ impl BpfCollector {
             .collect()
     }
 
+    /// Runs of the handler and the time they took, while statistics are on.
+    #[must_use]
+    pub fn handler_runs(&self) -> Option<(u64, u64)> {
+        whither_kernel::bpf_stats::runs(self.skel.progs.on_sample.as_fd())
+    }
+
     /// Task records that found the ring full.
     #[must_use]
     pub fn tasks_dropped(&self) -> u64 {

@@ -9,8 +9,10 @@ use crate::sideband::Sideband;
 use crate::unwind::Unwinders;
 use crate::{SampleError, accounts::Accounts};
 use whither_abi::{StackRecord, Task, event_of, pc_of};
+use whither_kernel::bpf_stats::BpfStats;
 use whither_kernel::clock;
-use whither_kernel::perf::PerfEvent;
+use whither_kernel::perf::{Attr, PerfEvent, SampleFields, Watch};
+use whither_kernel::ring::Ring;
 use whither_store::model::{Losses, StackEnd};
 
 /// Which back end runs.
@@ -80,7 +82,17 @@ impl Collector {
         let accounts = Accounts::new(chosen);
         let chosen = chosen.to_vec();
         let unwinders = Unwinders::default();
-        Self { kind, chosen, stacks, threads, accounts, unwinders, stacks_dropped: 0, tasks_dropped: 0, tasks: Vec::new() }
+        Self {
+            kind,
+            chosen,
+            stacks,
+            threads,
+            accounts,
+            unwinders,
+            stacks_dropped: 0,
+            tasks_dropped: 0,
+            tasks: Vec::new(),
+        }
     }
 
     /// Name of the back end, as recordings tell it.
@@ -219,6 +231,31 @@ impl Collector {
         book.account(rates);
     }
 
+    /// Samples the calling thread into a ring of its own for as long as the value lives: what that
+    /// costs is what a ring costs a target.
+    #[must_use]
+    pub fn probe_own_thread(&self) -> Option<(Ring, PerfEvent)> {
+        let time = self.chosen.iter().find(|c| c.is_time())?;
+        let attr = Attr { fields: Some(SampleFields::default()), ..time.attr() };
+        let event = PerfEvent::open(&attr, Watch::Thread(0)).ok()?;
+        Some((Ring::map(&event, 16).ok()?, event))
+    }
+
+    /// Mean time of the handler in ns, measured while `during` runs; `None` where it cannot be told.
+    pub fn handler_ns(&self, during: impl FnOnce()) -> Option<f64> {
+        let Kind::Bpf(b, _) = &self.kind else {
+            during();
+            return None;
+        };
+        let statistics = BpfStats::on();
+        let before = b.handler_runs();
+        during();
+        statistics.ok()?;
+        let ((runs, time), (runs_before, time_before)) = (b.handler_runs()?, before?);
+        let runs = runs.checked_sub(runs_before).filter(|&n| n > 0)?;
+        Some((time - time_before) as f64 / runs as f64)
+    }
+
     /// The events with their periods as they are now.
     #[must_use]
     pub fn chosen(&self) -> &[Chosen] {
@@ -240,7 +277,10 @@ fn stack_in(
     let period = chosen.get(usize::from(event)).map_or(0, Chosen::weight) * u64::from(mode.every());
     let mut user = s.user.clone();
     let full = |n: usize| n >= whither_abi::MAX_FRAMES;
-    let mut end = if full(user.len()) || full(s.kernel.len()) { StackEnd::Truncated } else { StackEnd::Complete };
+    // A walk by frame pointers that ends in its first user frame met code without them.
+    let lone = user.len() == 1;
+    let mut end =
+        if full(user.len()) || full(s.kernel.len()) || lone { StackEnd::Truncated } else { StackEnd::Complete };
     if !s.bytes.is_empty() {
         (user, end) = unwinders.unwind(book, who, [s.head.ip, s.head.sp, s.head.bp], &s.bytes);
     }

@@ -3,9 +3,9 @@
 
 use crate::SampleError;
 use whither_kernel::perf::{Attr, PerfEvent, Watch};
-use whither_kernel::{clock, proc};
 use whither_kernel::records::{Record, SampleFields, parse};
 use whither_kernel::ring::Ring;
+use whither_kernel::{clock, proc};
 
 /// `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_DUMMY`.
 const SOFTWARE: u32 = 1;

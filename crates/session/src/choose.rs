@@ -89,13 +89,14 @@ fn checked(name: &str, options: &RecordOptions) -> Result<EventSpec, SessionErro
 }
 
 fn refusal(name: &str, e: &KernelError) -> SessionError {
-    let missing = matches!(e.errno(), Some(2 | 19 | 22 | 95));
-    let remedy = if missing {
-        "This CPU or virtual machine does not offer it; 'whither doctor' lists what there is, 'cpu-clock' always works."
-    } else {
-        "'whither doctor' tells the narrowest right that is missing."
-    };
-    SessionError::Rights { what: format!("sampling '{name}'"), why: e.to_string(), remedy: remedy.into() }
+    let (what, why) = (format!("the event '{name}'"), e.to_string());
+    if matches!(e.errno(), Some(2 | 19 | 22 | 95)) {
+        let remedy = "This CPU or virtual machine does not offer it; 'whither doctor' lists what there is, and \
+                      'cpu-clock' works everywhere.";
+        return SessionError::Missing { what, why, remedy: remedy.into() };
+    }
+    let remedy = "'whither doctor' tells the narrowest right that is missing.";
+    SessionError::Rights { what, why, remedy: remedy.into() }
 }
 
 fn open_here(spec: &EventSpec, user_only: bool) -> Result<PerfEvent, KernelError> {

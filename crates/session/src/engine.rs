@@ -5,7 +5,7 @@
 use crate::SessionError;
 use crate::choose::{Choice, choose};
 use crate::governor::Governor;
-use crate::options::{Backend, Pace, RecordOptions, Scope, Stacks};
+use crate::options::{Backend, RecordOptions, Scope, Stacks};
 use crate::turns::Turns;
 use std::time::Duration;
 use whither_kernel::{clock, proc};
@@ -62,12 +62,13 @@ impl Engine {
             threads: options.threads,
             slice_s: u32::try_from(options.slice.as_secs()).unwrap_or(u32::MAX).max(1),
         });
-        if let Some(problem) = book.kernel().problem() {
-            notes.push(problem.to_string());
-        }
         let coverage = if setup.pids.is_empty() { Coverage::System } else { Coverage::Processes(setup.pids) };
         let mut collector = open(options, &events, &coverage, &mut book, &mut notes)?;
-        notes.dedup();
+        if let (Some(problem), false) =
+            (book.kernel().problem(), collector.chosen().iter().all(|c| c.spec.exclude_kernel))
+        {
+            notes.push(problem.to_string());
+        }
         let hertz = events.iter().find(|e| e.is_time()).map_or(0.0, |e| 1e9 / e.period as f64);
         let governor = Governor::new(options.pace, proc::online_cpus().len(), hertz);
         collector.enable()?;
@@ -85,22 +86,20 @@ impl Engine {
             delivered: 0,
             hertz,
         };
-        engine.calibrate(options.pace);
+        engine.calibrate();
         Ok(engine)
     }
 
-    /// Measures the cost of a sample on this CPU and lets the budget set the rate.
-    fn calibrate(&mut self, pace: Pace) {
-        if self.hertz == 0.0 || self.collector.backend() != "bpf" {
-            if matches!(pace, Pace::Budget(_)) && self.hertz > 0.0 {
-                self.set_hertz(UNMEASURED_HERTZ);
-                self.notes.push(format!(
-                    "the cost of a sample cannot be measured with perf rings: sampling at {UNMEASURED_HERTZ} Hz; --rate changes it"
-                ));
-            }
+    /// Measures the cost of a sample and lets the budget set the rate.
+    fn calibrate(&mut self) {
+        if self.hertz == 0.0 {
             return;
         }
-        if let Some(hertz) = self.governor.measure() {
+        // Rings of a target say nothing of this CPU: a ring on our own thread stands in for them.
+        let probe = (self.collector.backend() != "bpf").then(|| self.collector.probe_own_thread());
+        let bought = self.governor.measure(&self.collector);
+        drop(probe);
+        if let Some(hertz) = bought {
             self.set_hertz(hertz);
         }
     }
@@ -206,9 +205,6 @@ impl Engine {
         }
     }
 }
-
-/// Rate for a budget when the cost of a sample is not known.
-const UNMEASURED_HERTZ: f64 = 997.0;
 
 fn scope_text(scope: &Scope) -> String {
     match scope {

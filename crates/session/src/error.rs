@@ -28,6 +28,16 @@ pub enum SessionError {
         /// What to do.
         remedy: String,
     },
+    /// The machine does not have what was asked.
+    #[error("{what} cannot be had here: {why}. {remedy}")]
+    Missing {
+        /// What was asked.
+        what: String,
+        /// The kernel's reason.
+        why: String,
+        /// What to do.
+        remedy: String,
+    },
     /// A pid does not exist.
     #[error("there is no process {0}")]
     NoSuchProcess(u32),

@@ -6,6 +6,7 @@ use crate::choose::FULL_HERTZ;
 use crate::options::Pace;
 use std::time::Duration;
 use whither_kernel::{clock, gap};
+use whither_sample::Collector;
 use whither_store::model::OwnCost;
 
 /// How long the cost of a sample is measured.
@@ -23,6 +24,7 @@ pub(crate) struct Governor {
     budget: Option<f64>,
     cpus: f64,
     interrupt_ns: f64,
+    handler_ns: f64,
     /// Share of all CPU time our own process takes.
     user_share: f64,
     reviewed: (u64, u64),
@@ -35,14 +37,24 @@ impl Governor {
     pub(crate) fn new(pace: Pace, cpus: usize, hertz: f64) -> Self {
         let now = (clock::monotonic_ns(), clock::own_cpu_ns());
         let budget = if let Pace::Budget(b) = pace { Some(b) } else { None };
-        Self { budget, cpus: cpus as f64, interrupt_ns: 0.0, user_share: 0.0, reviewed: now, began: now, hertz }
+        Self {
+            budget,
+            cpus: cpus as f64,
+            interrupt_ns: 0.0,
+            handler_ns: 0.0,
+            user_share: 0.0,
+            reviewed: now,
+            began: now,
+            hertz,
+        }
     }
 
-    /// Measures what one sample steals from a CPU that is being sampled now; returns the rate that
-    /// the budget buys, when a budget decides. Call with events switched on.
-    pub(crate) fn measure(&mut self) -> Option<f64> {
-        let gaps = gap::measure(MEASURE)?;
-        self.interrupt_ns = gaps.median_ns;
+    /// Measures what one sample steals from the CPU this runs on, which must be sampled meanwhile;
+    /// returns the rate that the budget buys, when a budget decides.
+    pub(crate) fn measure(&mut self, collector: &Collector) -> Option<f64> {
+        let mut gaps = None;
+        self.handler_ns = collector.handler_ns(|| gaps = gap::measure(MEASURE)).unwrap_or(0.0);
+        self.interrupt_ns = gaps?.median_ns;
         let now = (clock::monotonic_ns(), clock::own_cpu_ns());
         (self.reviewed, self.began) = (now, now);
         let budget = self.budget?;
@@ -72,8 +84,10 @@ impl Governor {
     pub(crate) fn cost(&self, delivered: u64) -> OwnCost {
         let elapsed = clock::monotonic_ns().saturating_sub(self.began.0).max(1) as f64 * self.cpus;
         let user_ns = clock::own_cpu_ns().saturating_sub(self.began.1);
-        let share = (delivered as f64 * self.interrupt_ns + user_ns as f64) / elapsed;
-        OwnCost { interrupt_ns: self.interrupt_ns, handler_ns: 0.0, user_ns, share, budget: self.budget }
+        let stolen = delivered as f64 * self.interrupt_ns;
+        // Without the cost of a sample the share would be a half-truth: 0 stands for "not measured".
+        let share = if self.interrupt_ns > 0.0 { (stolen + user_ns as f64) / elapsed } else { 0.0 };
+        OwnCost { interrupt_ns: self.interrupt_ns, handler_ns: self.handler_ns, user_ns, share, budget: self.budget }
     }
 }
 

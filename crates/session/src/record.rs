@@ -35,7 +35,13 @@ pub fn record(options: &RecordOptions, stop: &StopFlag, on: &mut dyn FnMut(Progr
     let pids = held.as_ref().map_or(pids, |h: &Held| vec![h.pid()]);
     let drain = DRAIN.min(options.slice.max(Duration::from_millis(500)));
     let setup = Setup { pids: pids.clone(), folding: Folding::PerProcess, per_process: None, drain };
-    let engine = Engine::start(options, setup)?;
+    let engine = match Engine::start(options, setup) {
+        Ok(engine) => engine,
+        Err(e) => {
+            discard(writer, &options.output);
+            return Err(e);
+        }
+    };
     let mut run = Run { writer, engine, options, samples: 0, rows: 0, began: Instant::now() };
     run.writer.update_meta(|m| *m = run.engine.meta(options))?;
     on(Progress::Started {
