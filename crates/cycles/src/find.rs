@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::names::{address, demangled};
-use crate::near::{last_component, near_matches};
+use crate::near::{last_component, near_matches, without_arguments};
 use crate::pattern::Pattern;
 use crate::places::{Inlines, Place, PlaceKind, Places};
 use crate::selection::Selection;
@@ -205,10 +205,6 @@ fn by_name(profile: &Profile, name: &str, within: &[&Procedure]) -> Result<Vec<P
     }
     let pattern = Pattern::parse(name)?;
     Ok(owned(within.iter().filter(|p| pattern.matches(&demangled(&p.name))).copied()))
-}
-
-fn without_arguments(name: &str) -> &str {
-    name.find('(').filter(|&i| i > 0).map_or(name, |i| &name[..i])
 }
 
 fn missing(wanted: &str, all: &[Procedure]) -> Error {

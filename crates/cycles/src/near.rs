@@ -28,9 +28,41 @@ fn score(wanted: &str, name: &str, limit: usize) -> Option<usize> {
 /// `name` of `a::b<c>::name(args)`.
 #[must_use]
 pub fn last_component(name: &str) -> &str {
-    let end = name.find('(').filter(|&i| i > 0).unwrap_or(name.len());
-    let head = &name[..end];
-    head.rfind("::").map_or(head, |i| &head[i + 2..])
+    let head = without_arguments(name);
+    let mut depth = 0i32;
+    let mut after = 0;
+    let bytes = head.as_bytes();
+    for (i, &byte) in bytes.iter().enumerate() {
+        match byte {
+            b'<' | b'(' => depth += 1,
+            b'>' | b')' => depth -= 1,
+            b':' if depth == 0 && i > 0 && bytes[i - 1] == b':' => after = i + 1,
+            _ => {}
+        }
+    }
+    &head[after..]
+}
+
+/// `a::b<c>::name` of `a::b<c>::name(args) const`; `operator()` stays whole.
+#[must_use]
+pub fn without_arguments(name: &str) -> &str {
+    let head = name.strip_suffix(" const").unwrap_or(name);
+    if !head.ends_with(')') {
+        return name;
+    }
+    let mut depth = 0;
+    for (i, byte) in head.bytes().enumerate().rev() {
+        match byte {
+            b')' => depth += 1,
+            b'(' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            let is_name = i == 0 || head[..i].ends_with("operator");
+            return if is_name { name } else { &head[..i] };
+        }
+    }
+    name
 }
 
 /// Edit distance with transpositions of neighbours, `None` above `limit`.
@@ -78,5 +110,10 @@ mod tests {
     fn the_last_component_leaves_namespaces_and_arguments() {
         assert_eq!(last_component("a::b<c::d>::e(f::g)"), "e");
         assert_eq!(last_component("main"), "main");
+        assert_eq!(last_component("std::vector<a::b, c<d>>::push_back(a::b&&)"), "push_back");
+        assert_eq!(last_component("(anonymous namespace)::f(void (*)(int)) const"), "f");
+        assert_eq!(last_component("X::operator()(int)"), "operator()");
+        assert_eq!(last_component("X::operator()"), "operator()");
+        assert_eq!(last_component(")("), ")(");
     }
 }

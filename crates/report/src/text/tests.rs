@@ -72,6 +72,18 @@ fn a_listing_shows_figures_names_remarks_and_notes() {
 }
 
 #[test]
+fn the_json_of_a_listing_and_an_annotation_keep_their_field_names() {
+    let pretty = |text: &str| -> String {
+        let value: serde_json::Value = serde_json::from_str(text).unwrap();
+        serde_json::to_string_pretty(&value).unwrap()
+    };
+    assert_snapshot!(pretty(&crate::json::json(&some_listing())));
+    let mut a = some_annotation();
+    a.insns.truncate(1);
+    assert_snapshot!(pretty(&crate::json::json(&a)));
+}
+
+#[test]
 fn a_narrow_listing_cuts_names_not_figures() {
     let layout = Layout { width: 80, ..Layout::default() };
     let text = listing(&some_listing(), &layout);
