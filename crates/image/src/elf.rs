@@ -211,7 +211,8 @@ fn identity(view: &mut View<'_>, segments: &[Segment]) -> (ImageId, IdKind) {
     (ImageId(hash.digest().bytes()), IdKind::CodeHash)
 }
 
-fn build_id(view: &View<'_>) -> Option<ImageId> {
+/// The build-id note, from segments or, in files without, from sections.
+pub(crate) fn build_id(view: &View<'_>) -> Option<ImageId> {
     let segments = view.programs.iter().filter(|p| p.kind == elf::PT_NOTE);
     let segments = segments.filter_map(|p| Some((view.range(p.offset, p.file_size)?, p.align)));
     let sections = view.sections.iter().filter(|s| s.kind == elf::SHT_NOTE);

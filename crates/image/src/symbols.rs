@@ -2,11 +2,11 @@
 //! and for what they leave open the extents in `.eh_frame` and at last the section. Everything is
 //! gathered in stated addresses and turned into file offsets at the end.
 
-use crate::elf::ElfSummary;
+use crate::elf::build_id;
 use crate::error::Problem;
 use crate::extents::extents;
 use crate::functions::{Function, FunctionTable, NameSource};
-use crate::ids::{IdKind, ImageOffset, Segment, Svma, to_offset};
+use crate::ids::{ImageOffset, Segment, Svma, to_offset};
 use crate::plt::{Stub, Target, stubs};
 use crate::view::{Section, View, string_at};
 use object::elf;
@@ -31,7 +31,7 @@ pub fn function_table(main: &[u8], debug: Option<&[u8]>) -> (FunctionTable, Vec<
         Err(e) => return (FunctionTable::default(), vec![Problem::new("image", e)]),
     };
     problems.extend(view.problems.iter().cloned());
-    let debug = debug.and_then(|debug| debug_view(main, debug, &mut problems));
+    let debug = debug.and_then(|debug| debug_view(&view, debug, &mut problems));
     let code = code_ranges(&view);
     let extents = extents(&view, &mut problems);
     let mut labels = symbols(&view, &code, &mut problems);
@@ -46,15 +46,16 @@ pub fn function_table(main: &[u8], debug: Option<&[u8]>) -> (FunctionTable, Vec<
 }
 
 /// A debug file of another build would give wrong names with confidence.
-fn debug_view<'a>(main: &[u8], debug: &'a [u8], problems: &mut Vec<Problem>) -> Option<View<'a>> {
-    let both = ElfSummary::parse(main).and_then(|m| Ok((m, ElfSummary::parse(debug)?)));
-    let (m, d) = both.map_err(|e| problems.push(Problem::new("debug file", e))).ok()?;
-    if m.id_kind == IdKind::BuildId && d.id_kind == IdKind::BuildId && m.id != d.id {
-        let sentence = format!("it belongs to build {}, the image is {}; its symbols are not used", d.id, m.id);
-        problems.push(Problem::new("debug file", sentence));
-        return None;
+fn debug_view<'a>(main: &View<'_>, debug: &'a [u8], problems: &mut Vec<Problem>) -> Option<View<'a>> {
+    let view = View::parse(debug).map_err(|e| problems.push(Problem::new("debug file", e))).ok()?;
+    match (build_id(main), build_id(&view)) {
+        (Some(main), Some(debug)) if main != debug => {
+            let sentence = format!("it belongs to build {debug}, the image is {main}; its symbols are not used");
+            problems.push(Problem::new("debug file", sentence));
+            None
+        }
+        _ => Some(view),
     }
-    View::parse(debug).ok()
 }
 
 /// Executable sections as (stated addresses, name); whole segments when the section table is gone.
