@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::names::{demangled, place_label};
 use crate::places::{Inlines, PlaceKind, Places};
-use crate::provenance::{cpu_seconds, provenance};
+use crate::provenance::{cpu_seconds, epoch_notes, few_note, provenance};
 use crate::results::{DiffRow, Difference, Provenance, Verdict};
 use crate::selection::{Filter, Selection};
 use crate::variance::{Dispersions, Series};
@@ -75,6 +75,7 @@ pub fn diff(a: &[&Profile], b: &[&Profile], symbols: &dyn Symbols, query: &DiffQ
     let exposures = exposures(&a, &b, normalise);
     let (dispersions, variance) = dispersions(&a, &b, keys.names.len(), normalise);
     let mut rows = rows(&a, &b, &keys, exposures, &dispersions);
+    let sensitivity = sensitivity_note(&a, &b, rows.len(), &dispersions);
     rows.sort_by(|x, y| y.change.0.abs().total_cmp(&x.change.0.abs()).then_with(|| x.label.cmp(&y.label)));
     let all = rows.len();
     if query.show == Show::Significant {
@@ -86,9 +87,28 @@ pub fn diff(a: &[&Profile], b: &[&Profile], symbols: &dyn Symbols, query: &DiffQ
         normalised: normalised(normalise).into(),
         variance: variance.into(),
         dispersion: dispersions.pooled,
-        a: a.provenance,
-        b: b.provenance,
+        a: with_note(a.provenance, &sensitivity),
+        b: with_note(b.provenance, &sensitivity),
     })
+}
+
+/// What these data can show at all, lest "nothing changed" be read as "nothing did".
+fn sensitivity_note(a: &Side, b: &Side, procedures: usize, dispersions: &Dispersions) -> String {
+    const SHARE: f64 = 0.1;
+    let one_in = |side: &Side| 1.0 / (SHARE * side.total() / side.period);
+    let level = LEVEL / procedures.max(1) as f64;
+    let z = student_quantile(1.0 - level / 2.0, f64::INFINITY);
+    let change = z * (dispersions.pooled * (one_in(a) + one_in(b))).sqrt();
+    format!(
+        "with these data a procedure of {:.0} % must change by about {:.0} % of itself to be told from chance",
+        SHARE * 100.0,
+        (change * 100.0).ceil()
+    )
+}
+
+fn with_note(mut provenance: Provenance, note: &str) -> Provenance {
+    provenance.notes.push(note.to_owned());
+    provenance
 }
 
 /// Procedures that got slower, or are new, beyond chance: what a gate counts.
@@ -175,6 +195,11 @@ impl Side {
             return Err(Error::Empty);
         }
         side.period = squares / total;
+        if profiles.len() > 1 {
+            let samples = side.provenance.events.first().map_or(0, |e| e.samples);
+            side.provenance.notes = few_note(samples).into_iter().collect();
+            side.provenance.notes.extend(epoch_notes(profiles.iter().copied()));
+        }
         Ok(side)
     }
 
@@ -187,7 +212,8 @@ impl Side {
     }
 
     fn weight(&self, key: usize) -> f64 {
-        self.runs.iter().filter_map(|r| r.by_key.get(&key)).sum()
+        // Not `sum`, which makes -0 of nothing.
+        self.runs.iter().filter_map(|r| r.by_key.get(&key)).fold(0.0, |sum, w| sum + w)
     }
 }
 
@@ -256,6 +282,9 @@ fn sum_of_squares(selection: &Selection<'_>) -> f64 {
 /// One provenance for several runs.
 fn join(sum: &mut Provenance, other: Provenance) {
     sum.sources.extend(other.sources);
+    let mean = |a: f64, b: f64| (a * sum.seconds + b * other.seconds) / (sum.seconds + other.seconds).max(1e-9);
+    sum.rate_hz = mean(sum.rate_hz, other.rate_hz);
+    sum.own_cost = sum.own_cost.zip(other.own_cost).map(|(a, b)| mean(a, b));
     sum.seconds += other.seconds;
     for (total, more) in sum.events.iter_mut().zip(&other.events) {
         total.samples += more.samples;
@@ -275,8 +304,6 @@ fn join(sum: &mut Provenance, other: Provenance) {
     sum.skipped += other.skipped;
     sum.sideband_lost += other.sideband_lost;
     sum.ambiguous += other.ambiguous;
-    let new: Vec<String> = other.notes.into_iter().filter(|n| !sum.notes.contains(n)).collect();
-    sum.notes.extend(new);
 }
 
 /// What was asked for, or totals where the recordings do not tell their length or the user gave no

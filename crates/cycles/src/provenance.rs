@@ -167,17 +167,26 @@ fn notes(selection: &Selection<'_>, p: &Provenance) -> Vec<String> {
     let profile = selection.profile;
     let mut notes = Vec::new();
     let main = p.events.first().map_or(0, |e| e.samples);
-    if main < FEW_SAMPLES {
-        notes.push(format!("only {main} samples: shares are rough guesses; record for longer or with a higher rate"));
-    }
+    notes.extend(few_note(main));
     let all: u64 = profile.samples.iter().filter(|s| s.event == selection.columns[0]).map(|s| u64::from(s.count)).sum();
     if main < all {
         let share = main as f64 / all as f64 * 100.0;
         notes.push(format!("the selection holds {share:.2} % of all samples; shares are of the selection"));
     }
     notes.extend(uneven_periods(selection));
-    notes.extend(distinct(profile.epochs.iter().flat_map(|e| e.notes.iter().cloned())));
+    notes.extend(epoch_notes([profile]));
     notes
+}
+
+pub(crate) fn few_note(samples: u64) -> Option<String> {
+    (samples < FEW_SAMPLES)
+        .then(|| format!("only {samples} samples: shares are rough guesses; record for longer or with a higher rate"))
+}
+
+/// What the collector had to say, each sentence once.
+pub(crate) fn epoch_notes<'a>(profiles: impl IntoIterator<Item = &'a Profile>) -> Vec<String> {
+    let epochs = profiles.into_iter().flat_map(|p| &p.epochs);
+    distinct(epochs.flat_map(|e| e.notes.iter().cloned()))
 }
 
 /// Rows are sorted by weight; when periods differ that is another order than by samples.

@@ -131,6 +131,7 @@ fn the_same_thing_in_eight_runs_shows_no_change() {
         let (a, b) = (runs(&mut dice), runs(&mut dice));
         let d = compare(&a, &b, &DiffQuery::default());
         assert_eq!(d.variance, "runs");
+        assert_eq!(d.a.sources.len(), 8);
         flagged += changed(&d).len();
     }
     assert!(flagged <= 5, "{flagged}");
@@ -191,6 +192,7 @@ fn new_and_gone_procedures_are_called_so_and_versions_match() {
     assert_eq!(verdict("kept"), None);
     assert_eq!(d.rows.len(), 2, "{:?}", changed(&d));
     assert_eq!(significant_regressions(&d), 1);
+    assert!(d.a.notes.iter().any(|n| n.contains("must change by about")), "{:?}", d.a.notes);
     assert!(d.hidden >= PROCEDURES as usize - 40);
 }
 

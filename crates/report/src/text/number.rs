@@ -17,7 +17,8 @@ pub fn thousands(n: u64) -> String {
 /// A share of 0 to 1 as `33.87`, without the sign. What is not 0 never shows as 0.00.
 #[must_use]
 pub fn percent(share: f64) -> String {
-    let p = share * 100.0;
+    // Adding 0 makes -0 the 0 it means.
+    let p = share * 100.0 + 0.0;
     if p > 0.0 && p < 0.005 { "<0.01".into() } else { format!("{p:.2}") }
 }
 
@@ -70,6 +71,7 @@ mod tests {
 
     #[test]
     fn small_shares_are_not_shown_as_zero() {
+        assert_eq!(percent(-0.0), "0.00");
         assert_eq!([percent(0.0), percent(0.00001), percent(0.33871)], ["0.00", "<0.01", "33.87"]);
     }
 
