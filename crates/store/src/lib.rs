@@ -20,6 +20,8 @@ mod durable;
 mod epoch;
 mod error;
 mod finder;
+#[doc(hidden)]
+pub mod fuzz;
 mod gather;
 mod layout;
 mod load;

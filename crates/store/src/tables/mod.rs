@@ -182,3 +182,6 @@ pub(crate) static LINES: Table = Table {
     ],
     sorted: 3,
 };
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! The tables are read by the real DuckDB, and the documented queries answer what was stored. Needs
+//! a Python with DuckDB: `$WHITHER_DUCKDB_PYTHON` (see duckdb.sh beside this file), else `python3`.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking, and tells what it skips")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{WINDOW, meta, random_profile};
+use whither_store::model::{ImageOffset, Profile};
+use whither_store::{CompactPolicy, Database, StoredFunction, StoredSymbols, compact};
+
+/// `None` (told) without DuckDB.
+fn python() -> Option<String> {
+    let python = std::env::var("WHITHER_DUCKDB_PYTHON").unwrap_or_else(|_| "python3".into());
+    let found = Command::new(&python).args(["-c", "import duckdb"]).output().is_ok_and(|o| o.status.success());
+    if !found {
+        println!("SKIPPED: {python} has no module duckdb; run crates/store/tests/duckdb.sh");
+    }
+    found.then_some(python)
+}
+
+fn sql_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sql")
+}
+
+fn query(python: &str, store: &Path, name: &str) -> Vec<Vec<String>> {
+    let run = Command::new(python).arg(sql_dir().join("run.py")).arg(store).arg(name).output().unwrap();
+    assert!(run.status.success(), "{name}: {}", String::from_utf8_lossy(&run.stderr));
+    let text = String::from_utf8(run.stdout).unwrap();
+    text.lines().map(|l| l.split('\t').map(str::to_owned).collect()).collect()
+}
+
+/// Two epochs; functions of 4 KiB in every image.
+fn database(dir: &Path) -> (Database, Vec<Profile>) {
+    let db = Database::open_or_create(&dir.join("db")).unwrap();
+    let parts: Vec<Profile> = (0..4).map(|i| random_profile(i, 2000)).collect();
+    for (epoch, hours) in parts.chunks(2).zip(0..) {
+        let mut m = meta();
+        m.start_ns += hours * 3_600_000_000_000;
+        let mut writer = db.new_epoch(m).unwrap();
+        epoch.iter().for_each(|p| drop(writer.append(p, WINDOW).unwrap()));
+        writer.put_symbols(&symbols(&parts[0])).unwrap();
+        writer.seal(WINDOW.1).unwrap();
+    }
+    (db, parts)
+}
+
+fn symbols(profile: &Profile) -> StoredSymbols {
+    let function = |i: u64| whither_image::Function {
+        start: ImageOffset(i << 12),
+        size: if i == 3 { 0x800 } else { 0x1000 },
+        name: format!("f{i}").into(),
+        source: whither_image::NameSource::Symbol,
+    };
+    let of_image = |id| (0..4).map(move |i| StoredFunction { image: id, function: function(i) });
+    StoredSymbols { funcs: profile.images.iter().flat_map(|i| of_image(i.id)).collect(), ..StoredSymbols::default() }
+}
+
+fn function_of(offset: u64) -> String {
+    match offset >> 12 {
+        3 if offset & 0xfff >= 0x800 => "?".into(),
+        n if n < 4 => format!("f{n}"),
+        _ => "?".into(),
+    }
+}
+
+#[test]
+fn documented_queries_answer_what_was_stored() {
+    let Some(python) = python() else { return };
+    let tmp = tempfile::tempdir().unwrap();
+    let (db, parts) = database(tmp.path());
+    for compacted in [false, true] {
+        if compacted {
+            assert_eq!(compact(db.path(), CompactPolicy::default()).unwrap().epochs, 2);
+        }
+        top_images(&python, db.path(), &parts);
+        top_functions(&python, db.path(), &parts);
+        epoch_diff(&python, db.path(), &parts);
+    }
+}
+
+fn top_images(python: &str, store: &Path, parts: &[Profile]) {
+    let mut expect: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for p in parts {
+        for s in &p.samples {
+            let key = (p.event(s.event).name.clone(), p.image(s.image).path.clone());
+            *expect.entry(key).or_default() += u64::from(s.count);
+        }
+    }
+    let rows = query(python, store, "top_images.sql");
+    let found = rows.iter().map(|r| ((r[0].clone(), r[1].clone()), r[2].parse().unwrap())).collect();
+    assert_eq!(expect, found);
+    let percent: f64 = rows.iter().map(|r| r[3].parse::<f64>().unwrap()).sum();
+    assert!((percent - 200.0).abs() < 0.2, "two events of 100 % each: {percent}");
+}
+
+fn top_functions(python: &str, store: &Path, parts: &[Profile]) {
+    let mut expect: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for p in parts {
+        for s in p.samples.iter().filter(|s| p.event(s.event).name == "branch-misses") {
+            let key = (p.image(s.image).path.clone(), function_of(s.offset.0));
+            *expect.entry(key).or_default() += u64::from(s.count);
+        }
+    }
+    let rows = query(python, store, "top_functions.sql");
+    assert_eq!(rows.len(), 20);
+    for r in rows {
+        assert_eq!(expect[&(r[0].clone(), r[1].clone())], r[2].parse::<u64>().unwrap(), "{r:?}");
+    }
+}
+
+fn epoch_diff(python: &str, store: &Path, parts: &[Profile]) {
+    let share = |parts: &[Profile], path: &str| {
+        let (mut part, mut all) = (0, 0);
+        for p in parts {
+            for s in p.samples.iter().filter(|s| p.event(s.event).name == "branch-misses") {
+                all += s.weight();
+                part += if p.image(s.image).path == path { s.weight() } else { 0 };
+            }
+        }
+        100.0 * part as f64 / all as f64
+    };
+    let rows = query(python, store, "epoch_diff.sql");
+    assert_eq!(rows.len(), 6);
+    for r in rows {
+        let [before, after] = [1, 2].map(|i: usize| r[i].parse::<f64>().unwrap());
+        assert!((before - share(&parts[..2], &r[0])).abs() < 0.01, "{r:?}");
+        assert!((after - share(&parts[2..], &r[0])).abs() < 0.01, "{r:?}");
+    }
+}
