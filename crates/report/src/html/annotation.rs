@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use whither_cycles::results::{Annotation, EventTotals, InsnRow, LineRow};
 
 /// Above this many instructions, stretches without samples are folded.
-const FOLD_ABOVE: usize = 600;
+const FOLD_ABOVE: usize = 200;
 /// Instructions kept around a sampled one when folding.
-const CONTEXT: usize = 12;
+const CONTEXT: usize = 8;
 /// Most rows shown per procedure and pane; more would make the page unusable, and is said.
 const MOST_ROWS: usize = 4000;
 
