@@ -50,11 +50,12 @@ fn complain(what: &str, wrong: &[String]) {
 fn every_file_says_what_lives_in_it() {
     let headless = |(name, text): &(String, String)| {
         let first = text.lines().find(|l| !l.trim().is_empty() && !l.contains("SPDX-License-Identifier")).unwrap_or("");
-        let good = if name.ends_with(".rs") { first.starts_with("//!") } else { first.starts_with("/*") };
+        let rust = name.ends_with(".rs");
+        let good = if rust { first.starts_with("//!") } else { first.starts_with("/*") || first.starts_with("//") };
         (!good).then(|| name.clone())
     };
     let wrong: Vec<String> = sources().iter().filter_map(headless).collect();
-    complain("files without a head comment (//! in Rust, /* in C)", &wrong);
+    complain("files without a head comment (//! in Rust, /* or // in C)", &wrong);
 }
 
 #[test]

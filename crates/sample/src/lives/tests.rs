@@ -1,3 +1,5 @@
+//! The life book against a plain list of what ran when, and its corner cases by name.
+
 use super::*;
 use proptest::prelude::*;
 
