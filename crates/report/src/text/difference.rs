@@ -10,8 +10,9 @@ use whither_cycles::results::{DiffRow, Difference, Provenance, Verdict};
 #[must_use]
 pub fn difference(d: &Difference, layout: &Layout) -> String {
     let mut out = side("A", &d.a, layout) + &side("B", &d.b, layout);
+    let meaning = if d.normalised == "total" { " (shares: what one gains, the others lose)" } else { "" };
     out.push_str(&format!(
-        "normalised by {}; variance from {}, {:.2} times that of independent samples\n",
+        "normalised by {}{meaning}; variance from {}, {:.2} times that of independent samples\n",
         d.normalised, d.variance, d.dispersion
     ));
     if d.rows.is_empty() {
