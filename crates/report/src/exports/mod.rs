@@ -1,7 +1,7 @@
 //! The profile in the formats of other tools. Each writer takes a [`Profile`] and a [`Symbols`] and
 //! writes to anything that implements `Write`; none opens a file.
 //!
-//! All formats but CSV share [`rows`], which joins samples and stacks so that **the totals of an
+//! All formats but CSV share the module `rows`, which joins samples and stacks so that **the totals of an
 //! export equal the totals of the profile**, for every event, process, image and position.
 
 pub mod csv;

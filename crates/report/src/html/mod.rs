@@ -3,7 +3,7 @@
 //! script only sorts, filters, links and zooms. Style and script live beside this file as
 //! `page.css` and `page.js`; each section of the page has its own module.
 //!
-//! Names come from foreign programs, so every string passes [`escape::Text`] (or [`escape::json`]
+//! Names come from foreign programs, so every string passes `escape::Text` (or `escape::json`
 //! inside the data block); a property test holds that no name can leave its place.
 
 mod annotation;
