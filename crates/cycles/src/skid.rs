@@ -11,7 +11,7 @@ use whither_image::{Before, Blocks, Flow, Insn, Printer, Svma, Syntax};
 /// floating point.
 const PARTS: u32 = 1 << 10;
 
-/// For each instruction, where its samples go: (instruction, parts of [`PARTS`]), summing to all.
+/// For each instruction, where its samples go: (instruction, parts of `PARTS`), summing to all.
 #[derive(Clone, Debug)]
 pub struct Moves {
     to: Vec<Vec<(usize, u32)>>,
