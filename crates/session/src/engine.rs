@@ -54,7 +54,7 @@ impl Engine {
     /// Opens everything and switches sampling on.
     pub(crate) fn start(options: &RecordOptions, setup: Setup) -> Result<Self, SessionError> {
         let Choice { mut events, mut notes } = choose(options)?;
-        let turns = Turns::new(&options.multiplexed, &mut events);
+        let turns = Turns::new(options.multiplexed.len(), &mut events);
         let mut book = Book::new(BookOptions {
             events: events.iter().map(whither_sample::Chosen::event).collect(),
             folding: setup.folding,

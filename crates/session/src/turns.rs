@@ -21,13 +21,13 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// Finds the shared events among all and stretches their periods.
-    pub(crate) fn new(names: &[String], events: &mut [Chosen]) -> Self {
-        if names.len() < 2 {
+    /// The last `shared` of the events take turns; their periods are stretched.
+    pub(crate) fn new(shared: usize, events: &mut [Chosen]) -> Self {
+        if shared < 2 {
             return Self::default();
         }
-        let shared = |c: &Chosen| names.contains(&c.spec.name);
-        let members: Vec<u16> = (0..events.len()).filter(|&i| shared(&events[i])).map(|i| i as u16).collect();
+        let first = events.len().saturating_sub(shared);
+        let members: Vec<u16> = (first..events.len()).map(|i| i as u16).collect();
         for &m in &members {
             // The kernel keeps sampling at the plain period; only the weight of a sample grows.
             events[usize::from(m)].turns = members.len() as u64;

@@ -1,0 +1,69 @@
+//! Events other than time, several at once, and processes in a world of their own, live.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use std::process::Command;
+use support::{alone, need_root, record, workload};
+
+/// A shell that makes `pages` page faults more than a bare one, by writing to fresh memory.
+fn faulting(pages: u64) -> [String; 3] {
+    let program = format!("import mmap; m = mmap.mmap(-1, {pages} * 4096)\nfor i in range({pages}): m[i * 4096] = 1");
+    ["python3".into(), "-c".into(), program]
+}
+
+fn events(run: &support::Recording) -> Vec<(String, u64)> {
+    let answer = run.prof(&["--all"]).0;
+    let list = answer["provenance"]["events"].as_array().expect("events").clone();
+    list.iter().map(|e| (e["name"].as_str().expect("name").into(), e["samples"].as_u64().expect("count"))).collect()
+}
+
+#[test]
+fn page_faults_are_counted_one_by_one_beside_time() {
+    need_root!();
+    let _alone = alone();
+    let few = record(&["-e", "cpu-clock,page-faults", "--rate", "999"], &faulting(1));
+    let many = record(&["-e", "cpu-clock,page-faults", "--rate", "999"], &faulting(20_001));
+    let (few, many) = (events(&few), events(&many));
+    assert_eq!((few[0].0.as_str(), few[1].0.as_str()), ("cpu-clock", "page-faults"));
+    let more = many[1].1 - few[1].1;
+    // Huge pages are off for such a mapping, so each page is one fault; starting python varies a little.
+    assert!((19_800..20_200).contains(&more), "20,000 pages gave {more} faults");
+}
+
+#[test]
+fn events_that_take_turns_stand_for_all_of_their_time() {
+    need_root!();
+    let _alone = alone();
+    // A steady stream of faults for two seconds; the program counts them itself.
+    let program = "import mmap, resource, time\nend = time.time() + 2\n\
+        while time.time() < end:\n  m = mmap.mmap(-1, 50 * 4096)\n  for i in range(50): m[i * 4096] = 1\n  m.close()\n\
+        print('faults', resource.getrusage(resource.RUSAGE_SELF).ru_minflt)";
+    let run = record(&["--mux", "page-faults,minor-faults", "--rate", "999"], &["python3", "-c", program]);
+    let truth = run.truth().number("faults");
+    let list = run.prof(&["--all"]).0["provenance"]["events"].as_array().unwrap().clone();
+    assert_eq!(list.len(), 3, "time keeps a counter of its own: {list:?}");
+    for event in &list[1..] {
+        // Each was switched on for half of the time, in turns of some 10 ms.
+        let weight = event["weight"].as_u64().unwrap() as f64;
+        assert!((weight / truth - 1.0).abs() < 0.15, "{event} of {truth}");
+        assert!((event["samples"].as_u64().unwrap() as f64) < 0.7 * truth, "{event} was on all the time");
+    }
+}
+
+#[test]
+fn a_program_in_a_mount_namespace_of_its_own_keeps_its_names() {
+    need_root!();
+    let _alone = alone();
+    let script =
+        format!("mount -t tmpfs none /mnt && cp {} /mnt/inside && /mnt/inside 2", workload("shares").display());
+    let apart = Command::new("unshare").args(["-m", "true"]).status();
+    if !apart.is_ok_and(|s| s.success()) {
+        println!("SKIP: mount namespaces are not allowed here");
+        return;
+    }
+    let run = record(&[], &["unshare", "-m", "--propagation", "private", "sh", "-c", &script]);
+    assert!(!std::path::Path::new("/mnt/inside").exists(), "the file exists in the namespace only");
+    run.prof(&["--all"]).assert_shares(&run.truth(), str::to_owned, 2.0);
+}
