@@ -1,0 +1,64 @@
+//! Skid: time must be shown at the instruction that waits. `chase` and `divl` print the address of
+//! the one load and the one division their time belongs to.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+use serde_json::Value;
+use support::{alone, need_root, record, workload};
+
+/// (address, samples) of every instruction, by the given member.
+fn instructions(annotation: &Value, member: &str) -> Vec<(u64, f64)> {
+    let insns = annotation["insns"].as_array().unwrap_or_else(|| panic!("an annotation has insns: {annotation}"));
+    insns
+        .iter()
+        .map(|i| (i["address"].as_u64().expect("an address"), i[member][0].as_f64().expect("a count")))
+        .collect()
+}
+
+fn check(program: &str, procedure: &str, key: &str) {
+    let _alone = alone();
+    let run = record(&[], &[workload(program), "2".into()]);
+    let at = run.truth().address(key);
+    let corrected = run.annotate(procedure, &[]);
+    let raw = run.annotate(procedure, &["--raw"]);
+    assert_eq!(corrected["corrected"], true, "{corrected}");
+    assert_eq!(raw["corrected"], false, "{raw}");
+    let (shown, delivered) = (instructions(&corrected, "samples"), instructions(&raw, "samples"));
+    let sum = |rows: &[(u64, f64)]| rows.iter().map(|(_, n)| n).sum::<f64>();
+    let on = |rows: &[(u64, f64)]| rows.iter().find(|(a, _)| *a == at).map_or(0.0, |(_, n)| *n);
+    let total = sum(&delivered);
+    assert!(total > 5_000.0, "only {total} samples in {procedure}");
+    assert!((sum(&shown) - total).abs() < 1.0, "correction changed the total: {} and {total}", sum(&shown));
+    assert!(on(&shown) >= 0.95 * total, "{} of {total} on {at:#x}: {shown:?}", on(&shown));
+    assert!(on(&delivered) <= 0.10 * total, "raw: {} of {total} on {at:#x}: {delivered:?}", on(&delivered));
+    let next = delivered.iter().find(|(a, _)| *a > at).expect("an instruction follows");
+    assert!(next.1 >= 0.85 * total, "raw: {} of {total} on the next one {:#x}", next.1, next.0);
+}
+
+#[test]
+fn a_load_that_misses_gets_its_time() {
+    need_root!();
+    check("chase", "chase", "load_address");
+}
+
+#[test]
+fn a_division_gets_its_time() {
+    need_root!();
+    check("divl", "divide", "divide_address");
+}
+
+#[test]
+fn the_copy_loop_is_on_its_memory_instructions() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&[], &[workload("copy"), "2".into()]);
+    let annotation = run.annotate("copy", &["--att"]);
+    let insns = annotation["insns"].as_array().unwrap();
+    let share = |pick: &dyn Fn(&str) -> bool| -> f64 {
+        insns.iter().filter(|i| pick(i["text"].as_str().unwrap())).map(|i| i["share"].as_f64().unwrap()).sum()
+    };
+    assert!((share(&|_| true) - 1.0).abs() < 0.01, "shares of a procedure add up to 1");
+    let memory = share(&|text| text.contains('(') && text.contains("mov"));
+    assert!(memory >= 0.8, "{memory:.3} on loads and stores: {annotation}");
+}

@@ -1,0 +1,131 @@
+//! Bad input and missing rights: one clear sentence with the remedy, and the promised exit code.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output, Stdio};
+use support::{Listing, alone, answer, need_root, text, whither, workload};
+
+fn run(args: &[&str]) -> (Option<i32>, String) {
+    let output = whither().args(args).output().unwrap();
+    (output.status.code(), text(&output.stderr))
+}
+
+#[test]
+fn a_pid_that_does_not_exist() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.wh");
+    // Above the largest pid the kernel hands out.
+    let (code, said) = run(&["record", "-p", "4194305", "-d", "1s", "-o", path.to_str().unwrap()]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("4194305"), "{said}");
+    assert!(!path.exists(), "an empty recording was left behind");
+}
+
+#[test]
+fn an_event_with_a_slip_gets_a_suggestion() {
+    let (code, said) = run(&["record", "-e", "cylces", "-d", "1s", "-o", "/nonexistent/x.wh"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("cylces") && said.contains("cycles"), "{said}");
+}
+
+#[test]
+fn a_recording_that_is_not_there() {
+    for verb in [&["prof"][..], &["annotate", "main"], &["export", "folded"]] {
+        let (code, said) = run(&[verb, &["/nonexistent/run.wh"]].concat());
+        assert!(matches!(code, Some(2 | 3)), "{verb:?}: {code:?} {said}");
+        assert!(said.contains("/nonexistent/run.wh"), "{verb:?}: {said}");
+    }
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_named_before_sampling() {
+    need_root!();
+    let (code, said) = run(&["record", "-a", "-d", "30s", "-o", "/proc/x.wh"]);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("/proc/x.wh"), "{said}");
+}
+
+#[test]
+fn an_existing_recording_is_not_overwritten_unasked() {
+    need_root!();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run.wh");
+    let path = path.to_str().unwrap();
+    assert_eq!(run(&["record", "-o", path, "--", "true"]).0, Some(0));
+    let (code, said) = run(&["record", "-o", path, "--", "true"]);
+    assert!(matches!(code, Some(2 | 3 | 125)), "{code:?} {said}");
+    assert!(said.contains(path) && said.contains("exists already"), "{said}");
+    assert_eq!(run(&["record", "-o", path, "--overwrite", "--", "true"]).0, Some(0));
+}
+
+#[test]
+fn doctor_tells_what_is_possible() {
+    let report = answer(whither().args(["doctor", "--json"]));
+    assert!(report.as_object().is_some_and(|o| !o.is_empty()), "{report}");
+}
+
+/// whither as user `nobody`, in a directory of theirs.
+fn as_nobody(directory: &std::path::Path, args: &[&str]) -> Output {
+    Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"])
+        .arg(directory.join("whither"))
+        .args(args)
+        .current_dir(directory)
+        .env("HOME", directory)
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .output()
+        .expect("setpriv runs")
+}
+
+fn directory_of_nobody() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_whither"), directory.path().join("whither")).unwrap();
+    std::fs::copy(workload("shares"), directory.path().join("shares")).unwrap();
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    directory
+}
+
+fn paranoia() -> i32 {
+    std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn without_rights_ones_own_program_is_sampled_by_the_ring() {
+    need_root!();
+    let _alone = alone();
+    let directory = directory_of_nobody();
+    let done = as_nobody(directory.path(), &["record", "--rate", "4999", "-o", "mine.wh", "--", "./shares", "2"]);
+    let said = text(&done.stderr);
+    if paranoia() > 2 {
+        assert_eq!(done.status.code(), Some(3), "{said}");
+        assert!(said.contains("perf_event_paranoid"), "{said}");
+        return;
+    }
+    assert!(done.status.success(), "{}: {said}", done.status);
+    let listing =
+        Listing(answer(whither().arg("prof").arg(directory.path().join("mine.wh")).args(["--all", "--json"])));
+    let shares = listing.shares_among(&["alpha", "beta", "gamma_", "delta"]);
+    assert!((shares[0] - 50.0).abs() <= 2.5 && (shares[1] - 30.0).abs() <= 2.5, "{shares:?}");
+    let notes = listing.0["provenance"]["notes"].to_string();
+    assert!(notes.contains("perf rings") && notes.contains("doctor"), "says what is missing: {notes}");
+}
+
+#[test]
+fn without_rights_the_whole_system_is_refused_with_the_remedy() {
+    need_root!();
+    if paranoia() <= 0 {
+        println!("SKIP: perf_event_paranoid is {}, everybody may sample the system", paranoia());
+        return;
+    }
+    let directory = directory_of_nobody();
+    let done = as_nobody(directory.path(), &["record", "-a", "-d", "1s", "-o", "all.wh"]);
+    let said = text(&done.stderr);
+    assert_eq!(done.status.code(), Some(3), "{said}");
+    assert!(said.contains("CAP_PERFMON") || said.contains("perf_event_paranoid") || said.contains("root"), "{said}");
+    assert!(!directory.path().join("all.wh").exists(), "an empty recording was left behind");
+    let done = as_nobody(directory.path(), &["record", "-p", "1", "-d", "1s", "-o", "init.wh"]);
+    assert_eq!(done.status.code(), Some(3), "{}", text(&done.stderr));
+}

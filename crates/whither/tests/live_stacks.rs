@@ -1,0 +1,75 @@
+//! Call stacks of programs whose chains are known, by frame pointers and by unwind rules, read back
+//! from the folded export.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+use support::{Recording, alone, need_root, record, text, whither, workload};
+
+/// (frames from the outermost, weight) of every stack.
+fn folded(run: &Recording) -> Vec<(Vec<String>, f64)> {
+    let output = whither().args(["export", "folded"]).arg(run.path()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let stacks: Vec<_> = text(&output.stdout)
+        .lines()
+        .map(|line| {
+            let (frames, weight) = line.rsplit_once(' ').expect("frames, a blank, a number");
+            (frames.split(';').map(str::to_owned).collect(), weight.parse().expect("a number"))
+        })
+        .collect();
+    assert!(!stacks.is_empty(), "no stacks");
+    stacks
+}
+
+/// Weight of the stacks that hold the chain without a gap, in percent of those with its last frame.
+fn percent(stacks: &[(Vec<String>, f64)], chain: &[&str]) -> f64 {
+    let leaf = chain.last().expect("a chain has frames");
+    let names = |frames: &[String], chain: &[&str]| {
+        frames.windows(chain.len()).any(|w| w.iter().zip(chain).all(|(frame, name)| frame.starts_with(name)))
+    };
+    let of: f64 = stacks.iter().filter(|(f, _)| names(f, &[leaf])).map(|(_, w)| w).sum();
+    let with: f64 = stacks.iter().filter(|(f, _)| names(f, chain)).map(|(_, w)| w).sum();
+    assert!(of > 0.0, "no stack with {leaf}: {:?}", &stacks[..stacks.len().min(5)]);
+    100.0 * with / of
+}
+
+const LONG: [&str; 5] = ["main", "outer", "middle", "inner", "leaf"];
+const SHORT: [&str; 3] = ["main", "side", "leaf"];
+
+fn check_chains(program: &str, how: &str) {
+    let _alone = alone();
+    let run = record(&[how], &[workload(program), "2".into()]);
+    let (stacks, truth) = (folded(&run), run.truth());
+    for (chain, key) in [(&LONG[..], "share_outer"), (&SHORT[..], "share_side")] {
+        let (measured, share) = (percent(&stacks, chain), truth.number(key));
+        assert!((measured - share).abs() <= 3.0, "{program} {how}: {chain:?} {measured:.2} %, truth {share} %");
+    }
+}
+
+#[test]
+fn frame_pointers_give_the_chain() {
+    need_root!();
+    check_chains("deepstack-fp", "-g=fp");
+}
+
+#[test]
+fn unwind_rules_give_the_chain_without_frame_pointers() {
+    need_root!();
+    check_chains("deepstack", "-g=dwarf");
+}
+
+#[test]
+fn recursion_has_its_depth() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&["-g=dwarf"], &[workload("recurse"), "2".into()]);
+    let depth = run.truth().number("frames_of_descend") as usize;
+    let (mut good, mut all) = (0.0, 0.0);
+    for (frames, weight) in folded(&run) {
+        if frames.iter().any(|f| f.starts_with("bottom")) && frames.iter().any(|f| f.starts_with("descend")) {
+            all += weight;
+            good += if frames.iter().filter(|f| f.starts_with("descend")).count() == depth { weight } else { 0.0 };
+        }
+    }
+    assert!(all > 0.0 && good >= 0.9 * all, "{good} of {all} with {depth} frames of descend");
+}

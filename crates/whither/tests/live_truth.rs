@@ -1,0 +1,144 @@
+//! Verdicts on programs with a known answer: shares of functions, threads, generated code and
+//! short-lived processes. The truth is what each program measured of itself and printed; tolerances
+//! are those of its EXPECTED.md. No retries: the tolerances hold in every run.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+use support::{alone, need_root, record, record_system, workload};
+
+#[test]
+fn four_functions_have_their_printed_shares() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&[], &[workload("shares"), "2".into()]);
+    let procs = run.prof(&["--by", "proc", "--all"]);
+    procs.assert_shares(&run.truth(), str::to_owned, 2.0);
+    let four: u64 = ["alpha", "beta", "gamma_", "delta"].iter().map(|n| procs.samples(n)).sum();
+    assert!(four as f64 >= 0.97 * procs.total() as f64, "{four} of {}", procs.total());
+    let expected = 4_999.0 * run.truth().number("cpu_s");
+    let found = procs.total() as f64;
+    assert!((found / expected - 1.0).abs() < 0.15, "{found} samples where its CPU time says {expected:.0}");
+}
+
+#[test]
+fn lockstep_does_not_fool_the_sampler() {
+    need_root!();
+    let _alone = alone();
+    // 5,000 Hz is in step with the program's turns of 100 us; 4,999 Hz nearly so.
+    for rate in ["5000", "4999"] {
+        let run = record(&["--rate", rate], &[workload("phase"), "2".into()]);
+        let share = run.prof(&["--all"]).shares_among(&["turn_a", "turn_b"])[0];
+        assert!((share - 50.0).abs() <= 5.0, "at {rate} Hz turn_a has {share:.1} %, truth 50 %");
+    }
+}
+
+#[test]
+fn every_grouping_adds_up_to_the_total() {
+    need_root!();
+    let _alone = alone();
+    let run = record_system(&["--threads"], &[workload("life"), "1".into()]);
+    let total = run.prof(&[]).total();
+    assert!(total > 1000, "{total} samples");
+    for by in ["proc", "image", "line", "insn", "file", "process", "thread", "cgroup", "process,proc", "image,thread"] {
+        for limit in [&["--all"][..], &["-n", "3"][..]] {
+            let listing = run.prof(&[&["--by", by], limit].concat());
+            assert_eq!(listing.sum(), total, "--by {by} {limit:?}");
+            assert_eq!(listing.total(), total, "--by {by} {limit:?}");
+        }
+    }
+}
+
+#[test]
+fn processes_of_a_few_milliseconds_are_known() {
+    need_root!();
+    let _alone = alone();
+    let run = record_system(&[], &[workload("life"), "3".into()]);
+    let procs = run.prof(&["--all"]);
+    assert!(procs.unknown() < 0.0005, "{:.4} % unknown: {}", 100.0 * procs.unknown(), procs.0["provenance"]["unknown"]);
+    let truth = run.truth();
+    // Copies of one program, gone before anybody could read their symbols: they are known as images.
+    let (gone, named): (Vec<_>, Vec<_>) = truth.shares().into_iter().partition(|(name, _)| name.starts_with("lone_"));
+    let copies = procs.samples_where(|l| l[1].contains("short-lived") || l[1].contains("memfd:no-file"));
+    let named: Vec<(u64, f64)> = named.into_iter().map(|(name, share)| (procs.samples(name), share)).collect();
+    let total = copies + named.iter().map(|(n, _)| n).sum::<u64>();
+    assert!(total > 2_000, "{total} samples: {:?}", procs.rows());
+    for (samples, share) in named.iter().copied().chain([(copies, gone.iter().map(|(_, share)| share).sum())]) {
+        let measured = 100.0 * samples as f64 / total as f64;
+        assert!((measured - share).abs() <= 2.0, "{measured:.2} %, truth {share:.2} %: {:?}", procs.rows());
+    }
+}
+
+#[test]
+fn a_program_whose_file_is_deleted_while_it_runs_keeps_its_names() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("vanishing");
+    std::fs::copy(workload("shares"), &copy).unwrap();
+    let script = format!("{0} 2 & sleep 0.5; rm {0}; wait", copy.display());
+    let run = record(&[], &["sh", "-c", &script]);
+    assert!(!copy.exists());
+    run.prof(&["--all"]).assert_shares(&run.truth(), str::to_owned, 2.0);
+}
+
+#[test]
+fn threads_that_have_ended_keep_name_and_share() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&["--threads"], &[workload("threads"), "2".into()]);
+    let truth = run.truth();
+    run.prof(&["--all"]).assert_shares(&truth, |name| format!("work_{name}"), 2.0);
+    let threads = run.prof(&["--by", "thread,proc", "--all"]);
+    let total = threads.samples_where(|l| l[1].starts_with("work_")) as f64;
+    for (name, share) in truth.shares() {
+        // One thread id has all samples of the function.
+        let of = format!("work_{name}");
+        let rows: Vec<_> = threads.rows().into_iter().filter(|(l, _)| l[1] == of).collect();
+        assert_eq!(rows.len(), 1, "{of} ran in one thread: {rows:?}");
+        assert!((100.0 * rows[0].1 as f64 / total - share).abs() <= 2.0, "{rows:?} of {total}, truth {share} %");
+    }
+}
+
+#[test]
+fn generated_code_is_named_by_its_map() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&[], &[workload("jit"), "2".into()]);
+    let truth = run.truth();
+    let procs = run.prof(&["--all"]);
+    let _ = std::fs::remove_file(truth.get("map"));
+    let total = procs.total() as f64;
+    for (name, label) in [("jit_hot", "jit_hot"), ("jit_cold", "jit cold(int)")] {
+        let (measured, share) = (100.0 * procs.samples(label) as f64 / total, truth.number(&format!("share_{name}")));
+        assert!((measured - share).abs() <= 3.0, "{label}: {measured:.2} %, truth {share} %: {:?}", procs.rows());
+    }
+}
+
+#[test]
+fn inlined_code_is_found_by_line_and_by_chain() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&[], &[workload("inline"), "2".into()]);
+    let procs = run.prof(&["--all"]);
+    procs.assert_shares(&run.truth(), |name| format!("demo::{name}(unsigned long)"), 2.0);
+    let lines = run.prof(&["--by", "line", "--all"]);
+    let hot = lines.samples_where(|l| l[0].contains("hot.hpp:"));
+    assert!(hot as f64 >= 0.95 * lines.total() as f64, "{hot} of {}: {:?}", lines.total(), lines.rows());
+    let chains = run.prof(&["--inlined", "--all"]);
+    let hot = chains.samples_where(|l| l[0].contains("inlined_hot"));
+    assert!(hot as f64 >= 0.95 * chains.total() as f64, "{hot} of {}: {:?}", chains.total(), chains.rows());
+}
+
+#[test]
+fn a_storm_of_system_calls_shows_user_and_kernel() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&[], &[workload("irqoff"), "2".into()]);
+    let (kernel, all) = (run.prof(&["--kernel", "--all"]).total(), run.prof(&["--all"]).total());
+    let truth = run.truth();
+    let expected = 4_999.0 * (truth.number("user_s") + truth.number("system_s"));
+    assert!((all as f64 / expected - 1.0).abs() < 0.15, "{all} samples where its CPU time says {expected:.0}");
+    let share = kernel as f64 / all as f64;
+    assert!(share > 0.2 && share < 0.98, "{kernel} of {all} samples in the kernel");
+}
