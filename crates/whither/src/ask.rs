@@ -2,7 +2,9 @@
 //! the lens, and hands the result to `whither_report`; nothing is computed here.
 
 use crate::answer;
-use crate::cli::{AnnotateArgs, Common, DiffArgs, ExportArgs, ProfArgs, ReportArgs, SourceArgs, TopcountsArgs, View};
+use crate::cli::{
+    AnnotateArgs, Common, DiffArgs, ExportArgs, FormArgs, ProfArgs, ReportArgs, SourceArgs, TopcountsArgs, View,
+};
 use crate::failure::{Ending, Usage};
 use crate::source::{Reading, Sides};
 use anyhow::Context;
@@ -11,7 +13,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use whither_cycles::annotate::annotate_procedure;
 use whither_cycles::find::procedures;
-use whither_cycles::results::{Annotation, FlameNode};
+use whither_cycles::results::{Annotation, Difference, FlameNode, Listing};
 use whither_cycles::selection::Selection;
 use whither_cycles::{
     AnnotateQuery, Attribution, By, DiffQuery, Filter, FlameQuery, Inlines, Query, Show, flame, heat_map, listing,
@@ -20,8 +22,8 @@ use whither_cycles::{
 use whither_image::Syntax;
 use whither_report::exports::{self, Format};
 use whither_report::html::ReportData;
-use whither_report::json::json;
-use whither_report::text::{self, AnnotationView};
+use whither_report::json::{Kind, json};
+use whither_report::text::{self, AnnotationView, Layout};
 use whither_store::model::Profile;
 use whither_store::symbols::Symbols;
 
@@ -37,7 +39,7 @@ pub(crate) fn prof(args: &ProfArgs, common: Common) -> anyhow::Result<Ending> {
     };
     let answer = listing(&reading.profile, &reading.symbols, &query)?;
     reading.tell_problems();
-    print(args.json, || json(&answer), || text::listing(&answer, &answer::layout()))
+    give(&args.form, &answer, text::listing, listing_page)
 }
 
 /// `whither annotate`.
@@ -55,7 +57,13 @@ pub(crate) fn annotate(args: &AnnotateArgs, common: Common) -> anyhow::Result<En
         None => hottest(&reading, &query)?,
     };
     reading.tell_problems();
-    print(args.json, || json(&answer), || text::annotation(&answer, view(args.view()), &answer::layout()))
+    let page = |a: Annotation| ReportData {
+        title: a.procedure.clone(),
+        provenance: a.provenance.clone(),
+        annotations: vec![a],
+        ..ReportData::default()
+    };
+    give(&args.form, &answer, |a, layout| text::annotation(a, view(args.view()), layout), page)
 }
 
 /// A lone argument that is a recording is one, and the hottest procedure is meant.
@@ -100,7 +108,7 @@ pub(crate) fn topcounts(args: &TopcountsArgs, common: Common) -> anyhow::Result<
     };
     let answer = whither_cycles::topcounts(&reading.profile, &reading.symbols, &query, args.limit)?;
     reading.tell_problems();
-    print(args.json, || json(&answer), || text::listing(&answer, &answer::layout()))
+    give(&args.form, &answer, text::listing, listing_page)
 }
 
 fn syntax(intel: bool) -> Syntax {
@@ -119,7 +127,13 @@ pub(crate) fn diff(args: &DiffArgs, common: Common) -> anyhow::Result<Ending> {
     let (before, after) = (sides.before(), sides.after());
     let answer = whither_cycles::diff(&before, &after, sides.symbols(), &query)?;
     sides.tell_problems();
-    print(args.json, || json(&answer), || text::difference(&answer, &answer::layout()))?;
+    let page = |d: Difference| ReportData {
+        title: format!("{} against {}", args.after, args.before),
+        provenance: d.b.clone(),
+        diff: Some(d),
+        ..ReportData::default()
+    };
+    give(&args.form, &answer, text::difference, page)?;
     let regressed = args.gate && significant_regressions(&answer) > 0;
     Ok(if regressed { Ending::No } else { Ending::Done })
 }
@@ -134,10 +148,8 @@ const HEAT: (usize, usize) = (30, 240);
 pub(crate) fn report(args: &ReportArgs, common: Common) -> anyhow::Result<Ending> {
     let reading = Reading::open(&args.source, &args.names, common)?;
     let filter = reading.filter(&args.filter)?;
-    let page = whither_report::html::page(&page_data(&reading, &filter, args.limit)?);
-    to_file(&args.output, |out| Ok(out.write_all(page.as_bytes())?))?;
+    write_page(&args.output, &page_data(&reading, &filter, args.limit)?)?;
     reading.tell_problems();
-    answer::print(&args.output.display().to_string())?;
     Ok(Ending::Done)
 }
 
@@ -187,9 +199,35 @@ fn events(names: &[String]) -> Vec<String> {
     if names.iter().any(|n| n == "all") { Vec::new() } else { names.to_vec() }
 }
 
-fn print(as_json: bool, json: impl FnOnce() -> String, text: impl FnOnce() -> String) -> anyhow::Result<Ending> {
-    answer::print(&if as_json { json() } else { text() })?;
+/// Prints an answer in the form asked for. Pages are made of the same parts as the big report.
+fn give<T: Kind + Clone>(
+    form: &FormArgs,
+    answer: &T,
+    text: impl FnOnce(&T, &Layout) -> String,
+    page: impl FnOnce(T) -> ReportData,
+) -> anyhow::Result<Ending> {
+    match &form.html {
+        Some(path) => write_page(path, &page(answer.clone()))?,
+        None if form.json => answer::print(&json(answer))?,
+        None => answer::print(&text(answer, &answer::layout()))?,
+    }
     Ok(Ending::Done)
+}
+
+fn listing_page(answer: Listing) -> ReportData {
+    ReportData {
+        title: answer.provenance.scope.clone(),
+        provenance: answer.provenance.clone(),
+        listings: vec![answer],
+        ..ReportData::default()
+    }
+}
+
+/// Writes a page and prints its path, which is the answer then.
+fn write_page(path: &Path, data: &ReportData) -> anyhow::Result<()> {
+    let page = whither_report::html::page(data);
+    to_file(path, |out| Ok(out.write_all(page.as_bytes())?))?;
+    Ok(answer::print(&path.display().to_string())?)
 }
 
 /// `whither export`.

@@ -6,7 +6,7 @@ use crate::cli::{DbAction, DbArgs};
 use crate::failure::Ending;
 use crate::units::{show_bytes, show_count};
 use crate::{places, source};
-use serde::Serialize;
+use serde_json::json;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -32,7 +32,7 @@ fn check(path: &Path, repair: bool, json: bool) -> anyhow::Result<Ending> {
         removed.iter().for_each(|left| anstream::eprintln!("whither: removed {}", left.display()));
     }
     let findings = whither_store::check(path)?;
-    answer::print(&if json { findings_json(path, &findings)? } else { findings_text(path, &findings) })?;
+    answer::print(&if json { findings_json(path, &findings) } else { findings_text(path, &findings) })?;
     let damaged = findings.iter().any(|f| f.severity == Severity::Damage);
     Ok(if damaged { Ending::No } else { Ending::Done })
 }
@@ -56,23 +56,10 @@ fn findings_text(path: &Path, findings: &[Finding]) -> String {
     out
 }
 
-fn findings_json(path: &Path, findings: &[Finding]) -> anyhow::Result<String> {
-    #[derive(Serialize)]
-    struct Line<'a> {
-        path: &'a Path,
-        severity: &'static str,
-        what: &'a str,
-    }
-    #[derive(Serialize)]
-    struct Check<'a> {
-        schema: &'static str,
-        path: &'a Path,
-        findings: Vec<Line<'a>>,
-    }
-    let line = |f: &'_ Finding| (severity(f), f.path.clone(), f.what.clone());
-    let lines: Vec<_> = findings.iter().map(line).collect();
-    let findings = lines.iter().map(|(severity, path, what)| Line { path, severity, what }).collect();
-    Ok(serde_json::to_string(&Check { schema: "whither.check/1", path, findings })?)
+fn findings_json(path: &Path, findings: &[Finding]) -> String {
+    let line = |f: &Finding| json!({ "path": f.path, "severity": severity(f), "what": f.what });
+    let findings: Vec<_> = findings.iter().map(line).collect();
+    json!({ "schema": "whither.check/1", "path": path, "findings": findings }).to_string()
 }
 
 fn compact(path: &Path) -> anyhow::Result<Ending> {

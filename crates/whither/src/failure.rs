@@ -106,9 +106,17 @@ fn code_of_lens(error: &whither_cycles::Error) -> u8 {
     }
 }
 
+/// A store's error, alone or as the session passes it on.
+fn of_store<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a StoreError> {
+    match error.downcast_ref::<SessionError>() {
+        Some(SessionError::Store(inner)) => Some(inner),
+        _ => error.downcast_ref(),
+    }
+}
+
 /// What to do about errors whose remedy is a flag of ours, which libraries do not know.
 fn remedy(error: &anyhow::Error) -> Option<&'static str> {
-    error.chain().find_map(|e| match e.downcast_ref::<StoreError>()? {
+    error.chain().find_map(|e| match of_store(e)? {
         StoreError::Exists { .. } => Some("add --overwrite to replace it, or choose another place with -o"),
         StoreError::Busy { .. } => Some("`whither daemon stop` ends a daemon"),
         _ => None,
@@ -140,6 +148,15 @@ mod tests {
     fn usage_is_two_and_the_rest_is_the_system() {
         assert_eq!(code(&anyhow::Error::from(Usage("no".into())).context("outer")), USAGE);
         assert_eq!(code(&anyhow::anyhow!("disk")), SYSTEM);
+    }
+
+    #[test]
+    fn an_existing_output_names_the_flag() {
+        let exists = || StoreError::Exists { path: "run.wh".into() };
+        for error in [anyhow::Error::from(exists()), SessionError::Store(exists()).into()] {
+            assert!(describe(&error).ends_with("add --overwrite to replace it, or choose another place with -o"));
+            assert_eq!(code(&error), SYSTEM);
+        }
     }
 
     #[test]

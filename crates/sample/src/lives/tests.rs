@@ -1,4 +1,4 @@
-//! The life book against a plain list of what ran when, and its corner cases by name.
+//! The life book: maps against a byte-wise reference, and the corner cases of lives by name.
 
 use super::*;
 use proptest::prelude::*;

@@ -55,6 +55,17 @@ pub(crate) struct DbSource {
     pub(crate) host: Vec<String>,
 }
 
+/// In which form the answer is given.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct FormArgs {
+    /// Answer as JSON
+    #[arg(long, conflicts_with = "html")]
+    pub(crate) json: bool,
+    /// Write the answer as a self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
 /// Which samples count.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Filters")]
@@ -136,9 +147,8 @@ pub(crate) struct ProfArgs {
     /// Count inlined functions as procedures of their own
     #[arg(long)]
     pub(crate) inlined: bool,
-    /// Answer as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) form: FormArgs,
     #[command(flatten)]
     pub(crate) names: NameArgs,
     #[command(flatten)]
@@ -189,9 +199,8 @@ pub(crate) struct AnnotateArgs {
     /// Events to show, or `all`
     #[arg(short, long, value_name = "EVENT", value_delimiter = ',', default_value = "all")]
     pub(crate) event: Vec<String>,
-    /// Answer as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) form: FormArgs,
     #[command(flatten)]
     pub(crate) names: NameArgs,
     #[command(flatten)]
@@ -226,9 +235,8 @@ pub(crate) struct TopcountsArgs {
     /// Samples as delivered, not moved to the instruction waited for
     #[arg(long)]
     pub(crate) raw: bool,
-    /// Answer as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) form: FormArgs,
     #[command(flatten)]
     pub(crate) names: NameArgs,
     #[command(flatten)]
@@ -245,6 +253,13 @@ impl std::str::FromStr for Runs {
     fn from_str(text: &str) -> Result<Self, String> {
         let paths: Vec<PathBuf> = text.split(',').filter(|p| !p.is_empty()).map(PathBuf::from).collect();
         if paths.is_empty() { Err("name at least one recording".into()) } else { Ok(Self(paths)) }
+    }
+}
+
+impl std::fmt::Display for Runs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let paths: Vec<_> = self.0.iter().map(|p| p.display().to_string()).collect();
+        f.write_str(&paths.join(", "))
     }
 }
 
@@ -290,9 +305,8 @@ pub(crate) struct DiffArgs {
     /// Exit 1 when something got slower beyond chance
     #[arg(long)]
     pub(crate) gate: bool,
-    /// Answer as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) form: FormArgs,
     #[command(flatten)]
     pub(crate) names: NameArgs,
     #[command(flatten)]

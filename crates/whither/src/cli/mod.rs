@@ -6,8 +6,8 @@ mod collect;
 mod keep;
 
 pub(crate) use ask::{
-    AnnotateArgs, DiffArgs, ExportArgs, FilterArgs, Moment, NameArgs, ProfArgs, ReportArgs, SourceArgs, TopArgs,
-    TopcountsArgs, View,
+    AnnotateArgs, DiffArgs, ExportArgs, FilterArgs, FormArgs, Moment, NameArgs, ProfArgs, ReportArgs, SourceArgs,
+    TopArgs, TopcountsArgs, View,
 };
 pub(crate) use collect::{
     BackendChoice, DaemonAction, DaemonArgs, DaemonRun, ImportArgs, RecordArgs, SamplingArgs, StackChoice,
