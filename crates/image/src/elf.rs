@@ -198,17 +198,45 @@ fn identity(view: &mut View<'_>, segments: &[Segment]) -> (ImageId, IdKind) {
     if let Some(id) = build_id(view) {
         return (id, IdKind::BuildId);
     }
+    let data = view.data;
+    let hashed = code_hash(segments, |offset, size| {
+        let start = usize::try_from(offset).ok()?;
+        data.get(start..start.checked_add(usize::try_from(size).ok()?)?).map(<[u8]>::to_vec)
+    });
+    if hashed.is_none() {
+        view.problems.push(Problem::new(
+            "executable segments",
+            "the file ends before they do: the identity rests on what is there",
+        ));
+    }
+    (hashed.unwrap_or_else(|| ImageId(sha1_smol::Sha1::from(data).digest().bytes())), IdKind::CodeHash)
+}
+
+/// Segments up to this size are hashed whole.
+const HASH_WHOLE: u64 = 1 << 20;
+/// Of larger ones so many pieces, evenly spread: a rebuild moves code everywhere, and a collector must
+/// not read 150 MB to tell which file it met.
+const HASH_PIECES: u64 = 256;
+const HASH_PIECE: u64 = 4096;
+
+/// Identity of a file without build-id: SHA-1 of place, size and bytes of its executable segments.
+/// `read` gives the bytes at a file offset; `None` from it gives `None`.
+pub fn code_hash(segments: &[Segment], mut read: impl FnMut(u64, u64) -> Option<Vec<u8>>) -> Option<ImageId> {
     let mut hash = sha1_smol::Sha1::new();
-    for segment in segments {
-        match view.range(segment.offset, segment.size) {
-            Some(bytes) => hash.update(bytes),
-            None => view.problems.push(Problem::new(
-                format!("segment at {:#x}", segment.offset),
-                "the file ends before it does, so the identity rests on the other segments",
-            )),
+    for s in segments {
+        for word in [s.offset, s.address, s.size] {
+            hash.update(&word.to_le_bytes());
+        }
+        if s.size <= HASH_WHOLE {
+            hash.update(&read(s.offset, s.size)?);
+            continue;
+        }
+        for i in 0..HASH_PIECES {
+            let at = (s.size / HASH_PIECES * i).min(s.size - HASH_PIECE) & !(HASH_PIECE - 1);
+            hash.update(&read(s.offset.checked_add(at)?, HASH_PIECE)?);
         }
     }
-    (ImageId(hash.digest().bytes()), IdKind::CodeHash)
+    Some(ImageId(hash.digest().bytes()))
 }
 
 /// The build-id note, from segments or, in files without, from sections.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Identity of an image (an executable, a library, the kernel, a JIT area): the GNU build-id padded
-/// or cut to 20 bytes, else a 20-byte hash of the executable segments ([`IdKind`] tells which).
+/// or cut to 20 bytes, else a 20-byte hash of pieces of the executable segments ([`IdKind`] tells which).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ImageId(pub [u8; 20]);
 
@@ -71,7 +71,7 @@ impl<'de> Deserialize<'de> for ImageId {
 pub enum IdKind {
     /// The GNU build-id note.
     BuildId,
-    /// SHA-1 of the bytes of the executable segments: survives copying, not `strip`.
+    /// SHA-1 of the executable segments (of large ones, pieces): survives copying, not `strip`.
     CodeHash,
     /// SHA-1 of path, inode and size, because the bytes could not be read.
     Path,

@@ -31,7 +31,9 @@ pub use bytes::Bytes;
 pub use demangle::{Form, demangle};
 pub use disasm::{Flow, Insn, Printer, Syntax, decode, disassemble};
 pub use dwarf::{FrameRun, LineService};
-pub use elf::{DebugAltLink, DebugLink, ElfKind, ElfSummary, Machine, PrefixId, build_id_from_prefix, debuglink_crc};
+pub use elf::{
+    DebugAltLink, DebugLink, ElfKind, ElfSummary, Machine, PrefixId, build_id_from_prefix, code_hash, debuglink_crc,
+};
 pub use error::{ImageError, Problem};
 pub use functions::{Function, FunctionTable, NameSource};
 pub use ids::{IdKind, ImageId, ImageKind, ImageOffset, Segment, Svma, to_offset, to_svma};

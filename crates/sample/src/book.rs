@@ -132,10 +132,21 @@ impl Book {
         book
     }
 
-    /// Follows wall time into its slice; call before each drain.
+    /// Follows wall time into its slice. Call after a drain: what was drained belongs to the slice in
+    /// which it was sampled.
     pub fn turn_slice(&mut self) {
+        self.slice = self.slice_now();
+    }
+
+    /// Whether wall time has left the slice: time to drain.
+    #[must_use]
+    pub fn slice_is_over(&self) -> bool {
+        self.slice_now() != self.slice
+    }
+
+    fn slice_now(&self) -> u32 {
         let now = u32::try_from(clock::wall_ns() / 1_000_000_000).unwrap_or(u32::MAX);
-        self.slice = now - now % self.options.slice_s.max(1);
+        now - now % self.options.slice_s.max(1)
     }
 
     /// Reads what is mapped in processes that run already; all of them, or just these.
@@ -221,20 +232,27 @@ impl Book {
     pub fn stack(&mut self, s: &StackIn) {
         let life = self.life(s.who);
         let mut frames = Vec::with_capacity(s.kernel.len() + s.user.len());
+        let mut end = s.end;
         for part in [&s.kernel, &s.user] {
             for (i, &address) in part.iter().enumerate() {
                 // A return address lies behind its call; the call is what the caller was doing.
                 let at = if i == 0 { address } else { address.wrapping_sub(1) };
-                frames.push(self.place(life, at, false));
+                let (image, offset) = self.place(life, at, false);
+                // Code without frame pointers leads a walk astray: what lies in no code is no caller.
+                if i > 0 && self.images.get(image).kind == ImageKind::Unknown {
+                    end = StackEnd::Truncated;
+                    break;
+                }
+                frames.push((image, offset));
             }
         }
-        if s.end == StackEnd::Truncated {
+        if end == StackEnd::Truncated {
             self.losses.stacks_truncated += 1;
         }
         let first =
             frames.first().map_or_else(|| self.images.synthetic(ImageKind::Unknown, "[unknown: empty stack]"), |f| f.0);
         let process = self.process(life, s.who, first);
-        let stack = self.rows.stack(frames, s.end);
+        let stack = self.rows.stack(frames, end);
         let key =
             StackKey { stack, event: s.event, process, tid: self.tid(s.who), slice: self.slice, period: s.period };
         self.rows.add_stack(key, 1);

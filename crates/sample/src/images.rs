@@ -9,13 +9,13 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-use whither_image::{ElfSummary, IdKind, ImageId, ImageKind, PrefixId, build_id_from_prefix};
+use whither_image::{ElfSummary, IdKind, ImageId, ImageKind, PrefixId, build_id_from_prefix, code_hash};
 use whither_kernel::records::MappedFile;
 use whither_store::model::Image;
 
 /// Bytes read of a file at first: headers and notes lie here for almost all files.
 const PREFIX: usize = 16 << 10;
-/// Largest file that is hashed when it has no build-id.
+/// Largest part of a file that is read for its identity, and largest deleted file kept.
 const HASH_LIMIT: u64 = 256 << 20;
 /// Most deleted files held open.
 const HELD_LIMIT: usize = 128;
@@ -242,12 +242,20 @@ fn summary(file: &File, size: u64) -> Option<ElfSummary> {
     {
         bytes = head(file, n)?;
     }
-    match build_id_from_prefix(&bytes) {
-        Ok(PrefixId::Found(_)) => {}
-        Ok(_) if size <= HASH_LIMIT => bytes = head(file, size)?,
-        _ => return None,
+    let mut summary = ElfSummary::parse(&bytes).ok()?;
+    if !matches!(build_id_from_prefix(&bytes), Ok(PrefixId::Found(_))) {
+        let in_file = |s: &whither_image::Segment| s.offset.checked_add(s.size).is_some_and(|end| end <= size);
+        if !summary.segments.iter().all(in_file) {
+            return None;
+        }
+        summary.id_kind = IdKind::CodeHash;
+        summary.id = code_hash(&summary.segments, |offset, n| {
+            let mut piece = vec![0; usize::try_from(n).ok()?];
+            file.read_exact_at(&mut piece, offset).ok()?;
+            Some(piece)
+        })?;
     }
-    ElfSummary::parse(&bytes).ok()
+    Some(summary)
 }
 
 fn head(file: &File, n: u64) -> Option<Vec<u8>> {
@@ -289,6 +297,23 @@ mod tests {
         assert_eq!((by_id, images.len()), (by_inode, 1));
         let whole_segments = ElfSummary::parse(&whole).expect("ELF").segments;
         assert_eq!(images.get(by_id).segments, whole_segments, "a prefix tells the same segments");
+    }
+
+    #[test]
+    fn a_file_without_build_id_has_the_identity_its_whole_bytes_have() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (source, exe) = (dir.path().join("x.c"), dir.path().join("x"));
+        // More than a megabyte of code, so that pieces are hashed.
+        std::fs::write(&source, "asm(\".text\\n.skip 3000000, 0x90\"); int main(void) { return 0; }")
+            .expect("writable");
+        let built =
+            std::process::Command::new("cc").arg("-Wl,--build-id=none").arg("-o").args([&exe, &source]).status();
+        assert!(built.expect("cc runs").success());
+        let whole = ElfSummary::parse(&std::fs::read(&exe).expect("readable")).expect("ELF");
+        let file = File::open(&exe).expect("readable");
+        let size = file.metadata().expect("a file").len();
+        let ours = summary(&file, size).expect("identified");
+        assert_eq!((ours.id, ours.id_kind), (whole.id, IdKind::CodeHash));
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl Engine {
         let now = clock::monotonic_ns();
         self.collector.redraw();
         self.turns.take(now, &self.collector);
-        if now - self.drained >= self.drain_ns {
+        if now - self.drained >= self.drain_ns || self.book.slice_is_over() {
             self.drain();
         } else if now - self.pumped >= PUMP_NS {
             self.collector.pump(&mut self.book);
@@ -137,8 +137,8 @@ impl Engine {
 
     /// Moves all samples so far into the book.
     pub(crate) fn drain(&mut self) {
-        self.book.turn_slice();
         self.collector.drain(&mut self.book);
+        self.book.turn_slice();
         let now = clock::monotonic_ns();
         (self.drained, self.pumped) = (now, now);
     }
