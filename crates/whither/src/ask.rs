@@ -53,7 +53,7 @@ pub(crate) fn annotate(args: &AnnotateArgs, common: Common) -> anyhow::Result<En
         syntax: syntax(args.intel),
     };
     let answer = match target {
-        Some(wanted) => whither_cycles::annotate(&reading.profile, &reading.symbols, wanted, &query)?,
+        Some(wanted) => whither_cycles::annotate(&reading.profile, &reading.symbols, &wanted, &query)?,
         None => hottest(&reading, &query)?,
     };
     reading.tell_problems();
@@ -66,16 +66,17 @@ pub(crate) fn annotate(args: &AnnotateArgs, common: Common) -> anyhow::Result<En
     give(&args.form, &answer, |a, layout| text::annotation(a, view(args.view()), layout), page)
 }
 
-/// A lone argument that is a recording is one, and the hottest procedure is meant.
-fn target_and_source(args: &AnnotateArgs) -> (Option<&str>, SourceArgs) {
+/// A recording may stand first, as for the other verbs: a procedure's name is no directory. Without a
+/// procedure the hottest is meant.
+fn target_and_source(args: &AnnotateArgs) -> (Option<String>, SourceArgs) {
     let mut source = args.source.clone();
-    match args.target.as_deref() {
-        Some(target) if source.recordings.is_empty() && Path::new(target).is_dir() => {
-            source.recordings.push(PathBuf::from(target));
-            (None, source)
-        }
-        target => (target, source),
+    let Some(first) = args.target.clone() else { return (None, source) };
+    if !Path::new(&first).is_dir() {
+        return (Some(first), source);
     }
+    let name = source.recordings.iter().position(|r| !r.exists()).map(|i| source.recordings.remove(i));
+    source.recordings.insert(0, PathBuf::from(first));
+    (name.map(|n| n.to_string_lossy().into_owned()), source)
 }
 
 fn hottest(reading: &Reading, query: &AnnotateQuery) -> anyhow::Result<Annotation> {
