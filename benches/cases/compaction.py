@@ -1,6 +1,7 @@
 """How fast segments of a database are merged."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -35,9 +36,12 @@ def run(options):
 
 
 def multiply(db, copies):
-    """Copies every sealed segment, so that merging takes long enough to time; returns their number."""
-    segments = [p for p in db.rglob("*.parquet") if "sample" in p.name]
-    for path in segments:
-        for n in range(1, copies):
-            (path.parent / path.name.replace(".parquet", f"-copy{n}.parquet")).write_bytes(path.read_bytes())
-    return len(segments) * copies
+    """Copies every sealed segment under new numbers, so that merging takes long enough to time; returns
+    how many there are now."""
+    segments = sorted(p for p in db.rglob("seg-*") if p.is_dir())
+    number = len(segments)
+    for _ in range(1, copies):
+        for path in segments:
+            number += 1
+            shutil.copytree(path, path.parent / f"seg-{number:06}-{number:06}")
+    return number
