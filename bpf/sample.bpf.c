@@ -21,8 +21,10 @@ const volatile __u32 wh_filtered = 0;
 const volatile __u32 wh_stack_mode = 0; /* 0 none, 1 frame pointers, 2 registers + bytes */
 const volatile __u32 wh_stack_bytes = WH_MAX_STACK;
 const volatile __u32 wh_stack_every = 1;
-const volatile __u64 wh_idle_from = 0; /* the kernel's idle code; 0: every sample of pid 0 is idle */
-const volatile __u64 wh_idle_to = 0;
+/* The kernel's idle code: its section, and the halt that paravirtual kernels call. All 0: every
+ * sample of pid 0 counts as idle. */
+const volatile __u64 wh_idle_from = 0, wh_idle_to = 0;
+const volatile __u64 wh_halt_from = 0, wh_halt_to = 0;
 
 /* Half of the tables that handlers fill; flipped from user space. */
 volatile __u32 wh_active = 0;
@@ -200,12 +202,17 @@ static __always_inline void stack(struct bpf_perf_event_data *ctx, struct task_s
 		cpu->stack_drop++;
 }
 
+static __always_inline int is_idle(__u64 pc)
+{
+	return !wh_idle_to || (pc >= wh_idle_from && pc < wh_idle_to) || (pc >= wh_halt_from && pc < wh_halt_to);
+}
+
 static __always_inline void sample(struct bpf_perf_event_data *ctx, struct wh_cpu *cpu, __u32 number)
 {
 	__u64 both = bpf_get_current_pid_tgid();
 	__u32 tgid = both >> 32, tid = (__u32)both;
 	__u64 pc = ctx->regs.ip;
-	if (tid == IDLE && (!wh_idle_to || (pc >= wh_idle_from && pc < wh_idle_to))) {
+	if (tid == IDLE && is_idle(pc)) {
 		cpu->idle++;
 		return;
 	}

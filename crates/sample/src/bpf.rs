@@ -346,8 +346,9 @@ fn configure(
             constants.wh_stack_every = every.max(1);
         }
     }
-    if let Some((from, to)) = crate::kernel_map::idle_code() {
-        (constants.wh_idle_from, constants.wh_idle_to) = (from, to);
+    if let Some(idle) = crate::kernel_map::idle_code() {
+        (constants.wh_idle_from, constants.wh_idle_to) = idle.section;
+        (constants.wh_halt_from, constants.wh_halt_to) = idle.halt;
     }
     Ok(())
 }

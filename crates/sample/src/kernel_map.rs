@@ -123,17 +123,33 @@ fn module_id(name: &str) -> Option<ImageId> {
     build_id_from_notes(&notes)
 }
 
-/// The kernel's idle code, between these two symbols: a sample of pid 0 elsewhere is real work done
-/// in interrupts on an idle CPU.
+/// Where the kernel idles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleCode {
+    /// The section of idle routines.
+    pub section: (u64, u64),
+    /// `pv_native_safe_halt`, which lies elsewhere; (0, 0) when the kernel has none.
+    pub halt: (u64, u64),
+}
+
+/// The kernel's idle code: a sample of pid 0 elsewhere is real work done in interrupts on an idle
+/// CPU. `None` when addresses are hidden.
 #[must_use]
-pub fn idle_code() -> Option<(u64, u64)> {
-    let text = proc::read("/proc/kallsyms").ok()?;
-    let text = String::from_utf8_lossy(&text);
-    let address = |name: &str| {
-        let line = text.lines().find(|l| l.ends_with(name))?;
-        u64::from_str_radix(line.split(' ').next()?, 16).ok().filter(|&a| a != 0)
-    };
-    Some((address(" __cpuidle_text_start")?, address(" __cpuidle_text_end")?))
+pub fn idle_code() -> Option<IdleCode> {
+    parse_idle_code(&proc::read("/proc/kallsyms").ok()?)
+}
+
+fn parse_idle_code(kallsyms: &[u8]) -> Option<IdleCode> {
+    let text = String::from_utf8_lossy(kallsyms);
+    let at = |line: &str| u64::from_str_radix(line.split(' ').next()?, 16).ok().filter(|&a| a != 0);
+    let address = |name: &str| text.lines().find(|l| l.ends_with(name)).and_then(at);
+    let section = (address(" __cpuidle_text_start")?, address(" __cpuidle_text_end")?);
+    let halt = address(" pv_native_safe_halt").map_or((0, 0), |from| {
+        // It ends where the next symbol starts; it is a few instructions long.
+        let next = text.lines().filter_map(at).filter(|&a| a > from).min();
+        (from, next.unwrap_or(from + 16).min(from + 64))
+    });
+    Some(IdleCode { section, halt })
 }
 
 #[cfg(test)]
@@ -142,6 +158,16 @@ mod tests {
 
     const KALLSYMS: &[u8] = b"ffffffff81000000 T _stext\nffffffff81000100 T schedule\nffffffff81002000 T _etext\n\
         ffffffffc0001000 t probe\t[loop]\nffffffffc0009000 t bpf_prog_0123456789abcdef_x\t[bpf]\n";
+
+    #[test]
+    fn idle_code_is_a_section_and_a_halt() {
+        let text = b"ffffffff82000010 t other\nffffffff82000000 t pv_native_safe_halt\n\
+            ffffffff82001000 T __cpuidle_text_start\nffffffff82002000 T __cpuidle_text_end\n";
+        let idle = parse_idle_code(text).expect("readable");
+        assert_eq!(idle.section, (0xffff_ffff_8200_1000, 0xffff_ffff_8200_2000));
+        assert_eq!(idle.halt, (0xffff_ffff_8200_0000, 0xffff_ffff_8200_0010));
+        assert_eq!(parse_idle_code(b"0000000000000000 T __cpuidle_text_start\n"), None);
+    }
 
     #[test]
     fn addresses_find_their_image() {
