@@ -1,5 +1,5 @@
 //! Verifying a store: every version, length, checksum, row count and reference, and what crashes left
-//! behind. Nothing is changed by [`check`]; [`repair`] removes leftovers only, never data.
+//! behind. Nothing is changed by [`check()`]; [`repair()`] removes leftovers only, never data.
 
 use crate::compact::replaced_by;
 use crate::database::{epoch_dirs, is_database, stray_dirs, temporary_dirs};

@@ -48,39 +48,52 @@ pub struct Compacted {
 /// # Errors
 /// [`StoreError::NotAStore`], [`StoreError::Version`], or the system's when listing.
 pub fn compact(path: &Path, policy: CompactPolicy) -> Result<Compacted, StoreError> {
-    let mut done = Compacted::default();
-    for epoch in epoch_dirs_at(path)? {
-        if let Err(e) = compact_epoch(&epoch, policy, &mut done) {
-            done.problems.push(Problem::from(e));
-        }
-    }
-    Ok(done)
+    let epochs = epoch_dirs_at(path)?;
+    let done: Vec<Compacted> = epochs
+        .par_iter()
+        .map(|epoch| {
+            compact_epoch(epoch, policy)
+                .unwrap_or_else(|e| Compacted { problems: vec![Problem::from(e)], ..Compacted::default() })
+        })
+        .collect();
+    Ok(done.into_iter().fold(Compacted::default(), Compacted::and))
 }
 
-fn compact_epoch(epoch: &Path, policy: CompactPolicy, done: &mut Compacted) -> Result<(), StoreError> {
+impl Compacted {
+    fn and(mut self, other: Self) -> Self {
+        self.epochs += other.epochs;
+        self.segments += other.segments;
+        self.rows = (self.rows.0 + other.rows.0, self.rows.1 + other.rows.1);
+        self.bytes = (self.bytes.0 + other.bytes.0, self.bytes.1 + other.bytes.1);
+        self.problems.extend(other.problems);
+        self
+    }
+}
+
+fn compact_epoch(epoch: &Path, policy: CompactPolicy) -> Result<Compacted, StoreError> {
     read_meta(epoch)?;
-    let Some(_held) = lock_compaction(epoch)? else { return Ok(()) };
+    let Some(_held) = lock_compaction(epoch)? else { return Ok(Compacted::default()) };
     let (mut live, covered) = segments(epoch)?;
     remove_segments(epoch, &covered)?;
     if is_busy(epoch) {
         live.pop();
     }
-    let (Some(first), Some(last)) = (live.first(), live.last()) else { return Ok(()) };
+    let (Some(first), Some(last)) = (live.first(), live.last()) else { return Ok(Compacted::default()) };
     if live.len() < policy.min_segments.max(2) {
-        return Ok(());
+        return Ok(Compacted::default());
     }
     let range = SegmentRange { first: first.first, last: last.last };
     let paths: Vec<PathBuf> = live.iter().map(|r| epoch.join(r.name())).collect();
     let (run, manifests) = read_all(&paths)?;
     let info = segment::write(epoch, range, window(&manifests), &run, Quality::Compact)?;
     remove_segments(epoch, &live)?;
-    done.epochs += 1;
-    done.segments += live.len();
-    done.rows.0 += manifests.iter().map(rows).sum::<u64>();
-    done.rows.1 += info.rows;
-    done.bytes.0 += manifests.iter().flat_map(|m| m.files.values()).map(|f| f.bytes).sum::<u64>();
-    done.bytes.1 += info.bytes;
-    Ok(())
+    Ok(Compacted {
+        epochs: 1,
+        segments: live.len(),
+        rows: (manifests.iter().map(rows).sum(), info.rows),
+        bytes: (manifests.iter().flat_map(|m| m.files.values()).map(|f| f.bytes).sum(), info.bytes),
+        problems: Vec::new(),
+    })
 }
 
 /// Merges the segments; any that cannot be read whole is an error, as merging the rest would make

@@ -5,7 +5,7 @@
 //!
 //! A collector makes an [`EpochWriter`] (a recording by [`EpochWriter::create`], an epoch of a
 //! [`Database`] by [`Database::new_epoch`]) and appends [`model::Profile`] values as segments. A reader
-//! calls [`load`]. On-disk schemas: docs/reference/schema.md.
+//! calls [`load()`]. On-disk schemas: docs/reference/schema.md.
 
 pub mod model;
 pub mod symbols;
