@@ -186,11 +186,7 @@ impl Entry {
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let w = Words(bytes);
-        Some(Self {
-            place: w.u64(0)?,
-            who: w.u32(8)?,
-            count: w.u32(12)?,
-        })
+        Some(Self { place: w.u64(0)?, who: w.u32(8)?, count: w.u32(12)? })
     }
 }
 
@@ -220,11 +216,7 @@ impl Task {
     /// Command name as text.
     #[must_use]
     pub fn comm(&self) -> String {
-        let end = self
-            .comm
-            .iter()
-            .position(|&b| b == 0)
-            .unwrap_or(self.comm.len());
+        let end = self.comm.iter().position(|&b| b == 0).unwrap_or(self.comm.len());
         String::from_utf8_lossy(&self.comm[..end]).into_owned()
     }
 }
@@ -264,30 +256,16 @@ impl StackRecord {
             bytes: w.u32(64)?,
             spare: w.u32(68)?,
         };
-        let (nk, nu, nb) = (
-            head.n_kernel as usize,
-            head.n_user as usize,
-            head.bytes as usize,
-        );
+        let (nk, nu, nb) = (head.n_kernel as usize, head.n_user as usize, head.bytes as usize);
         if head.kind != KIND_STACK || nk > MAX_FRAMES || nu > MAX_FRAMES || nb > MAX_STACK {
             return None;
         }
-        let words =
-            |from: usize, n: usize| (0..n).map(|i| w.u64(Self::HEAD + (from + i) * 8)).collect();
+        let words = |from: usize, n: usize| (0..n).map(|i| w.u64(Self::HEAD + (from + i) * 8)).collect();
         let kernel: Option<Vec<u64>> = words(0, nk);
         let user: Option<Vec<u64>> = words(nk, nu);
         let from = Self::HEAD + FRAME_AREA * 8;
-        let stack = if nb == 0 {
-            Vec::new()
-        } else {
-            bytes.get(from..from + nb)?.to_vec()
-        };
-        Some(Self {
-            head,
-            kernel: kernel?,
-            user: user?,
-            bytes: stack,
-        })
+        let stack = if nb == 0 { Vec::new() } else { bytes.get(from..from + nb)?.to_vec() };
+        Some(Self { head, kernel: kernel?, user: user?, bytes: stack })
     }
 }
 
@@ -298,13 +276,7 @@ mod tests {
 
     #[test]
     fn program_counters_survive_packing() {
-        for pc in [
-            0,
-            0x40_1000,
-            0x7fff_ffff_f000,
-            0xffff_ffff_8100_0000,
-            0xff11_0000_0000_0000_u64,
-        ] {
+        for pc in [0, 0x40_1000, 0x7fff_ffff_f000, 0xffff_ffff_8100_0000, 0xff11_0000_0000_0000_u64] {
             let place = (pc & ((1 << PC_BITS) - 1)) | (9 << PC_BITS);
             assert_eq!((pc_of(place), event_of(place)), (pc, 9));
         }
@@ -348,9 +320,7 @@ mod tests {
             .status()
             .expect("a C compiler is needed to build whither at all");
         assert!(built.success());
-        let out = std::process::Command::new(dir.join("layout"))
-            .output()
-            .expect("just built");
+        let out = std::process::Command::new(dir.join("layout")).output().expect("just built");
         std::fs::remove_dir_all(&dir).expect("our own directory");
         assert_eq!(String::from_utf8_lossy(&out.stdout), rows);
     }

@@ -5,6 +5,7 @@
 use crate::KernelError;
 use std::ffi::CString;
 use std::io::{Error, Read};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
@@ -60,33 +61,35 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
 /// Runs in the forked child; never returns.
 fn child(argv: &[*const libc::c_char], gate_in: i32, gate: i32, report: i32) -> ! {
     let mut word = 0_u8;
-    // SAFETY: plain system calls on descriptors and memory that are ours; the write end of the gate is
-    // closed first so that the parent's death opens the gate with end-of-file.
-    let opened = unsafe {
-        libc::close(gate);
-        libc::read(gate_in, (&raw mut word).cast(), 1)
-    };
+    // SAFETY: a descriptor of ours; the write end is closed first so that the parent's death opens the
+    // gate with end-of-file.
+    unsafe { libc::close(gate) };
+    // SAFETY: reads one byte into a local.
+    let opened = unsafe { libc::read(gate_in, (&raw mut word).cast(), 1) };
     if opened != 1 {
         // SAFETY: ends this child only; no destructor may run in it.
         unsafe { libc::_exit(127) };
     }
-    // SAFETY: resets signal state to what a fresh program expects; Rust ignores SIGPIPE, which
-    // would be inherited. All are async-signal-safe.
-    unsafe {
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
-        for signal in [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD] {
-            libc::signal(signal, libc::SIG_DFL);
-        }
-    }
+    fresh_signals();
     // SAFETY: `argv` is NUL-terminated and its strings live in the copied address space.
     unsafe { libc::execvp(argv[0], argv.as_ptr()) };
     let errno = Error::last_os_error().raw_os_error().unwrap_or(0).to_le_bytes();
-    // SAFETY: writes four bytes we own into our pipe, then ends the child.
-    unsafe {
-        libc::write(report, errno.as_ptr().cast(), errno.len());
-        libc::_exit(127)
+    // SAFETY: writes four bytes of ours into our pipe.
+    unsafe { libc::write(report, errno.as_ptr().cast(), errno.len()) };
+    // SAFETY: ends this child only; no destructor may run in it.
+    unsafe { libc::_exit(127) }
+}
+
+/// Signal state as a fresh program expects it: Rust ignores SIGPIPE, which would be inherited.
+fn fresh_signals() {
+    let mut none = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: fills the set; async-signal-safe.
+    unsafe { libc::sigemptyset(none.as_mut_ptr()) };
+    // SAFETY: the set was filled above; async-signal-safe.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut()) };
+    for signal in [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD] {
+        // SAFETY: sets a default disposition; async-signal-safe.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
 
@@ -138,8 +141,8 @@ impl Running {
             return self.done;
         }
         let mut status = 0;
-        // SAFETY: waits for our own child; the status word outlives the call.
         let got = loop {
+            // SAFETY: waits for our own child; the status word outlives the call.
             let got = unsafe { libc::waitpid(self.pid as i32, &raw mut status, flags) };
             if got >= 0 || Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
                 break got;

@@ -67,20 +67,28 @@ impl Ring {
     fn copy(&self, from: u64, bytes: usize, into: &mut Vec<u8>) {
         let start = from as usize & (self.size - 1);
         let first = bytes.min(self.size - start);
-        // SAFETY: both spans lie inside the data area; the kernel does not write between tail and
-        // head, and we have not moved the tail yet.
-        let (a, b) = unsafe {
-            let data = self.base.as_ptr().add(self.page);
-            (std::slice::from_raw_parts(data.add(start), first), std::slice::from_raw_parts(data, bytes - first))
-        };
+        let (a, b) = (self.span(start, first), self.span(0, bytes - first));
         into.extend_from_slice(a);
         into.extend_from_slice(b);
     }
 
+    /// Bytes of the data area. The caller names a span between tail and head, which the kernel does
+    /// not write.
+    fn span(&self, start: usize, length: usize) -> &[u8] {
+        assert!(start + length <= self.size, "a span of the ring ends inside it");
+        // SAFETY: the data area lies behind the control page and `start` is inside it.
+        let first = unsafe { self.base.as_ptr().add(self.page + start) };
+        // SAFETY: the span lies inside the mapping (asserted), which lives as long as `self`; the
+        // kernel does not write between tail and head, and the tail has not been moved yet.
+        unsafe { std::slice::from_raw_parts(first, length) }
+    }
+
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: the control page is mapped as long as `self`, the offset is inside it and aligned,
-        // and both sides access these words atomically.
-        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+        // SAFETY: the offset lies inside the control page.
+        let word = unsafe { self.base.as_ptr().add(offset) };
+        // SAFETY: the control page is mapped as long as `self`, the word is aligned, and both sides
+        // access it atomically.
+        unsafe { AtomicU64::from_ptr(word.cast()) }
     }
 
     fn head(&self) -> &AtomicU64 {

@@ -112,9 +112,8 @@ impl Aggregate {
     /// The rows so far as a profile; they stay.
     pub fn snapshot<'a>(&self, events: &[Event], image: impl Fn(ImageNo) -> &'a Image) -> Profile {
         let mut images = Renumber::default();
-        let mut stacks: Vec<(&(Vec<(ImageNo, u64)>, StackEnd), u32)> =
-            self.stack_numbers.iter().map(|(stack, no)| (stack, *no)).collect();
-        stacks.sort_unstable_by_key(|(_, no)| *no);
+        let mut stacks: Vec<_> = self.stack_numbers.iter().collect();
+        stacks.sort_unstable_by_key(|(_, no)| **no);
         let mut profile = Profile { events: events.to_vec(), processes: self.processes.clone(), ..Profile::default() };
         profile.rates.clone_from(&self.rates);
         profile.samples = self.samples.iter().map(|(k, n)| sample(k, *n, images.of(k.image))).collect();

@@ -4,11 +4,14 @@
 #![allow(
     unsafe_code,
     missing_docs,
+    unreachable_pub,
+    dead_code,
     clippy::all,
     clippy::pedantic,
+    clippy::unwrap_used,
     clippy::undocumented_unsafe_blocks,
-    unreachable_pub,
-    dead_code
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "generated"
 )]
 
 include!(concat!(env!("OUT_DIR"), "/sample.skel.rs"));

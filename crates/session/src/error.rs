@@ -67,7 +67,7 @@ pub enum SessionError {
 
 impl SessionError {
     /// Exit code: 127 and 126 as a shell's for a command that cannot be started, 3 for what the
-    /// system cannot or may not do, 2 for a pid that does not exist.
+    /// system cannot or may not do (a pid that does not exist among them).
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -78,7 +78,7 @@ impl SessionError {
                     126
                 }
             }
-            Self::Kernel(KernelError::UnknownEvent { .. }) | Self::NoSuchProcess(_) => 2,
+            Self::Kernel(KernelError::UnknownEvent { .. }) => 2,
             _ => 3,
         }
     }
