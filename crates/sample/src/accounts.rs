@@ -12,9 +12,9 @@ use whither_store::model::Rate;
 /// Width of the draw: +-6 % around the nominal period, as DCPI's 60K to 64K.
 const SPREAD: f64 = 0.06;
 /// A period holds for so many samples, and at least [`SHORTEST_NS`]: each draw restarts the interval
-/// under way, which costs half a sample.
-const HOLD_SAMPLES: u64 = 50;
-const SHORTEST_NS: u64 = 10_000_000;
+/// under way, which costs half a sample, and interrupts the CPU it is for.
+const HOLD_SAMPLES: u64 = 100;
+const SHORTEST_NS: u64 = 20_000_000;
 /// Events sampled this densely (page faults) are not drawn anew: there is no room for a draw.
 const SMALLEST_PERIOD: u64 = 100;
 

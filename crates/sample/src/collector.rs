@@ -168,6 +168,7 @@ impl Collector {
                 book.sample(&SampleIn { who, pc: e.pc(), event: e.event(), period, count: e.count });
             }
         } else {
+            Sideband::settle();
             self.pump(book);
         }
         self.lost(book);

@@ -4,12 +4,13 @@
 
 use crate::book::{Book, SampleIn, StackIn, Who};
 use crate::plan::{Chosen, Coverage, StackMode};
+use crate::sideband::SETTLE_NS;
 use crate::{SampleError, unwind::Unwinders};
 use rustc_hash::FxHashMap;
 use whither_kernel::perf::{Attr, PerfEvent, SampleFields, Watch};
-use whither_kernel::proc;
 use whither_kernel::records::{Body, Record, RingSample, parse};
 use whither_kernel::ring::Ring;
+use whither_kernel::{clock, proc};
 use whither_store::model::StackEnd;
 
 /// Data pages per ring for those who may lock memory, and for those who may not
@@ -33,6 +34,8 @@ pub struct RingCollector {
     periods: Vec<u64>,
     thinning: (u32, u32),
     delivered: FxHashMap<u32, u64>,
+    /// Read, but not yet booked.
+    pending: Vec<Record>,
     scratch: Vec<u8>,
 }
 
@@ -55,6 +58,7 @@ impl RingCollector {
             periods: chosen.iter().map(Chosen::weight).collect(),
             thinning: (stacks.every(), 0),
             delivered: FxHashMap::default(),
+            pending: Vec::new(),
             scratch: Vec::new(),
         };
         for watch in watches(coverage) {
@@ -137,11 +141,15 @@ impl RingCollector {
 
     /// Moves everything from the rings into the book, in time order.
     pub fn drain(&mut self, book: &mut Book, unwinders: &mut Unwinders) {
-        let mut records: Vec<Record> = Vec::new();
+        // Rings are read one after another: what is younger than the start of the reading may still
+        // have older records in a ring read before, and waits for the next time.
+        let until = clock::monotonic_ns().saturating_sub(SETTLE_NS);
+        let mut records = std::mem::take(&mut self.pending);
         for ring in &mut self.rings {
             ring.drain(&mut self.scratch, |bytes| records.extend(parse(bytes, self.fields)));
         }
         records.sort_by_key(|r| r.time);
+        self.pending = records.split_off(records.partition_point(|r| r.time <= until));
         for r in &records {
             match &r.body {
                 Body::Sample(s) => self.sample(r, s, book, unwinders),

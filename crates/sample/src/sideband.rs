@@ -15,7 +15,7 @@ const PAGES: usize = 128;
 
 /// A record is stamped a little before it can be read: what is younger than this may still have
 /// older ones behind it.
-const SETTLE_NS: u64 = 200_000;
+pub(crate) const SETTLE_NS: u64 = 200_000;
 
 /// Side-band rings of all CPUs.
 #[derive(Debug)]

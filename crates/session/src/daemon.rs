@@ -8,6 +8,8 @@ use crate::engine::{Engine, Part, Setup};
 use crate::options::{DaemonOptions, Progress, RecordOptions};
 use crate::stop::StopFlag;
 use crate::symbols;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use whither_kernel::{clock, proc};
 use whither_sample::Folding;
@@ -59,6 +61,7 @@ pub fn daemon(options: &DaemonOptions, stop: &StopFlag, on: &mut dyn FnMut(Progr
         samples: 0,
         lost: 0,
         names: StoredSymbols::default(),
+        gatherers: Vec::new(),
     };
     run.until(stop, &listener, on);
     run.end(on);
@@ -106,6 +109,8 @@ struct Daemon<'a> {
     lost: u64,
     /// Names that exist only on this machine now, of functions sampled in this epoch.
     names: StoredSymbols,
+    /// Processes that store symbols of closed epochs.
+    gatherers: Vec<Child>,
 }
 
 impl Daemon<'_> {
@@ -125,6 +130,7 @@ impl Daemon<'_> {
             if self.tidied.is_none_or(|t| t.elapsed() >= TIDY) {
                 self.tidy(on);
             }
+            self.gatherers.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
             listener.serve(|command| self.obey(&command, stop, on));
         }
     }
@@ -235,7 +241,11 @@ impl Daemon<'_> {
         match new_epoch(&self.db, &self.engine, &self.record, label) {
             Ok(next) => {
                 let old = std::mem::replace(&mut self.writer, next);
-                self.close(old, on);
+                let path = old.path().to_path_buf();
+                if let Err(e) = old.seal(clock::wall_ns()) {
+                    on(Progress::Warning(format!("the epoch could not be closed: {e}")));
+                }
+                self.gather(&path, on);
                 self.names = StoredSymbols::default();
                 self.epoch_began = Instant::now();
             }
@@ -244,12 +254,23 @@ impl Daemon<'_> {
         }
     }
 
-    fn close(&self, mut writer: EpochWriter, on: &mut dyn FnMut(Progress)) {
-        if let Err(e) = symbols::keep(&mut writer, &self.engine.book, self.record.store_code) {
-            on(Progress::Warning(format!("names of sampled functions could not be stored: {e}")));
+    /// Has names, code and lines of an epoch stored by a process of its own: reading symbols of big
+    /// files takes memory that a sampler for weeks must not keep.
+    fn gather(&mut self, epoch: &Path, on: &mut dyn FnMut(Progress)) {
+        if !self.record.store_code {
+            return;
         }
-        if let Err(e) = writer.seal(clock::wall_ns()) {
-            on(Progress::Warning(format!("the epoch could not be closed: {e}")));
+        let started = std::env::current_exe().and_then(|exe| {
+            Command::new(exe)
+                .args(["--quiet", "db", "symbols"])
+                .arg(epoch)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+        });
+        match started {
+            Ok(child) => self.gatherers.push(child),
+            Err(e) => on(Progress::Warning(format!("names of sampled functions are not stored: {e}"))),
         }
     }
 
@@ -276,10 +297,14 @@ impl Daemon<'_> {
         self.engine.stop();
         self.seal(on);
         on(Progress::Finishing);
-        if let Err(e) = symbols::keep(&mut self.writer, &self.engine.book, self.record.store_code) {
-            on(Progress::Warning(format!("names of sampled functions could not be stored: {e}")));
+        // The epoch is left open: a restart within the same boot goes on in it.
+        let path = self.writer.path().to_path_buf();
+        self.gather(&path, on);
+        for mut child in self.gatherers.drain(..) {
+            if !child.wait().is_ok_and(|status| status.success()) {
+                on(Progress::Warning("names of sampled functions could not be stored".into()));
+            }
         }
-        // Left open: a restart within the same boot goes on in it.
     }
 }
 

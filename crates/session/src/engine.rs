@@ -130,9 +130,11 @@ impl Engine {
 
     /// How long the caller may sleep before the next tick.
     pub(crate) fn pause(&self) -> Duration {
-        let hold = if self.hertz > 0.0 { 50.0 / self.hertz } else { 0.1 };
-        let longest = if self.turns.is_empty() { 0.1 } else { 0.01 };
-        Duration::from_secs_f64(hold.clamp(0.01, longest))
+        if !self.turns.is_empty() {
+            return Duration::from_millis(10);
+        }
+        let hold = if self.hertz > 0.0 { 100.0 / self.hertz } else { 0.1 };
+        Duration::from_secs_f64(hold.clamp(0.02, 0.1))
     }
 
     /// Moves all samples so far into the book.

@@ -4,7 +4,7 @@ use crate::options::Outcome;
 use crate::{SessionError, symbols};
 use std::path::Path;
 use whither_sample::import::{local_names, perf_data};
-use whither_store::{EpochWriter, GatherLimits, OnExisting, SymbolOptions, SymbolService};
+use whither_store::{EpochWriter, OnExisting, SymbolOptions, SymbolService};
 
 /// Imports a file.
 ///
@@ -18,7 +18,7 @@ pub fn import(input: &Path, output: &Path, existing: OnExisting) -> Result<Outco
     let mut writer = EpochWriter::create(output, meta, existing)?;
     let info = writer.append(&profile, window)?;
     let options = SymbolOptions { cache_dir: None, ..SymbolOptions::default() };
-    let stored = SymbolService::new(options, names).gather(&profile, GatherLimits::default());
+    let stored = SymbolService::new(options, names).gather(&profile, symbols::KEPT);
     writer.put_symbols(&stored)?;
     writer.seal(window.1)?;
     Ok(Outcome {

@@ -26,4 +26,5 @@ pub use live::Live;
 pub use options::{Backend, DaemonOptions, Outcome, Pace, Progress, RecordOptions, Scope, Stacks};
 pub use record::record;
 pub use stop::StopFlag;
+pub use symbols::gather;
 pub use whither_store::OnExisting;

@@ -25,9 +25,6 @@ const ROWS: usize = 400_000;
 /// was never started.
 pub fn record(options: &RecordOptions, stop: &StopFlag, on: &mut dyn FnMut(Progress)) -> Result<Outcome, SessionError> {
     let pids = target_pids(&options.scope)?;
-    let existing = if options.overwrite { OnExisting::Replace } else { OnExisting::Refuse };
-    // The directory comes first: a target must not run in vain because the disk says no.
-    let writer = EpochWriter::create(&options.output, whither_store::model::EpochMeta::default(), existing)?;
     let held = match &options.scope {
         Scope::Command(words) => Some(launch::hold(words)?),
         _ => None,
@@ -35,15 +32,12 @@ pub fn record(options: &RecordOptions, stop: &StopFlag, on: &mut dyn FnMut(Progr
     let pids = held.as_ref().map_or(pids, |h: &Held| vec![h.pid()]);
     let drain = DRAIN.min(options.slice.max(Duration::from_millis(500)));
     let setup = Setup { pids: pids.clone(), folding: Folding::PerProcess, per_process: None, drain };
-    let engine = match Engine::start(options, setup) {
-        Ok(engine) => engine,
-        Err(e) => {
-            discard(writer, &options.output);
-            return Err(e);
-        }
-    };
+    let engine = Engine::start(options, setup)?;
+    // Only now, so that a refusal leaves an older recording alone; but before the target runs, so that
+    // it does not run in vain. A held target ends when we fail here.
+    let existing = if options.overwrite { OnExisting::Replace } else { OnExisting::Refuse };
+    let writer = EpochWriter::create(&options.output, engine.meta(options), existing)?;
     let mut run = Run { writer, engine, options, samples: 0, rows: 0, began: Instant::now() };
-    run.writer.update_meta(|m| *m = run.engine.meta(options))?;
     on(Progress::Started {
         events: run.engine.event_names(),
         hertz: run.engine.hertz(),

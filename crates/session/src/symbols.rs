@@ -2,6 +2,7 @@
 //! made at run time, which exist nowhere but on this machine now, and names, code and lines of
 //! sampled functions.
 
+use crate::SessionError;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,6 +15,10 @@ use whither_store::{
     EpochWriter, GatherLimits, Selection, StoredFunction, StoredSymbols, SymbolOptions, SymbolService, load,
 };
 
+/// Code and lines are kept of the functions that hold this share of the samples: the long tail would
+/// make a recording of ten seconds weigh as much as a trace.
+pub(crate) const KEPT: GatherLimits = GatherLimits { share: 0.95, bytes: 4 << 20 };
+
 /// Gathers and stores the symbols of everything sampled in the epoch so far.
 ///
 /// # Errors
@@ -21,10 +26,23 @@ use whither_store::{
 pub(crate) fn keep(writer: &mut EpochWriter, book: &Book, code: bool) -> Result<(), whither_store::StoreError> {
     let loaded = load(&[writer.path().to_path_buf()], &Selection::default())?;
     let service = service(book, &loaded.profile);
-    let limits = if code { GatherLimits::default() } else { GatherLimits { share: 0.0, bytes: 0 } };
+    let limits = if code { KEPT } else { GatherLimits { share: 0.0, bytes: 0 } };
     let mut stored = service.gather(&loaded.profile, limits);
     stored.merge(loaded.stored);
     writer.put_symbols(&stored)
+}
+
+/// Stores names, code and lines of the functions sampled in an epoch or recording, as far as the files
+/// are here. What is stored already stays.
+///
+/// # Errors
+/// The store's.
+pub fn gather(epoch: &Path) -> Result<(), SessionError> {
+    let loaded = load(&[epoch.to_path_buf()], &Selection::default())?;
+    let options = SymbolOptions { cache_dir: None, ..SymbolOptions::default() };
+    let mut stored = SymbolService::new(options, loaded.stored.clone()).gather(&loaded.profile, KEPT);
+    stored.merge(loaded.stored);
+    Ok(whither_store::put_symbols(epoch, &stored)?)
 }
 
 /// A symbol service that also knows what only this machine knows now.

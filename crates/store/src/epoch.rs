@@ -147,6 +147,16 @@ impl EpochWriter {
     }
 }
 
+/// Stores names, code and lines of sampled functions in an epoch or recording, sealed or not, in one
+/// step, replacing those stored before. Rows are not touched, so no lock is needed.
+///
+/// # Errors
+/// [`StoreError::NotAStore`], [`StoreError::Version`], [`StoreError::NoSpace`], or the system's.
+pub fn put_symbols(epoch: &Path, symbols: &StoredSymbols) -> Result<(), StoreError> {
+    read_meta(epoch)?;
+    symbols.write(epoch)
+}
+
 /// Reads and checks `epoch.json`.
 pub(crate) fn read_meta(dir: &Path) -> Result<EpochMeta, StoreError> {
     let path = dir.join(EPOCH_FILE);

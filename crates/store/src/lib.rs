@@ -37,7 +37,7 @@ mod tables;
 pub use check::{Finding, Severity, check, repair};
 pub use compact::{CompactPolicy, Compacted, compact};
 pub use database::{Database, EpochInfo, EpochSelector};
-pub use epoch::{EpochWriter, OnExisting};
+pub use epoch::{EpochWriter, OnExisting, put_symbols};
 pub use error::{Problem, StoreError};
 pub use gather::GatherLimits;
 pub use layout::FORMAT_VERSION;

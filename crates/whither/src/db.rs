@@ -17,6 +17,10 @@ pub(crate) fn db(args: DbArgs) -> anyhow::Result<Ending> {
     match args.action {
         DbAction::Check { path, repair, json } => check(&store(path)?, repair, json),
         DbAction::Compact { path } => compact(&store(path)?),
+        DbAction::Symbols { path } => {
+            whither_session::gather(&store(path)?)?;
+            Ok(Ending::Done)
+        }
         DbAction::Gc { path, keep, max_disk } => gc(&places::database(path), keep, max_disk),
     }
 }

@@ -18,7 +18,7 @@ fn a_pid_that_does_not_exist() {
     let path = directory.path().join("x.wh");
     // Above the largest pid the kernel hands out.
     let (code, said) = run(&["record", "-p", "4194305", "-d", "1s", "-o", path.to_str().unwrap()]);
-    assert_eq!(code, Some(2), "{said}");
+    assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("4194305"), "{said}");
     assert!(!path.exists(), "an empty recording was left behind");
 }

@@ -77,6 +77,11 @@ pub(crate) enum DbAction {
         /// Recording or database [default: whither.wh here, else the database]
         path: Option<PathBuf>,
     },
+    /// Store names, code and lines of sampled functions, so that it opens on another machine
+    Symbols {
+        /// Recording or epoch directory [default: whither.wh here]
+        path: Option<PathBuf>,
+    },
     /// Drop old epochs and left-over temporary files
     Gc {
         /// Database directory [default: $WHITHER_DB, else as for the daemon]
