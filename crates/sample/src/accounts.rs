@@ -13,8 +13,10 @@ use whither_store::model::Rate;
 const SPREAD: f64 = 0.06;
 /// A period holds for so many samples, and at least [`SHORTEST_NS`]: each draw restarts the interval
 /// under way, which costs half a sample, and interrupts the CPU it is for.
-const HOLD_SAMPLES: u64 = 100;
-const SHORTEST_NS: u64 = 20_000_000;
+const HOLD_SAMPLES: u64 = 250;
+const SHORTEST_NS: u64 = 40_000_000;
+/// The draw must not become rare where sampling is slow: a program in step with us would show.
+const LONGEST_NS: u64 = 100_000_000;
 /// Events sampled this densely (page faults) are not drawn anew: there is no room for a draw.
 const SMALLEST_PERIOD: u64 = 100;
 
@@ -85,7 +87,7 @@ impl Accounts {
             return;
         }
         let longest = self.events.iter().filter(|e| e.2).map(|e| e.1).max().unwrap_or(0);
-        self.next_draw = now + (longest * HOLD_SAMPLES).max(SHORTEST_NS);
+        self.next_draw = now + (longest * HOLD_SAMPLES).clamp(SHORTEST_NS, LONGEST_NS);
         for (cpu, number, event) in events {
             let nominal = self.events[usize::from(*number)].1;
             if nominal < SMALLEST_PERIOD {

@@ -133,8 +133,9 @@ impl Engine {
         if !self.turns.is_empty() {
             return Duration::from_millis(10);
         }
-        let hold = if self.hertz > 0.0 { 100.0 / self.hertz } else { 0.1 };
-        Duration::from_secs_f64(hold.clamp(0.02, 0.1))
+        // As long as a drawn period holds, and as often as the side-band is read.
+        let hold = if self.hertz > 0.0 { 250.0 / self.hertz } else { 0.1 };
+        Duration::from_secs_f64(hold.clamp(0.04, 0.1))
     }
 
     /// Moves all samples so far into the book.

@@ -64,10 +64,10 @@ impl Governor {
 
     /// Looks at our own cost from time to time; returns a new rate when it should change.
     pub(crate) fn review(&mut self) -> Option<f64> {
-        let now = (clock::monotonic_ns(), clock::own_cpu_ns());
-        if now.0 - self.reviewed.0 < REVIEW_NS || self.interrupt_ns == 0.0 {
+        if clock::monotonic_ns() - self.reviewed.0 < REVIEW_NS || self.interrupt_ns == 0.0 {
             return None;
         }
+        let now = (clock::monotonic_ns(), clock::own_cpu_ns());
         self.user_share = (now.1 - self.reviewed.1) as f64 / ((now.0 - self.reviewed.0) as f64 * self.cpus);
         self.reviewed = now;
         let wanted = rate(self.budget? - self.user_share, self.interrupt_ns);
