@@ -18,6 +18,9 @@ const RECORD_BUDGET: f64 = 0.03;
 /// The daemon's: it runs for weeks.
 const DAEMON_BUDGET: f64 = 0.01;
 
+/// Length of a slice when nothing asks for a shorter one.
+const LONGEST_SLICE: Duration = Duration::from_secs(10);
+
 /// `whither record`.
 pub(crate) fn record(args: RecordArgs, common: Common) -> anyhow::Result<Ending> {
     let options = record_options(args)?;
@@ -82,14 +85,25 @@ fn record_options(args: RecordArgs) -> anyhow::Result<RecordOptions> {
     let scope = scope(args.pid, args.command);
     let overwrite = args.overwrite || args.output.is_none();
     let output = args.output.unwrap_or_else(places::default_recording);
+    let slice = args.sampling.slice.unwrap_or_else(|| default_slice(args.duration, &scope));
     let mut options = sampling(scope, args.sampling, args.budget.unwrap_or(RECORD_BUDGET))?;
     options.duration = args.duration;
+    options.slice = slice;
     options.output = output;
     options.overwrite = overwrite;
     options.threads = args.threads;
     options.store_code = !args.no_code;
     options.user_only = args.user;
     Ok(options)
+}
+
+/// Short slices show more and cost more rows: a few are enough to see change and to tell chance.
+fn default_slice(duration: Option<Duration>, scope: &Scope) -> Duration {
+    match (duration, scope) {
+        (Some(d), _) => (d / 6).clamp(Duration::from_secs(1), LONGEST_SLICE),
+        (None, Scope::Command(_)) => Duration::from_secs(1),
+        (None, _) => LONGEST_SLICE,
+    }
 }
 
 fn scope(pids: Vec<u32>, command: Vec<String>) -> Scope {
@@ -138,7 +152,7 @@ fn sampling(scope: Scope, args: SamplingArgs, budget: f64) -> anyhow::Result<Rec
         output: places::default_recording(),
         overwrite: false,
         backend: backend(args.backend),
-        slice: args.slice,
+        slice: args.slice.unwrap_or(LONGEST_SLICE),
         threads: false,
         store_code: true,
         user_only: false,

@@ -74,9 +74,10 @@ pub(crate) struct SamplingArgs {
     /// Collector: `bpf` aggregates in the kernel, `ring` here; `auto` takes bpf where allowed
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     pub(crate) backend: BackendChoice,
-    /// Length of a time slice, the resolution of time ranges and heat maps
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "1s")]
-    pub(crate) slice: Duration,
+    /// Length of a time slice, the resolution of time ranges and heat maps [default: a sixth of
+    /// --duration, 1s to 10s; 1s for a command, else 10s]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub(crate) slice: Option<Duration>,
 }
 
 /// How call stacks are taken.
