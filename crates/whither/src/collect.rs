@@ -10,6 +10,7 @@ use crate::units::show_count;
 use crate::{answer, places, signals};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use whither_session::{Backend, Control, DaemonOptions, OnExisting, Pace, RecordOptions, Scope, Stacks};
 use whither_store::Selection;
 
