@@ -60,6 +60,7 @@ impl Accounts {
     /// Sampling starts, with the kernel side's counters as they are.
     pub fn start(&mut self, now: u64, counters: Vec<Cpu>) {
         self.before = counters;
+        self.timers.clear();
         self.running = true;
         self.next_draw = now;
         self.opened = (now, clock::wall_ns());

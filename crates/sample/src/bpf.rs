@@ -221,6 +221,12 @@ impl BpfCollector {
         std::mem::take(&mut self.reports.borrow_mut())
     }
 
+    /// Drops the stacks read or waiting; task records stay.
+    pub fn forget_stacks(&mut self) {
+        let _ = self.events_ring.consume();
+        self.reports.borrow_mut().stacks.clear();
+    }
+
     fn wait_for_handlers(&self) {
         // A handler takes under 30 us unless the hypervisor holds its CPU; give up after 100 ms and
         // read anyway: at worst one count is one too low or high.

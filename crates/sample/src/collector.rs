@@ -122,6 +122,22 @@ impl Collector {
         }
     }
 
+    /// Throws away what was sampled so far and begins anew: after measuring what a sample costs, the
+    /// measurement itself must not show. What is known of processes stays.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn restart(&mut self, book: &mut Book) -> Result<(), SampleError> {
+        if let Kind::Bpf(b, _) = &mut self.kind {
+            b.disable();
+            b.drain();
+            b.forget_stacks();
+            self.pump(book);
+            self.enable()?;
+        }
+        Ok(())
+    }
+
     /// Switches sampling off; what was sampled can still be drained.
     pub fn disable(&mut self) {
         match &self.kind {

@@ -86,22 +86,26 @@ impl Engine {
             delivered: 0,
             hertz,
         };
-        engine.calibrate();
+        engine.calibrate()?;
         Ok(engine)
     }
 
     /// Measures the cost of a sample and lets the budget set the rate.
-    fn calibrate(&mut self) {
+    fn calibrate(&mut self) -> Result<(), SessionError> {
         if self.hertz == 0.0 {
-            return;
+            return Ok(());
         }
         // Rings of a target say nothing of this CPU: a ring on our own thread stands in for them.
         let probe = (self.collector.backend() != "bpf").then(|| self.collector.probe_own_thread());
         let bought = self.governor.measure(&self.collector);
         drop(probe);
         if let Some(hertz) = bought {
-            self.set_hertz(hertz);
+            self.collector.set_time_period((1e9 / hertz) as u64);
+            self.hertz = hertz;
         }
+        self.collector.restart(&mut self.book)?;
+        self.cut_at = clock::wall_ns();
+        Ok(())
     }
 
     fn set_hertz(&mut self, hertz: f64) {
