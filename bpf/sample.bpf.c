@@ -279,14 +279,29 @@ int on_fork(__u64 *args)
 	struct task_struct *parent = (void *)args[0], *child = (void *)args[1];
 	__u32 from = BPF_CORE_READ(parent, tgid), to = BPF_CORE_READ(child, tgid);
 	if (wh_filtered) {
-		if (!bpf_map_lookup_elem(&targets, &from))
-			return 0;
 		__u32 one = 1;
-		if (from != to)
-			bpf_map_update_elem(&targets, &to, &one, BPF_ANY);
+		if (!bpf_map_lookup_elem(&targets, &from)) {
+			/* The pid may have been a target's before. */
+			if (from != to)
+				bpf_map_delete_elem(&targets, &to);
+			return 0;
+		}
+		if (from != to && bpf_map_update_elem(&targets, &to, &one, BPF_ANY))
+			__sync_fetch_and_add(&wh_task_drop, 1);
 	}
 	if (from != to || wh_by_thread)
 		tell(child, WH_FORKED);
+	return 0;
+}
+
+/* The pid of a target is free again. Not at its exit: tearing a process down is work of its own. */
+SEC("tp_btf/sched_process_free")
+int on_free(__u64 *args)
+{
+	struct task_struct *task = (void *)args[0];
+	__u32 tid = BPF_CORE_READ(task, pid), tgid = BPF_CORE_READ(task, tgid);
+	if (wh_filtered && tid == tgid)
+		bpf_map_delete_elem(&targets, &tgid);
 	return 0;
 }
 

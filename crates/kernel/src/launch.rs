@@ -61,6 +61,8 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
 /// Runs in the forked child; never returns.
 fn child(argv: &[*const libc::c_char], gate_in: i32, gate: i32, report: i32) -> ! {
     let mut word = 0_u8;
+    // First of all: a Ctrl-C while waiting must end the child, not run a handler of ours in it.
+    fresh_signals();
     // SAFETY: a descriptor of ours; the write end is closed first so that the parent's death opens the
     // gate with end-of-file.
     unsafe { libc::close(gate) };
@@ -70,7 +72,6 @@ fn child(argv: &[*const libc::c_char], gate_in: i32, gate: i32, report: i32) -> 
         // SAFETY: ends this child only; no destructor may run in it.
         unsafe { libc::_exit(127) };
     }
-    fresh_signals();
     // SAFETY: `argv` is NUL-terminated and its strings live in the copied address space.
     unsafe { libc::execvp(argv[0], argv.as_ptr()) };
     let errno = Error::last_os_error().raw_os_error().unwrap_or(0).to_le_bytes();

@@ -125,6 +125,30 @@ pub fn inner_pid(pid: u32) -> u32 {
     words.and_then(|w| w.split_whitespace().last()?.parse().ok()).unwrap_or(pid)
 }
 
+/// Whether our process ids are the kernel's own (not those of a container's pid namespace).
+#[must_use]
+pub fn in_first_pid_namespace() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    /// `PROC_PID_INIT_INO` of the kernel.
+    const FIRST: u64 = 0xEFFF_FFFC;
+    fs::metadata("/proc/self/ns/pid").is_ok_and(|m| m.ino() == FIRST)
+}
+
+/// Opens a path that somebody else chose, if it is a plain file: opening a FIFO or a device by mistake
+/// would hang us or do something to it.
+#[must_use]
+pub fn open_plain(path: &Path) -> Option<fs::File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let probe = rustix::fs::open(path, flags | OFlags::PATH, Mode::empty()).ok()?;
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&probe).ok()?.st_mode);
+    if !kind.is_file() {
+        return None;
+    }
+    use std::os::fd::AsRawFd;
+    fs::File::open(format!("/proc/self/fd/{}", probe.as_raw_fd())).ok()
+}
+
 fn status_word(pid: u32, key: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     text.lines().find_map(|l| l.strip_prefix(key)).map(|v| v.trim().to_string())
@@ -284,6 +308,17 @@ mod tests {
         assert_eq!(parse_mapping("7f10-7f20 rw-p 0 0:0 0"), None);
         assert_eq!(parse_mapping("garbage"), None);
         assert_eq!(parse_mapping("1-2 r-xp 0 0:0 0").map(|m| m.path), Some(String::new()));
+    }
+
+    #[test]
+    fn only_plain_files_are_opened() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (plain, fifo) = (dir.path().join("plain"), dir.path().join("fifo"));
+        fs::write(&plain, b"x").expect("writable");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());
+        assert!(open_plain(&plain).is_some());
+        assert!(open_plain(&fifo).is_none() && open_plain(Path::new("/dev/null")).is_none());
+        assert!(open_plain(dir.path()).is_none() && open_plain(&dir.path().join("none")).is_none());
     }
 
     #[test]

@@ -28,10 +28,21 @@ struct Timer {
     expected: u64,
 }
 
+/// An event as the accounts see it.
+#[derive(Clone, Debug)]
+struct Watched {
+    name: String,
+    period: u64,
+    /// 0 for an event that no rate drives.
+    units_per_ns: f64,
+    /// Comes all the time while it is on, so that missing samples can be told.
+    steady: bool,
+}
+
 /// Accounts of all events and CPUs.
 #[derive(Debug)]
 pub struct Accounts {
-    events: Vec<(String, u64, bool)>,
+    events: Vec<Watched>,
     timers: FxHashMap<(u32, u16), Timer>,
     random: u64,
     next_draw: u64,
@@ -46,7 +57,14 @@ impl Accounts {
     #[must_use]
     pub fn new(chosen: &[Chosen]) -> Self {
         Self {
-            events: chosen.iter().map(|c| (c.spec.name.clone(), c.period, c.is_time())).collect(),
+            events: chosen
+                .iter()
+                .map(|c| {
+                    // A timer with a mode left out fires without a sample: nothing can be expected of it.
+                    let steady = c.is_time() && !c.spec.exclude_kernel && !c.spec.exclude_user;
+                    Watched { name: c.spec.name.clone(), period: c.period, units_per_ns: c.units_per_ns, steady }
+                })
+                .collect(),
             timers: FxHashMap::default(),
             random: clock::monotonic_ns() | 1,
             next_draw: 0,
@@ -77,7 +95,7 @@ impl Accounts {
     /// A new nominal period, used from the next draw on.
     pub fn set_nominal(&mut self, number: u16, period: u64) {
         if let Some(e) = self.events.get_mut(usize::from(number)) {
-            e.1 = period;
+            e.period = period;
         }
         self.next_draw = 0;
     }
@@ -87,10 +105,11 @@ impl Accounts {
         if !self.running || now < self.next_draw {
             return;
         }
-        let longest = self.events.iter().filter(|e| e.2).map(|e| e.1).max().unwrap_or(0);
+        let nanoseconds = |e: &Watched| (e.period as f64 / e.units_per_ns) as u64;
+        let longest = self.events.iter().filter(|e| e.units_per_ns > 0.0).map(nanoseconds).max().unwrap_or(0);
         self.next_draw = now + (longest * HOLD_SAMPLES).clamp(SHORTEST_NS, LONGEST_NS);
         for (cpu, number, event) in events {
-            let nominal = self.events[usize::from(*number)].1;
+            let nominal = self.events[usize::from(*number)].period;
             if nominal < SMALLEST_PERIOD {
                 continue;
             }
@@ -124,7 +143,7 @@ impl Accounts {
             let idle = now.idle - then.idle;
             Delivered { all: now.hit + now.miss - then.hit - then.miss + idle, idle, dropped: now.drop - then.drop }
         };
-        let expects = self.events.len() == 1 && self.events[0].2;
+        let expects = self.events.len() == 1 && self.events[0].steady;
         self.close(seen, expects)
     }
 
@@ -139,7 +158,7 @@ impl Accounts {
         let now = clock::monotonic_ns();
         let (start, wall) = std::mem::replace(&mut self.opened, (now, clock::wall_ns()));
         let steal: FxHashMap<u32, u64> = proc::steal_ns().into_iter().collect();
-        let name = self.events.iter().map(|e| e.0.as_str()).collect::<Vec<_>>().join("+");
+        let name = self.events.iter().map(|e| e.name.as_str()).collect::<Vec<_>>().join("+");
         let mut rates = Vec::new();
         for cpu in proc::online_cpus() {
             let d = seen(cpu);
@@ -151,7 +170,7 @@ impl Accounts {
                 length_ns: now.saturating_sub(start),
                 cpu,
                 event: name.clone(),
-                period: self.events.first().map_or(0, |e| e.1),
+                period: self.events.first().map_or(0, |e| e.period),
                 delivered: d.all,
                 idle: d.idle,
                 dropped: d.dropped,

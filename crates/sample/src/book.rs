@@ -186,10 +186,10 @@ impl Book {
                 self.lives.execed(*pid, name.clone(), r.time);
             }
             Body::Comm { pid, tid, exec: false, name } if pid == tid => self.lives.renamed(*pid, name.clone()),
-            Body::Fork { pid, parent, tid } if pid == parent => self.lives.thread(*tid, *pid),
-            Body::Fork { pid, parent, .. } => {
+            Body::Fork { pid, parent, .. } if pid != parent => {
                 self.lives.forked(*pid, *parent, r.time);
             }
+            Body::Fork { pid, tid, .. } if self.options.threads => self.lives.thread(*tid, *pid),
             Body::Exit { pid, tid } if pid == tid => {
                 self.note_jit_of(*pid, r.time);
                 self.lives.ended(*pid, r.time);
@@ -204,7 +204,9 @@ impl Book {
 
     /// Takes a task record in.
     pub fn task(&mut self, task: &whither_abi::Task) {
-        self.lives.thread(task.tid, task.tgid);
+        if self.options.threads {
+            self.lives.thread(task.tid, task.tgid);
+        }
         self.lives.tagged(task);
     }
 
@@ -401,9 +403,10 @@ impl Book {
         let now = clock::monotonic_ns();
         if now.saturating_sub(self.cgroups_read) > 1_000_000_000 {
             self.cgroups_read = now;
-            self.cgroups.extend(proc::cgroup_paths());
+            self.cgroups = proc::cgroup_paths().into_iter().collect();
+            // Looked for and not there: not looked for again until the next reading.
+            self.cgroups.entry(wanted).or_default();
         }
-        self.cgroups.entry(wanted).or_default();
     }
 
     /// Whether a life is still in the book.

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use whither_abi::{Cpu, Entry, StackRecord, Task, WAYS};
-use whither_kernel::perf::{Attr, PerfEvent, Watch};
+use whither_kernel::perf::{Attr, PerfEvent, SampleFields, Watch};
 use whither_kernel::shared::{SharedWords, barrier_on_all_cpus};
 use whither_kernel::{KernelError, proc};
 
@@ -61,6 +61,10 @@ impl BpfCollector {
     /// # Errors
     /// [`SampleError::Bpf`] when BPF is refused, [`SampleError::Kernel`] when an event is.
     pub fn open(chosen: &[Chosen], coverage: &Coverage, stacks: StackMode, threads: bool) -> Result<Self, SampleError> {
+        if !proc::in_first_pid_namespace() {
+            let why = "this is a pid namespace of its own, where the kernel's process ids are not ours".into();
+            return Err(SampleError::Bpf { what: "using BPF", why });
+        }
         let cpus = proc::possible_cpus() as usize;
         let buckets = bucket_count(cpus);
         // The object is a few kilobytes that live as long as the process; one recording makes one.
@@ -71,13 +75,14 @@ impl BpfCollector {
         let mut open = builder.open(object).map_err(|e| SampleError::bpf("opening the BPF object", e))?;
         configure(&mut open, coverage, stacks, threads, buckets, cpus)?;
         let skel = open.load().map_err(|e| SampleError::bpf("loading the BPF programs", e))?;
-        Self::start(skel, chosen, coverage, buckets, cpus)
+        Self::start(skel, chosen, coverage, stacks, buckets, cpus)
     }
 
     fn start(
         skel: SampleSkel<'static>,
         chosen: &[Chosen],
         coverage: &Coverage,
+        stacks: StackMode,
         buckets: usize,
         cpus: usize,
     ) -> Result<Self, SampleError> {
@@ -111,7 +116,7 @@ impl BpfCollector {
             reports,
         };
         this.watch(coverage)?;
-        this.attach(chosen)?;
+        this.attach(chosen, stacks)?;
         Ok(this)
     }
 
@@ -127,20 +132,24 @@ impl BpfCollector {
         Ok(())
     }
 
-    fn attach(&mut self, chosen: &[Chosen]) -> Result<(), SampleError> {
+    fn attach(&mut self, chosen: &[Chosen], stacks: StackMode) -> Result<(), SampleError> {
         let fork = self.skel.progs.on_fork.attach().map_err(|e| SampleError::bpf("attaching to forks", e))?;
         let exec = self.skel.progs.on_exec.attach().map_err(|e| SampleError::bpf("attaching to execs", e))?;
-        self.links.extend([fork, exec]);
+        let free = self.skel.progs.on_free.attach().map_err(|e| SampleError::bpf("attaching to freed tasks", e))?;
+        self.links.extend([fork, exec, free]);
         for cpu in proc::online_cpus() {
             for (number, event) in chosen.iter().enumerate() {
-                self.attach_event(cpu, number as u16, event)?;
+                self.attach_event(cpu, number as u16, event, stacks)?;
             }
         }
         Ok(())
     }
 
-    fn attach_event(&mut self, cpu: u32, number: u16, event: &Chosen) -> Result<(), SampleError> {
-        let attr = Attr { disabled: true, ..event.attr() };
+    fn attach_event(&mut self, cpu: u32, number: u16, event: &Chosen, stacks: StackMode) -> Result<(), SampleError> {
+        // The kernel lets a program walk stacks at a precise event only if the event samples call chains.
+        let chains = stacks != StackMode::Off && event.spec.precise > 0;
+        let fields = chains.then_some(SampleFields { callchain: true, user_stack: 0 });
+        let attr = Attr { disabled: true, fields, ..event.attr() };
         let perf = PerfEvent::open(&attr, Watch::Cpu(cpu))?;
         let opts = PerfEventOpts { cookie: number.into(), ..Default::default() };
         // libbpf closes the descriptor it is given together with the link, so it gets one of its own.

@@ -104,21 +104,21 @@ impl Collector {
         }
     }
 
-    /// Switches sampling on.
+    /// Switches sampling on, each event with a period drawn around its nominal one.
     ///
     /// # Errors
     /// The kernel's reason.
     pub fn enable(&mut self) -> Result<(), SampleError> {
+        let counters = match &self.kind {
+            Kind::Bpf(b, _) => b.cpu_counters(),
+            Kind::Ring(_) => Vec::new(),
+        };
+        self.accounts.start(clock::monotonic_ns(), counters);
+        // The period first: what is sampled from here on is booked with it.
+        self.redraw();
         match &mut self.kind {
-            Kind::Bpf(b, _) => {
-                let before = b.cpu_counters();
-                self.accounts.start(clock::monotonic_ns(), before);
-                b.enable()
-            }
-            Kind::Ring(r) => {
-                self.accounts.start(clock::monotonic_ns(), Vec::new());
-                r.enable()
-            }
+            Kind::Bpf(b, _) => b.enable(),
+            Kind::Ring(r) => r.enable(),
         }
     }
 
@@ -128,14 +128,19 @@ impl Collector {
     /// # Errors
     /// The kernel's reason.
     pub fn restart(&mut self, book: &mut Book) -> Result<(), SampleError> {
-        if let Kind::Bpf(b, _) = &mut self.kind {
-            b.disable();
-            b.drain();
-            b.forget_stacks();
-            self.pump(book);
-            self.enable()?;
+        match &mut self.kind {
+            Kind::Bpf(b, _) => {
+                b.disable();
+                b.drain();
+                b.forget_stacks();
+                self.pump(book);
+            }
+            Kind::Ring(r) => {
+                r.disable();
+                r.skip_samples(book);
+            }
         }
-        Ok(())
+        self.enable()
     }
 
     /// Switches sampling off; what was sampled can still be drained.
@@ -225,13 +230,14 @@ impl Collector {
         }
     }
 
-    /// New nominal period for time events, ns. Samples counted so far must have been drained.
-    pub fn set_time_period(&mut self, period: u64) {
-        for (number, c) in self.chosen.iter_mut().enumerate().filter(|(_, c)| c.is_time()) {
-            c.period = period;
-            self.accounts.set_nominal(number as u16, period);
+    /// New nominal distance of samples, ns, for events that a rate drives. Samples counted so far must
+    /// have been drained.
+    pub fn set_time_period(&mut self, ns: u64) {
+        for (number, c) in self.chosen.iter_mut().enumerate().filter(|(_, c)| c.is_rated()) {
+            c.period = ((ns as f64 * c.units_per_ns) as u64).max(1);
+            self.accounts.set_nominal(number as u16, c.period);
             if let Kind::Ring(r) = &mut self.kind {
-                r.set_nominal(number as u16, period);
+                r.set_nominal(number as u16, c.weight());
             }
         }
     }
@@ -252,7 +258,7 @@ impl Collector {
     /// costs is what a ring costs a target.
     #[must_use]
     pub fn probe_own_thread(&self) -> Option<(Ring, PerfEvent)> {
-        let time = self.chosen.iter().find(|c| c.is_time())?;
+        let time = self.chosen.iter().find(|c| c.is_rated())?;
         let attr = Attr { fields: Some(SampleFields::default()), ..time.attr() };
         let event = PerfEvent::open(&attr, Watch::Thread(0)).ok()?;
         Some((Ring::map(&event, 16).ok()?, event))

@@ -17,6 +17,19 @@ pub enum SampleError {
     /// The kernel refused something else.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// More threads than can be watched one by one.
+    #[error(
+        "{threads} threads on {cpus} CPUs are more than {limit} events: sample the whole system ('whither record -a') \
+         and choose the process when asking ('whither prof --process')"
+    )]
+    TooManyThreads {
+        /// Threads of the processes.
+        threads: usize,
+        /// CPUs.
+        cpus: usize,
+        /// Most events.
+        limit: usize,
+    },
     /// An imported file is not what it should be.
     #[error("cannot import {path}: {why}")]
     Import {
@@ -40,7 +53,7 @@ impl SampleError {
         match self {
             Self::Kernel(e) => matches!(e.errno(), Some(1 | 13)),
             Self::Bpf { why, .. } => why.contains("ermission") || why.contains("not permitted"),
-            Self::Import { .. } => false,
+            Self::Import { .. } | Self::TooManyThreads { .. } => false,
         }
     }
 }

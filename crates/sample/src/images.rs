@@ -223,11 +223,8 @@ fn label_id(label: &str) -> ImageId {
 
 /// Opens a candidate and checks that it is the file wanted.
 fn identify(path: PathBuf, wanted: Option<ImageId>) -> Option<(File, ElfSummary, u64)> {
-    let file = File::open(path).ok()?;
+    let file = whither_kernel::proc::open_plain(&path)?;
     let meta = file.metadata().ok()?;
-    if !meta.is_file() {
-        return None;
-    }
     let summary = summary(&file, meta.size())?;
     let right = wanted.is_none_or(|id| summary.id == id);
     right.then_some((file, summary, meta.size()))

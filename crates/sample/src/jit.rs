@@ -18,7 +18,7 @@ pub fn perf_map_path(pid: u32) -> Option<PathBuf> {
 #[must_use]
 pub fn read_perf_map(pid: u32) -> Option<Vec<u8>> {
     use std::io::Read;
-    let file = std::fs::File::open(perf_map_path(pid)?).ok()?;
+    let file = proc::open_plain(&perf_map_path(pid)?)?;
     let mut text = Vec::new();
     file.take(64 << 20).read_to_end(&mut text).ok()?;
     Some(text)

@@ -29,6 +29,8 @@ const CONTEXT_USER: u64 = -512_i64 as u64;
 pub struct RingCollector {
     rings: Vec<Ring>,
     perf: Vec<(u32, u16, PerfEvent)>,
+    /// Of each CPU, the event whose ring the others share.
+    owners: FxHashMap<u32, usize>,
     numbers: FxHashMap<u64, u16>,
     fields: SampleFields,
     periods: Vec<u64>,
@@ -53,6 +55,7 @@ impl RingCollector {
         let mut this = Self {
             rings: Vec::new(),
             perf: Vec::new(),
+            owners: FxHashMap::default(),
             numbers: FxHashMap::default(),
             fields,
             periods: chosen.iter().map(Chosen::weight).collect(),
@@ -61,46 +64,33 @@ impl RingCollector {
             pending: Vec::new(),
             scratch: Vec::new(),
         };
-        for watch in watches(coverage) {
+        let watches = watches(coverage)?;
+        for watch in watches {
             this.open_group(chosen, watch, *coverage != Coverage::System)?;
         }
         Ok(this)
     }
 
-    /// One ring that all events of this watch write into.
+    /// Opens the events of one watch; all events of a CPU write into one ring.
     fn open_group(&mut self, chosen: &[Chosen], watch: Watch, inherit: bool) -> Result<(), SampleError> {
-        let mut owner: Option<PerfEvent> = None;
+        let cpu = match watch {
+            Watch::Cpu(cpu) | Watch::ThreadOnCpu(_, cpu) => cpu,
+            Watch::Thread(_) => 0,
+        };
         for (number, event) in chosen.iter().enumerate() {
-            let attr = Attr {
-                disabled: true,
-                inherit,
-                fields: Some(self.fields),
-                sideband: owner.is_none(),
-                wakeup_bytes: 0,
-                ..event.attr()
-            };
+            let fields = Some(self.fields);
+            // The side-band of a thread comes once, with its first event.
+            let sideband = number == 0;
+            let attr = Attr { disabled: true, inherit, fields, sideband, ..event.attr() };
             let perf = PerfEvent::open(&attr, watch)?;
             self.numbers.insert(perf.id()?, number as u16);
-            let cpu = match watch {
-                Watch::Cpu(cpu) | Watch::ThreadOnCpu(_, cpu) => cpu,
-                Watch::Thread(_) => 0,
-            };
-            match owner {
-                None => {
-                    let ring = Ring::map(&perf, PAGES).or_else(|_| Ring::map(&perf, PAGES_WITHOUT_RIGHTS))?;
-                    self.rings.push(ring);
-                    owner = Some(perf);
-                }
-                Some(ref first) => {
-                    perf.redirect_to(first)?;
-                    self.perf.push((cpu, number as u16, perf));
-                }
+            if let Some((_, _, owner)) = self.owners.get(&cpu).map(|&i| &self.perf[i]) {
+                perf.redirect_to(owner)?;
+            } else {
+                self.rings.push(Ring::map(&perf, PAGES).or_else(|_| Ring::map(&perf, PAGES_WITHOUT_RIGHTS))?);
+                self.owners.insert(cpu, self.perf.len());
             }
-            if number + 1 == chosen.len()
-                && let Some(first) = owner.take()
-            {
-                self.perf.push((cpu, 0, first));
-            }
+            self.perf.push((cpu, number as u16, perf));
         }
         Ok(())
     }
@@ -158,6 +148,16 @@ impl RingCollector {
         }
     }
 
+    /// Takes the side-band in and throws the samples away.
+    pub fn skip_samples(&mut self, book: &mut Book) {
+        for ring in &mut self.rings {
+            ring.drain(&mut self.scratch, |bytes| self.pending.extend(parse(bytes, self.fields)));
+        }
+        let mut records = std::mem::take(&mut self.pending);
+        records.sort_by_key(|r| r.time);
+        records.iter().filter(|r| !matches!(r.body, Body::Sample(_))).for_each(|r| book.record(r));
+    }
+
     fn sample(&mut self, r: &Record, s: &RingSample, book: &mut Book, unwinders: &mut Unwinders) {
         *self.delivered.entry(r.cpu).or_default() += 1;
         let event = self.numbers.get(&r.id).copied().unwrap_or(0);
@@ -199,14 +199,17 @@ fn stack_of(who: Who, s: &RingSample, book: &Book, unwinders: &mut Unwinders) ->
     StackIn { who, event: 0, period: 0, kernel, user, end }
 }
 
-fn watches(coverage: &Coverage) -> Vec<Watch> {
+fn watches(coverage: &Coverage) -> Result<Vec<Watch>, SampleError> {
     let cpus = proc::online_cpus();
-    match coverage {
-        Coverage::System => cpus.into_iter().map(Watch::Cpu).collect(),
-        Coverage::Processes(pids) => {
-            let threads: Vec<u32> = pids.iter().flat_map(|&pid| proc::threads(pid)).collect();
-            let pairs = threads.iter().flat_map(|&t| cpus.iter().map(move |&cpu| Watch::ThreadOnCpu(t, cpu)));
-            pairs.take(EVENT_LIMIT).collect()
-        }
+    let Coverage::Processes(pids) = coverage else {
+        return Ok(cpus.into_iter().map(Watch::Cpu).collect());
+    };
+    let threads: Vec<u32> = pids.iter().flat_map(|&pid| proc::threads(pid)).collect();
+    let pairs = threads.iter().flat_map(|&t| cpus.iter().map(move |&cpu| Watch::ThreadOnCpu(t, cpu)));
+    let watches: Vec<Watch> = pairs.collect();
+    if watches.len() > EVENT_LIMIT {
+        // Leaving threads out would make shares that look whole and are not.
+        return Err(SampleError::TooManyThreads { threads: threads.len(), cpus: cpus.len(), limit: EVENT_LIMIT });
     }
+    Ok(watches)
 }

@@ -6,7 +6,7 @@ use whither_kernel::perf::Attr;
 use whither_store::model::{Event, EventUnit, Precision};
 
 /// An event chosen for sampling.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
     /// What the kernel is asked for.
     pub spec: EventSpec,
@@ -16,6 +16,9 @@ pub struct Chosen {
     pub precision: Precision,
     /// How many events take turns on this one's counter (1: it runs all the time).
     pub turns: u64,
+    /// Units that pass per nanosecond: 1 for time, the clock rate for cycles, 0 for events that come
+    /// when they come, so that no rate can drive them.
+    pub units_per_ns: f64,
 }
 
 impl Chosen {
@@ -50,7 +53,19 @@ impl Chosen {
         Event { name: self.spec.name.clone(), unit, precision: self.precision }
     }
 
-    /// Whether the period is a time, so that a rate sets it.
+    /// Whether a rate sets the period.
+    #[must_use]
+    pub fn is_rated(&self) -> bool {
+        self.units_per_ns > 0.0
+    }
+
+    /// Samples per second and CPU while it is on; 0 when no rate drives it.
+    #[must_use]
+    pub fn hertz(&self) -> f64 {
+        self.units_per_ns * 1e9 / self.period.max(1) as f64
+    }
+
+    /// Whether the period is a time.
     #[must_use]
     pub fn is_time(&self) -> bool {
         self.spec.unit == Unit::Nanoseconds

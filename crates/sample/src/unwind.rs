@@ -4,6 +4,7 @@
 use crate::book::{Book, Who};
 use crate::lives::{ImageNo, LifeNo, Maps};
 use rustc_hash::FxHashMap;
+use std::io::Read;
 use std::sync::Arc;
 use whither_image::unwind::{self, ElfUnwindInfo, UnwindCache, Unwinder, UserRegs, load_bias};
 use whither_image::{Bytes, ElfSummary, ImageKind};
@@ -87,7 +88,8 @@ fn read_image(
         return Some(bytes);
     }
     proc::mapped_file_candidates(pid, range.start, range.end, &image.path).into_iter().find_map(|path| {
-        let bytes = std::fs::read(path).ok()?;
+        let mut bytes = Vec::new();
+        proc::open_plain(&path)?.take(SIZE_LIMIT).read_to_end(&mut bytes).ok()?;
         (ElfSummary::parse(&bytes).ok()?.id == image.id).then_some(bytes)
     })
 }

@@ -35,13 +35,22 @@ pub(crate) fn choose(options: &RecordOptions) -> Result<Choice, SessionError> {
         specs.insert(0, time_source(&mut notes)?);
     }
     let hertz = hertz(options.pace, &mut notes);
-    let events = specs
+    let events: Vec<Chosen> = specs
         .into_iter()
         .map(|mut spec| {
             spec.exclude_kernel |= options.user_only;
             chosen(spec, options.pace, hertz)
         })
         .collect();
+    if !matches!(options.pace, Pace::Period(_)) {
+        let own = |c: &&Chosen| !c.is_rated() && c.period > 1;
+        notes.extend(events.iter().filter(own).map(|c| {
+            format!(
+                "{} is sampled once every {} occurrences, whatever the rate; --period changes it",
+                c.spec.name, c.period
+            )
+        }));
+    }
     Ok(Choice { events, notes })
 }
 
@@ -58,10 +67,16 @@ fn hertz(pace: Pace, notes: &mut Vec<String>) -> u32 {
 
 fn chosen(spec: EventSpec, pace: Pace, hertz: u32) -> Chosen {
     let nanoseconds = 1_000_000_000 / u64::from(hertz);
+    let units_per_ns = match spec.unit {
+        Unit::Nanoseconds => 1.0,
+        _ if spec.name.starts_with("cycles") => cycles_in(1_000_000).map_or(0.0, |c| c as f64 / 1e6),
+        Unit::Count => 0.0,
+    };
     let period = match (pace, spec.unit) {
-        (Pace::Period(p), _) => p.max(1),
-        (_, Unit::Nanoseconds) => nanoseconds,
-        _ if spec.name.starts_with("cycles") => cycles_in(nanoseconds).unwrap_or(spec.default_period),
+        // A timer faster than this would take the whole machine.
+        (Pace::Period(p), Unit::Nanoseconds) => p.max(1_000_000_000 / u64::from(CAP_HERTZ)),
+        (Pace::Period(p), Unit::Count) => p.max(1),
+        _ if units_per_ns > 0.0 => (nanoseconds as f64 * units_per_ns) as u64,
         _ => spec.default_period,
     };
     let precision = match spec.unit {
@@ -71,7 +86,7 @@ fn chosen(spec: EventSpec, pace: Pace, hertz: u32) -> Chosen {
         Unit::Count if spec.name.starts_with("cycles") => Precision::Skid(1),
         Unit::Count => Precision::Unknown,
     };
-    Chosen { spec, period, precision, turns: 1 }
+    Chosen { spec, period, precision, turns: 1, units_per_ns }
 }
 
 /// Reads a name and makes sure that the machine has the event.

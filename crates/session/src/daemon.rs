@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use whither_kernel::{clock, proc};
 use whither_sample::Folding;
 use whither_store::model::{Losses, Profile};
-use whither_store::{Database, EpochWriter, RetentionPolicy, StoreError, StoredSymbols};
+use whither_store::{Database, EpochWriter, RetentionPolicy, Selection, StoreError, StoredSymbols, load};
 
 /// More rows than these are sealed early, so that memory stays bounded.
 const ROWS: usize = 150_000;
@@ -40,6 +40,9 @@ pub fn daemon(options: &DaemonOptions, stop: &StopFlag, on: &mut dyn FnMut(Progr
     let record = RecordOptions { slice: options.seal, ..options.record.clone() };
     let engine = Engine::start(&record, setup)?;
     let writer = open_epoch(&db, &engine, &record)?;
+    // A resumed epoch has names already; some of them exist nowhere else any more.
+    let known = load(&[writer.path().to_path_buf()], &Selection::default());
+    let names = known.map(|l| l.stored).unwrap_or_default();
     on(Progress::Started {
         events: engine.event_names(),
         hertz: engine.hertz(),
@@ -60,7 +63,7 @@ pub fn daemon(options: &DaemonOptions, stop: &StopFlag, on: &mut dyn FnMut(Progr
         tidied: None,
         samples: 0,
         lost: 0,
-        names: StoredSymbols::default(),
+        names,
         gatherers: Vec::new(),
     };
     run.until(stop, &listener, on);
@@ -146,8 +149,12 @@ impl Daemon<'_> {
                 }
             }
             Control::NewEpoch { label } => {
+                let before = self.writer.path().to_path_buf();
                 self.turn_epoch(label, on);
-                format!("new epoch {}\n", self.writer.path().display())
+                match self.writer.path() {
+                    path if path == before => "no new epoch could be begun (see the daemon's log)\n".into(),
+                    path => format!("new epoch {}\n", path.display()),
+                }
             }
             Control::Stop => {
                 stop.request();
@@ -237,7 +244,13 @@ impl Daemon<'_> {
     }
 
     fn turn_epoch(&mut self, label: &str, on: &mut dyn FnMut(Progress)) {
+        // First, so that a disk in trouble is not tried again at every tick.
+        self.epoch_began = Instant::now();
         self.seal(on);
+        if self.held.is_some() {
+            on(Progress::Warning("the epoch goes on: its last segment is not written yet".into()));
+            return;
+        }
         match new_epoch(&self.db, &self.engine, &self.record, label) {
             Ok(next) => {
                 let old = std::mem::replace(&mut self.writer, next);
@@ -247,7 +260,6 @@ impl Daemon<'_> {
                 }
                 self.gather(&path, on);
                 self.names = StoredSymbols::default();
-                self.epoch_began = Instant::now();
             }
             // The old epoch goes on; the next turn tries again.
             Err(e) => on(Progress::Warning(format!("no new epoch could be made: {e}"))),

@@ -53,6 +53,7 @@ pub(crate) struct Part {
 impl Engine {
     /// Opens everything and switches sampling on.
     pub(crate) fn start(options: &RecordOptions, setup: Setup) -> Result<Self, SessionError> {
+        allow_many_files();
         let Choice { mut events, mut notes } = choose(options)?;
         let turns = Turns::new(options.multiplexed.len(), &mut events);
         let mut book = Book::new(BookOptions {
@@ -69,7 +70,7 @@ impl Engine {
         {
             notes.push(problem.to_string());
         }
-        let hertz = events.iter().find(|e| e.is_time()).map_or(0.0, |e| 1e9 / e.period as f64);
+        let hertz = events.iter().find(|e| e.is_rated()).map_or(0.0, whither_sample::Chosen::hertz);
         let governor = Governor::new(options.pace, proc::online_cpus().len(), hertz);
         collector.enable()?;
         let now = clock::monotonic_ns();
@@ -126,6 +127,10 @@ impl Engine {
         } else if now - self.pumped >= PUMP_NS {
             self.collector.pump(&mut self.book);
             self.pumped = now;
+        }
+        // Rings of processes: children keep the period they were born with, so the rate stays.
+        if self.backend() != "bpf" {
+            return None;
         }
         let hertz = self.governor.review()?;
         self.set_hertz(hertz);
@@ -211,6 +216,16 @@ impl Engine {
             ..EpochMeta::default()
         }
     }
+}
+
+/// Every event on every CPU is a descriptor, and so is its link: the soft limit of 1,024 is soon too
+/// small. A launched target has been forked before and keeps its own.
+fn allow_many_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Without it, opening events says what is missing.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 fn scope_text(scope: &Scope) -> String {

@@ -38,6 +38,9 @@ pub enum SessionError {
         /// What to do.
         remedy: String,
     },
+    /// A stop was asked for before the command was started.
+    #[error("interrupted before the command was started; nothing was run")]
+    Interrupted,
     /// A pid does not exist.
     #[error("there is no process {0}")]
     NoSuchProcess(u32),
@@ -67,7 +70,7 @@ pub enum SessionError {
 
 impl SessionError {
     /// Exit code: 127 and 126 as a shell's for a command that cannot be started, 3 for what the
-    /// system cannot or may not do (a pid that does not exist among them).
+    /// system cannot or may not do (a pid that does not exist among them), 130 as after Ctrl-C.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -78,6 +81,7 @@ impl SessionError {
                     126
                 }
             }
+            Self::Interrupted => 130,
             Self::Kernel(KernelError::UnknownEvent { .. }) => 2,
             _ => 3,
         }

@@ -44,6 +44,12 @@ pub fn record(options: &RecordOptions, stop: &StopFlag, on: &mut dyn FnMut(Progr
         backend: run.engine.backend().into(),
         notes: run.engine.notes.clone(),
     });
+    if stop.is_set() {
+        // The held child ends with its gate: a command must not run after a Ctrl-C.
+        drop(held);
+        discard(run.writer, &options.output);
+        return Err(SessionError::Interrupted);
+    }
     let mut target = match held.map(Held::release).transpose() {
         Ok(target) => target,
         Err(e) => {

@@ -26,7 +26,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> anyhow::Result<Ending> {
 /// Loads the real collector with its events switched off, and drops it again.
 fn try_bpf() -> Result<(), String> {
     let spec = events::parse("cpu-clock").map_err(|error| error.to_string())?;
-    let timer = Chosen { spec, period: 1_000_000, precision: Precision::Skid(1), turns: 1 };
+    let timer = Chosen { spec, period: 1_000_000, precision: Precision::Skid(1), turns: 1, units_per_ns: 1.0 };
     BpfCollector::open(&[timer], &Coverage::System, StackMode::Off, false).map(drop).map_err(|error| error.to_string())
 }
 
