@@ -105,6 +105,9 @@ pub struct Book {
     jits: FxHashMap<LifeNo, Option<ImageNo>>,
     jit_pids: FxHashMap<ImageNo, u32>,
     slice: u32,
+    /// Row of the life asked for last, with and without its process kept: drained samples come
+    /// sorted by life. Void as soon as anything about processes changes.
+    recent: Option<(LifeNo, bool, ProcessNo)>,
 }
 
 impl Book {
@@ -126,6 +129,7 @@ impl Book {
             jits: FxHashMap::default(),
             jit_pids: FxHashMap::default(),
             slice: 0,
+            recent: None,
             options,
         };
         book.turn_slice();
@@ -180,6 +184,7 @@ impl Book {
 
     /// Takes a side-band record in; records must come in time order.
     pub fn record(&mut self, r: &Record) {
+        self.recent = None;
         match &r.body {
             Body::Mmap(m) if m.exec => self.map(m, r.time),
             Body::Comm { pid, exec: true, name, .. } => {
@@ -204,6 +209,7 @@ impl Book {
 
     /// Takes a task record in.
     pub fn task(&mut self, task: &whither_abi::Task) {
+        self.recent = None;
         if self.options.threads {
             self.lives.thread(task.tid, task.tgid);
         }
@@ -362,27 +368,32 @@ impl Book {
         let life = no.and_then(|no| self.lives.get(no));
         let keep = self.options.folding == Folding::PerProcess
             || self.options.per_process.as_ref().is_some_and(|re| re.is_match(&self.images.get(image).path));
-        let Some(life) = life else {
+        let Some((no, life)) = no.zip(life) else {
             return self.stranger(who, keep);
         };
+        if let Some((_, _, known)) = self.recent.filter(|r| (r.0, r.1) == (no, keep)) {
+            return known;
+        }
         let cgroup = life.cgroup;
         if cgroup != 0 && !self.cgroups.contains_key(&cgroup) {
             self.read_cgroups(cgroup);
         }
-        let life = no.and_then(|no| self.lives.get(no)).expect("looked up above");
+        let life = self.lives.get(no).expect("looked up above");
         let cgroup = self.cgroups.get(&life.cgroup).map_or("", String::as_str);
         let start = if life.start == 0 { 0 } else { life.start + self.boot_minus_mono };
         let (pid, start, execs) = if keep { (life.pid, start, life.execs) } else { (0, 0, 0) };
         let comm = if life.pid == 0 { "swapper" } else { life.comm.as_str() };
         let key = process_key(&self.host, pid, start, execs, comm, cgroup);
-        self.rows.process(key, || Process {
+        let row = self.rows.process(key, || Process {
             key,
             pid,
             start_ns: start,
             comm: comm.to_string(),
             exe: if keep { life.exe.clone() } else { String::new() },
             cgroup: cgroup.to_string(),
-        })
+        });
+        self.recent = Some((no, keep, row));
+        row
     }
 
     fn stranger(&mut self, who: Who, keep: bool) -> ProcessNo {
@@ -444,6 +455,7 @@ impl Book {
 
     /// Takes the rows and losses out for a segment.
     pub fn cut(&mut self) -> (Profile, Losses) {
+        self.recent = None;
         let images = &self.images;
         let profile = self.rows.cut(&self.options.events, |no| images.get(no));
         (profile, std::mem::take(&mut self.losses))
