@@ -14,7 +14,7 @@ use whither_store::{EpochWriter, OnExisting, StoreError};
 /// A segment is sealed this often, so that a crash loses at most a minute.
 const SEAL: Duration = Duration::from_secs(60);
 /// The tables are drained this often; slices are cut at drains.
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN: Duration = Duration::from_secs(5);
 /// More rows than these are sealed early, to keep memory bounded.
 const ROWS: usize = 400_000;
 
