@@ -53,7 +53,7 @@ def run(options):
             ["perf.data", f"{perf:,}", "-", "1"],
             ["database, sample tables as sealed", f"{sealed:,}", f"{sealed / rows:.2f}", f"{perf / sealed:.0f}"],
             ["database, sample tables compacted", f"{merged:,}", f"{merged / merged_rows:.2f}", f"{perf / merged:.0f}"],
-            ["recording (slices of 1 s, names, code of hot functions)", f"{h.tree_bytes(recording):,}", "-", f"{perf / h.tree_bytes(recording):.1f}"],
+            ["recording (with slices, processes, names, code of hot functions)", f"{h.tree_bytes(recording):,}", "-", f"{perf / h.tree_bytes(recording):.1f}"],
         ]
         samples = samples_of(db)
     text = h.table(["", "bytes", "B per entry", "times smaller"], table)

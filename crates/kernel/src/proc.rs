@@ -239,17 +239,27 @@ pub fn sysctl(name: &str) -> Option<i64> {
     read_line(&format!("/proc/sys/{}", name.replace('.', "/"))).parse().ok()
 }
 
-/// Steal time per CPU in ns, from /proc/stat (USER_HZ is 100 on every Linux port of ours).
+/// Idle and steal time of one CPU since boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTimes {
+    /// Idle, waiting for I/O included, ns.
+    pub idle_ns: u64,
+    /// Taken away by the hypervisor, ns.
+    pub steal_ns: u64,
+}
+
+/// Times per CPU, from /proc/stat, in steps of 10 ms (USER_HZ is 100 on every Linux port of ours).
 #[must_use]
-pub fn steal_ns() -> Vec<(u32, u64)> {
+pub fn cpu_times() -> Vec<(u32, CpuTimes)> {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     text.lines()
         .filter_map(|line| {
             let mut words = line.strip_prefix("cpu")?.split_whitespace();
             let cpu = words.next()?.parse().ok()?;
             // cpuN user nice system idle iowait irq softirq steal
-            let ticks: u64 = words.nth(7)?.parse().ok()?;
-            Some((cpu, ticks * 10_000_000))
+            let ticks: Vec<u64> = words.map_while(|w| w.parse().ok()).collect();
+            let ns = |i: usize| ticks.get(i).map(|t| t * 10_000_000);
+            Some((cpu, CpuTimes { idle_ns: ns(3)? + ns(4)?, steal_ns: ns(7)? }))
         })
         .collect()
 }

@@ -6,6 +6,7 @@ use crate::plan::Chosen;
 use rustc_hash::FxHashMap;
 use whither_abi::Cpu;
 use whither_kernel::perf::PerfEvent;
+use whither_kernel::proc::CpuTimes;
 use whither_kernel::{clock, proc};
 use whither_store::model::Rate;
 
@@ -49,7 +50,7 @@ pub struct Accounts {
     running: bool,
     opened: (u64, u64),
     before: Vec<Cpu>,
-    steal: FxHashMap<u32, u64>,
+    times: FxHashMap<u32, CpuTimes>,
 }
 
 impl Accounts {
@@ -71,12 +72,13 @@ impl Accounts {
             running: false,
             opened: (0, 0),
             before: Vec::new(),
-            steal: proc::steal_ns().into_iter().collect(),
+            times: proc::cpu_times().into_iter().collect(),
         }
     }
 
     /// Sampling starts, with the kernel side's counters as they are.
     pub fn start(&mut self, now: u64, counters: Vec<Cpu>) {
+        self.times = proc::cpu_times().into_iter().collect();
         self.before = counters;
         self.timers.clear();
         self.running = true;
@@ -157,13 +159,14 @@ impl Accounts {
     fn close(&mut self, seen: impl Fn(u32) -> Delivered, expects: bool) -> Vec<Rate> {
         let now = clock::monotonic_ns();
         let (start, wall) = std::mem::replace(&mut self.opened, (now, clock::wall_ns()));
-        let steal: FxHashMap<u32, u64> = proc::steal_ns().into_iter().collect();
+        let times: FxHashMap<u32, CpuTimes> = proc::cpu_times().into_iter().collect();
         let name = self.events.iter().map(|e| e.name.as_str()).collect::<Vec<_>>().join("+");
         let mut rates = Vec::new();
         for cpu in proc::online_cpus() {
             let d = seen(cpu);
-            let stolen =
-                steal.get(&cpu).copied().unwrap_or(0).saturating_sub(self.steal.get(&cpu).copied().unwrap_or(0));
+            let (now_at, then) = (at(&times, cpu), at(&self.times, cpu));
+            let stolen = now_at.steal_ns.saturating_sub(then.steal_ns);
+            let idle_ns = now_at.idle_ns.saturating_sub(then.idle_ns);
             let expected = if expects { self.take_expected(cpu, now) } else { 0 };
             rates.push(Rate {
                 start_ns: wall,
@@ -174,11 +177,11 @@ impl Accounts {
                 delivered: d.all,
                 idle: d.idle,
                 dropped: d.dropped,
-                skipped: expected.saturating_sub(d.all),
+                skipped: skipped(expected, &d, idle_ns, self.events.first().map_or(0, |e| e.period)),
                 steal_ns: stolen,
             });
         }
-        self.steal = steal;
+        self.times = times;
         rates
     }
 
@@ -189,6 +192,22 @@ impl Accounts {
         }
         std::mem::take(&mut t.expected)
     }
+}
+
+fn at(times: &FxHashMap<u32, CpuTimes>, cpu: u32) -> CpuTimes {
+    times.get(&cpu).copied().unwrap_or_default()
+}
+
+/// Samples of busy time that should have come and did not. An idle CPU may sleep through its timer,
+/// which loses nothing: what idle time could have had at most is not missed. Idle time is known in
+/// steps of 10 ms, at both ends.
+fn skipped(expected: u64, d: &Delivered, idle_ns: u64, period: u64) -> u64 {
+    const STEPS_NS: u64 = 20_000_000;
+    let slept = match idle_ns {
+        0 => 0,
+        ns => ((ns + STEPS_NS) / period.max(1)).saturating_sub(d.idle),
+    };
+    expected.saturating_sub(d.all + slept)
 }
 
 struct Delivered {
@@ -216,6 +235,16 @@ mod tests {
         assert!((940_000..943_000).contains(&low) && (1_057_000..=1_060_000).contains(&high), "{low} {high}");
         let mean = draws.iter().sum::<u64>() / 2000;
         assert!((995_000..1_005_000).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn an_idle_cpu_that_slept_through_its_timer_missed_nothing() {
+        let delivered = |all, idle| Delivered { all, idle, dropped: 0 };
+        // 2 s at 2 kHz: all idle and asleep; all busy with 40 late timers; half idle and awake.
+        assert_eq!(skipped(4000, &delivered(10, 0), 2_000_000_000, 500_000), 0);
+        assert_eq!(skipped(4000, &delivered(3960, 0), 0, 500_000), 40);
+        assert_eq!(skipped(4000, &delivered(3900, 2000), 1_000_000_000, 500_000), 60);
+        assert_eq!(skipped(4000, &delivered(3900, 2040), 1_000_000_000, 500_000), 100);
     }
 
     #[test]

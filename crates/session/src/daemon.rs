@@ -36,8 +36,7 @@ pub fn daemon(options: &DaemonOptions, stop: &StopFlag, on: &mut dyn FnMut(Progr
         source: std::io::Error::other(e),
     })?;
     let setup = Setup { pids: Vec::new(), folding: Folding::ByCommand, per_process, drain: options.drain };
-    // One slice per segment: time ranges in a database have the grain of segments.
-    let record = RecordOptions { slice: options.seal, ..options.record.clone() };
+    let record = options.record.clone();
     let engine = Engine::start(&record, setup)?;
     let writer = open_epoch(&db, &engine, &record)?;
     // A resumed epoch has names already; some of them exist nowhere else any more.

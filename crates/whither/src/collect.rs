@@ -118,8 +118,12 @@ fn scope(pids: Vec<u32>, command: Vec<String>) -> Scope {
 }
 
 fn daemon_options(run: DaemonRun) -> anyhow::Result<DaemonOptions> {
+    // One slice per segment unless asked otherwise: time ranges then have the grain of segments.
+    let slice = run.sampling.slice.unwrap_or(run.seal);
+    let mut record = sampling(Scope::System, run.sampling, run.budget.unwrap_or(DAEMON_BUDGET))?;
+    record.slice = slice;
     Ok(DaemonOptions {
-        record: sampling(Scope::System, run.sampling, run.budget.unwrap_or(DAEMON_BUDGET))?,
+        record,
         db: places::database(run.db.db),
         drain: run.drain,
         seal: run.seal,

@@ -75,7 +75,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     pub(crate) backend: BackendChoice,
     /// Length of a time slice, the resolution of time ranges and heat maps [default: a sixth of
-    /// --duration, 1s to 10s; 1s for a command, else 10s]
+    /// --duration, 1s to 10s; 1s for a command, --seal for the daemon, else 10s]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(crate) slice: Option<Duration>,
 }
