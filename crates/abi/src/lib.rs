@@ -1,8 +1,10 @@
-//! The words shared across address spaces, mirrored from `include/whither_abi.h`: what the kernel-side
-//! programs write and the tool reads. Plain data with exact layouts; a test compares every size and
+//! The words shared across address spaces, mirrored from `include/whither_abi.h` (what the kernel-side
+//! programs write and the tool reads) and `include/whither_agent.h` (module [`agent`]). Plain data with exact layouts; a test compares every size and
 //! offset with what the C compiler makes of the header. Nothing here is stored on disk.
 
 #![forbid(unsafe_code)]
+
+pub mod agent;
 
 /// Bits of a program counter in [`Entry::place`].
 pub const PC_BITS: u32 = 57;
@@ -270,9 +272,28 @@ impl StackRecord {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::mem::{offset_of, size_of};
+
+    /// Output of a C program that sees our headers.
+    pub(crate) fn run_c(name: &str, program: &str) -> String {
+        let dir = std::env::temp_dir().join(format!("whither-abi-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a temporary directory");
+        let source = dir.join("layout.c");
+        std::fs::write(&source, program).expect("writable");
+        let include = concat!(env!("CARGO_MANIFEST_DIR"), "/../../include");
+        let built = std::process::Command::new("cc")
+            .args(["-I", include, "-o"])
+            .arg(dir.join("layout"))
+            .arg(&source)
+            .status()
+            .expect("a C compiler is needed to build whither at all");
+        assert!(built.success());
+        let out = std::process::Command::new(dir.join("layout")).output().expect("just built");
+        std::fs::remove_dir_all(&dir).expect("our own directory");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
 
     #[test]
     fn program_counters_survive_packing() {
@@ -308,21 +329,7 @@ mod tests {
                 S(wh_task) O(wh_task, tag) O(wh_task, time) O(wh_task, cgroup) O(wh_task, comm) puts("");
                 S(wh_stack) O(wh_stack, where) O(wh_stack, ip) O(wh_stack, n_kernel) O(wh_stack, bytes) puts("");
             }"#;
-        let dir = std::env::temp_dir().join(format!("whither-abi-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a temporary directory");
-        let source = dir.join("layout.c");
-        std::fs::write(&source, program).expect("writable");
-        let include = concat!(env!("CARGO_MANIFEST_DIR"), "/../../include");
-        let built = std::process::Command::new("cc")
-            .args(["-I", include, "-o"])
-            .arg(dir.join("layout"))
-            .arg(&source)
-            .status()
-            .expect("a C compiler is needed to build whither at all");
-        assert!(built.success());
-        let out = std::process::Command::new(dir.join("layout")).output().expect("just built");
-        std::fs::remove_dir_all(&dir).expect("our own directory");
-        assert_eq!(String::from_utf8_lossy(&out.stdout), rows);
+        assert_eq!(run_c("kernel", program), rows);
     }
 
     #[test]

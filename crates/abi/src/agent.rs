@@ -1,0 +1,572 @@
+//! The shared segment of the instrumentation engine, mirrored from `include/whither_agent.h`: regions,
+//! structs and flag words with exact layouts. What a word means and who may write it is told in the
+//! header; here stand only the types. A test compares every size and offset with the C compiler's.
+
+/// `WH_AGENT_MAGIC`.
+pub const AGENT_MAGIC: u64 = 0x746e656761687700;
+/// `WH_AGENT_ABI`.
+pub const AGENT_ABI: u32 = 1;
+/// `WH_MAX_POINTS`.
+pub const MAX_POINTS: u32 = 65536;
+/// `WH_MAX_MODULES`.
+pub const MAX_MODULES: u32 = 4096;
+/// `WH_MAX_RULES`.
+pub const MAX_RULES: u32 = 65536;
+/// `WH_MAX_ROWS`.
+pub const MAX_ROWS: u32 = 16 << 20;
+/// `WH_MAX_NODES`.
+pub const MAX_NODES: u32 = 1 << 20;
+/// `WH_MAX_PATHS`.
+pub const MAX_PATHS: u32 = 1 << 18;
+/// `WH_MAX_THREADS`.
+pub const MAX_THREADS: u32 = 4096;
+/// `WH_MAX_PAGES`.
+pub const MAX_PAGES: u32 = 32768;
+/// `WH_MAX_EXTRAS`.
+pub const MAX_EXTRAS: u32 = 65536;
+/// `WH_MAX_RINGS`.
+pub const MAX_RINGS: u32 = 256;
+/// `WH_RING_BYTES`.
+pub const RING_BYTES: u32 = 1 << 20;
+/// `WH_THREAD_STRIDE`.
+pub const THREAD_STRIDE: u32 = 80 << 10;
+/// `WH_AT_POINTS`.
+pub const AT_POINTS: u64 = 0x10000;
+/// `WH_AT_MODULES`.
+pub const AT_MODULES: u64 = AT_POINTS + MAX_POINTS as u64 * 64;
+/// `WH_AT_RULES`.
+pub const AT_RULES: u64 = AT_MODULES + MAX_MODULES as u64 * 64;
+/// `WH_AT_EXTRAS`.
+pub const AT_EXTRAS: u64 = AT_RULES + MAX_RULES as u64 * 16;
+/// `WH_AT_NODES`.
+pub const AT_NODES: u64 = AT_EXTRAS + MAX_EXTRAS as u64 * 16;
+/// `WH_AT_PATHS`.
+pub const AT_PATHS: u64 = AT_NODES + MAX_NODES as u64 * 32;
+/// `WH_AT_ROWS`.
+pub const AT_ROWS: u64 = AT_PATHS + MAX_PATHS as u64 * 16;
+/// `WH_AT_PAGES`.
+pub const AT_PAGES: u64 = AT_ROWS + MAX_ROWS as u64 * 8;
+/// `WH_AT_THREADS`.
+pub const AT_THREADS: u64 = AT_PAGES + MAX_PAGES as u64 * 4096;
+/// `WH_AT_RINGS`.
+pub const AT_RINGS: u64 = AT_THREADS + MAX_THREADS as u64 * THREAD_STRIDE as u64;
+/// `WH_SEGMENT_BYTES`.
+pub const SEGMENT_BYTES: u64 = AT_RINGS + MAX_RINGS as u64 * RING_BYTES as u64;
+/// `WH_SIGNED`.
+pub const SIGNED: u8 = 1;
+/// `WH_JOIN`.
+pub const JOIN: u64 = 0x8000000000000000;
+/// `WH_DIRECTORY`.
+pub const DIRECTORY: u32 = MAX_PATHS / 64;
+/// `WH_ACTIVE`.
+pub const ACTIVE: u32 = 1024;
+/// `WH_LOST_BUSY`: the agent was interrupted by a signal whose handler called a probed function.
+pub const LOST_BUSY: usize = 0;
+/// `WH_LOST_DEPTH`: more calls in progress than the active stack holds.
+pub const LOST_DEPTH: usize = 1;
+/// `WH_LOST_TABLE`: no thread block or counter page was free.
+pub const LOST_TABLE: usize = 2;
+/// `WH_LOST_SHADOW`: the shadow of the return address could not be mapped: entry counted, no exit.
+pub const LOST_SHADOW: usize = 3;
+/// `WH_LOST_JUMPED`: left by longjmp, an exception or thread exit: counted, not timed.
+pub const LOST_JUMPED: usize = 4;
+/// `WH_LOST_EXIT`: an exit without its record: returned rightly, not timed.
+pub const LOST_EXIT: usize = 5;
+/// `WH_LOST_RING`: event record dropped, the ring was full.
+pub const LOST_RING: usize = 6;
+/// `WH_LOST_SPARE`.
+pub const LOST_SPARE: usize = 7;
+/// `WH_LOST_CAUSES`.
+pub const LOST_CAUSES: usize = 8;
+/// `WH_POINT_FREE`.
+pub const POINT_FREE: u32 = 0;
+/// `WH_POINT_ON`.
+pub const POINT_ON: u32 = 1;
+/// `WH_POINT_OFF`: patched, passes through.
+pub const POINT_OFF: u32 = 2;
+/// `WH_POINT_GONE`: bytes restored; numbers stay readable, the index is not used again.
+pub const POINT_GONE: u32 = 3;
+/// `WH_DO_EXIT`: balanced call: the exit is seen; without it only entries count.
+pub const DO_EXIT: u32 = 1;
+/// `WH_DO_PATH`: count by call path; without it by point.
+pub const DO_PATH: u32 = 2;
+/// `WH_DO_WALL`.
+pub const DO_WALL: u32 = 4;
+/// `WH_DO_CPU`.
+pub const DO_CPU: u32 = 8;
+/// `WH_DO_HIST`: log2 of wall ticks, in the extra block.
+pub const DO_HIST: u32 = 16;
+/// `WH_DO_USAGE`: page faults and context switches by getrusage(RUSAGE_THREAD), extra block.
+pub const DO_USAGE: u32 = 32;
+/// `WH_DO_VALUES`: wh_extra list: sum integers, or emit words.
+pub const DO_VALUES: u32 = 64;
+/// `WH_DO_EMIT`: a record per call to the thread's ring.
+pub const DO_EMIT: u32 = 128;
+/// `WH_DO_LOADER`: not a user's point: the loader's list has changed (header.loads).
+pub const DO_LOADER: u32 = 256;
+/// `WH_DO_FP`: no unwind rules wanted: follow frame pointers (code without .eh_frame).
+pub const DO_FP: u32 = 512;
+/// `WH_ARG1`: rdi rsi rdx rcx r8 r9.
+pub const ARG1: u8 = 1;
+/// `WH_ARG2`.
+pub const ARG2: u8 = 2;
+/// `WH_ARG3`.
+pub const ARG3: u8 = 3;
+/// `WH_ARG4`.
+pub const ARG4: u8 = 4;
+/// `WH_ARG5`.
+pub const ARG5: u8 = 5;
+/// `WH_ARG6`.
+pub const ARG6: u8 = 6;
+/// `WH_STACK_ARG`: `number`-th word above the return address, 0 = the 7th argument.
+pub const STACK_ARG: u8 = 7;
+/// `WH_RET`: rax at exit.
+pub const RET: u8 = 8;
+/// `WH_CONST`.
+pub const CONST: u8 = 9;
+/// `WH_RULE_NONE`: no information: the path is truncated here, and says so.
+pub const RULE_NONE: u32 = 0;
+/// `WH_RULE_RSP`.
+pub const RULE_RSP: u32 = 1;
+/// `WH_RULE_RBP`.
+pub const RULE_RBP: u32 = 2;
+/// `WH_RULE_BIG`.
+pub const RULE_BIG: u32 = 3;
+/// `WH_RULE_SIGNAL`: return address of a signal frame: ucontext at the return slot + 8.
+pub const RULE_SIGNAL: u32 = 4;
+/// `WH_RULE_END`: outermost frame (return address undefined).
+pub const RULE_END: u32 = 5;
+/// `WH_NODE_END`: outermost frame reached.
+pub const NODE_END: u16 = 1;
+/// `WH_NODE_TRUNCATED`: no rule, no readable stack, or too deep: callers are missing.
+pub const NODE_TRUNCATED: u16 = 2;
+/// `WH_NODE_JOIN`.
+pub const NODE_JOIN: u16 = 4;
+/// `WH_NODE_FP`: reached by frame pointers, not by a rule.
+pub const NODE_FP: u16 = 8;
+/// `WH_NODE_FULL`: root's own path: calls whose path was not or could not be kept.
+pub const NODE_FULL: u16 = 16;
+/// `WH_THREAD_FREE`.
+pub const THREAD_FREE: u32 = 0;
+/// `WH_THREAD_LIVE`.
+pub const THREAD_LIVE: u32 = 1;
+/// `WH_THREAD_DEAD`.
+pub const THREAD_DEAD: u32 = 2;
+
+/// `struct wh_header`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    /// `magic`.
+    pub magic: u64,
+    /// `abi`.
+    pub abi: u32,
+    /// 0: every entry passes through, nothing is recorded.
+    pub enabled: u32,
+    /// Length of the segment.
+    pub bytes: u64,
+    /// Ns = (ticks * tsc_mult) >> tsc_shift, 128-bit product.
+    pub tsc_mult: u64,
+    /// `tsc_shift`.
+    pub tsc_shift: u32,
+    /// Pid of the controller.
+    pub controller: u32,
+    /// TSC, written by the controller at least once a second.
+    pub heartbeat: u64,
+    /// Ticks after the heartbeat at which entries stop recording; 0 = for ever.
+    pub patience: u64,
+    /// Points\[1..n_points) may be looked at; 0 is never used.
+    pub n_points: u32,
+    /// `n_modules`.
+    pub n_modules: u32,
+    /// `n_rules`.
+    pub n_rules: u32,
+    /// Levels of one function kept apart below itself; deeper calls fold.
+    pub recursion: u32,
+    /// Most frames of a path, WH_NODE_TRUNCATED beyond.
+    pub depth: u32,
+    /// Atomic; +1 by the agent when the loader changed its list (futex).
+    pub loads: u32,
+    /// Controller has seen that many (futex).
+    pub loads_seen: u32,
+    /// The agent waits that long for loads_seen to follow; 0 = does not wait.
+    pub load_wait_us: u32,
+    /// Atomic; nodes\[1..next_node) are in use.
+    pub next_node: u32,
+    /// Atomic; paths\[1..next_path) are in use.
+    pub next_path: u32,
+    /// Atomic; threads\[0..next_thread) were used at some time.
+    pub next_thread: u32,
+    /// Atomic; pages\[1..next_page) belong to some thread.
+    pub next_page: u32,
+    /// Atomic.
+    pub next_ring: u32,
+    /// Atomic; children that joined.
+    pub forks: u32,
+    /// Atomic; threads whose CPU time costs two system calls, perf refused.
+    pub no_cpu_page: u32,
+    /// `spare`.
+    pub spare: u32,
+    /// Atomic; of threads without a block.
+    pub lost: [u64; LOST_CAUSES],
+    /// Ticks that an empty probed call seems to last (wall, by path): subtract per call.
+    pub cost_inside: u64,
+    /// Ticks that one probed call costs its caller.
+    pub cost_whole: u64,
+    /// The same of an entry that only counts.
+    pub cost_count: u64,
+}
+
+/// `struct wh_point`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Point {
+    /// First byte of the function in the target.
+    pub address: u64,
+    /// Copy of the displaced instructions, followed by the jump back.
+    pub relocated: u64,
+    /// Enum wh_point_state.
+    pub state: u32,
+    /// Enum wh_do.
+    pub flags: u32,
+    /// Node from which its paths grow: ra 0, has a path of its own.
+    pub root: u32,
+    /// First of its wh_extra list, 0 = none.
+    pub extras: u32,
+    /// `n_extras`.
+    pub n_extras: u16,
+    /// Index of its module.
+    pub module: u16,
+    /// The controller's kind of patch, for a controller that takes over.
+    pub patch: u8,
+    /// Bytes displaced.
+    pub window: u8,
+    /// Bytes in front of the patch (endbr64).
+    pub skip: u8,
+    /// `spare`.
+    pub spare: u8,
+    /// Text bytes of the window before the patch, from address + skip.
+    pub original: [u8; 16],
+    /// Address of its stub.
+    pub stub: u64,
+}
+
+/// `struct wh_extra`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extra {
+    /// Enum wh_source.
+    pub source: u8,
+    /// `number`.
+    pub number: u8,
+    /// Bytes used of the word: 1 2 4 8; negative values by WH_SIGNED.
+    pub width: u8,
+    /// `flags`.
+    pub flags: u8,
+    /// 0..2 dereferences of pointers the callee itself must dereference.
+    pub loads: u8,
+    /// 0 or 1: added to wh_block.value\[\]; 255 = only emitted.
+    pub value: u8,
+    /// `spare`.
+    pub spare: u16,
+    /// `offset`.
+    pub offset: [i32; 2],
+}
+
+/// `struct wh_module`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Module {
+    /// Mapped addresses \[start, end).
+    pub start: u64,
+    /// `end`.
+    pub end: u64,
+    /// Row offsets count from here: row.offset = address - base.
+    pub base: u64,
+    /// `first_row`.
+    pub first_row: u32,
+    /// Sorted by offset.
+    pub n_rows: u32,
+    /// 0 free, 1 valid, 2 unmapped: never match it.
+    pub state: u32,
+    /// 1: no rules, frame pointers may be followed here (JIT).
+    pub flags: u32,
+    /// `spare`.
+    pub spare: [u64; 3],
+}
+
+/// `struct wh_row`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// `offset`.
+    pub offset: u32,
+    /// `rule`.
+    pub rule: u32,
+}
+
+/// `struct wh_rule`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// WH_RULE_RSP or WH_RULE_RBP.
+    pub reg: u8,
+    /// `deref`.
+    pub deref: u8,
+    /// 0 unchanged, 1 at CFA + rbp_offset, 2 at rbp + rbp_offset.
+    pub rbp: u8,
+    /// `spare`.
+    pub spare: u8,
+    /// `cfa_offset`.
+    pub cfa_offset: i32,
+    /// `rbp_offset`.
+    pub rbp_offset: i32,
+    /// `more`.
+    pub more: i32,
+}
+
+/// `struct wh_node`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Return address; WH_JOIN | path: the frame above is an active probed call.
+    pub ra: u64,
+    /// Towards the probed function.
+    pub parent: u32,
+    /// Atomic.
+    pub first_child: u32,
+    /// `next_sibling`.
+    pub next_sibling: u32,
+    /// How to get from this return slot to the caller's.
+    pub rule: u32,
+    /// Atomic; id of the path that ends here, 0 = none yet.
+    pub path: u32,
+    /// Frames from the probed function.
+    pub depth: u16,
+    /// `flags`.
+    pub flags: u16,
+}
+
+/// `struct wh_path`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Path {
+    /// Its last node (outermost frame).
+    pub node: u32,
+    /// `point`.
+    pub point: u32,
+    /// The path it joins (the active probed caller), 0 = none.
+    pub parent: u32,
+    /// Ancestors by `parent` with the same point: 0 = outermost activation.
+    pub same: u16,
+    /// Ancestors by `parent`.
+    pub level: u16,
+}
+
+/// `struct wh_block`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// Odd while its thread writes.
+    pub seq: u32,
+    /// Wh_more of this block, in 64-byte units from WH_AT_PAGES; 0 = none.
+    pub extra: u32,
+    /// Entries.
+    pub calls: u64,
+    /// Of completed calls.
+    pub wall: u64,
+    /// `cpu`.
+    pub cpu: u64,
+    /// 0 = no call completed; then at least 1.
+    pub min: u64,
+    /// `max`.
+    pub max: u64,
+    /// `value`.
+    pub value: [u64; 2],
+}
+
+/// `struct wh_more`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct More {
+    /// Completed calls.
+    pub done: u64,
+    /// Context switches, voluntary and not.
+    pub switches: u64,
+    /// `faults_minor`.
+    pub faults_minor: u64,
+    /// `faults_major`.
+    pub faults_major: u64,
+    /// `spare`.
+    pub spare: [u64; 4],
+    /// \[i\]: calls of \[2^i, 2^(i+1)) ticks.
+    pub hist: [u32; 64],
+}
+
+/// `struct wh_active`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Active {
+    /// Address of its return slot.
+    pub slot: u64,
+    /// TSC at entry, 0 when not timed.
+    pub t0: u64,
+    /// Thread CPU ns at entry.
+    pub cpu0: u64,
+    /// `path`.
+    pub path: u32,
+    /// `point`.
+    pub point: u32,
+    /// Switches << 32 | faults, low 32 bits each, at entry.
+    pub usage: u64,
+    /// `spare`.
+    pub spare: u64,
+}
+
+/// `struct wh_thread`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Thread {
+    /// Atomic; DEAD is set by the controller, or by a thread that looks for a block.
+    pub state: u32,
+    /// `pid`.
+    pub pid: u32,
+    /// `tid`.
+    pub tid: u32,
+    /// Threads that have used the block.
+    pub lives: u32,
+    /// TSC when it took the block.
+    pub started: u64,
+    /// Stack pointer inside the agent, 0 outside.
+    pub busy_sp: u64,
+    /// `busy_tsc`.
+    pub busy_tsc: u64,
+    /// Active\[0..n_active), innermost last; more than WH_ACTIVE: the rest is private.
+    pub n_active: u32,
+    /// Odd while active\[\] changes.
+    pub seq_active: u32,
+    /// `lost`.
+    pub lost: [u64; LOST_CAUSES],
+    /// Index + 1 of its ring, 0 = none.
+    pub ring: u32,
+    /// 1 anchor by a perf page, 2 system calls.
+    pub cpu_mode: u32,
+    /// The agent's own words: anchors, stack bounds, private pointers.
+    pub own: [u64; 8],
+    /// `spare`.
+    pub spare: [u64; 2],
+    /// Path / 64 -> page, 0 = none.
+    pub directory: [u32; DIRECTORY as usize],
+    /// `active`.
+    pub active: [Active; ACTIVE as usize],
+}
+
+/// `struct wh_ring`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ring {
+    /// Agent.
+    pub head: u64,
+    /// Controller.
+    pub tail: u64,
+    /// Records dropped, agent.
+    pub lost: u64,
+    /// `spare`.
+    pub spare: [u64; 5],
+}
+
+/// `struct wh_record`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Whole record.
+    pub bytes: u16,
+    /// 0 filler, 1 a completed call, 2 an entry (no exit wanted).
+    pub kind: u16,
+    /// `point`.
+    pub point: u32,
+    /// TSC.
+    pub start: u64,
+    /// TSC, 0 for kind 2.
+    pub end: u64,
+    /// `path`.
+    pub path: u32,
+    /// `tid`.
+    pub tid: u32,
+    /// Rax.
+    pub ret: u64,
+}
+
+/// `struct wh_start`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// Address of the mapped segment in the target.
+    pub segment: u64,
+    /// Distance from a return slot to its shadow (negative).
+    pub shadow: u64,
+    /// 1 mapped by the loader (thread-local storage), 2 by the controller (thread table).
+    pub way: u32,
+    /// `abi`.
+    pub abi: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::{offset_of, size_of};
+
+    #[test]
+    fn layouts_are_the_c_compilers() {
+        let mut rows = String::new();
+        macro_rules! row {
+            ($c:literal, $rust:ident: $($field:ident),*) => {
+                rows += &format!("{} {}", $c, size_of::<$rust>());
+                $( rows += &format!(" {}", offset_of!($rust, $field)); )*
+                rows += "\n";
+            };
+        }
+        row!("wh_header", Header: magic, abi, enabled, bytes, tsc_mult, tsc_shift, controller, heartbeat, patience, n_points, n_modules, n_rules, recursion, depth, loads, loads_seen, load_wait_us, next_node, next_path, next_thread, next_page, next_ring, forks, no_cpu_page, spare, lost, cost_inside, cost_whole, cost_count);
+        row!("wh_point", Point: address, relocated, state, flags, root, extras, n_extras, module, patch, window, skip, spare, original, stub);
+        row!("wh_extra", Extra: source, number, width, flags, loads, value, spare, offset);
+        row!("wh_module", Module: start, end, base, first_row, n_rows, state, flags, spare);
+        row!("wh_row", Row: offset, rule);
+        row!("wh_rule", Rule: reg, deref, rbp, spare, cfa_offset, rbp_offset, more);
+        row!("wh_node", Node: ra, parent, first_child, next_sibling, rule, path, depth, flags);
+        row!("wh_path", Path: node, point, parent, same, level);
+        row!("wh_block", Block: seq, extra, calls, wall, cpu, min, max, value);
+        row!("wh_more", More: done, switches, faults_minor, faults_major, spare, hist);
+        row!("wh_active", Active: slot, t0, cpu0, path, point, usage, spare);
+        row!("wh_thread", Thread: state, pid, tid, lives, started, busy_sp, busy_tsc, n_active, seq_active, lost, ring, cpu_mode, own, spare, directory, active);
+        row!("wh_ring", Ring: head, tail, lost, spare);
+        row!("wh_record", Record: bytes, kind, point, start, end, path, tid, ret);
+        row!("wh_start", Start: segment, shadow, way, abi);
+        rows += &format!("{SEGMENT_BYTES} {JOIN} {AGENT_ABI} {NODE_FULL} {DO_FP}\n");
+        let program = r#"
+            #include <stdio.h>
+            #include <stddef.h>
+            #include "whither_agent.h"
+            #define O(s, f) printf(" %zu", offsetof(struct s, f));
+            #define S(s) printf(#s " %zu", sizeof(struct s));
+            int main(void) {
+                S(wh_header) O(wh_header, magic) O(wh_header, abi) O(wh_header, enabled) O(wh_header, bytes) O(wh_header, tsc_mult) O(wh_header, tsc_shift) O(wh_header, controller) O(wh_header, heartbeat) O(wh_header, patience) O(wh_header, n_points) O(wh_header, n_modules) O(wh_header, n_rules) O(wh_header, recursion) O(wh_header, depth) O(wh_header, loads) O(wh_header, loads_seen) O(wh_header, load_wait_us) O(wh_header, next_node) O(wh_header, next_path) O(wh_header, next_thread) O(wh_header, next_page) O(wh_header, next_ring) O(wh_header, forks) O(wh_header, no_cpu_page) O(wh_header, spare) O(wh_header, lost) O(wh_header, cost_inside) O(wh_header, cost_whole) O(wh_header, cost_count) puts("");
+                S(wh_point) O(wh_point, address) O(wh_point, relocated) O(wh_point, state) O(wh_point, flags) O(wh_point, root) O(wh_point, extras) O(wh_point, n_extras) O(wh_point, module) O(wh_point, patch) O(wh_point, window) O(wh_point, skip) O(wh_point, spare) O(wh_point, original) O(wh_point, stub) puts("");
+                S(wh_extra) O(wh_extra, source) O(wh_extra, number) O(wh_extra, width) O(wh_extra, flags) O(wh_extra, loads) O(wh_extra, value) O(wh_extra, spare) O(wh_extra, offset) puts("");
+                S(wh_module) O(wh_module, start) O(wh_module, end) O(wh_module, base) O(wh_module, first_row) O(wh_module, n_rows) O(wh_module, state) O(wh_module, flags) O(wh_module, spare) puts("");
+                S(wh_row) O(wh_row, offset) O(wh_row, rule) puts("");
+                S(wh_rule) O(wh_rule, reg) O(wh_rule, deref) O(wh_rule, rbp) O(wh_rule, spare) O(wh_rule, cfa_offset) O(wh_rule, rbp_offset) O(wh_rule, more) puts("");
+                S(wh_node) O(wh_node, ra) O(wh_node, parent) O(wh_node, first_child) O(wh_node, next_sibling) O(wh_node, rule) O(wh_node, path) O(wh_node, depth) O(wh_node, flags) puts("");
+                S(wh_path) O(wh_path, node) O(wh_path, point) O(wh_path, parent) O(wh_path, same) O(wh_path, level) puts("");
+                S(wh_block) O(wh_block, seq) O(wh_block, extra) O(wh_block, calls) O(wh_block, wall) O(wh_block, cpu) O(wh_block, min) O(wh_block, max) O(wh_block, value) puts("");
+                S(wh_more) O(wh_more, done) O(wh_more, switches) O(wh_more, faults_minor) O(wh_more, faults_major) O(wh_more, spare) O(wh_more, hist) puts("");
+                S(wh_active) O(wh_active, slot) O(wh_active, t0) O(wh_active, cpu0) O(wh_active, path) O(wh_active, point) O(wh_active, usage) O(wh_active, spare) puts("");
+                S(wh_thread) O(wh_thread, state) O(wh_thread, pid) O(wh_thread, tid) O(wh_thread, lives) O(wh_thread, started) O(wh_thread, busy_sp) O(wh_thread, busy_tsc) O(wh_thread, n_active) O(wh_thread, seq_active) O(wh_thread, lost) O(wh_thread, ring) O(wh_thread, cpu_mode) O(wh_thread, own) O(wh_thread, spare) O(wh_thread, directory) O(wh_thread, active) puts("");
+                S(wh_ring) O(wh_ring, head) O(wh_ring, tail) O(wh_ring, lost) O(wh_ring, spare) puts("");
+                S(wh_record) O(wh_record, bytes) O(wh_record, kind) O(wh_record, point) O(wh_record, start) O(wh_record, end) O(wh_record, path) O(wh_record, tid) O(wh_record, ret) puts("");
+                S(wh_start) O(wh_start, segment) O(wh_start, shadow) O(wh_start, way) O(wh_start, abi) puts("");
+                printf("%llu %llu %u %d %d\n", (unsigned long long)WH_SEGMENT_BYTES, (unsigned long long)WH_JOIN,
+                       WH_AGENT_ABI, WH_NODE_FULL, WH_DO_FP);
+            }"#;
+        assert_eq!(crate::tests::run_c("agent", program), rows);
+    }
+}

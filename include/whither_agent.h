@@ -1,0 +1,316 @@
+/*
+ * The shared segment of the instrumentation engine: one sparse memfd per target process tree, mapped
+ * MAP_SHARED by the controller (crate probe) and by the injected agent of every process in the tree.
+ * All references inside are indexes, never addresses, so each side maps it where it likes. Crate abi
+ * mirrors every struct; a test compares sizes and offsets through the C compiler. Not stored on disk.
+ *
+ * Who writes what:
+ *   controller  header (but for the atomics), points, modules, rows, rules, extras
+ *   agent       nodes, paths, threads, pages; each thread block and the pages it owns have one writer,
+ *               its thread. x86-64 keeps stores in order: a reader needs no fence, only WH_SEQ.
+ * A counter block is read as: s = seq; copy; again while s was odd or seq has changed.
+ */
+#ifndef WHITHER_AGENT_H
+#define WHITHER_AGENT_H
+
+#include <stdint.h>
+typedef uint8_t wh_u8;
+typedef uint16_t wh_u16;
+typedef uint32_t wh_u32;
+typedef int32_t wh_s32;
+typedef uint64_t wh_u64;
+
+#define WH_AGENT_MAGIC 0x746e656761687700ull
+/* Raised with every change of this file that moves or gives another meaning to a word. */
+#define WH_AGENT_ABI 1u
+
+/* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
+#define WH_MAX_POINTS 65536u
+#define WH_MAX_MODULES 4096u
+#define WH_MAX_RULES 65536u
+#define WH_MAX_ROWS (16u << 20)
+#define WH_MAX_NODES (1u << 20)
+#define WH_MAX_PATHS (1u << 18)
+#define WH_MAX_THREADS 4096u
+#define WH_MAX_PAGES 32768u
+#define WH_MAX_EXTRAS 65536u
+#define WH_MAX_RINGS 256u
+#define WH_RING_BYTES (1u << 20)
+#define WH_THREAD_STRIDE (80u << 10)
+
+#define WH_AT_POINTS 0x10000ull
+#define WH_AT_MODULES (WH_AT_POINTS + (wh_u64)WH_MAX_POINTS * 64)
+#define WH_AT_RULES (WH_AT_MODULES + (wh_u64)WH_MAX_MODULES * 64)
+#define WH_AT_EXTRAS (WH_AT_RULES + (wh_u64)WH_MAX_RULES * 16)
+#define WH_AT_NODES (WH_AT_EXTRAS + (wh_u64)WH_MAX_EXTRAS * 16)
+#define WH_AT_PATHS (WH_AT_NODES + (wh_u64)WH_MAX_NODES * 32)
+#define WH_AT_ROWS (WH_AT_PATHS + (wh_u64)WH_MAX_PATHS * 16)
+#define WH_AT_PAGES (WH_AT_ROWS + (wh_u64)WH_MAX_ROWS * 8)
+#define WH_AT_THREADS (WH_AT_PAGES + (wh_u64)WH_MAX_PAGES * 4096)
+#define WH_AT_RINGS (WH_AT_THREADS + (wh_u64)WH_MAX_THREADS * WH_THREAD_STRIDE)
+#define WH_SEGMENT_BYTES (WH_AT_RINGS + (wh_u64)WH_MAX_RINGS * WH_RING_BYTES)
+
+/* Why a call was not recorded (its count is then missing; it ran unharmed all the same). */
+enum wh_lost {
+	WH_LOST_BUSY = 0,    /* the agent was interrupted by a signal whose handler called a probed function */
+	WH_LOST_DEPTH = 1,   /* more calls in progress than the active stack holds */
+	WH_LOST_TABLE = 2,   /* no thread block or counter page was free */
+	WH_LOST_SHADOW = 3,  /* the shadow of the return address could not be mapped: entry counted, no exit */
+	WH_LOST_JUMPED = 4,  /* left by longjmp, an exception or thread exit: counted, not timed */
+	WH_LOST_EXIT = 5,    /* an exit without its record: returned rightly, not timed */
+	WH_LOST_RING = 6,    /* event record dropped, the ring was full */
+	WH_LOST_SPARE = 7,
+	WH_LOST_CAUSES = 8
+};
+
+/* Page 0. Controller writes, agent reads, except the words marked "atomic" (both, by locked operations). */
+struct wh_header {
+	wh_u64 magic;
+	wh_u32 abi;
+	wh_u32 enabled;        /* 0: every entry passes through, nothing is recorded */
+	wh_u64 bytes;          /* length of the segment */
+	wh_u64 tsc_mult;       /* ns = (ticks * tsc_mult) >> tsc_shift, 128-bit product */
+	wh_u32 tsc_shift;
+	wh_u32 controller;     /* pid of the controller */
+	wh_u64 heartbeat;      /* TSC, written by the controller at least once a second */
+	wh_u64 patience;       /* ticks after the heartbeat at which entries stop recording; 0 = for ever */
+	wh_u32 n_points;       /* points[1..n_points) may be looked at; 0 is never used */
+	wh_u32 n_modules;
+	wh_u32 n_rules;
+	wh_u32 recursion;      /* levels of one function kept apart below itself; deeper calls fold */
+	wh_u32 depth;          /* most frames of a path, WH_NODE_TRUNCATED beyond */
+	wh_u32 loads;          /* atomic; +1 by the agent when the loader changed its list (futex) */
+	wh_u32 loads_seen;     /* controller has seen that many (futex) */
+	wh_u32 load_wait_us;   /* the agent waits that long for loads_seen to follow; 0 = does not wait */
+	wh_u32 next_node;      /* atomic; nodes[1..next_node) are in use */
+	wh_u32 next_path;      /* atomic; paths[1..next_path) are in use */
+	wh_u32 next_thread;    /* atomic; threads[0..next_thread) were used at some time */
+	wh_u32 next_page;      /* atomic; pages[1..next_page) belong to some thread */
+	wh_u32 next_ring;      /* atomic */
+	wh_u32 forks;          /* atomic; children that joined */
+	wh_u32 no_cpu_page;    /* atomic; threads whose CPU time costs two system calls, perf refused */
+	wh_u32 spare;
+	wh_u64 lost[WH_LOST_CAUSES]; /* atomic; of threads without a block */
+	wh_u64 cost_inside;    /* ticks that an empty probed call seems to last (wall, by path): subtract per call */
+	wh_u64 cost_whole;     /* ticks that one probed call costs its caller */
+	wh_u64 cost_count;     /* the same of an entry that only counts */
+};
+
+enum wh_point_state {
+	WH_POINT_FREE = 0,
+	WH_POINT_ON = 1,
+	WH_POINT_OFF = 2,      /* patched, passes through */
+	WH_POINT_GONE = 3      /* bytes restored; numbers stay readable, the index is not used again */
+};
+
+enum wh_do {
+	WH_DO_EXIT = 1,        /* balanced call: the exit is seen; without it only entries count */
+	WH_DO_PATH = 2,        /* count by call path; without it by point */
+	WH_DO_WALL = 4,
+	WH_DO_CPU = 8,
+	WH_DO_HIST = 16,       /* log2 of wall ticks, in the extra block */
+	WH_DO_USAGE = 32,      /* page faults and context switches by getrusage(RUSAGE_THREAD), extra block */
+	WH_DO_VALUES = 64,     /* wh_extra list: sum integers, or emit words */
+	WH_DO_EMIT = 128,      /* a record per call to the thread's ring */
+	WH_DO_LOADER = 256,    /* not a user's point: the loader's list has changed (header.loads) */
+	WH_DO_FP = 512         /* no unwind rules wanted: follow frame pointers (code without .eh_frame) */
+};
+
+/* A probe point. 64 bytes. The stub pushes its index and jumps to the common entry of the agent. */
+struct wh_point {
+	wh_u64 address;        /* first byte of the function in the target */
+	wh_u64 relocated;      /* copy of the displaced instructions, followed by the jump back */
+	wh_u32 state;          /* enum wh_point_state */
+	wh_u32 flags;          /* enum wh_do */
+	wh_u32 root;           /* node from which its paths grow: ra 0, has a path of its own */
+	wh_u32 extras;         /* first of its wh_extra list, 0 = none */
+	wh_u16 n_extras;
+	wh_u16 module;         /* index of its module */
+	wh_u8 patch;           /* the controller's kind of patch, for a controller that takes over */
+	wh_u8 window;          /* bytes displaced */
+	wh_u8 skip;            /* bytes in front of the patch (endbr64) */
+	wh_u8 spare;
+	wh_u8 original[16];    /* text bytes of the window before the patch, from address + skip */
+	wh_u64 stub;           /* address of its stub */
+};
+
+/* A word taken at entry or exit. 16 bytes. `loads` times: word = *(word + offset[i]). */
+enum wh_source {
+	WH_ARG1 = 1, WH_ARG2, WH_ARG3, WH_ARG4, WH_ARG5, WH_ARG6, /* rdi rsi rdx rcx r8 r9 */
+	WH_STACK_ARG = 7,      /* `number`-th word above the return address, 0 = the 7th argument */
+	WH_RET = 8,            /* rax at exit */
+	WH_CONST = 9
+};
+struct wh_extra {
+	wh_u8 source;          /* enum wh_source */
+	wh_u8 number;
+	wh_u8 width;           /* bytes used of the word: 1 2 4 8; negative values by WH_SIGNED */
+	wh_u8 flags;
+	wh_u8 loads;           /* 0..2 dereferences of pointers the callee itself must dereference */
+	wh_u8 value;           /* 0 or 1: added to wh_block.value[]; 255 = only emitted */
+	wh_u16 spare;
+	wh_s32 offset[2];
+};
+#define WH_SIGNED 1
+
+/* A mapped range of code with unwind rows. 64 bytes. */
+struct wh_module {
+	wh_u64 start;          /* mapped addresses [start, end) */
+	wh_u64 end;
+	wh_u64 base;           /* row offsets count from here: row.offset = address - base */
+	wh_u32 first_row;
+	wh_u32 n_rows;         /* sorted by offset */
+	wh_u32 state;          /* 0 free, 1 valid, 2 unmapped: never match it */
+	wh_u32 flags;          /* 1: no rules, frame pointers may be followed here (JIT) */
+	wh_u64 spare[3];
+};
+
+/* Unwind row: holds from its offset up to the next row's. Look up return addresses at ra - 1. */
+struct wh_row {
+	wh_u32 offset;
+	wh_u32 rule;
+};
+
+/* A rule packed in 32 bits. kind in bits 0..2:
+ *   RSP, RBP  bits 3..16: CFA offset / 8 (14 bits, unsigned), from the stack pointer behind the callee's
+ *             return (= its return slot + 8), or from rbp; bit 17: rbp is saved, at CFA + 8 * bits
+ *             18..31 (14 bits, signed)
+ *   BIG       bits 3..31: index into rules[]
+ * The caller's return slot is CFA - 8. If rbp is not saved it is unchanged. */
+enum wh_rule_kind {
+	WH_RULE_NONE = 0,      /* no information: the path is truncated here, and says so */
+	WH_RULE_RSP = 1,
+	WH_RULE_RBP = 2,
+	WH_RULE_BIG = 3,
+	WH_RULE_SIGNAL = 4,    /* return address of a signal frame: ucontext at the return slot + 8 */
+	WH_RULE_END = 5        /* outermost frame (return address undefined) */
+};
+/* The rare shapes. 16 bytes. cfa = REG + cfa_offset, or *(REG + cfa_offset) + more if `deref`. */
+struct wh_rule {
+	wh_u8 reg;             /* WH_RULE_RSP or WH_RULE_RBP */
+	wh_u8 deref;
+	wh_u8 rbp;             /* 0 unchanged, 1 at CFA + rbp_offset, 2 at rbp + rbp_offset */
+	wh_u8 spare;
+	wh_s32 cfa_offset;
+	wh_s32 rbp_offset;
+	wh_s32 more;
+};
+
+/* A frame of a call path, from callee to caller: the trie is the unwind cache. Immutable once linked
+ * but for first_child, path and rule of a node that is completed by its first walker. 32 bytes. */
+struct wh_node {
+	wh_u64 ra;             /* return address; WH_JOIN | path: the frame above is an active probed call */
+	wh_u32 parent;         /* towards the probed function */
+	wh_u32 first_child;    /* atomic */
+	wh_u32 next_sibling;
+	wh_u32 rule;           /* how to get from this return slot to the caller's */
+	wh_u32 path;           /* atomic; id of the path that ends here, 0 = none yet */
+	wh_u16 depth;          /* frames from the probed function */
+	wh_u16 flags;
+};
+#define WH_JOIN 0x8000000000000000ull
+enum wh_node_flags {
+	WH_NODE_END = 1,       /* outermost frame reached */
+	WH_NODE_TRUNCATED = 2, /* no rule, no readable stack, or too deep: callers are missing */
+	WH_NODE_JOIN = 4,
+	WH_NODE_FP = 8,        /* reached by frame pointers, not by a rule */
+	WH_NODE_FULL = 16      /* root's own path: calls whose path was not or could not be kept */
+};
+
+/* A distinct call path of a point. 16 bytes. Path ids are dense and never reused. */
+struct wh_path {
+	wh_u32 node;           /* its last node (outermost frame) */
+	wh_u32 point;
+	wh_u32 parent;         /* the path it joins (the active probed caller), 0 = none */
+	wh_u16 same;           /* ancestors by `parent` with the same point: 0 = outermost activation */
+	wh_u16 level;          /* ancestors by `parent` */
+};
+
+/* Counters of one path in one thread. 64 bytes, 64 to a page. Times in TSC ticks, cpu in ns. */
+struct wh_block {
+	wh_u32 seq;            /* odd while its thread writes */
+	wh_u32 extra;          /* wh_more of this block, in 64-byte units from WH_AT_PAGES; 0 = none */
+	wh_u64 calls;          /* entries */
+	wh_u64 wall;           /* of completed calls */
+	wh_u64 cpu;
+	wh_u64 min;            /* 0 = no call completed; then at least 1 */
+	wh_u64 max;
+	wh_u64 value[2];
+};
+
+/* Behind wh_block.extra. 320 bytes. */
+struct wh_more {
+	wh_u64 done;           /* completed calls */
+	wh_u64 switches;       /* context switches, voluntary and not */
+	wh_u64 faults_minor;
+	wh_u64 faults_major;
+	wh_u64 spare[4];
+	wh_u32 hist[64];       /* [i]: calls of [2^i, 2^(i+1)) ticks */
+};
+
+/* A call in progress. 48 bytes. */
+struct wh_active {
+	wh_u64 slot;           /* address of its return slot */
+	wh_u64 t0;             /* TSC at entry, 0 when not timed */
+	wh_u64 cpu0;           /* thread CPU ns at entry */
+	wh_u32 path;
+	wh_u32 point;
+	wh_u64 usage;          /* switches << 32 | faults, low 32 bits each, at entry */
+	wh_u64 spare;
+};
+
+#define WH_DIRECTORY (WH_MAX_PATHS / 64)
+#define WH_ACTIVE 1024u
+
+enum wh_thread_state { WH_THREAD_FREE = 0, WH_THREAD_LIVE = 1, WH_THREAD_DEAD = 2 };
+
+/* A thread. Counters stay when it dies: the next thread that takes the block goes on adding, so the
+ * sum over all blocks is the total, whoever is alive. One block each WH_THREAD_STRIDE bytes. */
+struct wh_thread {
+	wh_u32 state;          /* atomic; DEAD is set by the controller, or by a thread that looks for a block */
+	wh_u32 pid;
+	wh_u32 tid;
+	wh_u32 lives;          /* threads that have used the block */
+	wh_u64 started;        /* TSC when it took the block */
+	wh_u64 busy_sp;        /* stack pointer inside the agent, 0 outside */
+	wh_u64 busy_tsc;
+	wh_u32 n_active;       /* active[0..n_active), innermost last; more than WH_ACTIVE: the rest is private */
+	wh_u32 seq_active;     /* odd while active[] changes */
+	wh_u64 lost[WH_LOST_CAUSES];
+	wh_u32 ring;           /* index + 1 of its ring, 0 = none */
+	wh_u32 cpu_mode;       /* 1 anchor by a perf page, 2 system calls */
+	wh_u64 own[8];         /* the agent's own words: anchors, stack bounds, private pointers */
+	wh_u64 spare[2];
+	wh_u32 directory[WH_DIRECTORY]; /* path / 64 -> page, 0 = none */
+	struct wh_active active[WH_ACTIVE];
+};
+
+/* Ring of one thread: head[] counts bytes ever written, tail[] ever read; records are 8-byte aligned and
+ * never wrap: a record with kind 0 fills the rest. The data begin 64 bytes behind the ring's start. */
+struct wh_ring {
+	wh_u64 head;           /* agent */
+	wh_u64 tail;           /* controller */
+	wh_u64 lost;           /* records dropped, agent */
+	wh_u64 spare[5];
+};
+struct wh_record {
+	wh_u16 bytes;          /* whole record */
+	wh_u16 kind;           /* 0 filler, 1 a completed call, 2 an entry (no exit wanted) */
+	wh_u32 point;
+	wh_u64 start;          /* TSC */
+	wh_u64 end;            /* TSC, 0 for kind 2 */
+	wh_u32 path;
+	wh_u32 tid;
+	wh_u64 ret;            /* rax */
+	wh_u64 word[];         /* its wh_extra words in order */
+};
+
+/* What the agent's `wh_start` is given and answers; the controller finds these by symbol. */
+struct wh_start {
+	wh_u64 segment;        /* address of the mapped segment in the target */
+	wh_u64 shadow;         /* distance from a return slot to its shadow (negative) */
+	wh_u32 way;            /* 1 mapped by the loader (thread-local storage), 2 by the controller (thread table) */
+	wh_u32 abi;
+};
+
+#endif
