@@ -7,6 +7,7 @@
 //! [`Database`] by [`Database::new_epoch`]) and appends [`model::Profile`] values as segments. A reader
 //! calls [`load()`]. On-disk schemas: docs/reference/schema.md.
 
+pub mod calls;
 pub mod model;
 pub mod symbols;
 

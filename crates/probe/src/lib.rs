@@ -1,0 +1,23 @@
+//! Dynamic instrumentation of running programs: which functions match, how each can be patched, the
+//! agent put into the target, trampolines written and taken back, and the shared tables read while the
+//! program runs. Knows nothing of call-path analysis, sampling or printing; one engine serves every
+//! lens that needs probes.
+//!
+//! The rule over all: **the target is sacred**. Text is changed only while every thread stands still, a
+//! window is patched only when no branch or return can land inside it, and every byte is given back.
+//!
+//! - [`api`]: the values that go in and out.
+//! - `select`, `resolve`: from the user's pattern to addresses, kinds of patch and refusals.
+//! - `stub`: bytes of trampolines. `segment`: the shared tables. `snapshot`: from tables to values.
+//! - `target`: stop, remote calls, injection, launch, following, detaching.
+//! - `engine`: puts them together.
+
+// Raw memory shared with another process, and ptrace: every block carries its SAFETY comment.
+#![allow(unsafe_code)]
+
+pub mod api;
+
+pub use api::{
+    Added, Candidate, CostClass, Detached, Options, Order, PointAction, PointId, PointSpec, Refusal, Removed, Select,
+    Source, ValueSpec,
+};

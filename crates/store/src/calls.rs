@@ -1,0 +1,257 @@
+//! Call-path profiles as values: what the instrumentation engine counted, at one moment, and what a
+//! recording of it holds. Plain numbers and addresses made module-relative; shares, self times and
+//! percentiles are worked out by the `calls` analysis, names by whoever has the symbols.
+//!
+//! All times are nanoseconds. Counters only grow, so the difference of two snapshots of one session
+//! is what happened between them.
+
+use serde::{Deserialize, Serialize};
+use whither_image::ImageId;
+
+/// Everything a session knew at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CallSnapshot {
+    /// `CLOCK_MONOTONIC` at which it was taken.
+    pub at_ns: u64,
+    /// What was watched, and for how long.
+    pub whole: Whole,
+    /// Processes of the tree that were instrumented, ended ones included.
+    pub processes: Vec<CallProcess>,
+    /// Modules that frames and points refer to.
+    pub modules: Vec<CallModule>,
+    /// Probe points, removed ones included; [`CallPath::point`] is an index into this.
+    pub points: Vec<CallPoint>,
+    /// Frames as a forest: [`CallPath::frame`] is an index into this.
+    pub frames: Vec<CallFrame>,
+    /// One row per distinct call path of a point.
+    pub paths: Vec<CallPath>,
+    /// Calls that had been entered and not left.
+    pub in_progress: Vec<InProgress>,
+    /// What is missing from the counts.
+    pub lost: CallLost,
+    /// What measuring itself cost; already subtracted from nothing.
+    pub own_cost: OwnCost,
+    /// Sentences the user must see: fallbacks taken, exits given up, rights missing.
+    pub notes: Vec<String>,
+}
+
+/// Totals of the watched processes over the session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whole {
+    /// From the session's begin (or last reset) to the snapshot.
+    pub wall_ns: u64,
+    /// CPU time of all watched processes in that time.
+    pub cpu_ns: u64,
+    /// Sum of thread lifetimes in that time.
+    pub thread_ns: u64,
+    /// Threads alive at the snapshot.
+    pub threads: u32,
+}
+
+/// A process that was instrumented.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallProcess {
+    /// Process id.
+    pub pid: u32,
+    /// Path of the executable.
+    pub exe: String,
+    /// Command line, words separated by spaces.
+    pub command: String,
+    /// Exit status as waitpid gives it, when it ended under our eyes.
+    pub status: Option<i32>,
+}
+
+/// A file mapped executable in the target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallModule {
+    /// Path as the target saw it.
+    pub path: String,
+    /// Identity, when the file could be read.
+    pub id: Option<ImageId>,
+    /// Stated address = address in the target - bias.
+    pub bias: u64,
+    /// Addresses `[start, end)` of its code in the target.
+    pub start: u64,
+    /// See `start`.
+    pub end: u64,
+}
+
+/// How a function was made to report its calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PatchKind {
+    /// Five-byte jump over the first whole instructions.
+    Jump,
+    /// The same, with bytes of padding behind a short function.
+    PaddedJump,
+    /// Two-byte jump to filler near by that holds the long one.
+    ShortJump,
+    /// `int3` and a signal handler inside the process: microseconds, not nanoseconds.
+    Trap,
+    /// Kernel uprobes feeding the same tables: microseconds.
+    Uprobe,
+}
+
+/// Where a probe point stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PointState {
+    /// Counting.
+    On,
+    /// Patched, passing through.
+    Off,
+    /// Original bytes restored; its numbers stay.
+    Removed,
+    /// Never patched; the reason stands beside.
+    Refused,
+}
+
+/// A function chosen by the user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallPoint {
+    /// Number the user sees (`#12`).
+    pub id: u32,
+    /// Demangled names of the address, the preferred first; `module+0xoffset` when it has none.
+    pub names: Vec<String>,
+    /// Index into [`CallSnapshot::modules`].
+    pub module: u32,
+    /// Stated address in the module.
+    pub offset: u64,
+    /// Bytes of the function, 0 when not known.
+    pub size: u64,
+    /// How it is instrumented; `None` when refused.
+    pub patch: Option<PatchKind>,
+    /// State.
+    pub state: PointState,
+    /// Entry only: no times, with the reason (`returns twice`, `reads its return address`, ...).
+    pub entry_only: Option<String>,
+    /// Why it was refused.
+    pub refused: Option<String>,
+    /// Names of the integer values summed per path, at most two ([`PathTotals::values`]).
+    pub values: Vec<String>,
+}
+
+/// What ends a chain of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FrameKind {
+    /// A return address.
+    Caller,
+    /// Callers are missing from here on: shown as `[truncated]`.
+    Truncated,
+    /// Paths of this point that were not kept apart: shown as `[other paths]`.
+    Other,
+}
+
+/// One frame. The chain runs from the probed function's caller outwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CallFrame {
+    /// What it is.
+    pub kind: FrameKind,
+    /// Index into [`CallSnapshot::modules`]; `u32::MAX` when no module holds the address.
+    pub module: u32,
+    /// Stated return address in the module (absolute without one); look names up at `offset - 1`.
+    pub offset: u64,
+    /// The next frame outwards, `u32::MAX` at the end.
+    pub caller: u32,
+    /// Found by frame pointers, not by unwind rules.
+    pub by_frame_pointer: bool,
+}
+
+/// Counters of one call path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallPath {
+    /// Number within the session, stable over snapshots.
+    pub id: u32,
+    /// Index into [`CallSnapshot::points`].
+    pub point: u32,
+    /// Innermost caller, `u32::MAX` when the path has no frame.
+    pub frame: u32,
+    /// The path (its `id`) of the active probed call this one happened in; `None` = none.
+    pub parent: Option<u32>,
+    /// Ancestors by `parent` with the same point: 0 = outermost activation, counted in function totals.
+    pub same: u16,
+    /// Deeper recursion was folded into this row.
+    pub folded: bool,
+    /// Sum over all threads.
+    pub totals: PathTotals,
+    /// The same by thread, only when asked for.
+    pub threads: Vec<(u32, PathTotals)>,
+}
+
+/// Counters. `done` of `calls` have been left in order and carry times.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathTotals {
+    /// Entries.
+    pub calls: u64,
+    /// Completed calls; equals `calls` where only entries are seen.
+    pub done: u64,
+    /// Wall time of completed calls, own cost inside the measured interval already subtracted.
+    pub wall_ns: u64,
+    /// Thread CPU time of completed calls.
+    pub cpu_ns: u64,
+    /// Shortest, 0 when none completed.
+    pub min_ns: u64,
+    /// Longest.
+    pub max_ns: u64,
+    /// Sums of the integers of [`CallPoint::values`].
+    pub values: [i64; 2],
+    /// Context switches, minor and major page faults during completed calls, when asked for.
+    pub usage: Option<Usage>,
+    /// `[i]`: calls of `[2^i, 2^(i+1))` ns, when asked for.
+    pub hist: Option<Vec<u64>>,
+}
+
+/// Kernel's account of a thread during calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Context switches, voluntary and not.
+    pub switches: u64,
+    /// Page faults without I/O.
+    pub faults_minor: u64,
+    /// Page faults with I/O.
+    pub faults_major: u64,
+}
+
+/// A call that had not returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InProgress {
+    /// Thread.
+    pub tid: u32,
+    /// Process.
+    pub pid: u32,
+    /// [`CallPath::id`].
+    pub path: u32,
+    /// Time since its entry.
+    pub elapsed_ns: u64,
+}
+
+/// Calls whose record is incomplete, by cause. The calls themselves ran unharmed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallLost {
+    /// Not counted: a signal handler called a probed function inside the agent.
+    pub busy: u64,
+    /// Not counted: too many calls in progress.
+    pub depth: u64,
+    /// Not counted: tables full.
+    pub table: u64,
+    /// Counted, not timed: no shadow for the return address.
+    pub shadow: u64,
+    /// Counted, not timed: left by longjmp, exception or thread exit.
+    pub jumped: u64,
+    /// Exit without its entry.
+    pub exit: u64,
+    /// Event records dropped.
+    pub ring: u64,
+    /// Distinct paths that found no room (their calls are under `[other paths]`).
+    pub paths: u64,
+}
+
+/// What a probed call costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnCost {
+    /// Part that lies inside the measured interval, picoseconds per call.
+    pub inside_ps: u64,
+    /// Whole cost to the caller, picoseconds per call.
+    pub whole_ps: u64,
+}
