@@ -13,12 +13,12 @@
 #ifndef WHITHER_AGENT_H
 #define WHITHER_AGENT_H
 
-#include <stdint.h>
-typedef uint8_t wh_u8;
-typedef uint16_t wh_u16;
-typedef uint32_t wh_u32;
-typedef int32_t wh_s32;
-typedef uint64_t wh_u64;
+/* Kernel-side programs have no stdint.h; the sizes are those of x86-64 and of the BPF target. */
+typedef unsigned char wh_u8;
+typedef unsigned short wh_u16;
+typedef unsigned int wh_u32;
+typedef int wh_s32;
+typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
