@@ -21,7 +21,7 @@ typedef int pid_t;
 
 enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_EXIST = 2 };
 enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_RINGBUF = 27 };
-enum { BPF_F_MMAPABLE = 1u << 10 };
+enum { BPF_F_NO_PREALLOC = 1u << 0, BPF_F_MMAPABLE = 1u << 10 };
 enum { BPF_F_USER_STACK = 1ull << 8 };
 enum { BPF_RB_NO_WAKEUP = 1 };
 
@@ -71,6 +71,10 @@ struct bpf_iter__task {
 struct bpf_user_pt_regs {
 	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax;
 	unsigned long ip, cs, flags, sp, ss;
+};
+/* What a raw tracepoint program gets: the tracepoint's arguments in order. */
+struct bpf_raw_tracepoint_args {
+	__u64 args[12];
 };
 struct bpf_perf_event_data {
 	struct bpf_user_pt_regs regs;

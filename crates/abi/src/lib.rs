@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod uprobe;
 
 /// Bits of a program counter in [`Entry::place`].
 pub const PC_BITS: u32 = 57;

@@ -1,0 +1,431 @@
+/*
+ * Kernel side of call-path profiling by uprobes: the fallback for functions whose text cannot or may
+ * not be patched. Lives here: entry and exit of a call, the walk of its call path by the same unwind
+ * rows the agent uses, counters by (point, path, process), off-CPU time of the threads concerned. Not
+ * here: which functions, names, policy.
+ * Constraints: no uretprobe anywhere (it rewrites return addresses, and kills programs that unwind
+ * through it); user memory may be paged out, then the path is truncated and says so; a call is found
+ * again by the address of its return slot, which longjmp and exceptions cannot confuse.
+ */
+#include "kernel_types.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include "../include/whither_agent.h"
+#include "../include/whither_uprobe.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+#define WALKS 4
+
+/* Set before loading. */
+const volatile __u32 wh_rows_mask = 0xffffff; /* rows - 1, a power of two */
+
+/* Code ranges in use: half `wh_ranges_half` of `ranges`, sorted by start. */
+volatile __u32 wh_ranges_half = 0;
+volatile __u32 wh_n_ranges[2] = {0, 0};
+/* Words both sides read: calls not counted because a table was full, exits without their entry. */
+__u64 wh_lost_table = 0;
+__u64 wh_lost_exit = 0;
+__u64 wh_lost_jumped = 0;
+__u64 wh_lost_paths = 0;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * WH_UP_RANGES);
+	__type(key, __u32);
+	__type(value, struct wh_module);
+} ranges SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct wh_row);
+} rows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, WH_UP_RULES);
+	__type(key, __u32);
+	__type(value, struct wh_rule);
+} rules SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, WH_MAX_POINTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} points SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct wh_up_call_key);
+	__type(value, struct wh_up_call);
+} calls SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, WH_UP_PATHS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct wh_up_path_key);
+	__type(value, struct wh_up_counts);
+} counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, WH_UP_PATHS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, struct wh_up_frames);
+} paths SEC(".maps");
+
+/* Off-CPU time of threads that have entered a point, by thread id. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, struct wh_up_off);
+} off SEC(".maps");
+
+/* A handler can be preempted by another thread's on the same CPU: each claims a walk of its own. */
+struct walk {
+	__u64 busy;
+	__u64 sp; /* return slot */
+	__u64 bp;
+	__u32 half;
+	__u32 n_ranges;
+	struct wh_up_frames frames;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, WALKS);
+	__type(key, __u32);
+	__type(value, struct walk);
+} scratch SEC(".maps");
+
+static const struct wh_up_counts no_counts;
+
+/* Largest index whose start is <= key, among n sorted ones; n when none. Both searches are bounded by
+ * the table sizes so that the verifier sees an end. */
+static __u32 find_range(__u64 address, __u32 half, __u32 n)
+{
+	__u32 low = 0, high = n;
+	for (int i = 0; i < 13 && low < high; i++) {
+		__u32 mid = (low + high) / 2;
+		__u32 key = half * WH_UP_RANGES + (mid & (WH_UP_RANGES - 1));
+		struct wh_module *m = bpf_map_lookup_elem(&ranges, &key);
+		if (!m)
+			return n;
+		if (m->start <= address)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low ? low - 1 : n;
+}
+
+struct search {
+	__u32 low, high, offset;
+};
+
+static long row_step(__u32 i, struct search *s)
+{
+	if (s->low >= s->high)
+		return 1;
+	__u32 mid = s->low + (s->high - s->low) / 2;
+	__u32 key = mid & wh_rows_mask;
+	struct wh_row *row = bpf_map_lookup_elem(&rows, &key);
+	if (!row)
+		return 1;
+	if (row->offset <= s->offset)
+		s->low = mid + 1;
+	else
+		s->high = mid;
+	return 0;
+}
+
+/* The rule for a return address, looked up one byte before it; NONE when nothing is known. */
+static __u32 rule_for(__u64 ra, const struct walk *w)
+{
+	__u64 address = ra - 1;
+	__u32 at = find_range(address, w->half, w->n_ranges);
+	if (at >= w->n_ranges)
+		return WH_RULE_NONE;
+	__u32 key = w->half * WH_UP_RANGES + (at & (WH_UP_RANGES - 1));
+	struct wh_module *m = bpf_map_lookup_elem(&ranges, &key);
+	if (!m || address >= m->end || address < m->base || !m->n_rows)
+		return WH_RULE_NONE;
+	struct search s = {m->first_row, m->first_row + m->n_rows, (__u32)(address - m->base)};
+	bpf_loop(25, row_step, &s, 0);
+	if (s.low == m->first_row)
+		return WH_RULE_NONE;
+	key = (s.low - 1) & wh_rows_mask;
+	struct wh_row *row = bpf_map_lookup_elem(&rows, &key);
+	return row ? row->rule : WH_RULE_NONE;
+}
+
+static int read_word(__u64 at, __u64 *into)
+{
+	return bpf_probe_read_user(into, sizeof(*into), (const void *)at);
+}
+
+/* The unusual shapes: see struct wh_rule. 0 when applied. */
+static int step_big(struct walk *w, __u32 rule)
+{
+	__u32 key = (rule >> 3) & (WH_UP_RULES - 1);
+	struct wh_rule *r = bpf_map_lookup_elem(&rules, &key);
+	if (!r)
+		return -1;
+	__u64 reg = r->reg == WH_RULE_RBP ? w->bp : w->sp + 8;
+	__u64 cfa = reg + (__s64)r->cfa_offset, bp = w->bp;
+	if (r->deref) {
+		if (read_word(cfa, &cfa))
+			return -1;
+		cfa += (__s64)r->more;
+	}
+	if (r->rbp == 1 && read_word(cfa + (__s64)r->rbp_offset, &bp))
+		return -1;
+	if (r->rbp == 2 && read_word(w->bp + (__s64)r->rbp_offset, &bp))
+		return -1;
+	w->sp = cfa - 8;
+	w->bp = bp;
+	return 0;
+}
+
+/* From a return slot to the caller's. 0 when applied, 1 at the outermost frame, -1 when unknown. */
+static int step(struct walk *w, __u32 rule)
+{
+	__u32 kind = rule & 7;
+	if (kind == WH_RULE_END)
+		return 1;
+	if (kind == WH_RULE_BIG)
+		return step_big(w, rule);
+	/* Behind a signal frame stands an interrupted instruction, not a call: the path ends here. */
+	if (kind != WH_RULE_RSP && kind != WH_RULE_RBP)
+		return -1;
+	__u64 reg = kind == WH_RULE_RBP ? w->bp : w->sp + 8;
+	__u64 cfa = reg + ((rule >> 3) & 0x3fff) * 8;
+	if (cfa <= w->sp + 8 && kind == WH_RULE_RBP)
+		return -1;
+	if (rule & (1u << 17)) {
+		__s64 saved = (__s64)((__s32)rule >> 18) * 8;
+		if (read_word(cfa + saved, &w->bp))
+			return -1;
+	}
+	w->sp = cfa - 8;
+	return 0;
+}
+
+static long walk_step(__u32 i, struct walk **hold)
+{
+	struct walk *w = *hold;
+	__u64 ra;
+	if (w->frames.n >= WH_UP_FRAMES || read_word(w->sp, &ra)) {
+		w->frames.flags = WH_NODE_TRUNCATED;
+		return 1;
+	}
+	w->frames.ra[w->frames.n & (WH_UP_FRAMES - 1)] = ra;
+	w->frames.n++;
+	int done = step(w, rule_for(ra, w));
+	if (!done)
+		return 0;
+	w->frames.flags = done > 0 ? WH_NODE_END : WH_NODE_TRUNCATED;
+	return 1;
+}
+
+static __u64 mix(__u64 h, __u64 word)
+{
+	h = (h ^ word) * 0x9e3779b97f4a7c15ull;
+	return h ^ (h >> 29);
+}
+
+struct hash {
+	__u64 value;
+	struct walk *walk;
+};
+
+static long hash_step(__u32 i, struct hash *h)
+{
+	if (i >= h->walk->frames.n)
+		return 1;
+	h->value = mix(h->value, h->walk->frames.ra[i & (WH_UP_FRAMES - 1)]);
+	return 0;
+}
+
+/* Path of the call that begins here, stored on first sight; its hash. */
+static __u64 path_of(const struct wh_user_regs *regs, struct walk *w)
+{
+	w->sp = regs->sp;
+	w->bp = regs->bp;
+	w->half = wh_ranges_half & 1;
+	w->n_ranges = wh_n_ranges[w->half];
+	w->frames.n = 0;
+	w->frames.flags = WH_NODE_TRUNCATED;
+	bpf_loop(WH_UP_FRAMES + 1, walk_step, &w, 0);
+	struct hash h = {w->frames.flags, w};
+	bpf_loop(WH_UP_FRAMES, hash_step, &h, 0);
+	if (!bpf_map_lookup_elem(&paths, &h.value) && bpf_map_update_elem(&paths, &h.value, &w->frames, BPF_NOEXIST) &&
+	    !bpf_map_lookup_elem(&paths, &h.value)) {
+		__sync_fetch_and_add(&wh_lost_paths, 1);
+		return 0;
+	}
+	return h.value;
+}
+
+static struct wh_up_counts *counts_of(__u32 point, __u32 tgid, __u64 path)
+{
+	struct wh_up_path_key key = {path, point, tgid};
+	struct wh_up_counts *c = bpf_map_lookup_elem(&counts, &key);
+	if (c)
+		return c;
+	bpf_map_update_elem(&counts, &key, &no_counts, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&counts, &key);
+}
+
+/* Off-CPU ns of the running thread so far; begins the account at its first call. */
+static __u64 off_time(__u32 tid)
+{
+	struct wh_up_off *o = bpf_map_lookup_elem(&off, &tid);
+	if (o)
+		return o->total;
+	struct wh_up_off none = {0, 0};
+	bpf_map_update_elem(&off, &tid, &none, BPF_NOEXIST);
+	return 0;
+}
+
+static __u64 path_in_scratch(const struct wh_user_regs *regs)
+{
+	for (__u32 i = 0; i < WALKS; i++) {
+		__u32 key = i;
+		struct walk *w = bpf_map_lookup_elem(&scratch, &key);
+		if (!w || __sync_val_compare_and_swap(&w->busy, 0, 1))
+			continue;
+		__u64 path = path_of(regs, w);
+		__sync_lock_test_and_set(&w->busy, 0);
+		return path;
+	}
+	__sync_fetch_and_add(&wh_lost_paths, 1);
+	return 0;
+}
+
+SEC("uprobe.multi")
+int wh_enter(struct wh_user_regs *regs)
+{
+	__u32 point = (__u32)bpf_get_attach_cookie(regs);
+	__u32 *flags = bpf_map_lookup_elem(&points, &point);
+	if (!flags || !(*flags & WH_UP_ON))
+		return 0;
+	__u64 id = bpf_get_current_pid_tgid();
+	__u32 tgid = id >> 32, tid = (__u32)id;
+	__u64 path = *flags & WH_DO_PATH ? path_in_scratch(regs) : 0;
+	struct wh_up_counts *c = counts_of(point, tgid, path);
+	if (!c) {
+		__sync_fetch_and_add(&wh_lost_table, 1);
+		return 0;
+	}
+	__sync_fetch_and_add(&c->calls, 1);
+	for (int i = 0; i < 2; i++) {
+		__u32 from = *flags >> (WH_UP_VALUE_SHIFT + 4 * i) & 15;
+		__u64 word = from == 1 ? regs->di : from == 2 ? regs->si : from == 3 ? regs->dx
+			   : from == 4 ? regs->cx : from == 5 ? regs->r8 : from == 6 ? regs->r9 : 0;
+		if (from)
+			__sync_fetch_and_add(&c->value[i], word);
+	}
+	if (!(*flags & WH_DO_EXIT))
+		return 0;
+	struct wh_up_call_key key = {regs->sp, tgid, 0};
+	struct wh_up_call call = {0, 0, path, point, tid};
+	if (bpf_map_lookup_elem(&calls, &key))
+		__sync_fetch_and_add(&wh_lost_jumped, 1);
+	call.off0 = off_time(tid);
+	call.t0 = bpf_ktime_get_ns();
+	if (bpf_map_update_elem(&calls, &key, &call, BPF_ANY))
+		__sync_fetch_and_add(&wh_lost_exit, 1);
+	return 0;
+}
+
+static void note_extremes(struct wh_up_counts *c, __u64 wall)
+{
+	for (int i = 0; i < 8; i++) {
+		__u64 old = c->min;
+		if ((old && old <= wall) || __sync_val_compare_and_swap(&c->min, old, wall) == old)
+			break;
+	}
+	for (int i = 0; i < 8; i++) {
+		__u64 old = c->max;
+		if (old >= wall || __sync_val_compare_and_swap(&c->max, old, wall) == old)
+			break;
+	}
+}
+
+static __u32 log2_of(__u64 v)
+{
+	__u32 r = 0;
+	for (int s = 32; s; s >>= 1)
+		if (v >> s) {
+			v >>= s;
+			r += s;
+		}
+	return r;
+}
+
+SEC("uprobe.multi")
+int wh_leave(struct wh_user_regs *regs)
+{
+	__u64 now = bpf_ktime_get_ns();
+	__u64 id = bpf_get_current_pid_tgid();
+	__u32 point = (__u32)bpf_get_attach_cookie(regs), tgid = id >> 32, tid = (__u32)id;
+	struct wh_up_call_key key = {regs->sp, tgid, 0};
+	struct wh_up_call *call = bpf_map_lookup_elem(&calls, &key);
+	if (!call || call->point != point) {
+		/* Entered before it was probed, or an inner `ret` of shared code. */
+		__sync_fetch_and_add(&wh_lost_exit, 1);
+		return 0;
+	}
+	struct wh_up_call mine = *call;
+	bpf_map_delete_elem(&calls, &key);
+	struct wh_up_counts *c = counts_of(point, tgid, mine.path);
+	__u32 *flags = bpf_map_lookup_elem(&points, &point);
+	if (!c || !flags)
+		return 0;
+	__u64 wall = now - mine.t0, away = off_time(tid) - mine.off0;
+	if (!wall)
+		wall = 1;
+	__sync_fetch_and_add(&c->done, 1);
+	__sync_fetch_and_add(&c->wall, wall);
+	__sync_fetch_and_add(&c->cpu, away < wall ? wall - away : 0);
+	note_extremes(c, wall);
+	for (int i = 0; i < 2; i++)
+		if ((*flags >> (WH_UP_VALUE_SHIFT + 4 * i) & 15) == WH_RET)
+			__sync_fetch_and_add(&c->value[i], regs->ax);
+	__sync_fetch_and_add(&c->hist[log2_of(wall) & 63], 1);
+	return 0;
+}
+
+SEC("raw_tp/sched_switch")
+int wh_switch(struct bpf_raw_tracepoint_args *args)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct task_struct *from = (void *)args->args[1], *to = (void *)args->args[2];
+	__u32 prev = BPF_CORE_READ(from, pid), next = BPF_CORE_READ(to, pid);
+	struct wh_up_off *o = bpf_map_lookup_elem(&off, &prev);
+	if (o)
+		o->since = now;
+	o = bpf_map_lookup_elem(&off, &next);
+	if (o && o->since) {
+		o->total += now - o->since;
+		o->since = 0;
+	}
+	return 0;
+}
+
+SEC("raw_tp/sched_process_exit")
+int wh_exit(struct bpf_raw_tracepoint_args *args)
+{
+	struct task_struct *task = (void *)args->args[0];
+	__u32 tid = BPF_CORE_READ(task, pid);
+	bpf_map_delete_elem(&off, &tid);
+	return 0;
+}

@@ -1,0 +1,61 @@
+/*
+ * Words shared between bpf/calls.bpf.c and crate probe (mirrored in crate abi): the tables of the
+ * uprobe back end. Unwind rows and rules are those of whither_agent.h. Not stored on disk.
+ */
+#ifndef WHITHER_UPROBE_H
+#define WHITHER_UPROBE_H
+#include "whither_agent.h"
+
+#define WH_UP_FRAMES 64u   /* power of two */
+#define WH_UP_RANGES 4096u /* per half; power of two */
+#define WH_UP_RULES 16384u /* power of two */
+#define WH_UP_PATHS 65536u
+
+/* Word of a point: WH_DO_EXIT, WH_DO_PATH, this, and where its two values come from (enum wh_source,
+ * 4 bits each; 0 = none). */
+#define WH_UP_ON 0x10000u
+#define WH_UP_VALUE_SHIFT 20u
+
+/* Registers of the probed thread, as the kernel hands them to a uprobe program. */
+struct wh_user_regs {
+	wh_u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+};
+
+struct wh_up_call_key {
+	wh_u64 slot; /* address of the return slot */
+	wh_u32 tgid;
+	wh_u32 spare;
+};
+struct wh_up_call {
+	wh_u64 t0; /* CLOCK_MONOTONIC ns */
+	wh_u64 off0;
+	wh_u64 path;
+	wh_u32 point;
+	wh_u32 tid;
+};
+struct wh_up_path_key {
+	wh_u64 path; /* hash of its frames, 0 = path not kept */
+	wh_u32 point;
+	wh_u32 tgid;
+};
+struct wh_up_counts {
+	wh_u64 calls;
+	wh_u64 done;
+	wh_u64 wall; /* ns */
+	wh_u64 cpu;
+	wh_u64 min;
+	wh_u64 max;
+	wh_u64 value[2];
+	wh_u64 hist[64]; /* log2 of ns */
+};
+struct wh_up_frames {
+	wh_u32 n;
+	wh_u32 flags; /* WH_NODE_END or WH_NODE_TRUNCATED */
+	wh_u64 ra[WH_UP_FRAMES];
+};
+struct wh_up_off {
+	wh_u64 total; /* ns off the CPU since the account began */
+	wh_u64 since; /* when it left the CPU, 0 while running */
+};
+
+#endif
