@@ -17,6 +17,9 @@ pub struct CallSnapshot {
     pub whole: Whole,
     /// Processes of the tree that were instrumented, ended ones included.
     pub processes: Vec<CallProcess>,
+    /// Threads that had calls, ended ones included; empty unless [`CallPath::threads`] is wanted.
+    #[serde(default)]
+    pub threads: Vec<CallThread>,
     /// Modules that frames and points refer to.
     pub modules: Vec<CallModule>,
     /// Probe points, removed ones included; [`CallPath::point`] is an index into this.
@@ -59,6 +62,19 @@ pub struct CallProcess {
     pub command: String,
     /// Exit status as waitpid gives it, when it ended under our eyes.
     pub status: Option<i32>,
+}
+
+/// A thread that called probed functions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallThread {
+    /// Thread id, as in [`CallPath::threads`].
+    pub tid: u32,
+    /// Its process.
+    pub pid: u32,
+    /// Its name (`comm`), empty when not known.
+    pub name: String,
+    /// How much of [`Whole::wall_ns`] it lived, 0 when not known.
+    pub lived_ns: u64,
 }
 
 /// A file mapped executable in the target.
@@ -143,7 +159,9 @@ pub enum FrameKind {
     Other,
 }
 
-/// One frame. The chain runs from the probed function's caller outwards.
+/// One frame. The chain runs from the probed function's caller outwards. Where the path has a
+/// [`CallPath::parent`], the chain may end at that call (the analysis continues with the parent's) or go
+/// on to the outermost frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CallFrame {
     /// What it is.
@@ -254,4 +272,64 @@ pub struct OwnCost {
     pub inside_ps: u64,
     /// Whole cost to the caller, picoseconds per call.
     pub whole_ps: u64,
+}
+
+/// What an address is called: kept with a recording, so that it opens where the files are not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallPlace {
+    /// Demangled name of the function that holds it, empty when not known.
+    pub function: String,
+    /// Stated address of that function's first byte.
+    pub start: Option<u64>,
+    /// Source positions, innermost inlined function first, the function itself last; empty without line
+    /// information.
+    pub positions: Vec<CallPosition>,
+}
+
+/// One level of an inline chain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallPosition {
+    /// Demangled name, empty when not known.
+    pub function: String,
+    /// Source file, empty when not known.
+    pub file: String,
+    /// Line, 0 when not known.
+    pub line: u32,
+}
+
+/// The place of one address of a module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallName {
+    /// [`CallModule::path`].
+    pub module: String,
+    /// Stated address looked up: [`CallPoint::offset`], or [`CallFrame::offset`] - 1.
+    pub address: u64,
+    /// What stands there.
+    pub place: CallPlace,
+}
+
+/// The numbers between two resets.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CallEpoch {
+    /// What the user called it, else its number from 1.
+    pub name: String,
+    /// State at its end.
+    pub snapshot: CallSnapshot,
+}
+
+/// What `whither calls -o` keeps: one or several epochs and the names of every address in them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CallRecording {
+    /// Command line of the session, words separated by spaces.
+    pub command: String,
+    /// Name of the machine.
+    pub host: String,
+    /// Version of whither that wrote it.
+    pub tool: String,
+    /// Begin, nanoseconds since the Unix epoch.
+    pub start_ns: u64,
+    /// In order of time.
+    pub epochs: Vec<CallEpoch>,
+    /// Names; the addresses are unique per module.
+    pub names: Vec<CallName>,
 }
