@@ -326,12 +326,12 @@ int wh_enter(struct wh_user_regs *regs)
 		return 0;
 	}
 	__sync_fetch_and_add(&c->calls, 1);
+	/* The verifier wants context loads at constant offsets: all six before one is chosen. */
+	__u64 args[8] = {0, regs->di, regs->si, regs->dx, regs->cx, regs->r8, regs->r9, 0};
 	for (int i = 0; i < 2; i++) {
 		__u32 from = *flags >> (WH_UP_VALUE_SHIFT + 4 * i) & 15;
-		__u64 word = from == 1 ? regs->di : from == 2 ? regs->si : from == 3 ? regs->dx
-			   : from == 4 ? regs->cx : from == 5 ? regs->r8 : from == 6 ? regs->r9 : 0;
-		if (from)
-			__sync_fetch_and_add(&c->value[i], word);
+		if (from && from < 7)
+			__sync_fetch_and_add(&c->value[i], args[from & 7]);
 	}
 	if (!(*flags & WH_DO_EXIT))
 		return 0;

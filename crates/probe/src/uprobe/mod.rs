@@ -1,0 +1,286 @@
+//! The uprobe back end: kernel breakpoints and `bpf/calls.bpf.c` count the calls that must not or cannot
+//! be counted by patched code. Microseconds per call instead of nanoseconds, same rows in the answer.
+//! Not here: which functions take this way (the engine), turning tables into a snapshot.
+//!
+//! Dropping [`Uprobes`] takes every breakpoint away; the kernel does the same when whither is killed.
+
+pub mod exits;
+
+#[allow(clippy::all, clippy::pedantic, missing_docs, unreachable_pub, unsafe_code, dead_code)]
+#[allow(clippy::undocumented_unsafe_blocks, clippy::multiple_unsafe_ops_per_block, clippy::unwrap_used)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/calls.skel.rs"));
+}
+
+use crate::api::{Source, ValueSpec};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, UprobeMultiOpts};
+use rustc_hash::FxHashMap;
+use skeleton::{CallsSkel, CallsSkelBuilder};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use whither_abi::agent::{DO_EXIT, DO_PATH, Module, Row, Rule};
+use whither_abi::uprobe::{Call, CallKey, Counts, Frames, PathKey, UP_ON, UP_RANGES, UP_RULES, UP_VALUE_SHIFT};
+use whither_kernel::shared::SharedWords;
+
+/// What can go wrong with uprobes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UprobeError {
+    /// The kernel refused the program or its maps.
+    #[error("the kernel refused the uprobe program: {0}; it needs CAP_BPF and CAP_PERFMON (`whither doctor` tells more)")]
+    Load(String),
+    /// A breakpoint could not be set.
+    #[error("cannot set a uprobe at {offset:#x} of {}: {reason}", .file.display())]
+    Attach {
+        /// The file.
+        file: PathBuf,
+        /// Offset in the file.
+        offset: u64,
+        /// The kernel's reason.
+        reason: String,
+    },
+    /// A table could not be read or written.
+    #[error("a table of the uprobe program could not be {0}")]
+    Table(String),
+}
+
+/// A function to count by uprobes.
+#[derive(Clone, Debug)]
+pub struct UprobePoint {
+    /// Index of the point within the session.
+    pub index: u32,
+    /// A path under which the controller can open the file that is mapped.
+    pub file: PathBuf,
+    /// File offset of the function's first byte.
+    pub entry: u64,
+    /// File offsets of all its exits; empty = only entries are counted.
+    pub exits: Vec<u64>,
+    /// Keep call paths apart.
+    pub by_path: bool,
+    /// Integers to sum, at most two, arguments 1 to 6 or the return value.
+    pub values: Vec<ValueSpec>,
+}
+
+/// All that the kernel side has counted so far.
+#[derive(Debug, Default)]
+pub struct UprobeTables {
+    /// Counters by path.
+    pub counts: Vec<(PathKey, Counts)>,
+    /// Frames of each path hash.
+    pub frames: FxHashMap<u64, Frames>,
+    /// Calls that have not returned.
+    pub in_progress: Vec<(CallKey, Call)>,
+    /// Entries that found no room.
+    pub lost_table: u64,
+    /// Exits without their entry.
+    pub lost_exit: u64,
+    /// Calls left by a jump.
+    pub lost_jumped: u64,
+    /// Paths that found no room: counted without path.
+    pub lost_paths: u64,
+}
+
+/// The loaded program and its breakpoints.
+pub struct Uprobes {
+    // Links go before the object they run.
+    links: FxHashMap<(u32, u32), Vec<Link>>,
+    scheduler: Vec<Link>,
+    rows: SharedWords,
+    skel: CallsSkel<'static>,
+    half: usize,
+}
+
+impl std::fmt::Debug for Uprobes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Uprobes").field("links", &self.links.len()).finish_non_exhaustive()
+    }
+}
+
+impl Uprobes {
+    /// Loads the program with room for so many unwind rows.
+    ///
+    /// # Errors
+    /// [`UprobeError::Load`] with the kernel's reason.
+    pub fn new(rows: usize) -> Result<Self, UprobeError> {
+        let load = |e: libbpf_rs::Error| UprobeError::Load(e.to_string());
+        let rows = rows.max(4096).next_power_of_two();
+        // One program per session: its few hundred bytes of book-keeping stay until whither ends.
+        let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = CallsSkelBuilder::default().open(storage).map_err(load)?;
+        open.maps.rows.set_max_entries(rows as u32).map_err(load)?;
+        if let Some(data) = open.maps.rodata_data.as_deref_mut() {
+            data.wh_rows_mask = rows as u32 - 1;
+        }
+        let skel = open.load().map_err(load)?;
+        let mapped = SharedWords::map(skel.maps.rows.as_fd(), rows).map_err(|e| UprobeError::Load(e.to_string()))?;
+        let scheduler = vec![
+            skel.progs.wh_switch.attach().map_err(load)?,
+            skel.progs.wh_exit.attach().map_err(load)?,
+        ];
+        Ok(Self { links: FxHashMap::default(), scheduler, rows: mapped, skel, half: 0 })
+    }
+
+    /// Rows that fit.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.rows.words().len()
+    }
+
+    /// Gives the program the unwind rules of the code now mapped: the agent's tables. Calls that are
+    /// being walked meanwhile see the old ranges or the new ones, never a mixture.
+    ///
+    /// # Errors
+    /// [`UprobeError::Table`] when a table refuses.
+    pub fn set_code(&mut self, modules: &[Module], rows: &[Row], rules: &[Rule]) -> Result<(), UprobeError> {
+        for (word, row) in self.rows.words().iter().zip(rows) {
+            word.store(u64::from(row.offset) | u64::from(row.rule) << 32, Relaxed);
+        }
+        for (i, rule) in rules.iter().take(UP_RULES).enumerate() {
+            write(&self.skel.maps.rules, i as u32, &rule_bytes(rule))?;
+        }
+        let half = 1 - self.half;
+        let mut ranges: Vec<&Module> = modules.iter().filter(|m| m.state == 1).collect();
+        ranges.sort_by_key(|m| m.start);
+        ranges.truncate(UP_RANGES);
+        for (i, module) in ranges.iter().enumerate() {
+            write(&self.skel.maps.ranges, (half * UP_RANGES + i) as u32, &module_bytes(module))?;
+        }
+        let bss = self.skel.maps.bss_data.as_deref_mut().ok_or_else(|| UprobeError::Table("mapped".into()))?;
+        bss.wh_n_ranges[half] = ranges.len() as u32;
+        bss.wh_ranges_half = half as u32;
+        self.half = half;
+        Ok(())
+    }
+
+    /// Sets the breakpoints of a point in one process.
+    ///
+    /// # Errors
+    /// [`UprobeError::Attach`] with the kernel's reason; nothing stays set then.
+    pub fn add(&mut self, pid: u32, point: &UprobePoint) -> Result<(), UprobeError> {
+        write(&self.skel.maps.points, point.index, &word_of(point).to_le_bytes())?;
+        let attach = |program: &libbpf_rs::ProgramMut<'_>, offsets: &[u64]| {
+            let options = UprobeMultiOpts {
+                offsets: offsets.iter().map(|o| *o as usize).collect(),
+                cookies: vec![u64::from(point.index); offsets.len()],
+                ..UprobeMultiOpts::default()
+            };
+            program.attach_uprobe_multi_with_opts(pid as i32, &point.file, "", options).map_err(|e| UprobeError::Attach {
+                file: point.file.clone(),
+                offset: offsets.first().copied().unwrap_or(0),
+                reason: e.to_string(),
+            })
+        };
+        let mut links = Vec::new();
+        // Exits first: an entry seen before its exit is watched would stay in progress for ever.
+        if !point.exits.is_empty() {
+            links.push(attach(&self.skel.progs.wh_leave, &point.exits)?);
+        }
+        links.push(attach(&self.skel.progs.wh_enter, &[point.entry])?);
+        self.links.entry((point.index, pid)).or_default().extend(links);
+        Ok(())
+    }
+
+    /// Takes the breakpoints of a point away, in every process. Its counts stay.
+    ///
+    /// # Errors
+    /// [`UprobeError::Table`] when the table of points refuses.
+    pub fn remove(&mut self, index: u32) -> Result<(), UprobeError> {
+        write(&self.skel.maps.points, index, &0_u32.to_le_bytes())?;
+        self.links.retain(|key, _| key.0 != index);
+        Ok(())
+    }
+
+    /// Lets a point count or pass.
+    ///
+    /// # Errors
+    /// [`UprobeError::Table`] when the table of points refuses.
+    pub fn enable(&mut self, point: &UprobePoint, on: bool) -> Result<(), UprobeError> {
+        let word = if on { word_of(point) } else { word_of(point) & !UP_ON };
+        write(&self.skel.maps.points, point.index, &word.to_le_bytes())
+    }
+
+    /// What is counted so far; calls go on meanwhile.
+    ///
+    /// # Errors
+    /// [`UprobeError::Table`] when the kernel refuses to read.
+    pub fn read(&self) -> Result<UprobeTables, UprobeError> {
+        let maps = &self.skel.maps;
+        let mut tables = UprobeTables {
+            counts: pairs(&maps.counts, PathKey::read, Counts::read)?,
+            frames: pairs(&maps.paths, |k| Some(u64::from_le_bytes(k.try_into().ok()?)), Frames::read)?
+                .into_iter()
+                .collect(),
+            in_progress: pairs(&maps.calls, CallKey::read, Call::read)?,
+            ..UprobeTables::default()
+        };
+        if let Some(bss) = maps.bss_data.as_deref() {
+            tables.lost_table = bss.wh_lost_table;
+            tables.lost_exit = bss.wh_lost_exit;
+            tables.lost_jumped = bss.wh_lost_jumped;
+            tables.lost_paths = bss.wh_lost_paths;
+        }
+        Ok(tables)
+    }
+}
+
+/// All pairs of a hash map; a row that vanishes while reading is left out.
+fn pairs<K, V>(
+    map: &dyn MapCore,
+    key: impl Fn(&[u8]) -> Option<K>,
+    value: impl Fn(&[u8]) -> Option<V>,
+) -> Result<Vec<(K, V)>, UprobeError> {
+    let mut out = Vec::new();
+    for bytes in map.keys() {
+        let found = map.lookup(&bytes, MapFlags::ANY).map_err(|e| UprobeError::Table(format!("read: {e}")))?;
+        if let Some(row) = found.and_then(|v| Some((key(&bytes)?, value(&v)?))) {
+            out.push(row);
+        }
+    }
+    Ok(out)
+}
+
+fn write(map: &dyn MapCore, key: u32, value: &[u8]) -> Result<(), UprobeError> {
+    map.update(&key.to_le_bytes(), value, MapFlags::ANY).map_err(|e| UprobeError::Table(format!("written: {e}")))
+}
+
+fn word_of(point: &UprobePoint) -> u32 {
+    let mut word = UP_ON;
+    if point.by_path {
+        word |= DO_PATH;
+    }
+    if !point.exits.is_empty() {
+        word |= DO_EXIT;
+    }
+    for (i, value) in point.values.iter().take(2).enumerate() {
+        let from = match value.source {
+            Source::Arg(n @ 1..=6) => u32::from(n),
+            Source::Arg(_) => 0,
+            Source::Ret => 8,
+        };
+        word |= from << (UP_VALUE_SHIFT + 4 * i as u32);
+    }
+    word
+}
+
+fn rule_bytes(rule: &Rule) -> Vec<u8> {
+    let mut out = vec![rule.reg, rule.deref, rule.rbp, 0];
+    for word in [rule.cfa_offset, rule.rbp_offset, rule.more] {
+        out.extend(word.to_le_bytes());
+    }
+    out
+}
+
+fn module_bytes(module: &Module) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64);
+    for word in [module.start, module.end, module.base] {
+        out.extend(word.to_le_bytes());
+    }
+    for word in [module.first_row, module.n_rows, module.state, module.flags] {
+        out.extend(word.to_le_bytes());
+    }
+    out.resize(64, 0);
+    out
+}
