@@ -11,8 +11,10 @@ pub mod clock;
 pub mod events;
 pub mod gap;
 pub mod launch;
+pub mod memory;
 pub mod perf;
 pub mod proc;
+pub mod ptrace;
 pub mod records;
 pub mod ring;
 pub mod shared;
@@ -63,6 +65,38 @@ pub enum KernelError {
         /// The kernel's reason.
         source: std::io::Error,
     },
+    /// A process may not or cannot be traced.
+    #[error("cannot trace process {pid}: {why}")]
+    Untraceable {
+        /// The process.
+        pid: u32,
+        /// Why, and what to do.
+        why: ptrace::Untraceable,
+    },
+    /// A step of tracing failed.
+    #[error("{what} failed (thread {tid}): {source}")]
+    Trace {
+        /// What was being done.
+        what: &'static str,
+        /// The thread.
+        tid: u32,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// Memory of another process could not be reached.
+    #[error("{what} {bytes} bytes at {address:#x} of process {pid} failed: {source}")]
+    Memory {
+        /// Reading or writing.
+        what: &'static str,
+        /// The process.
+        pid: u32,
+        /// First address.
+        address: u64,
+        /// Bytes.
+        bytes: usize,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
     /// An event name is not known.
     #[error("unknown event '{name}'{}", events::did_you_mean(suggestions))]
     UnknownEvent {
@@ -90,8 +124,10 @@ impl KernelError {
             | Self::RingMap { source, .. }
             | Self::Call { source, .. }
             | Self::Read { source, .. }
+            | Self::Trace { source, .. }
+            | Self::Memory { source, .. }
             | Self::Launch { source, .. } => source.raw_os_error(),
-            Self::UnknownEvent { .. } => None,
+            Self::UnknownEvent { .. } | Self::Untraceable { .. } => None,
         }
     }
 }

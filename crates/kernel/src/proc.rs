@@ -149,7 +149,9 @@ pub fn open_plain(path: &Path) -> Option<fs::File> {
     fs::File::open(format!("/proc/self/fd/{}", probe.as_raw_fd())).ok()
 }
 
-fn status_word(pid: u32, key: &str) -> Option<String> {
+/// The rest of a line of /proc/PID/status, by its start (`Tgid:`).
+#[must_use]
+pub fn status_word(pid: u32, key: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     text.lines().find_map(|l| l.strip_prefix(key)).map(|v| v.trim().to_string())
 }
