@@ -176,9 +176,32 @@ pub fn debuglink_crc(file: &[u8]) -> u32 {
 
 /// Where the program headers end, from a file header that may be cut behind its 64 bytes.
 fn headers_end(prefix: &[u8]) -> Option<u64> {
-    const FILE_HEADER: u64 = 64;
+    match program_headers(prefix) {
+        Some(place) => place.start.checked_add(place.size()),
+        None => Some(FILE_HEADER),
+    }
+}
+
+/// Bytes of the largest file header.
+pub(crate) const FILE_HEADER: u64 = 64;
+
+/// Where the file header says the program headers are.
+pub(crate) struct HeaderPlace {
+    pub(crate) start: u64,
+    entry: u64,
+    count: u64,
+}
+
+impl HeaderPlace {
+    pub(crate) fn size(&self) -> u64 {
+        self.entry * self.count
+    }
+}
+
+/// `None` when there are fewer bytes than a file header has.
+pub(crate) fn program_headers(prefix: &[u8]) -> Option<HeaderPlace> {
     if (prefix.len() as u64) < FILE_HEADER {
-        return Some(FILE_HEADER);
+        return None;
     }
     let little = prefix[5] == 1;
     let number = |at: usize, size: usize| {
@@ -191,7 +214,7 @@ fn headers_end(prefix: &[u8]) -> Option<u64> {
     } else {
         (number(28, 4), number(42, 2), number(44, 2))
     };
-    start.checked_add(entry * count)
+    Some(HeaderPlace { start, entry, count })
 }
 
 fn identity(view: &mut View<'_>, segments: &[Segment]) -> (ImageId, IdKind) {

@@ -9,14 +9,14 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-use whither_image::{ElfSummary, IdKind, ImageId, ImageKind, PrefixId, build_id_from_prefix, code_hash};
+use whither_image::{ElfSummary, IdKind, ImageId, ImageKind, PrefixId, build_id_from_prefix, code_hash, condensed};
 use whither_kernel::records::MappedFile;
 use whither_store::model::Image;
 
 /// Bytes read of a file at first: headers and notes lie here for almost all files.
 const PREFIX: usize = 16 << 10;
-/// Largest part of a file that is read for its identity, and largest deleted file kept.
-const HASH_LIMIT: u64 = 256 << 20;
+/// Largest deleted file kept.
+const KEPT_LIMIT: u64 = 256 << 20;
 /// Most deleted files held open.
 const HELD_LIMIT: usize = 128;
 
@@ -184,7 +184,7 @@ impl Images {
     #[must_use]
     pub fn held_bytes(&self, id: &ImageId) -> Option<Vec<u8>> {
         let file = self.held.get(self.by_id.get(id)?)?;
-        let size = file.metadata().ok()?.size().min(HASH_LIMIT);
+        let size = file.metadata().ok()?.size().min(KEPT_LIMIT);
         let mut bytes = vec![0; size as usize];
         file.read_exact_at(&mut bytes, 0).ok()?;
         Some(bytes)
@@ -234,10 +234,8 @@ fn identify(path: PathBuf, wanted: Option<ImageId>) -> Option<(File, ElfSummary,
 /// its owner at any time, and a mapping would then kill us with SIGBUS.
 fn summary(file: &File, size: u64) -> Option<ElfSummary> {
     let mut bytes = head(file, PREFIX as u64)?;
-    if let Ok(PrefixId::NeedBytes(n)) = build_id_from_prefix(&bytes)
-        && n <= HASH_LIMIT
-    {
-        bytes = head(file, n)?;
+    if let Ok(PrefixId::NeedBytes(_)) = build_id_from_prefix(&bytes) {
+        bytes = condensed(|offset, n| piece(file, offset, n))?;
     }
     let mut summary = ElfSummary::parse(&bytes).ok()?;
     if !matches!(build_id_from_prefix(&bytes), Ok(PrefixId::Found(_))) {
@@ -246,13 +244,15 @@ fn summary(file: &File, size: u64) -> Option<ElfSummary> {
             return None;
         }
         summary.id_kind = IdKind::CodeHash;
-        summary.id = code_hash(&summary.segments, |offset, n| {
-            let mut piece = vec![0; usize::try_from(n).ok()?];
-            file.read_exact_at(&mut piece, offset).ok()?;
-            Some(piece)
-        })?;
+        summary.id = code_hash(&summary.segments, |offset, n| piece(file, offset, n))?;
     }
     Some(summary)
+}
+
+fn piece(file: &File, offset: u64, n: u64) -> Option<Vec<u8>> {
+    let mut piece = vec![0; usize::try_from(n).ok()?];
+    file.read_exact_at(&mut piece, offset).ok()?;
+    Some(piece)
 }
 
 fn head(file: &File, n: u64) -> Option<Vec<u8>> {
@@ -311,6 +311,33 @@ mod tests {
         let size = file.metadata().expect("a file").len();
         let ours = summary(&file, size).expect("identified");
         assert_eq!((ours.id, ours.id_kind), (whole.id, IdKind::CodeHash));
+    }
+
+    #[test]
+    fn headers_far_behind_the_start_are_not_read_up_to() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("post-linked");
+        let mut bytes = std::fs::read(std::env::current_exe().expect("a running test")).expect("readable");
+        let whole = ElfSummary::parse(&bytes).expect("ELF");
+        // Program headers (56 bytes each, their number at 56) moved behind a hole of 200 MiB.
+        let size = 56 * usize::from(u16::from_le_bytes([bytes[56], bytes[57]]));
+        let headers = bytes[64..64 + size].to_vec();
+        let far = 200_u64 << 20;
+        bytes[32..40].copy_from_slice(&far.to_le_bytes());
+        std::fs::write(&path, &bytes).expect("writable");
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).expect("opened");
+        file.write_all_at(&headers, far).expect("written");
+        let before = peak_kib();
+        let found = summary(&file, far + size as u64).expect("identified");
+        assert_eq!((found.id, found.segments), (whole.id, whole.segments));
+        assert!(peak_kib() - before < 100 << 10, "the hole was read: {} KiB more", peak_kib() - before);
+    }
+
+    /// Most memory ever resident.
+    fn peak_kib() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").expect("readable");
+        let line = status.lines().find(|l| l.starts_with("VmHWM:")).expect("Linux tells it");
+        line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number")
     }
 
     #[test]
