@@ -15,6 +15,7 @@
 // Raw memory shared with another process, and ptrace: every block carries its SAFETY comment.
 #![allow(unsafe_code)]
 
+pub mod agent;
 pub mod api;
 
 pub use api::{

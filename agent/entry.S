@@ -1,0 +1,146 @@
+/*
+ * Where stubs jump to. Lives here: saving registers, the balanced call, its unwind description. Not
+ * here: anything that decides. Constraints: argument registers, al (varargs), r10 (static chain) and
+ * r11 reach the function as they were, rax and rdx come back as they were, vectors are never touched;
+ * a signal may arrive between any two instructions, so a word is read only where it cannot be
+ * overwritten; return and call stay paired, else each call costs a mispredicted return.
+ *
+ * A stub pushes its point's index: 0(rsp) = index, 8(rsp) = return address (the slot).
+ */
+	.set D, -0x100000000000		/* WH_SHADOW: from a return slot to its shadow */
+	.text
+
+.macro save_registers
+	push %rax
+	push %rcx
+	push %rdx
+	push %rsi
+	push %rdi
+	push %r8
+	push %r9
+	push %r10
+	push %r11
+	.cfi_adjust_cfa_offset 72
+.endm
+
+.macro restore_registers
+	pop %r11
+	pop %r10
+	pop %r9
+	pop %r8
+	pop %rdi
+	pop %rsi
+	pop %rdx
+	pop %rcx
+	pop %rax
+	.cfi_adjust_cfa_offset -72
+.endm
+
+/* Calls a C handler on an aligned stack; rbx is saved and carries the stack pointer meanwhile. */
+.macro call_handler name, rbx_at
+	push %rbx
+	.cfi_adjust_cfa_offset 8
+	.cfi_offset rbx, \rbx_at
+	mov %rsp, %rbx
+	.cfi_def_cfa_register rbx
+	and $-16, %rsp
+	call \name
+	mov %rbx, %rsp
+	.cfi_def_cfa_register rsp
+	pop %rbx
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore rbx
+.endm
+
+	.globl wh_entry_exit
+	.type wh_entry_exit, @function
+	.p2align 6
+wh_entry_exit:
+	.cfi_startproc
+	.cfi_def_cfa rsp, 16
+	endbr64
+	save_registers
+	mov 72(%rsp), %rdi
+	lea 80(%rsp), %rsi
+	mov %rsp, %rdx
+	mov %rbp, %rcx
+	call_handler wh_on_entry, -96
+	mov %rax, 72(%rsp)
+	.cfi_remember_state
+	test %edx, %edx
+	jnz 1f
+	restore_registers
+	lea 16(%rsp), %rsp		/* drops index and return address; both stay in the red zone */
+	/* From here the return address is in the shadow: CFA = rsp + 8 is eight above the true one so
+	 * that two frames never have the same, rsp comes back as CFA - 8, the address from CFA - 16 + D. */
+	.cfi_def_cfa rsp, 8
+	.cfi_offset rip, D - 16
+	.cfi_escape 0x14, 7, 1		/* DW_CFA_val_offset rsp, CFA - 8 */
+	call *-16(%rsp)
+	.globl wh_exit_address
+	.type wh_exit_address, @notype
+wh_exit_address:
+	lea -8(%rsp), %rsp
+	.cfi_def_cfa_offset 16
+	save_registers
+	lea 72(%rsp), %rdi
+	mov %rsp, %rsi
+	call_handler wh_on_exit, -96
+	mov %rax, 72(%rsp)
+	.cfi_offset rip, -16
+	restore_registers
+	ret
+1:	.cfi_restore_state
+	restore_registers
+	lea 8(%rsp), %rsp
+	.cfi_def_cfa_offset 8
+	jmp *-8(%rsp)
+	.cfi_endproc
+	.size wh_entry_exit, . - wh_entry_exit
+
+	.globl wh_entry_only
+	.type wh_entry_only, @function
+	.p2align 6
+wh_entry_only:
+	.cfi_startproc
+	.cfi_def_cfa rsp, 16
+	endbr64
+	save_registers
+	mov 72(%rsp), %rdi
+	lea 80(%rsp), %rsi
+	mov %rsp, %rdx
+	mov %rbp, %rcx
+	call_handler wh_on_count, -96
+	mov %rax, 72(%rsp)
+	restore_registers
+	lea 8(%rsp), %rsp
+	.cfi_def_cfa_offset 8
+	jmp *-8(%rsp)
+	.cfi_endproc
+	.size wh_entry_only, . - wh_entry_only
+
+/* For remote system calls: the controller sets the registers and an instruction pointer here. */
+	.globl wh_syscall_insn
+	.type wh_syscall_insn, @function
+	.p2align 4
+wh_syscall_insn:
+	.cfi_startproc
+	syscall
+	int3
+	.cfi_endproc
+	.size wh_syscall_insn, . - wh_syscall_insn
+
+/* What calibration probes: nothing but a return, behind enough bytes for a jump. */
+	.globl wh_empty
+	.type wh_empty, @function
+	.p2align 4
+wh_empty:
+	.cfi_startproc
+	endbr64
+	nopl 0(%rax, %rax)
+	ret
+	.cfi_endproc
+	.p2align 4, 0xcc
+	.size wh_empty, . - wh_empty
+
+	.section .note.GNU-stack, "", @progbits

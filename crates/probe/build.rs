@@ -1,0 +1,81 @@
+//! Compiles the agent (`agent/`) that is put into targets, and links it into one small shared object.
+//! No C library and no vector registers: it runs inside arbitrary functions of arbitrary programs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What every C file of the agent is compiled with. `general-regs-only`: a handler may not clobber the
+/// vector registers that hold arguments of the function it interrupts.
+const C_FLAGS: &[&str] = &[
+    "-std=gnu11",
+    "-O2",
+    "-g0",
+    "-ffreestanding",
+    "-mgeneral-regs-only",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-stack-protector",
+    "-fno-builtin",
+    "-fno-tree-loop-distribute-patterns",
+    "-fasynchronous-unwind-tables",
+    "-fcf-protection=branch",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+];
+
+const LINK_FLAGS: &[&str] = &[
+    "-shared",
+    "-nostdlib",
+    "-Wl,-z,now",
+    "-Wl,-z,noexecstack",
+    "-Wl,-z,max-page-size=4096",
+    "-Wl,-Bsymbolic",
+    "-Wl,--hash-style=both",
+    "-Wl,--build-id=none",
+    "-Wl,-soname,whither-agent.so",
+    "-Wl,--no-undefined",
+];
+
+fn main() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let agent = root.join("agent");
+    println!("cargo:rerun-if-changed={}", agent.display());
+    println!("cargo:rerun-if-changed={}", root.join("include/whither_agent.h").display());
+
+    let mut build = cc::Build::new();
+    build.no_default_flags(true).warnings(false).cargo_metadata(false);
+    for flag in C_FLAGS {
+        build.flag(flag);
+    }
+    build.files(sources(&agent));
+    let objects = build.compile_intermediates();
+
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join("agent.so");
+    let mut link = Command::new(build.get_compiler().path());
+    link.args(LINK_FLAGS).arg("-T").arg(agent.join("agent.ld")).arg("-o").arg(&out).args(objects);
+    match link.status() {
+        Ok(status) if status.success() => {}
+        other => fail(&format!("linking {} failed: {other:?}; {link:?}", out.display())),
+    }
+}
+
+/// All C and assembly files, in a fixed order.
+fn sources(agent: &Path) -> Vec<PathBuf> {
+    let entries = match std::fs::read_dir(agent) {
+        Ok(entries) => entries,
+        Err(error) => fail(&format!("cannot list {}: {error}", agent.display())),
+    };
+    let mut files: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "c" || end == "S"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn fail(message: &str) -> ! {
+    println!("cargo:warning={message}");
+    std::process::exit(1)
+}

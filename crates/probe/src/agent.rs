@@ -1,0 +1,98 @@
+//! The agent that is put into targets: its bytes and where its symbols are. It is compiled from
+//! `agent/` by the build script; nothing here runs in the target or talks to one.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use object::{Object, ObjectSymbol};
+
+/// The shared object, as it is to be loaded into the target.
+pub const IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.so"));
+
+/// Distance from a return slot to the shadow word that holds its true return address. The unwind
+/// description of the agent's entry holds the same number.
+pub const SHADOW: i64 = -0x1000_0000_0000;
+
+/// Entries of `wh_shadow_set`: blocks of return slots whose shadow is mapped, an open-addressed table.
+pub const SHADOW_SET: usize = 65536;
+
+/// Bytes of stack that one entry of `wh_shadow_set` stands for.
+pub const SHADOW_BLOCK: u64 = 0x10000;
+
+/// A symbol that the agent exports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Symbol {
+    /// Where stubs of points with an exit jump to.
+    EntryExit,
+    /// Where stubs of points that only count entries jump to.
+    EntryOnly,
+    /// `u64 wh_start(struct wh_start *)`: 0 = ready.
+    Start,
+    /// `void wh_stop(void)`: nothing is recorded any more.
+    Stop,
+    /// `u64 wh_calibrate(u64 rounds)`: fewest ticks of 64 calls of [`Symbol::Empty`].
+    Calibrate,
+    /// The return address that functions with a seen exit find in their slot.
+    ExitAddress,
+    /// First byte of the agent's code.
+    CodeBegin,
+    /// Behind the last byte of the agent's code.
+    CodeEnd,
+    /// A `syscall` instruction followed by a trap.
+    SyscallInsn,
+    /// An empty function that calibration probes.
+    Empty,
+    /// The table of mapped shadow blocks: `u64[SHADOW_SET]`, 0 = unused.
+    ShadowSet,
+}
+
+impl Symbol {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::EntryExit,
+        Self::EntryOnly,
+        Self::Start,
+        Self::Stop,
+        Self::Calibrate,
+        Self::ExitAddress,
+        Self::CodeBegin,
+        Self::CodeEnd,
+        Self::SyscallInsn,
+        Self::Empty,
+        Self::ShadowSet,
+    ];
+
+    /// Its name in the agent's dynamic symbol table.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::EntryExit => "wh_entry_exit",
+            Self::EntryOnly => "wh_entry_only",
+            Self::Start => "wh_start",
+            Self::Stop => "wh_stop",
+            Self::Calibrate => "wh_calibrate",
+            Self::ExitAddress => "wh_exit_address",
+            Self::CodeBegin => "wh_code_begin",
+            Self::CodeEnd => "wh_code_end",
+            Self::SyscallInsn => "wh_syscall_insn",
+            Self::Empty => "wh_empty",
+            Self::ShadowSet => "wh_shadow_set",
+        }
+    }
+
+    /// Its offset from the address where the first byte of [`IMAGE`] is mapped.
+    #[must_use]
+    pub fn offset(self) -> u64 {
+        SYMBOLS.get(&self).copied().unwrap_or(0)
+    }
+}
+
+static SYMBOLS: LazyLock<BTreeMap<Symbol, u64>> = LazyLock::new(|| {
+    let Ok(file) = object::File::parse(IMAGE) else { return BTreeMap::new() };
+    file.dynamic_symbols()
+        .filter_map(|symbol| {
+            let name = symbol.name().ok()?;
+            Symbol::ALL.into_iter().find(|wanted| wanted.name() == name).map(|wanted| (wanted, symbol.address()))
+        })
+        .collect()
+});
