@@ -89,7 +89,7 @@ struct wh_header {
 	wh_u32 next_ring;      /* atomic */
 	wh_u32 forks;          /* atomic; children that joined */
 	wh_u32 no_cpu_page;    /* atomic; threads whose CPU time costs two system calls, perf refused */
-	wh_u32 spare;
+	wh_u32 generation;     /* raised by the controller after it has changed nodes or modules (dlclose) */
 	wh_u64 lost[WH_LOST_CAUSES]; /* atomic; of threads without a block */
 	wh_u64 cost_inside;    /* ticks that an empty probed call seems to last (wall, by path): subtract per call */
 	wh_u64 cost_whole;     /* ticks that one probed call costs its caller */
@@ -182,8 +182,10 @@ enum wh_rule_kind {
 	WH_RULE_RSP = 1,
 	WH_RULE_RBP = 2,
 	WH_RULE_BIG = 3,
-	WH_RULE_SIGNAL = 4,    /* return address of a signal frame: ucontext at the return slot + 8 */
-	WH_RULE_END = 5        /* outermost frame (return address undefined) */
+	WH_RULE_SIGNAL = 4,    /* return address of a signal frame. The path ends here, complete: what a signal
+	                        * interrupts is no caller, and would be another path for each instruction */
+	WH_RULE_END = 5,       /* outermost frame (return address undefined) */
+	WH_RULE_FP = 6         /* only in nodes: no row, frame pointers are followed from here */
 };
 /* The rare shapes. 16 bytes. cfa = REG + cfa_offset, or *(REG + cfa_offset) + more if `deref`. */
 struct wh_rule {
@@ -209,6 +211,8 @@ struct wh_node {
 	wh_u16 flags;
 };
 #define WH_JOIN 0x8000000000000000ull
+/* `ra` of a node that stands for callers on a stack that cannot be read; flagged TRUNCATED. */
+#define WH_RA_UNREAD 1ull
 enum wh_node_flags {
 	WH_NODE_END = 1,       /* outermost frame reached */
 	WH_NODE_TRUNCATED = 2, /* no rule, no readable stack, or too deep: callers are missing */
@@ -217,7 +221,8 @@ enum wh_node_flags {
 	WH_NODE_FULL = 16      /* root's own path: calls whose path was not or could not be kept */
 };
 
-/* A distinct call path of a point. 16 bytes. Path ids are dense and never reused. */
+/* A distinct call path of a point. 16 bytes. Path ids are never reused; one whose node is 0 was lost in
+ * a race between two threads and stands for nothing. */
 struct wh_path {
 	wh_u32 node;           /* its last node (outermost frame) */
 	wh_u32 point;
@@ -255,8 +260,8 @@ struct wh_active {
 	wh_u64 cpu0;           /* thread CPU ns at entry */
 	wh_u32 path;
 	wh_u32 point;
-	wh_u64 usage;          /* switches << 32 | faults, low 32 bits each, at entry */
-	wh_u64 spare;
+	wh_u64 usage;          /* switches << 32 | minor faults, low 32 bits each, at entry */
+	wh_u64 major;          /* major faults at entry */
 };
 
 #define WH_DIRECTORY (WH_MAX_PATHS / 64)
@@ -305,7 +310,22 @@ struct wh_record {
 	wh_u64 word[];         /* its wh_extra words in order */
 };
 
+/* Shadows of return slots are mapped in blocks of 64 KiB of stack. `wh_shadow_set` (symbol of the agent,
+ * u64[65536], open-addressed) holds the address of each block of slots, its lowest bits telling: */
+enum wh_shadow_state {
+	WH_SHADOW_READY = 0,
+	WH_SHADOW_MAPPING = 1, /* a thread is at it */
+	WH_SHADOW_REFUSED = 2  /* its place is taken: entries there are only counted */
+};
+
 /* What the agent's `wh_start` is given and answers; the controller finds these by symbol. */
+enum wh_start_answer {
+	WH_STARTED = 0,
+	WH_START_MAGIC = 1,    /* not a segment */
+	WH_START_ABI = 2,      /* another layout */
+	WH_START_SHADOW = 3,   /* another distance than the agent's unwind description has */
+	WH_START_FORK = 4      /* the kernel cannot wipe memory on fork: a child would write its parent's blocks */
+};
 struct wh_start {
 	wh_u64 segment;        /* address of the mapped segment in the target */
 	wh_u64 shadow;         /* distance from a return slot to its shadow (negative) */

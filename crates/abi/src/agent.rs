@@ -132,10 +132,30 @@ pub const RULE_RSP: u32 = 1;
 pub const RULE_RBP: u32 = 2;
 /// `WH_RULE_BIG`.
 pub const RULE_BIG: u32 = 3;
-/// `WH_RULE_SIGNAL`: return address of a signal frame: ucontext at the return slot + 8.
+/// `WH_RULE_SIGNAL`: return address of a signal frame; the path ends here, complete.
 pub const RULE_SIGNAL: u32 = 4;
 /// `WH_RULE_END`: outermost frame (return address undefined).
 pub const RULE_END: u32 = 5;
+/// `WH_RULE_FP`: only in nodes: no row, frame pointers are followed from here.
+pub const RULE_FP: u32 = 6;
+/// `WH_RA_UNREAD`: `ra` of a node that stands for callers on a stack that cannot be read.
+pub const RA_UNREAD: u64 = 1;
+/// `WH_SHADOW_READY`: lowest bits of an entry of the agent's shadow set.
+pub const SHADOW_READY: u64 = 0;
+/// `WH_SHADOW_MAPPING`: a thread is at it.
+pub const SHADOW_MAPPING: u64 = 1;
+/// `WH_SHADOW_REFUSED`: its place is taken: entries there are only counted.
+pub const SHADOW_REFUSED: u64 = 2;
+/// `WH_STARTED`.
+pub const STARTED: u64 = 0;
+/// `WH_START_MAGIC`: not a segment.
+pub const START_MAGIC: u64 = 1;
+/// `WH_START_ABI`: another layout.
+pub const START_ABI: u64 = 2;
+/// `WH_START_SHADOW`: another distance than the agent's unwind description has.
+pub const START_SHADOW: u64 = 3;
+/// `WH_START_FORK`: the kernel cannot wipe memory on fork.
+pub const START_FORK: u64 = 4;
 /// `WH_NODE_END`: outermost frame reached.
 pub const NODE_END: u16 = 1;
 /// `WH_NODE_TRUNCATED`: no rule, no readable stack, or too deep: callers are missing.
@@ -205,8 +225,8 @@ pub struct Header {
     pub forks: u32,
     /// Atomic; threads whose CPU time costs two system calls, perf refused.
     pub no_cpu_page: u32,
-    /// `spare`.
-    pub spare: u32,
+    /// Raised by the controller after it has changed nodes or modules (dlclose).
+    pub generation: u32,
     /// Atomic; of threads without a block.
     pub lost: [u64; LOST_CAUSES],
     /// Ticks that an empty probed call seems to last (wall, by path): subtract per call.
@@ -417,10 +437,10 @@ pub struct Active {
     pub path: u32,
     /// `point`.
     pub point: u32,
-    /// Switches << 32 | faults, low 32 bits each, at entry.
+    /// Switches << 32 | minor faults, low 32 bits each, at entry.
     pub usage: u64,
-    /// `spare`.
-    pub spare: u64,
+    /// Major faults at entry.
+    pub major: u64,
 }
 
 /// `struct wh_thread`.
@@ -526,7 +546,7 @@ mod tests {
                 rows += "\n";
             };
         }
-        row!("wh_header", Header: magic, abi, enabled, bytes, tsc_mult, tsc_shift, controller, heartbeat, patience, n_points, n_modules, n_rules, recursion, depth, loads, loads_seen, load_wait_us, next_node, next_path, next_thread, next_page, next_ring, forks, no_cpu_page, spare, lost, cost_inside, cost_whole, cost_count);
+        row!("wh_header", Header: magic, abi, enabled, bytes, tsc_mult, tsc_shift, controller, heartbeat, patience, n_points, n_modules, n_rules, recursion, depth, loads, loads_seen, load_wait_us, next_node, next_path, next_thread, next_page, next_ring, forks, no_cpu_page, generation, lost, cost_inside, cost_whole, cost_count);
         row!("wh_point", Point: address, relocated, state, flags, root, extras, n_extras, module, patch, window, skip, spare, original, stub);
         row!("wh_extra", Extra: source, number, width, flags, loads, value, spare, offset);
         row!("wh_module", Module: start, end, base, first_row, n_rows, state, flags, spare);
@@ -536,7 +556,7 @@ mod tests {
         row!("wh_path", Path: node, point, parent, same, level);
         row!("wh_block", Block: seq, extra, calls, wall, cpu, min, max, value);
         row!("wh_more", More: done, switches, faults_minor, faults_major, spare, hist);
-        row!("wh_active", Active: slot, t0, cpu0, path, point, usage, spare);
+        row!("wh_active", Active: slot, t0, cpu0, path, point, usage, major);
         row!("wh_thread", Thread: state, pid, tid, lives, started, busy_sp, busy_tsc, n_active, seq_active, lost, ring, cpu_mode, own, spare, directory, active);
         row!("wh_ring", Ring: head, tail, lost, spare);
         row!("wh_record", Record: bytes, kind, point, start, end, path, tid, ret);
@@ -549,7 +569,7 @@ mod tests {
             #define O(s, f) printf(" %zu", offsetof(struct s, f));
             #define S(s) printf(#s " %zu", sizeof(struct s));
             int main(void) {
-                S(wh_header) O(wh_header, magic) O(wh_header, abi) O(wh_header, enabled) O(wh_header, bytes) O(wh_header, tsc_mult) O(wh_header, tsc_shift) O(wh_header, controller) O(wh_header, heartbeat) O(wh_header, patience) O(wh_header, n_points) O(wh_header, n_modules) O(wh_header, n_rules) O(wh_header, recursion) O(wh_header, depth) O(wh_header, loads) O(wh_header, loads_seen) O(wh_header, load_wait_us) O(wh_header, next_node) O(wh_header, next_path) O(wh_header, next_thread) O(wh_header, next_page) O(wh_header, next_ring) O(wh_header, forks) O(wh_header, no_cpu_page) O(wh_header, spare) O(wh_header, lost) O(wh_header, cost_inside) O(wh_header, cost_whole) O(wh_header, cost_count) puts("");
+                S(wh_header) O(wh_header, magic) O(wh_header, abi) O(wh_header, enabled) O(wh_header, bytes) O(wh_header, tsc_mult) O(wh_header, tsc_shift) O(wh_header, controller) O(wh_header, heartbeat) O(wh_header, patience) O(wh_header, n_points) O(wh_header, n_modules) O(wh_header, n_rules) O(wh_header, recursion) O(wh_header, depth) O(wh_header, loads) O(wh_header, loads_seen) O(wh_header, load_wait_us) O(wh_header, next_node) O(wh_header, next_path) O(wh_header, next_thread) O(wh_header, next_page) O(wh_header, next_ring) O(wh_header, forks) O(wh_header, no_cpu_page) O(wh_header, generation) O(wh_header, lost) O(wh_header, cost_inside) O(wh_header, cost_whole) O(wh_header, cost_count) puts("");
                 S(wh_point) O(wh_point, address) O(wh_point, relocated) O(wh_point, state) O(wh_point, flags) O(wh_point, root) O(wh_point, extras) O(wh_point, n_extras) O(wh_point, module) O(wh_point, patch) O(wh_point, window) O(wh_point, skip) O(wh_point, spare) O(wh_point, original) O(wh_point, stub) puts("");
                 S(wh_extra) O(wh_extra, source) O(wh_extra, number) O(wh_extra, width) O(wh_extra, flags) O(wh_extra, loads) O(wh_extra, value) O(wh_extra, spare) O(wh_extra, offset) puts("");
                 S(wh_module) O(wh_module, start) O(wh_module, end) O(wh_module, base) O(wh_module, first_row) O(wh_module, n_rows) O(wh_module, state) O(wh_module, flags) O(wh_module, spare) puts("");
@@ -559,7 +579,7 @@ mod tests {
                 S(wh_path) O(wh_path, node) O(wh_path, point) O(wh_path, parent) O(wh_path, same) O(wh_path, level) puts("");
                 S(wh_block) O(wh_block, seq) O(wh_block, extra) O(wh_block, calls) O(wh_block, wall) O(wh_block, cpu) O(wh_block, min) O(wh_block, max) O(wh_block, value) puts("");
                 S(wh_more) O(wh_more, done) O(wh_more, switches) O(wh_more, faults_minor) O(wh_more, faults_major) O(wh_more, spare) O(wh_more, hist) puts("");
-                S(wh_active) O(wh_active, slot) O(wh_active, t0) O(wh_active, cpu0) O(wh_active, path) O(wh_active, point) O(wh_active, usage) O(wh_active, spare) puts("");
+                S(wh_active) O(wh_active, slot) O(wh_active, t0) O(wh_active, cpu0) O(wh_active, path) O(wh_active, point) O(wh_active, usage) O(wh_active, major) puts("");
                 S(wh_thread) O(wh_thread, state) O(wh_thread, pid) O(wh_thread, tid) O(wh_thread, lives) O(wh_thread, started) O(wh_thread, busy_sp) O(wh_thread, busy_tsc) O(wh_thread, n_active) O(wh_thread, seq_active) O(wh_thread, lost) O(wh_thread, ring) O(wh_thread, cpu_mode) O(wh_thread, own) O(wh_thread, spare) O(wh_thread, directory) O(wh_thread, active) puts("");
                 S(wh_ring) O(wh_ring, head) O(wh_ring, tail) O(wh_ring, lost) O(wh_ring, spare) puts("");
                 S(wh_record) O(wh_record, bytes) O(wh_record, kind) O(wh_record, point) O(wh_record, start) O(wh_record, end) O(wh_record, path) O(wh_record, tid) O(wh_record, ret) puts("");
