@@ -1,0 +1,104 @@
+/* CPU time per call while other processes take the CPUs away. Each call is timed from outside by the
+ * thread's CPU clock, less what two readings in a row cost.
+ *   cputruth [SECONDS] [HOGS] */
+#include "../cycles/work.h"
+#include "../nasty/nasty.h"
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+enum { MOST_HOGS = 16 };
+
+SPINNER(burn_10us, 0x9e3779b97f4a7c15u)
+SPINNER(burn_200us, 0xbf58476d1ce4e5b9u)
+SPINNER(burn_5ms, 0x94d049bb133111ebu)
+
+/* Mostly off the CPU. */
+NOINLINE uint64_t nap(uint64_t rounds)
+{
+    struct timespec t = {0, 1000000};
+    uint64_t x = spin(rounds, 3);
+    nanosleep(&t, NULL);
+    return x + spin(rounds, 5);
+}
+
+static struct row {
+    const char *name;
+    uint64_t (*function)(uint64_t);
+    double us;
+    uint64_t calls, cpu, wall;
+} rows[] = {{"burn_10us", burn_10us, 10, 0, 0, 0},
+            {"burn_200us", burn_200us, 200, 0, 0, 0},
+            {"burn_5ms", burn_5ms, 5000, 0, 0, 0},
+            {"nap", nap, 100, 0, 0, 0}};
+
+/* What a pair of readings with nothing in between shows, at best. */
+static uint64_t empty(clockid_t clock)
+{
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; i < 2000; i++) {
+        uint64_t start = clock_ns(clock), took = clock_ns(clock) - start;
+        if (took < best)
+            best = took;
+    }
+    return best;
+}
+
+static pid_t hog(void)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (uint64_t x = 1;; x++)
+            KEEP(x);
+    }
+    return pid;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t length = (uint64_t)(seconds_argument(argc > 2 ? 2 : argc, argv) * 1e9), x = 0;
+    int hogs = argc > 2 ? atoi(argv[2]) : 3;
+    pid_t pids[MOST_HOGS];
+    if (hogs < 0 || hogs > MOST_HOGS)
+        return 2;
+    /* Calibrated by a twin, so that no call but the timed ones is made. */
+    uint64_t per_ms = 0, best = UINT64_MAX;
+    for (int i = 0; i < 5; i++) {
+        uint64_t start = cpu_ns();
+        x ^= spin(200000, 7);
+        KEEP(x);
+        uint64_t took = cpu_ns() - start;
+        best = took < best ? took : best;
+    }
+    per_ms = 200000ull * 1000000ull / best;
+    uint64_t no_cpu = empty(CLOCK_THREAD_CPUTIME_ID), no_wall = empty(CLOCK_MONOTONIC);
+    for (int i = 0; i < hogs; i++)
+        pids[i] = hog();
+    uint64_t begin = wall_ns();
+    while (wall_ns() - begin < length) {
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            struct row *row = &rows[i];
+            /* About as much time in each. */
+            for (int k = 0; k < 5000 / row->us; k++) {
+                uint64_t wall = wall_ns(), cpu = cpu_ns();
+                x ^= row->function((uint64_t)(row->us / 1000 * (double)per_ms));
+                uint64_t cpu_end = cpu_ns(), wall_end = wall_ns();
+                row->cpu += cpu_end - cpu - no_cpu;
+                /* The CPU clock's readings lie inside. */
+                row->wall += wall_end - wall - no_wall - no_cpu;
+                row->calls++;
+            }
+        }
+    }
+    for (int i = 0; i < hogs; i++)
+        kill(pids[i], SIGKILL);
+    while (wait(NULL) > 0)
+        ;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        printf("calls_%s %" PRIu64 "\ncpu_ns_%s %" PRIu64 "\nwall_ns_%s %" PRIu64 "\n", rows[i].name, rows[i].calls, rows[i].name,
+               rows[i].cpu, rows[i].name, rows[i].wall);
+        tell(rows[i].name, rows[i].calls, "exact");
+    }
+    return x == 1;
+}
