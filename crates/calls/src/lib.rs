@@ -2,5 +2,31 @@
 //! execution, self times, percentiles, function totals, call sites that stand out, differences of two
 //! moments, and the drill policy that narrows a bottleneck. Pure: a snapshot and names come in, values go
 //! out; nothing here knows a process, a file or a terminal.
+//!
+//! [`Analysis::new`] prepares a snapshot (or a [`difference`] of two); its methods give the answers.
 
 #![forbid(unsafe_code)]
+
+mod analysis;
+mod compare;
+mod difference;
+mod drill;
+mod frames;
+mod listing;
+mod marks;
+mod names;
+mod results;
+mod sums;
+mod tree;
+
+pub use analysis::{Analysis, Options};
+pub use compare::compare;
+pub use difference::difference;
+pub use drill::{Callee, Drill, DrillStep, Verdict};
+pub use listing::{ListQuery, NoThreads};
+pub use names::{Names, NoNames, StoredNames, SymbolNames, names_of};
+pub use results::*;
+pub use tree::TreeQuery;
+
+#[cfg(test)]
+mod fixture;

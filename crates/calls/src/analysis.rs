@@ -1,0 +1,264 @@
+//! A snapshot made ready to be asked, and the whole of it as one document.
+
+use crate::frames::{Frames, nameless};
+use crate::names::Names;
+use crate::results::*;
+use crate::sums::{Adder, Nesting, PathSum, Wholes, cost_ns, part, path_sums};
+use rustc_hash::FxHashMap;
+use whither_store::calls::{CallPoint, CallSnapshot, PatchKind, PointState};
+
+/// How names are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Show functions that were inlined at a call site.
+    pub inlines: bool,
+}
+
+/// A snapshot with its paths completed, named and corrected.
+pub struct Analysis<'a> {
+    pub(crate) snapshot: &'a CallSnapshot,
+    pub(crate) options: Options,
+    pub(crate) frames: Frames,
+    pub(crate) nesting: Nesting,
+    pub(crate) sums: Vec<PathSum>,
+    pub(crate) wholes: Wholes,
+    /// Per path: its text.
+    pub(crate) labels: Vec<String>,
+    sources: Vec<(String, u32)>,
+}
+
+impl<'a> Analysis<'a> {
+    /// Prepares a snapshot, or the difference of two.
+    #[must_use]
+    pub fn new(snapshot: &'a CallSnapshot, names: &dyn Names, options: Options) -> Self {
+        let nesting = Nesting::new(snapshot);
+        let frames = Frames::new(snapshot, &nesting.parents, &nesting.order, names);
+        let running = running(snapshot, None);
+        let totals = |path: usize| snapshot.paths[path].totals.clone();
+        let sums = path_sums(snapshot, &nesting, &totals, &|path| running[path]);
+        let wholes = wholes(snapshot, &sums);
+        let labels = crate::listing::path_labels(snapshot, &frames, options.inlines);
+        let sources = snapshot.points.iter().map(|p| source(snapshot, p, names)).collect();
+        Self { snapshot, options, frames, nesting, sums, wholes, labels, sources }
+    }
+
+    /// Everything, as one document.
+    #[must_use]
+    pub fn profile(&self) -> CallProfile {
+        CallProfile {
+            schema: SCHEMA,
+            epoch: String::new(),
+            target: self.target(),
+            whole: self.whole(),
+            functions: self.functions(),
+            paths: self.paths(),
+            frames: self.frames.rows.clone(),
+            in_progress: self.in_progress(),
+            lost: self.snapshot.lost,
+            refused: self.refused(),
+            own_cost: self.own_cost(),
+            marks: self.marks(),
+            notes: self.snapshot.notes.clone(),
+        }
+    }
+
+    /// The text of a path.
+    #[must_use]
+    pub fn label(&self, path: u32) -> Option<&str> {
+        let at = self.snapshot.paths.iter().position(|p| p.id == path)?;
+        self.labels.get(at).map(String::as_str)
+    }
+
+    /// Totals that shares refer to.
+    #[must_use]
+    pub fn whole(&self) -> WholeRow {
+        let w = self.snapshot.whole;
+        WholeRow {
+            wall_ns: w.wall_ns,
+            cpu_ns: w.cpu_ns,
+            thread_ns: w.thread_ns,
+            threads: w.threads,
+            processes: u32::try_from(self.snapshot.processes.len()).unwrap_or(u32::MAX),
+            calls: self.wholes.calls,
+        }
+    }
+
+    /// What measuring cost. Only patched, timed calls are known to cost; see the engine's notes for others.
+    #[must_use]
+    pub fn own_cost(&self) -> OwnCostRow {
+        let cost = self.snapshot.own_cost;
+        let calls = self.sums.iter().zip(&self.snapshot.paths).filter(|(_, p)| self.is_patched(p.point));
+        let calls = calls.fold(0_u64, |sum, (s, _)| sum.saturating_add(s.calls));
+        let ns = cost_ns(calls, cost.whole_ps);
+        OwnCostRow {
+            ns_per_call: cost.whole_ps as f64 / 1000.0,
+            inside_ns_per_call: cost.inside_ps as f64 / 1000.0,
+            ns,
+            share: part(ns, self.snapshot.whole.cpu_ns),
+        }
+    }
+
+    /// Figures of some paths; time of paths inside other ones of the set counts once.
+    pub(crate) fn add(&self, paths: &[usize], sums: &[PathSum], whole: &Wholes) -> Figures {
+        let members: rustc_hash::FxHashSet<usize> = paths.iter().copied().collect();
+        let mut adder = Adder::default();
+        for &path in paths {
+            let outermost = !self.nesting.below(path, |p| members.contains(&p));
+            adder.add(&sums[path], self.value_names(path), outermost);
+        }
+        adder.figures(whole)
+    }
+
+    pub(crate) fn value_names(&self, path: usize) -> &[String] {
+        self.snapshot.points.get(self.snapshot.paths[path].point as usize).map_or(&[], |p| &p.values)
+    }
+
+    pub(crate) fn point_name(&self, point: u32) -> String {
+        self.snapshot.points.get(point as usize).map_or_else(|| "[unknown]".into(), |p| point_name(self.snapshot, p))
+    }
+
+    fn is_patched(&self, point: u32) -> bool {
+        let point = self.snapshot.points.get(point as usize);
+        point.is_some_and(|p| !matches!(p.patch, Some(PatchKind::Trap | PatchKind::Uprobe) | None))
+    }
+
+    fn target(&self) -> Target {
+        let first = self.snapshot.processes.first().cloned().unwrap_or_default();
+        let mut used: Vec<&str> = self.frames.rows.iter().map(|f| f.module.as_str()).collect();
+        used.extend(self.snapshot.points.iter().filter_map(|p| self.module(p.module)));
+        let known = self.snapshot.modules.iter().filter(|m| used.contains(&m.path.as_str()));
+        let mut build_ids: Vec<BuildId> =
+            known.filter_map(|m| Some(BuildId { module: m.path.clone(), build_id: m.id?.to_string() })).collect();
+        build_ids.sort_by(|a, b| a.module.cmp(&b.module));
+        build_ids.dedup();
+        let processes = self.snapshot.processes.clone();
+        Target { pid: first.pid, exe: first.exe, command: first.command, build_ids, processes }
+    }
+
+    fn module(&self, module: u32) -> Option<&str> {
+        self.snapshot.modules.get(module as usize).map(|m| m.path.as_str())
+    }
+
+    fn functions(&self) -> Vec<FunctionRow> {
+        let mut by_point: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
+        for (i, path) in self.snapshot.paths.iter().enumerate() {
+            by_point.entry(path.point).or_default().push(i);
+        }
+        let points = self.snapshot.points.iter().zip(0_u32..).filter(|(p, _)| p.state != PointState::Refused);
+        let mut rows: Vec<FunctionRow> =
+            points.map(|(p, i)| self.function(p, i, by_point.get(&i).map_or(&[], Vec::as_slice))).collect();
+        rows.sort_by(|a, b| b.totals.wall_ns.cmp(&a.totals.wall_ns).then(b.totals.calls.cmp(&a.totals.calls)));
+        rows
+    }
+
+    fn function(&self, point: &CallPoint, index: u32, paths: &[usize]) -> FunctionRow {
+        let (file, line) = self.sources.get(index as usize).cloned().unwrap_or_default();
+        let mut names = point.names.clone();
+        if names.is_empty() {
+            names.push(point_name(self.snapshot, point));
+        }
+        FunctionRow {
+            id: point.id,
+            names,
+            module: self.module(point.module).unwrap_or_default().to_owned(),
+            offset: point.offset,
+            size: point.size,
+            patch: point.patch,
+            cost_class: if matches!(point.patch, Some(PatchKind::Trap | PatchKind::Uprobe)) { "us" } else { "ns" },
+            state: point.state,
+            entry_only: point.entry_only.clone(),
+            file,
+            line,
+            paths: u32::try_from(paths.len()).unwrap_or(u32::MAX),
+            totals: self.function_totals(paths),
+        }
+    }
+
+    /// The recursion level tells outermost activations, also where the path around was not kept.
+    fn function_totals(&self, paths: &[usize]) -> Figures {
+        let mut adder = Adder::default();
+        for &path in paths {
+            adder.add(&self.sums[path], self.value_names(path), self.snapshot.paths[path].same == 0);
+        }
+        adder.figures(&self.wholes)
+    }
+
+    fn paths(&self) -> Vec<PathRow> {
+        let mut rows: Vec<PathRow> = (0..self.snapshot.paths.len()).map(|i| self.path(i)).collect();
+        let key = |r: &PathRow| (std::cmp::Reverse((r.figures.wall_ns, r.figures.calls)), r.id);
+        rows.sort_by_key(key);
+        rows
+    }
+
+    fn path(&self, index: usize) -> PathRow {
+        use whither_store::calls::FrameKind;
+        let path = &self.snapshot.paths[index];
+        let chain = &self.frames.chains[index];
+        let has = |kind| chain.iter().any(|&f| self.frames.rows[f as usize].kind == kind);
+        PathRow {
+            id: path.id,
+            func: self.snapshot.points.get(path.point as usize).map_or(0, |p| p.id),
+            frames: chain.clone(),
+            parent: path.parent,
+            level: path.same,
+            folded: path.folded,
+            truncated: has(FrameKind::Truncated),
+            other: has(FrameKind::Other),
+            figures: self.add(&[index], &self.sums, &self.wholes),
+        }
+    }
+
+    fn in_progress(&self) -> Vec<ProgressRow> {
+        let row = |c: &whither_store::calls::InProgress| ProgressRow {
+            pid: c.pid,
+            tid: c.tid,
+            path: c.path,
+            elapsed_ns: c.elapsed_ns,
+        };
+        let mut rows: Vec<ProgressRow> = self.snapshot.in_progress.iter().map(row).collect();
+        rows.sort_by_key(|r| (std::cmp::Reverse(r.elapsed_ns), r.tid));
+        rows
+    }
+
+    fn refused(&self) -> Vec<RefusedRow> {
+        let refused = self.snapshot.points.iter().filter(|p| p.state == PointState::Refused);
+        let row = |p: &CallPoint| RefusedRow {
+            name: point_name(self.snapshot, p),
+            reason: p.refused.clone().unwrap_or_else(|| "no reason given".into()),
+        };
+        refused.map(row).collect()
+    }
+}
+
+/// Preferred name of a point.
+pub(crate) fn point_name(snapshot: &CallSnapshot, point: &CallPoint) -> String {
+    let module = snapshot.modules.get(point.module as usize).map_or("", |m| m.path.as_str());
+    point.names.first().cloned().unwrap_or_else(|| nameless(module, point.offset))
+}
+
+fn source(snapshot: &CallSnapshot, point: &CallPoint, names: &dyn Names) -> (String, u32) {
+    let place = snapshot.modules.get(point.module as usize).map(|m| names.place(m, point.offset));
+    place.and_then(|p| p.positions.into_iter().next_back()).map(|p| (p.file, p.line)).unwrap_or_default()
+}
+
+/// Calls in progress by path, of one thread or all.
+pub(crate) fn running(snapshot: &CallSnapshot, tid: Option<u32>) -> Vec<Running> {
+    let index: FxHashMap<u32, usize> = snapshot.paths.iter().enumerate().map(|(i, p)| (p.id, i)).collect();
+    let mut running = vec![Running::default(); snapshot.paths.len()];
+    for call in snapshot.in_progress.iter().filter(|c| tid.is_none_or(|t| c.tid == t)) {
+        if let Some(&path) = index.get(&call.path) {
+            running[path].calls += 1;
+            running[path].elapsed_ns = running[path].elapsed_ns.saturating_add(call.elapsed_ns);
+        }
+    }
+    running
+}
+
+fn wholes(snapshot: &CallSnapshot, sums: &[PathSum]) -> Wholes {
+    Wholes {
+        cpu: snapshot.whole.cpu_ns,
+        thread: snapshot.whole.thread_ns,
+        self_wall: sums.iter().fold(0, |all, s| all.saturating_add(s.self_wall)),
+        calls: sums.iter().fold(0, |all, s| all.saturating_add(s.calls)),
+    }
+}

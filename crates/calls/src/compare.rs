@@ -1,0 +1,149 @@
+//! Before and after: two profiles of one program, path by path.
+//!
+//! Paths are the same when they call the same functions by name from the same call sites. Where the files
+//! differ (the program was rebuilt), addresses of call sites mean nothing: sites of equal names are then
+//! matched in order of address when both sides have equally many, and put together when they do not.
+
+use crate::results::{CallDifference, CallProfile, DifferenceRow, Figures, PathRow, SCHEMA};
+use std::collections::BTreeMap;
+
+type Sides = (Vec<PathRow>, Vec<PathRow>);
+
+/// Compares two profiles.
+#[must_use]
+pub fn compare(before: &CallProfile, after: &CallProfile) -> CallDifference {
+    let rebuilt = before.target.build_ids != after.target.build_ids;
+    let mut by_names: BTreeMap<Vec<String>, Sides> = BTreeMap::new();
+    for path in &before.paths {
+        by_names.entry(names(before, path)).or_default().0.push(path.clone());
+    }
+    for path in &after.paths {
+        by_names.entry(names(after, path)).or_default().1.push(path.clone());
+    }
+    let mut paths: Vec<DifferenceRow> =
+        by_names.iter().flat_map(|(names, sides)| rows(names, sides, (before, after), rebuilt)).collect();
+    paths.sort_by(by_change);
+    CallDifference {
+        schema: SCHEMA,
+        whole: (before.whole, after.whole),
+        functions: functions(before, after),
+        paths,
+        rebuilt,
+    }
+}
+
+fn functions(before: &CallProfile, after: &CallProfile) -> Vec<DifferenceRow> {
+    let mut by_name: BTreeMap<String, (Option<Figures>, Option<Figures>)> = BTreeMap::new();
+    let name = |f: &crate::FunctionRow| f.names.first().cloned().unwrap_or_default();
+    for f in &before.functions {
+        let side = &mut by_name.entry(name(f)).or_default().0;
+        *side = Some(merged(side.take(), &f.totals));
+    }
+    for f in &after.functions {
+        let side = &mut by_name.entry(name(f)).or_default().1;
+        *side = Some(merged(side.take(), &f.totals));
+    }
+    let rows = by_name.into_iter().map(|(label, (before, after))| DifferenceRow { label, before, after });
+    let mut rows: Vec<DifferenceRow> = rows.collect();
+    rows.sort_by(by_change);
+    rows
+}
+
+/// Largest change of total wall time first, calls where there are no times.
+fn by_change(a: &DifferenceRow, b: &DifferenceRow) -> std::cmp::Ordering {
+    let change = |r: &DifferenceRow| {
+        let of = |f: &Option<Figures>| f.as_ref().map_or((0, 0), |f| (f.wall_ns, f.calls));
+        let (b, a) = (of(&r.before), of(&r.after));
+        (a.0.abs_diff(b.0), a.1.abs_diff(b.1))
+    };
+    change(b).cmp(&change(a)).then_with(|| a.label.cmp(&b.label))
+}
+
+/// Functions of a path, outermost first, the probed one last.
+fn names(profile: &CallProfile, path: &PathRow) -> Vec<String> {
+    let frames = path.frames.iter().filter_map(|&f| profile.frames.get(f as usize)).map(|f| f.name.clone());
+    let function = profile.functions.iter().find(|f| f.id == path.func).and_then(|f| f.names.first().cloned());
+    frames.chain([function.unwrap_or_default()]).collect()
+}
+
+/// Offsets of the calls within their functions.
+fn sites(profile: &CallProfile, path: &PathRow) -> Vec<u64> {
+    let frames = path.frames.iter().filter_map(|&f| profile.frames.get(f as usize));
+    frames.map(|f| f.within.unwrap_or(f.offset)).collect()
+}
+
+/// Rows of paths with the same names.
+fn rows(names: &[String], sides: &Sides, profiles: (&CallProfile, &CallProfile), rebuilt: bool) -> Vec<DifferenceRow> {
+    let sorted = |profile: &CallProfile, rows: &[PathRow]| -> BTreeMap<Vec<u64>, Vec<PathRow>> {
+        let mut by_site: BTreeMap<Vec<u64>, Vec<PathRow>> = BTreeMap::new();
+        for row in rows {
+            by_site.entry(sites(profile, row)).or_default().push(row.clone());
+        }
+        by_site
+    };
+    let (before, after) = (sorted(profiles.0, &sides.0), sorted(profiles.1, &sides.1));
+    let sum = |rows: &[PathRow]| rows.iter().fold(None, |all, r| Some(merged(all, &r.figures)));
+    if !rebuilt {
+        let mut all: Vec<&Vec<u64>> = before.keys().chain(after.keys()).collect();
+        all.sort();
+        all.dedup();
+        let row = |site: &&Vec<u64>| DifferenceRow {
+            label: label(names, Some(site), all.len() > 1),
+            before: before.get(*site).and_then(|r| sum(r)),
+            after: after.get(*site).and_then(|r| sum(r)),
+        };
+        return all.iter().map(row).collect();
+    }
+    if before.len() == after.len() {
+        let several = before.len() > 1;
+        let pairs = before.values().zip(&after);
+        return pairs
+            .map(|(b, (site, a))| DifferenceRow {
+                label: label(names, Some(site), several),
+                before: sum(b),
+                after: sum(a),
+            })
+            .collect();
+    }
+    let flat = |side: &BTreeMap<Vec<u64>, Vec<PathRow>>| side.values().flatten().cloned().collect::<Vec<_>>();
+    vec![DifferenceRow { label: label(names, None, false), before: sum(&flat(&before)), after: sum(&flat(&after)) }]
+}
+
+/// `main > solve+0x31 > MPI_Wait`; sites only where they tell rows apart.
+fn label(names: &[String], sites: Option<&[u64]>, several: bool) -> String {
+    let main = names.iter().position(|n| n == "main");
+    let first = main.unwrap_or_else(|| names.iter().take_while(|n| crate::names::is_startup(n)).count());
+    let part = |(i, name): (usize, &String)| match sites.and_then(|s| s.get(i)) {
+        Some(site) if several => format!("{name}+{site:#x}"),
+        _ => name.clone(),
+    };
+    let parts: Vec<String> =
+        names.iter().enumerate().skip(first.min(names.len().saturating_sub(1))).map(part).collect();
+    parts.join(" > ")
+}
+
+/// Two rows put together: what adds up is added, the average is weighted, percentiles are given up.
+fn merged(all: Option<Figures>, f: &Figures) -> Figures {
+    let Some(all) = all else { return f.clone() };
+    let completed = |f: &Figures| f.average_ns.unwrap_or(0.0) * f.done as f64;
+    let done = all.done.saturating_add(f.done);
+    let average = (done > 0).then(|| (completed(&all) + completed(f)) / done as f64).filter(|a| *a > 0.0);
+    let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+    Figures {
+        calls: all.calls.saturating_add(f.calls),
+        done,
+        timed: all.timed || f.timed,
+        wall_ns: all.wall_ns.saturating_add(f.wall_ns),
+        self_wall_ns: all.self_wall_ns.saturating_add(f.self_wall_ns),
+        cpu_ns: all.cpu_ns.saturating_add(f.cpu_ns),
+        self_cpu_ns: all.self_cpu_ns.saturating_add(f.self_cpu_ns),
+        off_cpu_ns: all.off_cpu_ns.saturating_add(f.off_cpu_ns),
+        average_ns: average,
+        min_ns: least(all.min_ns, f.min_ns),
+        max_ns: all.max_ns.max(f.max_ns),
+        share_exec: all.share_exec + f.share_exec,
+        share_wall: all.share_wall + f.share_wall,
+        share_listed: all.share_listed + f.share_listed,
+        ..Figures::default()
+    }
+}

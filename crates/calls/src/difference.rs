@@ -1,0 +1,139 @@
+//! What happened between two snapshots of one session.
+//!
+//! Counters are subtracted path by path. A call that was in progress at a boundary counts with the part
+//! that lies between the two: its time before the earlier snapshot is taken off, its time after the later
+//! one is not known. Shortest and longest calls cannot be subtracted; where the path existed before, they
+//! are narrowed to the bins of the histogram that grew, or unknown (0) without one.
+
+use rustc_hash::FxHashMap;
+use whither_store::calls::{CallLost, CallPath, CallSnapshot, CallThread, InProgress, PathTotals, Usage, Whole};
+
+/// The interval from `earlier` to `later`. After a reset in between this is `later` itself.
+#[must_use]
+pub fn difference(later: &CallSnapshot, earlier: &CallSnapshot) -> CallSnapshot {
+    if later.whole.wall_ns < earlier.whole.wall_ns || later.at_ns < earlier.at_ns {
+        return later.clone();
+    }
+    let interval = later.at_ns - earlier.at_ns;
+    let before: FxHashMap<u32, &CallPath> = earlier.paths.iter().map(|p| (p.id, p)).collect();
+    let carried = carried(later, earlier, interval);
+    let path = |p: &CallPath| match before.get(&p.id) {
+        Some(b) => between(p, b, carried.get(&p.id).copied().unwrap_or(0)),
+        None => p.clone(),
+    };
+    CallSnapshot {
+        whole: Whole {
+            wall_ns: later.whole.wall_ns - earlier.whole.wall_ns,
+            cpu_ns: later.whole.cpu_ns.saturating_sub(earlier.whole.cpu_ns),
+            thread_ns: later.whole.thread_ns.saturating_sub(earlier.whole.thread_ns),
+            threads: later.whole.threads,
+        },
+        paths: later.paths.iter().map(path).collect(),
+        threads: threads(later, earlier),
+        in_progress: later.in_progress.iter().map(|c| clipped(c, interval)).collect(),
+        lost: lost(&later.lost, &earlier.lost),
+        ..later.clone()
+    }
+}
+
+fn clipped(call: &InProgress, interval: u64) -> InProgress {
+    InProgress { elapsed_ns: call.elapsed_ns.min(interval), ..*call }
+}
+
+/// Per path: time before the interval of calls that ended within it.
+fn carried(later: &CallSnapshot, earlier: &CallSnapshot, interval: u64) -> FxHashMap<u32, u64> {
+    let mut carried: FxHashMap<u32, u64> = FxHashMap::default();
+    for call in &earlier.in_progress {
+        let sum = carried.entry(call.path).or_default();
+        *sum = sum.saturating_add(call.elapsed_ns);
+    }
+    // Still running ones have not been added to any counter.
+    for call in &later.in_progress {
+        if let Some(sum) = carried.get_mut(&call.path) {
+            *sum = sum.saturating_sub(call.elapsed_ns.saturating_sub(interval));
+        }
+    }
+    carried
+}
+
+fn between(later: &CallPath, earlier: &CallPath, carried: u64) -> CallPath {
+    let before: FxHashMap<u32, &PathTotals> = earlier.threads.iter().map(|(tid, t)| (*tid, t)).collect();
+    let thread = |(tid, t): &(u32, PathTotals)| match before.get(tid) {
+        Some(b) => (*tid, subtract(t, b, 0)),
+        None => (*tid, t.clone()),
+    };
+    CallPath {
+        totals: subtract(&later.totals, &earlier.totals, carried),
+        threads: later.threads.iter().map(thread).collect(),
+        ..later.clone()
+    }
+}
+
+fn subtract(later: &PathTotals, earlier: &PathTotals, carried: u64) -> PathTotals {
+    let hist = match (&later.hist, &earlier.hist) {
+        (Some(l), Some(e)) => Some(subtract_hist(l, e)),
+        (hist, _) => hist.clone(),
+    };
+    let done = later.done.saturating_sub(earlier.done);
+    let (min_ns, max_ns) = extremes(later, earlier, hist.as_deref(), done);
+    PathTotals {
+        calls: later.calls.saturating_sub(earlier.calls),
+        done,
+        wall_ns: later.wall_ns.saturating_sub(earlier.wall_ns).saturating_sub(carried),
+        cpu_ns: later.cpu_ns.saturating_sub(earlier.cpu_ns),
+        min_ns,
+        max_ns,
+        values: [0, 1].map(|i| later.values[i].saturating_sub(earlier.values[i])),
+        usage: usage(later.usage, earlier.usage),
+        hist,
+    }
+}
+
+fn subtract_hist(later: &[u64], earlier: &[u64]) -> Vec<u64> {
+    let before = earlier.iter().copied().chain(std::iter::repeat(0));
+    later.iter().zip(before).map(|(l, e)| l.saturating_sub(e)).collect()
+}
+
+fn extremes(later: &PathTotals, earlier: &PathTotals, hist: Option<&[u64]>, done: u64) -> (u64, u64) {
+    if done == 0 {
+        return (0, 0);
+    }
+    if earlier.done == 0 {
+        return (later.min_ns, later.max_ns);
+    }
+    // A new extreme was reached in the interval; an old one tells only a bound.
+    let shifted = |bin: usize| u32::try_from(bin).ok().and_then(|b| 1_u64.checked_shl(b)).unwrap_or(u64::MAX);
+    let first = hist.and_then(|h| h.iter().position(|&n| n > 0)).map(shifted);
+    let last = hist.and_then(|h| h.iter().rposition(|&n| n > 0)).map(|bin| shifted(bin + 1).saturating_sub(1));
+    let min = if later.min_ns < earlier.min_ns { later.min_ns } else { first.map_or(0, |f| f.max(later.min_ns)) };
+    let max = if later.max_ns > earlier.max_ns { later.max_ns } else { last.map_or(0, |l| l.min(later.max_ns)) };
+    (min, max)
+}
+
+fn usage(later: Option<Usage>, earlier: Option<Usage>) -> Option<Usage> {
+    let (later, earlier) = (later?, earlier.unwrap_or_default());
+    Some(Usage {
+        switches: later.switches.saturating_sub(earlier.switches),
+        faults_minor: later.faults_minor.saturating_sub(earlier.faults_minor),
+        faults_major: later.faults_major.saturating_sub(earlier.faults_major),
+    })
+}
+
+fn threads(later: &CallSnapshot, earlier: &CallSnapshot) -> Vec<CallThread> {
+    let lived = |tid, pid| earlier.threads.iter().find(|t| (t.tid, t.pid) == (tid, pid)).map_or(0, |t| t.lived_ns);
+    let thread = |t: &CallThread| CallThread { lived_ns: t.lived_ns.saturating_sub(lived(t.tid, t.pid)), ..t.clone() };
+    later.threads.iter().map(thread).collect()
+}
+
+fn lost(later: &CallLost, earlier: &CallLost) -> CallLost {
+    CallLost {
+        busy: later.busy.saturating_sub(earlier.busy),
+        depth: later.depth.saturating_sub(earlier.depth),
+        table: later.table.saturating_sub(earlier.table),
+        shadow: later.shadow.saturating_sub(earlier.shadow),
+        jumped: later.jumped.saturating_sub(earlier.jumped),
+        exit: later.exit.saturating_sub(earlier.exit),
+        ring: later.ring.saturating_sub(earlier.ring),
+        paths: later.paths.saturating_sub(earlier.paths),
+    }
+}

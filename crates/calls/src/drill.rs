@@ -1,0 +1,266 @@
+//! The drill: from a function that takes long to the one that makes it long. One step puts probes on what
+//! the function in focus calls, the next reads one interval, takes away callees that hold next to nothing
+//! and moves the focus to the callee that holds at least half; it stops where none does. Pure: the session
+//! asks what to add and remove, does it, and comes back with the interval that followed.
+
+use crate::analysis::Options;
+use crate::names::NoNames;
+use crate::{Analysis, Metric};
+use rustc_hash::FxHashSet;
+use whither_store::calls::{CallPoint, CallSnapshot, PointState};
+
+/// A callee holds the bottleneck with at least this part of the focus's time.
+const HALF: f64 = 0.5;
+/// A callee below this part of the focus's time is not worth its probe.
+const NOTHING: f64 = 0.01;
+/// Intervals without time in the focus, or without a callee entered, before giving up.
+const PATIENCE: u32 = 3;
+/// Levels; deeper than any program a person wants to read.
+const DEEPEST: usize = 64;
+
+/// A function that the one in focus calls, as the engine resolved it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Callee {
+    /// Path of its file.
+    pub module: String,
+    /// Stated address.
+    pub offset: u64,
+    /// Name.
+    pub name: String,
+}
+
+/// What the session shall do now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DrillStep {
+    /// Indexes into the callees given: probe these.
+    pub add: Vec<usize>,
+    /// Points (their ids) to take away.
+    pub remove: Vec<u32>,
+    /// The focus moved: come back at once with the callees of the new [`Drill::focus`].
+    pub moved: bool,
+    /// The end, and what was found.
+    pub done: Option<Verdict>,
+}
+
+/// Where the drill ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// Points from the first to the last focus: the last one is the culprit.
+    pub chain: Vec<u32>,
+    /// Time of the last focus as a part of the first one's.
+    pub share: f64,
+    /// Its own part (own code and callees without a probe) of its time.
+    pub own: f64,
+    /// Callees with their parts of the focus's time, largest first.
+    pub callees: Vec<(u32, f64)>,
+    /// Steps taken: levels expanded.
+    pub steps: u32,
+    /// Why it stopped, in words.
+    pub reason: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Wants the callees of the focus.
+    Expand,
+    /// Wants an interval with the callees probed.
+    Measure {
+        waited: u32,
+    },
+    Done,
+}
+
+/// A drill in progress.
+#[derive(Clone, Debug)]
+pub struct Drill {
+    chain: Vec<u32>,
+    state: State,
+    metric: Metric,
+    /// What this drill asked for, by module and address: nothing else is ever removed.
+    asked: FxHashSet<(String, u64)>,
+    /// Points worth keeping at the level they were found.
+    kept: FxHashSet<u32>,
+    steps: u32,
+    share: f64,
+}
+
+impl Drill {
+    /// Starts at a probed function (its point's id). Points that the drill did not ask for stay.
+    #[must_use]
+    pub fn new(point: u32, metric: Metric) -> Self {
+        Self {
+            chain: vec![point],
+            state: State::Expand,
+            metric,
+            asked: FxHashSet::default(),
+            kept: FxHashSet::default(),
+            steps: 0,
+            share: 1.0,
+        }
+    }
+
+    /// The function whose callees are wanted with the next step.
+    #[must_use]
+    pub fn focus(&self) -> u32 {
+        self.chain.last().copied().unwrap_or(0)
+    }
+
+    /// One step: `interval` is what happened since the probes of the last one were in place, `callees` what
+    /// [`Drill::focus`] calls.
+    pub fn step(&mut self, interval: &CallSnapshot, callees: &[Callee]) -> DrillStep {
+        match self.state {
+            State::Expand => self.expand(interval, callees),
+            State::Measure { waited } => self.measure(interval, waited),
+            State::Done => {
+                DrillStep { done: Some(self.verdict(0.0, Vec::new(), "it had ended")), ..DrillStep::default() }
+            }
+        }
+    }
+
+    fn expand(&mut self, interval: &CallSnapshot, callees: &[Callee]) -> DrillStep {
+        let mut seen = FxHashSet::default();
+        let fresh: Vec<usize> = (0..callees.len())
+            .filter(|&i| seen.insert((&callees[i].module, callees[i].offset)) && !is_probed(interval, &callees[i]))
+            .collect();
+        let probed = callees.iter().any(|c| is_probed(interval, c));
+        if fresh.is_empty() && !probed {
+            return self.end(1.0, Vec::new(), "it calls nothing that can be probed");
+        }
+        self.steps += 1;
+        self.state = State::Measure { waited: 0 };
+        self.asked.extend(fresh.iter().map(|&i| (callees[i].module.clone(), callees[i].offset)));
+        DrillStep { add: fresh, ..DrillStep::default() }
+    }
+
+    fn measure(&mut self, interval: &CallSnapshot, waited: u32) -> DrillStep {
+        let measured = Measured::new(interval, &self.chain, self.metric);
+        let waits = measured.focus == 0 || (measured.entered == 0 && measured.focus_running);
+        if waits && waited + 1 < PATIENCE {
+            self.state = State::Measure { waited: waited + 1 };
+            return DrillStep::default();
+        }
+        let parts: Vec<(u32, f64)> = measured.parts();
+        let own = (1.0 - parts.iter().map(|(_, part)| part).sum::<f64>()).max(0.0);
+        if measured.focus == 0 {
+            return self.end(own, parts, "no time was spent in it");
+        }
+        self.share = (measured.focus as f64 / measured.root.max(1) as f64).min(1.0);
+        self.kept.extend(parts.iter().filter(|(_, part)| *part >= NOTHING).map(|(id, _)| *id));
+        let remove = self.unneeded(interval);
+        let hottest = parts.iter().find(|(id, part)| *part >= HALF && !self.chain.contains(id)).copied();
+        match hottest {
+            Some((id, part)) if self.chain.len() < DEEPEST => {
+                self.share *= part;
+                self.chain.push(id);
+                self.state = State::Expand;
+                DrillStep { remove, moved: true, ..DrillStep::default() }
+            }
+            Some(_) => DrillStep { remove, ..self.end(own, parts, "it is as deep as a drill goes") },
+            None => DrillStep { remove, ..self.end(own, parts, "no callee holds half of its time") },
+        }
+    }
+
+    /// Points of ours that hold next to nothing, or were not called under the focus at all.
+    fn unneeded(&self, interval: &CallSnapshot) -> Vec<u32> {
+        let module = |p: &CallPoint| interval.modules.get(p.module as usize).map_or("", |m| m.path.as_str());
+        let ours = |p: &&CallPoint| {
+            matches!(p.state, PointState::On | PointState::Off)
+                && self.asked.contains(&(module(p).to_owned(), p.offset))
+        };
+        let needed = |id: &u32| self.chain.contains(id) || self.kept.contains(id);
+        interval.points.iter().filter(ours).map(|p| p.id).filter(|id| !needed(id)).collect()
+    }
+
+    fn end(&mut self, own: f64, callees: Vec<(u32, f64)>, reason: &'static str) -> DrillStep {
+        self.state = State::Done;
+        DrillStep { done: Some(self.verdict(own, callees, reason)), ..DrillStep::default() }
+    }
+
+    fn verdict(&self, own: f64, callees: Vec<(u32, f64)>, reason: &'static str) -> Verdict {
+        Verdict { chain: self.chain.clone(), share: self.share, own, callees, steps: self.steps, reason }
+    }
+}
+
+fn is_probed(snapshot: &CallSnapshot, callee: &Callee) -> bool {
+    let here = |module: u32| snapshot.modules.get(module as usize).is_some_and(|m| m.path == callee.module);
+    let on = |state| matches!(state, PointState::On | PointState::Off);
+    snapshot.points.iter().any(|p| on(p.state) && p.offset == callee.offset && here(p.module))
+}
+
+/// Times of one interval along the chain of focuses.
+struct Measured {
+    /// Time of the first focus.
+    root: u64,
+    /// Time of the last focus, below all before it.
+    focus: u64,
+    /// Time of probed calls made directly by the focus, by point id.
+    callees: Vec<(u32, u64)>,
+    /// Calls of those.
+    entered: u64,
+    /// Whether a call of the focus had not returned.
+    focus_running: bool,
+}
+
+impl Measured {
+    fn new(interval: &CallSnapshot, chain: &[u32], metric: Metric) -> Self {
+        let analysis = Analysis::new(interval, &NoNames, Options::default());
+        let ids: Vec<u32> =
+            interval.paths.iter().map(|p| interval.points.get(p.point as usize).map_or(u32::MAX, |p| p.id)).collect();
+        let time = |path: usize| match metric {
+            Metric::Cpu => analysis.sums[path].cpu,
+            Metric::Off => analysis.sums[path].wall.saturating_sub(analysis.sums[path].cpu),
+            Metric::Count => analysis.sums[path].calls,
+            Metric::Wall => analysis.sums[path].inside(),
+        };
+        let follows = |path: usize, chain: &[u32]| follows(path, chain, &ids, &analysis);
+        let outermost = |chain: &[u32]| -> Vec<usize> {
+            let all: Vec<usize> = (0..ids.len()).filter(|&p| follows(p, chain)).collect();
+            let set: FxHashSet<usize> = all.iter().copied().collect();
+            all.into_iter().filter(|&p| !analysis.nesting.below(p, |a| set.contains(&a))).collect()
+        };
+        let inside: FxHashSet<usize> = (0..ids.len()).filter(|&p| follows(p, chain)).collect();
+        let focus = outermost(chain);
+        let mut measured = Self {
+            root: outermost(&chain[..1]).into_iter().map(time).fold(0, u64::saturating_add),
+            focus: focus.iter().map(|&p| time(p)).fold(0, u64::saturating_add),
+            callees: Vec::new(),
+            entered: 0,
+            focus_running: focus.iter().any(|&p| analysis.sums[p].running.calls > 0),
+        };
+        for path in (0..ids.len()).filter(|p| !inside.contains(p)) {
+            if analysis.nesting.parents[path].is_some_and(|p| inside.contains(&p)) {
+                measured.entered = measured.entered.saturating_add(analysis.sums[path].calls);
+                measured.add(ids[path], time(path));
+            }
+        }
+        measured
+    }
+
+    fn add(&mut self, id: u32, time: u64) {
+        match self.callees.iter_mut().find(|(known, _)| *known == id) {
+            Some((_, sum)) => *sum = sum.saturating_add(time),
+            None => self.callees.push((id, time)),
+        }
+    }
+
+    /// Parts of the focus's time, largest first.
+    fn parts(&self) -> Vec<(u32, f64)> {
+        let whole = self.focus.max(1) as f64;
+        let mut parts: Vec<(u32, f64)> = self.callees.iter().map(|(id, t)| (*id, *t as f64 / whole)).collect();
+        parts.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        parts
+    }
+}
+
+/// Whether a path is of the last point of the chain, inside calls of the ones before it, in order.
+fn follows(path: usize, chain: &[u32], ids: &[u32], analysis: &Analysis<'_>) -> bool {
+    let Some((last, outer)) = chain.split_last() else { return false };
+    let mut wanted = outer.iter().rev();
+    let mut next = wanted.next();
+    for around in analysis.nesting.around(path) {
+        if next == Some(&ids[around]) {
+            next = wanted.next();
+        }
+    }
+    ids[path] == *last && next.is_none()
+}

@@ -1,0 +1,255 @@
+//! Tables: paths as text, rows put together by site, caller, function, thread or process, ordered and
+//! limited. What a limit leaves out is added up into one row, so that nothing vanishes.
+
+use crate::analysis::{Analysis, point_name, running};
+use crate::frames::{Frames, Function};
+use crate::names::{frame_text, is_startup};
+use crate::results::*;
+use crate::sums::{Adder, PathSum, path_sums};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use whither_store::calls::{CallSnapshot, FrameKind, PathTotals};
+
+/// What to show.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ListQuery {
+    /// What a row is.
+    pub group: Group,
+    /// Order.
+    pub sort: Sort,
+    /// Most rows.
+    pub top: Option<usize>,
+    /// Rows below this part of the whole execution (CPU and wall, calls where there are no times) go into
+    /// the rest.
+    pub min_share: f64,
+}
+
+/// Rows by thread or process were asked of a snapshot without numbers per thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("these numbers were not kept apart by thread; ask for --group thread or process when measuring")]
+pub struct NoThreads;
+
+/// A row before its numbers are known.
+struct Draft {
+    label: String,
+    paths: Vec<usize>,
+    sums: Rc<Vec<PathSum>>,
+}
+
+impl Analysis<'_> {
+    /// A table.
+    ///
+    /// # Errors
+    /// [`NoThreads`] when rows by thread or process are wanted and the snapshot has none.
+    pub fn listing(&self, query: &ListQuery) -> Result<Listing, NoThreads> {
+        let drafts = self.drafts(query.group)?;
+        let marks = self.marks();
+        let all = self.total(&drafts);
+        let mut rows: Vec<(Draft, ListRow)> = drafts
+            .into_iter()
+            .map(|d| {
+                let row = self.row(&d, query.group, &marks);
+                (d, row)
+            })
+            .filter(|(_, row)| row.figures.calls > 0 || row.figures.running.calls > 0)
+            .collect();
+        rows.sort_by(|(_, a), (_, b)| {
+            let by = |r: &ListRow| (query.sort.of(&r.figures), r.figures.calls as f64);
+            by(b).partial_cmp(&by(a)).unwrap_or(std::cmp::Ordering::Equal).then_with(|| a.label.cmp(&b.label))
+        });
+        let (shown, hidden): (Vec<_>, Vec<_>) =
+            rows.into_iter().enumerate().partition(|(i, (_, row))| is_shown(query, *i, row));
+        let hidden: Vec<Draft> = hidden.into_iter().map(|(_, (draft, _))| draft).collect();
+        let rest = (!hidden.is_empty()).then(|| Rest {
+            rows: hidden.len() as u64,
+            below: query.min_share,
+            figures: self.total(&hidden),
+        });
+        let rows = shown.into_iter().map(|(_, (_, row))| row).collect();
+        Ok(Listing { schema: SCHEMA, group: query.group, sort: query.sort, rows, rest, all })
+    }
+
+    fn drafts(&self, group: Group) -> Result<Vec<Draft>, NoThreads> {
+        if matches!(group, Group::Thread | Group::Process) {
+            return self.thread_drafts(group);
+        }
+        let mut drafts: BTreeMap<(String, u64), Vec<usize>> = BTreeMap::new();
+        for path in 0..self.snapshot.paths.len() {
+            let (label, number) = self.group_of(path, group);
+            drafts.entry((label, number)).or_default().push(path);
+        }
+        let sums = Rc::new(self.sums.clone());
+        Ok(drafts.into_iter().map(|((label, _), paths)| Draft { label, paths, sums: Rc::clone(&sums) }).collect())
+    }
+
+    /// Label of a path's group, and a number that keeps groups of equal text apart.
+    fn group_of(&self, path: usize, group: Group) -> (String, u64) {
+        let point = self.snapshot.paths[path].point;
+        let callee = self.point_name(point);
+        let caller = self.frames.chains[path].last().map(|&f| (f, &self.frames.rows[f as usize]));
+        match (group, caller) {
+            (Group::Path, _) => (self.labels[path].clone(), path as u64),
+            (Group::Callsite, Some((f, row))) => {
+                let site = frame_text(row, row.kind == FrameKind::Caller, self.options.inlines);
+                (format!("{site} > {callee}"), u64::from(point) << 32 | u64::from(f))
+            }
+            (Group::Caller, Some((_, row))) => (format!("{} > {callee}", row.name), u64::from(point)),
+            _ => (callee, u64::from(point)),
+        }
+    }
+
+    fn thread_drafts(&self, group: Group) -> Result<Vec<Draft>, NoThreads> {
+        let tids: std::collections::BTreeSet<u32> =
+            self.snapshot.paths.iter().flat_map(|p| p.threads.iter().map(|(tid, _)| *tid)).collect();
+        if tids.is_empty() && !self.snapshot.paths.is_empty() {
+            return Err(NoThreads);
+        }
+        let mut members: BTreeMap<(u32, String), Vec<u32>> = BTreeMap::new();
+        for tid in tids {
+            let thread = self.snapshot.threads.iter().find(|t| t.tid == tid);
+            let pid = thread.map_or(0, |t| t.pid);
+            let key = match group {
+                Group::Process => (pid, self.process_label(pid)),
+                _ => (tid, thread.map_or_else(|| format!("thread {tid}"), |t| format!("{} ({tid})", t.name))),
+            };
+            members.entry(key).or_default().push(tid);
+        }
+        Ok(members.into_iter().map(|((_, label), tids)| self.thread_draft(label, &tids)).collect())
+    }
+
+    fn process_label(&self, pid: u32) -> String {
+        let process = self.snapshot.processes.iter().find(|p| p.pid == pid);
+        process.map_or_else(|| format!("process {pid}"), |p| format!("{} ({pid})", crate::frames::base(&p.exe)))
+    }
+
+    fn thread_draft(&self, label: String, tids: &[u32]) -> Draft {
+        let running: Vec<Vec<Running>> = tids.iter().map(|&t| running(self.snapshot, Some(t))).collect();
+        let running = |path: usize| {
+            running.iter().fold(Running::default(), |all, of| Running {
+                calls: all.calls + of[path].calls,
+                elapsed_ns: all.elapsed_ns.saturating_add(of[path].elapsed_ns),
+            })
+        };
+        let totals = |path: usize| {
+            let wanted = self.snapshot.paths[path].threads.iter().filter(|(tid, _)| tids.contains(tid));
+            wanted.fold(PathTotals::default(), |sum, (_, t)| added(sum, t))
+        };
+        let sums = path_sums(self.snapshot, &self.nesting, &totals, &running);
+        let paths = (0..sums.len()).filter(|&p| sums[p].calls > 0 || sums[p].running.calls > 0).collect();
+        Draft { label, paths, sums: Rc::new(sums) }
+    }
+
+    fn row(&self, draft: &Draft, group: Group, marks: &[Mark]) -> ListRow {
+        let paths: Vec<u32> = draft.paths.iter().map(|&p| self.snapshot.paths[p].id).collect();
+        let remarks = marks.iter().filter(|m| concerns(m, group, &paths, self, draft)).map(Mark::sentence).collect();
+        let figures = self.add(&draft.paths, &draft.sums, &self.wholes);
+        ListRow { label: draft.label.clone(), paths, figures, remarks }
+    }
+
+    /// Rows added up; times nested in one another count once.
+    fn total(&self, drafts: &[Draft]) -> Figures {
+        let mut adder = Adder::default();
+        let mut groups: Vec<(&Rc<Vec<PathSum>>, FxHashSet<usize>)> = Vec::new();
+        for draft in drafts {
+            match groups.iter_mut().find(|(sums, _)| Rc::ptr_eq(sums, &draft.sums)) {
+                Some((_, paths)) => paths.extend(&draft.paths),
+                None => groups.push((&draft.sums, draft.paths.iter().copied().collect())),
+            }
+        }
+        for (sums, paths) in groups {
+            for &path in &paths {
+                let outermost = !self.nesting.below(path, |p| paths.contains(&p));
+                adder.add(&sums[path], self.value_names(path), outermost);
+            }
+        }
+        adder.figures(&self.wholes)
+    }
+}
+
+fn is_shown(query: &ListQuery, index: usize, row: &ListRow) -> bool {
+    let f = &row.figures;
+    let share = if f.timed { f.share_exec.max(f.share_wall) } else { f.share_listed };
+    query.top.is_none_or(|top| index < top) && share >= query.min_share
+}
+
+fn concerns(mark: &Mark, group: Group, paths: &[u32], analysis: &Analysis<'_>, draft: &Draft) -> bool {
+    match (mark, group) {
+        (Mark::SlowSite { paths: slow, .. }, Group::Path | Group::Callsite) => slow.iter().any(|p| paths.contains(p)),
+        (Mark::OneCaller { func, .. }, Group::Function) => draft.paths.iter().any(|&p| {
+            let point = analysis.snapshot.points.get(analysis.snapshot.paths[p].point as usize);
+            point.is_some_and(|point| point.id == *func)
+        }),
+        _ => false,
+    }
+}
+
+fn added(mut sum: PathTotals, t: &PathTotals) -> PathTotals {
+    sum.calls = sum.calls.saturating_add(t.calls);
+    sum.done = sum.done.saturating_add(t.done);
+    sum.wall_ns = sum.wall_ns.saturating_add(t.wall_ns);
+    sum.cpu_ns = sum.cpu_ns.saturating_add(t.cpu_ns);
+    sum.max_ns = sum.max_ns.max(t.max_ns);
+    sum.min_ns = if sum.min_ns == 0 || (t.min_ns > 0 && t.min_ns < sum.min_ns) { t.min_ns } else { sum.min_ns };
+    sum.values = [0, 1].map(|i| sum.values[i].saturating_add(t.values[i]));
+    crate::sums::add_usage(&mut sum.usage, t.usage);
+    crate::sums::add_hist(&mut sum.hist, t.hist.as_deref());
+    sum
+}
+
+/// The text of every path: outermost caller first, call sites where they tell paths apart and at the
+/// innermost caller, the start of the program left out.
+pub(crate) fn path_labels(snapshot: &CallSnapshot, frames: &Frames, inlines: bool) -> Vec<String> {
+    let sites = Sites::new(frames);
+    let label = |(path, chain): (&whither_store::calls::CallPath, &Vec<u32>)| {
+        let mut parts: Vec<String> = Vec::with_capacity(chain.len() + 1);
+        let first = first_shown(frames, chain);
+        let mut node = ROOT;
+        for (i, &frame) in chain.iter().enumerate() {
+            node = sites.children.get(&(node, &frames.functions[frame as usize])).copied().unwrap_or(ROOT);
+            let row = &frames.rows[frame as usize];
+            let apart = i + 1 == chain.len() || sites.sites[node].len() > 1;
+            if i >= first || row.kind != FrameKind::Caller {
+                parts.push(frame_text(row, apart && row.kind == FrameKind::Caller, inlines));
+            }
+        }
+        parts.push(
+            snapshot.points.get(path.point as usize).map_or_else(|| "[unknown]".into(), |p| point_name(snapshot, p)),
+        );
+        parts.join(" > ") + if path.folded { " …" } else { "" }
+    };
+    snapshot.paths.iter().zip(&frames.chains).map(label).collect()
+}
+
+/// Position of the first frame that says something: `main`, or behind a thread's start.
+pub(crate) fn first_shown(frames: &Frames, chain: &[u32]) -> usize {
+    let name = |f: &u32| frames.rows[*f as usize].name.as_str();
+    let main = chain.iter().position(|f| name(f) == "main");
+    main.unwrap_or_else(|| chain.iter().take_while(|f| is_startup(name(f))).count())
+}
+
+const ROOT: usize = 0;
+
+/// Which call sites of a function occur behind the same functions.
+struct Sites<'a> {
+    children: FxHashMap<(usize, &'a Function), usize>,
+    sites: Vec<FxHashSet<u32>>,
+}
+
+impl<'a> Sites<'a> {
+    fn new(frames: &'a Frames) -> Self {
+        let mut all = Self { children: FxHashMap::default(), sites: vec![FxHashSet::default()] };
+        for chain in &frames.chains {
+            let mut node = ROOT;
+            for &frame in chain {
+                let next = all.sites.len();
+                node = *all.children.entry((node, &frames.functions[frame as usize])).or_insert(next);
+                if node == next {
+                    all.sites.push(FxHashSet::default());
+                }
+                all.sites[node].insert(frame);
+            }
+        }
+        all
+    }
+}

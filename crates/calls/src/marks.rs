@@ -1,0 +1,127 @@
+//! What stands out: a call site whose calls last much longer than those from its siblings (one end of an
+//! exchange that waits for the other), and a function with one caller that matters (a cache belongs there).
+
+use crate::analysis::Analysis;
+use crate::frames::Function;
+use crate::names::frame_text;
+use crate::results::Mark;
+use rustc_hash::FxHashMap;
+use whither_store::calls::FrameKind;
+
+/// A site is slow when its average is that many times the median of the others'.
+const SLOWER: f64 = 5.0;
+/// ... and it holds this part of the function's time.
+const WORTH: f64 = 0.01;
+/// ... and had so many calls.
+const ENOUGH_CALLS: u64 = 3;
+/// A caller is the one when it makes this part of the calls.
+const NEARLY_ALL: f64 = 0.8;
+
+#[derive(Default)]
+struct Site {
+    paths: Vec<usize>,
+    calls: u64,
+    done: u64,
+    wall: u64,
+}
+
+impl Analysis<'_> {
+    /// Marks of all functions.
+    #[must_use]
+    pub fn marks(&self) -> Vec<Mark> {
+        let mut by_point: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
+        for (i, path) in self.snapshot.paths.iter().enumerate() {
+            by_point.entry(path.point).or_default().push(i);
+        }
+        let mut points: Vec<u32> = by_point.keys().copied().collect();
+        points.sort_unstable();
+        points.into_iter().flat_map(|p| self.marks_of(p, &by_point[&p])).collect()
+    }
+
+    fn marks_of(&self, point: u32, paths: &[usize]) -> Vec<Mark> {
+        let id = self.snapshot.points.get(point as usize).map_or(0, |p| p.id);
+        let mut marks = self.slow_sites(id, paths);
+        marks.extend(self.one_caller(id, paths));
+        marks
+    }
+
+    fn slow_sites(&self, func: u32, paths: &[usize]) -> Vec<Mark> {
+        let mut sites: FxHashMap<u32, Site> = FxHashMap::default();
+        for &path in paths {
+            if let Some(&frame) = self.frames.chains[path].last() {
+                if self.frames.rows[frame as usize].kind == FrameKind::Caller {
+                    self.put(sites.entry(frame).or_default(), path);
+                }
+            }
+        }
+        let whole = sites.values().fold(0_u64, |all, s| all.saturating_add(s.wall));
+        let timed: Vec<(u32, Site)> = sites.into_iter().filter(|(_, s)| s.done > 0 && s.wall > 0).collect();
+        let mut marks: Vec<(f64, Mark)> = Vec::new();
+        for (frame, site) in &timed {
+            let others = timed.iter().filter(|(f, _)| f != frame).map(|(_, s)| average(s)).collect();
+            let Some(others_ns) = lower_median(others) else { continue };
+            let (average_ns, share) = (average(site), site.wall as f64 / whole.max(1) as f64);
+            if average_ns >= SLOWER * others_ns && share >= WORTH && site.calls >= ENOUGH_CALLS {
+                let paths = site.paths.iter().map(|&p| self.snapshot.paths[p].id).collect();
+                let label = frame_text(&self.frames.rows[*frame as usize], true, self.options.inlines);
+                marks.push((share, Mark::SlowSite { func, site: label, average_ns, others_ns, share, paths }));
+            }
+        }
+        marks.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.sentence().cmp(&b.1.sentence())));
+        marks.into_iter().map(|(_, mark)| mark).collect()
+    }
+
+    fn put(&self, site: &mut Site, path: usize) {
+        let sum = &self.sums[path];
+        site.paths.push(path);
+        site.calls = site.calls.saturating_add(sum.calls);
+        site.done = site.done.saturating_add(sum.done);
+        site.wall = site.wall.saturating_add(sum.wall);
+    }
+
+    /// Only where there is a choice: a function with a single caller says nothing.
+    fn one_caller(&self, func: u32, paths: &[usize]) -> Option<Mark> {
+        let mut callers: FxHashMap<&Function, (u64, &str)> = FxHashMap::default();
+        let mut all = 0_u64;
+        for &path in paths {
+            let calls = self.sums[path].calls;
+            all = all.saturating_add(calls);
+            if let Some(&frame) = self.frames.chains[path].last() {
+                let row = &self.frames.rows[frame as usize];
+                let caller = callers.entry(&self.frames.functions[frame as usize]).or_insert((0, &row.name));
+                caller.0 = caller.0.saturating_add(calls);
+            }
+        }
+        let most = callers.iter().filter(|(f, _)| !matches!(f, Function::Label(_))).map(|(_, c)| *c).max()?;
+        let share = most.0 as f64 / all.max(1) as f64;
+        let mark = Mark::OneCaller { func, caller: most.1.to_owned(), share, calls: most.0 };
+        (callers.len() > 1 && share >= NEARLY_ALL && most.0 >= ENOUGH_CALLS).then_some(mark)
+    }
+}
+
+fn average(site: &Site) -> f64 {
+    site.wall as f64 / site.done.max(1) as f64
+}
+
+/// Of an even number the smaller one in the middle: half of the sites may be slow.
+fn lower_median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().checked_sub(1)? / 2).copied()
+}
+
+impl Mark {
+    /// What it says, in words.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::SlowSite { site, average_ns, others_ns, share, .. } => format!(
+                "calls from {site} last {:.0}x as long as those from the other call sites ({:.1} us, others {:.1} us) and hold {:.1} % of the function's time",
+                average_ns / others_ns.max(1.0),
+                average_ns / 1e3,
+                others_ns / 1e3,
+                share * 100.0
+            ),
+            Self::OneCaller { caller, share, .. } => format!("{:.1} % of its calls come from {caller}", share * 100.0),
+        }
+    }
+}

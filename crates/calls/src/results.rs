@@ -1,0 +1,529 @@
+//! What answers look like. The field names are the JSON schema `whither.calls/1`: fields are added, never
+//! renamed. Times are nanoseconds, shares are 0 to 1.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use whither_store::calls::{CallLost, FrameKind, PatchKind, PointState, Usage};
+
+/// Name and version of the document.
+pub const SCHEMA: &str = "whither.calls/1";
+
+/// Everything a snapshot says; paths complete, whatever a table shows of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CallProfile {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// Name of the epoch, when it has one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub epoch: String,
+    /// The program.
+    pub target: Target,
+    /// What was watched.
+    pub whole: WholeRow,
+    /// Probed functions, refused ones apart.
+    pub functions: Vec<FunctionRow>,
+    /// Call paths, most time first.
+    pub paths: Vec<PathRow>,
+    /// Frames that [`PathRow::frames`] points into.
+    pub frames: Vec<FrameRow>,
+    /// Calls that had not returned, the longest first.
+    pub in_progress: Vec<ProgressRow>,
+    /// Calls whose record is incomplete.
+    pub lost: CallLost,
+    /// Functions that matched and are not measured.
+    pub refused: Vec<RefusedRow>,
+    /// What measuring cost.
+    pub own_cost: OwnCostRow,
+    /// What stands out.
+    pub marks: Vec<Mark>,
+    /// Sentences the user must see.
+    pub notes: Vec<String>,
+}
+
+/// The measured program.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Target {
+    /// First process.
+    pub pid: u32,
+    /// Its executable.
+    pub exe: String,
+    /// Its command line.
+    pub command: String,
+    /// Modules with a known identity that hold a frame or a function.
+    pub build_ids: Vec<BuildId>,
+    /// All processes.
+    pub processes: Vec<whither_store::calls::CallProcess>,
+}
+
+/// Identity of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BuildId {
+    /// Path.
+    pub module: String,
+    /// Hexadecimal.
+    pub build_id: String,
+}
+
+/// Totals that shares refer to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WholeRow {
+    /// Length of the epoch or interval.
+    pub wall_ns: u64,
+    /// CPU time of the process tree: what `share_exec` is a part of.
+    pub cpu_ns: u64,
+    /// Sum of thread lifetimes: what `share_wall` is a part of.
+    pub thread_ns: u64,
+    /// Threads alive at the end.
+    pub threads: u32,
+    /// Processes instrumented.
+    pub processes: u32,
+    /// Calls counted.
+    pub calls: u64,
+}
+
+/// Numbers of a path, function or group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
+    /// Entries.
+    pub calls: u64,
+    /// Calls that carry times.
+    pub done: u64,
+    /// False where only entries are seen: then times mean nothing.
+    pub timed: bool,
+    /// Wall time, calls in progress included, own cost of nested probes taken off.
+    pub wall_ns: u64,
+    /// The same without probed callees.
+    pub self_wall_ns: u64,
+    /// CPU time of completed calls.
+    pub cpu_ns: u64,
+    /// The same without probed callees.
+    pub self_cpu_ns: u64,
+    /// Blocked or runnable: wall of completed calls - CPU.
+    pub off_cpu_ns: u64,
+    /// Wall time of a completed call.
+    pub average_ns: Option<f64>,
+    /// Shortest completed call, when known.
+    pub min_ns: Option<u64>,
+    /// Longest.
+    pub max_ns: Option<u64>,
+    /// `[i]`: calls of `[2^i, 2^(i+1))` ns.
+    pub hist: Option<Vec<u64>>,
+    /// Median, as the bounds of its bin.
+    pub p50: Option<Bounds>,
+    /// 90th percentile.
+    pub p90: Option<Bounds>,
+    /// 99th percentile.
+    pub p99: Option<Bounds>,
+    /// CPU time as a part of the process tree's.
+    pub share_exec: f64,
+    /// Wall time as a part of all thread lifetimes.
+    pub share_wall: f64,
+    /// Own part of everything measured here: self wall time (calls, without times); adds up to 1.
+    pub share_listed: f64,
+    /// Summed integers by name.
+    pub values: BTreeMap<String, ValueRow>,
+    /// Context switches and page faults.
+    pub usage: Option<Usage>,
+    /// Calls in progress.
+    pub running: Running,
+}
+
+/// Calls that had not returned: their elapsed time is part of the wall time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Running {
+    /// How many.
+    pub calls: u64,
+    /// Time since their entries, within the epoch or interval.
+    pub elapsed_ns: u64,
+}
+
+/// A value known to lie in `[low_ns, high_ns]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Bounds {
+    /// At least.
+    pub low_ns: u64,
+    /// At most.
+    pub high_ns: u64,
+}
+
+/// A summed integer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ValueRow {
+    /// Sum over all calls.
+    pub sum: i64,
+    /// Per call.
+    pub average: f64,
+}
+
+/// A probed function.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FunctionRow {
+    /// Number the user sees (`#12`).
+    pub id: u32,
+    /// Names of the address, the preferred first.
+    pub names: Vec<String>,
+    /// Path of the file.
+    pub module: String,
+    /// Stated address.
+    pub offset: u64,
+    /// Bytes, 0 when not known.
+    pub size: u64,
+    /// How it is instrumented.
+    pub patch: Option<PatchKind>,
+    /// `ns` or `us`: what a call costs.
+    pub cost_class: &'static str,
+    /// State.
+    pub state: PointState,
+    /// Why only entries count.
+    pub entry_only: Option<String>,
+    /// Source file of its entry.
+    pub file: String,
+    /// Line, 0 when not known.
+    pub line: u32,
+    /// Distinct paths to it.
+    pub paths: u32,
+    /// Times of outermost activations, so that recursion counts once; calls of all.
+    pub totals: Figures,
+}
+
+/// A call path.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PathRow {
+    /// Number within the session.
+    pub id: u32,
+    /// [`FunctionRow::id`].
+    pub func: u32,
+    /// Indexes into [`CallProfile::frames`], outermost first, without the function itself.
+    pub frames: Vec<u32>,
+    /// Path of the probed call around it.
+    pub parent: Option<u32>,
+    /// Recursion level: probed calls of the same function around it.
+    pub level: u16,
+    /// Deeper recursion was added to this row.
+    pub folded: bool,
+    /// Callers are missing.
+    pub truncated: bool,
+    /// Paths that were not kept apart.
+    pub other: bool,
+    /// Numbers.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// A caller: one return address.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FrameRow {
+    /// A caller, or what stands for missing ones.
+    pub kind: FrameKind,
+    /// Path of the file, empty when no file holds the address.
+    pub module: String,
+    /// Stated return address.
+    pub offset: u64,
+    /// Function, `module+0xoffset` without a name.
+    pub name: String,
+    /// Return address within the function.
+    pub within: Option<u64>,
+    /// Source file of the call, in the function itself.
+    pub file: String,
+    /// Line, 0 when not known.
+    pub line: u32,
+    /// Functions inlined there, outermost first; the call stands in the last one.
+    pub inlined: Vec<InlinedRow>,
+    /// Found by frame pointers, not by unwind rules.
+    pub by_frame_pointer: bool,
+}
+
+/// A function inlined into its caller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InlinedRow {
+    /// Name.
+    pub name: String,
+    /// Source file of the call inside it.
+    pub file: String,
+    /// Line.
+    pub line: u32,
+}
+
+/// A call that had not returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ProgressRow {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// [`PathRow::id`].
+    pub path: u32,
+    /// Time since its entry.
+    pub elapsed_ns: u64,
+}
+
+/// A function that is not measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefusedRow {
+    /// Name.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// What measuring cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct OwnCostRow {
+    /// Of one timed call, to its caller.
+    pub ns_per_call: f64,
+    /// Part of that inside the measured interval, already subtracted.
+    pub inside_ns_per_call: f64,
+    /// Of all calls.
+    pub ns: u64,
+    /// That as a part of the CPU time of the process tree.
+    pub share: f64,
+}
+
+/// Something worth a look.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Mark {
+    /// A call site whose calls last much longer than those from its siblings.
+    SlowSite {
+        /// [`FunctionRow::id`].
+        func: u32,
+        /// The call site as shown in paths.
+        site: String,
+        /// Its average.
+        average_ns: f64,
+        /// Median of the averages of the other sites.
+        others_ns: f64,
+        /// Part of the function's time.
+        share: f64,
+        /// Paths through it.
+        paths: Vec<u32>,
+    },
+    /// A function that is nearly always called by one and the same function.
+    OneCaller {
+        /// [`FunctionRow::id`].
+        func: u32,
+        /// The caller.
+        caller: String,
+        /// Part of the calls.
+        share: f64,
+        /// Its calls.
+        calls: u64,
+    },
+}
+
+/// How rows are put together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Group {
+    /// Every call path.
+    #[default]
+    Path,
+    /// The instruction that calls.
+    Callsite,
+    /// The function that calls.
+    Caller,
+    /// The probed function.
+    Function,
+    /// The thread.
+    Thread,
+    /// The process.
+    Process,
+}
+
+/// What rows are ordered by, largest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sort {
+    /// Total wall time.
+    #[default]
+    Wall,
+    /// Total CPU time.
+    Cpu,
+    /// Time off the CPU.
+    Off,
+    /// Wall time without probed callees.
+    SelfWall,
+    /// CPU time without probed callees.
+    SelfCpu,
+    /// Calls.
+    Count,
+    /// Average wall time.
+    Average,
+    /// Longest call.
+    Max,
+    /// Shortest call.
+    Min,
+}
+
+impl Group {
+    /// All, by the word the user writes.
+    pub const ALL: [(&'static str, Self); 6] = [
+        ("path", Self::Path),
+        ("callsite", Self::Callsite),
+        ("caller", Self::Caller),
+        ("function", Self::Function),
+        ("thread", Self::Thread),
+        ("process", Self::Process),
+    ];
+}
+
+impl Sort {
+    /// All, by the word the user writes.
+    pub const ALL: [(&'static str, Self); 9] = [
+        ("wall", Self::Wall),
+        ("cpu", Self::Cpu),
+        ("off", Self::Off),
+        ("self", Self::SelfWall),
+        ("self-cpu", Self::SelfCpu),
+        ("count", Self::Count),
+        ("avg", Self::Average),
+        ("max", Self::Max),
+        ("min", Self::Min),
+    ];
+
+    /// The figure.
+    #[must_use]
+    pub fn of(self, f: &Figures) -> f64 {
+        let n = |n: u64| n as f64;
+        match self {
+            Self::Wall => n(f.wall_ns),
+            Self::Cpu => n(f.cpu_ns),
+            Self::Off => n(f.off_cpu_ns),
+            Self::SelfWall => n(f.self_wall_ns),
+            Self::SelfCpu => n(f.self_cpu_ns),
+            Self::Count => n(f.calls),
+            Self::Average => f.average_ns.unwrap_or(0.0),
+            Self::Max => f.max_ns.map_or(0.0, n),
+            Self::Min => f.min_ns.map_or(0.0, n),
+        }
+    }
+}
+
+macro_rules! words {
+    ($($type:ident),*) => { $(
+        impl std::str::FromStr for $type {
+            type Err = String;
+            fn from_str(word: &str) -> Result<Self, String> {
+                let known = Self::ALL.iter().find(|(name, _)| *name == word).map(|(_, value)| *value);
+                let names = || Self::ALL.map(|(name, _)| name).join(", ");
+                known.ok_or_else(|| format!("`{word}` is none of {}", names()))
+            }
+        }
+    )* };
+}
+words!(Group, Sort, Metric);
+
+/// One row of a table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ListRow {
+    /// What it is: a path (`main > solve+0x31 > MPI_Wait`), a site, a name.
+    pub label: String,
+    /// [`PathRow::id`]s in it.
+    pub paths: Vec<u32>,
+    /// Numbers; times of nested activations count once.
+    pub figures: Figures,
+    /// Sentences of the marks that concern it.
+    pub remarks: Vec<String>,
+}
+
+/// Rows that a limit left out, added up.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rest {
+    /// How many.
+    pub rows: u64,
+    /// Because of this share, when there was one.
+    pub below: f64,
+    /// Their numbers; times nested in one another count once.
+    pub figures: Figures,
+}
+
+/// A table: rows and what it does not show.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Listing {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// What a row is.
+    pub group: Group,
+    /// Order.
+    pub sort: Sort,
+    /// Rows.
+    pub rows: Vec<ListRow>,
+    /// Everything not in a row.
+    pub rest: Option<Rest>,
+    /// Everything, nested activations once.
+    pub all: Figures,
+}
+
+/// Weight of a call tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metric {
+    /// Wall time.
+    #[default]
+    Wall,
+    /// CPU time.
+    Cpu,
+    /// Time off the CPU.
+    Off,
+    /// Calls.
+    Count,
+}
+
+impl Metric {
+    /// All, by the word the user writes.
+    pub const ALL: [(&'static str, Self); 4] =
+        [("wall", Self::Wall), ("cpu", Self::Cpu), ("off", Self::Off), ("count", Self::Count)];
+
+    /// `ns`, or nothing for counts.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        if self == Self::Count { "calls" } else { "ns" }
+    }
+}
+
+/// A function at one place of the call tree.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TreeNode {
+    /// Function; with the call site in its caller where siblings share the name.
+    pub name: String,
+    /// File name of the module.
+    pub module: String,
+    /// Number of the probed function, when it is one.
+    pub func: Option<u32>,
+    /// Inlined into its parent.
+    pub inlined: bool,
+    /// Calls that end here.
+    pub calls: u64,
+    /// Weight of the calls that end here, without probed callees.
+    pub own: u64,
+    /// Weight of everything below, `own` included.
+    pub total: u64,
+    /// Largest first.
+    pub children: Vec<TreeNode>,
+}
+
+/// Two profiles of one program, before and after a change.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CallDifference {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// Totals before and after.
+    pub whole: (WholeRow, WholeRow),
+    /// Functions, largest change first.
+    pub functions: Vec<DifferenceRow>,
+    /// Paths, largest change first.
+    pub paths: Vec<DifferenceRow>,
+    /// Whether the files differ, so that call sites were matched by order and not by address.
+    pub rebuilt: bool,
+}
+
+/// One path or function on both sides.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DifferenceRow {
+    /// Names, with call sites where they tell rows apart.
+    pub label: String,
+    /// Absent: not called before.
+    pub before: Option<Figures>,
+    /// Absent: not called after.
+    pub after: Option<Figures>,
+}

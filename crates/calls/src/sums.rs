@@ -1,0 +1,328 @@
+//! Corrected sums per path, and adding them up without counting nested time twice.
+//!
+//! A probed call costs its caller time that is not the caller's: `whole_ps` per call. So the cost of every
+//! nested probed call is taken off the wall and CPU time of all probed calls around it; self time is what
+//! remains after the probed callees. Where a callee has more time than its caller (the caller was left by
+//! longjmp and carries none), self time is 0.
+
+use crate::results::{Bounds, Figures, Running, ValueRow};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use whither_store::calls::{CallSnapshot, PatchKind, PathTotals, Usage};
+
+/// How paths nest.
+pub(crate) struct Nesting {
+    /// Per path: index of the path of the probed call around it.
+    pub(crate) parents: Vec<Option<usize>>,
+    /// Indexes of all paths, callers before callees.
+    pub(crate) order: Vec<usize>,
+}
+
+impl Nesting {
+    pub(crate) fn new(snapshot: &CallSnapshot) -> Self {
+        let index: FxHashMap<u32, usize> = snapshot.paths.iter().enumerate().map(|(i, p)| (p.id, i)).collect();
+        let parent = |p: &whither_store::calls::CallPath| p.parent.and_then(|id| index.get(&id).copied());
+        let mut parents: Vec<Option<usize>> = snapshot.paths.iter().map(parent).collect();
+        let order = outer_first(&mut parents);
+        Self { parents, order }
+    }
+
+    /// Whether a probed call around `path` fulfils `is`.
+    pub(crate) fn below(&self, path: usize, is: impl Fn(usize) -> bool) -> bool {
+        self.around(path).any(is)
+    }
+
+    /// The probed calls around one, innermost first.
+    pub(crate) fn around(&self, path: usize) -> impl Iterator<Item = usize> + '_ {
+        std::iter::successors(self.parents[path], |&p| self.parents[p])
+    }
+}
+
+/// Orders paths so that parents come first; a loop, which no engine writes, is cut.
+fn outer_first(parents: &mut [Option<usize>]) -> Vec<usize> {
+    let mut order = Vec::with_capacity(parents.len());
+    let mut state = vec![0_u8; parents.len()];
+    let mut chain = Vec::new();
+    for start in 0..parents.len() {
+        let mut at = start;
+        while state[at] == 0 {
+            state[at] = 1;
+            chain.push(at);
+            match parents[at] {
+                Some(p) if state[p] == 1 => parents[at] = None,
+                Some(p) => at = p,
+                None => {}
+            }
+        }
+        while let Some(done) = chain.pop() {
+            state[done] = 2;
+            order.push(done);
+        }
+    }
+    order
+}
+
+/// Numbers of one path after correction.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PathSum {
+    pub(crate) calls: u64,
+    pub(crate) done: u64,
+    pub(crate) timed: bool,
+    /// Completed calls.
+    pub(crate) wall: u64,
+    pub(crate) running: Running,
+    pub(crate) cpu: u64,
+    pub(crate) self_wall: u64,
+    pub(crate) self_cpu: u64,
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+    pub(crate) usage: Option<Usage>,
+    pub(crate) hist: Option<Vec<u64>>,
+    pub(crate) values: [i64; 2],
+}
+
+impl PathSum {
+    /// Time inside, completed or not.
+    pub(crate) fn inside(&self) -> u64 {
+        self.wall.saturating_add(self.running.elapsed_ns)
+    }
+}
+
+/// The sums of every path, `totals` giving those of the threads wanted.
+pub(crate) fn path_sums(
+    snapshot: &CallSnapshot,
+    nesting: &Nesting,
+    totals: &dyn Fn(usize) -> PathTotals,
+    running: &dyn Fn(usize) -> Running,
+) -> Vec<PathSum> {
+    let raw: Vec<PathTotals> = (0..snapshot.paths.len()).map(totals).collect();
+    let costly: Vec<u64> =
+        raw.iter().enumerate().map(|(i, t)| if is_timed(snapshot, i) { t.calls } else { 0 }).collect();
+    let mut nested = vec![0_u64; raw.len()];
+    for &path in nesting.order.iter().rev() {
+        if let Some(parent) = nesting.parents[path] {
+            nested[parent] = nested[parent].saturating_add(nested[path]).saturating_add(costly[path]);
+        }
+    }
+    let whole = snapshot.own_cost.whole_ps;
+    let mut sums: Vec<PathSum> = raw
+        .into_iter()
+        .enumerate()
+        .map(|(i, t)| corrected(t, cost_ns(nested[i], whole), is_timed(snapshot, i), running(i)))
+        .collect();
+    exclude_callees(&mut sums, nesting);
+    sums
+}
+
+/// Time of `calls` calls at `ps` picoseconds.
+pub(crate) fn cost_ns(calls: u64, ps: u64) -> u64 {
+    u64::try_from(u128::from(calls) * u128::from(ps) / 1000).unwrap_or(u64::MAX)
+}
+
+/// Points that see exits; only their cost has been measured.
+fn is_timed(snapshot: &CallSnapshot, path: usize) -> bool {
+    let point = snapshot.points.get(snapshot.paths[path].point as usize);
+    point.is_some_and(|p| p.entry_only.is_none() && !matches!(p.patch, Some(PatchKind::Trap | PatchKind::Uprobe)))
+}
+
+fn corrected(t: PathTotals, cost: u64, jumped_patch: bool, running: Running) -> PathSum {
+    let (wall, cpu) = (t.wall_ns.saturating_sub(cost), t.cpu_ns.saturating_sub(cost));
+    PathSum {
+        calls: t.calls,
+        done: t.done,
+        timed: jumped_patch || t.wall_ns > 0 || t.cpu_ns > 0,
+        wall,
+        running,
+        cpu,
+        self_wall: wall.saturating_add(running.elapsed_ns),
+        self_cpu: cpu,
+        min: t.min_ns,
+        max: t.max_ns,
+        usage: t.usage,
+        hist: t.hist,
+        values: t.values,
+    }
+}
+
+/// Takes the callees' times off their callers' self times. The cost of nested calls has been taken off
+/// both already: what remains is the caller's own.
+fn exclude_callees(sums: &mut [PathSum], nesting: &Nesting) {
+    let inside: Vec<(u64, u64)> = sums.iter().map(|s| (s.inside(), s.cpu)).collect();
+    for (path, (wall, cpu)) in inside.into_iter().enumerate() {
+        if let Some(parent) = nesting.parents[path] {
+            let sum = &mut sums[parent];
+            sum.self_wall = sum.self_wall.saturating_sub(wall);
+            sum.self_cpu = sum.self_cpu.saturating_sub(cpu);
+        }
+    }
+}
+
+/// Totals that shares refer to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wholes {
+    pub(crate) cpu: u64,
+    pub(crate) thread: u64,
+    pub(crate) self_wall: u64,
+    pub(crate) calls: u64,
+}
+
+/// Adds paths up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Adder {
+    calls: u64,
+    done: u64,
+    timed: bool,
+    inside: u64,
+    /// Wall and CPU of outermost calls.
+    wall: u64,
+    cpu: u64,
+    self_wall: u64,
+    self_cpu: u64,
+    /// Wall of completed calls, nested ones too: for the average.
+    every_wall: u64,
+    min: u64,
+    max: u64,
+    usage: Option<Usage>,
+    hist: Option<Vec<u64>>,
+    values: BTreeMap<String, i64>,
+    running: Running,
+}
+
+impl Adder {
+    /// Adds a path; time is added only when no path around it is in the same sum (`outermost`).
+    pub(crate) fn add(&mut self, sum: &PathSum, names: &[String], outermost: bool) {
+        if outermost {
+            self.inside = self.inside.saturating_add(sum.inside());
+            self.wall = self.wall.saturating_add(sum.wall);
+            self.cpu = self.cpu.saturating_add(sum.cpu);
+            add_usage(&mut self.usage, sum.usage);
+            self.running.elapsed_ns = self.running.elapsed_ns.saturating_add(sum.running.elapsed_ns);
+        }
+        self.running.calls += sum.running.calls;
+        self.calls = self.calls.saturating_add(sum.calls);
+        self.done = self.done.saturating_add(sum.done);
+        self.timed |= sum.timed;
+        self.self_wall = self.self_wall.saturating_add(sum.self_wall);
+        self.self_cpu = self.self_cpu.saturating_add(sum.self_cpu);
+        self.every_wall = self.every_wall.saturating_add(sum.wall);
+        self.max = self.max.max(sum.max);
+        self.min = if self.min == 0 || (sum.min > 0 && sum.min < self.min) { sum.min } else { self.min };
+        add_hist(&mut self.hist, sum.hist.as_deref());
+        for (name, value) in names.iter().zip(sum.values) {
+            let all = self.values.entry(name.clone()).or_default();
+            *all = all.saturating_add(value);
+        }
+    }
+
+    pub(crate) fn figures(self, whole: &Wholes) -> Figures {
+        let average = (self.done > 0 && self.every_wall > 0).then(|| self.every_wall as f64 / self.done as f64);
+        let quantile = |q: f64| self.hist.as_deref().and_then(|h| quantile(h, q, (self.min, self.max)));
+        let listed =
+            if whole.self_wall > 0 { part(self.self_wall, whole.self_wall) } else { part(self.calls, whole.calls) };
+        let per_call =
+            |sum: i64| ValueRow { sum, average: if self.calls > 0 { sum as f64 / self.calls as f64 } else { 0.0 } };
+        Figures {
+            calls: self.calls,
+            done: self.done,
+            timed: self.timed,
+            wall_ns: self.inside,
+            self_wall_ns: self.self_wall,
+            cpu_ns: self.cpu,
+            self_cpu_ns: self.self_cpu,
+            off_cpu_ns: self.wall.saturating_sub(self.cpu),
+            average_ns: average,
+            min_ns: (self.min > 0).then_some(self.min),
+            max_ns: (self.max > 0).then_some(self.max),
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            share_exec: part(self.cpu, whole.cpu),
+            share_wall: part(self.inside, whole.thread),
+            share_listed: listed,
+            values: self.values.iter().map(|(name, &sum)| (name.clone(), per_call(sum))).collect(),
+            usage: self.usage,
+            running: self.running,
+            hist: self.hist,
+        }
+    }
+}
+
+/// A part of a whole, 0 of nothing.
+pub(crate) fn part(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+pub(crate) fn add_usage(into: &mut Option<Usage>, usage: Option<Usage>) {
+    if let Some(u) = usage {
+        let all = into.get_or_insert_default();
+        all.switches = all.switches.saturating_add(u.switches);
+        all.faults_minor = all.faults_minor.saturating_add(u.faults_minor);
+        all.faults_major = all.faults_major.saturating_add(u.faults_major);
+    }
+}
+
+pub(crate) fn add_hist(into: &mut Option<Vec<u64>>, hist: Option<&[u64]>) {
+    let Some(hist) = hist else { return };
+    let all = into.get_or_insert_default();
+    if all.len() < hist.len() {
+        all.resize(hist.len(), 0);
+    }
+    for (sum, n) in all.iter_mut().zip(hist) {
+        *sum = sum.saturating_add(*n);
+    }
+}
+
+/// Bounds of the bin that holds the quantile, narrowed by the shortest and longest call.
+pub(crate) fn quantile(hist: &[u64], q: f64, (min, max): (u64, u64)) -> Option<Bounds> {
+    let total: u64 = hist.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
+    if total == 0 {
+        return None;
+    }
+    // The smallest rank that is not below the quantile, counted from 1.
+    let rank = ((total as f64 * q).ceil() as u64).clamp(1, total);
+    let mut seen = 0_u64;
+    let bin = hist.iter().position(|n| {
+        seen = seen.saturating_add(*n);
+        seen >= rank
+    })?;
+    let low = 1_u64.checked_shl(u32::try_from(bin).ok()?).unwrap_or(u64::MAX);
+    let high = low.saturating_mul(2).saturating_sub(1);
+    let max = if max == 0 { u64::MAX } else { max };
+    // Rounding of the clock may put a call beside its bin: then the bin stands as it is.
+    let inside = min <= high && max >= low;
+    Some(if inside {
+        Bounds { low_ns: low.max(min), high_ns: high.min(max) }
+    } else {
+        Bounds { low_ns: low, high_ns: high }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_bounds_of_their_bin() {
+        let mut hist = vec![0; 64];
+        (hist[3], hist[10], hist[20]) = (50, 49, 1);
+        let at = |q| quantile(&hist, q, (9, 1_500_000)).unwrap();
+        assert_eq!(at(0.5), Bounds { low_ns: 9, high_ns: 15 });
+        assert_eq!(at(0.51), Bounds { low_ns: 1024, high_ns: 2047 });
+        assert_eq!(at(0.99), Bounds { low_ns: 1024, high_ns: 2047 });
+        assert_eq!(at(1.0), Bounds { low_ns: 1 << 20, high_ns: 1_500_000 });
+        assert_eq!(quantile(&[0; 64], 0.5, (0, 0)), None);
+        let mut last = vec![0; 64];
+        last[63] = 1;
+        assert_eq!(quantile(&last, 0.5, (0, 0)).unwrap().high_ns, u64::MAX);
+    }
+
+    #[test]
+    fn parents_come_first_and_loops_are_cut() {
+        let mut parents = vec![Some(2), None, Some(1), Some(4), Some(3), Some(5)];
+        let order = outer_first(&mut parents);
+        let at = |p: usize| order.iter().position(|&o| o == p).unwrap();
+        assert_eq!(order.len(), 6);
+        assert!(at(1) < at(2) && at(2) < at(0));
+        assert_eq!(parents[3..].iter().filter(|p| p.is_none()).count(), 2, "each loop is cut once: {parents:?}");
+    }
+}
