@@ -10,6 +10,7 @@
 //! - `select`, `resolve`: from the user's pattern to addresses, kinds of patch and refusals.
 //! - `stub`: bytes of trampolines. `segment`: the shared tables. `snapshot`: from tables to values.
 //! - `target`: stop, remote calls, injection, launch, following, detaching.
+//! - [`uprobe`]: the kernel's breakpoints, for what must not be patched.
 //! - `engine`: puts them together.
 
 // Raw memory shared with another process, and ptrace: every block carries its SAFETY comment.
@@ -17,8 +18,13 @@
 
 pub mod agent;
 pub mod api;
+pub mod engine;
+mod error;
+pub mod uprobe;
 
 pub use api::{
     Added, Candidate, CostClass, Detached, Options, Order, PointAction, PointId, PointSpec, Refusal, Removed, Select,
     Source, ValueSpec,
 };
+pub use engine::{Engine, Happening, Module};
+pub use error::ProbeError;
