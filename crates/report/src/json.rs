@@ -2,7 +2,7 @@
 //! The schema only ever gains fields under its number.
 
 use serde::Serialize;
-use whither_cycles::results::{Annotation, Difference, FlameNode, HeatMap, Listing, Provenance};
+use whither_cycles::results::{Annotation, CallTree, Difference, HeatMap, Listing, Provenance};
 
 /// Version of the field names, see `docs/`.
 pub const SCHEMA: &str = "whither.cycles/1";
@@ -22,7 +22,7 @@ impl Kind for Annotation {
 impl Kind for Difference {
     const KIND: &'static str = "difference";
 }
-impl Kind for FlameNode {
+impl Kind for CallTree {
     const KIND: &'static str = "calltree";
 }
 impl Kind for HeatMap {
@@ -46,6 +46,16 @@ pub fn json<T: Kind>(value: &T) -> String {
     let envelope = Envelope { schema: SCHEMA, kind: T::KIND, value };
     let mut text =
         serde_json::to_string(&envelope).expect("results hold only strings, numbers and lists, which always serialise");
+    text.push('\n');
+    text
+}
+
+/// A result of the call-path lens on one line, with a newline at the end. Its values carry the name of
+/// their schema, `whither.calls/1`, themselves.
+#[must_use]
+pub fn calls<T: Serialize>(value: &T) -> String {
+    let mut text =
+        serde_json::to_string(value).expect("results hold only strings, numbers and lists, which always serialise");
     text.push('\n');
     text
 }

@@ -27,21 +27,28 @@ pub(super) fn section(out: &mut String, d: &Difference) {
         return;
     }
     out.push_str(
-        "<div class=\"scroll\"><table class=\"grid sortable\" id=\"diff-t\"><caption class=\"sr\">Procedures that changed</caption><thead><tr>\
+        "<div class=\"scroll\"><table class=\"grid sortable\" id=\"diff-t\"><caption class=\"sr\">What changed</caption><thead><tr>\
          <th scope=\"col\" class=\"n\">A\u{2009}%</th><th scope=\"col\" class=\"n\">B\u{2009}%</th><th scope=\"col\" class=\"n\">change, points</th>\
          <th scope=\"col\" class=\"n opt\">\u{b1}</th><th class=\"delta\" aria-label=\"change drawn\"></th><th scope=\"col\" class=\"t\">verdict</th>\
-         <th scope=\"col\" class=\"n opt\">q</th><th scope=\"col\" class=\"t\">procedure</th><th scope=\"col\" class=\"t\">image</th></tr></thead><tbody>",
+         <th scope=\"col\" class=\"n opt\">q</th>",
     );
-    let scale = d
-        .rows
-        .iter()
-        .map(|r| (r.change.0.abs() + r.change.1.abs()) / 100.0)
-        .filter(|x| x.is_finite())
-        .fold(1e-9, f64::max);
+    columns(out, &d.by);
+    out.push_str("</tr></thead><tbody>");
+    let scale =
+        d.rows.iter().map(|r| r.change.0.abs() + r.change.1.abs()).filter(|x| x.is_finite()).fold(1e-9, f64::max);
     for r in &d.rows {
         row(out, r, scale);
     }
     out.push_str("</tbody></table></div></section>");
+}
+
+/// The name's parts in one column; the image has its own, empty where a name is of no image.
+fn columns(out: &mut String, by: &[String]) {
+    let word = |b: &String| if b == "proc" { "procedure".to_owned() } else { b.clone() };
+    let names: Vec<String> = by.iter().filter(|b| *b != "image" || by.len() == 1).map(word).collect();
+    put!(out, "<th scope=\"col\" class=\"t\">{}</th>", Text(&names.join(", ")));
+    let image = if by.len() > 1 && by.iter().any(|b| b == "image") { "image" } else { "" };
+    put!(out, "<th scope=\"col\" class=\"t\">{image}</th>");
 }
 
 fn row(out: &mut String, r: &DiffRow, scale: f64) {
@@ -51,9 +58,9 @@ fn row(out: &mut String, r: &DiffRow, scale: f64) {
         "<tr class=\"{class}\"><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\" data-v=\"{:.9}\">{:+.2}</td><td class=\"n dim opt\">{:.2}</td>",
         percent(r.share.0),
         percent(r.share.1),
-        r.change.0,
-        r.change.0,
-        r.change.1
+        100.0 * r.change.0,
+        100.0 * r.change.0,
+        100.0 * r.change.1
     );
     whisker(out, r, scale);
     put!(
@@ -81,7 +88,7 @@ fn chance(q: f64) -> String {
 
 /// A bar from zero (the middle, 60) to the change, with its interval.
 fn whisker(out: &mut String, r: &DiffRow, scale: f64) {
-    let x = |points: f64| 60.0 + 58.0 * (points / 100.0 / scale).clamp(-1.0, 1.0);
+    let x = |share: f64| 60.0 + 58.0 * (share / scale).clamp(-1.0, 1.0);
     let (mid, change) = (60.0_f64, x(if r.change.0.is_finite() { r.change.0 } else { 0.0 }));
     let half = if r.change.1.is_finite() { r.change.1.abs() } else { 0.0 };
     let centre = if r.change.0.is_finite() { r.change.0 } else { 0.0 };

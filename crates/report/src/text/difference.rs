@@ -1,9 +1,9 @@
 //! A difference as text: what grew and shrank, by how much, and how sure that is.
 
-use super::Layout;
 use super::header::{header, notes};
 use super::number::{percent, signed_percent, thousands};
 use super::table::{Column, Table, Tone};
+use super::{Layout, grouping};
 use whither_cycles::results::{DiffRow, Difference, Provenance, Verdict};
 
 /// Both sides' provenance, the rows, and how the error was obtained.
@@ -16,12 +16,12 @@ pub fn difference(d: &Difference, layout: &Layout) -> String {
         d.normalised, d.variance, d.dispersion
     ));
     if d.rows.is_empty() {
-        out.push_str("no procedure changed beyond chance\n");
+        out.push_str(&format!("no {} changed beyond chance\n", row_word(d)));
     } else {
         out.push_str(&table(d).render(layout.style, layout.width));
     }
     if d.hidden > 0 {
-        out.push_str(&format!("{} procedures within chance not shown\n", thousands(d.hidden as u64)));
+        out.push_str(&format!("{} {} within chance not shown\n", thousands(d.hidden as u64), rows_word(d)));
     }
     out + &both_notes(d, layout)
 }
@@ -31,20 +31,50 @@ fn side(name: &str, p: &Provenance, layout: &Layout) -> String {
     layout.style.paint(Tone::Head, &title) + "\n" + &header(p, layout)
 }
 
+/// What one row is: a procedure, an image; a row where several things make one.
+fn row_word(d: &Difference) -> &str {
+    match names(d).as_slice() {
+        [one] => grouping(one),
+        _ => "row",
+    }
+}
+
+fn rows_word(d: &Difference) -> String {
+    let word = row_word(d);
+    format!("{word}{}", if word.ends_with('s') { "es" } else { "s" })
+}
+
+/// The groupings that make up the label: all but the image, which has a column of its own unless it is
+/// the only one.
+fn names(d: &Difference) -> Vec<&str> {
+    let all = d.by.iter().map(String::as_str);
+    all.filter(|b| *b != "image" || d.by.len() == 1).collect()
+}
+
+fn has_image_column(d: &Difference) -> bool {
+    d.by.len() > 1 && d.by.iter().any(|b| b == "image")
+}
+
 fn table(d: &Difference) -> Table {
+    let with_image = has_image_column(d);
     let mut columns = vec![Column::Number; 5];
-    columns.extend([Column::Mark, Column::Name, Column::Name]);
+    columns.extend([Column::Mark, Column::Name]);
+    let mut titles: Vec<String> = ["A %", "B %", "change", "+-95%", "q", "verdict"].map(Into::into).into();
+    titles.push(names(d).iter().map(|b| grouping(b)).collect::<Vec<_>>().join(", "));
+    if with_image {
+        columns.push(Column::Name);
+        titles.push("image".into());
+    }
     let mut table = Table::new(columns);
-    let titles = ["A %", "B %", "change", "+-95%", "q", "verdict", "procedure", "image"];
-    table.row(Tone::Head, titles.map(Into::into).into());
+    table.row(Tone::Head, titles);
     for row in &d.rows {
-        table.row(tone(row.verdict), cells(row));
+        table.row(tone(row.verdict), cells(row, with_image));
     }
     table
 }
 
-fn cells(row: &DiffRow) -> Vec<String> {
-    vec![
+fn cells(row: &DiffRow, with_image: bool) -> Vec<String> {
+    let mut cells = vec![
         percent(row.share.0),
         percent(row.share.1),
         signed_percent(row.change.0),
@@ -52,8 +82,9 @@ fn cells(row: &DiffRow) -> Vec<String> {
         chance(row.q),
         verdict(row.verdict).into(),
         row.label.clone(),
-        row.image.clone(),
-    ]
+    ];
+    cells.extend(with_image.then(|| row.image.clone()));
+    cells
 }
 
 fn chance(q: f64) -> String {

@@ -3,7 +3,7 @@
 use super::header::{filled, header, notes};
 use super::number::{percent, thousands};
 use super::table::{Column, Table, Tone};
-use super::{Layout, tone_of};
+use super::{Layout, grouping, tone_of};
 use whither_cycles::results::{Cell, Listing, ListingRow};
 
 /// Header, table, remarks, notes.
@@ -52,16 +52,8 @@ fn titles(l: &Listing) -> Vec<String> {
     for e in l.provenance.events.iter().skip(1) {
         out.extend([e.name.clone(), "%".into()]);
     }
-    out.extend(l.by.iter().map(|b| title(b).to_owned()));
+    out.extend(l.by.iter().map(|b| grouping(b).to_owned()));
     out
-}
-
-fn title(by: &str) -> &str {
-    match by {
-        "proc" => "procedure",
-        "insn" => "instruction",
-        other => other,
-    }
 }
 
 fn cells(row: &ListingRow, mark: Option<usize>) -> Vec<String> {

@@ -2,6 +2,8 @@
 //! here looks at a terminal.
 
 mod annotation;
+mod calls;
+mod calls_difference;
 mod difference;
 mod header;
 mod listing;
@@ -10,9 +12,11 @@ mod table;
 mod tree;
 
 pub use annotation::{AnnotationView, annotation};
+pub use calls::{CallColumn, call_tree, calls, calls_header, calls_warnings};
+pub use calls_difference::calls_difference;
 pub use difference::difference;
 pub use listing::listing;
-pub use number::{duration, percent, thousands};
+pub use number::{duration, nanoseconds, percent, thousands};
 pub use tree::tree;
 
 use table::Tone;
@@ -67,6 +71,15 @@ fn tone_of(share: f64) -> Tone {
         Tone::Warm
     } else {
         Tone::Plain
+    }
+}
+
+/// What rows of a grouping are, by its name.
+fn grouping(by: &str) -> &str {
+    match by {
+        "proc" => "procedure",
+        "insn" => "instruction",
+        other => other,
     }
 }
 

@@ -40,6 +40,20 @@ pub(super) fn fractional(samples: f64) -> String {
     }
 }
 
+/// `640 ns`, `1.1 us`, `18.3 ms`, `60.74 s`: at least two digits, at most four.
+#[must_use]
+pub fn nanoseconds(ns: f64) -> String {
+    let ns = if ns.is_finite() { ns.max(0.0) } else { 0.0 };
+    // Limits lie where rounding would show 1000 of the smaller unit.
+    let (value, unit) = match ns {
+        n if n < 999.5 => return if n > 0.0 && n < 9.95 { format!("{n:.1} ns") } else { format!("{n:.0} ns") },
+        n if n < 999_500.0 => (n / 1e3, "us"),
+        n if n < 999_500_000.0 => (n / 1e6, "ms"),
+        n => return format!("{:.2} s", n / 1e9),
+    };
+    if value < 99.95 { format!("{value:.1} {unit}") } else { format!("{value:.0} {unit}") }
+}
+
 /// `9.87 s`, `12 min 5 s`, `3.2 h`.
 #[must_use]
 pub fn duration(seconds: f64) -> String {
@@ -79,6 +93,16 @@ mod tests {
     fn split_samples_show_a_decimal() {
         let shown = [0.0, 2.5, 1999.96, 3.04].map(fractional);
         assert_eq!(shown, ["0", "2.5", "2,000", "3"]);
+    }
+
+    #[test]
+    fn times_take_the_unit_that_fits() {
+        let shown = [0.0, 3.14, 640.2, 999.4, 999.6, 1_100.0, 692_600.0, 18_300_000.0, 999_600_000.0, 6.074e10]
+            .map(nanoseconds);
+        let expect =
+            ["0 ns", "3.1 ns", "640 ns", "999 ns", "1.0 us", "1.1 us", "693 us", "18.3 ms", "1.00 s", "60.74 s"];
+        assert_eq!(shown, expect);
+        assert_eq!([f64::NAN, -1.0].map(nanoseconds), ["0 ns", "0 ns"]);
     }
 
     #[test]

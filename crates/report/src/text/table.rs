@@ -12,6 +12,8 @@ pub(crate) enum Column {
     Name,
     /// Left-aligned, never cut.
     Mark,
+    /// Left-aligned call path: cut between its first frame and the innermost ones that fit.
+    Path,
 }
 
 /// How a row is emphasised.
@@ -64,6 +66,7 @@ impl Table {
             match column {
                 Column::Number => line.push_str(&format!("{cell:>width$}")),
                 Column::Name | Column::Mark => line.push_str(&format!("{:<width$}", middle_cut(cell, width))),
+                Column::Path => line.push_str(&format!("{:<width$}", path_cut(cell, width))),
             }
         }
         line
@@ -75,7 +78,8 @@ impl Table {
         let gaps = GAP * widths.len().saturating_sub(1);
         let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(limit);
         while excess > 0 {
-            let names = (0..widths.len()).filter(|&c| self.columns[c] == Column::Name);
+            let cut = |c: &usize| matches!(self.columns[*c], Column::Name | Column::Path);
+            let names = (0..widths.len()).filter(cut);
             match names.max_by_key(|&c| widths[c]) {
                 Some(c) if widths[c] > NARROWEST => widths[c] -= 1,
                 _ => break,
@@ -105,6 +109,22 @@ pub(crate) fn middle_cut(name: &str, width: usize) -> String {
     out
 }
 
+/// Cuts a call path to `width` characters: the outermost frame stays, and the innermost ones as far as they
+/// fit; they tell more than those in between.
+pub(crate) fn path_cut(path: &str, width: usize) -> String {
+    const SEPARATOR: &str = " > ";
+    if path.chars().count() <= width {
+        return path.to_owned();
+    }
+    let frames: Vec<&str> = path.split(SEPARATOR).collect();
+    let shortened = |kept: usize| {
+        let tail = frames[frames.len() - kept..].join(SEPARATOR);
+        format!("{}{SEPARATOR}…{SEPARATOR}{tail}", frames[0])
+    };
+    let fitting = (1..frames.len().saturating_sub(1)).rev().map(shortened).find(|s| s.chars().count() <= width);
+    fitting.unwrap_or_else(|| middle_cut(path, width))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,6 +135,17 @@ mod tests {
         assert_eq!(middle_cut("short", 15), "short");
         assert_eq!(middle_cut("ünïcödé", 3), "ü…é");
         assert_eq!(middle_cut("abc", 0), "…");
+    }
+
+    #[test]
+    fn paths_lose_the_frames_between_the_first_and_the_last() {
+        let path = "main > update > ks_congrad+0x4c1 > wait_gather+0x33 > MPI_Wait";
+        assert_eq!(path_cut(path, 62), path);
+        assert_eq!(path_cut(path, 61), "main > … > ks_congrad+0x4c1 > wait_gather+0x33 > MPI_Wait");
+        assert_eq!(path_cut(path, 40), "main > … > wait_gather+0x33 > MPI_Wait");
+        assert_eq!(path_cut(path, 20), "main > … > MPI_Wait");
+        assert_eq!(path_cut(path, 9), "main…Wait");
+        assert_eq!(path_cut("abcdef > ghijkl", 7), "abc…jkl");
     }
 
     #[test]

@@ -194,6 +194,7 @@ fn a_difference_shows_change_interval_and_chance() {
         verdict,
     };
     let d = Difference {
+        by: vec!["proc".into(), "image".into()],
         a: provenance(),
         b: Provenance { notes: vec!["only in B".into()], ..provenance() },
         normalised: "total".into(),
@@ -209,6 +210,16 @@ fn a_difference_shows_change_interval_and_chance() {
     assert_snapshot!(difference(&d, &Layout::default()));
     let none = Difference { rows: vec![], ..d };
     assert!(difference(&none, &Layout::default()).contains("no procedure changed beyond chance"));
+    let by = |names: &[&str]| Difference { by: names.iter().map(|n| (*n).into()).collect(), ..none.clone() };
+    for (names, word) in [
+        (&["image"][..], "412 images within"),
+        (&["process"], "412 processes within"),
+        (&["process", "proc", "image"], "412 rows within"),
+        (&["insn", "image"], "no instruction changed"),
+    ] {
+        let text = difference(&by(names), &Layout::default());
+        assert!(text.contains(word), "{text}");
+    }
 }
 
 #[test]
@@ -222,5 +233,11 @@ fn a_tree_is_cut_where_branches_get_small() {
         ..leaf("main", 0)
     };
     let root = FlameNode { name: "all".into(), total: 100, children: vec![main], ..FlameNode::default() };
-    assert_snapshot!(tree(&root, 0.02, &Layout::default()));
+    let answer = CallTree {
+        provenance: provenance(),
+        event: "cpu-clock".into(),
+        filters: vec!["process make".into()],
+        tree: root,
+    };
+    assert_snapshot!(tree(&answer, 0.02, &Layout::default()));
 }

@@ -1,16 +1,22 @@
 //! A call tree as indented text, small branches left out and counted.
 
+use super::header::{header, notes};
 use super::number::{percent, thousands};
 use super::{Layout, tone_of};
-use whither_cycles::results::FlameNode;
+use whither_cycles::results::{CallTree, FlameNode};
 
-/// The tree down to nodes that hold at least `least` (0 to 1) of the whole.
+/// Header, the tree down to nodes that hold at least `least` (0 to 1) of the whole, notes.
 #[must_use]
-pub fn tree(root: &FlameNode, least: f64, layout: &Layout) -> String {
-    let mut out = String::from("     %   own %  call tree\n");
+pub fn tree(answer: &CallTree, least: f64, layout: &Layout) -> String {
+    let mut out = header(&answer.provenance, layout);
+    if !answer.filters.is_empty() {
+        out.push_str(&format!("only {}\n", answer.filters.join(", ")));
+    }
+    out.push_str("     %   own %  call tree\n");
+    let root = &answer.tree;
     let mut walk = Walk { whole: root.total.max(1) as f64, least, layout, out: &mut out };
     walk.node(root, 0);
-    out
+    out + &notes(&answer.provenance.notes, layout)
 }
 
 struct Walk<'a> {

@@ -297,11 +297,12 @@ pub(crate) fn difference() -> Difference {
         image: "/usr/bin/app".into(),
         share: (a, b),
         weight: (a * 1e9, b * 1e9),
-        change: ((b - a) * 100.0, half),
+        change: (b - a, half / 100.0),
         q: if verdict == Verdict::Same { 0.4 } else { 0.00002 },
         verdict,
     };
     Difference {
+        by: vec!["proc".into(), "image".into()],
         a: provenance(),
         b: provenance(),
         normalised: "total".into(),

@@ -1,0 +1,395 @@
+//! Call paths as text: the header, the table with what it leaves out, the tree, and the sentences on
+//! losses and refusals that go to standard error.
+
+use super::number::{duration, nanoseconds, percent, thousands};
+use super::table::{Column, Table, Tone, middle_cut};
+use super::{Layout, tone_of};
+use whither_calls::{CallProfile, Figures, FunctionRow, Group, Listing, Metric, PathRow, TreeNode};
+use whither_store::calls::PatchKind;
+
+/// A column of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallColumn {
+    /// Part of the process tree's CPU time.
+    Exec,
+    /// Part of all thread lifetimes.
+    WallShare,
+    /// Own part of all that was measured.
+    Listed,
+    /// Total wall time.
+    Total,
+    /// Wall time without probed callees.
+    SelfWall,
+    /// CPU time.
+    Cpu,
+    /// Blocked or runnable.
+    Off,
+    /// Average wall time.
+    Average,
+    /// Shortest call.
+    Min,
+    /// Longest call.
+    Max,
+    /// Percentiles 50, 90 and 99.
+    Percentiles,
+    /// Summed integers.
+    Values,
+    /// Context switches and page faults.
+    Usage,
+    /// Calls per second.
+    Rate,
+    /// Calls.
+    Count,
+}
+
+/// The table under its header. Without columns chosen those appear that have numbers.
+#[must_use]
+pub fn calls(profile: &CallProfile, listing: &Listing, columns: &[CallColumn], layout: &Layout) -> String {
+    let chosen = if columns.is_empty() { usual(listing) } else { columns.to_vec() };
+    let view = View { profile, listing, columns: &chosen };
+    let mut out = layout.style.paint(Tone::Head, &calls_header(profile)) + "\n";
+    if listing.rows.is_empty() && listing.rest.is_none() {
+        out.push_str("no call was seen\n");
+    } else {
+        out.push_str(&view.table().render(layout.style, layout.width));
+    }
+    for line in view.footer() {
+        out.push_str(&layout.style.paint(Tone::Faint, &line));
+        out.push('\n');
+    }
+    out
+}
+
+/// `whither calls: app, 4 processes, 71.2 s wall, ...`.
+#[must_use]
+pub fn calls_header(p: &CallProfile) -> String {
+    let command = if p.target.command.is_empty() { &p.target.exe } else { &p.target.command };
+    let mut parts = vec![middle_cut(command, 60)];
+    if p.whole.processes > 1 {
+        parts.push(format!("{} processes", thousands(u64::from(p.whole.processes))));
+    }
+    parts.push(format!("{} wall", duration(p.whole.wall_ns as f64 / 1e9)));
+    parts.push(format!("{} CPU", duration(p.whole.cpu_ns as f64 / 1e9)));
+    let epoch = if p.epoch.is_empty() { String::new() } else { format!(" [{}]", p.epoch) };
+    format!(
+        "whither calls{epoch}: {}; {}, {} calls, lost {}, own cost {} % of CPU",
+        parts.join(", "),
+        functions(&p.functions),
+        thousands(p.whole.calls),
+        thousands(lost(p)),
+        percent(p.own_cost.share)
+    )
+}
+
+fn lost(p: &CallProfile) -> u64 {
+    let l = &p.lost;
+    [l.busy, l.depth, l.table].iter().fold(0, |sum: u64, n| sum.saturating_add(*n))
+}
+
+/// `1 function (MPI_Wait, jmp5)`, `12 functions (jmp5 10, uprobe 2)`.
+fn functions(rows: &[FunctionRow]) -> String {
+    if let [only] = rows {
+        return format!("1 function ({}, {})", only.names.join(" = "), patch(only.patch));
+    }
+    let mut kinds: Vec<(&str, u64)> = Vec::new();
+    for row in rows {
+        match kinds.iter_mut().find(|(kind, _)| *kind == patch(row.patch)) {
+            Some((_, n)) => *n += 1,
+            None => kinds.push((patch(row.patch), 1)),
+        }
+    }
+    let kinds: Vec<String> = kinds.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
+    let detail = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
+    format!("{} functions{detail}", thousands(rows.len() as u64))
+}
+
+fn patch(kind: Option<PatchKind>) -> &'static str {
+    match kind {
+        Some(PatchKind::Jump) => "jmp5",
+        Some(PatchKind::PaddedJump) => "pad",
+        Some(PatchKind::ShortJump) => "short jump",
+        Some(PatchKind::Trap) => "int3",
+        Some(PatchKind::Uprobe) => "uprobe",
+        None => "not patched",
+    }
+}
+
+/// The columns that have numbers.
+fn usual(listing: &Listing) -> Vec<CallColumn> {
+    use CallColumn::*;
+    let all = &listing.all;
+    let (wall, cpu) = (all.wall_ns > 0, all.cpu_ns > 0);
+    let there = [
+        (Exec, cpu),
+        (WallShare, wall),
+        (Listed, !wall && !cpu),
+        (Total, wall),
+        (Cpu, cpu && !wall),
+        (Average, wall),
+        (Min, wall),
+        (Max, wall),
+        (Percentiles, all.p50.is_some()),
+        (Values, !all.values.is_empty()),
+        (Usage, all.usage.is_some()),
+        (Rate, !wall && !cpu),
+        (Count, true),
+    ];
+    there.into_iter().filter(|(_, there)| *there).map(|(column, _)| column).collect()
+}
+
+struct View<'a> {
+    profile: &'a CallProfile,
+    listing: &'a Listing,
+    columns: &'a [CallColumn],
+}
+
+impl View<'_> {
+    fn table(&self) -> Table {
+        let mut titles: Vec<String> = self.columns.iter().flat_map(|c| self.titles(*c)).collect();
+        let mut columns = vec![Column::Number; titles.len()];
+        columns.push(if self.listing.group == Group::Path { Column::Path } else { Column::Name });
+        titles.push(name(self.listing.group).into());
+        let mut table = Table::new(columns);
+        table.row(Tone::Head, titles);
+        for row in &self.listing.rows {
+            let mut cells = self.cells(&row.figures);
+            cells.push(row.label.clone() + if row.remarks.is_empty() { "" } else { " *" });
+            table.row(tone_of(row.figures.share_exec.max(row.figures.share_wall)), cells);
+        }
+        table
+    }
+
+    fn titles(&self, column: CallColumn) -> Vec<String> {
+        let one = |title: &str| vec![title.to_owned()];
+        match column {
+            CallColumn::Exec => one("% exec"),
+            CallColumn::WallShare => one("% wall"),
+            CallColumn::Listed => one("% listed"),
+            CallColumn::Total => one("total"),
+            CallColumn::SelfWall => one("self"),
+            CallColumn::Cpu => one("cpu"),
+            CallColumn::Off => one("off cpu"),
+            CallColumn::Average => one("avg"),
+            CallColumn::Min => one("min"),
+            CallColumn::Max => one("max"),
+            CallColumn::Percentiles => ["p50", "p90", "p99"].map(Into::into).into(),
+            CallColumn::Values => self.values().flat_map(|n| [n.clone(), format!("{n}/call")]).collect(),
+            CallColumn::Usage => ["switches", "faults", "maj.faults"].map(Into::into).into(),
+            CallColumn::Rate => one("calls/s"),
+            CallColumn::Count => one("count"),
+        }
+    }
+
+    fn values(&self) -> impl Iterator<Item = &String> {
+        self.listing.all.values.keys()
+    }
+
+    fn cells(&self, f: &Figures) -> Vec<String> {
+        self.columns.iter().flat_map(|c| self.cell(*c, f)).collect()
+    }
+
+    fn cell(&self, column: CallColumn, f: &Figures) -> Vec<String> {
+        let timed = |text: String| vec![if f.timed { text } else { "-".into() }];
+        let ns = |ns: Option<u64>| vec![ns.map_or_else(|| "-".into(), |n| nanoseconds(n as f64))];
+        match column {
+            CallColumn::Exec => timed(percent(f.share_exec)),
+            CallColumn::WallShare => timed(percent(f.share_wall)),
+            CallColumn::Listed => vec![percent(f.share_listed)],
+            CallColumn::Total => timed(nanoseconds(f.wall_ns as f64) + if f.running.calls > 0 { "+" } else { "" }),
+            CallColumn::SelfWall => timed(nanoseconds(f.self_wall_ns as f64)),
+            CallColumn::Cpu => timed(nanoseconds(f.cpu_ns as f64)),
+            CallColumn::Off => timed(nanoseconds(f.off_cpu_ns as f64)),
+            CallColumn::Average => vec![f.average_ns.map_or_else(|| "-".into(), nanoseconds)],
+            CallColumn::Min => ns(f.min_ns),
+            CallColumn::Max => ns(f.max_ns),
+            // The upper bound: that many calls took no longer.
+            CallColumn::Percentiles => [f.p50, f.p90, f.p99].map(|b| ns(b.map(|b| b.high_ns)).concat()).into(),
+            CallColumn::Values => self.values().flat_map(|n| value(f, n)).collect(),
+            CallColumn::Usage => usage(f),
+            CallColumn::Rate => {
+                let seconds = self.profile.whole.wall_ns as f64 / 1e9;
+                vec![if seconds > 0.0 { thousands((f.calls as f64 / seconds).round() as u64) } else { "-".into() }]
+            }
+            CallColumn::Count => vec![thousands(f.calls)],
+        }
+    }
+
+    /// What the rows do not show, function totals, and why rows have an asterisk.
+    fn footer(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(rest) = &self.listing.rest {
+            let what = counted(rest.rows, self.listing.group);
+            let below = if rest.below > 0.0 { format!(" below {} %", percent(rest.below)) } else { String::new() };
+            lines.push(format!(
+                "... {} more {what}{below}, together {}",
+                thousands(rest.rows),
+                self.sum(&rest.figures)
+            ));
+        }
+        if self.listing.group != Group::Function {
+            const MOST: usize = 10;
+            let called: Vec<&FunctionRow> =
+                self.profile.functions.iter().filter(|f| f.totals.calls > 0 || f.totals.running.calls > 0).collect();
+            for f in called.iter().take(MOST) {
+                lines.push(format!("function total: {} {}", f.names[0], self.sum(&f.totals)));
+            }
+            if called.len() > MOST {
+                lines.push(format!("... and {} more functions", thousands((called.len() - MOST) as u64)));
+            }
+        }
+        if self.listing.all.running.calls > 0 {
+            let n = thousands(self.listing.all.running.calls);
+            lines.push(format!("+ includes calls that have not returned ({n}), with the time since their entry"));
+        }
+        let mut sentences: Vec<&String> = self.listing.rows.iter().flat_map(|r| &r.remarks).collect();
+        let mut seen = std::collections::BTreeSet::new();
+        sentences.retain(|s| seen.insert(*s));
+        lines.extend(sentences.iter().map(|s| format!("* {s}")));
+        lines
+    }
+
+    fn sum(&self, f: &Figures) -> String {
+        let mut parts = Vec::new();
+        if f.timed {
+            if self.listing.all.cpu_ns > 0 {
+                parts.push(format!("{} % exec", percent(f.share_exec)));
+            }
+            parts.push(format!("{} % wall", percent(f.share_wall)));
+            parts.push(nanoseconds(f.wall_ns as f64));
+            parts.extend(f.average_ns.map(|a| format!("{} a call", nanoseconds(a))));
+        }
+        parts.push(format!("{} calls", thousands(f.calls)));
+        parts.join(", ")
+    }
+}
+
+fn name(group: Group) -> &'static str {
+    match group {
+        Group::Path => "call path",
+        Group::Callsite => "call site",
+        other => singular(other),
+    }
+}
+
+fn singular(group: Group) -> &'static str {
+    match group {
+        Group::Path => "path",
+        Group::Callsite => "call site",
+        Group::Caller => "caller",
+        Group::Function => "function",
+        Group::Thread => "thread",
+        Group::Process => "process",
+    }
+}
+
+/// `14 more paths`.
+fn counted(n: u64, group: Group) -> String {
+    let ending = match (n, group) {
+        (1, _) => "",
+        (_, Group::Process) => "es",
+        _ => "s",
+    };
+    format!("{} more {}{ending}", thousands(n), singular(group))
+}
+
+fn value(f: &Figures, name: &str) -> [String; 2] {
+    let signed = |n: i64| format!("{}{}", if n < 0 { "-" } else { "" }, thousands(n.unsigned_abs()));
+    f.values.get(name).map_or_else(|| ["-".into(), "-".into()], |v| [signed(v.sum), format!("{:.1}", v.average)])
+}
+
+fn usage(f: &Figures) -> Vec<String> {
+    f.usage.map_or_else(|| vec!["-".into(); 3], |u| [u.switches, u.faults_minor, u.faults_major].map(thousands).into())
+}
+
+/// The tree down to nodes that hold at least `least` (0 to 1) of the whole.
+#[must_use]
+pub fn call_tree(root: &TreeNode, metric: Metric, least: f64, layout: &Layout) -> String {
+    let mut out = layout.style.paint(Tone::Head, "     %   own %       total         calls  call tree") + "\n";
+    let whole = root.total.max(1) as f64;
+    let mut work: Vec<(&TreeNode, usize)> = vec![(root, 0)];
+    while let Some((node, depth)) = work.pop() {
+        out.push_str(&tree_line(node, depth, whole, metric, layout));
+        if depth * 2 > layout.width {
+            continue;
+        }
+        let (shown, small): (Vec<_>, Vec<_>) = node.children.iter().partition(|c| c.total as f64 / whole >= least);
+        work.extend(shown.into_iter().rev().map(|c| (c, depth + 1)));
+        if !small.is_empty() {
+            let total = small.iter().fold(0_u64, |sum, c| sum.saturating_add(c.total));
+            let n = thousands(small.len() as u64);
+            let (share, total) = (percent(total as f64 / whole), amount(total, metric));
+            out.push_str(&format!(
+                "{share:>6} {:>7} {total:>11} {:>13}  {}({n} smaller)\n",
+                "",
+                "",
+                "  ".repeat(depth + 1)
+            ));
+        }
+    }
+    out
+}
+
+fn tree_line(node: &TreeNode, depth: usize, whole: f64, metric: Metric, layout: &Layout) -> String {
+    let own = node.own as f64 / whole;
+    let calls = if node.func.is_some() { thousands(node.calls) } else { String::new() };
+    let inlined = if node.inlined { " (inlined)" } else { "" };
+    let module = if node.module.is_empty() { String::new() } else { format!("  {}", node.module) };
+    let line = format!(
+        "{:>6} {:>7} {:>11} {calls:>13}  {}{}{inlined}{module}",
+        percent(node.total as f64 / whole),
+        percent(own),
+        amount(node.total, metric),
+        "  ".repeat(depth),
+        node.name
+    );
+    layout.style.paint(tone_of(own), &middle_cut(&line, layout.width)) + "\n"
+}
+
+fn amount(n: u64, metric: Metric) -> String {
+    if metric == Metric::Count { thousands(n) } else { nanoseconds(n as f64) }
+}
+
+/// What is lost, truncated, refused or otherwise to be known, one sentence each, with the remedy.
+#[must_use]
+pub fn calls_warnings(p: &CallProfile) -> Vec<String> {
+    let mut lines: Vec<String> = losses(p);
+    lines.extend(unclear_paths(&p.paths));
+    let refused = p.refused.iter().map(|r| format!("{} is not measured: {}", r.name, r.reason));
+    lines.extend(refused);
+    let entry_only = p.functions.iter().filter_map(|f| Some((f, f.entry_only.as_ref()?)));
+    lines.extend(entry_only.map(|(f, why)| format!("{}: only its entries are counted, no times ({why})", f.names[0])));
+    lines.extend(p.notes.iter().cloned());
+    lines
+}
+
+fn losses(p: &CallProfile) -> Vec<String> {
+    let l = &p.lost;
+    let causes = [
+        (l.busy, "calls not counted: made by signal handlers that interrupted the measuring itself"),
+        (l.depth, "calls not counted: too many probed calls in progress at once; probe fewer recursive functions"),
+        (l.table, "calls not counted: tables full; probe fewer functions or lower --depth"),
+        (l.shadow, "calls counted without time: no memory for their return addresses (a limit on address space?)"),
+        (l.jumped, "calls counted without time: left by longjmp, an exception or the end of their thread"),
+        (l.exit, "exits without an entry: returned rightly, not timed"),
+        (l.ring, "event records dropped: the ring was full; emit from fewer calls"),
+        (l.paths, "distinct paths found no room: their calls are under [other paths]; lower --depth or --recursion"),
+    ];
+    causes.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{} {why}", thousands(*n))).collect()
+}
+
+fn unclear_paths(paths: &[PathRow]) -> Vec<String> {
+    let count = |is: &dyn Fn(&&PathRow) -> bool| {
+        let (n, calls) =
+            paths.iter().filter(is).fold((0, 0_u64), |(n, c), p| (n + 1, c.saturating_add(p.figures.calls)));
+        (n > 0).then(|| (thousands(n), thousands(calls)))
+    };
+    let truncated = count(&|p| p.truncated).map(|(n, calls)| {
+        format!("{n} paths ({calls} calls) are truncated: their outer callers are unknown; a larger --depth or unwind information helps")
+    });
+    let folded = count(&|p| p.folded).map(|(n, calls)| {
+        format!(
+            "{n} rows ({calls} calls) hold deeper recursion added up, marked …; raise --recursion to keep levels apart"
+        )
+    });
+    truncated.into_iter().chain(folded).collect()
+}
