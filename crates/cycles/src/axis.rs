@@ -38,7 +38,7 @@ pub(crate) fn axis<'a>(by: By, selection: &Selection<'a>, places: &'a Places, sy
 }
 
 /// An axis over a value that the sample itself has.
-fn interned<'a, K: Eq + Hash + Clone + 'a>(
+pub(crate) fn interned<'a, K: Eq + Hash + Clone + 'a>(
     selection: &Selection<'a>,
     key: impl Fn(&'a Sample) -> K,
     label: impl Fn(&K) -> String + 'a,
@@ -49,9 +49,9 @@ fn interned<'a, K: Eq + Hash + Clone + 'a>(
     Axis { of_row, label: Box::new(move |v| label(&items[v as usize])) }
 }
 
-struct Interner<K> {
+pub(crate) struct Interner<K> {
     ids: FxHashMap<K, u32>,
-    items: Vec<K>,
+    pub items: Vec<K>,
 }
 
 impl<K> Default for Interner<K> {
@@ -61,7 +61,7 @@ impl<K> Default for Interner<K> {
 }
 
 impl<K: Eq + Hash + Clone> Interner<K> {
-    fn id(&mut self, key: K) -> u32 {
+    pub(crate) fn id(&mut self, key: K) -> u32 {
         let next = u32::try_from(self.items.len()).expect("fewer keys than sample rows");
         let items = &mut self.items;
         *self.ids.entry(key.clone()).or_insert_with(|| {

@@ -1,12 +1,14 @@
-//! `diff`: which procedures gained or lost between two sets of recordings, beyond chance.
+//! `diff`: which procedures (or images, lines, processes, ...) gained or lost between two sets of
+//! recordings, beyond chance.
 //!
 //! Counts of one run are not independent draws, so their variance is estimated (`variance`), each
-//! procedure's rate is compared by a ratio test with it, and the false discovery rate over all
-//! procedures is held at 5 %.
+//! row's rate is compared by a ratio test with it, and the false discovery rate over all rows is held
+//! at 5 %. What makes two rows the same one on both sides is told by `matched`.
 
 use crate::error::Error;
-use crate::names::{demangled, place_label};
-use crate::places::{Inlines, PlaceKind, Places};
+use crate::listing::{By, groupings, resolved};
+use crate::matched::{Keys, Lasting, matched};
+use crate::places::{Inlines, Places};
 use crate::provenance::{cpu_seconds, epoch_notes, few_note, provenance};
 use crate::results::{DiffRow, Difference, Provenance, Verdict};
 use crate::selection::{Filter, Selection};
@@ -16,7 +18,7 @@ use std::collections::BTreeMap;
 use whither_stats::distribution::student_quantile;
 use whither_stats::multiple::benjamini_hochberg;
 use whither_stats::{Dispersion, Exposed, log_ratio};
-use whither_store::model::{Image, Profile};
+use whither_store::model::Profile;
 use whither_store::symbols::Symbols;
 
 /// What both sides are set against.
@@ -37,13 +39,17 @@ pub enum Show {
     /// Changes beyond chance.
     #[default]
     Significant,
-    /// Every procedure.
+    /// Every row.
     All,
 }
 
 /// How to compare.
 #[derive(Clone, Debug, Default)]
 pub struct DiffQuery {
+    /// What rows are about, as for a listing; empty: procedures.
+    pub by: Vec<By>,
+    /// What becomes of inlined code.
+    pub inlines: Inlines,
     /// Which samples of both sides.
     pub filter: Filter,
     /// Event compared, the recordings' first one by default.
@@ -56,7 +62,7 @@ pub struct DiffQuery {
 
 /// False discovery rate.
 const LEVEL: f64 = 0.05;
-/// Procedures with fewer samples in both sides together cannot differ significantly, and testing
+/// Rows with fewer samples in both sides together cannot differ significantly, and testing
 /// them would only blunt the tests of the others.
 const LEAST_SAMPLES: f64 = 6.0;
 /// A year in minutes.
@@ -68,13 +74,15 @@ const MOST_SLICES: u32 = 525_600;
 /// # Errors
 /// [`Error::Empty`], [`Error::Event`], [`Error::NothingMatched`] of either side.
 pub fn diff(a: &[&Profile], b: &[&Profile], symbols: &dyn Symbols, query: &DiffQuery) -> Result<Difference, Error> {
+    let by = groupings(&query.by);
+    let how = How { symbols, query, by: &by, lasting: &Lasting::of(a, b) };
     let mut keys = Keys::default();
-    let a = Side::new(a, symbols, query, &mut keys)?;
-    let b = Side::new(b, symbols, query, &mut keys)?;
+    let a = Side::new(a, &how, &mut keys)?;
+    let b = Side::new(b, &how, &mut keys)?;
     let normalise = possible(&a, &b, query.normalise);
     let exposures = exposures(&a, &b, normalise);
-    let (dispersions, variance) = dispersions(&a, &b, keys.names.len(), normalise);
-    let mut rows = rows(&a, &b, &keys, exposures, &dispersions);
+    let (dispersions, variance) = dispersions(&a, &b, keys.len(), &by, normalise);
+    let mut rows = rows(&a, &b, &keys, &by, exposures, &dispersions);
     let sensitivity = sensitivity_note(&a, &b, rows.len(), &dispersions);
     rows.sort_by(|x, y| y.change.0.abs().total_cmp(&x.change.0.abs()).then_with(|| x.label.cmp(&y.label)));
     let all = rows.len();
@@ -82,6 +90,7 @@ pub fn diff(a: &[&Profile], b: &[&Profile], symbols: &dyn Symbols, query: &DiffQ
         rows.retain(|r| r.verdict != Verdict::Same);
     }
     Ok(Difference {
+        by: by.iter().map(|b| b.name().to_owned()).collect(),
         hidden: all - rows.len(),
         rows,
         normalised: normalised(normalise).into(),
@@ -92,15 +101,23 @@ pub fn diff(a: &[&Profile], b: &[&Profile], symbols: &dyn Symbols, query: &DiffQ
     })
 }
 
+/// What holds for both sides.
+struct How<'a> {
+    symbols: &'a dyn Symbols,
+    query: &'a DiffQuery,
+    by: &'a [By],
+    lasting: &'a Lasting,
+}
+
 /// What these data can show at all, lest "nothing changed" be read as "nothing did".
-fn sensitivity_note(a: &Side, b: &Side, procedures: usize, dispersions: &Dispersions) -> String {
+fn sensitivity_note(a: &Side, b: &Side, rows: usize, dispersions: &Dispersions) -> String {
     const SHARE: f64 = 0.1;
     let one_in = |side: &Side| 1.0 / (SHARE * side.total() / side.period);
-    let level = LEVEL / procedures.max(1) as f64;
+    let level = LEVEL / rows.max(1) as f64;
     let z = student_quantile(1.0 - level / 2.0, f64::INFINITY);
     let change = z * (dispersions.pooled * (one_in(a) + one_in(b))).sqrt();
     format!(
-        "with these data a procedure of {:.0} % must change by about {:.0} % of itself to be told from chance",
+        "with these data a row of {:.0} % must change by about {:.0} % of itself to be told from chance",
         SHARE * 100.0,
         (change * 100.0).ceil()
     )
@@ -111,7 +128,7 @@ fn with_note(mut provenance: Provenance, note: &str) -> Provenance {
     provenance
 }
 
-/// Procedures that got slower, or are new, beyond chance: what a gate counts.
+/// Rows that got slower, or are new, beyond chance: what a gate counts.
 #[must_use]
 pub fn significant_regressions(d: &Difference) -> usize {
     d.rows.iter().filter(|r| matches!(r.verdict, Verdict::Slower | Verdict::New)).count()
@@ -123,40 +140,6 @@ fn normalised(n: Normalise) -> &'static str {
         Normalise::Wall => "wall",
         Normalise::Per(..) => "unit",
     }
-}
-
-/// Procedures by what stays the same from build to build: the file's name and the function's.
-#[derive(Default)]
-struct Keys {
-    ids: FxHashMap<(String, String), usize>,
-    names: Vec<(String, String)>,
-}
-
-impl Keys {
-    fn id(&mut self, image: &Image, kind: &PlaceKind, label: String) -> usize {
-        let function = match kind {
-            PlaceKind::Function { name, .. } => demangled(without_clone_suffix(name)).into_owned(),
-            _ => label,
-        };
-        let key = (without_so_version(image.short_name()).to_owned(), function);
-        let next = self.names.len();
-        let names = &mut self.names;
-        *self.ids.entry(key.clone()).or_insert_with(|| {
-            names.push(key);
-            next
-        })
-    }
-}
-
-/// `libx.so.1.2` and `libx.so.1.3` are the same library.
-fn without_so_version(name: &str) -> &str {
-    name.find(".so.").map_or(name, |i| &name[..i + 3])
-}
-
-/// The compiler numbers its clones anew in every build.
-fn without_clone_suffix(name: &str) -> &str {
-    let clone = [".isra.", ".constprop.", ".llvm.", ".lto_priv."];
-    clone.iter().filter_map(|c| name.find(c)).min().map_or(name, |i| &name[..i])
 }
 
 /// One side of the comparison.
@@ -179,14 +162,14 @@ struct Run {
 }
 
 impl Side {
-    fn new(profiles: &[&Profile], symbols: &dyn Symbols, query: &DiffQuery, keys: &mut Keys) -> Result<Self, Error> {
+    fn new(profiles: &[&Profile], how: &How<'_>, keys: &mut Keys) -> Result<Self, Error> {
         let mut side = Self { runs: Vec::new(), period: 1.0, provenance: Provenance::default() };
         let (mut squares, mut total) = (0.0, 0.0);
         for (i, profile) in profiles.iter().enumerate() {
-            let selection = select(profile, symbols, query)?;
-            let described = provenance(&selection.0, &query.filter);
-            let run = Run::new(&selection.0, &selection.1, keys, &described);
-            squares += sum_of_squares(&selection.0);
+            let (selection, places) = select(profile, how)?;
+            let described = provenance(&selection, &how.query.filter);
+            let run = Run::new(&selection, &places, how, keys, &described);
+            squares += sum_of_squares(&selection);
             total += run.total;
             side.runs.push(run);
             if i == 0 { side.provenance = described } else { join(&mut side.provenance, described) }
@@ -218,16 +201,12 @@ impl Side {
 }
 
 /// The main event's rows and their procedures.
-fn select<'a>(
-    profile: &'a Profile,
-    symbols: &dyn Symbols,
-    query: &DiffQuery,
-) -> Result<(Selection<'a>, Places), Error> {
+fn select<'a>(profile: &'a Profile, how: &How<'_>) -> Result<(Selection<'a>, Places), Error> {
+    let query = how.query;
     let main = query.event.clone().or_else(|| profile.events.first().map(|e| e.name.clone()));
     let events: Vec<String> = main.into_iter().collect();
     let mut selection = Selection::new(profile, &query.filter, &events)?;
-    let mut places = Places::resolve(&selection, symbols, Inlines::Outermost);
-    places.retain(&mut selection, &query.filter.procs);
+    let places = resolved(&mut selection, how.symbols, &query.filter, query.inlines, how.by);
     if selection.rows.is_empty() {
         return Err(crate::listing::nothing_matched(profile, &query.filter));
     }
@@ -235,17 +214,13 @@ fn select<'a>(
 }
 
 impl Run {
-    fn new(selection: &Selection<'_>, places: &Places, keys: &mut Keys, described: &Provenance) -> Self {
-        let key_of = |p: &crate::places::Place| {
-            let image = selection.profile.image(p.image);
-            keys.id(image, &p.kind, place_label(p, image))
-        };
-        let key_of: Vec<usize> = places.places.iter().map(key_of).collect();
+    fn new(selection: &Selection<'_>, places: &Places, how: &How<'_>, keys: &mut Keys, described: &Provenance) -> Self {
+        let of_row = matched(how.by, selection, places, how.symbols, how.lasting, keys);
         let slice_s = selection.profile.epochs.iter().map(|e| e.slice_s).max().unwrap_or(1);
         let mut run = Self { cpu_seconds: cpu_seconds(selection, described), slice_s, ..Self::default() };
-        for (&row, place) in selection.rows.iter().zip(&places.of_row) {
+        for (&row, key) in selection.rows.iter().zip(of_row) {
             let s = selection.sample(row);
-            let (key, weight) = (key_of[place.0 as usize], s.weight() as f64);
+            let weight = s.weight() as f64;
             *run.by_key.entry(key).or_default() += weight;
             *run.by_slice.entry((key, s.slice)).or_default() += weight;
             *run.totals.entry(s.slice).or_default() += weight;
@@ -326,8 +301,9 @@ fn exposures(a: &Side, b: &Side, normalise: Normalise) -> (f64, f64) {
     }
 }
 
-/// From runs when a side has several, else from slices, else as if samples were independent.
-fn dispersions(a: &Side, b: &Side, keys: usize, normalise: Normalise) -> (Dispersions, &'static str) {
+/// From runs when a side has several, else from slices (unless those are the rows), else as if samples
+/// were independent.
+fn dispersions(a: &Side, b: &Side, keys: usize, by: &[By], normalise: Normalise) -> (Dispersions, &'static str) {
     let sides = |of: &dyn Fn(&Side, usize) -> Series| -> Vec<Vec<Series>> {
         (0..keys).map(|k| vec![of(a, k), of(b, k)]).collect()
     };
@@ -336,6 +312,9 @@ fn dispersions(a: &Side, b: &Side, keys: usize, normalise: Normalise) -> (Disper
         if found.is_known() {
             return (found, "runs");
         }
+    }
+    if by.contains(&By::Slice) {
+        return (Dispersions::from_slices(&[]), "poisson");
     }
     let found = Dispersions::from_slices(&sides(&|side, k| slice_series(side, k, normalise)));
     let name = if found.is_known() { "slices" } else { "poisson" };
@@ -364,19 +343,20 @@ fn slice_series(side: &Side, key: usize, normalise: Normalise) -> Series {
     out
 }
 
-fn rows(a: &Side, b: &Side, keys: &Keys, exposures: (f64, f64), dispersions: &Dispersions) -> Vec<DiffRow> {
+fn rows(a: &Side, b: &Side, keys: &Keys, by: &[By], exposures: (f64, f64), dispersions: &Dispersions) -> Vec<DiffRow> {
     let compared: Vec<Compared> =
-        (0..keys.names.len()).map(|k| Compared::new(a, b, k, exposures, dispersions.of(k))).collect();
+        (0..keys.len()).map(|k| Compared::new(a, b, k, exposures, dispersions.of(k))).collect();
     let tested: Vec<usize> = (0..compared.len()).filter(|&k| compared[k].samples >= LEAST_SAMPLES).collect();
     let p: Vec<f64> = tested.iter().map(|&k| compared[k].p).collect();
     let mut q = vec![1.0; compared.len()];
     for (&k, value) in tested.iter().zip(benjamini_hochberg(&p)) {
         q[k] = value;
     }
-    compared.iter().zip(q).zip(&keys.names).map(|((c, q), (image, name))| c.row(name, image, q)).collect()
+    let labels = (0..keys.len()).map(|k| keys.label_and_image(k, by));
+    compared.iter().zip(q).zip(labels).map(|((c, q), (name, image))| c.row(name, image, q)).collect()
 }
 
-/// One procedure on both sides.
+/// One row on both sides.
 struct Compared {
     /// Weight in A, and in B as if B had A's exposure.
     weight: (f64, f64),
@@ -409,10 +389,10 @@ impl Compared {
         Self { weight, share, half_width, samples: counts.0 + counts.1, p: test.p }
     }
 
-    fn row(&self, name: &str, image: &str, q: f64) -> DiffRow {
+    fn row(&self, label: String, image: String, q: f64) -> DiffRow {
         DiffRow {
-            label: name.to_owned(),
-            image: image.to_owned(),
+            label,
+            image,
             share: self.share,
             weight: self.weight,
             change: (self.share.1 - self.share.0, self.half_width),

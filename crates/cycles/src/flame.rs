@@ -3,7 +3,8 @@
 use crate::error::Error;
 use crate::names::demangled;
 use crate::places::Inlines;
-use crate::results::FlameNode;
+use crate::provenance::provenance;
+use crate::results::{CallTree, FlameNode};
 use crate::selection::{Filter, Selection, is_kernel};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -56,6 +57,20 @@ pub fn flame(profile: &Profile, symbols: &dyn Symbols, query: &FlameQuery) -> Re
     }
     let root = tree.finish();
     if root.total == 0 { Err(Error::NoStacks { recorded: profile.stack_samples.len() }) } else { Ok(root) }
+}
+
+/// The tree with what an answer says of its data. The provenance counts the samples of the processes
+/// and the time asked for; image and procedure filters are about stacks.
+///
+/// # Errors
+/// As [`flame`].
+pub fn call_tree(profile: &Profile, symbols: &dyn Symbols, query: &FlameQuery) -> Result<CallTree, Error> {
+    let tree = flame(profile, symbols, query)?;
+    let event = profile.event(event(profile, query)?).name.clone();
+    let about = Filter { images: Vec::new(), procs: Vec::new(), ..query.filter.clone() };
+    let selection = Selection::new(profile, &about, std::slice::from_ref(&event))?;
+    let filters = query.filter.describe();
+    Ok(CallTree { provenance: provenance(&selection, &about), event, filters, tree })
 }
 
 fn event(profile: &Profile, query: &FlameQuery) -> Result<EventIx, Error> {

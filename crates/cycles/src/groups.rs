@@ -99,7 +99,7 @@ pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
 
 /// Numbers the distinct combinations of the axes' values: for each row its group, and per group
 /// the values.
-fn combine(rows: usize, axes: &[Axis<'_>]) -> (Vec<u32>, Vec<Vec<u32>>) {
+pub(crate) fn combine(rows: usize, axes: &[Axis<'_>]) -> (Vec<u32>, Vec<Vec<u32>>) {
     let mut group = vec![0u32; rows];
     let mut keys: Vec<Vec<u32>> = vec![Vec::new()];
     for axis in axes {

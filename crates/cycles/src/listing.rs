@@ -144,7 +144,7 @@ impl<'a> Prepared<'a> {
     fn new(profile: &'a Profile, symbols: &dyn Symbols, query: &Query) -> Result<Self, Error> {
         let mut selection = Selection::new(profile, &query.filter, &query.events)?;
         let by = groupings(&query.by);
-        let places = places(&mut selection, symbols, query, &by);
+        let places = resolved(&mut selection, symbols, &query.filter, query.inlines, &by);
         if selection.rows.is_empty() {
             return Err(nothing_matched(profile, &query.filter));
         }
@@ -173,7 +173,7 @@ pub(crate) fn grouped(profile: &Profile, symbols: &dyn Symbols, query: &Query) -
 }
 
 /// The groupings asked for, without repetitions, with the image where rows need it.
-fn groupings(asked: &[By]) -> Vec<By> {
+pub(crate) fn groupings(asked: &[By]) -> Vec<By> {
     let mut by: Vec<By> = Vec::new();
     for b in asked.iter().copied().chain(asked.is_empty().then_some(By::Proc)) {
         if !by.contains(&b) {
@@ -186,12 +186,20 @@ fn groupings(asked: &[By]) -> Vec<By> {
     by
 }
 
-fn places(selection: &mut Selection<'_>, symbols: &dyn Symbols, query: &Query, by: &[By]) -> Places {
-    if query.filter.procs.is_empty() && !by.iter().any(|b| b.needs_places()) {
+/// The procedures of a selection where groupings or the filter ask for them; the filter's part that
+/// concerns them is applied.
+pub(crate) fn resolved(
+    selection: &mut Selection<'_>,
+    symbols: &dyn Symbols,
+    filter: &Filter,
+    inlines: Inlines,
+    by: &[By],
+) -> Places {
+    if filter.procs.is_empty() && !by.iter().any(|b| b.needs_places()) {
         return Places::default();
     }
-    let mut places = Places::resolve(selection, symbols, query.inlines);
-    places.retain(selection, &query.filter.procs);
+    let mut places = Places::resolve(selection, symbols, inlines);
+    places.retain(selection, &filter.procs);
     places
 }
 

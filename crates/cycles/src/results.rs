@@ -168,7 +168,7 @@ pub struct Annotation {
     pub notes: Vec<String>,
 }
 
-/// Verdict on one procedure between two sets of recordings.
+/// Verdict on one row between two sets of recordings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -187,15 +187,15 @@ pub enum Verdict {
 /// One row of a difference.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DiffRow {
-    /// Procedure (or other grouping).
+    /// Procedure, or what else rows are about; several parts with two spaces between.
     pub label: String,
-    /// Image.
+    /// Image, empty for groupings that span images.
     pub image: String,
     /// Share in A and B, 0 to 1 of the normalised total.
     pub share: (f64, f64),
     /// Weight in A and B after normalisation.
     pub weight: (f64, f64),
-    /// Change in points of A's total, with the half width of its 95 % interval.
+    /// Change of the share, 0 to 1 of A's total, with the half width of its 95 % interval.
     pub change: (f64, f64),
     /// Probability of such a change by chance, after correction for many comparisons.
     pub q: f64,
@@ -206,6 +206,8 @@ pub struct DiffRow {
 /// Answer of `diff`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
+    /// Names of the groupings (`proc`, `image`, ...).
+    pub by: Vec<String>,
     /// Of A.
     pub a: Provenance,
     /// Of B.
@@ -239,6 +241,19 @@ pub struct FlameNode {
     pub total: u64,
     /// Callees, largest first.
     pub children: Vec<FlameNode>,
+}
+
+/// Answer of `prof --tree`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CallTree {
+    /// Where the figures come from.
+    pub provenance: Provenance,
+    /// Event the weights are of.
+    pub event: String,
+    /// Filters in force, as the user wrote them.
+    pub filters: Vec<String>,
+    /// The root, whose total is the weight of all stacks that pass.
+    pub tree: FlameNode,
 }
 
 /// A heat map over time: share of the main event by procedure and slice.

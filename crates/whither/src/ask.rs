@@ -13,11 +13,11 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use whither_cycles::annotate::annotate_procedure;
 use whither_cycles::find::procedures;
-use whither_cycles::results::{Annotation, Difference, FlameNode, Listing};
+use whither_cycles::results::{Annotation, CallTree, Difference, FlameNode, Listing};
 use whither_cycles::selection::Selection;
 use whither_cycles::{
     AnnotateQuery, Attribution, By, DiffQuery, Filter, FlameQuery, Inlines, Query, Show, flame, heat_map, listing,
-    significant_regressions,
+    narrow, significant_regressions,
 };
 use whither_image::Syntax;
 use whither_report::exports::{self, Format};
@@ -30,16 +30,42 @@ use whither_store::symbols::Symbols;
 /// `whither prof`.
 pub(crate) fn prof(args: &ProfArgs, common: Common) -> anyhow::Result<Ending> {
     let reading = Reading::open(&args.source, &args.names, common)?;
+    if args.tree {
+        return call_tree(args, &reading);
+    }
     let query = Query {
         by: args.by.clone(),
         filter: reading.filter(&args.filter)?,
         events: events(&args.event),
         limit: (!args.all).then_some(args.limit),
-        inlines: if args.inlined { Inlines::Expand } else { Inlines::default() },
+        inlines: inlines(args.inlined),
     };
     let answer = listing(&reading.profile, &reading.symbols, &query)?;
     reading.tell_problems();
     give(&args.form, &answer, text::listing, listing_page)
+}
+
+/// `whither prof --tree`, for the first of the events asked for.
+fn call_tree(args: &ProfArgs, reading: &Reading) -> anyhow::Result<Ending> {
+    let query = FlameQuery {
+        filter: reading.filter(&args.filter)?,
+        event: events(&args.event).into_iter().next(),
+        inlines: inlines(args.inlined),
+        ..FlameQuery::default()
+    };
+    let answer = whither_cycles::call_tree(&reading.profile, &reading.symbols, &query)?;
+    reading.tell_problems();
+    let page = |t: CallTree| ReportData {
+        title: title(&reading.profile),
+        provenance: t.provenance,
+        flame: Some(t.tree),
+        ..ReportData::default()
+    };
+    give(&args.form, &answer, |t, layout| text::tree(t, args.least, layout), page)
+}
+
+fn inlines(expand: bool) -> Inlines {
+    if expand { Inlines::Expand } else { Inlines::default() }
 }
 
 /// `whither annotate`.
@@ -120,6 +146,8 @@ fn syntax(intel: bool) -> Syntax {
 pub(crate) fn diff(args: &DiffArgs, common: Common) -> anyhow::Result<Ending> {
     let sides = Sides::open(&args.before.0, &args.after.0, &args.names, common)?;
     let query = DiffQuery {
+        by: args.by.clone(),
+        inlines: inlines(args.inlined),
         filter: sides.filter(&args.filter)?,
         event: args.event.clone(),
         normalise: args.per.0,
@@ -147,9 +175,16 @@ const HEAT: (usize, usize) = (30, 240);
 
 /// `whither report`.
 pub(crate) fn report(args: &ReportArgs, common: Common) -> anyhow::Result<Ending> {
-    let reading = Reading::open(&args.source, &args.names, common)?;
+    let before = args.against.as_ref().map_or(&[][..], |runs| &runs.0);
+    let (reading, before) = Reading::open_with(&args.source, before, &args.names, common)?;
     let filter = reading.filter(&args.filter)?;
-    write_page(&args.output, &page_data(&reading, &filter, args.limit)?)?;
+    let mut data = page_data(&reading, &filter, args.limit)?;
+    if !before.is_empty() {
+        let query = DiffQuery { filter, ..DiffQuery::default() };
+        let before: Vec<&Profile> = before.iter().collect();
+        data.diff = Some(whither_cycles::diff(&before, &[&reading.profile], &reading.symbols, &query)?);
+    }
+    write_page(&args.output, &data)?;
     reading.tell_problems();
     Ok(Ending::Done)
 }
@@ -171,14 +206,14 @@ fn page_data(reading: &Reading, filter: &Filter, annotated: usize) -> anyhow::Re
             .map(|p| annotate_procedure(&selection, symbols, p, &annotate))
             .collect(),
         listings,
-        flame: call_tree(profile, symbols, filter)?,
+        flame: flame_graph(profile, symbols, filter)?,
         heat: Some(heat_map(profile, symbols, &query(By::Proc), HEAT.0, HEAT.1)?),
         diff: None,
     })
 }
 
 /// Without stacks the page says so itself.
-fn call_tree(profile: &Profile, symbols: &dyn Symbols, filter: &Filter) -> anyhow::Result<Option<FlameNode>> {
+fn flame_graph(profile: &Profile, symbols: &dyn Symbols, filter: &Filter) -> anyhow::Result<Option<FlameNode>> {
     match flame(profile, symbols, &FlameQuery { filter: filter.clone(), ..FlameQuery::default() }) {
         Ok(tree) => Ok(Some(tree)),
         Err(whither_cycles::Error::NoStacks { .. }) => Ok(None),
@@ -233,7 +268,9 @@ fn write_page(path: &Path, data: &ReportData) -> anyhow::Result<()> {
 
 /// `whither export`.
 pub(crate) fn export(args: &ExportArgs, common: Common) -> anyhow::Result<Ending> {
-    let reading = Reading::open(&args.source, &args.names, common)?;
+    let mut reading = Reading::open(&args.source, &args.names, common)?;
+    let filter = reading.filter(&args.filter)?;
+    reading.profile = narrow(std::mem::take(&mut reading.profile), &reading.symbols, &filter)?;
     let options = exports::Options {
         event: args.event.clone(),
         lines: args.lines,

@@ -2,7 +2,7 @@
 //! sentences, JSON and an exit code.
 
 use crate::answer;
-use crate::cli::{DbAction, DbArgs};
+use crate::cli::{DbAction, DbArgs, StorePlace};
 use crate::failure::Ending;
 use crate::units::{show_bytes, show_count};
 use crate::{places, source};
@@ -15,18 +15,18 @@ use whither_store::{CompactPolicy, Compacted, Database, Dropped, Finding, GcRepo
 /// `whither db ...`.
 pub(crate) fn db(args: DbArgs) -> anyhow::Result<Ending> {
     match args.action {
-        DbAction::Check { path, repair, json } => check(&store(path)?, repair, json),
-        DbAction::Compact { path } => compact(&store(path)?),
-        DbAction::Symbols { path } => {
-            whither_session::gather(&store(path)?)?;
+        DbAction::Check { place, repair, json } => check(&store(place)?, repair, json),
+        DbAction::Compact { place } => compact(&store(place)?),
+        DbAction::Symbols { place } => {
+            whither_session::gather(&store(place)?)?;
             Ok(Ending::Done)
         }
-        DbAction::Gc { path, keep, max_disk } => gc(&places::database(path), keep, max_disk),
+        DbAction::Gc { place, keep, max_disk } => gc(&places::database(place.named()), keep, max_disk),
     }
 }
 
-fn store(path: Option<PathBuf>) -> anyhow::Result<PathBuf> {
-    path.map_or_else(source::default_source, Ok)
+fn store(place: StorePlace) -> anyhow::Result<PathBuf> {
+    place.named().map_or_else(source::default_source, Ok)
 }
 
 /// The answer is "no" when something sealed is damaged; leftovers of a crash are no damage.

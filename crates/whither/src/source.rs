@@ -25,11 +25,25 @@ impl Reading {
     /// # Errors
     /// Nothing is there, or it cannot be read at all.
     pub(crate) fn open(source: &SourceArgs, names: &NameArgs, common: Common) -> anyhow::Result<Self> {
+        Self::open_with(source, &[], names, common).map(|(reading, _)| reading)
+    }
+
+    /// The same, with recordings to compare it with, each a run of its own; names are those of all.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(crate) fn open_with(
+        source: &SourceArgs,
+        others: &[PathBuf],
+        names: &NameArgs,
+        common: Common,
+    ) -> anyhow::Result<(Self, Vec<Profile>)> {
         let selection =
             Selection { epochs: source.db.epoch.clone(), hosts: source.db.host.clone(), ..Selection::default() };
-        let loaded = load(&paths(source)?, &selection, common)?;
+        let mut loaded = load(&paths(source)?, &selection, common)?;
+        let others = runs(others, &mut loaded.stored, common)?;
         let symbols = SymbolService::new(symbol_options(names), loaded.stored);
-        Ok(Self { profile: loaded.profile, symbols, common })
+        Ok((Self { profile: loaded.profile, symbols, common }, others))
     }
 
     /// The lens's filter for these flags.
@@ -61,12 +75,9 @@ impl Sides {
     /// # Errors
     /// As [`Reading::open`].
     pub(crate) fn open(a: &[PathBuf], b: &[PathBuf], names: &NameArgs, common: Common) -> anyhow::Result<Self> {
-        let (mut profiles, mut stored) = (Vec::new(), StoredSymbols::default());
-        for path in a.iter().chain(b) {
-            let loaded = load(&[existing(path.clone())?], &Selection::default(), common)?;
-            stored.merge(loaded.stored);
-            profiles.push(loaded.profile);
-        }
+        let mut stored = StoredSymbols::default();
+        let mut profiles = runs(a, &mut stored, common)?;
+        profiles.extend(runs(b, &mut stored, common)?);
         Ok(Self { profiles, split: a.len(), symbols: SymbolService::new(symbol_options(names), stored), common })
     }
 
@@ -97,6 +108,17 @@ impl Sides {
     pub(crate) fn tell_problems(&self) {
         tell_problems(&self.symbols, self.common);
     }
+}
+
+/// Each recording on its own; their names go into `stored`.
+fn runs(paths: &[PathBuf], stored: &mut StoredSymbols, common: Common) -> anyhow::Result<Vec<Profile>> {
+    let mut profiles = Vec::new();
+    for path in paths {
+        let loaded = load(&[existing(path.clone())?], &Selection::default(), common)?;
+        stored.merge(loaded.stored);
+        profiles.push(loaded.profile);
+    }
+    Ok(profiles)
 }
 
 fn load(paths: &[PathBuf], selection: &Selection, common: Common) -> anyhow::Result<Loaded> {

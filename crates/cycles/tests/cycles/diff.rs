@@ -2,7 +2,7 @@
 
 use crate::world::World;
 use whither_cycles::results::{Difference, Verdict};
-use whither_cycles::{DiffQuery, Error, Filter, Normalise, Pattern, Show, diff, significant_regressions};
+use whither_cycles::{By, DiffQuery, Error, Filter, Normalise, Pattern, Show, diff, significant_regressions};
 use whither_store::model::{ImageKind, Profile};
 
 /// A generator with a fixed seed, so that a failing test fails again.
@@ -238,4 +238,88 @@ fn an_empty_side_is_an_error() {
     assert!(matches!(error, Error::NothingMatched { .. }), "{error}");
     let error = diff(&[], &[&a.profile], &a.symbols, &DiffQuery::default()).unwrap_err();
     assert!(matches!(error, Error::Empty), "{error}");
+}
+
+fn by(names: &[By]) -> DiffQuery {
+    DiffQuery { by: names.to_vec(), show: Show::All, ..DiffQuery::default() }
+}
+
+/// Label, image, and shares in per cent.
+fn shares(d: &Difference) -> Vec<(&str, &str, u32, u32)> {
+    let percent = |x: f64| (x * 100.0).round() as u32;
+    let mut rows: Vec<_> =
+        d.rows.iter().map(|r| (r.label.as_str(), r.image.as_str(), percent(r.share.0), percent(r.share.1))).collect();
+    rows.sort_unstable();
+    rows
+}
+
+/// Two images, two processes; the server (pid 5) lives on both sides, the shell does not.
+fn served(version: &str, shell_pid: u32, counts: [u32; 3]) -> World {
+    let mut w = World::new("cpu-clock");
+    let app = w.image(ImageKind::Elf, &format!("/opt/{version}/app"));
+    let lib = w.image(ImageKind::Elf, &format!("/lib/libz.so.{version}"));
+    let server = w.process(5, "server", "/web");
+    w.profile.processes[server.0 as usize].start_ns = 77;
+    let shell = w.process(shell_pid, "sh", "/login");
+    w.profile.processes[shell.0 as usize].start_ns = 1_000 + u64::from(shell_pid);
+    w.function(app, 0x100, 0x100, "serve.isra.0");
+    w.function(lib, 0x200, 0x100, "inflate");
+    w.frames(app, 0x104, &[("serve", "serve.c", 12)]);
+    w.sample(app, server, 0x104, counts[0]).tid = 6;
+    w.sample(lib, server, 0x210, counts[1]).slice = 1060;
+    w.sample(lib, shell, 0x210, counts[2]);
+    w
+}
+
+#[test]
+fn every_grouping_of_a_listing_can_be_compared() {
+    let (a, b) = (served("1", 8, [50, 30, 20]), served("2", 9, [20, 30, 50]));
+    let mut symbols = a.symbols;
+    symbols.absorb(b.symbols);
+    let compare = |query: &DiffQuery| diff(&[&a.profile], &[&b.profile], &symbols, query).unwrap();
+    let check = |names: &[By], expected: &[(&str, &str, u32, u32)]| {
+        let d = compare(&by(names));
+        assert_eq!(shares(&d), expected, "{names:?}");
+        assert!(d.rows.iter().all(|r| r.change.1 > 0.0), "{names:?}: every change has an interval");
+    };
+    check(&[By::Image], &[("app", "", 50, 20), ("libz.so", "", 50, 80)]);
+    check(&[By::Proc], &[("inflate", "libz.so", 50, 80), ("serve", "app", 50, 20)]);
+    check(&[By::Insn], &[("inflate+0x10", "libz.so", 50, 80), ("serve+0x4", "app", 50, 20)]);
+    check(&[By::Line], &[("[no line information]", "libz.so", 50, 80), ("serve.c:12", "app", 50, 20)]);
+    check(&[By::File], &[("[no line information]", "", 50, 80), ("serve.c", "", 50, 20)]);
+    check(&[By::Process], &[("server (5)", "", 80, 50), ("sh", "", 20, 50)]);
+    check(&[By::Command], &[("server", "", 80, 50), ("sh", "", 20, 50)]);
+    check(&[By::Thread], &[("server (5)", "", 30, 30), ("server (5) thread 6", "", 50, 20), ("sh", "", 20, 50)]);
+    check(&[By::Cgroup], &[("/login", "", 20, 50), ("/web", "", 80, 50)]);
+    check(&[By::Slice], &[("+0 s", "", 70, 70), ("+60 s", "", 30, 30)]);
+    check(
+        &[By::Command, By::Proc],
+        &[("server  inflate", "libz.so", 30, 30), ("server  serve", "app", 50, 20), ("sh  inflate", "libz.so", 20, 50)],
+    );
+    assert_eq!(compare(&by(&[By::Slice])).variance, "poisson", "slices cannot tell their own variance");
+    assert_eq!(compare(&by(&[])).by, ["proc", "image"]);
+}
+
+#[test]
+fn a_planted_change_of_an_image_is_found_and_the_same_twice_is_not() {
+    let with_library = |dice: &mut Dice, count: f64| {
+        let mut w = run(dice, 2000.0, 0.1, 1.0);
+        let lib = w.image(ImageKind::Elf, "/lib/libz.so.1");
+        for slice in 1000..1000 + SLICES {
+            w.sample(lib, whither_store::model::ProcessIx(0), 0, dice.poisson(count).max(1)).slice = slice;
+        }
+        w
+    };
+    let query = DiffQuery { by: vec![By::Image], ..DiffQuery::default() };
+    let (mut found, mut flagged) = (0, 0);
+    for seed in 0..20 {
+        let mut dice = Dice(5000 + seed);
+        let (a, b) = (with_library(&mut dice, 200.0), with_library(&mut dice, 260.0));
+        let d = compare(&[a], &[b], &query);
+        let library = d.rows.iter().find(|r| r.label == "libz.so");
+        found += usize::from(library.is_some_and(|r| r.verdict == Verdict::Slower));
+        let (a, b) = (with_library(&mut dice, 200.0), with_library(&mut dice, 200.0));
+        flagged += changed(&compare(&[a], &[b], &query)).len();
+    }
+    assert!(found >= 18 && flagged <= 4, "found {found} of 20, flagged {flagged} of 40");
 }

@@ -6,6 +6,7 @@
 mod annotate;
 mod diff;
 mod listing;
+mod narrow;
 mod skid;
 mod speed;
 mod sums;

@@ -3,7 +3,8 @@
 use crate::world::World;
 use whither_cycles::results::FlameNode;
 use whither_cycles::{
-    AnnotateQuery, Error, Filter, FlameQuery, Inlines, Pattern, Query, Roots, Side, flame, heat_map, topcounts,
+    AnnotateQuery, Error, Filter, FlameQuery, Inlines, Pattern, Query, Roots, Side, call_tree, flame, heat_map,
+    topcounts,
 };
 use whither_store::model::*;
 
@@ -91,6 +92,18 @@ fn filters_keep_whole_stacks() {
     assert_eq!(total(Filter { images: vec![Pattern::parse("kernel").unwrap()], ..Filter::default() }), 100);
     assert_eq!(total(Filter { side: Side::Kernel, ..Filter::default() }), 100);
     assert_eq!(total(Filter { side: Side::User, ..Filter::default() }), 900);
+}
+
+#[test]
+fn a_call_tree_tells_its_data_and_keeps_its_total() {
+    let mut w = world();
+    w.sample(ImageIx(0), ProcessIx(0), 4, 9);
+    let filter = Filter { procs: vec![Pattern::parse("leaf").unwrap()], ..Filter::default() };
+    let answer =
+        call_tree(&w.profile, &w.symbols, &FlameQuery { filter, event: None, ..FlameQuery::default() }).unwrap();
+    assert_eq!((answer.event.as_str(), answer.tree.total), ("cpu-clock", 600));
+    assert_eq!(answer.filters, ["procedure leaf"]);
+    assert_eq!(answer.provenance.events[0].samples, 9, "the samples of all procedures");
 }
 
 #[test]

@@ -122,6 +122,9 @@ impl FakeSymbols {
         for (path, functions) in other.functions {
             self.functions.entry(path).or_insert(functions);
         }
+        for (place, frames) in other.frames {
+            self.frames.entry(place).or_insert(frames);
+        }
     }
 }
 

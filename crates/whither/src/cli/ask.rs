@@ -138,6 +138,12 @@ pub(crate) struct ProfArgs {
     /// Columns: event names, or `all`
     #[arg(short, long, value_name = "EVENT", value_delimiter = ',', default_value = "all")]
     pub(crate) event: Vec<String>,
+    /// Call tree of the recorded stacks; image and procedure filters keep stacks with a match anywhere
+    #[arg(long, conflicts_with_all = ["by", "limit", "all"])]
+    pub(crate) tree: bool,
+    /// Branches of the tree below this share are summed up
+    #[arg(long, value_name = "SHARE", value_parser = units::share, default_value = "0.5%", requires = "tree")]
+    pub(crate) least: f64,
     /// Rows shown
     #[arg(short = 'n', long, value_name = "N", default_value_t = 30)]
     pub(crate) limit: usize,
@@ -293,6 +299,12 @@ pub(crate) struct DiffArgs {
     /// After: a recording, or several runs with commas between
     #[arg(value_name = "B")]
     pub(crate) after: Runs,
+    /// What a row is about; several for combinations. Processes and threads go by command name unless they are in both
+    #[arg(long, value_parser = by_parser(), value_delimiter = ',', default_value = "proc")]
+    pub(crate) by: Vec<By>,
+    /// Count inlined functions as procedures of their own
+    #[arg(long)]
+    pub(crate) inlined: bool,
     /// Event compared [default: the first of the recordings]
     #[arg(short, long, value_name = "EVENT")]
     pub(crate) event: Option<String>,
@@ -340,6 +352,9 @@ pub(crate) struct ReportArgs {
     /// Page to write
     #[arg(short, long, value_name = "FILE", default_value = "whither.html")]
     pub(crate) output: PathBuf,
+    /// Say what changed since this recording, or several runs with commas between
+    #[arg(long, value_name = "RECORDING")]
+    pub(crate) against: Option<Runs>,
     /// Procedures annotated on the page
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     pub(crate) limit: usize,
@@ -377,6 +392,8 @@ pub(crate) struct ExportArgs {
     pub(crate) samples: bool,
     #[command(flatten)]
     pub(crate) names: NameArgs,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 #[cfg(test)]

@@ -58,13 +58,31 @@ pub(crate) struct DbArgs {
     pub(crate) action: DbAction,
 }
 
+/// The store a verb works on.
+#[derive(Debug, Args)]
+pub(crate) struct StorePlace {
+    /// Recording, database or epoch directory [default: whither.wh here (not for gc), else the database]
+    #[arg(conflicts_with = "db")]
+    pub(crate) path: Option<PathBuf>,
+    /// This profile database
+    #[arg(long, value_name = "DIR")]
+    pub(crate) db: Option<PathBuf>,
+}
+
+impl StorePlace {
+    /// What was named, if anything was.
+    pub(crate) fn named(self) -> Option<PathBuf> {
+        self.path.or(self.db)
+    }
+}
+
 /// What to do with a database or a recording.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DbAction {
     /// Verify every segment; exit 1 when something is damaged
     Check {
-        /// Recording or database [default: whither.wh here, else the database]
-        path: Option<PathBuf>,
+        #[command(flatten)]
+        place: StorePlace,
         /// Remove what crashed writers left behind
         #[arg(long)]
         repair: bool,
@@ -74,18 +92,18 @@ pub(crate) enum DbAction {
     },
     /// Merge the segments of every closed epoch into one
     Compact {
-        /// Recording or database [default: whither.wh here, else the database]
-        path: Option<PathBuf>,
+        #[command(flatten)]
+        place: StorePlace,
     },
     /// Store names, code and lines of sampled functions, so that it opens on another machine
     Symbols {
-        /// Recording or epoch directory [default: whither.wh here]
-        path: Option<PathBuf>,
+        #[command(flatten)]
+        place: StorePlace,
     },
     /// Drop old epochs and left-over temporary files
     Gc {
-        /// Database directory [default: $WHITHER_DB, else as for the daemon]
-        path: Option<PathBuf>,
+        #[command(flatten)]
+        place: StorePlace,
         /// Drop epochs older than this
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
         keep: Option<Duration>,

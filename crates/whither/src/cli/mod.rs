@@ -12,7 +12,7 @@ pub(crate) use ask::{
 pub(crate) use collect::{
     BackendChoice, DaemonAction, DaemonArgs, DaemonRun, ImportArgs, RecordArgs, SamplingArgs, StackChoice,
 };
-pub(crate) use keep::{CompletionsArgs, DbAction, DbArgs, DoctorArgs, EpochsAction, EpochsArgs, ManArgs};
+pub(crate) use keep::{CompletionsArgs, DbAction, DbArgs, DoctorArgs, EpochsAction, EpochsArgs, ManArgs, StorePlace};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
