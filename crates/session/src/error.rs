@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use whither_kernel::KernelError;
+use whither_probe::ProbeError;
 use whither_sample::SampleError;
 use whither_store::StoreError;
 
@@ -58,6 +59,63 @@ pub enum SessionError {
         /// Database.
         db: PathBuf,
     },
+    /// Instrumenting a process failed.
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+    /// A pattern of functions that can never match.
+    #[error("the pattern `{pattern}` cannot match: {why}")]
+    Pattern {
+        /// As written.
+        pattern: String,
+        /// Why not.
+        why: String,
+    },
+    /// A word of `-m` that means nothing.
+    #[error("the metric `{word}` cannot be measured: {why}")]
+    Metric {
+        /// As written.
+        word: String,
+        /// Why not.
+        why: String,
+    },
+    /// No function matched.
+    #[error("no function of process {pid} matches {}{}", patterns.join(" or "), near_names(near))]
+    NothingMatched {
+        /// The process.
+        pid: u32,
+        /// As written.
+        patterns: Vec<String>,
+        /// Names like them.
+        near: Vec<String>,
+    },
+    /// No session of `whither calls` answers.
+    #[error(
+        "no session of this user measures process {pid}{}; start one with 'whither calls -p {pid} -f PATTERN'",
+        measured(running)
+    )]
+    NoCallSession {
+        /// The process.
+        pid: u32,
+        /// Processes that are measured.
+        running: Vec<u32>,
+    },
+    /// A process is measured already.
+    #[error(
+        "process {pid} is measured by a session already; ask it with 'whither calls show -p {pid}', add to it with \
+         'whither calls add -p {pid} PATTERN'"
+    )]
+    CallSessionRuns {
+        /// The process.
+        pid: u32,
+    },
+    /// A session answers late, or nonsense.
+    #[error("the session that measures process {pid} gives no answer: {why}")]
+    Deaf {
+        /// The process.
+        pid: u32,
+        /// What happened.
+        why: String,
+    },
     /// A system call failed.
     #[error("{what}: {source}")]
     Io {
@@ -74,16 +132,29 @@ impl SessionError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Kernel(KernelError::Launch { source, .. }) => {
-                if source.kind() == std::io::ErrorKind::NotFound {
-                    127
-                } else {
-                    126
-                }
+            Self::Kernel(KernelError::Launch { source, .. })
+            | Self::Probe(ProbeError::Kernel(KernelError::Launch { source, .. })) => {
+                if source.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }
             }
             Self::Interrupted => 130,
-            Self::Kernel(KernelError::UnknownEvent { .. }) => 2,
+            Self::Kernel(KernelError::UnknownEvent { .. }) | Self::Pattern { .. } | Self::Metric { .. } => 2,
+            Self::NothingMatched { .. } => 1,
             _ => 3,
         }
     }
+}
+
+fn near_names(near: &[String]) -> String {
+    if near.is_empty() {
+        return "; a pattern is a regular expression over the whole name, `.*part.*` finds parts of names".into();
+    }
+    format!("; there are {}", near.join(", "))
+}
+
+fn measured(running: &[u32]) -> String {
+    if running.is_empty() {
+        return String::new();
+    }
+    let pids: Vec<String> = running.iter().map(u32::to_string).collect();
+    format!(" (measured now: {})", pids.join(", "))
 }

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod calls;
 mod choose;
 mod control;
 mod daemon;

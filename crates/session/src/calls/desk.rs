@@ -1,0 +1,302 @@
+//! Obeys verbs on an engine: adds, takes back, switches, counts, begins epochs. Holds what outlives one
+//! verb: the actions of new probes, the epochs that ended, what was refused.
+
+use super::instrument::Instrument;
+use super::options::CallsBackend;
+use super::pattern;
+use super::wire::{AddedPoint, Found, Place, PointLine, Reply, Verb};
+use crate::SessionError;
+use regex::Regex;
+use std::path::Path;
+use whither_probe::{Added, Candidate, Order, PointAction, PointId, PointSpec, Refusal, Select};
+use whither_store::calls::{CallEpoch, CallPoint, CallSnapshot, PatchKind, PointState};
+
+/// Where verbs are obeyed.
+pub(super) struct Desk {
+    pub(super) engine: Box<dyn Instrument>,
+    actions: Vec<PointAction>,
+    backend: CallsBackend,
+    /// Epochs that ended.
+    epochs: Vec<CallEpoch>,
+    /// A verb asked for the end of the session.
+    stopped: bool,
+}
+
+impl Desk {
+    pub(super) fn new(engine: Box<dyn Instrument>, actions: Vec<PointAction>, backend: CallsBackend) -> Self {
+        Self { engine, actions, backend, epochs: Vec::new(), stopped: false }
+    }
+
+    /// Whether a verb asked for the end.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Does what it is told. Errors become sentences: an asker's slip must not end the session.
+    pub(super) fn obey(&mut self, verb: &Verb) -> Reply {
+        self.try_obey(verb).unwrap_or_else(|e| Reply::No { why: e.to_string() })
+    }
+
+    fn try_obey(&mut self, verb: &Verb) -> Result<Reply, SessionError> {
+        Ok(match verb {
+            Verb::Add { patterns, exclude } => self.add_patterns(patterns, exclude)?,
+            Verb::Remove { patterns } => self.remove(patterns)?,
+            Verb::Switch { patterns, on } => self.switch(patterns, *on)?,
+            Verb::List => Reply::Points { points: self.points() },
+            Verb::Show => Reply::Counted { snapshot: Box::new(self.engine.snapshot()) },
+            Verb::Reset { label } => self.reset(label),
+            Verb::Callees { point } => {
+                let found = self.engine.callees(PointId(*point))?;
+                self.reply_added(found)?
+            }
+            Verb::LookCallees { point } => {
+                let found = self.engine.callees(PointId(*point))?;
+                Reply::Found { callees: found.iter().map(|c| self.found(c)).collect() }
+            }
+            Verb::AddCallees { point, chosen } => {
+                let mut found = self.engine.callees(PointId(*point))?;
+                found.retain(|c| chosen.contains(&self.place(c)));
+                self.reply_added(found)?
+            }
+            Verb::Callers { point } => {
+                let found = self.engine.callers(PointId(*point))?;
+                self.reply_added(found)?
+            }
+            Verb::Stop => {
+                self.stopped = true;
+                Reply::Done { text: format!("leaving process {}", self.engine.pid()) }
+            }
+        })
+    }
+
+    /// Resolves and adds; an empty answer of `resolve` adds nothing.
+    pub(super) fn add(&mut self, orders: &[Order]) -> Result<Batch, SessionError> {
+        let found = self.engine.resolve(orders)?;
+        self.add_candidates(found)
+    }
+
+    fn add_candidates(&mut self, found: Vec<Candidate>) -> Result<Batch, SessionError> {
+        let mut batch = Batch { matched: found.len(), ..Batch::default() };
+        let mut specs = Vec::new();
+        for candidate in found {
+            match judge(&candidate, self.backend) {
+                Ok(()) => specs.push(PointSpec { candidate, actions: self.actions.clone() }),
+                Err(Refused::Already(id)) => batch.already.push(id.0),
+                Err(Refused::Because(why)) => batch.refused.push((name_of(&candidate), why)),
+            }
+        }
+        let names: Vec<String> = specs.iter().map(|s| name_of(&s.candidate)).collect();
+        let Added { ids, refused, pause } =
+            if specs.is_empty() { Added::default() } else { self.engine.add(&specs)? };
+        // Ids come in the order asked for, without the refused ones.
+        let mut kept = names.iter().filter(|name| !refused.iter().any(|(refused, _)| refused == *name));
+        let name_of_id = |id: &PointId| AddedPoint { id: id.0, name: kept.next().cloned().unwrap_or_default() };
+        batch.added = ids.iter().map(name_of_id).collect();
+        batch.refused.extend(refused.into_iter().map(|(name, why)| (name, why.to_string())));
+        batch.pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+        Ok(batch)
+    }
+
+    fn place(&self, candidate: &Candidate) -> Place {
+        Place { module: self.engine.module(candidate.module), offset: candidate.offset }
+    }
+
+    fn found(&self, candidate: &Candidate) -> Found {
+        let refused = match judge(candidate, self.backend) {
+            Ok(()) | Err(Refused::Already(_)) => None,
+            Err(Refused::Because(why)) => Some(why),
+        };
+        Found { place: self.place(candidate), name: name_of(candidate), refused }
+    }
+
+    fn reply_added(&mut self, found: Vec<Candidate>) -> Result<Reply, SessionError> {
+        let Batch { added, already, refused, pause_ns, .. } = self.add_candidates(found)?;
+        Ok(Reply::Added { added, already, refused, pause_ns })
+    }
+
+    fn add_patterns(&mut self, patterns: &[String], exclude: &[String]) -> Result<Reply, SessionError> {
+        let include = patterns.iter().map(|p| pattern::including(p));
+        let exclude = exclude.iter().map(|p| pattern::excluding(p));
+        let orders: Vec<Order> = include.chain(exclude).collect::<Result<_, _>>()?;
+        let found = self.engine.resolve(&orders)?;
+        if found.is_empty() {
+            return Ok(Reply::Nothing { near: near(self.engine.as_mut(), patterns) });
+        }
+        self.reply_added(found)
+    }
+
+    fn remove(&mut self, patterns: &[String]) -> Result<Reply, SessionError> {
+        let points = self.chosen(patterns)?;
+        if points.is_empty() {
+            return Ok(Reply::Nothing { near: self.probed_names() });
+        }
+        let removed = self.engine.remove(&ids(&points))?;
+        let pause_ns = u64::try_from(removed.pause.as_nanos()).unwrap_or(u64::MAX);
+        let points = points.into_iter().filter(|p| removed.ids.contains(&PointId(p.id))).collect();
+        Ok(Reply::Removed { removed: points, pause_ns })
+    }
+
+    fn switch(&mut self, patterns: &[String], on: bool) -> Result<Reply, SessionError> {
+        let points = self.chosen(patterns)?;
+        if points.is_empty() {
+            return Ok(Reply::Nothing { near: self.probed_names() });
+        }
+        self.engine.enable(&ids(&points), on);
+        Ok(Reply::Switched { points })
+    }
+
+    /// Probes in place whose number, name or address is meant.
+    fn chosen(&mut self, patterns: &[String]) -> Result<Vec<AddedPoint>, SessionError> {
+        let wanted: Vec<Wanted> = patterns.iter().map(|p| wanted(p)).collect::<Result<_, _>>()?;
+        let snapshot = self.engine.snapshot();
+        let here = snapshot.points.iter().filter(|p| matches!(p.state, PointState::On | PointState::Off));
+        let meant = here.filter(|p| wanted.iter().any(|w| w.means(p, module_of(&snapshot, p))));
+        Ok(meant.map(|p| AddedPoint { id: p.id, name: p.names.first().cloned().unwrap_or_default() }).collect())
+    }
+
+    fn probed_names(&mut self) -> Vec<String> {
+        let snapshot = self.engine.snapshot();
+        let here = snapshot.points.iter().filter(|p| matches!(p.state, PointState::On | PointState::Off));
+        here.filter_map(|p| p.names.first()).take(NEAR).cloned().collect()
+    }
+
+    fn points(&mut self) -> Vec<PointLine> {
+        let snapshot = self.engine.snapshot();
+        let mut hits = vec![0_u64; snapshot.points.len()];
+        for path in &snapshot.paths {
+            if let Some(hits) = hits.get_mut(path.point as usize) {
+                *hits = hits.saturating_add(path.totals.calls);
+            }
+        }
+        let whole_ps = u128::from(snapshot.own_cost.whole_ps);
+        let line = |(point, hits): (&CallPoint, u64)| PointLine {
+            id: point.id,
+            names: point.names.clone(),
+            module: module_of(&snapshot, point).to_owned(),
+            offset: point.offset,
+            patch: point.patch,
+            state: point.state,
+            hits,
+            cost_ns: u64::try_from(u128::from(hits) * whole_ps / 1000).unwrap_or(u64::MAX),
+            remark: point.refused.clone().or_else(|| point.entry_only.clone()),
+        };
+        snapshot.points.iter().zip(hits).map(line).collect()
+    }
+
+    fn reset(&mut self, label: &str) -> Reply {
+        let snapshot = self.engine.snapshot();
+        self.engine.reset();
+        let name = self.end_epoch(label, snapshot);
+        Reply::Done { text: format!("numbers count from here; the epoch `{name}` stays in the recording") }
+    }
+
+    fn end_epoch(&mut self, label: &str, snapshot: CallSnapshot) -> String {
+        let name = match label.trim() {
+            "" => (self.epochs.len() + 1).to_string(),
+            label => label.to_owned(),
+        };
+        self.epochs.push(CallEpoch { name: name.clone(), snapshot });
+        name
+    }
+
+    /// All epochs, the present one ended.
+    pub(super) fn finish(mut self, last: CallSnapshot) -> (Box<dyn Instrument>, Vec<CallEpoch>) {
+        self.end_epoch("", last);
+        (self.engine, self.epochs)
+    }
+}
+
+/// What became of adding.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Batch {
+    /// Functions that matched.
+    pub(super) matched: usize,
+    pub(super) added: Vec<AddedPoint>,
+    pub(super) already: Vec<u32>,
+    pub(super) refused: Vec<(String, String)>,
+    pub(super) pause_ns: u64,
+}
+
+/// How many near names a message shows.
+const NEAR: usize = 8;
+
+/// Names like the patterns that matched nothing.
+pub(super) fn near(engine: &mut dyn Instrument, patterns: &[String]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for pattern in patterns {
+        for name in engine.suggest(pattern) {
+            if names.len() < NEAR && !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+enum Refused {
+    Already(PointId),
+    Because(String),
+}
+
+fn judge(candidate: &Candidate, backend: CallsBackend) -> Result<(), Refused> {
+    match &candidate.patch {
+        Err(Refusal::Already(id)) => Err(Refused::Already(*id)),
+        Err(why) => Err(Refused::Because(why.to_string())),
+        Ok(PatchKind::Uprobe) if backend == CallsBackend::Patch => {
+            Err(Refused::Because("only a uprobe could serve it, and --backend patch wants none".into()))
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+/// A candidate's preferred name.
+pub(super) fn name_of(candidate: &Candidate) -> String {
+    candidate.names.first().cloned().unwrap_or_else(|| format!("{:#x}", candidate.address))
+}
+
+fn ids(points: &[AddedPoint]) -> Vec<PointId> {
+    points.iter().map(|p| PointId(p.id)).collect()
+}
+
+fn module_of<'a>(snapshot: &'a CallSnapshot, point: &CallPoint) -> &'a str {
+    snapshot.modules.get(point.module as usize).map_or("", |m| m.path.as_str())
+}
+
+/// A pattern over probes in place.
+enum Wanted {
+    Name { function: Regex, module: Option<Regex> },
+    Address { module: Option<String>, offset: u64 },
+    Id(u32),
+}
+
+fn wanted(text: &str) -> Result<Wanted, SessionError> {
+    let wrong = |why: String| SessionError::Pattern { pattern: text.into(), why };
+    let regex = |text: &str| pattern::whole(text).map_err(|e| wrong(e.to_string()));
+    Ok(match pattern::select(text)? {
+        Select::Name { function, module } => {
+            Wanted::Name { function: regex(&function)?, module: module.as_deref().map(regex).transpose()? }
+        }
+        Select::Address { module, offset } => Wanted::Address { module, offset },
+        Select::Point(id) => Wanted::Id(id.0),
+        Select::Line { .. } => return Err(wrong("probes in place are named by #number, name or address".into())),
+    })
+}
+
+impl Wanted {
+    fn means(&self, point: &CallPoint, path: &str) -> bool {
+        match self {
+            Self::Id(id) => point.id == *id,
+            Self::Name { function, module } => {
+                point.names.iter().any(|n| function.is_match(n))
+                    && module.as_ref().is_none_or(|m| m.is_match(path) || m.is_match(file_name(path)))
+            }
+            Self::Address { module, offset } => {
+                point.offset == *offset && module.as_ref().is_none_or(|m| m == path || m == file_name(path))
+            }
+        }
+    }
+}
+
+fn file_name(path: &str) -> &str {
+    Path::new(path).file_name().and_then(|n| n.to_str()).unwrap_or(path)
+}

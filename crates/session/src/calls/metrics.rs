@@ -1,0 +1,161 @@
+//! The words of `-m` as actions of a probe: `count,wall,cpu,off,hist,ctxsw,faults,usage`, and integers of
+//! a call under a name (`bytes=arg3`, `n=arg2:4:signed`, `got=ret`).
+
+use crate::SessionError;
+use whither_probe::{PointAction, Source, ValueSpec};
+
+/// What a session measures per call path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metrics {
+    /// What the probes do; call paths are always kept apart.
+    pub actions: Vec<PointAction>,
+    /// Words of the columns that were asked for, in order.
+    pub columns: Vec<String>,
+}
+
+/// Values that one probe can sum.
+const VALUES: usize = 2;
+/// Events that need counters of the processor.
+const PMU: [&str; 8] =
+    ["cycles", "instructions", "branches", "branch-misses", "cache-misses", "llc-miss", "llc-misses", "ref-cycles"];
+/// Everything that can be written.
+const KNOWN: &str = "count, wall, cpu, off, hist, ctxsw, faults, usage, NAME=argN[:WIDTH][:signed], NAME=ret";
+
+/// Turns the words into actions.
+///
+/// # Errors
+/// [`SessionError::Metric`] for an unknown word, [`SessionError::Missing`] for an event that this kernel
+/// does not count.
+pub fn metrics(words: &[String], entry_only: bool) -> Result<Metrics, SessionError> {
+    let mut made = Metrics { actions: vec![PointAction::Path], columns: Vec::new() };
+    let mut values = 0;
+    for word in words.iter().map(|w| w.trim()).filter(|w| !w.is_empty()) {
+        for action in actions(word)? {
+            values += usize::from(matches!(action, PointAction::Sum(_)));
+            if entry_only && needs_exit(&action) {
+                return Err(wrong(word, "it is known only when a call ends, and --entry-only looks at its beginning"));
+            }
+            if !made.actions.contains(&action) {
+                made.actions.push(action);
+            }
+        }
+        made.columns.push(word.split_once('=').map_or(word, |(name, _)| name).to_owned());
+    }
+    if values > VALUES {
+        return Err(wrong(&words.join(","), "a probe sums at most two values"));
+    }
+    Ok(made)
+}
+
+fn wrong(word: &str, why: &str) -> SessionError {
+    SessionError::Metric { word: word.into(), why: why.into() }
+}
+
+fn needs_exit(action: &PointAction) -> bool {
+    match action {
+        PointAction::Path | PointAction::Emit(_) => false,
+        PointAction::Sum(value) => value.source == Source::Ret,
+        _ => true,
+    }
+}
+
+fn actions(word: &str) -> Result<Vec<PointAction>, SessionError> {
+    Ok(match word {
+        "count" => vec![],
+        "wall" => vec![PointAction::Wall],
+        "cpu" => vec![PointAction::Cpu],
+        "off" => vec![PointAction::Wall, PointAction::Cpu],
+        "hist" => vec![PointAction::Wall, PointAction::Hist],
+        "ctxsw" | "faults" | "usage" => vec![PointAction::Usage],
+        _ if PMU.contains(&word) => return Err(pmu(word)),
+        _ => match word.split_once('=') {
+            Some((name, source)) => vec![PointAction::Sum(value(word, name.trim(), source.trim())?)],
+            None => return Err(wrong(word, &format!("there are {KNOWN}"))),
+        },
+    })
+}
+
+fn pmu(word: &str) -> SessionError {
+    let counts = std::path::Path::new("/sys/bus/event_source/devices/cpu").exists();
+    let why = if counts {
+        "probes read no processor counters; sampling does"
+    } else {
+        "this machine offers no processor counters"
+    };
+    SessionError::Missing {
+        what: format!("the metric `{word}`"),
+        why: why.into(),
+        remedy: "Leave it out; `wall` and `cpu` need no counters.".into(),
+    }
+}
+
+fn value(word: &str, name: &str, text: &str) -> Result<ValueSpec, SessionError> {
+    let mut parts = text.split(':');
+    let source =
+        source(parts.next().unwrap_or_default()).ok_or_else(|| wrong(word, "after = comes arg1 to arg99, or ret"))?;
+    if name.is_empty() || !name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-') {
+        return Err(wrong(word, "a name of letters, digits, _ and - comes before ="));
+    }
+    let mut made = ValueSpec { name: name.into(), source, width: 8, signed: false, loads: Vec::new() };
+    for part in parts {
+        match part {
+            "signed" => made.signed = true,
+            "1" | "2" | "4" | "8" => made.width = part.parse().unwrap_or(8),
+            _ => return Err(wrong(word, "behind the source comes :1, :2, :4 or :8 (bytes), and :signed")),
+        }
+    }
+    Ok(made)
+}
+
+fn source(text: &str) -> Option<Source> {
+    if text == "ret" {
+        return Some(Source::Ret);
+    }
+    let number = text.strip_prefix("arg")?.parse().ok()?;
+    (1..=99).contains(&number).then_some(Source::Arg(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(words: &[&str]) -> Result<Metrics, SessionError> {
+        metrics(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>(), false)
+    }
+
+    #[test]
+    fn words_become_actions_once() {
+        let m = made(&["count", "wall", "off", "hist", "ctxsw", "faults"]).unwrap();
+        use PointAction::{Cpu, Hist, Path, Usage, Wall};
+        assert_eq!(m.actions, [Path, Wall, Cpu, Hist, Usage]);
+        assert_eq!(m.columns, ["count", "wall", "off", "hist", "ctxsw", "faults"]);
+    }
+
+    #[test]
+    fn values_have_names_sources_and_widths() {
+        let m = made(&["bytes=arg3:4:signed", "got=ret"]).unwrap();
+        let wanted = ValueSpec { name: "bytes".into(), source: Source::Arg(3), width: 4, signed: true, loads: vec![] };
+        assert_eq!(m.actions[1], PointAction::Sum(wanted));
+        assert!(matches!(&m.actions[2], PointAction::Sum(v) if v.source == Source::Ret && v.width == 8));
+        assert_eq!(m.columns, ["bytes", "got"]);
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_said() {
+        for (words, code, word) in [
+            (vec!["time"], 2, "there are count"),
+            (vec!["a=arg0"], 2, "arg1"),
+            (vec!["a=arg1:3"], 2, ":4"),
+            (vec!["=arg1"], 2, "name"),
+            (vec!["a=arg1", "b=arg2", "c=ret"], 2, "at most two"),
+            (vec!["cycles"], 3, "counters"),
+        ] {
+            let error = made(&words).unwrap_err();
+            assert_eq!(error.exit_code(), code, "{words:?}");
+            assert!(error.to_string().contains(word), "{words:?}: {error}");
+        }
+        let error = metrics(&["wall".into()], true).unwrap_err();
+        assert!(error.to_string().contains("--entry-only"));
+        assert!(metrics(&["n=arg1".into()], true).is_ok());
+    }
+}

@@ -1,0 +1,120 @@
+//! What a session of `whither calls` is asked for, what it tells while it runs, and what it leaves.
+
+use std::path::PathBuf;
+use std::time::Duration;
+use whither_probe::{CostClass, Detached, Options, Order, PointAction};
+use whither_store::calls::{CallEpoch, CallSnapshot, PatchKind};
+
+/// Whom to measure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallsTarget {
+    /// A running process.
+    Process(u32),
+    /// A command, launched.
+    Command(Vec<String>),
+}
+
+/// Ways to reach a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallsBackend {
+    /// Code in the process, uprobes where that is refused.
+    #[default]
+    Auto,
+    /// Code in the process only.
+    Patch,
+    /// Uprobes only: the target's text is the kernel's business.
+    Uprobe,
+}
+
+/// A session.
+#[derive(Clone, Debug)]
+pub struct CallsOptions {
+    /// Whom.
+    pub target: CallsTarget,
+    /// Which functions, inclusions and exclusions in the order written.
+    pub orders: Vec<Order>,
+    /// The inclusions as the user wrote them, for messages.
+    pub patterns: Vec<String>,
+    /// What a probe does.
+    pub actions: Vec<PointAction>,
+    /// How functions are reached.
+    pub backend: CallsBackend,
+    /// How the engine behaves; `safe` follows from `backend`.
+    pub engine: Options,
+    /// End after so long.
+    pub duration: Option<Duration>,
+    /// Tell a snapshot this often.
+    pub interval: Option<Duration>,
+    /// Directory of control sockets.
+    pub runtime: PathBuf,
+}
+
+impl CallsOptions {
+    /// The engine's part.
+    pub(super) fn engine_options(&self) -> Options {
+        Options { safe: self.engine.safe || self.backend == CallsBackend::Uprobe, ..self.engine.clone() }
+    }
+}
+
+/// What happens while a session runs.
+#[derive(Clone, Debug)]
+pub enum CallsEvent {
+    /// Probes are in place.
+    Started {
+        /// Target.
+        pid: u32,
+        /// Probed functions.
+        points: usize,
+        /// How long the target stood still.
+        pause: Duration,
+    },
+    /// Something the user should know.
+    Note(String),
+    /// A function that matched and is not measured.
+    Refused {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// It is time for a summary.
+    Interval(Box<CallSnapshot>),
+    /// The table waits for the command's end.
+    Waiting,
+}
+
+/// What a session leaves.
+#[derive(Clone, Debug, Default)]
+pub struct CallsOutcome {
+    /// Epochs in order; the last one ends with the session.
+    pub epochs: Vec<CallEpoch>,
+    /// Start, nanoseconds since the Unix epoch.
+    pub start_ns: u64,
+    /// Status of a launched command, 128+n for a signal.
+    pub target_status: Option<i32>,
+    /// How the target was left; `None` when it ended by itself.
+    pub detached: Option<Detached>,
+    /// Names like the patterns that matched nothing, when none did.
+    pub unmatched: Option<Vec<String>>,
+}
+
+/// A function that would be probed: a line of `--dry-run`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prospect {
+    /// Names, the preferred first.
+    pub names: Vec<String>,
+    /// Path of the module.
+    pub module: String,
+    /// Stated address.
+    pub offset: u64,
+    /// Address in the process.
+    pub address: u64,
+    /// Bytes, 0 when not known.
+    pub size: u64,
+    /// How, or why not.
+    pub patch: Result<PatchKind, String>,
+    /// What a call will cost.
+    pub cost: CostClass,
+    /// Why only entries would count.
+    pub entry_only: Option<String>,
+}

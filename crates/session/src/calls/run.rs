@@ -1,0 +1,284 @@
+//! The life of a session: attach or launch, probes in place, then rounds of what happened and what was
+//! asked until the target ends, the time is over or a stop is wanted; at last the target is left as it was.
+
+use super::counter::{self, Counter};
+use super::desk::{self, Batch, Desk};
+use super::instrument::{self, Fate, Instrument};
+use super::options::{CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Prospect};
+use super::wire::Ask;
+use crate::{SessionError, StopFlag};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use whither_kernel::proc;
+use whither_probe::Happening;
+use whither_store::calls::{CallSnapshot, PointState};
+
+/// The longest a question, a key or a Ctrl-C waits.
+const ROUND: Duration = Duration::from_millis(50);
+
+/// Runs a session on this thread. `asks` brings questions from within the program (a live screen) beside
+/// those from the socket.
+///
+/// # Errors
+/// Why the session could not be; a process attached to then runs as before, a command has not been run.
+pub fn run(
+    options: &CallsOptions,
+    asks: Asks,
+    stop: &StopFlag,
+    on: &mut dyn FnMut(CallsEvent),
+) -> Result<CallsOutcome, SessionError> {
+    let start_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    let engine = begin(options)?;
+    let mut outcome = Session::start(options, engine, asks, stop, on)?.measure(stop, on)?;
+    outcome.start_ns = start_ns;
+    Ok(outcome)
+}
+
+/// Both ends of the way by which a session is asked.
+pub type Asks = (Sender<Ask>, Receiver<Ask>);
+
+/// For [`run`]; keep a clone of the sender to ask from within the program.
+#[must_use]
+pub fn asks() -> Asks {
+    channel()
+}
+
+fn begin(options: &CallsOptions) -> Result<Box<dyn Instrument>, SessionError> {
+    match &options.target {
+        CallsTarget::Process(pid) => {
+            may_measure(options, *pid)?;
+            instrument::attach(*pid, options.engine_options())
+        }
+        CallsTarget::Command(words) => instrument::launch(words, options.engine_options()),
+    }
+}
+
+/// What can be known before the target is touched.
+fn may_measure(options: &CallsOptions, pid: u32) -> Result<(), SessionError> {
+    if !proc::exists(pid) {
+        return Err(SessionError::NoSuchProcess(pid));
+    }
+    if counter::sessions(&options.runtime).contains(&pid) {
+        return Err(SessionError::CallSessionRuns { pid });
+    }
+    Ok(())
+}
+
+/// Every function that matches, with how it would be probed. Nothing is changed; a command is started,
+/// stopped before its `main`, and ended.
+///
+/// # Errors
+/// Why nothing can be said.
+pub fn dry_run(options: &CallsOptions) -> Result<Vec<Prospect>, SessionError> {
+    let mut engine = match &options.target {
+        CallsTarget::Process(pid) => {
+            if !proc::exists(*pid) {
+                return Err(SessionError::NoSuchProcess(*pid));
+            }
+            instrument::look(*pid, options.engine_options())?
+        }
+        CallsTarget::Command(words) => instrument::launch(words, options.engine_options())?,
+    };
+    let found = prospects(engine.as_mut(), options);
+    engine.abandon();
+    found
+}
+
+fn prospects(engine: &mut dyn Instrument, options: &CallsOptions) -> Result<Vec<Prospect>, SessionError> {
+    let found = engine.resolve(&options.orders)?;
+    if found.is_empty() {
+        return Err(nothing_matched(engine, options));
+    }
+    let prospect = |c: whither_probe::Candidate| Prospect {
+        module: engine.module(c.module),
+        names: if c.names.is_empty() { vec![desk::name_of(&c)] } else { c.names },
+        offset: c.offset,
+        address: c.address,
+        size: c.size,
+        patch: c.patch.map_err(|why| why.to_string()),
+        cost: c.cost,
+        entry_only: c.entry_only,
+    };
+    Ok(found.into_iter().map(prospect).collect())
+}
+
+fn nothing_matched(engine: &mut dyn Instrument, options: &CallsOptions) -> SessionError {
+    let near = desk::near(engine, &options.patterns);
+    SessionError::NothingMatched { pid: engine.pid(), patterns: options.patterns.clone(), near }
+}
+
+struct Session<'a> {
+    options: &'a CallsOptions,
+    desk: Desk,
+    asks: Receiver<Ask>,
+    /// Keeps the channel open when no socket could be had.
+    _sender: Sender<Ask>,
+    _counter: Option<Counter>,
+    pid: u32,
+    began: Instant,
+    /// When the next summary is due.
+    next: Option<Instant>,
+    /// Whether any function ever matched.
+    matched: bool,
+    over: bool,
+}
+
+impl<'a> Session<'a> {
+    /// Probes in place, the target running.
+    fn start(
+        options: &'a CallsOptions,
+        engine: Box<dyn Instrument>,
+        (sender, asks): Asks,
+        stop: &StopFlag,
+        on: &mut dyn FnMut(CallsEvent),
+    ) -> Result<Self, SessionError> {
+        let pid = engine.pid();
+        let mut desk = Desk::new(engine, options.actions.clone(), options.backend);
+        let batch = match desk.add(&options.orders) {
+            Ok(batch) => batch,
+            Err(e) => return Err(give_up(desk, options, e)),
+        };
+        if batch.matched == 0 && !may_match_later(options) {
+            let error = nothing_matched(desk.engine.as_mut(), options);
+            return Err(give_up(desk, options, error));
+        }
+        if stop.is_set() {
+            return Err(give_up(desk, options, SessionError::Interrupted));
+        }
+        desk.engine.keep(options.orders.clone(), options.actions.clone());
+        let counter = Counter::open(&options.runtime, pid, sender.clone());
+        let counter = counter.map_err(|e| on(CallsEvent::Note(format!("no control socket: {e}")))).ok();
+        tell(&batch, pid, options, on);
+        if batch.matched == 0 {
+            let near = desk::near(desk.engine.as_mut(), &options.patterns);
+            on(CallsEvent::Note(not_yet(&options.patterns, &near)));
+        }
+        desk.engine.resume()?;
+        let began = Instant::now();
+        let next = options.interval.map(|i| began + i);
+        let matched = batch.matched > 0;
+        Ok(Self { options, desk, asks, _sender: sender, _counter: counter, pid, began, next, matched, over: false })
+    }
+
+    fn measure(mut self, stop: &StopFlag, on: &mut dyn FnMut(CallsEvent)) -> Result<CallsOutcome, SessionError> {
+        let deadline = self.options.duration.map(|d| self.began + d);
+        let mut failed = None;
+        while !self.over && !stop.is_set() && !self.desk.is_stopped() && deadline.is_none_or(|d| Instant::now() < d) {
+            let left = deadline.map_or(ROUND, |d| d.saturating_duration_since(Instant::now()));
+            // A failing engine ends the session, but what was counted is told and the target is left.
+            if let Err(e) = self.round(ROUND.min(left), on) {
+                on(CallsEvent::Note(format!("the session ends early: {e}")));
+                failed = Some(e);
+                break;
+            }
+        }
+        let outcome = self.finish(stop, on);
+        match (outcome, failed) {
+            (Err(_), Some(first)) => Err(first),
+            (outcome, _) => outcome,
+        }
+    }
+
+    fn round(&mut self, wait: Duration, on: &mut dyn FnMut(CallsEvent)) -> Result<(), SessionError> {
+        for happening in self.desk.engine.poll(wait)? {
+            self.take_in(happening, on);
+        }
+        while let Ok(Ask { verb, answer }) = self.asks.try_recv() {
+            // Whoever asked may be gone.
+            let _ = answer.send(self.desk.obey(&verb));
+        }
+        if let (Some(due), Some(interval)) = (self.next, self.options.interval)
+            && Instant::now() >= due
+            && !self.over
+        {
+            self.next = Some(due + interval);
+            on(CallsEvent::Interval(Box::new(self.desk.engine.snapshot())));
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, happening: Happening, on: &mut dyn FnMut(CallsEvent)) {
+        match happening {
+            Happening::Ended { pid, .. } if pid == self.pid => self.over = true,
+            Happening::Note(text) => on(CallsEvent::Note(text)),
+            Happening::Added(added) => {
+                self.matched |= !added.ids.is_empty() || !added.refused.is_empty();
+                for (name, why) in added.refused {
+                    on(CallsEvent::Refused { name, reason: why.to_string() });
+                }
+            }
+            // Libraries, children and programs show in the snapshot.
+            _ => {}
+        }
+    }
+
+    fn finish(mut self, stop: &StopFlag, on: &mut dyn FnMut(CallsEvent)) -> Result<CallsOutcome, SessionError> {
+        let last = self.desk.engine.snapshot();
+        let any = self.matched || last.points.iter().any(|p| p.state != PointState::Refused);
+        let unmatched = (!any).then(|| desk::near(self.desk.engine.as_mut(), &self.options.patterns));
+        let (mut engine, epochs) = self.desk.finish(last);
+        let launched = matches!(self.options.target, CallsTarget::Command(_));
+        let detached = if self.over { None } else { Some(engine.detach()?) };
+        let target_status = if launched { wait(engine.as_mut(), stop, on) } else { None };
+        Ok(CallsOutcome { epochs, start_ns: 0, target_status, detached, unmatched })
+    }
+}
+
+/// Leaves the target after an error: a process goes on untouched, a command that has not begun is ended.
+fn give_up(desk: Desk, options: &CallsOptions, error: SessionError) -> SessionError {
+    let (mut engine, _) = desk.finish(CallSnapshot::default());
+    let left = match options.target {
+        CallsTarget::Process(_) => engine.detach().map(drop),
+        CallsTarget::Command(_) => {
+            engine.abandon();
+            Ok(())
+        }
+    };
+    // The first error is the one to tell; that leaving failed too belongs into the log.
+    if let Err(e) = left {
+        tracing::warn!("cannot leave the target: {e}");
+    }
+    error
+}
+
+/// A launched program may load libraries and execute other programs in which the functions are.
+fn may_match_later(options: &CallsOptions) -> bool {
+    matches!(options.target, CallsTarget::Command(_))
+}
+
+fn not_yet(patterns: &[String], near: &[String]) -> String {
+    let near = if near.is_empty() { String::new() } else { format!(" (it has {})", near.join(", ")) };
+    format!(
+        "no function of the program matches {} yet{near}; waiting for libraries it loads and programs it executes",
+        patterns.join(" or ")
+    )
+}
+
+fn tell(batch: &Batch, pid: u32, options: &CallsOptions, on: &mut dyn FnMut(CallsEvent)) {
+    for (name, reason) in &batch.refused {
+        on(CallsEvent::Refused { name: name.clone(), reason: reason.clone() });
+    }
+    let running = matches!(options.target, CallsTarget::Process(_));
+    let pause = Duration::from_nanos(if running { batch.pause_ns } else { 0 });
+    on(CallsEvent::Started { pid, points: batch.added.len(), pause });
+}
+
+/// The command's status; measuring may have ended before the command has.
+fn wait(engine: &mut dyn Instrument, stop: &StopFlag, on: &mut dyn FnMut(CallsEvent)) -> Option<i32> {
+    let mut told = false;
+    loop {
+        match engine.fate() {
+            Fate::Ended(status) => return Some(status),
+            Fate::Unknown => return None,
+            Fate::Running => {}
+        }
+        if stop.is_urgent() {
+            return None;
+        }
+        if !told {
+            told = true;
+            on(CallsEvent::Waiting);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
