@@ -1,5 +1,6 @@
 //! Compiles the agent (`agent/`) that is put into targets, and links it into one small shared object.
 //! No C library and no vector registers: it runs inside arbitrary functions of arbitrary programs.
+//! Beside it, the kernel-side program of the uprobe back end (`bpf/calls.bpf.c`) and its skeleton.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,6 +41,7 @@ const LINK_FLAGS: &[&str] = &[
 fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let agent = root.join("agent");
+    kernel_side(&root);
     println!("cargo:rerun-if-changed={}", agent.display());
     println!("cargo:rerun-if-changed={}", root.join("include/whither_agent.h").display());
 
@@ -60,6 +62,21 @@ fn main() {
     }
 }
 
+fn kernel_side(root: &Path) {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join("calls.skel.rs");
+    let built = libbpf_cargo::SkeletonBuilder::new()
+        .source(root.join("bpf/calls.bpf.c"))
+        // Atomic compare-and-swap came with the third version of the instruction set (Linux 5.12).
+        .clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Wno-unknown-attributes"])
+        .build_and_generate(&out);
+    if let Err(error) = built {
+        fail(&format!("compiling bpf/calls.bpf.c failed: {error:#}; is clang installed (apt-get install clang)?"));
+    }
+    for file in ["bpf/calls.bpf.c", "bpf/kernel_types.h", "include/whither_uprobe.h"] {
+        println!("cargo:rerun-if-changed={}", root.join(file).display());
+    }
+}
+
 /// All C and assembly files, in a fixed order.
 fn sources(agent: &Path) -> Vec<PathBuf> {
     let entries = match std::fs::read_dir(agent) {
@@ -76,6 +93,6 @@ fn sources(agent: &Path) -> Vec<PathBuf> {
 }
 
 fn fail(message: &str) -> ! {
-    println!("cargo:warning={message}");
-    std::process::exit(1)
+    // The way a build script fails: cargo shows the message.
+    panic!("{message}")
 }

@@ -36,7 +36,7 @@ pub struct Insn {
     pub len: u8,
     /// Where control goes after it.
     pub flow: Flow,
-    raw: Instruction,
+    pub(crate) raw: Instruction,
 }
 
 impl Insn {

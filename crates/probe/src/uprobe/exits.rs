@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use whither_image::jump_tables::{Data, resolve};
 use whither_image::{Flow, Insn, Svma, decode};
 
 /// More parts than this are no function any more.
@@ -10,7 +11,7 @@ const MOST_PARTS: usize = 16;
 
 /// What is asked of the image the function lies in. Addresses are stated ones.
 pub trait Code {
-    /// Machine code of a range; `None` when it is not in the file.
+    /// Bytes of a range, code or data; `None` when it is not in the file.
     fn bytes(&self, range: Range<u64>) -> Option<&[u8]>;
     /// Extent of the function, or part of one, that holds an address.
     fn extent(&self, address: u64) -> Option<Range<u64>>;
@@ -28,14 +29,19 @@ pub fn exits(function: Range<u64>, code: &dyn Code) -> Result<Vec<u64>, String> 
     while let Some(part) = parts.get(next).cloned() {
         next += 1;
         let bytes = code.bytes(part.clone()).ok_or("its code is not in the file")?;
-        for insn in decode(bytes, Svma(part.start)) {
+        let insns = decode(bytes, Svma(part.start));
+        for (i, insn) in insns.iter().enumerate() {
             match insn.flow {
                 Flow::Return => {
                     found.insert(insn.address.0);
                 }
                 Flow::Invalid => return Err("part of it does not decode".into()),
-                Flow::IndirectJump => return Err("an indirect jump may leave it".into()),
-                Flow::Jump(to) => leave(&insn, to.0, &mut parts, &mut found, code)?,
+                // A guarded table stays inside; anything else may be a tail call.
+                Flow::IndirectJump => {
+                    let table = resolve(&insns, i, &parts, &Reader(code));
+                    table.filter(|t| t.bounded).ok_or("an indirect jump may leave it")?;
+                }
+                Flow::Jump(to) => leave(insn, to.0, &mut parts, &mut found, code)?,
                 Flow::Branch(to) if !inside(&parts, to.0) => {
                     parts.push(code.extent(to.0).ok_or("a branch leaves it for unknown code")?);
                 }
@@ -47,6 +53,15 @@ pub fn exits(function: Range<u64>, code: &dyn Code) -> Result<Vec<u64>, String> 
         }
     }
     if found.is_empty() { Err("it never returns".into()) } else { Ok(found.into_iter().collect()) }
+}
+
+/// Tables lie in read-only data of the same image.
+struct Reader<'a>(&'a dyn Code);
+
+impl Data for Reader<'_> {
+    fn bytes(&self, at: Svma, len: usize) -> Option<&[u8]> {
+        self.0.bytes(at.0..at.0.checked_add(len as u64)?)
+    }
 }
 
 fn inside(parts: &[Range<u64>], address: u64) -> bool {

@@ -30,7 +30,9 @@ use whither_kernel::shared::SharedWords;
 #[non_exhaustive]
 pub enum UprobeError {
     /// The kernel refused the program or its maps.
-    #[error("the kernel refused the uprobe program: {0}; it needs CAP_BPF and CAP_PERFMON (`whither doctor` tells more)")]
+    #[error(
+        "the kernel refused the uprobe program: {0}; it needs CAP_BPF and CAP_PERFMON (`whither doctor` tells more)"
+    )]
     Load(String),
     /// A breakpoint could not be set.
     #[error("cannot set a uprobe at {offset:#x} of {}: {reason}", .file.display())]
@@ -116,10 +118,7 @@ impl Uprobes {
         }
         let skel = open.load().map_err(load)?;
         let mapped = SharedWords::map(skel.maps.rows.as_fd(), rows).map_err(|e| UprobeError::Load(e.to_string()))?;
-        let scheduler = vec![
-            skel.progs.wh_switch.attach().map_err(load)?,
-            skel.progs.wh_exit.attach().map_err(load)?,
-        ];
+        let scheduler = vec![skel.progs.wh_switch.attach().map_err(load)?, skel.progs.wh_exit.attach().map_err(load)?];
         Ok(Self { links: FxHashMap::default(), scheduler, rows: mapped, skel, half: 0 })
     }
 
@@ -167,10 +166,12 @@ impl Uprobes {
                 cookies: vec![u64::from(point.index); offsets.len()],
                 ..UprobeMultiOpts::default()
             };
-            program.attach_uprobe_multi_with_opts(pid as i32, &point.file, "", options).map_err(|e| UprobeError::Attach {
-                file: point.file.clone(),
-                offset: offsets.first().copied().unwrap_or(0),
-                reason: e.to_string(),
+            program.attach_uprobe_multi_with_opts(pid as i32, &point.file, "", options).map_err(|e| {
+                UprobeError::Attach {
+                    file: point.file.clone(),
+                    offset: offsets.first().copied().unwrap_or(0),
+                    reason: e.to_string(),
+                }
             })
         };
         let mut links = Vec::new();

@@ -1,0 +1,241 @@
+//! Targets of indirect jumps through tables in read-only data, as compilers emit them for `switch`: 32-bit
+//! offsets from the table's own address (position-independent code) or 64-bit addresses. Recognised from
+//! the instructions before the jump; what does not fit a known shape stays unresolved and is said so.
+//! Bounds come from the comparison that guards the jump. Without one the table is read as long as its
+//! entries lead to instructions of the function, and is marked as guessed.
+
+use crate::disasm::{Flow, Insn};
+use crate::ids::Svma;
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use std::ops::Range;
+
+/// A larger table is a mistake of ours (the largest seen in cc1 has under 2,000 entries).
+const MOST_ENTRIES: usize = 65_536;
+/// Instructions looked at before the jump: compilers hoist and schedule, but not over more.
+const REACH: usize = 64;
+
+/// What an indirect jump may lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JumpTable {
+    /// The indirect jump.
+    pub jump: Svma,
+    /// First byte of the table.
+    pub table: Svma,
+    /// Bytes of an entry: 4 (offsets from the table) or 8 (addresses).
+    pub entry_bytes: u8,
+    /// Targets in table order, with repetitions.
+    pub targets: Vec<Svma>,
+    /// A guarding comparison told the number of entries; otherwise some may be missing.
+    pub bounded: bool,
+}
+
+/// Bytes of the image at stated addresses, as far as the file holds them.
+pub trait Data {
+    /// The bytes of a range; `None` when not all are in the file.
+    fn bytes(&self, at: Svma, len: usize) -> Option<&[u8]>;
+}
+
+/// Resolves the indirect jump `insns[jump]` of one function, decoded without holes from its entry.
+/// `code` tells where targets may lie: the function and its other parts. `None`: no known shape, so it is
+/// a tail call, a computed goto, or something else.
+#[must_use]
+pub fn resolve(insns: &[Insn], jump: usize, code: &[Range<u64>], data: &dyn Data) -> Option<JumpTable> {
+    let last = insns.get(jump).filter(|i| i.flow == Flow::IndirectJump)?;
+    let shape = shape(insns, jump)?;
+    let bound = bound(insns, jump, shape.index);
+    let most = bound.unwrap_or(MOST_ENTRIES).min(MOST_ENTRIES);
+    let mut targets = Vec::new();
+    for i in 0..most {
+        let at = shape.table.0.checked_add(i as u64 * u64::from(shape.entry_bytes))?;
+        match entry(Svma(at), &shape, data).filter(|t| code.iter().any(|r| r.contains(&t.0))) {
+            Some(target) => targets.push(target),
+            // A guarded entry that leads nowhere: this is not the table of this jump.
+            None if bound.is_some() => return None,
+            None => break,
+        }
+    }
+    // One entry found by chance is no table.
+    let enough = if bound.is_some() { 1 } else { 2 };
+    (targets.len() >= enough).then_some(JumpTable {
+        jump: last.address,
+        table: shape.table,
+        entry_bytes: shape.entry_bytes,
+        targets,
+        bounded: bound.is_some(),
+    })
+}
+
+/// Where a table is and how an entry is chosen.
+struct Shape {
+    table: Svma,
+    entry_bytes: u8,
+    index: Register,
+}
+
+fn entry(at: Svma, shape: &Shape, data: &dyn Data) -> Option<Svma> {
+    let bytes = data.bytes(at, usize::from(shape.entry_bytes))?;
+    match shape.entry_bytes {
+        4 => {
+            let offset = i32::from_le_bytes(bytes.try_into().ok()?);
+            Some(Svma(shape.table.0.wrapping_add_signed(i64::from(offset))))
+        }
+        _ => Some(Svma(u64::from_le_bytes(bytes.try_into().ok()?))),
+    }
+}
+
+fn shape(insns: &[Insn], jump: usize) -> Option<Shape> {
+    let raw = &insns[jump].raw;
+    if raw.op0_kind() == OpKind::Memory {
+        return absolute(raw);
+    }
+    if raw.op0_kind() != OpKind::Register {
+        return None;
+    }
+    let target = raw.op0_register();
+    let at = definition(insns, jump, target)?;
+    let def = &insns[at].raw;
+    match def.mnemonic() {
+        // mov table(,%rax,8),%rax
+        Mnemonic::Mov if def.op1_kind() == OpKind::Memory => absolute(def),
+        // movslq (%rdx,%rax,4),%rax ; add %rdx,%rax
+        Mnemonic::Add if def.op1_kind() == OpKind::Register => relative(insns, at),
+        _ => None,
+    }
+}
+
+/// `[table + index*8]` without base register.
+fn absolute(raw: &Instruction) -> Option<Shape> {
+    let plain = raw.memory_base() == Register::None && raw.memory_index() != Register::None;
+    (plain && raw.memory_index_scale() == 8).then(|| Shape {
+        table: Svma(raw.memory_displacement64()),
+        entry_bytes: 8,
+        index: raw.memory_index().full_register(),
+    })
+}
+
+/// The sum of a base that holds the table's address and an entry loaded from it.
+fn relative(insns: &[Insn], add: usize) -> Option<Shape> {
+    let (a, b) = (insns[add].raw.op0_register(), insns[add].raw.op1_register());
+    for (loaded, base) in [(a, b), (b, a)] {
+        let Some(load) = definition(insns, add, loaded).map(|i| (i, &insns[i].raw)) else { continue };
+        let (at, raw) = load;
+        let fits = raw.mnemonic() == Mnemonic::Movsxd
+            && raw.op1_kind() == OpKind::Memory
+            && raw.memory_index_scale() == 4
+            && raw.memory_displacement64() == 0;
+        if !fits || raw.memory_base().full_register() != base.full_register() {
+            continue;
+        }
+        return Some(Shape {
+            table: loaded_address(insns, at, base)?,
+            entry_bytes: 4,
+            index: raw.memory_index().full_register(),
+        });
+    }
+    None
+}
+
+/// Address that `lea table(%rip),base` put into a register: the nearest such before `at`, else, for one
+/// hoisted to a place that stands behind it, the only one of the function.
+fn loaded_address(insns: &[Insn], at: usize, base: Register) -> Option<Svma> {
+    let lea = |i: &&Insn| {
+        let hit = i.raw.mnemonic() == Mnemonic::Lea && i.raw.is_ip_rel_memory_operand();
+        hit && i.raw.op0_register().full_register() == base.full_register()
+    };
+    let address = |i: &Insn| Svma(i.raw.ip_rel_memory_address());
+    if let Some(near) = insns[..at].iter().rev().find(lea) {
+        return Some(address(near));
+    }
+    let mut all = insns.iter().filter(lea).map(address);
+    let first = all.next()?;
+    all.all(|a| a == first).then_some(first)
+}
+
+/// Index of the nearest instruction before `at` that writes a register; calls end the search.
+fn definition(insns: &[Insn], at: usize, register: Register) -> Option<usize> {
+    let from = at.saturating_sub(REACH);
+    for i in (from..at).rev() {
+        let raw = &insns[i].raw;
+        if matches!(insns[i].flow, Flow::Call(_) | Flow::IndirectCall | Flow::Invalid) {
+            return None;
+        }
+        let writes = raw.op_count() > 0
+            && raw.op0_kind() == OpKind::Register
+            && raw.op0_register().full_register() == register.full_register()
+            && !matches!(raw.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Jmp);
+        if writes {
+            return Some(i);
+        }
+    }
+    None
+}
+
+/// Number of entries by the guard `cmp $n,index; ja default` (or `jae`), the index being followed back
+/// through plain copies.
+fn bound(insns: &[Insn], jump: usize, index: Register) -> Option<usize> {
+    let mut watched = index.full_register();
+    let from = jump.saturating_sub(REACH);
+    for i in (from..jump).rev() {
+        let raw = &insns[i].raw;
+        if matches!(insns[i].flow, Flow::Call(_) | Flow::IndirectCall | Flow::Invalid | Flow::Return) {
+            return None;
+        }
+        if raw.op_count() < 2 || raw.op0_kind() != OpKind::Register {
+            continue;
+        }
+        if raw.op0_register().full_register() != watched {
+            continue;
+        }
+        match raw.mnemonic() {
+            Mnemonic::Cmp => return guard(insns, i),
+            Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsxd if raw.op1_kind() == OpKind::Register => {
+                // The comparison may look at the copy or at the original, whichever comes first upwards.
+                if let Some(found) = compared(&insns[from..i], raw.op1_register().full_register(), watched) {
+                    return guard(insns, from + found);
+                }
+                watched = raw.op1_register().full_register();
+            }
+            Mnemonic::And if is_immediate(raw) => {
+                let mask = raw.immediate(1);
+                return (mask < MOST_ENTRIES as u64).then(|| mask as usize + 1);
+            }
+            Mnemonic::Test => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// Nearest comparison of either register, looking backwards.
+fn compared(insns: &[Insn], one: Register, other: Register) -> Option<usize> {
+    insns.iter().rposition(|i| {
+        let raw = &i.raw;
+        let first = || raw.op0_register().full_register();
+        raw.mnemonic() == Mnemonic::Cmp
+            && raw.op0_kind() == OpKind::Register
+            && is_immediate(raw)
+            && (first() == one || first() == other)
+    })
+}
+
+fn is_immediate(raw: &Instruction) -> bool {
+    raw.op_count() > 1 && !matches!(raw.op1_kind(), OpKind::Register | OpKind::Memory)
+}
+
+/// Entries that a comparison at `at` lets through, by the branch that follows it.
+fn guard(insns: &[Insn], at: usize) -> Option<usize> {
+    if !is_immediate(&insns[at].raw) {
+        return None;
+    }
+    let n = usize::try_from(insns[at].raw.immediate(1)).ok()?;
+    let branch = insns[at + 1..].iter().take(4).find(|i| matches!(i.flow, Flow::Branch(_)))?;
+    let entries = match branch.raw.mnemonic() {
+        Mnemonic::Ja | Mnemonic::Jbe => n.checked_add(1)?,
+        Mnemonic::Jae | Mnemonic::Jb => n,
+        _ => return None,
+    };
+    (1..=MOST_ENTRIES).contains(&entries).then_some(entries)
+}
+
+#[cfg(test)]
+mod tests;
