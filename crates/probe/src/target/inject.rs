@@ -1,0 +1,350 @@
+//! The agent put into a process, and the segment shared with it. Way 1: the process's own loader maps it
+//! (`dlopen` of a memfd), so that unwinders and debuggers know it. Way 2, for static programs and where
+//! the loader refuses: mapped and relocated by hand. Whatever fails is undone; no descriptor is left.
+
+use super::image::Image;
+use super::library::{Library, libraries};
+use super::maps::{self, Map};
+use super::remote::Caller;
+use crate::ProbeError;
+use std::fs::{File, OpenOptions};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+/// Name of the segment's memfd; /proc/PID/maps shows it.
+const SEGMENT_NAME: &str = "whither-segment";
+/// Name of the agent's memfd, and of its memory where it is mapped by hand.
+const AGENT_NAME: &str = "whither-agent";
+const MFD_NOEXEC_SEAL: u64 = 8;
+const MFD_EXEC: u64 = 16;
+
+/// How the agent came into the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Mapped by the loader, which gave this handle.
+    Loader {
+        /// What `dlopen` returned.
+        handle: u64,
+    },
+    /// Mapped by us.
+    Mapped,
+}
+
+/// An agent in a process.
+#[derive(Debug)]
+pub struct Placed {
+    /// The process.
+    pub pid: u32,
+    /// How it came there.
+    pub way: Way,
+    /// Addresses of its image; symbols are offsets from the start.
+    pub image: Range<u64>,
+    /// Where the target has the segment.
+    pub segment: u64,
+    /// Bytes of the segment.
+    pub segment_bytes: u64,
+    /// The segment, to be mapped shared.
+    pub file: File,
+}
+
+/// What is to be put into a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Load<'a> {
+    /// The agent, a shared object.
+    pub agent: &'a [u8],
+    /// Offset of its `wh_start`.
+    pub start: u64,
+    /// Bytes of the segment.
+    pub segment_bytes: u64,
+    /// Distance from a return slot to its shadow.
+    pub shadow: i64,
+    /// Layout version the agent must agree with.
+    pub abi: u32,
+    /// Do not ask the loader.
+    pub by_hand: bool,
+}
+
+/// Puts the agent in. `prepare` is given the segment before the agent sees it.
+///
+/// # Errors
+/// [`ProbeError`] with the reason; nothing of the agent is left in the process.
+pub fn inject(
+    caller: &mut Caller,
+    load: &Load<'_>,
+    prepare: &mut dyn FnMut(&File) -> Result<(), ProbeError>,
+) -> Result<Placed, ProbeError> {
+    let errno = Errno::keep(caller);
+    let result = inject_all(caller, load, prepare);
+    errno.give_back(caller);
+    result
+}
+
+fn inject_all(
+    caller: &mut Caller,
+    load: &Load<'_>,
+    prepare: &mut dyn FnMut(&File) -> Result<(), ProbeError>,
+) -> Result<Placed, ProbeError> {
+    let (segment, file) = make_segment(caller, load.segment_bytes)?;
+    let placed = prepare(&file).and_then(|()| place(caller, load, segment));
+    let (way, image) = match placed {
+        Ok(placed) => placed,
+        Err(e) => {
+            let _ = caller.unmap(segment, load.segment_bytes);
+            return Err(e);
+        }
+    };
+    Ok(Placed { pid: caller.pid(), way, image, segment, segment_bytes: load.segment_bytes, file })
+}
+
+fn place(caller: &mut Caller, load: &Load<'_>, segment: u64) -> Result<(Way, Range<u64>), ProbeError> {
+    let mut refused = String::new();
+    if !load.by_hand {
+        match by_loader(caller, load.agent) {
+            Ok((way, image)) => return start(caller, load, segment, way, image),
+            Err(e @ (ProbeError::Ended { .. } | ProbeError::RemoteFault { .. })) => return Err(e),
+            Err(e) => refused = format!("by its loader: {e}; "),
+        }
+    }
+    match by_hand(caller, load.agent) {
+        Ok(image) => start(caller, load, segment, Way::Mapped, image),
+        Err(e) => Err(ProbeError::Injection { pid: caller.pid(), why: format!("{refused}by hand: {e}") }),
+    }
+}
+
+fn start(
+    caller: &mut Caller,
+    load: &Load<'_>,
+    segment: u64,
+    way: Way,
+    image: Range<u64>,
+) -> Result<(Way, Range<u64>), ProbeError> {
+    // struct wh_start
+    let number: u32 = if matches!(way, Way::Loader { .. }) { 1 } else { 2 };
+    let mut words = Vec::with_capacity(24);
+    words.extend(segment.to_le_bytes());
+    words.extend(load.shadow.to_le_bytes());
+    words.extend(number.to_le_bytes());
+    words.extend(load.abi.to_le_bytes());
+    let answer =
+        caller.scratch(&words).and_then(|at| caller.call("the agent's start", image.start + load.start, &[at]));
+    let why = match answer {
+        Ok(0) => return Ok((way, image)),
+        Ok(code) => ProbeError::Injection { pid: caller.pid(), why: format!("it refused to start (code {code})") },
+        Err(e) => e,
+    };
+    take_out(caller, way, &image);
+    Err(why)
+}
+
+/// Takes the image out again; what is left of it shows in the maps.
+pub(super) fn take_out(caller: &mut Caller, way: Way, image: &Range<u64>) {
+    match way {
+        Way::Loader { handle } => {
+            if let Some(dlclose) = function(caller.pid(), &["dlclose"]) {
+                let errno = Errno::keep(caller);
+                let _ = caller.call("dlclose", dlclose.1, &[handle]);
+                errno.give_back(caller);
+            }
+        }
+        Way::Mapped => drop(caller.unmap(image.start, image.end - image.start)),
+    }
+}
+
+/// The thread's `errno`, which calls may change.
+struct Errno(Option<(u64, [u8; 4])>);
+
+impl Errno {
+    fn keep(caller: &mut Caller) -> Self {
+        let Some((_, location)) = function(caller.pid(), &["__errno_location"]) else { return Self(None) };
+        let kept = caller.call("__errno_location", location, &[]).ok().and_then(|at| {
+            let mut bytes = [0; 4];
+            caller.memory().read(at, &mut bytes).ok()?;
+            Some((at, bytes))
+        });
+        Self(kept)
+    }
+
+    fn give_back(self, caller: &Caller) {
+        if let Some((at, bytes)) = self.0 {
+            // The process ended otherwise, which others report.
+            let _ = caller.memory().write(at, &bytes);
+        }
+    }
+}
+
+/// Makes the segment in the target: mapped there, opened here, no descriptor left.
+fn make_segment(caller: &mut Caller, bytes: u64) -> Result<(u64, File), ProbeError> {
+    let (fd, file) = memfd(caller, SEGMENT_NAME, MFD_NOEXEC_SEAL)?;
+    let mapped = file
+        .set_len(bytes)
+        .map_err(|source| ProbeError::RemoteCall { what: "sizing the segment", pid: caller.pid(), source })
+        .and_then(|()| {
+            let rights = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+            let flags = (libc::MAP_SHARED | libc::MAP_NORESERVE) as u64;
+            caller.syscall("mapping the segment", libc::SYS_mmap, [0, bytes, rights, flags, fd, 0])
+        });
+    close(caller, fd);
+    Ok((mapped?, file))
+}
+
+/// A memfd of the target, with its number there.
+fn memfd(caller: &mut Caller, name: &str, flag: u64) -> Result<(u64, File), ProbeError> {
+    let at = caller.scratch(format!("{name}\0").as_bytes())?;
+    let flags = u64::from(libc::MFD_CLOEXEC);
+    let mut made = caller.syscall("memfd_create", libc::SYS_memfd_create, [at, flags | flag, 0, 0, 0, 0]);
+    // Kernels before 6.3 do not know the flag.
+    if made.is_err() {
+        made = caller.syscall("memfd_create", libc::SYS_memfd_create, [at, flags, 0, 0, 0, 0]);
+    }
+    let fd = made?;
+    // The thread's own table: threads need not share descriptors.
+    let path = format!("/proc/{}/task/{}/fd/{fd}", caller.pid(), caller.tid());
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => Ok((fd, file)),
+        Err(source) => {
+            close(caller, fd);
+            Err(ProbeError::RemoteCall { what: "opening its memfd", pid: caller.pid(), source })
+        }
+    }
+}
+
+fn close(caller: &mut Caller, fd: u64) {
+    let _ = caller.syscall("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+}
+
+/// Way 1.
+fn by_loader(caller: &mut Caller, agent: &[u8]) -> Result<(Way, Range<u64>), ProbeError> {
+    let pid = caller.pid();
+    let refuse = |why: &str| ProbeError::Injection { pid, why: why.to_string() };
+    let (name, dlopen) = function(pid, &["dlopen", "__libc_dlopen_mode"])
+        .ok_or_else(|| refuse("it has no dlopen (a static program)"))?;
+    let (fd, file) = memfd(caller, AGENT_NAME, MFD_EXEC)?;
+    let opened = file
+        .write_all_at(agent, 0)
+        .map_err(|source| ProbeError::RemoteCall { what: "filling its memfd", pid, source })
+        .and_then(|()| {
+            // thread-self: threads need not share descriptors.
+            let path = caller.scratch(format!("/proc/thread-self/fd/{fd}\0").as_bytes())?;
+            // glibc's inner function wants to be told that it is called from outside.
+            let inner = if name == "dlopen" { 0 } else { 0x8000_0000 };
+            caller.call("dlopen", dlopen, &[path, libc::RTLD_NOW as u64 | inner])
+        });
+    close(caller, fd);
+    let handle = opened?;
+    if handle == 0 {
+        let said = loader_error(caller).unwrap_or_else(|| "dlopen failed".to_string());
+        return Err(refuse(&said));
+    }
+    let way = Way::Loader { handle };
+    match image_range(&maps::read(pid)) {
+        Some(image) => Ok((way, image)),
+        None => {
+            take_out(caller, way, &(0..0));
+            Err(refuse("dlopen succeeded, but its mapping cannot be found"))
+        }
+    }
+}
+
+fn loader_error(caller: &mut Caller) -> Option<String> {
+    let (_, dlerror) = function(caller.pid(), &["dlerror"])?;
+    let at = caller.call("dlerror", dlerror, &[]).ok().filter(|&at| at != 0)?;
+    caller.memory().text(at, 512).map(|text| String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Way 2.
+fn by_hand(caller: &mut Caller, agent: &[u8]) -> Result<Range<u64>, ProbeError> {
+    let image = Image::parse(agent)?;
+    let base = caller.map_anonymous(None, image.bytes(), libc::PROT_READ | libc::PROT_WRITE)?;
+    let range = base..base + image.bytes();
+    let filled = (|| {
+        caller.memory().write(base, &image.relocated(base)?)?;
+        for part in image.parts() {
+            caller.protect(base + part.start, part.bytes, part.rights)?;
+        }
+        Ok::<(), ProbeError>(())
+    })();
+    if let Err(e) = filled {
+        let _ = caller.unmap(base, image.bytes());
+        return Err(e);
+    }
+    name_memory(caller, &range);
+    Ok(range)
+}
+
+/// Gives anonymous memory a name in /proc/PID/maps, by which a later controller finds it; kernels
+/// without that do not mind.
+fn name_memory(caller: &mut Caller, range: &Range<u64>) {
+    const PR_SET_VMA: u64 = 0x5356_4d41;
+    if let Ok(name) = caller.scratch(format!("{AGENT_NAME}\0").as_bytes()) {
+        let args = [PR_SET_VMA, 0, range.start, range.end - range.start, name, 0];
+        let _ = caller.syscall("prctl", libc::SYS_prctl, args);
+    }
+}
+
+/// The first of some functions that a library of the process exports.
+fn function(pid: u32, names: &[&'static str]) -> Option<(&'static str, u64)> {
+    let all: Vec<Library> = libraries(pid, &maps::read(pid));
+    names.iter().find_map(|name| all.iter().find_map(|library| Some((*name, library.symbol(name)?.0))))
+}
+
+fn is_agent(map: &Map) -> bool {
+    map.path.starts_with("/memfd:whither-agent") || map.path == "[anon:whither-agent]"
+}
+
+fn is_segment(map: &Map) -> bool {
+    map.path.starts_with("/memfd:whither-segment")
+}
+
+/// Addresses of the agent's image. Zeroed data at its end is anonymous memory right behind.
+fn image_range(maps: &[Map]) -> Option<Range<u64>> {
+    let mut range: Option<Range<u64>> = None;
+    for map in maps {
+        match &mut range {
+            None if is_agent(map) => range = Some(map.start..map.end),
+            Some(r) if map.start == r.end && (is_agent(map) || (map.path.is_empty() && map.write)) => r.end = map.end,
+            _ => {}
+        }
+    }
+    range
+}
+
+/// Whether mappings of an agent or its segment are in a process, and which: to report what is left.
+#[must_use]
+pub fn remains(pid: u32) -> Vec<String> {
+    let ours = maps::read(pid).into_iter().filter(|m| is_agent(m) || is_segment(m));
+    ours.map(|m| format!("{} at {:#x}-{:#x}", m.path, m.start, m.end)).collect()
+}
+
+/// Finds an agent that another controller left behind.
+///
+/// # Errors
+/// When the segment is there but cannot be opened, or the agent's image cannot be found.
+pub fn find_agent(pid: u32) -> Result<Option<Placed>, ProbeError> {
+    let maps = maps::read(pid);
+    let Some(segment) = maps.iter().find(|m| is_segment(m)) else { return Ok(None) };
+    let refuse = |why: String| ProbeError::Injection { pid, why };
+    let image = image_range(&maps).ok_or_else(|| refuse("its segment is there, but not its image".to_string()))?;
+    let path = format!("/proc/{pid}/map_files/{:x}-{:x}", segment.start, segment.end);
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .map_err(|e| refuse(format!("the segment left in it cannot be opened ({path}: {e}); this needs root")))?;
+    let by_loader = maps.iter().any(|m| is_agent(m) && m.inode != 0);
+    // The loader's handle is asked for when it is needed.
+    let way = if by_loader { Way::Loader { handle: 0 } } else { Way::Mapped };
+    let segment_bytes = segment.end - segment.start;
+    Ok(Some(Placed { pid, way, image, segment: segment.start, segment_bytes, file }))
+}
+
+/// The loader's handle of an agent found in a process.
+pub(super) fn handle_of(caller: &mut Caller, image: &Range<u64>) -> Option<u64> {
+    /// `RTLD_DL_LINKMAP`.
+    const LINK_MAP: u64 = 2;
+    let (_, dladdr1) = function(caller.pid(), &["dladdr1"])?;
+    // Dl_info is 32 bytes; the answer follows it.
+    let at = caller.scratch(&[0; 48]).ok()?;
+    let found = caller.call("dladdr1", dladdr1, &[image.start, at, at + 32, LINK_MAP]).ok()?;
+    let handle = caller.memory().word(at + 32).ok()?;
+    (found as u32 != 0 && handle != 0).then_some(handle)
+}

@@ -1,0 +1,203 @@
+//! A program started and stopped at its entry point: the loader has done its work, libraries are
+//! initialised, not one instruction of the program itself has run. Static programs, scripts and shells
+//! work alike: what stands there is whatever the kernel was made to execute.
+
+use super::remote::Caller;
+use super::stop::{let_go, note_end, take_end, tend};
+use crate::ProbeError;
+use std::time::Duration;
+use whither_kernel::launch::hold;
+use whither_kernel::memory::Memory;
+use whither_kernel::ptrace::{Event, Tracee, Watching};
+
+/// `AT_ENTRY` of the auxiliary vector.
+const AT_ENTRY: u64 = 9;
+const BREAKPOINT: u8 = 0xcc;
+
+/// A process that stands at its program's entry point.
+#[derive(Debug)]
+pub struct Launched {
+    tracee: Tracee,
+    child: Child,
+}
+
+/// A process of ours whose end can be waited for.
+#[derive(Debug)]
+pub struct Child {
+    pid: u32,
+    done: Option<i32>,
+}
+
+/// Starts a command. It has our standard streams, default signal dispositions, nothing else of ours.
+///
+/// # Errors
+/// [`whither_kernel::KernelError::Launch`] when it cannot be executed.
+pub fn launch(command: &[String]) -> Result<Launched, ProbeError> {
+    let held = hold(command)?;
+    let pid = held.pid();
+    let tracee = Tracee::seize(pid, pid, Watching::EXECS)?;
+    let mut running = match held.release() {
+        Ok(_running) => Child { pid, done: None },
+        Err(e) => return Err(e.into()),
+    };
+    match to_exec(&tracee).and_then(|()| to_entry(&tracee)) {
+        Ok(()) => Ok(Launched { tracee, child: running }),
+        Err(e) => {
+            running.signal(libc::SIGKILL);
+            running.wait();
+            Err(e)
+        }
+    }
+}
+
+/// Waits until the program has been executed.
+fn to_exec(tracee: &Tracee) -> Result<(), ProbeError> {
+    loop {
+        match next(tracee)? {
+            Event::Exec(_) => return Ok(()),
+            Event::Signal(signal) => tracee.go(signal)?,
+            _ => tracee.go(0)?,
+        }
+    }
+}
+
+/// Runs a process that has just executed a program to the program's entry point, where it then stands
+/// so that calls can be made. Signals reach it as always.
+///
+/// # Errors
+/// When it ends on the way, or its entry point cannot be reached.
+pub(super) fn to_entry(tracee: &Tracee) -> Result<(), ProbeError> {
+    let pid = tracee.pid();
+    let memory = Memory::open(pid)?;
+    let entry = entry_point(pid).ok_or_else(|| ProbeError::Injection {
+        pid,
+        why: "its entry point is not known (/proc/PID/auxv)".to_string(),
+    })?;
+    let mut byte = [0];
+    memory.read(entry, &mut byte)?;
+    memory.write(entry, &[BREAKPOINT])?;
+    let reached = to_breakpoint(tracee, entry);
+    // A process that is gone has no text to restore.
+    let restored = memory.write(entry, &byte);
+    reached?;
+    restored?;
+    let mut regs = tracee.registers()?;
+    regs.rip = entry;
+    tracee.set_registers(&regs)?;
+    // From the trap to a plain stop, from which everything else starts.
+    tracee.interrupt()?;
+    tracee.go(0)?;
+    loop {
+        match next(tracee)? {
+            Event::Stopped | Event::GroupStop(_) => return Ok(()),
+            Event::Signal(signal) => tracee.go(signal)?,
+            _ => tracee.go(0)?,
+        }
+    }
+}
+
+fn to_breakpoint(tracee: &Tracee, entry: u64) -> Result<(), ProbeError> {
+    tracee.go(0)?;
+    loop {
+        match next(tracee)? {
+            Event::Signal(libc::SIGTRAP) if tracee.registers()?.rip == entry + 1 => return Ok(()),
+            Event::Signal(signal) => tracee.go(signal)?,
+            Event::GroupStop(_) => tracee.listen()?,
+            _ => tracee.go(0)?,
+        }
+    }
+}
+
+/// What happens to a thread next; its end is an error.
+fn next(tracee: &Tracee) -> Result<Event, ProbeError> {
+    let event = tracee.wait()?;
+    if event.stands() {
+        return Ok(event);
+    }
+    note_end(tracee, event);
+    Err(ProbeError::Ended { pid: tracee.pid(), what: "it was being started" })
+}
+
+fn entry_point(pid: u32) -> Option<u64> {
+    let bytes = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
+    let words: Vec<u64> = super::safe::words(&bytes).collect();
+    words.chunks_exact(2).find(|pair| pair[0] == AT_ENTRY).map(|pair| pair[1])
+}
+
+impl Launched {
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.pid
+    }
+
+    /// Its thread, for calls. The process stays where it is until the caller is released.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn into_caller(self) -> Result<(Caller, Child), ProbeError> {
+        let regs = self.tracee.registers()?;
+        let memory = Memory::open(self.child.pid)?;
+        Ok((Caller::on(self.tracee, regs, memory)?, self.child))
+    }
+
+    /// Lets it run, untouched.
+    #[must_use]
+    pub fn release(self) -> Child {
+        let_go(self.tracee, Event::Stopped);
+        self.child
+    }
+
+    /// Ends it before it has begun.
+    pub fn abandon(mut self) {
+        self.child.signal(libc::SIGKILL);
+        self.child.wait();
+    }
+}
+
+impl Child {
+    /// Process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Status as a shell tells it (128+n for a signal), when it has ended.
+    pub fn status(&mut self) -> Option<i32> {
+        tend();
+        self.done = self.done.or_else(|| take_end(self.pid)).or_else(|| self.reap());
+        self.done
+    }
+
+    fn reap(&self) -> Option<i32> {
+        let tracee = Tracee::adopt(self.pid, self.pid);
+        loop {
+            match tracee.poll() {
+                Ok(None) => return None,
+                Ok(Some(Event::Exited(status))) => return Some(status),
+                Ok(Some(Event::Killed(signal))) => return Some(128 + signal),
+                // A stop that nobody waited for any more.
+                Ok(Some(event)) => let_go(Tracee::adopt(self.pid, self.pid), event),
+                Err(_) => return Some(127),
+            }
+        }
+    }
+
+    /// Waits for the end.
+    pub fn wait(&mut self) -> i32 {
+        loop {
+            if let Some(status) = self.status() {
+                return status;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Sends it a signal; it may be gone.
+    pub fn signal(&self, signal: i32) {
+        if self.done.is_none() {
+            // SAFETY: our own child, not reaped yet, so the id cannot be anybody else's.
+            unsafe { libc::kill(self.pid as i32, signal) };
+        }
+    }
+}

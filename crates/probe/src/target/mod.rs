@@ -1,0 +1,24 @@
+//! The target process as the engine handles it: stopped, called into, given an agent, launched,
+//! followed, and left as it was found. Knows nothing of probe points.
+//!
+//! The kernel ties a traced thread to the thread of ours that seized it, so all of this belongs to one
+//! thread (the types are not `Send`).
+
+mod frame;
+mod image;
+mod inject;
+mod launch;
+mod leave;
+mod library;
+pub mod maps;
+mod remote;
+mod safe;
+mod stop;
+
+pub use inject::{Load, Placed, Way, find_agent, inject, remains};
+pub use launch::{Child, Launched, launch};
+pub use leave::{Restored, Shadows, inside, remove, restore_returns, stop_outside};
+pub use remote::Caller;
+pub use stop::{Stopped, tend};
+pub use whither_kernel::memory::Memory;
+pub use whither_kernel::ptrace::Regs;

@@ -1,0 +1,526 @@
+//! One thread of the target borrowed for calls made in the target's name, while all others run on. The
+//! thread's own stack is not touched: calls run on a stack mapped for them, its general and extended
+//! registers and its signal mask are saved and given back, and the system call it may have been blocked
+//! in goes on. Signals wait in the kernel meanwhile.
+//!
+//! Every call returns through `rt_sigreturn` on a prepared frame (see `frame`), which the controller
+//! intercepts; without controller it takes the thread back to where it was.
+
+use super::frame;
+use super::safe::{self, Places};
+use super::stop::{ended, into_limbo, let_go, note_end, repair, take_limbo, thread_state};
+use crate::ProbeError;
+use std::io::Error;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+use whither_kernel::memory::Memory;
+use whither_kernel::proc;
+use whither_kernel::ptrace::{Event, Regs, Tracee, Watching, examine};
+
+/// How long a thread in a good place is looked for.
+const SEARCH: Duration = Duration::from_millis(500);
+/// How long one thread may take to stop.
+const STOPPING: Duration = Duration::from_millis(50);
+/// How long a called function may take (`dlopen` may wait for another thread's loader lock).
+const CALL: Duration = Duration::from_secs(20);
+/// Bytes of the stack on which calls run.
+const STACK: u64 = 512 << 10;
+/// Bytes of scratch at its low end, for arguments.
+const SCRATCH: u64 = 16 << 10;
+/// All signals but those that a fault of the called function raises.
+const HELD_BACK: u64 = !(bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGILL) | bit(libc::SIGFPE) | bit(libc::SIGTRAP));
+
+const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// `call *%rbx`; result to rbx; `rt_sigreturn`.
+const PAD: [u8; 32] = [
+    0xff, 0xd3, 0x48, 0x89, 0xc3, 0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05, 0x0f, 0x0b, 0xcc, 0xcc, // 0: a function
+    0x0f, 0x05, 0x48, 0x89, 0xc3, 0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05, 0x0f, 0x0b, 0xcc, 0xcc, // 16: a system call
+];
+/// Behind the `rt_sigreturn` of the pad's first half.
+const RETURNED: u64 = 12;
+/// The system call of its second half.
+const SYSCALL: u64 = 16;
+
+/// A thread borrowed for calls.
+#[derive(Debug)]
+pub struct Caller {
+    tracee: Option<Tracee>,
+    pid: u32,
+    memory: Memory,
+    saved: Regs,
+    extended: Vec<u8>,
+    mask: u64,
+    instruction: u64,
+    ground: Option<Ground>,
+    moved: bool,
+    began: Instant,
+}
+
+/// What was mapped for calls.
+#[derive(Clone, Copy, Debug)]
+struct Ground {
+    stack: u64,
+    pad: u64,
+    /// Where the signal frame stands.
+    frame: u64,
+}
+
+impl Caller {
+    /// Borrows a thread that stands where functions may be called.
+    ///
+    /// # Errors
+    /// [`ProbeError`] with the reason; nothing has changed then.
+    pub fn pick(pid: u32) -> Result<Self, ProbeError> {
+        Self::pick_avoiding(pid, &[])
+    }
+
+    /// The same; the thread must not stand in one of these ranges either.
+    ///
+    /// # Errors
+    /// As [`Self::pick`].
+    pub fn pick_avoiding(pid: u32, avoid: &[Range<u64>]) -> Result<Self, ProbeError> {
+        let limbo = take_limbo(pid);
+        if limbo.is_empty() {
+            examine(pid)?;
+        }
+        limbo.into_iter().for_each(into_limbo);
+        let memory = Memory::open(pid)?;
+        let places = Places::of(pid, avoid)?;
+        let began = Instant::now();
+        let mut round = 0_u32;
+        loop {
+            let tids = candidates(pid);
+            if tids.is_empty() {
+                return Err(ProbeError::Ended { pid, what: "a thread was being chosen" });
+            }
+            for &tid in &tids {
+                let Some((tracee, regs)) = hold(pid, tid)? else { continue };
+                if safe::is_safe(&tracee, &regs, &memory, &places, round) {
+                    return Self::on(tracee, regs, memory);
+                }
+                let_go(tracee, Event::Stopped);
+            }
+            if began.elapsed() > SEARCH {
+                return Err(ProbeError::NoSafeThread { pid, threads: tids.len(), waited: began.elapsed() });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            round += 1;
+        }
+    }
+
+    /// Takes a thread that stands still in a place known to be good.
+    pub(super) fn on(tracee: Tracee, saved: Regs, memory: Memory) -> Result<Self, ProbeError> {
+        let pid = tracee.pid();
+        let began = Instant::now();
+        let prepared = (|| {
+            if saved.cs & 0xffff != 0x33 {
+                let why = whither_kernel::ptrace::Untraceable::ThirtyTwoBit;
+                return Err(whither_kernel::KernelError::Untraceable { pid, why }.into());
+            }
+            unfilter(&tracee)?;
+            let instruction = safe::syscall_instruction(pid, &memory).ok_or(ProbeError::Injection {
+                pid,
+                why: "no syscall instruction is mapped in it".to_string(),
+            })?;
+            let (mask, extended) = (tracee.mask()?, tracee.extended()?);
+            tracee.set_mask(mask | HELD_BACK)?;
+            Ok((instruction, mask, extended))
+        })();
+        match prepared {
+            Ok((instruction, mask, extended)) => {
+                let tracee = Some(tracee);
+                let (ground, moved) = (None, false);
+                Ok(Self { tracee, pid, memory, saved, extended, mask, instruction, ground, moved, began })
+            }
+            Err(e) => {
+                let_go(tracee, Event::Stopped);
+                Err(e)
+            }
+        }
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The thread.
+    #[must_use]
+    pub fn tid(&self) -> u32 {
+        self.tracee.as_ref().map_or(0, Tracee::tid)
+    }
+
+    /// The process's memory.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Makes a system call; `what` names it in messages.
+    ///
+    /// # Errors
+    /// [`ProbeError::RemoteCall`] with its error number.
+    pub fn syscall(&mut self, what: &'static str, number: i64, args: [u64; 6]) -> Result<u64, ProbeError> {
+        let ground = self.ground()?;
+        let regs = self.syscall_regs(number, args, ground.pad + SYSCALL, ground.frame + 8);
+        self.run_syscall(what, &regs)
+    }
+
+    fn syscall_regs(&self, number: i64, args: [u64; 6], rip: u64, rsp: u64) -> Regs {
+        let [rdi, rsi, rdx, r10, r8, r9] = args;
+        Regs { rip, rsp, rax: number as u64, orig_rax: u64::MAX, rdi, rsi, rdx, r10, r8, r9, ..self.saved }
+    }
+
+    fn run_syscall(&mut self, what: &'static str, regs: &Regs) -> Result<u64, ProbeError> {
+        self.set(regs)?;
+        let deadline = Instant::now() + CALL;
+        // Its begin, its end.
+        self.next_syscall_stop(what, deadline)?;
+        self.next_syscall_stop(what, deadline)?;
+        let result = self.thread()?.registers()?.rax;
+        let error = (result as i64).wrapping_neg();
+        if (1..4096).contains(&error) {
+            let source = Error::from_raw_os_error(error as i32);
+            return Err(ProbeError::RemoteCall { what, pid: self.pid, source });
+        }
+        Ok(result)
+    }
+
+    /// Calls a function with up to six integer arguments; `what` names it in messages.
+    ///
+    /// # Errors
+    /// [`ProbeError::RemoteFault`] when it faults or does not return; the thread is then put back to
+    /// where it was.
+    pub fn call(&mut self, what: &'static str, function: u64, args: &[u64]) -> Result<u64, ProbeError> {
+        let ground = self.ground()?;
+        let arg = |n: usize| args.get(n).copied().unwrap_or(0);
+        /// Direction flag: functions expect it clear. Trap flag: not for us.
+        const UNWANTED: u64 = 0x400 | 0x100;
+        let regs = Regs {
+            rip: ground.pad,
+            rsp: ground.frame + 8,
+            rbx: function,
+            rax: 0,
+            orig_rax: u64::MAX,
+            eflags: self.saved.eflags & !UNWANTED,
+            rdi: arg(0),
+            rsi: arg(1),
+            rdx: arg(2),
+            rcx: arg(3),
+            r8: arg(4),
+            r9: arg(5),
+            rbp: 0,
+            ..self.saved
+        };
+        self.set(&regs)?;
+        let deadline = Instant::now() + CALL;
+        loop {
+            self.next_syscall_stop(what, deadline)?;
+            let mut now = self.thread()?.registers()?;
+            if now.rip == ground.pad + RETURNED && now.orig_rax == libc::SYS_rt_sigreturn as u64 {
+                // Not this time: the call is skipped, its end is waited for.
+                now.orig_rax = u64::MAX;
+                self.set(&now)?;
+                self.next_syscall_stop(what, deadline)?;
+                return Ok(now.rbx);
+            }
+        }
+    }
+
+    /// Up to 16 KiB of memory of the target for arguments, filled with `bytes`; each use overwrites the
+    /// last.
+    ///
+    /// # Errors
+    /// When they are too many, or memory cannot be mapped.
+    pub fn scratch(&mut self, bytes: &[u8]) -> Result<u64, ProbeError> {
+        let ground = self.ground()?;
+        if bytes.len() as u64 > SCRATCH {
+            return Err(ProbeError::Injection { pid: self.pid, why: "arguments of a call are too long".to_string() });
+        }
+        self.memory.write(ground.stack, bytes)?;
+        Ok(ground.stack)
+    }
+
+    /// Maps private anonymous memory, at exactly `at` when given (never over something else).
+    ///
+    /// # Errors
+    /// [`ProbeError::RemoteCall`].
+    pub fn map_anonymous(&mut self, at: Option<u64>, bytes: u64, rights: i32) -> Result<u64, ProbeError> {
+        let fixed = if at.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
+        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed) as u64;
+        let got = self.syscall("mmap", libc::SYS_mmap, [at.unwrap_or(0), bytes, rights as u64, flags, u64::MAX, 0])?;
+        match at {
+            // Kernels before 4.17 take the address for a wish.
+            Some(at) if at != got => {
+                self.unmap(got, bytes)?;
+                let source = Error::from_raw_os_error(libc::EEXIST);
+                Err(ProbeError::RemoteCall { what: "mmap", pid: self.pid, source })
+            }
+            _ => Ok(got),
+        }
+    }
+
+    /// Unmaps memory.
+    ///
+    /// # Errors
+    /// [`ProbeError::RemoteCall`].
+    pub fn unmap(&mut self, at: u64, bytes: u64) -> Result<(), ProbeError> {
+        self.syscall("munmap", libc::SYS_munmap, [at, bytes, 0, 0, 0, 0]).map(drop)
+    }
+
+    /// Changes rights of memory.
+    ///
+    /// # Errors
+    /// [`ProbeError::RemoteCall`].
+    pub fn protect(&mut self, at: u64, bytes: u64, rights: i32) -> Result<(), ProbeError> {
+        self.syscall("mprotect", libc::SYS_mprotect, [at, bytes, rights as u64, 0, 0, 0]).map(drop)
+    }
+
+    /// Maps the ground for calls once.
+    fn ground(&mut self) -> Result<Ground, ProbeError> {
+        if let Some(ground) = self.ground {
+            return Ok(ground);
+        }
+        let stack = self.bare_map(STACK, libc::PROT_READ | libc::PROT_WRITE)?;
+        let pad = match self.bare_map(4096, libc::PROT_READ | libc::PROT_EXEC) {
+            Ok(pad) => pad,
+            Err(e) => {
+                let _ = self.bare("munmap", libc::SYS_munmap, [stack, STACK, 0, 0, 0, 0]);
+                return Err(e);
+            }
+        };
+        let state = frame::fpstate(&self.extended).unwrap_or_default();
+        let fpstate = (stack + STACK - state.len() as u64) & !63;
+        let at = ((fpstate - frame::FRAME_BYTES) & !15) - 8;
+        let ground = Ground { stack, pad, frame: at };
+        self.ground = Some(ground);
+        let pointer = if state.is_empty() { 0 } else { fpstate };
+        self.memory.write(fpstate, &state)?;
+        self.memory.write(at, &frame::frame(&self.saved, self.mask, pointer))?;
+        self.memory.write(pad, &PAD)?;
+        Ok(ground)
+    }
+
+    fn bare_map(&mut self, bytes: u64, rights: i32) -> Result<u64, ProbeError> {
+        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+        self.bare("mmap", libc::SYS_mmap, [0, bytes, rights as u64, flags, u64::MAX, 0])
+    }
+
+    /// A system call on no ground of ours: by an instruction that is there anyway.
+    fn bare(&mut self, what: &'static str, number: i64, args: [u64; 6]) -> Result<u64, ProbeError> {
+        let regs = self.syscall_regs(number, args, self.instruction, self.saved.rsp);
+        self.run_syscall(what, &regs)
+    }
+
+    fn thread(&self) -> Result<&Tracee, ProbeError> {
+        self.tracee.as_ref().ok_or(ProbeError::Ended { pid: self.pid, what: "a call was made in it" })
+    }
+
+    fn set(&mut self, regs: &Regs) -> Result<(), ProbeError> {
+        self.moved = true;
+        Ok(self.thread()?.set_registers(regs)?)
+    }
+
+    /// Runs the thread up to the next begin or end of a system call.
+    fn next_syscall_stop(&mut self, what: &'static str, deadline: Instant) -> Result<(), ProbeError> {
+        let mut signal = 0;
+        loop {
+            self.thread()?.go_to_syscall(signal)?;
+            signal = match self.wait(deadline)? {
+                Some(Event::Syscall) => return Ok(()),
+                // SIGSTOP cannot be held back; job control shall see it.
+                Some(Event::Signal(libc::SIGSTOP)) => libc::SIGSTOP,
+                Some(Event::Signal(raised)) => {
+                    let at = self.thread()?.registers().map_or(0, |r| r.rip);
+                    return Err(self.fault(what, format!("signal {raised} was raised at {at:#x}")));
+                }
+                Some(_) => 0,
+                None => return Err(self.fault(what, format!("it did not return within {CALL:?}"))),
+            };
+        }
+    }
+
+    fn fault(&mut self, what: &'static str, why: String) -> ProbeError {
+        ProbeError::RemoteFault { what, pid: self.pid, why }
+    }
+
+    /// What happens to the thread next; `None` at the deadline, after which it stands still.
+    fn wait(&mut self, deadline: Instant) -> Result<Option<Event>, ProbeError> {
+        let ended = ProbeError::Ended { pid: self.pid, what: "a call was made in it" };
+        let mut polls = 0_u32;
+        loop {
+            match self.thread()?.poll() {
+                Ok(Some(event)) if event.stands() => return Ok(Some(event)),
+                Ok(Some(event)) => {
+                    if let Some(tracee) = self.tracee.take() {
+                        note_end(&tracee, event);
+                    }
+                    return Err(ended);
+                }
+                Err(_) => {
+                    self.tracee = None;
+                    return Err(ended);
+                }
+                Ok(None) => {}
+            }
+            polls += 1;
+            pause(polls);
+            if Instant::now() > deadline {
+                self.thread()?.interrupt()?;
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Unmaps what was mapped for calls, puts the thread back to where it was and lets it go. Says how
+    /// long it was held.
+    #[must_use]
+    pub fn release(mut self) -> Duration {
+        self.leave();
+        self.began.elapsed()
+    }
+
+    /// Puts the thread back and keeps it stopped.
+    pub(super) fn into_tracee(mut self) -> Option<Tracee> {
+        self.restore();
+        self.tracee.take()
+    }
+
+    fn leave(&mut self) {
+        self.restore();
+        if let Some(tracee) = self.tracee.take() {
+            let_go(tracee, Event::Stopped);
+        }
+    }
+
+    fn restore(&mut self) {
+        if let Some(ground) = self.ground.take() {
+            let _ = self.bare("munmap", libc::SYS_munmap, [ground.pad, 4096, 0, 0, 0, 0]);
+            let _ = self.bare("munmap", libc::SYS_munmap, [ground.stack, STACK, 0, 0, 0, 0]);
+        }
+        if self.moved {
+            self.settle();
+        }
+        let Some(tracee) = &self.tracee else { return };
+        let _ = tracee.set_extended(&self.extended);
+        let _ = tracee.set_registers(&self.saved);
+        let _ = tracee.set_mask(self.mask);
+        let _ = tracee.watch(Watching::EXECS);
+        self.moved = false;
+    }
+
+    /// Brings the thread to a stop from which the kernel restarts an interrupted system call: one on the
+    /// way out of the kernel where signals are looked at.
+    fn settle(&mut self) {
+        let deadline = Instant::now() + STOPPING * 10;
+        let asked = self.thread().and_then(|t| Ok(t.interrupt()?)).and_then(|()| Ok(self.thread()?.go(0)?));
+        if asked.is_err() {
+            return;
+        }
+        loop {
+            match self.wait(deadline) {
+                Ok(Some(Event::Stopped | Event::GroupStop(_)) | None) | Err(_) => return,
+                Ok(Some(Event::Signal(signal))) => {
+                    let pass = if signal == libc::SIGSTOP { signal } else { 0 };
+                    let _ = self.thread().and_then(|t| Ok(t.go(pass)?));
+                }
+                Ok(Some(_)) => {
+                    let _ = self.thread().and_then(|t| Ok(t.go(0)?));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if self.tracee.is_some() {
+            self.leave();
+        }
+    }
+}
+
+/// Waits a little, the less the newer the wait is.
+fn pause(polls: u32) {
+    if polls < 2000 {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Threads, sleeping ones first: they notice nothing.
+fn candidates(pid: u32) -> Vec<u32> {
+    let mut all: Vec<(bool, u32)> = proc::threads(pid)
+        .into_iter()
+        .filter_map(|tid| match thread_state(pid, tid) {
+            'Z' | 'X' | '?' | 'D' => None,
+            state => Some((state != 'S', tid)),
+        })
+        .collect();
+    all.sort_unstable();
+    all.into_iter().map(|(_, tid)| tid).collect()
+}
+
+/// Stops one thread; `None` when it ends or does not stop soon.
+fn hold(pid: u32, tid: u32) -> Result<Option<(Tracee, Regs)>, ProbeError> {
+    let tracee = match take_limbo(pid).into_iter().fold(None, |found, t| {
+        if t.tid() == tid {
+            Some(t)
+        } else {
+            into_limbo(t);
+            found
+        }
+    }) {
+        Some(tracee) => tracee,
+        None => match Tracee::seize(pid, tid, Watching::EXECS) {
+            Ok(tracee) => tracee,
+            Err(_) if ended(pid, tid) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        },
+    };
+    let _ = tracee.interrupt();
+    let deadline = Instant::now() + STOPPING;
+    let mut polls = 0;
+    loop {
+        match tracee.poll() {
+            Ok(Some(Event::Stopped | Event::GroupStop(_))) => {
+                let Ok(regs) = tracee.registers() else { return Ok(None) };
+                let regs = repair(&tracee, regs);
+                return Ok(Some((tracee, regs)));
+            }
+            Ok(Some(Event::Signal(signal))) => drop(tracee.go(signal)),
+            Ok(Some(event @ (Event::Exited(_) | Event::Killed(_)))) => {
+                note_end(&tracee, event);
+                return Ok(None);
+            }
+            Ok(Some(Event::Exec(_))) => {
+                let_go(tracee, Event::Stopped);
+                return Err(ProbeError::Executed { pid, what: "a thread was being chosen" });
+            }
+            Ok(Some(_)) => drop(tracee.go(0)),
+            Ok(None) if Instant::now() > deadline => {
+                into_limbo(tracee);
+                return Ok(None);
+            }
+            Ok(None) => {
+                polls += 1;
+                pause(polls);
+            }
+            Err(_) => return Ok(None),
+        }
+    }
+}
+
+/// Suspends the seccomp filters of a thread, if it has any.
+fn unfilter(tracee: &Tracee) -> Result<(), ProbeError> {
+    let filtered = proc::status_word(tracee.tid(), "Seccomp:").is_some_and(|mode| mode != "0");
+    if filtered && tracee.watch(Watching::EXECS.without_seccomp()).is_err() {
+        return Err(ProbeError::Seccomp { pid: tracee.pid() });
+    }
+    Ok(())
+}

@@ -1,0 +1,438 @@
+//! All threads of a process stopped, and let go again, so that the program cannot tell: blocked system
+//! calls go on, signals that came meanwhile are delivered, a process stopped by job control stays so.
+//!
+//! A thread asleep where no signal reaches it (a vfork parent, a disk) counts as stopped: it cannot run
+//! a single instruction of the program before it stops. Letting it go must wait until it does; until
+//! then it stands in this thread's list of [`tend`].
+
+use crate::ProbeError;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+use whither_kernel::memory::Memory;
+use whither_kernel::proc;
+use whither_kernel::ptrace::{Event, Regs, Tracee, Watching, examine};
+use whither_kernel::KernelError;
+
+/// How long threads may take to stop.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// After so long without progress it is asked why.
+const UNEASY: Duration = Duration::from_millis(1);
+
+/// A process all of whose threads stand still.
+#[derive(Debug)]
+pub struct Stopped {
+    pid: u32,
+    held: Vec<Held>,
+    memory: Memory,
+    began: Instant,
+}
+
+#[derive(Debug)]
+struct Held {
+    tracee: Tracee,
+    state: State,
+}
+
+/// What is known of a seized thread.
+#[derive(Debug)]
+enum State {
+    /// Asked to stop.
+    Asked,
+    /// Stands still, with these registers.
+    Still(Box<Regs>),
+    /// Sleeps in the kernel, out of reach; where it will come out.
+    Asleep { ip: u64, sp: u64 },
+    /// Has ended.
+    Gone,
+}
+
+thread_local! {
+    /// Threads to be let go as soon as they stop.
+    static LIMBO: RefCell<Vec<Tracee>> = const { RefCell::new(Vec::new()) };
+    /// Statuses of processes whose end was seen here: nobody can wait for them a second time.
+    static ENDED: RefCell<HashMap<u32, i32>> = RefCell::new(HashMap::new());
+}
+
+impl Stopped {
+    /// Stops all threads.
+    ///
+    /// # Errors
+    /// [`ProbeError`] with the reason; the process then runs as before.
+    pub fn stop(pid: u32) -> Result<Self, ProbeError> {
+        let mut asked = take_limbo(pid);
+        if asked.is_empty() {
+            examine(pid)?;
+        }
+        let memory = Memory::open(pid)?;
+        let held = asked.drain(..).map(|tracee| Held { tracee, state: State::Asked }).collect();
+        let mut stopped = Self { pid, held, memory, began: Instant::now() };
+        // On failure the drop lets go of what was stopped.
+        stopped.stop_all()?;
+        Ok(stopped)
+    }
+
+    fn stop_all(&mut self) -> Result<(), ProbeError> {
+        let mut first = true;
+        loop {
+            let fresh = self.seize_new()?;
+            if first {
+                self.began = Instant::now();
+                first = false;
+            }
+            for held in &self.held[self.held.len() - fresh..] {
+                // A thread that has just ended shows when it is waited for.
+                let _ = held.tracee.interrupt();
+            }
+            self.collect()?;
+            // All known threads stand: only a thread not seen yet can have made another one.
+            if fresh == 0 {
+                break;
+            }
+        }
+        if self.held.iter().all(|h| matches!(h.state, State::Gone)) {
+            return Err(ProbeError::Ended { pid: self.pid, what: "its threads were being stopped" });
+        }
+        Ok(())
+    }
+
+    /// Seizes the threads not known yet, and says how many.
+    fn seize_new(&mut self) -> Result<usize, ProbeError> {
+        let mut fresh = 0;
+        for tid in proc::threads(self.pid) {
+            if self.held.iter().any(|h| h.tracee.tid() == tid) {
+                continue;
+            }
+            match Tracee::seize(self.pid, tid, Watching::EXECS) {
+                Ok(tracee) => {
+                    self.held.push(Held { tracee, state: State::Asked });
+                    fresh += 1;
+                }
+                Err(_) if ended(self.pid, tid) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(fresh)
+    }
+
+    /// Waits until every thread asked stands still.
+    fn collect(&mut self) -> Result<(), ProbeError> {
+        let began = Instant::now();
+        let mut moved = began;
+        loop {
+            let mut outstanding = 0;
+            for at in 0..self.held.len() {
+                if matches!(self.held[at].state, State::Asked) {
+                    if self.advance(at)? {
+                        moved = Instant::now();
+                    } else {
+                        outstanding += 1;
+                    }
+                }
+            }
+            if outstanding == 0 {
+                return Ok(());
+            }
+            if moved.elapsed() > UNEASY {
+                self.ask_why(began.elapsed())?;
+                std::thread::sleep(Duration::from_micros(100));
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Takes what has happened to one thread; false when nothing has.
+    fn advance(&mut self, at: usize) -> Result<bool, ProbeError> {
+        let held = &mut self.held[at];
+        let event = match held.tracee.poll() {
+            Ok(Some(event)) => event,
+            Ok(None) => return Ok(false),
+            Err(_) => {
+                held.state = State::Gone;
+                return Ok(true);
+            }
+        };
+        match event {
+            Event::Stopped | Event::GroupStop(_) => {
+                held.state = match held.tracee.registers() {
+                    Ok(regs) => State::Still(Box::new(repair(&held.tracee, regs))),
+                    Err(_) => State::Gone,
+                };
+            }
+            // Delivered now; the stop asked for comes before the handler's first instruction.
+            Event::Signal(signal) => drop(held.tracee.go(signal)),
+            Event::Exited(_) | Event::Killed(_) => {
+                note_end(&held.tracee, event);
+                held.state = State::Gone;
+            }
+            Event::Exec(_) => {
+                let tracee = Tracee::adopt(self.pid, held.tracee.tid());
+                held.state = State::Gone;
+                let_go(tracee, Event::Stopped);
+                return Err(ProbeError::Executed { pid: self.pid, what: "its threads were being stopped" });
+            }
+            Event::Syscall | Event::Child(_) => drop(held.tracee.go(0)),
+        }
+        Ok(true)
+    }
+
+    /// Looks at the threads that do not stop.
+    fn ask_why(&mut self, waited: Duration) -> Result<(), ProbeError> {
+        for held in &mut self.held {
+            if !matches!(held.state, State::Asked) {
+                continue;
+            }
+            let (pid, tid) = (self.pid, held.tracee.tid());
+            let state = thread_state(pid, tid);
+            match state {
+                'D' => {
+                    if let Some((ip, sp)) = place_asleep(pid, tid) {
+                        held.state = State::Asleep { ip, sp };
+                    }
+                }
+                // A leader that ended before its threads, or a thread nobody waited for yet.
+                'Z' | 'X' | '?' => {
+                    LIMBO.with_borrow_mut(|l| l.push(Tracee::adopt(pid, tid)));
+                    held.state = State::Gone;
+                }
+                _ if waited > PATIENCE => return Err(ProbeError::Unstoppable { pid, tid, state, waited }),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Its memory.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// How long it has stood still.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Its threads, those asleep in the kernel included.
+    #[must_use]
+    pub fn tids(&self) -> Vec<u32> {
+        self.places().iter().map(|p| p.0).collect()
+    }
+
+    /// Thread id, instruction pointer and stack pointer of every thread.
+    #[must_use]
+    pub fn places(&self) -> Vec<(u32, u64, u64)> {
+        let place = |held: &Held| match &held.state {
+            State::Still(regs) => Some((held.tracee.tid(), regs.rip, regs.rsp)),
+            State::Asleep { ip, sp } => Some((held.tracee.tid(), *ip, *sp)),
+            State::Asked | State::Gone => None,
+        };
+        self.held.iter().filter_map(place).collect()
+    }
+
+    /// Registers of a thread; `None` for one asleep in the kernel.
+    #[must_use]
+    pub fn registers(&self, tid: u32) -> Option<&Regs> {
+        self.held.iter().find_map(|h| match &h.state {
+            State::Still(regs) if h.tracee.tid() == tid => Some(&**regs),
+            _ => None,
+        })
+    }
+
+    /// Sets registers of a thread.
+    ///
+    /// # Errors
+    /// When the thread is not stopped.
+    pub fn set_registers(&mut self, tid: u32, new: &Regs) -> Result<(), ProbeError> {
+        for held in &mut self.held {
+            if let (true, State::Still(regs)) = (held.tracee.tid() == tid, &mut held.state) {
+                held.tracee.set_registers(new)?;
+                **regs = *new;
+                return Ok(());
+            }
+        }
+        Err(ProbeError::Unstoppable { pid: self.pid, tid, state: 'D', waited: self.elapsed() })
+    }
+
+    /// Moves threads: for each instruction pointer for which `to` names another, that one is set.
+    /// Returns how many were moved.
+    ///
+    /// # Errors
+    /// When a thread that must be moved is asleep in the kernel: then nothing may be patched there.
+    pub fn move_ips(&mut self, to: &dyn Fn(u64) -> Option<u64>) -> Result<usize, ProbeError> {
+        let wanted: Vec<(u32, u64)> =
+            self.places().into_iter().filter_map(|(tid, ip, _)| Some((tid, to(ip)?))).collect();
+        for &(tid, ip) in &wanted {
+            let Some(mut regs) = self.registers(tid).copied() else {
+                return Err(ProbeError::Unstoppable { pid: self.pid, tid, state: 'D', waited: self.elapsed() });
+            };
+            regs.rip = ip;
+            self.set_registers(tid, &regs)?;
+        }
+        Ok(wanted.len())
+    }
+
+    /// Lets everything run again, and says how long it stood still.
+    #[must_use]
+    pub fn release(mut self) -> Duration {
+        self.let_all_go();
+        self.began.elapsed()
+    }
+
+    fn let_all_go(&mut self) {
+        for held in self.held.drain(..) {
+            match held.state {
+                State::Still(_) => let_go(held.tracee, Event::Stopped),
+                State::Asked | State::Asleep { .. } => LIMBO.with_borrow_mut(|l| l.push(held.tracee)),
+                State::Gone => {}
+            }
+        }
+        tend();
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        if !self.held.is_empty() {
+            self.let_all_go();
+        }
+    }
+}
+
+/// Lets go of threads that could not be let go before, once they stop. To be called now and then by the
+/// thread that stopped them; true when none is left.
+pub fn tend() -> bool {
+    let waiting = LIMBO.take();
+    let mut kept = Vec::new();
+    for tracee in waiting {
+        match tracee.poll() {
+            Ok(None) => kept.push(tracee),
+            Ok(Some(event)) if event.stands() => let_go(tracee, event),
+            Ok(Some(event)) => note_end(&tracee, event),
+            Err(_) => {}
+        }
+    }
+    let done = kept.is_empty();
+    LIMBO.with_borrow_mut(|l| l.append(&mut kept));
+    done
+}
+
+/// Detaches from a thread that stands still after `event`.
+pub(super) fn let_go(tracee: Tracee, event: Event) {
+    let signal = if let Event::Signal(signal) = event { signal } else { 0 };
+    if let Err(KernelError::Trace { source, .. }) = tracee.detach(signal) {
+        // Killed while it stood: somebody must still wait for it, and that is us.
+        if source.raw_os_error() == Some(libc::ESRCH) {
+            LIMBO.with_borrow_mut(|l| l.push(tracee));
+        }
+    }
+}
+
+/// Keeps the status of a process that ended under our eyes.
+pub(super) fn note_end(tracee: &Tracee, event: Event) {
+    if tracee.tid() != tracee.pid() {
+        return;
+    }
+    let status = match event {
+        Event::Exited(status) => status,
+        Event::Killed(signal) => 128 + signal,
+        _ => return,
+    };
+    ENDED.with_borrow_mut(|ended| ended.insert(tracee.pid(), status));
+}
+
+/// Status of a process whose end was seen by this thread, once.
+pub(super) fn take_end(pid: u32) -> Option<i32> {
+    ENDED.with_borrow_mut(|ended| ended.remove(&pid))
+}
+
+/// Threads of a process that still wait to be let go: they are traced by us already.
+pub(super) fn take_limbo(pid: u32) -> Vec<Tracee> {
+    tend();
+    let all = LIMBO.take();
+    let (ours, others) = all.into_iter().partition(|t| t.pid() == pid);
+    LIMBO.set(others);
+    ours
+}
+
+/// Puts a thread on the list of those to be let go when they stop.
+pub(super) fn into_limbo(tracee: Tracee) {
+    LIMBO.with_borrow_mut(|l| l.push(tracee));
+}
+
+/// Whether a thread has ended or is ending.
+pub(super) fn ended(pid: u32, tid: u32) -> bool {
+    matches!(thread_state(pid, tid), 'Z' | 'X' | '?')
+}
+
+/// State letter of a thread, `?` when it is gone.
+pub(super) fn thread_state(pid: u32, tid: u32) -> char {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    text.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next()).unwrap_or('?')
+}
+
+/// Where a thread that sleeps in the kernel will come out: instruction and stack pointer.
+fn place_asleep(pid: u32, tid: u32) -> Option<(u64, u64)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    let mut words = text.split_whitespace().rev();
+    let mut word = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let ip = word()?;
+    Some((ip, word()?))
+}
+
+/// Some system calls answer `EINTR` to any interruption, where most are restarted by the kernel. If no
+/// signal is on its way that could be the reason, our stop was: then the call is made again.
+pub(super) fn repair(tracee: &Tracee, regs: Regs) -> Regs {
+    const EINTR: i64 = -(libc::EINTR as i64);
+    let call = regs.orig_rax as i64;
+    if regs.rax as i64 != EINTR || !ANSWERS_EINTR.contains(&call) || signal_on_its_way(tracee) {
+        return regs;
+    }
+    let mut again = regs;
+    again.rax = regs.orig_rax;
+    again.orig_rax = u64::MAX;
+    again.rip = regs.rip.wrapping_sub(2);
+    if tracee.set_registers(&again).is_ok() { again } else { regs }
+}
+
+/// Number of `io_pgetevents`, which crate libc does not name.
+const IO_PGETEVENTS: i64 = 333;
+/// Calls that answer `EINTR` although nothing was done yet.
+const ANSWERS_EINTR: [i64; 18] = [
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_io_getevents,
+    IO_PGETEVENTS,
+    libc::SYS_io_uring_enter,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+];
+
+fn signal_on_its_way(tracee: &Tracee) -> bool {
+    let path = format!("/proc/{}/task/{}/status", tracee.pid(), tracee.tid());
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let set = |key: &str| {
+        let word = text.lines().find_map(|l| l.strip_prefix(key)).unwrap_or_default();
+        u64::from_str_radix(word.trim(), 16).unwrap_or(0)
+    };
+    (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") != 0
+}
