@@ -1,0 +1,239 @@
+//! Known answers (workloads/calls): call counts, paths, CPU and wall times, shares and marks are what the
+//! program measured of itself. Bars by their numbers in the design.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod calls_live;
+mod support;
+use calls_live::{Probed, number, run};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::process::Command;
+use support::{alone, need_root, text, workload};
+
+/// The `key value` lines of the program.
+fn truth(run: &Probed) -> BTreeMap<String, f64> {
+    let pair = |line: &str| line.split_once(' ').and_then(|(k, v)| Some((k.to_owned(), v.parse().ok()?)));
+    run.stdout.lines().filter_map(pair).collect()
+}
+
+/// A run that must succeed, with every function it tells of counted right.
+fn measured(args: &[&str], words: &[&str]) -> Probed {
+    let run = run(args, words);
+    assert_eq!(run.code, 0, "{words:?}:\n{}", run.stderr);
+    assert!(run.document.is_object(), "no document:\n{}{}", run.stdout, run.stderr);
+    for (name, told) in &run.told {
+        if !run.functions(name).is_empty() {
+            assert_eq!(run.calls(name), told.calls, "calls of {name}; lost {}", run.document["lost"]);
+        }
+    }
+    run.assert_sums();
+    run
+}
+
+fn near(what: &str, measured: f64, truth: f64, relative: f64, absolute: f64) {
+    let apart = (measured - truth).abs();
+    assert!(apart <= truth.abs() * relative + absolute, "{what}: {measured}, truth {truth}, {apart} apart");
+}
+
+#[test]
+fn bar_11_counts_are_exact_with_two_threads() {
+    need_root!();
+    let _alone = alone();
+    for words in
+        [&["calls-callcost", "-t", "2", "-r", "2", "-n", "500000"][..], &["calls-callcost", "--random", "-n", "500000"]]
+    {
+        let run = measured(&["-f", "target"], words);
+        assert_eq!(run.calls("target") as f64, truth(&run)["calls_target"]);
+        let paths = run.paths("target").len();
+        assert_eq!(paths, if words[1] == "--random" { 256 } else { 3 }, "{words:?}");
+        for path in run.paths("target").iter().filter(|p| p["truncated"] == false) {
+            let own = run.frames(path).iter().filter(|(module, _)| module == "calls-callcost").count();
+            assert!(own >= 8, "a path of {own} frames of the program: {:?}", run.frames(path));
+        }
+    }
+}
+
+#[test]
+fn bar_12_wall_time_per_call() {
+    need_root!();
+    let _alone = alone();
+    let run = measured(&["-f", "span_.*"], &["calls-spans", "2"]);
+    let truth = truth(&run);
+    for name in ["span_20ns", "span_200ns", "span_5us", "span_200us", "span_20ms"] {
+        let totals = &run.function(name)["totals"];
+        // The best call against the best round of the twin: others share the machine.
+        let best = number(&totals["min_ns"]) as f64;
+        near(name, best, truth[&format!("ns_{name}")], 0.02, 10.0);
+    }
+}
+
+#[test]
+fn bar_13_cpu_time_under_three_hogs() {
+    need_root!();
+    let _alone = alone();
+    let run = measured(&["-f", "burn_.*", "-f", "nap"], &["calls-cputruth", "3", "3"]);
+    let truth = truth(&run);
+    for name in ["burn_10us", "burn_200us", "burn_5ms", "nap"] {
+        let totals = &run.function(name)["totals"];
+        let (cpu, wall) = (number(&totals["cpu_ns"]) as f64, number(&totals["wall_ns"]) as f64);
+        let calls = truth[&format!("calls_{name}")];
+        near(&format!("CPU of {name}"), cpu, truth[&format!("cpu_ns_{name}")], 0.01, 50.0 * calls);
+        // A hog may come in between the program's reading of the clock and ours.
+        near(&format!("wall of {name}"), wall, truth[&format!("wall_ns_{name}")], 0.05, 100.0 * calls);
+        assert!(wall > 1.2 * cpu, "{name} was not contended: wall {wall}, CPU {cpu}");
+    }
+}
+
+/// Paths by name, without what is not the program's own, as the instrumented build prints them.
+fn named(run: &Probed, module: &str) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    for path in run.paths("target") {
+        assert_eq!(path["truncated"], false, "truncated: {:?}", run.frames(path));
+        let frames = run.frames(path).into_iter().filter(|(m, name)| m == module && name != "_start");
+        let names: Vec<String> = frames.map(|(_, name)| name).chain(["target".to_owned()]).collect();
+        *all.entry(names.join(" > ")).or_default() += number(&path["calls"]);
+    }
+    all
+}
+
+#[test]
+fn bar_10_paths_are_the_true_ones() {
+    need_root!();
+    let _alone = alone();
+    let shadow = Command::new(workload("calls-pathtruth-truth")).output().unwrap();
+    let line =
+        |l: &str| l.strip_prefix("path ")?.split_once(' ').map(|(n, path)| (path.to_owned(), n.parse().unwrap()));
+    let truth: BTreeMap<String, u64> = text(&shadow.stdout).lines().filter_map(line).collect();
+    assert!(truth.len() > 1000, "{} paths", truth.len());
+    for build in ["O0", "O1", "O2", "O3", "Os", "fp", "clangO2", "clangO3"] {
+        let name = format!("calls-pathtruth-{build}");
+        if !workload(&name).exists() {
+            println!("SKIP: {name} is not built: its compiler is not installed");
+            continue;
+        }
+        let found = named(&measured(&["-f", "target"], &[&name]), &name);
+        let wrong: Vec<_> = found.iter().filter(|(path, n)| truth.get(*path) != Some(n)).take(3).collect();
+        let missing: Vec<_> = truth.iter().filter(|(path, n)| found.get(*path) != Some(n)).take(3).collect();
+        assert!(wrong.is_empty() && missing.is_empty(), "{name}: found {wrong:#?}, truth {missing:#?}");
+    }
+}
+
+#[test]
+fn bar_14_recursion_counts_once() {
+    need_root!();
+    let _alone = alone();
+    let run = measured(&["-f", "descend", "-f", "tree", "-f", "bounce"], &["calls-recur", "20"]);
+    let truth = truth(&run);
+    let totals = &run.function("descend")["totals"];
+    // Calls of all levels, times of the outermost: never more than the program saw around them.
+    assert_eq!(number(&totals["calls"]) as f64, truth["calls_descend"]);
+    let wall = number(&totals["wall_ns"]) as f64;
+    assert!(wall <= truth["wall_ns_descend"] * 1.01, "{wall} ns in {} ns", truth["wall_ns_descend"]);
+    let outer: u64 = run.paths("descend").iter().filter(|p| p["level"] == 0).map(|p| number(&p["calls"])).sum();
+    assert_eq!(outer as f64, truth["outer_descend"], "outermost activations");
+    assert!(run.paths("descend").len() <= 70, "levels beyond 64 fold into one row");
+    // Bar 9: depth 10 000 costs per call what depth 10 does.
+    let (shallow, deep) = (truth["ns_shallow"], truth["ns_deep"]);
+    assert!(deep < 3.0 * shallow + 20.0, "{deep} ns per call at depth 10 000, {shallow} at depth 10");
+}
+
+#[test]
+fn bar_26_a_tree_of_500_processes() {
+    need_root!();
+    let _alone = alone();
+    let run = measured(&["-f", "leafwork"], &["calls-forktree", "500"]);
+    let told = &run.told["leafwork"];
+    assert_eq!(told.calls, 500 * 100 + 499 * 500 / 2, "the program's own count");
+    assert_eq!(run.calls("leafwork"), told.calls);
+    let shells = run.document["target"]["processes"].as_array().unwrap();
+    let shell = |p: &&Value| p["exe"].as_str().is_some_and(|e| e.ends_with("/dash") || e.ends_with("/sh"));
+    assert_eq!(shells.iter().filter(shell).count(), 0, "a shell without a match was instrumented");
+}
+
+#[test]
+fn the_look_up_case() {
+    need_root!();
+    let _alone = alone();
+    let functions = ["-f", "find_func_by_addr|triggered_in_stack_frame|catch_up|insert_instrumentation|resolve_calls"];
+    let run = measured(&functions, &["calls-lookup", "hash", "1000"]);
+    let truth = truth(&run);
+    let share = |name: &str| 100.0 * run.function(name)["totals"]["share_exec"].as_f64().unwrap();
+    near("share of catch_up", share("catch_up"), truth["share_catch_up"], 0.0, 4.0);
+    near("share of find_func_by_addr", share("find_func_by_addr"), truth["share_find"], 0.0, 4.0);
+    let all = run.calls("find_func_by_addr") as f64;
+    let calls = |path: &&&Value| run.frames(path).last().is_some_and(|(_, name)| name == "triggered_in_stack_frame");
+    let from: u64 = run.paths("find_func_by_addr").iter().filter(calls).map(|p| number(&p["calls"])).sum();
+    near("calls from one caller, %", 100.0 * from as f64 / all, 81.0, 0.0, 1.0);
+    let marked = run.document["marks"].as_array().unwrap().iter().any(|m| {
+        m["kind"] == "one-caller" && m["caller"].as_str().is_some_and(|c| c.contains("triggered_in_stack_frame"))
+    });
+    assert!(marked, "marks: {}", run.document["marks"]);
+    let fixed = measured(&functions, &["calls-lookup", "tree", "1000"]);
+    let time = |run: &Probed| number(&run.function("find_func_by_addr")["totals"]["wall_ns"]);
+    assert!(time(&fixed) * 4 < time(&run), "the tree takes {} ns, the hash {}", time(&fixed), time(&run));
+}
+
+#[test]
+fn the_halo_case() {
+    need_root!();
+    let _alone = alone();
+    let run = measured(&["-f", "MPI_Wait", "-f", "MPI_Allreduce", "-f", "ks_congrad"], &["calls-halo"]);
+    let truth = truth(&run);
+    let wait = run.function("MPI_Wait");
+    let names: Vec<&str> = wait["names"].as_array().unwrap().iter().map(|n| n.as_str().unwrap()).collect();
+    assert!(names.contains(&"PMPI_Wait"), "one address, two names: {names:?}");
+    let paths = run.paths("MPI_Wait");
+    assert_eq!(paths.len(), 16, "{paths:#?}");
+    let solver = number(&run.function("ks_congrad")["totals"]["wall_ns"]) as f64;
+    let part = |name: &str| 100.0 * number(&run.function(name)["totals"]["wall_ns"]) as f64 / solver;
+    near("waiting, % of the solver", part("MPI_Wait"), truth["share_wait"], 0.0, 1.5);
+    near("reducing, % of the solver", part("MPI_Allreduce"), truth["share_reduce"], 0.0, 1.5);
+    let mut averages: Vec<f64> = paths.iter().map(|p| p["average_ns"].as_f64().unwrap()).collect();
+    averages.sort_by(f64::total_cmp);
+    let (second, first): (f64, f64) = (averages[..8].iter().sum(), averages[8..].iter().sum());
+    near("first wait over second", first / second, truth["first_over_second"], 0.15, 0.0);
+}
+
+#[test]
+fn a_library_function_is_seen_from_every_caller() {
+    need_root!();
+    let _alone = alone();
+    let run = measured(&["-f", "calls-target.so!target"], &["calls-callcost-lib", "-n", "300000", "-r", "1"]);
+    assert_eq!(run.calls("target") as f64, truth(&run)["calls_target"]);
+    assert!(run.function("target")["module"].as_str().unwrap().ends_with("calls-target.so"));
+}
+
+/// A summed argument: `y` of `target(x, y)` runs from 0 to 63 in every chunk.
+#[test]
+fn arguments_are_summed() {
+    need_root!();
+    let _alone = alone();
+    let run = measured(&["-f", "target", "-m", "count,y=arg2"], &["calls-callcost", "-n", "192000", "-r", "1"]);
+    let value = &run.function("target")["totals"]["values"]["y"];
+    assert_eq!(value["sum"].as_i64(), Some(192_000 / 64 * (63 * 64 / 2)), "{value}");
+}
+
+#[test]
+fn histograms_hold_every_call() {
+    need_root!();
+    let _alone = alone();
+    let run = measured(&["-f", "span_.*", "-m", "count,wall,hist"], &["calls-spans", "1"]);
+    for name in ["span_200ns", "span_200us"] {
+        let totals = &run.function(name)["totals"];
+        let bins: Vec<u64> = totals["hist"].as_array().unwrap().iter().map(number).collect();
+        assert_eq!(bins.iter().sum::<u64>(), number(&totals["calls"]), "{name}: {bins:?}");
+        let truth = truth(&run)[&format!("ns_{name}")];
+        let (low, high) = (number(&totals["p50"]["low_ns"]) as f64, number(&totals["p50"]["high_ns"]) as f64);
+        assert!(low <= truth * 1.5 && high >= truth * 0.9, "{name}: median in [{low}, {high}], truth {truth}");
+    }
+}
+
+#[test]
+fn what_matches_nothing_is_said_with_the_nearest_names() {
+    need_root!();
+    let _alone = alone();
+    let run = run(&["-f", "targte"], &["calls-callcost", "-n", "1000", "-r", "1"]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("target"), "no suggestion:\n{}", run.stderr);
+}
