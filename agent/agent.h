@@ -10,20 +10,66 @@
 
 /* From a return slot to its shadow; the unwind description of entry.S holds the same number. */
 #define WH_SHADOW (-0x100000000000ll)
+#define BLOCK_BYTES 0x10000ull
+#define SHADOW_SET 65536u
 
 /* Registers as entry.S saved them. */
 struct regs {
 	u64 r11, r10, r9, r8, rdi, rsi, rdx, rcx, rax;
 };
 
+/* What an entry answers to entry.S: where to go on; `pass`: leave the return slot alone. */
+struct answer {
+	u64 to;
+	u64 pass;
+};
+
 struct global {
 	char *segment;     /* 0 before wh_start and after wh_stop */
 	u64 exit;          /* wh_exit_address */
 	u64 cookie;        /* tells this life of the agent from one before an exec */
-	u32 way;
-	u32 thread_base;   /* way 2: how to learn the thread pointer, enum in thread.c */
+	u32 way;           /* wh_start.way */
+	u32 fsgsbase;      /* way 2: the thread pointer can be read by an instruction */
 };
 extern struct global G;
+
+/* A stack of the thread. Slots in [lo, hi) have their shadow (or none can be had); words in [lo, top)
+ * can be read. Both grow when needed. */
+struct stack {
+	u64 lo, hi, top;
+	u64 no_shadow;
+};
+#define STACKS 32u
+
+/* Hints: node -> the child met last. Cache: (node, return address) -> child. Both only spare a search. */
+#define HINTS 32768u
+#define CACHE 8192u
+/* Active records beyond WH_ACTIVE, in chunks. */
+#define CHUNK 65536u
+#define CHUNKS 64u
+#define MAX_WORDS 16u
+
+/* Private memory of a thread, zeroed by the kernel in a forked child: `home` then says that nothing in
+ * it holds. It goes on to the thread that takes over the block. */
+struct local {
+	char *home;                 /* segment of `block`; not G.segment: join first */
+	struct wh_thread *block;
+	struct stack stack;         /* the one in use */
+	u32 stack_now, stack_next;  /* its place in stacks[]; place to be used next */
+	u32 deaf;                   /* the controller has not been heard for too long */
+	u32 entries;                /* to look at the heartbeat now and then */
+	u32 generation;             /* header.generation that hints, cache and templates belong to */
+	u32 more_page, more_used;   /* page that wh_more blocks are taken from */
+	volatile u32 *clock;        /* word that changes with each scheduling; 0 = not set up */
+	u32 clock_seen, spare;
+	u64 cpu_ns, cpu_ticks;      /* anchor: CPU time at a TSC value */
+	u64 checked;                /* way 2: when the thread id was last compared */
+	u64 (*words)[MAX_WORDS];    /* captured words of active[i], for event records */
+	struct wh_active *chunk[CHUNKS];
+	struct stack stacks[STACKS];
+	u32 hint[HINTS];
+	u32 cache[CACHE];
+};
 
 static inline struct wh_header *header(void)
 {
@@ -34,5 +80,96 @@ static inline struct wh_point *point_at(u64 index)
 {
 	return (struct wh_point *)(G.segment + WH_AT_POINTS) + index;
 }
+
+static inline struct wh_node *node_at(u32 index)
+{
+	return (struct wh_node *)(G.segment + WH_AT_NODES) + index;
+}
+
+static inline struct wh_path *path_at(u32 index)
+{
+	return (struct wh_path *)(G.segment + WH_AT_PATHS) + index;
+}
+
+/* thread.c */
+extern __thread struct local *wh_local __attribute__((tls_model("initial-exec"), visibility("hidden")));
+struct local *local_by_base(void);
+struct local *thread_join(void);
+int same_thread(const struct local *l);
+void count_lost(enum wh_lost cause);
+
+static inline struct local *local_of_thread(void)
+{
+	return likely(G.way == 1) ? wh_local : local_by_base();
+}
+
+/* shadow.c */
+int stack_enter(struct local *l, u64 slot);
+int stack_reach(struct local *l, u64 address);
+
+/* active.c */
+struct wh_active *record_slow(struct local *l, u32 index);
+void drop_stale(struct local *l, u64 slot);
+int take_record(struct local *l, u64 slot, struct wh_active *out);
+struct wh_active *find_record(struct local *l, u64 slot);
+
+static inline struct wh_active *record(struct local *l, u32 index)
+{
+	return likely(index < WH_ACTIVE) ? &l->block->active[index] : record_slow(l, index);
+}
+
+/* path.c: `WH_FOLDED | id` when the call is counted in a path it is itself part of. */
+#define WH_FOLDED 0x80000000u
+u32 root_path(const struct wh_point *p);
+u32 find_path(struct local *l, const struct wh_point *p, u64 slot, u64 rbp);
+u32 path_create(u32 node);
+
+/* rules.c */
+u32 rule_of(u64 ra, int frame_pointers);
+int plausible(u64 ra);
+int big_step(u32 rule, u64 slot, u64 *rbp, u64 low, u64 top, u64 *next);
+
+/* block.c */
+struct wh_block *block_new(struct local *l, u32 path);
+struct wh_more *more_of(struct local *l, struct wh_block *b);
+
+static inline struct wh_block *block_of(struct local *l, u32 path)
+{
+	u32 page = l->block->directory[path / 64];
+
+	if (unlikely(!page))
+		return block_new(l, path);
+	return (struct wh_block *)(G.segment + WH_AT_PAGES + (u64)page * PAGE) + path % 64;
+}
+
+/* clock.c */
+void clock_anchor(struct local *l);
+
+static inline int clock_anchored(const struct local *l)
+{
+	return l->clock && *l->clock == l->clock_seen;
+}
+
+static inline u64 ticks_to_ns(u64 t)
+{
+	return (u64)((unsigned __int128)t * header()->tsc_mult >> header()->tsc_shift);
+}
+
+static inline u64 clock_cpu(const struct local *l, u64 now)
+{
+	s64 since = (s64)(now - l->cpu_ticks);
+
+	return since > 0 ? l->cpu_ns + ticks_to_ns((u64)since) : l->cpu_ns;
+}
+
+/* record.c */
+void values_at_entry(struct local *l, const struct wh_point *p, u32 index, u64 slot, const struct regs *regs,
+		     struct wh_block *b);
+void values_at_exit(const struct wh_point *p, u64 ret, struct wh_block *b);
+void emit(struct local *l, const struct wh_point *p, const struct wh_active *r, u32 index, u64 end, u64 ret);
+void usage_now(u64 *usage, u64 *major);
+
+/* start.c */
+void loader_changed(void);
 
 #endif

@@ -1,41 +1,110 @@
+/*
+ * What the controller calls, with all other threads standing still or outside of the agent: starting,
+ * stopping, measuring the agent's own cost; and what the loader's probe does. No hot path here.
+ */
 #include "agent.h"
 
 struct global G;
 extern char wh_exit_address[];
+extern void wh_empty(void);
 
-exported u64 wh_start(struct wh_start *start)
+/* Way 2 has no thread-local storage and needs the thread pointer; AT_HWCAP2 tells if it may be read. */
+static u32 may_read_base(void)
 {
-	G.segment = (char *)start->segment;
-	G.exit = (u64)wh_exit_address;
-	return 0;
+	u64 pair[2] = {0, 0};
+	u32 found = 0;
+	s64 fd = sys3(SYS_OPEN, "/proc/self/auxv", 02000000 /* O_CLOEXEC */, 0);
+
+	if (fd < 0)
+		return 0;
+	while (sys3(SYS_READ, fd, pair, sizeof(pair)) == sizeof(pair) && pair[0])
+		if (pair[0] == 26)
+			found = pair[1] >> 1 & 1;
+	sys2(SYS_CLOSE, fd, 0);
+	return found;
 }
 
+/* A forked child must find its private memory wiped. */
+static int can_wipe(void)
+{
+	void *page = map_private(0, PAGE);
+	s64 answer = page ? sys3(SYS_MADVISE, page, PAGE, 18 /* MADV_WIPEONFORK */) : -1;
+
+	if (page)
+		sys2(SYS_MUNMAP, page, PAGE);
+	return answer == 0;
+}
+
+exported u64 wh_start(const struct wh_start *start)
+{
+	const struct wh_header *h = (const struct wh_header *)start->segment;
+
+	if (h->magic != WH_AGENT_MAGIC || h->bytes < WH_SEGMENT_BYTES)
+		return WH_START_MAGIC;
+	if (h->abi != WH_AGENT_ABI || start->abi != WH_AGENT_ABI)
+		return WH_START_ABI;
+	if ((s64)start->shadow != WH_SHADOW)
+		return WH_START_SHADOW;
+	if (!can_wipe())
+		return WH_START_FORK;
+	if (!G.cookie)
+		G.cookie = ticks() | 1;
+	G.exit = (u64)wh_exit_address;
+	G.way = start->way;
+	if (start->way == 2)
+		G.fsgsbase = may_read_base();
+	barrier();
+	G.segment = (char *)start->segment;
+	return WH_STARTED;
+}
+
+/* Nothing is recorded from now on. Stubs still find their points through the segment: it stays mapped
+ * until the last of them is gone. */
 exported void wh_stop(void)
 {
+	if (G.segment)
+		header()->enabled = 0;
 }
 
-exported u64 wh_shadow_set[65536];
-
-struct answer {
-	u64 to, pass;
-};
-
-struct answer wh_on_entry(u64 index)
-{
-	return (struct answer){point_at(index)->relocated, 1};
-}
-
-u64 wh_on_count(u64 index)
-{
-	return point_at(index)->relocated;
-}
-
-u64 wh_on_exit(u64 *slot)
-{
-	return *(u64 *)((char *)slot + WH_SHADOW);
-}
-
+/* Fewest ticks that 64 calls of `wh_empty` took in `rounds` rounds. The controller asks once without and
+ * once with a probe on it: the difference / 64 is what a probed call costs its caller. */
 exported u64 wh_calibrate(u64 rounds)
 {
-	return rounds;
+	u64 best = ~0ull;
+
+	while (rounds--) {
+		u64 start = ticks(), took;
+
+		for (int i = 0; i < 64; i++) {
+			wh_empty();
+			barrier();
+		}
+		took = ticks() - start;
+		if (took < best)
+			best = took;
+	}
+	return best;
+}
+
+/* The loader's list has changed: tells the controller, and gives it a moment to patch what is new. */
+slow_path void loader_changed(void)
+{
+	struct wh_header *h = header();
+	u32 mine = __atomic_add_fetch(&h->loads, 1, __ATOMIC_ACQ_REL);
+	u64 limit = h->load_wait_us;
+	u64 began = ticks();
+
+	sys3(SYS_FUTEX, &h->loads, 1 /* WAKE, shared */, 0x7fffffff);
+	if (!limit || !h->enabled || !h->tsc_mult)
+		return;
+	u64 wanted = limit * 1000;
+	for (;;) {
+		u32 seen = __atomic_load_n(&h->loads_seen, __ATOMIC_ACQUIRE);
+		u64 waited = ticks_to_ns(ticks() - began);
+
+		if ((s32)(seen - mine) >= 0 || waited >= wanted)
+			return;
+		u64 left[2] = {(wanted - waited) / 1000000000ull, (wanted - waited) % 1000000000ull};
+		sys4(SYS_FUTEX, &h->loads_seen, 0 /* WAIT, shared */, seen, left);
+	}
 }

@@ -1,0 +1,159 @@
+/*
+ * Which stack a return slot is on, how far it can be read, and the shadow that keeps true return
+ * addresses. Constraints: a read must never fault, so memory is asked for page by page before it is
+ * believed; a shadow block is mapped once by whoever comes first; where the place is taken, calls are
+ * counted and their exits given up. Signals are blocked in here: nothing may be left half-way.
+ */
+#include "agent.h"
+
+/* A slot further below what is known of a stack counts as another stack (coroutines on one heap). */
+#define NEAR 0x8000ull
+#define PROBE_PAGES 256u
+
+exported u64 wh_shadow_set[SHADOW_SET];
+
+static int shadow_map(u64 block)
+{
+	u32 at = ((u32)(block >> 16) * 2654435761u) >> 16;
+
+	for (u32 tries = 0; tries < SHADOW_SET; tries++, at = (at + 1) % SHADOW_SET) {
+		u64 have = __atomic_load_n(&wh_shadow_set[at], __ATOMIC_ACQUIRE);
+
+		if (have == 0) {
+			if (block < (u64)-WH_SHADOW + BLOCK_BYTES)
+				return 0;
+			if (!__atomic_compare_exchange_n(&wh_shadow_set[at], &have, block | WH_SHADOW_MAPPING, 0,
+							 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+				at = (at - 1) % SHADOW_SET; /* taken just now: look at it again */
+				continue;
+			}
+			int got = map_private(block + (u64)WH_SHADOW, BLOCK_BYTES) != 0;
+			__atomic_store_n(&wh_shadow_set[at], block | (got ? WH_SHADOW_READY : WH_SHADOW_REFUSED),
+					 __ATOMIC_RELEASE);
+			return got;
+		}
+		if ((have & ~(BLOCK_BYTES - 1)) == block) {
+			for (u32 wait = 0; (have & 3) == WH_SHADOW_MAPPING && wait < 100000; wait++) {
+				__asm__ volatile("pause");
+				have = __atomic_load_n(&wh_shadow_set[at], __ATOMIC_ACQUIRE);
+			}
+			return (have & 3) == WH_SHADOW_READY;
+		}
+	}
+	return 0;
+}
+
+/* All blocks of [from, to). */
+static int shadow_map_all(u64 from, u64 to)
+{
+	for (u64 block = from & ~(BLOCK_BYTES - 1); block < to; block += BLOCK_BYTES)
+		if (!shadow_map(block))
+			return 0;
+	return 1;
+}
+
+/* Upward from the page boundary `from`: first address that cannot be read, at most `pages` further. */
+static u64 readable_up(u64 from, u64 pages)
+{
+	while (pages-- && readable(from))
+		from += PAGE;
+	return from;
+}
+
+static int grow_up(struct stack *s, u64 slot)
+{
+	if (slot >= s->top) {
+		u64 pages = (slot - s->top) / PAGE + 1;
+
+		if (pages > NEAR / PAGE)
+			return 0;
+		s->top = readable_up(s->top, pages);
+		if (slot >= s->top)
+			return 0;
+	}
+	u64 end = (slot | (BLOCK_BYTES - 1)) + 1;
+	if (end > s->top)
+		end = s->top;
+	if (!shadow_map_all(s->hi, end))
+		return 0;
+	s->hi = end;
+	return 1;
+}
+
+static int grow_down(struct stack *s, u64 slot)
+{
+	u64 page = slot & ~(PAGE - 1);
+
+	for (u64 at = s->lo - PAGE; at >= page; at -= PAGE)
+		if (!readable(at))
+			return 0;
+	if (!shadow_map_all(page, s->lo))
+		return 0;
+	s->lo = page;
+	return 1;
+}
+
+/* Extends a known stack to the slot, or begins a new one. */
+static void stack_find(struct local *l, u64 slot)
+{
+	for (u32 i = 0; i < STACKS; i++) {
+		struct stack *s = &l->stacks[i];
+		int grown;
+
+		if (!s->top || s->no_shadow)
+			continue;
+		if (slot >= s->lo)
+			grown = slot < s->top + NEAR && grow_up(s, slot);
+		else
+			grown = s->lo - slot < NEAR && grow_down(s, slot);
+		if (grown) {
+			l->stack_now = i;
+			l->stack = *s;
+			return;
+		}
+	}
+	struct stack new = {.lo = slot & ~(PAGE - 1)};
+	new.top = readable_up(new.lo + PAGE, 4);
+	new.hi = (slot | (BLOCK_BYTES - 1)) + 1;
+	if (new.hi > new.top)
+		new.hi = new.top;
+	new.no_shadow = !shadow_map_all(slot, slot + 8);
+	l->stack_now = l->stack_next++ % STACKS;
+	l->stacks[l->stack_now] = new;
+	l->stack = new;
+}
+
+/* Makes the stack of `slot` the current one. 0: this is no thread of ours (it shares the memory and the
+ * thread pointer of the one whose block we hold: vfork on a stack of its own). */
+slow_path int stack_enter(struct local *l, u64 slot)
+{
+	l->stacks[l->stack_now] = l->stack;
+	for (u32 i = 0; i < STACKS; i++) {
+		if (slot - l->stacks[i].lo < l->stacks[i].hi - l->stacks[i].lo) {
+			l->stack_now = i;
+			l->stack = l->stacks[i];
+			return 1;
+		}
+	}
+	if (!same_thread(l))
+		return 0;
+	u64 mask = signals_block();
+	stack_find(l, slot);
+	signals_restore(mask);
+	return 1;
+}
+
+/* Whether the word at `address`, above what is known of the current stack, can be read as well. */
+slow_path int stack_reach(struct local *l, u64 address)
+{
+	if ((address & 7) || address < l->stack.lo || address > ~0ull - PAGE)
+		return 0;
+	if (address >= l->stack.top) {
+		u64 pages = (address - l->stack.top) / PAGE + 1;
+
+		if (pages > PROBE_PAGES)
+			return 0;
+		l->stack.top = readable_up(l->stack.top, pages);
+	}
+	return address < l->stack.top;
+}

@@ -1,0 +1,218 @@
+/*
+ * From a thread to its block: finding it, claiming one, knowing a dead owner. Constraints: no lock
+ * (claims are one compare-and-swap), no memory but whole mappings, and short-lived threads must not
+ * make the tables grow, so blocks and private memory of the dead are used again before new ones.
+ */
+#include "agent.h"
+
+__thread struct local *wh_local __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+#define OWN_LOCAL 0
+#define OWN_COOKIE 1
+#define LOOKED_AT 64u /* blocks that a new thread looks at before it takes a fresh one */
+#define BASES 16384u
+
+static struct {
+	u64 base;
+	struct local *local;
+} bases[BASES];
+
+static u64 thread_pointer(void)
+{
+	u64 base = 0;
+
+	if (likely(G.fsgsbase))
+		__asm__ volatile("rdfsbase %0" : "=r"(base));
+	else
+		sys2(SYS_ARCH_PRCTL, 0x1003, &base);
+	return base;
+}
+
+/* Place of the thread pointer in the table, empty or not; -1 when the table is full. */
+static s64 base_place(u64 base)
+{
+	u32 at = (u32)((base >> 6) * 0x9e3779b97f4a7c15ull >> 40) % BASES;
+
+	for (u32 tries = 0; tries < 64; tries++, at = (at + 1) % BASES) {
+		u64 have = __atomic_load_n(&bases[at].base, __ATOMIC_ACQUIRE);
+
+		if (have == base || have == 0)
+			return at;
+	}
+	return -1;
+}
+
+/* Way 2 only. A thread pointer of 0 is one before the C library is set up: no block for it. */
+struct local *local_by_base(void)
+{
+	u64 base = thread_pointer();
+	s64 at = base ? base_place(base) : -1;
+
+	return at >= 0 && bases[at].base == base ? bases[at].local : 0;
+}
+
+static int local_store(struct local *l)
+{
+	if (G.way == 1) {
+		wh_local = l;
+		return 1;
+	}
+	u64 base = thread_pointer();
+	for (s64 at; base && (at = base_place(base)) >= 0;) {
+		u64 none = 0;
+
+		if (bases[at].base == base ||
+		    __atomic_compare_exchange_n(&bases[at].base, &none, base, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+			bases[at].local = l;
+			return 1;
+		}
+	}
+	return 0;
+}
+
+void count_lost(enum wh_lost cause)
+{
+	__atomic_fetch_add(&header()->lost[cause], 1, __ATOMIC_RELAXED);
+}
+
+slow_path int same_thread(const struct local *l)
+{
+	return (u64)sys0(SYS_GETTID) == l->block->tid;
+}
+
+static struct wh_thread *thread_at(u32 index)
+{
+	return (struct wh_thread *)(G.segment + WH_AT_THREADS + (u64)index * WH_THREAD_STRIDE);
+}
+
+static int claim(struct wh_thread *t, u32 from)
+{
+	return __atomic_compare_exchange_n(&t->state, &from, WH_THREAD_LIVE, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+/* Whether the owner is gone: its id answers "no such thread", or it is our own from before an exec.
+ * Only within our process: another may count its ids in another namespace. */
+static int owner_gone(const struct wh_thread *t, u32 pid, u32 tid)
+{
+	if (t->pid != pid)
+		return 0;
+	return t->tid == tid || sys3(SYS_TGKILL, pid, t->tid, 0) == -ESRCH_;
+}
+
+static struct wh_thread *claim_used(u32 from, u32 to, u32 pid, u32 tid)
+{
+	for (u32 i = from; i < to; i++) {
+		struct wh_thread *t = thread_at(i);
+		u32 state = __atomic_load_n(&t->state, __ATOMIC_ACQUIRE);
+
+		if (state == WH_THREAD_LIVE) {
+			if (!owner_gone(t, pid, tid))
+				continue;
+			if (!__atomic_compare_exchange_n(&t->state, &state, WH_THREAD_DEAD, 0, __ATOMIC_ACQ_REL,
+							 __ATOMIC_RELAXED))
+				continue;
+			state = WH_THREAD_DEAD;
+		}
+		if (claim(t, state))
+			return t;
+	}
+	return 0;
+}
+
+static struct wh_thread *claim_block(u32 pid, u32 tid)
+{
+	struct wh_header *h = header();
+	u32 used = __atomic_load_n(&h->next_thread, __ATOMIC_ACQUIRE);
+	struct wh_thread *t;
+
+	if (used > WH_MAX_THREADS)
+		used = WH_MAX_THREADS;
+	u32 window = used < LOOKED_AT ? used : LOOKED_AT;
+	u32 from = used > window ? (u32)(ticks() >> 6) % (used - window) : 0;
+	t = claim_used(from, from + window, pid, tid);
+	if (t)
+		return t;
+	while (h->next_thread < WH_MAX_THREADS) {
+		u32 index = __atomic_fetch_add(&h->next_thread, 1, __ATOMIC_ACQ_REL);
+
+		if (index < WH_MAX_THREADS && claim(thread_at(index), WH_THREAD_FREE))
+			return thread_at(index);
+	}
+	return claim_used(0, WH_MAX_THREADS, pid, tid);
+}
+
+static void local_reset(struct local *l)
+{
+	if (l->clock && l->clock != &l->spare)
+		sys2(SYS_MUNMAP, (u64)l->clock & ~(PAGE - 1), PAGE);
+	for (u32 i = 0; i < STACKS; i++)
+		l->stacks[i] = (struct stack){0};
+	l->stack = (struct stack){0};
+	l->stack_now = l->stack_next = 0;
+	l->deaf = l->entries = 0;
+	l->more_page = l->more_used = 0;
+	l->clock = 0;
+}
+
+static struct local *local_new(void)
+{
+	struct local *l = map_private(0, sizeof(*l));
+
+	if (l && sys3(SYS_MADVISE, l, (sizeof(*l) + PAGE - 1) & ~(PAGE - 1), 18 /* MADV_WIPEONFORK */) < 0) {
+		sys2(SYS_MUNMAP, l, sizeof(*l));
+		return 0;
+	}
+	return l;
+}
+
+static struct local *join(void)
+{
+	struct local *l = local_of_thread();
+	u32 pid = (u32)sys0(SYS_GETPID);
+	u32 tid = (u32)sys0(SYS_GETTID);
+
+	if (l && l->home == G.segment)
+		return l; /* a signal handler was here first */
+	struct wh_thread *t = claim_block(pid, tid);
+	if (!t)
+		return 0;
+	if (!l && t->pid == pid && t->own[OWN_COOKIE] == G.cookie)
+		l = (struct local *)t->own[OWN_LOCAL];
+	if (l) {
+		if (l->home) /* not wiped: words of the thread before, or of an earlier segment */
+			local_reset(l);
+		else
+			__atomic_fetch_add(&header()->forks, 1, __ATOMIC_RELAXED); /* wiped: a child */
+	} else {
+		l = local_new();
+	}
+	if (!l || !local_store(l)) {
+		t->state = WH_THREAD_DEAD;
+		return 0;
+	}
+	t->pid = pid;
+	t->tid = tid;
+	t->lives++;
+	t->n_active = 0;
+	t->seq_active = 0;
+	t->busy_sp = 0;
+	t->cpu_mode = 0;
+	t->own[OWN_LOCAL] = (u64)l;
+	t->own[OWN_COOKIE] = G.cookie;
+	t->started = ticks();
+	l->block = t;
+	l->generation = header()->generation - 1; /* forget what was learnt in another segment */
+	barrier();
+	l->home = G.segment;
+	return l;
+}
+
+/* Gives the calling thread a block; 0 when there is none. */
+slow_path struct local *thread_join(void)
+{
+	u64 mask = signals_block();
+	struct local *l = join();
+
+	signals_restore(mask);
+	return l;
+}
