@@ -8,6 +8,7 @@
 //! calls [`load()`]. On-disk schemas: docs/reference/schema.md.
 
 pub mod calls;
+pub mod calls_recording;
 pub mod model;
 pub mod symbols;
 

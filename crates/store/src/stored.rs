@@ -151,7 +151,7 @@ fn read_rows<T>(
 
 /// Puts a finished directory in the place of another, without an instant at which there is none
 /// where the file system can exchange names.
-fn swap_in(new: &Path, place: &Path) -> Result<(), StoreError> {
+pub(crate) fn swap_in(new: &Path, place: &Path) -> Result<(), StoreError> {
     if !place.exists() {
         return fs::rename(new, place).map_err(StoreError::io("rename to", place));
     }

@@ -39,6 +39,7 @@ pub(crate) enum Column {
     Blob(Vec<Vec<u8>>),
     U32(Vec<u32>),
     U64(Vec<u64>),
+    I64(Vec<i64>),
 }
 
 /// Distinct values, and which of them each row has.
@@ -144,6 +145,7 @@ impl Column {
             Self::Blob(v) => v.len(),
             Self::U32(v) => v.len(),
             Self::U64(v) => v.len(),
+            Self::I64(v) => v.len(),
         }
     }
 
@@ -154,6 +156,7 @@ impl Column {
             Kind::Blob => Self::Blob(Vec::new()),
             Kind::U32 => Self::U32(Vec::new()),
             Kind::U64 => Self::U64(Vec::new()),
+            Kind::I64 => Self::I64(Vec::new()),
         }
     }
 }
@@ -174,6 +177,7 @@ fn field(spec: &Spec) -> Result<Type, ParquetError> {
         Kind::Blob => (Physical::BYTE_ARRAY, None, -1),
         Kind::U32 => (Physical::INT32, Some(LogicalType::integer(32, false)), -1),
         Kind::U64 => (Physical::INT64, Some(LogicalType::integer(64, false)), -1),
+        Kind::I64 => (Physical::INT64, Some(LogicalType::integer(64, true)), -1),
     };
     Type::primitive_type_builder(spec.name, physical)
         .with_repetition(Repetition::REQUIRED)
@@ -236,6 +240,7 @@ fn write_column<W: std::io::Write + Send>(
         Column::Blob(v) => write_values::<ByteArrayType, _, W>(group, v, |b| ByteArray::from(b.as_slice())),
         Column::U32(v) => write_values::<Int32Type, _, W>(group, v, |x| x.cast_signed()),
         Column::U64(v) => write_values::<Int64Type, _, W>(group, v, |x| x.cast_signed()),
+        Column::I64(v) => write_values::<Int64Type, _, W>(group, v, |x| *x),
     }
 }
 
@@ -302,7 +307,7 @@ fn physical(kind: Kind) -> Physical {
         Kind::Id => Physical::FIXED_LEN_BYTE_ARRAY,
         Kind::Text | Kind::Blob => Physical::BYTE_ARRAY,
         Kind::U32 => Physical::INT32,
-        Kind::U64 => Physical::INT64,
+        Kind::U64 | Kind::I64 => Physical::INT64,
     }
 }
 
@@ -339,6 +344,7 @@ fn read_column(spec: &Spec, reader: ColumnReader, rows: usize, into: &mut Column
         (ColumnReader::ByteArrayColumnReader(r), Column::Blob(v)) => extend(r, rows, v, |b| b.data().to_vec())?,
         (ColumnReader::Int32ColumnReader(r), Column::U32(v)) => extend(r, rows, v, |x| x.cast_unsigned())?,
         (ColumnReader::Int64ColumnReader(r), Column::U64(v)) => extend(r, rows, v, |x| x.cast_unsigned())?,
+        (ColumnReader::Int64ColumnReader(r), Column::I64(v)) => extend(r, rows, v, |x| *x)?,
         _ => return Err(TableError::WrongType(spec.name)),
     }
     let found = into.len();

@@ -2,6 +2,7 @@
 //! between a canonical [`Profile`](crate::model::Profile) and columns. Tables only ever gain columns;
 //! a reader finds columns by name and ignores those it does not know (docs/reference/schema.md).
 
+pub(crate) mod calls;
 pub(crate) mod columns;
 pub(crate) mod parts;
 pub(crate) mod samples;
@@ -22,6 +23,8 @@ pub(crate) enum Kind {
     U32,
     /// `INT64`, unsigned.
     U64,
+    /// `INT64`, signed.
+    I64,
 }
 
 /// How the values of a column are encoded before compression.
@@ -181,6 +184,110 @@ pub(crate) static LINES: Table = Table {
         col("function", Kind::Text, Coding::Dict),
     ],
     sorted: 3,
+};
+
+/// Probed functions of a call-path recording.
+pub(crate) static CALL_POINTS: Table = Table {
+    file: "call_points.parquet",
+    columns: &[
+        col("epoch", Kind::U32, Coding::Delta),
+        col("point", Kind::U32, Coding::Delta),
+        col("id", Kind::U32, Coding::Delta),
+        col("name", Kind::Text, Coding::Plain),
+        col("names", Kind::Text, Coding::Plain),
+        col("module", Kind::U32, Coding::Dict),
+        col("offset", Kind::U64, Coding::Delta),
+        col("size", Kind::U64, Coding::Dict),
+        col("patch", Kind::Text, Coding::Dict),
+        col("state", Kind::Text, Coding::Dict),
+        col("entry_only", Kind::Text, Coding::Dict),
+        col("refused", Kind::Text, Coding::Dict),
+        col("values", Kind::Text, Coding::Dict),
+    ],
+    sorted: 2,
+};
+
+/// Frames of call paths.
+pub(crate) static CALL_FRAMES: Table = Table {
+    file: "call_frames.parquet",
+    columns: &[
+        col("epoch", Kind::U32, Coding::Delta),
+        col("frame", Kind::U32, Coding::Delta),
+        col("kind", Kind::Text, Coding::Dict),
+        col("module", Kind::U32, Coding::Dict),
+        col("offset", Kind::U64, Coding::Delta),
+        col("caller", Kind::U32, Coding::Delta),
+        col("by_frame_pointer", Kind::U32, Coding::Dict),
+    ],
+    sorted: 2,
+};
+
+/// Call paths with their counters.
+pub(crate) static CALL_PATHS: Table = Table {
+    file: "call_paths.parquet",
+    columns: &[
+        col("epoch", Kind::U32, Coding::Delta),
+        col("path", Kind::U32, Coding::Delta),
+        col("point", Kind::U32, Coding::Dict),
+        col("frame", Kind::U32, Coding::Delta),
+        col("parent", Kind::U32, Coding::Dict),
+        col("same", Kind::U32, Coding::Dict),
+        col("folded", Kind::U32, Coding::Dict),
+        col("calls", Kind::U64, Coding::Plain),
+        col("done", Kind::U64, Coding::Plain),
+        col("wall_ns", Kind::U64, Coding::Plain),
+        col("cpu_ns", Kind::U64, Coding::Plain),
+        col("min_ns", Kind::U64, Coding::Plain),
+        col("max_ns", Kind::U64, Coding::Plain),
+        col("value_0", Kind::I64, Coding::Plain),
+        col("value_1", Kind::I64, Coding::Plain),
+        col("usage", Kind::U32, Coding::Dict),
+        col("switches", Kind::U64, Coding::Dict),
+        col("faults_minor", Kind::U64, Coding::Dict),
+        col("faults_major", Kind::U64, Coding::Dict),
+        col("hist", Kind::Text, Coding::Plain),
+    ],
+    sorted: 0,
+};
+
+/// The counters of call paths by thread.
+pub(crate) static CALL_THREADS: Table = Table {
+    file: "call_threads.parquet",
+    columns: &[
+        col("epoch", Kind::U32, Coding::Delta),
+        col("path", Kind::U32, Coding::Delta),
+        col("tid", Kind::U32, Coding::Dict),
+        col("calls", Kind::U64, Coding::Plain),
+        col("done", Kind::U64, Coding::Plain),
+        col("wall_ns", Kind::U64, Coding::Plain),
+        col("cpu_ns", Kind::U64, Coding::Plain),
+        col("min_ns", Kind::U64, Coding::Plain),
+        col("max_ns", Kind::U64, Coding::Plain),
+        col("value_0", Kind::I64, Coding::Plain),
+        col("value_1", Kind::I64, Coding::Plain),
+        col("usage", Kind::U32, Coding::Dict),
+        col("switches", Kind::U64, Coding::Dict),
+        col("faults_minor", Kind::U64, Coding::Dict),
+        col("faults_major", Kind::U64, Coding::Dict),
+        col("hist", Kind::Text, Coding::Plain),
+    ],
+    sorted: 0,
+};
+
+/// Names of the addresses of a call-path recording, one row per level of inlining.
+pub(crate) static CALL_NAMES: Table = Table {
+    file: "call_names.parquet",
+    columns: &[
+        col("module", Kind::Text, Coding::Dict),
+        col("address", Kind::U64, Coding::Delta),
+        col("depth", Kind::U32, Coding::Dict),
+        col("function", Kind::Text, Coding::Dict),
+        col("start", Kind::U64, Coding::Dict),
+        col("inlined", Kind::Text, Coding::Dict),
+        col("file", Kind::Text, Coding::Dict),
+        col("line", Kind::U32, Coding::Delta),
+    ],
+    sorted: 0,
 };
 
 #[cfg(test)]

@@ -191,7 +191,7 @@ pub(crate) fn texts<'a>(values: impl Iterator<Item = &'a str>) -> Column {
     Column::Text(Indexed::each(values.map(Box::from)))
 }
 
-fn words(values: impl Iterator<Item = String>) -> Column {
+pub(crate) fn words(values: impl Iterator<Item = String>) -> Column {
     Column::Text(Indexed::each(values.map(String::into_boxed_str)))
 }
 
@@ -204,6 +204,6 @@ pub(crate) fn from_word<T: DeserializeOwned>(column: &'static str, text: &str) -
     serde_json::from_value(serde_json::Value::from(text)).map_err(|_| unknown(column, text))
 }
 
-fn unknown(column: &'static str, value: &str) -> TableError {
+pub(crate) fn unknown(column: &'static str, value: &str) -> TableError {
     TableError::BadValue { column, value: value.to_owned() }
 }

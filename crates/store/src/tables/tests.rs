@@ -9,7 +9,22 @@ use proptest::prelude::*;
 use std::ops::Range;
 use whither_image::ImageId;
 
-static ALL: [&Table; 9] = [&SAMPLES, &IMAGES, &PROCESSES, &STACKS, &FRAMES, &RATES, &FUNCS, &CODE, &LINES];
+static ALL: [&Table; 14] = [
+    &SAMPLES,
+    &IMAGES,
+    &PROCESSES,
+    &STACKS,
+    &FRAMES,
+    &RATES,
+    &FUNCS,
+    &CODE,
+    &LINES,
+    &CALL_POINTS,
+    &CALL_FRAMES,
+    &CALL_PATHS,
+    &CALL_THREADS,
+    &CALL_NAMES,
+];
 
 fn pick<T: Clone>(values: &[T], range: Range<usize>) -> Vec<T> {
     range.map(|i| values[i % values.len()].clone()).collect()
@@ -28,6 +43,7 @@ fn columns(table: &Table, range: Range<usize>, pool: &[u64]) -> Vec<Column> {
         Kind::Blob => Column::Blob(pick(pool, range.clone()).into_iter().map(|n| n.to_le_bytes().to_vec()).collect()),
         Kind::U32 => Column::U32(pick(pool, range.clone()).into_iter().map(|n| n as u32).collect()),
         Kind::U64 => Column::U64(pick(pool, range.clone())),
+        Kind::I64 => Column::I64(pick(pool, range.clone()).into_iter().map(u64::cast_signed).collect()),
     };
     table.columns.iter().map(column).collect()
 }
@@ -40,6 +56,7 @@ fn plain(column: &Column) -> Vec<String> {
         Column::Blob(v) => v.iter().map(|b| format!("{b:?}")).collect(),
         Column::U32(v) => v.iter().map(u32::to_string).collect(),
         Column::U64(v) => v.iter().map(u64::to_string).collect(),
+        Column::I64(v) => v.iter().map(i64::to_string).collect(),
     }
 }
 

@@ -1,0 +1,259 @@
+//! Call-path recordings on disk: a directory with `calls.json` and Parquet tables, committed by one
+//! rename. Unlike epochs of samples a recording is written once, whole, when the session ends (or again
+//! and again under the same name, each time replacing the one before); it is small: paths, not calls.
+
+use crate::calls::{
+    CallEpoch, CallLost, CallModule, CallProcess, CallRecording, CallSnapshot, CallThread, InProgress, OwnCost,
+    PathTotals, Whole,
+};
+use crate::description;
+use crate::durable::{TMP, create_dirs, remove_any, sync_all, sync_dir, write_unsynced};
+use crate::epoch::OnExisting;
+use crate::error::StoreError;
+use crate::layout::FORMAT_VERSION;
+use crate::segment::{FileInfo, read_checked, write_table};
+use crate::stored::swap_in;
+use crate::tables::columns::{Column, Quality, TableError};
+use crate::tables::{self, Table, calls as columns, decode};
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// The file that describes a call-path recording.
+const CALLS_FILE: &str = "calls.json";
+
+/// Whether a directory is a call-path recording.
+#[must_use]
+pub fn is_recording(dir: &Path) -> bool {
+    dir.join(CALLS_FILE).is_file()
+}
+
+/// Writes a recording: afterwards it is there with all its tables, or (after an error) what was there
+/// before.
+///
+/// # Errors
+/// [`StoreError::Exists`], [`StoreError::NotOurs`] when what is there is no call-path recording,
+/// [`StoreError::NoSpace`], or the system's.
+pub fn save(dir: &Path, recording: &CallRecording, on_existing: OnExisting) -> Result<(), StoreError> {
+    make_room(dir, on_existing)?;
+    let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    create_dirs(parent)?;
+    let tmp = temporary(parent, dir);
+    if tmp.exists() {
+        remove_any(&tmp)?;
+    }
+    let done = write(&tmp, recording).and_then(|()| swap_in(&tmp, dir));
+    if tmp.exists() {
+        // The old recording after a swap, or what an error left; the name says that it does not count.
+        let _ = remove_any(&tmp);
+    }
+    done.and_then(|()| sync_dir(parent))
+}
+
+/// Reads a recording.
+///
+/// # Errors
+/// [`StoreError::NotAStore`], [`StoreError::Version`], [`StoreError::Corrupt`], or the system's.
+pub fn load(dir: &Path) -> Result<CallRecording, StoreError> {
+    let path = dir.join(CALLS_FILE);
+    if !is_recording(dir) {
+        return Err(StoreError::NotAStore { path: dir.to_owned() });
+    }
+    let bytes = fs::read(&path).map_err(StoreError::io("read", &path))?;
+    let manifest: Manifest = description::from_text(&path, &bytes)?;
+    let rows = Rows {
+        points: read(dir, &manifest, &tables::CALL_POINTS, columns::points_from_columns)?,
+        frames: read(dir, &manifest, &tables::CALL_FRAMES, columns::frames_from_columns)?,
+        paths: read(dir, &manifest, &tables::CALL_PATHS, columns::paths_from_columns)?,
+        threads: read(dir, &manifest, &tables::CALL_THREADS, columns::threads_from_columns)?,
+    };
+    let names = read(dir, &manifest, &tables::CALL_NAMES, columns::names_from_columns)?;
+    let epochs = rows
+        .into_epochs(manifest.epochs)
+        .ok_or_else(|| StoreError::corrupt(dir, "its tables name an epoch or a path that it does not have"))?;
+    Ok(CallRecording {
+        command: manifest.command,
+        host: manifest.host,
+        tool: manifest.tool,
+        start_ns: manifest.start_ns,
+        epochs,
+        names,
+    })
+}
+
+/// What `calls.json` holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Manifest {
+    version: u32,
+    tool: String,
+    command: String,
+    host: String,
+    start_ns: u64,
+    epochs: Vec<EpochInfo>,
+    files: BTreeMap<String, FileInfo>,
+}
+
+/// An epoch but for its tables.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct EpochInfo {
+    name: String,
+    at_ns: u64,
+    whole: Whole,
+    processes: Vec<CallProcess>,
+    threads: Vec<CallThread>,
+    modules: Vec<CallModule>,
+    in_progress: Vec<InProgress>,
+    lost: CallLost,
+    own_cost: OwnCost,
+    notes: Vec<String>,
+}
+
+impl EpochInfo {
+    fn of(epoch: &CallEpoch) -> Self {
+        let s = epoch.snapshot.clone();
+        Self {
+            name: epoch.name.clone(),
+            at_ns: s.at_ns,
+            whole: s.whole,
+            processes: s.processes,
+            threads: s.threads,
+            modules: s.modules,
+            in_progress: s.in_progress,
+            lost: s.lost,
+            own_cost: s.own_cost,
+            notes: s.notes,
+        }
+    }
+
+    fn into_epoch(self) -> CallEpoch {
+        let snapshot = CallSnapshot {
+            at_ns: self.at_ns,
+            whole: self.whole,
+            processes: self.processes,
+            threads: self.threads,
+            modules: self.modules,
+            in_progress: self.in_progress,
+            lost: self.lost,
+            own_cost: self.own_cost,
+            notes: self.notes,
+            ..CallSnapshot::default()
+        };
+        CallEpoch { name: self.name, snapshot }
+    }
+}
+
+/// The tables as read, each row with its epoch.
+struct Rows {
+    points: Vec<(u32, crate::calls::CallPoint)>,
+    frames: Vec<(u32, crate::calls::CallFrame)>,
+    paths: Vec<(u32, crate::calls::CallPath)>,
+    threads: Vec<columns::ThreadRow<PathTotals>>,
+}
+
+impl Rows {
+    /// `None` when a row belongs to no epoch or path.
+    fn into_epochs(self, infos: Vec<EpochInfo>) -> Option<Vec<CallEpoch>> {
+        let mut epochs: Vec<CallEpoch> = infos.into_iter().map(EpochInfo::into_epoch).collect();
+        let mut index: FxHashMap<(u32, u32), usize> = FxHashMap::default();
+        for (epoch, point) in self.points {
+            epochs.get_mut(epoch as usize)?.snapshot.points.push(point);
+        }
+        for (epoch, frame) in self.frames {
+            epochs.get_mut(epoch as usize)?.snapshot.frames.push(frame);
+        }
+        for (epoch, path) in self.paths {
+            let paths = &mut epochs.get_mut(epoch as usize)?.snapshot.paths;
+            index.insert((epoch, path.id), paths.len());
+            paths.push(path);
+        }
+        for (epoch, path, tid, totals) in self.threads {
+            let place = *index.get(&(epoch, path))?;
+            epochs.get_mut(epoch as usize)?.snapshot.paths.get_mut(place)?.threads.push((tid, totals));
+        }
+        Some(epochs)
+    }
+}
+
+fn write(dir: &Path, recording: &CallRecording) -> Result<(), StoreError> {
+    create_dirs(dir)?;
+    let mut files = BTreeMap::new();
+    let mut put = |table: &Table, rows: usize, make: &dyn Fn(Range<usize>) -> Vec<Column>| {
+        let written = write_table(dir, table, rows, make, Quality::Compact)?;
+        files.extend(written.map(|info| (table.file.to_owned(), info)));
+        Ok::<(), StoreError>(())
+    };
+    let epochs = &recording.epochs;
+    let (points, frames) = (columns::flat(epochs, |s| &s.points), columns::flat(epochs, |s| &s.frames));
+    let (paths, threads) = (columns::flat(epochs, |s| &s.paths), columns::thread_rows(epochs));
+    let names = columns::name_rows(&recording.names);
+    put(&tables::CALL_POINTS, points.len(), &|r| columns::points_to_columns(&points[r]))?;
+    put(&tables::CALL_FRAMES, frames.len(), &|r| columns::frames_to_columns(&frames[r]))?;
+    put(&tables::CALL_PATHS, paths.len(), &|r| columns::paths_to_columns(&paths[r]))?;
+    put(&tables::CALL_THREADS, threads.len(), &|r| columns::threads_to_columns(&threads[r]))?;
+    put(&tables::CALL_NAMES, names.len(), &|r| columns::names_to_columns(&names, r))?;
+    let manifest = Manifest {
+        version: FORMAT_VERSION,
+        tool: recording.tool.clone(),
+        command: recording.command.clone(),
+        host: recording.host.clone(),
+        start_ns: recording.start_ns,
+        epochs: epochs.iter().map(EpochInfo::of).collect(),
+        files,
+    };
+    write_unsynced(&dir.join(CALLS_FILE), &description::to_text(&manifest))?;
+    let names: Vec<&str> = manifest.files.keys().map(String::as_str).chain([CALLS_FILE]).collect();
+    sync_all(dir, &names)
+}
+
+fn read<T>(
+    dir: &Path,
+    manifest: &Manifest,
+    table: &Table,
+    rows: fn(Vec<Column>) -> Result<Vec<T>, TableError>,
+) -> Result<Vec<T>, StoreError> {
+    let Some(info) = manifest.files.get(table.file) else { return Ok(Vec::new()) };
+    let path = dir.join(table.file);
+    let bytes = read_checked(&path, info)?;
+    decode(table, bytes, &|_, _| true).and_then(rows).map_err(|e| StoreError::corrupt(&path, e))
+}
+
+/// Refuses to replace anything but a call-path recording of ours.
+fn make_room(dir: &Path, on_existing: OnExisting) -> Result<(), StoreError> {
+    let not_ours = |why: &str| StoreError::NotOurs { path: dir.to_owned(), why: why.into() };
+    match fs::symlink_metadata(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(StoreError::io("inspect", dir)(e)),
+        Ok(meta) if meta.is_symlink() => return Err(not_ours("it is a symbolic link")),
+        Ok(meta) if !meta.is_dir() => return Err(not_ours("it is a file")),
+        Ok(_) => {}
+    }
+    let entries = fs::read_dir(dir).map_err(StoreError::io("list", dir))?;
+    let names: Vec<String> = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    if on_existing == OnExisting::Refuse {
+        return Err(StoreError::Exists { path: dir.to_owned() });
+    }
+    if !is_recording(dir) {
+        return Err(not_ours("it has no calls.json"));
+    }
+    match names.iter().find(|n| !is_our_name(n)) {
+        Some(other) => Err(not_ours(&format!("it also holds `{other}`"))),
+        None => Ok(()),
+    }
+}
+
+fn is_our_name(name: &str) -> bool {
+    let tables =
+        [&tables::CALL_POINTS, &tables::CALL_FRAMES, &tables::CALL_PATHS, &tables::CALL_THREADS, &tables::CALL_NAMES];
+    name == CALLS_FILE || name.starts_with(TMP) || tables.iter().any(|t| t.file == name)
+}
+
+fn temporary(parent: &Path, dir: &Path) -> PathBuf {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    parent.join(format!("{TMP}{}-{name}", std::process::id()))
+}
