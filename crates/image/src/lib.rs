@@ -7,6 +7,7 @@
 
 pub mod blocks;
 pub mod bytes;
+pub mod cfg;
 pub mod condensed;
 pub mod demangle;
 pub mod disasm;
@@ -33,6 +34,7 @@ mod view;
 
 pub use blocks::{Before, Block, Blocks};
 pub use bytes::Bytes;
+pub use cfg::Cfg;
 pub use condensed::condensed;
 pub use demangle::{Form, demangle};
 pub use disasm::{Flow, Insn, Printer, Syntax, decode, disassemble};

@@ -20,6 +20,7 @@ pub mod agent;
 pub mod api;
 pub mod engine;
 mod error;
+pub mod stub;
 pub mod target;
 pub mod uprobe;
 
