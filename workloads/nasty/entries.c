@@ -15,7 +15,7 @@ enum { CALLS = 1000 };
 typedef long odd(long x, void *pointer, long zero, long number);
 #define DECLARE(name, value) extern odd odd_##name;
 EACH_ODD(DECLARE)
-extern odd odd_hopper, odd_pops, odd_call_pops, odd_falls, odd_alias_b, odd_call_r10, odd_only_ret, odd_rep;
+extern odd odd_hopper, odd_pops, odd_call_pops, odd_falls, odd_alias_b, odd_call_r10, odd_only_ret, odd_rep, odd_loop_start;
 
 static uint64_t n_even, n_tail_end, n_pointee;
 
@@ -69,8 +69,12 @@ int main(void)
 #define RUN(name, value) sum += total(#name, odd_##name, value_##name);
     EACH_ODD(RUN)
     RUN(hopper, ) RUN(call_pops, ) RUN(falls, ) RUN(alias_b, ) RUN(call_r10, )
-    for (long i = 0; i < CALLS; i++)
+    for (long i = 0; i < CALLS; i++) {
         odd_only_ret(i, NULL, 0, 0);
+        long stored = odd_loop_start(i + 8, NULL, 0, 0);
+        wrong += stored != 28;
+        sum += stored;
+    }
     char filled[64] = {0};
     for (long i = 0; i < CALLS; i++)
         /* rdi = where, rsi = where (subtracted), rcx = how much; al is not defined: only the length counts. */
@@ -94,6 +98,7 @@ int main(void)
     tell("odd_r10", CALLS, "either");
     tell("odd_only_ret", CALLS, "either");
     tell("odd_rep", CALLS, "either");
+    tell("odd_loop_start", CALLS, "either");
     tell("even", n_even, "exact");
     tell("tail_end", n_tail_end, "exact");
     tell("pointee", n_pointee, "exact");

@@ -56,6 +56,27 @@ begin odd_loop_back
 	ret
 end odd_loop_back
 
+/* 12: a loop whose head is the entry itself, with the red zone in use: not a call each time round. From 8 on
+ * the answer is 28, the sum of the last eight numbers stored. */
+begin odd_loop_start
+	lea -1(%rdi), %rdi
+	mov %edi, %eax
+	and $7, %eax
+	neg %rax
+	mov %rdi, -8(%rsp,%rax,8)
+	test %rdi, %rdi
+	jnz odd_loop_start
+	mov -8(%rsp), %rax
+	add -16(%rsp), %rax
+	add -24(%rsp), %rax
+	add -32(%rsp), %rax
+	add -40(%rsp), %rax
+	add -48(%rsp), %rax
+	add -56(%rsp), %rax
+	add -64(%rsp), %rax
+	ret
+end odd_loop_start
+
 /* 13: odd_hopper jumps to byte 3 of odd_hopped; odd_late is a symbol on byte 2 of odd_early, reached
  * through a pointer only. */
 begin odd_hopped
