@@ -25,7 +25,7 @@ pub struct Graph {
 impl Graph {
     /// Edges that leave each node, as positions.
     #[must_use]
-    pub fn out(&self) -> Vec<Vec<usize>> {
+    pub fn outgoing(&self) -> Vec<Vec<usize>> {
         let mut out = vec![Vec::new(); self.nodes];
         self.edges.iter().enumerate().for_each(|(i, e)| out[e.0].push(i));
         out
@@ -33,7 +33,7 @@ impl Graph {
 
     /// Edges that enter each node, as positions.
     #[must_use]
-    pub fn into(&self) -> Vec<Vec<usize>> {
+    pub fn incoming(&self) -> Vec<Vec<usize>> {
         let mut into = vec![Vec::new(); self.nodes];
         self.edges.iter().enumerate().for_each(|(i, e)| into[e.1].push(i));
         into
@@ -42,7 +42,7 @@ impl Graph {
     /// Nodes that can be reached from `from`, along the edges or against them.
     #[must_use]
     pub fn reachable(&self, from: Node, against: bool) -> Vec<bool> {
-        let next = if against { self.into() } else { self.out() };
+        let next = if against { self.incoming() } else { self.outgoing() };
         let mut seen = vec![false; self.nodes];
         let mut todo = vec![from];
         while let Some(node) = todo.pop() {
@@ -61,7 +61,7 @@ impl Graph {
         let order = self.reverse_postorder(start);
         let mut rank = vec![usize::MAX; self.nodes];
         order.iter().enumerate().for_each(|(i, &n)| rank[n] = i);
-        let into = self.into();
+        let into = self.incoming();
         let mut idom: Vec<Option<Node>> = vec![None; self.nodes];
         idom[start] = Some(start);
         loop {
@@ -85,7 +85,7 @@ impl Graph {
     }
 
     fn reverse_postorder(&self, start: Node) -> Vec<Node> {
-        let out = self.out();
+        let out = self.outgoing();
         let mut seen = vec![false; self.nodes];
         let mut order = Vec::new();
         let mut stack = vec![(start, 0)];
@@ -129,7 +129,7 @@ impl Graph {
                 None => bodies.push((header, vec![from])),
             }
         }
-        let into = self.into();
+        let into = self.incoming();
         let mut loops: Vec<Loop> = bodies.into_iter().map(|(header, ends)| self.body(header, ends, &into)).collect();
         loops.sort_by(|a, b| b.nodes.len().cmp(&a.nodes.len()).then(a.header.cmp(&b.header)));
         loops

@@ -42,7 +42,7 @@ pub trait Data {
 pub fn resolve(insns: &[Insn], jump: usize, code: &[Range<u64>], data: &dyn Data) -> Option<JumpTable> {
     let last = insns.get(jump).filter(|i| i.flow == Flow::IndirectJump)?;
     let shape = shape(insns, jump)?;
-    let bound = bound(insns, jump, shape.index);
+    let bound = bound(insns, shape.load, shape.index);
     let most = bound.unwrap_or(MOST_ENTRIES).min(MOST_ENTRIES);
     let mut targets = Vec::new();
     for i in 0..most {
@@ -70,6 +70,8 @@ struct Shape {
     table: Svma,
     entry_bytes: u8,
     index: Register,
+    /// Instruction that loads the entry.
+    load: usize,
 }
 
 fn entry(at: Svma, shape: &Shape, data: &dyn Data) -> Option<Svma> {
@@ -86,7 +88,7 @@ fn entry(at: Svma, shape: &Shape, data: &dyn Data) -> Option<Svma> {
 fn shape(insns: &[Insn], jump: usize) -> Option<Shape> {
     let raw = &insns[jump].raw;
     if raw.op0_kind() == OpKind::Memory {
-        return absolute(raw);
+        return absolute(insns, jump);
     }
     if raw.op0_kind() != OpKind::Register {
         return None;
@@ -96,7 +98,7 @@ fn shape(insns: &[Insn], jump: usize) -> Option<Shape> {
     let def = &insns[at].raw;
     match def.mnemonic() {
         // mov table(,%rax,8),%rax
-        Mnemonic::Mov if def.op1_kind() == OpKind::Memory => absolute(def),
+        Mnemonic::Mov if def.op1_kind() == OpKind::Memory => absolute(insns, at),
         // movslq (%rdx,%rax,4),%rax ; add %rdx,%rax
         Mnemonic::Add if def.op1_kind() == OpKind::Register => relative(insns, at),
         _ => None,
@@ -104,12 +106,14 @@ fn shape(insns: &[Insn], jump: usize) -> Option<Shape> {
 }
 
 /// `[table + index*8]` without base register.
-fn absolute(raw: &Instruction) -> Option<Shape> {
+fn absolute(insns: &[Insn], load: usize) -> Option<Shape> {
+    let raw = &insns[load].raw;
     let plain = raw.memory_base() == Register::None && raw.memory_index() != Register::None;
     (plain && raw.memory_index_scale() == 8).then(|| Shape {
         table: Svma(raw.memory_displacement64()),
         entry_bytes: 8,
         index: raw.memory_index().full_register(),
+        load,
     })
 }
 
@@ -130,6 +134,7 @@ fn relative(insns: &[Insn], add: usize) -> Option<Shape> {
             table: loaded_address(insns, at, base)?,
             entry_bytes: 4,
             index: raw.memory_index().full_register(),
+            load: at,
         });
     }
     None
@@ -170,12 +175,12 @@ fn definition(insns: &[Insn], at: usize, register: Register) -> Option<usize> {
     None
 }
 
-/// Number of entries by the guard `cmp $n,index; ja default` (or `jae`), the index being followed back
-/// through plain copies.
-fn bound(insns: &[Insn], jump: usize, index: Register) -> Option<usize> {
+/// Number of entries by the guard `cmp $n,index; ja default` (or `jae`) before the instruction that loads
+/// the entry, the index being followed back through plain copies.
+fn bound(insns: &[Insn], load: usize, index: Register) -> Option<usize> {
     let mut watched = index.full_register();
-    let from = jump.saturating_sub(REACH);
-    for i in (from..jump).rev() {
+    let from = load.saturating_sub(REACH);
+    for i in (from..load).rev() {
         let raw = &insns[i].raw;
         if matches!(insns[i].flow, Flow::Call(_) | Flow::IndirectCall | Flow::Invalid | Flow::Return) {
             return None;
@@ -189,11 +194,15 @@ fn bound(insns: &[Insn], jump: usize, index: Register) -> Option<usize> {
         match raw.mnemonic() {
             Mnemonic::Cmp => return guard(insns, i),
             Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsxd if raw.op1_kind() == OpKind::Register => {
+                let original = raw.op1_register().full_register();
+                if original == watched {
+                    continue;
+                }
                 // The comparison may look at the copy or at the original, whichever comes first upwards.
-                if let Some(found) = compared(&insns[from..i], raw.op1_register().full_register(), watched) {
+                if let Some(found) = compared(&insns[from..i], original, watched) {
                     return guard(insns, from + found);
                 }
-                watched = raw.op1_register().full_register();
+                watched = original;
             }
             Mnemonic::And if is_immediate(raw) => {
                 let mask = raw.immediate(1);
