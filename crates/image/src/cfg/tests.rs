@@ -131,7 +131,6 @@ fn every_function_of_a_real_program_keeps_the_promises() {
         let cfg = Cfg::new(start.0..start.0 + f.size, &image);
         total += 1;
         complete += usize::from(cfg.missing.is_empty());
-        for m in &cfg.missing {}
         tables += cfg.tables.len();
         let mut last = 0;
         for block in &cfg.blocks {
