@@ -407,3 +407,37 @@ fn dry_run_changes_nothing() {
     assert_eq!(looks(target.pid()), before);
     assert!(target.finish().1);
 }
+
+/// Bar 28: from the outermost function to the culprit by `drill` alone, each time.
+#[test]
+fn bar_28_drill_finds_the_culprit() {
+    need_root!();
+    let _alone = alone();
+    let cases = [
+        (&["calls-lookup", "hash", "60000"][..], "insert_instrumentation", "find_func_by_addr"),
+        (&["calls-halo", "original", "4000"], "update", "MPI_Wait"),
+    ];
+    for (words, from, culprit) in cases {
+        for turn in 0..3 {
+            let target = Running::start(words);
+            std::thread::sleep(Duration::from_millis(100));
+            let pid = target.pid().to_string();
+            let listening = Guarded(
+                Command::new(WHITHER)
+                    .args(["calls", "-p", &pid, "-f", from, "--json"])
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn()
+                    .unwrap(),
+            );
+            wait_until("the session", || calls(&["list", "-p", &pid]).status.success());
+            let drilled = calls(&["drill", "-p", &pid, "#1", "-i", "300ms"]);
+            let said = text(&drilled.stdout) + &text(&drilled.stderr);
+            assert!(drilled.status.success(), "{words:?}: {said}");
+            let last = said.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or_default();
+            assert!(last.contains(culprit), "{words:?}, turn {turn}: ended with `{last}`:\n{said}");
+            stop(listening);
+        }
+    }
+}

@@ -22,7 +22,7 @@ fn everything(module: &str, words: &[&str]) -> Option<Probed> {
     let [plain, again] = [(); 2].map(|()| limited(&program(words)).output().unwrap());
     assert_eq!(plain.stdout, again.stdout, "{words:?} does not print the same twice");
     assert!(!plain.stdout.is_empty(), "{words:?} prints nothing: {}", text(&plain.stderr));
-    let run = run(&["-f", &format!("{module}!.*"), "-m", "count,wall", "--yes"], words);
+    let run = run(&["-f", &format!("{module}!.*"), "-m", "count,wall"], words);
     assert_eq!(run.code, code(&plain), "status of {words:?}:\n{}", run.stderr);
     assert!(
         run.stdout == text(&plain.stdout),
