@@ -8,7 +8,7 @@
 
 use super::frame;
 use super::safe::{self, Places};
-use super::stop::{ended, into_limbo, let_go, note_end, repair, take_limbo, thread_state};
+use super::stop::{Stopped, ended, into_limbo, let_go, note_end, repair, take_limbo, thread_state};
 use crate::ProbeError;
 use std::io::Error;
 use std::ops::Range;
@@ -188,6 +188,18 @@ impl Caller {
             return Err(ProbeError::RemoteCall { what, pid: self.pid, source });
         }
         Ok(result)
+    }
+
+    /// Begins a system call and does not wait for its end: what a controller that dies leaves behind.
+    ///
+    /// # Errors
+    /// When the thread cannot be resumed.
+    #[doc(hidden)]
+    pub fn begin_syscall(&mut self, number: i64, args: [u64; 6]) -> Result<(), ProbeError> {
+        let ground = self.ground()?;
+        let regs = self.syscall_regs(number, args, ground.pad + SYSCALL, ground.frame + 8);
+        self.set(&regs)?;
+        Ok(self.thread()?.go(0)?)
     }
 
     /// Calls a function with up to six integer arguments; `what` names it in messages.
@@ -370,10 +382,22 @@ impl Caller {
             polls += 1;
             pause(polls);
             if Instant::now() > deadline {
-                self.thread()?.interrupt()?;
-                return Ok(None);
+                return self.halt(deadline + STOPPING * 10);
             }
         }
+    }
+
+    /// Stops the thread wherever it is.
+    fn halt(&mut self, deadline: Instant) -> Result<Option<Event>, ProbeError> {
+        let (pid, tid) = (self.pid, self.tid());
+        self.thread()?.interrupt()?;
+        while Instant::now() < deadline {
+            if self.thread()?.poll()?.is_some() {
+                return Ok(None);
+            }
+            pause(u32::MAX);
+        }
+        Err(ProbeError::Unstoppable { pid, tid, state: thread_state(pid, tid), waited: CALL })
     }
 
     /// Unmaps what was mapped for calls, puts the thread back to where it was and lets it go. Says how
@@ -384,10 +408,15 @@ impl Caller {
         self.began.elapsed()
     }
 
-    /// Puts the thread back and keeps it stopped.
-    pub(super) fn into_tracee(mut self) -> Option<Tracee> {
+    /// Puts the thread back to where it was, and stops all others too.
+    ///
+    /// # Errors
+    /// As [`Stopped::stop`]; everything runs then.
+    pub fn into_stopped(mut self) -> Result<Stopped, ProbeError> {
         self.restore();
-        self.tracee.take()
+        let tracee = self.tracee.take();
+        let tracee = tracee.ok_or(ProbeError::Ended { pid: self.pid, what: "a call was made in it" })?;
+        Stopped::around(tracee, self.saved)
     }
 
     fn leave(&mut self) {
@@ -453,7 +482,8 @@ fn pause(polls: u32) {
     }
 }
 
-/// Threads, sleeping ones first: they notice nothing.
+/// Threads, sleeping ones first: they notice nothing. Of those the first thread: another one's first
+/// allocation would make the C library map an arena for it.
 fn candidates(pid: u32) -> Vec<u32> {
     let mut all: Vec<(bool, u32)> = proc::threads(pid)
         .into_iter()

@@ -72,6 +72,22 @@ impl Stopped {
         Ok(stopped)
     }
 
+    /// Stops all threads but one, which stands still already, with these registers.
+    pub(super) fn around(tracee: Tracee, regs: Regs) -> Result<Self, ProbeError> {
+        let pid = tracee.pid();
+        let memory = match Memory::open(pid) {
+            Ok(memory) => memory,
+            Err(e) => {
+                let_go(tracee, Event::Stopped);
+                return Err(e.into());
+            }
+        };
+        let held = vec![Held { tracee, state: State::Still(Box::new(regs)) }];
+        let mut stopped = Self { pid, held, memory, began: Instant::now() };
+        stopped.stop_all()?;
+        Ok(stopped)
+    }
+
     fn stop_all(&mut self) -> Result<(), ProbeError> {
         let mut first = true;
         loop {
