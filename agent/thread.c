@@ -85,9 +85,10 @@ static struct wh_thread *thread_at(u32 index)
 	return (struct wh_thread *)(G.segment + WH_AT_THREADS + (u64)index * WH_THREAD_STRIDE);
 }
 
+/* Takes hold of a block: until it is LIVE with its new owner's ids nobody else judges it. */
 static int claim(struct wh_thread *t, u32 from)
 {
-	return __atomic_compare_exchange_n(&t->state, &from, WH_THREAD_LIVE, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+	return __atomic_compare_exchange_n(&t->state, &from, WH_THREAD_CLAIMED, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
 /* Whether the owner is gone: its id answers "no such thread", or it is our own from before an exec.
@@ -105,16 +106,13 @@ static struct wh_thread *claim_used(u32 from, u32 to, u32 pid, u32 tid)
 		struct wh_thread *t = thread_at(i);
 		u32 state = __atomic_load_n(&t->state, __ATOMIC_ACQUIRE);
 
-		if (state == WH_THREAD_LIVE) {
-			if (!owner_gone(t, pid, tid))
-				continue;
-			if (!__atomic_compare_exchange_n(&t->state, &state, WH_THREAD_DEAD, 0, __ATOMIC_ACQ_REL,
-							 __ATOMIC_RELAXED))
-				continue;
-			state = WH_THREAD_DEAD;
-		}
-		if (claim(t, state))
+		if (state == WH_THREAD_CLAIMED || (state == WH_THREAD_LIVE && !owner_gone(t, pid, tid)))
+			continue;
+		if (!claim(t, state))
+			continue;
+		if (state != WH_THREAD_LIVE || owner_gone(t, pid, tid))
 			return t;
+		__atomic_store_n(&t->state, WH_THREAD_LIVE, __ATOMIC_RELEASE); /* another had it in between */
 	}
 	return 0;
 }
@@ -187,7 +185,7 @@ static struct local *join(void)
 		l = local_new();
 	}
 	if (!l || !local_store(l)) {
-		t->state = WH_THREAD_DEAD;
+		__atomic_store_n(&t->state, WH_THREAD_DEAD, __ATOMIC_RELEASE);
 		return 0;
 	}
 	t->pid = pid;
@@ -200,6 +198,7 @@ static struct local *join(void)
 	t->own[OWN_LOCAL] = (u64)l;
 	t->own[OWN_COOKIE] = G.cookie;
 	t->started = ticks();
+	__atomic_store_n(&t->state, WH_THREAD_LIVE, __ATOMIC_RELEASE);
 	l->block = t;
 	l->generation = header()->generation - 1; /* forget what was learnt in another segment */
 	barrier();

@@ -77,7 +77,8 @@ struct wh_header {
 	wh_u32 n_points;       /* points[1..n_points) may be looked at; 0 is never used */
 	wh_u32 n_modules;
 	wh_u32 n_rules;
-	wh_u32 recursion;      /* levels of one function kept apart below itself; deeper calls fold */
+	wh_u32 recursion;      /* levels of one function kept apart below itself; deeper calls fold into the last
+	                        * level: they are counted there, but not timed, being part of a call that is */
 	wh_u32 depth;          /* most frames of a path, WH_NODE_TRUNCATED beyond */
 	wh_u32 loads;          /* atomic; +1 by the agent when the loader changed its list (futex) */
 	wh_u32 loads_seen;     /* controller has seen that many (futex) */
@@ -267,12 +268,18 @@ struct wh_active {
 #define WH_DIRECTORY (WH_MAX_PATHS / 64)
 #define WH_ACTIVE 1024u
 
-enum wh_thread_state { WH_THREAD_FREE = 0, WH_THREAD_LIVE = 1, WH_THREAD_DEAD = 2 };
+enum wh_thread_state {
+	WH_THREAD_FREE = 0,
+	WH_THREAD_LIVE = 1,
+	WH_THREAD_DEAD = 2,
+	WH_THREAD_CLAIMED = 3  /* a new thread is taking it */
+};
 
 /* A thread. Counters stay when it dies: the next thread that takes the block goes on adding, so the
  * sum over all blocks is the total, whoever is alive. One block each WH_THREAD_STRIDE bytes. */
 struct wh_thread {
-	wh_u32 state;          /* atomic; DEAD is set by the controller, or by a thread that looks for a block */
+	wh_u32 state;          /* atomic; DEAD is set by the controller, for processes that are gone; threads that
+	                        * look for a block judge those of their own process */
 	wh_u32 pid;
 	wh_u32 tid;
 	wh_u32 lives;          /* threads that have used the block */

@@ -25,8 +25,8 @@ typedef uint32_t u32;
 typedef uint8_t u8;
 typedef int64_t s64;
 
-#define PROBED __attribute__((noinline, noclone, patchable_function_entry(8, 0)))
-#define NOINLINE __attribute__((noinline, noclone))
+#define PROBED __attribute__((noipa, patchable_function_entry(8, 0)))
+#define NOINLINE __attribute__((noipa))
 #define ALL_TIMES (WH_DO_EXIT | WH_DO_PATH | WH_DO_WALL)
 
 #ifdef __cplusplus

@@ -172,6 +172,8 @@ pub const THREAD_FREE: u32 = 0;
 pub const THREAD_LIVE: u32 = 1;
 /// `WH_THREAD_DEAD`.
 pub const THREAD_DEAD: u32 = 2;
+/// `WH_THREAD_CLAIMED`: a new thread is taking it.
+pub const THREAD_CLAIMED: u32 = 3;
 
 /// `struct wh_header`.
 #[repr(C)]
