@@ -30,6 +30,7 @@ pub mod stated;
 pub mod symbols;
 mod table_bytes;
 pub mod unwind;
+pub mod unwind_rows;
 mod view;
 
 pub use blocks::{Before, Block, Blocks};
@@ -55,3 +56,4 @@ pub use source::SourceFrame;
 pub use stated::StatedBytes;
 pub use symbols::function_table;
 pub use unwind::{ElfUnwindInfo, StackEnd, UnwindCache, Unwinder, UserRegs, UserStack, load_bias};
+pub use unwind_rows::UnwindRows;
