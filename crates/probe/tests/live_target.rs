@@ -72,7 +72,8 @@ impl Running {
     }
 
     fn say(&mut self, word: &str) {
-        writeln!(self.process.stdin.as_mut().expect("piped"), "{word}").expect("writes");
+        // In one write: the programs read lines by single system calls.
+        self.process.stdin.as_mut().expect("piped").write_all(format!("{word}\n").as_bytes()).expect("writes");
     }
 
     /// Longest gap that the spinning thread has seen since it was asked last.

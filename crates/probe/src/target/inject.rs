@@ -13,8 +13,10 @@ use std::os::unix::fs::FileExt;
 
 /// Name of the segment's memfd; /proc/PID/maps shows it.
 const SEGMENT_NAME: &str = "whither-segment";
-/// Name of the agent's memfd, and of its memory where it is mapped by hand.
+/// Name of the agent's memfd where the loader maps it.
 const AGENT_NAME: &str = "whither-agent";
+/// Name of its memfd where it is mapped by hand.
+const BY_HAND_NAME: &str = "whither-agent-by-hand";
 const MFD_NOEXEC_SEAL: u64 = 8;
 const MFD_EXEC: u64 = 16;
 
@@ -251,34 +253,43 @@ fn loader_error(caller: &mut Caller) -> Option<String> {
     caller.memory().text(at, 512).map(|text| String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Way 2.
+/// Way 2. From a memfd, so that /proc/PID/maps names it for a later controller; where a memfd may not be
+/// executed, in anonymous memory.
 fn by_hand(caller: &mut Caller, agent: &[u8]) -> Result<Range<u64>, ProbeError> {
     let image = Image::parse(agent)?;
     let base = caller.map_anonymous(None, image.bytes(), libc::PROT_READ | libc::PROT_WRITE)?;
-    let range = base..base + image.bytes();
-    let filled = (|| {
-        caller.memory().write(base, &image.relocated(base)?)?;
-        for part in image.parts() {
-            caller.protect(base + part.start, part.bytes, part.rights)?;
-        }
-        Ok::<(), ProbeError>(())
-    })();
-    if let Err(e) = filled {
+    let placed = image.relocated(base).and_then(|bytes| {
+        from_memfd(caller, &image, base, &bytes).or_else(|_| from_nothing(caller, &image, base, &bytes))
+    });
+    if let Err(e) = placed {
         let _ = caller.unmap(base, image.bytes());
         return Err(e);
     }
-    name_memory(caller, &range);
-    Ok(range)
+    Ok(base..base + image.bytes())
 }
 
-/// Gives anonymous memory a name in /proc/PID/maps, by which a later controller finds it; kernels
-/// without that do not mind.
-fn name_memory(caller: &mut Caller, range: &Range<u64>) {
-    const PR_SET_VMA: u64 = 0x5356_4d41;
-    if let Ok(name) = caller.scratch(format!("{AGENT_NAME}\0").as_bytes()) {
-        let args = [PR_SET_VMA, 0, range.start, range.end - range.start, name, 0];
-        let _ = caller.syscall("prctl", libc::SYS_prctl, args);
-    }
+fn from_memfd(caller: &mut Caller, image: &Image<'_>, base: u64, bytes: &[u8]) -> Result<(), ProbeError> {
+    let (fd, file) = memfd(caller, BY_HAND_NAME, MFD_EXEC)?;
+    let filled = file
+        .write_all_at(bytes, 0)
+        .map_err(|source| ProbeError::RemoteCall { what: "filling its memfd", pid: caller.pid(), source });
+    let mapped = filled.and_then(|()| {
+        image.parts().iter().try_for_each(|part| {
+            let flags = (libc::MAP_PRIVATE | libc::MAP_FIXED) as u64;
+            let args = [base + part.start, part.bytes, part.rights as u64, flags, fd, part.start];
+            caller.syscall("mapping the agent", libc::SYS_mmap, args).map(drop)
+        })
+    });
+    close(caller, fd);
+    mapped
+}
+
+fn from_nothing(caller: &mut Caller, image: &Image<'_>, base: u64, bytes: &[u8]) -> Result<(), ProbeError> {
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
+    let rights = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    caller.syscall("mmap", libc::SYS_mmap, [base, image.bytes(), rights, flags, u64::MAX, 0])?;
+    caller.memory().write(base, bytes)?;
+    image.parts().iter().try_for_each(|part| caller.protect(base + part.start, part.bytes, part.rights))
 }
 
 /// The first of some functions that a library of the process exports.
@@ -288,7 +299,7 @@ fn function(pid: u32, names: &[&'static str]) -> Option<(&'static str, u64)> {
 }
 
 fn is_agent(map: &Map) -> bool {
-    map.path.starts_with("/memfd:whither-agent") || map.path == "[anon:whither-agent]"
+    map.path.starts_with("/memfd:whither-agent")
 }
 
 fn is_segment(map: &Map) -> bool {
@@ -330,7 +341,7 @@ pub fn find_agent(pid: u32) -> Result<Option<Placed>, ProbeError> {
         .write(true)
         .open(&path)
         .map_err(|e| refuse(format!("the segment left in it cannot be opened ({path}: {e}); this needs root")))?;
-    let by_loader = maps.iter().any(|m| is_agent(m) && m.inode != 0);
+    let by_loader = !maps.iter().any(|m| m.path.contains(BY_HAND_NAME));
     // The loader's handle is asked for when it is needed.
     let way = if by_loader { Way::Loader { handle: 0 } } else { Way::Mapped };
     let segment_bytes = segment.end - segment.start;
