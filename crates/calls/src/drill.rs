@@ -264,3 +264,197 @@ fn follows(path: usize, chain: &[u32], ids: &[u32], analysis: &Analysis<'_>) -> 
     }
     ids[path] == *last && next.is_none()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Call, Named, SIZE, Take, call, leaf, name};
+    use crate::{Mark, Options};
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    /// What a session and its engine do: probes come and go, one interval per step.
+    struct Session<'a> {
+        program: &'a Call,
+        probed: BTreeSet<u32>,
+        intervals: u32,
+        removed: u32,
+    }
+
+    impl Session<'_> {
+        fn callees(&self, function: u32) -> Vec<Callee> {
+            fn walk(c: &Call, function: u32, out: &mut BTreeSet<u32>) {
+                if c.function == function {
+                    out.extend(c.callees.iter().map(|c| c.function));
+                }
+                c.callees.iter().for_each(|c| walk(c, function, out));
+            }
+            let mut found = BTreeSet::new();
+            walk(self.program, function, &mut found);
+            let callee = |f| Callee { module: "/bin/app".into(), offset: u64::from(f) * SIZE, name: name(f) };
+            found.into_iter().map(callee).collect()
+        }
+
+        /// Ids that stay the same while points come and go: the function's number.
+        fn interval(&mut self) -> CallSnapshot {
+            self.intervals += 1;
+            let take = Take { cost: 20, ..Take::of(self.probed.iter().copied()) };
+            let mut snapshot = take.snapshot(self.program);
+            snapshot.points.iter_mut().for_each(|p| p.id = (p.offset / SIZE) as u32);
+            snapshot
+        }
+
+        fn run(&mut self, start: u32) -> Verdict {
+            self.probed.insert(start);
+            let mut drill = Drill::new(start, Metric::Wall);
+            let mut interval = self.interval();
+            for _ in 0..200 {
+                let callees = self.callees(drill.focus());
+                let step = drill.step(&interval, &callees);
+                self.probed.extend(step.add.iter().map(|&i| (callees[i].offset / SIZE) as u32));
+                for id in &step.remove {
+                    assert!(self.probed.remove(id), "only what is probed is removed");
+                    self.removed += 1;
+                }
+                if let Some(verdict) = step.done {
+                    return verdict;
+                }
+                if !step.moved {
+                    interval = self.interval();
+                }
+            }
+            panic!("the drill does not end");
+        }
+    }
+
+    fn session(program: &Call) -> Session<'_> {
+        Session { program, probed: BTreeSet::new(), intervals: 0, removed: 0 }
+    }
+
+    /// A request to insert code: 45 of 48.5 s in the catch-up, 41.5 in the search, 81 % of whose calls come
+    /// from one caller. Microseconds for milliseconds.
+    fn insertion() -> Call {
+        let search = |site, times| leaf(4, site, 1_000, times);
+        let triggered = call(3, 0x40, 15_000, 1, vec![search(0x50, 33_615)]);
+        let catch_up = call(2, 0x30, 1_000, 1, vec![triggered, call(5, 0x60, 2_000, 1, vec![search(0x10, 4_000)])]);
+        let write = call(6, 0x70, 400_000, 1, vec![search(0x20, 3_885)]);
+        call(0, 0, 10, 1, vec![call(1, 0x10, 50_000, 1, vec![catch_up, write, leaf(7, 0x80, 10, 100)])])
+    }
+
+    #[test]
+    fn finds_the_search_below_the_insertion() {
+        let program = insertion();
+        let mut session = session(&program);
+        let verdict = session.run(1);
+        assert_eq!(verdict.chain, [1, 2, 3, 4], "{verdict:?}");
+        assert!(verdict.steps <= 6 && session.intervals <= 6, "{} steps", session.intervals);
+        assert!(verdict.share > 0.7 && verdict.own > 0.99, "{verdict:?}");
+        assert!(!session.probed.contains(&7), "what holds nothing loses its probe");
+        assert!(session.probed.contains(&6), "what holds something keeps it");
+
+        let snapshot = Take::of([4]).snapshot(&program);
+        let marks = Analysis::new(&snapshot, &Named, Options::default()).marks();
+        let Some(Mark::OneCaller { caller, share, .. }) = marks.iter().find(|m| matches!(m, Mark::OneCaller { .. }))
+        else {
+            panic!("no mark: {marks:?}");
+        };
+        assert_eq!(caller, "f3");
+        assert!((share - 0.81).abs() < 0.001, "{share}");
+    }
+
+    /// A solver with 16 waits, every first one of a pair 20 times as long as the second, half of its time;
+    /// a reduction with 22 %.
+    fn solver() -> Call {
+        let waits = (0..16_u64).map(|i| leaf(3, 0x100 + i * 16, if i % 2 == 0 { 2_000 } else { 100 }, 50));
+        let mut callees: Vec<Call> = waits.collect();
+        callees.push(leaf(4, 0x300, 7_200, 50));
+        callees.push(leaf(5, 0x320, 5, 100));
+        let congrad = call(2, 0x20, 470_000, 1, callees);
+        call(0, 0, 10, 1, vec![call(1, 0x10, 5_000, 1, vec![congrad, leaf(6, 0x40, 100_000, 1)])])
+    }
+
+    #[test]
+    fn finds_the_waits_of_the_solver_and_the_slow_ones_among_them() {
+        let program = solver();
+        let mut session = session(&program);
+        let verdict = session.run(1);
+        assert_eq!(verdict.chain, [1, 2, 3], "{verdict:?}");
+        assert!(session.intervals <= 6, "{} intervals", session.intervals);
+
+        let snapshot = Take::of([3]).snapshot(&program);
+        let marks = Analysis::new(&snapshot, &Named, Options::default()).marks();
+        assert_eq!(marks.len(), 8, "{marks:?}");
+        for mark in marks {
+            let Mark::SlowSite { average_ns, others_ns, share, site, .. } = mark else { panic!("{mark:?}") };
+            assert!(
+                (average_ns / others_ns - 20.0).abs() < 1e-9 && share > 0.1,
+                "{site}: {average_ns} {others_ns} {share}"
+            );
+        }
+    }
+
+    #[test]
+    fn waits_for_a_function_that_is_idle_and_gives_up_at_last() {
+        let program = solver();
+        let empty = CallSnapshot { paths: Vec::new(), ..Take::of([1]).snapshot(&program) };
+        let mut drill = Drill::new(1, Metric::Wall);
+        let callees = session(&program).callees(1);
+        assert_eq!(drill.step(&empty, &callees).add.len(), 2);
+        assert_eq!(drill.step(&empty, &callees), DrillStep::default());
+        assert_eq!(drill.step(&empty, &callees), DrillStep::default());
+        let end = drill.step(&empty, &callees).done.unwrap();
+        assert_eq!(end.reason, "no time was spent in it");
+        assert!(drill.step(&empty, &callees).done.is_some(), "it stays at its end");
+    }
+
+    #[test]
+    fn recursion_is_no_callee() {
+        // f1 calls itself and f2; most of the time is in the recursion's own code.
+        let inner = call(1, 0x30, 900, 1, vec![leaf(2, 0x40, 50, 1)]);
+        let program = call(0, 0, 10, 1, vec![call(1, 0x10, 900, 1, vec![inner, leaf(2, 0x40, 50, 1)])]);
+        let verdict = session(&program).run(1);
+        assert_eq!(verdict.chain, [1]);
+        assert!((verdict.share - 1.0).abs() < 1e-9 && verdict.own > 0.9, "{verdict:?}");
+    }
+
+    /// Trees whose functions are called from one place only: the way down is then known.
+    fn trees() -> impl Strategy<Value = Call> {
+        let leaf = (1_000..100_000_u64).prop_map(|wall| leaf(0, 0, wall, 1));
+        let tree = leaf.prop_recursive(6, 60, 5, |inner| {
+            (1_000..100_000_u64, prop::collection::vec(inner, 0..5))
+                .prop_map(|(wall, callees)| call(0, 0, wall, 1, callees))
+        });
+        fn number(c: &mut Call, next: &mut u32, site: u64) {
+            (c.function, c.site) = (*next, site);
+            *next += 1;
+            for (callee, i) in c.callees.iter_mut().zip(1..) {
+                number(callee, next, i * 16);
+            }
+        }
+        tree.prop_map(|mut program| {
+            number(&mut program, &mut 0, 0);
+            program
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(150))]
+        #[test]
+        fn ends_where_no_callee_holds_half(program in trees()) {
+            let mut session = session(&program);
+            let verdict = session.run(0);
+            let mut at = &program;
+            let mut chain = vec![0];
+            while let Some(next) = at.callees.iter().find(|c| c.inclusive() * 2 >= at.inclusive()) {
+                at = next;
+                chain.push(next.function);
+            }
+            prop_assert_eq!(&verdict.chain, &chain);
+            let share = at.inclusive() as f64 / program.inclusive() as f64;
+            prop_assert!((verdict.share - share).abs() < 1e-9, "{} {}", verdict.share, share);
+            let own = at.wall as f64 / at.inclusive() as f64;
+            prop_assert!((verdict.own - own).abs() < 1e-9, "{} {}", verdict.own, own);
+            prop_assert!(session.probed.iter().all(|f| *f < 400));
+        }
+    }
+}

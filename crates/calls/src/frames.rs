@@ -80,9 +80,10 @@ fn walk(snapshot: &CallSnapshot, first: u32, numbers: &[u32]) -> Vec<u32> {
     chain
 }
 
-/// A chain with the callers of the probed call around it, unless it holds them already.
+/// A chain with the callers of the probed call around it, unless it holds them already: then it is longer,
+/// for the call itself has a return address.
 fn joined(mut own: Vec<u32>, outer: &[u32]) -> Vec<u32> {
-    if !own.ends_with(outer) {
+    if own.len() <= outer.len() || !own.ends_with(outer) {
         own.extend_from_slice(outer);
     }
     own

@@ -30,3 +30,5 @@ pub use tree::TreeQuery;
 
 #[cfg(test)]
 mod fixture;
+#[cfg(test)]
+mod tests;

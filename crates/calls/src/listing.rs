@@ -52,7 +52,7 @@ impl Analysis<'_> {
                 let row = self.row(&d, query.group, &marks);
                 (d, row)
             })
-            .filter(|(_, row)| row.figures.calls > 0 || row.figures.running.calls > 0)
+            .filter(|(_, row)| row.figures.is_active())
             .collect();
         rows.sort_by(|(_, a), (_, b)| {
             let by = |r: &ListRow| (query.sort.of(&r.figures), r.figures.calls as f64);
@@ -136,7 +136,7 @@ impl Analysis<'_> {
             wanted.fold(PathTotals::default(), |sum, (_, t)| added(sum, t))
         };
         let sums = path_sums(self.snapshot, &self.nesting, &totals, &running);
-        let paths = (0..sums.len()).filter(|&p| sums[p].calls > 0 || sums[p].running.calls > 0).collect();
+        let paths = (0..sums.len()).filter(|&p| sums[p].is_active()).collect();
         Draft { label, paths, sums: Rc::new(sums) }
     }
 

@@ -128,6 +128,14 @@ pub struct Figures {
     pub running: Running,
 }
 
+impl Figures {
+    /// Whether a call was entered, left or in progress.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.calls > 0 || self.done > 0 || self.running.calls > 0
+    }
+}
+
 /// Calls that had not returned: their elapsed time is part of the wall time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Running {

@@ -82,6 +82,11 @@ pub(crate) struct PathSum {
 }
 
 impl PathSum {
+    /// Whether a call was entered, left or in progress.
+    pub(crate) fn is_active(&self) -> bool {
+        self.calls > 0 || self.done > 0 || self.running.calls > 0
+    }
+
     /// Time inside, completed or not.
     pub(crate) fn inside(&self) -> u64 {
         self.wall.saturating_add(self.running.elapsed_ns)
@@ -286,7 +291,7 @@ pub(crate) fn quantile(hist: &[u64], q: f64, (min, max): (u64, u64)) -> Option<B
         seen >= rank
     })?;
     let low = 1_u64.checked_shl(u32::try_from(bin).ok()?).unwrap_or(u64::MAX);
-    let high = low.saturating_mul(2).saturating_sub(1);
+    let high = low.saturating_add(low - 1);
     let max = if max == 0 { u64::MAX } else { max };
     // Rounding of the clock may put a call beside its bin: then the bin stands as it is.
     let inside = min <= high && max >= low;

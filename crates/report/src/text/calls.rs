@@ -229,7 +229,7 @@ impl View<'_> {
         if self.listing.group != Group::Function {
             const MOST: usize = 10;
             let called: Vec<&FunctionRow> =
-                self.profile.functions.iter().filter(|f| f.totals.calls > 0 || f.totals.running.calls > 0).collect();
+                self.profile.functions.iter().filter(|f| f.totals.is_active()).collect();
             for f in called.iter().take(MOST) {
                 lines.push(format!("function total: {} {}", f.names[0], self.sum(&f.totals)));
             }

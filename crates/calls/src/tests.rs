@@ -1,0 +1,278 @@
+//! Sums on random programs: whatever is grouped, limited or subtracted, nothing vanishes and nothing counts
+//! twice, and the correction for own cost gives back the true times.
+
+use crate::fixture::{Call, Named, SIZE, START, Take, call, leaf};
+use crate::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use whither_store::calls::*;
+
+fn program() -> impl Strategy<Value = Call> {
+    let leaf = (0..6_u32, 1..4_u64, 100..9_000_u64, 1..4_u64)
+        .prop_map(|(f, site, wall, times)| leaf(f, site * 16, wall, times));
+    let tree = leaf.prop_recursive(4, 40, 4, |inner| {
+        (0..6_u32, 1..4_u64, 100..9_000_u64, 1..4_u64, prop::collection::vec(inner, 0..4))
+            .prop_map(|(f, site, wall, times, callees)| call(f, site * 16, wall, times, callees))
+    });
+    prop::collection::vec(tree, 1..4).prop_map(|callees| call(0, 0, 50, 1, callees))
+}
+
+fn take() -> impl Strategy<Value = Take> {
+    (prop::collection::btree_set(0..6_u32, 1..6), 0..40_u64, any::<bool>(), 1..3_u64)
+        .prop_map(|(probed, cost, join, runs)| Take { probed, cost, join, runs })
+}
+
+/// True inclusive and self wall time per path text.
+fn truth(main: &Call, take: &Take) -> BTreeMap<Vec<u64>, (u64, u64, u64)> {
+    fn own(c: &Call, take: &Take) -> u64 {
+        let unprobed = c.callees.iter().filter(|x| !take.probed.contains(&x.function));
+        c.wall + unprobed.map(|x| x.times * own(x, take)).sum::<u64>()
+    }
+    fn walk(c: &Call, chain: &[u64], times: u64, take: &Take, out: &mut BTreeMap<Vec<u64>, (u64, u64, u64)>) {
+        if take.probed.contains(&c.function) {
+            let mut key = chain.to_vec();
+            key.push(u64::from(c.function) * SIZE);
+            let row = out.entry(key).or_default();
+            row.0 += times;
+            row.1 += times * c.inclusive();
+            row.2 += times * own(c, take);
+        }
+        for callee in &c.callees {
+            let mut chain = chain.to_vec();
+            chain.push(u64::from(c.function) * SIZE + callee.site);
+            walk(callee, &chain, times * callee.times, take, out);
+        }
+    }
+    let mut out = BTreeMap::new();
+    walk(main, &[START], take.runs, take, &mut out);
+    out
+}
+
+fn queries() -> Vec<ListQuery> {
+    let groups = [Group::Path, Group::Callsite, Group::Caller, Group::Function];
+    let limits = [(None, 0.0), (Some(2), 0.0), (None, 0.2), (Some(0), 0.0)];
+    let sorts = [Sort::Wall, Sort::Count, Sort::Average];
+    let query = |group, sort, (top, min_share)| ListQuery { group, sort, top, min_share };
+    groups.into_iter().zip(sorts.into_iter().cycle()).flat_map(|(g, s)| limits.map(|l| query(g, s, l))).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn paths_have_their_true_times(main in program(), take in take()) {
+        let snapshot = take.snapshot(&main);
+        let profile = Analysis::new(&snapshot, &Named, Options::default()).profile();
+        let mut found = BTreeMap::new();
+        for p in &profile.paths {
+            let mut key: Vec<u64> = p.frames.iter().map(|&f| profile.frames[f as usize].offset).collect();
+            key.push(profile.functions.iter().find(|f| f.id == p.func).unwrap().offset);
+            found.insert(key, (p.figures.calls, p.figures.wall_ns, p.figures.self_wall_ns));
+        }
+        prop_assert_eq!(found, truth(&main, &take));
+    }
+
+    #[test]
+    fn nothing_vanishes_and_nothing_counts_twice(main in program(), take in take()) {
+        let snapshot = take.snapshot(&main);
+        let analysis = Analysis::new(&snapshot, &Named, Options::default());
+        let truth = truth(&main, &take);
+        let calls: u64 = truth.values().map(|t| t.0).sum();
+        let own: u64 = truth.values().map(|t| t.2).sum();
+        for query in queries() {
+            let l = analysis.listing(&query).unwrap();
+            let figures = || l.rows.iter().map(|r| &r.figures).chain(l.rest.as_ref().map(|r| &r.figures));
+            prop_assert_eq!(figures().map(|f| f.calls).sum::<u64>(), calls, "{:?}", query);
+            prop_assert_eq!(figures().map(|f| f.self_wall_ns).sum::<u64>(), own, "{:?}", query);
+            prop_assert_eq!(l.all.calls, calls);
+            prop_assert_eq!(l.all.wall_ns, own, "the outermost calls last as long as all self times together");
+            let listed: f64 = figures().map(|f| f.share_listed).sum();
+            prop_assert!(calls == 0 || (listed - 1.0).abs() < 1e-9);
+            prop_assert!(figures().all(|f| f.share_wall <= 1.0 + 1e-9 && f.share_exec <= 1.0 + 1e-9));
+            prop_assert!(l.rows.windows(2).all(|w| query.sort.of(&w[0].figures) >= query.sort.of(&w[1].figures)));
+            prop_assert!(query.top.is_none_or(|top| l.rows.len() <= top));
+            prop_assert!(l.rows.iter().all(|r| r.figures.share_wall >= query.min_share));
+        }
+    }
+
+    #[test]
+    fn trees_are_the_sum_of_their_parts(main in program(), take in take()) {
+        let snapshot = take.snapshot(&main);
+        let analysis = Analysis::new(&snapshot, &Named, Options::default());
+        let truth = truth(&main, &take);
+        fn consistent(n: &TreeNode) -> bool {
+            n.total == n.own + n.children.iter().map(|c| c.total).sum::<u64>()
+                && n.children.windows(2).all(|w| w[0].total >= w[1].total)
+                && n.children.iter().all(consistent)
+        }
+        let sum = |f: fn(&(u64, u64, u64)) -> u64| truth.values().map(f).sum::<u64>();
+        for (metric, total) in [(Metric::Wall, sum(|t| t.2)), (Metric::Cpu, sum(|t| t.2)), (Metric::Count, sum(|t| t.0)), (Metric::Off, 0)] {
+            let tree = analysis.tree(TreeQuery { metric, startup: false });
+            prop_assert_eq!(tree.total, total);
+            prop_assert!(consistent(&tree));
+        }
+    }
+
+    #[test]
+    fn the_difference_of_two_moments_is_what_happened_between(main in program(), take in take()) {
+        let earlier = take.snapshot(&main);
+        let later = Take { runs: take.runs + 2, ..take.clone() }.snapshot(&main);
+        let between = Take { runs: 2, ..take }.snapshot(&main);
+        let found = difference(&later, &earlier);
+        prop_assert_eq!(found.whole, between.whole);
+        prop_assert_eq!(found.paths.len(), between.paths.len());
+        for (f, b) in found.paths.iter().zip(&between.paths) {
+            let key = |t: &PathTotals| (t.calls, t.done, t.wall_ns, t.cpu_ns, t.hist.clone());
+            prop_assert_eq!(key(&f.totals), key(&b.totals));
+            prop_assert!(f.totals.min_ns <= b.totals.min_ns && f.totals.max_ns >= b.totals.max_ns);
+        }
+    }
+}
+
+#[test]
+fn function_totals_count_recursion_once() {
+    // main calls f1, which calls itself twice more: 100 + (100 + (100)).
+    let inner = leaf(1, 0x30, 100, 1);
+    let main = call(0, 0, 1, 1, vec![call(1, 0x20, 100, 1, vec![call(1, 0x30, 100, 1, vec![inner])])]);
+    let snapshot = Take::of([1]).snapshot(&main);
+    let analysis = Analysis::new(&snapshot, &Named, Options::default());
+    let profile = analysis.profile();
+    let totals = &profile.functions[0].totals;
+    assert_eq!((totals.calls, totals.wall_ns, totals.self_wall_ns), (3, 300, 300));
+    assert_eq!(totals.average_ns, Some(200.0), "each activation counts: 300, 200, 100");
+    assert_eq!((totals.min_ns, totals.max_ns), (Some(100), Some(300)));
+    let levels: Vec<u16> = profile.paths.iter().map(|p| p.level).collect();
+    assert_eq!(levels, [0, 1, 2]);
+    let sites = analysis.listing(&ListQuery { group: Group::Callsite, ..ListQuery::default() }).unwrap();
+    let rows: Vec<(&str, u64, u64)> =
+        sites.rows.iter().map(|r| (r.label.as_str(), r.figures.calls, r.figures.wall_ns)).collect();
+    assert_eq!(rows, [("main+0x20 (0.c:31) > f1", 1, 300), ("f1+0x30 (1.c:47) > f1", 2, 200)]);
+}
+
+#[test]
+fn call_sites_are_named_where_they_tell_paths_apart() {
+    let wait = |site| leaf(3, site, 10, 1);
+    let gather = |site| call(2, site, 0, 1, vec![wait(0x33), wait(0x58)]);
+    let main = call(0, 0, 0, 1, vec![call(1, 0x10, 0, 1, vec![gather(0x20), gather(0x40)])]);
+    let snapshot = Take::of([3]).snapshot(&main);
+    let analysis = Analysis::new(&snapshot, &Named, Options::default());
+    let mut labels: Vec<&str> = snapshot.paths.iter().filter_map(|p| analysis.label(p.id)).collect();
+    labels.sort_unstable();
+    assert_eq!(
+        labels,
+        [
+            "main > f1+0x20 (1.c:31) > f2+0x33 (2.c:50) > f3",
+            "main > f1+0x20 (1.c:31) > f2+0x58 (2.c:87) > f3",
+            "main > f1+0x40 (1.c:63) > f2+0x33 (2.c:50) > f3",
+            "main > f1+0x40 (1.c:63) > f2+0x58 (2.c:87) > f3",
+        ]
+    );
+}
+
+#[test]
+fn calls_in_progress_count_with_the_time_inside_the_interval() {
+    let main = call(0, 0, 0, 1, vec![leaf(1, 0x10, 100, 1)]);
+    let mut earlier = Take::of([1]).snapshot(&main);
+    let running = |elapsed_ns| InProgress { tid: 7, pid: 7, path: 100, elapsed_ns };
+    (earlier.at_ns, earlier.whole.wall_ns, earlier.whole.thread_ns) = (1_000, 1_000, 1_000);
+    earlier.paths[0].totals =
+        PathTotals { calls: 3, done: 1, wall_ns: 100, min_ns: 100, max_ns: 100, ..PathTotals::default() };
+    // One entered 400 ns ago, one 700 ns ago.
+    earlier.in_progress = vec![running(400), running(700)];
+    let mut later = earlier.clone();
+    (later.at_ns, later.whole.wall_ns, later.whole.thread_ns) = (1_500, 1_500, 1_500);
+    // The second one returned after 750; the first goes on; a third came 200 ns ago.
+    later.paths[0].totals =
+        PathTotals { calls: 4, done: 2, wall_ns: 850, min_ns: 100, max_ns: 750, ..PathTotals::default() };
+    later.in_progress = vec![running(900), running(200)];
+    let interval = difference(&later, &earlier);
+    let profile = Analysis::new(&interval, &Named, Options::default()).profile();
+    let f = &profile.paths[0].figures;
+    assert_eq!((f.calls, f.done), (1, 1));
+    assert_eq!(f.running, Running { calls: 2, elapsed_ns: 500 + 200 });
+    // 50 of the one that returned, 500 of the one that lasts, 200 of the new one.
+    assert_eq!(f.wall_ns, 750);
+    assert!((f.share_wall - 1.5).abs() < 1e-9, "three calls on one thread's clock");
+    assert_eq!(difference(&earlier, &later), earlier, "after a reset numbers are new");
+}
+
+#[test]
+fn threads_and_processes_are_told_apart() {
+    let main = call(0, 0, 0, 1, vec![leaf(1, 0x10, 100, 4), call(2, 0x20, 10, 2, vec![leaf(1, 0x30, 50, 2)])]);
+    let mut snapshot = Take::of([1, 2]).snapshot(&main);
+    let none = Analysis::new(&snapshot, &Named, Options::default())
+        .listing(&ListQuery { group: Group::Thread, ..ListQuery::default() });
+    assert_eq!(none, Err(NoThreads));
+    for path in &mut snapshot.paths {
+        let half = PathTotals {
+            calls: path.totals.calls / 2,
+            done: path.totals.done / 2,
+            wall_ns: path.totals.wall_ns / 2,
+            ..PathTotals::default()
+        };
+        let rest = PathTotals {
+            calls: path.totals.calls - half.calls,
+            done: path.totals.done - half.done,
+            wall_ns: path.totals.wall_ns - half.wall_ns,
+            ..PathTotals::default()
+        };
+        path.threads = vec![(7, half), (8, rest)];
+    }
+    let thread = |tid, name: &str| CallThread { tid, pid: 7, name: name.into(), lived_ns: 0 };
+    snapshot.threads = vec![thread(7, "app"), thread(8, "worker")];
+    let analysis = Analysis::new(&snapshot, &Named, Options::default());
+    let list = |group, top| analysis.listing(&ListQuery { group, top, ..ListQuery::default() }).unwrap();
+    let threads = list(Group::Thread, None);
+    let rows: Vec<(&str, u64, u64)> =
+        threads.rows.iter().map(|r| (&*r.label, r.figures.calls, r.figures.wall_ns)).collect();
+    // Half of f1 from main (400) and of f2 (220) with the f1 inside, which do not count again.
+    assert_eq!(rows, [("app (7)", 5, 310), ("worker (8)", 5, 310)]);
+    let top = list(Group::Thread, Some(1));
+    assert_eq!(top.rest.unwrap().figures.wall_ns, 310);
+    let processes = list(Group::Process, None);
+    assert_eq!(processes.rows.len(), 1);
+    assert_eq!((&*processes.rows[0].label, processes.rows[0].figures.wall_ns), ("app (7)", 620));
+}
+
+#[test]
+fn hostile_snapshots_do_not_panic() {
+    let path = |id, frame, parent| CallPath {
+        id,
+        point: 9,
+        frame,
+        parent,
+        same: 3,
+        folded: true,
+        totals: PathTotals {
+            calls: u64::MAX,
+            wall_ns: u64::MAX,
+            done: u64::MAX,
+            cpu_ns: u64::MAX,
+            hist: Some(vec![u64::MAX; 70]),
+            ..PathTotals::default()
+        },
+        threads: vec![(1, PathTotals::default())],
+    };
+    let frame = |caller| CallFrame { kind: FrameKind::Caller, module: 77, offset: 0, caller, by_frame_pointer: false };
+    let snapshot = CallSnapshot {
+        frames: vec![frame(1), frame(0)],
+        paths: vec![path(1, 0, Some(2)), path(2, 1, Some(1)), path(2, 9, Some(2)), path(3, u32::MAX, Some(50))],
+        in_progress: vec![
+            InProgress { tid: 1, pid: 1, path: 1, elapsed_ns: u64::MAX },
+            InProgress { tid: 1, pid: 1, path: 99, elapsed_ns: 1 },
+        ],
+        own_cost: OwnCost { inside_ps: u64::MAX, whole_ps: u64::MAX },
+        ..CallSnapshot::default()
+    };
+    let analysis = Analysis::new(&snapshot, &NoNames, Options { inlines: true });
+    let profile = analysis.profile();
+    assert_eq!(profile.paths.len(), 4);
+    for (_, group) in Group::ALL {
+        assert!(analysis.listing(&ListQuery { group, ..ListQuery::default() }).is_ok());
+    }
+    let _ = analysis.tree(TreeQuery::default());
+    let _ = difference(&snapshot, &snapshot);
+    let _ = compare(&profile, &profile);
+    let _ = Drill::new(1, Metric::Wall).step(&snapshot, &[]);
+    let _ = names_of([&snapshot], &NoNames);
+}
