@@ -3,8 +3,9 @@ K := $(OUT)/calls
 CALLS_C := cputruth spans toggle recur forktree signals manythreads lookup
 PATHTRUTH := O0 O1 O2 O3 Os fp truth
 CALLS := $(CALLS_C:%=$(K)-%) $(PATHTRUTH:%=$(K)-pathtruth-%) $(K)-callcost $(K)-callcost-pg $(K)-callcost-nop $(K)-callcost-lib $(K)-target.so \
-	$(K)-fakempi.so $(K)-halo
-CALLS_EXTRA := $(if $(shell command -v clang),$(K)-pathtruth-clangO2 $(K)-pathtruth-clangO3)
+	$(K)-fakempi.so $(K)-halo $(K)-shapes-O1 $(K)-shapes-O2 $(K)-shapes-O3
+CALLS_EXTRA := $(if $(shell command -v clang),$(K)-pathtruth-clangO2 $(K)-pathtruth-clangO3 $(K)-shapes-clang) \
+	$(if $(shell command -v rustc),$(K)-shapes-rust)
 
 calls: $(CALLS) $(CALLS_EXTRA)
 
@@ -42,3 +43,9 @@ $(K)-fakempi.so: calls/fakempi.c calls/fakempi.h
 	$(KC)
 $(K)-halo: calls/halo.c calls/fakempi.h $(K)-fakempi.so
 	$(KC)
+$(K)-shapes-O%: calls/shapes.cpp
+	$(CXX) $(CXXFLAGS) -O$* -o $@ $<
+$(K)-shapes-clang: calls/shapes.cpp nasty/nasty.h | $(OUT)
+	clang++ -Wno-everything -O2 -g -std=gnu++17 -o $@ $<
+$(K)-shapes-rust: calls/shapes.rs | $(OUT)
+	env -u MAKEFLAGS rustc --edition 2024 -C opt-level=2 -g -o $@ $<

@@ -85,37 +85,70 @@ fn bar_13_cpu_time_under_three_hogs() {
     }
 }
 
-/// Paths by name, without what is not the program's own, as the instrumented build prints them.
-fn named(run: &Probed, module: &str) -> BTreeMap<String, u64> {
+/// The paths a program prints of itself.
+fn true_paths(program: &str, arguments: &[&str]) -> BTreeMap<String, u64> {
+    let output = Command::new(workload(program)).args(arguments).output().unwrap();
+    let line =
+        |l: &str| l.strip_prefix("path ")?.split_once(' ').map(|(n, path)| (path.to_owned(), n.parse().unwrap()));
+    let truth: BTreeMap<String, u64> = text(&output.stdout).lines().filter_map(line).collect();
+    assert!(truth.len() > 400, "{program}: {} paths", truth.len());
+    truth
+}
+
+/// Paths to `target` by name, of the frames that are to be looked at.
+fn found_paths(run: &Probed, looked_at: &dyn Fn(&str, &str) -> bool) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for path in run.paths("target") {
         assert_eq!(path["truncated"], false, "truncated: {:?}", run.frames(path));
-        let frames = run.frames(path).into_iter().filter(|(m, name)| m == module && name != "_start");
+        let frames = run.frames(path).into_iter().filter(|(module, name)| looked_at(module, name));
         let names: Vec<String> = frames.map(|(_, name)| name).chain(["target".to_owned()]).collect();
         *all.entry(names.join(" > ")).or_default() += number(&path["calls"]);
     }
     all
 }
 
+fn compare(program: &str, truth: &BTreeMap<String, u64>, found: &BTreeMap<String, u64>) {
+    let wrong: Vec<_> = found.iter().filter(|(path, n)| truth.get(*path) != Some(n)).take(3).collect();
+    let missing: Vec<_> = truth.iter().filter(|(path, n)| found.get(*path) != Some(n)).take(3).collect();
+    assert!(wrong.is_empty() && missing.is_empty(), "{program}: found {wrong:#?}, truth {missing:#?}");
+}
+
+fn built(program: &str) -> bool {
+    let there = workload(program).exists();
+    if !there {
+        println!("SKIP: {program} is not built: its compiler is not installed");
+    }
+    there
+}
+
+/// Every frame of the program itself is compared.
 #[test]
 fn bar_10_paths_are_the_true_ones() {
     need_root!();
     let _alone = alone();
-    let shadow = Command::new(workload("calls-pathtruth-truth")).output().unwrap();
-    let line =
-        |l: &str| l.strip_prefix("path ")?.split_once(' ').map(|(n, path)| (path.to_owned(), n.parse().unwrap()));
-    let truth: BTreeMap<String, u64> = text(&shadow.stdout).lines().filter_map(line).collect();
-    assert!(truth.len() > 1000, "{} paths", truth.len());
+    let truth = true_paths("calls-pathtruth-truth", &[]);
     for build in ["O0", "O1", "O2", "O3", "Os", "fp", "clangO2", "clangO3"] {
         let name = format!("calls-pathtruth-{build}");
-        if !workload(&name).exists() {
-            println!("SKIP: {name} is not built: its compiler is not installed");
-            continue;
+        if built(&name) {
+            let run = measured(&["-f", "target"], &[&name]);
+            compare(&name, &truth, &found_paths(&run, &|module, frame| module == name && frame != "_start"));
         }
-        let found = named(&measured(&["-f", "target"], &[&name]), &name);
-        let wrong: Vec<_> = found.iter().filter(|(path, n)| truth.get(*path) != Some(n)).take(3).collect();
-        let missing: Vec<_> = truth.iter().filter(|(path, n)| found.get(*path) != Some(n)).take(3).collect();
-        assert!(wrong.is_empty() && missing.is_empty(), "{name}: found {wrong:#?}, truth {missing:#?}");
+    }
+}
+
+/// C++ and Rust put frames of their libraries in between: only functions that the program names count.
+#[test]
+fn bar_10_paths_of_cpp_and_rust() {
+    need_root!();
+    let _alone = alone();
+    for build in ["O1", "O2", "O3", "clang", "rust"] {
+        let name = format!("calls-shapes-{build}");
+        if built(&name) {
+            let truth = true_paths(&name, &["truth"]);
+            let named: std::collections::BTreeSet<&str> = truth.keys().flat_map(|path| path.split(" > ")).collect();
+            let run = measured(&["-f", "target"], &[&name]);
+            compare(&name, &truth, &found_paths(&run, &|_, frame| named.contains(frame)));
+        }
     }
 }
 
