@@ -48,4 +48,4 @@ $(K)-shapes-O%: calls/shapes.cpp
 $(K)-shapes-clang: calls/shapes.cpp nasty/nasty.h | $(OUT)
 	clang++ -Wno-everything -O2 -g -std=gnu++17 -o $@ $<
 $(K)-shapes-rust: calls/shapes.rs | $(OUT)
-	env -u MAKEFLAGS rustc --edition 2024 -C opt-level=2 -g -o $@ $<
+	env -u MAKEFLAGS -u MFLAGS rustc --edition 2024 -C opt-level=2 -g -o $@ $<

@@ -50,4 +50,4 @@ $(N)-args-musl $(N)-jump-musl: $(N)-%-musl: nasty/%.c nasty/nasty.h | $(OUT)
 $(N)-go: nasty/sum.go | $(OUT)
 	go build -o $@ $<
 $(N)-panic: nasty/panic.rs | $(OUT)
-	env -u MAKEFLAGS rustc --edition 2024 -O -g -o $@ $<
+	env -u MAKEFLAGS -u MFLAGS rustc --edition 2024 -O -g -o $@ $<
