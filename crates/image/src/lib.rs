@@ -8,6 +8,7 @@
 pub mod blocks;
 pub mod bytes;
 pub mod cfg;
+pub mod code_names;
 pub mod condensed;
 pub mod demangle;
 pub mod disasm;
@@ -32,10 +33,12 @@ mod table_bytes;
 pub mod unwind;
 pub mod unwind_rows;
 mod view;
+pub mod window;
 
 pub use blocks::{Before, Block, Blocks};
 pub use bytes::Bytes;
 pub use cfg::Cfg;
+pub use code_names::{CodeName, NameKind, code_names};
 pub use condensed::condensed;
 pub use demangle::{Form, demangle};
 pub use disasm::{Flow, Insn, Printer, Syntax, decode, disassemble};
@@ -57,3 +60,4 @@ pub use stated::StatedBytes;
 pub use symbols::function_table;
 pub use unwind::{ElfUnwindInfo, StackEnd, UnwindCache, Unwinder, UserRegs, UserStack, load_bias};
 pub use unwind_rows::UnwindRows;
+pub use window::{CodeMap, Entry, EntryRefusal, NoExit, Plan, PlanKind};

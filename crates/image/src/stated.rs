@@ -54,6 +54,11 @@ impl StatedBytes {
         self.file.get(from..from + usize::try_from(range.end.checked_sub(range.start)?).ok()?)
     }
 
+    /// All bytes, each segment with the address of its first.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.loads.iter().filter_map(|l| Some((l.addresses.start, self.get(l.addresses.clone())?)))
+    }
+
     /// Whether an address lies in executable bytes.
     #[must_use]
     pub fn is_code(&self, at: Svma) -> bool {

@@ -46,7 +46,7 @@ pub fn function_table(main: &[u8], debug: Option<&[u8]>) -> (FunctionTable, Vec<
 }
 
 /// A debug file of another build would give wrong names with confidence.
-fn debug_view<'a>(main: &View<'_>, debug: &'a [u8], problems: &mut Vec<Problem>) -> Option<View<'a>> {
+pub(crate) fn debug_view<'a>(main: &View<'_>, debug: &'a [u8], problems: &mut Vec<Problem>) -> Option<View<'a>> {
     let view = View::parse(debug).map_err(|e| problems.push(Problem::new("debug file", e))).ok()?;
     match (build_id(main), build_id(&view)) {
         (Some(main), Some(debug)) if main != debug => {
@@ -59,7 +59,7 @@ fn debug_view<'a>(main: &View<'_>, debug: &'a [u8], problems: &mut Vec<Problem>)
 }
 
 /// Executable sections as (stated addresses, name); whole segments when the section table is gone.
-fn code_ranges<'a>(view: &View<'a>) -> Vec<(Range<u64>, &'a [u8])> {
+pub(crate) fn code_ranges<'a>(view: &View<'a>) -> Vec<(Range<u64>, &'a [u8])> {
     let mut ranges: Vec<_> = view
         .sections
         .iter()
@@ -92,16 +92,22 @@ fn range_of<'r>(code: &'r [(Range<u64>, &[u8])], address: u64) -> Option<&'r Ran
 }
 
 /// A symbol before its extent is settled.
-struct Label<'a> {
-    address: u64,
-    size: u64,
-    name: Cow<'a, [u8]>,
+pub(crate) struct Label<'a> {
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) name: Cow<'a, [u8]>,
     source: NameSource,
+    /// Its code chooses the function at load time.
+    pub(crate) resolver: bool,
     /// Only a mark in hand-written code: of no account inside a function with a size.
-    mark: bool,
+    pub(crate) mark: bool,
 }
 
-fn symbols<'a>(view: &View<'a>, code: &[(Range<u64>, &[u8])], problems: &mut Vec<Problem>) -> Vec<Label<'a>> {
+pub(crate) fn symbols<'a>(
+    view: &View<'a>,
+    code: &[(Range<u64>, &[u8])],
+    problems: &mut Vec<Problem>,
+) -> Vec<Label<'a>> {
     let mut labels = Vec::new();
     let tables = view.sections.iter().filter(|s| s.kind == elf::SHT_SYMTAB || s.kind == elf::SHT_DYNSYM);
     for table in tables {
@@ -145,7 +151,14 @@ fn label<'a>(view: &View<'a>, entry: &[u8], strings: &'a [u8]) -> Option<Label<'
     if name.is_empty() || mark && (name.starts_with(b".L") || name.starts_with(b"$")) {
         return None;
     }
-    Some(Label { address, size, name: name.into(), source: NameSource::Symbol, mark })
+    Some(Label {
+        address,
+        size,
+        name: name.into(),
+        source: NameSource::Symbol,
+        resolver: kind == elf::STT_GNU_IFUNC,
+        mark,
+    })
 }
 
 /// Without the symbol version some linkers append (`memcpy@@GLIBC_2.14`).
@@ -167,7 +180,14 @@ fn plt_labels(view: &View<'_>, symbols: &[Label<'_>]) -> Vec<Label<'static>> {
             }
         };
         name.extend_from_slice(b"@plt");
-        Label { address: stub.address, size: stub.size, name: name.into(), source: NameSource::Plt, mark: false }
+        Label {
+            address: stub.address,
+            size: stub.size,
+            name: name.into(),
+            source: NameSource::Plt,
+            resolver: false,
+            mark: false,
+        }
     };
     stubs.into_iter().map(label).collect()
 }

@@ -1,0 +1,1 @@
+//! Entries of made-up code.
