@@ -30,6 +30,7 @@ struct global {
 	u64 cookie;        /* tells this life of the agent from one before an exec */
 	u32 way;           /* wh_start.way */
 	u32 fsgsbase;      /* way 2: the thread pointer can be read by an instruction */
+	u32 often;         /* entries & often == 0: look at the heartbeat, and in way 2 at the thread id */
 };
 extern struct global G;
 
@@ -49,6 +50,41 @@ struct stack {
 #define CHUNKS 64u
 #define MAX_WORDS 16u
 
+/* Templates: whole paths met before, compared with the stack without following them frame by frame.
+ * A shape is where the words lie, seen from the slot; a template which values they had. */
+#define WORDS 40u
+#define SHAPES 512u
+#define TEMPLATES 2048u
+#define RELATIVES 4u
+struct shape {
+	u64 ra;                     /* of the innermost frame */
+	u32 point;
+	u32 serial;                 /* templates of another serial belong to another shape; 0 = unused */
+	u32 words;                  /* a multiple of 4: the last are repeated */
+	u32 last;                   /* template that fitted last */
+	u64 reach;                  /* bytes from the slot that are read */
+	s32 offset[WORDS];
+};
+struct template {
+	u32 serial;
+	u32 path;                   /* with WH_FOLDED */
+	u32 relatives;
+	u32 join_path;              /* the innermost call in progress must have this path, */
+	u64 join;                   /* its slot being so far away; 0 = no join */
+	u64 live;                   /* rbp - slot at entry, if a rule used it; ~0 = none did */
+	struct {
+		u64 offset, value;      /* saved frame pointers that rules used, minus the slot */
+	} relative[RELATIVES];
+	u64 value[WORDS];
+};
+
+/* What a walk has seen, to make a template of. */
+struct trace {
+	u32 usable;
+	struct shape shape;
+	struct template template;
+};
+
 /* Private memory of a thread, zeroed by the kernel in a forked child: `home` then says that nothing in
  * it holds. It goes on to the thread that takes over the block. */
 struct local {
@@ -67,8 +103,12 @@ struct local {
 	u64 (*words)[MAX_WORDS];    /* captured words of active[i], for event records */
 	struct wh_active *chunk[CHUNKS];
 	struct stack stacks[STACKS];
+	u32 serial, misses;
+	struct trace trace;
 	u32 hint[HINTS];
 	u32 cache[CACHE];
+	struct shape shapes[SHAPES][2];
+	struct template templates[TEMPLATES];
 };
 
 static inline struct wh_header *header(void)
@@ -95,7 +135,7 @@ static inline struct wh_path *path_at(u32 index)
 extern __thread struct local *wh_local __attribute__((tls_model("initial-exec"), visibility("hidden")));
 struct local *local_by_base(void);
 struct local *thread_join(void);
-int same_thread(const struct local *l);
+int same_thread(struct local *l);
 void count_lost(enum wh_lost cause);
 
 static inline struct local *local_of_thread(void)
@@ -121,8 +161,13 @@ static inline struct wh_active *record(struct local *l, u32 index)
 /* path.c: `WH_FOLDED | id` when the call is counted in a path it is itself part of. */
 #define WH_FOLDED 0x80000000u
 u32 root_path(const struct wh_point *p);
-u32 find_path(struct local *l, const struct wh_point *p, u64 slot, u64 rbp);
+u32 find_path(struct local *l, const struct wh_point *p, u32 point, u64 slot, u64 rbp);
 u32 path_create(u32 node);
+
+/* template.c */
+u32 template_search(struct local *l, u32 point, u64 slot, u64 rbp);
+void template_learn(struct local *l, u32 point, u64 slot, u32 path);
+void templates_forget(struct local *l);
 
 /* rules.c */
 u32 rule_of(u64 ra, int frame_pointers);

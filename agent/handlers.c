@@ -1,11 +1,12 @@
 /*
- * What happens at entries and exits of probed functions. Lives here: the order of things on the hot
- * path. Constraints: async-signal-safe at every instruction (a signal handler may call a probed
+ * What happens at entries and exits of probed functions. Lives here: the order of things. Each handler
+ * has a fast form that calls nothing and a slow one that can do everything; the fast one gives up
+ * before it has changed anything. Constraints: async-signal-safe at every instruction (a signal handler may call a probed
  * function while we are here: it passes through and is counted as lost); the true return address comes
  * from the shadow alone, so an exit is right whatever happened to the records; no call out, no lock,
  * general registers only.
  */
-#include "agent.h"
+#include "template.h"
 
 #define NEEDS_CLOCK (WH_DO_WALL | WH_DO_CPU | WH_DO_HIST | WH_DO_EMIT)
 #define NEEDS_WORDS (WH_DO_VALUES | WH_DO_EMIT)
@@ -55,15 +56,14 @@ static slow_path int recheck(struct local *l)
 			l->cache[i] = 0;
 		for (u32 i = 0; i < HINTS; i++)
 			l->hint[i] = 0;
+		templates_forget(l);
 	}
 	u64 now = ticks();
 	l->deaf = (u32)silent(now);
-	if (G.way == 2 && now - l->checked > 1 << 21) {
+	if (G.way == 2 && now - l->checked > 1 << 17) {
 		l->checked = now;
-		if (!same_thread(l)) { /* a new thread at the place of a dead one */
-			l->home = 0;
+		if (!same_thread(l))
 			return 0;
-		}
 	}
 	return !l->deaf;
 }
@@ -89,8 +89,11 @@ static inline struct local *begin(const struct wh_point *p, u64 slot)
 		return 0;
 	}
 	enter(t, slot);
-	if (unlikely((++l->entries & 1023) == 0 || l->deaf || l->generation != header()->generation) && !recheck(l)) {
+	l->entries++;
+	if (unlikely((l->entries & G.often) == 0 || l->deaf || l->generation != header()->generation) && !recheck(l)) {
 		leave(t);
+		if (!l->deaf)
+			count_lost(WH_LOST_TABLE);
 		return 0;
 	}
 	if (unlikely(slot - l->stack.lo >= l->stack.hi - l->stack.lo) && !stack_enter(l, slot)) {
@@ -101,9 +104,14 @@ static inline struct local *begin(const struct wh_point *p, u64 slot)
 	return l;
 }
 
-static inline u32 path_of(struct local *l, const struct wh_point *p, u64 slot, u64 rbp)
+static inline u32 path_of(struct local *l, const struct wh_point *p, u64 point, u64 slot, u64 rbp)
 {
-	return likely(p->flags & WH_DO_PATH) ? find_path(l, p, slot, rbp) : root_path(p);
+	u32 path;
+
+	if (!(p->flags & WH_DO_PATH))
+		return root_path(p);
+	path = template_search(l, (u32)point, slot, rbp);
+	return path ? path : find_path(l, p, (u32)point, slot, rbp);
 }
 
 /* One instruction: a signal in between cannot lose a count. */
@@ -112,8 +120,7 @@ static inline void count_call(struct wh_block *b)
 	__asm__ volatile("incq %0" : "+m"(b->calls));
 }
 
-/* Entry of a point that only counts. Answers where to go on. */
-u64 wh_on_count(u64 index, u64 slot, const struct regs *regs, u64 rbp)
+static slow_path u64 count_slow(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 {
 	const struct wh_point *p = point_at(index);
 	struct local *l;
@@ -129,7 +136,7 @@ u64 wh_on_count(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 	struct wh_thread *t = l->block;
 	if (unlikely(t->n_active && record(l, t->n_active - 1)->slot <= slot))
 		drop_stale(l, slot);
-	u32 path = path_of(l, p, slot, rbp) & ~WH_FOLDED;
+	u32 path = path_of(l, p, index, slot, rbp) & ~WH_FOLDED;
 	struct wh_block *b = path ? block_of(l, path) : 0;
 	if (unlikely(!b)) {
 		t->lost[WH_LOST_TABLE]++;
@@ -181,8 +188,7 @@ static inline void start_clocks(struct local *l, u32 flags, struct wh_active *r)
 		l->deaf = 1;
 }
 
-/* Entry of a point whose exit is seen. */
-struct answer wh_on_entry(u64 index, u64 slot, const struct regs *regs, u64 rbp)
+static slow_path struct answer entry_slow(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 {
 	const struct wh_point *p = point_at(index);
 	struct answer answer = {p->relocated, 1};
@@ -195,7 +201,7 @@ struct answer wh_on_entry(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 	if (unlikely(t->n_active && record(l, t->n_active - 1)->slot <= slot))
 		drop_stale(l, slot);
 
-	u32 found = path_of(l, p, slot, rbp), path = found & ~WH_FOLDED;
+	u32 found = path_of(l, p, index, slot, rbp), path = found & ~WH_FOLDED;
 	struct wh_block *b = path ? block_of(l, path) : 0;
 	struct wh_active *r = record(l, t->n_active);
 	if (unlikely(!b || !r)) {
@@ -279,7 +285,7 @@ static inline void book(struct local *l, const struct wh_point *p, const struct 
 }
 
 /* The exit's record is not the innermost: longjmp, another stack, a forked child, a lost record. */
-static slow_path void exit_slow(struct local *l, u64 slot, u64 ret)
+static slow_path void exit_search(struct local *l, u64 slot, u64 ret)
 {
 	struct wh_active r;
 
@@ -290,7 +296,7 @@ static slow_path void exit_slow(struct local *l, u64 slot, u64 ret)
 }
 
 /* Exit of a call. Answers its true return address. */
-u64 wh_on_exit(u64 slot, const struct regs *regs)
+static slow_path u64 exit_slow(u64 slot, const struct regs *regs)
 {
 	u64 ra = *(const u64 *)(slot + WH_SHADOW);
 	struct local *l;
@@ -317,8 +323,144 @@ u64 wh_on_exit(u64 slot, const struct regs *regs)
 			r = n ? record(l, n - 1) : 0;
 		} while (unlikely(r && r->slot == slot));
 	} else {
-		exit_slow(l, slot, regs->rax);
+		exit_search(l, slot, regs->rax);
 	}
 	leave(t);
 	return ra;
+}
+
+/* The calling thread if its entry at `slot` needs nothing out of the ordinary. */
+static inline struct local *ordinary(const struct wh_point *p, u64 slot)
+{
+	struct local *l = local_of_thread();
+	const struct wh_header *h = header();
+
+	if (unlikely(!l || l->home != G.segment || !h->enabled || p->state != WH_POINT_ON))
+		return 0;
+	const struct wh_thread *t = l->block;
+	u32 n = t->n_active;
+	if (unlikely(t->busy_sp || l->deaf || l->generation != h->generation || (l->entries & G.often) == G.often ||
+		     slot - l->stack.lo >= l->stack.hi - l->stack.lo || n >= WH_ACTIVE))
+		return 0;
+	return likely(n == 0 || t->active[n - 1].slot > slot) ? l : 0;
+}
+
+/* The block that an ordinary call counts in; its path with WH_FOLDED in `found`. 0: not so ordinary. */
+static inline struct wh_block *ordinary_block(struct local *l, const struct wh_point *p, u64 point, u64 slot, u64 rbp,
+					      u32 *found)
+{
+	u32 path = p->flags & WH_DO_PATH ? template_last(l, (u32)point, slot, rbp) : root_path(p);
+	u32 page = l->block->directory[(path & ~WH_FOLDED) / 64];
+
+	*found = path;
+	return likely(path && page) ? (struct wh_block *)(G.segment + WH_AT_PAGES + (u64)page * PAGE) + path % 64 : 0;
+}
+
+/* Entry of a point that only counts. Answers where to go on. */
+u64 wh_on_count(u64 index, u64 slot, const struct regs *regs, u64 rbp)
+{
+	const struct wh_point *p = point_at(index);
+	struct local *l = likely(!(p->flags & (WH_DO_LOADER | NEEDS_WORDS))) ? ordinary(p, slot) : 0;
+	u32 found;
+	struct wh_block *b = likely(l) ? ordinary_block(l, p, index, slot, rbp, &found) : 0;
+
+	if (unlikely(!b))
+		return count_slow(index, slot, regs, rbp);
+	l->entries++;
+	count_call(b);
+	return p->relocated;
+}
+
+/* Entry of a point whose exit is seen. The place on the active stack is reserved before it is filled: a
+ * signal handler's calls take places above, and give them back. */
+struct answer wh_on_entry(u64 index, u64 slot, const struct regs *regs, u64 rbp)
+{
+	const struct wh_point *p = point_at(index);
+	u32 flags = p->flags, found;
+	struct local *l = likely(!(flags & (NEEDS_WORDS | WH_DO_USAGE))) ? ordinary(p, slot) : 0;
+	struct wh_block *b = likely(l) ? ordinary_block(l, p, index, slot, rbp, &found) : 0;
+	u64 ra = *(const u64 *)slot;
+
+	if (unlikely(!b || l->stack.no_shadow || ra == G.exit || ((flags & WH_DO_CPU) && !clock_anchored(l))))
+		return entry_slow(index, slot, regs, rbp);
+	struct wh_thread *t = l->block;
+	struct wh_active *r = &t->active[t->n_active];
+	l->entries++;
+	t->n_active++;
+	barrier();
+	r->slot = slot;
+	r->path = found & ~WH_FOLDED;
+	r->point = (u32)index;
+	r->t0 = 0;
+	r->cpu0 = 0;
+	r->usage = 0;
+	*(u64 *)(slot + WH_SHADOW) = ra;
+	t->seq_active += 2;
+	count_call(b);
+	if ((flags & NEEDS_CLOCK) && likely(!(found & WH_FOLDED))) {
+		u64 now = ticks();
+
+		r->t0 = now;
+		if (flags & WH_DO_CPU)
+			r->cpu0 = clock_cpu(l, now) | 1;
+		if (unlikely(silent(now)))
+			l->deaf = 1;
+	}
+	return (struct answer){p->relocated, 0};
+}
+
+/* Exit of a call. Answers its true return address. */
+u64 wh_on_exit(u64 slot, const struct regs *regs)
+{
+	struct local *l = local_of_thread();
+	u64 end;
+
+	if (unlikely(!l || l->home != G.segment || l->block->busy_sp))
+		return exit_slow(slot, regs);
+	struct wh_thread *t = l->block;
+	u32 n = t->n_active;
+	const struct wh_active *r = &t->active[n - 1];
+	if (unlikely(n - 1 >= WH_ACTIVE || r->slot != slot || (n > 1 && r[-1].slot == slot)))
+		return exit_slow(slot, regs);
+	const struct wh_point *p = point_at(r->point);
+	if (unlikely(p->flags & (WH_DO_VALUES | WH_DO_EMIT | WH_DO_USAGE)))
+		return exit_slow(slot, regs);
+	if (r->t0) {
+		u32 page = t->directory[r->path / 64];
+
+		if (unlikely(!page || (r->cpu0 && !clock_anchored(l))))
+			return exit_slow(slot, regs);
+		struct wh_block *b = (struct wh_block *)(G.segment + WH_AT_PAGES + (u64)page * PAGE) + r->path % 64;
+		struct wh_more *m = 0;
+		if (p->flags & WH_DO_HIST) {
+			if (unlikely(!b->extra))
+				return exit_slow(slot, regs);
+			m = (struct wh_more *)(G.segment + WH_AT_PAGES + (u64)b->extra * 64);
+		}
+		end = ticks();
+		u64 wall = end - r->t0;
+		if (unlikely((s64)wall < 1))
+			wall = 1;
+		b->seq++;
+		barrier();
+		b->wall += wall;
+		if (unlikely(wall > b->max))
+			b->max = wall;
+		if (unlikely(wall - 1 < b->min - 1))
+			b->min = wall;
+		if (r->cpu0) {
+			s64 cpu = (s64)(clock_cpu(l, end) - r->cpu0);
+
+			b->cpu += cpu > 0 ? (u64)cpu : 0;
+		}
+		if (m) {
+			m->done++;
+			m->hist[63 - __builtin_clzll(wall)]++;
+		}
+		barrier();
+		b->seq++;
+	}
+	barrier();
+	t->n_active = n - 1;
+	return *(const u64 *)(slot + WH_SHADOW);
 }

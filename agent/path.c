@@ -201,6 +201,7 @@ static u32 join(struct local *l, const struct wh_point *p, u32 node, u64 slot)
 
 	if (!r)
 		return 0;
+	l->trace.template.join_path = r->path;
 	c = l->hint[node % HINTS];
 	if (unlikely(!is_child(c, node, WH_JOIN | r->path))) {
 		c = child(l, p, node, WH_JOIN | r->path, 0);
@@ -223,15 +224,45 @@ static u32 end_path(u32 node)
 /* The path of a call whose walk cannot go on above `node`. */
 static slow_path u32 unread_path(struct local *l, const struct wh_point *p, u32 node)
 {
+	l->trace.usable = 0;
 	u32 c = child(l, p, node, WH_RA_UNREAD, 0);
 
 	return c ? end_path(c) : root_path(p);
 }
 
-u32 find_path(struct local *l, const struct wh_point *p, u64 slot, u64 rbp)
+/* Notes a word that the walk has relied on. */
+static inline void note(struct trace *t, u64 offset, u64 value)
 {
+	struct shape *shape = &t->shape;
+
+	if (unlikely(shape->words >= WORDS || offset > 1 << 30)) {
+		t->usable = 0;
+		return;
+	}
+	shape->offset[shape->words] = (s32)offset;
+	t->template.value[shape->words++] = value;
+}
+
+/* Notes that a rule used rbp, which came from the word at `from`, or was live at entry (0). */
+static inline void note_rbp(struct trace *t, u64 slot, u64 from, u64 rbp)
+{
+	struct template *to = &t->template;
+
+	if (!from) {
+		to->live = rbp - slot;
+	} else if (to->relatives < RELATIVES) {
+		to->relative[to->relatives].offset = from - slot;
+		to->relative[to->relatives++].value = rbp - slot;
+	} else {
+		t->usable = 0;
+	}
+}
+
+static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp)
+{
+	struct trace *t = &l->trace;
 	u32 node = p->root;
-	u64 s = slot;
+	u64 s = slot, rbp_from = 0;
 	int by_fp = 0;
 
 	if (unlikely(node == 0 || node >= WH_MAX_NODES))
@@ -245,8 +276,12 @@ u32 find_path(struct local *l, const struct wh_point *p, u64 slot, u64 rbp)
 			if (ra == G.exit) {
 				u32 path = join(l, p, node, s);
 
-				if (path)
+				if (path) {
+					note(t, s - slot, ra);
+					t->template.join = s - slot + 1;
 					return path;
+				}
+				t->usable = 0;
 				ra = *(const u64 *)(s + WH_SHADOW);
 			}
 			c = child(l, p, node, ra, by_fp);
@@ -255,6 +290,7 @@ u32 find_path(struct local *l, const struct wh_point *p, u64 slot, u64 rbp)
 			n = node_at(c);
 		}
 		node = c;
+		note(t, s - slot, ra);
 
 		u32 rule = n->rule;
 		u64 next;
@@ -262,6 +298,7 @@ u32 find_path(struct local *l, const struct wh_point *p, u64 slot, u64 rbp)
 			next = s + (u64)(rule >> 3 & 0x3fff) * 8;
 		} else if ((rule & 7) == WH_RULE_RBP) {
 			next = rbp + (u64)(rule >> 3 & 0x3fff) * 8 - 8;
+			note_rbp(t, slot, rbp_from, rbp);
 		} else if ((rule & 7) == WH_RULE_FP) {
 			if ((rbp & 7) || rbp <= s || rbp - s > 1 << 20 || !stack_reach(l, rbp + 8))
 				return unread_path(l, p, node);
@@ -277,7 +314,11 @@ u32 find_path(struct local *l, const struct wh_point *p, u64 slot, u64 rbp)
 		if ((rule & 7) == WH_RULE_FP) {
 			rbp = *(const u64 *)rbp;
 			by_fp = 1;
-		} else if ((rule & 7) != WH_RULE_BIG) {
+			t->usable = 0;
+		} else if ((rule & 7) == WH_RULE_BIG) {
+			by_fp = 0;
+			t->usable = 0;
+		} else {
 			by_fp = 0;
 			if (rule & 1 << 17) {
 				u64 saved = next + 8 + (u64)((s64)(s32)rule >> 18) * 8;
@@ -285,8 +326,26 @@ u32 find_path(struct local *l, const struct wh_point *p, u64 slot, u64 rbp)
 				if (unlikely(saved - slot >= l->stack.top - 7 - slot))
 					return unread_path(l, p, node);
 				rbp = *(const u64 *)saved;
+				rbp_from = saved;
 			}
 		}
 		s = next;
 	}
+}
+
+/* The path of a call of `point` whose return slot is `slot`; 0: the point has no root. */
+u32 find_path(struct local *l, const struct wh_point *p, u32 point, u64 slot, u64 rbp)
+{
+	struct trace *t = &l->trace;
+	u32 path;
+
+	t->usable = 1;
+	t->shape.words = 0;
+	t->template.relatives = 0;
+	t->template.join = 0;
+	t->template.live = ~0ull;
+	path = walk(l, p, slot, rbp);
+	if (path && t->usable)
+		template_learn(l, point, slot, path);
+	return path;
 }

@@ -75,9 +75,28 @@ void count_lost(enum wh_lost cause)
 	__atomic_fetch_add(&header()->lost[cause], 1, __ATOMIC_RELAXED);
 }
 
-slow_path int same_thread(const struct local *l)
+static void clock_drop(struct local *l)
 {
-	return (u64)sys0(SYS_GETTID) == l->block->tid;
+	if (l->clock && l->clock != &l->spare)
+		sys2(SYS_MUNMAP, (u64)l->clock & ~(PAGE - 1), PAGE);
+	l->clock = 0;
+}
+
+/* Whether the caller is the thread that holds the block. Way 2 finds threads by their thread pointer,
+ * which a new thread may have inherited from a dead one: then it goes on with the dead one's block. */
+slow_path int same_thread(struct local *l)
+{
+	struct wh_thread *t = l->block;
+	u32 tid = (u32)sys0(SYS_GETTID);
+
+	if (tid == t->tid)
+		return 1;
+	if (G.way != 2 || sys3(SYS_TGKILL, t->pid, t->tid, 0) != -ESRCH_)
+		return 0;
+	t->tid = tid;
+	t->lives++;
+	clock_drop(l);
+	return 1;
 }
 
 static struct wh_thread *thread_at(u32 index)
@@ -92,10 +111,11 @@ static int claim(struct wh_thread *t, u32 from)
 }
 
 /* Whether the owner is gone: its id answers "no such thread", or it is our own from before an exec.
- * Only within our process: another may count its ids in another namespace. */
+ * Only within our process: another may count its ids in another namespace. Never in way 2, where a
+ * block belongs to whoever has the thread pointer. */
 static int owner_gone(const struct wh_thread *t, u32 pid, u32 tid)
 {
-	if (t->pid != pid)
+	if (t->pid != pid || (G.way == 2 && t->own[OWN_COOKIE] == G.cookie))
 		return 0;
 	return t->tid == tid || sys3(SYS_TGKILL, pid, t->tid, 0) == -ESRCH_;
 }
@@ -141,15 +161,13 @@ static struct wh_thread *claim_block(u32 pid, u32 tid)
 
 static void local_reset(struct local *l)
 {
-	if (l->clock && l->clock != &l->spare)
-		sys2(SYS_MUNMAP, (u64)l->clock & ~(PAGE - 1), PAGE);
+	clock_drop(l);
 	for (u32 i = 0; i < STACKS; i++)
 		l->stacks[i] = (struct stack){0};
 	l->stack = (struct stack){0};
 	l->stack_now = l->stack_next = 0;
 	l->deaf = l->entries = 0;
 	l->more_page = l->more_used = 0;
-	l->clock = 0;
 }
 
 static struct local *local_new(void)

@@ -1,0 +1,128 @@
+/*
+ * Paths learnt as templates: the words that a walk relied on, so that the next call of the same path is
+ * recognised by comparing them all at once, each read independent of the others. It proves as much as
+ * the walk does: equal return addresses at the places where equal rules find them. Constraints: private
+ * to the thread; a template may be overwritten at any time by a signal handler's call, so its path is
+ * read before its words are compared.
+ */
+#include "template.h"
+
+/* Odd numbers without pattern: a word's place matters as much as its value. */
+static const u64 weight[8] = {
+	0x9e3779b97f4a7c15ull, 0xd6e8feb86659fd93ull, 0xbf58476d1ce4e5b9ull, 0x94d049bb133111ebull,
+	0xff51afd7ed558ccdull, 0xc4ceb9fe1a85ec53ull, 0xa0761d6478bd642full, 0xe7037ed1a0b428dbull,
+};
+
+static inline u32 template_place(const struct shape *s, u64 slot)
+{
+	u64 hash = s->serial;
+
+	for (u32 i = 0; i < s->words; i += 4) {
+		hash += *(const u64 *)(slot + (u64)(s64)s->offset[i]) * (weight[0] + i * weight[4]);
+		hash += *(const u64 *)(slot + (u64)(s64)s->offset[i + 1]) * (weight[1] + i * weight[5]);
+		hash += *(const u64 *)(slot + (u64)(s64)s->offset[i + 2]) * (weight[2] + i * weight[6]);
+		hash += *(const u64 *)(slot + (u64)(s64)s->offset[i + 3]) * (weight[3] + i * weight[7]);
+	}
+	return (u32)(hash >> 40) % TEMPLATES;
+}
+
+/* All templates of both shapes of this call site; 0: none fits. */
+u32 template_search(struct local *l, u32 point, u64 slot, u64 rbp)
+{
+	u64 ra = *(const u64 *)slot;
+	struct shape *s = shapes_of(l, point, ra);
+
+	for (int way = 0; way < 2; way++, s++) {
+		if (!shape_fits(l, s, point, ra, slot))
+			continue;
+		u32 place = template_place(s, slot);
+		u32 path = template_fits(l, s, &l->templates[place], slot, rbp);
+		if (path) {
+			s->last = place;
+			return path;
+		}
+	}
+	return 0;
+}
+
+static int same_shape(const struct shape *a, const struct shape *b)
+{
+	if (a->words != b->words)
+		return 0;
+	for (u32 i = 0; i < a->words; i++)
+		if (a->offset[i] != b->offset[i])
+			return 0;
+	return 1;
+}
+
+/* Rounds the words up to a multiple of four by repeating the first. */
+static void pad(struct trace *t)
+{
+	while (t->shape.words % 4) {
+		t->shape.offset[t->shape.words] = t->shape.offset[0];
+		t->template.value[t->shape.words++] = t->template.value[0];
+	}
+}
+
+static u64 reach(const struct trace *t)
+{
+	u64 most = 0;
+
+	for (u32 i = 0; i < t->shape.words; i++)
+		if ((u64)t->shape.offset[i] > most)
+			most = (u64)t->shape.offset[i];
+	for (u32 i = 0; i < t->template.relatives; i++)
+		if (t->template.relative[i].offset > most)
+			most = t->template.relative[i].offset;
+	return most + 8;
+}
+
+/* Keeps what the last walk saw. Where call sites have more shapes than are kept, not every miss is worth
+ * the copying. */
+void template_learn(struct local *l, u32 point, u64 slot, u32 path)
+{
+	struct trace *t = &l->trace;
+	u64 ra = *(const u64 *)slot;
+	struct shape *s = shapes_of(l, point, ra);
+
+	if (s[0].serial && s[1].serial && l->misses++ % 4)
+		return;
+	pad(t);
+	t->shape.reach = reach(t);
+	for (int way = 0; way < 2; way++)
+		if (s[way].serial && s[way].point == point && s[way].ra == ra && same_shape(&s[way], &t->shape)) {
+			s += way;
+			goto known;
+		}
+	s[1] = s[0];
+	s->serial = 0;
+	barrier();
+	*s = t->shape;
+	s->point = point;
+	s->ra = ra;
+	s->serial = ++l->serial;
+known:
+	if (t->shape.reach > s->reach)
+		s->reach = t->shape.reach;
+	s->last = template_place(s, slot);
+	struct template *to = &l->templates[s->last];
+	to->serial = 0;
+	barrier();
+	to->path = path;
+	to->relatives = t->template.relatives;
+	to->join = t->template.join;
+	to->join_path = t->template.join_path;
+	to->live = t->template.live;
+	for (u32 i = 0; i < to->relatives; i++)
+		to->relative[i] = t->template.relative[i];
+	for (u32 i = 0; i < s->words; i++)
+		to->value[i] = t->template.value[i];
+	barrier();
+	to->serial = s->serial;
+}
+
+void templates_forget(struct local *l)
+{
+	for (u32 i = 0; i < SHAPES; i++)
+		l->shapes[i][0].serial = l->shapes[i][1].serial = 0;
+}
