@@ -106,7 +106,7 @@ pub fn cgroup(pid: u32) -> String {
     best
 }
 
-/// Process id of the tracer, 0 when there is none.
+/// Id of the thread that traces a process, 0 when there is none.
 #[must_use]
 pub fn tracer(pid: u32) -> u32 {
     status_word(pid, "TracerPid:").and_then(|w| w.parse().ok()).unwrap_or(0)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child as Process, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use whither_probe::ProbeError;
-use whither_probe::target::{self, Caller, Load, Stopped, Way, inject, launch, maps, remains, remove};
+use whither_probe::target::{self, Caller, Load, Seen, Stopped, Tree, Way, inject, launch, maps, remains, remove};
 
 const BLOCKERS: &str = include_str!("programs/blockers.c");
 const MODULE: &str = include_str!("programs/module.c");
@@ -278,6 +278,65 @@ fn programs_are_launched_at_their_entry() {
     let pid = launched.pid();
     launched.abandon();
     assert!(!whither_kernel::proc::exists(pid));
+}
+
+/// Follows a command to its end; pids and programs that stood at their entry point.
+fn follow(command: &[String], choose: &'static str) -> (Vec<String>, usize, i32) {
+    let (caller, mut child) = launch(command).expect("launches").into_caller().expect("stands");
+    let mut tree = Tree::new(move |exe| exe.ends_with(choose));
+    tree.keep(caller).expect("runs");
+    let (mut entries, mut forks) = (Vec::new(), 0);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let status = loop {
+        for seen in tree.poll().expect("polls") {
+            match seen {
+                Seen::Entry { mut caller, exe } => {
+                    let pid = caller.syscall("getpid", libc::SYS_getpid, [0; 6]).expect("calls");
+                    assert_eq!(pid, u64::from(caller.pid()));
+                    entries.push(exe);
+                    // Every other one is let go, as if it had got an agent.
+                    if entries.len() % 2 == 0 {
+                        tree.keep(*caller).expect("runs");
+                    } else {
+                        let _ = caller.release();
+                    }
+                }
+                Seen::Forked { .. } => forks += 1,
+                Seen::Ended { .. } => {}
+            }
+        }
+        if let Some(status) = child.status() {
+            break status;
+        }
+        assert!(Instant::now() < deadline, "{tree:?}");
+        std::thread::sleep(Duration::from_micros(200));
+    };
+    (entries, forks, status)
+}
+
+#[test]
+fn trees_are_followed() {
+    if !may_trace() {
+        return;
+    }
+    let shell = |script: &str| vec!["sh".to_string(), "-c".to_string(), script.to_string()];
+    let (entries, forks, status) = follow(&shell("/bin/true; /bin/true & /bin/true | cat; wait; exit 9"), "/true");
+    assert_eq!((entries.len(), forks, status), (3, 4, 9), "{entries:?}");
+    let (entries, _, status) = follow(&shell("exec sh -c 'exec /bin/true'"), "/true");
+    assert_eq!((entries.len(), status), (1, 0), "{entries:?}");
+    let (entries, _, status) = follow(&shell("exec sh -c 'trap \"exit 6\" TERM; kill $$; exit 5'"), "/true");
+    assert_eq!((entries.len(), status), (0, 6), "{entries:?}");
+    let program = "import subprocess, threading\nt = [threading.Thread(target=lambda: subprocess.check_call(['/bin/true'])) for _ in range(20)]\n\
+        [x.start() for x in t]; [x.join() for x in t]; subprocess.check_call(['/bin/sh', '-c', '(sleep 0.2; kill -CONT $$) & kill -STOP $$; wait; /bin/true; exit 0'])";
+    if Command::new("python3").arg("-V").output().is_ok() {
+        let began = Instant::now();
+        let (entries, forks, status) = follow(&["python3".to_string(), "-c".to_string(), program.to_string()], "/true");
+        println!("22 processes followed within {:?}", began.elapsed());
+        assert!(forks >= 24, "{forks}");
+        assert_eq!((entries.len(), status), (21, 0), "{entries:?}");
+    } else {
+        println!("SKIP: no python3");
+    }
 }
 
 #[test]

@@ -107,7 +107,9 @@ fn obstacle(pid: u32) -> Option<Untraceable> {
 }
 
 fn traced(tid: u32) -> Option<Untraceable> {
-    let tracer = proc::tracer(tid);
+    // The kernel names the thread that traces.
+    let thread = proc::tracer(tid);
+    let tracer = proc::tgid(thread).unwrap_or(thread);
     (tracer != 0).then(|| Untraceable::Traced { tracer, name: proc::comm(tracer) })
 }
 

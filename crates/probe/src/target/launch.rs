@@ -8,6 +8,7 @@ use crate::ProbeError;
 use std::time::Duration;
 use whither_kernel::launch::hold;
 use whither_kernel::memory::Memory;
+use whither_kernel::proc;
 use whither_kernel::ptrace::{Event, Tracee, Watching};
 
 /// `AT_ENTRY` of the auxiliary vector.
@@ -63,48 +64,77 @@ fn to_exec(tracee: &Tracee) -> Result<(), ProbeError> {
 
 /// Runs a process that has just executed a program to the program's entry point, where it then stands
 /// so that calls can be made. Signals reach it as always.
-///
-/// # Errors
-/// When it ends on the way, or its entry point cannot be reached.
-pub(super) fn to_entry(tracee: &Tracee) -> Result<(), ProbeError> {
-    let pid = tracee.pid();
-    let memory = Memory::open(pid)?;
-    let entry = entry_point(pid).ok_or_else(|| ProbeError::Injection {
-        pid,
-        why: "its entry point is not known (/proc/PID/auxv)".to_string(),
-    })?;
-    let mut byte = [0];
-    memory.read(entry, &mut byte)?;
-    memory.write(entry, &[BREAKPOINT])?;
-    let reached = to_breakpoint(tracee, entry);
-    // A process that is gone has no text to restore.
-    let restored = memory.write(entry, &byte);
-    reached?;
-    restored?;
-    let mut regs = tracee.registers()?;
-    regs.rip = entry;
-    tracee.set_registers(&regs)?;
-    // From the trap to a plain stop, from which everything else starts.
-    tracee.interrupt()?;
+fn to_entry(tracee: &Tracee) -> Result<(), ProbeError> {
+    let mut approach = Approach::begin(tracee.pid())?;
     tracee.go(0)?;
     loop {
         match next(tracee)? {
-            Event::Stopped | Event::GroupStop(_) => return Ok(()),
+            Event::Signal(libc::SIGTRAP) if approach.reached(tracee) => {
+                approach.finish(tracee)?;
+                // From the trap to a plain stop, from which everything else starts.
+                tracee.interrupt()?;
+                tracee.go(0)?;
+            }
+            Event::Stopped if approach.arrived() => return Ok(()),
             Event::Signal(signal) => tracee.go(signal)?,
+            Event::GroupStop(_) => tracee.listen()?,
             _ => tracee.go(0)?,
         }
     }
 }
 
-fn to_breakpoint(tracee: &Tracee, entry: u64) -> Result<(), ProbeError> {
-    tracee.go(0)?;
-    loop {
-        match next(tracee)? {
-            Event::Signal(libc::SIGTRAP) if tracee.registers()?.rip == entry + 1 => return Ok(()),
-            Event::Signal(signal) => tracee.go(signal)?,
-            Event::GroupStop(_) => tracee.listen()?,
-            _ => tracee.go(0)?,
+/// The way of a process from an exec to its program's entry point: a breakpoint there.
+#[derive(Debug)]
+pub(super) struct Approach {
+    memory: Memory,
+    entry: u64,
+    /// What stood in the place of the breakpoint; `None` when it stands there again.
+    byte: Option<u8>,
+}
+
+impl Approach {
+    /// Sets the breakpoint of a process that stands still after an exec.
+    pub(super) fn begin(pid: u32) -> Result<Self, ProbeError> {
+        let memory = Memory::open(pid)?;
+        let entry = entry_point(pid).ok_or_else(|| ProbeError::Injection {
+            pid,
+            why: "its entry point is not known (/proc/PID/auxv)".to_string(),
+        })?;
+        let mut byte = [0];
+        memory.read(entry, &mut byte)?;
+        memory.write(entry, &[BREAKPOINT])?;
+        Ok(Self { memory, entry, byte: Some(byte[0]) })
+    }
+
+    /// Whether a thread stands behind the breakpoint.
+    pub(super) fn reached(&self, tracee: &Tracee) -> bool {
+        self.byte.is_some() && tracee.registers().is_ok_and(|r| r.rip == self.entry + 1)
+    }
+
+    /// Takes the breakpoint away from under the thread that has reached it.
+    pub(super) fn finish(&mut self, tracee: &Tracee) -> Result<(), ProbeError> {
+        self.restore()?;
+        let mut regs = tracee.registers()?;
+        regs.rip = self.entry;
+        Ok(tracee.set_registers(&regs)?)
+    }
+
+    /// Whether the breakpoint was reached and is gone.
+    pub(super) fn arrived(&self) -> bool {
+        self.byte.is_none()
+    }
+
+    /// Takes the breakpoint away before it is reached. A process that is gone has no text to restore.
+    pub(super) fn cancel(mut self) {
+        let _ = self.restore();
+    }
+
+    fn restore(&mut self) -> Result<(), ProbeError> {
+        if let Some(byte) = self.byte {
+            self.memory.write(self.entry, &[byte])?;
+            self.byte = None;
         }
+        Ok(())
     }
 }
 
@@ -170,6 +200,11 @@ impl Child {
     }
 
     fn reap(&self) -> Option<i32> {
+        // While it is traced its waits belong to those who trace it; they keep its end for us.
+        let tracer = proc::tracer(self.pid);
+        if tracer != 0 && proc::tgid(tracer) == Some(std::process::id()) {
+            return None;
+        }
         let tracee = Tracee::adopt(self.pid, self.pid);
         loop {
             match tracee.poll() {

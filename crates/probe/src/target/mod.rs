@@ -4,6 +4,7 @@
 //! The kernel ties a traced thread to the thread of ours that seized it, so all of this belongs to one
 //! thread (the types are not `Send`).
 
+mod follow;
 mod frame;
 mod image;
 mod inject;
@@ -15,6 +16,7 @@ mod remote;
 mod safe;
 mod stop;
 
+pub use follow::{Seen, Tree};
 pub use inject::{Load, Placed, Way, find_agent, inject, remains};
 pub use launch::{Child, Launched, launch};
 pub use leave::{Restored, Shadows, inside, remove, restore_returns, stop_outside};

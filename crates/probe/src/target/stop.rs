@@ -151,10 +151,8 @@ impl Stopped {
             }
             if moved.elapsed() > UNEASY {
                 self.ask_why(began.elapsed())?;
-                std::thread::sleep(Duration::from_micros(100));
-            } else {
-                std::thread::yield_now();
             }
+            std::thread::sleep(Duration::from_micros(20));
         }
     }
 
@@ -301,6 +299,19 @@ impl Stopped {
     pub fn release(mut self) -> Duration {
         self.let_all_go();
         self.began.elapsed()
+    }
+
+    /// Its threads, still standing; those asleep in the kernel or ended are let go.
+    pub(super) fn into_tracees(mut self) -> Vec<Tracee> {
+        let mut tracees = Vec::new();
+        for held in self.held.drain(..) {
+            match held.state {
+                State::Still(_) => tracees.push(held.tracee),
+                State::Asked | State::Asleep { .. } => into_limbo(held.tracee),
+                State::Gone => {}
+            }
+        }
+        tracees
     }
 
     fn let_all_go(&mut self) {

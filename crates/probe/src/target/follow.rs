@@ -1,0 +1,227 @@
+//! A tree of processes without agent, followed so that every program one of them executes can be given
+//! one before its first instruction: launchers and shells stay traced, and run as always otherwise.
+//! Their signals, stops and ends pass through unchanged. A process that got an agent is no longer traced.
+//!
+//! Nothing here blocks: while one program runs to its entry point the others run too, because one may
+//! wait for the other.
+
+use super::launch::Approach;
+use super::remote::Caller;
+use super::stop::{Stopped, note_end};
+use crate::ProbeError;
+use std::collections::HashSet;
+use whither_kernel::memory::Memory;
+use whither_kernel::proc;
+use whither_kernel::ptrace::{Event, Tracee, Watching};
+
+/// What was seen of a tree.
+#[derive(Debug)]
+pub enum Seen {
+    /// A process stands at the entry point of a program it has executed, which [`Tree::new`]'s choice
+    /// names. Inject, or give it back by [`Tree::keep`].
+    Entry {
+        /// Its thread.
+        caller: Box<Caller>,
+        /// Path of the program.
+        exe: String,
+    },
+    /// A process made another one, which is followed too.
+    Forked {
+        /// Who made it.
+        parent: u32,
+        /// The new process.
+        child: u32,
+    },
+    /// A process ended.
+    Ended {
+        /// The process.
+        pid: u32,
+        /// Status as a shell tells it.
+        status: i32,
+    },
+}
+
+/// Processes that are followed.
+pub struct Tree {
+    threads: Vec<Followed>,
+    choose: Box<dyn Fn(&str) -> bool>,
+}
+
+struct Followed {
+    tracee: Tracee,
+    approach: Option<Approach>,
+}
+
+impl std::fmt::Debug for Tree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.threads.iter().map(|t| &t.tracee)).finish()
+    }
+}
+
+/// What becomes of a thread after an event.
+enum Then {
+    Follow(Followed),
+    Drop,
+}
+
+impl Tree {
+    /// An empty tree; `choose` says by the path of a program whether it is to be stopped at its entry.
+    #[must_use]
+    pub fn new(choose: impl Fn(&str) -> bool + 'static) -> Self {
+        Self { threads: Vec::new(), choose: Box::new(choose) }
+    }
+
+    /// Whether nobody is followed: then [`Self::poll`] need not be called.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty()
+    }
+
+    /// Processes that are followed.
+    #[must_use]
+    pub fn pids(&self) -> Vec<u32> {
+        let pids: HashSet<u32> = self.threads.iter().map(|t| t.tracee.pid()).collect();
+        pids.into_iter().collect()
+    }
+
+    /// Lets a process that stands still run, and follows it.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn keep(&mut self, caller: Caller) -> Result<(), ProbeError> {
+        let stopped = caller.into_stopped()?;
+        self.follow(stopped)
+    }
+
+    /// Lets a stopped process run, and follows it.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn follow(&mut self, stopped: Stopped) -> Result<(), ProbeError> {
+        for tracee in stopped.into_tracees() {
+            tracee.watch(Watching::CHILDREN)?;
+            tracee.go(0)?;
+            self.threads.push(Followed { tracee, approach: None });
+        }
+        Ok(())
+    }
+
+    /// Takes what has happened since the last time; does not wait.
+    ///
+    /// # Errors
+    /// Never for what single processes do: one that ends or cannot be brought to its entry point is only
+    /// not followed any more.
+    pub fn poll(&mut self) -> Result<Vec<Seen>, ProbeError> {
+        let mut seen = Vec::new();
+        let mut at = 0;
+        // Children are added behind while their parents' events are taken.
+        while at < self.threads.len() {
+            match self.threads[at].tracee.poll() {
+                Ok(None) => at += 1,
+                Ok(Some(event)) => {
+                    let followed = self.threads.swap_remove(at);
+                    match self.advance(followed, event, &mut seen) {
+                        Ok(Then::Follow(followed)) => {
+                            self.threads.push(followed);
+                            let last = self.threads.len() - 1;
+                            self.threads.swap(at, last);
+                            at += 1;
+                        }
+                        // Gone, or handed out; another one stands in its place now.
+                        Ok(Then::Drop) | Err(_) => {}
+                    }
+                }
+                // Ended with an exec of another thread of its process.
+                Err(_) => drop(self.threads.swap_remove(at)),
+            }
+        }
+        Ok(seen)
+    }
+
+    fn advance(&mut self, mut it: Followed, event: Event, seen: &mut Vec<Seen>) -> Result<Then, ProbeError> {
+        let pid = it.tracee.pid();
+        match event {
+            Event::Child(child) => self.add(pid, child, seen),
+            Event::Exec(_) => {
+                it.approach = None;
+                let exe = proc::exe(pid);
+                if (self.choose)(&exe) {
+                    // Without one (a 32-bit program) it just runs on.
+                    it.approach = Approach::begin(pid).ok();
+                }
+            }
+            Event::Signal(libc::SIGTRAP) if it.approach.as_ref().is_some_and(|a| a.reached(&it.tracee)) => {
+                return Self::arrive(it, seen);
+            }
+            Event::Stopped if it.approach.as_ref().is_some_and(Approach::arrived) => {
+                let regs = it.tracee.registers()?;
+                let memory = Memory::open(pid)?;
+                let caller = Box::new(Caller::on(it.tracee, regs, memory)?);
+                seen.push(Seen::Entry { caller, exe: proc::exe(pid) });
+                return Ok(Then::Drop);
+            }
+            Event::Signal(signal) => {
+                it.tracee.go(signal)?;
+                return Ok(Then::Follow(it));
+            }
+            Event::GroupStop(_) => {
+                it.tracee.listen()?;
+                return Ok(Then::Follow(it));
+            }
+            Event::Exited(status) => return Ok(ended(&it.tracee, event, status, seen)),
+            Event::Killed(signal) => return Ok(ended(&it.tracee, event, 128 + signal, seen)),
+            Event::Stopped | Event::Syscall => {}
+        }
+        it.tracee.go(0)?;
+        Ok(Then::Follow(it))
+    }
+
+    /// It has come to its entry point: from the trap on to a plain stop there.
+    fn arrive(mut it: Followed, _seen: &mut Vec<Seen>) -> Result<Then, ProbeError> {
+        if let Some(approach) = &mut it.approach {
+            approach.finish(&it.tracee)?;
+        }
+        it.tracee.interrupt()?;
+        it.tracee.go(0)?;
+        Ok(Then::Follow(it))
+    }
+
+    /// A thread or process that a followed one has made: the kernel has seized it for us.
+    fn add(&mut self, parent: u32, child: u32, seen: &mut Vec<Seen>) {
+        let process = proc::tgid(child).unwrap_or(child);
+        self.threads.push(Followed { tracee: Tracee::adopt(process, child), approach: None });
+        if process != parent {
+            seen.push(Seen::Forked { parent, child: process });
+        }
+    }
+
+    /// Lets everybody go.
+    pub fn release(mut self) {
+        self.let_go();
+    }
+
+    fn let_go(&mut self) {
+        for mut it in self.threads.drain(..) {
+            if let Some(approach) = it.approach.take() {
+                approach.cancel();
+            }
+            let _ = it.tracee.interrupt();
+            super::stop::into_limbo(it.tracee);
+        }
+        super::stop::tend();
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+fn ended(tracee: &Tracee, event: Event, status: i32, seen: &mut Vec<Seen>) -> Then {
+    note_end(tracee, event);
+    if tracee.tid() == tracee.pid() {
+        seen.push(Seen::Ended { pid: tracee.pid(), status });
+    }
+    Then::Drop
+}
