@@ -15,6 +15,8 @@ pub(crate) enum Ending {
     Done,
     /// The answer is "no": nothing matched, damage found, a regression behind `--gate`.
     No,
+    /// Data are incomplete, and `--strict` wants to know.
+    Incomplete,
     /// The launched target's own status, as a shell tells it.
     Target(i32),
 }
@@ -25,6 +27,7 @@ impl Ending {
         match self {
             Self::Done => 0,
             Self::No => 1,
+            Self::Incomplete => 4,
             // A shell shows the low byte too.
             Self::Target(status) => status.to_le_bytes()[0],
         }

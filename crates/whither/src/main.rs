@@ -6,6 +6,7 @@
 
 mod answer;
 mod ask;
+mod calls;
 mod cli;
 mod collect;
 mod db;
@@ -56,6 +57,7 @@ fn run(cli: Cli) -> anyhow::Result<Ending> {
         Verb::Epochs(args) => epochs::epochs(args),
         Verb::Doctor(args) => doctor::doctor(&args),
         Verb::Top(args) => top::top(args),
+        Verb::Calls(args) => calls::calls(*args, common),
     }
 }
 

@@ -161,7 +161,8 @@ fn seconds(since: Option<Moment>, until: Option<Moment>, profiles: &[Profile]) -
     }
 }
 
-fn symbol_options(names: &NameArgs) -> SymbolOptions {
+/// Where names come from, by flags.
+pub(crate) fn symbol_options(names: &NameArgs) -> SymbolOptions {
     let mut options = SymbolOptions {
         cache_dir: SymbolOptions::default_cache_dir(),
         debuginfod: names.debuginfod,

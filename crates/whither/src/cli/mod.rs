@@ -2,12 +2,17 @@
 //! here. Nothing is computed in this folder; values arrive parsed in the verbs' modules.
 
 mod ask;
+mod calls;
 mod collect;
 mod keep;
 
 pub(crate) use ask::{
     AnnotateArgs, DiffArgs, ExportArgs, FilterArgs, FormArgs, Moment, NameArgs, ProfArgs, ReportArgs, SourceArgs,
     TopArgs, TopcountsArgs, View,
+};
+pub(crate) use calls::{
+    CallsArgs, CallsBackendChoice, CallsReportArgs, CallsVerb, DrillArgs, Follow, ListArgs, MeasureArgs, ShapeArgs,
+    ShowArgs, WhatArgs,
 };
 pub(crate) use collect::{
     BackendChoice, DaemonAction, DaemonArgs, DaemonRun, ImportArgs, RecordArgs, SamplingArgs, StackChoice,
@@ -24,7 +29,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 #[command(name = "whither", version, propagate_version = true, max_term_width = 100)]
 #[command(
     after_help = "Exit status: 0 done; 1 the answer is \"no\" (nothing matched, a regression with --gate); 2 usage; \
-    3 the system cannot or may not (`whither doctor` tells why). A launched command's own status is passed through, \
+    3 the system cannot or may not (`whither doctor` tells why); 4 data incomplete under --strict. A launched command's own status is passed through, \
     128+n for a signal; 125-127 are failures to launch it."
 )]
 pub(crate) struct Cli {
@@ -74,6 +79,8 @@ pub(crate) enum Verb {
     Diff(DiffArgs),
     /// Watch live where the time goes
     Top(TopArgs),
+    /// Count and time chosen functions by full call path, in a command or a running process
+    Calls(Box<CallsArgs>),
     /// Write one self-contained HTML page
     Report(ReportArgs),
     /// Write the samples in another tool's format

@@ -1,0 +1,199 @@
+//! The drill on a running session: asks for callees, has them probed, measures, follows the hottest. What
+//! to do next is decided by `whither_calls::Drill`; this file carries it out.
+
+use super::runtime;
+use super::verbs::counted;
+use crate::answer;
+use crate::cli::{Common, DrillArgs};
+use crate::failure::Ending;
+use anstream::eprintln;
+use anyhow::bail;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+use whither_calls::{Callee, Drill, DrillStep, Metric, Verdict, difference};
+use whither_report::text::percent;
+use whither_session::calls::{Ask, Place, Reply, Verb, ask};
+use whither_store::calls::CallSnapshot;
+
+/// A session to ask: our own, or one that runs elsewhere.
+pub(super) enum Desk {
+    /// In a thread of ours.
+    Own(Sender<Ask>),
+    /// Behind its socket.
+    Other { runtime: PathBuf, pid: u32 },
+}
+
+/// How long our own session may take to answer: a batch of probes, with room.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Desk {
+    /// Asks.
+    ///
+    /// # Errors
+    /// No answer comes, or the session says no.
+    pub(super) fn ask(&self, verb: &Verb) -> anyhow::Result<Reply> {
+        let reply = match self {
+            Self::Other { runtime, pid } => ask(runtime, *pid, verb)?,
+            Self::Own(sender) => {
+                let (answer, reply) = channel();
+                let sent = sender.send(Ask { verb: verb.clone(), answer }).is_ok();
+                match reply.recv_timeout(PATIENCE) {
+                    Ok(reply) if sent => reply,
+                    _ => bail!("the session has ended"),
+                }
+            }
+        };
+        match reply {
+            Reply::No { why } => bail!(why),
+            reply => Ok(reply),
+        }
+    }
+
+    fn snapshot(&self) -> anyhow::Result<CallSnapshot> {
+        counted(self.ask(&Verb::Show)?)
+    }
+}
+
+/// A drill in progress.
+pub(super) struct Driller {
+    drill: Drill,
+    callees: Vec<Callee>,
+    /// When the probes of the last step were in place.
+    since: CallSnapshot,
+    done: Option<Verdict>,
+}
+
+impl Driller {
+    /// Puts probes on what a probed function calls.
+    ///
+    /// # Errors
+    /// The session says no.
+    pub(super) fn start(desk: &Desk, point: u32, metric: Metric) -> anyhow::Result<Self> {
+        let since = desk.snapshot()?;
+        let drill = Drill::new(point, metric);
+        let mut driller = Self { drill, callees: Vec::new(), since, done: None };
+        driller.expand(desk)?;
+        Ok(driller)
+    }
+
+    /// The function whose callees are measured.
+    pub(super) fn focus(&self) -> u32 {
+        self.drill.focus()
+    }
+
+    /// Takes in what was counted up to now; a verdict ends the drill.
+    ///
+    /// # Errors
+    /// The session says no.
+    pub(super) fn on(&mut self, desk: &Desk, now: &CallSnapshot) -> anyhow::Result<Option<Verdict>> {
+        if self.done.is_none() {
+            let step = self.drill.step(&difference(now, &self.since), &self.callees);
+            let moved = step.moved;
+            self.obey(desk, step)?;
+            if moved && self.done.is_none() {
+                self.expand(desk)?;
+            }
+        }
+        Ok(self.done.clone())
+    }
+
+    fn expand(&mut self, desk: &Desk) -> anyhow::Result<()> {
+        let reply = desk.ask(&Verb::LookCallees { point: self.drill.focus() })?;
+        let Reply::Found { callees } = reply else { bail!("the session answered another question") };
+        let probeable = callees.into_iter().filter(|c| c.refused.is_none());
+        self.callees =
+            probeable.map(|c| Callee { module: c.place.module, offset: c.place.offset, name: c.name }).collect();
+        let now = desk.snapshot()?;
+        let step = self.drill.step(&now, &self.callees);
+        self.obey(desk, step)?;
+        self.since = desk.snapshot()?;
+        Ok(())
+    }
+
+    fn obey(&mut self, desk: &Desk, step: DrillStep) -> anyhow::Result<()> {
+        let chosen: Vec<Place> = step.add.iter().filter_map(|&i| self.callees.get(i)).map(place).collect();
+        if !chosen.is_empty() {
+            desk.ask(&Verb::AddCallees { point: self.drill.focus(), chosen })?;
+        }
+        if !step.remove.is_empty() {
+            let patterns = step.remove.iter().map(|id| format!("#{id}")).collect();
+            desk.ask(&Verb::Remove { patterns })?;
+        }
+        self.done = step.done.or(self.done.take());
+        Ok(())
+    }
+}
+
+fn place(callee: &Callee) -> Place {
+    Place { module: callee.module.clone(), offset: callee.offset }
+}
+
+/// `whither calls drill`.
+pub(super) fn drill(args: &DrillArgs, common: Common) -> anyhow::Result<Ending> {
+    let desk = Desk::Other { runtime: runtime(), pid: args.session.pid };
+    let mut driller = Driller::start(&desk, args.probe, Metric::Wall)?;
+    loop {
+        std::thread::sleep(args.interval);
+        let focus = driller.focus();
+        let now = desk.snapshot()?;
+        if let Some(verdict) = driller.on(&desk, &now)? {
+            answer::print(&sentence(&verdict, &desk.snapshot()?))?;
+            return Ok(Ending::Done);
+        }
+        if driller.focus() != focus && !common.quiet {
+            eprintln!("whither: {} holds most of it", name(&now, driller.focus()));
+        }
+    }
+}
+
+/// A verdict in words: the chain, then the parts of the last one.
+pub(super) fn sentence(verdict: &Verdict, snapshot: &CallSnapshot) -> String {
+    let chain: Vec<String> = verdict.chain.iter().map(|&id| format!("{} (#{id})", name(snapshot, id))).collect();
+    let mut text = format!(
+        "{}: {} % of the first one's time, {} steps; stopped because {}\n",
+        chain.join(" > "),
+        percent(verdict.share),
+        verdict.steps,
+        verdict.reason
+    );
+    let _ = writeln!(text, "{:>6} %  own code and callees without a probe", percent(verdict.own));
+    for (id, part) in &verdict.callees {
+        let _ = writeln!(text, "{:>6} %  {} (#{id})", percent(*part), name(snapshot, *id));
+    }
+    text
+}
+
+fn name(snapshot: &CallSnapshot, id: u32) -> String {
+    let point = snapshot.points.iter().find(|p| p.id == id);
+    point.and_then(|p| p.names.first()).cloned().unwrap_or_else(|| format!("#{id}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_told_with_its_chain_and_its_parts() {
+        let verdict = Verdict {
+            chain: vec![1, 2],
+            share: 0.85,
+            own: 0.25,
+            callees: vec![(3, 0.40)],
+            steps: 2,
+            reason: "no callee holds half of its time",
+        };
+        let text = sentence(&verdict, &CallSnapshot::default());
+        assert!(text.starts_with("#1 (#1) > #2 (#2): 85"), "{text}");
+        assert!(text.contains("own code") && text.lines().count() == 3, "{text}");
+    }
+
+    #[test]
+    fn a_session_that_ended_says_so() {
+        let (sender, asks) = channel();
+        drop(asks);
+        let error = Desk::Own(sender).ask(&Verb::Show).unwrap_err();
+        assert_eq!(error.to_string(), "the session has ended");
+    }
+}

@@ -1,0 +1,143 @@
+//! Recordings of call paths: written at the end of a session, printed or compared by `calls report`.
+
+use super::names::{Both, FileNames};
+use super::show::{self, Shape};
+use super::told::Teller;
+use crate::answer;
+use crate::cli::{CallsReportArgs, Common, MeasureArgs};
+use crate::failure::{Ending, Usage};
+use crate::units::show_count;
+use anyhow::Context;
+use std::path::Path;
+use whither_calls::{CallProfile, Names, StoredNames, compare, names_of};
+use whither_report::{json, text};
+use whither_session::calls::CallsOutcome;
+use whither_store::calls::{CallEpoch, CallRecording};
+use whither_store::{OnExisting, StoreError, calls_recording};
+
+/// Refuses before anything is measured what could not be stored afterwards.
+///
+/// # Errors
+/// [`StoreError::Exists`].
+pub(super) fn may_write(args: &MeasureArgs) -> Result<(), StoreError> {
+    match &args.whom.output {
+        Some(path) if path.exists() && !args.whom.overwrite => Err(StoreError::Exists { path: path.clone() }),
+        _ => Ok(()),
+    }
+}
+
+/// Writes the recording, if one is wanted.
+///
+/// # Errors
+/// It cannot be written.
+pub(super) fn save(
+    args: &MeasureArgs,
+    outcome: &CallsOutcome,
+    names: &dyn Names,
+    teller: &Teller,
+) -> anyhow::Result<()> {
+    let Some(path) = &args.whom.output else { return Ok(()) };
+    let recording = CallRecording {
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        host: host(),
+        tool: env!("CARGO_PKG_VERSION").into(),
+        start_ns: outcome.start_ns,
+        names: names_of(outcome.epochs.iter().map(|e| &e.snapshot), names),
+        epochs: outcome.epochs.clone(),
+    };
+    let existing = if args.whom.overwrite { OnExisting::Replace } else { OnExisting::Refuse };
+    calls_recording::save(path, &recording, existing)?;
+    let paths: usize = recording.epochs.iter().map(|e| e.snapshot.paths.len()).sum();
+    let shown = path.display();
+    teller.line(&format!("{shown}: {} call paths; next: whither calls report {shown}", show_count(paths as u64)));
+    Ok(())
+}
+
+fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").map(|h| h.trim().to_owned()).unwrap_or_default()
+}
+
+/// `whither calls report`.
+pub(super) fn report(args: &CallsReportArgs, common: Common) -> anyhow::Result<Ending> {
+    match args.recordings.as_slice() {
+        [one] => tables(args, one, common),
+        [before, after] => comparison(args, before, after),
+        _ => Err(Usage("name one recording, or two to compare".into()).into()),
+    }
+}
+
+/// A recording with names for it.
+struct Opened {
+    recording: CallRecording,
+    stored: StoredNames,
+    files: FileNames,
+}
+
+impl Opened {
+    fn open(args: &CallsReportArgs, path: &Path) -> anyhow::Result<Self> {
+        if path.is_dir() && !calls_recording::is_recording(path) {
+            return Err(
+                Usage(format!("{0} holds no call paths; `whither prof {0}` reads samples", path.display())).into()
+            );
+        }
+        let recording = calls_recording::load(path).with_context(|| format!("cannot open {}", path.display()))?;
+        let stored = StoredNames::of(&recording);
+        Ok(Self { recording, stored, files: FileNames::new(&args.names, None) })
+    }
+
+    fn profile(&self, epoch: &CallEpoch, title: &str, inlines: bool) -> CallProfile {
+        let files = self.files.names();
+        show::profile(&epoch.snapshot, title, &Both(&self.stored, &files), inlines)
+    }
+
+    fn epochs(&self, wanted: Option<&str>) -> anyhow::Result<Vec<&CallEpoch>> {
+        let all = &self.recording.epochs;
+        let Some(wanted) = wanted else { return Ok(all.iter().collect()) };
+        let found: Vec<&CallEpoch> = all.iter().filter(|e| e.name == wanted).collect();
+        if found.is_empty() {
+            let names: Vec<&str> = all.iter().map(|e| e.name.as_str()).collect();
+            return Err(Usage(format!("there is no epoch `{wanted}`; there are {}", names.join(", "))).into());
+        }
+        Ok(found)
+    }
+}
+
+fn tables(args: &CallsReportArgs, path: &Path, common: Common) -> anyhow::Result<Ending> {
+    let opened = Opened::open(args, path)?;
+    let epochs = opened.epochs(args.epoch.as_deref())?;
+    let shape = Shape::new(&args.shape, &[]);
+    let teller = Teller::new(common, false);
+    let mut texts = Vec::new();
+    for epoch in &epochs {
+        let title = if epochs.len() > 1 || args.epoch.is_some() { epoch.name.as_str() } else { "" };
+        let profile = opened.profile(epoch, title, args.shape.inlines);
+        if args.form.json {
+            answer::write(json::calls(&profile).as_bytes())?;
+        } else {
+            let files = opened.files.names();
+            let names = Both(&opened.stored, &files);
+            texts.push(show::table(&epoch.snapshot, title, &names, &shape, &answer::layout())?);
+        }
+        teller.everything_missing(&profile);
+    }
+    if !texts.is_empty() {
+        show::print(&texts)?;
+    }
+    Ok(Ending::Done)
+}
+
+fn comparison(args: &CallsReportArgs, before: &Path, after: &Path) -> anyhow::Result<Ending> {
+    let (before, after) = (Opened::open(args, before)?, Opened::open(args, after)?);
+    let last = |opened: &Opened| -> anyhow::Result<CallProfile> {
+        let epochs = opened.epochs(args.epoch.as_deref())?;
+        let epoch = epochs.last().ok_or_else(|| Usage("the recording holds no epoch".into()))?;
+        Ok(opened.profile(epoch, &epoch.name, args.shape.inlines))
+    };
+    let difference = compare(&last(&before)?, &last(&after)?);
+    if args.form.json {
+        answer::write(json::calls(&difference).as_bytes())?;
+    } else {
+        answer::print(&text::calls_difference(&difference, args.shape.top, &answer::layout()))?;
+    }
+    Ok(Ending::Done)
+}

@@ -1,0 +1,264 @@
+//! What a live screen shows of two snapshots, as plain rows: the tree of call paths or a listing, each
+//! with the figures of the last interval and of the epoch; calls in progress; histograms. Knows no screen.
+
+use rustc_hash::FxHashMap;
+use std::fmt::Write as _;
+use whither_calls::{
+    Analysis, CallProfile, Figures, Group, ListQuery, Metric, Names, Options, Sort, TreeNode, TreeQuery, difference,
+};
+use whither_report::text::{calls_header, calls_warnings};
+use whither_store::calls::{CallSnapshot, PointState};
+
+/// Names from the root to a node: what stays the same from picture to picture.
+pub(super) type Key = Vec<String>;
+
+/// One line of the tree or listing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ViewRow {
+    pub(super) key: Key,
+    /// Probe, when it is one.
+    pub(super) point: Option<u32>,
+    /// It passes without counting.
+    pub(super) off: bool,
+    /// Calls a second in the last interval.
+    pub(super) rate: f64,
+    /// Part of the whole in the last interval.
+    pub(super) now: f64,
+    /// Part of its parent in the epoch.
+    pub(super) of_parent: Option<f64>,
+    /// Part of the whole in the epoch.
+    pub(super) epoch: f64,
+    /// Weight in the epoch: nanoseconds or calls.
+    pub(super) total: u64,
+    /// Calls in the epoch.
+    pub(super) calls: u64,
+    pub(super) children: bool,
+}
+
+/// A call in progress.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ProgressLine {
+    pub(super) tid: u32,
+    pub(super) elapsed_ns: u64,
+    pub(super) path: String,
+}
+
+/// Calls by duration.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Histogram {
+    pub(super) point: u32,
+    pub(super) name: String,
+    /// `[i]`: calls of `[2^i, 2^(i+1))` ns.
+    pub(super) bins: Vec<u64>,
+}
+
+/// A picture.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct View {
+    pub(super) head: String,
+    /// The first sentence about missing data.
+    pub(super) warning: String,
+    pub(super) rows: Vec<ViewRow>,
+    pub(super) progress: Vec<ProgressLine>,
+    pub(super) histograms: Vec<Histogram>,
+}
+
+impl View {
+    /// From the state now and that of the last picture.
+    pub(super) fn new(
+        now: &CallSnapshot,
+        before: Option<&CallSnapshot>,
+        names: &dyn Names,
+        metric: Metric,
+        group: Group,
+    ) -> Self {
+        let interval = before.map_or_else(|| now.clone(), |b| difference(now, b));
+        let (epoch, last) =
+            (Analysis::new(now, names, Options::default()), Analysis::new(&interval, names, Options::default()));
+        let profile = epoch.profile();
+        let rows = match group {
+            Group::Path => tree_rows(&epoch, &last, now, &interval, metric),
+            _ => list_rows(&epoch, &last, metric, group),
+        };
+        let warning = calls_warnings(&profile).into_iter().next().unwrap_or_default();
+        let progress = profile.in_progress.iter().map(|c| ProgressLine {
+            tid: c.tid,
+            elapsed_ns: c.elapsed_ns,
+            path: epoch.label(c.path).unwrap_or_default().to_owned(),
+        });
+        Self {
+            head: calls_header(&profile).replacen("whither calls: ", "", 1),
+            warning,
+            rows,
+            progress: progress.collect(),
+            histograms: histograms(&profile),
+        }
+    }
+}
+
+/// What a part is a part of.
+fn whole(snapshot: &CallSnapshot, metric: Metric) -> u64 {
+    match metric {
+        Metric::Cpu => snapshot.whole.cpu_ns,
+        Metric::Wall | Metric::Off => snapshot.whole.thread_ns,
+        Metric::Count => snapshot.paths.iter().fold(0, |sum: u64, p| sum.saturating_add(p.totals.calls)),
+    }
+}
+
+fn part(of: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { of as f64 / whole as f64 }
+}
+
+fn per_second(calls: u64, wall_ns: u64) -> f64 {
+    if wall_ns == 0 { 0.0 } else { calls as f64 * 1e9 / wall_ns as f64 }
+}
+
+struct TreeRows<'a> {
+    last: FxHashMap<Key, (u64, u64)>,
+    off: Vec<u32>,
+    rows: Vec<ViewRow>,
+    now: &'a CallSnapshot,
+    interval: &'a CallSnapshot,
+    metric: Metric,
+}
+
+fn tree_rows(
+    epoch: &Analysis<'_>,
+    last: &Analysis<'_>,
+    now: &CallSnapshot,
+    interval: &CallSnapshot,
+    metric: Metric,
+) -> Vec<ViewRow> {
+    let query = TreeQuery { metric, startup: false };
+    let mut weights = FxHashMap::default();
+    collect(&last.tree(query), &mut Vec::new(), &mut weights);
+    let off = now.points.iter().filter(|p| p.state == PointState::Off).map(|p| p.id).collect();
+    let mut made = TreeRows { last: weights, off, rows: Vec::new(), now, interval, metric };
+    for child in &epoch.tree(query).children {
+        made.add(child, &mut Vec::new(), None);
+    }
+    made.rows
+}
+
+/// Calls and weight of every node.
+fn collect(node: &TreeNode, key: &mut Key, out: &mut FxHashMap<Key, (u64, u64)>) {
+    for child in &node.children {
+        key.push(child.name.clone());
+        out.insert(key.clone(), (child.calls, child.total));
+        collect(child, key, out);
+        key.pop();
+    }
+}
+
+impl TreeRows<'_> {
+    fn add(&mut self, node: &TreeNode, key: &mut Key, parent: Option<u64>) {
+        key.push(node.name.clone());
+        let (calls, total) = self.last.get(key).copied().unwrap_or_default();
+        self.rows.push(ViewRow {
+            key: key.clone(),
+            point: node.func,
+            off: node.func.is_some_and(|id| self.off.contains(&id)),
+            rate: per_second(calls, self.interval.whole.wall_ns),
+            now: part(total, whole(self.interval, self.metric)),
+            of_parent: parent.map(|p| part(node.total, p)),
+            epoch: part(node.total, whole(self.now, self.metric)),
+            total: node.total,
+            calls: node.calls,
+            children: !node.children.is_empty(),
+        });
+        for child in &node.children {
+            self.add(child, key, Some(node.total));
+        }
+        key.pop();
+    }
+}
+
+fn list_rows(epoch: &Analysis<'_>, last: &Analysis<'_>, metric: Metric, group: Group) -> Vec<ViewRow> {
+    let query = ListQuery { group, sort: sort(metric), top: None, min_share: 0.0 };
+    let (Ok(all), Ok(recent)) = (epoch.listing(&query), last.listing(&query)) else { return Vec::new() };
+    let recent: FxHashMap<&str, &Figures> = recent.rows.iter().map(|r| (r.label.as_str(), &r.figures)).collect();
+    let (wall, functions) = (last.whole().wall_ns, epoch.profile().functions);
+    let point = |label: &str| functions.iter().find(|f| f.names.iter().any(|n| n == label));
+    let row = |r: &whither_calls::ListRow| {
+        let figures = recent.get(r.label.as_str());
+        let point = if group == Group::Function { point(&r.label) } else { None };
+        ViewRow {
+            key: vec![r.label.clone()],
+            point: point.map(|f| f.id),
+            off: point.is_some_and(|f| f.state == PointState::Off),
+            rate: per_second(figures.map_or(0, |f| f.calls), wall),
+            now: figures.map_or(0.0, |f| share(f, metric)),
+            of_parent: None,
+            epoch: share(&r.figures, metric),
+            total: sort(metric).of(&r.figures) as u64,
+            calls: r.figures.calls,
+            children: false,
+        }
+    };
+    all.rows.iter().map(row).collect()
+}
+
+fn share(f: &Figures, metric: Metric) -> f64 {
+    match metric {
+        Metric::Cpu => f.share_exec,
+        Metric::Count => f.share_listed,
+        Metric::Wall => f.share_wall,
+        Metric::Off => f.share_wall * part(f.off_cpu_ns, f.wall_ns),
+    }
+}
+
+fn sort(metric: Metric) -> Sort {
+    match metric {
+        Metric::Wall => Sort::Wall,
+        Metric::Cpu => Sort::Cpu,
+        Metric::Off => Sort::Off,
+        Metric::Count => Sort::Count,
+    }
+}
+
+fn histograms(profile: &CallProfile) -> Vec<Histogram> {
+    let of = |f: &whither_calls::FunctionRow| {
+        let name = f.names.first().cloned().unwrap_or_default();
+        Some(Histogram { point: f.id, name, bins: f.totals.hist.clone()? })
+    };
+    profile.functions.iter().filter_map(of).collect()
+}
+
+/// Where a function of the tree stands and from where it is called, as far as line information tells.
+pub(super) fn source(now: &CallSnapshot, names: &dyn Names, key: &Key) -> String {
+    let profile = Analysis::new(now, names, Options::default()).profile();
+    let Some(name) = key.last().map(|n| n.split(" @").next().unwrap_or(n)) else { return String::new() };
+    let caller = key.len().checked_sub(2).and_then(|i| key.get(i)).map(|n| n.split(" @").next().unwrap_or(n));
+    let mut text = format!("{name}\n");
+    if let Some(f) = profile.functions.iter().find(|f| f.names.iter().any(|n| n == name)) {
+        let _ = writeln!(text, "  probe #{} at {}+{:#x}, {} bytes", f.id, f.module, f.offset, f.size);
+        if !f.file.is_empty() {
+            let _ = writeln!(text, "  {}:{}", f.file, f.line);
+        }
+    }
+    let sites = profile.frames.iter().filter(|f| Some(f.name.as_str()) == caller.or(Some(name)));
+    for site in sites.take(SITES) {
+        let within = site.within.map_or_else(String::new, |w| format!("+{w:#x}"));
+        let line = if site.file.is_empty() { String::new() } else { format!("  {}:{}", site.file, site.line) };
+        let _ = writeln!(text, "  a call in {}{within} ({}+{:#x}){line}", site.name, site.module, site.offset);
+        let _ = code(&site.file, site.line).into_iter().try_for_each(|l| writeln!(text, "      {l}"));
+    }
+    text
+}
+
+/// Call sites shown of one function.
+const SITES: usize = 6;
+/// Lines shown around a call.
+const AROUND: u32 = 1;
+/// Larger files are no source.
+const LARGEST: u64 = 16 << 20;
+
+/// Lines of a source file around one, if the file is on this machine.
+fn code(file: &str, line: u32) -> Vec<String> {
+    let readable = line > 0 && std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.len() <= LARGEST);
+    let Some(text) = readable.then(|| std::fs::read(file).ok()).flatten() else { return Vec::new() };
+    let text = String::from_utf8_lossy(&text);
+    let numbered = (1_u32..).zip(text.lines());
+    let near = numbered.skip_while(|(n, _)| n + AROUND < line).take_while(|(n, _)| *n <= line + AROUND);
+    near.map(|(n, l)| format!("{}{n:>5}  {}", if n == line { '>' } else { ' ' }, l.replace('\t', "    "))).collect()
+}

@@ -1,0 +1,296 @@
+//! A session from flags to its table: what to measure, summaries while it runs, the answer at its end.
+
+use super::names::FileNames;
+use super::show::{self, Shape};
+use super::told::{self, Teller, span};
+use super::{keep, live, runtime};
+use crate::cli::{CallsBackendChoice, Common, Follow, MeasureArgs, WhatArgs};
+use crate::failure::{Ending, Usage};
+use crate::{answer, signals};
+use anyhow::Context;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::Duration;
+use whither_calls::difference;
+use whither_probe::{CostClass, Options};
+use whither_report::json;
+use whither_session::calls::{
+    self, CallsBackend, CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Prospect, excluding, including,
+};
+use whither_store::calls::{CallSnapshot, PatchKind};
+
+/// Metrics when the user names none.
+const METRICS: [&str; 3] = ["count", "wall", "cpu"];
+/// Summaries on a terminal.
+const SUMMARY: Duration = Duration::from_secs(5);
+
+/// `whither calls` without a verb.
+pub(super) fn measure(args: MeasureArgs, common: Common) -> anyhow::Result<Ending> {
+    if args.live {
+        return live::top(args, common);
+    }
+    let options = options(&args, summaries(&args, common))?;
+    if args.dry_run {
+        return dry_run(&options, &args);
+    }
+    keep::may_write(&args)?;
+    let stop = signals::stop_flag()?;
+    let mut session = Session::new(&args, &options, common);
+    let outcome = calls::run(&options, calls::asks(), &stop, &mut |event| session.on(event))?;
+    finish(&args, common, &outcome)
+}
+
+/// How often a summary is told, if at all.
+fn summaries(args: &MeasureArgs, common: Common) -> Option<Duration> {
+    let unasked = !common.quiet && !args.form.json && !args.live && std::io::stderr().is_terminal();
+    args.whom.interval.or(unasked.then_some(SUMMARY))
+}
+
+/// Flags as the session's options.
+///
+/// # Errors
+/// Slips of usage: nobody to measure, no function, patterns and metrics that mean nothing.
+pub(super) fn options(args: &MeasureArgs, interval: Option<Duration>) -> anyhow::Result<CallsOptions> {
+    let target = match (args.whom.pid, args.command.is_empty()) {
+        (Some(pid), _) => CallsTarget::Process(pid),
+        (None, false) => CallsTarget::Command(args.command.clone()),
+        (None, true) => {
+            return Err(Usage("whom to measure? name a process with -p PID, or a command after --".into()).into());
+        }
+    };
+    let patterns = patterns(&args.what)?;
+    let include = patterns.iter().map(|p| including(p));
+    let orders = include.chain(args.what.exclude.iter().map(|p| excluding(p))).collect::<Result<_, _>>()?;
+    Ok(CallsOptions {
+        target,
+        orders,
+        patterns,
+        actions: calls::metrics(&words(&args.what), args.what.entry_only)?.actions,
+        backend: backend(&args.what),
+        engine: Options {
+            depth: args.what.depth,
+            recursion: args.what.recursion,
+            follow: args.whom.follow == Follow::All,
+            executables: args.whom.exe.clone(),
+            ..Options::default()
+        },
+        duration: args.whom.duration,
+        interval,
+        runtime: runtime(),
+    })
+}
+
+fn words(what: &WhatArgs) -> Vec<String> {
+    match (what.metrics.is_empty(), what.entry_only) {
+        (true, true) => vec!["count".into()],
+        (true, false) => METRICS.map(Into::into).to_vec(),
+        (false, _) => what.metrics.clone(),
+    }
+}
+
+fn backend(what: &WhatArgs) -> CallsBackend {
+    match what.backend {
+        _ if what.safe => CallsBackend::Uprobe,
+        CallsBackendChoice::Auto => CallsBackend::Auto,
+        CallsBackendChoice::Patch => CallsBackend::Patch,
+        CallsBackendChoice::Uprobe => CallsBackend::Uprobe,
+    }
+}
+
+fn patterns(what: &WhatArgs) -> anyhow::Result<Vec<String>> {
+    let mut patterns = what.function.clone();
+    for file in &what.functions_from {
+        patterns.extend(patterns_of(file)?);
+    }
+    if patterns.is_empty() {
+        return Err(Usage(
+            "which functions? name them with -f PATTERN, for example -f 'parse_.*' (a regular expression over the whole \
+             name); --dry-run lists what matches"
+                .into(),
+        )
+        .into());
+    }
+    Ok(patterns)
+}
+
+fn patterns_of(file: &Path) -> anyhow::Result<Vec<String>> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
+    Ok(lines.map(Into::into).collect())
+}
+
+/// Tells a session while it runs.
+struct Session<'a> {
+    args: &'a MeasureArgs,
+    teller: Teller,
+    shape: Shape,
+    names: FileNames,
+    before: Option<CallSnapshot>,
+}
+
+impl<'a> Session<'a> {
+    fn new(args: &'a MeasureArgs, options: &CallsOptions, common: Common) -> Self {
+        let launched = matches!(options.target, CallsTarget::Command(_));
+        Self {
+            args,
+            teller: Teller::new(common, launched),
+            shape: shape(args).brief(),
+            names: FileNames::new(&args.names, args.whom.pid),
+            before: None,
+        }
+    }
+
+    fn on(&mut self, event: CallsEvent) {
+        self.teller.on(&event);
+        if let CallsEvent::Interval(snapshot) = event {
+            self.summary(*snapshot);
+        }
+    }
+
+    /// What happened since the last one.
+    fn summary(&mut self, now: CallSnapshot) {
+        let interval = self.before.as_ref().map_or_else(|| now.clone(), |before| difference(&now, before));
+        self.before = Some(now);
+        let names = self.names.names();
+        if self.args.form.json {
+            let profile = show::profile(&interval, "", &names, self.args.shape.inlines);
+            // Whoever reads the lines may have seen enough; the session goes on.
+            let _ = answer::write(json::calls(&profile).as_bytes());
+            return;
+        }
+        match show::table(&interval, "", &names, &self.shape, &answer::layout()) {
+            Ok(text) => self.teller.text(&text),
+            Err(e) => self.teller.line(&e.to_string()),
+        }
+    }
+}
+
+pub(super) fn shape(args: &MeasureArgs) -> Shape {
+    Shape::new(&args.shape, &args.what.metrics)
+}
+
+/// The answer of a session: recording, table, sentences, exit code.
+pub(super) fn finish(args: &MeasureArgs, common: Common, outcome: &CallsOutcome) -> anyhow::Result<Ending> {
+    let teller = Teller::new(common, args.whom.pid.is_none());
+    let files = FileNames::new(&args.names, args.whom.pid);
+    let names = files.names();
+    if let Some(near) = &outcome.unmatched {
+        teller.line(&nothing(&args.what, near));
+    }
+    if let Some(detached) = &outcome.detached {
+        teller.left(detached);
+    }
+    keep::save(args, outcome, &names, &teller)?;
+    let mut complete = true;
+    let mut texts = Vec::new();
+    let several = outcome.epochs.len() > 1;
+    for epoch in &outcome.epochs {
+        let title = if several { epoch.name.as_str() } else { "" };
+        let profile = show::profile(&epoch.snapshot, title, &names, args.shape.inlines);
+        complete &= told::is_complete(&profile);
+        if args.form.json {
+            answer::write(json::calls(&profile).as_bytes())?;
+        } else {
+            texts.push(show::table(&epoch.snapshot, title, &names, &shape(args), &answer::layout())?);
+        }
+        teller.missing(&profile);
+    }
+    if !texts.is_empty() && outcome.unmatched.is_none() {
+        show::print(&texts)?;
+    }
+    files.problems().iter().for_each(|problem| teller.line(problem));
+    Ok(ending(args, outcome, complete))
+}
+
+/// The target's own failure is told first, then that nothing matched, then that data are missing.
+fn ending(args: &MeasureArgs, outcome: &CallsOutcome, complete: bool) -> Ending {
+    match outcome.target_status {
+        Some(status) if status != 0 => Ending::Target(status),
+        _ if outcome.unmatched.is_some() => Ending::No,
+        _ if args.strict && !complete => Ending::Incomplete,
+        status => status.map_or(Ending::Done, Ending::Target),
+    }
+}
+
+fn nothing(what: &WhatArgs, near: &[String]) -> String {
+    let patterns = patterns(what).unwrap_or_default().join(" or ");
+    let near = if near.is_empty() { String::new() } else { format!("; there were {}", near.join(", ")) };
+    format!("no function of any program measured matched {patterns}{near}")
+}
+
+fn dry_run(options: &CallsOptions, args: &MeasureArgs) -> anyhow::Result<Ending> {
+    let found = calls::dry_run(options)?;
+    if args.form.json {
+        for prospect in &found {
+            answer::write(json::calls(&line(prospect)).as_bytes())?;
+        }
+        return Ok(Ending::Done);
+    }
+    let mut text = String::from("address             size  how         cost    function\n");
+    for p in &found {
+        let how = p.patch.as_ref().map_or("refused", |kind| patch_name(*kind));
+        let cost = if p.patch.is_ok() { cost_name(p.cost) } else { "-" };
+        text.push_str(&format!("{:#018x}  {:>5}  {how:<10}  {cost:<6}  {}", p.address, p.size, p.names.join(" = ")));
+        text.push_str(&format!("  ({}+{:#x})", file_name(&p.module), p.offset));
+        if let Err(why) = &p.patch {
+            text.push_str(&format!(": {why}"));
+        }
+        if let Some(why) = &p.entry_only {
+            text.push_str(&format!("; only entries: {why}"));
+        }
+        text.push('\n');
+    }
+    let refused = found.iter().filter(|p| p.patch.is_err()).count();
+    text.push_str(&format!(
+        "{} functions match, {refused} of them cannot be probed; nothing was changed\n",
+        found.len()
+    ));
+    if let CallsTarget::Command(words) = &options.target {
+        let name = words.first().map_or("", String::as_str);
+        text.push_str(&format!("{name} was started for this and ended before its main\n"));
+    }
+    answer::print(&text)?;
+    Ok(Ending::Done)
+}
+
+fn line(p: &Prospect) -> serde_json::Value {
+    serde_json::json!({
+        "schema": whither_calls::SCHEMA,
+        "names": p.names,
+        "module": p.module,
+        "offset": p.offset,
+        "address": p.address,
+        "size": p.size,
+        "patch": p.patch.as_ref().ok(),
+        "refused": p.patch.as_ref().err(),
+        "cost_class": cost_name(p.cost),
+        "entry_only": p.entry_only,
+    })
+}
+
+fn file_name(path: &str) -> &str {
+    Path::new(path).file_name().and_then(|n| n.to_str()).unwrap_or(path)
+}
+
+pub(super) fn patch_name(kind: PatchKind) -> &'static str {
+    match kind {
+        PatchKind::Jump => "jmp5",
+        PatchKind::PaddedJump => "pad",
+        PatchKind::ShortJump => "short jump",
+        PatchKind::Trap => "int3",
+        PatchKind::Uprobe => "uprobe",
+    }
+}
+
+fn cost_name(cost: CostClass) -> &'static str {
+    match cost {
+        CostClass::Nanoseconds => "ns",
+        CostClass::Microsecond => "1 us",
+        CostClass::TenMicroseconds => "10 us",
+    }
+}
+
+/// A pause in a reply.
+pub(super) fn pause(ns: u64) -> String {
+    span(Duration::from_nanos(ns))
+}

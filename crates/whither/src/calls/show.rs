@@ -1,0 +1,121 @@
+//! Snapshots as answers: named, analysed, printed as table, tree or JSON.
+
+use crate::answer;
+use crate::cli::ShapeArgs;
+use crate::failure::Usage;
+use whither_calls::{Analysis, CallProfile, ListQuery, Metric, Names, Options, Sort, TreeQuery};
+use whither_report::text::{self, CallColumn, Layout};
+use whither_store::calls::CallSnapshot;
+
+/// How answers look.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    shape: ShapeArgs,
+    columns: Vec<CallColumn>,
+}
+
+impl Shape {
+    /// `metrics`: the columns asked for by `-m`; those that have numbers when empty.
+    pub(super) fn new(shape: &ShapeArgs, metrics: &[String]) -> Self {
+        Self { shape: shape.clone(), columns: columns(metrics, shape.sort) }
+    }
+
+    /// A short one for summaries.
+    pub(super) fn brief(&self) -> Self {
+        let shape = ShapeArgs { top: self.shape.top.min(BRIEF), tree: false, ..self.shape.clone() };
+        Self { shape, columns: self.columns.clone() }
+    }
+
+    fn query(&self) -> ListQuery {
+        ListQuery {
+            group: self.shape.group,
+            sort: self.shape.sort,
+            top: Some(self.shape.top),
+            min_share: self.shape.min_share.unwrap_or(0.0),
+        }
+    }
+
+    fn metric(&self) -> Metric {
+        match self.shape.sort {
+            Sort::Cpu | Sort::SelfCpu => Metric::Cpu,
+            Sort::Off => Metric::Off,
+            Sort::Count => Metric::Count,
+            _ => Metric::Wall,
+        }
+    }
+}
+
+/// Rows of a periodic summary.
+const BRIEF: usize = 8;
+
+/// Everything a snapshot says, under the name of its epoch.
+pub(super) fn profile(snapshot: &CallSnapshot, epoch: &str, names: &dyn Names, inlines: bool) -> CallProfile {
+    CallProfile { epoch: epoch.into(), ..Analysis::new(snapshot, names, Options { inlines }).profile() }
+}
+
+/// A snapshot as text.
+///
+/// # Errors
+/// A grouping that the numbers do not allow.
+pub(super) fn table(
+    snapshot: &CallSnapshot,
+    epoch: &str,
+    names: &dyn Names,
+    shape: &Shape,
+    layout: &Layout,
+) -> anyhow::Result<String> {
+    let analysis = Analysis::new(snapshot, names, Options { inlines: shape.shape.inlines });
+    let profile = CallProfile { epoch: epoch.into(), ..analysis.profile() };
+    if shape.shape.tree {
+        let metric = if profile.whole.calls > 0 && profile.functions.iter().all(|f| !f.totals.timed) {
+            Metric::Count
+        } else {
+            shape.metric()
+        };
+        let tree = analysis.tree(TreeQuery { metric, startup: false });
+        let least = shape.shape.min_share.unwrap_or(LEAST);
+        return Ok(text::calls_header(&profile) + "\n" + &text::call_tree(&tree, metric, least, layout));
+    }
+    let listing = analysis.listing(&shape.query()).map_err(|e| Usage(e.to_string()))?;
+    Ok(text::calls(&profile, &listing, &shape.columns, layout))
+}
+
+/// Branches of the tree below this part are added up.
+const LEAST: f64 = 0.005;
+
+/// Prints text answers, one after the other.
+///
+/// # Errors
+/// stdout cannot be written.
+pub(super) fn print(texts: &[String]) -> std::io::Result<()> {
+    answer::print(&texts.join("\n"))
+}
+
+fn columns(metrics: &[String], sort: Sort) -> Vec<CallColumn> {
+    use CallColumn::*;
+    let asked = |word: &str| metrics.iter().any(|m| m == word);
+    let off = asked("off") || sort == Sort::Off;
+    let own = matches!(sort, Sort::SelfWall | Sort::SelfCpu);
+    if !off && !own {
+        return Vec::new();
+    }
+    let all = [
+        (Exec, true),
+        (WallShare, true),
+        (Total, true),
+        (SelfWall, own),
+        (Cpu, true),
+        (Off, off),
+        (Average, true),
+        (Min, true),
+        (Max, true),
+        (Percentiles, asked("hist")),
+        (Values, metrics.iter().any(|m| !WORDS.contains(&m.as_str()))),
+        (Usage, ["ctxsw", "faults", "usage"].into_iter().any(asked)),
+        (Count, true),
+    ];
+    all.into_iter().filter(|(_, there)| *there).map(|(column, _)| column).collect()
+}
+
+/// Metrics that are not names of values.
+const WORDS: [&str; 8] = ["count", "wall", "cpu", "off", "hist", "ctxsw", "faults", "usage"];

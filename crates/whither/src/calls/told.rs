@@ -1,0 +1,130 @@
+//! What a session of `whither calls` says on stderr while it runs, and the sentences about what is
+//! missing from its numbers.
+
+use crate::cli::Common;
+use anstream::eprintln;
+use std::time::Duration;
+use whither_calls::CallProfile;
+use whither_probe::Detached;
+use whither_report::text;
+use whither_session::calls::CallsEvent;
+
+/// Sentences about single functions shown without `-v`.
+const FEW: usize = 12;
+
+/// Speaks on stderr.
+#[derive(Clone, Copy)]
+pub(super) struct Teller {
+    common: Common,
+    /// A command is run by us.
+    launched: bool,
+    refused: usize,
+}
+
+impl Teller {
+    pub(super) fn new(common: Common, launched: bool) -> Self {
+        Self { common, launched, refused: 0 }
+    }
+
+    /// Tells one event; summaries are somebody else's.
+    pub(super) fn on(&mut self, event: &CallsEvent) {
+        match event {
+            CallsEvent::Started { pid, points, pause } => self.started(*pid, *points, *pause),
+            CallsEvent::Note(text) => self.line(text),
+            CallsEvent::Refused { name, reason } => self.refused(name, reason),
+            CallsEvent::Interval(_) => {}
+            CallsEvent::Waiting => self.line(
+                "measuring has ended, the command still runs: the table comes at its end (press Ctrl-C twice to leave it \
+                 running)",
+            ),
+        }
+    }
+
+    fn started(&self, pid: u32, points: usize, pause: Duration) {
+        let functions = if points == 1 { "1 function".into() } else { format!("{points} functions") };
+        let paused = if pause.is_zero() { String::new() } else { format!(" (it stood still for {})", span(pause)) };
+        let end = if self.launched { "" } else { "; Ctrl-C leaves it and prints the table" };
+        self.line(&format!("measuring {functions} of process {pid}{paused}{end}"));
+    }
+
+    fn refused(&mut self, name: &str, reason: &str) {
+        self.refused += 1;
+        if self.refused <= FEW || self.common.verbose > 0 {
+            self.line(&format!("{name} is not measured: {reason}"));
+        } else if self.refused == FEW + 1 {
+            self.line("more functions are not measured; -v names them all, so does --json");
+        }
+    }
+
+    /// How the target was left.
+    pub(super) fn left(&self, detached: &Detached) {
+        for left in &detached.left {
+            self.line(&format!("left in the target: {left}"));
+        }
+        if self.common.verbose > 0 {
+            let (points, pause) = (detached.restored, span(detached.pause));
+            self.line(&format!("{points} functions restored, the target stood still for {pause}"));
+        }
+    }
+
+    /// Losses, cut paths and notes of a profile. Refusals were told as they happened.
+    pub(super) fn missing(&self, profile: &CallProfile) {
+        let told = CallProfile { refused: Vec::new(), ..profile.clone() };
+        self.some(&text::calls_warnings(&told));
+    }
+
+    /// The same of a profile that somebody else measured: refusals too.
+    pub(super) fn everything_missing(&self, profile: &CallProfile) {
+        self.some(&text::calls_warnings(profile));
+    }
+
+    fn some(&self, lines: &[String]) {
+        let most = if self.common.verbose > 0 { lines.len() } else { FEW };
+        lines.iter().take(most).for_each(|line| self.line(line));
+        if lines.len() > most {
+            self.line(&format!("{} more sentences like these; -v shows them all", lines.len() - most));
+        }
+    }
+
+    /// One line.
+    pub(super) fn line(&self, text: &str) {
+        if !self.common.quiet {
+            eprintln!("whither: {text}");
+        }
+    }
+
+    /// Text as it is.
+    pub(super) fn text(&self, text: &str) {
+        if !self.common.quiet {
+            eprintln!("{}", text.trim_end());
+        }
+    }
+}
+
+/// `412 us`, `3.1 ms`.
+pub(super) fn span(time: Duration) -> String {
+    let us = time.as_secs_f64() * 1e6;
+    match us {
+        us if us < 1000.0 => format!("{us:.0} us"),
+        us if us < 1e6 => format!("{:.1} ms", us / 1e3),
+        us => format!("{:.1} s", us / 1e6),
+    }
+}
+
+/// Whether every call is in the numbers, with its whole path and time.
+pub(super) fn is_complete(profile: &CallProfile) -> bool {
+    let l = &profile.lost;
+    let lost = [l.busy, l.depth, l.table, l.shadow, l.jumped, l.exit, l.ring, l.paths];
+    lost.iter().all(|n| *n == 0) && profile.refused.is_empty() && !profile.paths.iter().any(|p| p.truncated || p.other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_a_unit_of_their_size() {
+        let shown = [412e-6, 3.14e-3, 2.0].map(|s| span(Duration::from_secs_f64(s)));
+        assert_eq!(shown, ["412 us", "3.1 ms", "2.0 s"]);
+    }
+}

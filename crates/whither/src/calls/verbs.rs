@@ -1,0 +1,230 @@
+//! Verbs for a running session, and what it answers, as text.
+
+use super::measure::{patch_name, pause};
+use super::names::FileNames;
+use super::runtime;
+use super::show::{self, Shape};
+use super::told::Teller;
+use crate::answer;
+use crate::cli::{CallsVerb, Common, ListArgs, ShowArgs};
+use crate::failure::Ending;
+use anyhow::bail;
+use std::fmt::Write as _;
+use whither_report::json;
+use whither_report::text::{duration, thousands};
+use whither_session::calls::{AddedPoint, PointLine, Reply, Verb, ask};
+use whither_store::calls::{CallSnapshot, PointState};
+
+/// Verbs that are told with a sentence or a list.
+pub(super) fn obey(verb: CallsVerb) -> anyhow::Result<Ending> {
+    let (pid, verb) = match verb {
+        CallsVerb::List(args) => return list(&args),
+        CallsVerb::Add(args) => (args.session.pid, Verb::Add { patterns: args.patterns, exclude: args.exclude }),
+        CallsVerb::Remove(args) => (args.session.pid, Verb::Remove { patterns: args.probes }),
+        CallsVerb::Enable(args) => (args.session.pid, Verb::Switch { patterns: args.probes, on: true }),
+        CallsVerb::Disable(args) => (args.session.pid, Verb::Switch { patterns: args.probes, on: false }),
+        CallsVerb::Expand(args) if args.callers => (args.session.pid, Verb::Callers { point: args.probe }),
+        CallsVerb::Expand(args) => (args.session.pid, Verb::Callees { point: args.probe }),
+        CallsVerb::Reset(args) => (args.session.pid, Verb::Reset { label: args.label }),
+        CallsVerb::Stop(args) => (args.pid, Verb::Stop),
+        CallsVerb::Top(_) | CallsVerb::Report(_) | CallsVerb::Show(_) | CallsVerb::Drill(_) => {
+            bail!("this verb is no question to a session")
+        }
+    };
+    let reply = ask(&runtime(), pid, &verb)?;
+    let (text, ending) = said(&verb, &reply)?;
+    answer::print(&text)?;
+    Ok(ending)
+}
+
+/// `whither calls show`.
+pub(super) fn show(args: &ShowArgs, common: Common) -> anyhow::Result<Ending> {
+    let pid = args.session.pid;
+    let snapshot = counted(ask(&runtime(), pid, &Verb::Show)?)?;
+    let files = FileNames::new(&args.names, Some(pid));
+    let names = files.names();
+    let profile = show::profile(&snapshot, "", &names, args.shape.inlines);
+    if args.form.json {
+        answer::write(json::calls(&profile).as_bytes())?;
+    } else {
+        let shape = Shape::new(&args.shape, &[]);
+        show::print(&[show::table(&snapshot, "", &names, &shape, &answer::layout())?])?;
+    }
+    Teller::new(common, false).everything_missing(&profile);
+    Ok(Ending::Done)
+}
+
+/// The snapshot of a reply.
+///
+/// # Errors
+/// It is another reply.
+pub(super) fn counted(reply: Reply) -> anyhow::Result<CallSnapshot> {
+    match reply {
+        Reply::Counted { snapshot } => Ok(*snapshot),
+        Reply::No { why } => bail!(why),
+        other => bail!("the session answered something else than a snapshot: {other:?}"),
+    }
+}
+
+fn list(args: &ListArgs) -> anyhow::Result<Ending> {
+    let reply = ask(&runtime(), args.session.pid, &Verb::List)?;
+    let points = match reply {
+        Reply::Points { points } => points,
+        Reply::No { why } => bail!(why),
+        other => bail!("the session answered something else than its probes: {other:?}"),
+    };
+    if args.json {
+        answer::write(json::calls(&points).as_bytes())?;
+    } else {
+        answer::print(&listed(&points))?;
+    }
+    Ok(Ending::Done)
+}
+
+/// Probes as a table, refused functions below.
+fn listed(points: &[PointLine]) -> String {
+    let (refused, here): (Vec<_>, Vec<_>) = points.iter().partition(|p| p.state == PointState::Refused);
+    let mut text = String::from("    id  state    how                 calls        cost  function\n");
+    for p in here {
+        let how = p.patch.map_or("-", patch_name);
+        let (calls, cost) = (thousands(p.hits), duration(p.cost_ns as f64 / 1e9));
+        let id = format!("#{}", p.id);
+        let _ = write!(text, "{id:>6}  {:<7}  {how:<10}  {calls:>13}  {cost:>10}  {}", state(p.state), names(p));
+        let _ = p.remark.iter().try_for_each(|why| write!(text, "  (only entries: {why})"));
+        text.push('\n');
+    }
+    for p in refused {
+        let why = p.remark.as_deref().unwrap_or("no reason given");
+        let _ = writeln!(text, "not measured: {}: {why}", names(p));
+    }
+    text
+}
+
+fn names(p: &PointLine) -> String {
+    let file = p.module.rsplit('/').next().unwrap_or(&p.module);
+    let place = format!("{file}+{:#x}", p.offset);
+    match p.names.as_slice() {
+        [] => place,
+        [only] if *only == place || file.is_empty() => only.clone(),
+        names => format!("{} ({place})", names.join(" = ")),
+    }
+}
+
+fn state(state: PointState) -> &'static str {
+    match state {
+        PointState::On => "on",
+        PointState::Off => "off",
+        PointState::Removed => "removed",
+        PointState::Refused => "refused",
+    }
+}
+
+/// A reply as text, and how the verb ends.
+pub(super) fn said(verb: &Verb, reply: &Reply) -> anyhow::Result<(String, Ending)> {
+    let text = match reply {
+        Reply::Added { added, already, refused, pause_ns } => {
+            let mut text = format!("{} added{}", counted_points(added), paused(*pause_ns, added));
+            if !already.is_empty() {
+                let _ = write!(text, "\n{} measured already: {}", already.len(), numbers(already));
+            }
+            refused.iter().for_each(|(name, why)| {
+                let _ = write!(text, "\n{name} is not measured: {why}");
+            });
+            let ending = if added.is_empty() && already.is_empty() { Ending::No } else { Ending::Done };
+            return Ok((text, ending));
+        }
+        Reply::Removed { removed, pause_ns } => {
+            format!("{} removed{}", counted_points(removed), paused(*pause_ns, removed))
+        }
+        Reply::Switched { points } => {
+            let word = if matches!(verb, Verb::Switch { on: true, .. }) { "on" } else { "off" };
+            format!("{} switched {word}", counted_points(points))
+        }
+        Reply::Nothing { near } => return Ok((nothing(near), Ending::No)),
+        Reply::Done { text } => text.clone(),
+        Reply::No { why } => bail!(why.clone()),
+        Reply::Points { points } => listed(points),
+        Reply::Counted { .. } | Reply::Found { .. } => bail!("the session answered another question"),
+    };
+    Ok((text, Ending::Done))
+}
+
+fn nothing(near: &[String]) -> String {
+    if near.is_empty() {
+        return "nothing matches".into();
+    }
+    format!("nothing matches; there are {}", near.join(", "))
+}
+
+/// `2 probes (#3 f, #4 g)`.
+fn counted_points(points: &[AddedPoint]) -> String {
+    let noun = if points.len() == 1 { "probe" } else { "probes" };
+    if points.is_empty() {
+        return format!("no {noun}");
+    }
+    let mut shown: Vec<String> = points.iter().take(SHOWN).map(|p| format!("#{} {}", p.id, p.name)).collect();
+    if points.len() > SHOWN {
+        shown.push(format!("{} more", points.len() - SHOWN));
+    }
+    format!("{} {noun} ({})", points.len(), shown.join(", "))
+}
+
+/// Probes named in a sentence.
+const SHOWN: usize = 8;
+
+fn numbers(ids: &[u32]) -> String {
+    ids.iter().map(|id| format!("#{id}")).collect::<Vec<_>>().join(", ")
+}
+
+fn paused(ns: u64, points: &[AddedPoint]) -> String {
+    if points.is_empty() { String::new() } else { format!("; the target stood still for {}", pause(ns)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whither_store::calls::PatchKind;
+
+    fn point(id: u32, name: &str) -> AddedPoint {
+        AddedPoint { id, name: name.into() }
+    }
+
+    #[test]
+    fn replies_become_sentences() {
+        let add = Verb::Add { patterns: vec![], exclude: vec![] };
+        let added = Reply::Added {
+            added: vec![point(3, "f"), point(4, "g")],
+            already: vec![1],
+            refused: vec![("h".into(), "too short".into())],
+            pause_ns: 420_000,
+        };
+        let (text, ending) = said(&add, &added).unwrap();
+        assert_eq!(
+            text,
+            "2 probes (#3 f, #4 g) added; the target stood still for 420 us\n1 measured already: #1\nh is not measured: \
+             too short"
+        );
+        assert_eq!(ending, Ending::Done);
+        let (text, ending) = said(&add, &Reply::Nothing { near: vec!["fa".into()] }).unwrap();
+        assert_eq!((text.as_str(), ending), ("nothing matches; there are fa", Ending::No));
+        assert!(said(&add, &Reply::No { why: "gone".into() }).unwrap_err().to_string().contains("gone"));
+    }
+
+    #[test]
+    fn a_list_names_what_is_refused_and_why() {
+        let line = |id, state, remark: Option<&str>| PointLine {
+            id,
+            names: vec!["f".into(), "alias".into()],
+            module: "/lib/libx.so".into(),
+            offset: 0x40,
+            patch: (id > 0).then_some(PatchKind::Jump),
+            state,
+            hits: 1_234_567,
+            cost_ns: 25_000_000,
+            remark: remark.map(Into::into),
+        };
+        let text = listed(&[line(0, PointState::Refused, Some("too short")), line(2, PointState::On, None)]);
+        assert!(text.contains("f = alias (libx.so+0x40)"), "{text}");
+        assert!(text.lines().last().unwrap().starts_with("not measured: f = alias"), "{text}");
+    }
+}
