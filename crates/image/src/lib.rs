@@ -7,6 +7,7 @@
 
 pub mod blocks;
 pub mod bytes;
+pub mod callees;
 pub mod cfg;
 pub mod code_names;
 pub mod condensed;
@@ -37,6 +38,7 @@ pub mod window;
 
 pub use blocks::{Before, Block, Blocks};
 pub use bytes::Bytes;
+pub use callees::{Callee, Linkage, SlotTarget, callees};
 pub use cfg::Cfg;
 pub use code_names::{CodeName, NameKind, code_names};
 pub use condensed::condensed;

@@ -34,8 +34,32 @@ pub(crate) fn stubs(view: &View<'_>) -> Vec<Stub> {
     sections.flat_map(|s| stubs_of(view, s, &slots)).collect()
 }
 
+/// What fills each slot, by slot address, and the slot of each stub, by stub address.
+pub(crate) fn linkage(view: &View<'_>) -> (Vec<(u64, Target)>, Vec<(u64, u64)>) {
+    if view.machine != elf::EM_X86_64 || !view.is_64 {
+        return Default::default();
+    }
+    let slots = slots(view);
+    let sections = view.sections.iter().filter(|s| s.executable && s.name.starts_with(b".plt"));
+    let jumps = sections.flat_map(|s| {
+        let step = step(s);
+        let pieces = view.bytes(s).unwrap_or_default().chunks(step).enumerate();
+        pieces.filter_map(move |(i, code)| {
+            let stub = s.address.wrapping_add((i * step) as u64);
+            Some((stub, slot_address(code, stub)?))
+        })
+    });
+    let stubs = jumps.filter(|(_, slot)| slots.contains_key(slot)).collect();
+    (slots.iter().filter_map(|(at, slot)| Some((*at, slot.target(view)?))).collect(), stubs)
+}
+
+/// Bytes of a stub.
+fn step(section: &Section<'_>) -> usize {
+    if section.entry_size == 8 { 8 } else { 16 }
+}
+
 fn stubs_of(view: &View<'_>, section: &Section<'_>, slots: &FxHashMap<u64, Slot>) -> Vec<Stub> {
-    let step = if section.entry_size == 8 { 8 } else { 16 };
+    let step = step(section);
     let code = view.bytes(section).unwrap_or_default();
     let stub = |(i, code): (usize, &[u8])| {
         let address = section.address.wrapping_add((i * step) as u64);
