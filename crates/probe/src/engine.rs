@@ -2,15 +2,62 @@
 //! here: the public face and what a session goes through. Not here: how any of it is done (see the
 //! sibling modules). Constraint: ptrace is bound to the OS thread, so an engine stays on one.
 
-use crate::api::{Added, Candidate, Detached, Options, Order, PointAction, PointId, PointSpec, Removed};
+pub(crate) mod clock;
+mod adding;
+mod leaving;
+mod loader;
+mod points;
+mod polling;
+mod seat;
+pub mod shim;
+mod tree;
+
+use crate::api::{Added, Candidate, Detached, Options, Order, PointAction, PointId, PointSpec, Refusal, Removed, Select};
+use crate::apply::arena::Arenas;
 use crate::error::ProbeError;
+use crate::modules::{Modules, Rows, debug_file};
+use crate::engine::shim::{self as resolve, ModuleImage, ModuleView};
+use crate::snapshot::Reader;
+use crate::target::{self, Caller, Child, Launched, Memory};
+use points::Book;
+use seat::Seat;
+use std::cell::OnceCell;
+use std::ops::Range;
 use std::time::Duration;
-use whither_store::calls::CallSnapshot;
+use tree::Tree;
+use whither_image::{Bytes, ImageId};
+use whither_kernel::clock::monotonic_ns;
+use whither_store::calls::{CallSnapshot, PointState};
 
 /// An instrumented process tree.
 #[derive(Debug)]
 pub struct Engine {
     pid: u32,
+    options: Options,
+    hold: Hold,
+    child: Option<Child>,
+    modules: Modules,
+    seat: Option<Seat>,
+    arenas: Arenas,
+    book: Book,
+    tree: Tree,
+    reader: Reader,
+    standing: Option<(Vec<Order>, Vec<PointAction>)>,
+    notes: Vec<String>,
+    /// The loader's point, when it could be set.
+    loader: Option<crate::apply::Patch>,
+    may_change: bool,
+}
+
+/// How a launched process is kept from running.
+#[derive(Debug)]
+enum Hold {
+    /// It runs.
+    Runs,
+    /// At its entry point, untouched.
+    Entry(Launched),
+    /// At its entry point, with its thread borrowed.
+    Borrowed(Caller),
 }
 
 /// A file mapped executable in the target.
@@ -18,6 +65,43 @@ pub struct Engine {
 pub struct Module {
     /// Path as the target saw it.
     pub path: String,
+    /// Identity, when the file could be read.
+    pub id: Option<ImageId>,
+    /// Address in the target - stated address.
+    pub bias: u64,
+    /// Addresses `[start, end)` of its code in the target.
+    pub start: u64,
+    /// See `start`.
+    pub end: u64,
+    /// The program itself.
+    pub main: bool,
+    /// Not mapped any more.
+    pub gone: bool,
+    pub(crate) inode: u64,
+    pub(crate) file: Option<Bytes>,
+    pub(crate) image: OnceCell<Option<ModuleImage>>,
+}
+
+impl ModuleView for Module {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn bias(&self) -> u64 {
+        self.bias
+    }
+
+    fn is_main(&self) -> bool {
+        self.main
+    }
+
+    fn image(&self) -> Option<&ModuleImage> {
+        if self.gone {
+            return None;
+        }
+        let made = || self.file.clone().map(|file| ModuleImage::new(file, debug_file(self.id)));
+        self.image.get_or_init(made).as_ref()
+    }
 }
 
 /// What [`Engine::poll`] noticed.
@@ -55,21 +139,47 @@ pub enum Happening {
 }
 
 impl Engine {
+    fn new(pid: u32, options: Options, hold: Hold) -> Self {
+        let mut notes = Vec::new();
+        if !clock::runs_evenly() {
+            notes.push("this processor's time stamp counter does not run evenly: times are unreliable".to_string());
+        }
+        Self {
+            pid,
+            options,
+            hold,
+            child: None,
+            modules: Modules::of(pid),
+            seat: None,
+            arenas: Arenas::default(),
+            book: Book::default(),
+            tree: Tree::begin(pid),
+            reader: Reader::default(),
+            standing: None,
+            notes,
+            loader: None,
+            may_change: true,
+        }
+    }
+
     /// Starts a command and holds it at its entry point, libraries initialised, `main` not begun;
-    /// [`Engine::resume`] lets it go.
+    /// [`Engine::resume`] lets it go. The agent comes in with the first point.
     ///
     /// # Errors
     /// [`ProbeError`] with the reason; nothing of ours runs then.
-    pub fn launch(_command: &[String], _options: Options) -> Result<Self, ProbeError> {
-        Err(unfinished())
+    pub fn launch(command: &[String], options: Options) -> Result<Self, ProbeError> {
+        let launched = target::launch(command)?;
+        Ok(Self::new(launched.pid(), options, Hold::Entry(launched)))
     }
 
     /// Puts the agent into a running process, which runs on; no point yet.
     ///
     /// # Errors
     /// [`ProbeError`] with the reason; the process is then as before.
-    pub fn attach(_pid: u32, _options: Options) -> Result<Self, ProbeError> {
-        Err(unfinished())
+    pub fn attach(pid: u32, options: Options) -> Result<Self, ProbeError> {
+        let mut engine = Self::new(pid, options, Hold::Runs);
+        engine.place_agent()?;
+        Ok(engine)
     }
 
     /// Looks at a process without changing anything: [`Engine::resolve`], [`Engine::suggest`] and
@@ -77,16 +187,19 @@ impl Engine {
     ///
     /// # Errors
     /// [`ProbeError`] when its memory may not be read.
-    pub fn look(_pid: u32, _options: Options) -> Result<Self, ProbeError> {
-        Err(unfinished())
+    pub fn look(pid: u32, options: Options) -> Result<Self, ProbeError> {
+        Memory::open(pid)?;
+        Ok(Self { may_change: false, ..Self::new(pid, options, Hold::Runs) })
     }
 
     /// Takes over a process whose controller is gone.
     ///
     /// # Errors
     /// [`ProbeError`], also when there is no agent in it or its controller lives.
-    pub fn take_over(_pid: u32, _options: Options) -> Result<Self, ProbeError> {
-        Err(unfinished())
+    pub fn take_over(pid: u32, options: Options) -> Result<Self, ProbeError> {
+        let mut engine = Self::new(pid, options, Hold::Runs);
+        engine.take_seat()?;
+        Ok(engine)
     }
 
     /// Lets a launched command run.
@@ -94,7 +207,13 @@ impl Engine {
     /// # Errors
     /// [`ProbeError`] when it is gone.
     pub fn resume(&mut self) -> Result<(), ProbeError> {
-        Err(unfinished())
+        match std::mem::replace(&mut self.hold, Hold::Runs) {
+            Hold::Runs => {}
+            Hold::Entry(launched) => self.child = Some(launched.release()),
+            Hold::Borrowed(caller) => drop(caller.release()),
+        }
+        self.tree.reset();
+        Ok(())
     }
 
     /// The process that was launched or attached to.
@@ -106,94 +225,259 @@ impl Engine {
     /// Its modules, kept fresh by [`Engine::poll`]; unmapped ones stay in their places.
     #[must_use]
     pub fn modules(&self) -> &[Module] {
-        &[]
+        self.modules.list()
     }
 
     /// All functions that match, with the way each would be patched.
     ///
     /// # Errors
     /// [`ProbeError`] for a pattern that is no regular expression.
-    pub fn resolve(&mut self, _orders: &[Order]) -> Result<Vec<Candidate>, ProbeError> {
-        Err(unfinished())
+    pub fn resolve(&mut self, orders: &[Order]) -> Result<Vec<Candidate>, ProbeError> {
+        let memory = Memory::open(self.pid)?;
+        let read = |at: u64| memory.word(at).ok();
+        let (numbers, patterns) = self.split(orders);
+        let found = resolve::candidates(self.modules.list(), &patterns, &read)?;
+        for note in found.notes {
+            self.note(note);
+        }
+        let mut all = found.candidates;
+        all.extend(numbers);
+        for candidate in &mut all {
+            self.mark(candidate);
+        }
+        Ok(all)
+    }
+
+    /// Points named by number, and the orders that remain.
+    fn split(&self, orders: &[Order]) -> (Vec<Candidate>, Vec<Order>) {
+        let mut numbers = Vec::new();
+        let mut patterns = Vec::new();
+        for order in orders {
+            match order {
+                Order::Include(Select::Point(id)) => {
+                    numbers.extend(self.book.get(*id).map(|p| p.candidate.clone()));
+                }
+                other => patterns.push(other.clone()),
+            }
+        }
+        (numbers, patterns)
+    }
+
+    /// Says so of a candidate that is probed already, or cannot be in this way of working.
+    fn mark(&self, candidate: &mut Candidate) {
+        if let Some(id) = self.book.at(candidate.address) {
+            candidate.patch = Err(Refusal::Already(id));
+        }
     }
 
     /// Names near a pattern that matched nothing.
-    pub fn suggest(&mut self, _pattern: &str) -> Vec<String> {
-        Vec::new()
+    pub fn suggest(&mut self, pattern: &str) -> Vec<String> {
+        resolve::suggest(self.modules.list(), pattern)
     }
 
     /// Adds points, all in one stop.
     ///
     /// # Errors
     /// [`ProbeError`] when the target could not be stopped; single functions are refused in the answer.
-    pub fn add(&mut self, _specs: &[PointSpec]) -> Result<Added, ProbeError> {
-        Err(unfinished())
+    pub fn add(&mut self, specs: &[PointSpec]) -> Result<Added, ProbeError> {
+        self.add_points(specs)
     }
 
     /// Takes points back, all in one stop: the bytes of the text are the original ones again.
     ///
     /// # Errors
     /// [`ProbeError`] when the target could not be stopped.
-    pub fn remove(&mut self, _ids: &[PointId]) -> Result<Removed, ProbeError> {
-        Err(unfinished())
+    pub fn remove(&mut self, ids: &[PointId]) -> Result<Removed, ProbeError> {
+        self.remove_points(ids)
     }
 
     /// Switches points on or off without stopping the target; valid from the next entry.
-    pub fn enable(&mut self, _ids: &[PointId], _on: bool) {}
+    pub fn enable(&mut self, ids: &[PointId], on: bool) {
+        let Some(seat) = &self.seat else { return };
+        let (word, state) = if on {
+            (whither_abi::agent::POINT_ON, PointState::On)
+        } else {
+            (whither_abi::agent::POINT_OFF, PointState::Off)
+        };
+        for &id in ids {
+            let Some(point) = self.book.get_mut(id).filter(|p| p.state != PointState::Removed) else { continue };
+            seat.segment.set_point_state(point.index, word);
+            point.state = state;
+        }
+    }
 
     /// Standing orders: applied by [`Engine::poll`] to libraries loaded and programs executed later.
-    pub fn keep(&mut self, _orders: Vec<Order>, _actions: Vec<PointAction>) {}
+    pub fn keep(&mut self, orders: Vec<Order>, actions: Vec<PointAction>) {
+        self.standing = Some((orders, actions));
+    }
 
     /// Looks after the target: heartbeat, loader, forks, programs executed, ended threads and
     /// processes. Returns after `wait` at the latest.
     ///
     /// # Errors
     /// [`ProbeError`] when a fresh library could not be instrumented for lack of a stop.
-    pub fn poll(&mut self, _wait: Duration) -> Result<Vec<Happening>, ProbeError> {
-        Err(unfinished())
+    pub fn poll(&mut self, wait: Duration) -> Result<Vec<Happening>, ProbeError> {
+        self.look_after(wait)
     }
 
     /// Everything counted so far; the target is not paused.
     pub fn snapshot(&mut self) -> CallSnapshot {
-        CallSnapshot::default()
+        let mut snapshot = CallSnapshot {
+            at_ns: monotonic_ns(),
+            whole: self.tree.whole(),
+            processes: self.tree.described(),
+            modules: self.modules.described(),
+            points: self.book.described(),
+            notes: self.notes.clone(),
+            ..CallSnapshot::default()
+        };
+        if let Some(seat) = &self.seat {
+            let modules = &self.modules;
+            let reading = self.reader.read(&seat.segment, &self.book, &|ra| modules.place(ra));
+            snapshot.frames = reading.frames;
+            snapshot.paths = reading.paths;
+            snapshot.in_progress = reading.in_progress;
+            snapshot.lost = reading.lost;
+            snapshot.own_cost = reading.own_cost;
+        }
+        snapshot
     }
 
     /// Numbers count from here.
-    pub fn reset(&mut self) {}
+    pub fn reset(&mut self) {
+        if let Some(seat) = &self.seat {
+            self.reader.reset(&seat.segment);
+        }
+        self.tree.reset();
+    }
 
     /// Functions that a point's function calls directly, through its import table too.
     ///
     /// # Errors
     /// [`ProbeError`] when the point is unknown or its code cannot be read.
-    pub fn callees(&mut self, _id: PointId) -> Result<Vec<Candidate>, ProbeError> {
-        Err(unfinished())
+    pub fn callees(&mut self, id: PointId) -> Result<Vec<Candidate>, ProbeError> {
+        let address = self.book.get(id).ok_or(ProbeError::NoPoint { id: id.0 })?.candidate.address;
+        let memory = Memory::open(self.pid)?;
+        let mut found = resolve::callees(self.modules.list(), address, &|at| memory.word(at).ok());
+        found.iter_mut().for_each(|candidate| self.mark(candidate));
+        Ok(found)
     }
 
     /// Functions that called a point's function so far.
     ///
     /// # Errors
     /// [`ProbeError`] when the point is unknown.
-    pub fn callers(&mut self, _id: PointId) -> Result<Vec<Candidate>, ProbeError> {
-        Err(unfinished())
+    pub fn callers(&mut self, id: PointId) -> Result<Vec<Candidate>, ProbeError> {
+        self.book.get(id).ok_or(ProbeError::NoPoint { id: id.0 })?;
+        let snapshot = self.snapshot();
+        let row = snapshot.points.iter().position(|p| p.id == id.0);
+        let of_it = snapshot.paths.iter().filter(|p| Some(p.point as usize) == row);
+        let mut found: Vec<Candidate> = Vec::new();
+        for path in of_it {
+            let Some(address) = self.innermost(&snapshot, path) else { continue };
+            let Some(mut candidate) = resolve::candidate_at(self.modules.list(), address) else { continue };
+            if found.iter().all(|f| f.address != candidate.address) {
+                self.mark(&mut candidate);
+                found.push(candidate);
+            }
+        }
+        Ok(found)
+    }
+
+    /// An address in the innermost caller of a path: in the call instruction, or the probed caller.
+    fn innermost(&self, snapshot: &CallSnapshot, path: &whither_store::calls::CallPath) -> Option<u64> {
+        match snapshot.frames.get(path.frame as usize) {
+            Some(frame) => {
+                let module = self.modules.list().get(frame.module as usize)?;
+                Some(frame.offset.wrapping_add(module.bias).wrapping_sub(1))
+            }
+            None => {
+                let parent = snapshot.paths.iter().find(|p| Some(p.id) == path.parent)?;
+                self.book.list().get(parent.point as usize).map(|p| p.candidate.address)
+            }
+        }
     }
 
     /// Exit status of a launched command, once it has ended; 128 + n for a signal. Does not wait.
     pub fn status(&mut self) -> Option<i32> {
-        None
+        self.tree.look();
+        self.child.as_mut().and_then(Child::status)
+    }
+
+    /// The launched command, to be waited for after [`Engine::detach`].
+    pub fn take_child(&mut self) -> Option<Child> {
+        self.child.take()
     }
 
     /// Leaves the target: bytes and return addresses restored and verified, the agent unmapped.
     ///
     /// # Errors
     /// [`ProbeError`] when it could not be stopped; everything is then as before.
-    pub fn detach(self) -> Result<Detached, ProbeError> {
-        Err(unfinished())
+    pub fn detach(mut self) -> Result<Detached, ProbeError> {
+        self.leave()
     }
 
     /// Kills a launched command that was never let go.
-    pub fn abandon(self) {}
-}
+    pub fn abandon(mut self) {
+        match std::mem::replace(&mut self.hold, Hold::Runs) {
+            Hold::Runs => {}
+            Hold::Entry(launched) => launched.abandon(),
+            Hold::Borrowed(caller) => {
+                if let Some(child) = &self.child {
+                    child.signal(libc::SIGKILL);
+                }
+                drop(caller);
+                if let Some(child) = &mut self.child {
+                    child.wait();
+                }
+            }
+        }
+    }
 
-fn unfinished() -> ProbeError {
-    ProbeError::Agent { why: "not built yet".into() }
+    /// Adds a sentence that every snapshot carries from now on.
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// Code of ours in the target, where no thread may be borrowed.
+    fn our_code(&self) -> Vec<Range<u64>> {
+        let mut ranges = self.arenas.ranges();
+        ranges.extend(self.seat.as_ref().map(|s| s.placed.image.clone()));
+        ranges
+    }
+
+    /// Puts the agent in, with rows of all modules, and measures its cost.
+    fn place_agent(&mut self) -> Result<(), ProbeError> {
+        if self.seat.is_some() || !self.may_change {
+            return Ok(());
+        }
+        if let Hold::Entry(_) = self.hold {
+            let Hold::Entry(launched) = std::mem::replace(&mut self.hold, Hold::Runs) else { return Ok(()) };
+            let (caller, child) = launched.into_caller()?;
+            self.child = Some(child);
+            self.hold = Hold::Borrowed(caller);
+        }
+        // The long part first, while the target runs.
+        let all: Vec<usize> = (0..self.modules.list().len()).collect();
+        let rows = Rows::of_all(&self.modules.list().iter().collect::<Vec<_>>());
+        let mut borrowed;
+        let caller = match &mut self.hold {
+            Hold::Borrowed(caller) => caller,
+            _ => {
+                borrowed = Caller::pick(self.pid)?;
+                &mut borrowed
+            }
+        };
+        let seat = Seat::take(caller, &self.options)?;
+        let calibrated = seat.calibrate(caller, &mut self.arenas);
+        let notes = self.modules.publish(&seat.segment, &all, rows);
+        self.seat = Some(seat);
+        notes.into_iter().for_each(|n| self.note(n));
+        if let Err(e) = calibrated {
+            self.note(format!("the probes' own cost could not be measured ({e}) and is not subtracted"));
+        }
+        Ok(())
+    }
 }

@@ -96,4 +96,33 @@ pub enum ProbeError {
         /// What is wrong.
         why: String,
     },
+    /// A pattern that is none.
+    #[error(transparent)]
+    Select(#[from] crate::engine::shim::SelectError),
+    /// A number that no point of this session has.
+    #[error("there is no probe #{id} in this session")]
+    NoPoint {
+        /// The number.
+        id: u32,
+    },
+    /// The engine was made to look, not to change anything.
+    #[error("process {pid} is only being looked at: nothing is changed in it")]
+    OnlyLooking {
+        /// The process.
+        pid: u32,
+    },
+    /// Nothing to take over.
+    #[error("there is no agent in process {pid}: attach to it instead")]
+    NoAgent {
+        /// The process.
+        pid: u32,
+    },
+    /// Somebody measures it.
+    #[error("process {pid} is already measured by process {controller}: use its session, or end it")]
+    Controlled {
+        /// The process.
+        pid: u32,
+        /// The controller.
+        controller: u32,
+    },
 }

@@ -18,9 +18,13 @@
 
 pub mod agent;
 pub mod api;
+mod apply;
 pub mod engine;
 mod error;
+mod modules;
 pub mod stub;
+mod segment;
+mod snapshot;
 pub mod target;
 pub mod uprobe;
 

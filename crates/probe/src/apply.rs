@@ -1,0 +1,210 @@
+//! Text patched and given back: a whole batch in one stop of every process that shares the text. Lives
+//! here: when bytes may be written, threads that stand in the way, and proof that what is overwritten is
+//! what was expected. Not here: which bytes (`stub`, `resolve`). Constraints: nothing but writes of a few
+//! bytes happens while the target stands still, and a window that anything else has changed is left alone.
+
+pub(crate) mod arena;
+
+use crate::api::Refusal;
+use crate::error::ProbeError;
+use crate::stub::Stub;
+use crate::target::{self, Caller, Memory, Stopped};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+use whither_kernel::proc;
+
+/// Bytes of text and what replaces them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Write {
+    pub(crate) at: u64,
+    pub(crate) old: Vec<u8>,
+    pub(crate) new: Vec<u8>,
+}
+
+/// One function's detour.
+#[derive(Clone, Debug)]
+pub(crate) struct Patch {
+    /// In the order in which they are made; taken back in the other.
+    pub(crate) writes: Vec<Write>,
+    /// The displaced bytes.
+    pub(crate) window: Range<u64>,
+    /// Their stub.
+    pub(crate) stub: Stub,
+    /// Where it stands.
+    pub(crate) stub_at: u64,
+}
+
+impl Patch {
+    /// Bytes that no thread may stand on when they are written: all but the first.
+    fn interior(&self) -> Range<u64> {
+        let end = self.writes.last().map_or(self.window.end, |w| w.at + w.new.len() as u64);
+        self.window.start + 1..self.window.end.max(end.min(self.window.start + 5))
+    }
+}
+
+/// A process standing still, in one of two ways.
+pub(crate) enum Still<'a> {
+    /// All threads stopped.
+    Stopped(Box<Stopped>),
+    /// Its only thread is borrowed, at the program's entry point.
+    Held(&'a Memory),
+}
+
+impl Still<'_> {
+    fn memory(&self) -> &Memory {
+        match self {
+            Self::Stopped(stopped) => stopped.memory(),
+            Self::Held(memory) => memory,
+        }
+    }
+
+    fn release(self) -> Duration {
+        match self {
+            Self::Stopped(stopped) => stopped.release(),
+            Self::Held(_) => Duration::ZERO,
+        }
+    }
+}
+
+/// What became of a batch.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Longest time that a process stood still.
+    pub(crate) pause: Duration,
+    /// Index into the batch, and why it was not done.
+    pub(crate) failed: Vec<(usize, Refusal)>,
+}
+
+/// How long is tried to find a moment when no signal handler has interrupted a window.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Writes the stubs: nothing leads to them yet.
+pub(crate) fn write_stubs(memory: &Memory, patches: &[&Patch]) -> Result<(), ProbeError> {
+    // Neighbours in one piece: a thousand stubs are a few writes.
+    let mut run: Option<(u64, Vec<u8>)> = None;
+    for patch in patches {
+        match &mut run {
+            Some((at, bytes)) if patch.stub_at >= *at + bytes.len() as u64 && patch.stub_at - *at < 0x10000 => {
+                bytes.resize((patch.stub_at - *at) as usize, 0xcc);
+                bytes.extend(&patch.stub.bytes);
+            }
+            _ => {
+                if let Some((at, bytes)) = run.replace((patch.stub_at, patch.stub.bytes.clone())) {
+                    memory.write(at, &bytes)?;
+                }
+            }
+        }
+    }
+    match run {
+        Some((at, bytes)) => Ok(memory.write(at, &bytes)?),
+        None => Ok(()),
+    }
+}
+
+/// Makes the detours in one process.
+pub(crate) fn install(pid: u32, held: Option<&Caller>, patches: &[&Patch]) -> Result<Outcome, ProbeError> {
+    let interiors: Vec<Range<u64>> = patches.iter().map(|p| p.interior()).collect();
+    let handlers = catches_signals(pid);
+    let began = Instant::now();
+    let mut outcome = Outcome::default();
+    loop {
+        let mut still = hold(pid, held)?;
+        let in_the_way = step_aside(&mut still, patches, &interiors, handlers);
+        if in_the_way && began.elapsed() < PATIENCE {
+            outcome.pause = outcome.pause.max(still.release());
+            std::thread::sleep(Duration::from_micros(300));
+            continue;
+        }
+        for (index, patch) in patches.iter().enumerate() {
+            if let Err(refusal) = make(&still, patch, in_the_way) {
+                outcome.failed.push((index, refusal));
+            }
+        }
+        outcome.pause = outcome.pause.max(still.release());
+        return Ok(outcome);
+    }
+}
+
+fn hold<'a>(pid: u32, held: Option<&'a Caller>) -> Result<Still<'a>, ProbeError> {
+    match held {
+        Some(caller) => Ok(Still::Held(caller.memory())),
+        None => Ok(Still::Stopped(Box::new(Stopped::stop(pid)?))),
+    }
+}
+
+/// Moves threads out of the windows; true when one cannot be moved now.
+fn step_aside(still: &mut Still<'_>, patches: &[&Patch], interiors: &[Range<u64>], handlers: bool) -> bool {
+    let Still::Stopped(stopped) = still else { return false };
+    let within = |ip: u64| interiors.iter().position(|r| r.contains(&ip));
+    if stopped.places().iter().any(|&(_, ip, _)| within(ip).is_some()) {
+        let moved = stopped.move_ips(&|ip| patches[within(ip)?].stub.moved(ip));
+        if moved.is_err() || stopped.places().iter().any(|&(_, ip, _)| within(ip).is_some()) {
+            return true;
+        }
+    }
+    handlers && !target::inside(stopped, interiors).is_empty()
+}
+
+fn make(still: &Still<'_>, patch: &Patch, in_the_way: bool) -> Result<(), Refusal> {
+    if in_the_way && busy(still, patch) {
+        return Err(Refusal::Immovable { what: "a signal handler has interrupted them all the while".into() });
+    }
+    let memory = still.memory();
+    if patch.writes.iter().any(|w| !holds(memory, w.at, &w.old)) {
+        return Err(Refusal::Foreign);
+    }
+    for (done, write) in patch.writes.iter().enumerate() {
+        if memory.write(write.at, &write.new).is_err() {
+            for earlier in patch.writes[..done].iter().rev() {
+                // It could be written a moment ago.
+                let _ = memory.write(earlier.at, &earlier.old);
+            }
+            return Err(Refusal::Immovable { what: "the kernel does not let them be written".into() });
+        }
+    }
+    Ok(())
+}
+
+fn busy(still: &Still<'_>, patch: &Patch) -> bool {
+    match still {
+        Still::Stopped(stopped) => !target::inside(stopped, &[patch.interior()]).is_empty(),
+        Still::Held(_) => false,
+    }
+}
+
+/// Whether memory holds these bytes.
+pub(crate) fn holds(memory: &Memory, at: u64, bytes: &[u8]) -> bool {
+    let mut there = vec![0; bytes.len()];
+    memory.read(at, &mut there).is_ok() && there == bytes
+}
+
+/// Takes the detours back in one process. Threads in the copies run on: the stubs stay.
+pub(crate) fn uninstall(pid: u32, held: Option<&Caller>, patches: &[&Patch]) -> Result<Outcome, ProbeError> {
+    let still = hold(pid, held)?;
+    let failed = restore(still.memory(), patches);
+    Ok(Outcome { failed, pause: still.release() })
+}
+
+/// Writes the original bytes, where ours still stand.
+pub(crate) fn restore(memory: &Memory, patches: &[&Patch]) -> Vec<(usize, Refusal)> {
+    let mut failed = Vec::new();
+    for (index, patch) in patches.iter().enumerate() {
+        for write in patch.writes.iter().rev() {
+            let restored = if holds(memory, write.at, &write.new) {
+                memory.write(write.at, &write.old).is_ok() && holds(memory, write.at, &write.old)
+            } else {
+                holds(memory, write.at, &write.old)
+            };
+            if !restored {
+                failed.push((index, Refusal::Foreign));
+            }
+        }
+    }
+    failed
+}
+
+/// Whether the process has signal handlers, so that code may stand interrupted below one.
+fn catches_signals(pid: u32) -> bool {
+    let caught = proc::status_word(pid, "SigCgt:").and_then(|w| u64::from_str_radix(&w, 16).ok());
+    caught != Some(0)
+}

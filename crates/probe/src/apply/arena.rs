@@ -1,0 +1,109 @@
+//! Memory for stubs: mappings of 64 KiB within a jump's reach of the text they serve, made in the target
+//! ahead of the stop. Constraint: every process that shares the text needs them at the same address.
+
+use crate::api::Refusal;
+use crate::error::ProbeError;
+use crate::stub::{ALIGN, LONGEST};
+use crate::target::maps::{self, Map};
+use crate::target::Caller;
+use std::ops::Range;
+
+/// Bytes of an arena.
+const BYTES: u64 = 64 << 10;
+/// A jump reaches 2 GiB; what the copied instructions refer to may lie at the other end of their module.
+const REACH: u64 = (2 << 30) - (1 << 20);
+
+/// All stub memory of a process tree.
+#[derive(Debug, Default)]
+pub(crate) struct Arenas {
+    list: Vec<Arena>,
+}
+
+#[derive(Debug)]
+struct Arena {
+    range: Range<u64>,
+    next: u64,
+}
+
+impl Arenas {
+    /// Places for `count` stubs of code in `around`, mapping what is missing by `map`, which is given
+    /// the address.
+    pub(crate) fn reserve(
+        &mut self,
+        around: &Range<u64>,
+        count: usize,
+        maps: &mut Vec<Map>,
+        map: &mut dyn FnMut(u64, u64) -> Result<(), ProbeError>,
+    ) -> Result<(), Refusal> {
+        let wanted = count as u64 * slot();
+        let mut have: u64 = self.within(around).map(|a| a.range.end - a.next).sum();
+        while have < wanted {
+            let at = maps::free_near(maps, around.clone(), BYTES, REACH).ok_or(Refusal::NoRoom)?;
+            map(at, BYTES).map_err(|_| Refusal::NoRoom)?;
+            let fake = Map {
+                start: at,
+                end: at + BYTES,
+                read: true,
+                write: false,
+                execute: true,
+                shared: false,
+                offset: 0,
+                device: String::new(),
+                inode: 0,
+                path: String::new(),
+            };
+            let place = maps.partition_point(|m| m.start < at);
+            maps.insert(place, fake);
+            self.list.push(Arena { range: at..at + BYTES, next: at });
+            have += BYTES;
+        }
+        Ok(())
+    }
+
+    fn within(&self, around: &Range<u64>) -> impl Iterator<Item = &Arena> {
+        self.list.iter().filter(move |a| reaches(&a.range, around))
+    }
+
+    /// A place for one stub.
+    pub(crate) fn take(&mut self, around: &Range<u64>) -> Option<u64> {
+        let arena = self.list.iter_mut().find(|a| reaches(&a.range, around) && a.next + slot() <= a.range.end)?;
+        let at = arena.next;
+        arena.next += slot();
+        Some(at)
+    }
+
+    /// Gives back the room of the stub taken last, when it turned out shorter.
+    pub(crate) fn shrink(&mut self, at: u64, bytes: u64) {
+        let end = (at + bytes).next_multiple_of(ALIGN);
+        if let Some(arena) = self.list.iter_mut().find(|a| a.range.contains(&at) && a.next == at + slot()) {
+            arena.next = end;
+        }
+    }
+
+    /// A mapping that another controller made; nothing more is put into it.
+    pub(crate) fn adopt(&mut self, range: Range<u64>) {
+        if !self.list.iter().any(|a| a.range == range) {
+            self.list.push(Arena { next: range.end, range });
+        }
+    }
+
+    /// Addresses of all.
+    pub(crate) fn ranges(&self) -> Vec<Range<u64>> {
+        self.list.iter().map(|a| a.range.clone()).collect()
+    }
+}
+
+fn slot() -> u64 {
+    (LONGEST as u64).next_multiple_of(ALIGN)
+}
+
+fn reaches(arena: &Range<u64>, around: &Range<u64>) -> bool {
+    let low = arena.start.min(around.start);
+    let high = arena.end.max(around.end);
+    high - low < REACH
+}
+
+/// Maps an arena in a process.
+pub(crate) fn map_in(caller: &mut Caller, at: u64, bytes: u64) -> Result<(), ProbeError> {
+    caller.map_anonymous(Some(at), bytes, libc::PROT_READ | libc::PROT_EXEC).map(drop)
+}

@@ -1,0 +1,432 @@
+//! Points added and taken back. Everything slow happens before the stop: reading code, making stubs,
+//! mapping memory for them; then one stop per process, a few bytes each.
+
+use super::points::{self, Point};
+use super::{Engine, Hold};
+use crate::api::{Added, Candidate, PointId, PointSpec, Refusal, Removed};
+use crate::apply::arena::{self, Arenas};
+use crate::apply::{self, Outcome, Patch, Write, write_stubs};
+use crate::error::ProbeError;
+use crate::engine::shim as resolve;
+use crate::stub::{jump, short_jump, stub};
+use crate::target::{Caller, Memory, maps};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::ops::Range;
+use std::time::Duration;
+use whither_abi::agent as abi;
+use whither_image::{Plan, PlanKind, StatedBytes};
+use whither_store::calls::{PatchKind, PointState};
+
+/// A point about to be written.
+pub(super) struct Ready {
+    pub(super) candidate: Candidate,
+    pub(super) kind: PatchKind,
+    pub(super) flags: u32,
+    pub(super) values: Vec<String>,
+    pub(super) index: u32,
+    pub(super) patch: Patch,
+}
+
+/// What has to be known of the code of a point.
+struct Place {
+    plan: Plan,
+    /// Code of its module: stubs must be within reach of all of it.
+    around: Range<u64>,
+}
+
+impl Engine {
+    pub(super) fn add_points(&mut self, specs: &[PointSpec]) -> Result<Added, ProbeError> {
+        if !self.may_change {
+            return Err(ProbeError::OnlyLooking { pid: self.pid });
+        }
+        self.place_agent()?;
+        self.gather();
+        let mut added = Added::default();
+        let (wanted, places) = self.choose(specs, &mut added);
+        self.map_arenas(&places, &mut added)?;
+        let mut ready = Vec::new();
+        for (spec, place) in wanted.into_iter().zip(&places) {
+            match self.make_ready(spec, place) {
+                Ok(one) => ready.push(one),
+                Err(refusal) => added.refused.push((name(&spec.candidate), refusal)),
+            }
+        }
+        let loader = self.loader_patch();
+        self.write(ready, loader, &mut added)?;
+        Ok(added)
+    }
+
+    /// Those that can be patched, with what is known of their code.
+    fn choose<'a>(&self, specs: &'a [PointSpec], added: &mut Added) -> (Vec<&'a PointSpec>, Vec<Place>) {
+        let mut seen = FxHashSet::default();
+        let (mut wanted, mut places) = (Vec::new(), Vec::new());
+        for spec in specs {
+            let candidate = &spec.candidate;
+            if !seen.insert(candidate.address) {
+                continue;
+            }
+            match self.place(candidate) {
+                Ok(place) => {
+                    wanted.push(spec);
+                    places.push(place);
+                }
+                Err(refusal) => added.refused.push((name(candidate), refusal)),
+            }
+        }
+        (wanted, places)
+    }
+
+    fn place(&self, candidate: &Candidate) -> Result<Place, Refusal> {
+        if let Some(id) = self.book.at(candidate.address) {
+            return Err(Refusal::Already(id));
+        }
+        candidate.patch.clone()?;
+        let module = self.modules.list().get(candidate.module).filter(|m| !m.gone).ok_or(Refusal::NotMapped)?;
+        let plan = resolve::plan(module, candidate).ok_or(Refusal::Undecodable)?;
+        Ok(Place { plan, around: module.start..module.end })
+    }
+
+    /// Memory for all stubs, in every process. A module without room loses its points later, one by one.
+    fn map_arenas(&mut self, places: &[Place], _added: &mut Added) -> Result<(), ProbeError> {
+        let mut counts: FxHashMap<(u64, u64), usize> = FxHashMap::default();
+        for place in places {
+            *counts.entry((place.around.start, place.around.end)).or_default() += 1;
+        }
+        let loader = self.loader_code();
+        if let Some(code) = loader {
+            *counts.entry((code.start, code.end)).or_default() += 1;
+        }
+        let wanted: Vec<(Range<u64>, usize)> = counts.into_iter().map(|((start, end), n)| (start..end, n)).collect();
+        self.reserve(&wanted)
+    }
+
+    fn reserve(&mut self, wanted: &[(Range<u64>, usize)]) -> Result<(), ProbeError> {
+        let pids = self.tree.alive();
+        let mut all: Vec<maps::Map> = pids.iter().flat_map(|&pid| maps::read(pid)).collect();
+        all.sort_by_key(|m| m.start);
+        let avoid = self.our_code();
+        let mut arenas: Arenas = std::mem::take(&mut self.arenas);
+        let mut callers: Vec<Caller> = Vec::new();
+        let mut trouble = None;
+        for (around, count) in wanted {
+            let mut map = |at: u64, bytes: u64| {
+                if let Hold::Borrowed(caller) = &mut self.hold {
+                    return arena::map_in(caller, at, bytes);
+                }
+                if callers.is_empty() {
+                    callers = borrow_all(&pids, self.pid, &avoid)?;
+                }
+                map_in_all(&mut callers, at, bytes)
+            };
+            if let Err(refusal) = arenas.reserve(around, *count, &mut all, &mut map) {
+                trouble = Some(refusal);
+            }
+        }
+        self.arenas = arenas;
+        if let Some(refusal) = trouble {
+            self.note(format!("memory for some stubs could not be mapped: {refusal}"));
+        }
+        Ok(())
+    }
+
+    fn make_ready(&mut self, spec: &PointSpec, place: &Place) -> Result<Ready, Refusal> {
+        let candidate = &spec.candidate;
+        let flags = points::flags(&spec.actions, candidate.entry_only.is_some());
+        let (extras, values) = points::extras(&spec.actions);
+        let seat = self.seat.as_mut().ok_or(Refusal::NotMapped)?;
+        let (index, root) = seat.allocate_point().ok_or(Refusal::TooMany)?;
+        let first = seat.put_extras(&extras);
+        let patch = self.patch(index, flags, candidate, place)?;
+        let kind = match place.plan.kind {
+            PlanKind::Jump => PatchKind::Jump,
+            PlanKind::Padded => PatchKind::PaddedJump,
+            PlanKind::Short => PatchKind::ShortJump,
+        };
+        let words = abi::Point {
+            address: candidate.address,
+            relocated: patch.stub.relocated,
+            state: abi::POINT_ON,
+            flags,
+            root,
+            extras: first,
+            n_extras: if first == 0 { 0 } else { extras.len() as u16 },
+            module: u16::try_from(candidate.module).unwrap_or(u16::MAX),
+            patch: points::patch_number(kind),
+            window: place.plan.window,
+            skip: place.plan.skip,
+            spare: 0,
+            original: original(&patch),
+            stub: patch.stub_at,
+        };
+        if let Some(seat) = &self.seat {
+            seat.segment.set_point(index, &words);
+        }
+        Ok(Ready { candidate: candidate.clone(), kind, flags, values, index, patch })
+    }
+
+    /// Stub and bytes for one function; the bytes in memory must be those of the file.
+    fn patch(&mut self, index: u32, flags: u32, candidate: &Candidate, place: &Place) -> Result<Patch, Refusal> {
+        let seat = self.seat.as_ref().ok_or(Refusal::NotMapped)?;
+        let common = seat.common(flags);
+        let plan = &place.plan;
+        let from = candidate.address + u64::from(plan.skip);
+        let read = |at: u64, length: usize| self.unchanged(candidate, at, length);
+        let jump_bytes = if plan.kind == PlanKind::Short { 2 } else { 5 };
+        let bytes = read(from, usize::from(plan.window).max(jump_bytes))?;
+        let window = bytes.get(..usize::from(plan.window)).ok_or(Refusal::Undecodable)?;
+        let filler = match plan.kind {
+            PlanKind::Short => {
+                let at = self.free_filler(candidate, &plan.fillers).ok_or(Refusal::TooShort { bytes: candidate.size })?;
+                Some((at, read(at, 5)?))
+            }
+            _ => None,
+        };
+        let at = self.arenas.take(&place.around).ok_or(Refusal::NoRoom)?;
+        let made = stub(index, common, from, window, at)?;
+        self.arenas.shrink(at, made.bytes.len() as u64);
+        let write = |at: u64, old: &[u8], new: &[u8]| Write { at, old: old[..new.len()].to_vec(), new: new.to_vec() };
+        let writes = match &filler {
+            Some((filler, old)) => vec![
+                write(*filler, old, &jump(*filler, at).ok_or(Refusal::NoRoom)?),
+                write(from, &bytes, &short_jump(from, *filler).ok_or(Refusal::NoRoom)?),
+            ],
+            None => vec![write(from, &bytes, &jump(from, at).ok_or(Refusal::NoRoom)?)],
+        };
+        let window = from..from + u64::from(plan.window);
+        Ok(Patch { writes, window, stub: made, stub_at: at })
+    }
+
+    /// Bytes in memory, if they are those of the file.
+    fn unchanged(&self, candidate: &Candidate, at: u64, length: usize) -> Result<Vec<u8>, Refusal> {
+        let module = self.modules.list().get(candidate.module).ok_or(Refusal::NotMapped)?;
+        let file = module.file.as_ref().ok_or(Refusal::NotMapped)?;
+        let stated = StatedBytes::from_elf(file).map_err(|_| Refusal::NotMapped)?;
+        let from = at.wrapping_sub(module.bias);
+        let wanted = stated.get(from..from.saturating_add(length as u64)).ok_or(Refusal::NotMapped)?;
+        let mut there = vec![0; length];
+        Memory::open(self.pid)
+            .and_then(|memory| memory.read(at, &mut there))
+            .map_err(|_| Refusal::NotMapped)?;
+        if there == wanted { Ok(there) } else { Err(Refusal::Foreign) }
+    }
+
+    /// A piece of filler that no other point uses.
+    fn free_filler(&self, candidate: &Candidate, fillers: &[whither_image::Svma]) -> Option<u64> {
+        let module = self.modules.list().get(candidate.module)?;
+        let taken: FxHashSet<u64> = self
+            .book
+            .list()
+            .iter()
+            .filter(|p| p.state != PointState::Removed)
+            .filter_map(|p| p.patch.as_ref())
+            .flat_map(|p| p.writes.iter().map(|w| w.at))
+            .collect();
+        let overlaps = |at: u64| (at.saturating_sub(4)..at + 5).any(|a| taken.contains(&a));
+        fillers.iter().map(|f| f.0.wrapping_add(module.bias)).find(|&at| !overlaps(at))
+    }
+
+    /// The stop: stubs first, then the jumps, in every process.
+    fn write(&mut self, ready: Vec<Ready>, loader: Option<Patch>, added: &mut Added) -> Result<(), ProbeError> {
+        let mut patches: Vec<&Patch> = ready.iter().map(|r| &r.patch).collect();
+        patches.extend(&loader);
+        if patches.is_empty() {
+            return Ok(());
+        }
+        let outcome = match self.install_everywhere(&patches) {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                ready.iter().for_each(|r| self.drop_point(r.index));
+                return Err(error);
+            }
+        };
+        added.pause = outcome.pause;
+        let failed: FxHashMap<usize, Refusal> = outcome.failed.into_iter().collect();
+        if !failed.contains_key(&ready.len()) {
+            self.loader = self.loader.take().or(loader);
+        }
+        for (place, one) in ready.into_iter().enumerate() {
+            match failed.get(&place) {
+                Some(refusal) => {
+                    self.drop_point(one.index);
+                    added.refused.push((name(&one.candidate), refusal.clone()));
+                }
+                None => added.ids.push(self.enter(one)),
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, ready: Ready) -> PointId {
+        let candidate = Candidate { patch: Ok(ready.kind), ..ready.candidate };
+        self.book.push(Point {
+            id: PointId(0),
+            index: ready.index,
+            candidate,
+            flags: ready.flags,
+            values: ready.values,
+            state: PointState::On,
+            patch: Some(ready.patch),
+        })
+    }
+
+    fn drop_point(&self, index: u32) {
+        if let Some(seat) = &self.seat {
+            seat.segment.set_point_state(index, abi::POINT_GONE);
+        }
+    }
+
+    fn install_everywhere(&mut self, patches: &[&Patch]) -> Result<Outcome, ProbeError> {
+        if let Hold::Borrowed(caller) = &self.hold {
+            write_stubs(caller.memory(), patches)?;
+            return apply::install(self.pid, Some(caller), patches);
+        }
+        let mut all = Outcome::default();
+        let mut done = Vec::new();
+        for pid in self.tree.alive() {
+            let one = Memory::open(pid)
+                .map_err(ProbeError::from)
+                .and_then(|memory| write_stubs(&memory, patches))
+                .and_then(|()| apply::install(pid, None, patches));
+            match one {
+                Ok(one) => {
+                    all.pause = all.pause.max(one.pause);
+                    all.failed.extend(one.failed);
+                    done.push(pid);
+                }
+                // It ended meanwhile, or is about to.
+                Err(_) if !self.tree.look().is_empty() || !self.tree.alive().contains(&pid) => {}
+                Err(error) => {
+                    for pid in done {
+                        let _ = apply::uninstall(pid, None, patches);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        self.undo_partial(&all, patches, &done);
+        Ok(all)
+    }
+
+    /// What failed in one process must not stay in another.
+    fn undo_partial(&self, all: &Outcome, patches: &[&Patch], done: &[u32]) {
+        if all.failed.is_empty() || done.len() < 2 {
+            return;
+        }
+        let failed: Vec<&Patch> = all.failed.iter().filter_map(|(i, _)| patches.get(*i).copied()).collect();
+        for &pid in done {
+            let _ = apply::uninstall(pid, None, &failed);
+        }
+    }
+
+    pub(super) fn remove_points(&mut self, ids: &[PointId]) -> Result<Removed, ProbeError> {
+        self.gather();
+        let living = |id: &PointId| self.book.get(*id).is_some_and(|p| p.state != PointState::Removed);
+        let ids: Vec<PointId> = ids.iter().copied().filter(living).collect();
+        let mut removed = Removed::default();
+        let points: Vec<&Point> = ids.iter().filter_map(|id| self.book.get(*id)).collect();
+        let with_patch: Vec<(PointId, &Patch)> = points.iter().filter_map(|p| Some((p.id, p.patch.as_ref()?))).collect();
+        let patches: Vec<&Patch> = with_patch.iter().map(|(_, p)| *p).collect();
+        let mut stuck = FxHashSet::default();
+        for pid in self.tree.alive() {
+            let held = match &self.hold {
+                Hold::Borrowed(caller) => Some(caller),
+                _ => None,
+            };
+            match apply::uninstall(pid, held, &patches) {
+                Ok(outcome) => {
+                    removed.pause = removed.pause.max(outcome.pause);
+                    stuck.extend(outcome.failed.iter().filter_map(|(i, _)| Some(with_patch.get(*i)?.0)));
+                }
+                Err(ProbeError::Ended { .. } | ProbeError::Executed { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.close(&ids, &stuck, &mut removed);
+        Ok(removed)
+    }
+
+    fn close(&mut self, ids: &[PointId], stuck: &FxHashSet<PointId>, removed: &mut Removed) {
+        for &id in ids {
+            let Some(point) = self.book.get_mut(id) else { continue };
+            let index = point.index;
+            if stuck.contains(&id) {
+                let names = point.candidate.names.join(", ");
+                self.note(format!("#{} {names}: its bytes were changed by somebody else and are left so", id.0));
+                continue;
+            }
+            point.state = PointState::Removed;
+            self.drop_point(index);
+            removed.ids.push(id);
+        }
+        if removed.pause == Duration::ZERO && removed.ids.is_empty() {
+            tracing::debug!("nothing to remove");
+        }
+    }
+
+    /// Finds all processes that share the segment: forked children, whoever their parent is now.
+    pub(super) fn gather(&mut self) {
+        let Some(seat) = &self.seat else { return };
+        let range = (seat.placed.segment, seat.placed.segment_bytes);
+        let mut found: Vec<u32> = self.tree.children();
+        found.extend((0..seat.segment.n_threads()).map(|i| seat.segment.thread(i).pid).filter(|&pid| pid != 0));
+        let mut next = 0;
+        while next < found.len() {
+            let pid = found[next];
+            next += 1;
+            if self.tree.alive().contains(&pid) || !super::polling::shares(pid, range) {
+                continue;
+            }
+            if self.tree.add(pid, true) {
+                found.extend(self.tree.children());
+            }
+        }
+    }
+}
+
+/// What is kept in the segment for another controller: bytes of the window, and at the end those of the
+/// filler that a short jump uses.
+fn original(patch: &Patch) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let put = |bytes: &mut [u8], from: &[u8]| {
+        let length = from.len().min(bytes.len());
+        bytes[..length].copy_from_slice(&from[..length]);
+    };
+    match patch.writes.as_slice() {
+        [only] => put(&mut bytes, &only.old),
+        [filler, entry] => {
+            put(&mut bytes[..11], &entry.old);
+            put(&mut bytes[11..], &filler.old);
+        }
+        _ => {}
+    }
+    bytes
+}
+
+pub(super) fn name(candidate: &Candidate) -> String {
+    candidate.names.first().cloned().unwrap_or_else(|| format!("{:#x}", candidate.address))
+}
+
+fn borrow_all(pids: &[u32], main: u32, avoid: &[Range<u64>]) -> Result<Vec<Caller>, ProbeError> {
+    let mut callers = Vec::new();
+    for &pid in pids {
+        match Caller::pick_avoiding(pid, avoid) {
+            Ok(caller) => callers.push(caller),
+            Err(error) if pid == main => return Err(error),
+            // A child that is ending or executing another program needs no stubs.
+            Err(_) => {}
+        }
+    }
+    Ok(callers)
+}
+
+fn map_in_all(callers: &mut [Caller], at: u64, bytes: u64) -> Result<(), ProbeError> {
+    for done in 0..callers.len() {
+        if let Err(error) = arena::map_in(&mut callers[done], at, bytes) {
+            for caller in &mut callers[..done] {
+                let _ = caller.unmap(at, bytes);
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
+}

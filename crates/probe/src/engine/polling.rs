@@ -1,0 +1,161 @@
+//! What a session must notice while the target runs: libraries that come and go, children, other
+//! programs, threads and processes that end. Constraint: a thread of the target may be waiting for us in
+//! the loader, so new libraries come first and nothing here waits while one does.
+
+use super::{Engine, Happening};
+use crate::api::PointSpec;
+use crate::error::ProbeError;
+use crate::modules::{Changes, Rows};
+use crate::segment::field;
+use std::time::{Duration, Instant};
+use whither_abi::agent as abi;
+use whither_kernel::proc;
+use whither_store::calls::PointState;
+
+/// Longest sleep between two looks at processes.
+const SLICE: Duration = Duration::from_millis(50);
+
+impl Engine {
+    pub(super) fn look_after(&mut self, wait: Duration) -> Result<Vec<Happening>, ProbeError> {
+        let until = Instant::now() + wait;
+        loop {
+            let mut happened = Vec::new();
+            self.libraries(&mut happened)?;
+            self.processes(&mut happened);
+            let left = until.saturating_duration_since(Instant::now());
+            if !happened.is_empty() || left.is_zero() {
+                return Ok(happened);
+            }
+            self.sleep(left.min(SLICE));
+        }
+    }
+
+    /// Sleeps until the loader has something to tell, at most so long.
+    fn sleep(&self, limit: Duration) {
+        match &self.seat {
+            Some(seat) => seat.segment.wait(field::LOADS, seat.segment.header32(field::LOADS_SEEN), limit),
+            None => std::thread::sleep(limit),
+        }
+    }
+
+    fn libraries(&mut self, happened: &mut Vec<Happening>) -> Result<(), ProbeError> {
+        let Some(seat) = &self.seat else { return Ok(()) };
+        let loads = seat.segment.header32(field::LOADS);
+        let answered = self.answer_loader(happened);
+        if let Some(seat) = &self.seat
+            && seat.segment.header32(field::LOADS_SEEN) != loads
+        {
+            seat.segment.set_header32(field::LOADS_SEEN, loads);
+            seat.segment.wake(field::LOADS_SEEN);
+        }
+        answered
+    }
+
+    fn answer_loader(&mut self, happened: &mut Vec<Happening>) -> Result<(), ProbeError> {
+        let Some(seat) = &self.seat else { return Ok(()) };
+        // Frames of code that is gone must be known before it is forgotten.
+        let modules = &self.modules;
+        self.reader.absorb(&seat.segment, &|ra| modules.place(ra));
+        let changes = self.modules.refresh();
+        self.forget(&changes);
+        if changes.loaded.is_empty() {
+            return Ok(());
+        }
+        let Some(seat) = &self.seat else { return Ok(()) };
+        let fresh: Vec<&super::Module> = changes.loaded.iter().filter_map(|&i| self.modules.list().get(i)).collect();
+        happened.extend(fresh.iter().map(|m| Happening::Loaded { module: m.path.clone() }));
+        let rows = Rows::of_all(&fresh);
+        let notes = self.modules.publish(&seat.segment, &changes.loaded, rows);
+        notes.into_iter().for_each(|n| self.note(n));
+        self.obey_standing(&changes.loaded, happened)
+    }
+
+    /// Libraries that were unmapped: their points are over.
+    fn forget(&mut self, changes: &Changes) {
+        let Some(seat) = &self.seat else { return };
+        self.modules.withdraw(&seat.segment, &changes.unmapped);
+        let gone = |module: usize| changes.unmapped.contains(&module);
+        let ids: Vec<_> =
+            self.book.list().iter().filter(|p| gone(p.candidate.module) && p.state != PointState::Removed).collect();
+        let ids: Vec<_> = ids.into_iter().map(|p| (p.id, p.index)).collect();
+        for (id, index) in ids {
+            seat.segment.set_point_state(index, abi::POINT_GONE);
+            if let Some(point) = self.book.get_mut(id) {
+                point.state = PointState::Removed;
+            }
+        }
+    }
+
+    /// Applies the standing orders to new modules.
+    fn obey_standing(&mut self, modules: &[usize], happened: &mut Vec<Happening>) -> Result<(), ProbeError> {
+        let Some((orders, actions)) = self.standing.clone() else { return Ok(()) };
+        let found = self.resolve(&orders)?;
+        let specs: Vec<PointSpec> = found
+            .into_iter()
+            .filter(|c| modules.contains(&c.module))
+            .map(|candidate| PointSpec { candidate, actions: actions.clone() })
+            .collect();
+        if !specs.is_empty() {
+            let added = self.add_points(&specs)?;
+            happened.push(Happening::Added(added));
+        }
+        Ok(())
+    }
+
+    fn processes(&mut self, happened: &mut Vec<Happening>) {
+        let before = self.tree.alive();
+        for pid in self.tree.look() {
+            let status = if pid == self.pid { self.child.as_mut().and_then(|c| c.status()) } else { None };
+            if let Some(process) = self.tree.list.iter_mut().rfind(|p| p.pid == pid) {
+                process.status = status;
+            }
+            happened.push(Happening::Ended { pid, status });
+        }
+        self.bury();
+        if self.options.follow {
+            self.gather();
+            let fresh = self.tree.alive().into_iter().filter(|pid| !before.contains(pid));
+            happened.extend(fresh.map(|pid| Happening::Forked { pid }));
+        }
+        self.notice_exec(happened);
+    }
+
+    /// Marks blocks of threads that have ended.
+    fn bury(&self) {
+        let Some(seat) = &self.seat else { return };
+        for index in 0..seat.segment.n_threads() {
+            let thread = seat.segment.thread(index);
+            if thread.state == abi::THREAD_LIVE && proc::tgid(thread.tid) != Some(thread.pid) {
+                seat.segment.bury(index, thread.tid);
+            }
+        }
+    }
+
+    /// A process that has executed another program has lost the agent with its memory.
+    fn notice_exec(&mut self, happened: &mut Vec<Happening>) {
+        let Some(seat) = &self.seat else { return };
+        let range = (seat.placed.segment, seat.placed.segment_bytes);
+        let mut gone = Vec::new();
+        for process in self.tree.list.iter_mut().filter(|p| p.alive) {
+            if !shares(process.pid, range) && has_memory(process.pid) {
+                process.alive = false;
+                gone.push(process.pid);
+            }
+        }
+        for pid in gone {
+            let exe = proc::exe(pid);
+            happened.push(Happening::Note(format!("process {pid} now executes {exe}, which is not instrumented")));
+        }
+    }
+}
+
+/// Whether a process has the segment mapped at this address.
+pub(super) fn shares(pid: u32, (start, bytes): (u64, u64)) -> bool {
+    let path = format!("/proc/{pid}/map_files/{start:x}-{:x}", start.saturating_add(bytes));
+    std::fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("whither-segment"))
+}
+
+/// Whether it still has any memory: a process that is ending has none.
+fn has_memory(pid: u32) -> bool {
+    std::fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| !maps.is_empty())
+}

@@ -1,0 +1,242 @@
+//! The agent in its place: put in, its tables prepared, its cost measured, its heartbeat kept. One per
+//! process tree: forked children inherit it.
+
+use crate::agent::{IMAGE, SHADOW, Symbol};
+use crate::api::Options;
+use crate::apply::arena::Arenas;
+use crate::apply::{Patch, Write, write_stubs};
+use crate::engine::clock::{self, Clock};
+use crate::error::ProbeError;
+use crate::segment::{Segment, field};
+use crate::stub::{jump, stub};
+use crate::target::{Caller, Load, Placed, inject, maps};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use whither_abi::agent as abi;
+use whither_abi::agent::Point;
+
+/// An agent and its tables.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) placed: Placed,
+    pub(crate) segment: Arc<Segment>,
+    next_extra: u32,
+    heart: Option<Heart>,
+}
+
+impl Seat {
+    /// Puts the agent into the process of a borrowed thread.
+    pub(crate) fn take(caller: &mut Caller, options: &Options) -> Result<Self, ProbeError> {
+        let mut segment = None;
+        let load = Load {
+            agent: IMAGE,
+            start: Symbol::Start.offset(),
+            segment_bytes: abi::SEGMENT_BYTES,
+            shadow: SHADOW,
+            abi: abi::AGENT_ABI,
+            by_hand: false,
+        };
+        let placed = inject(caller, &load, &mut |file| {
+            let mapped = Segment::map(file)?;
+            prepare(&mapped, options);
+            segment = Some(mapped);
+            Ok(())
+        })?;
+        let Some(segment) = segment else {
+            return Err(ProbeError::Agent { why: "it was placed without its segment".into() });
+        };
+        Ok(Self::on(placed, segment))
+    }
+
+    /// An agent found in a process.
+    pub(crate) fn found(placed: Placed, options: &Options) -> Result<Self, ProbeError> {
+        let segment = Segment::map(&placed.file)?;
+        if segment.header(field::MAGIC) != abi::AGENT_MAGIC || segment.header32(field::ABI) != abi::AGENT_ABI {
+            let why = "the agent found in the process is another version's: use that version to detach it".into();
+            return Err(ProbeError::Agent { why });
+        }
+        settings(&segment, options);
+        Ok(Self::on(placed, segment))
+    }
+
+    fn on(placed: Placed, segment: Segment) -> Self {
+        let segment = Arc::new(segment);
+        let heart = Some(Heart::start(Arc::clone(&segment)));
+        Self { placed, segment, next_extra: 1, heart }
+    }
+
+    /// Address of a symbol in the target.
+    pub(crate) fn symbol(&self, symbol: Symbol) -> u64 {
+        self.placed.image.start + symbol.offset()
+    }
+
+    /// Where stubs of a point jump.
+    pub(crate) fn common(&self, flags: u32) -> u64 {
+        self.symbol(if flags & abi::DO_EXIT != 0 { Symbol::EntryExit } else { Symbol::EntryOnly })
+    }
+
+    /// Index for a new point, its root made; `None` when a table is full.
+    pub(crate) fn allocate_point(&self) -> Option<(u32, u32)> {
+        let index = self.segment.n_points();
+        if index >= abi::MAX_POINTS - 1 {
+            return None;
+        }
+        let root = self.segment.allocate_root(index)?;
+        self.segment.set_header32(field::N_POINTS, index + 1);
+        Some((index, root))
+    }
+
+    /// Writes a list of words to be taken; its first index, 0 for none or no room.
+    pub(crate) fn put_extras(&mut self, extras: &[abi::Extra]) -> u32 {
+        let first = self.next_extra;
+        if extras.is_empty() || first as usize + extras.len() > abi::MAX_EXTRAS as usize {
+            return 0;
+        }
+        for (i, extra) in extras.iter().enumerate() {
+            self.segment.set_extra(first + i as u32, extra);
+        }
+        self.next_extra += extras.len() as u32;
+        first
+    }
+
+    /// Measures what a probed call costs, on an empty function of the agent's own.
+    pub(crate) fn calibrate(&self, caller: &mut Caller, arenas: &mut Arenas) -> Result<(), ProbeError> {
+        /// Of 64 calls each.
+        const ROUNDS: u64 = 200;
+        let measure = |caller: &mut Caller| {
+            caller.call("the agent's calibration", self.symbol(Symbol::Calibrate), &[ROUNDS])
+        };
+        let plain = measure(caller)?;
+        let timed = abi::DO_EXIT | abi::DO_PATH | abi::DO_WALL;
+        let (whole, inside) = self.with_empty_probed(caller, arenas, timed, &measure)?;
+        let (count, _) = self.with_empty_probed(caller, arenas, abi::DO_PATH, &measure)?;
+        let per_call = |ticks: u64| ticks.saturating_sub(plain) / 64;
+        self.segment.set_header(field::COST_WHOLE, per_call(whole));
+        self.segment.set_header(field::COST_COUNT, per_call(count));
+        self.segment.set_header(field::COST_INSIDE, inside.min(per_call(whole)));
+        Ok(())
+    }
+
+    /// Measures with a probe on the empty function: ticks of 64 calls, and the shortest call by its
+    /// counters.
+    fn with_empty_probed(
+        &self,
+        caller: &mut Caller,
+        arenas: &mut Arenas,
+        flags: u32,
+        measure: &dyn Fn(&mut Caller) -> Result<u64, ProbeError>,
+    ) -> Result<(u64, u64), ProbeError> {
+        let full = || ProbeError::Agent { why: "its tables have no room for calibration".into() };
+        let (index, root) = self.allocate_point().ok_or_else(full)?;
+        let address = self.symbol(Symbol::Empty);
+        let patch = self.empty_patch(caller, arenas, index, flags)?;
+        let mut point = Point {
+            address,
+            relocated: patch.stub.relocated,
+            state: abi::POINT_ON,
+            flags,
+            root,
+            patch: 1,
+            window: 5,
+            skip: 4,
+            stub: patch.stub_at,
+            ..Point::default()
+        };
+        self.segment.set_point(index, &point);
+        write_stubs(caller.memory(), &[&patch])?;
+        // Nobody but us calls this function.
+        caller.memory().write(patch.writes[0].at, &patch.writes[0].new)?;
+        let measured = measure(caller);
+        caller.memory().write(patch.writes[0].at, &patch.writes[0].old)?;
+        point.state = abi::POINT_GONE;
+        self.segment.set_point(index, &point);
+        let path = self.segment.n_paths();
+        let inside = (1..path).rev().filter(|&id| self.segment.path(id).point == index);
+        let sums = crate::snapshot::Sums::read(&self.segment);
+        let shortest = inside.map(|id| sums.get(id).min).filter(|&min| min != 0).min().unwrap_or(0);
+        Ok((measured?, shortest))
+    }
+
+    fn empty_patch(
+        &self,
+        caller: &mut Caller,
+        arenas: &mut Arenas,
+        index: u32,
+        flags: u32,
+    ) -> Result<Patch, ProbeError> {
+        let from = self.symbol(Symbol::Empty) + 4;
+        let refuse = |what: String| ProbeError::Agent { why: format!("its own function cannot be probed: {what}") };
+        let mut maps = maps::read(caller.pid());
+        arenas
+            .reserve(&self.placed.image, 1, &mut maps, &mut |at, bytes| {
+                crate::apply::arena::map_in(caller, at, bytes)
+            })
+            .map_err(|e| refuse(e.to_string()))?;
+        let at = arenas.take(&self.placed.image).ok_or_else(|| refuse("no room".into()))?;
+        let mut window = [0; 5];
+        caller.memory().read(from, &mut window)?;
+        let stub = stub(index, self.common(flags), from, &window, at).map_err(|e| refuse(e.to_string()))?;
+        arenas.shrink(at, stub.bytes.len() as u64);
+        let new = jump(from, at).ok_or_else(|| refuse("out of reach".into()))?;
+        let writes = vec![Write { at: from, old: window.to_vec(), new: new.to_vec() }];
+        Ok(Patch { writes, window: from..from + 5, stub, stub_at: at })
+    }
+
+    /// Stops the heartbeat.
+    pub(crate) fn stop_heart(&mut self) {
+        self.heart = None;
+    }
+}
+
+fn prepare(segment: &Segment, options: &Options) {
+    segment.prepare();
+    let clock = Clock::get();
+    segment.set_header(field::TSC_MULT, clock.mult());
+    segment.set_header32(field::TSC_SHIFT, clock::SHIFT);
+    settings(segment, options);
+    segment.set_header32(field::ENABLED, 1);
+}
+
+fn settings(segment: &Segment, options: &Options) {
+    segment.set_header32(field::CONTROLLER, std::process::id());
+    segment.set_header(field::HEARTBEAT, clock::now());
+    segment.set_header(field::PATIENCE, Clock::get().ticks(options.patience));
+    segment.set_header32(field::RECURSION, options.recursion);
+    segment.set_header32(field::DEPTH, options.depth);
+    let wait = u32::try_from(options.load_wait.as_micros()).unwrap_or(u32::MAX);
+    segment.set_header32(field::LOAD_WAIT, wait);
+}
+
+/// A thread that tells the agent that its controller lives.
+#[derive(Debug)]
+struct Heart {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Heart {
+    const BEAT: Duration = Duration::from_millis(250);
+
+    fn start(segment: Arc<Segment>) -> Self {
+        let (stop, stopped) = channel::<()>();
+        let beat = move || {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(Self::BEAT) {
+                segment.set_header(field::HEARTBEAT, clock::now());
+            }
+        };
+        let thread = std::thread::Builder::new().name("heartbeat".into()).spawn(beat).ok();
+        Self { stop: Some(stop), thread }
+    }
+}
+
+impl Drop for Heart {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // It only writes a word; a panic there would have been ours.
+            let _ = thread.join();
+        }
+    }
+}

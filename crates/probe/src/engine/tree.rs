@@ -1,0 +1,229 @@
+//! The processes of a session: who they are, how long their threads lived, how much CPU time they used,
+//! and how they ended. Read from /proc and process clocks; the last value read before the end counts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use whither_kernel::clock::monotonic_ns;
+use whither_kernel::proc;
+use whither_store::calls::{CallProcess, Whole};
+
+/// A process that shares the agent's segment.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    pub(crate) exe: String,
+    pub(crate) command: String,
+    pub(crate) status: Option<i32>,
+    pub(crate) alive: bool,
+    /// `starttime` of /proc/PID/stat: tells it from a later process of the same number.
+    start: u64,
+    cpu_first: u64,
+    cpu_last: u64,
+    threads: BTreeMap<u32, Life>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    first: u64,
+    last: u64,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    pub(crate) list: Vec<Process>,
+    began: u64,
+    /// CPU and thread time of those that a reset has left behind.
+    base_cpu: u64,
+    base_threads: u64,
+}
+
+impl Tree {
+    /// A session that begins now. Of a process that ran before only what it does from now on counts.
+    pub(crate) fn begin(pid: u32) -> Self {
+        let mut tree = Self { began: monotonic_ns(), ..Self::default() };
+        tree.add(pid, false);
+        tree
+    }
+
+    /// Takes in a process; a forked child counts from its birth.
+    pub(crate) fn add(&mut self, pid: u32, newborn: bool) -> bool {
+        let Some(start) = start_time(pid) else { return false };
+        if self.list.iter().any(|p| p.pid == pid && p.start == start) {
+            return false;
+        }
+        let cpu = if newborn { 0 } else { cpu_ns(pid).unwrap_or(0) };
+        let mut process = Process {
+            pid,
+            exe: proc::exe(pid),
+            command: command(pid),
+            status: None,
+            alive: true,
+            start,
+            cpu_first: cpu,
+            cpu_last: cpu,
+            threads: BTreeMap::new(),
+        };
+        process.look(monotonic_ns());
+        self.list.push(process);
+        true
+    }
+
+    /// Living processes.
+    pub(crate) fn alive(&self) -> Vec<u32> {
+        self.list.iter().filter(|p| p.alive).map(|p| p.pid).collect()
+    }
+
+    /// Looks at all; returns those that have ended since.
+    pub(crate) fn look(&mut self) -> Vec<u32> {
+        let now = monotonic_ns();
+        let mut ended = Vec::new();
+        for process in self.list.iter_mut().filter(|p| p.alive) {
+            process.look(now);
+            if !process.alive {
+                ended.push(process.pid);
+            }
+        }
+        ended
+    }
+
+    /// Children of the living processes, as the kernel lists them.
+    pub(crate) fn children(&self) -> Vec<u32> {
+        let known = self.alive();
+        let mut children = Vec::new();
+        for &pid in &known {
+            for tid in proc::threads(pid) {
+                let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
+                children.extend(text.split_whitespace().filter_map(|w| w.parse::<u32>().ok()));
+            }
+        }
+        children.retain(|pid| !known.contains(pid));
+        children
+    }
+
+    /// Totals since the begin or the last reset.
+    pub(crate) fn whole(&mut self) -> Whole {
+        self.look();
+        let (cpu, threads) = self.sums();
+        let alive = self.list.iter().filter(|p| p.alive);
+        Whole {
+            wall_ns: monotonic_ns().saturating_sub(self.began),
+            cpu_ns: cpu.saturating_sub(self.base_cpu),
+            thread_ns: threads.saturating_sub(self.base_threads),
+            threads: alive.map(|p| p.alive_threads()).sum(),
+        }
+    }
+
+    /// Totals count from here.
+    pub(crate) fn reset(&mut self) {
+        self.look();
+        (self.base_cpu, self.base_threads) = self.sums();
+        self.began = monotonic_ns();
+    }
+
+    fn sums(&self) -> (u64, u64) {
+        let cpu = self.list.iter().map(|p| p.cpu_last.saturating_sub(p.cpu_first)).sum();
+        let life = |l: &Life| l.last.saturating_sub(l.first);
+        let threads = self.list.iter().flat_map(|p| p.threads.values()).map(life).sum();
+        (cpu, threads)
+    }
+
+    /// As a snapshot lists them.
+    pub(crate) fn described(&self) -> Vec<CallProcess> {
+        let described = |p: &Process| CallProcess {
+            pid: p.pid,
+            exe: p.exe.clone(),
+            command: p.command.clone(),
+            status: p.status,
+        };
+        self.list.iter().map(described).collect()
+    }
+}
+
+impl Process {
+    fn look(&mut self, now: u64) {
+        if let Some(cpu) = cpu_ns(self.pid) {
+            self.cpu_last = self.cpu_last.max(cpu);
+        }
+        // A process that has ended keeps its number until it is waited for.
+        self.alive = start_time(self.pid) == Some(self.start) && !is_zombie(self.pid);
+        if self.alive {
+            for tid in proc::threads(self.pid) {
+                self.threads.entry(tid).or_insert(Life { first: now, last: now }).last = now;
+            }
+        }
+    }
+
+    fn alive_threads(&self) -> u32 {
+        let newest = self.threads.values().map(|l| l.last).max().unwrap_or(0);
+        self.threads.values().filter(|l| l.last == newest).count() as u32
+    }
+}
+
+/// CPU time of a process by its own clock, in nanoseconds.
+fn cpu_ns(pid: u32) -> Option<u64> {
+    /// `CPUCLOCK_SCHED` of the whole process.
+    const SCHED: i32 = 2;
+    let clock = (!(pid as i32)) << 3 | SCHED;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: clock_gettime writes one timespec.
+    let answer = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    let ns = u64::try_from(time.tv_sec).ok()? * 1_000_000_000 + u64::try_from(time.tv_nsec).ok()?;
+    (answer == 0).then_some(ns)
+}
+
+/// The fields of /proc/PID/stat behind the name, from the state on.
+fn stat(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(text.rsplit_once(')')?.1.trim_start().to_string())
+}
+
+fn start_time(pid: u32) -> Option<u64> {
+    stat(pid)?.split_whitespace().nth(19)?.parse().ok()
+}
+
+fn is_zombie(pid: u32) -> bool {
+    stat(pid).is_none_or(|s| s.starts_with(['Z', 'X']))
+}
+
+fn command(pid: u32) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<_> = bytes.split(|&b| b == 0).filter(|w| !w.is_empty()).map(String::from_utf8_lossy).collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_process_is_measured() {
+        let mut tree = Tree::begin(std::process::id());
+        assert!(!tree.add(std::process::id(), false), "twice");
+        let until = monotonic_ns() + 20_000_000;
+        while monotonic_ns() < until {}
+        let whole = tree.whole();
+        assert!(whole.wall_ns >= 20_000_000);
+        assert!(whole.cpu_ns >= 10_000_000, "{whole:?}");
+        assert!(whole.threads >= 1 && whole.thread_ns >= whole.wall_ns / 2, "{whole:?}");
+        assert!(tree.described()[0].command.contains("probe"));
+        tree.reset();
+        assert!(tree.whole().wall_ns < 20_000_000);
+    }
+
+    #[test]
+    fn an_ended_process_is_noticed_and_keeps_its_time() {
+        let mut child = std::process::Command::new("sh");
+        child.args(["-c", "read x"]).stdin(std::process::Stdio::piped());
+        let mut child = child.spawn().expect("a shell");
+        let mut tree = Tree::begin(child.id());
+        assert_eq!(tree.alive(), [child.id()]);
+        drop(child.stdin.take());
+        let until = monotonic_ns() + 5_000_000_000;
+        while tree.look().is_empty() {
+            assert!(monotonic_ns() < until, "its end was not noticed");
+        }
+        assert!(tree.alive().is_empty());
+        child.wait().expect("waits");
+    }
+}

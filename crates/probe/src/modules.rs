@@ -1,0 +1,345 @@
+//! What is mapped executable in a process: files, their bias, names and unwind rows, and how the list
+//! changes. Lives here: from /proc/PID/maps to modules, and rows into the shared tables. Not here:
+//! what a pattern matches (`resolve`). Constraint: a module keeps its place for the whole session, for
+//! points and frames refer to it by index; one that is unmapped is marked, never removed.
+
+mod rows;
+
+pub(crate) use rows::Rows;
+
+use crate::engine::Module;
+use crate::segment::{Segment, field};
+use crate::target::maps::{self, Map};
+use rustc_hash::FxHashMap;
+use std::cell::OnceCell;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use whither_abi::agent as abi;
+use whither_image::{Bytes, ElfSummary, ImageId, load_bias};
+use whither_kernel::memory::Memory;
+use whither_kernel::proc;
+use whither_store::calls::CallModule;
+
+/// All modules a process has or had.
+#[derive(Debug)]
+pub(crate) struct Modules {
+    pid: u32,
+    list: Vec<Module>,
+    next_row: u32,
+    next_rule: u32,
+    /// Entries of the agent's table that another controller has filled.
+    first_number: u32,
+    /// What the loader's list or the maps looked like last time.
+    seen: Vec<(u64, u64, u64, u64)>,
+}
+
+/// What a refresh found.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// Indexes of new modules.
+    pub(crate) loaded: Vec<usize>,
+    /// Indexes of those that are gone.
+    pub(crate) unmapped: Vec<usize>,
+}
+
+/// Identity of a mapping's file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct FileKey {
+    device: String,
+    inode: u64,
+    path: String,
+}
+
+impl Modules {
+    /// Reads the list of a process.
+    pub(crate) fn of(pid: u32) -> Self {
+        let mut modules = Self { pid, list: Vec::new(), next_row: 0, next_rule: 1, first_number: 0, seen: Vec::new() };
+        modules.refresh();
+        modules
+    }
+
+    /// All, gone ones included.
+    pub(crate) fn list(&self) -> &[Module] {
+        &self.list
+    }
+
+    /// Reads the list again.
+    pub(crate) fn refresh(&mut self) -> Changes {
+        let maps = maps::read(self.pid);
+        let code: Vec<&Map> = maps.iter().filter(|m| m.execute && is_code_of_interest(m)).collect();
+        let seen: Vec<_> = code.iter().map(|m| (m.start, m.end, m.offset, m.inode)).collect();
+        // A process that is gone, or going, has no maps: what it had stays as it was.
+        if seen == self.seen || seen.is_empty() {
+            return Changes::default();
+        }
+        self.seen = seen;
+        let found = group(self.pid, &code);
+        let mut changes = Changes::default();
+        for (index, module) in self.list.iter_mut().enumerate().filter(|(_, m)| !m.gone) {
+            match found.iter().find(|f| f.is(module)) {
+                Some(same) => (module.start, module.end) = (same.start, same.end),
+                None => {
+                    module.gone = true;
+                    changes.unmapped.push(index);
+                }
+            }
+        }
+        let main = exe_inode(self.pid);
+        for fresh in found {
+            if !self.list.iter().any(|m| !m.gone && fresh.is(m)) {
+                changes.loaded.push(self.list.len());
+                self.list.push(fresh.module(main));
+            }
+        }
+        changes
+    }
+
+    /// Module and stated address of an address in the process; absolute when no module holds it.
+    pub(crate) fn place(&self, address: u64) -> (u32, u64) {
+        // A return address behind a call that ends its module still belongs to it.
+        let probe = address.wrapping_sub(1);
+        let holds = |m: &Module| (m.start..m.end).contains(&probe);
+        let index = self.list.iter().position(|m| !m.gone && holds(m));
+        let index = index.or_else(|| self.list.iter().rposition(holds));
+        match index {
+            Some(index) => (index as u32, address.wrapping_sub(self.list[index].bias)),
+            None => (u32::MAX, address),
+        }
+    }
+
+    /// Index of the module that holds an address of code.
+    pub(crate) fn holding(&self, address: u64) -> Option<usize> {
+        self.list.iter().position(|m| !m.gone && (m.start..m.end).contains(&address))
+    }
+
+    /// Puts modules into the agent's table: first all of them without rows, then with theirs.
+    pub(crate) fn publish(&mut self, segment: &Segment, indexes: &[usize], rows: Vec<Rows>) -> Vec<String> {
+        let mut notes = Vec::new();
+        for (&index, rows) in indexes.iter().zip(rows) {
+            if let Err(note) = self.publish_one(segment, index, &rows) {
+                notes.push(note);
+            }
+        }
+        segment.set_header32(field::N_RULES, self.next_rule);
+        notes
+    }
+
+    fn publish_one(&mut self, segment: &Segment, index: usize, rows: &Rows) -> Result<(), String> {
+        let Some(module) = self.list.get_mut(index) else { return Ok(()) };
+        let full = |what: &str| format!("{}: the table of {what} is full, paths through it are truncated", module.path);
+        let number = u32::try_from(index).ok().and_then(|n| n.checked_add(self.first_number));
+        let number = number.filter(|n| *n < abi::MAX_MODULES).ok_or_else(|| full("modules"))?;
+        let rules = self.next_rule;
+        if u64::from(rules) + rows.big.len() as u64 > u64::from(abi::MAX_RULES) {
+            return Err(full("rules"));
+        }
+        for (i, rule) in rows.big.iter().enumerate() {
+            segment.set_rule(rules + i as u32, rule);
+        }
+        let first = self.next_row;
+        let moved = rows.moved(rules);
+        if !segment.set_rows(first, &moved) {
+            return Err(full("unwind rows"));
+        }
+        self.next_rule += rows.big.len() as u32;
+        self.next_row += moved.len() as u32;
+        segment.set_header32(field::N_RULES, self.next_rule);
+        let entry = abi::Module {
+            start: module.start,
+            end: module.end,
+            base: module.bias.wrapping_add(rows.base),
+            first_row: first,
+            n_rows: moved.len() as u32,
+            state: 1,
+            flags: 0,
+            ..abi::Module::default()
+        };
+        segment.set_module(number, &entry);
+        if segment.header32(field::N_MODULES) <= number {
+            segment.set_header32(field::N_MODULES, number + 1);
+        }
+        Ok(())
+    }
+
+    /// Tells the agent that modules are gone: their rows are not looked at any more, and nodes that stand
+    /// for their code are given an address that nothing has, for another library may come to their place.
+    pub(crate) fn withdraw(&self, segment: &Segment, indexes: &[usize]) {
+        if indexes.is_empty() {
+            return;
+        }
+        for &index in indexes {
+            let Ok(number) = u32::try_from(index) else { continue };
+            let entry = segment.module(number);
+            if entry.state == 1 {
+                segment.set_module(number, &abi::Module { state: 2, ..entry });
+            }
+        }
+        let gone: Vec<(u64, u64)> = indexes.iter().filter_map(|&i| self.list.get(i)).map(|m| (m.start, m.end)).collect();
+        for node in 1..segment.n_nodes() {
+            let ra = segment.node(node).ra;
+            let probe = ra.wrapping_sub(1);
+            if ra & abi::JOIN == 0 && gone.iter().any(|&(start, end)| (start..end).contains(&probe)) {
+                segment.poison(node, POISON);
+            }
+        }
+        segment.set_header32(field::GENERATION, segment.header32(field::GENERATION).wrapping_add(1));
+    }
+
+    /// Goes on where another controller stopped: modules that it has published keep their rows, which are
+    /// found by address; what is new here is put behind.
+    pub(crate) fn adopt(&mut self, segment: &Segment) {
+        let count = segment.header32(field::N_MODULES).min(abi::MAX_MODULES);
+        self.next_rule = segment.header32(field::N_RULES).clamp(1, abi::MAX_RULES);
+        for number in 0..count {
+            let entry = segment.module(number);
+            let end = u64::from(entry.first_row) + u64::from(entry.n_rows);
+            self.next_row = self.next_row.max(end.min(u64::from(abi::MAX_ROWS)) as u32);
+        }
+        self.first_number = count;
+    }
+
+    /// As a snapshot lists them.
+    pub(crate) fn described(&self) -> Vec<CallModule> {
+        let described = |m: &Module| CallModule {
+            path: m.path.clone(),
+            id: m.id,
+            bias: m.bias,
+            start: m.start,
+            end: m.end,
+        };
+        self.list.iter().map(described).collect()
+    }
+}
+
+/// Return address of nodes whose code is gone: not canonical, so no stack holds it as one.
+const POISON: u64 = 0x0bad_0bad_0bad_0bad;
+
+fn is_code_of_interest(map: &Map) -> bool {
+    let ours = map.path.starts_with("/memfd:whither-") || map.path.starts_with("[anon:whither-");
+    !ours && (map.inode != 0 || map.path == "[vdso]")
+}
+
+fn exe_inode(pid: u32) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(format!("/proc/{pid}/exe")).map_or(0, |m| m.ino())
+}
+
+/// Executable mappings of one file at one bias.
+struct Found {
+    key: FileKey,
+    start: u64,
+    end: u64,
+    bias: u64,
+    id: Option<ImageId>,
+    file: Option<Bytes>,
+}
+
+impl Found {
+    fn is(&self, module: &Module) -> bool {
+        module.inode == self.key.inode
+            && module.path == clean(&self.key.path)
+            && module.bias == self.bias
+            && self.start < module.end
+            && module.start < self.end
+    }
+
+    fn module(self, main_inode: u64) -> Module {
+        Module {
+            path: clean(&self.key.path).to_string(),
+            id: self.id,
+            bias: self.bias,
+            start: self.start,
+            end: self.end,
+            main: self.key.inode != 0 && self.key.inode == main_inode,
+            gone: false,
+            inode: self.key.inode,
+            file: self.file,
+            image: OnceCell::new(),
+        }
+    }
+}
+
+fn clean(path: &str) -> &str {
+    path.strip_suffix(" (deleted)").unwrap_or(path)
+}
+
+fn group(pid: u32, code: &[&Map]) -> Vec<Found> {
+    let mut files: FxHashMap<FileKey, (Option<Bytes>, Option<ElfSummary>)> = FxHashMap::default();
+    let mut found: Vec<Found> = Vec::new();
+    for map in code {
+        let key = FileKey { device: map.device.clone(), inode: map.inode, path: map.path.clone() };
+        let (file, summary) = files.entry(key.clone()).or_insert_with(|| {
+            let file = bytes_of(pid, map);
+            let summary = file.as_ref().and_then(|f| ElfSummary::parse(f).ok());
+            (file, summary)
+        });
+        let bias = summary
+            .as_ref()
+            .and_then(|s| load_bias(&s.segments, map.start, map.offset))
+            .unwrap_or_else(|| map.start.wrapping_sub(map.offset));
+        match found.iter_mut().find(|f| f.key == key && f.bias == bias) {
+            Some(same) => same.end = same.end.max(map.end),
+            None => found.push(Found {
+                key,
+                start: map.start,
+                end: map.end,
+                bias,
+                id: summary.as_ref().map(|s| s.id),
+                file: file.clone(),
+            }),
+        }
+    }
+    found
+}
+
+/// Bytes of the file behind a mapping, found in a way that also works for deleted files and in other
+/// mount namespaces; of the vDSO those in memory.
+fn bytes_of(pid: u32, map: &Map) -> Option<Bytes> {
+    if map.path == "[vdso]" {
+        let mut bytes = vec![0; usize::try_from(map.end - map.start).ok()?];
+        Memory::open(pid).ok()?.read(map.start, &mut bytes).ok()?;
+        return Some(Bytes::new(bytes));
+    }
+    let places = proc::mapped_file_candidates(pid, map.start, map.end, &map.path);
+    places.iter().find_map(|path| open(path, Some(map.inode)))
+}
+
+/// Opens a plain file, if it is the one wanted.
+fn open(path: &Path, inode: Option<u64>) -> Option<Bytes> {
+    use std::os::unix::fs::MetadataExt;
+    let file = File::open(path).ok().filter(|f| f.metadata().is_ok_and(|m| m.is_file()))?;
+    if inode.is_some_and(|i| file.metadata().map(|m| m.ino()).ok() != Some(i)) {
+        return None;
+    }
+    // SAFETY: mapped for reading only. A file cut short meanwhile would raise SIGBUS here; the target runs
+    // from the same mapping and would die of it first.
+    unsafe { memmap2::Mmap::map(&file) }.ok().map(Bytes::new)
+}
+
+/// The separate debug file of a build-id, where distributions put it.
+pub(crate) fn debug_file(id: Option<ImageId>) -> Option<Bytes> {
+    let hex = id?.to_hex();
+    let (head, tail) = (hex.get(..2)?, hex.get(2..)?);
+    let path = PathBuf::from(format!("/usr/lib/debug/.build-id/{head}/{tail}.debug"));
+    open(&path, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_modules_are_read() {
+        let mut modules = Modules::of(std::process::id());
+        let main: Vec<&Module> = modules.list().iter().filter(|m| m.main).collect();
+        assert_eq!(main.len(), 1, "{:#?}", modules.list().iter().map(|m| &m.path).collect::<Vec<_>>());
+        assert!(main[0].file.is_some() && main[0].id.is_some());
+        let code = our_own_modules_are_read as fn() as usize as u64;
+        let (index, stated) = modules.place(code + 1);
+        assert!(modules.list()[index as usize].main);
+        assert_eq!(stated.wrapping_add(main[0].bias), code + 1);
+        assert!(modules.list().iter().any(|m| m.path == "[vdso]" && m.file.is_some()));
+        assert!(modules.refresh().loaded.is_empty(), "nothing was loaded meanwhile");
+        assert_eq!(modules.place(8), (u32::MAX, 8));
+    }
+}

@@ -1,0 +1,61 @@
+//! Unwind rows of modules, worked out by several threads, the biggest file first. Constraint: a process
+//! that maps 100 MB of code must be ready in little more than a second.
+
+use super::Module;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+use whither_abi::agent as abi;
+use whither_image::{Bytes, UnwindRows};
+
+/// Rows of one module, before they are given a place in the tables.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    /// Stated address that offsets count from.
+    pub(crate) base: u64,
+    rows: Vec<abi::Row>,
+    /// Rare rules; rows name them by index into this.
+    pub(crate) big: Vec<abi::Rule>,
+}
+
+impl Rows {
+    /// Rows with the rare rules' numbers moved to where they stand in the common table.
+    pub(crate) fn moved(&self, first_rule: u32) -> Vec<abi::Row> {
+        let moved = |row: &abi::Row| {
+            let big = row.rule & 7 == abi::RULE_BIG;
+            abi::Row { rule: if big { row.rule.wrapping_add(first_rule << 3) } else { row.rule }, ..*row }
+        };
+        self.rows.iter().map(moved).collect()
+    }
+
+    fn of(file: &Bytes) -> Self {
+        match UnwindRows::from_elf(file) {
+            Ok(rows) => Self { base: rows.base.0, rows: rows.rows, big: rows.big },
+            Err(_) => Self::default(),
+        }
+    }
+
+    /// Rows of some modules, in their order; empty where a file has none.
+    pub(crate) fn of_all(modules: &[&Module]) -> Vec<Self> {
+        let mut order: Vec<(usize, Bytes)> =
+            modules.iter().enumerate().filter_map(|(i, m)| Some((i, m.file.clone()?))).collect();
+        order.sort_by_key(|(_, file)| std::cmp::Reverse(file.len()));
+        let done: Vec<Mutex<Self>> = modules.iter().map(|_| Mutex::new(Self::default())).collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some((index, file)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let rows = Self::of(file);
+                if let Ok(mut place) = done[*index].lock() {
+                    *place = rows;
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let workers = std::thread::available_parallelism().map_or(1, |n| n.get().min(4));
+            for _ in 1..workers {
+                scope.spawn(work);
+            }
+            work();
+        });
+        done.into_iter().map(|m| m.into_inner().unwrap_or_default()).collect()
+    }
+}

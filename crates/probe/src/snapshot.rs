@@ -1,0 +1,201 @@
+//! From the shared tables to a `CallSnapshot`, while the target runs. Lives here: adding up the blocks
+//! of all threads, ticks to nanoseconds, nodes to frames, taking away what was counted before a reset.
+//! Not here: shares, self times and names (the analysis). Constraints: the target is never paused and
+//! may write rubbish, so every chain is walked with a bound; frames of a path are worked out once, when
+//! it is first seen, so that they outlive a library that is unloaded.
+
+mod frames;
+mod histogram;
+mod sums;
+
+pub(crate) use frames::Frames;
+pub(crate) use histogram::in_ns;
+pub(crate) use sums::{Extra, Sum, Sums};
+
+use crate::engine::clock::{self, Clock};
+use crate::segment::{Segment, field};
+use rustc_hash::FxHashSet;
+use whither_abi::agent as abi;
+use whither_store::calls::{CallFrame, CallLost, CallPath, InProgress, OwnCost, PathTotals, Usage};
+
+/// What the tables said, at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) frames: Vec<CallFrame>,
+    pub(crate) paths: Vec<CallPath>,
+    pub(crate) in_progress: Vec<InProgress>,
+    pub(crate) lost: CallLost,
+    pub(crate) own_cost: OwnCost,
+    /// Blocks whose writer stood in the middle of an update all the while: at most one call of each
+    /// may be there in part.
+    pub(crate) torn: usize,
+}
+
+/// Reads the tables again and again; remembers frames and what was there at the last reset.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    frames: Frames,
+    base: Sums,
+    base_lost: [u64; abi::LOST_CAUSES],
+}
+
+/// What the reader has to know of the engine's points, by their index in the segment.
+pub(crate) trait Points {
+    /// Index of its row in the snapshot; `None` for points that are nobody's business.
+    fn row(&self, point: u32) -> Option<u32>;
+    /// `enum wh_do` words.
+    fn flags(&self, point: u32) -> u32;
+}
+
+impl Reader {
+    /// Works out frames of paths not seen yet, before their modules change.
+    pub(crate) fn absorb(&mut self, segment: &Segment, place: &dyn Fn(u64) -> (u32, u64)) {
+        self.frames.absorb(segment, place);
+    }
+
+    /// Numbers count from here.
+    pub(crate) fn reset(&mut self, segment: &Segment) {
+        self.base = Sums::read(segment);
+        self.base_lost = lost(segment);
+    }
+
+    /// Reads everything.
+    pub(crate) fn read(
+        &mut self,
+        segment: &Segment,
+        points: &dyn Points,
+        place: &dyn Fn(u64) -> (u32, u64),
+    ) -> Reading {
+        // Counters first: a path that appears meanwhile has none yet.
+        let sums = Sums::read(segment);
+        let in_progress = in_progress(segment, points, segment.n_paths());
+        self.frames.absorb(segment, place);
+        let open: FxHashSet<u32> = in_progress.iter().map(|call| call.path).collect();
+        let scale = Scale { clock: Clock::get(), inside: segment.header(field::COST_INSIDE) };
+        let recursion = segment.header32(field::RECURSION);
+        let paths = (1..sums.len()).filter_map(|id| {
+            let known = self.frames.path(id)?;
+            let row = points.row(known.point)?;
+            let flags = points.flags(known.point);
+            let sum = sums.get(id).since(self.base.get(id));
+            let extra = sums.extra(id).map(|e| e.since(self.base.extra(id)));
+            if sum.calls == 0 && sum.done() == 0 && !open.contains(&id) {
+                return None;
+            }
+            Some(CallPath {
+                id,
+                point: row,
+                frame: if flags & abi::DO_PATH == 0 { u32::MAX } else { known.frame },
+                parent: (known.parent != 0).then_some(known.parent),
+                same: known.same,
+                folded: recursion > 0 && u32::from(known.same) >= recursion,
+                totals: scale.totals(&sum, extra.as_ref(), flags),
+                threads: Vec::new(),
+            })
+        });
+        Reading {
+            paths: paths.collect(),
+            frames: self.frames.frames().to_vec(),
+            in_progress,
+            lost: self.lost(segment),
+            own_cost: own_cost(segment),
+            torn: sums.torn(),
+        }
+    }
+
+    fn lost(&self, segment: &Segment) -> CallLost {
+        let now = lost(segment);
+        let since = |cause: usize| now[cause].wrapping_sub(self.base_lost[cause]);
+        CallLost {
+            busy: since(abi::LOST_BUSY),
+            depth: since(abi::LOST_DEPTH),
+            table: since(abi::LOST_TABLE),
+            shadow: since(abi::LOST_SHADOW),
+            jumped: since(abi::LOST_JUMPED),
+            exit: since(abi::LOST_EXIT),
+            ring: since(abi::LOST_RING),
+            // The agent gives up paths when a table is full; how many there would have been is not known.
+            paths: u64::from(segment.n_paths() >= abi::MAX_PATHS || segment.n_nodes() >= abi::MAX_NODES),
+        }
+    }
+}
+
+fn lost(segment: &Segment) -> [u64; abi::LOST_CAUSES] {
+    let mut all = segment.lost();
+    for thread in 0..segment.n_threads() {
+        for (sum, one) in all.iter_mut().zip(segment.thread(thread).lost) {
+            *sum = sum.wrapping_add(one);
+        }
+    }
+    all
+}
+
+fn own_cost(segment: &Segment) -> OwnCost {
+    let clock = Clock::get();
+    OwnCost {
+        inside_ps: clock.ps(segment.header(field::COST_INSIDE)),
+        whole_ps: clock.ps(segment.header(field::COST_WHOLE)),
+    }
+}
+
+fn in_progress(segment: &Segment, points: &dyn Points, paths: u32) -> Vec<InProgress> {
+    let clock = Clock::get();
+    let mut all = Vec::new();
+    for index in 0..segment.n_threads() {
+        let thread = segment.thread(index);
+        if thread.state != abi::THREAD_LIVE || thread.n_active == 0 {
+            continue;
+        }
+        let now = clock::now();
+        for call in segment.active(index) {
+            if call.path == 0 || call.path >= paths || points.row(call.point).is_none() {
+                continue;
+            }
+            let ticks = if call.t0 == 0 { 0 } else { now.saturating_sub(call.t0) };
+            all.push(InProgress {
+                tid: thread.tid,
+                pid: thread.pid,
+                path: call.path,
+                elapsed_ns: clock.ns(ticks),
+            });
+        }
+    }
+    all
+}
+
+/// From ticks of the agent to nanoseconds of the function.
+struct Scale {
+    clock: Clock,
+    /// Ticks of every measured interval that are the agent's.
+    inside: u64,
+}
+
+impl Scale {
+    fn totals(&self, sum: &Sum, extra: Option<&Extra>, flags: u32) -> PathTotals {
+        let done = if flags & abi::DO_EXIT == 0 { sum.calls } else { sum.done() };
+        let own = done.saturating_mul(self.inside);
+        let one = |ticks: u64| if ticks == 0 { 0 } else { self.clock.ns(ticks.saturating_sub(self.inside)) };
+        let usage = |e: &Extra| Usage {
+            switches: e.switches,
+            faults_minor: e.faults_minor,
+            faults_major: e.faults_major,
+        };
+        PathTotals {
+            calls: sum.calls,
+            done,
+            wall_ns: self.clock.ns(sum.wall.saturating_sub(own)),
+            cpu_ns: if flags & abi::DO_CPU == 0 { 0 } else { sum.cpu.saturating_sub(self.clock.ns(own)) },
+            min_ns: one(sum.min),
+            max_ns: one(sum.max),
+            values: sum.value.map(u64::cast_signed),
+            usage: (flags & abi::DO_USAGE != 0).then(|| extra.map(usage).unwrap_or_default()),
+            hist: (flags & abi::DO_HIST != 0).then(|| {
+                let bins = extra.map_or([0; 64], |e| e.hist);
+                in_ns(&bins, self.clock.mult(), self.inside)
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
