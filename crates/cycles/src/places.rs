@@ -68,7 +68,10 @@ impl Places {
     #[must_use]
     pub fn resolve(selection: &Selection<'_>, symbols: &dyn Symbols, inlines: Inlines) -> Self {
         let mut out = Self { places: Vec::new(), of_row: vec![PlaceIx(0); selection.rows.len()] };
-        for (image, mut rows) in rows_by_image(selection) {
+        let by_image = rows_by_image(selection);
+        let images: Vec<&Image> = by_image.iter().map(|(ix, _)| selection.profile.image(*ix)).collect();
+        symbols.prepare(&images);
+        for (image, mut rows) in by_image {
             rows.sort_unstable_by_key(|&(offset, _)| offset);
             out.resolve_image(selection.profile.image(image), image, &rows, symbols, inlines);
         }

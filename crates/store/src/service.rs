@@ -93,11 +93,6 @@ impl SymbolService {
         }
     }
 
-    /// Works out the functions of many images in parallel, ahead of their use.
-    pub fn prepare(&self, images: &[Image]) {
-        images.par_iter().for_each(|image| drop(self.functions(image)));
-    }
-
     fn entry(&self, image: &Image) -> Arc<Entry> {
         let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(images.entry(image.id).or_default())
@@ -203,6 +198,11 @@ impl Symbols for SymbolService {
     fn functions(&self, image: &Image) -> Arc<FunctionTable> {
         let entry = self.entry(image);
         Arc::clone(entry.functions.get_or_init(|| Arc::new(self.make_functions(&entry, image))))
+    }
+
+    /// Function tables, in parallel.
+    fn prepare(&self, images: &[&Image]) {
+        images.par_iter().for_each(|image| drop(self.functions(image)));
     }
 
     fn frames(&self, image: &Image, at: ImageOffset) -> Vec<SourceFrame> {

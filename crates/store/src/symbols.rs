@@ -11,6 +11,10 @@ pub trait Symbols: Send + Sync {
     /// All functions of the image, empty when nothing is known. Cheap after the first call.
     fn functions(&self, image: &Image) -> Arc<FunctionTable>;
 
+    /// Works out what is wanted of many images at once, where that is quicker than one by one. Nothing
+    /// depends on it being called.
+    fn prepare(&self, _images: &[&Image]) {}
+
     /// Inline chain at a position, innermost first; empty without line information.
     fn frames(&self, image: &Image, at: ImageOffset) -> Vec<SourceFrame>;
 

@@ -237,3 +237,14 @@ fn grouping_names_parse_both_ways() {
     }
     assert!("colour".parse::<By>().unwrap_err().to_string().contains("choose from image, proc"));
 }
+
+#[test]
+fn all_images_sampled_are_announced_at_once() {
+    let mut w = World::new("cpu-clock");
+    let images = ["/bin/a", "/bin/b", "/bin/never"].map(|path| w.image(ImageKind::Elf, path));
+    let p = w.process(1, "a", "");
+    w.sample(images[0], p, 0, 1);
+    w.sample(images[1], p, 0, 1);
+    listing(&w.profile, &w.symbols, &Query::default()).unwrap();
+    assert_eq!(*w.symbols.prepared.lock().unwrap(), [["/bin/a", "/bin/b"]]);
+}

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use whither_image::{Function, FunctionTable, NameSource, SourceFrame};
 use whither_store::model::*;
 use whither_store::symbols::Symbols;
@@ -20,6 +20,8 @@ pub(crate) struct FakeSymbols {
     frames: HashMap<(String, u64), Vec<SourceFrame>>,
     code: HashMap<String, (u64, Vec<u8>)>,
     pub(crate) source: HashMap<String, Arc<Vec<String>>>,
+    /// Paths of images that were announced together.
+    pub(crate) prepared: Mutex<Vec<Vec<String>>>,
 }
 
 impl World {
@@ -132,6 +134,10 @@ impl Symbols for FakeSymbols {
     fn functions(&self, image: &Image) -> Arc<FunctionTable> {
         let functions = self.functions.get(&image.path).cloned().unwrap_or_default();
         Arc::new(FunctionTable::new(functions, ImageOffset(u64::MAX)))
+    }
+
+    fn prepare(&self, images: &[&Image]) {
+        self.prepared.lock().unwrap().push(images.iter().map(|i| i.path.clone()).collect());
     }
 
     fn frames(&self, image: &Image, at: ImageOffset) -> Vec<SourceFrame> {
