@@ -23,6 +23,7 @@ pub mod ids;
 pub mod jitdump;
 pub mod jump_tables;
 pub mod kallsyms;
+mod mini_debug;
 pub mod notes;
 pub mod perfmap;
 mod plt;

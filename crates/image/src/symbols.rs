@@ -1,5 +1,5 @@
-//! The function table of an ELF file: symbol tables of the file and of its debug file, PLT stubs,
-//! and for what they leave open the extents in `.eh_frame` and at last the section. Everything is
+//! The function table of an ELF file: symbol tables of the file and of its debug file (or the small
+//! one that Fedora packs into stripped programs), PLT stubs, and for what they leave open the extents in `.eh_frame` and at last the section. Everything is
 //! gathered in stated addresses and turned into file offsets at the end.
 
 use crate::elf::build_id;
@@ -7,6 +7,7 @@ use crate::error::Problem;
 use crate::extents::extents;
 use crate::functions::{Function, FunctionTable, NameSource};
 use crate::ids::{ImageOffset, Segment, Svma, to_offset};
+use crate::mini_debug::mini_debug;
 use crate::plt::{Stub, Target, stubs};
 use crate::view::{Section, View, string_at};
 use object::elf;
@@ -20,7 +21,8 @@ const SHORTEST_GAP: u64 = 16;
 /// would neither say where the time goes nor be a piece that can be disassembled.
 const LONGEST_UNKNOWN: u64 = 4096;
 
-/// The functions of `main`, named also by the symbols of its separate `debug` file, in file offsets
+/// The functions of `main`, named also by the symbols of its separate `debug` file, or else of the one
+/// embedded in it, in file offsets
 /// of `main` (see [`to_offset`]); functions outside its executable segments are left out. Broken
 /// parts are told as problems, and a debug file with another build-id is not used.
 #[must_use]
@@ -31,7 +33,8 @@ pub fn function_table(main: &[u8], debug: Option<&[u8]>) -> (FunctionTable, Vec<
         Err(e) => return (FunctionTable::default(), vec![Problem::new("image", e)]),
     };
     problems.extend(view.problems.iter().cloned());
-    let debug = debug.and_then(|debug| debug_view(&view, debug, &mut problems));
+    let embedded = if debug.is_none() && !has_symtab(&view) { mini_debug(&view, &mut problems) } else { None };
+    let debug = debug.or(embedded.as_deref()).and_then(|debug| debug_view(&view, debug, &mut problems));
     let code = code_ranges(&view);
     let extents = extents(&view, &mut problems);
     let mut labels = symbols(&view, &code, &mut problems);
@@ -43,6 +46,10 @@ pub fn function_table(main: &[u8], debug: Option<&[u8]>) -> (FunctionTable, Vec<
     let named = FunctionTable::new(functions.clone(), ImageOffset(0));
     functions.extend(fill_gaps(&named, &code, &extents));
     (in_file_offsets(functions, &view.code_segments()), problems)
+}
+
+fn has_symtab(view: &View<'_>) -> bool {
+    view.sections.iter().any(|s| s.kind == elf::SHT_SYMTAB)
 }
 
 /// A debug file of another build would give wrong names with confidence.

@@ -332,3 +332,53 @@ fn instructions_of_system_programs() {
         assert_eq!(decoded.len(), expected.len(), "{path}");
     }
 }
+
+/// Packs the symbols of a program into itself and strips it, as Fedora's packages are made.
+fn with_mini_debug_info(program: &Path, dir: &Path) -> Option<std::path::PathBuf> {
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    let program = program.to_str()?;
+    let (debug, mini, packed, out) = (path("debug"), path("mini"), path("mini.xz"), path("stripped"));
+    run("objcopy", &["--only-keep-debug", program, &debug])?;
+    run(
+        "objcopy",
+        &["-S", "--remove-section", ".comment", "--keep-symbol", "twice", "--keep-symbol", "main", &debug, &mini],
+    )?;
+    run("xz", &["--keep", &mini])?;
+    run("strip", &["-o", &out, program])?;
+    run("objcopy", &["--add-section", &format!(".gnu_debugdata={packed}"), &out])?;
+    Some(out.into())
+}
+
+#[test]
+fn symbols_packed_into_a_stripped_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("p.c");
+    std::fs::write(
+        &source,
+        "static __attribute__((noinline)) int twice(int x) { __asm__ volatile(\"\"); return 2 * x; }\n\
+         int main(int n, char **v) { (void)v; return twice(n); }\n",
+    )
+    .unwrap();
+    let program = dir.path().join("program");
+    if run("cc", &["-O1", "-o", program.to_str().unwrap(), source.to_str().unwrap()]).is_none() {
+        return;
+    }
+    let Some(stripped) = with_mini_debug_info(&program, dir.path()) else { return };
+    let place = |path: &Path, name: &str| {
+        let (table, problems) = function_table(&std::fs::read(path).unwrap(), None);
+        assert_eq!(problems, []);
+        table.functions().iter().find(|f| &*f.name == name).map(|f| (f.start, f.size, f.source))
+    };
+    for name in ["twice", "main"] {
+        let truth = place(&program, name).expect("the whole program has it");
+        assert_eq!(place(&stripped, name), Some(truth), "{name}");
+        assert_eq!(truth.2, NameSource::Symbol);
+    }
+    // The same file with the section damaged says so and gives the rest.
+    let mut bytes = std::fs::read(&stripped).unwrap();
+    let magic = bytes.windows(6).position(|w| w == [0xfd, b'7', b'z', b'X', b'Z', 0]).unwrap();
+    bytes[magic + 30] ^= 0x55;
+    let (table, problems) = function_table(&bytes, None);
+    assert!(problems.iter().any(|p| p.to_string().contains(".gnu_debugdata")), "{problems:?}");
+    assert!(!table.functions().is_empty());
+}

@@ -64,9 +64,16 @@ fn is_url(text: &str) -> bool {
     text.starts_with("https://") || text.starts_with("http://")
 }
 
+/// A server on this machine, which no proxy can reach.
+fn is_loopback(address: &str) -> bool {
+    let host = address.split("//").nth(1).unwrap_or_default();
+    ["127.0.0.1:", "localhost:", "[::1]:"].iter().any(|own| host.starts_with(own))
+}
+
 fn download(address: &str, to: &Path) -> bool {
     let status = Command::new("curl")
         .args(["--fail", "--silent", "--location", "--proto", "=http,https", "--connect-timeout", "5"])
+        .args(if is_loopback(address) { &["--noproxy", "*"][..] } else { &[] })
         .args(["--speed-limit", "1", "--speed-time", PATIENCE_S, "--output"])
         .arg(to)
         .args(["--", address])
@@ -76,3 +83,6 @@ fn download(address: &str, to: &Path) -> bool {
         .status();
     status.is_ok_and(|s| s.success())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! The answering verbs on a recording that needs no rights: a perf.data file kept in the repository,
+//! imported. What two verbs say of the same samples must agree.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use support::{answer, text, whither};
+
+struct Imported(tempfile::TempDir);
+
+impl Imported {
+    fn new(file: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/perf-data").join(file);
+        let done = whither().arg("import").arg(data).arg("-o").arg(dir.path().join("run.wh")).output().unwrap();
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        Self(dir)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("run.wh")
+    }
+
+    fn json(&self, verb: &str, args: &[&str]) -> Value {
+        answer(whither().arg(verb).arg(self.path()).args(args).arg("--json"))
+    }
+}
+
+fn samples(listing: &Value) -> u64 {
+    let events = listing["provenance"]["events"].as_array().unwrap();
+    events.iter().map(|e| e["samples"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn an_export_holds_what_a_listing_with_the_same_filters_counts() {
+    let run = Imported::new("system.data");
+    let all = run.json("prof", &["--by", "command", "--all"]);
+    let command = all["rows"][0]["labels"][0].as_str().unwrap().to_owned();
+    let mut counted = Vec::new();
+    for filter in [vec![], vec!["--process", &command], vec!["--kernel"], vec!["--user"]] {
+        let expected = samples(&run.json("prof", &filter));
+        let csv = whither().args(["export", "csv"]).arg(run.path()).args(&filter).output().unwrap();
+        assert!(csv.status.success(), "{}", text(&csv.stderr));
+        let lines = text(&csv.stdout);
+        let column = lines.lines().next().unwrap().split(',').position(|c| c == "samples").unwrap();
+        let reader = lines.lines().skip(1).map(|l| fields(l)[column].parse::<u64>().unwrap());
+        assert_eq!(reader.sum::<u64>(), expected, "{filter:?}");
+        counted.push(expected);
+    }
+    assert_eq!(counted[0], counted[2] + counted[3], "kernel and user are all");
+    assert!(counted[1] > 0 && counted[1] < counted[0], "{counted:?}");
+}
+
+/// Fields of a CSV line without doubled quotes.
+fn fields(line: &str) -> Vec<String> {
+    let (mut out, mut quoted) = (vec![String::new()], false);
+    for c in line.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            ',' if !quoted => out.push(String::new()),
+            c => out.last_mut().unwrap().push(c),
+        }
+    }
+    out
+}
+
+#[test]
+fn a_recording_does_not_differ_from_itself_by_any_grouping() {
+    let run = Imported::new("system.data");
+    for by in
+        ["image", "proc", "line", "insn", "file", "process", "command", "thread", "cgroup", "slice", "process,proc"]
+    {
+        let d = answer(whither().arg("diff").args([run.path(), run.path()]).args(["--all", "--json", "--by", by]));
+        let rows = d["rows"].as_array().unwrap();
+        assert!(!rows.is_empty(), "{by}");
+        assert!(rows.iter().all(|r| r["verdict"] == "same" && r["change"][0] == 0.0), "{by}: {rows:?}");
+        assert_eq!(d["by"][0], by.split(',').next().unwrap());
+        let listed = run.json("prof", &["--all", "--by", by]);
+        assert!(rows.len() <= listed["rows"].as_array().unwrap().len(), "{by}: rows that have one name are one");
+    }
+}
+
+#[test]
+fn the_tree_of_the_stacks_is_printed_whole_and_cut() {
+    let run = Imported::new("stacks.data");
+    let tree = run.json("prof", &["--tree"]);
+    assert_eq!((&tree["schema"], &tree["kind"]), (&"whither.cycles/1".into(), &"calltree".into()));
+    assert!(tree["tree"]["total"].as_u64().unwrap() > 0 && !tree["tree"]["children"].as_array().unwrap().is_empty());
+    let lines = |least: &str| {
+        let output = whither().arg("prof").arg(run.path()).args(["--tree", "--least", least]).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).lines().count()
+    };
+    assert!(lines("0.1%") > lines("60%"), "small branches are summed up");
+    let none = whither().arg("prof").arg(Imported::new("flat.data").path()).arg("--tree").output().unwrap();
+    assert_eq!(none.status.code(), Some(2), "{}", text(&none.stderr));
+    assert!(text(&none.stderr).contains("record with -g"), "{}", text(&none.stderr));
+}
+
+#[test]
+fn a_page_says_what_changed_since_another_recording() {
+    let run = Imported::new("flat.data");
+    let page = run.0.path().join("page.html");
+    let made =
+        whither().arg("report").arg(run.path()).arg("--against").arg(run.path()).arg("-o").arg(&page).output().unwrap();
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    assert!(std::fs::read_to_string(page).unwrap().contains("id=\"diff\""));
+}
+
+#[test]
+fn the_store_can_be_named_either_way() {
+    let run = Imported::new("flat.data");
+    for args in [vec![], vec!["--db"]] {
+        let output = whither().args(["db", "check"]).args(&args).arg(run.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
+        assert!(text(&output.stdout).ends_with("run.wh: sound\n"), "{}", text(&output.stdout));
+    }
+    let both = whither().args(["db", "check"]).arg(run.path()).arg("--db").arg(run.path()).output().unwrap();
+    assert_eq!(both.status.code(), Some(2), "one store at a time");
+}
