@@ -285,7 +285,8 @@ impl Tracee {
     fn request(&self, request: u32, address: usize, data: usize, what: &'static str) -> Result<i64, KernelError> {
         // SAFETY: the callers above pass, for each request, a pointer to memory of the size it wants, or
         // plain numbers.
-        let got = unsafe { libc::ptrace(request, self.tid as libc::pid_t, address as *mut c_void, data as *mut c_void) };
+        let got =
+            unsafe { libc::ptrace(request, self.tid as libc::pid_t, address as *mut c_void, data as *mut c_void) };
         if got == -1 {
             return Err(KernelError::Trace { what, tid: self.tid, source: Error::last_os_error() });
         }

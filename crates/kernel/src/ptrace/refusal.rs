@@ -62,7 +62,9 @@ pub enum Untraceable {
     #[error("it is set-user-id, has file capabilities or has made itself non-dumpable: only root may trace it")]
     NotDumpable,
     /// Another reason.
-    #[error("the kernel does not permit it (a container's seccomp profile or a security module): run with CAP_SYS_PTRACE")]
+    #[error(
+        "the kernel does not permit it (a container's seccomp profile or a security module): run with CAP_SYS_PTRACE"
+    )]
     Denied,
 }
 

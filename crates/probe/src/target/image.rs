@@ -1,9 +1,9 @@
 //! The agent's image mapped by hand: its segments, and the relocations a loader would have applied. Pure.
 
 use crate::ProbeError;
+use object::Endianness;
 use object::elf;
 use object::read::elf::{ElfFile64, ProgramHeader, Rela, SectionHeader, Sym};
-use object::Endianness;
 
 const PAGE: u64 = 4096;
 

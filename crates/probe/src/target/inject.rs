@@ -270,9 +270,11 @@ fn by_hand(caller: &mut Caller, agent: &[u8]) -> Result<Range<u64>, ProbeError> 
 
 fn from_memfd(caller: &mut Caller, image: &Image<'_>, base: u64, bytes: &[u8]) -> Result<(), ProbeError> {
     let (fd, file) = memfd(caller, BY_HAND_NAME, MFD_EXEC)?;
-    let filled = file
-        .write_all_at(bytes, 0)
-        .map_err(|source| ProbeError::RemoteCall { what: "filling its memfd", pid: caller.pid(), source });
+    let filled = file.write_all_at(bytes, 0).map_err(|source| ProbeError::RemoteCall {
+        what: "filling its memfd",
+        pid: caller.pid(),
+        source,
+    });
     let mapped = filled.and_then(|()| {
         image.parts().iter().try_for_each(|part| {
             let flags = (libc::MAP_PRIVATE | libc::MAP_FIXED) as u64;

@@ -10,8 +10,24 @@ use whither_kernel::proc;
 
 /// Names that are looked for.
 const WANTED: [&str; 18] = [
-    "malloc", "malloc_info", "mallopt", "free", "realloc", "sbrk", "brk", "mmap", "munmap", "mremap", "madvise",
-    "mprotect", "dlopen", "dlclose", "dlerror", "dladdr1", "__libc_dlopen_mode", "__errno_location",
+    "malloc",
+    "malloc_info",
+    "mallopt",
+    "free",
+    "realloc",
+    "sbrk",
+    "brk",
+    "mmap",
+    "munmap",
+    "mremap",
+    "madvise",
+    "mprotect",
+    "dlopen",
+    "dlclose",
+    "dlerror",
+    "dladdr1",
+    "__libc_dlopen_mode",
+    "__errno_location",
 ];
 /// Larger files are no C library, and would take long to read.
 const LARGEST: u64 = 64 << 20;

@@ -114,11 +114,7 @@ mod tests {
 
     #[test]
     fn free_places_are_free_and_near() {
-        let map = |start, end| Map {
-            start,
-            end,
-            ..parse("0-1 r--p 0 0:0 0").expect("parses")
-        };
+        let map = |start, end| Map { start, end, ..parse("0-1 r--p 0 0:0 0").expect("parses") };
         let maps = [map(0x4000_0000, 0x4010_0000), map(0x4020_0000, 0x7000_0000_0000)];
         let reach = 0x4000_0000;
         let at = free_near(&maps, 0x4000_0000..0x4010_0000, 0x10_000, reach).expect("room");

@@ -28,7 +28,8 @@ const STACK: u64 = 512 << 10;
 /// Bytes of scratch at its low end, for arguments.
 const SCRATCH: u64 = 16 << 10;
 /// All signals but those that a fault of the called function raises.
-const HELD_BACK: u64 = !(bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGILL) | bit(libc::SIGFPE) | bit(libc::SIGTRAP));
+const HELD_BACK: u64 =
+    !(bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGILL) | bit(libc::SIGFPE) | bit(libc::SIGTRAP));
 
 const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
@@ -121,10 +122,8 @@ impl Caller {
                 return Err(whither_kernel::KernelError::Untraceable { pid, why }.into());
             }
             unfilter(&tracee)?;
-            let instruction = safe::syscall_instruction(pid, &memory).ok_or(ProbeError::Injection {
-                pid,
-                why: "no syscall instruction is mapped in it".to_string(),
-            })?;
+            let instruction = safe::syscall_instruction(pid, &memory)
+                .ok_or(ProbeError::Injection { pid, why: "no syscall instruction is mapped in it".to_string() })?;
             let (mask, extended) = (tracee.mask()?, tracee.extended()?);
             tracee.set_mask(mask | HELD_BACK)?;
             Ok((instruction, mask, extended))

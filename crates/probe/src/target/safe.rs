@@ -52,8 +52,7 @@ impl Places {
     fn add_allocator(&mut self, library: &Library) {
         let Some((malloc, _)) = library.symbol("malloc") else { return };
         let is_libc = kind(library.file_name()) == Kind::Library;
-        let (before, after) =
-            if is_libc { (BEFORE_MALLOC, BEFORE_MALLOC) } else { (AROUND_MALLOC, AROUND_MALLOC) };
+        let (before, after) = if is_libc { (BEFORE_MALLOC, BEFORE_MALLOC) } else { (AROUND_MALLOC, AROUND_MALLOC) };
         let last = ["malloc_info", "mallopt", "free", "realloc"]
             .iter()
             .filter_map(|name| library.symbol(name))

@@ -9,10 +9,10 @@ use crate::ProbeError;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
+use whither_kernel::KernelError;
 use whither_kernel::memory::Memory;
 use whither_kernel::proc;
 use whither_kernel::ptrace::{Event, Regs, Tracee, Watching, examine};
-use whither_kernel::KernelError;
 
 /// How long threads may take to stop.
 const PATIENCE: Duration = Duration::from_secs(1);
