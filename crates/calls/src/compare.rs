@@ -74,47 +74,56 @@ fn sites(profile: &CallProfile, path: &PathRow) -> Vec<u64> {
 
 /// Rows of paths with the same names.
 fn rows(names: &[String], sides: &Sides, profiles: (&CallProfile, &CallProfile), rebuilt: bool) -> Vec<DifferenceRow> {
-    let sorted = |profile: &CallProfile, rows: &[PathRow]| -> BTreeMap<Vec<u64>, Vec<PathRow>> {
-        let mut by_site: BTreeMap<Vec<u64>, Vec<PathRow>> = BTreeMap::new();
-        for row in rows {
-            by_site.entry(sites(profile, row)).or_default().push(row.clone());
-        }
-        by_site
+    let (before, after) = (by_site(profiles.0, &sides.0), by_site(profiles.1, &sides.1));
+    let sum = |side: Option<&Vec<PathRow>>| {
+        side.and_then(|rows| rows.iter().fold(None, |all, r| Some(merged(all, &r.figures))))
     };
-    let (before, after) = (sorted(profiles.0, &sides.0), sorted(profiles.1, &sides.1));
-    let sum = |rows: &[PathRow]| rows.iter().fold(None, |all, r| Some(merged(all, &r.figures)));
-    if !rebuilt {
+    let pairs: Vec<(Vec<u64>, Option<&Vec<PathRow>>, Option<&Vec<PathRow>>)> = if !rebuilt {
         let mut all: Vec<&Vec<u64>> = before.keys().chain(after.keys()).collect();
         all.sort();
         all.dedup();
-        let row = |site: &&Vec<u64>| DifferenceRow {
-            label: label(names, Some(site), all.len() > 1),
-            before: before.get(*site).and_then(|r| sum(r)),
-            after: after.get(*site).and_then(|r| sum(r)),
-        };
-        return all.iter().map(row).collect();
+        all.into_iter().map(|site| (site.clone(), before.get(site), after.get(site))).collect()
+    } else if before.len() == after.len() {
+        before.values().zip(&after).map(|(b, (site, a))| (site.clone(), Some(b), Some(a))).collect()
+    } else {
+        let flat = |side: &BTreeMap<Vec<u64>, Vec<PathRow>>| side.values().flatten().cloned().collect::<Vec<_>>();
+        let some = |rows: Vec<PathRow>| (!rows.is_empty()).then_some(rows);
+        let (before, after) = (some(flat(&before)), some(flat(&after)));
+        return vec![DifferenceRow {
+            label: label(names, &[], &[]),
+            before: sum(before.as_ref()),
+            after: sum(after.as_ref()),
+        }];
+    };
+    let apart = differing(&pairs.iter().map(|(site, ..)| site).collect::<Vec<_>>());
+    let row = |(site, b, a): &(Vec<u64>, Option<&Vec<PathRow>>, Option<&Vec<PathRow>>)| DifferenceRow {
+        label: label(names, site, &apart),
+        before: sum(*b),
+        after: sum(*a),
+    };
+    pairs.iter().map(row).collect()
+}
+
+fn by_site(profile: &CallProfile, rows: &[PathRow]) -> BTreeMap<Vec<u64>, Vec<PathRow>> {
+    let mut by_site: BTreeMap<Vec<u64>, Vec<PathRow>> = BTreeMap::new();
+    for row in rows {
+        by_site.entry(sites(profile, row)).or_default().push(row.clone());
     }
-    if before.len() == after.len() {
-        let several = before.len() > 1;
-        let pairs = before.values().zip(&after);
-        return pairs
-            .map(|(b, (site, a))| DifferenceRow {
-                label: label(names, Some(site), several),
-                before: sum(b),
-                after: sum(a),
-            })
-            .collect();
-    }
-    let flat = |side: &BTreeMap<Vec<u64>, Vec<PathRow>>| side.values().flatten().cloned().collect::<Vec<_>>();
-    vec![DifferenceRow { label: label(names, None, false), before: sum(&flat(&before)), after: sum(&flat(&after)) }]
+    by_site
+}
+
+/// Frames whose sites are not the same in all rows.
+fn differing(sites: &[&Vec<u64>]) -> Vec<bool> {
+    let longest = sites.iter().map(|s| s.len()).max().unwrap_or(0);
+    (0..longest).map(|i| sites.iter().any(|s| s.get(i) != sites[0].get(i))).collect()
 }
 
 /// `main > solve+0x31 > MPI_Wait`; sites only where they tell rows apart.
-fn label(names: &[String], sites: Option<&[u64]>, several: bool) -> String {
+fn label(names: &[String], sites: &[u64], apart: &[bool]) -> String {
     let main = names.iter().position(|n| n == "main");
     let first = main.unwrap_or_else(|| names.iter().take_while(|n| crate::names::is_startup(n)).count());
-    let part = |(i, name): (usize, &String)| match sites.and_then(|s| s.get(i)) {
-        Some(site) if several => format!("{name}+{site:#x}"),
+    let part = |(i, name): (usize, &String)| match (sites.get(i), apart.get(i)) {
+        (Some(site), Some(true)) => format!("{name}+{site:#x}"),
         _ => name.clone(),
     };
     let parts: Vec<String> =

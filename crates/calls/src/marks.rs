@@ -14,6 +14,8 @@ const SLOWER: f64 = 5.0;
 const WORTH: f64 = 0.01;
 /// ... and had so many calls.
 const ENOUGH_CALLS: u64 = 3;
+/// Siblings with a smaller part of the function's calls say nothing about how long they usually last.
+const USUAL: f64 = 0.01;
 /// A caller is the one when it makes this part of the calls.
 const NEARLY_ALL: f64 = 0.8;
 
@@ -55,10 +57,12 @@ impl Analysis<'_> {
             }
         }
         let whole = sites.values().fold(0_u64, |all, s| all.saturating_add(s.wall));
+        let calls = sites.values().fold(0_u64, |all, s| all.saturating_add(s.calls));
         let timed: Vec<(u32, Site)> = sites.into_iter().filter(|(_, s)| s.done > 0 && s.wall > 0).collect();
         let mut marks: Vec<(f64, Mark)> = Vec::new();
         for (frame, site) in &timed {
-            let others = timed.iter().filter(|(f, _)| f != frame).map(|(_, s)| average(s)).collect();
+            let usual = |s: &Site| s.calls as f64 >= USUAL * calls as f64;
+            let others = timed.iter().filter(|(f, s)| f != frame && usual(s)).map(|(_, s)| average(s)).collect();
             let Some(others_ns) = lower_median(others) else { continue };
             let (average_ns, share) = (average(site), site.wall as f64 / whole.max(1) as f64);
             if average_ns >= SLOWER * others_ns && share >= WORTH && site.calls >= ENOUGH_CALLS {
@@ -121,7 +125,11 @@ impl Mark {
                 others_ns / 1e3,
                 share * 100.0
             ),
-            Self::OneCaller { caller, share, .. } => format!("{:.1} % of its calls come from {caller}", share * 100.0),
+            Self::OneCaller { caller, share, .. } => {
+                // Nearly all is not all.
+                let percent = if *share < 1.0 { (share * 100.0).min(99.9) } else { 100.0 };
+                format!("{percent:.1} % of its calls come from {caller}")
+            }
         }
     }
 }

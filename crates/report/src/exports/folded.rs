@@ -77,7 +77,7 @@ fn push_frame(text: &mut String, profile: &Profile, namer: &mut Namer<'_>, frame
 }
 
 /// A semicolon separates frames and a line break lines, so names may hold neither.
-fn clean(name: &str) -> String {
+pub(super) fn clean(name: &str) -> String {
     name.chars()
         .map(|c| {
             if c == ';' {

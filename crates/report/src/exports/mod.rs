@@ -4,6 +4,7 @@
 //! All formats but CSV share the module `rows`, which joins samples and stacks so that **the totals of an
 //! export equal the totals of the profile**, for every event, process, image and position.
 
+pub mod calls;
 pub mod csv;
 pub mod firefox;
 pub mod flamegraph;

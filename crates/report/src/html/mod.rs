@@ -8,6 +8,8 @@
 
 mod annotation;
 mod arrows;
+mod calls;
+mod calls_tree;
 mod diff;
 mod escape;
 mod flame;
@@ -15,6 +17,8 @@ mod heat;
 mod listing;
 mod number;
 mod summary;
+
+pub use calls::{CallsPage, calls_page};
 
 use escape::{Text, put};
 use whither_cycles::results::{Annotation, Difference, FlameNode, HeatMap, Listing, Provenance};
@@ -44,7 +48,7 @@ pub struct ReportData {
 pub fn page(data: &ReportData) -> String {
     let mut out = String::with_capacity(256 * 1024);
     head(&mut out, &data.title);
-    banner(&mut out, data);
+    banner(&mut out, &data.title, &contents(data));
     out.push_str("<main>");
     summary::section(&mut out, &data.provenance);
     if let Some(d) = &data.diff {
@@ -59,7 +63,10 @@ pub fn page(data: &ReportData) -> String {
         heat::section(&mut out, h, &data.provenance);
     }
     out.push_str("</main>");
-    foot(&mut out);
+    foot(
+        &mut out,
+        "Shares are of the event's total in the selection; \u{b1} is half the 95\u{2009}% interval of sampling error.",
+    );
     out
 }
 
@@ -81,15 +88,16 @@ fn head(out: &mut String, title: &str) {
     );
 }
 
-fn banner(out: &mut String, data: &ReportData) {
+/// Title, and a link to every section.
+fn banner(out: &mut String, title: &str, contents: &[(String, String)]) {
     put!(
         out,
         "<a class=\"skip\" href=\"#summary\">Skip to the report</a>\
          <header class=\"top\"><h1>{}</h1><nav aria-label=\"Sections\">",
-        Text(&data.title)
+        Text(title)
     );
-    for (id, label) in contents(data) {
-        put!(out, "<a href=\"#{id}\">{}</a>", Text(&label));
+    for (id, label) in contents {
+        put!(out, "<a href=\"#{id}\">{}</a>", Text(label));
     }
     out.push_str(
         "</nav><button type=\"button\" id=\"theme\" hidden aria-label=\"Switch between light and dark\" \
@@ -116,11 +124,10 @@ fn contents(data: &ReportData) -> Vec<(String, String)> {
     list
 }
 
-fn foot(out: &mut String) {
+fn foot(out: &mut String, sentence: &str) {
     put!(
         out,
-        "<footer>Made by whither {}. Shares are of the event's total in the selection; \u{b1} is half the \
-         95\u{2009}% interval of sampling error.</footer>\n<script>\n{}</script>\n</body></html>\n",
+        "<footer>Made by whither {}. {sentence}</footer>\n<script>\n{}</script>\n</body></html>\n",
         env!("CARGO_PKG_VERSION"),
         include_str!("page.js"),
     );

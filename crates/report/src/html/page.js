@@ -267,10 +267,10 @@ window.addEventListener("error", (e) => { document.documentElement.dataset.jsErr
   function flame() {
     const source = $("flame-data");
     if (!source) return;
-    const data = JSON.parse(source.textContent);
+    let data = JSON.parse(source.textContent);
     const view = $("flame-view"), info = $("flame-info"), hitOut = $("flame-hit");
-    const topDown = decode(data);
-    const ranked = rank(topDown);
+    let topDown = decode(data);
+    rank(topDown);
     let bottomUp = null, tree = topDown, zoom = topDown, match = null, down = true;
     const ROW = 18;
     $("flame-tools").hidden = false;
@@ -375,13 +375,24 @@ window.addEventListener("error", (e) => { document.documentElement.dataset.jsErr
       tree = on ? bottomUp : topDown;
       zoom = tree;
     });
+    const metric = $("flame-metric");
+    if (metric) metric.addEventListener("change", () => {
+      data = JSON.parse($(metric.value).textContent);
+      topDown = decode(data);
+      bottomUp = $("flame-inv").getAttribute("aria-pressed") === "true" ? invert(topDown) : null;
+      tree = bottomUp || topDown;
+      zoom = tree;
+      legend(topDown, rank(topDown));
+      draw();
+    });
     let width = 0;
     new ResizeObserver(() => { if (view.clientWidth !== width) { width = view.clientWidth; draw(); } }).observe(view);
     draw();
-    legend(topDown, ranked);
+    legend(topDown, rank(topDown));
   }
 
   function legend(top, ranked) {
+    $("flame-legend").replaceChildren();
     for (const [name, { own, kernel }] of ranked.filter(([, r]) => r.own).slice(0, 10)) {
       const item = el("span", {});
       const chip = el("i", { className: kernel ? "kernel" : "" });

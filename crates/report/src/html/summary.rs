@@ -7,7 +7,7 @@ use whither_cycles::results::{EventTotals, Provenance};
 
 /// How a tile is coloured: whether its figure should make the reader careful.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Tone {
+pub(super) enum Tone {
     Plain,
     Good,
     Warn,
@@ -16,7 +16,7 @@ enum Tone {
 
 impl Tone {
     /// By two limits on a share: below `warn` is good, at `bad` or above is bad.
-    fn by(share: f64, warn: f64, bad: f64) -> Self {
+    pub(super) fn by(share: f64, warn: f64, bad: f64) -> Self {
         if share >= bad {
             Self::Bad
         } else if share >= warn {
@@ -39,18 +39,28 @@ impl Tone {
 /// A tile with a longer detail than this takes two columns.
 const WIDE: usize = 90;
 
-struct Tile {
-    label: &'static str,
-    figure: String,
-    detail: String,
-    tone: Tone,
+pub(super) struct Tile {
+    pub(super) label: &'static str,
+    pub(super) figure: String,
+    pub(super) detail: String,
+    pub(super) tone: Tone,
 }
 
 pub(super) fn section(out: &mut String, p: &Provenance) {
     out.push_str("<section id=\"summary\" aria-label=\"Summary\">");
     scope_line(out, p);
+    put_tiles(out, &tiles(p));
+    remarks(out, p);
+    if p.events.len() > 1 {
+        events_table(out, &p.events);
+    }
+    sources(out, p);
+    out.push_str("</section>");
+}
+
+pub(super) fn put_tiles(out: &mut String, tiles: &[Tile]) {
     out.push_str("<dl class=\"tiles\">");
-    for t in tiles(p) {
+    for t in tiles {
         put!(
             out,
             "<div class=\"{}{}\"><dt>{}</dt><dd>{}<small>{}</small></dd></div>",
@@ -62,12 +72,6 @@ pub(super) fn section(out: &mut String, p: &Provenance) {
         );
     }
     out.push_str("</dl>");
-    remarks(out, p);
-    if p.events.len() > 1 {
-        events_table(out, &p.events);
-    }
-    sources(out, p);
-    out.push_str("</section>");
 }
 
 fn scope_line(out: &mut String, p: &Provenance) {
@@ -206,12 +210,17 @@ fn remarks(out: &mut String, p: &Provenance) {
     }
     let told = reason(p);
     list.extend(p.notes.iter().filter(|n| Some(*n) != told).map(|n| ("note", n.clone())));
+    put_remarks(out, &list);
+}
+
+/// A list of sentences, each with its class (`warn`, `note`).
+pub(super) fn put_remarks(out: &mut String, list: &[(&str, String)]) {
     if list.is_empty() {
         return;
     }
     out.push_str("<ul class=\"remarks\" aria-label=\"Remarks and losses\">");
     for (class, text) in list {
-        put!(out, "<li class=\"{class}\">{}</li>", Text(&text));
+        put!(out, "<li class=\"{class}\">{}</li>", Text(text));
     }
     out.push_str("</ul>");
 }

@@ -172,7 +172,7 @@ impl View<'_> {
             CallColumn::Average => one("avg"),
             CallColumn::Min => one("min"),
             CallColumn::Max => one("max"),
-            CallColumn::Percentiles => ["p50", "p90", "p99"].map(Into::into).into(),
+            CallColumn::Percentiles => ["p50<=", "p90<=", "p99<="].map(Into::into).into(),
             CallColumn::Values => self.values().flat_map(|n| [n.clone(), format!("{n}/call")]).collect(),
             CallColumn::Usage => ["switches", "faults", "maj.faults"].map(Into::into).into(),
             CallColumn::Rate => one("calls/s"),
@@ -220,16 +220,11 @@ impl View<'_> {
         if let Some(rest) = &self.listing.rest {
             let what = counted(rest.rows, self.listing.group);
             let below = if rest.below > 0.0 { format!(" below {} %", percent(rest.below)) } else { String::new() };
-            lines.push(format!(
-                "... {} more {what}{below}, together {}",
-                thousands(rest.rows),
-                self.sum(&rest.figures)
-            ));
+            lines.push(format!("... {what}{below}, together {}", self.sum(&rest.figures)));
         }
         if self.listing.group != Group::Function {
             const MOST: usize = 10;
-            let called: Vec<&FunctionRow> =
-                self.profile.functions.iter().filter(|f| f.totals.is_active()).collect();
+            let called: Vec<&FunctionRow> = self.profile.functions.iter().filter(|f| f.totals.is_active()).collect();
             for f in called.iter().take(MOST) {
                 lines.push(format!("function total: {} {}", f.names[0], self.sum(&f.totals)));
             }
@@ -306,27 +301,40 @@ fn usage(f: &Figures) -> Vec<String> {
 pub fn call_tree(root: &TreeNode, metric: Metric, least: f64, layout: &Layout) -> String {
     let mut out = layout.style.paint(Tone::Head, "     %   own %       total         calls  call tree") + "\n";
     let whole = root.total.max(1) as f64;
-    let mut work: Vec<(&TreeNode, usize)> = vec![(root, 0)];
-    while let Some((node, depth)) = work.pop() {
+    let mut work: Vec<Line<'_>> = vec![Line::Node(root, 0)];
+    while let Some(line) = work.pop() {
+        let (node, depth) = match line {
+            Line::Node(node, depth) => (node, depth),
+            Line::Small(n, total, depth) => {
+                let (share, total) = (percent(total as f64 / whole), amount(total, metric));
+                let n = thousands(n as u64);
+                out.push_str(&format!(
+                    "{share:>6} {:>7} {total:>11} {:>13}  {}({n} smaller)\n",
+                    "",
+                    "",
+                    "  ".repeat(depth)
+                ));
+                continue;
+            }
+        };
         out.push_str(&tree_line(node, depth, whole, metric, layout));
         if depth * 2 > layout.width {
             continue;
         }
         let (shown, small): (Vec<_>, Vec<_>) = node.children.iter().partition(|c| c.total as f64 / whole >= least);
-        work.extend(shown.into_iter().rev().map(|c| (c, depth + 1)));
         if !small.is_empty() {
             let total = small.iter().fold(0_u64, |sum, c| sum.saturating_add(c.total));
-            let n = thousands(small.len() as u64);
-            let (share, total) = (percent(total as f64 / whole), amount(total, metric));
-            out.push_str(&format!(
-                "{share:>6} {:>7} {total:>11} {:>13}  {}({n} smaller)\n",
-                "",
-                "",
-                "  ".repeat(depth + 1)
-            ));
+            work.push(Line::Small(small.len(), total, depth + 1));
         }
+        work.extend(shown.into_iter().rev().map(|c| Line::Node(c, depth + 1)));
     }
     out
+}
+
+/// A line of the tree: a node, or small ones together.
+enum Line<'a> {
+    Node(&'a TreeNode, usize),
+    Small(usize, u64, usize),
 }
 
 fn tree_line(node: &TreeNode, depth: usize, whole: f64, metric: Metric, layout: &Layout) -> String {
@@ -381,15 +389,20 @@ fn unclear_paths(paths: &[PathRow]) -> Vec<String> {
     let count = |is: &dyn Fn(&&PathRow) -> bool| {
         let (n, calls) =
             paths.iter().filter(is).fold((0, 0_u64), |(n, c), p| (n + 1, c.saturating_add(p.figures.calls)));
-        (n > 0).then(|| (thousands(n), thousands(calls)))
+        (n > 0).then(|| (n, thousands(calls)))
     };
     let truncated = count(&|p| p.truncated).map(|(n, calls)| {
-        format!("{n} paths ({calls} calls) are truncated: their outer callers are unknown; a larger --depth or unwind information helps")
-    });
-    let folded = count(&|p| p.folded).map(|(n, calls)| {
         format!(
-            "{n} rows ({calls} calls) hold deeper recursion added up, marked …; raise --recursion to keep levels apart"
+            "{} truncated ({calls} calls): outer callers are unknown; a larger --depth or unwind information helps",
+            paths_are(n)
         )
     });
+    let folded = count(&|p| p.folded).map(|(n, calls)| {
+        format!("{} folded ({calls} calls, marked …): deeper recursion is added up there; raise --recursion to keep levels apart", paths_are(n))
+    });
     truncated.into_iter().chain(folded).collect()
+}
+
+fn paths_are(n: u64) -> String {
+    if n == 1 { "1 path is".into() } else { format!("{} paths are", thousands(n)) }
 }

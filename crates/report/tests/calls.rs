@@ -1,0 +1,289 @@
+//! Call paths from a hand-made snapshot to text, JSON, HTML and folded stacks, against the recorded ones
+//! (`cargo insta review` after a wanted change).
+
+#![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
+
+use whither_calls::{Analysis, Group, ListQuery, Metric, Names, Options, Sort, TreeQuery, compare, difference};
+use whither_report::html::{CallsPage, calls_page};
+use whither_report::text::{self, Layout};
+use whither_report::{exports, json};
+use whither_store::calls::*;
+
+const NONE: u32 = u32::MAX;
+
+/// A solver: `ks_congrad` waits at two sites of `wait_gather`, the first 20 times as long as the second,
+/// and reduces; `MPI_Wait` calls `poll` inside, which is measured too.
+fn snapshot() -> CallSnapshot {
+    let frame = |kind, module, offset, caller| CallFrame { kind, module, offset, caller, by_frame_pointer: false };
+    let at = |offset, caller| frame(FrameKind::Caller, 0, offset, caller);
+    let frames = vec![
+        frame(FrameKind::Caller, 1, 0x2724a, NONE),           // 0 libc, below main
+        at(0x1010, 0),                                        // 1 main
+        at(0x2020, 1),                                        // 2 update
+        at(0x34c1, 2),                                        // 3 ks_congrad, first exchange
+        at(0x3510, 2),                                        // 4 ks_congrad, second exchange
+        at(0x4033, 3),                                        // 5 wait_gather, send, in the first
+        at(0x4058, 3),                                        // 6 wait_gather, receive
+        at(0x4033, 4),                                        // 7
+        at(0x4058, 4),                                        // 8
+        at(0x3600, 2),                                        // 9 ks_congrad, reduction
+        frame(FrameKind::Caller, 1, 0x80010, NONE),           // 10 in MPI_Wait: the path goes on with the call around
+        frame(FrameKind::Truncated, NONE, 0, NONE),           // 11
+        frame(FrameKind::Caller, NONE, 0x7f00_0000_1000, 11), // 12 code without a file
+    ];
+    let hist = |bin: usize, n| {
+        let mut hist = vec![0; 64];
+        (hist[bin], hist[bin + 1]) = (n - n / 50, n / 50);
+        Some(hist)
+    };
+    let path = |id, point, frame, parent, (calls, wall_ns, cpu_ns, min_ns, max_ns, bin)| CallPath {
+        id,
+        point,
+        frame,
+        parent,
+        same: 0,
+        folded: false,
+        totals: PathTotals {
+            calls,
+            done: calls,
+            wall_ns,
+            cpu_ns,
+            min_ns,
+            max_ns,
+            hist: hist(bin, calls),
+            ..PathTotals::default()
+        },
+        threads: Vec::new(),
+    };
+    let paths = vec![
+        path(1, 0, 5, None, (87_696, 60_740_000_000, 58_000_000_000, 1_100, 18_300_000, 19)),
+        path(2, 0, 6, None, (87_696, 3_080_000_000, 2_900_000_000, 900, 2_200_000, 14)),
+        path(3, 0, 7, None, (1_200, 800_000_000, 700_000_000, 1_200, 900_000, 19)),
+        path(4, 0, 8, None, (1_200, 42_000_000, 40_000_000, 950, 80_000, 14)),
+        path(5, 1, 9, None, (10_000, 26_000_000_000, 3_000_000_000, 500, 9_000_000, 21)),
+        path(6, 2, 10, Some(1), (500_000, 30_000_000_000, 29_000_000_000, 200, 70_000, 15)),
+        path(7, 1, 12, None, (3, 6_000, 6_000, 1_500, 2_500, 10)),
+    ];
+    let point = |id, names: &[&str], module, offset| CallPoint {
+        id,
+        names: names.iter().map(|n| (*n).to_owned()).collect(),
+        module,
+        offset,
+        size: 0x100,
+        patch: Some(PatchKind::Jump),
+        state: PointState::On,
+        entry_only: None,
+        refused: None,
+        values: Vec::new(),
+    };
+    let module = |path: &str, id| CallModule {
+        path: path.into(),
+        id: Some(whither_image::ImageId([id; 20])),
+        bias: 0,
+        start: 0,
+        end: 0x10_0000,
+    };
+    let refused = CallPoint {
+        patch: None,
+        state: PointState::Refused,
+        refused: Some("only 4 bytes long, with no padding behind it".into()),
+        ..point(4, &["<script>tiny"], 1, 0x90000)
+    };
+    CallSnapshot {
+        at_ns: 71_200_000_000,
+        whole: Whole { wall_ns: 71_200_000_000, cpu_ns: 279_900_000_000, thread_ns: 284_800_000_000, threads: 4 },
+        processes: vec![CallProcess {
+            pid: 4711,
+            exe: "/opt/su3_rmd".into(),
+            command: "su3_rmd in.48".into(),
+            status: None,
+        }],
+        modules: vec![module("/opt/su3_rmd", 1), module("/usr/lib/libmpi.so.40", 2)],
+        points: vec![
+            point(1, &["MPI_Wait", "PMPI_Wait"], 1, 0x80000),
+            point(2, &["MPI_Allreduce"], 1, 0x81000),
+            point(3, &["opal_progress"], 1, 0x82000),
+            refused,
+        ],
+        frames,
+        paths,
+        in_progress: vec![InProgress { tid: 4712, pid: 4711, path: 5, elapsed_ns: 4_000_000 }],
+        lost: CallLost { busy: 2, jumped: 5, ..CallLost::default() },
+        own_cost: OwnCost { inside_ps: 9_000, whole_ps: 20_000 },
+        notes: vec!["perf events are refused: CPU times cost two system calls per call".into()],
+        ..CallSnapshot::default()
+    }
+}
+
+struct Symbols;
+
+impl Names for Symbols {
+    fn place(&self, module: &CallModule, address: u64) -> CallPlace {
+        let functions: &[(u64, &str, &str)] = if module.path.ends_with("su3_rmd") {
+            &[
+                (0x1000, "main", "control.c"),
+                (0x2000, "update", "update.c"),
+                (0x3000, "ks_congrad", "d_congrad.c"),
+                (0x4000, "wait_gather", ""),
+            ]
+        } else {
+            &[(0x27000, "__libc_start_call_main", ""), (0x80000, "MPI_Wait", ""), (0x81000, "MPI_Allreduce", "")]
+        };
+        let Some((start, name, file)) = functions.iter().rev().find(|(start, ..)| *start <= address) else {
+            return CallPlace::default();
+        };
+        let position =
+            |function: &str, line| CallPosition { function: function.into(), file: format!("/src/{file}"), line };
+        let mut positions = Vec::new();
+        if !file.is_empty() {
+            if *name == "update" {
+                positions.push(position("step<inline>", 7));
+            }
+            positions.push(position(name, (address - start) as u32));
+        }
+        CallPlace { function: (*name).into(), start: Some(*start), positions }
+    }
+}
+
+fn shown(group: Group, sort: Sort, top: Option<usize>, min_share: f64, width: usize) -> String {
+    let snapshot = snapshot();
+    let analysis = Analysis::new(&snapshot, &Symbols, Options::default());
+    let listing = analysis.listing(&ListQuery { group, sort, top, min_share }).unwrap();
+    text::calls(&analysis.profile(), &listing, &[], &Layout { width, ..Layout::default() })
+}
+
+#[test]
+fn table_of_paths() {
+    insta::assert_snapshot!(shown(Group::Path, Sort::Wall, None, 0.001, 400));
+}
+
+#[test]
+fn narrow_table_keeps_the_ends_of_paths() {
+    let text = shown(Group::Path, Sort::Count, Some(3), 0.0, 130);
+    let rows = text.lines().skip(1).take_while(|l| !l.starts_with("..."));
+    assert!(rows.into_iter().all(|l| l.chars().count() <= 130), "{text}");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn tables_of_groups() {
+    let all: Vec<String> =
+        [Group::Callsite, Group::Caller, Group::Function].map(|g| shown(g, Sort::Wall, None, 0.0, 200)).into();
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn warnings_tell_cause_and_remedy() {
+    let snapshot = snapshot();
+    let profile = Analysis::new(&snapshot, &Symbols, Options::default()).profile();
+    insta::assert_snapshot!(text::calls_warnings(&profile).join("\n"));
+}
+
+#[test]
+fn trees_and_folded_stacks() {
+    let snapshot = snapshot();
+    let analysis = Analysis::new(&snapshot, &Symbols, Options { inlines: true });
+    let mut all = String::new();
+    for metric in [Metric::Wall, Metric::Count] {
+        let tree = analysis.tree(TreeQuery { metric, startup: false });
+        all.push_str(&text::call_tree(&tree, metric, 0.001, &Layout::default()));
+        let mut folded = Vec::new();
+        exports::calls::folded(&tree, &mut folded).unwrap();
+        let folded = String::from_utf8(folded).unwrap();
+        let sum: u64 = folded.lines().map(|l| l.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+        assert_eq!(sum, tree.total);
+        all.push_str(&folded);
+    }
+    insta::assert_snapshot!(all);
+    assert!(exports::calls::folded(&whither_calls::TreeNode::default(), &mut Vec::new()).is_err());
+}
+
+#[test]
+fn json_is_one_line_with_its_schema() {
+    let snapshot = snapshot();
+    let profile = Analysis::new(&snapshot, &Symbols, Options::default()).profile();
+    let line = json::calls(&profile);
+    assert!(
+        line.starts_with(r#"{"schema":"whither.calls/1","#) && line.ends_with("}\n") && line.matches('\n').count() == 1
+    );
+    let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+    for field in ["target", "whole", "functions", "paths", "frames", "in_progress", "lost", "refused", "own_cost"] {
+        assert!(!value[field].is_null(), "{field}");
+    }
+    insta::assert_snapshot!(serde_json::to_string_pretty(&value).unwrap());
+}
+
+#[test]
+fn before_and_after() {
+    let before = snapshot();
+    let mut after = snapshot();
+    after.modules[0].id = Some(whither_image::ImageId([9; 20]));
+    after.paths[0].totals.wall_ns /= 10;
+    after.paths.remove(4);
+    (5..9).for_each(|f| after.frames[f].offset += 0x80);
+    let profile = |s| Analysis::new(s, &Symbols, Options::default()).profile();
+    let d = compare(&profile(&before), &profile(&after));
+    let same = compare(&profile(&before), &profile(&before));
+    assert!(!same.rebuilt && same.paths.iter().all(|r| r.before == r.after));
+    insta::assert_snapshot!(text::calls_difference(&d, 4, &Layout::default()));
+}
+
+fn page() -> String {
+    let mut before = snapshot();
+    before.paths[0].totals.wall_ns *= 2;
+    let snapshot = snapshot();
+    let analysis = Analysis::new(&snapshot, &Symbols, Options::default());
+    let list = |group| analysis.listing(&ListQuery { group, ..ListQuery::default() }).unwrap();
+    let profile = analysis.profile();
+    let tree = |(_, metric)| (metric, analysis.tree(TreeQuery { metric, startup: false }));
+    let before = Analysis::new(&before, &Symbols, Options::default()).profile();
+    calls_page(&CallsPage {
+        title: "calls <of> su3_rmd".into(),
+        profile: &profile,
+        listings: [Group::Path, Group::Callsite, Group::Function].map(list).into(),
+        trees: Metric::ALL.map(tree).into(),
+        difference: Some(compare(&before, &profile)),
+    })
+}
+
+#[test]
+fn page_of_call_paths() {
+    let page = page();
+    let (start, end) = (page.find("<body>").unwrap(), page.rfind("<footer>").unwrap());
+    insta::assert_snapshot!(page[start..end].replace("><", ">\n<"));
+    assert!(!page.contains("<script>tiny"), "a name of the target became an element");
+}
+
+#[test]
+fn page_runs_in_a_browser() {
+    let browsers = ["chromium", "chromium-browser", "google-chrome"];
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).flat_map(|d| browsers.map(|b| d.join(b))).find(|p| p.is_file());
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("calls.html");
+    std::fs::write(&file, page()).unwrap();
+    let Some(browser) = found else {
+        println!("SKIP: no Chromium on this machine; the page's script was not run");
+        return;
+    };
+    let home = tempfile::tempdir().unwrap();
+    let out = std::process::Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"])
+        .args(["--window-size=1400,2000", "--virtual-time-budget=3000", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", home.path().display()))
+        .arg(format!("file://{}", file.display()))
+        .output()
+        .unwrap();
+    let dom = String::from_utf8_lossy(&out.stdout);
+    assert!(dom.contains("data-ready=\"1\"") && !dom.contains("data-js-error"), "the script failed");
+    assert!(dom.matches("role=\"treeitem\"").count() >= 6, "the flame graph was not drawn");
+}
+
+#[test]
+fn an_interval_without_calls_says_so() {
+    let snapshot = CallSnapshot { in_progress: Vec::new(), ..snapshot() };
+    let nothing = difference(&snapshot, &snapshot);
+    let analysis = Analysis::new(&nothing, &Symbols, Options::default());
+    let listing = analysis.listing(&ListQuery::default()).unwrap();
+    let text = text::calls(&analysis.profile(), &listing, &[], &Layout::default());
+    assert!(text.contains("no call was seen"), "{text}");
+}
