@@ -1,0 +1,285 @@
+//! From patterns to functions: which addresses of which modules are meant, with all their names, and how
+//! each can be patched. Nothing of the target is changed, and its memory is read only where the file
+//! cannot know: the slots that the dynamic linker has filled. Points by number are `engine`'s.
+//!
+//! Every match is kept apart; names of one address are one candidate. Linkage stubs and the `.cold` parts
+//! of functions are no functions.
+
+mod describe;
+mod image;
+mod near;
+
+pub use image::ModuleImage;
+
+use crate::api::{Candidate, Order, Select};
+use crate::select::{Pattern, SelectError};
+use describe::describe;
+use std::collections::BTreeSet;
+use whither_image::{Callee, CodeName, NameKind, Plan, SlotTarget, Svma};
+
+/// A module of a process, as far as functions are to be found in it.
+pub trait ModuleView {
+    /// Path of its file.
+    fn path(&self) -> &str;
+    /// What is added to a stated address to get the one in the process.
+    fn bias(&self) -> u64;
+    /// Whether it is the program itself.
+    fn is_main(&self) -> bool;
+    /// What is known of its file; `None` when it is not mapped any more, or there is no file.
+    fn image(&self) -> Option<&ModuleImage>;
+}
+
+/// Reads the eight bytes at an address of the target.
+pub type ReadWord<'r> = &'r dyn Fn(u64) -> Option<u64>;
+
+/// What the orders came to.
+#[derive(Clone, Debug, Default)]
+pub struct Resolved {
+    /// By module and address.
+    pub candidates: Vec<Candidate>,
+    /// Sentences for the user: what was meant and could not be given.
+    pub notes: Vec<String>,
+}
+
+/// All functions that the orders choose: what one includes and none excludes.
+///
+/// # Errors
+/// [`SelectError`] for a pattern that is no regular expression.
+pub fn candidates<M: ModuleView>(modules: &[M], orders: &[Order], read: ReadWord<'_>) -> Result<Resolved, SelectError> {
+    let mut finder = Finder { modules, read, notes: Vec::new() };
+    let mut chosen: BTreeSet<Place> = BTreeSet::new();
+    for order in orders {
+        if let Order::Include(select) = order {
+            chosen.extend(finder.find(select)?);
+        }
+    }
+    let notes = std::mem::take(&mut finder.notes);
+    for order in orders {
+        if let Order::Exclude(select) = order
+            && !chosen.is_empty()
+        {
+            for place in finder.find(select)? {
+                chosen.remove(&place);
+            }
+        }
+    }
+    let candidates = chosen.into_iter().filter_map(|place| described(modules, place)).collect();
+    Ok(Resolved { candidates, notes })
+}
+
+/// The function that holds an address of the process.
+pub fn candidate_at<M: ModuleView>(modules: &[M], address: u64) -> Option<Candidate> {
+    let (module, at) = holding(modules, address)?;
+    let start = image(modules, module)?.code()?.function_of(at)?;
+    described(modules, (module, start))
+}
+
+/// The functions that the one at an address of the process calls directly.
+pub fn callees<M: ModuleView>(modules: &[M], address: u64, read: ReadWord<'_>) -> Vec<Candidate> {
+    let Some((module, at)) = holding(modules, address) else { return Vec::new() };
+    let Some(found) = image(modules, module).and_then(|image| {
+        let (code, linkage) = (image.code()?, image.linkage()?);
+        Some(whither_image::callees(code, linkage, at))
+    }) else {
+        return Vec::new();
+    };
+    let finder = Finder { modules, read, notes: Vec::new() };
+    let places: BTreeSet<Place> = found
+        .into_iter()
+        .filter_map(|callee| match callee {
+            Callee::Here(target) => Some((module, target)),
+            Callee::Slot(slot) => finder.behind_slot(module, slot),
+        })
+        .collect();
+    places.into_iter().filter(|place| *place != (module, at)).filter_map(|place| described(modules, place)).collect()
+}
+
+/// Names near a pattern that matched nothing, nearest first.
+pub fn suggest<M: ModuleView>(modules: &[M], pattern: &str) -> Vec<String> {
+    near::suggest(modules, pattern)
+}
+
+/// How to patch a candidate, in full.
+pub fn plan<M: ModuleView>(module: &M, candidate: &Candidate) -> Option<Plan> {
+    module.image()?.code()?.entry(Svma(candidate.offset)).plan.ok()
+}
+
+/// Index of a module and a stated address in it.
+type Place = (usize, Svma);
+
+fn image<M: ModuleView>(modules: &[M], module: usize) -> Option<&ModuleImage> {
+    modules.get(module)?.image()
+}
+
+fn described<M: ModuleView>(modules: &[M], (index, at): Place) -> Option<Candidate> {
+    let module = modules.get(index)?;
+    describe(module, index, module.image()?, at)
+}
+
+/// The module whose code holds an address of the process, and the stated address.
+fn holding<M: ModuleView>(modules: &[M], address: u64) -> Option<Place> {
+    modules.iter().enumerate().find_map(|(i, module)| {
+        let at = Svma(address.wrapping_sub(module.bias()));
+        module.image()?.is_code(at).then_some((i, at))
+    })
+}
+
+/// `libc.so.6` of `/lib/x86_64-linux-gnu/libc.so.6`.
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Whether a pattern means a module: its file name, its path, or the name up to `.so`.
+fn is_meant(pattern: &Pattern, path: &str) -> bool {
+    let name = file_name(path);
+    let stem = name.split(".so").next().unwrap_or(name);
+    [name, path, stem].iter().any(|form| pattern.matches(form))
+}
+
+struct Finder<'m, M> {
+    modules: &'m [M],
+    read: ReadWord<'m>,
+    notes: Vec<String>,
+}
+
+impl<M: ModuleView> Finder<'_, M> {
+    fn find(&mut self, select: &Select) -> Result<Vec<Place>, SelectError> {
+        match select {
+            Select::Name { function, module } => {
+                let function = Pattern::new(function)?;
+                let module = module.as_deref().map(Pattern::new).transpose()?;
+                Ok(self.by_name(&function, module.as_ref()))
+            }
+            Select::Address { module, offset } => {
+                let module = module.as_deref().map(Pattern::new).transpose()?;
+                Ok(self.by_address(module.as_ref(), Svma(*offset)))
+            }
+            Select::Line { file, line } => Ok(self.by_line(file, *line)),
+            Select::Point(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Modules that are meant, those without a file left out.
+    fn meant(&self, pattern: Option<&Pattern>) -> Vec<(usize, &ModuleImage)> {
+        let all = self.modules.iter().enumerate();
+        let meant = all.filter(|(_, m)| pattern.is_none_or(|p| is_meant(p, m.path())));
+        meant.filter_map(|(i, m)| Some((i, m.image()?))).collect()
+    }
+
+    fn by_name(&mut self, pattern: &Pattern, module: Option<&Pattern>) -> Vec<Place> {
+        let mut found = Vec::new();
+        let mut notes = Vec::new();
+        for (index, image) in self.meant(module) {
+            for name in image.names().iter().filter(|n| image::matches(pattern, &n.name)) {
+                if name.kind == NameKind::Resolver {
+                    match self.chosen_by(index, name) {
+                        chosen if chosen.is_empty() => notes.push(unresolved(name)),
+                        chosen => found.extend(chosen),
+                    }
+                } else if image.is_function(name) {
+                    found.push((index, name.address));
+                }
+            }
+            found.extend(self.nameless(index, image, pattern).into_iter().map(|at| (index, at)));
+        }
+        notes.sort();
+        notes.dedup();
+        self.notes.extend(notes);
+        found
+    }
+
+    /// Functions without a name, as `module+0x1a2b`.
+    fn nameless(&self, index: usize, image: &ModuleImage, pattern: &Pattern) -> Vec<Svma> {
+        // A pattern of letters matches no such name.
+        let Some(path) = self.modules.get(index).map(M::path).filter(|_| pattern.needle().is_none()) else {
+            return Vec::new();
+        };
+        let matches = |at: &Svma| pattern.matches(&image::nameless(path, *at));
+        image.nameless_starts().into_iter().filter(matches).collect()
+    }
+
+    /// What the resolver of an `IFUNC` symbol has chosen: the slots that were filled with it tell.
+    fn chosen_by(&self, module: usize, name: &CodeName) -> Vec<Place> {
+        let resolver = SlotTarget::Resolver(name.address);
+        let symbol = SlotTarget::Name(name.name.to_string());
+        let mut found: Vec<Place> = Vec::new();
+        for (index, other) in self.meant(None) {
+            let Some(linkage) = other.linkage() else { continue };
+            let slots = linkage.slots(|t| *t == symbol || index == module && *t == resolver);
+            let places = slots.into_iter().filter_map(|slot| self.in_slot(index, slot));
+            // A program may define the symbol itself: that is another function, found by its own name.
+            found.extend(places.filter(|(found_in, _)| *found_in == module));
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// The function whose address a slot holds now; `None` while it leads to the linker's own code.
+    fn in_slot(&self, module: usize, slot: Svma) -> Option<Place> {
+        let bias = self.modules.get(module)?.bias();
+        let (index, at) = holding(self.modules, (self.read)(slot.0.wrapping_add(bias))?)?;
+        let code = image(self.modules, index)?.code()?;
+        code.is_code(at).then_some((index, at))
+    }
+
+    /// The function behind a slot, by name when it was not filled yet.
+    fn behind_slot(&self, module: usize, slot: Svma) -> Option<Place> {
+        if let Some(place) = self.in_slot(module, slot) {
+            return Some(place);
+        }
+        let SlotTarget::Name(wanted) = image(self.modules, module)?.linkage()?.target(slot)? else { return None };
+        self.meant(None).into_iter().find_map(|(index, image)| {
+            let name = image.names().iter().find(|n| *n.name == **wanted && n.kind != NameKind::Mark)?;
+            match name.kind {
+                NameKind::Resolver => self.chosen_by(index, name).into_iter().next(),
+                _ => Some((index, name.address)),
+            }
+        })
+    }
+
+    fn by_address(&mut self, pattern: Option<&Pattern>, at: Svma) -> Vec<Place> {
+        let meant: Vec<(usize, &ModuleImage)> = match pattern {
+            Some(pattern) => self.meant(Some(pattern)),
+            None => {
+                self.meant(None).into_iter().filter(|(i, _)| self.modules.get(*i).is_some_and(M::is_main)).collect()
+            }
+        };
+        let start = |image: &ModuleImage| {
+            let code = image.code()?;
+            let named = image.names().iter().any(|n| n.address == at && image.is_function(n));
+            if named { Some(at) } else { code.function_of(at) }
+        };
+        let found: Vec<Place> = meant.into_iter().filter_map(|(i, image)| Some((i, start(image)?))).collect();
+        if found.is_empty() {
+            let module = pattern.map_or("the program", Pattern::text);
+            self.notes.push(format!("{:#x} is in no function of {module}", at.0));
+        }
+        found
+    }
+
+    fn by_line(&mut self, file: &str, line: u32) -> Vec<Place> {
+        let mut found = Vec::new();
+        let mut known = false;
+        for (index, image) in self.meant(None) {
+            let Some(lines) = image.lines() else { continue };
+            known = true;
+            found.extend(image.functions_of_line(lines, file, line).into_iter().map(|at| (index, at)));
+        }
+        if found.is_empty() {
+            self.notes.push(if known {
+                format!("no code comes from {file}:{line}")
+            } else {
+                format!("{file}:{line}: no module has line information (compile with -g, or install debug symbols)")
+            });
+        }
+        found
+    }
+}
+
+fn unresolved(name: &CodeName) -> String {
+    format!("{}: which code it stands for is chosen at its first use, and nothing has used it yet", name.name)
+}
+
+#[cfg(test)]
+mod tests;

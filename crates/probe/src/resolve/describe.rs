@@ -1,0 +1,164 @@
+//! A function as a candidate: names, way of patching, cost, and whether its exit can be seen.
+
+use super::ModuleView;
+use super::image::{Beginning, ModuleImage, nameless};
+use crate::api::{Candidate, CostClass, Refusal};
+use whither_image::{CodeMap, EntryRefusal, NoExit, PlanKind, Svma};
+use whither_store::calls::PatchKind;
+
+/// Return twice: the second return would find our address in a frame that is gone.
+const RETURN_TWICE: [&str; 19] = [
+    "setjmp",
+    "_setjmp",
+    "__setjmp",
+    "sigsetjmp",
+    "__sigsetjmp",
+    "__libc_sigsetjmp",
+    "savectx",
+    "vfork",
+    "__vfork",
+    "__libc_vfork",
+    "getcontext",
+    "__getcontext",
+    "swapcontext",
+    "__swapcontext",
+    "clone",
+    "__clone",
+    "clone3",
+    "__clone3",
+    "__clone_internal",
+];
+/// Look at their own return address to learn who called.
+const READ_RETURN: [&str; 19] = [
+    "dlopen",
+    "dlmopen",
+    "dlsym",
+    "dlvsym",
+    "__dlopen",
+    "__dlsym",
+    "__libc_dlopen_mode",
+    "__libc_dlsym",
+    "dl_iterate_phdr",
+    "__dl_iterate_phdr",
+    "mcount",
+    "_mcount",
+    "__fentry__",
+    "__morestack",
+    "backtrace",
+    "__backtrace",
+    "_dl_catch_exception",
+    "__gnu_mcount_nc",
+    "_dl_open",
+];
+/// Never come back to their caller, though their code ends in a jump.
+const NEVER_RETURN: [&str; 22] = [
+    "longjmp",
+    "_longjmp",
+    "__longjmp",
+    "siglongjmp",
+    "__libc_longjmp",
+    "__libc_siglongjmp",
+    "__longjmp_chk",
+    "____longjmp_chk",
+    "setcontext",
+    "__setcontext",
+    "exit",
+    "_exit",
+    "_Exit",
+    "quick_exit",
+    "abort",
+    "pthread_exit",
+    "__pthread_exit",
+    "__cxa_throw",
+    "__cxa_rethrow",
+    "__stack_chk_fail",
+    "thrd_exit",
+    "__pthread_unwind",
+];
+/// Begin a thread or a program: no return address is on their stack.
+const OUTERMOST: [&str; 3] = ["_start", "_dl_start_user", "_rt0_amd64_linux"];
+
+/// The candidate at a stated address; `None` outside of code.
+pub(super) fn describe<M: ModuleView>(module: &M, index: usize, image: &ModuleImage, at: Svma) -> Option<Candidate> {
+    let code = image.code().filter(|c| c.is_code(at))?;
+    let entry = code.entry(at);
+    let mut names = image.names_at(at.0);
+    if names.is_empty() {
+        names.push(nameless(module.path(), at));
+    }
+    let entry_only =
+        reason(image, at).map(str::to_owned).or_else(|| entry.no_exit.map(|n| no_exit(n).to_owned())).or_else(|| {
+            let repeats = entry.repeats?;
+            Some(format!(
+                "a loop (branch at {:#x}) begins at its first instruction: every turn counts as a call",
+                repeats.0
+            ))
+        });
+    let patch = entry.plan.as_ref().map(|plan| kind(plan.kind)).map_err(refusal);
+    Some(Candidate {
+        address: at.0.wrapping_add(module.bias()),
+        module: index,
+        offset: at.0,
+        size: entry.extent.end - entry.extent.start,
+        names,
+        cost: if patch.is_ok() { CostClass::Nanoseconds } else { trap_cost(code, at) },
+        patch,
+        entry_only,
+    })
+}
+
+/// Why the exit must not be touched, by name and unwind rules.
+fn reason(image: &ModuleImage, at: Svma) -> Option<&'static str> {
+    let has = |list: &[&str]| image.raw_names_at(at).iter().any(|n| list.contains(&&*n.name));
+    let unwinder = || image.raw_names_at(at).iter().any(|n| n.name.starts_with("_Unwind_"));
+    if image.beginning(at) == Beginning::Outermost || has(&OUTERMOST) {
+        Some("has no caller")
+    } else if image.beginning(at) == Beginning::Middle {
+        Some("its return address is not where functions have it")
+    } else if has(&RETURN_TWICE) {
+        Some("returns twice")
+    } else if has(&READ_RETURN) || unwinder() {
+        Some("reads its return address")
+    } else if has(&NEVER_RETURN) {
+        Some(no_exit(NoExit::NeverReturns))
+    } else {
+        None
+    }
+}
+
+fn no_exit(reason: NoExit) -> &'static str {
+    match reason {
+        NoExit::PopsArguments => "removes its arguments from the stack",
+        NoExit::NeverReturns => "never returns",
+        NoExit::Go => "Go code: its run-time system moves stacks",
+    }
+}
+
+fn kind(kind: PlanKind) -> PatchKind {
+    match kind {
+        PlanKind::Jump => PatchKind::Jump,
+        PlanKind::Padded => PatchKind::PaddedJump,
+        PlanKind::Short => PatchKind::ShortJump,
+    }
+}
+
+fn refusal(reason: &EntryRefusal) -> Refusal {
+    match reason {
+        EntryRefusal::TooShort { bytes } => Refusal::TooShort { bytes: *bytes },
+        EntryRefusal::BranchInto { from } => Refusal::BranchInto { from: *from },
+        EntryRefusal::CallInside => Refusal::CallInside,
+        EntryRefusal::Immovable { what } => Refusal::Immovable { what: what.clone() },
+        EntryRefusal::NotCode => Refusal::NotMapped,
+        _ => Refusal::Undecodable,
+    }
+}
+
+/// What a kernel breakpoint costs there: some first instructions are emulated, others single-stepped.
+fn trap_cost(code: &CodeMap, at: Svma) -> CostClass {
+    let bytes = code.bytes().get(at.0..at.0.saturating_add(2)).unwrap_or_default();
+    match bytes {
+        [0x50..=0x57 | 0x90 | 0xe8 | 0xe9 | 0xeb | 0x70..=0x7f, ..] => CostClass::Microsecond,
+        [0x41, 0x50..=0x57] | [0x0f, 0x1f | 0x80..=0x8f] | [0x66, 0x90] => CostClass::Microsecond,
+        _ => CostClass::TenMicroseconds,
+    }
+}

@@ -1,0 +1,253 @@
+//! What is known of a module's file, each part made when it is first asked for: names, code, linkage,
+//! unwind rules, lines. One per file, kept as long as its module.
+
+use super::file_name;
+use crate::select::Pattern;
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+use std::fmt;
+use whither_abi::agent::{RULE_END, RULE_NONE, RULE_RSP};
+use whither_image::{Bytes, CodeMap, CodeName, Form, LineService, Linkage, NameKind, StatedBytes, Svma, UnwindRows};
+use whither_image::{code_names, demangle};
+
+/// Lines further behind the one asked for are another place.
+const NEAR_LINE: u32 = 20;
+
+/// A module's file.
+pub struct ModuleImage {
+    file: Bytes,
+    debug: Option<Bytes>,
+    stated: Option<StatedBytes>,
+    names: OnceCell<Vec<CodeName>>,
+    code: OnceCell<Option<CodeMap>>,
+    linkage: OnceCell<Option<Linkage>>,
+    rows: OnceCell<Option<UnwindRows>>,
+    lines: OnceCell<Option<LineService>>,
+}
+
+/// How an address begins, by the unwind rules there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Beginning {
+    /// As a function does: the return address is on top of the stack.
+    Entry,
+    /// Nothing is told.
+    Unknown,
+    /// The outermost code of a thread: there is no return address.
+    Outermost,
+    /// The middle of a function, or a part that was moved away from it.
+    Middle,
+}
+
+impl ModuleImage {
+    /// From the bytes of the file, and of its separate debug file where there is one.
+    #[must_use]
+    pub fn new(file: Bytes, debug: Option<Bytes>) -> Self {
+        Self {
+            stated: StatedBytes::from_elf(&file).ok(),
+            file,
+            debug,
+            names: OnceCell::new(),
+            code: OnceCell::new(),
+            linkage: OnceCell::new(),
+            rows: OnceCell::new(),
+            lines: OnceCell::new(),
+        }
+    }
+
+    /// Where its functions are; `None` for what is not x86-64 code.
+    #[must_use]
+    pub fn code(&self) -> Option<&CodeMap> {
+        self.code.get_or_init(|| CodeMap::from_elf(&self.file, self.names()).ok()).as_ref()
+    }
+
+    /// Its unwind rules.
+    #[must_use]
+    pub fn rows(&self) -> Option<&UnwindRows> {
+        self.rows.get_or_init(|| UnwindRows::from_elf(&self.file).ok()).as_ref()
+    }
+
+    /// All names at a stated address, as people write them, preferred first.
+    #[must_use]
+    pub fn names_at(&self, at: u64) -> Vec<String> {
+        let mut names: Vec<&CodeName> = self.raw_names_at(Svma(at)).iter().collect();
+        names.sort_by_key(|n| (n.kind == NameKind::Mark, underscores(&n.name), n.name.len()));
+        let mut out: Vec<String> = Vec::new();
+        for name in names {
+            let readable = demangle(&name.name, Form::Short).into_owned();
+            if !out.contains(&readable) {
+                out.push(readable);
+            }
+        }
+        out
+    }
+
+    pub(super) fn raw_names_at(&self, at: Svma) -> &[CodeName] {
+        let names = self.names();
+        let from = names.partition_point(|n| n.address < at);
+        let to = names.partition_point(|n| n.address <= at);
+        names.get(from..to).unwrap_or_default()
+    }
+
+    pub(super) fn names(&self) -> &[CodeName] {
+        self.names.get_or_init(|| code_names(&self.file, self.debug.as_deref()))
+    }
+
+    pub(super) fn linkage(&self) -> Option<&Linkage> {
+        self.linkage.get_or_init(|| Linkage::from_elf(&self.file).ok()).as_ref()
+    }
+
+    pub(super) fn lines(&self) -> Option<&LineService> {
+        let open = || LineService::new(self.debug.as_ref().unwrap_or(&self.file), None).ok();
+        self.lines.get_or_init(open).as_ref()
+    }
+
+    /// Whether an address is in executable bytes; quick, nothing has to be made for it.
+    pub(super) fn is_code(&self, at: Svma) -> bool {
+        self.stated.as_ref().is_some_and(|s| s.is_code(at))
+    }
+
+    pub(super) fn beginning(&self, at: Svma) -> Beginning {
+        // The frame address is one word above the stack pointer.
+        const ENTRY: u32 = RULE_RSP | 1 << 3;
+        let rule = self.rows().map_or(RULE_NONE, |rows| rows.find(at));
+        match rule {
+            ENTRY => Beginning::Entry,
+            RULE_NONE => Beginning::Unknown,
+            RULE_END => Beginning::Outermost,
+            _ => Beginning::Middle,
+        }
+    }
+
+    /// Whether a name stands for a function of its own.
+    pub(super) fn is_function(&self, name: &CodeName) -> bool {
+        if is_part(&name.name) || !self.code().is_some_and(|c| c.is_code(name.address)) {
+            return false;
+        }
+        match (name.kind, self.beginning(name.address)) {
+            (NameKind::Resolver, _) | (_, Beginning::Middle) => false,
+            (NameKind::Mark, beginning) => beginning == Beginning::Entry && self.is_unwound(name.address),
+            _ => true,
+        }
+    }
+
+    fn is_unwound(&self, at: Svma) -> bool {
+        self.code().is_some_and(|c| c.function_of(at) == Some(at))
+    }
+
+    /// Functions that only the unwind rules know of.
+    pub(super) fn nameless_starts(&self) -> Vec<Svma> {
+        let Some(code) = self.code() else { return Vec::new() };
+        let named: BTreeSet<Svma> = self.names().iter().map(|n| n.address).collect();
+        let begins = |at: &Svma| !named.contains(at) && self.beginning(*at) == Beginning::Entry;
+        let mut starts: Vec<Svma> = code.unwind_starts().filter(begins).collect();
+        starts.dedup();
+        starts
+    }
+
+    /// Functions around a line: those that hold its code, and where it was inlined also into others, only
+    /// the one it was written in if that exists.
+    pub(super) fn functions_of_line(&self, lines: &LineService, file: &str, line: u32) -> Vec<Svma> {
+        let Some(code) = self.code() else { return Vec::new() };
+        let pieces = lines.lines_of(file);
+        // A line without code (a comment, a brace) means the next one that has some.
+        let near = |l: u32| (line..line.saturating_add(NEAR_LINE)).contains(&l);
+        let Some(nearest) = pieces.iter().map(|(_, l)| *l).filter(|l| near(*l)).min() else { return Vec::new() };
+        let addresses: Vec<Svma> = pieces.iter().filter(|(_, l)| *l == nearest).map(|(r, _)| r.start).collect();
+        let depths = lines.frames_at(&addresses);
+        let shallowest = depths.iter().map(Vec::len).min().unwrap_or(0);
+        let own = addresses.iter().zip(&depths).filter(|(_, frames)| shallowest > 1 || frames.len() == shallowest);
+        let starts: BTreeSet<Svma> = own.filter_map(|(at, _)| code.function_of(*at)).collect();
+        starts.into_iter().collect()
+    }
+}
+
+impl fmt::Debug for ModuleImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModuleImage").field("file", &self.file).field("debug", &self.debug).finish_non_exhaustive()
+    }
+}
+
+/// Whether a pattern means a name of a symbol table, in any of its forms.
+pub(super) fn matches(pattern: &Pattern, name: &str) -> bool {
+    if is_part(name) {
+        return false;
+    }
+    let base = without_clone(name);
+    if pattern.matches(name) || pattern.matches(base) {
+        return true;
+    }
+    if !is_mangled(base) || pattern.needle().is_some_and(|needle| !base.contains(needle)) {
+        return false;
+    }
+    pattern.matches(&demangle(base, Form::Short))
+        || pattern.text().contains(['<', '(', '[']) && matches_whole(pattern, base)
+}
+
+/// With template arguments; with or without parameters.
+fn matches_whole(pattern: &Pattern, name: &str) -> bool {
+    let whole = demangle(name, Form::Full);
+    let bare = whole.strip_suffix(" const").unwrap_or(&whole);
+    let head = parameters(bare).map_or(bare, |at| bare.get(..at).unwrap_or(bare));
+    pattern.matches(&whole) || pattern.matches(head)
+}
+
+/// Where the parameter list at the end of a name begins.
+fn parameters(name: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    name.strip_suffix(')')?;
+    for (at, byte) in name.bytes().enumerate().rev() {
+        match byte {
+            b')' => depth += 1,
+            b'(' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return (at > 0 && !name.get(..at)?.ends_with("operator")).then_some(at);
+        }
+    }
+    None
+}
+
+fn is_mangled(name: &str) -> bool {
+    ["_Z", "__Z", "_R"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// A part of a function that the compiler moved away.
+pub(super) fn is_part(name: &str) -> bool {
+    name.ends_with(".cold") || name.contains(".cold.")
+}
+
+/// Without what the compiler appended for its copies of a function (`f.constprop.0`).
+fn without_clone(name: &str) -> &str {
+    const SUFFIXES: [&str; 8] =
+        [".constprop.", ".isra.", ".part.", ".lto_priv.", ".llvm.", ".localalias", ".clone.", ".ipa."];
+    let at = SUFFIXES.iter().filter_map(|s| name.find(s)).filter(|at| *at > 0).min();
+    at.and_then(|at| name.get(..at)).unwrap_or(name)
+}
+
+/// What a function without a name is called.
+pub(super) fn nameless(path: &str, at: Svma) -> String {
+    format!("{}+{:#x}", file_name(path), at.0)
+}
+
+fn underscores(name: &str) -> usize {
+    name.bytes().take_while(|b| *b == b'_').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_of_a_name() {
+        let matched = |pattern: &str, name: &str| matches(&Pattern::new(pattern).unwrap(), name);
+        assert!(matched("a::b", "_ZN1a1bEi") && matched("_ZN1a1bEi", "_ZN1a1bEi") && !matched("b", "_ZN1a1bEi"));
+        assert!(matched("helper", "helper.constprop.0.isra.0") && !matched("helper", "helper.cold"));
+        assert!(matched("foo", "_Z3fooILi1EEvi") && matched("void foo<1>", "_Z3fooILi1EEvi"));
+        assert!(matched("std::vector::push_back", "_ZNSt6vectorIiSaIiEE9push_backERKi"));
+        assert!(matched(r".*vector<int.*>::push_back", "_ZNSt6vectorIiSaIiEE9push_backERKi"));
+        assert!(matched("operator<<", "_ZlsRSoRK3Foo") && matched("A::operator()", "_ZN1AclEi"));
+        assert!(matched("core::fmt::write", "_ZN4core3fmt5write17h0123456789abcdefE"));
+        assert!(matched("a::bcd", "_ZN1a3bcdEi") && !matched("a::bcx", "_ZN1a3bcdEi"));
+    }
+}

@@ -1,0 +1,1 @@
+//! Resolution over made-up modules.
