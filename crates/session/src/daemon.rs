@@ -4,7 +4,7 @@
 
 use crate::SessionError;
 use crate::control::{Control, Listener};
-use crate::engine::{Engine, Part, Setup};
+use crate::engine::{Engine, Part, Setup, note};
 use crate::options::{DaemonOptions, Progress, RecordOptions};
 use crate::stop::StopFlag;
 use crate::symbols;
@@ -196,7 +196,7 @@ impl Daemon<'_> {
         match self.writer.append(&part.profile, part.window) {
             Ok(info) => {
                 self.samples += samples;
-                self.describe(&part.losses, part.window.1, on);
+                self.describe(&part.losses, &part.happened, part.window.1, on);
                 self.keep_names(&part.profile, on);
                 on(Progress::Sealed { rows: info.rows, bytes: info.bytes });
             }
@@ -214,14 +214,15 @@ impl Daemon<'_> {
             self.lost += samples;
             on(Progress::Warning(format!("{samples} samples are lost: {e}")));
             let losses = Losses { unwritten: samples, ..part.losses };
-            self.describe(&losses, part.window.1, on);
+            self.describe(&losses, &part.happened, part.window.1, on);
         }
     }
 
-    fn describe(&mut self, losses: &Losses, end: u64, on: &mut dyn FnMut(Progress)) {
+    fn describe(&mut self, losses: &Losses, happened: &[String], end: u64, on: &mut dyn FnMut(Progress)) {
         let cost = self.engine.cost();
         let done = self.writer.update_meta(|m| {
             m.losses.add(losses);
+            note(m, happened);
             m.cost = cost;
             m.end_ns = end;
         });

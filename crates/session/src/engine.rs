@@ -14,6 +14,8 @@ use whither_store::model::{EpochMeta, Losses, OwnCost, Profile};
 
 /// The side-band is read this often: a ring holds several seconds of a build storm.
 const PUMP_NS: u64 = 100_000_000;
+/// CPUs that came or went are looked for this often.
+const LOOK_NS: u64 = 1_000_000_000;
 
 /// What an engine is started with beside the user's options.
 #[derive(Debug)]
@@ -34,9 +36,12 @@ pub(crate) struct Engine {
     turns: Turns,
     /// What the user should know.
     pub(crate) notes: Vec<String>,
+    /// What happened since the last cut that the user should know.
+    happened: Vec<String>,
     drain_ns: u64,
     pumped: u64,
     drained: u64,
+    looked: u64,
     cut_at: u64,
     delivered: u64,
     hertz: f64,
@@ -48,6 +53,17 @@ pub(crate) struct Part {
     pub(crate) profile: Profile,
     pub(crate) losses: Losses,
     pub(crate) window: (u64, u64),
+    /// Sentences for the user.
+    pub(crate) happened: Vec<String>,
+}
+
+/// Adds sentences to an epoch's notes, each once.
+pub(crate) fn note(meta: &mut EpochMeta, happened: &[String]) {
+    for sentence in happened {
+        if !meta.notes.contains(sentence) {
+            meta.notes.push(sentence.clone());
+        }
+    }
 }
 
 impl Engine {
@@ -81,8 +97,10 @@ impl Engine {
             turns,
             notes,
             drain_ns: u64::try_from(setup.drain.as_nanos()).unwrap_or(u64::MAX),
+            happened: Vec::new(),
             pumped: now,
             drained: now,
+            looked: now,
             cut_at: clock::wall_ns(),
             delivered: 0,
             hertz,
@@ -128,6 +146,10 @@ impl Engine {
             self.collector.pump(&mut self.book);
             self.pumped = now;
         }
+        if now - self.looked >= LOOK_NS {
+            self.looked = now;
+            self.happened.extend(self.collector.follow_cpus(&proc::online_cpus(), &mut self.book));
+        }
         // Rings of processes: children keep the period they were born with, so the rate stays.
         if self.backend() != "bpf" {
             return None;
@@ -168,7 +190,7 @@ impl Engine {
         self.delivered += profile.rates.iter().map(|r| r.delivered).sum::<u64>();
         let now = clock::wall_ns();
         let window = (std::mem::replace(&mut self.cut_at, now), now);
-        Part { profile, losses, window }
+        Part { profile, losses, window, happened: std::mem::take(&mut self.happened) }
     }
 
     /// Distinct rows and samples that wait to be cut.

@@ -1,7 +1,7 @@
 //! A collection that is looked at while it runs and never stored: what `whither top` shows. Collector
 //! and books live on a thread of their own, because drawing must never delay a drain.
 
-use crate::engine::{Engine, Part, Setup};
+use crate::engine::{Engine, Part, Setup, note};
 use crate::options::{RecordOptions, Scope};
 use crate::{SessionError, symbols};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -117,9 +117,10 @@ fn serve(mut engine: Engine, options: &RecordOptions, asked: &Receiver<Ask>) {
         match asked.recv_timeout(engine.pause()) {
             Ok(Ask::Part(reply)) => {
                 engine.drain();
-                let Part { mut profile, losses, window } = engine.cut();
+                let Part { mut profile, losses, window, happened } = engine.cut();
                 let mut meta = engine.meta(options);
                 (meta.losses, meta.start_ns, meta.end_ns) = (losses, window.0, window.1);
+                note(&mut meta, &happened);
                 profile.epochs = vec![meta];
                 // Who asked may have given up meanwhile.
                 let _ = reply.send(profile);

@@ -1,7 +1,7 @@
 //! `whither record`: one recording from launch or attach to sealed directory.
 
 use crate::SessionError;
-use crate::engine::{Engine, Setup};
+use crate::engine::{Engine, Setup, note};
 use crate::options::{Outcome, Progress, RecordOptions, Scope};
 use crate::stop::StopFlag;
 use crate::symbols;
@@ -138,6 +138,7 @@ impl Run<'_> {
         let done = self.writer.append(&part.profile, part.window).and_then(|info| {
             self.writer.update_meta(|m| {
                 m.losses.add(&losses);
+                note(m, &part.happened);
                 m.cost = cost.clone();
                 m.end_ns = part.window.1;
             })?;

@@ -22,3 +22,8 @@ pub use options::{CallsBackend, CallsEvent, CallsOptions, CallsOutcome, CallsTar
 pub use pattern::{excluding, including};
 pub use run::{Asks, asks, dry_run, run};
 pub use wire::{AddedPoint, Ask, Found, Place, PointLine, Reply, Verb};
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;

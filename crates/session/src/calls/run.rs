@@ -29,7 +29,7 @@ pub fn run(
 ) -> Result<CallsOutcome, SessionError> {
     let start_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let engine = begin(options)?;
-    let mut outcome = Session::start(options, engine, asks, stop, on)?.measure(stop, on)?;
+    let mut outcome = with_engine(options, engine, asks, stop, on)?;
     outcome.start_ns = start_ns;
     Ok(outcome)
 }
@@ -41,6 +41,17 @@ pub type Asks = (Sender<Ask>, Receiver<Ask>);
 #[must_use]
 pub fn asks() -> Asks {
     channel()
+}
+
+/// The same with an engine that has its target already.
+pub(super) fn with_engine(
+    options: &CallsOptions,
+    engine: Box<dyn Instrument>,
+    asks: Asks,
+    stop: &StopFlag,
+    on: &mut dyn FnMut(CallsEvent),
+) -> Result<CallsOutcome, SessionError> {
+    Session::start(options, engine, asks, stop, on)?.measure(stop, on)
 }
 
 fn begin(options: &CallsOptions) -> Result<Box<dyn Instrument>, SessionError> {

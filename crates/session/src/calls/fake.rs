@@ -1,0 +1,181 @@
+//! An engine without a process: known functions, a script of what happens, and a record of what was done.
+
+use super::instrument::{Fate, Instrument};
+use crate::SessionError;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+use whither_probe::{
+    Added, Candidate, CostClass, Detached, Happening, Order, PointAction, PointId, PointSpec, Refusal, Removed, Select,
+};
+use whither_store::calls::{CallModule, CallPath, CallPoint, CallSnapshot, PatchKind, PathTotals, PointState};
+
+/// What a session did to the target, in order.
+pub(super) type Done = Rc<RefCell<Vec<String>>>;
+
+/// Functions `main` > `solve` > `exchange`, all of /bin/app, at 0x100, 0x200, ...
+pub(super) struct Fake {
+    pub(super) script: VecDeque<Vec<Happening>>,
+    pub(super) done: Done,
+    /// How the command ended.
+    pub(super) fate: Fate,
+    points: Vec<CallPoint>,
+    calls: u64,
+}
+
+const NAMES: [&str; 4] = ["main", "solve", "exchange", "tiny"];
+
+impl Fake {
+    pub(super) fn new(script: Vec<Vec<Happening>>) -> (Box<Self>, Done) {
+        let done = Done::default();
+        let fake =
+            Self { script: script.into(), done: done.clone(), fate: Fate::Ended(7), points: Vec::new(), calls: 0 };
+        (Box::new(fake), done)
+    }
+
+    fn note(&self, what: impl Into<String>) {
+        self.done.borrow_mut().push(what.into());
+    }
+
+    fn candidate(&self, at: usize) -> Candidate {
+        let offset = 0x100 * (at as u64 + 1);
+        let here = self.points.iter().find(|p| p.offset == offset && p.state != PointState::Removed);
+        let patch = match (NAMES[at], here) {
+            (_, Some(point)) => Err(Refusal::Already(PointId(point.id))),
+            ("tiny", _) => Err(Refusal::TooShort { bytes: 3 }),
+            ("exchange", _) => Ok(PatchKind::Uprobe),
+            _ => Ok(PatchKind::Jump),
+        };
+        Candidate {
+            address: 0x55_0000 + offset,
+            module: 0,
+            offset,
+            size: 64,
+            names: vec![NAMES[at].into()],
+            patch,
+            cost: CostClass::Nanoseconds,
+            entry_only: None,
+        }
+    }
+}
+
+impl Instrument for Fake {
+    fn pid(&self) -> u32 {
+        42
+    }
+
+    fn module(&self, _: usize) -> String {
+        "/bin/app".into()
+    }
+
+    fn resume(&mut self) -> Result<(), SessionError> {
+        self.note("resume");
+        Ok(())
+    }
+
+    fn resolve(&mut self, orders: &[Order]) -> Result<Vec<Candidate>, SessionError> {
+        let wanted = |name: &str| {
+            orders.iter().any(|order| match order {
+                Order::Include(Select::Name { function, .. }) => {
+                    super::pattern::whole(function).unwrap().is_match(name)
+                }
+                _ => false,
+            })
+        };
+        Ok((0..NAMES.len()).filter(|&i| wanted(NAMES[i])).map(|i| self.candidate(i)).collect())
+    }
+
+    fn suggest(&mut self, pattern: &str) -> Vec<String> {
+        NAMES.iter().filter(|n| n.starts_with(&pattern[..1])).map(|n| (*n).to_owned()).collect()
+    }
+
+    fn add(&mut self, specs: &[PointSpec]) -> Result<Added, SessionError> {
+        let mut ids = Vec::new();
+        for spec in specs {
+            let id = self.points.len() as u32 + 1;
+            self.note(format!("add {} {:?}", spec.candidate.names[0], spec.actions));
+            self.points.push(CallPoint {
+                id,
+                names: spec.candidate.names.clone(),
+                module: 0,
+                offset: spec.candidate.offset,
+                size: 64,
+                patch: Some(PatchKind::Jump),
+                state: PointState::On,
+                entry_only: None,
+                refused: None,
+                values: Vec::new(),
+            });
+            ids.push(PointId(id));
+        }
+        Ok(Added { ids, refused: Vec::new(), pause: Duration::from_micros(300) })
+    }
+
+    fn remove(&mut self, ids: &[PointId]) -> Result<Removed, SessionError> {
+        for point in self.points.iter_mut().filter(|p| ids.contains(&PointId(p.id))) {
+            point.state = PointState::Removed;
+        }
+        self.note(format!("remove {ids:?}"));
+        Ok(Removed { ids: ids.to_vec(), pause: Duration::from_micros(200) })
+    }
+
+    fn enable(&mut self, ids: &[PointId], on: bool) {
+        for point in self.points.iter_mut().filter(|p| ids.contains(&PointId(p.id))) {
+            point.state = if on { PointState::On } else { PointState::Off };
+        }
+    }
+
+    fn keep(&mut self, orders: Vec<Order>, _: Vec<PointAction>) {
+        self.note(format!("keep {}", orders.len()));
+    }
+
+    fn poll(&mut self, _: Duration) -> Result<Vec<Happening>, SessionError> {
+        self.calls += 10;
+        Ok(self.script.pop_front().unwrap_or_default())
+    }
+
+    fn snapshot(&mut self) -> CallSnapshot {
+        let path = |(i, _): (usize, &CallPoint)| CallPath {
+            id: i as u32,
+            point: i as u32,
+            frame: u32::MAX,
+            parent: None,
+            same: 0,
+            folded: false,
+            totals: PathTotals { calls: self.calls, done: self.calls, ..PathTotals::default() },
+            threads: Vec::new(),
+        };
+        CallSnapshot {
+            modules: vec![CallModule { path: "/bin/app".into(), id: None, bias: 0, start: 0, end: 0x1000 }],
+            paths: self.points.iter().enumerate().map(path).collect(),
+            points: self.points.clone(),
+            ..CallSnapshot::default()
+        }
+    }
+
+    fn reset(&mut self) {
+        self.calls = 0;
+    }
+
+    fn callees(&mut self, id: PointId) -> Result<Vec<Candidate>, SessionError> {
+        Ok((id.0 as usize..NAMES.len()).map(|i| self.candidate(i)).collect())
+    }
+
+    fn callers(&mut self, _: PointId) -> Result<Vec<Candidate>, SessionError> {
+        Ok(vec![self.candidate(0)])
+    }
+
+    fn fate(&mut self) -> Fate {
+        self.fate
+    }
+
+    fn detach(&mut self) -> Result<Detached, SessionError> {
+        self.note("detach");
+        Ok(Detached { restored: self.points.len(), ..Detached::default() })
+    }
+
+    fn abandon(&mut self) {
+        self.note("abandon");
+    }
+}

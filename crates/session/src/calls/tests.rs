@@ -1,0 +1,199 @@
+//! Sessions on an engine without a process: what is done to the target in which order, and what each verb
+//! answers.
+
+use super::desk::Desk;
+use super::fake::{Done, Fake};
+use super::instrument::Fate;
+use super::options::{CallsBackend, CallsEvent, CallsOptions, CallsOutcome, CallsTarget};
+use super::run::{asks, with_engine};
+use super::wire::{AddedPoint, Ask, Place, Reply, Verb};
+use super::{excluding, including};
+use crate::{SessionError, StopFlag};
+use std::sync::mpsc::channel;
+use whither_probe::{Happening, Options, PointAction};
+use whither_store::calls::PointState;
+
+fn options(target: CallsTarget, patterns: &[&str], runtime: &std::path::Path) -> CallsOptions {
+    CallsOptions {
+        target,
+        orders: patterns.iter().map(|p| including(p).unwrap()).collect(),
+        patterns: patterns.iter().map(|p| (*p).to_owned()).collect(),
+        actions: vec![PointAction::Path, PointAction::Wall],
+        backend: CallsBackend::Auto,
+        engine: Options::default(),
+        duration: None,
+        interval: None,
+        runtime: runtime.join("whither"),
+    }
+}
+
+fn ended() -> Happening {
+    Happening::Ended { pid: 42, status: Some(7) }
+}
+
+type Ran = (Result<CallsOutcome, SessionError>, Vec<String>, Vec<CallsEvent>);
+
+/// A whole session over a script.
+fn ran(target: CallsTarget, patterns: &[&str], script: Vec<Vec<Happening>>, stop: &StopFlag) -> Ran {
+    let dir = tempfile::tempdir().unwrap();
+    let (fake, done) = Fake::new(script);
+    let mut told = Vec::new();
+    let options = options(target, patterns, dir.path());
+    let outcome = with_engine(&options, fake, asks(), stop, &mut |event| told.push(event));
+    let done = done.borrow().clone();
+    (outcome, done, told)
+}
+
+fn command() -> CallsTarget {
+    CallsTarget::Command(vec!["app".into()])
+}
+
+#[test]
+fn a_command_is_probed_before_it_runs_and_its_status_comes_out() {
+    let (outcome, done, told) = ran(command(), &["solve"], vec![vec![], vec![ended()]], &StopFlag::default());
+    let outcome = outcome.unwrap();
+    assert_eq!(done, ["add solve [Path, Wall]", "keep 1", "resume"]);
+    assert_eq!((outcome.target_status, outcome.epochs.len()), (Some(7), 1));
+    assert!(outcome.detached.is_none() && outcome.unmatched.is_none());
+    assert_eq!(outcome.epochs[0].snapshot.paths[0].totals.calls, 20);
+    assert!(matches!(told[0], CallsEvent::Started { pid: 42, points: 1, .. }));
+}
+
+#[test]
+fn a_stop_leaves_a_process_as_it_was_and_keeps_the_data() {
+    let stop = StopFlag::default();
+    let dir = tempfile::tempdir().unwrap();
+    let (fake, done) = Fake::new(vec![vec![], vec![]]);
+    let options = options(CallsTarget::Process(42), &["solve", "tiny"], dir.path());
+    let mut refused = Vec::new();
+    let ends = asks();
+    let asker = ends.0.clone();
+    let (answer, reply) = channel();
+    asker.send(Ask { verb: Verb::Stop, answer }).unwrap();
+    let outcome = with_engine(&options, fake, ends, &stop, &mut |event| {
+        if let CallsEvent::Refused { name, reason } = event {
+            refused.push(format!("{name}: {reason}"));
+        }
+    });
+    let outcome = outcome.unwrap();
+    assert_eq!(*done.borrow(), ["add solve [Path, Wall]", "keep 2", "resume", "detach"]);
+    assert_eq!(outcome.detached.unwrap().restored, 1);
+    assert_eq!(outcome.target_status, None);
+    assert!(matches!(reply.recv().unwrap(), Reply::Done { .. }));
+    assert_eq!(refused, ["tiny: only 3 bytes long, with no padding behind it"]);
+}
+
+#[test]
+fn nothing_matched_in_a_process_is_told_with_near_names_and_leaves_it() {
+    let (outcome, done, _) = ran(CallsTarget::Process(42), &["solver"], vec![], &StopFlag::default());
+    let error = outcome.unwrap_err();
+    assert_eq!(error.exit_code(), 1);
+    assert_eq!(error.to_string(), "no function of process 42 matches solver; there are solve");
+    assert_eq!(done, ["detach"]);
+}
+
+#[test]
+fn a_command_may_match_later_or_never() {
+    let (outcome, done, told) = ran(command(), &["solver"], vec![vec![ended()]], &StopFlag::default());
+    assert_eq!(done, ["keep 1", "resume"]);
+    assert_eq!(outcome.unwrap().unmatched, Some(vec!["solve".to_owned()]));
+    let said = told.iter().any(|e| matches!(e, CallsEvent::Note(text) if text.contains("solver yet (it has solve)")));
+    assert!(said, "{told:?}");
+}
+
+#[test]
+fn an_interrupted_command_is_never_run() {
+    let stop = StopFlag::default();
+    stop.request();
+    let (outcome, done, _) = ran(command(), &["solve"], vec![], &stop);
+    assert!(matches!(outcome, Err(SessionError::Interrupted)));
+    assert_eq!(done.last().unwrap(), "abandon");
+    assert!(!done.contains(&"resume".to_owned()));
+}
+
+#[test]
+fn a_second_ctrl_c_does_not_wait_for_the_command() {
+    let stop = StopFlag::default();
+    let dir = tempfile::tempdir().unwrap();
+    let (mut fake, done) = Fake::new(vec![]);
+    fake.fate = Fate::Running;
+    let options = options(command(), &["solve"], dir.path());
+    let asked = stop.clone();
+    let outcome = with_engine(&options, fake, asks(), &stop, &mut |event| match event {
+        CallsEvent::Started { .. } | CallsEvent::Waiting => drop(asked.request()),
+        _ => {}
+    });
+    assert_eq!(outcome.unwrap().target_status, None);
+    assert_eq!(done.borrow().last().unwrap(), "detach");
+}
+
+fn desk() -> (Desk, Done) {
+    let (fake, done) = Fake::new(vec![]);
+    let mut desk = Desk::new(fake, vec![PointAction::Path], CallsBackend::Auto);
+    desk.add(&[including("solve").unwrap(), excluding("x").unwrap()]).unwrap();
+    (desk, done)
+}
+
+fn point(id: u32, name: &str) -> AddedPoint {
+    AddedPoint { id, name: name.into() }
+}
+
+#[test]
+fn verbs_change_the_probes() {
+    let (mut desk, done) = desk();
+    let add = Verb::Add { patterns: vec!["main|solve|tiny".into()], exclude: vec![] };
+    let Reply::Added { added, already, refused, pause_ns } = desk.obey(&add) else { panic!("not added") };
+    assert_eq!((added, already, pause_ns), (vec![point(2, "main")], vec![1], 300_000));
+    assert_eq!(refused.len(), 1);
+    let off = Verb::Switch { patterns: vec!["so.*".into()], on: false };
+    assert_eq!(desk.obey(&off), Reply::Switched { points: vec![point(1, "solve")] });
+    let Reply::Points { points } = desk.obey(&Verb::List) else { panic!("no list") };
+    assert_eq!(points.iter().map(|p| p.state).collect::<Vec<_>>(), [PointState::Off, PointState::On]);
+    let remove = Verb::Remove { patterns: vec!["#1".into(), "app+0x100".into()] };
+    let Reply::Removed { removed, .. } = desk.obey(&remove) else { panic!("not removed") };
+    assert_eq!(removed, [point(1, "solve"), point(2, "main")]);
+    assert_eq!(done.borrow().last().unwrap(), "remove [PointId(1), PointId(2)]");
+    assert_eq!(desk.obey(&remove), Reply::Nothing { near: vec![] }, "they are gone");
+}
+
+#[test]
+fn slips_of_an_asker_are_sentences() {
+    let (mut desk, _) = desk();
+    let add = |p: &str| Verb::Add { patterns: vec![p.into()], exclude: vec![] };
+    assert!(matches!(desk.obey(&add("a(")), Reply::No { why } if why.contains("regular expression")));
+    assert_eq!(desk.obey(&add("maim")), Reply::Nothing { near: vec!["main".into()] });
+    let remove = Verb::Remove { patterns: vec!["nothing".into()] };
+    assert_eq!(desk.obey(&remove), Reply::Nothing { near: vec!["solve".into()] });
+    assert!(matches!(desk.obey(&Verb::Remove { patterns: vec!["a.c:3".into()] }), Reply::No { .. }));
+}
+
+#[test]
+fn callees_are_told_then_some_are_chosen() {
+    let (mut desk, _) = desk();
+    let Reply::Found { callees } = desk.obey(&Verb::LookCallees { point: 2 }) else { panic!("none") };
+    let shown: Vec<_> = callees.iter().map(|c| (c.name.as_str(), c.refused.is_some())).collect();
+    assert_eq!(shown, [("exchange", false), ("tiny", true)]);
+    let chosen = vec![Place { module: "/bin/app".into(), offset: 0x300 }];
+    let Reply::Added { added, refused, .. } = desk.obey(&Verb::AddCallees { point: 2, chosen }) else { panic!("no") };
+    assert_eq!((added, refused.len()), (vec![point(2, "exchange")], 0));
+    let Reply::Added { added, .. } = desk.obey(&Verb::Callers { point: 1 }) else { panic!("no") };
+    assert_eq!(added, [point(3, "main")]);
+}
+
+#[test]
+fn patches_only_means_no_uprobes() {
+    let (fake, _) = Fake::new(vec![]);
+    let mut desk = Desk::new(fake, vec![PointAction::Path], CallsBackend::Patch);
+    let batch = desk.add(&[including("exchange|solve").unwrap()]).unwrap();
+    assert_eq!(batch.added, [point(1, "solve")]);
+    assert!(batch.refused[0].1.contains("--backend patch"), "{:?}", batch.refused);
+}
+
+#[test]
+fn a_reset_keeps_the_old_epoch() {
+    let (mut desk, _) = desk();
+    desk.obey(&Verb::Reset { label: "before".into() });
+    let last = desk.engine.snapshot();
+    let (_, epochs) = desk.finish(last);
+    assert_eq!(epochs.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["before", "2"]);
+}
