@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child as Process, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-use whither_probe::ProbeError;
+use whither_probe::{ProbeError, agent};
 use whither_probe::target::{self, Caller, Load, Seen, Stopped, Tree, Way, inject, launch, maps, remains, remove};
 
 const BLOCKERS: &str = include_str!("programs/blockers.c");
@@ -166,6 +166,51 @@ fn a_module_comes_and_goes() {
             target.end();
         }
     }
+}
+
+#[test]
+fn the_agent_comes_and_goes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (flags, by_hand) in [(&[][..], false), (&[][..], true), (&["-static"][..], false)] {
+        let Some(target) = start(dir.path(), BLOCKERS, flags) else { return };
+        let pid = target.pid();
+        let before = possessions(pid);
+        let load = Load {
+            agent: agent::IMAGE,
+            start: agent::Symbol::Start.offset(),
+            segment_bytes: whither_abi::agent::SEGMENT_BYTES,
+            shadow: agent::SHADOW,
+            abi: whither_abi::agent::AGENT_ABI,
+            by_hand,
+        };
+        let mut took = Vec::new();
+        for _ in 0..20 {
+            let began = Instant::now();
+            let mut caller = Caller::pick(pid).expect("a thread");
+            let placed = inject(&mut caller, &load, &mut header).expect("goes in");
+            let _ = caller.release();
+            took.push(began.elapsed());
+            let code: Vec<_> = std::iter::once(placed.image.clone()).collect();
+            let (stopped, caught) = target::stop_outside(pid, &code, Duration::from_secs(1)).expect("stops");
+            assert!(caught.is_empty());
+            let _ = stopped.release();
+            let mut caller = Caller::pick_avoiding(pid, &code).expect("a thread");
+            assert_eq!(remove(&mut caller, &placed, &[]), NO_FILES);
+            let _ = caller.release();
+        }
+        took.sort_unstable();
+        println!("the agent is in within {:?}, median {:?} ({flags:?}, by hand {by_hand})", took[0], took[10]);
+        assert_eq!(possessions(pid), before, "{flags:?}, by hand {by_hand}");
+        target.end();
+    }
+}
+
+/// The first words of a segment: magic, layout version, off, length.
+fn header(file: &fs::File) -> Result<(), ProbeError> {
+    file.write_all_at(&whither_abi::agent::AGENT_MAGIC.to_le_bytes(), 0).expect("writes");
+    file.write_all_at(&whither_abi::agent::AGENT_ABI.to_le_bytes(), 8).expect("writes");
+    file.write_all_at(&whither_abi::agent::SEGMENT_BYTES.to_le_bytes(), 16).expect("writes");
+    Ok(())
 }
 
 fn load(agent: &[u8], by_hand: bool) -> Load<'_> {

@@ -37,18 +37,28 @@ pub fn launch(command: &[String]) -> Result<Launched, ProbeError> {
     let held = hold(command)?;
     let pid = held.pid();
     let tracee = Tracee::seize(pid, pid, Watching::EXECS)?;
-    let mut running = match held.release() {
-        Ok(_running) => Child { pid, done: None },
-        Err(e) => return Err(e.into()),
-    };
+    // An exec that fails ends the child, which `release` waits for.
+    let _running = held.release()?;
+    let mut child = Child { pid, done: None };
     match to_exec(&tracee).and_then(|()| to_entry(&tracee)) {
-        Ok(()) => Ok(Launched { tracee, child: running }),
+        Ok(()) => Ok(Launched { tracee, child }),
         Err(e) => {
-            running.signal(libc::SIGKILL);
-            running.wait();
+            end(&tracee, &mut child);
             Err(e)
         }
     }
+}
+
+/// Ends a traced child: its end is for its tracer to wait for.
+fn end(tracee: &Tracee, child: &mut Child) {
+    child.signal(libc::SIGKILL);
+    while let Ok(event) = tracee.wait() {
+        if !event.stands() {
+            note_end(tracee, event);
+            break;
+        }
+    }
+    child.wait();
 }
 
 /// Waits until the program has been executed.
@@ -180,8 +190,7 @@ impl Launched {
 
     /// Ends it before it has begun.
     pub fn abandon(mut self) {
-        self.child.signal(libc::SIGKILL);
-        self.child.wait();
+        end(&self.tracee, &mut self.child);
     }
 }
 

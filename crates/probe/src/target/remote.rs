@@ -93,7 +93,7 @@ impl Caller {
         let began = Instant::now();
         let mut round = 0_u32;
         loop {
-            let tids = candidates(pid);
+            let tids = candidates(pid, round);
             if tids.is_empty() {
                 return Err(ProbeError::Ended { pid, what: "a thread was being chosen" });
             }
@@ -481,9 +481,11 @@ fn pause(polls: u32) {
     }
 }
 
-/// Threads, sleeping ones first: they notice nothing. Of those the first thread: another one's first
-/// allocation would make the C library map an arena for it.
-fn candidates(pid: u32) -> Vec<u32> {
+/// Threads to be tried: for a while only the first one, since another one's first allocation would make
+/// the C library map an arena for it; then sleeping ones first, which notice nothing.
+fn candidates(pid: u32, round: u32) -> Vec<u32> {
+    /// Rounds of a millisecond.
+    const FIRST_ONLY: u32 = 20;
     let mut all: Vec<(bool, u32)> = proc::threads(pid)
         .into_iter()
         .filter_map(|tid| match thread_state(pid, tid) {
@@ -491,6 +493,9 @@ fn candidates(pid: u32) -> Vec<u32> {
             state => Some((state != 'S', tid)),
         })
         .collect();
+    if round < FIRST_ONLY && all.iter().any(|(_, tid)| *tid == pid) {
+        return vec![pid];
+    }
     all.sort_unstable();
     all.into_iter().map(|(_, tid)| tid).collect()
 }
