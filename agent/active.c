@@ -19,7 +19,7 @@ slow_path struct wh_active *record_slow(struct local *l, u32 index)
 	if (chunk >= CHUNKS)
 		return 0;
 	if (!l->chunk[chunk])
-		l->chunk[chunk] = map_private(0, CHUNK * sizeof(struct wh_active));
+		l->chunk[chunk] = map_own(CHUNK * sizeof(struct wh_active));
 	return l->chunk[chunk] ? &l->chunk[chunk][(index - WH_ACTIVE) % CHUNK] : 0;
 }
 

@@ -143,6 +143,11 @@ static inline struct local *local_of_thread(void)
 	return likely(G.way == 1) ? wh_local : local_by_base();
 }
 
+/* maps.c */
+void *map_own(u64 bytes);
+int map_listed(u64 address, u32 pid);
+void unmap_own(u64 address, u64 bytes);
+
 /* shadow.c */
 int stack_enter(struct local *l, u64 slot);
 int stack_reach(struct local *l, u64 address);

@@ -18,7 +18,7 @@ static u64 thread_clock(void)
 }
 
 /* The smallest event that has a page: task clock, this thread, user space only. */
-static volatile u32 *perf_page(void)
+static volatile u32 *perf_page(u32 pid)
 {
 	u64 attr[14] = {1 | (u64)sizeof(attr) << 32, 1 /* TASK_CLOCK */, 0, 0, 0, 3 << 5 /* not kernel, hypervisor */};
 	s64 fd = sys6(SYS_PERF_EVENT_OPEN, (u64)attr, 0, ~0ull, ~0ull, 8 /* close on exec */, 0);
@@ -28,12 +28,18 @@ static volatile u32 *perf_page(void)
 		return 0;
 	page = sys6(SYS_MMAP, 0, PAGE, 1, MAP_SHARED_, (u64)fd, 0);
 	sys2(SYS_CLOSE, fd, 0);
-	return page < 0 && page > -4096 ? 0 : (volatile u32 *)page + LOCK_WORD;
+	if (page < 0 && page > -4096)
+		return 0;
+	if (!map_listed((u64)page, pid)) {
+		sys2(SYS_MUNMAP, page, PAGE);
+		return 0;
+	}
+	return (volatile u32 *)page + LOCK_WORD;
 }
 
 static void clock_open(struct local *l)
 {
-	l->clock = perf_page();
+	l->clock = perf_page(l->block->pid);
 	l->block->cpu_mode = l->clock ? 1 : 2;
 	if (!l->clock) {
 		l->clock = &l->spare;

@@ -90,7 +90,7 @@ slow_path void values_at_entry(struct local *l, const struct wh_point *p, u32 in
 	u32 n = extras(p);
 
 	if ((p->flags & WH_DO_EMIT) && !l->words)
-		l->words = map_private(0, (u64)WH_ACTIVE * sizeof(*l->words));
+		l->words = map_own((u64)WH_ACTIVE * sizeof(*l->words));
 	if (b)
 		b->seq++;
 	barrier();

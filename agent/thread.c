@@ -78,7 +78,7 @@ void count_lost(enum wh_lost cause)
 static void clock_drop(struct local *l)
 {
 	if (l->clock && l->clock != &l->spare)
-		sys2(SYS_MUNMAP, (u64)l->clock & ~(PAGE - 1), PAGE);
+		unmap_own((u64)l->clock & ~(PAGE - 1), PAGE);
 	l->clock = 0;
 }
 
@@ -172,10 +172,10 @@ static void local_reset(struct local *l)
 
 static struct local *local_new(void)
 {
-	struct local *l = map_private(0, sizeof(*l));
+	struct local *l = map_own(sizeof(*l));
 
 	if (l && sys3(SYS_MADVISE, l, (sizeof(*l) + PAGE - 1) & ~(PAGE - 1), 18 /* MADV_WIPEONFORK */) < 0) {
-		sys2(SYS_MUNMAP, l, sizeof(*l));
+		unmap_own((u64)l, (sizeof(*l) + PAGE - 1) & ~(PAGE - 1));
 		return 0;
 	}
 	return l;

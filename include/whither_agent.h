@@ -325,6 +325,11 @@ enum wh_shadow_state {
 	WH_SHADOW_REFUSED = 2  /* its place is taken: entries there are only counted */
 };
 
+/* Other private memory of the agent: `wh_maps` (symbol, u64[WH_MAPS][2]) holds {address, bytes | pid << 32},
+ * address 0 = unused; pid not 0: only that process has it, its children do not. Threads keep pointers into
+ * it in their thread-local storage: it may go only together with the agent itself (dlclose). */
+#define WH_MAPS 8192u
+
 /* What the agent's `wh_start` is given and answers; the controller finds these by symbol. */
 enum wh_start_answer {
 	WH_STARTED = 0,

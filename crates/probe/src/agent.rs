@@ -19,6 +19,9 @@ pub const SHADOW_SET: usize = 65536;
 /// Bytes of stack that one entry of `wh_shadow_set` stands for.
 pub const SHADOW_BLOCK: u64 = 0x10000;
 
+/// Entries of `wh_maps`: address, and bytes with the process (or 0) in the upper half.
+pub const MAPS: usize = 8192;
+
 /// A symbol that the agent exports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Symbol {
@@ -44,11 +47,13 @@ pub enum Symbol {
     Empty,
     /// The table of mapped shadow blocks: `u64[SHADOW_SET]`, 0 = unused.
     ShadowSet,
+    /// The table of the agent's other private mappings: `u64[MAPS][2]`, see the header.
+    Maps,
 }
 
 impl Symbol {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::EntryExit,
         Self::EntryOnly,
         Self::Start,
@@ -60,6 +65,7 @@ impl Symbol {
         Self::SyscallInsn,
         Self::Empty,
         Self::ShadowSet,
+        Self::Maps,
     ];
 
     /// Its name in the agent's dynamic symbol table.
@@ -77,6 +83,7 @@ impl Symbol {
             Self::SyscallInsn => "wh_syscall_insn",
             Self::Empty => "wh_empty",
             Self::ShadowSet => "wh_shadow_set",
+            Self::Maps => "wh_maps",
         }
     }
 
