@@ -59,6 +59,6 @@ int main(void)
     }
     setitimer(ITIMER_REAL, &never, NULL);
     printf("wrong %ld\n", wrong);
-    tell("ordinary", n_ordinary, "busy");
-    tell("on_signal", n_on_signal, "busy");
+    tell("ordinary", n_ordinary, "lost");
+    tell("on_signal", n_on_signal, "lost");
 }

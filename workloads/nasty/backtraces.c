@@ -75,7 +75,7 @@ int main(void)
     within = 0;
     setitimer(ITIMER_PROF, &never, NULL);
     printf("wrong %ld, broken %d\n", wrong, (int)broken);
-    tell("outer", n_outer, "busy");
-    tell("asker", n_asker, "busy");
-    tell("handled", n_handled, "busy");
+    tell("outer", n_outer, "lost");
+    tell("asker", n_asker, "lost");
+    tell("handled", n_handled, "lost");
 }

@@ -131,9 +131,9 @@ int main(int argc, char **argv)
     }
     sum = !strcmp(mode, "fork") ? forks() : !strcmp(mode, "vfork") ? vforks() : !strcmp(mode, "spawn") ? spawns(argv[0]) : clones();
     printf("%ld\n", sum);
-    /* A process that shares our memory and thread pointer passes uncounted, and may get in our way. */
+    /* A process that shares our memory and thread pointer may pass uncounted, and get in our way. */
     int shared = !strcmp(mode, "clone");
-    tell("work", n_work, shared ? "busy" : "exact");
+    tell("work", n_work, shared ? "lost" : "exact");
     if (n_borrowed)
-        tell("borrowed", n_borrowed, shared ? "any" : "exact");
+        tell("borrowed", n_borrowed, shared ? "any" : "lost");
 }

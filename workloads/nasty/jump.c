@@ -77,5 +77,5 @@ int main(void)
     tell("leaf", n_leaf, "exact");
     tell("jumper", n_jumper, "exact");
     tell("after", n_after, "exact");
-    tell("victim", n_victim, "busy");
+    tell("victim", n_victim, "lost");
 }

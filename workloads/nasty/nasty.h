@@ -4,7 +4,9 @@
  * process appends `FUNCTION CALLS EXPECTATION` lines to it (several lines of one function add up):
  *
  *   exact    the profiler counts exactly so many calls
- *   busy     the same, where calls it admits to have lost while interrupted in its agent count too
+ *   lost     the same, where calls it admits to have lost count too (and a signal that jumps away between its
+ *            count and the program's may make one more)
+ *   moved    exact counts; exits may be lost, because other threads make them
  *   least    at least so many (the C library or the loader calls it as well)
  *   entry    exact, and the profiler says that it sees entries only
  *   either   exact, or the function is refused with a reason
