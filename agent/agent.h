@@ -165,9 +165,14 @@ static inline struct wh_active *record(struct local *l, u32 index)
 
 /* path.c: `WH_FOLDED | id` when the call is counted in a path it is itself part of. */
 #define WH_FOLDED 0x80000000u
-u32 root_path(const struct wh_point *p);
 u32 find_path(struct local *l, const struct wh_point *p, u32 point, u64 slot, u64 rbp);
 u32 path_create(u32 node);
+
+/* The point's own path; 0 when the controller has not given it a root. */
+static inline u32 root_path(const struct wh_point *p)
+{
+	return likely(p->root < WH_MAX_NODES) ? node_at(p->root)->path : 0;
+}
 
 /* template.c */
 u32 template_search(struct local *l, u32 point, u64 slot, u64 rbp);

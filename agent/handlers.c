@@ -110,7 +110,7 @@ static inline u32 path_of(struct local *l, const struct wh_point *p, u64 point, 
 
 	if (!(p->flags & WH_DO_PATH))
 		return root_path(p);
-	path = template_search(l, (u32)point, slot, rbp);
+	path = template_last(l, (u32)point, slot, rbp);
 	return path ? path : find_path(l, p, (u32)point, slot, rbp);
 }
 
@@ -350,6 +350,9 @@ static inline struct wh_block *ordinary_block(struct local *l, const struct wh_p
 					      u32 *found)
 {
 	u32 path = p->flags & WH_DO_PATH ? template_last(l, (u32)point, slot, rbp) : root_path(p);
+
+	if (unlikely(!path))
+		path = template_search(l, (u32)point, slot, rbp);
 	u32 page = l->block->directory[(path & ~WH_FOLDED) / 64];
 
 	*found = path;

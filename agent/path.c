@@ -187,12 +187,6 @@ slow_path u32 path_create(u32 node)
 	return got;
 }
 
-/* The point's own path; 0 when the controller has not given it a root. */
-u32 root_path(const struct wh_point *p)
-{
-	return p->root < WH_MAX_NODES ? node_at(p->root)->path : 0;
-}
-
 /* Path of a call whose walk, at `node`, met the call in progress at `slot`; 0: no such record. */
 static u32 join(struct local *l, const struct wh_point *p, u32 node, u64 slot)
 {

@@ -7,22 +7,20 @@
  */
 #include "template.h"
 
-/* Odd numbers without pattern: a word's place matters as much as its value. */
-static const u64 weight[8] = {
-	0x9e3779b97f4a7c15ull, 0xd6e8feb86659fd93ull, 0xbf58476d1ce4e5b9ull, 0x94d049bb133111ebull,
-	0xff51afd7ed558ccdull, 0xc4ceb9fe1a85ec53ull, 0xa0761d6478bd642full, 0xe7037ed1a0b428dbull,
-};
+static inline u64 word(const struct shape *s, u64 slot, u32 i)
+{
+	return *(const u64 *)(slot + (u64)(s64)s->offset[i]);
+}
 
+/* Multiplied by odd numbers without pattern: a word's place matters as much as its value. */
 static inline u32 template_place(const struct shape *s, u64 slot)
 {
 	u64 hash = s->serial;
 
-	for (u32 i = 0; i < s->words; i += 4) {
-		hash += *(const u64 *)(slot + (u64)(s64)s->offset[i]) * (weight[0] + i * weight[4]);
-		hash += *(const u64 *)(slot + (u64)(s64)s->offset[i + 1]) * (weight[1] + i * weight[5]);
-		hash += *(const u64 *)(slot + (u64)(s64)s->offset[i + 2]) * (weight[2] + i * weight[6]);
-		hash += *(const u64 *)(slot + (u64)(s64)s->offset[i + 3]) * (weight[3] + i * weight[7]);
-	}
+	for (u32 i = 0; i < s->words; i += 4)
+		hash = hash * 0xbf58476d1ce4e5b9ull + word(s, slot, i) * 0x9e3779b97f4a7c15ull +
+		       word(s, slot, i + 1) * 0xd6e8feb86659fd93ull + word(s, slot, i + 2) * 0x94d049bb133111ebull +
+		       word(s, slot, i + 3) * 0xff51afd7ed558ccdull;
 	return (u32)(hash >> 40) % TEMPLATES;
 }
 

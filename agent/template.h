@@ -34,7 +34,7 @@ static inline int rest_fits(const struct local *l, const struct template *t, u64
 }
 
 /* The template's path if the words on the stack are its words, else 0. */
-static inline u32 template_fits(const struct local *l, const struct shape *s, const struct template *t, u64 slot, u64 rbp)
+static inline __attribute__((always_inline)) u32 template_fits(const struct local *l, const struct shape *s, const struct template *t, u64 slot, u64 rbp)
 {
 	u32 path = t->path;
 	u64 differ = t->serial ^ s->serial;
@@ -50,7 +50,7 @@ static inline u32 template_fits(const struct local *l, const struct shape *s, co
 }
 
 /* The path of a call if it is the one that its call site's shape met last; 0: look further. */
-static inline u32 template_last(struct local *l, u32 point, u64 slot, u64 rbp)
+static inline __attribute__((always_inline)) u32 template_last(struct local *l, u32 point, u64 slot, u64 rbp)
 {
 	u64 ra = *(const u64 *)slot;
 	struct shape *s = shapes_of(l, point, ra);
