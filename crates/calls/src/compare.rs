@@ -7,6 +7,8 @@
 use crate::results::{CallDifference, CallProfile, DifferenceRow, Figures, PathRow, SCHEMA};
 use std::collections::BTreeMap;
 
+/// Call sites, and the rows with them before and after.
+type Pair<'a> = (Vec<u64>, Option<&'a Vec<PathRow>>, Option<&'a Vec<PathRow>>);
 type Sides = (Vec<PathRow>, Vec<PathRow>);
 
 /// Compares two profiles.
@@ -78,7 +80,7 @@ fn rows(names: &[String], sides: &Sides, profiles: (&CallProfile, &CallProfile),
     let sum = |side: Option<&Vec<PathRow>>| {
         side.and_then(|rows| rows.iter().fold(None, |all, r| Some(merged(all, &r.figures))))
     };
-    let pairs: Vec<(Vec<u64>, Option<&Vec<PathRow>>, Option<&Vec<PathRow>>)> = if !rebuilt {
+    let pairs: Vec<Pair<'_>> = if !rebuilt {
         let mut all: Vec<&Vec<u64>> = before.keys().chain(after.keys()).collect();
         all.sort();
         all.dedup();
@@ -96,11 +98,8 @@ fn rows(names: &[String], sides: &Sides, profiles: (&CallProfile, &CallProfile),
         }];
     };
     let apart = differing(&pairs.iter().map(|(site, ..)| site).collect::<Vec<_>>());
-    let row = |(site, b, a): &(Vec<u64>, Option<&Vec<PathRow>>, Option<&Vec<PathRow>>)| DifferenceRow {
-        label: label(names, site, &apart),
-        before: sum(*b),
-        after: sum(*a),
-    };
+    let row =
+        |(site, b, a): &Pair<'_>| DifferenceRow { label: label(names, site, &apart), before: sum(*b), after: sum(*a) };
     pairs.iter().map(row).collect()
 }
 

@@ -50,10 +50,9 @@ impl Analysis<'_> {
     fn slow_sites(&self, func: u32, paths: &[usize]) -> Vec<Mark> {
         let mut sites: FxHashMap<u32, Site> = FxHashMap::default();
         for &path in paths {
-            if let Some(&frame) = self.frames.chains[path].last() {
-                if self.frames.rows[frame as usize].kind == FrameKind::Caller {
-                    self.put(sites.entry(frame).or_default(), path);
-                }
+            let caller = self.frames.chains[path].last();
+            if let Some(&frame) = caller.filter(|f| self.frames.rows[**f as usize].kind == FrameKind::Caller) {
+                self.put(sites.entry(frame).or_default(), path);
             }
         }
         let whole = sites.values().fold(0_u64, |all, s| all.saturating_add(s.wall));

@@ -73,10 +73,13 @@ pub fn names_of<'a>(snapshots: impl IntoIterator<Item = &'a CallSnapshot>, names
     named.map(|((module, address), place)| CallName { module, address, place }).collect()
 }
 
+/// Gives the image of a module.
+type ImageOf<'a> = Box<dyn Fn(&CallModule) -> Option<Image> + 'a>;
+
 /// Names by the symbol service: `image` gives the image of a module (path), if its file is known.
 pub struct SymbolNames<'a> {
     symbols: &'a dyn Symbols,
-    image: Box<dyn Fn(&CallModule) -> Option<Image> + 'a>,
+    image: ImageOf<'a>,
     images: RefCell<FxHashMap<String, Option<Known>>>,
 }
 
