@@ -2,12 +2,12 @@
 
 use crate::description;
 use crate::segment::Manifest;
-use crate::tables::{self, Table, columns::TableError, decode, parts, stored};
+use crate::tables::{self, Table, calls, columns::TableError, decode, parts, stored};
 use bytes::Bytes;
 use std::path::Path;
 
 /// Tables in the order of the first byte of the target's input.
-static TABLES: [&Table; 9] = [
+static TABLES: [&Table; 14] = [
     &tables::SAMPLES,
     &tables::IMAGES,
     &tables::PROCESSES,
@@ -17,6 +17,11 @@ static TABLES: [&Table; 9] = [
     &tables::FUNCS,
     &tables::CODE,
     &tables::LINES,
+    &tables::CALL_POINTS,
+    &tables::CALL_FRAMES,
+    &tables::CALL_PATHS,
+    &tables::CALL_THREADS,
+    &tables::CALL_NAMES,
 ];
 
 /// Decodes bytes as a table; rows when they are one.
@@ -33,6 +38,11 @@ pub fn table(kind: u8, bytes: &[u8]) -> Option<usize> {
         "funcs.parquet" => stored::funcs_from_columns(columns).map(|v| v.len()),
         "code.parquet" => stored::code_from_columns(columns).map(|v| v.len()),
         "lines.parquet" => stored::lines_from_columns(columns).map(|v| v.len()),
+        "call_points.parquet" => calls::points_from_columns(columns).map(|v| v.len()),
+        "call_frames.parquet" => calls::frames_from_columns(columns).map(|v| v.len()),
+        "call_paths.parquet" => calls::paths_from_columns(columns).map(|v| v.len()),
+        "call_threads.parquet" => calls::threads_from_columns(columns).map(|v| v.len()),
+        "call_names.parquet" => calls::names_from_columns(columns).map(|v| v.len()),
         _ => Ok(rows),
     };
     made.ok()
