@@ -7,14 +7,16 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child as Process, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-use whither_probe::{ProbeError, agent};
 use whither_probe::target::{self, Caller, Load, Seen, Stopped, Tree, Way, inject, launch, maps, remains, remove};
+use whither_probe::{ProbeError, agent};
 
 const BLOCKERS: &str = include_str!("programs/blockers.c");
 const MODULE: &str = include_str!("programs/module.c");
 const SIGNALS: &str = include_str!("programs/signals.c");
 const STRICT: &str = include_str!("programs/strict.c");
 const FILTERED: &str = include_str!("programs/filtered.c");
+const BUSY: &str = include_str!("programs/busy.c");
+const LOADING: &str = include_str!("programs/loading.c");
 const NO_FILES: &[String] = &[];
 
 /// Compiles C; `None`, and says so, where there is no compiler for it.
@@ -507,6 +509,66 @@ fn signals_arrive_and_stopped_programs_stay_stopped() {
     wait_for('T');
     send(libc::SIGCONT);
     wait_for('S');
+    target.end();
+}
+
+#[test]
+fn a_busy_thread_keeps_its_state() {
+    let dir = tempfile::tempdir().expect("a directory");
+    if !may_trace() {
+        return;
+    }
+    let Some(module) = compile(dir.path(), "module.so", MODULE, &["-shared", "-fPIC", "-nostdlib"]) else { return };
+    let agent = fs::read(module).expect("reads");
+    // With signals 3,000 times a second; then with a parent that sleeps in vfork.
+    for words in [&[][..], &["vfork"][..]] {
+        let Some(program) = compile(dir.path(), "busy", BUSY, &["-O3"]) else { return };
+        let mut target = Running::start(&program, words);
+        let pid = target.pid();
+        let before = possessions(pid).files;
+        for _ in 0..60 {
+            let _ = Stopped::stop(pid).expect("stops").release();
+            let mut caller = match Caller::pick(pid) {
+                Ok(caller) => caller,
+                Err(ProbeError::NoSafeThread { .. }) if !words.is_empty() => continue,
+                Err(e) => panic!("{e}"),
+            };
+            let placed = inject(&mut caller, &load(&agent, false), &mut |_| Ok(())).expect("goes in");
+            assert_eq!(remove(&mut caller, &placed, &[]), NO_FILES);
+            let _ = caller.release();
+        }
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !target::tend() {
+            assert!(Instant::now() < deadline, "a thread is not let go");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(possessions(pid).files, before);
+        std::thread::sleep(Duration::from_millis(200));
+        // SAFETY: a signal to a child of ours.
+        assert_eq!(unsafe { libc::kill(pid as i32, libc::SIGTERM) }, 0);
+        assert_eq!(target.line(), "bad 0", "{words:?}");
+    }
+}
+
+#[test]
+fn a_loader_at_work_is_waited_for() {
+    let dir = tempfile::tempdir().expect("a directory");
+    if !may_trace() {
+        return;
+    }
+    let slow = "#include <unistd.h>\n__attribute__((constructor)) static void begin(void) { usleep(50000); }";
+    let Some(library) = compile(dir.path(), "slow.so", slow, &["-shared", "-fPIC"]) else { return };
+    let Some(module) = compile(dir.path(), "module.so", MODULE, &["-shared", "-fPIC", "-nostdlib"]) else { return };
+    let Some(program) = compile(dir.path(), "loading", LOADING, &[]) else { return };
+    let agent = fs::read(module).expect("reads");
+    let target = Running::start(&program, &[&library.to_string_lossy()]);
+    for _ in 0..10 {
+        let mut caller = Caller::pick(target.pid()).expect("a thread");
+        let placed = inject(&mut caller, &load(&agent, false), &mut |_| Ok(())).expect("goes in");
+        assert!(matches!(placed.way, Way::Loader { .. }));
+        assert_eq!(remove(&mut caller, &placed, &[]), NO_FILES);
+        let _ = caller.release();
+    }
     target.end();
 }
 

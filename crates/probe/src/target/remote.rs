@@ -94,7 +94,7 @@ impl Caller {
         let mut round = 0_u32;
         loop {
             let tids = candidates(pid, round);
-            if tids.is_empty() {
+            if tids.is_empty() && proc::threads(pid).iter().all(|&tid| ended(pid, tid)) {
                 return Err(ProbeError::Ended { pid, what: "a thread was being chosen" });
             }
             for &tid in &tids {
@@ -105,7 +105,8 @@ impl Caller {
                 let_go(tracee, Event::Stopped);
             }
             if began.elapsed() > SEARCH {
-                return Err(ProbeError::NoSafeThread { pid, threads: tids.len(), waited: began.elapsed() });
+                let threads = proc::threads(pid).len();
+                return Err(ProbeError::NoSafeThread { pid, threads, waited: began.elapsed() });
             }
             std::thread::sleep(Duration::from_millis(1));
             round += 1;

@@ -19,6 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// After so long without progress it is asked why.
 const UNEASY: Duration = Duration::from_millis(1);
 
+/// So long without progress the processor is kept: sleeping costs more than threads need to stop.
+const SPIN: Duration = Duration::from_micros(300);
+
 /// A process all of whose threads stand still.
 #[derive(Debug)]
 pub struct Stopped {
@@ -152,7 +155,11 @@ impl Stopped {
             if moved.elapsed() > UNEASY {
                 self.ask_why(began.elapsed())?;
             }
-            std::thread::sleep(Duration::from_micros(20));
+            if moved.elapsed() < SPIN {
+                std::hint::spin_loop();
+            } else {
+                std::thread::sleep(Duration::from_micros(20));
+            }
         }
     }
 
