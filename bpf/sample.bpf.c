@@ -217,7 +217,7 @@ static __always_inline void sample(struct bpf_perf_event_data *ctx, struct wh_cp
 		return;
 	}
 	if (wh_filtered && !bpf_map_lookup_elem(&targets, &tgid)) {
-		cpu->idle++;
+		cpu->other++;
 		return;
 	}
 	struct task_struct *task = (void *)bpf_get_current_task_btf();

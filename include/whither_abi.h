@@ -48,7 +48,7 @@ struct wh_cpu {
 	WH_U64 drop;
 	WH_U64 idle;
 	WH_U64 stack_drop;
-	WH_U64 spare2;
+	WH_U64 other; /* samples outside the chosen processes */
 };
 
 /* Records of the `events` ring; the first word tells the kind. */

@@ -103,12 +103,12 @@ pub struct Cpu {
     pub miss: u64,
     /// Samples lost because the overflow ring was full.
     pub drop: u64,
-    /// Samples of the idle task or outside the chosen processes.
+    /// Samples of the idle task.
     pub idle: u64,
     /// Stacks lost because the ring was full.
     pub stack_drop: u64,
-    /// Padding.
-    pub spare2: u64,
+    /// Samples outside the chosen processes.
+    pub other: u64,
 }
 
 /// A task exists, was forked or has exec'ed; `struct wh_task`.

@@ -45,6 +45,9 @@ struct Watched {
 pub struct Accounts {
     events: Vec<Watched>,
     timers: FxHashMap<(u32, u16), Timer>,
+    /// CPUs that came, or went, since the accounts were closed last, and when.
+    joined: FxHashMap<u32, u64>,
+    left: FxHashMap<u32, u64>,
     random: u64,
     next_draw: u64,
     running: bool,
@@ -67,6 +70,8 @@ impl Accounts {
                 })
                 .collect(),
             timers: FxHashMap::default(),
+            joined: FxHashMap::default(),
+            left: FxHashMap::default(),
             random: clock::monotonic_ns() | 1,
             next_draw: 0,
             running: false,
@@ -92,6 +97,23 @@ impl Accounts {
         for t in self.timers.values_mut() {
             settle(t, now);
         }
+    }
+
+    /// A CPU came on line: its account begins now.
+    pub fn joined(&mut self, cpu: u32, now: u64) {
+        self.times.extend(proc::cpu_times().into_iter().filter(|(c, _)| *c == cpu));
+        self.joined.insert(cpu, now);
+        self.next_draw = 0;
+    }
+
+    /// A CPU went off line: what its timers should have delivered is settled.
+    pub fn left(&mut self, cpu: u32, now: u64) {
+        for (_, t) in self.timers.iter_mut().filter(|((c, _), _)| *c == cpu) {
+            settle(t, now);
+            // Nothing is expected until a draw starts it again.
+            t.since = u64::MAX;
+        }
+        self.left.insert(cpu, now);
     }
 
     /// A new nominal period, used from the next draw on.
@@ -143,7 +165,9 @@ impl Accounts {
         let seen = |cpu: u32| {
             let (now, then) = (counters.get(cpu as usize).unwrap_or(&zero), before.get(cpu as usize).unwrap_or(&zero));
             let idle = now.idle - then.idle;
-            Delivered { all: now.hit + now.miss - then.hit - then.miss + idle, idle, dropped: now.drop - then.drop }
+            let other = now.other - then.other;
+            let all = now.hit + now.miss - then.hit - then.miss + idle + other;
+            Delivered { all, idle, dropped: now.drop - then.drop }
         };
         let expects = self.events.len() == 1 && self.events[0].steady;
         self.close(seen, expects)
@@ -162,26 +186,35 @@ impl Accounts {
         let times: FxHashMap<u32, CpuTimes> = proc::cpu_times().into_iter().collect();
         let name = self.events.iter().map(|e| e.name.as_str()).collect::<Vec<_>>().join("+");
         let mut rates = Vec::new();
-        for cpu in proc::online_cpus() {
+        let mut cpus = proc::online_cpus();
+        cpus.extend(self.left.keys().copied());
+        cpus.sort_unstable();
+        cpus.dedup();
+        for cpu in cpus {
+            let from = self.joined.get(&cpu).copied().unwrap_or(start);
+            let until = self.left.get(&cpu).copied().filter(|&left| left > from).unwrap_or(now);
             let d = seen(cpu);
             let (now_at, then) = (at(&times, cpu), at(&self.times, cpu));
             let stolen = now_at.steal_ns.saturating_sub(then.steal_ns);
             let idle_ns = now_at.idle_ns.saturating_sub(then.idle_ns);
-            let expected = if expects { self.take_expected(cpu, now) } else { 0 };
+            // What an absent CPU has idled is not told any more, so nothing can be said to be missing.
+            let expected = Some(self.take_expected(cpu, now)).filter(|_| expects && times.contains_key(&cpu));
             rates.push(Rate {
                 start_ns: wall,
-                length_ns: now.saturating_sub(start),
+                length_ns: until.saturating_sub(from),
                 cpu,
                 event: name.clone(),
                 period: self.events.first().map_or(0, |e| e.period),
                 delivered: d.all,
                 idle: d.idle,
                 dropped: d.dropped,
-                skipped: skipped(expected, &d, idle_ns, self.events.first().map_or(0, |e| e.period)),
+                skipped: skipped(expected.unwrap_or(0), &d, idle_ns, self.events.first().map_or(0, |e| e.period)),
                 steal_ns: stolen,
             });
         }
         self.times = times;
+        self.joined.clear();
+        self.left.clear();
         rates
     }
 
@@ -245,6 +278,16 @@ mod tests {
         assert_eq!(skipped(4000, &delivered(3960, 0), 0, 500_000), 40);
         assert_eq!(skipped(4000, &delivered(3900, 2000), 1_000_000_000, 500_000), 60);
         assert_eq!(skipped(4000, &delivered(3900, 2040), 1_000_000_000, 500_000), 100);
+    }
+
+    #[test]
+    fn a_cpu_that_went_off_line_is_expected_to_deliver_no_more() {
+        let mut a = Accounts::new(&[]);
+        a.running = true;
+        a.timers.insert((5, 0), Timer { period: 100, since: 1000, expected: 0 });
+        a.left(5, 1500);
+        assert_eq!(a.take_expected(5, 9000), 5);
+        assert_eq!(a.take_expected(5, 19_000), 0);
     }
 
     #[test]

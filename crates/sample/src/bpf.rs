@@ -37,6 +37,8 @@ pub struct Reports {
 pub struct BpfCollector {
     // Declaration order is drop order: links and rings go before the object they point into.
     links: Vec<Link>,
+    /// Sampler on the events of each CPU.
+    attached: Vec<(u32, Link)>,
     overflow: RingBuffer<'static>,
     events_ring: RingBuffer<'static>,
     perf: Vec<(u32, u16, PerfEvent)>,
@@ -104,6 +106,7 @@ impl BpfCollector {
         })?;
         let mut this = Self {
             links: Vec::new(),
+            attached: Vec::new(),
             overflow,
             events_ring,
             perf: Vec::new(),
@@ -137,12 +140,26 @@ impl BpfCollector {
         let exec = self.skel.progs.on_exec.attach().map_err(|e| SampleError::bpf("attaching to execs", e))?;
         let free = self.skel.progs.on_free.attach().map_err(|e| SampleError::bpf("attaching to freed tasks", e))?;
         self.links.extend([fork, exec, free]);
-        for cpu in proc::online_cpus() {
-            for (number, event) in chosen.iter().enumerate() {
-                self.attach_event(cpu, number as u16, event, stacks)?;
-            }
+        proc::online_cpus().into_iter().try_for_each(|cpu| self.join(cpu, chosen, stacks))
+    }
+
+    /// Opens the events of a CPU, switched off.
+    ///
+    /// # Errors
+    /// The kernel's reason; the CPU then has no event.
+    pub fn join(&mut self, cpu: u32, chosen: &[Chosen], stacks: StackMode) -> Result<(), SampleError> {
+        let mut numbered = (0_u16..).zip(chosen);
+        let opened = numbered.try_for_each(|(number, event)| self.attach_event(cpu, number, event, stacks));
+        if opened.is_err() {
+            self.leave(cpu);
         }
-        Ok(())
+        opened
+    }
+
+    /// Closes the events of a CPU that went off line; what it counted stays in its table.
+    pub fn leave(&mut self, cpu: u32) {
+        self.attached.retain(|(c, _)| *c != cpu);
+        self.perf.retain(|(c, ..)| *c != cpu);
     }
 
     fn attach_event(&mut self, cpu: u32, number: u16, event: &Chosen, stacks: StackMode) -> Result<(), SampleError> {
@@ -166,7 +183,7 @@ impl BpfCollector {
         let _ = given.into_raw_fd();
         // libbpf switches the event on when it attaches; it must not run before the books are filled.
         perf.disable()?;
-        self.links.push(link);
+        self.attached.push((cpu, link));
         self.perf.push((cpu, number, perf));
         Ok(())
     }
@@ -279,6 +296,7 @@ impl BpfCollector {
                 drop: word(c, 4),
                 idle: word(c, 5),
                 stack_drop: word(c, 6),
+                other: word(c, 7),
                 ..Cpu::default()
             })
             .collect()

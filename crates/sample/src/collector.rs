@@ -3,6 +3,7 @@
 
 use crate::book::{Book, SampleIn, StackIn, Who};
 use crate::bpf::BpfCollector;
+use crate::hotplug::{self, CpuChange};
 use crate::perf_ring::RingCollector;
 use crate::plan::{Chosen, Coverage, StackMode};
 use crate::sideband::Sideband;
@@ -30,6 +31,8 @@ pub struct Collector {
     stacks: StackMode,
     threads: bool,
     accounts: Accounts,
+    /// CPUs that are sampled.
+    cpus: Vec<u32>,
     unwinders: Unwinders,
     stacks_dropped: u64,
     tasks_dropped: u64,
@@ -81,6 +84,7 @@ impl Collector {
     fn new(kind: Kind, chosen: &[Chosen], stacks: StackMode, threads: bool) -> Self {
         let accounts = Accounts::new(chosen);
         let chosen = chosen.to_vec();
+        let cpus = cpus_of(&kind);
         let unwinders = Unwinders::default();
         Self {
             kind,
@@ -88,6 +92,7 @@ impl Collector {
             stacks,
             threads,
             accounts,
+            cpus,
             unwinders,
             stacks_dropped: 0,
             tasks_dropped: 0,
@@ -197,6 +202,64 @@ impl Collector {
         self.unwinders.forget(book);
     }
 
+    /// Opens events on CPUs that came on line and closes those of CPUs that went, while sampling is on;
+    /// returns what the user should know. Without this a CPU that comes back stays unseen: its events
+    /// died with it.
+    pub fn follow_cpus(&mut self, online: &[u32], book: &mut Book) -> Vec<String> {
+        let changes = hotplug::changes(&self.cpus, online);
+        let mut told = Vec::new();
+        for &change in &changes {
+            match change {
+                CpuChange::Went(cpu) => self.leave(cpu),
+                CpuChange::Came(cpu) => {
+                    if let Err(e) = self.join(cpu) {
+                        told.push(hotplug::refused(cpu, &e));
+                        continue;
+                    }
+                }
+            }
+            told.push(hotplug::followed(change));
+        }
+        if changes.iter().any(|c| matches!(c, CpuChange::Came(_))) {
+            // Programs may have been started there unseen.
+            self.pump(book);
+            book.scan(None);
+        }
+        told
+    }
+
+    fn leave(&mut self, cpu: u32) {
+        match &mut self.kind {
+            Kind::Bpf(b, sideband) => {
+                b.leave(cpu);
+                sideband.leave(cpu);
+            }
+            Kind::Ring(r) => r.leave(cpu),
+        }
+        self.accounts.left(cpu, clock::monotonic_ns());
+        self.cpus.retain(|c| *c != cpu);
+    }
+
+    fn join(&mut self, cpu: u32) -> Result<(), SampleError> {
+        match &mut self.kind {
+            Kind::Bpf(b, sideband) => {
+                sideband.join(cpu)?;
+                if let Err(e) = b.join(cpu, &self.chosen, self.stacks) {
+                    sideband.leave(cpu);
+                    return Err(e);
+                }
+            }
+            Kind::Ring(r) => r.join(cpu, &self.chosen)?,
+        }
+        self.cpus.push(cpu);
+        self.accounts.joined(cpu, clock::monotonic_ns());
+        self.redraw();
+        for (_, _, event) in events_of(&self.kind).iter().filter(|(c, ..)| *c == cpu) {
+            event.enable()?;
+        }
+        Ok(())
+    }
+
     fn lost(&mut self, book: &mut Book) {
         let Kind::Bpf(b, _) = &self.kind else { return };
         let stacks: u64 = b.cpu_counters().iter().map(|c| c.stack_drop).sum();
@@ -211,20 +274,12 @@ impl Collector {
 
     /// Draws a new period for every event whose time has come.
     pub fn redraw(&mut self) {
-        let events: &[(u32, u16, PerfEvent)] = match &self.kind {
-            Kind::Bpf(b, _) => b.events(),
-            Kind::Ring(r) => r.events(),
-        };
-        self.accounts.redraw(clock::monotonic_ns(), events);
+        self.accounts.redraw(clock::monotonic_ns(), events_of(&self.kind));
     }
 
     /// Of the events that share counters, lets just one run.
     pub fn run_only(&self, shared: &[u16], one: u16) {
-        let events: &[(u32, u16, PerfEvent)] = match &self.kind {
-            Kind::Bpf(b, _) => b.events(),
-            Kind::Ring(r) => r.events(),
-        };
-        for (_, number, event) in events.iter().filter(|(_, n, _)| shared.contains(n)) {
+        for (_, number, event) in events_of(&self.kind).iter().filter(|(_, n, _)| shared.contains(n)) {
             // An event that is gone (CPU off line, thread ended) needs no switching.
             let _ = if *number == one { event.enable() } else { event.disable() };
         }
@@ -284,6 +339,21 @@ impl Collector {
     pub fn chosen(&self) -> &[Chosen] {
         &self.chosen
     }
+}
+
+/// The opened events: CPU, number of the event, event.
+fn events_of(kind: &Kind) -> &[(u32, u16, PerfEvent)] {
+    match kind {
+        Kind::Bpf(b, _) => b.events(),
+        Kind::Ring(r) => r.events(),
+    }
+}
+
+fn cpus_of(kind: &Kind) -> Vec<u32> {
+    let mut cpus: Vec<u32> = events_of(kind).iter().map(|(cpu, ..)| *cpu).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus
 }
 
 fn stack_in(

@@ -9,6 +9,7 @@ pub mod bpf;
 mod bpf_skel;
 pub mod collector;
 pub mod error;
+pub mod hotplug;
 pub mod images;
 pub mod import;
 pub mod jit;

@@ -27,10 +27,9 @@ const CONTEXT_USER: u64 = -512_i64 as u64;
 /// A running perf-ring collector.
 #[derive(Debug)]
 pub struct RingCollector {
-    rings: Vec<Ring>,
+    rings: Vec<(u32, Ring)>,
     perf: Vec<(u32, u16, PerfEvent)>,
-    /// Of each CPU, the event whose ring the others share.
-    owners: FxHashMap<u32, usize>,
+    coverage: Coverage,
     numbers: FxHashMap<u64, u16>,
     fields: SampleFields,
     periods: Vec<u64>,
@@ -55,7 +54,7 @@ impl RingCollector {
         let mut this = Self {
             rings: Vec::new(),
             perf: Vec::new(),
-            owners: FxHashMap::default(),
+            coverage: coverage.clone(),
             numbers: FxHashMap::default(),
             fields,
             periods: chosen.iter().map(Chosen::weight).collect(),
@@ -64,15 +63,35 @@ impl RingCollector {
             pending: Vec::new(),
             scratch: Vec::new(),
         };
-        let watches = watches(coverage)?;
-        for watch in watches {
-            this.open_group(chosen, watch, *coverage != Coverage::System)?;
+        for watch in watches(coverage, &proc::online_cpus())? {
+            this.open_group(chosen, watch)?;
         }
         Ok(this)
     }
 
+    /// Opens the events of a CPU that came on line, switched off.
+    ///
+    /// # Errors
+    /// The kernel's reason; the CPU then has no event.
+    pub fn join(&mut self, cpu: u32, chosen: &[Chosen]) -> Result<(), SampleError> {
+        let watches = watches(&self.coverage, &[cpu])?;
+        let opened = watches.into_iter().try_for_each(|watch| self.open_group(chosen, watch));
+        if opened.is_err() {
+            self.leave(cpu);
+        }
+        opened
+    }
+
+    /// Closes the events of a CPU that went off line; what their ring held is booked next.
+    pub fn leave(&mut self, cpu: u32) {
+        self.read();
+        self.rings.retain(|(c, _)| *c != cpu);
+        self.perf.retain(|(c, ..)| *c != cpu);
+    }
+
     /// Opens the events of one watch; all events of a CPU write into one ring.
-    fn open_group(&mut self, chosen: &[Chosen], watch: Watch, inherit: bool) -> Result<(), SampleError> {
+    fn open_group(&mut self, chosen: &[Chosen], watch: Watch) -> Result<(), SampleError> {
+        let inherit = self.coverage != Coverage::System;
         let cpu = match watch {
             Watch::Cpu(cpu) | Watch::ThreadOnCpu(_, cpu) => cpu,
             Watch::Thread(_) => 0,
@@ -84,11 +103,12 @@ impl RingCollector {
             let attr = Attr { disabled: true, inherit, fields, sideband, ..event.attr() };
             let perf = PerfEvent::open(&attr, watch)?;
             self.numbers.insert(perf.id()?, number as u16);
-            if let Some((_, _, owner)) = self.owners.get(&cpu).map(|&i| &self.perf[i]) {
+            // The first event of a CPU owns the ring of all.
+            if let Some((_, _, owner)) = self.perf.iter().find(|(c, ..)| *c == cpu) {
                 perf.redirect_to(owner)?;
             } else {
-                self.rings.push(Ring::map(&perf, PAGES).or_else(|_| Ring::map(&perf, PAGES_WITHOUT_RIGHTS))?);
-                self.owners.insert(cpu, self.perf.len());
+                let ring = Ring::map(&perf, PAGES).or_else(|_| Ring::map(&perf, PAGES_WITHOUT_RIGHTS))?;
+                self.rings.push((cpu, ring));
             }
             self.perf.push((cpu, number as u16, perf));
         }
@@ -134,10 +154,8 @@ impl RingCollector {
         // Rings are read one after another: what is younger than the start of the reading may still
         // have older records in a ring read before, and waits for the next time.
         let until = clock::monotonic_ns().saturating_sub(SETTLE_NS);
+        self.read();
         let mut records = std::mem::take(&mut self.pending);
-        for ring in &mut self.rings {
-            ring.drain(&mut self.scratch, |bytes| records.extend(parse(bytes, self.fields)));
-        }
         records.sort_by_key(|r| r.time);
         self.pending = records.split_off(records.partition_point(|r| r.time <= until));
         for r in &records {
@@ -150,12 +168,16 @@ impl RingCollector {
 
     /// Takes the side-band in and throws the samples away.
     pub fn skip_samples(&mut self, book: &mut Book) {
-        for ring in &mut self.rings {
-            ring.drain(&mut self.scratch, |bytes| self.pending.extend(parse(bytes, self.fields)));
-        }
+        self.read();
         let mut records = std::mem::take(&mut self.pending);
         records.sort_by_key(|r| r.time);
         records.iter().filter(|r| !matches!(r.body, Body::Sample(_))).for_each(|r| book.record(r));
+    }
+
+    fn read(&mut self) {
+        for (_, ring) in &mut self.rings {
+            ring.drain(&mut self.scratch, |bytes| self.pending.extend(parse(bytes, self.fields)));
+        }
     }
 
     fn sample(&mut self, r: &Record, s: &RingSample, book: &mut Book, unwinders: &mut Unwinders) {
@@ -199,10 +221,9 @@ fn stack_of(who: Who, s: &RingSample, book: &Book, unwinders: &mut Unwinders) ->
     StackIn { who, event: 0, period: 0, kernel, user, end }
 }
 
-fn watches(coverage: &Coverage) -> Result<Vec<Watch>, SampleError> {
-    let cpus = proc::online_cpus();
+fn watches(coverage: &Coverage, cpus: &[u32]) -> Result<Vec<Watch>, SampleError> {
     let Coverage::Processes(pids) = coverage else {
-        return Ok(cpus.into_iter().map(Watch::Cpu).collect());
+        return Ok(cpus.iter().copied().map(Watch::Cpu).collect());
     };
     let threads: Vec<u32> = pids.iter().flat_map(|&pid| proc::threads(pid)).collect();
     let pairs = threads.iter().flat_map(|&t| cpus.iter().map(move |&cpu| Watch::ThreadOnCpu(t, cpu)));

@@ -20,7 +20,7 @@ pub(crate) const SETTLE_NS: u64 = 200_000;
 /// Side-band rings of all CPUs.
 #[derive(Debug)]
 pub struct Sideband {
-    rings: Vec<(PerfEvent, Ring)>,
+    rings: Vec<(u32, PerfEvent, Ring)>,
     /// Read, but not yet handed out.
     pending: Vec<Record>,
     scratch: Vec<u8>,
@@ -32,14 +32,34 @@ impl Sideband {
     /// # Errors
     /// [`SampleError::Kernel`] when the user may not watch the whole system.
     pub fn open() -> Result<Self, SampleError> {
+        let mut this = Self { rings: Vec::new(), pending: Vec::new(), scratch: Vec::new() };
+        proc::online_cpus().into_iter().try_for_each(|cpu| this.join(cpu))?;
+        Ok(this)
+    }
+
+    /// Watches one CPU more.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn join(&mut self, cpu: u32) -> Result<(), SampleError> {
         let attr = Attr { kind: SOFTWARE, config: DUMMY, sideband: true, ..Attr::default() };
-        let mut rings = Vec::new();
-        for cpu in proc::online_cpus() {
-            let event = PerfEvent::open(&attr, Watch::Cpu(cpu))?;
-            let ring = Ring::map(&event, PAGES)?;
-            rings.push((event, ring));
+        let event = PerfEvent::open(&attr, Watch::Cpu(cpu))?;
+        let ring = Ring::map(&event, PAGES)?;
+        self.rings.push((cpu, event, ring));
+        Ok(())
+    }
+
+    /// Closes the ring of a CPU that went off line; what it held is handed out next.
+    pub fn leave(&mut self, cpu: u32) {
+        self.read();
+        self.rings.retain(|(c, ..)| *c != cpu);
+    }
+
+    fn read(&mut self) {
+        let pending = &mut self.pending;
+        for (_, _, ring) in &mut self.rings {
+            ring.drain(&mut self.scratch, |bytes| pending.extend(parse(bytes, SampleFields::default())));
         }
-        Ok(Self { rings, pending: Vec::new(), scratch: Vec::new() })
     }
 
     /// Records up to the time returned, in time order. Rings are read one after another, so a child
@@ -47,13 +67,10 @@ impl Sideband {
     /// older than the start of the reading is complete.
     pub fn drain(&mut self) -> (Vec<Record>, u64) {
         let until = clock::monotonic_ns().saturating_sub(SETTLE_NS);
-        let pending = &mut self.pending;
-        for (_, ring) in &mut self.rings {
-            ring.drain(&mut self.scratch, |bytes| pending.extend(parse(bytes, SampleFields::default())));
-        }
-        pending.sort_by_key(|r| r.time);
-        let ready = pending.partition_point(|r| r.time <= until);
-        (pending.drain(..ready).collect(), until)
+        self.read();
+        self.pending.sort_by_key(|r| r.time);
+        let ready = self.pending.partition_point(|r| r.time <= until);
+        (self.pending.drain(..ready).collect(), until)
     }
 
     /// Waits until everything that happened before now is handed out by the next [`Self::drain`].
