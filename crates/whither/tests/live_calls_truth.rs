@@ -62,9 +62,12 @@ fn bar_12_wall_time_per_call() {
     let truth = truth(&run);
     for name in ["span_20ns", "span_200ns", "span_5us", "span_200us", "span_20ms"] {
         let totals = &run.function(name)["totals"];
-        // The best call against the best round of the twin: others share the machine.
-        let best = number(&totals["min_ns"]) as f64;
-        near(name, best, truth[&format!("ns_{name}")], 0.02, 10.0);
+        let (cpu, wall, calls) = (number(&totals["cpu_ns"]), number(&totals["wall_ns"]), number(&totals["calls"]));
+        let truth = truth[&format!("ns_{name}")];
+        near(&format!("CPU per call of {name}"), cpu as f64 / calls as f64, truth, 0.02, 10.0);
+        // Nothing in there waits: wall is CPU, but for what others took, which the shortest call tells.
+        let shortest = number(&totals["min_ns"]) as f64;
+        assert!(shortest <= truth * 1.02 + 10.0 && wall >= cpu * 98 / 100, "{name}: {totals}");
     }
 }
 
@@ -79,8 +82,8 @@ fn bar_13_cpu_time_under_three_hogs() {
         let (cpu, wall) = (number(&totals["cpu_ns"]) as f64, number(&totals["wall_ns"]) as f64);
         let calls = truth[&format!("calls_{name}")];
         near(&format!("CPU of {name}"), cpu, truth[&format!("cpu_ns_{name}")], 0.01, 50.0 * calls);
-        // A hog may come in between the program's reading of the clock and ours.
-        near(&format!("wall of {name}"), wall, truth[&format!("wall_ns_{name}")], 0.05, 100.0 * calls);
+        // A hog may come in between the program's reading of the clock and ours; a probed call costs 50 ns.
+        near(&format!("wall of {name}"), wall, truth[&format!("wall_ns_{name}")], 0.10, 100.0 * calls);
         assert!(wall > 1.2 * cpu, "{name} was not contended: wall {wall}, CPU {cpu}");
     }
 }
@@ -100,8 +103,11 @@ fn found_paths(run: &Probed, looked_at: &dyn Fn(&str, &str) -> bool) -> BTreeMap
     let mut all = BTreeMap::new();
     for path in run.paths("target") {
         assert_eq!(path["truncated"], false, "truncated: {:?}", run.frames(path));
-        let frames = run.frames(path).into_iter().filter(|(module, name)| looked_at(module, name));
-        let names: Vec<String> = frames.map(|(_, name)| name).chain(["target".to_owned()]).collect();
+        let frames =
+            run.frames(path).into_iter().filter(|(module, name)| looked_at(module, name.trim_end_matches(".cold")));
+        // What gcc splits off a function for its rare parts is still that function.
+        let name = |name: String| name.trim_end_matches(".cold").to_owned();
+        let names: Vec<String> = frames.map(|(_, n)| name(n)).chain(["target".to_owned()]).collect();
         *all.entry(names.join(" > ")).or_default() += number(&path["calls"]);
     }
     all
