@@ -72,11 +72,11 @@ struct template {
 	u32 join_path;              /* the innermost call in progress must have this path, */
 	u64 join;                   /* its slot being so far away; 0 = no join */
 	u64 live;                   /* rbp - slot at entry, if a rule used it; ~0 = none did */
+	u64 value[WORDS];
 	struct {
 		u64 offset, value;      /* saved frame pointers that rules used, minus the slot */
 	} relative[RELATIVES];
-	u64 value[WORDS];
-};
+} __attribute__((aligned(64)));
 
 /* What a walk has seen, to make a template of. */
 struct trace {

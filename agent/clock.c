@@ -2,6 +2,8 @@
  * CPU time of the thread without a system call per reading: between two schedulings CPU time runs with
  * the TSC. The page of a perf event tells by its lock word when the thread was scheduled anew; then the
  * thread clock is read and the pair kept as anchor. Where perf is refused each reading asks the kernel.
+ * Constraint: time that a hypervisor takes away between two schedulings is counted as CPU time here, the
+ * page does not tell it.
  */
 #include "agent.h"
 

@@ -177,9 +177,11 @@ static inline void start_clocks(struct local *l, u32 flags, struct wh_active *r)
 	if (unlikely(flags & WH_DO_USAGE))
 		usage_now(&r->usage, &r->major);
 	if (flags & WH_DO_CPU) {
-		if (unlikely(!clock_anchored(l)))
-			clock_anchor(l);
-		r->t0 = ticks();
+		do {
+			if (unlikely(!clock_anchored(l)))
+				clock_anchor(l);
+			r->t0 = ticks();
+		} while (unlikely(l->block->cpu_mode == 1 && !clock_anchored(l)));
 		r->cpu0 = clock_cpu(l, r->t0) | 1;
 	} else {
 		r->t0 = ticks();
@@ -374,6 +376,14 @@ u64 wh_on_count(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 	return p->relocated;
 }
 
+static slow_path u64 anchor_again(struct local *l, u64 slot)
+{
+	enter(l->block, slot);
+	clock_anchor(l);
+	leave(l->block);
+	return ticks();
+}
+
 /* Entry of a point whose exit is seen. The place on the active stack is reserved before it is filled: a
  * signal handler's calls take places above, and give them back. */
 struct answer wh_on_entry(u64 index, u64 slot, const struct regs *regs, u64 rbp)
@@ -403,9 +413,12 @@ struct answer wh_on_entry(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 	if ((flags & NEEDS_CLOCK) && likely(!(found & WH_FOLDED))) {
 		u64 now = ticks();
 
-		r->t0 = now;
-		if (flags & WH_DO_CPU)
+		if (flags & WH_DO_CPU) {
+			if (unlikely(!clock_anchored(l))) /* scheduled since the last look: the reading is not of this stretch */
+				now = anchor_again(l, slot);
 			r->cpu0 = clock_cpu(l, now) | 1;
+		}
+		r->t0 = now;
 		if (unlikely(silent(now)))
 			l->deaf = 1;
 	}
@@ -431,7 +444,7 @@ u64 wh_on_exit(u64 slot, const struct regs *regs)
 	if (r->t0) {
 		u32 page = t->directory[r->path / 64];
 
-		if (unlikely(!page || (r->cpu0 && !clock_anchored(l))))
+		if (unlikely(!page))
 			return exit_slow(slot, regs);
 		struct wh_block *b = (struct wh_block *)(G.segment + WH_AT_PAGES + (u64)page * PAGE) + r->path % 64;
 		struct wh_more *m = 0;
@@ -441,6 +454,8 @@ u64 wh_on_exit(u64 slot, const struct regs *regs)
 			m = (struct wh_more *)(G.segment + WH_AT_PAGES + (u64)b->extra * 64);
 		}
 		end = ticks();
+		if (unlikely(r->cpu0 && !clock_anchored(l)))
+			return exit_slow(slot, regs);
 		u64 wall = end - r->t0;
 		if (unlikely((s64)wall < 1))
 			wall = 1;
