@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use whither_kernel::KernelError;
 use whither_probe::ProbeError;
+use whither_probe::select::SelectError;
 use whither_sample::SampleError;
 use whither_store::StoreError;
 
@@ -63,13 +64,11 @@ pub enum SessionError {
     #[error(transparent)]
     Probe(#[from] ProbeError),
     /// A pattern of functions that can never match.
-    #[error("the pattern `{pattern}` cannot match: {why}")]
-    Pattern {
-        /// As written.
-        pattern: String,
-        /// Why not.
-        why: String,
-    },
+    #[error(transparent)]
+    Pattern(#[from] SelectError),
+    /// A pattern that says nothing about probes in place.
+    #[error("probes in place are named by #number, name or address; `{0}` is a source line")]
+    NotInPlace(String),
     /// A word of `-m` that means nothing.
     #[error("the metric `{word}` cannot be measured: {why}")]
     Metric {
@@ -137,7 +136,7 @@ impl SessionError {
                 if source.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }
             }
             Self::Interrupted => 130,
-            Self::Kernel(KernelError::UnknownEvent { .. }) | Self::Pattern { .. } | Self::Metric { .. } => 2,
+            Self::Kernel(KernelError::UnknownEvent { .. }) | Self::Pattern(_) | Self::Metric { .. } => 2,
             Self::NothingMatched { .. } => 1,
             _ => 3,
         }

@@ -6,8 +6,8 @@ use super::options::CallsBackend;
 use super::pattern;
 use super::wire::{AddedPoint, Found, Place, PointLine, Reply, Verb};
 use crate::SessionError;
-use regex::Regex;
 use std::path::Path;
+use whither_probe::select::{Pattern, parse};
 use whither_probe::{Added, Candidate, Order, PointAction, PointId, PointSpec, Refusal, Select};
 use whither_store::calls::{CallEpoch, CallPoint, CallSnapshot, PatchKind, PointState};
 
@@ -264,21 +264,20 @@ fn module_of<'a>(snapshot: &'a CallSnapshot, point: &CallPoint) -> &'a str {
 
 /// A pattern over probes in place.
 enum Wanted {
-    Name { function: Regex, module: Option<Regex> },
+    Name { function: Pattern, module: Option<Pattern> },
     Address { module: Option<String>, offset: u64 },
     Id(u32),
 }
 
 fn wanted(text: &str) -> Result<Wanted, SessionError> {
-    let wrong = |why: String| SessionError::Pattern { pattern: text.into(), why };
-    let regex = |text: &str| pattern::whole(text).map_err(|e| wrong(e.to_string()));
-    Ok(match pattern::select(text)? {
+    Ok(match parse(text)? {
         Select::Name { function, module } => {
-            Wanted::Name { function: regex(&function)?, module: module.as_deref().map(regex).transpose()? }
+            let module = module.as_deref().map(Pattern::new).transpose()?;
+            Wanted::Name { function: Pattern::new(&function)?, module }
         }
         Select::Address { module, offset } => Wanted::Address { module, offset },
         Select::Point(id) => Wanted::Id(id.0),
-        Select::Line { .. } => return Err(wrong("probes in place are named by #number, name or address".into())),
+        Select::Line { .. } => return Err(SessionError::NotInPlace(text.into())),
     })
 }
 
@@ -287,8 +286,8 @@ impl Wanted {
         match self {
             Self::Id(id) => point.id == *id,
             Self::Name { function, module } => {
-                point.names.iter().any(|n| function.is_match(n))
-                    && module.as_ref().is_none_or(|m| m.is_match(path) || m.is_match(file_name(path)))
+                point.names.iter().any(|n| function.matches(n))
+                    && module.as_ref().is_none_or(|m| m.matches(path) || m.matches(file_name(path)))
             }
             Self::Address { module, offset } => {
                 point.offset == *offset && module.as_ref().is_none_or(|m| m == path || m == file_name(path))

@@ -78,7 +78,7 @@ impl Instrument for Fake {
         let wanted = |name: &str| {
             orders.iter().any(|order| match order {
                 Order::Include(Select::Name { function, .. }) => {
-                    super::pattern::whole(function).unwrap().is_match(name)
+                    whither_probe::select::Pattern::new(function).unwrap().matches(name)
                 }
                 _ => false,
             })

@@ -113,6 +113,9 @@ fn tables(args: &CallsReportArgs, path: &Path, common: Common) -> anyhow::Result
         let profile = opened.profile(epoch, title, args.shape.inlines);
         if args.form.json {
             answer::write(json::calls(&profile).as_bytes())?;
+        } else if let Some(file) = &args.form.html {
+            let files = opened.files.names();
+            show::page(file, (&epoch.snapshot, title), &Both(&opened.stored, &files), &shape, None)?;
         } else {
             let files = opened.files.names();
             let names = Both(&opened.stored, &files);
@@ -136,6 +139,13 @@ fn comparison(args: &CallsReportArgs, before: &Path, after: &Path) -> anyhow::Re
     let difference = compare(&last(&before)?, &last(&after)?);
     if args.form.json {
         answer::write(json::calls(&difference).as_bytes())?;
+    } else if let Some(file) = &args.form.html {
+        let epochs = after.epochs(args.epoch.as_deref())?;
+        let epoch = epochs.last().ok_or_else(|| Usage("the recording holds no epoch".into()))?;
+        let files = after.files.names();
+        let names = Both(&after.stored, &files);
+        let shape = Shape::new(&args.shape, &[]);
+        show::page(file, (&epoch.snapshot, &epoch.name), &names, &shape, Some(difference))?;
     } else {
         answer::print(&text::calls_difference(&difference, args.shape.top, &answer::layout()))?;
     }

@@ -190,6 +190,8 @@ pub(super) fn finish(args: &MeasureArgs, common: Common, outcome: &CallsOutcome)
         complete &= told::is_complete(&profile);
         if args.form.json {
             answer::write(json::calls(&profile).as_bytes())?;
+        } else if let Some(file) = &args.form.html {
+            show::page(file, (&epoch.snapshot, title), &names, &shape(args), None)?;
         } else {
             texts.push(show::table(&epoch.snapshot, title, &names, &shape(args), &answer::layout())?);
         }

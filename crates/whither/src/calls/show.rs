@@ -3,7 +3,10 @@
 use crate::answer;
 use crate::cli::ShapeArgs;
 use crate::failure::Usage;
-use whither_calls::{Analysis, CallProfile, ListQuery, Metric, Names, Options, Sort, TreeQuery};
+use anyhow::Context;
+use std::path::Path;
+use whither_calls::{Analysis, CallDifference, CallProfile, Group, ListQuery, Metric, Names, Options, Sort, TreeQuery};
+use whither_report::html::{CallsPage, calls_page};
 use whither_report::text::{self, CallColumn, Layout};
 use whither_store::calls::CallSnapshot;
 
@@ -78,6 +81,32 @@ pub(super) fn table(
     }
     let listing = analysis.listing(&shape.query()).map_err(|e| Usage(e.to_string()))?;
     Ok(text::calls(&profile, &listing, &shape.columns, layout))
+}
+
+/// A snapshot as a self-contained HTML page, written to a file.
+///
+/// # Errors
+/// The file cannot be written.
+pub(super) fn page(
+    path: &Path,
+    (snapshot, epoch): (&CallSnapshot, &str),
+    names: &dyn Names,
+    shape: &Shape,
+    difference: Option<CallDifference>,
+) -> anyhow::Result<()> {
+    let analysis = Analysis::new(snapshot, names, Options { inlines: shape.shape.inlines });
+    let profile = CallProfile { epoch: epoch.into(), ..analysis.profile() };
+    let listing = |group| analysis.listing(&ListQuery { group, top: None, ..shape.query() }).ok();
+    let metrics = [Metric::Wall, Metric::Cpu, Metric::Count];
+    let trees = metrics.map(|metric| (metric, analysis.tree(TreeQuery { metric, startup: false })));
+    let page = CallsPage {
+        title: if profile.target.exe.is_empty() { "calls".into() } else { profile.target.exe.clone() },
+        profile: &profile,
+        listings: [Group::Path, Group::Function, Group::Caller].into_iter().filter_map(listing).collect(),
+        trees: trees.into_iter().filter(|(_, tree)| tree.total > 0).collect(),
+        difference,
+    };
+    std::fs::write(path, calls_page(&page)).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Branches of the tree below this part are added up.

@@ -46,6 +46,8 @@ pub(super) fn show(args: &ShowArgs, common: Common) -> anyhow::Result<Ending> {
     let profile = show::profile(&snapshot, "", &names, args.shape.inlines);
     if args.form.json {
         answer::write(json::calls(&profile).as_bytes())?;
+    } else if let Some(file) = &args.form.html {
+        show::page(file, (&snapshot, ""), &names, &Shape::new(&args.shape, &[]), None)?;
     } else {
         let shape = Shape::new(&args.shape, &[]);
         show::print(&[show::table(&snapshot, "", &names, &shape, &answer::layout())?])?;
