@@ -230,11 +230,14 @@ fn label(out: &mut String, group: Group, text: &str, remarks: &[String]) {
     out.push_str("</td>");
 }
 
+/// Sort value and text of a figure.
+type Shown = Box<dyn Fn(&Figures) -> (f64, String)>;
+
 struct Column {
     title: String,
     optional: bool,
     /// Sort value and text.
-    figure: Box<dyn Fn(&Figures) -> (f64, String)>,
+    figure: Shown,
 }
 
 fn main_share(f: &Figures) -> f64 {
