@@ -20,7 +20,7 @@ pub use follow::{Seen, Tree};
 pub use inject::{Load, Placed, Way, find_agent, inject, remains};
 pub use launch::{Child, Launched, launch};
 pub use leave::{Restored, Shadows, inside, remove, restore_returns, stop_outside};
-pub use remote::Caller;
+pub use remote::{Caller, filtered};
 pub use stop::{Stopped, tend};
 pub use whither_kernel::memory::Memory;
 pub use whither_kernel::ptrace::Regs;

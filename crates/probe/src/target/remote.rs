@@ -551,10 +551,16 @@ fn hold(pid: u32, tid: u32) -> Result<Option<(Tracee, Regs)>, ProbeError> {
     }
 }
 
+/// Whether seccomp filters judge the system calls of a thread (of the first one, given a process). Calls
+/// made through [`Caller`] are exempt; those that injected code makes later, by itself, are not.
+#[must_use]
+pub fn filtered(tid: u32) -> bool {
+    proc::status_word(tid, "Seccomp:").is_some_and(|mode| mode != "0")
+}
+
 /// Suspends the seccomp filters of a thread, if it has any.
 fn unfilter(tracee: &Tracee) -> Result<(), ProbeError> {
-    let filtered = proc::status_word(tracee.tid(), "Seccomp:").is_some_and(|mode| mode != "0");
-    if filtered && tracee.watch(Watching::EXECS.without_seccomp()).is_err() {
+    if filtered(tracee.tid()) && tracee.watch(Watching::EXECS.without_seccomp()).is_err() {
         return Err(ProbeError::Seccomp { pid: tracee.pid() });
     }
     Ok(())
