@@ -183,10 +183,14 @@ impl Reader {
             self.spans.sort_by_key(|s| s.start);
         }
         let mut out: Vec<Row> = Vec::with_capacity(self.rows.len() + 1);
-        let mut push = |offset: u32, rule: u32| match out.last_mut() {
-            Some(last) if last.rule == rule => {}
-            Some(last) if last.offset == offset => last.rule = rule,
-            _ => out.push(Row { offset, rule }),
+        let mut push = |offset: u32, rule: u32| {
+            // A row of no length gives way to the next one.
+            if out.last().is_some_and(|last| last.offset == offset) {
+                out.pop();
+            }
+            if out.last().is_none_or(|last| last.rule != rule) {
+                out.push(Row { offset, rule });
+            }
         };
         let mut covered = 0;
         for span in &self.spans {

@@ -471,6 +471,3 @@ fn relatives(view: &View<'_>) -> Found {
     };
     entries.filter_map(pair).collect()
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,11 +1,118 @@
-//! How the functions of real programs can be replaced at their entries: figures over whole files, and the
-//! rows of unwind rules against another reader of the same bytes.
+//! How functions can be replaced at their entries: each case in made-up code, and figures over real files.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests: a panic is the verdict, a skip is told")]
 
+mod common;
+
+use common::compile;
 use std::collections::BTreeMap;
 use std::time::Instant;
-use whither_image::{Bytes, CodeMap, EntryRefusal, PlanKind, Svma, UnwindRows, code_names};
+use whither_image::{Bytes, Callee, CodeMap, Entry, EntryRefusal, Linkage, NoExit, Plan, PlanKind, Svma, UnwindRows};
+use whither_image::{callees, code_names};
+
+/// The functions of `entries.s` by name.
+struct Made {
+    map: CodeMap,
+    at: BTreeMap<String, u64>,
+    rows: UnwindRows,
+    linkage: Linkage,
+}
+
+impl Made {
+    fn new(flags: &[&str]) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let program = compile("gcc", "entries.s", flags, dir.path())?;
+        let file = Bytes::from(std::fs::read(program).unwrap());
+        let names = code_names(&file, None);
+        let at = names.iter().map(|n| (n.name.to_string(), n.address.0)).collect();
+        let map = CodeMap::from_elf(&file, &names).unwrap();
+        let (rows, linkage) = (UnwindRows::from_elf(&file).unwrap(), Linkage::from_elf(&file).unwrap());
+        Some(Self { map, at, rows, linkage })
+    }
+
+    fn entry(&self, name: &str) -> Entry {
+        self.map.entry(Svma(self.at[name]))
+    }
+
+    fn plan(&self, name: &str) -> Plan {
+        self.entry(name).plan.unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    fn branch_into(&self, name: &str) -> u64 {
+        match self.entry(name).plan {
+            Err(EntryRefusal::BranchInto { from }) => from,
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn each_way_to_replace_an_entry_and_each_refusal() {
+    for flags in [["-nostdlib", "-static"], ["-nostdlib", "-pie"]] {
+        let Some(made) = Made::new(&flags) else { return };
+        let jump = |skip, window| Plan { kind: PlanKind::Jump, skip, window, fillers: Vec::new() };
+        assert_eq!(made.plan("plain"), jump(0, 8));
+        assert_eq!(made.plan("landing"), jump(4, 6));
+        assert_eq!(made.plan("tiny"), Plan { kind: PlanKind::Padded, skip: 0, window: 5, fillers: Vec::new() });
+        assert_eq!(made.plan("call_closes"), jump(0, 5));
+        assert_eq!(made.plan("decoy"), jump(0, 5));
+        let glued = made.plan("glued");
+        assert_eq!((glued.kind, glued.window), (PlanKind::Short, 2));
+        // The nearest filler stands behind the function that is glued to it.
+        let behind = made.map.entry(Svma(made.at["behind_glued"])).extent.end;
+        assert_eq!(glued.fillers[0], Svma(behind));
+        assert_eq!(made.plan("call_first").kind, PlanKind::Short);
+        assert_eq!(made.entry("hopeless").plan, Err(EntryRefusal::TooShort { bytes: 1 }));
+        assert_eq!(made.branch_into("back_branch"), made.at["back_branch"] + 3);
+        assert_eq!(made.branch_into("jumped_into"), made.at["jumper"] + 6);
+        assert_eq!(made.branch_into("two_entries"), made.at["second_entry"]);
+        // Only two bytes are replaced, and the pointer leads behind them.
+        assert_eq!((made.plan("taken").kind, made.plan("taken").window), (PlanKind::Short, 2));
+        assert_eq!(made.map.entry(Svma(0x10)).plan, Err(EntryRefusal::NotCode));
+    }
+}
+
+#[test]
+fn exits_that_cannot_be_seen_and_loops_over_the_entry() {
+    let Some(made) = Made::new(&["-nostdlib", "-static"]) else { return };
+    assert_eq!(made.entry("pops").no_exit, Some(NoExit::PopsArguments));
+    assert_eq!(made.entry("never").no_exit, Some(NoExit::NeverReturns));
+    assert_eq!(made.entry("plain").no_exit, None);
+    assert_eq!(made.entry("repeats").repeats, Some(Svma(made.at["repeats"] + 8)));
+    assert_eq!(made.entry("back_branch").repeats, None);
+    assert_eq!(made.entry("plain").extent, made.at["plain"]..made.at["plain"] + 10);
+}
+
+#[test]
+fn rows_of_made_up_code() {
+    let Some(made) = Made::new(&["-nostdlib", "-static"]) else { return };
+    const ENTRY: u32 = 1 | 1 << 3;
+    assert_eq!(made.rows.find(Svma(made.at["plain"])), ENTRY);
+    assert_eq!(made.rows.find(Svma(made.at["_start"])), 5);
+    assert_eq!(made.rows.find(Svma(made.at["tiny"] + 3)), 0, "filler has no rule");
+}
+
+#[test]
+fn what_a_function_calls() {
+    let Some(made) = Made::new(&["-nostdlib", "-static"]) else { return };
+    let of = |name: &str| callees(&made.map, &made.linkage, Svma(made.at[name]));
+    assert_eq!(of("call_closes"), [Callee::Here(Svma(made.at["plain"]))]);
+    assert_eq!(of("jumper"), [Callee::Here(Svma(made.at["jumped_into"] + 1))]);
+    assert_eq!(of("plain"), []);
+    let Ok(bash) = std::fs::read("/bin/bash").map(Bytes::from) else { return println!("SKIP: no /bin/bash") };
+    let names = code_names(&bash, None);
+    let map = CodeMap::from_elf(&bash, &names).unwrap();
+    let linkage = Linkage::from_elf(&bash).unwrap();
+    let at = names.iter().find(|n| &*n.name == "xmalloc").unwrap().address;
+    let called: Vec<String> = callees(&map, &linkage, at)
+        .iter()
+        .filter_map(|c| match c {
+            Callee::Slot(slot) => Some(format!("{:?}", linkage.target(*slot)?)),
+            Callee::Here(_) => None,
+        })
+        .collect();
+    assert_eq!(called, [r#"Name("dcgettext")"#, r#"Name("malloc")"#]);
+}
 
 /// Files with at least so many functions patched, in percent.
 const FILES: [(&str, f64); 10] = [

@@ -1,1 +1,0 @@
-//! Entries of made-up code.
