@@ -52,7 +52,7 @@ struct stack {
 
 /* Templates: whole paths met before, compared with the stack without following them frame by frame.
  * A shape is where the words lie, seen from the slot; a template which values they had. */
-#define WORDS 40u
+#define WORDS 72u /* the usual limit of a path, 64, and its end */
 #define SHAPES 512u
 #define TEMPLATES 2048u
 #define RELATIVES 4u

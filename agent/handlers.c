@@ -14,11 +14,12 @@
 
 /* The in-agent mark is set: does it still hold? A handler that was left by siglongjmp leaves it behind:
  * stale once a call comes from further out on that stack, or after long. */
-static slow_path int busy_holds(struct wh_thread *t, u64 slot)
+static slow_path int busy_holds(const struct local *l, u64 slot)
 {
+	struct wh_thread *t = l->block;
 	u64 now = ticks();
 
-	if (slot >= t->busy_sp && slot - t->busy_sp < 0x100000)
+	if (slot >= t->busy_sp && t->busy_sp >= l->stack.lo && slot < l->stack.top)
 		return 0;
 	if (!t->busy_tsc)
 		t->busy_tsc = now;
@@ -84,7 +85,7 @@ static inline struct local *begin(const struct wh_point *p, u64 slot)
 		}
 	}
 	struct wh_thread *t = l->block;
-	if (unlikely(t->busy_sp) && busy_holds(t, slot)) {
+	if (unlikely(t->busy_sp) && busy_holds(l, slot)) {
 		t->lost[WH_LOST_BUSY]++;
 		return 0;
 	}
@@ -311,7 +312,7 @@ static slow_path u64 exit_slow(u64 slot, const struct regs *regs)
 		return ra;
 	}
 	struct wh_thread *t = l->block;
-	if (unlikely(t->busy_sp) && busy_holds(t, slot)) {
+	if (unlikely(t->busy_sp) && busy_holds(l, slot)) {
 		t->lost[WH_LOST_EXIT]++;
 		return ra;
 	}
