@@ -9,17 +9,17 @@ mod loader;
 mod points;
 mod polling;
 mod seat;
-pub mod shim;
 mod tree;
 
 use crate::api::{Added, Candidate, Detached, Options, Order, PointAction, PointId, PointSpec, Refusal, Removed, Select};
 use crate::apply::arena::Arenas;
 use crate::error::ProbeError;
 use crate::modules::{Modules, Rows, debug_file};
-use crate::engine::shim::{self as resolve, ModuleImage, ModuleView};
+use crate::resolve::{self, ModuleImage, ModuleView};
 use crate::snapshot::Reader;
 use crate::target::{self, Caller, Child, Launched, Memory};
 use points::Book;
+use rustc_hash::FxHashSet;
 use seat::Seat;
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -44,6 +44,8 @@ pub struct Engine {
     reader: Reader,
     standing: Option<(Vec<Order>, Vec<PointAction>)>,
     notes: Vec<String>,
+    /// First bytes of everything written into text, five bytes each at most.
+    claimed: FxHashSet<u64>,
     /// The loader's point, when it could be set.
     loader: Option<crate::apply::Patch>,
     may_change: bool,
@@ -157,6 +159,7 @@ impl Engine {
             reader: Reader::default(),
             standing: None,
             notes,
+            claimed: FxHashSet::default(),
             loader: None,
             may_change: true,
         }
@@ -189,7 +192,9 @@ impl Engine {
     /// [`ProbeError`] when its memory may not be read.
     pub fn look(pid: u32, options: Options) -> Result<Self, ProbeError> {
         Memory::open(pid)?;
-        Ok(Self { may_change: false, ..Self::new(pid, options, Hold::Runs) })
+        let mut engine = Self::new(pid, options, Hold::Runs);
+        engine.may_change = false;
+        Ok(engine)
     }
 
     /// Takes over a process whose controller is gone.
@@ -339,6 +344,10 @@ impl Engine {
             snapshot.in_progress = reading.in_progress;
             snapshot.lost = reading.lost;
             snapshot.own_cost = reading.own_cost;
+            if reading.torn > 0 {
+                let count = reading.torn;
+                snapshot.notes.push(format!("{count} counters were read in the middle of an update (a call each)"));
+            }
         }
         snapshot
     }
@@ -472,6 +481,7 @@ impl Engine {
         };
         let seat = Seat::take(caller, &self.options)?;
         let calibrated = seat.calibrate(caller, &mut self.arenas);
+        seat.segment.forget_lost();
         let notes = self.modules.publish(&seat.segment, &all, rows);
         self.seat = Some(seat);
         notes.into_iter().for_each(|n| self.note(n));
@@ -479,5 +489,14 @@ impl Engine {
             self.note(format!("the probes' own cost could not be measured ({e}) and is not subtracted"));
         }
         Ok(())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if self.seat.is_some() {
+            // Whoever wants to know calls `detach`.
+            let _ = self.leave();
+        }
     }
 }

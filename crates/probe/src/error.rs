@@ -98,7 +98,7 @@ pub enum ProbeError {
     },
     /// A pattern that is none.
     #[error(transparent)]
-    Select(#[from] crate::engine::shim::SelectError),
+    Select(#[from] crate::select::SelectError),
     /// A number that no point of this session has.
     #[error("there is no probe #{id} in this session")]
     NoPoint {

@@ -107,11 +107,6 @@ impl Modules {
         }
     }
 
-    /// Index of the module that holds an address of code.
-    pub(crate) fn holding(&self, address: u64) -> Option<usize> {
-        self.list.iter().position(|m| !m.gone && (m.start..m.end).contains(&address))
-    }
-
     /// Puts modules into the agent's table: first all of them without rows, then with theirs.
     pub(crate) fn publish(&mut self, segment: &Segment, indexes: &[usize], rows: Vec<Rows>) -> Vec<String> {
         let mut notes = Vec::new();

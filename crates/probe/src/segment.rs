@@ -58,7 +58,7 @@ pub(crate) mod field {
         CONTROLLER controller, HEARTBEAT heartbeat, PATIENCE patience, N_POINTS n_points, N_MODULES n_modules,
         N_RULES n_rules, RECURSION recursion, DEPTH depth, LOADS loads, LOADS_SEEN loads_seen,
         LOAD_WAIT load_wait_us, NEXT_NODE next_node, NEXT_PATH next_path, NEXT_THREAD next_thread,
-        NEXT_PAGE next_page, NO_CPU_PAGE no_cpu_page, GENERATION generation, LOST lost,
+        NEXT_PAGE next_page, GENERATION generation, LOST lost,
         COST_INSIDE cost_inside, COST_WHOLE cost_whole, COST_COUNT cost_count,
     );
 }
@@ -190,6 +190,13 @@ impl Segment {
     /// Causes of loss counted for threads without a block.
     pub(crate) fn lost(&self) -> [u64; abi::LOST_CAUSES] {
         std::array::from_fn(|i| self.word(field::LOST.0 + i as u64 * 8))
+    }
+
+    /// Forgets losses counted so far; only while nothing is probed.
+    pub(crate) fn forget_lost(&self) {
+        for cause in 0..abi::LOST_CAUSES as u64 {
+            self.set_word(field::LOST.0 + cause * 8, 0);
+        }
     }
 
     /// Wakes threads that wait for a word of the header (`loads_seen`).

@@ -125,3 +125,293 @@ fn a_launched_program_is_counted_by_path() {
     let detached = engine.detach().unwrap();
     eprintln!("{detached:?}");
 }
+
+/// A program told to go on by a line on its standard input.
+struct Talker {
+    child: Child,
+    output: std::io::BufReader<std::process::ChildStdout>,
+}
+
+impl Talker {
+    fn start(program: &Path, args: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        let mut child = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = std::io::BufReader::new(child.stdout.take().unwrap());
+        Self { child, output }
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut self.output, &mut line).unwrap();
+        line.trim().to_string()
+    }
+
+    fn say(&mut self) {
+        std::io::Write::write_all(self.child.stdin.as_mut().unwrap(), b"\n").unwrap();
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Talker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a process looks like from outside: mappings, descriptors, threads, and its text.
+#[derive(Debug, PartialEq, Eq)]
+struct Looks {
+    maps: Vec<String>,
+    fds: usize,
+    threads: usize,
+    text: Vec<Vec<u8>>,
+}
+
+impl Looks {
+    fn of(pid: u32) -> Self {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+        let count = |dir: &str| std::fs::read_dir(format!("/proc/{pid}/{dir}")).unwrap().count();
+        let memory = whither_probe::target::Memory::open(pid).unwrap();
+        let mut text = Vec::new();
+        let mut names = Vec::new();
+        for line in maps.lines() {
+            let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+            let (start, end) = (u64::from_str_radix(start, 16).unwrap(), u64::from_str_radix(end, 16).unwrap());
+            // The heap grows by the loader's own bookkeeping, which it gives back within.
+            if line.contains("[heap]") || line.contains("[stack]") {
+                continue;
+            }
+            names.push(line.to_string());
+            if line.contains("r-xp") && !line.contains("[v") {
+                let mut bytes = vec![0; (end - start) as usize];
+                memory.read(start, &mut bytes).unwrap();
+                text.push(bytes);
+            }
+        }
+        Self { maps: names, fds: count("fd"), threads: count("task"), text }
+    }
+}
+
+#[test]
+fn attached_counted_detached_and_as_before() {
+    let Some((_dir, program)) = compile(PATHS, &[]) else { return };
+    let mut talker = Talker::start(&program, &["1000", "x"]);
+    assert_eq!(talker.hear(), "ready");
+    let before = Looks::of(talker.pid());
+    let mut engine = Engine::attach(talker.pid(), Options::default()).unwrap();
+    let specs = specs(&mut engine, "target");
+    let added = engine.add(&specs).unwrap();
+    assert_eq!(added.ids.len(), 1, "{added:?}");
+    talker.say();
+    let plain = talker.hear();
+    let snapshot = engine.snapshot();
+    assert_eq!((snapshot.paths.len(), total(&snapshot)), (3, 1700), "{snapshot:#?}");
+    let detached = engine.detach().unwrap();
+    assert_eq!(detached.left, Vec::<String>::new());
+    assert_eq!(detached.restored, 1);
+    let after = Looks::of(talker.pid());
+    assert_eq!(after.text, before.text);
+    assert_eq!(after.maps, before.maps);
+    assert_eq!((after.fds, after.threads), (before.fds, before.threads));
+    talker.say();
+    assert_eq!(talker.child.wait().unwrap().code(), Some(7));
+    let alone = Command::new(&program).arg("1000").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&alone.stdout).trim(), plain);
+}
+
+/// Eight threads that call one function all the time; the sum of their calls is printed at the end.
+const THREADS: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+#define N __attribute__((noinline, noclone))
+static volatile int stop;
+static long counts[8];
+N long target(long x) { long a = x; for (int i = 0; i < 20; i++) a = a * 3 + i; return a; }
+static void *work(void *arg) {
+    long n = 0, sum = 0;
+    while (!stop) { sum += target(n); n++; }
+    counts[(long)arg] = n;
+    return (void *)sum;
+}
+int main(void) {
+    pthread_t all[8];
+    for (long i = 0; i < 8; i++) pthread_create(&all[i], 0, work, (void *)i);
+    puts("ready"); fflush(stdout); getchar();
+    stop = 1;
+    long sum = 0;
+    for (int i = 0; i < 8; i++) { pthread_join(all[i], 0); sum += counts[i]; }
+    printf("%ld\n", sum); fflush(stdout); getchar();
+    return 0;
+}
+"#;
+
+#[test]
+fn added_and_removed_while_eight_threads_run() {
+    let Some((_dir, program)) = compile(THREADS, &["-pthread"]) else { return };
+    let mut talker = Talker::start(&program, &[]);
+    assert_eq!(talker.hear(), "ready");
+    let text = Looks::of(talker.pid()).text;
+    let mut engine = Engine::attach(talker.pid(), Options::default()).unwrap();
+    let wanted = specs(&mut engine, "target");
+    let mut last = 0;
+    let (mut pauses, mut rounds) = (Vec::new(), 0);
+    let end = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < end {
+        let added = engine.add(&wanted).unwrap();
+        assert_eq!((added.ids.len(), added.refused.len()), (1, 0), "{added:?}");
+        until("no thread calls it", || total(&engine.snapshot()) > last + 100);
+        let removed = engine.remove(&added.ids).unwrap();
+        assert_eq!(removed.ids, added.ids);
+        last = total(&engine.snapshot());
+        pauses.extend([added.pause, removed.pause]);
+        rounds += 1;
+    }
+    pauses.sort_unstable();
+    let median = pauses[pauses.len() / 2];
+    eprintln!("{rounds} rounds, median pause {median:?}, longest {:?}", pauses[pauses.len() - 1]);
+    assert!(rounds > 3);
+    let snapshot = engine.snapshot();
+    for path in &snapshot.paths {
+        assert!(path.totals.calls - path.totals.done <= 8, "{path:?}");
+    }
+    assert!(snapshot.paths.iter().map(|p| p.point).collect::<std::collections::BTreeSet<_>>().len() == rounds);
+    // Removed probes count nothing more.
+    until("calls in progress at the removal do not end", || engine.snapshot().in_progress.is_empty());
+    let counted = total(&engine.snapshot());
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(total(&engine.snapshot()), counted);
+    assert_eq!(engine.detach().unwrap().left, Vec::<String>::new());
+    assert_eq!(Looks::of(talker.pid()).text, text);
+    talker.say();
+    assert!(talker.hear().parse::<u64>().unwrap() > counted);
+    talker.say();
+    assert_eq!(talker.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_library_is_patched_before_its_first_call() {
+    let library = r#"
+        int calls;
+        __attribute__((visibility("default"))) int late(int x) { calls += x; return calls * 3; }
+    "#;
+    let Some((dir, so)) = compile(library, &["-shared", "-fPIC"]) else { return };
+    let source = r#"
+        #include <dlfcn.h>
+        #include <stdio.h>
+        int main(int argc, char **argv) {
+            void *h = dlopen(argv[1], RTLD_NOW);
+            if (!h) { puts(dlerror()); return 1; }
+            int (*late)(int) = (int (*)(int))dlsym(h, "late");
+            int r = 0;
+            for (int i = 0; i < 25; i++) r += late(i);
+            dlclose(h);
+            return r & 3;
+        }"#;
+    let Some((_dir2, program)) = compile(source, &[]) else { return };
+    let options = Options { load_wait: Duration::from_secs(5), ..Options::default() };
+    let mut engine = Engine::launch(&words(&program, &[&so.display().to_string()]), options).unwrap();
+    engine.keep(named("late"), TIMES.to_vec());
+    // The agent comes with the first point.
+    let first = specs(&mut engine, "main");
+    assert_eq!(engine.add(&first).unwrap().ids.len(), 1);
+    engine.resume().unwrap();
+    assert_eq!(finish(&mut engine), (0..25).scan(0, |c, i| { *c += i; Some(*c * 3) }).sum::<i32>() & 3);
+    let snapshot = engine.snapshot();
+    let late = snapshot.points.iter().position(|p| p.names.iter().any(|n| n == "late")).expect("late was found");
+    let calls: u64 = snapshot.paths.iter().filter(|p| p.point as usize == late).map(|p| p.totals.calls).sum();
+    assert_eq!(calls, 25, "{snapshot:#?}");
+    drop(dir);
+}
+
+#[test]
+fn forked_children_count_and_are_restored() {
+    let source = r#"
+        #include <stdio.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        __attribute__((noinline, noclone)) long target(long x) { return x * 3 + (x >> 2); }
+        int main(void) {
+            volatile long sum = 0;
+            puts("ready"); fflush(stdout); getchar();
+            for (int c = 0; c < 10; c++)
+                if (fork() == 0) { for (int i = 0; i < 100; i++) sum += target(i); _exit(0); }
+            for (int i = 0; i < 7; i++) sum += target(i);
+            while (wait(0) > 0);
+            puts("done"); fflush(stdout); getchar();
+            return 0;
+        }"#;
+    let Some((_dir, program)) = compile(source, &[]) else { return };
+    let mut talker = Talker::start(&program, &[]);
+    assert_eq!(talker.hear(), "ready");
+    let before = Looks::of(talker.pid());
+    let mut engine = Engine::attach(talker.pid(), Options::default()).unwrap();
+    let wanted = specs(&mut engine, "target");
+    engine.add(&wanted).unwrap();
+    talker.say();
+    assert_eq!(talker.hear(), "done");
+    assert_eq!(total(&engine.snapshot()), 1007);
+    assert_eq!(engine.detach().unwrap().left, Vec::<String>::new());
+    assert_eq!(Looks::of(talker.pid()), before);
+    talker.say();
+}
+
+#[test]
+fn a_killed_controller_is_replaced() {
+    let Some((_dir, program)) = compile(THREADS, &["-pthread"]) else { return };
+    let Some(controller) = example("controller") else { return eprintln!("SKIP: the example is not built") };
+    let mut talker = Talker::start(&program, &[]);
+    assert_eq!(talker.hear(), "ready");
+    let before = Looks::of(talker.pid());
+    for delay in [0, 3, 20] {
+        let pid = talker.pid().to_string();
+        let mut first = Command::new(&controller).args([&pid, "target"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(first.stdout.take().unwrap()), &mut line).unwrap();
+        assert_eq!(line.trim(), "1");
+        assert!(Engine::take_over(talker.pid(), Options::default()).is_err(), "its controller lives");
+        std::thread::sleep(Duration::from_millis(delay));
+        first.kill().unwrap();
+        first.wait().unwrap();
+        let mut engine = Engine::take_over(talker.pid(), Options::default()).unwrap();
+        let counted = total(&engine.snapshot());
+        until("nothing is counted", || total(&engine.snapshot()) > counted + 100);
+        let detached = engine.detach().unwrap();
+        assert_eq!((detached.restored, detached.left), (1, vec![]));
+        assert_eq!(Looks::of(talker.pid()).text, before.text);
+    }
+    assert_eq!(Looks::of(talker.pid()).maps, before.maps);
+    talker.say();
+    assert!(talker.hear().parse::<u64>().unwrap() > 0);
+}
+
+/// An example of this crate, built beside the tests.
+fn example(name: &str) -> Option<PathBuf> {
+    let me = std::env::current_exe().ok()?;
+    let path = me.parent()?.parent()?.join("examples").join(name);
+    path.exists().then_some(path)
+}
+
+#[test]
+fn sqlite_is_profiled_as_a_user_would() {
+    let Some(sqlite) = ["/usr/bin/sqlite3", "/bin/sqlite3"].iter().map(Path::new).find(|p| p.exists()) else {
+        return eprintln!("SKIP: no sqlite3");
+    };
+    let script = "create table t(x); insert into t values(1),(2),(3); select sum(x) from t;";
+    let mut engine = Engine::launch(&words(sqlite, &[":memory:", script]), Options::default()).unwrap();
+    let wanted = specs(&mut engine, "sqlite3_step");
+    assert!(!engine.add(&wanted).unwrap().ids.is_empty());
+    engine.resume().unwrap();
+    assert_eq!(finish(&mut engine), 0);
+    let snapshot = engine.snapshot();
+    // One row for each statement's end, and one with the sum.
+    assert!(total(&snapshot) >= 4, "{:#?}", snapshot.paths);
+    for path in &snapshot.paths {
+        let chain = chain(&snapshot, path.frame);
+        assert!(chain.len() >= 3 && chain.iter().all(|f| f.0 == FrameKind::Caller), "{chain:?}");
+    }
+}

@@ -7,12 +7,11 @@ use crate::api::{Added, Candidate, PointId, PointSpec, Refusal, Removed};
 use crate::apply::arena::{self, Arenas};
 use crate::apply::{self, Outcome, Patch, Write, write_stubs};
 use crate::error::ProbeError;
-use crate::engine::shim as resolve;
+use crate::resolve;
 use crate::stub::{jump, short_jump, stub};
 use crate::target::{Caller, Memory, maps};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
-use std::time::Duration;
 use whither_abi::agent as abi;
 use whither_image::{Plan, PlanKind, StatedBytes};
 use whither_store::calls::{PatchKind, PointState};
@@ -80,7 +79,9 @@ impl Engine {
         if let Some(id) = self.book.at(candidate.address) {
             return Err(Refusal::Already(id));
         }
-        candidate.patch.clone()?;
+        if let Err(refusal) = &candidate.patch {
+            return Err(refusal.clone());
+        }
         let module = self.modules.list().get(candidate.module).filter(|m| !m.gone).ok_or(Refusal::NotMapped)?;
         let plan = resolve::plan(module, candidate).ok_or(Refusal::Undecodable)?;
         Ok(Place { plan, around: module.start..module.end })
@@ -192,6 +193,11 @@ impl Engine {
             ],
             None => vec![write(from, &bytes, &jump(from, at).ok_or(Refusal::NoRoom)?)],
         };
+        // A neighbour's padding or filler may reach into these bytes.
+        if let Some(write) = writes.iter().find(|w| !self.is_unclaimed(w.at)) {
+            return Err(Refusal::BranchInto { from: write.at });
+        }
+        self.claimed.extend(writes.iter().map(|w| w.at));
         let window = from..from + u64::from(plan.window);
         Ok(Patch { writes, window, stub: made, stub_at: at })
     }
@@ -213,16 +219,12 @@ impl Engine {
     /// A piece of filler that no other point uses.
     fn free_filler(&self, candidate: &Candidate, fillers: &[whither_image::Svma]) -> Option<u64> {
         let module = self.modules.list().get(candidate.module)?;
-        let taken: FxHashSet<u64> = self
-            .book
-            .list()
-            .iter()
-            .filter(|p| p.state != PointState::Removed)
-            .filter_map(|p| p.patch.as_ref())
-            .flat_map(|p| p.writes.iter().map(|w| w.at))
-            .collect();
-        let overlaps = |at: u64| (at.saturating_sub(4)..at + 5).any(|a| taken.contains(&a));
-        fillers.iter().map(|f| f.0.wrapping_add(module.bias)).find(|&at| !overlaps(at))
+        fillers.iter().map(|f| f.0.wrapping_add(module.bias)).find(|&at| self.is_unclaimed(at))
+    }
+
+    /// Whether five bytes from here on are no other point's.
+    fn is_unclaimed(&self, at: u64) -> bool {
+        (at.saturating_sub(4)..at.saturating_add(5)).all(|a| !self.claimed.contains(&a))
     }
 
     /// The stop: stubs first, then the jumps, in every process.
@@ -235,7 +237,10 @@ impl Engine {
         let outcome = match self.install_everywhere(&patches) {
             Ok(outcome) => outcome,
             Err(error) => {
-                ready.iter().for_each(|r| self.drop_point(r.index));
+                for one in &ready {
+                    self.drop_point(one.index);
+                    self.unclaim(&one.patch);
+                }
                 return Err(error);
             }
         };
@@ -248,6 +253,7 @@ impl Engine {
             match failed.get(&place) {
                 Some(refusal) => {
                     self.drop_point(one.index);
+                    self.unclaim(&one.patch);
                     added.refused.push((name(&one.candidate), refusal.clone()));
                 }
                 None => added.ids.push(self.enter(one)),
@@ -275,6 +281,12 @@ impl Engine {
         }
     }
 
+    fn unclaim(&mut self, patch: &Patch) {
+        for write in &patch.writes {
+            self.claimed.remove(&write.at);
+        }
+    }
+
     fn install_everywhere(&mut self, patches: &[&Patch]) -> Result<Outcome, ProbeError> {
         if let Hold::Borrowed(caller) = &self.hold {
             write_stubs(caller.memory(), patches)?;
@@ -294,8 +306,12 @@ impl Engine {
                     done.push(pid);
                 }
                 // It ended meanwhile, or is about to.
-                Err(_) if !self.tree.look().is_empty() || !self.tree.alive().contains(&pid) => {}
+                Err(ProbeError::Ended { .. } | ProbeError::Executed { .. }) => {}
                 Err(error) => {
+                    self.tree.look();
+                    if !self.tree.alive().contains(&pid) {
+                        continue;
+                    }
                     for pid in done {
                         let _ = apply::uninstall(pid, None, patches);
                     }
@@ -355,11 +371,12 @@ impl Engine {
                 continue;
             }
             point.state = PointState::Removed;
+            let patch = point.patch.take();
             self.drop_point(index);
+            if let Some(patch) = patch {
+                self.unclaim(&patch);
+            }
             removed.ids.push(id);
-        }
-        if removed.pause == Duration::ZERO && removed.ids.is_empty() {
-            tracing::debug!("nothing to remove");
         }
     }
 

@@ -6,11 +6,11 @@
 use super::points::{self, Point};
 use super::seat::Seat;
 use super::{Engine, Hold};
-use crate::agent::{SHADOW, SHADOW_BLOCK, SHADOW_SET, Symbol};
+use crate::agent::{MAPS, SHADOW, SHADOW_BLOCK, SHADOW_SET, Symbol};
 use crate::api::{Candidate, CostClass, Detached, PointId, Refusal};
 use crate::apply::{self, Patch, Write};
 use crate::error::ProbeError;
-use crate::engine::shim as resolve;
+use crate::resolve;
 use crate::segment::field;
 use crate::stub::{jump, stub};
 use crate::target::{self, Caller, Memory, Placed, Shadows, Stopped, find_agent, maps};
@@ -75,7 +75,7 @@ impl Engine {
             detached.left.push(format!("process {pid}: {changed} functions whose bytes somebody else has changed"));
         }
         let others = match &held {
-            Some(_) => Some(Vec::new()),
+            Some(caller) => Some(shadows_of(&shadow_blocks(caller.memory(), seat))),
             None => self.clear_stacks(pid, seat, &patches, detached)?,
         };
         let Some(mut others) = others else { return Ok(()) };
@@ -83,11 +83,11 @@ impl Engine {
             return Ok(());
         }
         others.extend(self.arenas.ranges());
-        others.extend(private_memory(pid, seat));
         let mut caller = match held {
             Some(caller) => caller,
             None => Caller::pick(pid)?,
         };
+        others.extend(private_memory(caller.memory(), pid, seat));
         let Ok(file) = seat.placed.file.try_clone() else { return Ok(()) };
         let placed = Placed {
             pid,
@@ -134,11 +134,7 @@ impl Engine {
             detached.left.push(format!("process {pid}: the agent, the true return addresses of {count} calls are lost"));
             return Ok(None);
         }
-        let shadow = |block: &u64| {
-            let start = block.wrapping_add_signed(SHADOW);
-            start..start.wrapping_add(SHADOW_BLOCK)
-        };
-        Ok(Some(blocks.iter().map(shadow).collect()))
+        Ok(Some(shadows_of(&blocks)))
     }
 
     pub(super) fn take_seat(&mut self) -> Result<(), ProbeError> {
@@ -247,9 +243,27 @@ fn shadow_blocks(memory: &Memory, seat: &Seat) -> Vec<u64> {
         .collect()
 }
 
-/// What the agent has mapped for its threads.
-fn private_memory(_pid: u32, _seat: &Seat) -> Vec<Range<u64>> {
-    Vec::new()
+/// Where the shadows of stack blocks are.
+fn shadows_of(blocks: &[u64]) -> Vec<Range<u64>> {
+    let shadow = |block: &u64| {
+        let start = block.wrapping_add_signed(SHADOW);
+        start..start.wrapping_add(SHADOW_BLOCK)
+    };
+    blocks.iter().map(shadow).collect()
+}
+
+/// What the agent has mapped for its threads in this process. Goes only together with the agent.
+fn private_memory(memory: &Memory, pid: u32, seat: &Seat) -> Vec<Range<u64>> {
+    let mut bytes = vec![0_u8; MAPS * 16];
+    let got = memory.read_some(seat.symbol(Symbol::Maps), &mut bytes);
+    let words = bytes[..got].chunks_exact(16).filter_map(|pair| {
+        let word = |at: usize| pair.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
+        Some((word(0)?, word(8)?))
+    });
+    words
+        .filter(|&(address, size)| address != 0 && (size >> 32 == 0 || size >> 32 == u64::from(pid)))
+        .map(|(address, size)| address..address.saturating_add(size & 0xffff_ffff))
+        .collect()
 }
 
 /// Whether a process is another controller of ours.

@@ -5,7 +5,7 @@
 use super::Engine;
 use crate::api::{Order, Select};
 use crate::apply::Patch;
-use crate::engine::shim as resolve;
+use crate::resolve;
 use crate::stub::{jump, stub};
 use crate::apply::Write;
 use crate::target::Memory;

@@ -104,7 +104,7 @@ impl Engine {
 
     fn processes(&mut self, happened: &mut Vec<Happening>) {
         let before = self.tree.alive();
-        for pid in self.tree.look() {
+        for pid in self.tree.take_ended() {
             let status = if pid == self.pid { self.child.as_mut().and_then(|c| c.status()) } else { None };
             if let Some(process) = self.tree.list.iter_mut().rfind(|p| p.pid == pid) {
                 process.status = status;
@@ -120,12 +120,13 @@ impl Engine {
         self.notice_exec(happened);
     }
 
-    /// Marks blocks of threads that have ended.
+    /// Marks blocks of processes that have ended; in a living one the agent finds its dead threads.
     fn bury(&self) {
         let Some(seat) = &self.seat else { return };
+        let alive = self.tree.alive();
         for index in 0..seat.segment.n_threads() {
             let thread = seat.segment.thread(index);
-            if thread.state == abi::THREAD_LIVE && proc::tgid(thread.tid) != Some(thread.pid) {
+            if thread.state == abi::THREAD_LIVE && !alive.contains(&thread.pid) && !proc::exists(thread.pid) {
                 seat.segment.bury(index, thread.tid);
             }
         }

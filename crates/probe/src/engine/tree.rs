@@ -36,6 +36,8 @@ pub(crate) struct Tree {
     /// CPU and thread time of those that a reset has left behind.
     base_cpu: u64,
     base_threads: u64,
+    /// Ended, and not told yet.
+    ended: Vec<u32>,
 }
 
 impl Tree {
@@ -74,17 +76,21 @@ impl Tree {
         self.list.iter().filter(|p| p.alive).map(|p| p.pid).collect()
     }
 
-    /// Looks at all; returns those that have ended since.
-    pub(crate) fn look(&mut self) -> Vec<u32> {
+    /// Looks at all.
+    pub(crate) fn look(&mut self) {
         let now = monotonic_ns();
-        let mut ended = Vec::new();
         for process in self.list.iter_mut().filter(|p| p.alive) {
             process.look(now);
             if !process.alive {
-                ended.push(process.pid);
+                self.ended.push(process.pid);
             }
         }
-        ended
+    }
+
+    /// Those that have ended since this was asked last, whoever has looked meanwhile.
+    pub(crate) fn take_ended(&mut self) -> Vec<u32> {
+        self.look();
+        std::mem::take(&mut self.ended)
     }
 
     /// Children of the living processes, as the kernel lists them.
@@ -220,7 +226,7 @@ mod tests {
         assert_eq!(tree.alive(), [child.id()]);
         drop(child.stdin.take());
         let until = monotonic_ns() + 5_000_000_000;
-        while tree.look().is_empty() {
+        while tree.take_ended().is_empty() {
             assert!(monotonic_ns() < until, "its end was not noticed");
         }
         assert!(tree.alive().is_empty());
