@@ -41,6 +41,9 @@ impl Teller {
     }
 
     fn started(&self, pid: u32, points: usize, pause: Duration) {
+        if points == 0 {
+            return;
+        }
         let functions = if points == 1 { "1 function".into() } else { format!("{points} functions") };
         let paused = if pause.is_zero() { String::new() } else { format!(" (it stood still for {})", span(pause)) };
         let end = if self.launched { "" } else { "; Ctrl-C leaves it and prints the table" };

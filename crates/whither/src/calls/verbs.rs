@@ -11,7 +11,7 @@ use crate::failure::Ending;
 use anyhow::bail;
 use std::fmt::Write as _;
 use whither_report::json;
-use whither_report::text::{duration, thousands};
+use whither_report::text::thousands;
 use whither_session::calls::{AddedPoint, PointLine, Reply, Verb, ask};
 use whither_store::calls::{CallSnapshot, PointState};
 
@@ -89,7 +89,7 @@ fn listed(points: &[PointLine]) -> String {
     let mut text = String::from("    id  state    how                 calls        cost  function\n");
     for p in here {
         let how = p.patch.map_or("-", patch_name);
-        let (calls, cost) = (thousands(p.hits), duration(p.cost_ns as f64 / 1e9));
+        let (calls, cost) = (thousands(p.hits), pause(p.cost_ns));
         let id = format!("#{}", p.id);
         let _ = write!(text, "{id:>6}  {:<7}  {how:<10}  {calls:>13}  {cost:>10}  {}", state(p.state), names(p));
         let _ = p.remark.iter().try_for_each(|why| write!(text, "  (only entries: {why})"));
@@ -125,6 +125,9 @@ fn state(state: PointState) -> &'static str {
 pub(super) fn said(verb: &Verb, reply: &Reply) -> anyhow::Result<(String, Ending)> {
     let text = match reply {
         Reply::Added { added, already, refused, pause_ns } => {
+            if added.is_empty() && already.is_empty() && refused.is_empty() {
+                return Ok((NONE.into(), Ending::No));
+            }
             let mut text = format!("{} added{}", counted_points(added), paused(*pause_ns, added));
             if !already.is_empty() {
                 let _ = write!(text, "\n{} measured already: {}", already.len(), numbers(already));
@@ -150,6 +153,9 @@ pub(super) fn said(verb: &Verb, reply: &Reply) -> anyhow::Result<(String, Ending
     };
     Ok((text, Ending::Done))
 }
+
+/// A function without callees or callers.
+const NONE: &str = "nothing to probe there: no direct call, or no caller seen yet";
 
 fn nothing(near: &[String]) -> String {
     if near.is_empty() {

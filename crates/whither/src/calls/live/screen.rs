@@ -62,7 +62,7 @@ c  probe the functions that the selected one calls     C  drill: follow the hott
 u  probe the functions that call it                    a  add functions by pattern
 d  remove the probe      D  remove all below           Space  switch the probe off and on
 Enter  source and call sites                           Left, Right  fold and unfold
-m  metric: wall, cpu, off, count                       g  group: path, callsite, caller, function
+m  metric: wall, cpu, off, count, as measured           g  group: path, callsite, caller, function
 h  histogram of the selected function                  i  calls in progress
 z  new epoch: numbers count from here                  w  write the table into a file
 q  leave                                               Esc  close what lies over the tree";
@@ -150,7 +150,7 @@ impl Screen {
             'D' => self.remove_below(),
             ' ' => self.switch(),
             'm' => {
-                self.metric = after(&Metric::ALL.map(|(_, m)| m), self.metric);
+                self.metric = after(&self.view.metrics, self.metric);
                 Wish::Refresh
             }
             'g' => {
@@ -367,7 +367,7 @@ const NO_PROBE: &str = "this row is no probed function (those have a # number)";
 /// The value behind one, the first behind the last.
 fn after<T: Copy + PartialEq>(all: &[T], one: T) -> T {
     let at = all.iter().position(|x| *x == one).map_or(0, |i| (i + 1) % all.len());
-    all[at]
+    all.get(at).copied().unwrap_or(one)
 }
 
 fn word<T: Copy + PartialEq>(all: &[(&'static str, T)], value: T) -> &'static str {

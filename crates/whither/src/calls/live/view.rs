@@ -59,6 +59,8 @@ pub(super) struct View {
     /// The first sentence about missing data.
     pub(super) warning: String,
     pub(super) rows: Vec<ViewRow>,
+    /// What was measured.
+    pub(super) metrics: Vec<Metric>,
     pub(super) progress: Vec<ProgressLine>,
     pub(super) histograms: Vec<Histogram>,
 }
@@ -90,10 +92,19 @@ impl View {
             head: calls_header(&profile).replacen("whither calls: ", "", 1),
             warning,
             rows,
+            metrics: measured(now),
             progress: progress.collect(),
             histograms: histograms(&profile),
         }
     }
+}
+
+/// Metrics that have numbers; counts always do.
+fn measured(now: &CallSnapshot) -> Vec<Metric> {
+    let wall = now.paths.iter().any(|p| p.totals.wall_ns > 0);
+    let cpu = now.paths.iter().any(|p| p.totals.cpu_ns > 0);
+    let there = [(Metric::Wall, wall), (Metric::Cpu, cpu), (Metric::Off, wall && cpu), (Metric::Count, true)];
+    there.into_iter().filter(|(_, there)| *there).map(|(metric, _)| metric).collect()
 }
 
 /// What a part is a part of.

@@ -30,6 +30,7 @@ fn picture() -> View {
             row(&["main", "solve", "exchange"], Some(2), 0.6, 1200, false),
             row(&["main", "init"], Some(3), 0.0, 20, false),
         ],
+        metrics: vec![Metric::Wall, Metric::Cpu, Metric::Count],
         progress: vec![ProgressLine { tid: 77, elapsed_ns: 2_500_000, path: "main > solve > exchange".into() }],
         histograms: vec![Histogram { point: 1, name: "solve".into(), bins: vec![0, 0, 4, 2] }],
     }
@@ -162,6 +163,8 @@ fn metric_and_group_turn() {
     assert_eq!((letter(&mut s, 'm'), s.metric()), (Wish::Refresh, Metric::Cpu));
     assert_eq!((letter(&mut s, 'g'), s.group()), (Wish::Refresh, Group::Callsite));
     assert!(drawn(&mut s).contains("m cpu   g callsite"));
+    (0..2).for_each(|_| drop(letter(&mut s, 'm')));
+    assert_eq!(s.metric(), Metric::Wall, "off needs both times");
     (0..3).for_each(|_| drop(letter(&mut s, 'g')));
     assert_eq!(s.group(), Group::Path);
 }
