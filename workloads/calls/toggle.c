@@ -1,5 +1,5 @@
 /* Eight threads call `toggled` and `steady` without pause while probes come and go. Every result is checked:
- * `wrong 0` at the end; `calls_steady` is exact, `calls_toggled` is the upper bound.
+ * `ready` when they run, `wrong 0` at the end; `calls_steady` is exact, `calls_toggled` is the upper bound.
  *   toggle [SECONDS] [THREADS]; a line on stdin ends it early */
 #include "../cycles/work.h"
 #include "../nasty/nasty.h"
@@ -47,6 +47,8 @@ int main(int argc, char **argv)
         return 2;
     for (int i = 0; i < threads; i++)
         pthread_create(&ids[i], NULL, body, &shares[i]);
+    printf("ready\n");
+    fflush(stdout);
     poll(isatty(0) ? NULL : &input, isatty(0) ? 0 : 1, (int)(seconds * 1000));
     over = 1;
     for (int i = 0; i < threads; i++) {

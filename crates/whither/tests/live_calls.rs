@@ -33,6 +33,13 @@ impl Running {
         Self { process: Guarded(child), truth, output }
     }
 
+    /// All threads run, everything is loaded.
+    fn ready(words: &[&str]) -> Self {
+        let mut running = Self::start(words);
+        assert_eq!(running.line(), "ready", "{words:?}");
+        running
+    }
+
     fn pid(&self) -> u32 {
         self.process.0.id()
     }
@@ -107,8 +114,7 @@ fn session(pid: u32, args: &[&str]) -> Guarded {
 fn attaching_counts_and_leaves_no_trace() {
     need_root!();
     let _alone = alone();
-    let mut target = Running::start(&["calls-toggle", "60"]);
-    std::thread::sleep(Duration::from_millis(50));
+    let mut target = Running::ready(&["calls-toggle", "60"]);
     let before = looks(target.pid());
     let document = attach(target.pid(), &["-f", "toggled", "-f", "steady", "-d", "1s"]);
     let (toggled, steady) = (counted(&document, "toggled"), counted(&document, "steady"));
@@ -126,8 +132,7 @@ fn attaching_counts_and_leaves_no_trace() {
 fn bar_22_many_visits() {
     need_root!();
     let _alone = alone();
-    let mut target = Running::start(&["calls-toggle", "120"]);
-    std::thread::sleep(Duration::from_millis(50));
+    let mut target = Running::ready(&["calls-toggle", "120"]);
     let before = looks(target.pid());
     for visit in 0..20 {
         let document = attach(target.pid(), &["-f", "toggled", "-d", "20ms"]);
@@ -143,8 +148,7 @@ fn bar_22_many_visits() {
 fn bar_23_killed_at_any_moment_and_taken_over() {
     need_root!();
     let _alone = alone();
-    let mut target = Running::start(&["calls-toggle", "120"]);
-    std::thread::sleep(Duration::from_millis(50));
+    let mut target = Running::ready(&["calls-toggle", "120"]);
     let (pid, before) = (target.pid(), looks(target.pid()));
     for moment in 0..12u64 {
         let mut child = Command::new(WHITHER)
@@ -171,7 +175,7 @@ fn bar_23_killed_at_any_moment_and_taken_over() {
 fn bar_17_add_and_remove_while_eight_threads_call() {
     need_root!();
     let _alone = alone();
-    let mut target = Running::start(&["calls-toggle", "120"]);
+    let mut target = Running::ready(&["calls-toggle", "120"]);
     let pid = target.pid().to_string();
     let session = session(target.pid(), &["-f", "steady"]);
     for turn in 0..25 {
@@ -192,8 +196,7 @@ fn n37_n47_entered_before_and_left_after() {
     let _alone = alone();
     for mode in ["read", "load"] {
         // Entered before patching, left while patched.
-        let mut target = Running::start(&["nasty-inside", mode]);
-        assert_eq!(target.line(), "ready");
+        let mut target = Running::ready(&["nasty-inside", mode]);
         let first = session_quiet(target.pid());
         target.say("go\n");
         let (rest, ok, truth) = target.finish();
@@ -203,8 +206,7 @@ fn n37_n47_entered_before_and_left_after() {
         let inside = if mode == "read" { 3 } else { 1 };
         assert_eq!(counted(&document, "holder"), holders - inside, "{mode}: calls entered after attaching");
         // The other way round: attached and left while they sit inside; then they return.
-        let mut target = Running::start(&["nasty-inside", mode]);
-        assert_eq!(target.line(), "ready");
+        let mut target = Running::ready(&["nasty-inside", mode]);
         let before = looks(target.pid());
         attach(target.pid(), &["-f", "holder", "-f", "sleeper", "-f", "later", "-d", "200ms"]);
         assert_eq!(looks(target.pid()), before, "{mode}");
@@ -246,8 +248,7 @@ fn n37_entered_while_probed_and_left_after_detaching() {
     child.wait().unwrap();
     wait_until("the target's truth", || told(truth.path()).contains_key("later"));
     let plain = {
-        let mut target = Running::start(&["nasty-inside", "read"]);
-        target.line();
+        let mut target = Running::ready(&["nasty-inside", "read"]);
         target.say("go\n");
         target.finish().0
     };
@@ -313,8 +314,7 @@ fn n38_gdb_attaches_after_us_and_finds_main() {
         println!("SKIP: gdb is not installed");
         return;
     }
-    let mut target = Running::start(&["nasty-inside", "read"]);
-    assert_eq!(target.line(), "ready");
+    let mut target = Running::ready(&["nasty-inside", "read"]);
     let session = session_quiet(target.pid());
     let gdb =
         limited(&["gdb", "-p", &target.pid().to_string(), "-batch", "-ex", "thread apply all bt"].map(str::to_owned));
@@ -332,7 +332,7 @@ fn n38_gdb_attaches_after_us_and_finds_main() {
 fn n40_a_second_controller_harms_nobody() {
     need_root!();
     let _alone = alone();
-    let mut target = Running::start(&["calls-toggle", "120"]);
+    let mut target = Running::ready(&["calls-toggle", "120"]);
     let before = looks(target.pid());
     let first = session(target.pid(), &["-f", "steady"]);
     let second = calls(&["-p", &target.pid().to_string(), "-f", "toggled", "-d", "200ms", "--json"]);
@@ -349,7 +349,7 @@ fn n40_a_second_controller_harms_nobody() {
 fn n50_another_tools_uprobe_is_left_alone() {
     need_root!();
     let _alone = alone();
-    let mut target = Running::start(&["calls-toggle", "120"]);
+    let mut target = Running::ready(&["calls-toggle", "120"]);
     let program = format!("uprobe:{}:steady {{ @n = count(); }}", workload("calls-toggle").display());
     let Ok(child) =
         Command::new("bpftrace").args(["-e", &program]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
@@ -375,7 +375,7 @@ fn n50_another_tools_uprobe_is_left_alone() {
 fn reading_does_not_pause_and_reset_counts_anew() {
     need_root!();
     let _alone = alone();
-    let target = Running::start(&["calls-toggle", "120"]);
+    let target = Running::ready(&["calls-toggle", "120"]);
     let pid = target.pid().to_string();
     let session = session(target.pid(), &["-f", "steady", "-f", "toggled"]);
     let shown = || {
@@ -398,7 +398,7 @@ fn reading_does_not_pause_and_reset_counts_anew() {
 fn dry_run_changes_nothing() {
     need_root!();
     let _alone = alone();
-    let target = Running::start(&["calls-toggle", "60"]);
+    let target = Running::ready(&["calls-toggle", "60"]);
     let before = looks(target.pid());
     let output = calls(&["--dry-run", "-p", &target.pid().to_string(), "-f", "toggled|steady"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
