@@ -1,6 +1,10 @@
 //! The target side on living processes: stopped, called into, given a module and left again, launched.
 //! The programs (`programs/`) check themselves that nothing of it can be noticed, and say so at their end.
 
+// Skips and figures are printed.
+#![allow(clippy::print_stdout)]
+
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -485,17 +489,17 @@ fn signals_arrive_and_stopped_programs_stay_stopped() {
     let Some(mut target) = start(dir.path(), SIGNALS, &[]) else { return };
     let pid = target.pid();
     let send = |signal| {
-        // SAFETY: a signal to a child of ours.
-        assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
+        let process = Pid::from_raw(pid as i32).expect("a pid");
+        kill_process(process, signal).expect("sends");
     };
     for sent in 1..=100 {
         if sent % 2 == 0 {
             let stopped = Stopped::stop(pid).expect("stops");
-            send(libc::SIGUSR1);
+            send(Signal::USR1);
             let _ = stopped.release();
         } else {
             let mut caller = Caller::pick(pid).expect("a thread");
-            send(libc::SIGUSR1);
+            send(Signal::USR1);
             caller.syscall("getpid", libc::SYS_getpid, [0; 6]).expect("calls");
             let _ = caller.release();
         }
@@ -514,7 +518,7 @@ fn signals_arrive_and_stopped_programs_stay_stopped() {
         }
     };
     wait_for('S');
-    send(libc::SIGSTOP);
+    send(Signal::STOP);
     wait_for('T');
     let _ = Stopped::stop(pid).expect("stops").release();
     wait_for('T');
@@ -522,7 +526,7 @@ fn signals_arrive_and_stopped_programs_stay_stopped() {
     assert_eq!(caller.syscall("getpid", libc::SYS_getpid, [0; 6]).expect("calls"), u64::from(pid));
     let _ = caller.release();
     wait_for('T');
-    send(libc::SIGCONT);
+    send(Signal::CONT);
     wait_for('S');
     target.end();
 }
@@ -559,8 +563,7 @@ fn a_busy_thread_keeps_its_state() {
         }
         assert_eq!(possessions(pid).files, before);
         std::thread::sleep(Duration::from_millis(200));
-        // SAFETY: a signal to a child of ours.
-        assert_eq!(unsafe { libc::kill(pid as i32, libc::SIGTERM) }, 0);
+        kill_process(Pid::from_raw(pid as i32).expect("a pid"), Signal::TERM).expect("sends");
         assert_eq!(target.line(), "bad 0", "{words:?}");
     }
 }
