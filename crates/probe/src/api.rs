@@ -229,6 +229,8 @@ pub struct Options {
     pub follow: bool,
     /// Executables (regular expression over the path) that are instrumented in a tree; others pass.
     pub executables: Option<String>,
+    /// Snapshots carry the numbers of every thread too.
+    pub threads: bool,
 }
 
 impl Default for Options {
@@ -241,6 +243,7 @@ impl Default for Options {
             safe: false,
             follow: true,
             executables: None,
+            threads: false,
         }
     }
 }

@@ -148,7 +148,6 @@ impl Engine {
         }
         Self {
             pid,
-            options,
             hold,
             child: None,
             modules: Modules::of(pid),
@@ -156,7 +155,8 @@ impl Engine {
             arenas: Arenas::default(),
             book: Book::default(),
             tree: Tree::begin(pid),
-            reader: Reader::default(),
+            reader: Reader::splitting(options.threads),
+            options,
             standing: None,
             notes,
             claimed: FxHashSet::default(),
@@ -341,6 +341,7 @@ impl Engine {
             let reading = self.reader.read(&seat.segment, &self.book, &|ra| modules.place(ra));
             snapshot.frames = reading.frames;
             snapshot.paths = reading.paths;
+            snapshot.threads = reading.threads;
             snapshot.in_progress = reading.in_progress;
             snapshot.lost = reading.lost;
             snapshot.own_cost = reading.own_cost;

@@ -417,18 +417,35 @@ impl Segment {
         /// Updates last a few nanoseconds; a writer that takes longer does not run.
         const TRIES: u32 = 64;
         let at = abi::AT_PAGES + u64::from(page.min(abi::MAX_PAGES - 1)) * 4096 + u64::from(slot % 64) * 64;
+        let words = self.words().get((at / 8) as usize..(at / 8) as usize + 8)?;
+        let mut copy = Self::copy_block(words);
         for _ in 0..TRIES {
-            let before = self.half(at);
-            if before & 1 == 0 {
-                let copy = self.load::<Block>(at);
+            if copy.seq & 1 == 0 {
                 fence(Ordering::Acquire);
-                if self.half(at) == before {
-                    return (copy.calls != 0 || before != 0).then_some(Copied::Whole(copy));
+                if words[0].load(Ordering::Relaxed) as u32 == copy.seq {
+                    return (copy.calls != 0 || copy.seq != 0).then_some(Copied::Whole(copy));
                 }
             }
             std::hint::spin_loop();
+            copy = Self::copy_block(words);
         }
-        Some(Copied::Torn(self.load(at)))
+        Some(Copied::Torn(copy))
+    }
+
+    /// `words` are the eight of a block: sequence first.
+    fn copy_block(words: &[AtomicU64]) -> Block {
+        let head = words[0].load(Ordering::Acquire);
+        let word = |i: usize| words[i].load(Ordering::Relaxed);
+        Block {
+            seq: head as u32,
+            extra: (head >> 32) as u32,
+            calls: word(1),
+            wall: word(2),
+            cpu: word(3),
+            min: word(4),
+            max: word(5),
+            value: [word(6), word(7)],
+        }
     }
 
     /// What stands behind a block.
@@ -454,6 +471,24 @@ impl Segment {
             std::hint::spin_loop();
         }
         Vec::new()
+    }
+}
+
+/// What the agent writes, for tests.
+#[cfg(test)]
+impl Segment {
+    pub(crate) fn put_node(&self, index: u32, node: &Node) {
+        self.store(abi::AT_NODES + u64::from(index) * 32, node);
+    }
+
+    pub(crate) fn put_path(&self, index: u32, path: &Path) {
+        self.store(abi::AT_PATHS + u64::from(index) * 16, path);
+    }
+
+    pub(crate) fn put_block(&self, thread: u32, page: u32, path: u32, block: &Block) {
+        let directory = Self::thread_at(thread) + offset_of!(Thread, directory) as u64;
+        self.set_half(directory + u64::from(path / 64) * 4, page);
+        self.store(abi::AT_PAGES + u64::from(page) * 4096 + u64::from(path % 64) * 64, block);
     }
 }
 

@@ -16,11 +16,13 @@ use crate::engine::clock::{self, Clock};
 use crate::segment::{Segment, field};
 use rustc_hash::FxHashSet;
 use whither_abi::agent as abi;
-use whither_store::calls::{CallFrame, CallLost, CallPath, InProgress, OwnCost, PathTotals, Usage};
+use whither_kernel::proc;
+use whither_store::calls::{CallFrame, CallLost, CallPath, CallThread, InProgress, OwnCost, PathTotals, Usage};
 
 /// What the tables said, at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reading {
+    pub(crate) threads: Vec<CallThread>,
     pub(crate) frames: Vec<CallFrame>,
     pub(crate) paths: Vec<CallPath>,
     pub(crate) in_progress: Vec<InProgress>,
@@ -36,6 +38,9 @@ pub(crate) struct Reading {
 pub(crate) struct Reader {
     frames: Frames,
     base: Sums,
+    /// The same by thread block, when numbers of threads are wanted.
+    base_threads: Vec<Sums>,
+    split: bool,
     base_lost: [u64; abi::LOST_CAUSES],
 }
 
@@ -48,6 +53,11 @@ pub(crate) trait Points {
 }
 
 impl Reader {
+    /// Whether numbers of every thread are wanted too.
+    pub(crate) fn splitting(split: bool) -> Self {
+        Self { split, ..Self::default() }
+    }
+
     /// Works out frames of paths not seen yet, before their modules change.
     pub(crate) fn absorb(&mut self, segment: &Segment, place: &dyn Fn(u64) -> (u32, u64)) {
         self.frames.absorb(segment, place);
@@ -56,6 +66,9 @@ impl Reader {
     /// Numbers count from here.
     pub(crate) fn reset(&mut self, segment: &Segment) {
         self.base = Sums::read(segment);
+        if self.split {
+            self.base_threads = (0..segment.n_threads()).map(|t| Sums::of_thread(segment, t)).collect();
+        }
         self.base_lost = lost(segment);
     }
 
@@ -93,14 +106,56 @@ impl Reader {
                 threads: Vec::new(),
             })
         });
+        let mut paths: Vec<CallPath> = paths.collect();
+        let threads = if self.split { self.by_thread(segment, points, &scale, &mut paths) } else { Vec::new() };
         Reading {
-            paths: paths.collect(),
+            threads,
+            paths,
             frames: self.frames.frames().to_vec(),
             in_progress,
             lost: self.lost(segment),
             own_cost: own_cost(segment),
             torn: sums.torn(),
         }
+    }
+
+    /// Adds to each path what every thread had of it. A block that several threads used one after the
+    /// other is the last one's.
+    fn by_thread(
+        &self,
+        segment: &Segment,
+        points: &dyn Points,
+        scale: &Scale,
+        paths: &mut [CallPath],
+    ) -> Vec<CallThread> {
+        let mut threads = Vec::new();
+        for index in 0..segment.n_threads() {
+            let thread = segment.thread(index);
+            let sums = Sums::of_thread(segment, index);
+            let base = self.base_threads.get(index as usize);
+            let mut any = false;
+            for path in paths.iter_mut() {
+                let before = base.map(|b| b.get(path.id)).unwrap_or_default();
+                let sum = sums.get(path.id).since(before);
+                if sum.calls == 0 && sum.done() == 0 {
+                    continue;
+                }
+                let flags = self.frames.path(path.id).map_or(0, |known| points.flags(known.point));
+                let extra = sums.extra(path.id).map(|e| e.since(base.and_then(|b| b.extra(path.id))));
+                path.threads.push((thread.tid, scale.totals(&sum, extra.as_ref(), flags)));
+                any = true;
+            }
+            if any {
+                let lived = if thread.state == abi::THREAD_LIVE { clock::now().saturating_sub(thread.started) } else { 0 };
+                threads.push(CallThread {
+                    tid: thread.tid,
+                    pid: thread.pid,
+                    name: proc::comm(thread.tid),
+                    lived_ns: scale.clock.ns(lived),
+                });
+            }
+        }
+        threads
     }
 
     fn lost(&self, segment: &Segment) -> CallLost {

@@ -3,6 +3,7 @@
 
 use crate::segment::{Copied, Segment};
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 use whither_abi::agent as abi;
 use whither_abi::agent::Block;
@@ -109,10 +110,19 @@ struct Later {
 impl Sums {
     /// Adds up everything.
     pub(crate) fn read(segment: &Segment) -> Self {
+        Self::read_some(segment, 0..segment.n_threads())
+    }
+
+    /// The counters of one thread block.
+    pub(crate) fn of_thread(segment: &Segment, thread: u32) -> Self {
+        Self::read_some(segment, thread..thread + 1)
+    }
+
+    fn read_some(segment: &Segment, threads: Range<u32>) -> Self {
         let count = segment.n_paths();
         let mut sums = Self { paths: vec![Sum::default(); count as usize], ..Self::default() };
         let mut later = Vec::new();
-        for thread in 0..segment.n_threads() {
+        for thread in threads {
             let dead = segment.thread(thread).state == abi::THREAD_DEAD;
             for (first, page) in segment.pages(thread, count) {
                 for slot in 0..64.min(count - first) {
