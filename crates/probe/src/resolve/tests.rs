@@ -1,1 +1,143 @@
-//! Resolution over made-up modules.
+//! Patterns resolved over files of this machine and over a small program compiled here.
+
+use super::*;
+use crate::api::Order;
+use crate::select::parse;
+use std::process::Command;
+use whither_image::Bytes;
+
+struct Plain {
+    path: String,
+    bias: u64,
+    main: bool,
+    image: ModuleImage,
+}
+
+impl ModuleView for Plain {
+    fn path(&self) -> &str {
+        &self.path
+    }
+    fn bias(&self) -> u64 {
+        self.bias
+    }
+    fn is_main(&self) -> bool {
+        self.main
+    }
+    fn image(&self) -> Option<&ModuleImage> {
+        Some(&self.image)
+    }
+}
+
+const BIAS: u64 = 0x5555_0000_0000;
+const PROGRAM: &str = r#"
+    #include <stdlib.h>
+    namespace geo {
+    struct Point { int x; __attribute__((noinline)) Point operator+(Point o) const { return {x + o.x}; } };
+    __attribute__((noinline)) int area(int a) { return a * a + 1; }
+    __attribute__((noinline)) int area(double a) { return (int)a + 2; }
+    }
+    static __attribute__((noinline)) int hidden(int n) {
+        return n + geo::area(n);
+    }
+    extern "C" __attribute__((noinline)) int first(int n) { return hidden(n) + abs(rand()); }
+    extern "C" int second(int n) __attribute__((alias("first")));
+    int main(int argc, char **) { geo::Point p{argc}; return first(argc) + geo::area(1.5) + (p + p).x; }
+"#;
+
+fn program(dir: &std::path::Path, flags: &[&str]) -> Option<Plain> {
+    let (source, out) = (dir.join("shapes.cc"), dir.join("shapes"));
+    std::fs::write(&source, PROGRAM).unwrap();
+    let status = Command::new("g++").args(["-O1", "-o"]).arg(&out).arg(&source).args(flags).status();
+    let Ok(status) = status else {
+        println!("SKIP: no g++");
+        return None;
+    };
+    assert!(status.success());
+    let file = Bytes::from(std::fs::read(&out).unwrap());
+    Some(Plain { path: "/opt/shapes".into(), bias: BIAS, main: true, image: ModuleImage::new(file, None) })
+}
+
+fn names(modules: &[Plain], includes: &[&str], excludes: &[&str]) -> Vec<Vec<String>> {
+    let include = includes.iter().map(|t| Order::Include(parse(t).unwrap()));
+    let orders: Vec<Order> = include.chain(excludes.iter().map(|t| Order::Exclude(parse(t).unwrap()))).collect();
+    let found = candidates(modules, &orders, &|_| None).unwrap();
+    found.candidates.into_iter().map(|c| c.names).collect()
+}
+
+#[test]
+fn names_of_a_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = program(dir.path(), &["-g"]) else { return };
+    let modules = [program];
+    let of = |include: &str| names(&modules, &[include], &[]);
+    assert_eq!(of("first"), [["first", "second"]]);
+    assert_eq!(of("second"), of("first"), "aliases are one function");
+    assert_eq!(of("geo::area"), [["geo::area"], ["geo::area"]], "overloads are kept apart");
+    assert_eq!(of("_ZN3geo4areaEi"), [["geo::area"]]);
+    assert_eq!(of("geo::Point::operator+"), [["geo::Point::operator+"]]);
+    assert_eq!(of("hidden"), [["hidden"]]);
+    assert_eq!(of("shapes!first"), of("first"));
+    assert!(of("libc.*!first").is_empty() && of("firs").is_empty() && of("abs").is_empty());
+    assert_eq!(names(&modules, &["first", "geo::.*"], &["geo::area"]).len(), 2);
+    let line = PROGRAM.lines().position(|l| l.contains("return n + geo")).unwrap() + 1;
+    assert_eq!(of(&format!("shapes.cc:{line}")), [["hidden"]]);
+    assert_eq!(suggest(&modules, "frist").first().map(String::as_str), Some("first"));
+    assert!(suggest(&modules, "hiden").contains(&"hidden".to_owned()));
+}
+
+#[test]
+fn addresses_callees_and_entries_without_exit() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = program(dir.path(), &[]) else { return };
+    let modules = [program];
+    let one = |text: &str| {
+        let orders = [Order::Include(parse(text).unwrap())];
+        candidates(&modules, &orders, &|_| None).unwrap().candidates.pop().unwrap()
+    };
+    let first = one("first");
+    assert_eq!(first.address, first.offset + BIAS);
+    assert_eq!(one(&format!("{:#x}", first.offset + 4)), first, "inside of it");
+    assert_eq!(one(&format!("shapes+{:#x}", first.offset)), first);
+    assert_eq!(candidate_at(&modules, first.address + 4), Some(first.clone()));
+    assert_eq!(candidate_at(&modules, 0x1000), None);
+    assert_eq!((first.entry_only.clone(), first.patch.is_ok()), (None, true));
+    let called: Vec<_> = callees(&modules, first.address, &|_| None).into_iter().map(|c| c.names).collect();
+    assert_eq!(called, [["hidden"]], "rand is in no module here");
+    assert_eq!(one("_start").entry_only.as_deref(), Some("has no caller"));
+}
+
+#[test]
+fn a_stripped_program_has_functions_without_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = program(dir.path(), &["-s"]) else { return };
+    let modules = [program];
+    let all = names(&modules, &["shapes!.*"], &[]);
+    assert!(all.len() >= 6 && all.iter().flatten().all(|n| n.starts_with("shapes+0x")), "{all:?}");
+    assert!(names(&modules, &["first"], &[]).is_empty());
+}
+
+#[test]
+fn functions_of_the_c_library() {
+    let path = "/lib/x86_64-linux-gnu/libc.so.6";
+    let Ok(file) = std::fs::read(path).map(Bytes::from) else {
+        return println!("SKIP: no {path}");
+    };
+    let modules =
+        [Plain { path: path.into(), bias: 0x7f00_0000_0000, main: false, image: ModuleImage::new(file, None) }];
+    let find =
+        |text: &str, read: ReadWord<'_>| candidates(&modules, &[Order::Include(parse(text).unwrap())], read).unwrap();
+    let reason = |text: &str| find(text, &|_| None).candidates.pop().unwrap().entry_only;
+    assert_eq!(reason("_setjmp").as_deref(), Some("returns twice"));
+    assert_eq!(reason("vfork").as_deref(), Some("returns twice"));
+    assert_eq!(reason("dlsym").as_deref(), Some("reads its return address"));
+    assert_eq!(reason("exit").as_deref(), Some("never returns"));
+    assert_eq!(reason("qsort"), None);
+    // strlen is chosen at load time: the slot in the library's own table tells which.
+    let unknown = find("strlen", &|_| None);
+    assert!(unknown.candidates.is_empty() && unknown.notes[0].contains("chosen at its first use"), "{unknown:?}");
+    let qsort = find("libc!qsort", &|_| None).candidates.pop().unwrap();
+    let chosen = find("strlen", &|_| Some(qsort.address));
+    assert_eq!(chosen.candidates, [qsort]);
+    // libc exports nothing else that is one of these letters apart.
+    assert!(suggest(&modules, "mallco").contains(&"malloc".to_owned()));
+}
