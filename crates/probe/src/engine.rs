@@ -2,8 +2,8 @@
 //! here: the public face and what a session goes through. Not here: how any of it is done (see the
 //! sibling modules). Constraint: ptrace is bound to the OS thread, so an engine stays on one.
 
-pub(crate) mod clock;
 mod adding;
+pub(crate) mod clock;
 mod leaving;
 mod loader;
 mod points;
@@ -11,7 +11,9 @@ mod polling;
 mod seat;
 mod tree;
 
-use crate::api::{Added, Candidate, Detached, Options, Order, PointAction, PointId, PointSpec, Refusal, Removed, Select};
+use crate::api::{
+    Added, Candidate, Detached, Options, Order, PointAction, PointId, PointSpec, Refusal, Removed, Select,
+};
 use crate::apply::arena::Arenas;
 use crate::error::ProbeError;
 use crate::modules::{Modules, Rows, debug_file};
@@ -59,7 +61,7 @@ enum Hold {
     /// At its entry point, untouched.
     Entry(Launched),
     /// At its entry point, with its thread borrowed.
-    Borrowed(Caller),
+    Borrowed(Box<Caller>),
 }
 
 /// A file mapped executable in the target.
@@ -181,7 +183,9 @@ impl Engine {
     /// [`ProbeError`] with the reason; the process is then as before.
     pub fn attach(pid: u32, options: Options) -> Result<Self, ProbeError> {
         let mut engine = Self::new(pid, options, Hold::Runs);
-        engine.place_agent()?;
+        if !engine.options.safe {
+            engine.place_agent()?;
+        }
         Ok(engine)
     }
 
@@ -272,6 +276,9 @@ impl Engine {
     fn mark(&self, candidate: &mut Candidate) {
         if let Some(id) = self.book.at(candidate.address) {
             candidate.patch = Err(Refusal::Already(id));
+        } else if self.options.safe && candidate.patch.is_ok() {
+            candidate.patch =
+                Err(Refusal::Uprobe("the engine cannot set them yet, and nothing else is allowed".into()));
         }
     }
 
@@ -467,7 +474,7 @@ impl Engine {
             let Hold::Entry(launched) = std::mem::replace(&mut self.hold, Hold::Runs) else { return Ok(()) };
             let (caller, child) = launched.into_caller()?;
             self.child = Some(child);
-            self.hold = Hold::Borrowed(caller);
+            self.hold = Hold::Borrowed(Box::new(caller));
         }
         // The long part first, while the target runs.
         let all: Vec<usize> = (0..self.modules.list().len()).collect();

@@ -29,7 +29,9 @@ pub enum ProbeError {
         what: &'static str,
     },
     /// A thread could not be stopped.
-    #[error("thread {tid} of process {pid} did not stop within {waited:?} (state {state}); everything runs on unchanged")]
+    #[error(
+        "thread {tid} of process {pid} did not stop within {waited:?} (state {state}); everything runs on unchanged"
+    )]
     Unstoppable {
         /// The process.
         pid: u32,

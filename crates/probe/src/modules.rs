@@ -169,7 +169,8 @@ impl Modules {
                 segment.set_module(number, &abi::Module { state: 2, ..entry });
             }
         }
-        let gone: Vec<(u64, u64)> = indexes.iter().filter_map(|&i| self.list.get(i)).map(|m| (m.start, m.end)).collect();
+        let gone: Vec<(u64, u64)> =
+            indexes.iter().filter_map(|&i| self.list.get(i)).map(|m| (m.start, m.end)).collect();
         for node in 1..segment.n_nodes() {
             let ra = segment.node(node).ra;
             let probe = ra.wrapping_sub(1);
@@ -195,13 +196,8 @@ impl Modules {
 
     /// As a snapshot lists them.
     pub(crate) fn described(&self) -> Vec<CallModule> {
-        let described = |m: &Module| CallModule {
-            path: m.path.clone(),
-            id: m.id,
-            bias: m.bias,
-            start: m.start,
-            end: m.end,
-        };
+        let described =
+            |m: &Module| CallModule { path: m.path.clone(), id: m.id, bias: m.bias, start: m.start, end: m.end };
         self.list.iter().map(described).collect()
     }
 }

@@ -146,7 +146,8 @@ impl Reader {
                 any = true;
             }
             if any {
-                let lived = if thread.state == abi::THREAD_LIVE { clock::now().saturating_sub(thread.started) } else { 0 };
+                let lived =
+                    if thread.state == abi::THREAD_LIVE { clock::now().saturating_sub(thread.started) } else { 0 };
                 threads.push(CallThread {
                     tid: thread.tid,
                     pid: thread.pid,
@@ -207,12 +208,7 @@ fn in_progress(segment: &Segment, points: &dyn Points, paths: u32) -> Vec<InProg
                 continue;
             }
             let ticks = if call.t0 == 0 { 0 } else { now.saturating_sub(call.t0) };
-            all.push(InProgress {
-                tid: thread.tid,
-                pid: thread.pid,
-                path: call.path,
-                elapsed_ns: clock.ns(ticks),
-            });
+            all.push(InProgress { tid: thread.tid, pid: thread.pid, path: call.path, elapsed_ns: clock.ns(ticks) });
         }
     }
     all
@@ -230,11 +226,8 @@ impl Scale {
         let done = if flags & abi::DO_EXIT == 0 { sum.calls } else { sum.done() };
         let own = done.saturating_mul(self.inside);
         let one = |ticks: u64| if ticks == 0 { 0 } else { self.clock.ns(ticks.saturating_sub(self.inside)) };
-        let usage = |e: &Extra| Usage {
-            switches: e.switches,
-            faults_minor: e.faults_minor,
-            faults_major: e.faults_major,
-        };
+        let usage =
+            |e: &Extra| Usage { switches: e.switches, faults_minor: e.faults_minor, faults_major: e.faults_major };
         PathTotals {
             calls: sum.calls,
             done,

@@ -320,7 +320,16 @@ fn a_library_is_patched_before_its_first_call() {
     let first = specs(&mut engine, "main");
     assert_eq!(engine.add(&first).unwrap().ids.len(), 1);
     engine.resume().unwrap();
-    assert_eq!(finish(&mut engine), (0..25).scan(0, |c, i| { *c += i; Some(*c * 3) }).sum::<i32>() & 3);
+    assert_eq!(
+        finish(&mut engine),
+        (0..25)
+            .scan(0, |c, i| {
+                *c += i;
+                Some(*c * 3)
+            })
+            .sum::<i32>()
+            & 3
+    );
     let snapshot = engine.snapshot();
     let late = snapshot.points.iter().position(|p| p.names.iter().any(|n| n == "late")).expect("late was found");
     let calls: u64 = snapshot.paths.iter().filter(|p| p.point as usize == late).map(|p| p.totals.calls).sum();

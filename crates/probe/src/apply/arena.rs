@@ -4,8 +4,8 @@
 use crate::api::Refusal;
 use crate::error::ProbeError;
 use crate::stub::{ALIGN, LONGEST};
-use crate::target::maps::{self, Map};
 use crate::target::Caller;
+use crate::target::maps::{self, Map};
 use std::ops::Range;
 
 /// Bytes of an arena.

@@ -38,11 +38,14 @@ impl Engine {
         if !self.may_change {
             return Err(ProbeError::OnlyLooking { pid: self.pid });
         }
-        self.place_agent()?;
-        self.gather();
         let mut added = Added::default();
         let (wanted, places) = self.choose(specs, &mut added);
-        self.map_arenas(&places, &mut added)?;
+        if wanted.is_empty() {
+            return Ok(added);
+        }
+        self.place_agent()?;
+        self.gather();
+        self.map_arenas(&places)?;
         let mut ready = Vec::new();
         for (spec, place) in wanted.into_iter().zip(&places) {
             match self.make_ready(spec, place) {
@@ -88,7 +91,7 @@ impl Engine {
     }
 
     /// Memory for all stubs, in every process. A module without room loses its points later, one by one.
-    fn map_arenas(&mut self, places: &[Place], _added: &mut Added) -> Result<(), ProbeError> {
+    fn map_arenas(&mut self, places: &[Place]) -> Result<(), ProbeError> {
         let mut counts: FxHashMap<(u64, u64), usize> = FxHashMap::default();
         for place in places {
             *counts.entry((place.around.start, place.around.end)).or_default() += 1;
@@ -177,7 +180,8 @@ impl Engine {
         let window = bytes.get(..usize::from(plan.window)).ok_or(Refusal::Undecodable)?;
         let filler = match plan.kind {
             PlanKind::Short => {
-                let at = self.free_filler(candidate, &plan.fillers).ok_or(Refusal::TooShort { bytes: candidate.size })?;
+                let at =
+                    self.free_filler(candidate, &plan.fillers).ok_or(Refusal::TooShort { bytes: candidate.size })?;
                 Some((at, read(at, 5)?))
             }
             _ => None,
@@ -210,9 +214,7 @@ impl Engine {
         let from = at.wrapping_sub(module.bias);
         let wanted = stated.get(from..from.saturating_add(length as u64)).ok_or(Refusal::NotMapped)?;
         let mut there = vec![0; length];
-        Memory::open(self.pid)
-            .and_then(|memory| memory.read(at, &mut there))
-            .map_err(|_| Refusal::NotMapped)?;
+        Memory::open(self.pid).and_then(|memory| memory.read(at, &mut there)).map_err(|_| Refusal::NotMapped)?;
         if there == wanted { Ok(there) } else { Err(Refusal::Foreign) }
     }
 
@@ -340,12 +342,13 @@ impl Engine {
         let ids: Vec<PointId> = ids.iter().copied().filter(living).collect();
         let mut removed = Removed::default();
         let points: Vec<&Point> = ids.iter().filter_map(|id| self.book.get(*id)).collect();
-        let with_patch: Vec<(PointId, &Patch)> = points.iter().filter_map(|p| Some((p.id, p.patch.as_ref()?))).collect();
+        let with_patch: Vec<(PointId, &Patch)> =
+            points.iter().filter_map(|p| Some((p.id, p.patch.as_ref()?))).collect();
         let patches: Vec<&Patch> = with_patch.iter().map(|(_, p)| *p).collect();
         let mut stuck = FxHashSet::default();
         for pid in self.tree.alive() {
             let held = match &self.hold {
-                Hold::Borrowed(caller) => Some(caller),
+                Hold::Borrowed(caller) => Some(&**caller),
                 _ => None,
             };
             match apply::uninstall(pid, held, &patches) {

@@ -35,12 +35,12 @@ impl Clock {
 
     /// Nanoseconds of so many ticks.
     pub(crate) fn ns(self, ticks: u64) -> u64 {
-        (u128::from(ticks) * u128::from(self.mult) >> SHIFT).min(u128::from(u64::MAX)) as u64
+        ((u128::from(ticks) * u128::from(self.mult)) >> SHIFT).min(u128::from(u64::MAX)) as u64
     }
 
     /// Picoseconds of so many ticks.
     pub(crate) fn ps(self, ticks: u64) -> u64 {
-        (u128::from(ticks) * u128::from(self.mult) * 1000 >> SHIFT).min(u128::from(u64::MAX)) as u64
+        ((u128::from(ticks) * u128::from(self.mult) * 1000) >> SHIFT).min(u128::from(u64::MAX)) as u64
     }
 
     /// Ticks in so much time.

@@ -54,7 +54,7 @@ impl Engine {
 
     fn leave_one(&mut self, pid: u32, seat: &Seat, detached: &mut Detached) -> Result<(), ProbeError> {
         let held = match std::mem::replace(&mut self.hold, Hold::Runs) {
-            Hold::Borrowed(caller) => Some(caller),
+            Hold::Borrowed(caller) => Some(*caller),
             other => {
                 self.hold = other;
                 None
@@ -131,7 +131,9 @@ impl Engine {
         }
         if !restored.unknown.is_empty() {
             let count = restored.unknown.len();
-            detached.left.push(format!("process {pid}: the agent, the true return addresses of {count} calls are lost"));
+            detached
+                .left
+                .push(format!("process {pid}: the agent, the true return addresses of {count} calls are lost"));
             return Ok(None);
         }
         Ok(Some(shadows_of(&blocks)))
@@ -237,10 +239,7 @@ fn shadow_blocks(memory: &Memory, seat: &Seat) -> Vec<u64> {
     let mut bytes = vec![0_u8; SHADOW_SET * 8];
     let got = memory.read_some(seat.symbol(Symbol::ShadowSet), &mut bytes);
     let words = bytes[..got].chunks_exact(8).filter_map(|w| w.try_into().ok()).map(u64::from_le_bytes);
-    words
-        .filter(|w| *w != 0 && w % SHADOW_BLOCK == abi::SHADOW_READY)
-        .map(|w| w - w % SHADOW_BLOCK)
-        .collect()
+    words.filter(|w| *w != 0 && w % SHADOW_BLOCK == abi::SHADOW_READY).map(|w| w - w % SHADOW_BLOCK).collect()
 }
 
 /// Where the shadows of stack blocks are.

@@ -5,9 +5,9 @@
 use super::Engine;
 use crate::api::{Order, Select};
 use crate::apply::Patch;
+use crate::apply::Write;
 use crate::resolve;
 use crate::stub::{jump, stub};
-use crate::apply::Write;
 use crate::target::Memory;
 use std::ops::Range;
 use whither_abi::agent as abi;

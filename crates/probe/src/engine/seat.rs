@@ -105,9 +105,8 @@ impl Seat {
     pub(crate) fn calibrate(&self, caller: &mut Caller, arenas: &mut Arenas) -> Result<(), ProbeError> {
         /// Of 64 calls each.
         const ROUNDS: u64 = 200;
-        let measure = |caller: &mut Caller| {
-            caller.call("the agent's calibration", self.symbol(Symbol::Calibrate), &[ROUNDS])
-        };
+        let measure =
+            |caller: &mut Caller| caller.call("the agent's calibration", self.symbol(Symbol::Calibrate), &[ROUNDS]);
         let plain = measure(caller)?;
         let timed = abi::DO_EXIT | abi::DO_PATH | abi::DO_WALL;
         let (whole, inside) = self.with_empty_probed(caller, arenas, timed, &measure)?;
@@ -170,9 +169,7 @@ impl Seat {
         let refuse = |what: String| ProbeError::Agent { why: format!("its own function cannot be probed: {what}") };
         let mut maps = maps::read(caller.pid());
         arenas
-            .reserve(&self.placed.image, 1, &mut maps, &mut |at, bytes| {
-                crate::apply::arena::map_in(caller, at, bytes)
-            })
+            .reserve(&self.placed.image, 1, &mut maps, &mut |at, bytes| crate::apply::arena::map_in(caller, at, bytes))
             .map_err(|e| refuse(e.to_string()))?;
         let at = arenas.take(&self.placed.image).ok_or_else(|| refuse("no room".into()))?;
         let mut window = [0; 5];

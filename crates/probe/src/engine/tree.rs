@@ -136,12 +136,8 @@ impl Tree {
 
     /// As a snapshot lists them.
     pub(crate) fn described(&self) -> Vec<CallProcess> {
-        let described = |p: &Process| CallProcess {
-            pid: p.pid,
-            exe: p.exe.clone(),
-            command: p.command.clone(),
-            status: p.status,
-        };
+        let described =
+            |p: &Process| CallProcess { pid: p.pid, exe: p.exe.clone(), command: p.command.clone(), status: p.status };
         self.list.iter().map(described).collect()
     }
 }

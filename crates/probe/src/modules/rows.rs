@@ -2,8 +2,8 @@
 //! that maps 100 MB of code must be ready in little more than a second.
 
 use super::Module;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use whither_abi::agent as abi;
 use whither_image::{Bytes, UnwindRows};
 

@@ -11,7 +11,9 @@ pub(crate) fn in_ns(ticks: &[u64; 64], mult: u64, inside: u64) -> Vec<u64> {
         if count == 0 {
             continue;
         }
-        let ns = |ticks: u128| (ticks.saturating_sub(u128::from(inside)) * u128::from(mult)) as f64 / (1_u64 << SHIFT) as f64;
+        let ns = |ticks: u128| {
+            (ticks.saturating_sub(u128::from(inside)) * u128::from(mult)) as f64 / (1_u64 << SHIFT) as f64
+        };
         share(&mut bins, count, ns(1_u128 << i), ns(1_u128 << (i + 1)));
     }
     bins
