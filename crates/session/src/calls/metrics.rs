@@ -70,7 +70,7 @@ fn actions(word: &str) -> Result<Vec<PointAction>, SessionError> {
         _ if PMU.contains(&word) => return Err(pmu(word)),
         _ => match word.split_once('=') {
             Some((name, source)) => vec![PointAction::Sum(value(word, name.trim(), source.trim())?)],
-            None => return Err(wrong(word, &format!("there are {KNOWN}"))),
+            None => return Err(wrong(word, &format!("it is none of {KNOWN}"))),
         },
     })
 }
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn what_cannot_be_measured_is_said() {
         for (words, code, word) in [
-            (vec!["time"], 2, "there are count"),
+            (vec!["time"], 2, "none of count"),
             (vec!["a=arg0"], 2, "arg1"),
             (vec!["a=arg1:3"], 2, ":4"),
             (vec!["=arg1"], 2, "name"),

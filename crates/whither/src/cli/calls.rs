@@ -63,14 +63,6 @@ pub(crate) enum CallsVerb {
 pub(crate) struct MeasureArgs {
     #[command(flatten)]
     pub(crate) whom: WhomArgs,
-    #[command(flatten)]
-    pub(crate) what: WhatArgs,
-    #[command(flatten)]
-    pub(crate) shape: ShapeArgs,
-    #[command(flatten)]
-    pub(crate) form: FormArgs,
-    #[command(flatten)]
-    pub(crate) names: NameArgs,
     /// Exit with status 4 when data are incomplete: calls lost, paths cut, functions refused
     #[arg(long)]
     pub(crate) strict: bool,
@@ -84,6 +76,14 @@ pub(crate) struct MeasureArgs {
     /// Command to launch and measure
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+    #[command(flatten)]
+    pub(crate) what: WhatArgs,
+    #[command(flatten)]
+    pub(crate) shape: ShapeArgs,
+    #[command(flatten)]
+    pub(crate) form: FormArgs,
+    #[command(flatten)]
+    pub(crate) names: NameArgs,
 }
 
 /// Whom to measure, for how long, into what.
