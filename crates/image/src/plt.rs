@@ -34,8 +34,11 @@ pub(crate) fn stubs(view: &View<'_>) -> Vec<Stub> {
     sections.flat_map(|s| stubs_of(view, s, &slots)).collect()
 }
 
+/// Targets by slot address, and slots by stub address.
+pub(crate) type SlotsAndStubs = (Vec<(u64, Target)>, Vec<(u64, u64)>);
+
 /// What fills each slot, by slot address, and the slot of each stub, by stub address.
-pub(crate) fn linkage(view: &View<'_>) -> (Vec<(u64, Target)>, Vec<(u64, u64)>) {
+pub(crate) fn linkage(view: &View<'_>) -> SlotsAndStubs {
     if view.machine != elf::EM_X86_64 || !view.is_64 {
         return Default::default();
     }

@@ -246,9 +246,9 @@ struct Shape<'r, 'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rbp {
     Unchanged,
-    AtCfa(i32),
-    AtRbp(i32),
-    AtRsp(i32),
+    FromCfa(i32),
+    FromRegister(i32),
+    FromStack(i32),
 }
 
 /// Where the frame address is: a register plus offset, or what memory there holds plus `more`.
@@ -297,10 +297,10 @@ impl Shape<'_, '_> {
     fn frame_pointer(&self) -> Option<Rbp> {
         match self.rbp.as_ref() {
             None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => Some(Rbp::Unchanged),
-            Some(RegisterRule::Offset(offset)) => Some(Rbp::AtCfa(i32::try_from(*offset).ok()?)),
+            Some(RegisterRule::Offset(offset)) => Some(Rbp::FromCfa(i32::try_from(*offset).ok()?)),
             Some(RegisterRule::Expression(expression)) => match self.based(expression)? {
-                (X86_64::RBP, offset, rest) if rest.is_empty() => Some(Rbp::AtRbp(offset)),
-                (X86_64::RSP, offset, rest) if rest.is_empty() => Some(Rbp::AtRsp(offset)),
+                (X86_64::RBP, offset, rest) if rest.is_empty() => Some(Rbp::FromRegister(offset)),
+                (X86_64::RSP, offset, rest) if rest.is_empty() => Some(Rbp::FromStack(offset)),
                 _ => None,
             },
             Some(_) => None,
@@ -331,8 +331,8 @@ fn pack(cfa: &Cfa, rbp: Rbp, big: &mut Big) -> Option<u32> {
     };
     // With the frame address counted from rsp, so is everything else.
     let rbp = match rbp {
-        Rbp::AtRsp(offset) if kind == RULE_RSP && !cfa.deref => Rbp::AtCfa(offset.checked_sub(cfa.offset)?),
-        Rbp::AtRsp(_) => return None,
+        Rbp::FromStack(offset) if kind == RULE_RSP && !cfa.deref => Rbp::FromCfa(offset.checked_sub(cfa.offset)?),
+        Rbp::FromStack(_) => return None,
         other => other,
     };
     if let Some(small) = pack_small(kind, cfa, rbp) {
@@ -340,8 +340,8 @@ fn pack(cfa: &Cfa, rbp: Rbp, big: &mut Big) -> Option<u32> {
     }
     let (how, rbp_offset) = match rbp {
         Rbp::Unchanged => (0, 0),
-        Rbp::AtCfa(offset) => (1, offset),
-        Rbp::AtRbp(offset) | Rbp::AtRsp(offset) => (2, offset),
+        Rbp::FromCfa(offset) => (1, offset),
+        Rbp::FromRegister(offset) | Rbp::FromStack(offset) => (2, offset),
     };
     let (deref, reg) = (u8::from(cfa.deref), kind as u8);
     Some(big.packed(Rule { reg, deref, rbp: how, spare: 0, cfa_offset: cfa.offset, rbp_offset, more: cfa.more }))
@@ -354,7 +354,7 @@ fn pack_small(kind: u32, cfa: &Cfa, rbp: Rbp) -> Option<u32> {
     let words = u32::try_from(cfa.offset / 8).ok().filter(|w| *w < 1 << OFFSET_BITS)?;
     let saved = match rbp {
         Rbp::Unchanged => 0,
-        Rbp::AtCfa(offset) if offset % 8 == 0 => {
+        Rbp::FromCfa(offset) if offset % 8 == 0 => {
             let words = offset / 8;
             let fits = (-(1 << (OFFSET_BITS - 1))..1 << (OFFSET_BITS - 1)).contains(&words);
             fits.then_some(RBP_SAVED | words.cast_unsigned() << 18)?
@@ -376,15 +376,15 @@ mod tests {
     fn packing() {
         let mut big = Big::default();
         assert_eq!(rule((X86_64::RSP, 16), Rbp::Unchanged, &mut big), Some(RULE_RSP | 2 << 3));
-        let frame = rule((X86_64::RBP, 16), Rbp::AtCfa(-16), &mut big).unwrap();
+        let frame = rule((X86_64::RBP, 16), Rbp::FromCfa(-16), &mut big).unwrap();
         assert_eq!((frame & 7, (frame >> 3) & 0x3fff, frame >> 17 & 1), (RULE_RBP, 2, 1));
         assert_eq!(frame.cast_signed() >> 18, -2);
         assert!(big.rules.is_empty());
         // rbp at rsp + 8 with the frame address at rsp + 32
-        let saved = rule((X86_64::RSP, 32), Rbp::AtRsp(8), &mut big).unwrap();
+        let saved = rule((X86_64::RSP, 32), Rbp::FromStack(8), &mut big).unwrap();
         assert_eq!(saved.cast_signed() >> 18, -3);
         let odd = rule((X86_64::RSP, 12), Rbp::Unchanged, &mut big).unwrap();
-        let large = rule((X86_64::RSP, 1 << 17), Rbp::AtCfa(-16), &mut big).unwrap();
+        let large = rule((X86_64::RSP, 1 << 17), Rbp::FromCfa(-16), &mut big).unwrap();
         assert_eq!(
             [odd, large, odd],
             [RULE_BIG, RULE_BIG | 1 << 3, rule((X86_64::RSP, 12), Rbp::Unchanged, &mut big).unwrap()]
@@ -392,8 +392,8 @@ mod tests {
         assert_eq!((big.rules[1].cfa_offset, big.rules[1].rbp, big.rules[1].rbp_offset), (1 << 17, 1, -16));
         assert_eq!(rule((X86_64::R10, 0), Rbp::Unchanged, &mut big), None);
         let most = (1 << 14) - 1;
-        assert_eq!(rule((X86_64::RSP, most * 8), Rbp::AtCfa(-65536), &mut big).unwrap() & 7, RULE_RSP);
-        assert_eq!(rule((X86_64::RSP, most * 8), Rbp::AtCfa(-65544), &mut big).unwrap() & 7, RULE_BIG);
+        assert_eq!(rule((X86_64::RSP, most * 8), Rbp::FromCfa(-65536), &mut big).unwrap() & 7, RULE_RSP);
+        assert_eq!(rule((X86_64::RSP, most * 8), Rbp::FromCfa(-65544), &mut big).unwrap() & 7, RULE_BIG);
     }
 
     #[test]

@@ -182,7 +182,6 @@ impl CodeMap {
     }
 
     /// Where functions begin by the unwind information: all that a stripped file tells.
-    #[must_use]
     pub fn unwind_starts(&self) -> impl Iterator<Item = Svma> + '_ {
         self.unwound.iter().map(|r| Svma(r.start))
     }

@@ -89,20 +89,20 @@ fn instruction(kind: u8, value: u8, at: usize) -> Vec<u8> {
     };
     match kind % 16 {
         0 => vec![0x48, 0x83, 0xc0 | (value % 3), value], // add $v to rax, rcx or rdx
-        1 => vec![0x31, 0xc0 | (value & 0o11)],                // xor among eax, ecx
-        2 => vec![0x4d, 0x01, 0xc8],                           // add %r9,%r8
-        3 => with(&[0x48, 0x8d, 0x05], DATA, &[]),             // lea data(%rip),%rax
-        4 => with(&[0x48, 0x8b, 0x15], DATA, &[]),             // mov data(%rip),%rdx
-        5 => with(&[0x80, 0x3d], DATA, &[value]),              // cmpb $v,data(%rip)
-        6 => short(0x70 | value & 15),                         // jcc short
-        7 => with(&[0x0f, 0x80 | value & 15], WAY_OUT, &[]),   // jcc near
-        8 => short(0xe3),                                      // jrcxz
-        9 => short(0xe2),                                      // loop
-        10 => short(0xeb),                                     // jmp short
-        11 => with(&[0xe8], LEAF, &[]),                        // call
-        12 => with(&[0xff, 0x15], POINTER, &[]),               // call *pointer(%rip)
-        13 => vec![0x0f, 0xaf, 0xc1],                          // imul %ecx,%eax
-        14 => vec![0x49, 0xff, 0xc2],                          // inc %r10
+        1 => vec![0x31, 0xc0 | (value & 0o11)],           // xor among eax, ecx
+        2 => vec![0x4d, 0x01, 0xc8],                      // add %r9,%r8
+        3 => with(&[0x48, 0x8d, 0x05], DATA, &[]),        // lea data(%rip),%rax
+        4 => with(&[0x48, 0x8b, 0x15], DATA, &[]),        // mov data(%rip),%rdx
+        5 => with(&[0x80, 0x3d], DATA, &[value]),         // cmpb $v,data(%rip)
+        6 => short(0x70 | value & 15),                    // jcc short
+        7 => with(&[0x0f, 0x80 | value & 15], WAY_OUT, &[]), // jcc near
+        8 => short(0xe3),                                 // jrcxz
+        9 => short(0xe2),                                 // loop
+        10 => short(0xeb),                                // jmp short
+        11 => with(&[0xe8], LEAF, &[]),                   // call
+        12 => with(&[0xff, 0x15], POINTER, &[]),          // call *pointer(%rip)
+        13 => vec![0x0f, 0xaf, 0xc1],                     // imul %ecx,%eax
+        14 => vec![0x49, 0xff, 0xc2],                     // inc %r10
         _ => vec![0x90],
     }
 }
