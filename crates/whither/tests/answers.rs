@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[allow(unused_imports, unused_macros, reason = "no test here needs rights")]
 mod support;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
