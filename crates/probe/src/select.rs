@@ -126,7 +126,7 @@ fn name(text: &str) -> Result<Select, SelectError> {
     }
     let half = |missing, side| SelectError::Half { text: text.into(), missing, side };
     let (module, function) = match bang(text) {
-        Some(at) if at == 0 => return Err(half("module", "before")),
+        Some(0) => return Err(half("module", "before")),
         Some(at) if at + 1 == text.len() => return Err(half("function", "behind")),
         Some(at) => (Some(text[..at].to_owned()), &text[at + 1..]),
         None => (None, text),
