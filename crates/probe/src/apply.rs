@@ -4,6 +4,9 @@
 //! bytes happens while the target stands still, and a window that anything else has changed is left alone.
 
 pub(crate) mod arena;
+mod haste;
+
+pub(crate) use haste::Haste;
 
 use crate::api::Refusal;
 use crate::error::ProbeError;

@@ -14,6 +14,7 @@ mod tree;
 use crate::api::{
     Added, Candidate, Detached, Options, Order, PointAction, PointId, PointSpec, Refusal, Removed, Select,
 };
+use crate::apply::Haste;
 use crate::apply::arena::Arenas;
 use crate::error::ProbeError;
 use crate::modules::{Modules, Rows, debug_file};
@@ -479,6 +480,7 @@ impl Engine {
         // The long part first, while the target runs.
         let all: Vec<usize> = (0..self.modules.list().len()).collect();
         let rows = Rows::of_all(&self.modules.list().iter().collect::<Vec<_>>());
+        let _haste = Haste::begin();
         let mut borrowed;
         let caller = match &mut self.hold {
             Hold::Borrowed(caller) => caller,

@@ -5,7 +5,7 @@ use super::points::{self, Point};
 use super::{Engine, Hold};
 use crate::api::{Added, Candidate, PointId, PointSpec, Refusal, Removed};
 use crate::apply::arena::{self, Arenas};
-use crate::apply::{self, Outcome, Patch, Write, write_stubs};
+use crate::apply::{self, Haste, Outcome, Patch, Write, write_stubs};
 use crate::error::ProbeError;
 use crate::resolve;
 use crate::stub::{jump, short_jump, stub};
@@ -45,6 +45,7 @@ impl Engine {
         }
         self.place_agent()?;
         self.gather();
+        let _haste = Haste::begin();
         self.map_arenas(&places)?;
         let mut ready = Vec::new();
         for (spec, place) in wanted.into_iter().zip(&places) {
@@ -338,6 +339,7 @@ impl Engine {
 
     pub(super) fn remove_points(&mut self, ids: &[PointId]) -> Result<Removed, ProbeError> {
         self.gather();
+        let _haste = Haste::begin();
         let living = |id: &PointId| self.book.get(*id).is_some_and(|p| p.state != PointState::Removed);
         let ids: Vec<PointId> = ids.iter().copied().filter(living).collect();
         let mut removed = Removed::default();

@@ -8,7 +8,7 @@ use super::seat::Seat;
 use super::{Engine, Hold};
 use crate::agent::{MAPS, SHADOW, SHADOW_BLOCK, SHADOW_SET, Symbol};
 use crate::api::{Candidate, CostClass, Detached, PointId, Refusal};
-use crate::apply::{self, Patch, Write};
+use crate::apply::{self, Haste, Patch, Write};
 use crate::error::ProbeError;
 use crate::resolve;
 use crate::segment::field;
@@ -32,6 +32,7 @@ impl Engine {
             return Ok(Detached::default());
         };
         seat.segment.set_header32(field::ENABLED, 0);
+        let _haste = Haste::begin();
         let mut detached = Detached::default();
         let restored = self.book.list().iter().filter(|p| p.state != PointState::Removed && p.patch.is_some());
         detached.restored = restored.count();
