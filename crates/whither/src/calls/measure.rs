@@ -11,7 +11,7 @@ use anyhow::Context;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
-use whither_calls::difference;
+use whither_calls::{Group, difference};
 use whither_probe::{CostClass, Options};
 use whither_report::json;
 use whither_session::calls::{
@@ -72,6 +72,7 @@ pub(super) fn options(args: &MeasureArgs, interval: Option<Duration>) -> anyhow:
             recursion: args.what.recursion,
             follow: args.whom.follow == Follow::All,
             executables: args.whom.exe.clone(),
+            threads: matches!(args.shape.group, Group::Thread | Group::Process),
             ..Options::default()
         },
         duration: args.whom.duration,

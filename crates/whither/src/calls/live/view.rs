@@ -273,3 +273,77 @@ fn code(file: &str, line: u32) -> Vec<String> {
     let near = numbered.skip_while(|(n, _)| n + AROUND < line).take_while(|(n, _)| *n <= line + AROUND);
     near.map(|(n, l)| format!("{}{n:>5}  {}", if n == line { '>' } else { ' ' }, l.replace('\t', "    "))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whither_calls::NoNames;
+    use whither_store::calls::{CallModule, CallPath, CallPoint, PatchKind, PathTotals, Whole};
+
+    /// `outer` calls `inner`; both probed, `calls` calls each, 1 ms of wall time per call of outer, half of it inner's.
+    fn snapshot(calls: u64, seconds: u64) -> CallSnapshot {
+        let point = |id: u32, name: &str, state| CallPoint {
+            id,
+            names: vec![name.into()],
+            module: 0,
+            offset: u64::from(id) * 0x100,
+            size: 64,
+            patch: Some(PatchKind::Jump),
+            state,
+            entry_only: None,
+            refused: None,
+            values: Vec::new(),
+        };
+        let path = |id: u32, parent: Option<u32>, each: u64| CallPath {
+            id,
+            point: id,
+            frame: u32::MAX,
+            parent,
+            same: 0,
+            folded: false,
+            totals: PathTotals { calls, done: calls, wall_ns: calls * each, ..PathTotals::default() },
+            threads: Vec::new(),
+        };
+        CallSnapshot {
+            at_ns: seconds * 1_000_000_000,
+            whole: Whole {
+                wall_ns: seconds * 1_000_000_000,
+                thread_ns: seconds * 1_000_000_000,
+                cpu_ns: 0,
+                threads: 1,
+            },
+            modules: vec![CallModule { path: "/bin/app".into(), id: None, bias: 0, start: 0, end: 0x1000 }],
+            points: vec![point(0, "outer", PointState::On), point(1, "inner", PointState::Off)],
+            paths: vec![path(0, None, 1_000_000), path(1, Some(0), 500_000)],
+            ..CallSnapshot::default()
+        }
+    }
+
+    #[test]
+    fn rows_tell_the_interval_beside_the_epoch() {
+        let (before, now) = (snapshot(100, 1), snapshot(700, 2));
+        let view = View::new(&now, Some(&before), &NoNames, Metric::Wall, Group::Path);
+        let [outer, inner] = &view.rows[..] else { panic!("{:?}", view.rows) };
+        assert_eq!((outer.key.as_slice(), outer.point), (&["outer".to_owned()][..], Some(0)));
+        assert_eq!(inner.key, ["outer", "inner"]);
+        assert!((outer.rate - 600.0).abs() < 1e-9 && (outer.now - 0.6).abs() < 1e-9, "{outer:?}");
+        assert!((outer.epoch - 0.35).abs() < 1e-9 && outer.total == 700_000_000, "{outer:?}");
+        assert_eq!((inner.of_parent, inner.off, outer.off), (Some(0.5), true, false));
+        assert_eq!(view.metrics, [Metric::Wall, Metric::Count]);
+    }
+
+    #[test]
+    fn functions_are_listed_with_their_numbers() {
+        let view = View::new(&snapshot(10, 1), None, &NoNames, Metric::Count, Group::Function);
+        let shown: Vec<_> = view.rows.iter().map(|r| (r.key[0].as_str(), r.point, r.calls)).collect();
+        assert_eq!(shown, [("inner", Some(1), 10), ("outer", Some(0), 10)]);
+        assert!(source(&snapshot(1, 1), &NoNames, &vec!["outer".into()]).contains("probe #0 at /bin/app+0x0"));
+    }
+
+    #[test]
+    fn nothing_measured_is_a_picture_too() {
+        let view = View::new(&CallSnapshot::default(), None, &NoNames, Metric::Cpu, Group::Caller);
+        assert!(view.rows.is_empty() && view.progress.is_empty());
+        assert_eq!(source(&CallSnapshot::default(), &NoNames, &Vec::new()), "");
+    }
+}
