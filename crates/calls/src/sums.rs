@@ -2,8 +2,10 @@
 //!
 //! A probed call costs its caller time that is not the caller's: `whole_ps` per call. So the cost of every
 //! nested probed call is taken off the wall and CPU time of all probed calls around it; self time is what
-//! remains after the probed callees. Where a callee has more time than its caller (the caller was left by
-//! longjmp and carries none), self time is 0.
+//! remains after the probed callees. The cost of a single call is not constant, so for callees of a few
+//! nanoseconds the product may exceed what there is: a caller keeps at least the time of its callees, as
+//! far as it was measured. Where a callee has more time than its caller (the caller was left by longjmp and
+//! carries none), self time is 0.
 
 use crate::results::{Bounds, Figures, Running, ValueRow};
 use rustc_hash::FxHashMap;
@@ -110,13 +112,33 @@ pub(crate) fn path_sums(
         }
     }
     let whole = snapshot.own_cost.whole_ps;
+    let measured: Vec<(u64, u64)> = raw.iter().map(|t| (t.wall_ns, t.cpu_ns)).collect();
     let mut sums: Vec<PathSum> = raw
         .into_iter()
         .enumerate()
         .map(|(i, t)| corrected(t, cost_ns(nested[i], whole), is_timed(snapshot, i), running(i)))
         .collect();
+    hold_callees(&mut sums, &measured, nesting);
     exclude_callees(&mut sums, nesting);
     sums
+}
+
+/// Gives callers back what the correction took too much: they last at least as long as their callees, and
+/// never longer than measured.
+fn hold_callees(sums: &mut [PathSum], measured: &[(u64, u64)], nesting: &Nesting) {
+    let mut callees = vec![(0_u64, 0_u64); sums.len()];
+    for &path in nesting.order.iter().rev() {
+        let (sum, most, inner) = (&mut sums[path], measured[path], callees[path]);
+        sum.wall = sum.wall.max(inner.0.min(most.0));
+        sum.cpu = sum.cpu.max(inner.1.min(most.1));
+        sum.self_wall = sum.inside();
+        sum.self_cpu = sum.cpu;
+        let (wall, cpu) = (sum.wall, sum.cpu);
+        if let Some(parent) = nesting.parents[path] {
+            let all = &mut callees[parent];
+            *all = (all.0.saturating_add(wall), all.1.saturating_add(cpu));
+        }
+    }
 }
 
 /// Time of `calls` calls at `ps` picoseconds.
@@ -139,8 +161,8 @@ fn corrected(t: PathTotals, cost: u64, jumped_patch: bool, running: Running) -> 
         wall,
         running,
         cpu,
-        self_wall: wall.saturating_add(running.elapsed_ns),
-        self_cpu: cpu,
+        self_wall: 0,
+        self_cpu: 0,
         min: t.min_ns,
         max: t.max_ns,
         usage: t.usage,
