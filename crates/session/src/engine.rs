@@ -9,6 +9,7 @@ use crate::options::{Backend, RecordOptions, Scope, Stacks};
 use crate::turns::Turns;
 use std::time::Duration;
 use whither_kernel::{clock, proc};
+use whither_sample::accounts::HOLD_SAMPLES;
 use whither_sample::{Book, BookOptions, Collector, Coverage, Folding, SampleError, StackMode};
 use whither_store::model::{EpochMeta, Losses, OwnCost, Profile};
 
@@ -165,7 +166,7 @@ impl Engine {
             return Duration::from_millis(10);
         }
         // As long as a drawn period holds, and as often as the side-band is read.
-        let hold = if self.hertz > 0.0 { 250.0 / self.hertz } else { 0.1 };
+        let hold = if self.hertz > 0.0 { HOLD_SAMPLES as f64 / self.hertz } else { 0.1 };
         Duration::from_secs_f64(hold.clamp(0.04, 0.1))
     }
 
