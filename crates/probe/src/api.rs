@@ -73,6 +73,13 @@ pub enum Refusal {
         /// Stated address of the branch.
         from: u64,
     },
+    /// A branch of its own leads to its first byte: turns of a loop cannot be told from calls, and what the
+    /// loop keeps below the stack pointer would be overwritten.
+    #[error("a loop of its own (branch at {from:#x}) begins at its first byte")]
+    LoopToEntry {
+        /// Stated address of the branch.
+        from: u64,
+    },
     /// A call ends inside the bytes to be replaced: its return address would point into the jump.
     #[error("a call inside its first bytes returns there")]
     CallInside,

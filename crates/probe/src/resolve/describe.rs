@@ -86,15 +86,12 @@ pub(super) fn describe<M: ModuleView>(module: &M, index: usize, image: &ModuleIm
     if names.is_empty() {
         names.push(nameless(module.path(), at));
     }
-    let entry_only =
-        reason(image, at).map(str::to_owned).or_else(|| entry.no_exit.map(|n| no_exit(n).to_owned())).or_else(|| {
-            let repeats = entry.repeats?;
-            Some(format!(
-                "a loop (branch at {:#x}) begins at its first instruction: every turn counts as a call",
-                repeats.0
-            ))
-        });
-    let patch = entry.plan.as_ref().map(|plan| kind(plan.kind)).map_err(refusal);
+    let entry_only = reason(image, at).or_else(|| entry.no_exit.map(no_exit)).map(str::to_owned);
+    let looping = entry.repeats.map(|branch| Refusal::LoopToEntry { from: branch.0 });
+    let patch = match looping {
+        Some(refused) => Err(refused),
+        None => entry.plan.as_ref().map(|plan| kind(plan.kind)).map_err(refusal),
+    };
     Some(Candidate {
         address: at.0.wrapping_add(module.bias()),
         module: index,
