@@ -415,7 +415,7 @@ fn bar_28_drill_finds_the_culprit() {
     let _alone = alone();
     let cases = [
         (&["calls-lookup", "hash", "60000"][..], "insert_instrumentation", "find_func_by_addr"),
-        (&["calls-halo", "original", "4000"], "update", "MPI_Wait"),
+        (&["calls-halo", "original", "4000"], "ks_congrad", "MPI_Wait"),
     ];
     for (words, from, culprit) in cases {
         for turn in 0..3 {
@@ -435,8 +435,10 @@ fn bar_28_drill_finds_the_culprit() {
             let drilled = calls(&["drill", "-p", &pid, "#1", "-i", "300ms"]);
             let said = text(&drilled.stdout) + &text(&drilled.stderr);
             assert!(drilled.status.success(), "{words:?}: {said}");
-            let last = said.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or_default();
-            assert!(last.contains(culprit), "{words:?}, turn {turn}: ended with `{last}`:\n{said}");
+            // The way down, from the first one to where it stopped.
+            let way = said.lines().find(|l| l.starts_with(from)).unwrap_or_default();
+            let end = way.split(':').next().and_then(|w| w.split(" > ").last()).unwrap_or_default();
+            assert!(end.contains(culprit), "{words:?}, turn {turn}: ended at `{end}`:\n{said}");
             stop(listening);
         }
     }

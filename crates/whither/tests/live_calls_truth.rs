@@ -82,8 +82,9 @@ fn bar_13_cpu_time_under_three_hogs() {
         let (cpu, wall) = (number(&totals["cpu_ns"]) as f64, number(&totals["wall_ns"]) as f64);
         let calls = truth[&format!("calls_{name}")];
         near(&format!("CPU of {name}"), cpu, truth[&format!("cpu_ns_{name}")], 0.01, 50.0 * calls);
-        // A hog may come in between the program's reading of the clock and ours; a probed call costs 50 ns.
-        near(&format!("wall of {name}"), wall, truth[&format!("wall_ns_{name}")], 0.10, 100.0 * calls);
+        // What a hog takes between the program's reading of the clock and ours is not the call's.
+        let truth = truth[&format!("wall_ns_{name}")];
+        assert!(wall <= truth * 1.01 + 100.0 * calls && wall >= truth * 0.7, "wall of {name}: {wall}, truth {truth}");
         assert!(wall > 1.2 * cpu, "{name} was not contended: wall {wall}, CPU {cpu}");
     }
 }
@@ -171,7 +172,8 @@ fn bar_14_recursion_counts_once() {
     assert!(wall <= truth["wall_ns_descend"] * 1.01, "{wall} ns in {} ns", truth["wall_ns_descend"]);
     let outer: u64 = run.paths("descend").iter().filter(|p| p["level"] == 0).map(|p| number(&p["calls"])).sum();
     assert_eq!(outer as f64, truth["outer_descend"], "outermost activations");
-    assert!(run.paths("descend").len() <= 70, "levels beyond 64 fold into one row");
+    // Three call sites in main.
+    assert!(run.paths("descend").len() <= 3 * 66, "levels beyond 64 fold into one row");
     // Bar 9: depth 10 000 costs per call what depth 10 does.
     let (shallow, deep) = (truth["ns_shallow"], truth["ns_deep"]);
     assert!(deep < 3.0 * shallow + 20.0, "{deep} ns per call at depth 10 000, {shallow} at depth 10");

@@ -229,7 +229,10 @@ impl Probed {
         // A call that never ended carries no time, its finished callees do.
         if self.rows("paths").iter().all(|p| p["calls"] == p["done"]) {
             let apart = own.abs_diff(outer) as f64;
-            assert!(apart <= 0.01 * outer as f64 + 1000.0, "own times {own} ns, outermost {outer} ns");
+            // Own cost is taken off as calibrated; where the CPU hid some of it, a caller's own time ends at 0.
+            let cost = number(&self.document["own_cost"]["ns"]) as f64;
+            let limit = 0.01 * outer as f64 + 0.5 * cost + 1000.0;
+            assert!(apart <= limit, "own times {own} ns, outermost {outer} ns, measuring cost {cost} ns");
         }
     }
 }
