@@ -278,7 +278,19 @@ fn code(file: &str, line: u32) -> Vec<String> {
 mod tests {
     use super::*;
     use whither_calls::NoNames;
-    use whither_store::calls::{CallModule, CallPath, CallPoint, PatchKind, PathTotals, Whole};
+    use whither_store::calls::{
+        CallFrame, CallModule, CallPath, CallPlace, CallPoint, FrameKind, PatchKind, PathTotals, Whole,
+    };
+
+    /// `outer` lies at 0, `inner` at 0x100.
+    struct Known;
+
+    impl Names for Known {
+        fn place(&self, _: &CallModule, address: u64) -> CallPlace {
+            let (function, start) = if address < 0x100 { ("outer", 0) } else { ("inner", 0x100) };
+            CallPlace { function: function.into(), start: Some(start), positions: Vec::new() }
+        }
+    }
 
     /// `outer` calls `inner`; both probed, `calls` calls each, 1 ms of wall time per call of outer, half of it inner's.
     fn snapshot(calls: u64, seconds: u64) -> CallSnapshot {
@@ -297,7 +309,7 @@ mod tests {
         let path = |id: u32, parent: Option<u32>, each: u64| CallPath {
             id,
             point: id,
-            frame: u32::MAX,
+            frame: if parent.is_some() { 0 } else { u32::MAX },
             parent,
             same: 0,
             folded: false,
@@ -314,6 +326,13 @@ mod tests {
             },
             modules: vec![CallModule { path: "/bin/app".into(), id: None, bias: 0, start: 0, end: 0x1000 }],
             points: vec![point(0, "outer", PointState::On), point(1, "inner", PointState::Off)],
+            frames: vec![CallFrame {
+                kind: FrameKind::Caller,
+                module: 0,
+                offset: 0x20,
+                caller: u32::MAX,
+                by_frame_pointer: false,
+            }],
             paths: vec![path(0, None, 1_000_000), path(1, Some(0), 500_000)],
             ..CallSnapshot::default()
         }
@@ -322,7 +341,7 @@ mod tests {
     #[test]
     fn rows_tell_the_interval_beside_the_epoch() {
         let (before, now) = (snapshot(100, 1), snapshot(700, 2));
-        let view = View::new(&now, Some(&before), &NoNames, Metric::Wall, Group::Path);
+        let view = View::new(&now, Some(&before), &Known, Metric::Wall, Group::Path);
         let [outer, inner] = &view.rows[..] else { panic!("{:?}", view.rows) };
         assert_eq!((outer.key.as_slice(), outer.point), (&["outer".to_owned()][..], Some(0)));
         assert_eq!(inner.key, ["outer", "inner"]);
@@ -334,7 +353,7 @@ mod tests {
 
     #[test]
     fn functions_are_listed_with_their_numbers() {
-        let view = View::new(&snapshot(10, 1), None, &NoNames, Metric::Count, Group::Function);
+        let view = View::new(&snapshot(10, 1), None, &Known, Metric::Count, Group::Function);
         let shown: Vec<_> = view.rows.iter().map(|r| (r.key[0].as_str(), r.point, r.calls)).collect();
         assert_eq!(shown, [("inner", Some(1), 10), ("outer", Some(0), 10)]);
         assert!(source(&snapshot(1, 1), &NoNames, &vec!["outer".into()]).contains("probe #0 at /bin/app+0x0"));
