@@ -39,7 +39,8 @@ const LINK_FLAGS: &[&str] = &[
 ];
 
 fn main() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Asked when it runs: a compiled build script may be reused for another checkout of the same tree.
+    let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../..");
     let agent = root.join("agent");
     kernel_side(&root);
     println!("cargo:rerun-if-changed={}", agent.display());
