@@ -9,7 +9,7 @@ use crate::SessionError;
 use std::path::Path;
 use whither_probe::select::{Pattern, parse};
 use whither_probe::{Added, Candidate, Order, PointAction, PointId, PointSpec, Refusal, Select};
-use whither_store::calls::{CallEpoch, CallPoint, CallSnapshot, PatchKind, PointState};
+use whither_store::calls::{CallEpoch, CallModule, CallPoint, CallSnapshot, PatchKind, PointState};
 
 /// Where verbs are obeyed.
 pub(super) struct Desk {
@@ -18,13 +18,15 @@ pub(super) struct Desk {
     backend: CallsBackend,
     /// Epochs that ended.
     epochs: Vec<CallEpoch>,
+    /// Functions that matched and were never given to the engine, with the reasons.
+    refused: Vec<(Candidate, String)>,
     /// A verb asked for the end of the session.
     stopped: bool,
 }
 
 impl Desk {
     pub(super) fn new(engine: Box<dyn Instrument>, actions: Vec<PointAction>, backend: CallsBackend) -> Self {
-        Self { engine, actions, backend, epochs: Vec::new(), stopped: false }
+        Self { engine, actions, backend, epochs: Vec::new(), refused: Vec::new(), stopped: false }
     }
 
     /// Whether a verb asked for the end.
@@ -43,7 +45,7 @@ impl Desk {
             Verb::Remove { patterns } => self.remove(patterns)?,
             Verb::Switch { patterns, on } => self.switch(patterns, *on)?,
             Verb::List => Reply::Points { points: self.points() },
-            Verb::Show => Reply::Counted { snapshot: Box::new(self.engine.snapshot()) },
+            Verb::Show => Reply::Counted { snapshot: Box::new(self.snapshot()) },
             Verb::Reset { label } => self.reset(label),
             Verb::Callees { point } => {
                 let found = self.engine.callees(PointId(*point))?;
@@ -82,7 +84,10 @@ impl Desk {
             match judge(&candidate, self.backend) {
                 Ok(()) => specs.push(PointSpec { candidate, actions: self.actions.clone() }),
                 Err(Refused::Already(id)) => batch.already.push(id.0),
-                Err(Refused::Because(why)) => batch.refused.push((name_of(&candidate), why)),
+                Err(Refused::Because(why)) => {
+                    batch.refused.push((name_of(&candidate), why.clone()));
+                    self.refuse(candidate, why);
+                }
             }
         }
         let names: Vec<String> = specs.iter().map(|s| name_of(&s.candidate)).collect();
@@ -95,6 +100,35 @@ impl Desk {
         batch.refused.extend(refused.into_iter().map(|(name, why)| (name, why.to_string())));
         batch.pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
         Ok(batch)
+    }
+
+    fn refuse(&mut self, candidate: Candidate, why: String) {
+        let known = self.refused.iter().any(|(c, _)| (c.module, c.offset) == (candidate.module, candidate.offset));
+        if !known {
+            self.refused.push((candidate, why));
+        }
+    }
+
+    /// Everything counted, and every function that is not measured.
+    pub(super) fn snapshot(&mut self) -> CallSnapshot {
+        let mut snapshot = self.engine.snapshot();
+        for (candidate, why) in &self.refused {
+            let path = self.engine.module(candidate.module);
+            let module = module_index(&mut snapshot, path);
+            snapshot.points.push(CallPoint {
+                id: 0,
+                names: vec![name_of(candidate)],
+                module,
+                offset: candidate.offset,
+                size: candidate.size,
+                patch: None,
+                state: PointState::Refused,
+                entry_only: None,
+                refused: Some(why.clone()),
+                values: Vec::new(),
+            });
+        }
+        snapshot
     }
 
     fn place(&self, candidate: &Candidate) -> Place {
@@ -148,20 +182,20 @@ impl Desk {
     /// Probes in place whose number, name or address is meant.
     fn chosen(&mut self, patterns: &[String]) -> Result<Vec<AddedPoint>, SessionError> {
         let wanted: Vec<Wanted> = patterns.iter().map(|p| wanted(p)).collect::<Result<_, _>>()?;
-        let snapshot = self.engine.snapshot();
+        let snapshot = self.snapshot();
         let here = snapshot.points.iter().filter(|p| matches!(p.state, PointState::On | PointState::Off));
         let meant = here.filter(|p| wanted.iter().any(|w| w.means(p, module_of(&snapshot, p))));
         Ok(meant.map(|p| AddedPoint { id: p.id, name: p.names.first().cloned().unwrap_or_default() }).collect())
     }
 
     fn probed_names(&mut self) -> Vec<String> {
-        let snapshot = self.engine.snapshot();
+        let snapshot = self.snapshot();
         let here = snapshot.points.iter().filter(|p| matches!(p.state, PointState::On | PointState::Off));
         here.filter_map(|p| p.names.first()).take(NEAR).cloned().collect()
     }
 
     fn points(&mut self) -> Vec<PointLine> {
-        let snapshot = self.engine.snapshot();
+        let snapshot = self.snapshot();
         let mut hits = vec![0_u64; snapshot.points.len()];
         for path in &snapshot.paths {
             if let Some(hits) = hits.get_mut(path.point as usize) {
@@ -184,7 +218,7 @@ impl Desk {
     }
 
     fn reset(&mut self, label: &str) -> Reply {
-        let snapshot = self.engine.snapshot();
+        let snapshot = self.snapshot();
         self.engine.reset();
         let name = self.end_epoch(label, snapshot);
         Reply::Done { text: format!("numbers count from here; the epoch `{name}` stays in the recording") }
@@ -256,6 +290,16 @@ pub(super) fn name_of(candidate: &Candidate) -> String {
 
 fn ids(points: &[AddedPoint]) -> Vec<PointId> {
     points.iter().map(|p| PointId(p.id)).collect()
+}
+
+/// Where a module stands in a snapshot; it is added when no point or frame needed it.
+fn module_index(snapshot: &mut CallSnapshot, path: String) -> u32 {
+    let known = snapshot.modules.iter().position(|m| m.path == path);
+    let at = known.unwrap_or_else(|| {
+        snapshot.modules.push(CallModule { path, id: None, bias: 0, start: 0, end: 0 });
+        snapshot.modules.len() - 1
+    });
+    u32::try_from(at).unwrap_or(u32::MAX)
 }
 
 fn module_of<'a>(snapshot: &'a CallSnapshot, point: &CallPoint) -> &'a str {

@@ -203,7 +203,7 @@ impl<'a> Session<'a> {
             && !self.over
         {
             self.next = Some(due + interval);
-            on(CallsEvent::Interval(Box::new(self.desk.engine.snapshot())));
+            on(CallsEvent::Interval(Box::new(self.desk.snapshot())));
         }
         Ok(())
     }
@@ -224,7 +224,7 @@ impl<'a> Session<'a> {
     }
 
     fn finish(mut self, stop: &StopFlag, on: &mut dyn FnMut(CallsEvent)) -> Result<CallsOutcome, SessionError> {
-        let last = self.desk.engine.snapshot();
+        let last = self.desk.snapshot();
         let any = self.matched || last.points.iter().any(|p| p.state != PointState::Refused);
         let unmatched = (!any).then(|| desk::near(self.desk.engine.as_mut(), &self.options.patterns));
         let (mut engine, epochs) = self.desk.finish(last);

@@ -145,10 +145,14 @@ fn verbs_change_the_probes() {
     let Reply::Added { added, already, refused, pause_ns } = desk.obey(&add) else { panic!("not added") };
     assert_eq!((added, already, pause_ns), (vec![point(2, "main")], vec![1], 300_000));
     assert_eq!(refused.len(), 1);
+    let shown = desk.snapshot();
+    let tiny: Vec<_> = shown.points.iter().filter(|p| p.state == PointState::Refused).collect();
+    assert_eq!((tiny.len(), tiny[0].names[0].as_str(), tiny[0].module), (1, "tiny", 0));
     let off = Verb::Switch { patterns: vec!["so.*".into()], on: false };
     assert_eq!(desk.obey(&off), Reply::Switched { points: vec![point(1, "solve")] });
     let Reply::Points { points } = desk.obey(&Verb::List) else { panic!("no list") };
-    assert_eq!(points.iter().map(|p| p.state).collect::<Vec<_>>(), [PointState::Off, PointState::On]);
+    let states = [PointState::Off, PointState::On, PointState::Refused];
+    assert_eq!(points.iter().map(|p| p.state).collect::<Vec<_>>(), states);
     let remove = Verb::Remove { patterns: vec!["#1".into(), "app+0x100".into()] };
     let Reply::Removed { removed, .. } = desk.obey(&remove) else { panic!("not removed") };
     assert_eq!(removed, [point(1, "solve"), point(2, "main")]);
