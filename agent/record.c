@@ -91,9 +91,7 @@ slow_path void values_at_entry(struct local *l, const struct wh_point *p, u32 in
 
 	if ((p->flags & WH_DO_EMIT) && !l->words)
 		l->words = map_own((u64)WH_ACTIVE * sizeof(*l->words));
-	if (b)
-		b->seq++;
-	barrier();
+	/* No step of b->seq here: its steps count the exits, and a lone sum cannot be read torn. */
 	for (u32 i = 0; i < n; i++) {
 		const struct wh_extra *x = extra_at(p, i);
 
@@ -104,9 +102,6 @@ slow_path void values_at_entry(struct local *l, const struct wh_point *p, u32 in
 		if (l->words && index < WH_ACTIVE)
 			l->words[index][i] = word;
 	}
-	barrier();
-	if (b)
-		b->seq++;
 }
 
 /* Sums of the return value. The caller holds the block's sequence. */

@@ -234,7 +234,7 @@ struct wh_path {
 
 /* Counters of one path in one thread. 64 bytes, 64 to a page. Times in TSC ticks, cpu in ns. */
 struct wh_block {
-	wh_u32 seq;            /* odd while its thread writes */
+	wh_u32 seq;            /* odd while its thread writes; two steps per exit booked, and by nothing else */
 	wh_u32 extra;          /* wh_more of this block, in 64-byte units from WH_AT_PAGES; 0 = none */
 	wh_u64 calls;          /* entries */
 	wh_u64 wall;           /* of completed calls */
