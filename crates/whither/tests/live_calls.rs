@@ -122,7 +122,7 @@ fn attaching_counts_and_leaves_no_trace() {
     // steady is every fourth turn and calls toggled itself: 5 to 1, but for the turns cut at both ends.
     let apart = toggled.abs_diff(steady * 5);
     assert!(apart <= 8 * 2 * 5, "{toggled} calls of toggled, {steady} of steady");
-    assert_eq!(looks(target.pid()), before, "after detaching");
+    before.assert_same(target.pid(), "after detaching");
     assert!(target.alive());
     let (rest, ok, _) = target.finish();
     assert!(ok && rest.starts_with("wrong 0\n"), "{rest}");
@@ -138,7 +138,7 @@ fn bar_22_many_visits() {
         let document = attach(target.pid(), &["-f", "toggled", "-d", "20ms"]);
         assert!(counted(&document, "toggled") > 0, "visit {visit}");
     }
-    assert_eq!(looks(target.pid()), before, "after 20 visits");
+    before.assert_same(target.pid(), "after 20 visits");
     assert!(target.alive());
     let (rest, ok, _) = target.finish();
     assert!(ok && rest.starts_with("wrong 0\n"), "{rest}");
@@ -166,7 +166,7 @@ fn bar_23_killed_at_any_moment_and_taken_over() {
     }
     let document = attach(pid, &["-f", "steady", "-d", "300ms"]);
     assert!(counted(&document, "steady") > 1000, "after taking over: {}", document["functions"]);
-    assert_eq!(looks(pid), before, "after the last one left");
+    before.assert_same(pid, "after the last one left");
     let (rest, ok, _) = target.finish();
     assert!(ok && rest.starts_with("wrong 0\n"), "{rest}");
 }
@@ -209,7 +209,7 @@ fn n37_n47_entered_before_and_left_after() {
         let mut target = Running::ready(&["nasty-inside", mode]);
         let before = looks(target.pid());
         attach(target.pid(), &["-f", "holder", "-f", "sleeper", "-f", "later", "-d", "200ms"]);
-        assert_eq!(looks(target.pid()), before, "{mode}");
+        before.assert_same(target.pid(), mode);
         target.say("go\n");
         let (again, ok, _) = target.finish();
         assert!(ok && again == rest, "{mode}: {again}, not {rest}");
@@ -341,7 +341,7 @@ fn n40_a_second_controller_harms_nobody() {
     assert!(code == Some(0) || (code == Some(3) && !second.stderr.is_empty()), "{code:?}: {}", text(&second.stderr));
     assert!(target.alive());
     stop(first);
-    assert_eq!(looks(target.pid()), before);
+    before.assert_same(target.pid(), "at the end");
     assert!(target.finish().0.starts_with("wrong 0\n"));
 }
 
@@ -365,7 +365,7 @@ fn n50_another_tools_uprobe_is_left_alone() {
     let before = looks(target.pid());
     let document = attach(target.pid(), &["-f", "toggled", "-f", "steady", "-d", "300ms"]);
     assert!(counted(&document, "toggled") > 0);
-    assert_eq!(looks(target.pid()), before, "the other tool's bytes are still there");
+    before.assert_same(target.pid(), "the other tool's bytes are still there");
     drop(other);
     assert!(target.alive());
     assert!(target.finish().0.starts_with("wrong 0\n"));
@@ -404,7 +404,7 @@ fn dry_run_changes_nothing() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let listed = text(&output.stdout);
     assert!(listed.contains("toggled") && listed.contains("steady"), "{listed}");
-    assert_eq!(looks(target.pid()), before);
+    before.assert_same(target.pid(), "at the end");
     assert!(target.finish().1);
 }
 

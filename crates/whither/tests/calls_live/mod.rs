@@ -277,6 +277,21 @@ pub(crate) struct Looks {
     tracer: String,
 }
 
+impl Looks {
+    /// Fails with what is different now, and only that.
+    pub(crate) fn assert_same(&self, pid: u32, when: &str) {
+        let now = looks(pid);
+        let only = |a: &[String], b: &[String]| a.iter().filter(|l| !b.contains(l)).cloned().collect::<Vec<_>>();
+        let maps = (only(&self.maps, &now.maps), only(&now.maps, &self.maps));
+        let descriptors = (only(&self.descriptors, &now.descriptors), only(&now.descriptors, &self.descriptors));
+        let none: (Vec<String>, Vec<String>) = Default::default();
+        assert_eq!(maps, none, "maps gone and come, {when}");
+        assert_eq!(descriptors, none, "descriptors gone and come, {when}");
+        assert_eq!(now.text, self.text, "sums of text, {when}");
+        assert_eq!((now.threads, &now.tracer), (self.threads, &self.tracer), "threads and tracer, {when}");
+    }
+}
+
 /// Looks at a process: maps without heap and stack, descriptors, threads, a sum of every executable byte.
 pub(crate) fn looks(pid: u32) -> Looks {
     let read = |what: &str| std::fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default();
