@@ -60,7 +60,7 @@ def segment_bytes(pid):
     for line in os.listdir(f"/proc/{pid}/map_files"):
         link = f"/proc/{pid}/map_files/{line}"
         try:
-            if "whither" in os.readlink(link):
+            if "whither-segment" in os.readlink(link):
                 return os.stat(link).st_blocks * 512
         except OSError:
             continue
