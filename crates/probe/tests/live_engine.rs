@@ -378,14 +378,15 @@ fn a_killed_controller_is_replaced() {
     let before = Looks::of(talker.pid());
     for delay in [0, 3, 20] {
         let pid = talker.pid().to_string();
-        let mut first = Command::new(&controller).args([&pid, "target"]).stdout(Stdio::piped()).spawn().unwrap();
+        let first = Command::new(&controller).args([&pid, "target"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut first = Ending(first);
         let mut line = String::new();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(first.stdout.take().unwrap()), &mut line).unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(first.0.stdout.take().unwrap()), &mut line).unwrap();
         assert_eq!(line.trim(), "1");
         assert!(Engine::take_over(talker.pid(), Options::default()).is_err(), "its controller lives");
         std::thread::sleep(Duration::from_millis(delay));
-        first.kill().unwrap();
-        first.wait().unwrap();
+        first.0.kill().unwrap();
+        first.0.wait().unwrap();
         let mut engine = Engine::take_over(talker.pid(), Options::default()).unwrap();
         let counted = total(&engine.snapshot());
         until("nothing is counted", || total(&engine.snapshot()) > counted + 100);
@@ -396,6 +397,16 @@ fn a_killed_controller_is_replaced() {
     assert_eq!(Looks::of(talker.pid()).maps, before.maps);
     talker.say();
     assert!(talker.hear().parse::<u64>().unwrap() > 0);
+}
+
+/// A process that does not outlive its test.
+struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// An example of this crate, built beside the tests.

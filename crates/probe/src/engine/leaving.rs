@@ -3,6 +3,7 @@
 //! addresses back on all stacks; everything unmapped. Constraint: what cannot be proved safe stays mapped
 //! and is said.
 
+use super::clock::{self, Clock};
 use super::points::{self, Point};
 use super::seat::Seat;
 use super::{Engine, Hold};
@@ -11,7 +12,7 @@ use crate::api::{Candidate, CostClass, Detached, PointId, Refusal};
 use crate::apply::{self, Haste, Patch, Write};
 use crate::error::ProbeError;
 use crate::resolve;
-use crate::segment::field;
+use crate::segment::{Segment, field};
 use crate::stub::{jump, stub};
 use crate::target::{self, Caller, Memory, Placed, Shadows, Stopped, find_agent, maps};
 use std::ops::Range;
@@ -142,11 +143,9 @@ impl Engine {
 
     pub(super) fn take_seat(&mut self) -> Result<(), ProbeError> {
         let placed = find_agent(self.pid)?.ok_or(ProbeError::NoAgent { pid: self.pid })?;
-        let seat_file = placed.file.try_clone();
-        drop(seat_file);
-        let segment = crate::segment::Segment::map(&placed.file)?;
+        let segment = Segment::map(&placed.file)?;
         let controller = segment.header32(field::CONTROLLER);
-        if controller != 0 && controller != std::process::id() && is_whither(controller) {
+        if controller != 0 && controller != std::process::id() && is_looked_after(&segment, controller) {
             return Err(ProbeError::Controlled { pid: self.pid, controller });
         }
         drop(segment);
@@ -266,7 +265,10 @@ fn private_memory(memory: &Memory, pid: u32, seat: &Seat) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// Whether a process is another controller of ours.
-fn is_whither(pid: u32) -> bool {
-    proc::exists(pid) && proc::comm(pid) == proc::comm(std::process::id())
+/// Whether the controller named in a segment still looks after it: it exists, and it gave a sign of late.
+fn is_looked_after(segment: &Segment, controller: u32) -> bool {
+    const OF_LATE: Duration = Duration::from_secs(2);
+    let silence = clock::now().wrapping_sub(segment.header(field::HEARTBEAT));
+    let alive = proc::status_word(controller, "State:").is_some_and(|s| !s.starts_with(['Z', 'X']));
+    alive && silence < Clock::get().ticks(OF_LATE)
 }

@@ -20,7 +20,13 @@ impl Engine {
         let until = Instant::now() + wait;
         loop {
             let mut happened = Vec::new();
-            self.libraries(&mut happened)?;
+            if let Err(error) = self.libraries(&mut happened) {
+                self.tree.look();
+                // What a process that has ended did not let us do is no trouble.
+                if self.tree.alive().contains(&self.pid) {
+                    return Err(error);
+                }
+            }
             self.processes(&mut happened);
             let left = until.saturating_duration_since(Instant::now());
             if !happened.is_empty() || left.is_zero() {
@@ -80,8 +86,10 @@ impl Engine {
         let ids: Vec<_> = ids.into_iter().map(|p| (p.id, p.index)).collect();
         for (id, index) in ids {
             seat.segment.set_point_state(index, abi::POINT_GONE);
-            if let Some(point) = self.book.get_mut(id) {
-                point.state = PointState::Removed;
+            let Some(point) = self.book.get_mut(id) else { continue };
+            point.state = PointState::Removed;
+            for write in point.patch.take().into_iter().flat_map(|p| p.writes) {
+                self.claimed.remove(&write.at);
             }
         }
     }
