@@ -1,6 +1,7 @@
 //! Compiles the agent (`agent/`) that is put into targets, and links it into one small shared object.
 //! No C library and no vector registers: it runs inside arbitrary functions of arbitrary programs.
-//! Beside it, the kernel-side program of the uprobe back end (`bpf/calls.bpf.c`) and its skeleton.
+//! Beside it, the kernel-side programs of the uprobe back end (`bpf/calls.bpf.c`) and of following executed
+//! programs (`bpf/follow.bpf.c`), and their skeletons.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -64,17 +65,26 @@ fn main() {
 }
 
 fn kernel_side(root: &Path) {
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join("calls.skel.rs");
+    for name in ["calls", "follow"] {
+        skeleton(root, name);
+    }
+    for file in ["bpf/kernel_types.h", "include/whither_uprobe.h"] {
+        println!("cargo:rerun-if-changed={}", root.join(file).display());
+    }
+}
+
+fn skeleton(root: &Path, name: &str) {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join(format!("{name}.skel.rs"));
+    let source = root.join(format!("bpf/{name}.bpf.c"));
+    println!("cargo:rerun-if-changed={}", source.display());
     let built = libbpf_cargo::SkeletonBuilder::new()
-        .source(root.join("bpf/calls.bpf.c"))
+        .source(&source)
         // Atomic compare-and-swap came with the third version of the instruction set (Linux 5.12).
         .clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Wno-unknown-attributes"])
         .build_and_generate(&out);
     if let Err(error) = built {
-        fail(&format!("compiling bpf/calls.bpf.c failed: {error:#}; is clang installed (apt-get install clang)?"));
-    }
-    for file in ["bpf/calls.bpf.c", "bpf/kernel_types.h", "include/whither_uprobe.h"] {
-        println!("cargo:rerun-if-changed={}", root.join(file).display());
+        let source = source.display();
+        fail(&format!("compiling {source} failed: {error:#}; is clang installed (apt-get install clang)?"));
     }
 }
 

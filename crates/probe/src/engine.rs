@@ -4,6 +4,7 @@
 
 mod adding;
 pub(crate) mod clock;
+mod follow;
 mod leaving;
 mod loader;
 mod points;
@@ -21,6 +22,7 @@ use crate::modules::{Modules, Rows, debug_file};
 use crate::resolve::{self, ModuleImage, ModuleView};
 use crate::snapshot::Reader;
 use crate::target::{self, Caller, Child, Launched, Memory};
+use follow::Follow;
 use points::Book;
 use rustc_hash::FxHashSet;
 use seat::Seat;
@@ -52,6 +54,7 @@ pub struct Engine {
     /// The loader's point, when it could be set.
     loader: Option<crate::apply::Patch>,
     may_change: bool,
+    follow: Follow,
 }
 
 /// How a launched process is kept from running.
@@ -144,12 +147,13 @@ pub enum Happening {
 }
 
 impl Engine {
-    fn new(pid: u32, options: Options, hold: Hold) -> Self {
+    fn new(pid: u32, options: Options, hold: Hold) -> Result<Self, ProbeError> {
+        let follow = Follow::new(&options)?;
         let mut notes = Vec::new();
         if !clock::runs_evenly() {
             notes.push("this processor's time stamp counter does not run evenly: times are unreliable".to_string());
         }
-        Self {
+        Ok(Self {
             pid,
             hold,
             child: None,
@@ -165,7 +169,8 @@ impl Engine {
             claimed: FxHashSet::default(),
             loader: None,
             may_change: true,
-        }
+            follow,
+        })
     }
 
     /// Starts a command and holds it at its entry point, libraries initialised, `main` not begun;
@@ -175,7 +180,7 @@ impl Engine {
     /// [`ProbeError`] with the reason; nothing of ours runs then.
     pub fn launch(command: &[String], options: Options) -> Result<Self, ProbeError> {
         let launched = target::launch(command)?;
-        Ok(Self::new(launched.pid(), options, Hold::Entry(launched)))
+        Self::new(launched.pid(), options, Hold::Entry(launched))
     }
 
     /// Puts the agent into a running process, which runs on; no point yet.
@@ -183,7 +188,7 @@ impl Engine {
     /// # Errors
     /// [`ProbeError`] with the reason; the process is then as before.
     pub fn attach(pid: u32, options: Options) -> Result<Self, ProbeError> {
-        let mut engine = Self::new(pid, options, Hold::Runs);
+        let mut engine = Self::new(pid, options, Hold::Runs)?;
         if !engine.options.safe {
             engine.place_agent()?;
         }
@@ -197,7 +202,7 @@ impl Engine {
     /// [`ProbeError`] when its memory may not be read.
     pub fn look(pid: u32, options: Options) -> Result<Self, ProbeError> {
         Memory::open(pid)?;
-        let mut engine = Self::new(pid, options, Hold::Runs);
+        let mut engine = Self::new(pid, options, Hold::Runs)?;
         engine.may_change = false;
         Ok(engine)
     }
@@ -207,7 +212,7 @@ impl Engine {
     /// # Errors
     /// [`ProbeError`], also when there is no agent in it or its controller lives.
     pub fn take_over(pid: u32, options: Options) -> Result<Self, ProbeError> {
-        let mut engine = Self::new(pid, options, Hold::Runs);
+        let mut engine = Self::new(pid, options, Hold::Runs)?;
         engine.take_seat()?;
         Ok(engine)
     }
@@ -217,11 +222,7 @@ impl Engine {
     /// # Errors
     /// [`ProbeError`] when it is gone.
     pub fn resume(&mut self) -> Result<(), ProbeError> {
-        match std::mem::replace(&mut self.hold, Hold::Runs) {
-            Hold::Runs => {}
-            Hold::Entry(launched) => self.child = Some(launched.release()),
-            Hold::Borrowed(caller) => drop(caller.release()),
-        }
+        self.let_run()?;
         self.tree.reset();
         Ok(())
     }
@@ -243,6 +244,9 @@ impl Engine {
     /// # Errors
     /// [`ProbeError`] for a pattern that is no regular expression.
     pub fn resolve(&mut self, orders: &[Order]) -> Result<Vec<Candidate>, ProbeError> {
+        if !self.is_wanted() {
+            return Ok(Vec::new());
+        }
         let memory = Memory::open(self.pid)?;
         let read = |at: u64| memory.word(at).ok();
         let (numbers, patterns) = self.split(orders);
@@ -322,6 +326,9 @@ impl Engine {
     /// Standing orders: applied by [`Engine::poll`] to libraries loaded and programs executed later.
     pub fn keep(&mut self, orders: Vec<Order>, actions: Vec<PointAction>) {
         self.standing = Some((orders, actions));
+        if matches!(self.hold, Hold::Runs) {
+            self.watch_all();
+        }
     }
 
     /// Looks after the target: heartbeat, loader, forks, programs executed, ended threads and
@@ -335,6 +342,12 @@ impl Engine {
 
     /// Everything counted so far; the target is not paused.
     pub fn snapshot(&mut self) -> CallSnapshot {
+        let first = self.own_snapshot();
+        self.joined(first)
+    }
+
+    /// Of this program alone, with the numbers its tables have.
+    fn own_snapshot(&mut self) -> CallSnapshot {
         let mut snapshot = CallSnapshot {
             at_ns: monotonic_ns(),
             whole: self.tree.whole(),
@@ -367,6 +380,7 @@ impl Engine {
             self.reader.reset(&seat.segment);
         }
         self.tree.reset();
+        self.reset_others();
     }
 
     /// Functions that a point's function calls directly, through its import table too.
@@ -387,7 +401,7 @@ impl Engine {
     /// [`ProbeError`] when the point is unknown.
     pub fn callers(&mut self, id: PointId) -> Result<Vec<Candidate>, ProbeError> {
         self.book.get(id).ok_or(ProbeError::NoPoint { id: id.0 })?;
-        let snapshot = self.snapshot();
+        let snapshot = self.own_snapshot();
         let row = snapshot.points.iter().position(|p| p.id == id.0);
         let of_it = snapshot.paths.iter().filter(|p| Some(p.point as usize) == row);
         let mut found: Vec<Candidate> = Vec::new();
@@ -432,7 +446,13 @@ impl Engine {
     /// # Errors
     /// [`ProbeError`] when it could not be stopped; everything is then as before.
     pub fn detach(mut self) -> Result<Detached, ProbeError> {
-        self.leave()
+        let others = self.leave_others();
+        let mut detached = self.leave()?;
+        detached.restored += others.restored;
+        detached.returns += others.returns;
+        detached.pause = detached.pause.max(others.pause);
+        detached.left.extend(others.left);
+        Ok(detached)
     }
 
     /// Kills a launched command that was never let go.
@@ -504,6 +524,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        self.leave_others();
         if self.seat.is_some() {
             // Whoever wants to know calls `detach`.
             let _ = self.leave();

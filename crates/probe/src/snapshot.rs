@@ -6,10 +6,12 @@
 
 mod frames;
 mod histogram;
+mod merge;
 mod sums;
 
 pub(crate) use frames::Frames;
 pub(crate) use histogram::in_ns;
+pub(crate) use merge::Merge;
 pub(crate) use sums::{Extra, Sum, Sums};
 
 use crate::engine::clock::{self, Clock};

@@ -7,6 +7,7 @@ use crate::api::PointSpec;
 use crate::error::ProbeError;
 use crate::modules::{Changes, Rows};
 use crate::segment::field;
+use crate::target::maps;
 use std::time::{Duration, Instant};
 use whither_abi::agent as abi;
 use whither_kernel::proc;
@@ -18,22 +19,33 @@ const SLICE: Duration = Duration::from_millis(50);
 impl Engine {
     pub(super) fn look_after(&mut self, wait: Duration) -> Result<Vec<Happening>, ProbeError> {
         let until = Instant::now() + wait;
+        let mut happened = Vec::new();
         loop {
-            let mut happened = Vec::new();
-            if let Err(error) = self.libraries(&mut happened) {
-                self.tree.look();
-                // What a process that has ended did not let us do is no trouble.
-                if self.tree.alive().contains(&self.pid) {
-                    return Err(error);
-                }
-            }
-            self.processes(&mut happened);
+            self.follow_on(&mut happened);
+            self.look_once(&mut happened)?;
             let left = until.saturating_duration_since(Instant::now());
             if !happened.is_empty() || left.is_zero() {
                 return Ok(happened);
             }
-            self.sleep(left.min(SLICE));
+            if self.follow.is_busy() {
+                self.rest(left.min(SLICE), &mut happened);
+            } else {
+                self.sleep(left.min(SLICE));
+            }
         }
+    }
+
+    /// Looks at the loader and the processes that share the agent.
+    pub(super) fn look_once(&mut self, happened: &mut Vec<Happening>) -> Result<(), ProbeError> {
+        if let Err(error) = self.libraries(happened) {
+            self.tree.look();
+            // What a process that has ended did not let us do is no trouble.
+            if self.tree.alive().contains(&self.pid) {
+                return Err(error);
+            }
+        }
+        self.processes(happened);
+        Ok(())
     }
 
     /// Sleeps until the loader has something to tell, at most so long.
@@ -59,10 +71,18 @@ impl Engine {
 
     fn answer_loader(&mut self, happened: &mut Vec<Happening>) -> Result<(), ProbeError> {
         let Some(seat) = &self.seat else { return Ok(()) };
+        let range = (seat.placed.segment, seat.placed.segment_bytes);
+        if self.follow.left || !shares(self.pid, range) {
+            return Ok(());
+        }
         // Frames of code that is gone must be known before it is forgotten.
         let modules = &self.modules;
         self.reader.absorb(&seat.segment, &|ra| modules.place(ra));
         let changes = self.modules.refresh();
+        if !shares(self.pid, range) {
+            // It has ended, or these are another program's modules.
+            return Ok(());
+        }
         self.forget(&changes);
         if changes.loaded.is_empty() {
             return Ok(());
@@ -124,6 +144,7 @@ impl Engine {
             self.gather();
             let fresh = self.tree.alive().into_iter().filter(|pid| !before.contains(pid));
             happened.extend(fresh.map(|pid| Happening::Forked { pid }));
+            self.watch_all();
         }
         self.notice_exec(happened);
     }
@@ -152,6 +173,10 @@ impl Engine {
             }
         }
         for pid in gone {
+            self.follow.left |= pid == self.pid;
+            if self.is_followed() {
+                continue;
+            }
             let exe = proc::exe(pid);
             happened.push(Happening::Note(format!("process {pid} now executes {exe}, which is not instrumented")));
         }
@@ -161,7 +186,15 @@ impl Engine {
 /// Whether a process has the segment mapped at this address.
 pub(super) fn shares(pid: u32, (start, bytes): (u64, u64)) -> bool {
     let path = format!("/proc/{pid}/map_files/{start:x}-{:x}", start.saturating_add(bytes));
-    std::fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("whither-segment"))
+    let ours = |name: &str| name.contains("whither-segment");
+    match std::fs::read_link(path) {
+        Ok(target) => ours(&target.to_string_lossy()),
+        // Only the privileged may read these links.
+        Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+            maps::read(pid).iter().any(|m| m.start == start && ours(&m.path))
+        }
+        Err(_) => false,
+    }
 }
 
 /// Whether it still has any memory: a process that is ending has none.

@@ -71,6 +71,43 @@ impl Tree {
         true
     }
 
+    /// A process goes on as something else, which is not counted here.
+    pub(crate) fn leave(&mut self, pid: u32) -> bool {
+        let now = monotonic_ns();
+        let mut any = false;
+        for process in self.list.iter_mut().filter(|p| p.pid == pid) {
+            any = true;
+            if process.alive {
+                process.look(now);
+                process.alive = false;
+            }
+        }
+        any
+    }
+
+    /// Takes in a process that executes something new here, or has come back.
+    pub(crate) fn renew(&mut self, pid: u32) {
+        if self.add(pid, false) {
+            return;
+        }
+        let Some(process) = self.list.iter_mut().rfind(|p| p.pid == pid) else { return };
+        process.exe = proc::exe(pid);
+        process.command = command(pid);
+        if !process.alive {
+            // What it has used elsewhere is counted there.
+            let cpu = cpu_ns(pid).unwrap_or(process.cpu_last).max(process.cpu_last);
+            process.cpu_first += cpu - process.cpu_last;
+            process.cpu_last = cpu;
+            process.threads.clear();
+            process.alive = true;
+        }
+    }
+
+    /// Whether a process has not ended yet.
+    pub(crate) fn lives(pid: u32) -> bool {
+        start_time(pid).is_some() && !is_zombie(pid)
+    }
+
     /// Living processes.
     pub(crate) fn alive(&self) -> Vec<u32> {
         self.list.iter().filter(|p| p.alive).map(|p| p.pid).collect()

@@ -50,6 +50,14 @@ pub struct Tree {
 struct Followed {
     tracee: Tracee,
     approach: Option<Approach>,
+    /// It is being stopped by the kernel's side, by a SIGSTOP that the program must not see.
+    caught: bool,
+}
+
+impl Followed {
+    fn new(tracee: Tracee) -> Self {
+        Self { tracee, approach: None, caught: false }
+    }
 }
 
 impl std::fmt::Debug for Tree {
@@ -101,9 +109,35 @@ impl Tree {
         for tracee in stopped.into_tracees() {
             tracee.watch(Watching::CHILDREN)?;
             tracee.go(0)?;
-            self.threads.push(Followed { tracee, approach: None });
+            self.threads.push(Followed::new(tracee));
         }
         Ok(())
+    }
+
+    /// Follows a launched program that stands at its entry point.
+    pub(super) fn start(&mut self, tracee: Tracee) -> Result<(), ProbeError> {
+        tracee.watch(Watching::CHILDREN)?;
+        tracee.go(0)?;
+        self.threads.push(Followed::new(tracee));
+        Ok(())
+    }
+
+    /// Follows a process that has executed a program and was sent a SIGSTOP for our sake before its first
+    /// instruction (see [`super::Execs`]). The stop ends with this.
+    ///
+    /// # Errors
+    /// When it may not be traced or has ended; it then runs on.
+    pub fn catch(&mut self, pid: u32) -> Result<(), ProbeError> {
+        match Tracee::seize(pid, pid, Watching::CHILDREN) {
+            Ok(tracee) => {
+                self.threads.push(Followed { caught: true, ..Followed::new(tracee) });
+                Ok(())
+            }
+            Err(e) => {
+                go_on(pid);
+                Err(e.into())
+            }
+        }
     }
 
     /// Takes what has happened since the last time; does not wait.
@@ -143,12 +177,16 @@ impl Tree {
         match event {
             Event::Child(child) => self.add(pid, child, seen),
             Event::Exec(_) => {
-                it.approach = None;
-                let exe = proc::exe(pid);
-                if (self.choose)(&exe) {
-                    // Without one (a 32-bit program) it just runs on.
-                    it.approach = Approach::begin(pid).ok();
-                }
+                self.executed(&mut it);
+            }
+            Event::Signal(libc::SIGSTOP) if it.caught => {
+                it.caught = false;
+                self.executed(&mut it);
+            }
+            Event::GroupStop(libc::SIGSTOP) if it.caught => {
+                it.caught = false;
+                self.executed(&mut it);
+                go_on(pid);
             }
             Event::Signal(libc::SIGTRAP) if it.approach.as_ref().is_some_and(|a| a.reached(&it.tracee)) => {
                 return Self::arrive(it, seen);
@@ -176,6 +214,16 @@ impl Tree {
         Ok(Then::Follow(it))
     }
 
+    /// It stands before the first instruction of another program.
+    fn executed(&self, it: &mut Followed) {
+        it.approach = None;
+        let pid = it.tracee.pid();
+        if (self.choose)(&proc::exe(pid)) {
+            // Without one (a 32-bit program) it just runs on.
+            it.approach = Approach::begin(pid).ok();
+        }
+    }
+
     /// It has come to its entry point: from the trap on to a plain stop there.
     fn arrive(mut it: Followed, _seen: &mut Vec<Seen>) -> Result<Then, ProbeError> {
         if let Some(approach) = &mut it.approach {
@@ -189,7 +237,7 @@ impl Tree {
     /// A thread or process that a followed one has made: the kernel has seized it for us.
     fn add(&mut self, parent: u32, child: u32, seen: &mut Vec<Seen>) {
         let process = proc::tgid(child).unwrap_or(child);
-        self.threads.push(Followed { tracee: Tracee::adopt(process, child), approach: None });
+        self.threads.push(Followed::new(Tracee::adopt(process, child)));
         if process != parent {
             seen.push(Seen::Forked { parent, child: process });
         }
@@ -205,6 +253,9 @@ impl Tree {
             if let Some(approach) = it.approach.take() {
                 approach.cancel();
             }
+            if it.caught {
+                go_on(it.tracee.pid());
+            }
             let _ = it.tracee.interrupt();
             super::stop::into_limbo(it.tracee);
         }
@@ -216,6 +267,12 @@ impl Drop for Tree {
     fn drop(&mut self) {
         self.let_go();
     }
+}
+
+/// Ends a stop: the program is new, so it has no handler that could see the signal.
+fn go_on(pid: u32) {
+    // SAFETY: kill(2) takes plain numbers; the process stands still, so the number is still its own.
+    unsafe { libc::kill(pid as i32, libc::SIGCONT) };
 }
 
 fn ended(tracee: &Tracee, event: Event, status: i32, seen: &mut Vec<Seen>) -> Then {

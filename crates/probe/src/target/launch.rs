@@ -188,6 +188,15 @@ impl Launched {
         self.child
     }
 
+    /// Lets it run, untouched and followed.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn follow(self, tree: &mut super::Tree) -> Result<Child, ProbeError> {
+        tree.start(self.tracee)?;
+        Ok(self.child)
+    }
+
     /// Ends it before it has begun.
     pub fn abandon(mut self) {
         end(&self.tracee, &mut self.child);

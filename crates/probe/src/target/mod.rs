@@ -5,6 +5,7 @@
 //! thread (the types are not `Send`).
 
 mod follow;
+mod follow_execs;
 mod frame;
 mod image;
 mod inject;
@@ -17,6 +18,7 @@ mod safe;
 mod stop;
 
 pub use follow::{Seen, Tree};
+pub use follow_execs::{Execs, Told};
 pub use inject::{Load, Placed, Way, find_agent, inject, remains};
 pub use launch::{Child, Launched, launch};
 pub use leave::{Restored, Shadows, inside, remove, restore_returns, stop_outside};

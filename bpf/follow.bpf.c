@@ -1,0 +1,92 @@
+/*
+ * Stops a process that has the agent, or a child it has forked, when it has executed another program:
+ * SIGSTOP to itself at sched_process_exec, so before the program's first instruction. The controller is
+ * told and takes it from there. Nobody is stopped whom the controller cannot be told of, and the programs
+ * go with the controller.
+ */
+#include "kernel_types.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+#define SIGSTOP 19
+
+/* What the controller reads: three words. */
+struct wh_followed {
+	__u32 pid;
+	__u32 parent; /* who has made it; 0 = it has executed a program */
+	__u32 error;  /* error number when it could not be stopped */
+};
+
+/* Processes that share an agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, __u32);
+} tracked SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} events SEC(".maps");
+
+/* Programs executed that the controller could not be told of. */
+__u64 wh_missed;
+
+SEC("tp_btf/sched_process_fork")
+int wh_fork(__u64 *args)
+{
+	struct task_struct *parent = (void *)args[0], *child = (void *)args[1];
+	__u32 from = BPF_CORE_READ(parent, tgid), to = BPF_CORE_READ(child, tgid), one = 1;
+	if (from == to)
+		return 0;
+	if (!bpf_map_lookup_elem(&tracked, &from)) {
+		bpf_map_delete_elem(&tracked, &to);
+		return 0;
+	}
+	if (bpf_map_update_elem(&tracked, &to, &one, BPF_ANY))
+		__sync_fetch_and_add(&wh_missed, 1);
+	struct wh_followed *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	/* Without it the child is found in the tables, at its first call. */
+	if (event) {
+		event->pid = to;
+		event->parent = from;
+		event->error = 0;
+		bpf_ringbuf_submit(event, 0);
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int wh_exec(__u64 *args)
+{
+	struct task_struct *task = (void *)args[0];
+	__u32 tgid = BPF_CORE_READ(task, tgid);
+	if (!bpf_map_lookup_elem(&tracked, &tgid))
+		return 0;
+	bpf_map_delete_elem(&tracked, &tgid);
+	struct wh_followed *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		__sync_fetch_and_add(&wh_missed, 1);
+		return 0;
+	}
+	event->pid = tgid;
+	event->parent = 0;
+	event->error = -bpf_send_signal(SIGSTOP);
+	bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+/* The number may become another process's. */
+SEC("tp_btf/sched_process_free")
+int wh_free(__u64 *args)
+{
+	struct task_struct *task = (void *)args[0];
+	__u32 tid = BPF_CORE_READ(task, pid), tgid = BPF_CORE_READ(task, tgid);
+	if (tid == tgid)
+		bpf_map_delete_elem(&tracked, &tgid);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,495 @@
+//! Programs that the tree executes. Each that matches the standing orders gets an agent, tables and an
+//! engine of its own before its first instruction; launchers and shells without a match are only traced,
+//! to their next program. Lives here: whom to follow, how, and what becomes of a program at its entry
+//! point. Not here: stopping and tracing (`target`), adding the numbers up (`snapshot`).
+//!
+//! Two ways lead to an entry point. Processes without agent are traced by us all the while. Those with
+//! one run free; the kernel's side stops them when they execute something.
+
+use super::tree::Tree as Processes;
+use super::{Engine, Happening, Hold};
+use crate::api::{Added, Detached, Options, PointSpec};
+use crate::error::ProbeError;
+use crate::segment::{Segment, field};
+use crate::select::SelectError;
+use crate::snapshot::Merge;
+use crate::target::{Caller, Execs, Seen, Told, Tree};
+use regex::Regex;
+use rustc_hash::FxHashSet;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use whither_kernel::proc;
+use whither_store::calls::CallSnapshot;
+
+/// So long after an event the next one is expected at once.
+const LIVELY: Duration = Duration::from_millis(10);
+/// Sleep between two looks at traced processes: after an event, and else.
+const SHORT: Duration = Duration::from_micros(100);
+const LONG: Duration = Duration::from_millis(1);
+/// Sleep between two looks at the loaders and processes of other programs.
+const ROUND: Duration = Duration::from_millis(20);
+
+/// Everything about programs executed in a tree.
+#[derive(Debug)]
+pub(crate) struct Follow {
+    /// Part of another engine, which follows for it.
+    inner: bool,
+    over: bool,
+    programs: Programs,
+    kernel: Kernel,
+    tree: Tree,
+    /// Programs executed, with their engines.
+    others: Vec<Engine>,
+    merge: Option<Merge>,
+    /// Processes that are only traced.
+    launchers: Processes,
+    watched: FxHashSet<u32>,
+    /// What was refused in one program needs no second sentence for the next.
+    refused: FxHashSet<String>,
+    /// The first process executes something else now.
+    pub(super) left: bool,
+    ended: bool,
+    lively: Instant,
+    looked: Instant,
+}
+
+/// Which executables are measured.
+#[derive(Clone, Debug)]
+enum Programs {
+    All,
+    Only(Regex),
+}
+
+/// The kernel's side.
+#[derive(Debug)]
+enum Kernel {
+    NotAsked,
+    Has { execs: Execs, _waker: Option<Waker> },
+    Refused,
+}
+
+impl Programs {
+    fn take(&self, exe: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(pattern) => pattern.is_match(exe),
+        }
+    }
+}
+
+impl Follow {
+    pub(super) fn new(options: &Options) -> Result<Self, ProbeError> {
+        let programs = match &options.executables {
+            None => Programs::All,
+            Some(pattern) => Programs::Only(compile(pattern)?),
+        };
+        let choose = programs.clone();
+        Ok(Self {
+            inner: false,
+            over: !options.follow,
+            programs,
+            kernel: Kernel::NotAsked,
+            tree: Tree::new(move |exe| choose.take(exe)),
+            others: Vec::new(),
+            merge: None,
+            launchers: Processes::default(),
+            watched: FxHashSet::default(),
+            refused: FxHashSet::default(),
+            left: false,
+            ended: false,
+            lively: Instant::now(),
+            looked: Instant::now(),
+        })
+    }
+
+    /// Whether somebody else has to be looked after than the first program.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.tree.is_empty() || !self.others.is_empty()
+    }
+
+    fn pause(&self) -> Duration {
+        if self.lively.elapsed() < LIVELY { SHORT } else { LONG }
+    }
+
+    fn execs(&self) -> Option<&Execs> {
+        match &self.kernel {
+            Kernel::Has { execs, .. } => Some(execs),
+            _ => None,
+        }
+    }
+}
+
+impl Engine {
+    /// Whether programs executed from here on shall be looked at.
+    fn follows(&self) -> bool {
+        !self.follow.over && !self.follow.inner && self.standing.is_some() && self.may_change && !self.options.safe
+    }
+
+    /// Whether the program may be measured at all.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.follow.programs.take(&proc::exe(self.pid))
+    }
+
+    /// Whether another engine answers for programs that this one's processes execute.
+    pub(super) fn is_followed(&self) -> bool {
+        self.follow.inner || self.follow.execs().is_some()
+    }
+
+    /// Lets the process run that is held, followed in the way that suits it.
+    pub(super) fn let_run(&mut self) -> Result<(), ProbeError> {
+        match std::mem::replace(&mut self.hold, Hold::Runs) {
+            Hold::Runs => {}
+            Hold::Entry(launched) if self.follows() => {
+                self.child = Some(launched.follow(&mut self.follow.tree)?);
+            }
+            Hold::Entry(launched) => self.child = Some(launched.release()),
+            Hold::Borrowed(caller) if self.seat.is_none() && self.follows() => self.follow.tree.keep(*caller)?,
+            Hold::Borrowed(caller) => {
+                self.watch_all();
+                let _ = caller.release();
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the kernel's side watch all processes that share an agent.
+    pub(super) fn watch_all(&mut self) {
+        if !self.follows() {
+            return;
+        }
+        let pids: Vec<u32> = match &self.seat {
+            Some(_) => self.tree.alive(),
+            None => Vec::new(),
+        };
+        for pid in pids {
+            self.watch(pid);
+        }
+    }
+
+    fn watch(&mut self, pid: u32) {
+        if !self.follow.watched.insert(pid) {
+            return;
+        }
+        if matches!(self.follow.kernel, Kernel::NotAsked) {
+            self.ask_kernel();
+        }
+        if let Some(execs) = self.follow.execs()
+            && let Err(e) = execs.watch(pid)
+        {
+            self.note(format!("programs that process {pid} executes are not measured: {e}"));
+        }
+    }
+
+    fn ask_kernel(&mut self) {
+        self.follow.kernel = match Execs::load() {
+            Ok(execs) => {
+                let waker = self.seat.as_ref().and_then(|seat| Waker::start(&execs, &seat.segment));
+                Kernel::Has { execs, _waker: waker }
+            }
+            Err(e) => {
+                let why =
+                    format!("programs that measured processes execute are not measured: the kernel refused ({e})");
+                self.note(why);
+                Kernel::Refused
+            }
+        };
+    }
+
+    /// Looks after traced processes, programs executed, and their engines; does not wait.
+    pub(super) fn follow_on(&mut self, happened: &mut Vec<Happening>) {
+        let told = self.follow.execs().map(Execs::take).unwrap_or_default();
+        let mut lively = !told.is_empty();
+        for one in told {
+            self.hear(one, happened);
+        }
+        // It never fails for what single processes do.
+        let seen = self.follow.tree.poll().unwrap_or_default();
+        lively |= !seen.is_empty();
+        for one in seen {
+            self.see(one, happened);
+        }
+        if lively {
+            self.follow.lively = Instant::now();
+        }
+        self.look_at_others(happened);
+    }
+
+    /// Waits for something to look after, at most so long.
+    pub(super) fn rest(&mut self, limit: Duration, happened: &mut Vec<Happening>) {
+        let until = Instant::now() + limit;
+        while happened.is_empty() && !self.is_called() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(self.follow.pause().min(left));
+            self.follow_on(happened);
+        }
+    }
+
+    /// Whether the loader has something to tell.
+    fn is_called(&self) -> bool {
+        let called = |s: &Segment| s.header32(field::LOADS) != s.header32(field::LOADS_SEEN);
+        !self.follow.left && self.seat.as_ref().is_some_and(|seat| called(&seat.segment))
+    }
+
+    fn hear(&mut self, told: Told, happened: &mut Vec<Happening>) {
+        match told {
+            Told::Forked { parent, child } => {
+                self.follow.watched.insert(child);
+                let newborn = self.has_child(parent, child)
+                    || self.follow.others.iter_mut().any(|other| other.has_child(parent, child));
+                if newborn {
+                    happened.push(Happening::Forked { pid: child });
+                }
+            }
+            Told::Executed { pid, stopped } => {
+                self.follow.watched.remove(&pid);
+                self.leaves(pid);
+                self.follow.others.iter_mut().for_each(|other| other.leaves(pid));
+                let caught = if stopped { self.follow.tree.catch(pid) } else { Ok(()) };
+                self.follow.launchers.renew(pid);
+                if !stopped || caught.is_err() {
+                    let why = caught.err().map(|e| e.to_string()).unwrap_or("it could not be stopped".into());
+                    let exe = proc::exe(pid);
+                    happened.push(Happening::Note(format!("{exe} executed by process {pid} is not measured: {why}")));
+                }
+            }
+        }
+    }
+
+    /// A process of ours has made a child, which shares the agent.
+    fn has_child(&mut self, parent: u32, child: u32) -> bool {
+        self.tree.list.iter().any(|p| p.pid == parent) && self.tree.add(child, true)
+    }
+
+    /// A process executes something else: it is none of this engine's any more.
+    fn leaves(&mut self, pid: u32) {
+        let mine = self.tree.leave(pid);
+        if mine && pid == self.pid {
+            self.follow.left = true;
+        }
+    }
+
+    fn see(&mut self, seen: Seen, happened: &mut Vec<Happening>) {
+        match seen {
+            Seen::Forked { child, .. } => {
+                self.follow.launchers.add(child, true);
+            }
+            Seen::Ended { pid, status } => {
+                if let Some(process) = self.follow.launchers.list.iter_mut().rfind(|p| p.pid == pid) {
+                    process.status = Some(status);
+                }
+            }
+            Seen::Entry { caller, exe } => {
+                let pid = caller.pid();
+                if let Err(e) = self.arrive(*caller, &exe, happened)
+                    && !matches!(e, ProbeError::Ended { .. })
+                {
+                    happened.push(Happening::Note(format!("{exe} executed by process {pid} is not measured: {e}")));
+                }
+            }
+        }
+    }
+
+    /// A process stands at the entry point of a program.
+    fn arrive(&mut self, caller: Caller, exe: &str, happened: &mut Vec<Happening>) -> Result<(), ProbeError> {
+        let pid = caller.pid();
+        let mut refused = Vec::new();
+        if pid == self.pid && self.seat.is_none() && self.book.list().is_empty() {
+            // The launcher has become what it launches.
+            self.tree.renew(pid);
+            self.modules = crate::modules::Modules::of(pid);
+            self.hold = Hold::Borrowed(Box::new(caller));
+            let obeyed = self.obey(&mut refused);
+            self.let_run()?;
+            obeyed?;
+            if self.seat.is_some() {
+                happened.push(Happening::Executed { pid, exe: exe.to_string() });
+            }
+        } else {
+            let mut other = Self::new(pid, self.options.clone(), Hold::Borrowed(Box::new(caller)))?;
+            other.follow.inner = true;
+            other.standing.clone_from(&self.standing);
+            let obeyed = other.obey(&mut refused);
+            if other.seat.is_some() {
+                self.follow.launchers.leave(pid);
+                // Before it runs, for it may execute the next program at once.
+                self.watch(pid);
+                other.let_run()?;
+                self.follow.others.push(other);
+                happened.push(Happening::Executed { pid, exe: exe.to_string() });
+            } else if let Hold::Borrowed(caller) = std::mem::replace(&mut other.hold, Hold::Runs) {
+                self.follow.launchers.renew(pid);
+                self.follow.tree.keep(*caller)?;
+            }
+            obeyed?;
+        }
+        refused.retain(|(name, why): &(String, _)| self.follow.refused.insert(format!("{name}: {why}")));
+        if !refused.is_empty() {
+            happened.push(Happening::Added(Added { refused, ..Added::default() }));
+        }
+        Ok(())
+    }
+
+    /// Applies the standing orders to a program at its entry point; without match nothing is put in.
+    fn obey(&mut self, refused: &mut Vec<(String, crate::api::Refusal)>) -> Result<(), ProbeError> {
+        let Some((orders, actions)) = self.standing.clone() else { return Ok(()) };
+        let found = self.resolve(&orders)?;
+        let specs: Vec<PointSpec> =
+            found.into_iter().map(|candidate| PointSpec { candidate, actions: actions.clone() }).collect();
+        refused.extend(self.add_points(&specs)?.refused);
+        Ok(())
+    }
+
+    /// Loaders and ends of the other programs.
+    fn look_at_others(&mut self, happened: &mut Vec<Happening>) {
+        let due = self.follow.looked.elapsed() >= ROUND;
+        if due {
+            self.follow.looked = Instant::now();
+            self.follow.launchers.look();
+        }
+        let mut at = 0;
+        while let Some(other) = self.follow.others.get_mut(at) {
+            at += 1;
+            if !due && !other.is_called() {
+                continue;
+            }
+            let mut news = Vec::new();
+            if let Err(e) = other.look_once(&mut news) {
+                news.push(Happening::Note(format!("process {}: {e}", other.pid)));
+            }
+            let first = self.pid;
+            // The end of the first process is told in its own place.
+            happened.extend(news.into_iter().filter(|h| !matches!(h, Happening::Ended { pid, .. } if *pid == first)));
+            if due && self.follow.others[at - 1].tree.alive().is_empty() {
+                at -= 1;
+                let other = self.follow.others.swap_remove(at);
+                self.bury_program(other);
+            }
+        }
+        if due && self.follow.left {
+            self.first_ended(happened);
+        }
+    }
+
+    /// A program has ended: its numbers stay.
+    fn bury_program(&mut self, mut other: Self) {
+        let last = other.own_snapshot();
+        self.follow.merge.get_or_insert_default().keep(last);
+        // Nobody is there to be left in order.
+        other.seat = None;
+    }
+
+    /// The first process has executed something else before it ended.
+    fn first_ended(&mut self, happened: &mut Vec<Happening>) {
+        if self.follow.ended || Processes::lives(self.pid) {
+            return;
+        }
+        self.follow.ended = true;
+        let status = self.child.as_mut().and_then(|c| c.status());
+        happened.push(Happening::Ended { pid: self.pid, status });
+    }
+
+    /// All programs' numbers together.
+    pub(super) fn joined(&mut self, first: CallSnapshot) -> CallSnapshot {
+        let launchers = &mut self.follow.launchers;
+        if self.follow.others.is_empty() && self.follow.merge.is_none() && launchers.list.is_empty() {
+            return first;
+        }
+        let whole = launchers.whole();
+        let mut others: Vec<CallSnapshot> =
+            vec![CallSnapshot { whole, processes: launchers.described(), ..CallSnapshot::default() }];
+        others.extend(self.follow.others.iter_mut().map(Self::own_snapshot));
+        self.follow.merge.get_or_insert_default().join(first, others)
+    }
+
+    /// Numbers of all programs count from here.
+    pub(super) fn reset_others(&mut self) {
+        self.follow.launchers.reset();
+        self.follow.others.iter_mut().for_each(Self::reset);
+        if let Some(merge) = &mut self.follow.merge {
+            merge.reset();
+        }
+    }
+
+    /// Lets go of everybody who is traced, and leaves the other programs.
+    pub(super) fn leave_others(&mut self) -> Detached {
+        self.follow.over = true;
+        if let Kernel::Has { execs, .. } = std::mem::replace(&mut self.follow.kernel, Kernel::Refused) {
+            execs.forget_all();
+            // Who was on the way to a stop meanwhile has come there.
+            std::thread::sleep(Duration::from_millis(1));
+            for told in execs.take() {
+                if let Told::Executed { pid, stopped: true } = told {
+                    self.leaves(pid);
+                    self.follow.others.iter_mut().for_each(|other| other.leaves(pid));
+                    let _ = self.follow.tree.catch(pid);
+                }
+            }
+        }
+        std::mem::replace(&mut self.follow.tree, Tree::new(|_| false)).release();
+        let mut all = Detached::default();
+        for mut other in std::mem::take(&mut self.follow.others) {
+            match other.leave() {
+                Ok(one) => {
+                    all.restored += one.restored;
+                    all.returns += one.returns;
+                    all.pause = all.pause.max(one.pause);
+                    all.left.extend(one.left);
+                }
+                Err(e) => all.left.push(format!("process {}: {e}", other.pid)),
+            }
+            let last = other.own_snapshot();
+            self.follow.merge.get_or_insert_default().keep(last);
+        }
+        all
+    }
+}
+
+fn compile(pattern: &str) -> Result<Regex, SelectError> {
+    Regex::new(pattern).map_err(|e| SelectError::Regex { text: pattern.into(), why: e.to_string() })
+}
+
+/// A thread that wakes the engine out of its sleep on the loader's word when the kernel's side has
+/// something to tell.
+#[derive(Debug)]
+struct Waker {
+    stop: Arc<AtomicBool>,
+}
+
+impl Waker {
+    fn start(execs: &Execs, segment: &Arc<Segment>) -> Option<Self> {
+        // SAFETY: the descriptor is open as long as `execs` lives, which is longer than this call.
+        let ring = unsafe { BorrowedFd::borrow_raw(execs.descriptor()) };
+        let ring: OwnedFd = ring.try_clone_to_owned().ok()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, segment) = (Arc::clone(&stop), Arc::clone(segment));
+        let wake = move || {
+            while !stopped.load(Ordering::Relaxed) {
+                if is_readable(&ring, Duration::from_millis(100)) {
+                    segment.wake(field::LOADS);
+                    // Until it has been read; the engine may be about to fall asleep.
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            }
+        };
+        std::thread::Builder::new().name("programs".into()).spawn(wake).ok()?;
+        Some(Self { stop })
+    }
+}
+
+impl Drop for Waker {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn is_readable(descriptor: &OwnedFd, limit: Duration) -> bool {
+    let mut poll = libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let limit = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: poll(2) reads and writes the one entry given.
+    unsafe { libc::poll(&raw mut poll, 1, limit) > 0 }
+}
