@@ -14,6 +14,7 @@ use support::{alone, need_root, text, workload};
 const CHEAP: f64 = 0.98;
 
 /// Runs a command plain and with every function of the module probed. `None`: the program is not here.
+#[allow(clippy::print_stdout, reason = "a skip must be seen")]
 fn everything(module: &str, words: &[&str]) -> Option<Probed> {
     if !Path::new(words[0]).exists() {
         println!("SKIP: {} is not installed", words[0]);

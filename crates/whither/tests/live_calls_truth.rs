@@ -123,6 +123,7 @@ fn compare(program: &str, truth: &BTreeMap<String, u64>, found: &BTreeMap<String
     assert!(wrong.is_empty() && missing.is_empty(), "{program}: found {wrong:#?}, truth {missing:#?}");
 }
 
+#[allow(clippy::print_stdout, reason = "a skip must be seen")]
 fn built(program: &str) -> bool {
     let there = workload(program).exists();
     if !there {
