@@ -119,9 +119,9 @@ fn attaching_counts_and_leaves_no_trace() {
     let document = attach(target.pid(), &["-f", "toggled", "-f", "steady", "-d", "1s"]);
     let (toggled, steady) = (counted(&document, "toggled"), counted(&document, "steady"));
     assert!(steady > 1000, "{steady} calls in a second");
-    // steady is every fourth turn and calls toggled itself: 5 to 1, but for the turns cut at both ends.
+    // steady is every fourth turn and calls toggled itself: 5 to 1, read while the threads run on.
     let apart = toggled.abs_diff(steady * 5);
-    assert!(apart <= 8 * 2 * 5, "{toggled} calls of toggled, {steady} of steady");
+    assert!(apart * 100 <= toggled, "{toggled} calls of toggled, {steady} of steady");
     before.assert_same(target.pid(), "after detaching");
     assert!(target.alive());
     let (rest, ok, _) = target.finish();
