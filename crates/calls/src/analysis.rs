@@ -3,7 +3,7 @@
 use crate::frames::{Frames, nameless};
 use crate::names::Names;
 use crate::results::*;
-use crate::sums::{Adder, Nesting, PathSum, Wholes, cost_ns, part, path_sums};
+use crate::sums::{Adder, Nesting, PathSum, Wholes, cost_ns, path_sums, share};
 use rustc_hash::FxHashMap;
 use whither_store::calls::{CallPoint, CallSnapshot, PatchKind, PointState};
 
@@ -94,7 +94,7 @@ impl<'a> Analysis<'a> {
             ns_per_call: cost.whole_ps as f64 / 1000.0,
             inside_ns_per_call: cost.inside_ps as f64 / 1000.0,
             ns,
-            share: part(ns, self.snapshot.whole.cpu_ns),
+            share: share(ns, self.snapshot.whole.cpu_ns),
         }
     }
 

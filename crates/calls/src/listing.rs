@@ -23,6 +23,8 @@ pub struct ListQuery {
     /// Rows below this part of the whole execution (CPU and wall, calls where there are no times) go into
     /// the rest.
     pub min_share: f64,
+    /// So many rows are shown however small they are.
+    pub at_least: usize,
 }
 
 /// Rows by thread or process were asked of a snapshot without numbers per thread.
@@ -170,7 +172,9 @@ impl Analysis<'_> {
 fn is_shown(query: &ListQuery, index: usize, row: &ListRow) -> bool {
     let f = &row.figures;
     let share = if f.timed { f.share_exec.max(f.share_wall) } else { f.share_listed };
-    query.top.is_none_or(|top| index < top) && share >= query.min_share
+    // A share that is not known hides nothing.
+    let large = index < query.at_least || share.is_nan() || share >= query.min_share;
+    query.top.is_none_or(|top| index < top) && large
 }
 
 fn concerns(mark: &Mark, group: Group, paths: &[u32], analysis: &Analysis<'_>, draft: &Draft) -> bool {

@@ -112,16 +112,26 @@ fn lower_median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len().checked_sub(1)? / 2).copied()
 }
 
+/// A time in the unit that suits it.
+fn time(ns: f64) -> String {
+    match ns {
+        ns if ns < 1e3 => format!("{ns:.0} ns"),
+        ns if ns < 1e6 => format!("{:.1} us", ns / 1e3),
+        ns if ns < 1e9 => format!("{:.1} ms", ns / 1e6),
+        ns => format!("{:.2} s", ns / 1e9),
+    }
+}
+
 impl Mark {
     /// What it says, in words.
     #[must_use]
     pub fn sentence(&self) -> String {
         match self {
             Self::SlowSite { site, average_ns, others_ns, share, .. } => format!(
-                "calls from {site} last {:.0}x as long as those from the other call sites ({:.1} us, others {:.1} us) and hold {:.1} % of the function's time",
+                "calls from {site} last {:.0}x as long as those from the other call sites ({}, others {}) and hold {:.1} % of the function's time",
                 average_ns / others_ns.max(1.0),
-                average_ns / 1e3,
-                others_ns / 1e3,
+                time(*average_ns),
+                time(*others_ns),
                 share * 100.0
             ),
             Self::OneCaller { caller, share, .. } => {

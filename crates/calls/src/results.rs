@@ -114,9 +114,9 @@ pub struct Figures {
     pub p90: Option<Bounds>,
     /// 99th percentile.
     pub p99: Option<Bounds>,
-    /// CPU time as a part of the process tree's.
+    /// CPU time as a part of the process tree's; NaN (JSON: null) where that is not known.
     pub share_exec: f64,
-    /// Wall time as a part of all thread lifetimes.
+    /// Wall time as a part of all thread lifetimes; NaN (JSON: null) where those are not known.
     pub share_wall: f64,
     /// Own part of everything measured here: self wall time (calls, without times); adds up to 1.
     pub share_listed: f64,
@@ -283,7 +283,7 @@ pub struct OwnCostRow {
     pub inside_ns_per_call: f64,
     /// Of all calls.
     pub ns: u64,
-    /// That as a part of the CPU time of the process tree.
+    /// That as a part of the CPU time of the process tree; NaN (JSON: null) where that is not known.
     pub share: f64,
 }
 

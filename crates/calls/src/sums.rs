@@ -263,14 +263,25 @@ impl Adder {
             p50: quantile(0.5),
             p90: quantile(0.9),
             p99: quantile(0.99),
-            share_exec: part(self.cpu, whole.cpu),
-            share_wall: part(self.inside, whole.thread),
+            share_exec: share(self.cpu, whole.cpu),
+            share_wall: share(self.inside, whole.thread),
             share_listed: listed,
             values: self.values.iter().map(|(name, &sum)| (name.clone(), per_call(sum))).collect(),
             usage: self.usage,
             running: self.running,
             hist: self.hist,
         }
+    }
+}
+
+/// A part of a whole that was measured by other means: both clocks round, so a little more than the whole is
+/// the whole. More than that shows that the whole is not known: then the share is NaN.
+pub(crate) fn share(of: u64, whole: u64) -> f64 {
+    const ROUNDING: f64 = 1.02;
+    match part(of, whole) {
+        _ if whole == 0 && of > 0 => f64::NAN,
+        part if part > ROUNDING => f64::NAN,
+        part => part.min(1.0),
     }
 }
 
@@ -341,6 +352,15 @@ mod tests {
         let mut last = vec![0; 64];
         last[63] = 1;
         assert_eq!(quantile(&last, 0.5, (0, 0)).unwrap().high_ns, u64::MAX);
+    }
+
+    #[test]
+    fn more_than_the_whole_is_unknown() {
+        assert!((share(1, 4) - 0.25).abs() < 1e-12);
+        assert!((share(101, 100) - 1.0).abs() < 1e-12, "rounding");
+        assert!(share(110, 100).is_nan());
+        assert!(share(1, 0).is_nan());
+        assert!(share(0, 0) == 0.0);
     }
 
     #[test]

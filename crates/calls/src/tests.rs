@@ -52,7 +52,7 @@ fn queries() -> Vec<ListQuery> {
     let groups = [Group::Path, Group::Callsite, Group::Caller, Group::Function];
     let limits = [(None, 0.0), (Some(2), 0.0), (None, 0.2), (Some(0), 0.0)];
     let sorts = [Sort::Wall, Sort::Count, Sort::Average];
-    let query = |group, sort, (top, min_share)| ListQuery { group, sort, top, min_share };
+    let query = |group, sort, (top, min_share)| ListQuery { group, sort, top, min_share, at_least: 0 };
     groups.into_iter().zip(sorts.into_iter().cycle()).flat_map(|(g, s)| limits.map(|l| query(g, s, l))).collect()
 }
 
@@ -174,13 +174,13 @@ fn calls_in_progress_count_with_the_time_inside_the_interval() {
     let main = call(0, 0, 0, 1, vec![leaf(1, 0x10, 100, 1)]);
     let mut earlier = Take::of([1]).snapshot(&main);
     let running = |elapsed_ns| InProgress { tid: 7, pid: 7, path: 100, elapsed_ns };
-    (earlier.at_ns, earlier.whole.wall_ns, earlier.whole.thread_ns) = (1_000, 1_000, 1_000);
+    (earlier.at_ns, earlier.whole.wall_ns, earlier.whole.thread_ns) = (1_000, 1_000, 2_000);
     earlier.paths[0].totals =
         PathTotals { calls: 3, done: 1, wall_ns: 100, min_ns: 100, max_ns: 100, ..PathTotals::default() };
     // One entered 400 ns ago, one 700 ns ago.
     earlier.in_progress = vec![running(400), running(700)];
     let mut later = earlier.clone();
-    (later.at_ns, later.whole.wall_ns, later.whole.thread_ns) = (1_500, 1_500, 1_500);
+    (later.at_ns, later.whole.wall_ns, later.whole.thread_ns) = (1_500, 1_500, 3_000);
     // The second one returned after 750; the first goes on; a third came 200 ns ago.
     later.paths[0].totals =
         PathTotals { calls: 4, done: 2, wall_ns: 850, min_ns: 100, max_ns: 750, ..PathTotals::default() };
@@ -192,7 +192,7 @@ fn calls_in_progress_count_with_the_time_inside_the_interval() {
     assert_eq!(f.running, Running { calls: 2, elapsed_ns: 500 + 200 });
     // 50 of the one that returned, 500 of the one that lasts, 200 of the new one.
     assert_eq!(f.wall_ns, 750);
-    assert!((f.share_wall - 1.5).abs() < 1e-9, "three calls on one thread's clock");
+    assert!((f.share_wall - 0.75).abs() < 1e-9, "of two threads' 500");
     assert_eq!(difference(&earlier, &later), earlier, "after a reset numbers are new");
 }
 

@@ -106,13 +106,28 @@ pub enum KernelError {
         suggestions: Vec<String>,
     },
     /// The command could not be started.
-    #[error("cannot run '{command}': {source}")]
+    #[error("cannot run '{command}': {source}{}", launch_hint(command, source))]
     Launch {
         /// First word of the command.
         command: String,
         /// The kernel's reason.
         source: std::io::Error,
     },
+}
+
+/// What the error number does not tell.
+fn launch_hint(command: &str, source: &std::io::Error) -> String {
+    let path = std::path::Path::new(command);
+    match source.kind() {
+        std::io::ErrorKind::PermissionDenied if path.is_dir() => "; it is a directory".into(),
+        std::io::ErrorKind::PermissionDenied if path.is_file() => "; is it marked executable (chmod +x)?".into(),
+        std::io::ErrorKind::NotFound if !command.contains('/') && path.is_file() => {
+            format!("; PATH does not lead to it, ./{command} is there")
+        }
+        std::io::ErrorKind::NotFound if !command.contains('/') => "; no directory of PATH has it".into(),
+        std::io::ErrorKind::NotFound if path.is_file() => "; the interpreter it names is missing".into(),
+        _ => String::new(),
+    }
 }
 
 impl KernelError {

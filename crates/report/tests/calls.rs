@@ -148,7 +148,7 @@ impl Names for Symbols {
 fn shown(group: Group, sort: Sort, top: Option<usize>, min_share: f64, width: usize) -> String {
     let snapshot = snapshot();
     let analysis = Analysis::new(&snapshot, &Symbols, Options::default());
-    let listing = analysis.listing(&ListQuery { group, sort, top, min_share }).unwrap();
+    let listing = analysis.listing(&ListQuery { group, sort, top, min_share, at_least: 0 }).unwrap();
     text::calls(&analysis.profile(), &listing, &[], &Layout { width, ..Layout::default() })
 }
 

@@ -40,6 +40,21 @@ pub enum SessionError {
         /// What to do.
         remedy: String,
     },
+    /// Functions match, and each is refused.
+    #[error(
+        "none of the functions that match can be measured in process {pid} ({matched} refused; {name}: {reason}); \
+         `whither calls --dry-run` tells why for each"
+    )]
+    NoneMeasured {
+        /// The process.
+        pid: u32,
+        /// How many match.
+        matched: usize,
+        /// The first of them.
+        name: String,
+        /// Why it is refused.
+        reason: String,
+    },
     /// A stop was asked for before the command was started.
     #[error("interrupted before the command was started; nothing was run")]
     Interrupted,

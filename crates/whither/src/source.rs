@@ -122,6 +122,12 @@ fn runs(paths: &[PathBuf], stored: &mut StoredSymbols, common: Common) -> anyhow
 }
 
 fn load(paths: &[PathBuf], selection: &Selection, common: Common) -> anyhow::Result<Loaded> {
+    if let Some(path) = paths.iter().find(|p| whither_store::calls_recording::is_recording(p)) {
+        let path = path.display();
+        return Err(
+            Usage(format!("{path} holds call paths, not samples; `whither calls report {path}` reads them")).into()
+        );
+    }
     let loaded = whither_store::load(paths, selection)?;
     for problem in &loaded.problems {
         warn(common, &problem.to_string());

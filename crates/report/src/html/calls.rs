@@ -6,7 +6,7 @@ use super::escape::{Text, put};
 use super::number::{fine_percent, fraction, grouped, percent};
 use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, flame, foot, head};
-use crate::text::{calls_warnings, duration, nanoseconds};
+use crate::text::{calls_warnings, duration, nanoseconds, silent};
 use whither_calls::{
     CallDifference, CallProfile, DifferenceRow, Figures, Group, Listing, Mark, Metric, Rest, TreeNode,
 };
@@ -121,6 +121,7 @@ fn summary(out: &mut String, data: &CallsPage<'_>) {
     );
     put_tiles(out, &tiles(p));
     let mut list: Vec<(&str, String)> = p.marks.iter().map(|m| ("note", mark(p, m))).collect();
+    list.extend(silent(&p.functions).map(|s| ("note", s)));
     list.extend(calls_warnings(p).into_iter().map(|w| ("warn", w)));
     put_remarks(out, &list);
     out.push_str("</section>");
@@ -158,7 +159,11 @@ fn tiles(p: &CallProfile) -> Vec<Tile> {
         ),
         tile(
             "Own cost",
-            format!("{}\u{2009}%", fine_percent(p.own_cost.share)),
+            if p.own_cost.share.is_nan() {
+                duration(p.own_cost.ns as f64 / 1e9)
+            } else {
+                format!("{}\u{2009}%", fine_percent(p.own_cost.share))
+            },
             format!("of CPU time; {:.1} ns a call, taken off", p.own_cost.ns_per_call),
             Tone::by(p.own_cost.share, 0.02, 0.1),
         ),
@@ -259,7 +264,7 @@ fn columns(all: &Figures) -> Vec<Column> {
         column("listed\u{2009}%", false, |f| (fraction(f.share_listed), percent(f.share_listed)))
     }];
     if cpu {
-        list.push(column("exec\u{2009}%", false, |f| (f.share_exec, percent(f.share_exec))));
+        list.push(column("exec\u{2009}%", false, |f| (fraction(f.share_exec), percent(f.share_exec))));
     }
     if wall {
         list.push(column("total", false, |f| {

@@ -26,8 +26,11 @@ fn rounded(n: f64) -> u64 {
     n.round() as u64
 }
 
-/// A share of 0 to 1 as percent with two decimals, without the sign.
+/// A share of 0 to 1 as percent with two decimals, without the sign; `?` for NaN, a share that is not known.
 pub(super) fn percent(share: f64) -> String {
+    if share.is_nan() {
+        return "?".into();
+    }
     format!("{:.2}", finite(share) * 100.0)
 }
 
@@ -101,7 +104,8 @@ mod tests {
 
     #[test]
     fn broken_figures_do_not_reach_the_page() {
-        assert_eq!(percent(f64::NAN), "0.00");
+        assert_eq!(percent(f64::NAN), "?");
+        assert_eq!(percent(f64::INFINITY), "0.00");
         assert_eq!(fraction(f64::INFINITY), 0.0);
         assert_eq!(samples(f64::NEG_INFINITY), "0");
     }

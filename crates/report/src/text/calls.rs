@@ -5,7 +5,7 @@ use super::number::{duration, nanoseconds, percent, thousands};
 use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
 use whither_calls::{CallProfile, Figures, FunctionRow, Group, Listing, Metric, PathRow, TreeNode};
-use whither_store::calls::PatchKind;
+use whither_store::calls::{PatchKind, PointState};
 
 /// A column of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,13 +72,25 @@ pub fn calls_header(p: &CallProfile) -> String {
     parts.push(format!("{} CPU", duration(p.whole.cpu_ns as f64 / 1e9)));
     let epoch = if p.epoch.is_empty() { String::new() } else { format!(" [{}]", p.epoch) };
     format!(
-        "whither calls{epoch}: {}; {}, {} calls, lost {}, own cost {} % of CPU",
+        "whither calls{epoch}: {}; {}, {}, lost {}, own cost {}",
         parts.join(", "),
         functions(&p.functions),
-        thousands(p.whole.calls),
+        n_calls(p.whole.calls),
         thousands(lost(p)),
-        percent(p.own_cost.share)
+        own_cost(p)
     )
+}
+
+/// A part of the CPU time, or the time itself where that is not known.
+fn own_cost(p: &CallProfile) -> String {
+    if p.own_cost.share.is_nan() {
+        return nanoseconds(p.own_cost.ns as f64);
+    }
+    format!("{} % of CPU", percent(p.own_cost.share))
+}
+
+fn n_calls(n: u64) -> String {
+    if n == 1 { "1 call".into() } else { format!("{} calls", thousands(n)) }
 }
 
 fn lost(p: &CallProfile) -> u64 {
@@ -200,6 +212,8 @@ impl View<'_> {
             CallColumn::Cpu => timed(nanoseconds(f.cpu_ns as f64)),
             CallColumn::Off => timed(nanoseconds(f.off_cpu_ns as f64)),
             CallColumn::Average => vec![f.average_ns.map_or_else(|| "-".into(), nanoseconds)],
+            // Nothing is left of the shortest call once the cost of measuring is taken off.
+            CallColumn::Min if f.min_ns.is_none() && f.max_ns.is_some() => vec!["<1 ns".into()],
             CallColumn::Min => ns(f.min_ns),
             CallColumn::Max => ns(f.max_ns),
             // The upper bound: that many calls took no longer.
@@ -226,12 +240,17 @@ impl View<'_> {
             const MOST: usize = 10;
             let called: Vec<&FunctionRow> = self.profile.functions.iter().filter(|f| f.totals.is_active()).collect();
             for f in called.iter().take(MOST) {
-                lines.push(format!("function total: {} {}", f.names[0], self.sum(&f.totals)));
+                lines.push(format!(
+                    "function total: {} {}",
+                    told_apart(&self.profile.functions, f),
+                    self.sum(&f.totals)
+                ));
             }
             if called.len() > MOST {
                 lines.push(format!("... and {} more functions", thousands((called.len() - MOST) as u64)));
             }
         }
+        lines.extend(silent(&self.profile.functions));
         if self.listing.all.running.calls > 0 {
             let n = thousands(self.listing.all.running.calls);
             lines.push(format!("+ includes calls that have not returned ({n}), with the time since their entry"));
@@ -253,9 +272,32 @@ impl View<'_> {
             parts.push(nanoseconds(f.wall_ns as f64));
             parts.extend(f.average_ns.map(|a| format!("{} a call", nanoseconds(a))));
         }
-        parts.push(format!("{} calls", thousands(f.calls)));
+        parts.push(n_calls(f.calls));
         parts.join(", ")
     }
+}
+
+/// The name of a function, with its module where another one has the same name.
+fn told_apart(functions: &[FunctionRow], one: &FunctionRow) -> String {
+    let name = &one.names[0];
+    let base = one.module.rsplit('/').next().unwrap_or_default();
+    match functions.iter().filter(|f| f.names.first() == Some(name)).count() {
+        0 | 1 => name.clone(),
+        _ if functions.iter().filter(|f| f.names[0] == *name && f.module == one.module).count() > 1 => {
+            format!("{name} ({base}+{:#x})", one.offset)
+        }
+        _ => format!("{name} ({base})"),
+    }
+}
+
+/// `no call: PySequence_Contains, PyDict_Next`.
+pub(crate) fn silent(functions: &[FunctionRow]) -> Option<String> {
+    const MOST: usize = 10;
+    let silent = functions.iter().filter(|f| !f.totals.is_active() && f.state != PointState::Removed);
+    let silent: Vec<String> = silent.map(|f| told_apart(functions, f)).collect();
+    let more = silent.len().saturating_sub(MOST);
+    let rest = if more > 0 { format!(", and {} more", thousands(more as u64)) } else { String::new() };
+    (!silent.is_empty()).then(|| format!("no call: {}{rest}", silent[..silent.len() - more].join(", ")))
 }
 
 fn name(group: Group) -> &'static str {

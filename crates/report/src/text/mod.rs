@@ -12,6 +12,7 @@ mod table;
 mod tree;
 
 pub use annotation::{AnnotationView, annotation};
+pub(crate) use calls::silent;
 pub use calls::{CallColumn, call_tree, calls, calls_header, calls_warnings};
 pub use calls_difference::calls_difference;
 pub use difference::difference;

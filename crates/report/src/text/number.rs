@@ -14,9 +14,13 @@ pub fn thousands(n: u64) -> String {
     out
 }
 
-/// A share of 0 to 1 as `33.87`, without the sign. What is not 0 never shows as 0.00.
+/// A share of 0 to 1 as `33.87`, without the sign. What is not 0 never shows as 0.00; a share that is not known
+/// (NaN) is `?`.
 #[must_use]
 pub fn percent(share: f64) -> String {
+    if share.is_nan() {
+        return "?".into();
+    }
     // Adding 0 makes -0 the 0 it means.
     let p = share * 100.0 + 0.0;
     if p > 0.0 && p < 0.005 { "<0.01".into() } else { format!("{p:.2}") }

@@ -12,7 +12,7 @@ pub(crate) enum Column {
     Name,
     /// Left-aligned, never cut.
     Mark,
-    /// Left-aligned call path: cut between its first frame and the innermost ones that fit.
+    /// Left-aligned call path: cut between frames, the last two are kept even if the line overflows.
     Path,
 }
 
@@ -35,6 +35,9 @@ pub(crate) struct Table {
 const GAP: usize = 2;
 /// Names are not cut shorter than this, even if the line overflows.
 const NARROWEST: usize = 12;
+/// The last two frames of call paths are kept whole up to this length.
+const MOST_KEPT: usize = 100;
+const SEPARATOR: &str = " > ";
 
 impl Table {
     pub(crate) fn new(columns: Vec<Column>) -> Self {
@@ -75,18 +78,28 @@ impl Table {
     /// Natural widths; when they do not fit, the widest names give way first.
     fn widths(&self, limit: usize) -> Vec<usize> {
         let mut widths: Vec<usize> = (0..self.columns.len()).map(|c| self.natural(c)).collect();
+        let least: Vec<usize> = (0..self.columns.len()).map(|c| self.least(c)).collect();
         let gaps = GAP * widths.len().saturating_sub(1);
         let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(limit);
         while excess > 0 {
             let cut = |c: &usize| matches!(self.columns[*c], Column::Name | Column::Path);
             let names = (0..widths.len()).filter(cut);
-            match names.max_by_key(|&c| widths[c]) {
-                Some(c) if widths[c] > NARROWEST => widths[c] -= 1,
-                _ => break,
+            match names.filter(|&c| widths[c] > least[c]).max_by_key(|&c| widths[c]) {
+                Some(c) => widths[c] -= 1,
+                None => break,
             }
             excess -= 1;
         }
         widths
+    }
+
+    /// How far a column may be cut.
+    fn least(&self, column: usize) -> usize {
+        if self.columns[column] != Column::Path {
+            return NARROWEST;
+        }
+        let paths = self.rows.iter().filter_map(|(_, cells)| cells.get(column));
+        paths.map(|p| shortest(p).chars().count()).max().unwrap_or(0).min(MOST_KEPT).max(NARROWEST)
     }
 
     fn natural(&self, column: usize) -> usize {
@@ -109,10 +122,18 @@ pub(crate) fn middle_cut(name: &str, width: usize) -> String {
     out
 }
 
-/// Cuts a call path to `width` characters: the outermost frame stays, and the innermost ones as far as they
-/// fit; they tell more than those in between.
+/// A path cut as far as it still tells who calls whom: `… > caller > function`.
+fn shortest(path: &str) -> String {
+    let frames: Vec<&str> = path.split(SEPARATOR).collect();
+    match frames.len() {
+        0..=2 => path.to_owned(),
+        n => format!("…{SEPARATOR}{}", frames[n - 2..].join(SEPARATOR)),
+    }
+}
+
+/// Cuts a call path to `width` characters: the innermost frames stay, as far as they fit, and the outermost one if
+/// it leaves room for two of them; they tell more than those in between.
 pub(crate) fn path_cut(path: &str, width: usize) -> String {
-    const SEPARATOR: &str = " > ";
     if path.chars().count() <= width {
         return path.to_owned();
     }
@@ -121,8 +142,13 @@ pub(crate) fn path_cut(path: &str, width: usize) -> String {
         let tail = frames[frames.len() - kept..].join(SEPARATOR);
         format!("{}{SEPARATOR}…{SEPARATOR}{tail}", frames[0])
     };
-    let fitting = (1..frames.len().saturating_sub(1)).rev().map(shortened).find(|s| s.chars().count() <= width);
-    fitting.unwrap_or_else(|| middle_cut(path, width))
+    let innermost = |kept: usize| format!("…{SEPARATOR}{}", frames[frames.len() - kept..].join(SEPARATOR));
+    // `[truncated]` must be seen, whatever else is.
+    let fewest = if frames[0].starts_with('[') { 1 } else { 2 };
+    let with_outermost = (fewest..frames.len().saturating_sub(1)).rev().map(shortened);
+    let without = (1..frames.len()).rev().map(innermost);
+    let fitting = with_outermost.chain(without).find(|s| s.chars().count() <= width);
+    fitting.unwrap_or_else(|| middle_cut(frames[frames.len() - 1], width))
 }
 
 #[cfg(test)]
@@ -143,9 +169,19 @@ mod tests {
         assert_eq!(path_cut(path, 62), path);
         assert_eq!(path_cut(path, 61), "main > … > ks_congrad+0x4c1 > wait_gather+0x33 > MPI_Wait");
         assert_eq!(path_cut(path, 40), "main > … > wait_gather+0x33 > MPI_Wait");
-        assert_eq!(path_cut(path, 20), "main > … > MPI_Wait");
-        assert_eq!(path_cut(path, 9), "main…Wait");
-        assert_eq!(path_cut("abcdef > ghijkl", 7), "abc…jkl");
+        assert_eq!(path_cut(path, 36), "… > wait_gather+0x33 > MPI_Wait");
+        assert_eq!(path_cut(path, 20), "… > MPI_Wait");
+        assert_eq!(path_cut(path, 7), "MPI…ait");
+        assert_eq!(path_cut("abcdef > ghijkl", 12), "… > ghijkl");
+        assert_eq!(path_cut("abcdef > ghijkl", 5), "gh…kl");
+    }
+
+    #[test]
+    fn the_last_two_frames_of_a_path_are_whole_whatever_the_width() {
+        let mut t = Table::new(vec![Column::Number, Column::Path]);
+        t.row(Tone::Plain, vec!["1".repeat(60), "Py_BytesMain > Py_RunMain > collect+0x21c > __memcpy_avx512".into()]);
+        let text = t.render(Style::Plain, 70);
+        assert_eq!(text, format!("{}  … > collect+0x21c > __memcpy_avx512\n", "1".repeat(60)));
     }
 
     #[test]

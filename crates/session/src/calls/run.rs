@@ -118,6 +118,11 @@ fn nothing_matched(engine: &mut dyn Instrument, options: &CallsOptions) -> Sessi
     SessionError::NothingMatched { pid: engine.pid(), patterns: options.patterns.clone(), near }
 }
 
+fn none_measured(batch: &Batch, pid: u32) -> Option<SessionError> {
+    let (name, reason) = batch.refused.first().filter(|_| batch.added.is_empty() && batch.already.is_empty())?.clone();
+    Some(SessionError::NoneMeasured { pid, matched: batch.matched, name, reason })
+}
+
 struct Session<'a> {
     options: &'a CallsOptions,
     desk: Desk,
@@ -151,6 +156,9 @@ impl<'a> Session<'a> {
         };
         if batch.matched == 0 && !may_match_later(options) {
             let error = nothing_matched(desk.engine.as_mut(), options);
+            return Err(give_up(desk, options, error));
+        }
+        if let Some(error) = none_measured(&batch, pid).filter(|_| !may_match_later(options)) {
             return Err(give_up(desk, options, error));
         }
         if stop.is_set() {

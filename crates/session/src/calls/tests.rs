@@ -93,6 +93,16 @@ fn nothing_matched_in_a_process_is_told_with_near_names_and_leaves_it() {
 }
 
 #[test]
+fn a_process_is_left_when_every_function_is_refused() {
+    let (outcome, done, _) = ran(CallsTarget::Process(42), &["tiny"], vec![], &StopFlag::default());
+    let error = outcome.unwrap_err();
+    assert_eq!(error.exit_code(), 3);
+    let text = error.to_string();
+    assert!(text.contains("1 refused; tiny: only 3 bytes long") && text.contains("process 42"), "{text}");
+    assert_eq!(done, ["detach"]);
+}
+
+#[test]
 fn a_command_may_match_later_or_never() {
     let (outcome, done, told) = ran(command(), &["solver"], vec![vec![ended()]], &StopFlag::default());
     assert_eq!(done, ["keep 1", "resume"]);

@@ -76,9 +76,11 @@ struct Opened {
 impl Opened {
     fn open(args: &CallsReportArgs, path: &Path) -> anyhow::Result<Self> {
         if path.is_dir() && !calls_recording::is_recording(path) {
-            return Err(
-                Usage(format!("{0} holds no call paths; `whither prof {0}` reads samples", path.display())).into()
-            );
+            let path = path.display();
+            let samples = format!("{path} holds samples, not call paths; `whither prof {path}` reads them");
+            let neither = format!("{path} is no recording of `whither calls -o`");
+            let is_other = ["epoch.json", "db.toml"].iter().any(|file| Path::new(&format!("{path}/{file}")).exists());
+            return Err(Usage(if is_other { samples } else { neither }).into());
         }
         let recording = calls_recording::load(path).with_context(|| format!("cannot open {}", path.display()))?;
         let stored = StoredNames::of(&recording);

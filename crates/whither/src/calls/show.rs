@@ -34,7 +34,8 @@ impl Shape {
             group: self.shape.group,
             sort: self.shape.sort,
             top: Some(self.shape.top),
-            min_share: self.shape.min_share.unwrap_or(0.0),
+            min_share: self.shape.min_share.unwrap_or(TRIFLE),
+            at_least: if self.shape.min_share.is_none() { BRIEF } else { 0 },
         }
     }
 
@@ -48,6 +49,8 @@ impl Shape {
     }
 }
 
+/// Rows below this part of the whole are added up when there are many and nothing else was asked for.
+const TRIFLE: f64 = 0.0001;
 /// Rows of a periodic summary.
 const BRIEF: usize = 8;
 
@@ -96,7 +99,7 @@ pub(super) fn page(
 ) -> anyhow::Result<()> {
     let analysis = Analysis::new(snapshot, names, Options { inlines: shape.shape.inlines });
     let profile = CallProfile { epoch: epoch.into(), ..analysis.profile() };
-    let listing = |group| analysis.listing(&ListQuery { group, top: None, ..shape.query() }).ok();
+    let listing = |group| analysis.listing(&ListQuery { group, top: None, min_share: 0.0, ..shape.query() }).ok();
     let metrics = [Metric::Wall, Metric::Cpu, Metric::Count];
     let trees = metrics.map(|metric| (metric, analysis.tree(TreeQuery { metric, startup: false })));
     let page = CallsPage {

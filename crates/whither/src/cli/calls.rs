@@ -185,7 +185,7 @@ pub(crate) struct ShapeArgs {
     /// Most rows; the others are added up in one line
     #[arg(long, value_name = "N", default_value_t = 40)]
     pub(crate) top: usize,
-    /// Rows below this part of the whole execution are added up in one line
+    /// Rows below this part of the whole execution are added up in one line [default: 0.01%, but 8 rows are shown]
     #[arg(long, value_name = "SHARE", value_parser = units::share)]
     pub(crate) min_share: Option<f64>,
     /// Show functions that were inlined at a call site

@@ -185,7 +185,7 @@ impl TreeRows<'_> {
 }
 
 fn list_rows(epoch: &Analysis<'_>, last: &Analysis<'_>, metric: Metric, group: Group) -> Vec<ViewRow> {
-    let query = ListQuery { group, sort: sort(metric), top: None, min_share: 0.0 };
+    let query = ListQuery { group, sort: sort(metric), top: None, ..ListQuery::default() };
     let (Ok(all), Ok(recent)) = (epoch.listing(&query), last.listing(&query)) else { return Vec::new() };
     let recent: FxHashMap<&str, &Figures> = recent.rows.iter().map(|r| (r.label.as_str(), &r.figures)).collect();
     let (wall, functions) = (last.whole().wall_ns, epoch.profile().functions);
