@@ -28,6 +28,7 @@ pub mod notes;
 pub mod perfmap;
 mod plt;
 pub mod relocate;
+pub mod return_reads;
 pub mod source;
 pub mod stated;
 pub mod symbols;

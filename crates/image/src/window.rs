@@ -14,8 +14,10 @@ use crate::extents::extents;
 use crate::ids::Svma;
 use crate::jump_tables;
 use crate::relocate::{LONGEST_WINDOW, RelocateError, relocate};
+use crate::return_reads::touches_return_address;
 use crate::stated::StatedBytes;
 use crate::symbols::code_ranges;
+use crate::unwind_rows::UnwindRows;
 use crate::view::View;
 use iced_x86::Mnemonic;
 use object::elf;
@@ -221,6 +223,12 @@ impl CodeMap {
         let extent = self.extent(at)?;
         let end = extent.end.min(extent.start.saturating_add(LONGEST_BODY));
         Some(decode(self.bytes.get(extent.start..end)?, at))
+    }
+
+    /// Whether the function that begins at an address looks at its return address or changes it.
+    #[must_use]
+    pub fn touches_return_address(&self, at: Svma, rows: &UnwindRows) -> bool {
+        self.body(at).is_some_and(|body| touches_return_address(&body, rows))
     }
 
     /// What can be done with the function that begins at an address.

@@ -86,7 +86,11 @@ pub(super) fn describe<M: ModuleView>(module: &M, index: usize, image: &ModuleIm
     if names.is_empty() {
         names.push(nameless(module.path(), at));
     }
-    let entry_only = reason(image, at).or_else(|| entry.no_exit.map(no_exit)).map(str::to_owned);
+    let reads = || image.rows().is_some_and(|rows| code.touches_return_address(at, rows));
+    let entry_only = reason(image, at)
+        .or_else(|| entry.no_exit.map(no_exit))
+        .or_else(|| reads().then_some("reads its return address"))
+        .map(str::to_owned);
     let looping = entry.repeats.map(|branch| Refusal::LoopToEntry { from: branch.0 });
     let patch = match looping {
         Some(refused) => Err(refused),
