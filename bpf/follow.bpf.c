@@ -17,7 +17,10 @@ struct wh_followed {
 	__u32 error;  /* error number when it could not be stopped */
 };
 
-/* Processes that share an agent. */
+#define STOP 1  /* it shares an agent: stop it when it executes something, tell of its children */
+#define COUNT 2 /* it is traced: only its processor time is wanted */
+
+/* Processes of the tree, and what is wanted of them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -31,6 +34,15 @@ struct {
 	__uint(max_entries, 1 << 18);
 } events SEC(".maps");
 
+/* Processor time of the threads of a process that have ended, in nanoseconds. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, __u64);
+} used SEC(".maps");
+
 /* Programs executed that the controller could not be told of. */
 __u64 wh_missed;
 
@@ -38,15 +50,20 @@ SEC("tp_btf/sched_process_fork")
 int wh_fork(__u64 *args)
 {
 	struct task_struct *parent = (void *)args[0], *child = (void *)args[1];
-	__u32 from = BPF_CORE_READ(parent, tgid), to = BPF_CORE_READ(child, tgid), one = 1;
+	__u32 from = BPF_CORE_READ(parent, tgid), to = BPF_CORE_READ(child, tgid);
 	if (from == to)
 		return 0;
-	if (!bpf_map_lookup_elem(&tracked, &from)) {
+	__u32 *wanted = bpf_map_lookup_elem(&tracked, &from);
+	if (!wanted) {
 		bpf_map_delete_elem(&tracked, &to);
 		return 0;
 	}
-	if (bpf_map_update_elem(&tracked, &to, &one, BPF_ANY))
+	__u32 copy = *wanted;
+	bpf_map_delete_elem(&used, &to);
+	if (bpf_map_update_elem(&tracked, &to, &copy, BPF_ANY))
 		__sync_fetch_and_add(&wh_missed, 1);
+	if (copy != STOP)
+		return 0;
 	struct wh_followed *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	/* Without it the child is found in the tables, at its first call. */
 	if (event) {
@@ -63,9 +80,10 @@ int wh_exec(__u64 *args)
 {
 	struct task_struct *task = (void *)args[0];
 	__u32 tgid = BPF_CORE_READ(task, tgid);
-	if (!bpf_map_lookup_elem(&tracked, &tgid))
+	__u32 *wanted = bpf_map_lookup_elem(&tracked, &tgid);
+	if (!wanted || *wanted != STOP)
 		return 0;
-	bpf_map_delete_elem(&tracked, &tgid);
+	*wanted = COUNT;
 	struct wh_followed *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
 		__sync_fetch_and_add(&wh_missed, 1);
@@ -75,6 +93,24 @@ int wh_exec(__u64 *args)
 	event->parent = 0;
 	event->error = -bpf_send_signal(SIGSTOP);
 	bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+/* Each thread as it ends: nobody can ask for its time when its parent has waited for it. */
+SEC("tp_btf/sched_process_exit")
+int wh_exit(__u64 *args)
+{
+	struct task_struct *task = (void *)args[0];
+	__u32 tgid = BPF_CORE_READ(task, tgid);
+	if (!bpf_map_lookup_elem(&tracked, &tgid))
+		return 0;
+	__u64 zero = 0, time = BPF_CORE_READ(task, se.sum_exec_runtime), *sum = bpf_map_lookup_elem(&used, &tgid);
+	if (!sum) {
+		bpf_map_update_elem(&used, &tgid, &zero, BPF_NOEXIST);
+		sum = bpf_map_lookup_elem(&used, &tgid);
+	}
+	if (sum)
+		__sync_fetch_and_add(sum, time);
 	return 0;
 }
 

@@ -36,6 +36,9 @@ struct cgroup {
 struct css_set {
 	struct cgroup *dfl_cgrp;
 };
+struct sched_entity {
+	__u64 sum_exec_runtime;
+};
 struct mm_struct;
 struct task_struct {
 	pid_t pid;
@@ -45,6 +48,7 @@ struct task_struct {
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;
 	struct mm_struct *mm;
+	struct sched_entity se;
 	struct css_set *cgroups;
 	char comm[16];
 };

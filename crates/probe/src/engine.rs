@@ -18,7 +18,7 @@ use crate::api::{
 use crate::apply::Haste;
 use crate::apply::arena::Arenas;
 use crate::error::ProbeError;
-use crate::modules::{Modules, Rows, debug_file};
+use crate::modules::{self, Modules, Rows};
 use crate::resolve::{self, ModuleImage, ModuleView};
 use crate::snapshot::Reader;
 use crate::target::{self, Caller, Child, Launched, Memory};
@@ -28,6 +28,7 @@ use rustc_hash::FxHashSet;
 use seat::Seat;
 use std::cell::OnceCell;
 use std::ops::Range;
+use std::rc::Rc;
 use std::time::Duration;
 use tree::Tree;
 use whither_image::{Bytes, ImageId};
@@ -87,7 +88,7 @@ pub struct Module {
     pub gone: bool,
     pub(crate) inode: u64,
     pub(crate) file: Option<Bytes>,
-    pub(crate) image: OnceCell<Option<ModuleImage>>,
+    pub(crate) image: OnceCell<Option<Rc<ModuleImage>>>,
 }
 
 impl ModuleView for Module {
@@ -107,8 +108,7 @@ impl ModuleView for Module {
         if self.gone {
             return None;
         }
-        let made = || self.file.clone().map(|file| ModuleImage::new(file, debug_file(self.id)));
-        self.image.get_or_init(made).as_ref()
+        self.image.get_or_init(|| modules::image(self)).as_deref()
     }
 }
 
@@ -342,6 +342,7 @@ impl Engine {
 
     /// Everything counted so far; the target is not paused.
     pub fn snapshot(&mut self) -> CallSnapshot {
+        self.settle_times();
         let first = self.own_snapshot();
         self.joined(first)
     }
@@ -510,7 +511,11 @@ impl Engine {
             }
         };
         let seat = Seat::take(caller, &self.options)?;
-        let calibrated = seat.calibrate(caller, &mut self.arenas);
+        let calibrated = match self.follow.cost {
+            Some(cost) => Ok(seat.set_cost(cost)),
+            None => seat.calibrate(caller, &mut self.arenas),
+        };
+        self.follow.cost = calibrated.is_ok().then(|| seat.cost());
         seat.segment.forget_lost();
         let notes = self.modules.publish(&seat.segment, &all, rows);
         self.seat = Some(seat);

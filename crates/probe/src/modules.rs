@@ -3,8 +3,10 @@
 //! what a pattern matches (`resolve`). Constraint: a module keeps its place for the whole session, for
 //! points and frames refer to it by index; one that is unmapped is marked, never removed.
 
+mod known;
 mod rows;
 
+pub(crate) use known::image;
 pub(crate) use rows::Rows;
 
 use crate::engine::Module;

@@ -6,6 +6,7 @@
 //! Two ways lead to an entry point. Processes without agent are traced by us all the while. Those with
 //! one run free; the kernel's side stops them when they execute something.
 
+use super::seat::Seat;
 use super::tree::Tree as Processes;
 use super::{Engine, Happening, Hold};
 use crate::api::{Added, Detached, Options, PointSpec};
@@ -13,7 +14,7 @@ use crate::error::ProbeError;
 use crate::segment::{Segment, field};
 use crate::select::SelectError;
 use crate::snapshot::Merge;
-use crate::target::{Caller, Execs, Seen, Told, Tree};
+use crate::target::{Caller, Execs, Seen, Told, Tree, Watch};
 use regex::Regex;
 use rustc_hash::FxHashSet;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -48,6 +49,8 @@ pub(crate) struct Follow {
     watched: FxHashSet<u32>,
     /// What was refused in one program needs no second sentence for the next.
     refused: FxHashSet<String>,
+    /// What a probed call costs, once it was measured.
+    pub(super) cost: Option<[u64; 3]>,
     /// The first process executes something else now.
     pub(super) left: bool,
     ended: bool,
@@ -97,6 +100,7 @@ impl Follow {
             launchers: Processes::default(),
             watched: FxHashSet::default(),
             refused: FxHashSet::default(),
+            cost: None,
             left: false,
             ended: false,
             lively: Instant::now(),
@@ -121,6 +125,20 @@ impl Follow {
     }
 }
 
+impl Seat {
+    /// What a probed call costs: ticks with times, ticks when only counted, ticks that are in its own times.
+    pub(crate) fn cost(&self) -> [u64; 3] {
+        [field::COST_WHOLE, field::COST_COUNT, field::COST_INSIDE].map(|f| self.segment.header(f))
+    }
+
+    /// Takes over what was measured in another program: it is the same machine and the same agent.
+    pub(crate) fn set_cost(&self, [whole, count, inside]: [u64; 3]) {
+        self.segment.set_header(field::COST_WHOLE, whole);
+        self.segment.set_header(field::COST_COUNT, count);
+        self.segment.set_header(field::COST_INSIDE, inside);
+    }
+}
+
 impl Engine {
     /// Whether programs executed from here on shall be looked at.
     fn follows(&self) -> bool {
@@ -142,10 +160,14 @@ impl Engine {
         match std::mem::replace(&mut self.hold, Hold::Runs) {
             Hold::Runs => {}
             Hold::Entry(launched) if self.follows() => {
+                self.count(self.pid);
                 self.child = Some(launched.follow(&mut self.follow.tree)?);
             }
             Hold::Entry(launched) => self.child = Some(launched.release()),
-            Hold::Borrowed(caller) if self.seat.is_none() && self.follows() => self.follow.tree.keep(*caller)?,
+            Hold::Borrowed(caller) if self.seat.is_none() && self.follows() => {
+                self.count(self.pid);
+                self.follow.tree.keep(*caller)?;
+            }
             Hold::Borrowed(caller) => {
                 self.watch_all();
                 let _ = caller.release();
@@ -172,17 +194,27 @@ impl Engine {
         if !self.follow.watched.insert(pid) {
             return;
         }
-        if matches!(self.follow.kernel, Kernel::NotAsked) {
-            self.ask_kernel();
-        }
+        self.ask_kernel();
         if let Some(execs) = self.follow.execs()
-            && let Err(e) = execs.watch(pid)
+            && let Err(e) = execs.watch(pid, Watch::Stop)
         {
             self.note(format!("programs that process {pid} executes are not measured: {e}"));
         }
     }
 
+    /// Has the kernel's side tell how much processor time a traced process will have used, and its children.
+    fn count(&mut self, pid: u32) {
+        self.ask_kernel();
+        if let Some(execs) = self.follow.execs() {
+            // Without it the time is the last one read before the end.
+            let _ = execs.watch(pid, Watch::Count);
+        }
+    }
+
     fn ask_kernel(&mut self) {
+        if !matches!(self.follow.kernel, Kernel::NotAsked) {
+            return;
+        }
         self.follow.kernel = match Execs::load() {
             Ok(execs) => {
                 let waker = self.seat.as_ref().and_then(|seat| Waker::start(&execs, &seat.segment));
@@ -313,7 +345,9 @@ impl Engine {
             let mut other = Self::new(pid, self.options.clone(), Hold::Borrowed(Box::new(caller)))?;
             other.follow.inner = true;
             other.standing.clone_from(&self.standing);
+            other.follow.cost = self.follow.cost;
             let obeyed = other.obey(&mut refused);
+            self.follow.cost = self.follow.cost.or(other.follow.cost);
             if other.seat.is_some() {
                 self.follow.launchers.leave(pid);
                 // Before it runs, for it may execute the next program at once.
@@ -349,7 +383,7 @@ impl Engine {
         let due = self.follow.looked.elapsed() >= ROUND;
         if due {
             self.follow.looked = Instant::now();
-            self.follow.launchers.look();
+            self.settle_times();
         }
         let mut at = 0;
         while let Some(other) = self.follow.others.get_mut(at) {
@@ -375,8 +409,22 @@ impl Engine {
         }
     }
 
+    /// Times of processes that have ended since they were looked at last.
+    pub(super) fn settle_times(&mut self) {
+        let Follow { launchers, others, kernel: Kernel::Has { execs, .. }, .. } = &mut self.follow else { return };
+        let used = |pid: u32| execs.used(pid);
+        let trees = others.iter_mut().map(|other| &mut other.tree);
+        for tree in trees.chain([launchers, &mut self.tree]) {
+            tree.look();
+            tree.settle(&used);
+        }
+    }
+
     /// A program has ended: its numbers stay.
     fn bury_program(&mut self, mut other: Self) {
+        if let Some(execs) = self.follow.execs() {
+            other.tree.settle(&|pid| execs.used(pid));
+        }
         let last = other.own_snapshot();
         self.follow.merge.get_or_insert_default().keep(last);
         // Nobody is there to be left in order.

@@ -15,6 +15,8 @@ pub(crate) struct Process {
     pub(crate) command: String,
     pub(crate) status: Option<i32>,
     pub(crate) alive: bool,
+    /// Its processor time is final.
+    settled: bool,
     /// `starttime` of /proc/PID/stat: tells it from a later process of the same number.
     start: u64,
     cpu_first: u64,
@@ -61,6 +63,7 @@ impl Tree {
             command: command(pid),
             status: None,
             alive: true,
+            settled: false,
             start,
             cpu_first: cpu,
             cpu_last: cpu,
@@ -80,6 +83,7 @@ impl Tree {
             if process.alive {
                 process.look(now);
                 process.alive = false;
+                process.settled = true;
             }
         }
         any
@@ -100,6 +104,15 @@ impl Tree {
             process.cpu_last = cpu;
             process.threads.clear();
             process.alive = true;
+            process.settled = false;
+        }
+    }
+
+    /// Gives processes that have ended the processor time they had at their end, as far as it is known.
+    pub(crate) fn settle(&mut self, used: &dyn Fn(u32) -> Option<u64>) {
+        for process in self.list.iter_mut().filter(|p| !p.alive && !p.settled) {
+            process.settled = true;
+            process.cpu_last = process.cpu_last.max(used(process.pid).unwrap_or(0));
         }
     }
 

@@ -1,14 +1,14 @@
 //! Unwind rows of modules, worked out by several threads, the biggest file first. Constraint: a process
 //! that maps 100 MB of code must be ready in little more than a second.
 
-use super::Module;
+use super::{Module, known};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use whither_abi::agent as abi;
 use whither_image::{Bytes, UnwindRows};
 
 /// Rows of one module, before they are given a place in the tables.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Rows {
     /// Stated address that offsets count from.
     pub(crate) base: u64,
@@ -36,6 +36,17 @@ impl Rows {
 
     /// Rows of some modules, in their order; empty where a file has none.
     pub(crate) fn of_all(modules: &[&Module]) -> Vec<Self> {
+        let mut all: Vec<Option<Self>> = modules.iter().map(|m| known::rows(m)).collect();
+        let new: Vec<usize> = (0..all.len()).filter(|&i| all[i].is_none()).collect();
+        let made = Self::make(&new.iter().map(|&i| modules[i]).collect::<Vec<_>>());
+        for (&index, rows) in new.iter().zip(made) {
+            known::keep_rows(modules[index], &rows);
+            all[index] = Some(rows);
+        }
+        all.into_iter().map(Option::unwrap_or_default).collect()
+    }
+
+    fn make(modules: &[&Module]) -> Vec<Self> {
         let mut order: Vec<(usize, Bytes)> =
             modules.iter().enumerate().filter_map(|(i, m)| Some((i, m.file.clone()?))).collect();
         order.sort_by_key(|(_, file)| std::cmp::Reverse(file.len()));

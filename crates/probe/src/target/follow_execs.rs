@@ -19,6 +19,15 @@ use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::rc::Rc;
 
+/// What is wanted of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    /// Be told of its children, and have it stopped when it executes a program.
+    Stop = 1,
+    /// Its processor time only: it is traced.
+    Count = 2,
+}
+
 /// What the kernel's side has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
@@ -70,7 +79,12 @@ impl Execs {
             0
         })?;
         let ring = builder.build()?;
-        let links = vec![skel.progs.wh_free.attach()?, skel.progs.wh_fork.attach()?, skel.progs.wh_exec.attach()?];
+        let links = vec![
+            skel.progs.wh_free.attach()?,
+            skel.progs.wh_exit.attach()?,
+            skel.progs.wh_fork.attach()?,
+            skel.progs.wh_exec.attach()?,
+        ];
         Ok(Self { _links: links, ring, skel, told })
     }
 
@@ -78,8 +92,15 @@ impl Execs {
     ///
     /// # Errors
     /// The kernel's reason.
-    pub fn watch(&self, pid: u32) -> Result<(), libbpf_rs::Error> {
-        self.skel.maps.tracked.update(&pid.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
+    pub fn watch(&self, pid: u32, how: Watch) -> Result<(), libbpf_rs::Error> {
+        self.skel.maps.tracked.update(&pid.to_ne_bytes(), &(how as u32).to_ne_bytes(), MapFlags::ANY)
+    }
+
+    /// Processor time of a watched process that has ended, in nanoseconds.
+    #[must_use]
+    pub fn used(&self, pid: u32) -> Option<u64> {
+        let bytes = self.skel.maps.used.lookup(&pid.to_ne_bytes(), MapFlags::ANY).ok()??;
+        bytes.try_into().ok().map(u64::from_ne_bytes)
     }
 
     /// Stops watching everybody; who stands still already is still told of.

@@ -18,7 +18,7 @@ mod safe;
 mod stop;
 
 pub use follow::{Seen, Tree};
-pub use follow_execs::{Execs, Told};
+pub use follow_execs::{Execs, Told, Watch};
 pub use inject::{Load, Placed, Way, find_agent, inject, remains};
 pub use launch::{Child, Launched, launch};
 pub use leave::{Restored, Shadows, inside, remove, restore_returns, stop_outside};
