@@ -214,6 +214,22 @@ fn json_is_one_line_with_its_schema() {
 }
 
 #[test]
+fn a_function_without_calls_is_told() {
+    let mut snapshot = snapshot();
+    let silent = CallPoint { id: 9, names: vec!["PMPI_Barrier".into()], ..snapshot.points[0].clone() };
+    let namesake = CallPoint { id: 10, module: 0, names: snapshot.points[0].names.clone(), ..silent.clone() };
+    snapshot.points.extend([silent, namesake]);
+    let analysis = Analysis::new(&snapshot, &Symbols, Options::default());
+    let listing = analysis.listing(&ListQuery::default()).unwrap();
+    let profile = analysis.profile();
+    let text = text::calls(&profile, &listing, &[], &Layout::default());
+    let module = profile.functions.iter().find(|f| f.id == 10).unwrap().module.rsplit('/').next().unwrap().to_owned();
+    let told = format!("no call: PMPI_Barrier, MPI_Wait ({module})");
+    assert!(text.lines().any(|line| line == told), "{told}: {text}");
+    assert_eq!(profile.functions.iter().filter(|f| f.totals.calls == 0).count(), 2, "the document has them");
+}
+
+#[test]
 fn before_and_after() {
     let before = snapshot();
     let mut after = snapshot();

@@ -141,13 +141,15 @@ fn tiles(p: &CallProfile) -> Vec<Tile> {
     let more = if p.functions.len() > 3 { ", ..." } else { "" };
     let tile = |label, figure, detail, tone| Tile { label, figure, detail, tone };
     let plural = |n: u32, word: &str| format!("{} {word}{}", grouped(u64::from(n)), if n == 1 { "" } else { "s" });
+    // None are left of a program that has ended.
+    let threads = if p.whole.threads > 0 { plural(p.whole.threads, "thread") + ", " } else { String::new() };
     vec![
         tile("Calls", grouped(p.whole.calls), format!("{} paths", grouped(p.paths.len() as u64)), Tone::Plain),
         tile("Functions", grouped(p.functions.len() as u64), names.join(", ") + more, Tone::Plain),
         tile(
             "Wall time",
             seconds(p.whole.wall_ns),
-            format!("{}, {} of thread lifetimes", plural(p.whole.threads, "thread"), seconds(p.whole.thread_ns)),
+            format!("{}{} of thread lifetimes", threads, seconds(p.whole.thread_ns)),
             Tone::Plain,
         ),
         tile("CPU time", seconds(p.whole.cpu_ns), format!("of {}", processes(p.whole.processes)), Tone::Plain),
@@ -219,13 +221,27 @@ fn rest_row(out: &mut String, columns: &[Column], rest: &Rest, most: f64) {
     put!(out, "<td class=\"t\">{} more rows, added up</td></tr></tfoot>", grouped(rest.rows));
 }
 
+/// Longer paths show their innermost frames, the others when asked.
+const FRAMES: usize = 10;
+
+fn put_frames(out: &mut String, frames: &[&str]) {
+    for frame in frames {
+        put!(out, "<span class=\"f\">{}</span> ", Text(frame));
+    }
+}
+
 /// Frames apart, so that a path wraps between them.
 fn label(out: &mut String, group: Group, text: &str, remarks: &[String]) {
     if group == Group::Path {
         out.push_str("<td class=\"t path\">");
-        for frame in text.split(" > ") {
-            put!(out, "<span class=\"f\">{}</span> ", Text(frame));
+        let frames: Vec<&str> = text.split(" > ").collect();
+        let outer = if frames.len() > FRAMES { frames.len() - FRAMES } else { 0 };
+        if outer > 0 {
+            put!(out, "<details><summary>{} outer frames</summary>", grouped(outer as u64));
+            put_frames(out, &frames[..outer]);
+            out.push_str("</details>");
         }
+        put_frames(out, &frames[outer..]);
     } else {
         put!(out, "<td class=\"t\" title=\"{0}\">{0}", Text(text));
     }
@@ -279,22 +295,25 @@ fn columns(all: &Figures) -> Vec<Column> {
     if wall && cpu {
         list.push(column("off cpu", true, |f| (f.off_cpu_ns as f64, nanoseconds(f.off_cpu_ns as f64))));
     }
-    let mut optional = |title: &str, is_optional, figure: fn(&Figures) -> Option<f64>| {
-        list.push(Column {
-            title: title.into(),
-            optional: is_optional,
-            figure: Box::new(move |f| optional_ns(figure(f))),
-        });
+    let optional = |title: &str, is_optional, figure: fn(&Figures) -> Option<f64>| Column {
+        title: title.into(),
+        optional: is_optional,
+        figure: Box::new(move |f| optional_ns(figure(f))),
     };
     if wall {
-        optional("avg", false, |f| f.average_ns);
-        optional("min", true, |f| f.min_ns.map(|n| n as f64));
-        optional("max", true, |f| f.max_ns.map(|n| n as f64));
+        list.push(optional("avg", false, |f| f.average_ns));
+        list.push(column("min", true, |f| match (f.min_ns, f.max_ns) {
+            (Some(ns), _) => (ns as f64, nanoseconds(ns as f64)),
+            // Nothing is left of the shortest call once the cost of measuring is taken off.
+            (None, Some(_)) => (0.0, "<1 ns".into()),
+            (None, None) => (-1.0, "-".into()),
+        }));
+        list.push(optional("max", true, |f| f.max_ns.map(|n| n as f64)));
     }
     if all.p50.is_some() {
-        optional("p50 \u{2264}", true, |f| f.p50.map(|b| b.high_ns as f64));
-        optional("p90 \u{2264}", true, |f| f.p90.map(|b| b.high_ns as f64));
-        optional("p99 \u{2264}", true, |f| f.p99.map(|b| b.high_ns as f64));
+        list.push(optional("p50 \u{2264}", true, |f| f.p50.map(|b| b.high_ns as f64)));
+        list.push(optional("p90 \u{2264}", true, |f| f.p90.map(|b| b.high_ns as f64)));
+        list.push(optional("p99 \u{2264}", true, |f| f.p99.map(|b| b.high_ns as f64)));
     }
     list.extend(all.values.keys().map(|name| value_column(name)));
     if all.usage.is_some() {
