@@ -87,7 +87,13 @@ impl Symbol {
         }
     }
 
-    /// Its offset from the address where the first byte of [`IMAGE`] is mapped.
+    /// Name of a symbol that [`IMAGE`] lacks; it must not be used then.
+    #[must_use]
+    pub fn missing() -> Option<&'static str> {
+        Self::ALL.into_iter().find(|symbol| !SYMBOLS.contains_key(symbol)).map(Self::name)
+    }
+
+    /// Its offset from the address where the first byte of [`IMAGE`] is mapped; 0 when it is missing.
     #[must_use]
     pub fn offset(self) -> u64 {
         SYMBOLS.get(&self).copied().unwrap_or(0)
@@ -103,3 +109,16 @@ static SYMBOLS: LazyLock<BTreeMap<Symbol, u64>> = LazyLock::new(|| {
         })
         .collect()
 });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_has_every_symbol() {
+        assert_eq!(Symbol::missing(), None);
+        for symbol in Symbol::ALL {
+            assert_ne!(symbol.offset(), 0, "{}", symbol.name());
+        }
+    }
+}

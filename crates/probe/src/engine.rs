@@ -8,10 +8,12 @@ mod follow;
 mod leaving;
 mod loader;
 mod points;
+mod ours;
 mod polling;
 mod seat;
 mod tree;
 
+mod wait;
 use crate::api::{
     Added, Candidate, Detached, Options, Order, PointAction, PointId, PointSpec, Refusal, Removed, Select,
 };
@@ -357,6 +359,7 @@ impl Engine {
             points: self.book.described(),
             notes: self.notes.clone(),
             ..CallSnapshot::default()
+        self.look_around();
         };
         if let Some(seat) = &self.seat {
             let modules = &self.modules;
@@ -433,7 +436,7 @@ impl Engine {
 
     /// Exit status of a launched command, once it has ended; 128 + n for a signal. Does not wait.
     pub fn status(&mut self) -> Option<i32> {
-        self.tree.look();
+        self.look_around();
         self.child.as_mut().and_then(Child::status)
     }
 

@@ -8,8 +8,8 @@ use crate::target::Caller;
 use crate::target::maps::{self, Map};
 use std::ops::Range;
 
-/// Bytes of an arena.
-const BYTES: u64 = 64 << 10;
+/// Bytes of an arena; another is never mapped next to it.
+pub(crate) const BYTES: u64 = 64 << 10;
 /// A jump reaches 2 GiB; what the copied instructions refer to may lie at the other end of their module.
 const REACH: u64 = (2 << 30) - (1 << 20);
 

@@ -4,10 +4,11 @@
 //! and is said.
 
 use super::clock::{self, Clock};
+use super::ours;
 use super::points::{self, Point};
 use super::seat::Seat;
 use super::{Engine, Hold};
-use crate::agent::{MAPS, SHADOW, SHADOW_BLOCK, SHADOW_SET, Symbol};
+use crate::agent::{SHADOW, SHADOW_BLOCK, Symbol};
 use crate::api::{Candidate, CostClass, Detached, PointId, Refusal};
 use crate::apply::{self, Haste, Patch, Write};
 use crate::error::ProbeError;
@@ -76,20 +77,25 @@ impl Engine {
         if changed > 0 {
             detached.left.push(format!("process {pid}: {changed} functions whose bytes somebody else has changed"));
         }
-        let others = match &held {
-            Some(caller) => Some(shadows_of(&shadow_blocks(caller.memory(), seat))),
+        let blocks = match &held {
+            Some(caller) => Some(ours::shadow_blocks(caller.memory(), seat)),
             None => self.clear_stacks(pid, seat, &patches, detached)?,
         };
-        let Some(mut others) = others else { return Ok(()) };
+        let Some(blocks) = blocks else { return Ok(()) };
         if changed > 0 {
             return Ok(());
         }
-        others.extend(self.arenas.ranges());
         let mut caller = match held {
             Some(caller) => caller,
             None => Caller::pick(pid)?,
         };
-        others.extend(private_memory(caller.memory(), pid, seat));
+        let all = maps::read(pid);
+        let mut others = ours::shadows_of(&blocks, &all);
+        others.extend(self.arenas.ranges());
+        match ours::private_memory(caller.memory(), pid, seat, &all) {
+            Ok(ranges) => others.extend(ranges),
+            Err(why) => detached.left.push(format!("process {pid}: private memory of the agent: {why}")),
+        }
         let Ok(file) = seat.placed.file.try_clone() else { return Ok(()) };
         let placed = Placed {
             pid,
@@ -104,20 +110,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts true return addresses back at a moment when nobody is inside of our code; the shadow memory
-    /// that is not needed any more, `None` when something must stay.
+    /// Puts true return addresses back at a moment when nobody is inside of our code; the stack
+    /// blocks whose shadow is not needed any more, `None` when something must stay.
     fn clear_stacks(
         &self,
         pid: u32,
         seat: &Seat,
         patches: &[&Patch],
         detached: &mut Detached,
-    ) -> Result<Option<Vec<Range<u64>>>, ProbeError> {
+    ) -> Result<Option<Vec<u64>>, ProbeError> {
         let mut code = self.arenas.ranges();
         code.push(seat.symbol(Symbol::CodeBegin)..seat.symbol(Symbol::CodeEnd));
         let (mut stopped, caught) = target::stop_outside(pid, &code, PATIENCE)?;
         let stuck = !caught.is_empty() && !bring_back(&mut stopped, patches, &code);
-        let blocks = shadow_blocks(stopped.memory(), seat);
+        let blocks = ours::shadow_blocks(stopped.memory(), seat);
         let shadows = Shadows {
             exit: seat.symbol(Symbol::ExitAddress),
             distance: SHADOW,
@@ -138,7 +144,7 @@ impl Engine {
                 .push(format!("process {pid}: the agent, the true return addresses of {count} calls are lost"));
             return Ok(None);
         }
-        Ok(Some(shadows_of(&blocks)))
+        Ok(Some(blocks))
     }
 
     pub(super) fn take_seat(&mut self) -> Result<(), ProbeError> {
@@ -163,8 +169,8 @@ impl Engine {
         let Ok(memory) = Memory::open(self.pid) else { return };
         for index in 1..seat.segment.n_points() {
             let words = seat.segment.point(index);
-            if let Some(map) = all.iter().find(|m| words.stub != 0 && m.holds(words.stub)) {
-                self.arenas.adopt(map.start..map.end);
+            if let Some(range) = ours::arena_around(words.stub, &all) {
+                self.arenas.adopt(range);
             }
             let hidden = seat.placed.image.contains(&words.address);
             if words.state == abi::POINT_FREE || hidden {
@@ -232,37 +238,6 @@ fn rebuild(index: u32, words: &abi::Point, seat: &Seat, memory: &Memory) -> Opti
 fn bring_back(stopped: &mut Stopped, patches: &[&Patch], code: &[Range<u64>]) -> bool {
     let back = |ip: u64| patches.iter().find_map(|p| p.stub.back(ip));
     stopped.move_ips(&back).is_ok() && target::inside(stopped, code).is_empty()
-}
-
-/// Starts of the stack blocks whose shadow is mapped.
-fn shadow_blocks(memory: &Memory, seat: &Seat) -> Vec<u64> {
-    let mut bytes = vec![0_u8; SHADOW_SET * 8];
-    let got = memory.read_some(seat.symbol(Symbol::ShadowSet), &mut bytes);
-    let words = bytes[..got].chunks_exact(8).filter_map(|w| w.try_into().ok()).map(u64::from_le_bytes);
-    words.filter(|w| *w != 0 && w % SHADOW_BLOCK == abi::SHADOW_READY).map(|w| w - w % SHADOW_BLOCK).collect()
-}
-
-/// Where the shadows of stack blocks are.
-fn shadows_of(blocks: &[u64]) -> Vec<Range<u64>> {
-    let shadow = |block: &u64| {
-        let start = block.wrapping_add_signed(SHADOW);
-        start..start.wrapping_add(SHADOW_BLOCK)
-    };
-    blocks.iter().map(shadow).collect()
-}
-
-/// What the agent has mapped for its threads in this process. Goes only together with the agent.
-fn private_memory(memory: &Memory, pid: u32, seat: &Seat) -> Vec<Range<u64>> {
-    let mut bytes = vec![0_u8; MAPS * 16];
-    let got = memory.read_some(seat.symbol(Symbol::Maps), &mut bytes);
-    let words = bytes[..got].chunks_exact(16).filter_map(|pair| {
-        let word = |at: usize| pair.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
-        Some((word(0)?, word(8)?))
-    });
-    words
-        .filter(|&(address, size)| address != 0 && (size >> 32 == 0 || size >> 32 == u64::from(pid)))
-        .map(|(address, size)| address..address.saturating_add(size & 0xffff_ffff))
-        .collect()
 }
 
 /// Whether the controller named in a segment still looks after it: it exists, and it gave a sign of late.

@@ -2,14 +2,17 @@
 //! programs, threads and processes that end. Constraint: a thread of the target may be waiting for us in
 //! the loader, so new libraries come first and nothing here waits while one does.
 
-use super::{Engine, Happening};
+use super::clock::{self, Clock};
+use super::{Engine, Happening, wait};
 use crate::api::PointSpec;
 use crate::error::ProbeError;
 use crate::modules::{Changes, Rows};
 use crate::segment::field;
 use crate::target::maps;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use whither_abi::agent as abi;
+use whither_kernel::clock::monotonic_ns;
 use whither_kernel::proc;
 use whither_store::calls::PointState;
 
@@ -48,11 +51,38 @@ impl Engine {
         Ok(())
     }
 
-    /// Sleeps until the loader has something to tell, at most so long.
+    /// Looks at all processes and what their threads tell.
+    pub(super) fn look_around(&mut self) {
+        if let Some(seat) = &self.seat {
+            if let Some(at) = seat.end() {
+                self.tree.saw_end(self.pid, at);
+            }
+            let (now, ticks) = (monotonic_ns(), clock::now());
+            self.tree.look();
+            for index in 0..seat.segment.n_threads() {
+                let thread = seat.segment.thread(index);
+                let since = now.saturating_sub(Clock::get().ns(ticks.saturating_sub(thread.started)));
+                if matches!(thread.state, abi::THREAD_LIVE | abi::THREAD_DEAD) {
+                    self.tree.meet(thread.pid, thread.tid, since);
+                }
+            }
+        }
+        self.tree.look();
+    }
+
+    /// Sleeps until the loader has something to tell or the target ends, at most so long.
     fn sleep(&self, limit: Duration) {
         match &self.seat {
-            Some(seat) => seat.segment.wait(field::LOADS, seat.segment.header32(field::LOADS_SEEN), limit),
-            None => std::thread::sleep(limit),
+            Some(seat) if seat.end().is_none() => {
+                seat.segment.wait(field::LOADS, seat.segment.header32(field::LOADS_SEEN), limit);
+            }
+            Some(_) => std::thread::sleep(limit),
+            None => match wait::process(self.pid) {
+                Some(target) if self.tree.alive().contains(&self.pid) => {
+                    wait::readable(&[None, Some(target.as_raw_fd())], limit);
+                }
+                _ => std::thread::sleep(limit),
+            },
         }
     }
 
@@ -134,6 +164,7 @@ impl Engine {
         let before = self.tree.alive();
         for pid in self.tree.take_ended() {
             let status = if pid == self.pid { self.child.as_mut().and_then(|c| c.status()) } else { None };
+        self.look_around();
             if let Some(process) = self.tree.list.iter_mut().rfind(|p| p.pid == pid) {
                 process.status = status;
             }

@@ -1,6 +1,7 @@
 //! The agent in its place: put in, its tables prepared, its cost measured, its heartbeat kept. One per
 //! process tree: forked children inherit it.
 
+use super::{ours, wait};
 use crate::agent::{IMAGE, SHADOW, Symbol};
 use crate::api::Options;
 use crate::apply::arena::Arenas;
@@ -9,13 +10,16 @@ use crate::engine::clock::{self, Clock};
 use crate::error::ProbeError;
 use crate::segment::{Segment, field};
 use crate::stub::{jump, stub};
-use crate::target::{Caller, Load, Placed, inject, maps};
+use crate::target::{Caller, Load, Memory, Placed, inject, maps};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use whither_abi::agent as abi;
 use whither_abi::agent::Point;
+use whither_kernel::clock::monotonic_ns;
 
 /// An agent and its tables.
 #[derive(Debug)]
@@ -29,6 +33,10 @@ pub(crate) struct Seat {
 impl Seat {
     /// Puts the agent into the process of a borrowed thread.
     pub(crate) fn take(caller: &mut Caller, options: &Options) -> Result<Self, ProbeError> {
+        if let Some(missing) = Symbol::missing() {
+            let why = format!("the one built in lacks the symbol {missing}: build whither anew");
+            return Err(ProbeError::Agent { why });
+        }
         let mut segment = None;
         let load = Load {
             agent: IMAGE,
@@ -57,13 +65,14 @@ impl Seat {
             let why = "the agent found in the process is another version's: use that version to detach it".into();
             return Err(ProbeError::Agent { why });
         }
+        ours::is_same_agent(&Memory::open(placed.pid)?, placed.image.start)?;
         settings(&segment, options);
         Ok(Self::on(placed, segment))
     }
 
     fn on(placed: Placed, segment: Segment) -> Self {
         let segment = Arc::new(segment);
-        let heart = Some(Heart::start(Arc::clone(&segment)));
+        let heart = Some(Heart::start(Arc::clone(&segment), placed.pid));
         Self { placed, segment, next_extra: 1, heart }
     }
 
@@ -181,6 +190,12 @@ impl Seat {
         Ok(Patch { writes, window: from..from + 5, stub, stub_at: at })
     }
 
+    /// When the process ended that the agent was put into, once it has.
+    pub(crate) fn end(&self) -> Option<u64> {
+        let at = self.heart.as_ref()?.end.load(Ordering::Acquire);
+        (at != 0).then_some(at)
+    }
+
     /// Stops the heartbeat.
     pub(crate) fn stop_heart(&mut self) {
         self.heart = None;
@@ -206,25 +221,50 @@ fn settings(segment: &Segment, options: &Options) {
     segment.set_header32(field::LOAD_WAIT, wait);
 }
 
-/// A thread that tells the agent that its controller lives.
+/// A thread that tells the agent that its controller lives, and the controller that its target has ended.
 #[derive(Debug)]
 struct Heart {
-    stop: Option<Sender<()>>,
+    /// Closed to stop it.
+    stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
+    /// Time of the target's end, 0 before.
+    end: Arc<AtomicU64>,
 }
 
 impl Heart {
     const BEAT: Duration = Duration::from_millis(250);
+    /// The controller may just be on its way to sleep: it is woken so often, a millisecond apart.
+    const CALLS: u32 = 100;
 
-    fn start(segment: Arc<Segment>) -> Self {
-        let (stop, stopped) = channel::<()>();
-        let beat = move || {
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(Self::BEAT) {
-                segment.set_header(field::HEARTBEAT, clock::now());
-            }
-        };
+    fn start(segment: Arc<Segment>, pid: u32) -> Self {
+        let end = Arc::new(AtomicU64::new(0));
+        let Ok((stop, stopped)) = UnixStream::pair() else { return Self { stop: None, thread: None, end } };
+        let told = Arc::clone(&end);
+        let beat = move || Self::beat(&segment, pid, &stopped, &told);
         let thread = std::thread::Builder::new().name("heartbeat".into()).spawn(beat).ok();
-        Self { stop: Some(stop), thread }
+        Self { stop: Some(stop), thread, end }
+    }
+
+    fn beat(segment: &Segment, pid: u32, stopped: &UnixStream, end: &AtomicU64) {
+        let mut target = wait::process(pid);
+        loop {
+            let ready =
+                wait::readable(&[Some(stopped.as_raw_fd()), target.as_ref().map(AsRawFd::as_raw_fd)], Self::BEAT);
+            segment.set_header(field::HEARTBEAT, clock::now());
+            if ready[0] {
+                return;
+            }
+            if ready[1] {
+                end.store(monotonic_ns(), Ordering::Release);
+                target = None;
+                for _ in 0..Self::CALLS {
+                    segment.wake(field::LOADS);
+                    if wait::readable(&[Some(stopped.as_raw_fd()), None], Duration::from_millis(1))[0] {
+                        return;
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -232,7 +272,7 @@ impl Drop for Heart {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // It only writes a word; a panic there would have been ours.
+            // It only writes words; a panic there would have been ours.
             let _ = thread.join();
         }
     }

@@ -15,6 +15,8 @@ pub(crate) struct Process {
     pub(crate) command: String,
     pub(crate) status: Option<i32>,
     pub(crate) alive: bool,
+    /// When it ended.
+    ended: Option<u64>,
     /// Its processor time is final.
     settled: bool,
     /// `starttime` of /proc/PID/stat: tells it from a later process of the same number.
@@ -40,6 +42,8 @@ pub(crate) struct Tree {
     base_threads: u64,
     /// Ended, and not told yet.
     ended: Vec<u32>,
+    /// Exact time of an end that somebody watched.
+    watched: Option<(u32, u64)>,
 }
 
 impl Tree {
@@ -63,13 +67,14 @@ impl Tree {
             command: command(pid),
             status: None,
             alive: true,
+            ended: None,
             settled: false,
             start,
             cpu_first: cpu,
             cpu_last: cpu,
             threads: BTreeMap::new(),
         };
-        process.look(monotonic_ns());
+        process.look(monotonic_ns(), None);
         self.list.push(process);
         true
     }
@@ -81,7 +86,7 @@ impl Tree {
         for process in self.list.iter_mut().filter(|p| p.pid == pid) {
             any = true;
             if process.alive {
-                process.look(now);
+                process.look(now, None);
                 process.alive = false;
                 process.settled = true;
             }
@@ -104,6 +109,7 @@ impl Tree {
             process.cpu_last = cpu;
             process.threads.clear();
             process.alive = true;
+            process.ended = None;
             process.settled = false;
         }
     }
@@ -130,10 +136,29 @@ impl Tree {
     pub(crate) fn look(&mut self) {
         let now = monotonic_ns();
         for process in self.list.iter_mut().filter(|p| p.alive) {
-            process.look(now);
+            let watched = self.watched.filter(|(pid, _)| *pid == process.pid).map(|(_, at)| at);
+            process.look(now, watched);
             if !process.alive {
                 self.ended.push(process.pid);
             }
+        }
+    }
+
+    /// The moment at which a process ended, from somebody who waited for it.
+    pub(crate) fn saw_end(&mut self, pid: u32, at: u64) {
+        self.watched = Some((pid, at));
+    }
+
+    /// Takes in a thread that was seen at work, from when on: it may have lived between two looks.
+    pub(crate) fn meet(&mut self, pid: u32, tid: u32, since: u64) {
+        let began = self.began;
+        let Some(process) = self.list.iter_mut().rfind(|p| p.pid == pid) else { return };
+        let first = since.max(began);
+        let last = process.ended.unwrap_or(first).max(first);
+        let life = process.threads.entry(tid).or_insert(Life { first, last });
+        // Only of the first thread with this number anything is known.
+        if life.last >= first {
+            life.first = life.first.min(first);
         }
     }
 
@@ -163,7 +188,7 @@ impl Tree {
         let (cpu, threads) = self.sums();
         let alive = self.list.iter().filter(|p| p.alive);
         Whole {
-            wall_ns: monotonic_ns().saturating_sub(self.began),
+            wall_ns: self.end().unwrap_or_else(monotonic_ns).saturating_sub(self.began),
             cpu_ns: cpu.saturating_sub(self.base_cpu),
             thread_ns: threads.saturating_sub(self.base_threads),
             threads: alive.map(|p| p.alive_threads()).sum(),
@@ -175,6 +200,11 @@ impl Tree {
         self.look();
         (self.base_cpu, self.base_threads) = self.sums();
         self.began = monotonic_ns();
+    }
+
+    /// When the last process ended, if all have.
+    fn end(&self) -> Option<u64> {
+        self.list.iter().map(|p| p.ended).collect::<Option<Vec<u64>>>()?.into_iter().max()
     }
 
     fn sums(&self) -> (u64, u64) {
@@ -193,16 +223,28 @@ impl Tree {
 }
 
 impl Process {
-    fn look(&mut self, now: u64) {
+    /// `watched`: when it ended, if somebody knows.
+    fn look(&mut self, now: u64, watched: Option<u64>) {
+        // Also of a process that has ended, until it is waited for.
         if let Some(cpu) = cpu_ns(self.pid) {
             self.cpu_last = self.cpu_last.max(cpu);
         }
-        // A process that has ended keeps its number until it is waited for.
         self.alive = start_time(self.pid) == Some(self.start) && !is_zombie(self.pid);
         if self.alive {
             for tid in proc::threads(self.pid) {
                 self.threads.entry(tid).or_insert(Life { first: now, last: now }).last = now;
             }
+        } else if self.ended.is_none() {
+            self.end(watched.unwrap_or(now).min(now));
+        }
+    }
+
+    /// Threads that were there at the last look lived on to the end, as far as anybody knows.
+    fn end(&mut self, at: u64) {
+        self.ended = Some(at);
+        let newest = self.threads.values().map(|l| l.last).max().unwrap_or(0);
+        for life in self.threads.values_mut().filter(|l| l.last == newest) {
+            life.last = life.last.max(at);
         }
     }
 
@@ -276,6 +318,35 @@ mod tests {
             assert!(monotonic_ns() < until, "its end was not noticed");
         }
         assert!(tree.alive().is_empty());
+        let whole = tree.whole();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(tree.whole(), whole, "an ended session goes on");
+        child.wait().expect("waits");
+    }
+
+    #[test]
+    fn a_short_process_between_two_looks_keeps_its_threads_and_its_time() {
+        let work = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; read x";
+        let mut child = std::process::Command::new("sh");
+        child.args(["-c", work]).stdin(std::process::Stdio::piped());
+        let mut child = child.spawn().expect("a shell");
+        let mut tree = Tree::begin(child.id());
+        drop(child.stdin.take());
+        let until = monotonic_ns() + 10_000_000_000;
+        while !is_zombie(child.id()) {
+            assert!(monotonic_ns() < until, "it does not end");
+        }
+        let end = monotonic_ns();
+        tree.saw_end(child.id(), end);
+        std::thread::sleep(std::time::Duration::from_millis(60));
+        assert_eq!(tree.take_ended(), [child.id()]);
+        let whole = tree.whole();
+        assert!(whole.wall_ns <= end - tree.began, "{whole:?} goes on behind the end");
+        assert!(whole.thread_ns >= whole.wall_ns / 10 * 9 && whole.thread_ns <= whole.wall_ns, "{whole:?}");
+        assert!(whole.cpu_ns > 0, "{whole:?}: a zombie's clock still stands");
+        tree.meet(child.id(), 1, tree.began + whole.wall_ns / 2);
+        let more = tree.whole().thread_ns - whole.thread_ns;
+        assert!(more.abs_diff(whole.wall_ns / 2) < 1000, "a thread nobody saw lived {more} ns");
         child.wait().expect("waits");
     }
 }

@@ -1,0 +1,236 @@
+//! What in a target is ours, by evidence: the agent's tables only propose, /proc/PID/maps and the bytes
+//! themselves decide. Not here: taking it away (`leaving`). Constraint: the target can write rubbish into
+//! every table of ours, and unmapping what is not ours would kill it.
+
+use super::seat::Seat;
+use crate::agent::{IMAGE, MAPS, SHADOW, SHADOW_BLOCK, SHADOW_SET, Symbol};
+use crate::apply::arena;
+use crate::error::ProbeError;
+use crate::target::Memory;
+use crate::target::maps::Map;
+use object::{Object, ObjectSegment, SegmentFlags};
+use std::ops::Range;
+use whither_abi::agent as abi;
+
+/// End of user addresses with four page-table levels.
+const HIGHEST: u64 = 0x7fff_ffff_f000;
+const PAGE: u64 = 4096;
+
+/// Starts of the stack blocks whose shadow is said to be mapped.
+pub(super) fn shadow_blocks(memory: &Memory, seat: &Seat) -> Vec<u64> {
+    let mut bytes = vec![0_u8; SHADOW_SET * 8];
+    let got = memory.read_some(seat.symbol(Symbol::ShadowSet), &mut bytes);
+    let words = bytes[..got].chunks_exact(8).filter_map(|w| w.try_into().ok()).map(u64::from_le_bytes);
+    let mut blocks: Vec<u64> = words
+        .filter(|w| *w % SHADOW_BLOCK == abi::SHADOW_READY && (SHADOW_BLOCK..HIGHEST).contains(w))
+        .filter(|w| w.checked_add_signed(SHADOW).is_some_and(|shadow| shadow >= SHADOW_BLOCK))
+        .collect();
+    blocks.sort_unstable();
+    blocks.dedup();
+    blocks
+}
+
+/// Where the shadows of stack blocks are, as far as such memory is mapped there.
+pub(super) fn shadows_of(blocks: &[u64], maps: &[Map]) -> Vec<Range<u64>> {
+    let shadow = |block: &u64| {
+        let start = block.checked_add_signed(SHADOW)?;
+        Some(start..start.checked_add(SHADOW_BLOCK)?)
+    };
+    blocks.iter().filter_map(shadow).filter(|range| covered(range, maps, &is_anonymous)).collect()
+}
+
+/// What the agent has mapped for its threads in this process; nothing at all when its table names anything
+/// that is not of this kind. Goes only together with the agent.
+pub(super) fn private_memory(memory: &Memory, pid: u32, seat: &Seat, maps: &[Map]) -> Result<Vec<Range<u64>>, String> {
+    let mut bytes = vec![0_u8; MAPS * 16];
+    let got = memory.read_some(seat.symbol(Symbol::Maps), &mut bytes);
+    let words: Vec<u64> =
+        bytes[..got].chunks_exact(8).filter_map(|w| w.try_into().ok()).map(u64::from_le_bytes).collect();
+    private_ranges(&words, pid, maps)
+}
+
+/// Ranges of pairs of words {address, bytes | pid << 32}.
+fn private_ranges(words: &[u64], pid: u32, maps: &[Map]) -> Result<Vec<Range<u64>>, String> {
+    const MOST: u64 = 1 << 30;
+    let mut ranges = Vec::new();
+    for pair in words.chunks_exact(2) {
+        let (address, bytes, of) = (pair[0], pair[1] & 0xffff_ffff, pair[1] >> 32);
+        if address == 0 || (of != 0 && of != u64::from(pid)) {
+            continue;
+        }
+        let sane = address.is_multiple_of(PAGE) && bytes.is_multiple_of(PAGE) && (1..=MOST).contains(&bytes);
+        if !sane || address > HIGHEST - bytes {
+            return Err(format!("its table names {bytes} bytes at {address:#x}, which cannot be"));
+        }
+        let range = address..address + bytes;
+        if !maps.iter().any(|m| m.start < range.end && range.start < m.end) {
+            // Gone already, with its thread's process or by the target's own hand.
+            continue;
+        }
+        if !covered(&range, maps, &|m| is_anonymous(m) || is_counter_page(m)) {
+            return Err(format!("its table names {bytes} bytes at {address:#x}, where something else is mapped"));
+        }
+        ranges.push(range);
+    }
+    Ok(ranges)
+}
+
+/// Whether an address lies in a mapping that can only be one of our stub arenas.
+pub(super) fn arena_around(address: u64, maps: &[Map]) -> Option<Range<u64>> {
+    let map = maps.iter().find(|m| m.holds(address))?;
+    let kind = map.inode == 0 && map.path.is_empty() && !map.shared && map.execute && !map.write;
+    (kind && map.end - map.start == arena::BYTES).then(|| map.start..map.end)
+}
+
+fn is_anonymous(map: &Map) -> bool {
+    map.inode == 0 && map.path.is_empty() && !map.shared && map.write && !map.execute
+}
+
+fn is_counter_page(map: &Map) -> bool {
+    map.path == "anon_inode:[perf_event]"
+}
+
+/// Whether all of a range is mapped, by mappings of a kind.
+fn covered(range: &Range<u64>, maps: &[Map], kind: &dyn Fn(&Map) -> bool) -> bool {
+    let mut at = range.start;
+    let first = maps.partition_point(|m| m.end <= at);
+    for map in &maps[first..] {
+        if map.start > at || !kind(map) {
+            return false;
+        }
+        at = map.end;
+        if at >= range.end {
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether the agent found at an address is this build's: symbol offsets of another mean nothing there.
+pub(super) fn is_same_agent(memory: &Memory, start: u64) -> Result<(), ProbeError> {
+    let other = |why: &str| ProbeError::Agent {
+        why: format!("the agent found in the process {why}: use the whither that attached to it"),
+    };
+    // Its probe may stand there when a controller died while it measured.
+    let probe = Symbol::Empty.offset() + 4..Symbol::Empty.offset() + 9;
+    let code = code_of(IMAGE);
+    if code.is_empty() {
+        return Err(other("cannot be compared with the one built in"));
+    }
+    for (offset, bytes) in code {
+        let mut there = vec![0; bytes.len()];
+        memory.read(start.wrapping_add(offset), &mut there).map_err(|_| other("cannot be read"))?;
+        let differs = |(i, (a, b)): (usize, (&u8, &u8))| a != b && !probe.contains(&(offset + i as u64));
+        if there.iter().zip(bytes).enumerate().any(differs) {
+            return Err(other("is of another build"));
+        }
+    }
+    Ok(())
+}
+
+/// Executable parts of an image: offset when mapped, bytes.
+fn code_of(image: &[u8]) -> Vec<(u64, &[u8])> {
+    let Ok(file) = object::File::parse(image) else { return Vec::new() };
+    let executable =
+        |flags| matches!(flags, SegmentFlags::Elf { p_flags, .. } if p_flags & object::elf::PF_X == object::elf::PF_X);
+    let segments = file.segments().filter(|s| executable(s.flags()));
+    segments
+        .filter_map(|s| {
+            let (from, length) = s.file_range();
+            let from = usize::try_from(from).ok()?;
+            let bytes = image.get(from..from.checked_add(usize::try_from(length).ok()?)?)?;
+            Some((s.address(), bytes))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::maps;
+
+    fn map(start: u64, end: u64, path: &str) -> Map {
+        let inode = u64::from(path.starts_with('/'));
+        let path = path.to_string();
+        Map {
+            start,
+            end,
+            read: true,
+            write: true,
+            execute: false,
+            shared: false,
+            offset: 0,
+            device: String::new(),
+            inode,
+            path,
+        }
+    }
+
+    #[test]
+    fn only_what_the_kernel_shows_as_ours_is_named() {
+        let page = "anon_inode:[perf_event]";
+        let all = [
+            map(0x1000, 0x5000, ""),
+            map(0x5000, 0x7000, page),
+            map(0x8000, 0x9000, "/lib/x.so"),
+            map(0x9000, 0xb000, "[heap]"),
+        ];
+        let ranges = |words: &[u64]| private_ranges(words, 7, &all);
+        assert_eq!(ranges(&[0x1000, 0x4000, 0, 5, 0x5000, 7 << 32 | 0x2000]), Ok(vec![0x1000..0x5000, 0x5000..0x7000]));
+        assert_eq!(ranges(&[0x5000, 8 << 32 | 0x2000]), Ok(vec![]), "another process's");
+        assert_eq!(ranges(&[0x10_0000, 0x1000]), Ok(vec![]), "unmapped already");
+        for bad in [
+            [0x1000, 0x4001],
+            [0x1001, 0x1000],
+            [0x8000, 0x1000],
+            [0x9000, 0x1000],
+            [0x4000, 0x5000],
+            [0x6000, 0x2000],
+            [0x1000, 0],
+            [0x1000, 0x8000_0000],
+            [u64::MAX & !0xfff, 0x1000],
+            [0x0010_0102_464c_457f, 0],
+        ] {
+            let words = [0x1000, 0x4000, bad[0], bad[1]];
+            assert!(ranges(&words).is_err(), "{bad:x?} was believed");
+        }
+    }
+
+    #[test]
+    fn shadows_are_named_where_such_memory_is() {
+        let block = 0x7fff_0000_0000_u64;
+        let at = block.wrapping_add_signed(SHADOW);
+        let all = [map(at, at + SHADOW_BLOCK, ""), map(at + SHADOW_BLOCK, at + 2 * SHADOW_BLOCK, "/a/file")];
+        let named = shadows_of(&[block, block + SHADOW_BLOCK, 0x10000, block + (1 << 30)], &all);
+        assert_eq!(named, [at..at + SHADOW_BLOCK]);
+    }
+
+    #[test]
+    fn another_build_of_the_agent_is_told_from_ours() {
+        let code = code_of(IMAGE);
+        let end = code.iter().map(|(at, bytes)| at + bytes.len() as u64).max().expect("has code");
+        let mut copy = vec![0_u8; end as usize];
+        for (at, bytes) in &code {
+            copy[*at as usize..*at as usize + bytes.len()].copy_from_slice(bytes);
+        }
+        let memory = Memory::open(std::process::id()).expect("our own");
+        let start = copy.as_ptr() as u64;
+        is_same_agent(&memory, start).expect("the same bytes");
+        copy[Symbol::Empty.offset() as usize + 5] ^= 0xff;
+        is_same_agent(&memory, start).expect("a probe on the empty function");
+        copy[Symbol::Stop.offset() as usize] ^= 0xff;
+        let error = is_same_agent(&memory, copy.as_ptr() as u64).expect_err("another build");
+        assert!(error.to_string().contains("another build"), "{error}");
+    }
+
+    #[test]
+    fn memory_of_other_kinds_is_no_arena() {
+        let all = maps::read(std::process::id());
+        assert!(all.iter().all(|m| m.path.is_empty() || arena_around(m.start, &all).is_none()));
+        let mut own = map(0x10000, 0x20000, "");
+        (own.write, own.execute) = (false, true);
+        assert_eq!(arena_around(0x10010, &[own.clone()]), Some(0x10000..0x20000));
+        own.end += PAGE;
+        assert_eq!(arena_around(0x10010, &[own]), None, "of another size");
+    }
+}
