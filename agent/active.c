@@ -18,7 +18,7 @@ slow_path struct wh_active *record_slow(struct local *l, u32 index)
 
 	if (chunk >= CHUNKS)
 		return 0;
-	if (!l->chunk[chunk])
+	if (!l->chunk[chunk] && !G.locked)
 		l->chunk[chunk] = map_own(CHUNK * sizeof(struct wh_active));
 	return l->chunk[chunk] ? &l->chunk[chunk][(index - WH_ACTIVE) % CHUNK] : 0;
 }
@@ -38,8 +38,7 @@ slow_path void drop_stale(struct local *l, u64 slot)
 			break;
 		from--;
 	}
-	t->seq_active++;
-	barrier();
+	update_begin(&t->seq_active);
 	u32 to = from;
 	for (u32 i = from; i < kept; i++) {
 		const struct wh_active *r = record(l, i);
@@ -50,8 +49,7 @@ slow_path void drop_stale(struct local *l, u64 slot)
 			*record(l, to - 1) = *r;
 	}
 	t->n_active = to;
-	barrier();
-	t->seq_active++;
+	update_end(&t->seq_active);
 }
 
 struct wh_active *find_record(struct local *l, u64 slot)
@@ -83,8 +81,7 @@ slow_path int take_record(struct local *l, u64 slot, struct wh_active *out)
 	while (record(l, at - 1) != r)
 		at--;
 	u32 to = at - 1;
-	t->seq_active++;
-	barrier();
+	update_begin(&t->seq_active);
 	for (u32 i = at; i < n; i++) {
 		const struct wh_active *inner = record(l, i);
 
@@ -94,7 +91,6 @@ slow_path int take_record(struct local *l, u64 slot, struct wh_active *out)
 			*record(l, to++) = *inner;
 	}
 	t->n_active = to;
-	barrier();
-	t->seq_active++;
+	update_end(&t->seq_active);
 	return 1;
 }

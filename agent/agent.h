@@ -24,12 +24,28 @@ struct answer {
 	u64 pass;
 };
 
+/* Brackets of an update that readers see whole or not at all: an odd number, then the next even one. A
+ * handler left by siglongjmp in between leaves an odd number behind, which the next update takes up. */
+static inline void update_begin(u32 *seq)
+{
+	*(volatile u32 *)seq |= 1;
+	barrier();
+}
+
+static inline void update_end(u32 *seq)
+{
+	barrier();
+	*(volatile u32 *)seq |= 1; /* a signal handler's update in between has made it even */
+	*(volatile u32 *)seq += 1;
+}
+
 struct global {
 	char *segment;     /* 0 before wh_start and after wh_stop */
 	u64 exit;          /* wh_exit_address */
 	u64 cookie;        /* tells this life of the agent from one before an exec */
 	u32 way;           /* wh_start.way */
 	u32 fsgsbase;      /* way 2: the thread pointer can be read by an instruction */
+	u32 locked;        /* the program forbids itself system calls: the agent makes none any more */
 	u32 often;         /* entries & often == 0: look at the heartbeat, and in way 2 at the thread id */
 };
 extern struct global G;
@@ -93,6 +109,7 @@ struct local {
 	struct stack stack;         /* the one in use */
 	u32 stack_now, stack_next;  /* its place in stacks[]; place to be used next */
 	u32 deaf;                   /* the controller has not been heard for too long */
+	u32 strict;                 /* not even the time stamp counter may be read: nothing is recorded */
 	u32 entries;                /* to look at the heartbeat now and then */
 	u32 generation;             /* header.generation that hints, cache and templates belong to */
 	u32 more_page, more_used;   /* page that wh_more blocks are taken from */
@@ -149,8 +166,10 @@ int map_listed(u64 address, u32 pid);
 void unmap_own(u64 address, u64 bytes);
 
 /* shadow.c */
+int stack_ours(struct local *l, u64 slot);
 int stack_enter(struct local *l, u64 slot);
 int stack_reach(struct local *l, u64 address);
+void stack_reserve(struct local *l);
 
 /* active.c */
 struct wh_active *record_slow(struct local *l, u32 index);
@@ -198,7 +217,7 @@ static inline struct wh_block *block_of(struct local *l, u32 path)
 }
 
 /* clock.c */
-void clock_anchor(struct local *l);
+int clock_anchor(struct local *l);
 
 static inline int clock_anchored(const struct local *l)
 {
@@ -226,5 +245,8 @@ void usage_now(u64 *usage, u64 *major);
 
 /* start.c */
 void loader_changed(void);
+
+/* lock.c */
+void before_lock(const struct wh_point *p, u64 slot, const struct regs *regs);
 
 #endif

@@ -49,8 +49,13 @@ static void clock_open(struct local *l)
 	}
 }
 
-slow_path void clock_anchor(struct local *l)
+/* 0: the CPU time may not be asked for any more. */
+slow_path int clock_anchor(struct local *l)
 {
+	if (G.locked) {
+		l->block->lost[WH_LOST_CLOCK]++;
+		return 0;
+	}
 	if (!l->clock)
 		clock_open(l);
 	for (int tries = 0; tries < 4; tries++) {
@@ -64,4 +69,5 @@ slow_path void clock_anchor(struct local *l)
 	}
 	if (l->block->cpu_mode == 2)
 		l->clock_seen = ~l->spare; /* never equal: ask again next time */
+	return 1;
 }

@@ -17,8 +17,10 @@
 static slow_path int busy_holds(const struct local *l, u64 slot)
 {
 	struct wh_thread *t = l->block;
-	u64 now = ticks();
 
+	if (l->strict)
+		return 1;
+	u64 now = ticks();
 	if (slot >= t->busy_sp && t->busy_sp >= l->stack.lo && slot < l->stack.top)
 		return 0;
 	if (!t->busy_tsc)
@@ -61,7 +63,7 @@ static slow_path int recheck(struct local *l)
 	}
 	u64 now = ticks();
 	l->deaf = (u32)silent(now);
-	if (G.way == 2 && now - l->checked > 1 << 17) {
+	if (G.way == 2 && !G.locked && now - l->checked > 1 << 17) {
 		l->checked = now;
 		if (!same_thread(l))
 			return 0;
@@ -87,6 +89,11 @@ static inline struct local *begin(const struct wh_point *p, u64 slot)
 	struct wh_thread *t = l->block;
 	if (unlikely(t->busy_sp) && busy_holds(l, slot)) {
 		t->lost[WH_LOST_BUSY]++;
+		return 0;
+	}
+	/* Before the mark is set, which would be another's: CLONE_VM on a stack of its own. */
+	if (unlikely(slot - l->stack.lo >= l->stack.hi - l->stack.lo) && !stack_ours(l, slot)) {
+		count_lost(WH_LOST_TABLE);
 		return 0;
 	}
 	enter(t, slot);
@@ -126,8 +133,10 @@ static slow_path u64 count_slow(u64 index, u64 slot, const struct regs *regs, u6
 	const struct wh_point *p = point_at(index);
 	struct local *l;
 
-	if (unlikely(p->flags & WH_DO_LOADER)) {
-		if (p->state == WH_POINT_ON)
+	if (unlikely(p->flags & (WH_DO_LOADER | WH_DO_LOCK))) {
+		if (p->flags & WH_DO_LOCK)
+			before_lock(p, slot, regs);
+		else if (p->state == WH_POINT_ON)
 			loader_changed();
 		return p->relocated;
 	}
@@ -158,8 +167,7 @@ static slow_path u64 count_slow(u64 index, u64 slot, const struct regs *regs, u6
 
 static inline void push(struct wh_thread *t, struct wh_active *r, u64 slot, u32 path, u32 point)
 {
-	t->seq_active++;
-	barrier();
+	update_begin(&t->seq_active);
 	r->slot = slot;
 	r->t0 = 0;
 	r->cpu0 = 0;
@@ -168,8 +176,7 @@ static inline void push(struct wh_thread *t, struct wh_active *r, u64 slot, u32 
 	r->usage = 0;
 	barrier();
 	t->n_active++;
-	barrier();
-	t->seq_active++;
+	update_end(&t->seq_active);
 }
 
 /* Last of all at an entry, so that little of our own time is measured. */
@@ -178,12 +185,15 @@ static inline void start_clocks(struct local *l, u32 flags, struct wh_active *r)
 	if (unlikely(flags & WH_DO_USAGE))
 		usage_now(&r->usage, &r->major);
 	if (flags & WH_DO_CPU) {
+		int known = 1;
+
 		do {
 			if (unlikely(!clock_anchored(l)))
-				clock_anchor(l);
+				known = clock_anchor(l);
 			r->t0 = ticks();
-		} while (unlikely(l->block->cpu_mode == 1 && !clock_anchored(l)));
-		r->cpu0 = clock_cpu(l, r->t0) | 1;
+		} while (unlikely(known && l->block->cpu_mode == 1 && !clock_anchored(l)));
+		if (likely(known))
+			r->cpu0 = clock_cpu(l, r->t0) | 1;
 	} else {
 		r->t0 = ticks();
 	}
@@ -236,6 +246,8 @@ static slow_path void add_usage(struct wh_more *m, const struct wh_active *r)
 {
 	u64 usage, major;
 
+	if (G.locked)
+		return;
 	usage_now(&usage, &major);
 	m->switches += (u32)((usage >> 32) - (r->usage >> 32));
 	m->faults_minor += (u32)((u32)usage - (u32)r->usage);
@@ -250,8 +262,7 @@ static inline void book(struct local *l, const struct wh_point *p, const struct 
 
 	if (unlikely(!b))
 		return;
-	b->seq++;
-	barrier();
+	update_begin(&b->seq);
 	if (likely(end)) {
 		u64 wall = end - r->t0;
 
@@ -263,10 +274,9 @@ static inline void book(struct local *l, const struct wh_point *p, const struct 
 		if (unlikely(wall - 1 < b->min - 1)) /* min 0: none yet */
 			b->min = wall;
 		if (r->cpu0) {
-			if (unlikely(!clock_anchored(l)))
-				clock_anchor(l);
+			int known = likely(clock_anchored(l)) || clock_anchor(l);
 			s64 cpu = (s64)(clock_cpu(l, end) - r->cpu0);
-			b->cpu += cpu > 0 ? (u64)cpu : 0;
+			b->cpu += known && cpu > 0 ? (u64)cpu : 0;
 		}
 		if (unlikely(flags & (WH_DO_HIST | WH_DO_USAGE))) {
 			struct wh_more *m = more_of(l, b);
@@ -281,8 +291,7 @@ static inline void book(struct local *l, const struct wh_point *p, const struct 
 	}
 	if (unlikely(flags & WH_DO_VALUES))
 		values_at_exit(p, ret, b);
-	barrier();
-	b->seq++;
+	update_end(&b->seq);
 	if (unlikely(flags & WH_DO_EMIT))
 		emit(l, p, r, index, end ? end : ticks(), ret);
 }
@@ -366,7 +375,7 @@ static inline struct wh_block *ordinary_block(struct local *l, const struct wh_p
 u64 wh_on_count(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 {
 	const struct wh_point *p = point_at(index);
-	struct local *l = likely(!(p->flags & (WH_DO_LOADER | NEEDS_WORDS))) ? ordinary(p, slot) : 0;
+	struct local *l = likely(!(p->flags & (WH_DO_LOADER | WH_DO_LOCK | NEEDS_WORDS))) ? ordinary(p, slot) : 0;
 	u32 found;
 	struct wh_block *b = likely(l) ? ordinary_block(l, p, index, slot, rbp, &found) : 0;
 
@@ -377,12 +386,16 @@ u64 wh_on_count(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 	return p->relocated;
 }
 
-static slow_path u64 anchor_again(struct local *l, u64 slot)
+/* Sets the anchor anew; TSC and CPU time from then on, CPU time 0: not to be had. */
+static slow_path u64 anchor_again(struct local *l, u64 slot, u64 *cpu)
 {
 	enter(l->block, slot);
-	clock_anchor(l);
+	int known = clock_anchor(l);
 	leave(l->block);
-	return ticks();
+	u64 now = ticks();
+
+	*cpu = known ? clock_cpu(l, now) | 1 : 0;
+	return now;
 }
 
 /* Entry of a point whose exit is seen. The place on the active stack is reserved before it is filled: a
@@ -400,24 +413,28 @@ struct answer wh_on_entry(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 	struct wh_thread *t = l->block;
 	struct wh_active *r = &t->active[t->n_active];
 	l->entries++;
+	r->slot = slot; /* before the place is taken: a signal handler's call judges the record by it */
+	barrier();
 	t->n_active++;
 	barrier();
-	r->slot = slot;
+	r->slot = slot; /* and behind: a handler's call may have used the place */
 	r->path = found & ~WH_FOLDED;
 	r->point = (u32)index;
 	r->t0 = 0;
 	r->cpu0 = 0;
 	r->usage = 0;
 	*(u64 *)(slot + WH_SHADOW) = ra;
-	t->seq_active += 2;
+	t->seq_active = (t->seq_active | 1) + 1;
 	count_call(b);
 	if ((flags & NEEDS_CLOCK) && likely(!(found & WH_FOLDED))) {
 		u64 now = ticks();
 
 		if (flags & WH_DO_CPU) {
+			u64 cpu = clock_cpu(l, now) | 1;
+
 			if (unlikely(!clock_anchored(l))) /* scheduled since the last look: the reading is not of this stretch */
-				now = anchor_again(l, slot);
-			r->cpu0 = clock_cpu(l, now) | 1;
+				now = anchor_again(l, slot, &cpu);
+			r->cpu0 = cpu;
 		}
 		r->t0 = now;
 		if (unlikely(silent(now)))
@@ -460,8 +477,7 @@ u64 wh_on_exit(u64 slot, const struct regs *regs)
 		u64 wall = end - r->t0;
 		if (unlikely((s64)wall < 1))
 			wall = 1;
-		b->seq++;
-		barrier();
+		update_begin(&b->seq);
 		b->wall += wall;
 		if (unlikely(wall > b->max))
 			b->max = wall;
@@ -476,8 +492,14 @@ u64 wh_on_exit(u64 slot, const struct regs *regs)
 			m->done++;
 			m->hist[63 - __builtin_clzll(wall)]++;
 		}
-		barrier();
-		b->seq++;
+		update_end(&b->seq);
+	} else {
+		u32 page = t->directory[r->path / 64];
+
+		if (unlikely(!page))
+			return exit_slow(slot, regs);
+		struct wh_block *b = (struct wh_block *)(G.segment + WH_AT_PAGES + (u64)page * PAGE) + r->path % 64;
+		b->seq = (b->seq | 1) + 1; /* an exit, not timed */
 	}
 	barrier();
 	t->n_active = n - 1;

@@ -89,7 +89,7 @@ slow_path void values_at_entry(struct local *l, const struct wh_point *p, u32 in
 {
 	u32 n = extras(p);
 
-	if ((p->flags & WH_DO_EMIT) && !l->words)
+	if ((p->flags & WH_DO_EMIT) && !l->words && !G.locked)
 		l->words = map_own((u64)WH_ACTIVE * sizeof(*l->words));
 	/* No step of b->seq here: its steps count the exits, and a lone sum cannot be read torn. */
 	for (u32 i = 0; i < n; i++) {
@@ -178,7 +178,8 @@ slow_path void usage_now(u64 *usage, u64 *major)
 {
 	u64 r[18] = {0}; /* struct rusage: two times, then 14 counts */
 
-	sys2(SYS_GETRUSAGE, 1 /* RUSAGE_THREAD */, r);
+	if (!G.locked)
+		sys2(SYS_GETRUSAGE, 1 /* RUSAGE_THREAD */, r);
 	*usage = (r[16] + r[17]) << 32 | (u32)r[8];
 	*major = r[9];
 }

@@ -54,7 +54,7 @@ int plausible(u64 ra)
 {
 	const u8 *code = (const u8 *)ra;
 
-	if (ra < PAGE || ra >> 47 || !readable(ra - 8))
+	if (ra < PAGE || ra >> 47 || G.locked || !readable(ra - 8))
 		return 0;
 	if (code[-5] == 0xe8)
 		return 1;

@@ -9,9 +9,11 @@
 /* A slot further below what is known of a stack counts as another stack (coroutines on one heap). */
 #define NEAR 0x8000ull
 #define PROBE_PAGES 256u
+#define RESERVE 0x800000ull /* the usual limit of a stack */
 
 exported u64 wh_shadow_set[SHADOW_SET];
 
+/* The shadow of a block; where system calls are forbidden only one that is there. */
 static int shadow_map(u64 block)
 {
 	u32 at = ((u32)(block >> 16) * 2654435761u) >> 16;
@@ -20,7 +22,7 @@ static int shadow_map(u64 block)
 		u64 have = __atomic_load_n(&wh_shadow_set[at], __ATOMIC_ACQUIRE);
 
 		if (have == 0) {
-			if (block < (u64)-WH_SHADOW + BLOCK_BYTES)
+			if (block < (u64)-WH_SHADOW + BLOCK_BYTES || G.locked)
 				return 0;
 			if (!__atomic_compare_exchange_n(&wh_shadow_set[at], &have, block | WH_SHADOW_MAPPING, 0,
 							 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
@@ -55,7 +57,7 @@ static int shadow_map_all(u64 from, u64 to)
 /* Upward from the page boundary `from`: first address that cannot be read, at most `pages` further. */
 static u64 readable_up(u64 from, u64 pages)
 {
-	while (pages-- && readable(from))
+	while (pages-- && !G.locked && readable(from))
 		from += PAGE;
 	return from;
 }
@@ -84,9 +86,14 @@ static int grow_down(struct stack *s, u64 slot)
 {
 	u64 page = slot & ~(PAGE - 1);
 
-	for (u64 at = s->lo - PAGE; at >= page; at -= PAGE)
-		if (!readable(at))
+	if (G.locked) { /* nothing can be asked, but a page next to the stack is no guard page, or we were not here */
+		if (page + PAGE != s->lo)
 			return 0;
+	} else {
+		for (u64 at = s->lo - PAGE; at >= page; at -= PAGE)
+			if (!readable(at))
+				return 0;
+	}
 	if (!shadow_map_all(page, s->lo))
 		return 0;
 	s->lo = page;
@@ -94,7 +101,7 @@ static int grow_down(struct stack *s, u64 slot)
 }
 
 /* Extends a known stack to the slot, or begins a new one. */
-static void stack_find(struct local *l, u64 slot)
+static int stack_find(struct local *l, u64 slot)
 {
 	for (u32 i = 0; i < STACKS; i++) {
 		struct stack *s = &l->stacks[i];
@@ -109,9 +116,11 @@ static void stack_find(struct local *l, u64 slot)
 		if (grown) {
 			l->stack_now = i;
 			l->stack = *s;
-			return;
+			return 1;
 		}
 	}
+	if (G.locked)
+		return 0;
 	struct stack new = {.lo = slot & ~(PAGE - 1)};
 	new.top = readable_up(new.lo + PAGE, 4);
 	new.hi = (slot | (BLOCK_BYTES - 1)) + 1;
@@ -121,6 +130,26 @@ static void stack_find(struct local *l, u64 slot)
 	l->stack_now = l->stack_next++ % STACKS;
 	l->stacks[l->stack_now] = new;
 	l->stack = new;
+	return 1;
+}
+
+/* Shadows for what the stack may still grow by, as long as they can be had. */
+slow_path void stack_reserve(struct local *l)
+{
+	u64 mask = signals_block(), at = l->stack.lo & ~(BLOCK_BYTES - 1);
+
+	for (u64 i = 0; i < RESERVE / BLOCK_BYTES && shadow_map(at); i++)
+		at -= BLOCK_BYTES;
+	signals_restore(mask);
+}
+
+/* Whether the thread at `slot` can be the one that holds the block, before its mark is touched. */
+slow_path int stack_ours(struct local *l, u64 slot)
+{
+	for (u32 i = 0; i < STACKS; i++)
+		if (slot - l->stacks[i].lo < l->stacks[i].hi - l->stacks[i].lo)
+			return 1;
+	return G.locked || same_thread(l);
 }
 
 /* Makes the stack of `slot` the current one. 0: this is no thread of ours (it shares the memory and the
@@ -135,6 +164,8 @@ slow_path int stack_enter(struct local *l, u64 slot)
 			return 1;
 		}
 	}
+	if (G.locked)
+		return stack_find(l, slot);
 	if (!same_thread(l))
 		return 0;
 	u64 mask = signals_block();

@@ -71,7 +71,7 @@ exported void wh_stop(void)
  * once with a probe on it: the difference / 64 is what a probed call costs its caller. */
 exported u64 wh_calibrate(u64 rounds)
 {
-	u64 best = ~0ull;
+	u64 best = ~0ull, lost = header()->lost[WH_LOST_TABLE];
 
 	while (rounds--) {
 		u64 start = ticks(), took;
@@ -84,6 +84,10 @@ exported u64 wh_calibrate(u64 rounds)
 		if (took < best)
 			best = took;
 	}
+	/* At the entry point of a program that sets up its thread pointer itself nothing can be recorded yet;
+	 * calls of our own are none that the program has lost. Nothing else runs then. */
+	if (G.way == 2 && !local_by_base())
+		header()->lost[WH_LOST_TABLE] = lost;
 	return best;
 }
 
@@ -95,6 +99,8 @@ slow_path void loader_changed(void)
 	u64 limit = h->load_wait_us;
 	u64 began = ticks();
 
+	if (G.locked)
+		return;
 	sys3(SYS_FUTEX, &h->loads, 1 /* WAKE, shared */, 0x7fffffff);
 	if (!limit || !h->enabled || !h->tsc_mult)
 		return;

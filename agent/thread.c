@@ -23,7 +23,7 @@ static u64 thread_pointer(void)
 
 	if (likely(G.fsgsbase))
 		__asm__ volatile("rdfsbase %0" : "=r"(base));
-	else
+	else if (!G.locked)
 		sys2(SYS_ARCH_PRCTL, 0x1003, &base);
 	return base;
 }
@@ -166,7 +166,7 @@ static void local_reset(struct local *l)
 		l->stacks[i] = (struct stack){0};
 	l->stack = (struct stack){0};
 	l->stack_now = l->stack_next = 0;
-	l->deaf = l->entries = 0;
+	l->deaf = l->strict = l->entries = 0;
 	l->more_page = l->more_used = 0;
 }
 
@@ -202,7 +202,12 @@ static struct local *join(void)
 	} else {
 		l = local_new();
 	}
-	if (!l || !local_store(l)) {
+	if (l && !local_store(l)) {
+		if (t->own[OWN_COOKIE] != G.cookie || t->own[OWN_LOCAL] != (u64)l)
+			unmap_own((u64)l, (sizeof(*l) + PAGE - 1) & ~(PAGE - 1));
+		l = 0;
+	}
+	if (!l) {
 		__atomic_store_n(&t->state, WH_THREAD_DEAD, __ATOMIC_RELEASE);
 		return 0;
 	}
@@ -224,9 +229,12 @@ static struct local *join(void)
 	return l;
 }
 
-/* Gives the calling thread a block; 0 when there is none. */
+/* Gives the calling thread a block; 0 when there is none. None for a thread that cannot be told from
+ * others yet (way 2), and none once system calls are forbidden. */
 slow_path struct local *thread_join(void)
 {
+	if (G.locked || (G.way == 2 && !thread_pointer()))
+		return 0;
 	u64 mask = signals_block();
 	struct local *l = join();
 

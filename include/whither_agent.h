@@ -59,7 +59,7 @@ enum wh_lost {
 	WH_LOST_JUMPED = 4,  /* left by longjmp, an exception or thread exit: counted, not timed */
 	WH_LOST_EXIT = 5,    /* an exit without its record: returned rightly, not timed */
 	WH_LOST_RING = 6,    /* event record dropped, the ring was full */
-	WH_LOST_SPARE = 7,
+	WH_LOST_CLOCK = 7,   /* recorded but for CPU time: the program has forbidden itself system calls */
 	WH_LOST_CAUSES = 8
 };
 
@@ -114,6 +114,8 @@ enum wh_do {
 	WH_DO_VALUES = 64,     /* wh_extra list: sum integers, or emit words */
 	WH_DO_EMIT = 128,      /* a record per call to the thread's ring */
 	WH_DO_LOADER = 256,    /* not a user's point: the loader's list has changed (header.loads) */
+	WH_DO_LOCK = 1024,     /* not a user's point: prctl or syscall, see wh_point.lock. The agent makes no system
+	                        * call any more once the program is about to forbid itself some */
 	WH_DO_FP = 512         /* no unwind rules wanted: follow frame pointers (code without .eh_frame) */
 };
 
@@ -130,7 +132,7 @@ struct wh_point {
 	wh_u8 patch;           /* the controller's kind of patch, for a controller that takes over */
 	wh_u8 window;          /* bytes displaced */
 	wh_u8 skip;            /* bytes in front of the patch (endbr64) */
-	wh_u8 spare;
+	wh_u8 lock;            /* with WH_DO_LOCK: 1 prctl(option, ...), 2 syscall(number, ...) */
 	wh_u8 original[16];    /* text bytes of the window before the patch, from address + skip */
 	wh_u64 stub;           /* address of its stub */
 };

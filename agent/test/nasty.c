@@ -6,9 +6,15 @@
 #include <complex.h>
 #include <execinfo.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <ucontext.h>
 
@@ -556,13 +562,82 @@ static void many_paths(void)
 	unprobe(p);
 }
 
+/* ---- two steps of the sequence word per exit, in every form, and whatever a handler left behind ---- */
+static void sequences(void)
+{
+	u32 p = probe((void *)work, ALL_TIMES), q = probe((void *)rec, ALL_TIMES), levels = HEADER->recursion;
+	HEADER->recursion = 3;
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < 100; i++) sink = work(1) + rec(20);
+		for (u32 i = 1; i < HEADER->next_path; i++) {
+			u32 page = THREAD(0)->directory[i / 64];
+			if (!page || (PATHS[i].point != p && PATHS[i].point != q)) continue;
+			struct wh_block *b = (struct wh_block *)(seg + WH_AT_PAGES + (u64)page * 4096) + i % 64;
+			if (!b->calls) continue;
+			CHECK(b->seq == 2 * b->calls, "round %d, path %u: sequence %u after %llu calls", round, i, b->seq, (unsigned long long)b->calls);
+			b->seq |= 1;
+		}
+		THREAD(0)->seq_active |= round == 0;
+	}
+	CHECK(!(THREAD(0)->seq_active & 1), "the active stack stays odd");
+	HEADER->recursion = levels;
+	unprobe(p); unprobe(q);
+}
+
+/* ---- a program that forbids itself system calls is not killed for ours ---- */
+PROBED int my_prctl(int option, u64 a, void *b) { return (int)syscall(SYS_prctl, option, a, b, 0, 0); }
+PROBED u64 roomy(u64 x, int left) { volatile char room[2000]; room[x % 2000] = 1; u64 y = left ? roomy(x + 1, left - 1) : x; return y + (u64)room[x % 2000]; }
+static void locked_in(int strict)
+{
+#define ALLOW(number) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		ALLOW(SYS_exit), ALLOW(SYS_sched_yield), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)};
+	struct sock_fprog program = {.len = sizeof code / sizeof *code, .filter = code};
+	int bad = 0;
+	sink = work(1);
+	my_prctl(PR_SET_NO_NEW_PRIVS, 1, 0);
+	bad = strict ? my_prctl(PR_SET_SECCOMP, 1, 0) : my_prctl(PR_SET_SECCOMP, 2, &program);
+	for (int i = 0; i < 1000; i++) {
+		for (int k = 0; k < 100; k++) sink = work((u64)k);
+		if (!strict) syscall(SYS_sched_yield);
+	}
+	for (int i = 0; i < 10; i++) sink = roomy((u64)i, 1000);
+	syscall(SYS_exit, bad ? 9 : 5);
+}
+static void locks(void)
+{
+	cpu_set_t all, one;
+	sched_getaffinity(0, sizeof all, &all);
+	CPU_ZERO(&one); CPU_SET(sched_getcpu(), &one);
+	sched_setaffinity(0, sizeof one, &one); /* parent and child take turns: CPU time needs a new anchor */
+	for (int strict = 0; strict < 2; strict++) {
+		u32 flags = ALL_TIMES | WH_DO_CPU, p = probe((void *)work, flags), q = probe((void *)roomy, flags), r = probe((void *)my_prctl, WH_DO_LOCK);
+		u64 before = lost(WH_LOST_BUSY), shadow = lost(WH_LOST_SHADOW);
+		int status = 0;
+		POINTS[r].lock = 1;
+		pid_t child = fork();
+		if (!child) locked_in(strict);
+		while (waitpid(child, &status, WNOHANG) == 0) {}
+		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 5, "strict %d: status %x", strict, status);
+		u64 missed = lost(WH_LOST_BUSY) - before;
+		printf("  strict %d: work %llu, roomy %llu, not counted %llu\n", strict, (unsigned long long)sums(p).calls, (unsigned long long)sums(q).calls, (unsigned long long)missed);
+		CHECK(sums(p).calls == (strict ? 1 : 100001), "work %llu", (unsigned long long)sums(p).calls);
+		CHECK(sums(p).calls + sums(q).calls + missed == 100001 + 10010, "neither counted nor told");
+		CHECK(strict || (sums(q).calls == 10010 && lost(WH_LOST_SHADOW) == shadow), "roomy %llu, shadow lost %llu", (unsigned long long)sums(q).calls, (unsigned long long)(lost(WH_LOST_SHADOW) - shadow));
+		CHECK(strict || lost(WH_LOST_CLOCK), "CPU time is missing without a word");
+		unprobe(p); unprobe(q); unprobe(r);
+	}
+	sched_setaffinity(0, sizeof all, &all);
+}
+
 int main(int argc, char **argv)
 {
 	struct { const char *name; void (*run)(void); } all[] = {
 		{"paths", paths}, {"recursion", recursion}, {"deep", deep}, {"tails", tails}, {"jumps", jumps}, {"threads", threads}, {"churn", churn},
 		{"signals", signals}, {"signal_jumps", signal_jumps}, {"alternate_stack", alternate_stack}, {"forks", forks}, {"coroutines", coroutines},
 		{"arguments", arguments}, {"values", values}, {"silence", silence}, {"cpu_clock", cpu_clock},
-		{"without_rows", without_rows}, {"shadow_taken", shadow_taken}, {"many_paths", many_paths}};
+		{"without_rows", without_rows}, {"shadow_taken", shadow_taken}, {"many_paths", many_paths}, {"sequences", sequences}, {"locks", locks}};
 	setup(argv[1]);
 	for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
 		int wanted = argc == 2;

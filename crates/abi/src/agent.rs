@@ -74,8 +74,8 @@ pub const LOST_JUMPED: usize = 4;
 pub const LOST_EXIT: usize = 5;
 /// `WH_LOST_RING`: event record dropped, the ring was full.
 pub const LOST_RING: usize = 6;
-/// `WH_LOST_SPARE`.
-pub const LOST_SPARE: usize = 7;
+/// `WH_LOST_CLOCK`: recorded but for CPU time: the program has forbidden itself system calls.
+pub const LOST_CLOCK: usize = 7;
 /// `WH_LOST_CAUSES`.
 pub const LOST_CAUSES: usize = 8;
 /// `WH_POINT_FREE`.
@@ -104,6 +104,8 @@ pub const DO_VALUES: u32 = 64;
 pub const DO_EMIT: u32 = 128;
 /// `WH_DO_LOADER`: not a user's point: the loader's list has changed (header.loads).
 pub const DO_LOADER: u32 = 256;
+/// `WH_DO_LOCK`: not a user's point: `prctl` or `syscall`, see `Point::lock`.
+pub const DO_LOCK: u32 = 1024;
 /// `WH_DO_FP`: no unwind rules wanted: follow frame pointers (code without .eh_frame).
 pub const DO_FP: u32 = 512;
 /// `WH_ARG1`: rdi rsi rdx rcx r8 r9.
@@ -265,8 +267,8 @@ pub struct Point {
     pub window: u8,
     /// Bytes in front of the patch (endbr64).
     pub skip: u8,
-    /// `spare`.
-    pub spare: u8,
+    /// With `DO_LOCK`: 1 `prctl(option, ...)`, 2 `syscall(number, ...)`.
+    pub lock: u8,
     /// Text bytes of the window before the patch, from address + skip.
     pub original: [u8; 16],
     /// Address of its stub.
@@ -549,7 +551,7 @@ mod tests {
             };
         }
         row!("wh_header", Header: magic, abi, enabled, bytes, tsc_mult, tsc_shift, controller, heartbeat, patience, n_points, n_modules, n_rules, recursion, depth, loads, loads_seen, load_wait_us, next_node, next_path, next_thread, next_page, next_ring, forks, no_cpu_page, generation, lost, cost_inside, cost_whole, cost_count);
-        row!("wh_point", Point: address, relocated, state, flags, root, extras, n_extras, module, patch, window, skip, spare, original, stub);
+        row!("wh_point", Point: address, relocated, state, flags, root, extras, n_extras, module, patch, window, skip, lock, original, stub);
         row!("wh_extra", Extra: source, number, width, flags, loads, value, spare, offset);
         row!("wh_module", Module: start, end, base, first_row, n_rows, state, flags, spare);
         row!("wh_row", Row: offset, rule);
@@ -572,7 +574,7 @@ mod tests {
             #define S(s) printf(#s " %zu", sizeof(struct s));
             int main(void) {
                 S(wh_header) O(wh_header, magic) O(wh_header, abi) O(wh_header, enabled) O(wh_header, bytes) O(wh_header, tsc_mult) O(wh_header, tsc_shift) O(wh_header, controller) O(wh_header, heartbeat) O(wh_header, patience) O(wh_header, n_points) O(wh_header, n_modules) O(wh_header, n_rules) O(wh_header, recursion) O(wh_header, depth) O(wh_header, loads) O(wh_header, loads_seen) O(wh_header, load_wait_us) O(wh_header, next_node) O(wh_header, next_path) O(wh_header, next_thread) O(wh_header, next_page) O(wh_header, next_ring) O(wh_header, forks) O(wh_header, no_cpu_page) O(wh_header, generation) O(wh_header, lost) O(wh_header, cost_inside) O(wh_header, cost_whole) O(wh_header, cost_count) puts("");
-                S(wh_point) O(wh_point, address) O(wh_point, relocated) O(wh_point, state) O(wh_point, flags) O(wh_point, root) O(wh_point, extras) O(wh_point, n_extras) O(wh_point, module) O(wh_point, patch) O(wh_point, window) O(wh_point, skip) O(wh_point, spare) O(wh_point, original) O(wh_point, stub) puts("");
+                S(wh_point) O(wh_point, address) O(wh_point, relocated) O(wh_point, state) O(wh_point, flags) O(wh_point, root) O(wh_point, extras) O(wh_point, n_extras) O(wh_point, module) O(wh_point, patch) O(wh_point, window) O(wh_point, skip) O(wh_point, lock) O(wh_point, original) O(wh_point, stub) puts("");
                 S(wh_extra) O(wh_extra, source) O(wh_extra, number) O(wh_extra, width) O(wh_extra, flags) O(wh_extra, loads) O(wh_extra, value) O(wh_extra, spare) O(wh_extra, offset) puts("");
                 S(wh_module) O(wh_module, start) O(wh_module, end) O(wh_module, base) O(wh_module, first_row) O(wh_module, n_rows) O(wh_module, state) O(wh_module, flags) O(wh_module, spare) puts("");
                 S(wh_row) O(wh_row, offset) O(wh_row, rule) puts("");
