@@ -54,8 +54,8 @@ pub struct Engine {
     notes: Vec<String>,
     /// First bytes of everything written into text, five bytes each at most.
     claimed: FxHashSet<u64>,
-    /// The loader's point, when it could be set.
-    loader: Option<crate::apply::Patch>,
+    /// Patches of our own: the notice of the loader, what locks a program in.
+    notices: Vec<crate::apply::Patch>,
     may_change: bool,
     follow: Follow,
 }
@@ -169,7 +169,7 @@ impl Engine {
             standing: None,
             notes,
             claimed: FxHashSet::default(),
-            loader: None,
+            notices: Vec::new(),
             may_change: true,
             follow,
         })

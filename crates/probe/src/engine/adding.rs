@@ -54,8 +54,8 @@ impl Engine {
                 Err(refusal) => added.refused.push((name(&spec.candidate), refusal)),
             }
         }
-        let loader = self.loader_patch();
-        self.write(ready, loader, &mut added)?;
+        let notices = self.notice_patches();
+        self.write(ready, notices, &mut added)?;
         Ok(added)
     }
 
@@ -97,8 +97,7 @@ impl Engine {
         for place in places {
             *counts.entry((place.around.start, place.around.end)).or_default() += 1;
         }
-        let loader = self.loader_code();
-        if let Some(code) = loader {
+        for code in self.notice_places() {
             *counts.entry((code.start, code.end)).or_default() += 1;
         }
         let wanted: Vec<(Range<u64>, usize)> = counts.into_iter().map(|((start, end), n)| (start..end, n)).collect();
@@ -159,7 +158,7 @@ impl Engine {
             patch: points::patch_number(kind),
             window: place.plan.window,
             skip: place.plan.skip,
-            spare: 0,
+            lock: 0,
             original: original(&patch),
             stub: patch.stub_at,
         };
@@ -231,9 +230,9 @@ impl Engine {
     }
 
     /// The stop: stubs first, then the jumps, in every process.
-    fn write(&mut self, ready: Vec<Ready>, loader: Option<Patch>, added: &mut Added) -> Result<(), ProbeError> {
+    fn write(&mut self, ready: Vec<Ready>, notices: Vec<Patch>, added: &mut Added) -> Result<(), ProbeError> {
         let mut patches: Vec<&Patch> = ready.iter().map(|r| &r.patch).collect();
-        patches.extend(&loader);
+        patches.extend(&notices);
         if patches.is_empty() {
             return Ok(());
         }
@@ -249,9 +248,9 @@ impl Engine {
         };
         added.pause = outcome.pause;
         let failed: FxHashMap<usize, Refusal> = outcome.failed.into_iter().collect();
-        if !failed.contains_key(&ready.len()) {
-            self.loader = self.loader.take().or(loader);
-        }
+        let first = ready.len();
+        let kept = notices.into_iter().enumerate().filter(|(i, _)| !failed.contains_key(&(first + i)));
+        self.notices.extend(kept.map(|(_, patch)| patch));
         for (place, one) in ready.into_iter().enumerate() {
             match failed.get(&place) {
                 Some(refusal) => {

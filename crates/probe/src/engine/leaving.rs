@@ -69,7 +69,7 @@ impl Engine {
             .iter()
             .filter(|p| p.state != PointState::Removed)
             .filter_map(|p| p.patch.as_ref())
-            .chain(&self.loader)
+            .chain(&self.notices)
             .collect();
         let outcome = apply::uninstall(pid, held.as_ref(), &patches)?;
         detached.pause = detached.pause.max(outcome.pause);
@@ -177,8 +177,8 @@ impl Engine {
                 continue;
             }
             let patch = rebuild(index, &words, seat, &memory);
-            if words.flags & abi::DO_LOADER != 0 {
-                self.loader = patch;
+            if words.flags & (abi::DO_LOADER | abi::DO_LOCK) != 0 {
+                self.notices.extend(patch);
                 continue;
             }
             let state = match words.state {

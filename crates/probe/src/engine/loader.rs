@@ -1,9 +1,10 @@
-//! The loader's own notice of a changed list of libraries: a probe on the function that it calls for
-//! debuggers. The agent counts and waits a moment, so that new libraries are patched before their code
-//! runs.
+//! Probes of our own, that nobody has asked for. On the function that the loader calls for debuggers when
+//! its list of libraries changes: the agent waits a moment, so that new ones are patched before their code
+//! runs. On `prctl` and `syscall`: once a program forbids itself system calls (seccomp) it would be killed
+//! for those of the agent, which makes none from that moment on.
 
 use super::Engine;
-use crate::api::{Order, Select};
+use crate::api::{Candidate, Order, Select};
 use crate::apply::Patch;
 use crate::apply::Write;
 use crate::resolve;
@@ -14,24 +15,54 @@ use whither_abi::agent as abi;
 
 /// Called by the loaders of glibc and musl before and after they change their list.
 const NOTICE: &str = "_dl_debug_state";
+/// By what a program forbids itself system calls, with the agent's numbers for them.
+const LOCKS: [(&str, u8); 2] = [("prctl", 1), ("syscall", 2)];
+
+/// A function to be watched.
+struct Watched {
+    candidate: Candidate,
+    flags: u32,
+    lock: u8,
+}
 
 impl Engine {
-    /// Code of the loader, when its notice is still to be probed.
-    pub(super) fn loader_code(&self) -> Option<Range<u64>> {
-        if self.loader.is_some() {
-            return None;
-        }
-        let loader = self.modules.list().iter().find(|m| !m.gone && is_loader(&m.path))?;
-        Some(loader.start..loader.end)
+    /// Code beside which our own probes will want room, unless they are in place.
+    pub(super) fn notice_places(&self) -> Vec<Range<u64>> {
+        let module = |w: &Watched| self.modules.list().get(w.candidate.module).map(|m| m.start..m.end);
+        self.watched().iter().filter_map(module).collect()
     }
 
-    /// The probe on the loader's notice, its point entered; `None` where there is none to be had.
-    pub(super) fn loader_patch(&mut self) -> Option<Patch> {
-        let around = self.loader_code()?;
-        let order = Order::Include(Select::Name { function: NOTICE.into(), module: None });
-        let found = resolve::candidates(self.modules.list(), &[order], &|_| None).ok()?;
-        let candidate = found.candidates.into_iter().find(|c| around.contains(&c.address))?;
-        let plan = resolve::plan(self.modules.list().get(candidate.module)?, &candidate)?;
+    /// The probes of our own that are not in place, their points entered; those that can be had.
+    pub(super) fn notice_patches(&mut self) -> Vec<Patch> {
+        self.watched().iter().filter_map(|watched| self.notice_patch(watched)).collect()
+    }
+
+    fn watched(&self) -> Vec<Watched> {
+        if !self.notices.is_empty() {
+            return Vec::new();
+        }
+        let loader = self
+            .named(NOTICE)
+            .into_iter()
+            .filter(|c| self.modules.list().get(c.module).is_some_and(|m| !m.gone && is_loader(&m.path)));
+        let loader = loader.take(1).map(|candidate| Watched { candidate, flags: abi::DO_LOADER, lock: 0 });
+        let locks = LOCKS.iter().flat_map(|&(name, lock)| {
+            self.named(name).into_iter().map(move |candidate| Watched { candidate, flags: abi::DO_LOCK, lock })
+        });
+        loader.chain(locks).collect()
+    }
+
+    fn named(&self, function: &str) -> Vec<Candidate> {
+        let order = Order::Include(Select::Name { function: function.into(), module: None });
+        let found = resolve::candidates(self.modules.list(), &[order], &|_| None).map(|f| f.candidates);
+        found.unwrap_or_default().into_iter().filter(|c| c.patch.is_ok()).collect()
+    }
+
+    fn notice_patch(&mut self, watched: &Watched) -> Option<Patch> {
+        let candidate = &watched.candidate;
+        let module = self.modules.list().get(candidate.module)?;
+        let around = module.start..module.end;
+        let plan = resolve::plan(module, candidate)?;
         if plan.kind == whither_image::PlanKind::Short {
             return None;
         }
@@ -42,7 +73,7 @@ impl Engine {
         Memory::open(self.pid).ok()?.read(from, &mut bytes).ok()?;
         let at = self.arenas.take(&around)?;
         let window = bytes.get(..usize::from(plan.window))?;
-        let made = stub(index, seat.common(abi::DO_LOADER), from, window, at).ok()?;
+        let made = stub(index, seat.common(watched.flags), from, window, at).ok()?;
         self.arenas.shrink(at, made.bytes.len() as u64);
         let writes = vec![Write { at: from, old: bytes[..5].to_vec(), new: jump(from, at)?.to_vec() }];
         let patch = Patch { writes, window: from..from + u64::from(plan.window), stub: made, stub_at: at };
@@ -52,7 +83,8 @@ impl Engine {
             address: candidate.address,
             relocated: patch.stub.relocated,
             state: abi::POINT_ON,
-            flags: abi::DO_LOADER,
+            flags: watched.flags,
+            lock: watched.lock,
             root,
             module: u16::try_from(candidate.module).unwrap_or(u16::MAX),
             patch: 1,
