@@ -1,3 +1,5 @@
+/* What the C tests of the agent share: a segment, the unwind rows of the program, and
+ * counts of failures. */
 #include "harness.h"
 
 char *seg;

@@ -12,8 +12,9 @@ store, query = sys.argv[1:]
 here = Path(__file__).parent
 connection = duckdb.connect()
 connection.execute("SET VARIABLE store = ?".replace("?", "'" + store.replace("'", "''") + "'"))
-views = (here / "views.sql").read_text()
-if not list(Path(store).rglob("funcs.parquet")):
+of_calls = (Path(store) / "calls.json").exists()
+views = (here / ("call_views.sql" if of_calls else "views.sql")).read_text()
+if not of_calls and not list(Path(store).rglob("funcs.parquet")):
     views = views[: views.index("CREATE OR REPLACE VIEW funcs")]
 connection.execute(views)
 for row in connection.execute((here / query).read_text()).fetchall():

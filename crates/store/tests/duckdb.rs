@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{WINDOW, meta, random_profile};
+use whither_store::calls::*;
 use whither_store::model::{ImageOffset, Profile};
-use whither_store::{CompactPolicy, Database, StoredFunction, StoredSymbols, compact};
+use whither_store::{CompactPolicy, Database, OnExisting, StoredFunction, StoredSymbols, calls_recording, compact};
 
 /// `None` (told) without DuckDB.
 fn python() -> Option<String> {
@@ -129,4 +130,77 @@ fn epoch_diff(python: &str, store: &Path, parts: &[Profile]) {
         assert!((before - share(&parts[..2], &r[0])).abs() < 0.01, "{r:?}");
         assert!((after - share(&parts[2..], &r[0])).abs() < 0.01, "{r:?}");
     }
+}
+
+/// `solve` calls `work` twice per round from one site, `main` once; a caller of another file has no name.
+fn call_recording() -> CallRecording {
+    let module = |path: &str| CallModule { path: path.into(), id: None, bias: 0, start: 0, end: 0x1000 };
+    let point = |id: u32, name: &str| CallPoint {
+        id,
+        names: vec![name.into(), "alias".into()],
+        module: 0,
+        offset: u64::from(id) << 8,
+        size: 64,
+        patch: Some(PatchKind::Jump),
+        state: PointState::On,
+        entry_only: None,
+        refused: None,
+        values: vec![],
+    };
+    let frame =
+        |module, offset, caller| CallFrame { kind: FrameKind::Caller, module, offset, caller, by_frame_pointer: false };
+    let path = |id, point, frame, calls, wall_ns| CallPath {
+        id,
+        point,
+        frame,
+        parent: None,
+        same: 0,
+        folded: false,
+        totals: PathTotals { calls, done: calls, wall_ns, ..PathTotals::default() },
+        threads: vec![],
+    };
+    let snapshot = |rounds: u64| CallSnapshot {
+        modules: vec![module("/bin/app"), module("/lib/other.so")],
+        points: vec![point(1, "work"), point(2, "rest")],
+        frames: vec![frame(0, 0x11, u32::MAX), frame(0, 0x25, 0), frame(1, 0x11, u32::MAX), frame(0, 0x29, 0)],
+        paths: vec![
+            path(10, 0, 0, rounds, 5 * rounds),
+            path(11, 0, 1, 2 * rounds, 900 * rounds),
+            path(12, 0, 3, rounds, 100 * rounds),
+            path(13, 1, 2, 7, u64::MAX),
+        ],
+        ..CallSnapshot::default()
+    };
+    let name = |address, function: &str| CallName {
+        module: "/bin/app".into(),
+        address,
+        place: CallPlace {
+            function: function.into(),
+            start: Some(0x10),
+            positions: (1..3)
+                .map(|line| CallPosition { function: function.into(), file: "a.c".into(), line })
+                .collect(),
+        },
+    };
+    CallRecording {
+        epochs: [3, 4].map(|n| CallEpoch { name: n.to_string(), snapshot: snapshot(n) }).into(),
+        names: vec![name(0x10, "main"), name(0x24, "solve"), name(0x28, "solve")],
+        ..CallRecording::default()
+    }
+}
+
+#[test]
+fn call_paths_answer_who_calls_whom() {
+    let Some(python) = python() else { return };
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = tmp.path().join("it's calls.wh");
+    calls_recording::save(&dir, &call_recording(), OnExisting::Refuse).unwrap();
+    let rows: Vec<String> = query(&python, &dir, "top_calls.sql").iter().map(|r| r.join(" ")).collect();
+    let mut expect = Vec::new();
+    for (epoch, rounds) in [(0, 3), (1, 4)] {
+        expect.push(format!("{epoch} rest ? 7 {}", u64::MAX));
+        expect.push(format!("{epoch} work solve {} {}", 3 * rounds, 1000 * rounds));
+        expect.push(format!("{epoch} work main {rounds} {}", 5 * rounds));
+    }
+    assert_eq!(rows, expect);
 }

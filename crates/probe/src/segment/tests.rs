@@ -1,3 +1,5 @@
+//! Tests of the segment: what a reader sees while a writer is at work.
+
 use super::*;
 
 fn words(segment: &Segment, from: u64, to: u64, value: u64) {

@@ -1,4 +1,7 @@
+//! Tests of the snapshot: blocks of the segment as paths and totals.
+
 use super::*;
+use crate::segment::Copied;
 use std::time::Instant;
 use whither_abi::agent::{Block, Node, Path};
 use whither_store::calls::FrameKind;
@@ -97,10 +100,18 @@ fn own_cost_done_and_reset() {
     reader.reset(&segment);
     assert!(reader.read(&segment, &All(TIMED), &place).paths.is_empty());
     // The call that was open at the reset returns, another one comes and goes.
-    segment.put_block(0, 1, 2, &Block { seq: 10, calls: 5, wall: 3_500_000, ..block });
+    let Some(Copied::Whole(now)) = segment.block(1, 2) else { panic!("the block is gone") };
+    assert_eq!((now.min, now.max), (0, 0), "extremes of before the reset");
+    let now = Block { seq: 10, calls: 5, wall: 3_500_000, min: 200_000, max: 300_000, ..now };
+    segment.put_block(0, 1, 2, &now);
     let totals = reader.read(&segment, &All(TIMED), &place).paths[0].totals.clone();
     assert_eq!((totals.calls, totals.done), (1, 2));
     assert_eq!(totals.wall_ns, clock.ns(500_000 - 80));
+    assert_eq!((totals.min_ns, totals.max_ns), (clock.ns(200_000 - 40), clock.ns(300_000 - 40)));
+    // Never more than there was.
+    segment.set_header(field::COST_INSIDE, u64::MAX);
+    let totals = reader.read(&segment, &All(TIMED), &place).paths[0].totals.clone();
+    assert_eq!((totals.wall_ns, totals.min_ns, totals.max_ns, totals.cpu_ns), (0, 0, 0, 0));
 }
 
 #[test]
@@ -140,4 +151,47 @@ fn ten_thousand_paths_of_64_threads_are_read_at_once() {
     eprintln!("10 000 paths of 64 threads in {best:.2} ms");
     // The bar is 5 ms, optimised; the test runs otherwise, beside others.
     assert!(best < 200.0, "{best} ms");
+}
+
+#[test]
+fn tables_full_of_rubbish_are_read_in_bounds() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        // Small numbers are valid indexes: they make chains, rings and shared pages.
+        match state % 4 {
+            0 => state % 64,
+            1 => state % 0x2000 | (state % 61) << 32,
+            2 => u64::MAX - state % 3,
+            _ => state,
+        }
+    };
+    for round in 0..24 {
+        let segment = Segment::private();
+        for at in (0..0x1000).chain(abi::AT_POINTS..abi::AT_POINTS + 0x2000).step_by(8) {
+            segment.scribble(at, random());
+        }
+        let regions = [abi::AT_EXTRAS, abi::AT_MODULES, abi::AT_RULES, abi::AT_NODES, abi::AT_PATHS, abi::AT_ROWS];
+        for region in regions.into_iter().chain([abi::AT_PAGES, abi::AT_PAGES + 4096, abi::AT_THREADS, abi::AT_RINGS]) {
+            for at in (region..region + 0x1_0000).step_by(8) {
+                segment.scribble(at, random());
+            }
+        }
+        segment.set_header32(field::NEXT_THREAD, 2 + round % 3);
+        if round % 2 == 0 {
+            segment.set_header32(field::NEXT_PATH, 4000);
+            segment.set_header32(field::NEXT_NODE, 2000);
+        }
+        let began = std::time::Instant::now();
+        let mut reader = Reader::splitting(round % 2 == 0);
+        for _ in 0..2 {
+            let reading = reader.read(&segment, &All(u32::MAX), &place);
+            assert!(reading.paths.len() <= abi::MAX_PATHS as usize, "{}", reading.paths.len());
+            assert!(reading.frames.len() <= 2 * abi::MAX_NODES as usize, "{}", reading.frames.len());
+            reader.reset(&segment);
+        }
+        assert!(began.elapsed().as_secs() < 20, "round {round} took {:?}", began.elapsed());
+    }
 }

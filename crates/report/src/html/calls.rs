@@ -223,6 +223,8 @@ fn rest_row(out: &mut String, columns: &[Column], rest: &Rest, most: f64) {
 
 /// Longer paths show their innermost frames, the others when asked.
 const FRAMES: usize = 10;
+/// Fewer are not worth hiding.
+const HIDDEN: usize = 3;
 
 fn put_frames(out: &mut String, frames: &[&str]) {
     for frame in frames {
@@ -235,7 +237,7 @@ fn label(out: &mut String, group: Group, text: &str, remarks: &[String]) {
     if group == Group::Path {
         out.push_str("<td class=\"t path\">");
         let frames: Vec<&str> = text.split(" > ").collect();
-        let outer = if frames.len() > FRAMES { frames.len() - FRAMES } else { 0 };
+        let outer = Some(frames.len().saturating_sub(FRAMES)).filter(|n| *n >= HIDDEN).unwrap_or(0);
         if outer > 0 {
             put!(out, "<details><summary>{} outer frames</summary>", grouped(outer as u64));
             put_frames(out, &frames[..outer]);
