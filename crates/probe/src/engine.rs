@@ -370,6 +370,10 @@ impl Engine {
             snapshot.in_progress = reading.in_progress;
             snapshot.lost = reading.lost;
             snapshot.own_cost = reading.own_cost;
+            if reading.no_cpu > 0 {
+                let note = "the program has forbidden itself system calls: CPU time of most calls since is not known";
+                snapshot.notes.push(note.to_string());
+            }
             if reading.torn > 0 {
                 let count = reading.torn;
                 snapshot.notes.push(format!("{count} counters were read in the middle of an update (a call each)"));

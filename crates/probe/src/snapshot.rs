@@ -29,6 +29,8 @@ pub(crate) struct Reading {
     pub(crate) paths: Vec<CallPath>,
     pub(crate) in_progress: Vec<InProgress>,
     pub(crate) lost: CallLost,
+    /// Times that a call's CPU time could not be taken: the program had forbidden itself system calls.
+    pub(crate) no_cpu: u64,
     pub(crate) own_cost: OwnCost,
     /// Blocks whose writer stood in the middle of an update all the while: at most one call of each
     /// may be there in part.
@@ -116,6 +118,7 @@ impl Reader {
             frames: self.frames.frames().to_vec(),
             in_progress,
             lost: self.lost(segment),
+            no_cpu: lost(segment)[abi::LOST_CLOCK].wrapping_sub(self.base_lost[abi::LOST_CLOCK]),
             own_cost: own_cost(segment),
             torn: sums.torn(),
         }
