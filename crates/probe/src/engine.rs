@@ -12,9 +12,9 @@ mod ours;
 mod polling;
 mod seat;
 mod tree;
-
 mod wait;
 use crate::api::{
+
     Added, Candidate, Detached, Options, Order, PointAction, PointId, PointSpec, Refusal, Removed, Select,
 };
 use crate::apply::Haste;
@@ -224,9 +224,9 @@ impl Engine {
     /// # Errors
     /// [`ProbeError`] when it is gone.
     pub fn resume(&mut self) -> Result<(), ProbeError> {
-        self.let_run()?;
+        // Before it runs: it may be at its end a moment later.
         self.tree.reset();
-        Ok(())
+        self.let_run()
     }
 
     /// The process that was launched or attached to.
@@ -390,6 +390,10 @@ impl Engine {
         self.tree.reset();
         self.reset_others();
     }
+            if seat.unmeasured {
+                let why = "it began before a call could be measured";
+                snapshot.notes.push(format!("the probes' own cost is not known and not subtracted: {why}"));
+            }
 
     /// Functions that a point's function calls directly, through its import table too.
     ///
@@ -517,12 +521,12 @@ impl Engine {
                 &mut borrowed
             }
         };
-        let seat = Seat::take(caller, &self.options)?;
+        let mut seat = Seat::take(caller, &self.options)?;
         let calibrated = match self.follow.cost {
             Some(cost) => Ok(seat.set_cost(cost)),
             None => seat.calibrate(caller, &mut self.arenas),
         };
-        self.follow.cost = calibrated.is_ok().then(|| seat.cost());
+        self.follow.cost = (calibrated.is_ok() && !seat.unmeasured).then(|| seat.cost());
         seat.segment.forget_lost();
         let notes = self.modules.publish(&seat.segment, &all, rows);
         self.seat = Some(seat);

@@ -412,6 +412,23 @@ impl Segment {
         })
     }
 
+    /// Shortest and longest calls count from here. The agent replaces them only by longer and shorter ones,
+    /// which makes plain stores of ours safe: at most the call that ends in that moment is among the old.
+    pub(crate) fn restart_extremes(&self) {
+        for thread in 0..self.n_threads() {
+            for (_, page) in self.pages(thread, abi::MAX_PATHS) {
+                let first = abi::AT_PAGES + u64::from(page) * 4096;
+                for at in (first..first + 4096).step_by(size_of::<Block>()) {
+                    for extreme in [offset_of!(Block, min), offset_of!(Block, max)] {
+                        if self.word(at + extreme as u64) != 0 {
+                            self.set_word(at + extreme as u64, 0);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
     /// Copies a counter block of a page, by the protocol of its `seq`; `None` when it was never used.
     pub(crate) fn block(&self, page: u32, slot: u32) -> Option<Copied> {
         /// Updates last a few nanoseconds; a writer that takes longer does not run.
@@ -477,6 +494,10 @@ impl Segment {
 /// What the agent writes, for tests.
 #[cfg(test)]
 impl Segment {
+    pub(crate) fn scribble(&self, at: u64, value: u64) {
+        self.set_word(at, value);
+    }
+
     pub(crate) fn put_node(&self, index: u32, node: &Node) {
         self.store(abi::AT_NODES + u64::from(index) * 32, node);
     }

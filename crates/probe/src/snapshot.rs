@@ -71,6 +71,8 @@ impl Reader {
     pub(crate) fn reset(&mut self, segment: &Segment) {
         self.base = Sums::read(segment);
         if self.split {
+        // Before the counters: no call may count without being among them.
+        segment.restart_extremes();
             self.base_threads = (0..segment.n_threads()).map(|t| Sums::of_thread(segment, t)).collect();
         }
         self.base_lost = lost(segment);

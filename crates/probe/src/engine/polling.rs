@@ -5,10 +5,11 @@
 use super::clock::{self, Clock};
 use super::{Engine, Happening, wait};
 use crate::api::PointSpec;
+use crate::apply::Haste;
 use crate::error::ProbeError;
 use crate::modules::{Changes, Rows};
 use crate::segment::field;
-use crate::target::maps;
+use crate::target::{Caller, maps};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use whither_abi::agent as abi;
@@ -48,11 +49,28 @@ impl Engine {
             }
         }
         self.processes(happened);
+        self.calibrate_late();
         Ok(())
     }
 
     /// Looks at all processes and what their threads tell.
     pub(super) fn look_around(&mut self) {
+    /// Measures what a probed call costs when it could not be at the entry point.
+    fn calibrate_late(&mut self) {
+        let alive = self.tree.alive();
+        let avoid = self.our_code();
+        // Once a thread has a block, calls are recorded. A second process has no room for the stub.
+        let Some(seat) = self.seat.as_mut().filter(|s| s.unmeasured && s.segment.n_threads() > 0) else { return };
+        if alive != [self.pid] {
+            return;
+        }
+        let _haste = Haste::begin();
+        let Ok(mut caller) = Caller::pick_avoiding(self.pid, &avoid) else { return };
+        // It stays unmeasured, and is said to be, or is tried again.
+        let _ = seat.calibrate(&mut caller, &mut self.arenas);
+        let _ = caller.release();
+    }
+
         if let Some(seat) = &self.seat {
             if let Some(at) = seat.end() {
                 self.tree.saw_end(self.pid, at);

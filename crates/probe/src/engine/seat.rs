@@ -27,6 +27,8 @@ pub(crate) struct Seat {
     pub(crate) placed: Placed,
     pub(crate) segment: Arc<Segment>,
     next_extra: u32,
+    /// What a probed call costs is not known yet.
+    pub(crate) unmeasured: bool,
     heart: Option<Heart>,
 }
 
@@ -67,13 +69,17 @@ impl Seat {
         }
         ours::is_same_agent(&Memory::open(placed.pid)?, placed.image.start)?;
         settings(&segment, options);
-        Ok(Self::on(placed, segment))
+        // Lists of points that were set before stay.
+        let ends =
+            (1..segment.n_points()).map(|i| segment.point(i)).map(|p| p.extras.saturating_add(u32::from(p.n_extras)));
+        let next_extra = ends.max().unwrap_or(1).max(1);
+        Ok(Self { next_extra, ..Self::on(placed, segment) })
     }
 
     fn on(placed: Placed, segment: Segment) -> Self {
         let segment = Arc::new(segment);
         let heart = Some(Heart::start(Arc::clone(&segment), placed.pid));
-        Self { placed, segment, next_extra: 1, heart }
+        Self { placed, segment, next_extra: 1, unmeasured: false, heart }
     }
 
     /// Address of a symbol in the target.
@@ -110,8 +116,20 @@ impl Seat {
         first
     }
 
-    /// Measures what a probed call costs, on an empty function of the agent's own.
-    pub(crate) fn calibrate(&self, caller: &mut Caller, arenas: &mut Arenas) -> Result<(), ProbeError> {
+    /// Measures what a probed call costs; at the entry point of a program without a loader nothing can be
+    /// recorded, for want of a thread pointer: it must be done later.
+    pub(crate) fn calibrate(&mut self, caller: &mut Caller, arenas: &mut Arenas) -> Result<(), ProbeError> {
+        self.set_cost([0; 3]);
+        let measured = self.measure(caller, arenas);
+        self.unmeasured = self.cost()[2] == 0;
+        if self.unmeasured {
+            self.set_cost([0; 3]);
+        }
+        measured
+    }
+
+    /// Measures on an empty function of the agent's own.
+    fn measure(&self, caller: &mut Caller, arenas: &mut Arenas) -> Result<(), ProbeError> {
         /// Of 64 calls each.
         const ROUNDS: u64 = 200;
         let measure =

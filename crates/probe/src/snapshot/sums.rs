@@ -47,8 +47,7 @@ impl Sum {
         self.calls.wrapping_sub(self.open)
     }
 
-    /// What was counted since `base`. Shortest and longest cannot be taken apart: they stay those of
-    /// the whole session as long as any call was completed since.
+    /// What was counted since `base`, when shortest and longest were begun anew.
     pub(crate) fn since(&self, base: Sum) -> Self {
         let none = self.wall == base.wall && self.calls == base.calls;
         Self {

@@ -168,7 +168,7 @@ fn tables_full_of_rubbish_are_read_in_bounds() {
             _ => state,
         }
     };
-    for round in 0..24 {
+    for round in 0..8 {
         let segment = Segment::private();
         for at in (0..0x1000).chain(abi::AT_POINTS..abi::AT_POINTS + 0x2000).step_by(8) {
             segment.scribble(at, random());
@@ -187,7 +187,7 @@ fn tables_full_of_rubbish_are_read_in_bounds() {
         let began = std::time::Instant::now();
         let mut reader = Reader::splitting(round % 2 == 0);
         for _ in 0..2 {
-            let reading = reader.read(&segment, &All(u32::MAX), &place);
+            let reading = reader.read(&segment, &All(u32::MAX), &|ra| (0, ra));
             assert!(reading.paths.len() <= abi::MAX_PATHS as usize, "{}", reading.paths.len());
             assert!(reading.frames.len() <= 2 * abi::MAX_NODES as usize, "{}", reading.frames.len());
             reader.reset(&segment);
