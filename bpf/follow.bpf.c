@@ -34,6 +34,15 @@ struct {
 	__uint(max_entries, 1 << 18);
 } events SEC(".maps");
 
+/* Processes that were stopped, until the controller has them: whoever outlives it lets them go on. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, __u32);
+} stopped SEC(".maps");
+
 /* Processor time of the threads of a process that have ended, in nanoseconds. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -91,6 +100,7 @@ int wh_exec(__u64 *args)
 	}
 	event->pid = tgid;
 	event->parent = 0;
+	bpf_map_update_elem(&stopped, &tgid, &tgid, BPF_ANY);
 	event->error = -bpf_send_signal(SIGSTOP);
 	bpf_ringbuf_submit(event, 0);
 	return 0;

@@ -444,6 +444,7 @@ impl Engine {
 
     /// Exit status of a launched command, once it has ended; 128 + n for a signal. Does not wait.
     pub fn status(&mut self) -> Option<i32> {
+        self.see_traced();
         self.look_around();
         self.child.as_mut().and_then(Child::status)
     }

@@ -238,6 +238,10 @@ impl Engine {
         }
         // It never fails for what single processes do.
         let seen = self.follow.tree.poll().unwrap_or_default();
+        let freed = self.follow.tree.take_freed();
+        if let Some(execs) = self.follow.execs() {
+            freed.into_iter().for_each(|pid| execs.caught(pid));
+        }
         lively |= !seen.is_empty();
         for one in seen {
             self.see(one, happened);
@@ -246,6 +250,13 @@ impl Engine {
             self.follow.lively = Instant::now();
         }
         self.look_at_others(happened);
+    }
+
+    /// The end of a traced process is told to whoever traces it, so here first.
+    pub(super) fn see_traced(&mut self) {
+        if !self.follow.tree.is_empty() {
+            self.follow_on(&mut Vec::new());
+        }
     }
 
     /// Waits for something to look after, at most so long.

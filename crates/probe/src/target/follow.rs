@@ -10,9 +10,13 @@ use super::remote::Caller;
 use super::stop::{Stopped, note_end};
 use crate::ProbeError;
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 use whither_kernel::memory::Memory;
 use whither_kernel::proc;
 use whither_kernel::ptrace::{Event, Tracee, Watching};
+
+/// How long threads may take to be let go.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What was seen of a tree.
 #[derive(Debug)]
@@ -44,6 +48,8 @@ pub enum Seen {
 /// Processes that are followed.
 pub struct Tree {
     threads: Vec<Followed>,
+    /// Caught, and running again.
+    freed: Vec<u32>,
     choose: Box<dyn Fn(&str) -> bool>,
 }
 
@@ -76,7 +82,7 @@ impl Tree {
     /// An empty tree; `choose` says by the path of a program whether it is to be stopped at its entry.
     #[must_use]
     pub fn new(choose: impl Fn(&str) -> bool + 'static) -> Self {
-        Self { threads: Vec::new(), choose: Box::new(choose) }
+        Self { threads: Vec::new(), freed: Vec::new(), choose: Box::new(choose) }
     }
 
     /// Whether nobody is followed: then [`Self::poll`] need not be called.
@@ -140,6 +146,11 @@ impl Tree {
         }
     }
 
+    /// Processes caught whose stop has ended since this was asked last.
+    pub fn take_freed(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.freed)
+    }
+
     /// Takes what has happened since the last time; does not wait.
     ///
     /// # Errors
@@ -181,12 +192,14 @@ impl Tree {
             }
             Event::Signal(libc::SIGSTOP) if it.caught => {
                 it.caught = false;
+                self.freed.push(pid);
                 self.executed(&mut it);
             }
             Event::GroupStop(libc::SIGSTOP) if it.caught => {
                 it.caught = false;
                 self.executed(&mut it);
                 go_on(pid);
+                self.freed.push(pid);
             }
             Event::Signal(libc::SIGTRAP) if it.approach.as_ref().is_some_and(|a| a.reached(&it.tracee)) => {
                 return Self::arrive(it, seen);
@@ -248,19 +261,65 @@ impl Tree {
         self.let_go();
     }
 
+    /// Children made meanwhile are traced too, so all are waited for here, not one by one later.
     fn let_go(&mut self) {
+        let end = Instant::now() + PATIENCE;
+        for it in &self.threads {
+            // One that has just ended shows when it is waited for.
+            let _ = it.tracee.interrupt();
+        }
+        while !self.threads.is_empty() && Instant::now() < end {
+            let mut at = 0;
+            while at < self.threads.len() {
+                match self.threads[at].tracee.poll() {
+                    Ok(None) => at += 1,
+                    Ok(Some(event)) => {
+                        let it = self.threads.swap_remove(at);
+                        if let Event::Child(child) = event {
+                            let process = proc::tgid(child).unwrap_or(child);
+                            self.threads.push(Followed::new(Tracee::adopt(process, child)));
+                        }
+                        leave(it, event);
+                    }
+                    Err(_) => drop(self.threads.swap_remove(at)),
+                }
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        // Asleep where no signal reaches.
         for mut it in self.threads.drain(..) {
             if let Some(approach) = it.approach.take() {
                 approach.cancel();
             }
-            if it.caught {
-                go_on(it.tracee.pid());
-            }
-            let _ = it.tracee.interrupt();
             super::stop::into_limbo(it.tracee);
         }
         super::stop::tend();
     }
+}
+
+/// Lets go of a thread that this has happened to.
+fn leave(mut it: Followed, event: Event) {
+    if !event.stands() {
+        return note_end(&it.tracee, event);
+    }
+    let mut event = event;
+    match (&mut it.approach, event) {
+        (Some(approach), Event::Signal(libc::SIGTRAP)) if approach.reached(&it.tracee) => {
+            // It fails for a process that is gone only.
+            let _ = approach.finish(&it.tracee);
+            event = Event::Stopped;
+        }
+        (_, Event::Signal(libc::SIGSTOP)) if it.caught => event = Event::Stopped,
+        (_, Event::GroupStop(_)) if it.caught => {
+            go_on(it.tracee.pid());
+            event = Event::Stopped;
+        }
+        _ => {}
+    }
+    if let Some(approach) = it.approach.take() {
+        approach.cancel();
+    }
+    super::stop::let_go(it.tracee, event);
 }
 
 impl Drop for Tree {

@@ -3,8 +3,9 @@
 //! [`super::Tree::catch`] takes it from there.
 //!
 //! The kernel can only stop it by SIGSTOP. Its parent is sent a SIGCHLD for that, as by job control, unless
-//! we seize the process before the stop is complete. A process stopped in the instant in which the
-//! controller is killed stays stopped until it is sent SIGCONT; the kernel's side goes with the controller.
+//! we seize the process before the stop is complete. When the
+//! controller is killed, a small process that outlives it lets those go on who stand; the kernel's side goes
+//! with the controller.
 
 #[allow(clippy::all, clippy::pedantic, missing_docs, unreachable_pub, unsafe_code, dead_code)]
 #[allow(clippy::undocumented_unsafe_blocks, clippy::multiple_unsafe_ops_per_block, clippy::unwrap_used)]
@@ -17,6 +18,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuild
 use skeleton::{FollowSkel, FollowSkelBuilder};
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
 
 /// What is wanted of a process.
@@ -54,6 +56,7 @@ pub struct Execs {
     ring: RingBuffer<'static>,
     skel: FollowSkel<'static>,
     told: Rc<RefCell<Vec<Told>>>,
+    _guard: Option<Guard>,
 }
 
 impl std::fmt::Debug for Execs {
@@ -85,7 +88,8 @@ impl Execs {
             skel.progs.wh_fork.attach()?,
             skel.progs.wh_exec.attach()?,
         ];
-        Ok(Self { _links: links, ring, skel, told })
+        let guard = Guard::start(skel.maps.stopped.as_fd().as_raw_fd());
+        Ok(Self { _links: links, ring, skel, told, _guard: guard })
     }
 
     /// Watches a process and all children it makes from now on.
@@ -94,6 +98,11 @@ impl Execs {
     /// The kernel's reason.
     pub fn watch(&self, pid: u32, how: Watch) -> Result<(), libbpf_rs::Error> {
         self.skel.maps.tracked.update(&pid.to_ne_bytes(), &(how as u32).to_ne_bytes(), MapFlags::ANY)
+    }
+
+    /// A process told of goes on, or is in our hands.
+    pub fn caught(&self, pid: u32) {
+        let _ = self.skel.maps.stopped.delete(&pid.to_ne_bytes());
     }
 
     /// Processor time of a watched process that has ended, in nanoseconds.
@@ -128,6 +137,110 @@ impl Execs {
     #[must_use]
     pub fn descriptor(&self) -> i32 {
         self.ring.epoll_fd()
+    }
+}
+
+/// A process of ours that outlives a controller that is killed, only to send SIGCONT to those who were just
+/// stopped. It holds nothing open but the table of them and the end of a pipe.
+#[derive(Debug)]
+struct Guard {
+    pid: i32,
+    pipe: i32,
+}
+
+impl Guard {
+    fn start(table: i32) -> Option<Self> {
+        let mut ends = [0_i32; 2];
+        // SAFETY: pipe2(2) writes two descriptors.
+        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+            return None;
+        }
+        let [read, write] = ends;
+        // SAFETY: the child makes system calls only, nothing that needs a lock another thread may hold.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            guard(read, write, table);
+        }
+        close(read);
+        if pid < 0 {
+            close(write);
+            return None;
+        }
+        Some(Self { pid, pipe: write })
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // SAFETY: our own child, not waited for yet.
+        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        close(self.pipe);
+        // SAFETY: waits for our own child, which ends now; no status is wanted.
+        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+    }
+}
+
+fn close(descriptor: i32) {
+    // SAFETY: a descriptor of ours that nobody else has.
+    unsafe { libc::close(descriptor) };
+}
+
+/// In the child: waits for the controller's end.
+fn guard(read: i32, write: i32, table: i32) -> ! {
+    // Ctrl-C is meant for others.
+    // SAFETY: setsid(2) takes nothing.
+    unsafe { libc::setsid() };
+    close(write);
+    let (low, high) = (read.min(table), read.max(table));
+    // Streams too: whoever reads our output waits for its end.
+    close_range(0, low - 1);
+    close_range(low + 1, high - 1);
+    close_range(high + 1, i32::MAX);
+    let mut byte = 0_u8;
+    loop {
+        // SAFETY: reads one byte at most into one; nobody writes, so it ends with the last writer.
+        let got = unsafe { libc::read(read, (&raw mut byte).cast(), 1) };
+        if got >= 0 {
+            break;
+        }
+    }
+    // One may have been on its way into the table.
+    for _ in 0..3 {
+        wake_all(table);
+        // SAFETY: usleep(3) takes a number.
+        unsafe { libc::usleep(20_000) };
+    }
+    // SAFETY: ends this process at once, without anything that the controller would do at its end.
+    unsafe { libc::_exit(0) }
+}
+
+fn close_range(first: i32, last: i32) {
+    if first <= last {
+        // SAFETY: close_range(2) takes numbers; these descriptors are used by nobody in this process.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    }
+}
+
+/// SIGCONT to everybody in the table.
+fn wake_all(table: i32) {
+    /// `BPF_MAP_GET_NEXT_KEY`.
+    const NEXT: i64 = 4;
+    #[repr(C)]
+    struct Ask {
+        map: u64,
+        key: u64,
+        next: u64,
+    }
+    let (mut key, mut next) = (u32::MAX, 0_u32);
+    for _ in 0..65536 {
+        let ask = Ask { map: table as u64, key: &raw const key as u64, next: &raw mut next as u64 };
+        // SAFETY: bpf(2) reads the question and the key, and writes the next key.
+        if unsafe { libc::syscall(libc::SYS_bpf, NEXT, &raw const ask, size_of::<Ask>()) } != 0 {
+            return;
+        }
+        key = next;
+        // SAFETY: kill(2) takes numbers.
+        unsafe { libc::kill(key as i32, libc::SIGCONT) };
     }
 }
 
