@@ -94,7 +94,8 @@ impl<'a> Analysis<'a> {
             ns_per_call: cost.whole_ps as f64 / 1000.0,
             inside_ns_per_call: cost.inside_ps as f64 / 1000.0,
             ns,
-            share: share(ns, self.snapshot.whole.cpu_ns),
+            // Without a calibration the cost is not known, and not nothing.
+            share: if cost.whole_ps == 0 && calls > 0 { f64::NAN } else { share(ns, self.snapshot.whole.cpu_ns) },
         }
     }
 

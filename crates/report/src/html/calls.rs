@@ -161,13 +161,17 @@ fn tiles(p: &CallProfile) -> Vec<Tile> {
         ),
         tile(
             "Own cost",
-            if p.own_cost.share.is_nan() {
-                duration(p.own_cost.ns as f64 / 1e9)
-            } else {
-                format!("{}\u{2009}%", fine_percent(p.own_cost.share))
+            match p.own_cost {
+                cost if !cost.share.is_nan() => format!("{}\u{2009}%", fine_percent(cost.share)),
+                cost if cost.ns == 0 => "unknown".into(),
+                cost => format!("about {}", duration(cost.ns as f64 / 1e9)),
             },
-            format!("of CPU time; {:.1} ns a call, taken off", p.own_cost.ns_per_call),
-            Tone::by(p.own_cost.share, 0.02, 0.1),
+            if p.own_cost.ns > 0 {
+                format!("of CPU time; {:.1} ns a call, taken off", p.own_cost.ns_per_call)
+            } else {
+                "nothing is taken off".into()
+            },
+            if p.own_cost.share.is_nan() { Tone::Plain } else { Tone::by(p.own_cost.share, 0.02, 0.1) },
         ),
     ]
 }

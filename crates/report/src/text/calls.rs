@@ -81,12 +81,13 @@ pub fn calls_header(p: &CallProfile) -> String {
     )
 }
 
-/// A part of the CPU time, or the time itself where that is not known.
+/// A part of the CPU time, or the estimate itself where that cannot be.
 fn own_cost(p: &CallProfile) -> String {
-    if p.own_cost.share.is_nan() {
-        return nanoseconds(p.own_cost.ns as f64);
+    match p.own_cost {
+        cost if !cost.share.is_nan() => format!("{} % of CPU", percent(cost.share)),
+        cost if cost.ns == 0 => "unknown".into(),
+        cost => format!("about {}", nanoseconds(cost.ns as f64)),
     }
-    format!("{} % of CPU", percent(p.own_cost.share))
 }
 
 fn n_calls(n: u64) -> String {
