@@ -28,6 +28,10 @@ __u64 wh_lost_table = 0;
 __u64 wh_lost_exit = 0;
 __u64 wh_lost_jumped = 0;
 __u64 wh_lost_paths = 0;
+/* Where the agent works too: return slots may hold this address, and the true one stands in the slot's
+ * shadow, so far away. */
+volatile __u64 wh_agent_exit = 0;
+volatile __s64 wh_agent_shadow = 0;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -223,6 +227,10 @@ static long walk_step(__u32 i, struct walk **hold)
 	struct walk *w = *hold;
 	__u64 ra;
 	if (w->frames.n >= WH_UP_FRAMES || read_word(w->sp, &ra)) {
+		w->frames.flags = WH_NODE_TRUNCATED;
+		return 1;
+	}
+	if (ra == wh_agent_exit && read_word(w->sp + wh_agent_shadow, &ra)) {
 		w->frames.flags = WH_NODE_TRUNCATED;
 		return 1;
 	}

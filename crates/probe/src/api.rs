@@ -232,6 +232,8 @@ pub struct Options {
     pub load_wait: Duration,
     /// Never write into the target's text: uprobes only.
     pub safe: bool,
+    /// Functions that cannot be patched are counted by uprobes.
+    pub uprobes: bool,
     /// Instrument children too (fork) and programs they execute (exec).
     pub follow: bool,
     /// Executables (regular expression over the path) that are instrumented in a tree; others pass.
@@ -248,6 +250,7 @@ impl Default for Options {
             patience: Duration::from_secs(5),
             load_wait: Duration::from_millis(50),
             safe: false,
+            uprobes: true,
             follow: true,
             executables: None,
             threads: false,

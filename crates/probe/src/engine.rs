@@ -5,16 +5,17 @@
 mod adding;
 pub(crate) mod clock;
 mod follow;
+mod kernel_points;
 mod leaving;
 mod loader;
-mod points;
 mod ours;
+mod points;
 mod polling;
 mod seat;
 mod tree;
 mod wait;
-use crate::api::{
 
+use crate::api::{
     Added, Candidate, Detached, Options, Order, PointAction, PointId, PointSpec, Refusal, Removed, Select,
 };
 use crate::apply::Haste;
@@ -58,6 +59,7 @@ pub struct Engine {
     notices: Vec<crate::apply::Patch>,
     may_change: bool,
     follow: Follow,
+    kernel: kernel_points::KernelPoints,
 }
 
 /// How a launched process is kept from running.
@@ -172,6 +174,7 @@ impl Engine {
             notices: Vec::new(),
             may_change: true,
             follow,
+            kernel: kernel_points::KernelPoints::default(),
         })
     }
 
@@ -190,7 +193,20 @@ impl Engine {
     /// # Errors
     /// [`ProbeError`] with the reason; the process is then as before.
     pub fn attach(pid: u32, options: Options) -> Result<Self, ProbeError> {
+        if !options.safe {
+            match Self::take_over(pid, options.clone()) {
+                // What a controller that died has left goes first.
+                Ok(old) => {
+                    if !old.detach()?.left.is_empty() {
+                        return Self::take_over(pid, options);
+                    }
+                }
+                Err(ProbeError::NoAgent { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
         let mut engine = Self::new(pid, options, Hold::Runs)?;
+        engine.heed_filters();
         if !engine.options.safe {
             engine.place_agent()?;
         }
@@ -205,6 +221,7 @@ impl Engine {
     pub fn look(pid: u32, options: Options) -> Result<Self, ProbeError> {
         Memory::open(pid)?;
         let mut engine = Self::new(pid, options, Hold::Runs)?;
+        engine.heed_filters();
         engine.may_change = false;
         Ok(engine)
     }
@@ -283,9 +300,8 @@ impl Engine {
     fn mark(&self, candidate: &mut Candidate) {
         if let Some(id) = self.book.at(candidate.address) {
             candidate.patch = Err(Refusal::Already(id));
-        } else if self.options.safe && candidate.patch.is_ok() {
-            candidate.patch =
-                Err(Refusal::Uprobe("the engine cannot set them yet, and nothing else is allowed".into()));
+        } else {
+            self.choose_way(candidate);
         }
     }
 
@@ -312,15 +328,19 @@ impl Engine {
 
     /// Switches points on or off without stopping the target; valid from the next entry.
     pub fn enable(&mut self, ids: &[PointId], on: bool) {
-        let Some(seat) = &self.seat else { return };
         let (word, state) = if on {
             (whither_abi::agent::POINT_ON, PointState::On)
         } else {
             (whither_abi::agent::POINT_OFF, PointState::Off)
         };
         for &id in ids {
+            let by_kernel = self.enable_by_kernel(id, on);
             let Some(point) = self.book.get_mut(id).filter(|p| p.state != PointState::Removed) else { continue };
-            seat.segment.set_point_state(point.index, word);
+            match &self.seat {
+                _ if by_kernel => {}
+                Some(seat) => seat.segment.set_point_state(point.index, word),
+                None => continue,
+            }
             point.state = state;
         }
     }
@@ -351,6 +371,7 @@ impl Engine {
 
     /// Of this program alone, with the numbers its tables have.
     fn own_snapshot(&mut self) -> CallSnapshot {
+        self.look_around();
         let mut snapshot = CallSnapshot {
             at_ns: monotonic_ns(),
             whole: self.tree.whole(),
@@ -359,7 +380,6 @@ impl Engine {
             points: self.book.described(),
             notes: self.notes.clone(),
             ..CallSnapshot::default()
-        self.look_around();
         };
         if let Some(seat) = &self.seat {
             let modules = &self.modules;
@@ -370,6 +390,10 @@ impl Engine {
             snapshot.in_progress = reading.in_progress;
             snapshot.lost = reading.lost;
             snapshot.own_cost = reading.own_cost;
+            if seat.unmeasured {
+                let why = "it began before a call could be measured";
+                snapshot.notes.push(format!("the probes' own cost is not known and not subtracted: {why}"));
+            }
             if reading.no_cpu > 0 {
                 let note = "the program has forbidden itself system calls: CPU time of most calls since is not known";
                 snapshot.notes.push(note.to_string());
@@ -379,6 +403,7 @@ impl Engine {
                 snapshot.notes.push(format!("{count} counters were read in the middle of an update (a call each)"));
             }
         }
+        self.add_kernel_rows(&mut snapshot);
         snapshot
     }
 
@@ -388,12 +413,9 @@ impl Engine {
             self.reader.reset(&seat.segment);
         }
         self.tree.reset();
+        self.reset_kernel();
         self.reset_others();
     }
-            if seat.unmeasured {
-                let why = "it began before a call could be measured";
-                snapshot.notes.push(format!("the probes' own cost is not known and not subtracted: {why}"));
-            }
 
     /// Functions that a point's function calls directly, through its import table too.
     ///
@@ -461,7 +483,7 @@ impl Engine {
     pub fn detach(mut self) -> Result<Detached, ProbeError> {
         let others = self.leave_others();
         let mut detached = self.leave()?;
-        detached.restored += others.restored;
+        detached.restored += others.restored + self.leave_kernel();
         detached.returns += others.returns;
         detached.pause = detached.pause.max(others.pause);
         detached.left.extend(others.left);

@@ -11,7 +11,7 @@ mod near;
 
 pub use image::ModuleImage;
 
-use crate::api::{Candidate, Order, Select};
+use crate::api::{Candidate, CostClass, Order, Select};
 use crate::select::{Pattern, SelectError};
 use describe::describe;
 use std::collections::BTreeSet;
@@ -102,6 +102,12 @@ pub fn suggest<M: ModuleView>(modules: &[M], pattern: &str) -> Vec<String> {
 /// How to patch a candidate, in full.
 pub fn plan<M: ModuleView>(module: &M, candidate: &Candidate) -> Option<Plan> {
     module.image()?.code()?.entry(Svma(candidate.offset)).plan.ok()
+}
+
+/// What a kernel breakpoint costs at a candidate's first instruction.
+pub(crate) fn trap_cost<M: ModuleView>(module: &M, candidate: &Candidate) -> CostClass {
+    let code = module.image().and_then(ModuleImage::code);
+    code.map_or(CostClass::TenMicroseconds, |code| describe::trap_cost(code, Svma(candidate.offset)))
 }
 
 /// Index of a module and a stated address in it.

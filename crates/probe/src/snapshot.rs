@@ -6,11 +6,13 @@
 
 mod frames;
 mod histogram;
+mod kernel;
 mod merge;
 mod sums;
 
 pub(crate) use frames::Frames;
 pub(crate) use histogram::in_ns;
+pub(crate) use kernel::{Counted, KernelReader};
 pub(crate) use merge::Merge;
 pub(crate) use sums::{Extra, Sum, Sums};
 
@@ -69,10 +71,10 @@ impl Reader {
 
     /// Numbers count from here.
     pub(crate) fn reset(&mut self, segment: &Segment) {
-        self.base = Sums::read(segment);
-        if self.split {
         // Before the counters: no call may count without being among them.
         segment.restart_extremes();
+        self.base = Sums::read(segment);
+        if self.split {
             self.base_threads = (0..segment.n_threads()).map(|t| Sums::of_thread(segment, t)).collect();
         }
         self.base_lost = lost(segment);

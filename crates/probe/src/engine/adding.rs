@@ -2,7 +2,7 @@
 //! mapping memory for them; then one stop per process, a few bytes each.
 
 use super::points::{self, Point};
-use super::{Engine, Hold};
+use super::{Engine, Hold, kernel_points};
 use crate::api::{Added, Candidate, PointId, PointSpec, Refusal, Removed};
 use crate::apply::arena::{self, Arenas};
 use crate::apply::{self, Haste, Outcome, Patch, Write, write_stubs};
@@ -39,7 +39,8 @@ impl Engine {
             return Err(ProbeError::OnlyLooking { pid: self.pid });
         }
         let mut added = Added::default();
-        let (wanted, places) = self.choose(specs, &mut added);
+        let specs = self.add_by_kernel(specs, &mut added);
+        let (wanted, places) = self.choose(&specs, &mut added);
         if wanted.is_empty() {
             return Ok(added);
         }
@@ -48,14 +49,19 @@ impl Engine {
         let _haste = Haste::begin();
         self.map_arenas(&places)?;
         let mut ready = Vec::new();
+        let mut by_kernel = Vec::new();
         for (spec, place) in wanted.into_iter().zip(&places) {
             match self.make_ready(spec, place) {
                 Ok(one) => ready.push(one),
+                Err(refusal) if self.options.uprobes && kernel_points::may_serve(&refusal) => {
+                    by_kernel.push(self.by_kernel(spec));
+                }
                 Err(refusal) => added.refused.push((name(&spec.candidate), refusal)),
             }
         }
         let notices = self.notice_patches();
         self.write(ready, notices, &mut added)?;
+        self.add_by_kernel(&by_kernel, &mut added);
         Ok(added)
     }
 
@@ -342,12 +348,14 @@ impl Engine {
         let living = |id: &PointId| self.book.get(*id).is_some_and(|p| p.state != PointState::Removed);
         let ids: Vec<PointId> = ids.iter().copied().filter(living).collect();
         let mut removed = Removed::default();
+        self.remove_by_kernel(&ids);
         let points: Vec<&Point> = ids.iter().filter_map(|id| self.book.get(*id)).collect();
         let with_patch: Vec<(PointId, &Patch)> =
             points.iter().filter_map(|p| Some((p.id, p.patch.as_ref()?))).collect();
         let patches: Vec<&Patch> = with_patch.iter().map(|(_, p)| *p).collect();
         let mut stuck = FxHashSet::default();
-        for pid in self.tree.alive() {
+        let pids = if patches.is_empty() { Vec::new() } else { self.tree.alive() };
+        for pid in pids {
             let held = match &self.hold {
                 Hold::Borrowed(caller) => Some(&**caller),
                 _ => None,
@@ -369,6 +377,7 @@ impl Engine {
         for &id in ids {
             let Some(point) = self.book.get_mut(id) else { continue };
             let index = point.index;
+            let is_ours = point.patch.is_some();
             if stuck.contains(&id) {
                 let names = point.candidate.names.join(", ");
                 self.note(format!("#{} {names}: its bytes were changed by somebody else and are left so", id.0));
@@ -376,7 +385,9 @@ impl Engine {
             }
             point.state = PointState::Removed;
             let patch = point.patch.take();
-            self.drop_point(index);
+            if is_ours {
+                self.drop_point(index);
+            }
             if let Some(patch) = patch {
                 self.unclaim(&patch);
             }

@@ -50,11 +50,10 @@ impl Engine {
         }
         self.processes(happened);
         self.calibrate_late();
+        self.look_after_kernel(happened);
         Ok(())
     }
 
-    /// Looks at all processes and what their threads tell.
-    pub(super) fn look_around(&mut self) {
     /// Measures what a probed call costs when it could not be at the entry point.
     fn calibrate_late(&mut self) {
         let alive = self.tree.alive();
@@ -71,6 +70,8 @@ impl Engine {
         let _ = caller.release();
     }
 
+    /// Looks at all processes and what their threads tell.
+    pub(super) fn look_around(&mut self) {
         if let Some(seat) = &self.seat {
             if let Some(at) = seat.end() {
                 self.tree.saw_end(self.pid, at);
@@ -126,6 +127,7 @@ impl Engine {
         // Frames of code that is gone must be known before it is forgotten.
         let modules = &self.modules;
         self.reader.absorb(&seat.segment, &|ra| modules.place(ra));
+        self.absorb_by_kernel();
         let changes = self.modules.refresh();
         if !shares(self.pid, range) {
             // It has ended, or these are another program's modules.
@@ -163,7 +165,7 @@ impl Engine {
     }
 
     /// Applies the standing orders to new modules.
-    fn obey_standing(&mut self, modules: &[usize], happened: &mut Vec<Happening>) -> Result<(), ProbeError> {
+    pub(super) fn obey_standing(&mut self, modules: &[usize], happened: &mut Vec<Happening>) -> Result<(), ProbeError> {
         let Some((orders, actions)) = self.standing.clone() else { return Ok(()) };
         let found = self.resolve(&orders)?;
         let specs: Vec<PointSpec> = found
@@ -180,9 +182,9 @@ impl Engine {
 
     fn processes(&mut self, happened: &mut Vec<Happening>) {
         let before = self.tree.alive();
+        self.look_around();
         for pid in self.tree.take_ended() {
             let status = if pid == self.pid { self.child.as_mut().and_then(|c| c.status()) } else { None };
-        self.look_around();
             if let Some(process) = self.tree.list.iter_mut().rfind(|p| p.pid == pid) {
                 process.status = status;
             }

@@ -27,6 +27,11 @@ impl Rows {
         self.rows.iter().map(moved).collect()
     }
 
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     fn of(file: &Bytes) -> Self {
         match UnwindRows::from_elf(file) {
             Ok(rows) => Self { base: rows.base.0, rows: rows.rows, big: rows.big },

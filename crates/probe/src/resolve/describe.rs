@@ -155,7 +155,7 @@ fn refusal(reason: &EntryRefusal) -> Refusal {
 }
 
 /// What a kernel breakpoint costs there: some first instructions are emulated, others single-stepped.
-fn trap_cost(code: &CodeMap, at: Svma) -> CostClass {
+pub(super) fn trap_cost(code: &CodeMap, at: Svma) -> CostClass {
     let bytes = code.bytes().get(at.0..at.0.saturating_add(2)).unwrap_or_default();
     match bytes {
         [0x50..=0x57 | 0x90 | 0xe8 | 0xe9 | 0xeb | 0x70..=0x7f, ..] => CostClass::Microsecond,

@@ -89,10 +89,12 @@ pub struct UprobeTables {
 pub struct Uprobes {
     // Links go before the object they run.
     links: FxHashMap<(u32, u32), Vec<Link>>,
-    scheduler: Vec<Link>,
+    _scheduler: Vec<Link>,
     rows: SharedWords,
     skel: CallsSkel<'static>,
     half: usize,
+    used_rows: usize,
+    used_rules: usize,
 }
 
 impl std::fmt::Debug for Uprobes {
@@ -119,27 +121,63 @@ impl Uprobes {
         let skel = open.load().map_err(load)?;
         let mapped = SharedWords::map(skel.maps.rows.as_fd(), rows).map_err(|e| UprobeError::Load(e.to_string()))?;
         let scheduler = vec![skel.progs.wh_switch.attach().map_err(load)?, skel.progs.wh_exit.attach().map_err(load)?];
-        Ok(Self { links: FxHashMap::default(), scheduler, rows: mapped, skel, half: 0 })
+        Ok(Self {
+            links: FxHashMap::default(),
+            _scheduler: scheduler,
+            rows: mapped,
+            skel,
+            half: 0,
+            used_rows: 0,
+            // Rule 0 is none.
+            used_rules: 1,
+        })
     }
 
-    /// Rows that fit.
+    /// First number of the rare rules given next: rows name their rules by it.
     #[must_use]
-    pub fn room(&self) -> usize {
-        self.rows.words().len()
+    pub fn next_rule(&self) -> u32 {
+        self.used_rules as u32
     }
 
-    /// Gives the program the unwind rules of the code now mapped: the agent's tables. Calls that are
-    /// being walked meanwhile see the old ranges or the new ones, never a mixture.
+    /// Takes in unwind rows and their rare rules for good; the index of the first row, `None` when there
+    /// is no room.
     ///
     /// # Errors
     /// [`UprobeError::Table`] when a table refuses.
-    pub fn set_code(&mut self, modules: &[Module], rows: &[Row], rules: &[Rule]) -> Result<(), UprobeError> {
-        for (word, row) in self.rows.words().iter().zip(rows) {
+    pub fn add_rows(&mut self, rows: &[Row], rules: &[Rule]) -> Result<Option<u32>, UprobeError> {
+        let first = self.used_rows;
+        let free = self.rows.words().get(first..).unwrap_or_default();
+        if rows.len() > free.len() || self.used_rules + rules.len() > UP_RULES {
+            return Ok(None);
+        }
+        for (word, row) in free.iter().zip(rows) {
             word.store(u64::from(row.offset) | u64::from(row.rule) << 32, Relaxed);
         }
-        for (i, rule) in rules.iter().take(UP_RULES).enumerate() {
-            write(&self.skel.maps.rules, i as u32, &rule_bytes(rule))?;
+        for (i, rule) in rules.iter().enumerate() {
+            write(&self.skel.maps.rules, (self.used_rules + i) as u32, &rule_bytes(rule))?;
         }
+        self.used_rows += rows.len();
+        self.used_rules += rules.len();
+        Ok(Some(first as u32))
+    }
+
+    /// Tells the program where return addresses are that an agent has taken from their slots.
+    ///
+    /// # Errors
+    /// [`UprobeError::Table`] when its words are not mapped.
+    pub fn set_agent(&mut self, exit: u64, shadow: i64) -> Result<(), UprobeError> {
+        let bss = self.skel.maps.bss_data.as_deref_mut().ok_or_else(|| UprobeError::Table("mapped".into()))?;
+        bss.wh_agent_shadow = shadow;
+        bss.wh_agent_exit = exit;
+        Ok(())
+    }
+
+    /// Gives the program the code now mapped, with indexes of its rows. Calls that are being walked
+    /// meanwhile see the old ranges or the new ones, never a mixture.
+    ///
+    /// # Errors
+    /// [`UprobeError::Table`] when a table refuses.
+    pub fn set_code(&mut self, modules: &[Module]) -> Result<(), UprobeError> {
         let half = 1 - self.half;
         let mut ranges: Vec<&Module> = modules.iter().filter(|m| m.state == 1).collect();
         ranges.sort_by_key(|m| m.start);
@@ -192,6 +230,11 @@ impl Uprobes {
         write(&self.skel.maps.points, index, &0_u32.to_le_bytes())?;
         self.links.retain(|key, _| key.0 != index);
         Ok(())
+    }
+
+    /// Takes all breakpoints away from one process.
+    pub fn leave(&mut self, pid: u32) {
+        self.links.retain(|key, _| key.1 != pid);
     }
 
     /// Lets a point count or pass.

@@ -52,7 +52,11 @@ pub struct CallsOptions {
 impl CallsOptions {
     /// The engine's part.
     pub(super) fn engine_options(&self) -> Options {
-        Options { safe: self.engine.safe || self.backend == CallsBackend::Uprobe, ..self.engine.clone() }
+        Options {
+            safe: self.engine.safe || self.backend == CallsBackend::Uprobe,
+            uprobes: self.engine.uprobes && self.backend != CallsBackend::Patch,
+            ..self.engine.clone()
+        }
     }
 }
 

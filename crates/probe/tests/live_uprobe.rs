@@ -1,0 +1,375 @@
+//! Functions counted by the kernel's breakpoints, on real processes with known answers: counts, paths
+//! without frame pointers, times, exceptions, forked children, and nothing left behind. Needs a compiler,
+//! ptrace and BPF; where one is missing it says so.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use whither_probe::{Engine, Happening, Options, Order, PointAction, PointSpec, Refusal, Select};
+use whither_store::calls::{CallSnapshot, FrameKind, PatchKind};
+
+const PATHS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#define N __attribute__((noinline, noclone))
+volatile long sink;
+N long target(long x, long y) { long a = x * 3 + y; a = a * a + x; sink = a; return a; }
+#define STEP(way, to, from) N long way##to(long n) { long r = way##from(n + 1); sink += r; return r + 1; }
+#define WAY(way) \
+    N long way##0(long n) { long r = target(n, n + 1); sink += r; return r + 1; } \
+    STEP(way, 1, 0) STEP(way, 2, 1) STEP(way, 3, 2) STEP(way, 4, 3) STEP(way, 5, 4) STEP(way, 6, 5)
+WAY(red) WAY(green) WAY(blue)
+int main(int argc, char **argv) {
+    long rounds = atol(argv[1]);
+    if (argc > 2) { puts("ready"); fflush(stdout); getchar(); }
+    for (long i = 0; i < rounds; i++) {
+        sink += red6(i);
+        if (i % 2 == 0) sink += green6(i);
+        if (i % 5 == 0) sink += blue6(i);
+    }
+    printf("%ld\n", sink);
+    fflush(stdout);
+    if (argc > 2) { getchar(); }
+    return 7;
+}
+"#;
+
+fn compile(source: &str, suffix: &str, compiler: &str) -> Option<(tempfile::TempDir, PathBuf)> {
+    let dir = tempfile::tempdir().unwrap();
+    let (text, program) = (dir.path().join(format!("p.{suffix}")), dir.path().join("program"));
+    std::fs::write(&text, source).unwrap();
+    let mut command = Command::new(compiler);
+    command.args(["-O2", "-fomit-frame-pointer", "-o"]).arg(&program).arg(&text);
+    match command.status() {
+        Ok(status) if status.success() => Some((dir, program)),
+        other => {
+            eprintln!("SKIP: {compiler}: {other:?}");
+            None
+        }
+    }
+}
+
+fn words(program: &Path, args: &[&str]) -> Vec<String> {
+    std::iter::once(program.display().to_string()).chain(args.iter().map(|a| (*a).to_string())).collect()
+}
+
+fn safe() -> Options {
+    Options { safe: true, ..Options::default() }
+}
+
+const TIMES: [PointAction; 4] = [PointAction::Path, PointAction::Wall, PointAction::Cpu, PointAction::Hist];
+
+fn specs(engine: &mut Engine, function: &str) -> Vec<PointSpec> {
+    let select = Select::Name { function: function.into(), module: None };
+    let found = engine.resolve(&[Order::Include(select)]).unwrap();
+    assert!(!found.is_empty(), "{function} not found");
+    found.into_iter().map(|candidate| PointSpec { candidate, actions: TIMES.to_vec() }).collect()
+}
+
+/// Adds functions; `None` where the kernel does not let us.
+fn add(engine: &mut Engine, function: &str) -> Option<usize> {
+    let specs = specs(engine, function);
+    let added = engine.add(&specs).unwrap();
+    if let Some((name, Refusal::Uprobe(why))) = added.refused.first()
+        && why.contains("kernel refused")
+    {
+        eprintln!("SKIP: {name}: {why}");
+        return None;
+    }
+    assert_eq!(added.refused, Vec::new());
+    Some(added.ids.len())
+}
+
+/// Runs a launched command to its end.
+fn finish(engine: &mut Engine) -> i32 {
+    engine.resume().unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        for happened in engine.poll(Duration::from_millis(50)).unwrap() {
+            if let Happening::Ended { pid, status } = happened
+                && pid == engine.pid()
+            {
+                return status.unwrap();
+            }
+        }
+        assert!(Instant::now() < end, "it did not end");
+    }
+}
+
+/// Calls by chain of frames (module's file name and address), innermost first.
+fn chains(snapshot: &CallSnapshot) -> BTreeMap<Vec<(String, u64)>, u64> {
+    let mut all = BTreeMap::new();
+    for path in &snapshot.paths {
+        let mut chain = Vec::new();
+        let mut at = path.frame;
+        while let Some(frame) = snapshot.frames.get(at as usize) {
+            assert_eq!(frame.kind, FrameKind::Caller, "{chain:?}");
+            let module = snapshot.modules.get(frame.module as usize).map_or("", |m| m.path.as_str());
+            chain.push((module.rsplit('/').next().unwrap().to_string(), frame.offset));
+            at = frame.caller;
+        }
+        *all.entry(chain).or_insert(0) += path.totals.calls;
+    }
+    all
+}
+
+fn calls(snapshot: &CallSnapshot) -> u64 {
+    snapshot.paths.iter().map(|p| p.totals.calls).sum()
+}
+
+#[test]
+fn the_same_paths_as_the_agents_without_frame_pointers() {
+    let Some((_dir, program)) = compile(PATHS, "c", "gcc") else { return };
+    let run = |options: Options| {
+        let mut engine = Engine::launch(&words(&program, &["1000"]), options).unwrap();
+        let Some(count) = add(&mut engine, "target") else {
+            engine.abandon();
+            return None;
+        };
+        assert_eq!((count, finish(&mut engine)), (1, 7));
+        let snapshot = engine.snapshot();
+        engine.detach().unwrap();
+        Some(snapshot)
+    };
+    let Some(by_kernel) = run(safe()) else { return };
+    let by_agent = run(Options::default()).unwrap();
+    assert_eq!(by_kernel.points[0].patch, Some(PatchKind::Uprobe));
+    assert_ne!(by_agent.points[0].patch, Some(PatchKind::Uprobe));
+    let (kernel, agent) = (chains(&by_kernel), chains(&by_agent));
+    assert_eq!(kernel.values().sum::<u64>(), 1700);
+    assert!(kernel.keys().all(|chain| chain.len() >= 8), "{kernel:?}");
+    assert_eq!(kernel, agent);
+    assert!(by_kernel.notes.iter().any(|n| n.contains("counted by uprobes")), "{:?}", by_kernel.notes);
+    let path = &by_kernel.paths[0].totals;
+    assert!(path.done == path.calls && path.min_ns > 0 && path.max_ns >= path.min_ns && path.wall_ns > 0, "{path:?}");
+    assert_eq!(path.hist.as_ref().map(|h| h.iter().sum::<u64>()), Some(path.calls));
+}
+
+/// Spins for a known time, and says how long it took.
+const SPIN: &str = r#"
+#include <stdio.h>
+#include <time.h>
+#define N __attribute__((noinline, noclone))
+static long now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000L + t.tv_nsec; }
+N void leaf(long ns) { long t = now(); while (now() - t < ns); __asm__ volatile("" ::: "memory"); }
+N void nap(void) { struct timespec t = {0, 2000000}; nanosleep(&t, 0); __asm__ volatile("" ::: "memory"); }
+N void both(long ns) { leaf(ns); nap(); __asm__ volatile("" ::: "memory"); }
+int main(void) { long t = now(); for (int i = 0; i < 40; i++) both(1000000); printf("%ld\n", now() - t); return 0; }
+"#;
+
+#[test]
+fn times_of_known_spins_and_who_called_whom() {
+    let Some((_dir, program)) = compile(SPIN, "c", "gcc") else { return };
+    let mut engine = Engine::launch(&words(&program, &[]), safe()).unwrap();
+    let Some(count) = add(&mut engine, "leaf|nap|both") else { return engine.abandon() };
+    assert_eq!((count, finish(&mut engine)), (3, 0));
+    let snapshot = engine.snapshot();
+    engine.detach().unwrap();
+    let of = |name: &str| {
+        let row = snapshot.points.iter().position(|p| p.names[0] == name).unwrap() as u32;
+        let mut paths = snapshot.paths.iter().filter(|p| p.point == row);
+        let path = paths.next().unwrap();
+        assert!(paths.next().is_none(), "{name}");
+        assert_eq!((path.totals.calls, path.totals.done), (40, 40), "{name}");
+        path
+    };
+    let (leaf, nap, both) = (of("leaf"), of("nap"), of("both"));
+    assert_eq!((leaf.parent, nap.parent, both.parent), (Some(both.id), Some(both.id), None));
+    // Others may run meanwhile, so wall times have a lower bound only, and CPU time an upper one.
+    assert!(leaf.totals.wall_ns >= 40_000_000 && leaf.totals.min_ns >= 1_000_000, "{leaf:?}");
+    assert!(leaf.totals.min_ns < 1_200_000, "{leaf:?}");
+    assert!(leaf.totals.cpu_ns <= leaf.totals.wall_ns && leaf.totals.cpu_ns > 10_000_000, "{leaf:?}");
+    assert!(nap.totals.wall_ns >= 80_000_000 && nap.totals.cpu_ns < 20_000_000, "{nap:?}");
+    assert!(both.totals.wall_ns >= leaf.totals.wall_ns + nap.totals.wall_ns, "{both:?}");
+    assert!(both.totals.wall_ns < (leaf.totals.wall_ns + nap.totals.wall_ns) * 3 / 2, "{both:?}");
+}
+
+const THROWS: &str = r#"
+#include <stdexcept>
+#define N __attribute__((noinline, noclone))
+volatile int kept;
+N int third(int n) { if (n % 3 == 0) throw std::runtime_error("third"); kept += n; return n; }
+N int second(int n) { int r = third(n) + 1; kept += r; return r; }
+N int first(int n) { try { int r = second(n); kept += r; return r; } catch (const std::exception &e) { kept += 7; return -1; } }
+int main() { long sum = 0; for (int i = 0; i < 300; i++) sum += first(i); return (sum * 31 + kept) % 97 + 1; }
+"#;
+
+#[test]
+fn exceptions_pass_through() {
+    let Some((_dir, program)) = compile(THROWS, "cc", "g++") else { return };
+    let alone = Command::new(&program).status().unwrap().code().unwrap();
+    let mut engine = Engine::launch(&words(&program, &[]), safe()).unwrap();
+    let Some(count) = add(&mut engine, "first|second|third") else { return engine.abandon() };
+    assert_eq!((count, finish(&mut engine)), (3, alone));
+    let snapshot = engine.snapshot();
+    engine.detach().unwrap();
+    let of = |name: &str| {
+        let row = snapshot.points.iter().position(|p| p.names[0] == name).unwrap() as u32;
+        let paths: Vec<_> = snapshot.paths.iter().filter(|p| p.point == row).collect();
+        let sum = |f: fn(&whither_store::calls::PathTotals) -> u64| paths.iter().map(|p| f(&p.totals)).sum::<u64>();
+        (sum(|t| t.calls), sum(|t| t.done))
+    };
+    assert_eq!(of("first"), (300, 300));
+    assert_eq!(of("second"), (300, 200));
+    assert_eq!(of("third"), (300, 200));
+    assert!(snapshot.in_progress.is_empty(), "{:?}", snapshot.in_progress);
+}
+
+/// A function with a branch to its second byte cannot be patched.
+const SHORT: &str = r#"
+#include <stdio.h>
+#define N __attribute__((noinline, noclone))
+volatile long kept;
+N void inner(void) { kept++; }
+__asm__(".text\n.globl begins\n.type begins,@function\nbegins:\n.cfi_startproc\ncld\n1: inc %edi\ntest $7,%dil\njne 1b\nret\n.cfi_endproc\n.size begins,.-begins\n");
+void begins(void);
+N void outer(void) { kept += 2; begins(); inner(); kept += 3; }
+int main(void) { for (int i = 0; i < 500; i++) outer(); return 5; }
+"#;
+
+#[test]
+fn what_cannot_be_patched_is_counted_by_the_kernel() {
+    let Some((_dir, program)) = compile(SHORT, "c", "gcc") else { return };
+    let mut engine = Engine::launch(&words(&program, &[]), Options::default()).unwrap();
+    let Some(count) = add(&mut engine, "begins|outer|inner") else { return engine.abandon() };
+    assert_eq!((count, finish(&mut engine)), (3, 5));
+    let snapshot = engine.snapshot();
+    let by = |name: &str| {
+        let row = snapshot.points.iter().position(|p| p.names[0] == name).unwrap();
+        let paths = snapshot.paths.iter().filter(|p| p.point as usize == row);
+        (snapshot.points[row].patch, paths.map(|p| p.totals.calls).sum::<u64>())
+    };
+    assert_eq!(by("begins"), (Some(PatchKind::Uprobe), 500));
+    assert_eq!((by("outer").1, by("inner").1), (500, 500));
+    assert_ne!(by("outer").0, Some(PatchKind::Uprobe));
+    // Its caller's return address is in the agent's keeping, and found there.
+    let row = snapshot.points.iter().position(|p| p.names[0] == "begins").unwrap() as u32;
+    let path = snapshot.paths.iter().find(|p| p.point == row).unwrap();
+    let mut at = path.frame;
+    let mut depth = 0;
+    while let Some(frame) = snapshot.frames.get(at as usize) {
+        assert_eq!(frame.kind, FrameKind::Caller, "frame {depth}");
+        (at, depth) = (frame.caller, depth + 1);
+    }
+    assert!(depth >= 3, "{depth}");
+    engine.detach().unwrap();
+}
+
+#[test]
+fn without_uprobes_it_stays_refused() {
+    let Some((_dir, program)) = compile(SHORT, "c", "gcc") else { return };
+    let options = Options { uprobes: false, ..Options::default() };
+    let mut engine = Engine::launch(&words(&program, &[]), options).unwrap();
+    let specs = specs(&mut engine, "begins");
+    assert!(specs[0].candidate.patch.is_err(), "{:?}", specs[0].candidate);
+    engine.abandon();
+}
+
+/// A program told to go on by a line on its standard input.
+struct Talker {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Talker {
+    fn start(program: &Path, args: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        let mut child = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, output }
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim().to_string()
+    }
+
+    fn say(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+}
+
+impl Drop for Talker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program's text in memory, and the names of its mappings but those of the kernel's breakpoints.
+fn looks(pid: u32) -> (Vec<Vec<u8>>, Vec<String>) {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let memory = whither_probe::target::Memory::open(pid).unwrap();
+    let (mut text, mut names) = (Vec::new(), Vec::new());
+    for line in maps.lines().filter(|l| !l.contains("[uprobes") && !l.contains("[heap]") && !l.contains("[stack]")) {
+        names.push(line.to_string());
+        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        if line.contains("r-xp") && !line.contains("[v") {
+            let start = u64::from_str_radix(start, 16).unwrap();
+            let mut bytes = vec![0; (u64::from_str_radix(end, 16).unwrap() - start) as usize];
+            memory.read(start, &mut bytes).unwrap();
+            text.push(bytes);
+        }
+    }
+    (text, names)
+}
+
+#[test]
+fn attached_removed_and_as_before() {
+    let Some((_dir, program)) = compile(PATHS, "c", "gcc") else { return };
+    let alone = Command::new(&program).arg("200").output().unwrap().stdout;
+    let mut talker = Talker::start(&program, &["200", "x"]);
+    assert_eq!(talker.hear(), "ready");
+    let pid = talker.child.id();
+    let before = looks(pid);
+    let mut engine = Engine::attach(pid, safe()).unwrap();
+    assert_eq!(looks(pid), before, "nothing is put in");
+    if add(&mut engine, "target|red.|green.").is_none() {
+        return;
+    }
+    assert_ne!(looks(pid).0, before.0);
+    let reds: Vec<_> =
+        engine.snapshot().points.iter().filter(|p| p.names[0].starts_with("red")).map(|p| p.id).collect();
+    let reds: Vec<_> = reds.into_iter().map(whither_probe::api::PointId).collect();
+    assert_eq!(engine.remove(&reds).unwrap().ids.len(), 7);
+    talker.say();
+    assert_eq!(talker.hear().as_bytes(), alone.trim_ascii());
+    let snapshot = engine.snapshot();
+    // `target` by three ways, and seven functions of the green one.
+    assert_eq!(calls(&snapshot), 200 + 100 + 40 + 7 * 100);
+    engine.reset();
+    assert_eq!(calls(&engine.snapshot()), 0);
+    let detached = engine.detach().unwrap();
+    assert_eq!((detached.restored, detached.left), (8, Vec::new()));
+    assert_eq!(looks(pid), before);
+    talker.say();
+    assert_eq!(talker.child.wait().unwrap().code(), Some(7));
+}
+
+#[test]
+fn sqlite_answers_as_always() {
+    let sql = "with recursive t(x) as (select 1 union all select x+1 from t where x<500) select sum(x) from t;";
+    let Ok(alone) = Command::new("sqlite3").args([":memory:", sql]).output() else {
+        eprintln!("SKIP: no sqlite3");
+        return;
+    };
+    let path = std::env::var_os("PATH").unwrap();
+    let program = std::env::split_paths(&path).map(|d| d.join("sqlite3")).find(|p| p.is_file()).unwrap();
+    let mut engine = Engine::launch(&words(&program, &[":memory:", sql]), safe()).unwrap();
+    let Some(count) = add(&mut engine, "sqlite3_step|sqlite3_prepare_v2|sqlite3_malloc64") else {
+        return engine.abandon();
+    };
+    assert!(count >= 2, "{count}");
+    assert_eq!(finish(&mut engine), 0);
+    let snapshot = engine.snapshot();
+    engine.detach().unwrap();
+    assert!(alone.status.success() && calls(&snapshot) > 2, "{snapshot:?}");
+    let mut undone = snapshot.paths.iter().filter(|p| p.totals.done != p.totals.calls);
+    let exits = |p: &whither_store::calls::CallPath| snapshot.points[p.point as usize].entry_only.is_none();
+    assert!(undone.all(|p| !exits(p)), "{:?}", snapshot.paths);
+}
