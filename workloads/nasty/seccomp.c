@@ -57,8 +57,10 @@ int main(int argc, char **argv)
         sum += locked_in(i);
     for (unsigned long i = 0; i < 50; i++)
         sum += deeper(i, 1000);
-    int length = snprintf(truth, sizeof truth, "locked_in %lu exact\ndeeper %lu exact\n", (unsigned long)n_locked_in,
-                          (unsigned long)n_deeper);
+    /* Strict mode takes the time stamp counter away too: calls may be passed through, if that is told. */
+    const char *want = strict ? "lost" : "exact";
+    int length = snprintf(truth, sizeof truth, "locked_in %lu %s\ndeeper %lu %s\n", (unsigned long)n_locked_in, want,
+                          (unsigned long)n_deeper, want);
     if (file >= 0 && write(file, truth, (size_t)length) != length)
         sum++;
     length = snprintf(truth, sizeof truth, "%lu\n", sum);
