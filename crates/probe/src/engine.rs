@@ -241,6 +241,10 @@ impl Engine {
     /// # Errors
     /// [`ProbeError`] when it is gone.
     pub fn resume(&mut self) -> Result<(), ProbeError> {
+        if self.seat.is_some() {
+            // Takes time that is not the target's.
+            self.watch_all();
+        }
         // Before it runs: it may be at its end a moment later.
         self.tree.reset();
         self.let_run()
@@ -546,7 +550,10 @@ impl Engine {
         };
         let mut seat = Seat::take(caller, &self.options)?;
         let calibrated = match self.follow.cost {
-            Some(cost) => Ok(seat.set_cost(cost)),
+            Some(cost) => {
+                seat.set_cost(cost);
+                Ok(())
+            }
             None => seat.calibrate(caller, &mut self.arenas),
         };
         self.follow.cost = (calibrated.is_ok() && !seat.unmeasured).then(|| seat.cost());

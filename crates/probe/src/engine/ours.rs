@@ -79,7 +79,7 @@ fn private_ranges(words: &[u64], pid: u32, maps: &[Map]) -> Result<Vec<Range<u64
 pub(super) fn arena_around(address: u64, maps: &[Map]) -> Option<Range<u64>> {
     let map = maps.iter().find(|m| m.holds(address))?;
     let kind = map.inode == 0 && map.path.is_empty() && !map.shared && map.execute && !map.write;
-    (kind && map.end - map.start == arena::BYTES).then(|| map.start..map.end)
+    (kind && map.end - map.start == arena::BYTES).then_some(map.start..map.end)
 }
 
 fn is_anonymous(map: &Map) -> bool {
