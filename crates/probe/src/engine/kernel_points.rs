@@ -116,6 +116,7 @@ impl Engine {
                 Err(refusal) => added.refused.push((super::adding::name(&spec.candidate), refusal)),
             }
         }
+        self.know_agent();
         others
     }
 
