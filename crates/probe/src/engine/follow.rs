@@ -69,7 +69,7 @@ enum Programs {
 #[derive(Debug)]
 enum Kernel {
     NotAsked,
-    Has { execs: Execs, _waker: Option<Waker> },
+    Has { execs: Box<Execs>, _waker: Option<Waker> },
     Refused,
 }
 
@@ -218,7 +218,7 @@ impl Engine {
         self.follow.kernel = match Execs::load() {
             Ok(execs) => {
                 let waker = self.seat.as_ref().and_then(|seat| Waker::start(&execs, &seat.segment));
-                Kernel::Has { execs, _waker: waker }
+                Kernel::Has { execs: Box::new(execs), _waker: waker }
             }
             Err(e) => {
                 let why =
