@@ -480,11 +480,14 @@ fn values(spec: &PointSpec, sees_exit: bool) -> (Vec<ValueSpec>, Vec<String>, Ve
     let of = super::adding::name(&spec.candidate);
     for action in &spec.actions {
         match action {
-            PointAction::Sum(value) if is_plain(value) && (sees_exit || value.source != Source::Ret) => {
-                if names.len() < 2 {
-                    taken.push(value.clone());
-                    names.push(value.name.clone());
-                }
+            PointAction::Sum(value)
+                if names.len() < 2 && is_plain(value) && (sees_exit || value.source != Source::Ret) =>
+            {
+                taken.push(value.clone());
+                names.push(value.name.clone());
+            }
+            PointAction::Sum(value) if names.len() == 2 => {
+                notes.push(format!("{of}: `{}` is not summed: two integers per function are", value.name));
             }
             PointAction::Sum(value) => notes.push(format!(
                 "{of}: `{}` is not summed: a uprobe takes whole 8-byte integers, arguments 1 to 6 or the return value",

@@ -188,7 +188,7 @@ mod tests {
             [0x6000, 0x2000],
             [0x1000, 0],
             [0x1000, 0x8000_0000],
-            [u64::MAX & !0xfff, 0x1000],
+            [!0xfff, 0x1000],
             [0x0010_0102_464c_457f, 0],
         ] {
             let words = [0x1000, 0x4000, bad[0], bad[1]];
@@ -202,7 +202,7 @@ mod tests {
         let at = block.wrapping_add_signed(SHADOW);
         let all = [map(at, at + SHADOW_BLOCK, ""), map(at + SHADOW_BLOCK, at + 2 * SHADOW_BLOCK, "/a/file")];
         let named = shadows_of(&[block, block + SHADOW_BLOCK, 0x10000, block + (1 << 30)], &all);
-        assert_eq!(named, [at..at + SHADOW_BLOCK]);
+        assert_eq!(named, std::slice::from_ref(&(at..at + SHADOW_BLOCK)));
     }
 
     #[test]

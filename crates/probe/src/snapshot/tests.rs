@@ -163,7 +163,7 @@ fn tables_full_of_rubbish_are_read_in_bounds() {
         // Small numbers are valid indexes: they make chains, rings and shared pages.
         match state % 4 {
             0 => state % 64,
-            1 => state % 0x2000 | (state % 61) << 32,
+            1 => (state % 0x2000) | ((state % 61) << 32),
             2 => u64::MAX - state % 3,
             _ => state,
         }

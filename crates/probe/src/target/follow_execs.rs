@@ -73,6 +73,7 @@ impl Execs {
     pub fn load() -> Result<Self, libbpf_rs::Error> {
         // One program per session: its few hundred bytes of book-keeping stay until whither ends.
         let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+        libbpf_rs::set_print(None);
         let skel = FollowSkelBuilder::default().open(storage)?.load()?;
         let told = Rc::new(RefCell::new(Vec::new()));
         let into = Rc::clone(&told);

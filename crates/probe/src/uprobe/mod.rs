@@ -111,6 +111,8 @@ impl Uprobes {
     pub fn new(rows: usize) -> Result<Self, UprobeError> {
         let load = |e: libbpf_rs::Error| UprobeError::Load(e.to_string());
         let rows = rows.max(4096).next_power_of_two();
+        // What it would print is in the error already, or only matters to developers.
+        libbpf_rs::set_print(None);
         // One program per session: its few hundred bytes of book-keeping stay until whither ends.
         let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = CallsSkelBuilder::default().open(storage).map_err(load)?;

@@ -99,7 +99,7 @@ impl Table {
             return NARROWEST;
         }
         let paths = self.rows.iter().filter_map(|(_, cells)| cells.get(column));
-        paths.map(|p| shortest(p).chars().count()).max().unwrap_or(0).min(MOST_KEPT).max(NARROWEST)
+        paths.map(|p| shortest(p).chars().count()).max().unwrap_or(0).clamp(NARROWEST, MOST_KEPT)
     }
 
     fn natural(&self, column: usize) -> usize {
