@@ -22,11 +22,11 @@ mod apply;
 pub mod engine;
 mod error;
 mod modules;
-pub mod stub;
 pub mod resolve;
 mod segment;
 pub mod select;
 mod snapshot;
+pub mod stub;
 pub mod target;
 pub mod uprobe;
 
