@@ -50,7 +50,7 @@ pub(super) fn fpstate(extended: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Registers with an interrupted system call made again, as only the kernel can do it better.
-fn restarted(regs: &Regs) -> Regs {
+pub(super) fn restarted(regs: &Regs) -> Regs {
     /// `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`.
     const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
     let mut regs = *regs;

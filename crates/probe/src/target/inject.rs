@@ -10,6 +10,7 @@ use crate::ProbeError;
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use whither_kernel::memory::Memory;
 
 /// Name of the segment's memfd; /proc/PID/maps shows it.
 const SEGMENT_NAME: &str = "whither-segment";
@@ -76,7 +77,7 @@ pub fn inject(
     prepare: &mut dyn FnMut(&File) -> Result<(), ProbeError>,
 ) -> Result<Placed, ProbeError> {
     let errno = Errno::keep(caller);
-    let result = inject_all(caller, load, prepare);
+    let result = sweep(caller).and_then(|()| inject_all(caller, load, prepare));
     errno.give_back(caller);
     result
 }
@@ -328,26 +329,76 @@ pub fn remains(pid: u32) -> Vec<String> {
     ours.map(|m| format!("{} at {:#x}-{:#x}", m.path, m.start, m.end)).collect()
 }
 
-/// Finds an agent that another controller left behind.
+/// Finds an agent that another controller left behind. One that was never started, or was on its way out
+/// when its controller died, is none: [`inject`] takes its remains away.
 ///
 /// # Errors
-/// When the segment is there but cannot be opened, or the agent's image cannot be found.
+/// When its segment cannot be opened.
 pub fn find_agent(pid: u32) -> Result<Option<Placed>, ProbeError> {
     let maps = maps::read(pid);
-    let Some(segment) = maps.iter().find(|m| is_segment(m)) else { return Ok(None) };
-    let refuse = |why: String| ProbeError::Injection { pid, why };
-    let image = image_range(&maps).ok_or_else(|| refuse("its segment is there, but not its image".to_string()))?;
+    let Some(image) = image_range(&maps) else { return Ok(None) };
+    let memory = Memory::open(pid)?;
+    let started = |m: &&Map| is_segment(m) && !pointers(&memory, &maps, &image, m.start).is_empty();
+    let Some(segment) = maps.iter().find(started) else { return Ok(None) };
     let path = format!("/proc/{pid}/map_files/{:x}-{:x}", segment.start, segment.end);
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&path)
-        .map_err(|e| refuse(format!("the segment left in it cannot be opened ({path}: {e}); this needs root")))?;
-    let by_loader = !maps.iter().any(|m| m.path.contains(BY_HAND_NAME));
+    let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| ProbeError::Injection {
+        pid,
+        why: format!("the segment left in it cannot be opened ({path}: {e}); this needs root"),
+    })?;
     // The loader's handle is asked for when it is needed.
-    let way = if by_loader { Way::Loader { handle: 0 } } else { Way::Mapped };
+    let way = if is_by_hand(&maps, &image) { Way::Mapped } else { Way::Loader { handle: 0 } };
     let segment_bytes = segment.end - segment.start;
     Ok(Some(Placed { pid, way, image, segment: segment.start, segment_bytes, file }))
+}
+
+fn is_by_hand(maps: &[Map], image: &Range<u64>) -> bool {
+    maps.iter().any(|m| image.contains(&m.start) && m.path.contains(BY_HAND_NAME))
+}
+
+/// Where the agent's data holds an address: that of the segment it was started with.
+fn pointers(memory: &Memory, maps: &[Map], image: &Range<u64>, to: u64) -> Vec<u64> {
+    const LARGEST: u64 = 64 << 20;
+    let mut found = Vec::new();
+    for map in maps.iter().filter(|m| image.contains(&m.start) && m.write) {
+        // Zeroed data may have grown together with what is mapped behind it.
+        let mut bytes = vec![0; (map.end - map.start).min(LARGEST) as usize];
+        let got = memory.read_some(map.start, &mut bytes);
+        let hits = super::safe::words(&bytes[..got]).enumerate().filter(|(_, word)| *word == to);
+        found.extend(hits.map(|(n, _)| map.start + 8 * n as u64));
+    }
+    found
+}
+
+/// Makes an agent in which no thread is, and to which no way leads, forget that it was started.
+pub(super) fn retire(memory: &Memory, placed: &Placed) {
+    for at in pointers(memory, &maps::read(placed.pid), &placed.image, placed.segment) {
+        // The process is gone otherwise.
+        let _ = memory.set_word(at, 0);
+    }
+}
+
+/// Takes away what controllers left that died while their agent came or went.
+fn sweep(caller: &mut Caller) -> Result<(), ProbeError> {
+    /// More than ever were left.
+    const MOST: u32 = 16;
+    if find_agent(caller.pid())?.is_some() {
+        return Ok(());
+    }
+    for _ in 0..MOST {
+        let maps = maps::read(caller.pid());
+        let Some(image) = image_range(&maps) else { break };
+        if is_by_hand(&maps, &image) {
+            take_out(caller, Way::Mapped, &image);
+        } else if let Some(handle) = handle_of(caller, &image) {
+            take_out(caller, Way::Loader { handle }, &image);
+        } else {
+            break;
+        }
+    }
+    for map in maps::read(caller.pid()).iter().filter(|m| is_segment(m)) {
+        caller.unmap(map.start, map.end - map.start)?;
+    }
+    Ok(())
 }
 
 /// The loader's handle of an agent found in a process.

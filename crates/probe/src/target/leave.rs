@@ -1,7 +1,7 @@
 //! The way out: true return addresses back on every stack, no thread inside of the agent or a stub, and
 //! everything mapped unmapped again. What cannot be taken away is said.
 
-use super::inject::{Placed, Way, handle_of, remains, take_out};
+use super::inject::{Placed, Way, handle_of, remains, retire, take_out};
 use super::maps;
 use super::remote::Caller;
 use super::safe::words;
@@ -36,7 +36,7 @@ pub struct Shadows<'a> {
 pub struct Restored {
     /// Return addresses put back.
     pub returns: usize,
-    /// Slots whose true return address is not known: the agent must stay.
+    /// Slots whose shadow cannot be read: the agent must stay.
     pub unknown: Vec<u64>,
 }
 
@@ -60,17 +60,17 @@ pub fn restore_returns(stopped: &Stopped, shadows: &Shadows<'_>) -> Result<Resto
         if !words(&stack).any(|w| w == shadows.exit) {
             continue;
         }
-        let got = memory.read_some(block.wrapping_add_signed(shadows.distance), &mut shadow);
+        let from = block.wrapping_add_signed(shadows.distance);
+        let got = memory.read_some(from, &mut shadow);
         shadow[got..].fill(0);
+        let unread = words(&stack).enumerate().skip(got / 8).filter(|(_, w)| *w == shadows.exit);
+        done.unknown.extend(unread.map(|(n, _)| block + 8 * n as u64));
         for (n, (held, kept)) in words(&stack).zip(words(&shadow)).enumerate() {
             let slot = block + 8 * n as u64;
-            match (held == shadows.exit, kept) {
-                (false, _) => {}
-                (true, 0) => done.unknown.push(slot),
-                (true, kept) => {
-                    memory.set_word(slot, kept)?;
-                    done.returns += 1;
-                }
+            // A slot in use has its shadow before the exit address is in it: without one it is a dead word.
+            if held == shadows.exit && kept != 0 {
+                memory.set_word(slot, kept)?;
+                done.returns += 1;
             }
         }
     }
@@ -143,6 +143,8 @@ pub fn stop_outside(pid: u32, ranges: &[Range<u64>], limit: Duration) -> Result<
 /// shadow blocks). No thread may be able to get there any more. Returns what is left, with reasons.
 pub fn remove(caller: &mut Caller, placed: &Placed, others: &[Range<u64>]) -> Vec<String> {
     let mut left = Vec::new();
+    // From here on the agent is no one's: should we die, nobody may start it again.
+    retire(caller.memory(), placed);
     for range in merged(others) {
         if let Err(e) = caller.unmap(range.start, range.end - range.start) {
             left.push(format!("memory at {:#x}-{:#x}: {e}", range.start, range.end));

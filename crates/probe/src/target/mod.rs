@@ -4,6 +4,7 @@
 //! The kernel ties a traced thread to the thread of ours that seized it, so all of this belongs to one
 //! thread (the types are not `Send`).
 
+mod detour;
 mod follow;
 mod follow_execs;
 mod frame;

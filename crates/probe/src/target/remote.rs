@@ -4,8 +4,10 @@
 //! in goes on. Signals wait in the kernel meanwhile.
 //!
 //! Every call returns through `rt_sigreturn` on a prepared frame (see `frame`), which the controller
-//! intercepts; without controller it takes the thread back to where it was.
+//! intercepts; without controller it takes the thread back to where it was. The few system calls that
+//! have to do without such a frame run by a detour that does the same (see `detour`).
 
+use super::detour::Detour;
 use super::frame;
 use super::safe::{self, Places};
 use super::stop::{Stopped, ended, into_limbo, let_go, note_end, repair, take_limbo, thread_state};
@@ -19,6 +21,8 @@ use whither_kernel::ptrace::{Event, Regs, Tracee, Watching, examine};
 
 /// How long a thread in a good place is looked for.
 const SEARCH: Duration = Duration::from_millis(500);
+/// The same where a thread that runs does not get its turn to stop: the machine is busy.
+const BUSY_SEARCH: Duration = Duration::from_secs(10);
 /// How long one thread may take to stop.
 const STOPPING: Duration = Duration::from_millis(50);
 /// How long a called function may take (`dlopen` may wait for another thread's loader lock).
@@ -35,9 +39,9 @@ const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// `call *%rbx`; result to rbx; `rt_sigreturn`.
+/// `call *%rbx`; result to rbx; `rt_sigreturn`, and again where the controller had it skipped and died.
 const PAD: [u8; 32] = [
-    0xff, 0xd3, 0x48, 0x89, 0xc3, 0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05, 0x0f, 0x0b, 0xcc, 0xcc, // 0: a function
+    0xff, 0xd3, 0x48, 0x89, 0xc3, 0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xf7, 0xcc, 0xcc, // 0: a function
     0x0f, 0x05, 0x48, 0x89, 0xc3, 0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05, 0x0f, 0x0b, 0xcc, 0xcc, // 16: a system call
 ];
 /// Behind the `rt_sigreturn` of the pad's first half.
@@ -55,6 +59,7 @@ pub struct Caller {
     extended: Vec<u8>,
     mask: u64,
     instruction: u64,
+    detour: Option<Detour>,
     ground: Option<Ground>,
     moved: bool,
     began: Instant,
@@ -97,14 +102,18 @@ impl Caller {
             if tids.is_empty() && proc::threads(pid).iter().all(|&tid| ended(pid, tid)) {
                 return Err(ProbeError::Ended { pid, what: "a thread was being chosen" });
             }
+            let mut busy = false;
             for &tid in &tids {
-                let Some((tracee, regs)) = hold(pid, tid)? else { continue };
+                let Some((tracee, regs)) = hold(pid, tid)? else {
+                    busy |= thread_state(pid, tid) == 'R';
+                    continue;
+                };
                 if safe::is_safe(&tracee, &regs, &memory, &places, round) {
                     return Self::on(tracee, regs, memory);
                 }
                 let_go(tracee, Event::Stopped);
             }
-            if began.elapsed() > SEARCH {
+            if began.elapsed() > if busy { BUSY_SEARCH } else { SEARCH } {
                 let threads = proc::threads(pid).len();
                 return Err(ProbeError::NoSafeThread { pid, threads, waited: began.elapsed() });
             }
@@ -125,15 +134,13 @@ impl Caller {
             unfilter(&tracee)?;
             let instruction = safe::syscall_instruction(pid, &memory)
                 .ok_or(ProbeError::Injection { pid, why: "no syscall instruction is mapped in it".to_string() })?;
-            let (mask, extended) = (tracee.mask()?, tracee.extended()?);
-            tracee.set_mask(mask | HELD_BACK)?;
-            Ok((instruction, mask, extended))
+            Ok((instruction, tracee.mask()?, tracee.extended()?))
         })();
         match prepared {
             Ok((instruction, mask, extended)) => {
                 let tracee = Some(tracee);
-                let (ground, moved) = (None, false);
-                Ok(Self { tracee, pid, memory, saved, extended, mask, instruction, ground, moved, began })
+                let (detour, ground, moved) = (None, None, false);
+                Ok(Self { tracee, pid, memory, saved, extended, mask, instruction, detour, ground, moved, began })
             }
             Err(e) => {
                 let_go(tracee, Event::Stopped);
@@ -324,7 +331,11 @@ impl Caller {
 
     /// A system call on no ground of ours: by an instruction that is there anyway.
     fn bare(&mut self, what: &'static str, number: i64, args: [u64; 6]) -> Result<u64, ProbeError> {
-        let regs = self.syscall_regs(number, args, self.instruction, self.saved.rsp);
+        if self.detour.is_none() {
+            self.detour = Detour::make(&self.memory, self.pid, &self.saved, self.mask);
+        }
+        let at = self.detour.as_ref().map_or(self.instruction, Detour::start);
+        let regs = self.syscall_regs(number, args, at, self.saved.rsp);
         self.run_syscall(what, &regs)
     }
 
@@ -333,8 +344,13 @@ impl Caller {
     }
 
     fn set(&mut self, regs: &Regs) -> Result<(), ProbeError> {
-        self.moved = true;
-        Ok(self.thread()?.set_registers(regs)?)
+        let first = !std::mem::replace(&mut self.moved, true);
+        self.thread()?.set_registers(regs)?;
+        if first {
+            // From here on the way back restores the mask.
+            self.thread()?.set_mask(self.mask | HELD_BACK)?;
+        }
+        Ok(())
     }
 
     /// Runs the thread up to the next begin or end of a system call.
@@ -426,7 +442,12 @@ impl Caller {
         }
     }
 
+    /// At every step of this the thread would find its way back without us.
     fn restore(&mut self) {
+        if let (true, Some(tracee)) = (self.moved, &self.tracee) {
+            // System calls leave this state alone: it can come first, while a frame still holds it.
+            let _ = tracee.set_extended(&self.extended);
+        }
         if let Some(ground) = self.ground.take() {
             let _ = self.bare("munmap", libc::SYS_munmap, [ground.pad, 4096, 0, 0, 0, 0]);
             let _ = self.bare("munmap", libc::SYS_munmap, [ground.stack, STACK, 0, 0, 0, 0]);
@@ -435,11 +456,15 @@ impl Caller {
             self.settle();
         }
         let Some(tracee) = &self.tracee else { return };
-        let _ = tracee.set_extended(&self.extended);
-        let _ = tracee.set_registers(&self.saved);
-        let _ = tracee.set_mask(self.mask);
+        if self.moved {
+            let _ = tracee.set_mask(self.mask);
+            let _ = tracee.set_registers(&self.saved);
+        }
         let _ = tracee.watch(Watching::EXECS);
         self.moved = false;
+        if let Some(detour) = self.detour.take() {
+            detour.clear(&self.memory);
+        }
     }
 
     /// Brings the thread to a stop from which the kernel restarts an interrupted system call: one on the

@@ -14,8 +14,12 @@ use whither_kernel::memory::Memory;
 use whither_kernel::proc;
 use whither_kernel::ptrace::{Event, Regs, Tracee, Watching, examine};
 
-/// How long threads may take to stop.
+/// How long threads may take to stop, while those that have stopped wait.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long it is tried again, all running in between: on a busy machine a thread may not get its turn.
+const INSISTENCE: Duration = Duration::from_secs(10);
+/// Between two tries.
+const RESPITE: Duration = Duration::from_millis(50);
 /// After so long without progress it is asked why.
 const UNEASY: Duration = Duration::from_millis(1);
 
@@ -63,6 +67,16 @@ impl Stopped {
     /// # Errors
     /// [`ProbeError`] with the reason; the process then runs as before.
     pub fn stop(pid: u32) -> Result<Self, ProbeError> {
+        let began = Instant::now();
+        loop {
+            match Self::stop_once(pid) {
+                Err(ProbeError::Unstoppable { .. }) if began.elapsed() < INSISTENCE => std::thread::sleep(RESPITE),
+                result => return result,
+            }
+        }
+    }
+
+    fn stop_once(pid: u32) -> Result<Self, ProbeError> {
         let mut asked = take_limbo(pid);
         if asked.is_empty() {
             examine(pid)?;

@@ -3,14 +3,14 @@ struct start {
 	unsigned long segment, shadow;
 	unsigned way, abi;
 };
-static unsigned long kept[600];
+static volatile unsigned long kept[600];
 unsigned long (*self)(struct start *);
 unsigned long wh_start(struct start *s);
 static unsigned long (*table[])(struct start *) = { wh_start };
 
 unsigned long wh_start(struct start *s)
 {
-	kept[599] = 1;
+	kept[599] = s->segment;
 	self = wh_start;
 	if (table[0] != self)
 		return 2;
