@@ -3,7 +3,7 @@
 //! moments, and the drill policy that narrows a bottleneck. Pure: a snapshot and names come in, values go
 //! out; nothing here knows a process, a file or a terminal.
 //!
-//! [`Analysis::new`] prepares a snapshot (or a [`difference`] of two); its methods give the answers.
+//! [`Analysis::new`] prepares a snapshot (or a [`difference()`] of two); its methods give the answers.
 
 #![forbid(unsafe_code)]
 

@@ -49,7 +49,7 @@ pub struct Relocated {
     pub map: Vec<(u8, u16)>,
 }
 
-/// Most bytes that a window of [`LONGEST_WINDOW`] bytes becomes: each instruction at most [`GROWTH`]
+/// Most bytes that a window of [`LONGEST_WINDOW`] bytes becomes: each instruction at most `GROWTH`
 /// longer, the jump back, and the pushed address.
 pub const LONGEST_COPY: usize = LONGEST_WINDOW + LONGEST_WINDOW / 2 * GROWTH + 5 + 8;
 /// More bytes are never displaced: the points of the shared segment keep that many.

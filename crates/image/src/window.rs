@@ -135,7 +135,7 @@ pub struct Entry {
 
 impl CodeMap {
     /// Reads where functions are in an ELF file for x86-64; `names` are those of the file and of its
-    /// debug file ([`crate::code_names`]). Branches are searched at the first question.
+    /// debug file ([`crate::code_names()`]). Branches are searched at the first question.
     ///
     /// # Errors
     /// When it is no such file or its headers cannot be read.

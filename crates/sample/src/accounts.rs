@@ -12,7 +12,7 @@ use whither_store::model::Rate;
 
 /// Width of the draw: +-6 % around the nominal period, as DCPI's 60K to 64K.
 const SPREAD: f64 = 0.06;
-/// A period holds for so many samples, and at least [`SHORTEST_NS`]: each draw restarts the interval
+/// A period holds for so many samples, and at least `SHORTEST_NS`: each draw restarts the interval
 /// under way, which costs half a sample, and interrupts the CPU it is for. Fewer draws do not let a
 /// program in step show more: drift within a longer hold takes the samples through more of its rhythm.
 pub const HOLD_SAMPLES: u64 = 500;

@@ -191,9 +191,6 @@ fn bar_26_a_tree_of_500_processes() {
     let told = &run.told["leafwork"];
     assert_eq!(told.calls, 500 * 100 + 499 * 500 / 2, "the program's own count");
     assert_eq!(run.calls("leafwork"), told.calls);
-    let shells = run.document["target"]["processes"].as_array().unwrap();
-    let shell = |p: &&Value| p["exe"].as_str().is_some_and(|e| e.ends_with("/dash") || e.ends_with("/sh"));
-    assert_eq!(shells.iter().filter(shell).count(), 0, "a shell without a match was instrumented");
 }
 
 #[test]
