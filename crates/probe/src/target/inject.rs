@@ -215,6 +215,9 @@ fn close(caller: &mut Caller, fd: u64) {
     let _ = caller.syscall("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
 }
 
+/// Longer than the name it is replaced with.
+const DESCRIPTORS: &str = "/proc/thread-self/fd/";
+
 /// Way 1.
 fn by_loader(caller: &mut Caller, agent: &[u8]) -> Result<(Way, Range<u64>), ProbeError> {
     let pid = caller.pid();
@@ -227,7 +230,7 @@ fn by_loader(caller: &mut Caller, agent: &[u8]) -> Result<(Way, Range<u64>), Pro
         .map_err(|source| ProbeError::RemoteCall { what: "filling its memfd", pid, source })
         .and_then(|()| {
             // thread-self: threads need not share descriptors.
-            let path = caller.scratch(format!("/proc/thread-self/fd/{fd}\0").as_bytes())?;
+            let path = caller.scratch(format!("{DESCRIPTORS}{fd}\0").as_bytes())?;
             // glibc's inner function wants to be told that it is called from outside.
             let inner = if name == "dlopen" { 0 } else { 0x8000_0000 };
             caller.call("dlopen", dlopen, &[path, libc::RTLD_NOW as u64 | inner])
@@ -238,6 +241,7 @@ fn by_loader(caller: &mut Caller, agent: &[u8]) -> Result<(Way, Range<u64>), Pro
         let said = loader_error(caller).unwrap_or_else(|| "dlopen failed".to_string());
         return Err(refuse(&said));
     }
+    rename(caller, handle);
     let way = Way::Loader { handle };
     match image_range(&maps::read(pid)) {
         Some(image) => Ok((way, image)),
@@ -245,6 +249,17 @@ fn by_loader(caller: &mut Caller, agent: &[u8]) -> Result<(Way, Range<u64>), Pro
             take_out(caller, way, &(0..0));
             Err(refuse("dlopen succeeded, but its mapping cannot be found"))
         }
+    }
+}
+
+/// Gives the loader's entry of the agent a name that is no path: a debugger opens that file in its own
+/// process, where the descriptor's number means another file, or a pipe it would wait on for ever. `handle`
+/// is the entry, whose second word points to the name in glibc and in musl.
+fn rename(caller: &mut Caller, handle: u64) {
+    let Ok(name) = caller.memory().word(handle.wrapping_add(8)) else { return };
+    if caller.memory().text(name, 64).is_some_and(|text| text.starts_with(DESCRIPTORS.as_bytes())) {
+        // Without it only debuggers are worse off.
+        let _ = caller.memory().write(name, b"[whither agent]\0");
     }
 }
 
