@@ -6,29 +6,33 @@ use crate::calls::{
     CallEpoch, CallLost, CallModule, CallProcess, CallRecording, CallSnapshot, CallThread, InProgress, OwnCost,
     PathTotals, Whole,
 };
-use crate::description;
-use crate::durable::{TMP, create_dirs, remove_any, sync_all, sync_dir, write_unsynced};
 use crate::epoch::OnExisting;
 use crate::error::StoreError;
 use crate::layout::FORMAT_VERSION;
-use crate::segment::{FileInfo, read_checked, write_table};
-use crate::stored::swap_in;
-use crate::tables::columns::{Column, Quality, TableError};
-use crate::tables::{self, Table, calls as columns, decode};
+use crate::recording_dir::{Files, Form, put, read};
+use crate::tables::columns::Column;
+use crate::tables::{self, Table, calls as columns};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// The file that describes a call-path recording.
-const CALLS_FILE: &str = "calls.json";
+/// `calls.json` and its tables.
+static FORM: Form = Form {
+    description: "calls.json",
+    tables: &[
+        &tables::CALL_POINTS,
+        &tables::CALL_FRAMES,
+        &tables::CALL_PATHS,
+        &tables::CALL_THREADS,
+        &tables::CALL_NAMES,
+    ],
+};
 
 /// Whether a directory is a call-path recording.
 #[must_use]
 pub fn is_recording(dir: &Path) -> bool {
-    dir.join(CALLS_FILE).is_file()
+    FORM.is(dir)
 }
 
 /// Writes a recording: afterwards it is there with all its tables, or (after an error) what was there
@@ -38,19 +42,7 @@ pub fn is_recording(dir: &Path) -> bool {
 /// [`StoreError::Exists`], [`StoreError::NotOurs`] when what is there is no call-path recording,
 /// [`StoreError::NoSpace`], or the system's.
 pub fn save(dir: &Path, recording: &CallRecording, on_existing: OnExisting) -> Result<(), StoreError> {
-    make_room(dir, on_existing)?;
-    let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    create_dirs(parent)?;
-    let tmp = temporary(parent, dir);
-    if tmp.exists() {
-        remove_any(&tmp)?;
-    }
-    let done = write(&tmp, recording).and_then(|()| swap_in(&tmp, dir));
-    if tmp.exists() {
-        // The old recording after a swap, or what an error left; the name says that it does not count.
-        let _ = remove_any(&tmp);
-    }
-    done.and_then(|()| sync_dir(parent))
+    FORM.save(dir, on_existing, |tmp| write(tmp, recording))
 }
 
 /// Reads a recording.
@@ -58,19 +50,15 @@ pub fn save(dir: &Path, recording: &CallRecording, on_existing: OnExisting) -> R
 /// # Errors
 /// [`StoreError::NotAStore`], [`StoreError::Version`], [`StoreError::Corrupt`], or the system's.
 pub fn load(dir: &Path) -> Result<CallRecording, StoreError> {
-    let path = dir.join(CALLS_FILE);
-    if !is_recording(dir) {
-        return Err(StoreError::NotAStore { path: dir.to_owned() });
-    }
-    let bytes = fs::read(&path).map_err(StoreError::io("read", &path))?;
-    let manifest: Manifest = description::from_text(&path, &bytes)?;
+    let manifest: Manifest = FORM.manifest(dir)?;
+    let files = &manifest.files;
     let rows = Rows {
-        points: read(dir, &manifest, &tables::CALL_POINTS, columns::points_from_columns)?,
-        frames: read(dir, &manifest, &tables::CALL_FRAMES, columns::frames_from_columns)?,
-        paths: read(dir, &manifest, &tables::CALL_PATHS, columns::paths_from_columns)?,
-        threads: read(dir, &manifest, &tables::CALL_THREADS, columns::threads_from_columns)?,
+        points: read(dir, files, &tables::CALL_POINTS, columns::points_from_columns)?,
+        frames: read(dir, files, &tables::CALL_FRAMES, columns::frames_from_columns)?,
+        paths: read(dir, files, &tables::CALL_PATHS, columns::paths_from_columns)?,
+        threads: read(dir, files, &tables::CALL_THREADS, columns::threads_from_columns)?,
     };
-    let names = read(dir, &manifest, &tables::CALL_NAMES, columns::names_from_columns)?;
+    let names = read(dir, files, &tables::CALL_NAMES, columns::names_from_columns)?;
     let epochs = rows
         .into_epochs(manifest.epochs)
         .ok_or_else(|| StoreError::corrupt(dir, "its tables name an epoch or a path that it does not have"))?;
@@ -93,7 +81,7 @@ struct Manifest {
     host: String,
     start_ns: u64,
     epochs: Vec<EpochInfo>,
-    files: BTreeMap<String, FileInfo>,
+    files: Files,
 }
 
 /// An epoch but for its tables.
@@ -178,12 +166,9 @@ impl Rows {
 }
 
 fn write(dir: &Path, recording: &CallRecording) -> Result<(), StoreError> {
-    create_dirs(dir)?;
-    let mut files = BTreeMap::new();
+    let mut files = Files::new();
     let mut put = |table: &Table, rows: usize, make: &dyn Fn(Range<usize>) -> Vec<Column>| {
-        let written = write_table(dir, table, rows, make, Quality::Compact)?;
-        files.extend(written.map(|info| (table.file.to_owned(), info)));
-        Ok::<(), StoreError>(())
+        put(dir, &mut files, table, rows, make)
     };
     let epochs = &recording.epochs;
     let (points, frames) = (columns::flat(epochs, |s| &s.points), columns::flat(epochs, |s| &s.frames));
@@ -203,57 +188,5 @@ fn write(dir: &Path, recording: &CallRecording) -> Result<(), StoreError> {
         epochs: epochs.iter().map(EpochInfo::of).collect(),
         files,
     };
-    write_unsynced(&dir.join(CALLS_FILE), &description::to_text(&manifest))?;
-    let names: Vec<&str> = manifest.files.keys().map(String::as_str).chain([CALLS_FILE]).collect();
-    sync_all(dir, &names)
-}
-
-fn read<T>(
-    dir: &Path,
-    manifest: &Manifest,
-    table: &Table,
-    rows: fn(Vec<Column>) -> Result<Vec<T>, TableError>,
-) -> Result<Vec<T>, StoreError> {
-    let Some(info) = manifest.files.get(table.file) else { return Ok(Vec::new()) };
-    let path = dir.join(table.file);
-    let bytes = read_checked(&path, info)?;
-    decode(table, bytes, &|_, _| true).and_then(rows).map_err(|e| StoreError::corrupt(&path, e))
-}
-
-/// Refuses to replace anything but a call-path recording of ours.
-fn make_room(dir: &Path, on_existing: OnExisting) -> Result<(), StoreError> {
-    let not_ours = |why: &str| StoreError::NotOurs { path: dir.to_owned(), why: why.into() };
-    match fs::symlink_metadata(dir) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(StoreError::io("inspect", dir)(e)),
-        Ok(meta) if meta.is_symlink() => return Err(not_ours("it is a symbolic link")),
-        Ok(meta) if !meta.is_dir() => return Err(not_ours("it is a file")),
-        Ok(_) => {}
-    }
-    let entries = fs::read_dir(dir).map_err(StoreError::io("list", dir))?;
-    let names: Vec<String> = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
-    if names.is_empty() {
-        return Ok(());
-    }
-    if on_existing == OnExisting::Refuse {
-        return Err(StoreError::Exists { path: dir.to_owned() });
-    }
-    if !is_recording(dir) {
-        return Err(not_ours("it has no calls.json"));
-    }
-    match names.iter().find(|n| !is_our_name(n)) {
-        Some(other) => Err(not_ours(&format!("it also holds `{other}`"))),
-        None => Ok(()),
-    }
-}
-
-fn is_our_name(name: &str) -> bool {
-    let tables =
-        [&tables::CALL_POINTS, &tables::CALL_FRAMES, &tables::CALL_PATHS, &tables::CALL_THREADS, &tables::CALL_NAMES];
-    name == CALLS_FILE || name.starts_with(TMP) || tables.iter().any(|t| t.file == name)
-}
-
-fn temporary(parent: &Path, dir: &Path) -> PathBuf {
-    let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    parent.join(format!("{TMP}{}-{name}", std::process::id()))
+    FORM.describe(dir, &manifest, &manifest.files)
 }

@@ -2,12 +2,12 @@
 
 use crate::description;
 use crate::segment::Manifest;
-use crate::tables::{self, Table, calls, columns::TableError, decode, parts, stored};
+use crate::tables::{self, Table, calls, causal, columns::TableError, decode, parts, stored};
 use bytes::Bytes;
 use std::path::Path;
 
 /// Tables in the order of the first byte of the target's input.
-static TABLES: [&Table; 14] = [
+static TABLES: [&Table; 18] = [
     &tables::SAMPLES,
     &tables::IMAGES,
     &tables::PROCESSES,
@@ -22,6 +22,10 @@ static TABLES: [&Table; 14] = [
     &tables::CALL_PATHS,
     &tables::CALL_THREADS,
     &tables::CALL_NAMES,
+    &tables::CAUSAL_WINDOWS,
+    &tables::CAUSAL_VISITS,
+    &tables::CAUSAL_TARGETS,
+    &tables::CAUSAL_SAMPLES,
 ];
 
 /// Decodes bytes as a table; rows when they are one.
@@ -43,6 +47,10 @@ pub fn table(kind: u8, bytes: &[u8]) -> Option<usize> {
         "call_paths.parquet" => calls::paths_from_columns(columns).map(|v| v.len()),
         "call_threads.parquet" => calls::threads_from_columns(columns).map(|v| v.len()),
         "call_names.parquet" => calls::names_from_columns(columns).map(|v| v.len()),
+        "causal_windows.parquet" => causal::windows_from_columns(columns).map(|v| v.len()),
+        "causal_visits.parquet" => causal::visits_from_columns(columns).map(|v| v.len()),
+        "causal_targets.parquet" => causal::targets_from_columns(columns).map(|v| v.len()),
+        "causal_samples.parquet" => causal::samples_from_columns(columns).map(|v| v.len()),
         _ => Ok(rows),
     };
     made.ok()

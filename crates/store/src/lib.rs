@@ -9,6 +9,8 @@
 
 pub mod calls;
 pub mod calls_recording;
+pub mod causal;
+pub mod causal_recording;
 pub mod model;
 pub mod symbols;
 
@@ -29,6 +31,7 @@ mod layout;
 mod load;
 pub mod merge;
 mod mmap;
+mod recording_dir;
 mod retain;
 mod run;
 mod segment;

@@ -3,6 +3,7 @@
 //! a reader finds columns by name and ignores those it does not know (docs/reference/schema.md).
 
 pub(crate) mod calls;
+pub(crate) mod causal;
 pub(crate) mod columns;
 pub(crate) mod parts;
 pub(crate) mod samples;
@@ -286,6 +287,83 @@ pub(crate) static CALL_NAMES: Table = Table {
         col("inlined", Kind::Text, Coding::Dict),
         col("file", Kind::Text, Coding::Dict),
         col("line", Kind::U32, Coding::Delta),
+    ],
+    sorted: 0,
+};
+
+/// Experiments of a causal profile.
+pub(crate) static CAUSAL_WINDOWS: Table = Table {
+    file: "causal_windows.parquet",
+    columns: &[
+        col("window", Kind::U32, Coding::Delta),
+        col("run", Kind::U32, Coding::Dict),
+        col("target", Kind::U32, Coding::Dict),
+        col("percent", Kind::U32, Coding::Dict),
+        col("selection", Kind::Text, Coding::Dict),
+        col("probability_ppb", Kind::U64, Coding::Dict),
+        col("stratum", Kind::U32, Coding::Dict),
+        col("begin_ns", Kind::U64, Coding::Delta),
+        col("wall_ns", Kind::U64, Coding::Plain),
+        col("drain_ns", Kind::U64, Coding::Plain),
+        col("delay_ns", Kind::U64, Coding::Plain),
+        col("hits", Kind::U64, Coding::Plain),
+        col("samples", Kind::U64, Coding::Plain),
+        col("own_wait_ns", Kind::U64, Coding::Plain),
+        col("foreign_wait_ns", Kind::U64, Coding::Plain),
+        col("steal_ns", Kind::U64, Coding::Plain),
+        col("major_faults", Kind::U64, Coding::Dict),
+        col("threads", Kind::U32, Coding::Dict),
+        col("max_debt_ns", Kind::U64, Coding::Plain),
+        col("lost", Kind::U64, Coding::Dict),
+        col("dropped", Kind::Text, Coding::Dict),
+    ],
+    sorted: 1,
+};
+
+/// Visits of progress points in each window.
+pub(crate) static CAUSAL_VISITS: Table = Table {
+    file: "causal_visits.parquet",
+    columns: &[
+        col("window", Kind::U32, Coding::Delta),
+        col("point", Kind::U32, Coding::Dict),
+        col("visits", Kind::U64, Coding::Plain),
+        col("first_ns", Kind::U64, Coding::Plain),
+        col("last_ns", Kind::U64, Coding::Plain),
+        col("first_virtual_ns", Kind::I64, Coding::Plain),
+        col("last_virtual_ns", Kind::I64, Coding::Plain),
+        col("sum_virtual_ns", Kind::I64, Coding::Plain),
+        col("under_way", Kind::I64, Coding::Dict),
+    ],
+    sorted: 2,
+};
+
+/// What could be speeded up.
+pub(crate) static CAUSAL_TARGETS: Table = Table {
+    file: "causal_targets.parquet",
+    columns: &[
+        col("target", Kind::U32, Coding::Delta),
+        col("unit", Kind::Text, Coding::Dict),
+        col("name", Kind::Text, Coding::Dict),
+        col("file", Kind::Text, Coding::Dict),
+        col("line", Kind::U32, Coding::Delta),
+        col("path", Kind::Text, Coding::Dict),
+        col("aliases", Kind::Text, Coding::Dict),
+        col("module", Kind::Text, Coding::Dict),
+        col("image_id", Kind::Text, Coding::Dict),
+        col("ranges", Kind::Text, Coding::Plain),
+    ],
+    sorted: 1,
+};
+
+/// Samples by target and stratum.
+pub(crate) static CAUSAL_SAMPLES: Table = Table {
+    file: "causal_samples.parquet",
+    columns: &[
+        col("target", Kind::U32, Coding::Dict),
+        col("stratum", Kind::U32, Coding::Delta),
+        col("plain", Kind::U64, Coding::Plain),
+        col("plain_ns", Kind::U64, Coding::Plain),
+        col("all", Kind::U64, Coding::Plain),
     ],
     sorted: 0,
 };

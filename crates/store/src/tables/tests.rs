@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::ops::Range;
 use whither_image::ImageId;
 
-static ALL: [&Table; 14] = [
+static ALL: [&Table; 18] = [
     &SAMPLES,
     &IMAGES,
     &PROCESSES,
@@ -24,6 +24,10 @@ static ALL: [&Table; 14] = [
     &CALL_PATHS,
     &CALL_THREADS,
     &CALL_NAMES,
+    &CAUSAL_WINDOWS,
+    &CAUSAL_VISITS,
+    &CAUSAL_TARGETS,
+    &CAUSAL_SAMPLES,
 ];
 
 fn pick<T: Clone>(values: &[T], range: Range<usize>) -> Vec<T> {
