@@ -6,6 +6,7 @@ use crate::bytes::Bytes;
 use crate::error::{ImageError, Problem};
 use crate::ids::Svma;
 use crate::source::SourceFrame;
+use crate::statements::{Statement, statements};
 use addr2line::{Context, FrameIter, Location};
 use gimli::{Dwarf, EndianSlice, RunTimeEndian, SectionId};
 use object::{Object, ObjectSection};
@@ -94,6 +95,14 @@ impl LineService {
     #[must_use]
     pub fn lines_of(&self, file: &str) -> Vec<(Range<Svma>, u32)> {
         self.ask(|lines| lines.of_file(file))
+    }
+
+    /// First instructions of the statements of a source file, whose path ends in `file` (whole components):
+    /// where a breakpoint on a line belongs. Reads all line tables.
+    #[must_use]
+    pub fn statements(&self, file: &str) -> Vec<Statement> {
+        let files = self.loaded.borrow_owner();
+        Dwarf::load(|id| files.main.reader(id)).map(|dwarf| statements(&dwarf, file)).unwrap_or_default()
     }
 
     /// What was left out when opening.
