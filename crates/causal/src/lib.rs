@@ -1,5 +1,18 @@
 //! Causal profiling without any process: the policy that decides which experiment comes next, the
 //! estimator that turns windows into curves, intervals and verdicts, and the files of Coz. Pure: values of
 //! `store::causal` come in, values go out; a simulator of threads, cores and locks tests all of it.
+//!
+//! [`Policy`] is asked for the next step and told what came of it; [`analyse()`] answers from a finished run.
 
 #![forbid(unsafe_code)]
+
+mod analyse;
+pub mod coz;
+mod options;
+mod policy;
+mod results;
+
+pub use analyse::analyse;
+pub use options::{AnalyseOptions, Combine, DoneReason, Order, PolicyKind, PolicyOptions, Sort, Step};
+pub use policy::Policy;
+pub use results::*;
