@@ -9,8 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{WINDOW, meta, random_profile};
 use whither_store::calls::*;
+use whither_store::causal::{CausalRun, DropReason, PointKind, PointVisits, ProgressPoint, Target, Unit, Window};
 use whither_store::model::{ImageOffset, Profile};
-use whither_store::{CompactPolicy, Database, OnExisting, StoredFunction, StoredSymbols, calls_recording, compact};
+use whither_store::{
+    CompactPolicy, Database, OnExisting, StoredFunction, StoredSymbols, calls_recording, causal_recording, compact,
+};
 
 /// `None` (told) without DuckDB.
 fn python() -> Option<String> {
@@ -203,4 +206,45 @@ fn call_paths_answer_who_calls_whom() {
         expect.push(format!("{epoch} work main {rounds} {}", 5 * rounds));
     }
     assert_eq!(rows, expect);
+}
+
+/// One target made 0 and 50 % faster, a window each of 4 periods, and one that does not count.
+fn causal_run() -> CausalRun {
+    let window = |percent, period: i64, dropped| Window {
+        percent,
+        visits: vec![PointVisits { point: 0, visits: 5, last_virtual_ns: 4 * period, ..PointVisits::default() }],
+        dropped,
+        ..Window::default()
+    };
+    CausalRun {
+        points: vec![ProgressPoint { name: "done".into(), kind: PointKind::Probe, end: None }],
+        targets: vec![Target {
+            unit: Unit::Line,
+            name: "solve".into(),
+            file: "a.c".into(),
+            line: 7,
+            path: vec![],
+            aliases: vec![],
+            module: "/bin/app".into(),
+            image: None,
+            ranges: vec![(16, 32)],
+        }],
+        windows: vec![
+            window(0, 1000, None),
+            window(50, 700, None),
+            window(50, 900, None),
+            window(50, 5, Some(DropReason::Steal)),
+        ],
+        ..CausalRun::default()
+    }
+}
+
+#[test]
+fn windows_answer_what_a_speed_up_would_buy() {
+    let Some(python) = python() else { return };
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = tmp.path().join("causal.wh");
+    causal_recording::save(&dir, &causal_run(), OnExisting::Refuse).unwrap();
+    let rows: Vec<String> = query(&python, &dir, "causal_curve.sql").iter().map(|r| r.join(" ")).collect();
+    assert_eq!(rows, ["solve 7 0 0 1 0.0", "solve 7 0 50 2 20.0"]);
 }
