@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod causal;
 pub mod uprobe;
 
 /// Bits of a program counter in [`Entry::place`].
@@ -13,8 +14,10 @@ pub const PC_BITS: u32 = 57;
 pub const EVENT_BITS: u32 = 4;
 /// Bits of a process or thread id in [`Entry::who`].
 pub const PID_BITS: u32 = 22;
-/// Bits of a life's tag in [`Entry::who`].
-pub const TAG_BITS: u32 = 10;
+/// Low bits of a life's tag, in [`Entry::who`].
+pub const TAG_LOW_BITS: u32 = 10;
+/// Bits of a life's tag; the high ones are in [`Entry::place`].
+pub const TAG_BITS: u32 = 13;
 /// Entries of a bucket.
 pub const WAYS: usize = 4;
 /// Most frames of a kernel or user stack.
@@ -39,9 +42,9 @@ pub const WHY_EXECED: u32 = 2;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Event and program counter.
+    /// High bits of the tag, event and program counter.
     pub place: u64,
-    /// Tag and process or thread id.
+    /// Low bits of the tag, and process or thread id.
     pub who: u32,
     /// Samples.
     pub count: u32,
@@ -69,7 +72,7 @@ impl Entry {
     /// Tag of the life.
     #[must_use]
     pub fn tag(&self) -> u16 {
-        (self.who >> PID_BITS) as u16
+        (self.who >> PID_BITS) as u16 | ((self.place >> (PC_BITS + EVENT_BITS)) << TAG_LOW_BITS) as u16
     }
 }
 
@@ -302,6 +305,14 @@ pub(crate) mod tests {
             let place = (pc & ((1 << PC_BITS) - 1)) | (9 << PC_BITS);
             assert_eq!((pc_of(place), event_of(place)), (pc, 9));
         }
+    }
+
+    #[test]
+    fn a_tag_is_put_together_from_both_words() {
+        let tag = 0x1abc_u64 & ((1 << TAG_BITS) - 1);
+        let place = 0x40_1000 | (9 << PC_BITS) | (tag >> TAG_LOW_BITS) << (PC_BITS + EVENT_BITS);
+        let entry = Entry { place, who: 77 | (tag as u32) << PID_BITS, count: 1 };
+        assert_eq!((entry.pc(), entry.event(), entry.id(), entry.tag()), (0x40_1000, 9, 77, tag as u16));
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod aggregate;
 pub mod book;
 pub mod bpf;
 mod bpf_skel;
+pub mod causal;
 pub mod collector;
 pub mod error;
 pub mod hotplug;
