@@ -2,6 +2,7 @@
 //! The schema only ever gains fields under its number.
 
 use serde::Serialize;
+use whither_causal::CausalAnswer;
 use whither_cycles::results::{Annotation, CallTree, Difference, HeatMap, Listing, Provenance};
 
 /// Version of the field names, see `docs/`.
@@ -43,17 +44,23 @@ struct Envelope<'a, T> {
 /// One result on one line, with a newline at the end; numbers that do not exist are `null`.
 #[must_use]
 pub fn json<T: Kind>(value: &T) -> String {
-    let envelope = Envelope { schema: SCHEMA, kind: T::KIND, value };
-    let mut text =
-        serde_json::to_string(&envelope).expect("results hold only strings, numbers and lists, which always serialise");
-    text.push('\n');
-    text
+    line(&Envelope { schema: SCHEMA, kind: T::KIND, value })
 }
 
 /// A result of the call-path lens on one line, with a newline at the end. Its values carry the name of
 /// their schema, `whither.calls/1`, themselves.
 #[must_use]
 pub fn calls<T: Serialize>(value: &T) -> String {
+    line(value)
+}
+
+/// A causal answer on one line, with a newline at the end; schema `whither.causal/1`.
+#[must_use]
+pub fn causal(answer: &CausalAnswer) -> String {
+    line(answer)
+}
+
+fn line<T: Serialize>(value: &T) -> String {
     let mut text =
         serde_json::to_string(value).expect("results hold only strings, numbers and lists, which always serialise");
     text.push('\n');

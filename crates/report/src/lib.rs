@@ -3,6 +3,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod causal_fixture;
 pub mod error;
 pub mod exports;
 pub mod html;

@@ -10,6 +10,8 @@ mod annotation;
 mod arrows;
 mod calls;
 mod calls_tree;
+mod causal;
+mod causal_plot;
 mod diff;
 mod escape;
 mod flame;
@@ -19,6 +21,7 @@ mod number;
 mod summary;
 
 pub use calls::{CallsPage, calls_page};
+pub use causal::{CausalPage, causal_page};
 
 use escape::{Text, put};
 use whither_cycles::results::{Annotation, Difference, FlameNode, HeatMap, Listing, Provenance};

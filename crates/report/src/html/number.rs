@@ -81,7 +81,7 @@ pub(super) fn fraction(x: f64) -> f64 {
     finite(x).clamp(0.0, 1.0)
 }
 
-fn finite(x: f64) -> f64 {
+pub(super) fn finite(x: f64) -> f64 {
     if x.is_finite() { x } else { 0.0 }
 }
 

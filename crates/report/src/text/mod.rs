@@ -4,6 +4,7 @@
 mod annotation;
 mod calls;
 mod calls_difference;
+mod causal;
 mod difference;
 mod header;
 mod listing;
@@ -15,6 +16,8 @@ pub use annotation::{AnnotationView, annotation};
 pub(crate) use calls::silent;
 pub use calls::{CallColumn, call_tree, calls, calls_header, calls_warnings};
 pub use calls_difference::calls_difference;
+pub use causal::{CausalView, causal, causal_header, causal_target, causal_warnings};
+pub(crate) use causal::{causal_place, drop_reason, effect, executor, signed};
 pub use difference::difference;
 pub use listing::listing;
 pub use number::{duration, nanoseconds, percent, thousands};

@@ -1,0 +1,282 @@
+//! A causal profile as text: the header, the ranking with its verdicts, latencies, waits, what the curves
+//! look like, and the sentences on disturbance and losses that go to standard error.
+
+use super::number::{duration, nanoseconds, percent, thousands};
+use super::table::{Column, Table, Tone};
+use super::{Layout, tone_of};
+use whither_causal::{CausalAnswer, Gain, LatencyRow, TargetRow, Verdict};
+use whither_store::causal::{DropReason, Executor, LoadKind, PointKind, Unit};
+
+/// How much is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CausalView {
+    /// Targets without enough data are listed too, not only counted.
+    pub all: bool,
+    /// The figures of each curve under its target.
+    pub curves: bool,
+}
+
+/// The ranking under its header.
+#[must_use]
+pub fn causal(answer: &CausalAnswer, view: CausalView, layout: &Layout) -> String {
+    let mut out = layout.style.paint(Tone::Head, &causal_header(answer)) + "\n";
+    for line in points(answer) {
+        out.push_str(&line);
+        out.push('\n');
+    }
+    let (said, unsaid): (Vec<_>, Vec<_>) =
+        answer.targets.iter().partition(|t| view.all || !matches!(t.verdict, Verdict::NotEnoughData { .. }));
+    if said.is_empty() {
+        out.push_str("nothing can be said of any target yet\n");
+    } else {
+        out.push_str(&ranking(answer, &said, layout));
+    }
+    if view.curves {
+        for target in said.iter().filter(|t| !t.curve.is_empty()) {
+            out.push_str(&curve(target, layout));
+        }
+        out.push('\n');
+    }
+    for line in footer(answer, &unsaid) {
+        out.push_str(&layout.style.paint(Tone::Faint, &line));
+        out.push('\n');
+    }
+    out
+}
+
+/// `whither causal: kvd (pid 4711, 18 threads), 60.0 s, 291 windows kept, ...`.
+#[must_use]
+pub fn causal_header(a: &CausalAnswer) -> String {
+    let m = &a.meta;
+    let mut who = vec![format!("pid {}", m.pid)];
+    if m.processes > 1 {
+        who.push(format!("{} processes", thousands(u64::from(m.processes))));
+    }
+    if m.threads > 0 {
+        who.push(plural(u64::from(m.threads), "thread"));
+    }
+    if m.runs > 1 {
+        who.push(format!("{} runs", thousands(u64::from(m.runs))));
+    }
+    let mut parts = vec![
+        format!("{} ({})", program(&m.command), who.join(", ")),
+        duration(m.duration_ns as f64 / 1e9),
+        format!("{} kept", plural(u64::from(a.windows.kept), "window")),
+    ];
+    if a.windows.dropped > 0 {
+        let why: Vec<&str> = a.dropped.iter().map(|d| drop_reason(d.reason)).collect();
+        parts.push(format!("{} dropped ({})", thousands(u64::from(a.windows.dropped)), why.join(", ")));
+    }
+    parts.push(format!("executor {}", executor(a.executor)));
+    parts.push(format!("own cost {} %", percent(a.overhead.sampling + a.overhead.own)));
+    format!("whither causal: {}", parts.join(", "))
+}
+
+/// Sentences on disturbances and losses.
+#[must_use]
+pub fn causal_warnings(a: &CausalAnswer) -> Vec<String> {
+    let lost = a.lost.observations;
+    let lost = (lost > 0).then(|| format!("{} lost in windows: full tables", plural(lost, "observation")));
+    a.warnings.iter().cloned().chain(lost).chain(a.notes.iter().cloned()).collect()
+}
+
+/// Name of an off-CPU class, a line, or a function with its place.
+#[must_use]
+pub fn causal_target(t: &TargetRow) -> String {
+    let place = causal_place(&t.file, t.line);
+    let mut name = match t.unit {
+        Unit::Line if !place.is_empty() => return with_path(format!("{place}  {}", t.name), &t.path),
+        Unit::Inclusive => format!("{} and callees", t.name),
+        Unit::OffCpu => format!("{} (off CPU)", t.name),
+        Unit::Line | Unit::Function | Unit::Path => t.name.clone(),
+    };
+    if !place.is_empty() {
+        name = format!("{name}  {place}");
+    }
+    with_path(name, &t.path)
+}
+
+/// `table.c:217`, the file without its directories; empty when not known.
+pub(crate) fn causal_place(file: &str, line: u32) -> String {
+    let base = file.rsplit('/').next().unwrap_or_default();
+    match (base.is_empty(), line) {
+        (true, _) => String::new(),
+        (false, 0) => base.to_owned(),
+        (false, line) => format!("{base}:{line}"),
+    }
+}
+
+/// Short words for a dropped window.
+pub(crate) fn drop_reason(reason: DropReason) -> &'static str {
+    match reason {
+        DropReason::ForeignLoad => "foreign load",
+        DropReason::Steal => "CPUs taken by the hypervisor",
+        DropReason::NoVisits => "fewer than two visits",
+        DropReason::Ended => "program ended",
+        DropReason::Stopped => "program stopped",
+        DropReason::Lost => "observations lost",
+        DropReason::NotDrained => "delays not paid in time",
+    }
+}
+
+/// `+12.3 ±2.0 %`.
+pub(crate) fn effect(g: &Gain) -> String {
+    format!("{} \u{b1}{} %", signed(g.y), points_of((g.high - g.low) / 2.0))
+}
+
+/// A share with its sign in percent, one decimal.
+pub(crate) fn signed(y: f64) -> String {
+    if y.is_nan() {
+        return "?".into();
+    }
+    let text = format!("{:+.1}", y * 100.0);
+    if text == "-0.0" { "+0.0".into() } else { text }
+}
+
+fn points_of(y: f64) -> String {
+    if y.is_nan() { "?".into() } else { format!("{:.1}", y * 100.0) }
+}
+
+pub(crate) fn executor(e: Executor) -> &'static str {
+    match e {
+        Executor::Spin => "spin",
+        Executor::Sleep => "sleep",
+    }
+}
+
+fn with_path(name: String, path: &[String]) -> String {
+    if path.is_empty() { name } else { format!("{name} < {}", path.join(" < ")) }
+}
+
+fn program(command: &str) -> &str {
+    let first = command.split_whitespace().next().unwrap_or("?");
+    first.rsplit('/').next().unwrap_or(first)
+}
+
+fn plural(n: u64, what: &str) -> String {
+    format!("{} {what}{}", thousands(n), if n == 1 { "" } else { "s" })
+}
+
+fn points(a: &CausalAnswer) -> Vec<String> {
+    let ends: Vec<u32> = a.points.iter().filter_map(|p| p.end).collect();
+    let load = match a.load {
+        LoadKind::Closed => "closed loop",
+        LoadKind::Open => "open loop",
+    };
+    let line = |(i, p): (usize, &whither_causal::PointRow)| {
+        let what = match (p.kind, p.end) {
+            (PointKind::End, _) => {
+                return format!("measure: the run time of the command ({})", plural(p.visits, "run"));
+            }
+            (_, Some(end)) => {
+                format!("latency: {} to {}", p.name, a.points.get(end as usize).map_or("?", |e| e.name.as_str()))
+            }
+            _ => format!("point: {}", p.name),
+        };
+        let sampled = if p.kind == PointKind::Sampled { " samples" } else { "" };
+        let first = if i == 0 { format!(", {load}") } else { String::new() };
+        format!("{what}, {}{sampled}/s{first}", rate(p.per_second))
+    };
+    let indexed = a.points.iter().enumerate();
+    indexed.filter(|(i, _)| !ends.iter().any(|e| *e as usize == *i)).map(line).collect()
+}
+
+fn rate(per_second: f64) -> String {
+    if per_second >= 100.0 { thousands(per_second.round() as u64) } else { format!("{per_second:.2}") }
+}
+
+fn ranking(a: &CausalAnswer, rows: &[&TargetRow], layout: &Layout) -> String {
+    let mut table = Table::new(vec![Column::Number, Column::Number, Column::Name, Column::Mark]);
+    table.row(Tone::Head, vec![format!("at {} %", a.assume), "share".into(), "target".into(), "verdict".into()]);
+    for t in rows {
+        let gain = t.gain.as_ref().map_or_else(|| "?".into(), effect);
+        let tone = match t.verdict {
+            Verdict::Contention { .. } => Tone::Hot,
+            Verdict::FixThis | Verdict::HelpsUntil { .. } => Tone::Warm,
+            _ => tone_of(0.0),
+        };
+        table.row(tone, vec![gain, format!("{} %", percent(t.share)), causal_target(t), t.reason.clone()]);
+    }
+    table.render(layout.style, layout.width.max(WIDEST_NAME + longest(rows)))
+}
+
+/// Verdicts are never cut, so that the line grows with them; names keep at least this much.
+const WIDEST_NAME: usize = 60;
+
+fn longest(rows: &[&TargetRow]) -> usize {
+    rows.iter().map(|t| t.reason.chars().count()).max().unwrap_or(0)
+}
+
+fn curve(t: &TargetRow, layout: &Layout) -> String {
+    let mut table = Table::new(vec![Column::Number; 5]);
+    table.row(Tone::Head, ["faster by", "effect", "95 % interval", "windows", "visits"].map(Into::into).into());
+    for p in &t.curve {
+        let interval = format!("{} .. {}", signed(p.low), signed(p.high));
+        let cells = vec![
+            format!("{} %", p.percent),
+            signed(p.y),
+            interval,
+            thousands(u64::from(p.windows)),
+            thousands(p.visits),
+        ];
+        table.row(Tone::Plain, cells);
+    }
+    format!("\n{}\n{}", layout.style.paint(Tone::Head, &causal_target(t)), table.render(layout.style, layout.width))
+}
+
+fn footer(a: &CausalAnswer, unsaid: &[&TargetRow]) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !unsaid.is_empty() {
+        let most = unsaid.iter().map(|t| t.share).fold(0.0, f64::max);
+        let share =
+            if most > 0.0 { format!(", the largest {} % of the samples", percent(most)) } else { String::new() };
+        lines.push(format!("not enough data: {}{share} (list: -v)", plural(unsaid.len() as u64, "target")));
+    }
+    lines.extend(a.latency.iter().filter_map(latency));
+    lines.extend(a.waits.iter().map(|w| format!("wait, not speedable: {}", w.reason)));
+    lines.push(format!(
+        "% are reductions of the time per visit; delays {} % of the program's CPU time, sampling {} %, whither {} %, start-up {}",
+        percent(a.overhead.delay),
+        percent(a.overhead.sampling),
+        percent(a.overhead.own),
+        nanoseconds(a.overhead.startup_ns as f64)
+    ));
+    lines
+}
+
+fn latency(l: &LatencyRow) -> Option<String> {
+    if l.target.is_none() {
+        let why = l.cannot_say.as_ref().map_or(String::new(), |why| format!("; {why}"));
+        return Some(format!("latency {}: {} on average{why}", l.name, nanoseconds(l.mean_ns)));
+    }
+    let gain = l.gain.as_ref()?;
+    Some(format!("latency {}: {} if {} is {} % faster", l.name, effect(gain), l.target_name, gain.percent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::causal_fixture::answer;
+
+    #[test]
+    fn the_ranking() {
+        let text = causal(&answer(), CausalView { all: false, curves: true }, &Layout::default());
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn what_is_missing_is_listed_when_asked() {
+        let short = causal(&answer(), CausalView::default(), &Layout::default());
+        let long = causal(&answer(), CausalView { all: true, curves: false }, &Layout::default());
+        assert!(short.contains("not enough data: 1 target") && !short.contains("rare_one"), "{short}");
+        assert!(long.contains("rare_one") && !long.contains("not enough data: 1 target"), "{long}");
+    }
+
+    #[test]
+    fn nothing_is_said_of_nothing() {
+        let mut none = answer();
+        none.targets.clear();
+        let text = causal(&none, CausalView::default(), &Layout::default());
+        assert!(text.contains("nothing can be said"), "{text}");
+    }
+}
