@@ -1,8 +1,10 @@
 /* What every program with a known answer shares: its run time, its own CPU clock, a spin of a known
  * length, and the format of the truth it prints (`key value` lines on stdout).
  *
- * Constraint: the truth is measured by the program itself with the thread CPU clock, around whole
- * slices of work, so that no assumption about the clock rate of the machine enters it. */
+ * Constraint: no assumption about the clock rate of the machine enters the truth. Shares of functions
+ * that take turns on one thread are those of the *work* done, as all spins cost the same per round.
+ * The thread CPU clock would be wrong there: in a virtual machine it may go on while the hypervisor
+ * runs somebody else, and one such gap of 40 ms moves the shares of a 2 s run by 2 points. */
 #ifndef WHITHER_WORKLOADS_WORK_H
 #define WHITHER_WORKLOADS_WORK_H
 

@@ -41,23 +41,21 @@ int main(int argc, char **argv)
     if (mprotect(area, 4096, PROT_READ | PROT_EXEC))
         abort();
     write_map(area, area + 256);
-    uint64_t spent[3] = {0}, random = 5, total = 0;
+    uint64_t done[3] = {0}, random = 5, spent = 0;
     uint64_t per_ms = rounds_per_ms(hot);
-    while (total < length) {
+    while (spent < length) {
         uint64_t scale = per_ms * (50 + next_random(&random) % 101) / 100;
-        uint64_t a = cpu_ns();
-        hot(scale * 4 / 5);
-        uint64_t b = cpu_ns();
-        cold(scale / 5);
-        uint64_t c = cpu_ns();
-        unnamed(scale / 10);
-        uint64_t d = cpu_ns();
-        spent[0] += b - a;
-        spent[1] += c - b;
-        spent[2] += d - c;
-        total += d - a;
+        const uint64_t rounds[] = {scale * 4 / 5, scale / 5, scale / 10};
+        uint64_t start = cpu_ns();
+        hot(rounds[0]);
+        cold(rounds[1]);
+        unnamed(rounds[2]);
+        spent += cpu_ns() - start;
+        for (int i = 0; i < 3; i++)
+            done[i] += rounds[i];
     }
     const char *names[] = {"jit_hot", "jit_cold", "unnamed"};
+    double all = (double)(done[0] + done[1] + done[2]);
     for (int i = 0; i < 3; i++)
-        printf("share_%s %.2f\n", names[i], 100.0 * (double)spent[i] / (double)total);
+        printf("share_%s %.2f\n", names[i], 100.0 * (double)done[i] / all);
 }
