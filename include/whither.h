@@ -3,10 +3,10 @@
  *     WHITHER_PROGRESS("orders");                                whither causal --progress mark:orders ...
  *     WHITHER_BEGIN("request"); ... WHITHER_END("request");      whither causal --latency mark:request ...
  *
- * Each leaves one 1-byte nop in the code and a note in the file that says where the nop is (`stapsdt`; provider
- * `whither`, `whither_begin` or `whither_end`): nothing is called, loaded, allocated or registered, nothing is
- * linked, and a program that nobody watches runs as if they were not there. Other tools see them as
- * `usdt:PROGRAM:whither:NAME`.
+ * Each leaves one 1-byte nop in the code and a note in the file (`stapsdt`, provider `whither`) that says where
+ * the nop is: nothing is called, loaded, allocated or registered, nothing is linked, and a program that nobody
+ * watches runs as if they were not there. Other tools see them as `usdt:PROGRAM:whither:NAME`; a begin is
+ * NAME_begin, an end NAME_end.
  *
  * The name is a string literal of letters, digits and `_`. A point in an inlined function, a template or
  * a macro has one nop per copy, and all copies count as one point. C, C++ and position-independent code; x86-64
@@ -20,7 +20,7 @@
 #if defined(__x86_64__) && defined(__ELF__) && !defined(WHITHER_OFF)
 /* The layout is that of <sys/sdt.h>; `.stapsdt.base` lets tools correct the address if a later step (prelink)
  * moves the program. The name is pasted between literals, so anything else does not compile. */
-#define WHITHER_POINT_(provider, name) \
+#define WHITHER_POINT_(name) \
     __asm__ volatile("990: nop\n" \
                      ".pushsection .note.stapsdt,\"?\",\"note\"\n" \
                      ".balign 4\n" \
@@ -30,7 +30,7 @@
                      "993: .8byte 990b\n" \
                      ".8byte _.stapsdt.base\n" \
                      ".8byte 0\n" \
-                     ".asciz \"" provider "\"\n" \
+                     ".asciz \"whither\"\n" \
                      ".asciz \"" name "\"\n" \
                      ".asciz \"\"\n" \
                      "994: .balign 4\n" \
@@ -45,13 +45,13 @@
                      ".endif\n" \
                      :)
 #else
-#define WHITHER_POINT_(provider, name) ((void)sizeof(provider name))
+#define WHITHER_POINT_(name) ((void)sizeof("" name))
 #endif
 
 /* The program has made one step of progress. */
-#define WHITHER_PROGRESS(name) WHITHER_POINT_("whither", name)
+#define WHITHER_PROGRESS(name) WHITHER_POINT_(name)
 /* A request of this kind begins, ends; by any thread. */
-#define WHITHER_BEGIN(name) WHITHER_POINT_("whither_begin", name)
-#define WHITHER_END(name) WHITHER_POINT_("whither_end", name)
+#define WHITHER_BEGIN(name) WHITHER_POINT_(name "_begin")
+#define WHITHER_END(name) WHITHER_POINT_(name "_end")
 
 #endif
