@@ -49,22 +49,31 @@ impl Patch {
 pub(crate) enum Still<'a> {
     /// All threads stopped.
     Stopped(Box<Stopped>),
-    /// Its only thread is borrowed, at the program's entry point.
-    Held(&'a Memory),
+    /// Its first thread is borrowed, at the program's entry point, in nobody's way. The others, which
+    /// libraries have started by then, are stopped.
+    Held(&'a Memory, Option<Box<Stopped>>),
 }
 
 impl Still<'_> {
     fn memory(&self) -> &Memory {
         match self {
             Self::Stopped(stopped) => stopped.memory(),
-            Self::Held(memory) => memory,
+            Self::Held(memory, _) => memory,
+        }
+    }
+
+    /// The threads that may stand anywhere.
+    fn threads(&mut self) -> Option<&mut Stopped> {
+        match self {
+            Self::Stopped(stopped) => Some(stopped),
+            Self::Held(_, others) => others.as_deref_mut(),
         }
     }
 
     fn release(self) -> Duration {
         match self {
             Self::Stopped(stopped) => stopped.release(),
-            Self::Held(_) => Duration::ZERO,
+            Self::Held(_, others) => others.map_or(Duration::ZERO, |others| others.release()),
         }
     }
 }
@@ -119,7 +128,7 @@ pub(crate) fn install(pid: u32, held: Option<&Caller>, patches: &[&Patch]) -> Re
             continue;
         }
         for (index, patch) in patches.iter().enumerate() {
-            if let Err(refusal) = make(&still, patch, in_the_way) {
+            if let Err(refusal) = make(&mut still, patch, in_the_way) {
                 outcome.failed.push((index, refusal));
             }
         }
@@ -130,14 +139,17 @@ pub(crate) fn install(pid: u32, held: Option<&Caller>, patches: &[&Patch]) -> Re
 
 fn hold<'a>(pid: u32, held: Option<&'a Caller>) -> Result<Still<'a>, ProbeError> {
     match held {
-        Some(caller) => Ok(Still::Held(caller.memory())),
+        Some(caller) => {
+            let others = Stopped::beside(pid, caller.tid())?.map(Box::new);
+            Ok(Still::Held(caller.memory(), others))
+        }
         None => Ok(Still::Stopped(Box::new(Stopped::stop(pid)?))),
     }
 }
 
 /// Moves threads out of the windows; true when one cannot be moved now.
 fn step_aside(still: &mut Still<'_>, patches: &[&Patch], interiors: &[Range<u64>], handlers: bool) -> bool {
-    let Still::Stopped(stopped) = still else { return false };
+    let Some(stopped) = still.threads() else { return false };
     let within = |ip: u64| interiors.iter().position(|r| r.contains(&ip));
     if stopped.places().iter().any(|&(_, ip, _)| within(ip).is_some()) {
         let moved = stopped.move_ips(&|ip| patches[within(ip)?].stub.moved(ip));
@@ -148,7 +160,7 @@ fn step_aside(still: &mut Still<'_>, patches: &[&Patch], interiors: &[Range<u64>
     handlers && !target::inside(stopped, interiors).is_empty()
 }
 
-fn make(still: &Still<'_>, patch: &Patch, in_the_way: bool) -> Result<(), Refusal> {
+fn make(still: &mut Still<'_>, patch: &Patch, in_the_way: bool) -> Result<(), Refusal> {
     if in_the_way && busy(still, patch) {
         return Err(Refusal::Immovable { what: "a signal handler has interrupted them all the while".into() });
     }
@@ -168,11 +180,8 @@ fn make(still: &Still<'_>, patch: &Patch, in_the_way: bool) -> Result<(), Refusa
     Ok(())
 }
 
-fn busy(still: &Still<'_>, patch: &Patch) -> bool {
-    match still {
-        Still::Stopped(stopped) => !target::inside(stopped, &[patch.interior()]).is_empty(),
-        Still::Held(_) => false,
-    }
+fn busy(still: &mut Still<'_>, patch: &Patch) -> bool {
+    still.threads().is_some_and(|stopped| !target::inside(stopped, &[patch.interior()]).is_empty())
 }
 
 /// Whether memory holds these bytes.

@@ -364,6 +364,7 @@ fn follow(command: &[String], choose: &'static str) -> (Vec<String>, usize, i32)
                     }
                 }
                 Seen::Forked { .. } => forks += 1,
+                Seen::Passed { exe, why, .. } => panic!("{exe}: {why}"),
                 Seen::Ended { .. } => {}
             }
         }

@@ -21,7 +21,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use whither_kernel::proc;
+use whither_kernel::{KernelError, proc};
 use whither_store::calls::CallSnapshot;
 
 /// So long after an event the next one is expected at once.
@@ -320,6 +320,16 @@ impl Engine {
         match seen {
             Seen::Forked { child, .. } => {
                 self.follow.launchers.add(child, true);
+            }
+            // One sentence per program, however often it is executed.
+            Seen::Passed { exe, why, .. } => {
+                let why = match why {
+                    ProbeError::Kernel(KernelError::Untraceable { why, .. }) => why.to_string(),
+                    other => other.to_string(),
+                };
+                if self.follow.refused.insert(format!("{exe}: {why}")) {
+                    happened.push(Happening::Note(format!("{exe} is not measured: {why}")));
+                }
             }
             Seen::Ended { pid, status } => {
                 if let Some(process) = self.follow.launchers.list.iter_mut().rfind(|p| p.pid == pid) {

@@ -57,7 +57,12 @@ impl Engine {
 
     fn leave_one(&mut self, pid: u32, seat: &Seat, detached: &mut Detached) -> Result<(), ProbeError> {
         let held = match std::mem::replace(&mut self.hold, Hold::Runs) {
-            Hold::Borrowed(caller) => Some(*caller),
+            Hold::Borrowed(caller) if proc::threads(pid).len() == 1 => Some(*caller),
+            // Threads that libraries have started may be anywhere.
+            Hold::Borrowed(caller) => {
+                let _ = caller.release();
+                None
+            }
             other => {
                 self.hold = other;
                 None

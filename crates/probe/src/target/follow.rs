@@ -5,7 +5,7 @@
 //! Nothing here blocks: while one program runs to its entry point the others run too, because one may
 //! wait for the other.
 
-use super::launch::Approach;
+use super::launch::approach::{Approach, Sign};
 use super::remote::Caller;
 use super::stop::{Stopped, note_end};
 use crate::ProbeError;
@@ -28,6 +28,15 @@ pub enum Seen {
         caller: Box<Caller>,
         /// Path of the program.
         exe: String,
+    },
+    /// A process has executed a program that cannot be stopped at its entry point. It runs.
+    Passed {
+        /// The process.
+        pid: u32,
+        /// Path of the program.
+        exe: String,
+        /// What is in the way.
+        why: ProbeError,
     },
     /// A process made another one, which is followed too.
     Forked {
@@ -63,6 +72,14 @@ struct Followed {
 impl Followed {
     fn new(tracee: Tracee) -> Self {
         Self { tracee, approach: None, caught: false }
+    }
+
+    /// Lets it run on, with a signal (0 = none).
+    fn go(&self, signal: i32) -> Result<(), ProbeError> {
+        match &self.approach {
+            Some(approach) => approach.go(&self.tracee, signal),
+            None => Ok(self.tracee.go(signal)?),
+        }
     }
 }
 
@@ -185,24 +202,22 @@ impl Tree {
 
     fn advance(&mut self, mut it: Followed, event: Event, seen: &mut Vec<Seen>) -> Result<Then, ProbeError> {
         let pid = it.tracee.pid();
+        if it.approach.as_ref().is_some_and(|a| a.reached(&it.tracee, event)) {
+            return Self::arrive(it);
+        }
         match event {
             Event::Child(child) => self.add(pid, child, seen),
-            Event::Exec(_) => {
-                self.executed(&mut it);
-            }
+            Event::Exec(_) => self.executed(&mut it, seen),
             Event::Signal(libc::SIGSTOP) if it.caught => {
                 it.caught = false;
                 self.freed.push(pid);
-                self.executed(&mut it);
+                self.executed(&mut it, seen);
             }
             Event::GroupStop(libc::SIGSTOP) if it.caught => {
                 it.caught = false;
-                self.executed(&mut it);
+                self.executed(&mut it, seen);
                 go_on(pid);
                 self.freed.push(pid);
-            }
-            Event::Signal(libc::SIGTRAP) if it.approach.as_ref().is_some_and(|a| a.reached(&it.tracee)) => {
-                return Self::arrive(it, seen);
             }
             Event::Stopped if it.approach.as_ref().is_some_and(Approach::arrived) => {
                 let regs = it.tracee.registers()?;
@@ -212,7 +227,7 @@ impl Tree {
                 return Ok(Then::Drop);
             }
             Event::Signal(signal) => {
-                it.tracee.go(signal)?;
+                it.go(signal)?;
                 return Ok(Then::Follow(it));
             }
             Event::GroupStop(_) => {
@@ -223,22 +238,36 @@ impl Tree {
             Event::Killed(signal) => return Ok(ended(&it.tracee, event, 128 + signal, seen)),
             Event::Stopped | Event::Syscall => {}
         }
-        it.tracee.go(0)?;
+        it.go(0)?;
         Ok(Then::Follow(it))
     }
 
     /// It stands before the first instruction of another program.
-    fn executed(&self, it: &mut Followed) {
+    fn executed(&self, it: &mut Followed, seen: &mut Vec<Seen>) {
         it.approach = None;
         let pid = it.tracee.pid();
-        if (self.choose)(&proc::exe(pid)) {
-            // Without one (a 32-bit program) it just runs on.
-            it.approach = Approach::begin(pid).ok();
+        let exe = proc::exe(pid);
+        if !(self.choose)(&exe) {
+            return;
+        }
+        match Approach::begin(&it.tracee, Sign::Signal) {
+            Ok(approach) => {
+                if approach.arrived() {
+                    // It fails for a process that is gone only.
+                    let _ = it.tracee.interrupt();
+                }
+                it.approach = Some(approach);
+            }
+            Err(_) if super::stop::ended(pid, pid) => {}
+            // It just runs on.
+            Err(_) if super::stop::ended(pid, pid) => {}
+            // It just runs on.
+            Err(why) => seen.push(Seen::Passed { pid, exe, why }),
         }
     }
 
-    /// It has come to its entry point: from the trap on to a plain stop there.
-    fn arrive(mut it: Followed, _seen: &mut Vec<Seen>) -> Result<Then, ProbeError> {
+    /// It has come to its entry point: from here on to a plain stop there.
+    fn arrive(mut it: Followed) -> Result<Then, ProbeError> {
         if let Some(approach) = &mut it.approach {
             approach.finish(&it.tracee)?;
         }
@@ -304,7 +333,7 @@ fn leave(mut it: Followed, event: Event) {
     }
     let mut event = event;
     match (&mut it.approach, event) {
-        (Some(approach), Event::Signal(libc::SIGTRAP)) if approach.reached(&it.tracee) => {
+        (Some(approach), _) if approach.reached(&it.tracee, event) => {
             // It fails for a process that is gone only.
             let _ = approach.finish(&it.tracee);
             event = Event::Stopped;

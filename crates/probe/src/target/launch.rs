@@ -2,18 +2,17 @@
 //! initialised, not one instruction of the program itself has run. Static programs, scripts and shells
 //! work alike: what stands there is whatever the kernel was made to execute.
 
+pub(super) mod approach;
+
 use super::remote::Caller;
 use super::stop::{let_go, note_end, take_end, tend};
 use crate::ProbeError;
+use approach::{Approach, Sign};
 use std::time::Duration;
 use whither_kernel::launch::hold;
 use whither_kernel::memory::Memory;
 use whither_kernel::proc;
 use whither_kernel::ptrace::{Event, Tracee, Watching};
-
-/// `AT_ENTRY` of the auxiliary vector.
-const AT_ENTRY: u64 = 9;
-const BREAKPOINT: u8 = 0xcc;
 
 /// A process that stands at its program's entry point.
 #[derive(Debug)]
@@ -75,76 +74,25 @@ fn to_exec(tracee: &Tracee) -> Result<(), ProbeError> {
 /// Runs a process that has just executed a program to the program's entry point, where it then stands
 /// so that calls can be made. Signals reach it as always.
 fn to_entry(tracee: &Tracee) -> Result<(), ProbeError> {
-    let mut approach = Approach::begin(tracee.pid())?;
-    tracee.go(0)?;
+    // Its calls stop it on the way: it is waited for, so each costs some microseconds only.
+    let mut approach = Approach::begin(tracee, Sign::Call)?;
+    if approach.arrived() {
+        // From here to a plain stop, from which everything else starts.
+        tracee.interrupt()?;
+    }
+    approach.go(tracee, 0)?;
     loop {
         match next(tracee)? {
-            Event::Signal(libc::SIGTRAP) if approach.reached(tracee) => {
+            event if approach.reached(tracee, event) => {
                 approach.finish(tracee)?;
-                // From the trap to a plain stop, from which everything else starts.
                 tracee.interrupt()?;
                 tracee.go(0)?;
             }
             Event::Stopped if approach.arrived() => return Ok(()),
-            Event::Signal(signal) => tracee.go(signal)?,
+            Event::Signal(signal) => approach.go(tracee, signal)?,
             Event::GroupStop(_) => tracee.listen()?,
-            _ => tracee.go(0)?,
+            _ => approach.go(tracee, 0)?,
         }
-    }
-}
-
-/// The way of a process from an exec to its program's entry point: a breakpoint there.
-#[derive(Debug)]
-pub(super) struct Approach {
-    memory: Memory,
-    entry: u64,
-    /// What stood in the place of the breakpoint; `None` when it stands there again.
-    byte: Option<u8>,
-}
-
-impl Approach {
-    /// Sets the breakpoint of a process that stands still after an exec.
-    pub(super) fn begin(pid: u32) -> Result<Self, ProbeError> {
-        let memory = Memory::open(pid)?;
-        let entry = entry_point(pid).ok_or_else(|| ProbeError::Injection {
-            pid,
-            why: "its entry point is not known (/proc/PID/auxv)".to_string(),
-        })?;
-        let mut byte = [0];
-        memory.read(entry, &mut byte)?;
-        memory.write(entry, &[BREAKPOINT])?;
-        Ok(Self { memory, entry, byte: Some(byte[0]) })
-    }
-
-    /// Whether a thread stands behind the breakpoint.
-    pub(super) fn reached(&self, tracee: &Tracee) -> bool {
-        self.byte.is_some() && tracee.registers().is_ok_and(|r| r.rip == self.entry + 1)
-    }
-
-    /// Takes the breakpoint away from under the thread that has reached it.
-    pub(super) fn finish(&mut self, tracee: &Tracee) -> Result<(), ProbeError> {
-        self.restore()?;
-        let mut regs = tracee.registers()?;
-        regs.rip = self.entry;
-        Ok(tracee.set_registers(&regs)?)
-    }
-
-    /// Whether the breakpoint was reached and is gone.
-    pub(super) fn arrived(&self) -> bool {
-        self.byte.is_none()
-    }
-
-    /// Takes the breakpoint away before it is reached. A process that is gone has no text to restore.
-    pub(super) fn cancel(mut self) {
-        let _ = self.restore();
-    }
-
-    fn restore(&mut self) -> Result<(), ProbeError> {
-        if let Some(byte) = self.byte {
-            self.memory.write(self.entry, &[byte])?;
-            self.byte = None;
-        }
-        Ok(())
     }
 }
 
@@ -156,12 +104,6 @@ fn next(tracee: &Tracee) -> Result<Event, ProbeError> {
     }
     note_end(tracee, event);
     Err(ProbeError::Ended { pid: tracee.pid(), what: "it was being started" })
-}
-
-fn entry_point(pid: u32) -> Option<u64> {
-    let bytes = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
-    let words: Vec<u64> = super::safe::words(&bytes).collect();
-    words.chunks_exact(2).find(|pair| pair[0] == AT_ENTRY).map(|pair| pair[1])
 }
 
 impl Launched {

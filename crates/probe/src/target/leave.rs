@@ -11,10 +11,19 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 use whither_kernel::memory::Memory;
 
-/// Bytes of a thread's stack that are searched for signal frames.
-const SEARCHED: u64 = 256 << 10;
-/// `mov $15,%rax; syscall`: where signal handlers return to.
-const RESTORER: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+/// Bytes of stack that are searched for signal frames, of all threads of a process together.
+const SEARCHED: u64 = 64 << 20;
+/// Of one thread, at least and at most. A handler that itself uses more is not seen through.
+const OF_ONE: (u64, u64) = (256 << 10, 8 << 20);
+/// `rt_sigreturn` as C libraries write it, where signal handlers return to: `mov $15,%rax`, `mov $15,%eax`,
+/// `push $15; pop %rax`, each with `syscall`.
+const RESTORERS: [&[u8]; 3] = [
+    &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05],
+    &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05],
+    &[0x6a, 0x0f, 0x58, 0x0f, 0x05],
+];
+/// What may stand before it.
+const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// From the handler's return slot to the saved instruction pointer of its signal frame.
 const SAVED_IP: usize = 176;
 
@@ -83,40 +92,54 @@ pub fn restore_returns(stopped: &Stopped, shadows: &Shadows<'_>) -> Result<Resto
 pub fn inside(stopped: &Stopped, ranges: &[Range<u64>]) -> Vec<u32> {
     let within = |at: u64| ranges.iter().any(|r| r.contains(&at));
     let all = maps::read(stopped.pid());
-    let mut restorers = None;
+    let places = stopped.places();
+    let share = SEARCHED / places.len().max(1) as u64;
+    let limit = share.clamp(OF_ONE.0, OF_ONE.1);
     let mut found = Vec::new();
-    for (tid, ip, sp) in stopped.places() {
-        if within(ip) {
-            found.push(tid);
-            continue;
-        }
-        let Some(stack) = all.iter().find(|m| m.holds(sp)) else { continue };
-        let mut bytes = vec![0_u8; (stack.end - sp).min(SEARCHED) as usize & !7];
-        let got = stopped.memory().read_some(sp, &mut bytes);
-        let stack: Vec<u64> = words(&bytes[..got]).collect();
-        let interrupted = |at: usize| stack.get(at + SAVED_IP / 8).is_some_and(|&ip| within(ip));
-        let suspects: Vec<usize> = (0..stack.len()).filter(|&at| interrupted(at)).collect();
-        if suspects.is_empty() {
-            continue;
-        }
-        let restorers: &Vec<u64> = restorers.get_or_insert_with(|| find_restorers(stopped.memory(), &all));
-        if suspects.iter().any(|&at| restorers.contains(&stack[at])) {
+    for (tid, ip, sp) in places {
+        let interrupted = || {
+            let stack = all.iter().find(|m| m.holds(sp))?;
+            Some(is_interrupted(stopped.memory(), sp..stack.end.min(sp.saturating_add(limit)), &within))
+        };
+        if within(ip) || interrupted() == Some(true) {
             found.push(tid);
         }
     }
     found
 }
 
-fn find_restorers(memory: &Memory, all: &[maps::Map]) -> Vec<u64> {
-    const LARGEST: u64 = 8 << 20;
-    let mut found = Vec::new();
-    for map in all.iter().filter(|m| m.execute && m.read && m.end - m.start <= LARGEST) {
-        let mut bytes = vec![0_u8; (map.end - map.start) as usize];
-        let got = memory.read_some(map.start, &mut bytes);
-        let hits = bytes[..got].windows(RESTORER.len()).enumerate().filter(|(_, w)| *w == RESTORER);
-        found.extend(hits.map(|(at, _)| map.start + at as u64));
+/// Whether a signal frame on a piece of stack leads back to where `within` says so. Words that only look
+/// like its saved instruction pointer are told from one by the code that the handler returns to: it is
+/// looked at where the frame says it is, so that the size of the program does not matter.
+fn is_interrupted(memory: &Memory, stack: Range<u64>, within: &dyn Fn(u64) -> bool) -> bool {
+    /// Read at a time.
+    const PIECE: u64 = 256 << 10;
+    /// Of the piece before, so that no frame is cut.
+    const OVERLAP: u64 = SAVED_IP as u64;
+    let mut at = stack.start;
+    let mut bytes = Vec::new();
+    while at < stack.end {
+        bytes.resize((stack.end - at).min(PIECE) as usize & !7, 0_u8);
+        let got = memory.read_some(at, &mut bytes);
+        let piece: Vec<u64> = words(&bytes[..got]).collect();
+        let frames = piece.iter().zip(piece.iter().skip(SAVED_IP / 8));
+        if frames.filter(|(_, ip)| within(**ip)).any(|(&back, _)| is_restorer(memory, back)) {
+            return true;
+        }
+        if (got as u64) < PIECE {
+            return false;
+        }
+        at += PIECE - OVERLAP;
     }
-    found
+    false
+}
+
+/// Whether a signal handler returns to this address.
+fn is_restorer(memory: &Memory, at: u64) -> bool {
+    let mut bytes = [0_u8; 13];
+    let got = memory.read_some(at, &mut bytes);
+    let code = bytes[..got].strip_prefix(&ENDBR64).unwrap_or(&bytes[..got]);
+    RESTORERS.iter().any(|form| code.starts_with(form))
 }
 
 /// Stops a process at a moment when no thread is inside of some ranges, or after `limit` at any moment;
@@ -182,6 +205,38 @@ fn merged(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn restorers_are_known_in_all_their_forms() {
+        let ours = Memory::open(std::process::id()).expect("our own memory");
+        let is = |code: &[u8]| is_restorer(&ours, code.as_ptr() as u64);
+        for form in RESTORERS {
+            assert!(is(&[form, &[0x90; 8]].concat()));
+            assert!(is(&[&ENDBR64, form, &[0x90; 8]].concat()));
+        }
+        assert!(!is(&[0x90; 16]));
+        assert!(!is_restorer(&ours, 8), "nothing is mapped there");
+    }
+
+    #[test]
+    fn frames_are_found_wherever_they_lie_on_a_stack() {
+        let ours = Memory::open(std::process::id()).expect("our own memory");
+        let restorer = [RESTORERS[0], &[0x90; 8]].concat();
+        let mut stack = vec![0x10_u64; 100_000];
+        let from = stack.as_ptr() as u64;
+        let range = from..from + 800_000;
+        let within = |ip: u64| ip == 0x1234;
+        // On both sides of the ends of pieces, and of the reach of none.
+        for at in [0, 32_745, 32_746, 32_767, 32_768, 70_000, 99_000] {
+            stack[at + SAVED_IP / 8] = 0x1234;
+            stack[at] = 0x10;
+            assert!(!is_interrupted(&ours, range.clone(), &within), "no handler returns to {at}");
+            stack[at] = restorer.as_ptr() as u64;
+            assert!(is_interrupted(&ours, range.clone(), &within), "{at}");
+            assert!(!is_interrupted(&ours, from..from + 8 * at as u64, &within), "{at}");
+            stack[at + SAVED_IP / 8] = 0;
+        }
+    }
 
     #[test]
     fn touching_ranges_are_joined() {

@@ -31,6 +31,8 @@ const SPIN: Duration = Duration::from_micros(300);
 pub struct Stopped {
     pid: u32,
     held: Vec<Held>,
+    /// A thread that somebody else holds.
+    but: Option<u32>,
     memory: Memory,
     began: Instant,
 }
@@ -76,6 +78,32 @@ impl Stopped {
         }
     }
 
+    /// Stops all threads but one, which stands still in somebody else's hands, and stays there; `None` when
+    /// there is no other. It cannot make any meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::stop`].
+    pub(crate) fn beside(pid: u32, tid: u32) -> Result<Option<Self>, ProbeError> {
+        let began = Instant::now();
+        loop {
+            if proc::threads(pid).iter().all(|&t| t == tid || ended(pid, t)) {
+                return Ok(None);
+            }
+            let mut others =
+                Self { pid, held: Vec::new(), but: Some(tid), memory: Memory::open(pid)?, began: Instant::now() };
+            match others.stop_all() {
+                Ok(()) => return Ok(Some(others)),
+                // They ended meanwhile.
+                Err(ProbeError::Ended { .. }) => {}
+                Err(ProbeError::Unstoppable { .. }) if began.elapsed() < INSISTENCE => {
+                    drop(others);
+                    std::thread::sleep(RESPITE);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
     fn stop_once(pid: u32) -> Result<Self, ProbeError> {
         let mut asked = take_limbo(pid);
         if asked.is_empty() {
@@ -83,7 +111,7 @@ impl Stopped {
         }
         let memory = Memory::open(pid)?;
         let held = asked.drain(..).map(|tracee| Held { tracee, state: State::Asked }).collect();
-        let mut stopped = Self { pid, held, memory, began: Instant::now() };
+        let mut stopped = Self { pid, held, but: None, memory, began: Instant::now() };
         // On failure the drop lets go of what was stopped.
         stopped.stop_all()?;
         Ok(stopped)
@@ -100,7 +128,7 @@ impl Stopped {
             }
         };
         let held = vec![Held { tracee, state: State::Still(Box::new(regs)) }];
-        let mut stopped = Self { pid, held, memory, began: Instant::now() };
+        let mut stopped = Self { pid, held, but: None, memory, began: Instant::now() };
         stopped.stop_all()?;
         Ok(stopped)
     }
@@ -133,7 +161,7 @@ impl Stopped {
     fn seize_new(&mut self) -> Result<usize, ProbeError> {
         let mut fresh = 0;
         for tid in proc::threads(self.pid) {
-            if self.held.iter().any(|h| h.tracee.tid() == tid) {
+            if self.but == Some(tid) || self.held.iter().any(|h| h.tracee.tid() == tid) {
                 continue;
             }
             match Tracee::seize(self.pid, tid, Watching::EXECS) {
