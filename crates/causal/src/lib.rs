@@ -8,9 +8,12 @@
 
 mod analyse;
 pub mod coz;
+mod estimate;
 mod options;
 mod policy;
 mod results;
+mod series;
+mod shape;
 
 pub use analyse::analyse;
 pub use options::{AnalyseOptions, Combine, DoneReason, Order, PolicyKind, PolicyOptions, Sort, Step};

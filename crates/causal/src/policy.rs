@@ -1,33 +1,310 @@
-//! Which experiment comes next.
+//! Which experiment comes next: a state machine without clock, process or global state. Equal options and
+//! equal observations give equal steps, so that a run can be replayed.
+//!
+//! Part of the windows is always the paper's lottery: the target of a recent sample, an amount without memory.
+//! The rest comes in blocks, which are laid down at the beginning of a stratum from what earlier strata told, and
+//! never change within it: given the past, each stratum is a randomised experiment of fixed design, so more
+//! windows for a promising target make its interval narrower and leave its mean unbiased.
 
-use crate::options::{PolicyOptions, Step};
-use whither_store::causal::{Unit, Window};
+mod allocation;
+
+use crate::options::{DoneReason, Order, PolicyKind, PolicyOptions, Step};
+use crate::series::{Measure, value};
+use allocation::{Candidate, Planned};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use whither_stats::random::Random;
+use whither_store::causal::{Selection, Unit, Window};
+
+/// Of all windows, at least.
+const LOTTERY: f64 = 0.3;
+/// Samples among which the lottery draws.
+const RECENT: usize = 512;
+/// A good window has so many visits.
+const VISITS: f64 = 10.0;
+/// Strata from here on are as long as the options say; earlier ones are shorter, so that the first allocation
+/// by results comes soon.
+const SHORT_STRATA: u32 = 2;
+/// Lines of a function get blocks when its effect is certainly larger than this: looked at again and again, an
+/// interval excludes 0 by chance sooner or later.
+const MATTERS: f64 = 0.005;
 
 /// The state machine.
 #[derive(Clone, Debug)]
 pub struct Policy {
     options: PolicyOptions,
+    amounts: Vec<u8>,
+    random: Random,
+    phase: Phase,
+    began_ns: Option<u64>,
+    seen: u64,
+    /// Weight of all samples, and by target.
+    total: f64,
+    shares: FxHashMap<u32, f64>,
+    recent: VecDeque<u32>,
+    known: FxHashMap<u32, Known>,
+    /// Windows that count, for the allocation.
+    windows: Vec<Window>,
+    stratum: u32,
+    stratum_ends: u64,
+    /// Blocks of this stratum, shuffled; taken from the end.
+    plan: Vec<Planned>,
+    /// Windows are longer by this since some had too few visits.
+    stretch: u64,
+    /// Mean time from one window to the next.
+    pace_ns: f64,
+    last_wall_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Warm,
+    Ready,
+    /// A window was ordered.
+    Running,
+    /// It is over, its pause is due.
+    Over,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    unit: Unit,
+    parent: Option<u32>,
 }
 
 impl Policy {
     /// In its warm-up.
     #[must_use]
     pub fn new(options: PolicyOptions) -> Self {
-        Self { options }
+        Self {
+            amounts: amounts(&options),
+            random: Random::new(options.seed),
+            phase: Phase::Warm,
+            began_ns: None,
+            seen: 0,
+            total: 0.0,
+            shares: FxHashMap::default(),
+            recent: VecDeque::with_capacity(RECENT),
+            known: FxHashMap::default(),
+            windows: Vec::new(),
+            stratum: 0,
+            stratum_ends: 0,
+            plan: Vec::new(),
+            stretch: 1,
+            pace_ns: options.min_window_ns as f64,
+            last_wall_ns: 0,
+            options,
+        }
     }
 
     /// Makes a target known, before it is sampled: its kind, and for lines and callers the function they
-    /// refine.
-    pub fn declare(&mut self, _target: u32, _unit: Unit, _parent: Option<u32>) {}
+    /// refine. Targets that were not made known count as functions.
+    pub fn declare(&mut self, target: u32, unit: Unit, parent: Option<u32>) {
+        self.known.insert(target, Known { unit, parent });
+    }
 
     /// A sample, resolved; one that belongs to several targets is passed for each.
-    pub fn sampled(&mut self, _at_ns: u64, _target: Option<u32>, _weight: u32) {}
+    pub fn sampled(&mut self, _at_ns: u64, target: Option<u32>, weight: u32) {
+        self.seen = self.seen.saturating_add(u64::from(weight.max(1)));
+        self.total += f64::from(weight);
+        let Some(target) = target else { return };
+        *self.shares.entry(target).or_default() += f64::from(weight);
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(target);
+    }
 
-    /// What to do at this time. `rates`: visits per second by point.
-    pub fn next(&mut self, _at_ns: u64, _rates: &[f64]) -> Step {
-        Step::Warm { ns: self.options.warm_ns }
+    /// What to do at this time. `rates`: visits per second by point. Asked again without
+    /// [`Policy::finished`] after an order, it takes the window for lost.
+    pub fn next(&mut self, at_ns: u64, rates: &[f64]) -> Step {
+        let began = *self.began_ns.get_or_insert(at_ns);
+        let age = at_ns.saturating_sub(began);
+        if self.options.max_ns.is_some_and(|max| age >= max) {
+            return Step::Done(DoneReason::Time);
+        }
+        match self.phase {
+            Phase::Warm if age < self.options.warm_ns && self.seen < self.options.warm_samples => {
+                return Step::Warm { ns: (self.options.warm_ns - age).min(20_000_000) };
+            }
+            Phase::Over => {
+                self.phase = Phase::Ready;
+                return Step::Rest { ns: self.pause() };
+            }
+            _ => {}
+        }
+        if self.is_narrow() {
+            return Step::Done(DoneReason::Narrow);
+        }
+        let Some((planned, selection, probability)) = self.choose(at_ns, began) else {
+            return Step::Warm { ns: 20_000_000 };
+        };
+        self.phase = Phase::Running;
+        Step::Window(self.order(&planned, selection, probability, rates))
     }
 
     /// What came of an order.
-    pub fn finished(&mut self, _window: &Window) {}
+    pub fn finished(&mut self, window: &Window) {
+        self.phase = Phase::Over;
+        self.last_wall_ns = window.wall_ns.saturating_add(window.drain_ns);
+        let took = self.last_wall_ns as f64 + self.pause() as f64;
+        self.pace_ns += (took - self.pace_ns) * 0.2;
+        let visits = window.visits.iter().find(|v| v.point == 0).map_or(0, |v| v.visits);
+        let longest = self.options.max_window_ns / self.options.min_window_ns.max(1);
+        if visits < self.options.min_visits && window.wall_ns >= self.options.min_window_ns && self.stretch < longest {
+            self.stretch *= 2;
+        }
+        if window.dropped.is_none() && value(window, Measure::Period(0)).is_some() {
+            self.windows.push(window.clone());
+        }
+    }
+
+    /// Between two windows.
+    fn pause(&self) -> u64 {
+        let least = match self.options.policy {
+            PolicyKind::Paper => self.options.cool_off_ns.max(10_000_000),
+            PolicyKind::Adaptive => self.options.cool_off_ns,
+        };
+        let duty = u64::from(self.options.duty_percent.clamp(1, 100));
+        least.max(self.last_wall_ns.saturating_mul(100 - duty) / duty)
+    }
+
+    fn choose(&mut self, at_ns: u64, began: u64) -> Option<(Planned, Selection, f64)> {
+        if self.windows.is_empty() && self.stratum_ends == 0 || at_ns >= self.stratum_ends {
+            self.begin_stratum(at_ns, began);
+        }
+        if let Some(target) = self.options.fixed_target {
+            let percent = self.lot();
+            return Some((Planned { target, percent }, Selection::Fixed, 1.0));
+        }
+        let lottery = if self.plan.is_empty() { 1.0 } else { LOTTERY };
+        let by_lot = self.random.chance(lottery);
+        if by_lot && self.recent.is_empty() {
+            return None;
+        }
+        let planned = if by_lot {
+            // A moment at random, not what runs right after a pause.
+            let target = self.recent[self.random.below(self.recent.len())];
+            Planned { target, percent: self.lot() }
+        } else {
+            self.plan.pop()?
+        };
+        let selection = match (by_lot, self.options.fixed_percent) {
+            (_, Some(_)) => Selection::Fixed,
+            (true, None) => Selection::Lottery,
+            (false, None) => Selection::Block,
+        };
+        Some((planned, selection, self.probability(planned, by_lot, lottery)))
+    }
+
+    /// Probability with which this target had been chosen.
+    fn probability(&self, chosen: Planned, by_lot: bool, lottery: f64) -> f64 {
+        let recent = self.recent.iter().filter(|t| **t == chosen.target).count() as f64;
+        let lot = if self.recent.is_empty() { 0.0 } else { recent / self.recent.len() as f64 };
+        // The plan as it was before this window was taken from it.
+        let taken = usize::from(!by_lot);
+        let planned = self.plan.iter().filter(|p| p.target == chosen.target).count() + taken;
+        let all = self.plan.len() + taken;
+        let block = if all == 0 { 0.0 } else { planned as f64 / all as f64 };
+        lottery * lot + (1.0 - lottery) * block
+    }
+
+    /// An amount without memory: 0 half of the time, the others evenly.
+    fn lot(&mut self) -> u8 {
+        if self.amounts.is_empty() || self.random.chance(0.5) {
+            return 0;
+        }
+        self.amounts[self.random.below(self.amounts.len())]
+    }
+
+    fn order(&self, planned: &Planned, selection: Selection, probability: f64, rates: &[f64]) -> Order {
+        let rate = rates.first().copied().filter(|r| r.is_finite() && *r > 0.0);
+        let wanted = rate.map_or(0.0, |r| 1e9 * VISITS / r) as u64;
+        let shortest = self.options.min_window_ns.saturating_mul(self.stretch);
+        let min_ns = shortest.max(wanted).min(self.options.max_window_ns);
+        Order {
+            target: planned.target,
+            percent: planned.percent,
+            min_ns,
+            max_ns: min_ns.saturating_mul(2).min(self.options.max_window_ns).max(min_ns),
+            min_visits: self.options.min_visits,
+            selection,
+            probability,
+            stratum: self.stratum,
+        }
+    }
+
+    fn begin_stratum(&mut self, at_ns: u64, began: u64) {
+        if self.stratum_ends != 0 {
+            self.stratum += 1;
+        }
+        let length = match self.stratum {
+            0..SHORT_STRATA => self.options.stratum_ns / 4,
+            _ => self.options.stratum_ns,
+        };
+        let length = length.max(self.options.min_window_ns);
+        self.stratum_ends = at_ns.saturating_add(length).max(began + 1);
+        self.plan.clear();
+        let by_blocks = self.options.policy == PolicyKind::Adaptive && self.options.fixed_target.is_none();
+        if by_blocks && !self.amounts.is_empty() {
+            let windows = length as f64 / self.pace_ns.max(1.0) * (1.0 - LOTTERY);
+            let candidates = self.candidates();
+            self.plan = allocation::plan(&candidates, windows, &self.amounts, &mut self.random);
+        }
+    }
+
+    /// Targets that blocks are made for: functions, and what refines a function that matters.
+    fn candidates(&self) -> Vec<Candidate> {
+        let mut targets: Vec<(u32, f64)> = self.shares.iter().map(|(t, w)| (*t, w / self.total.max(1.0))).collect();
+        targets.retain(|(_, share)| *share >= allocation::LEAST_SHARE);
+        targets.sort_by_key(|(target, _)| *target);
+        let estimates = allocation::estimates(&self.windows, &self.options);
+        let refines = |target: u32| match self.known.get(&target) {
+            Some(Known { unit: Unit::Line | Unit::Path, parent: Some(parent) }) => Some(*parent),
+            _ => None,
+        };
+        let matters = |target: u32| {
+            refines(target)
+                .is_none_or(|parent| estimates.get(&parent).is_some_and(|e| e.low > MATTERS || e.high < -MATTERS))
+        };
+        targets
+            .iter()
+            .filter(|(target, _)| matters(*target))
+            .map(|&(target, share)| Candidate { target, share, estimate: estimates.get(&target).copied() })
+            .collect()
+    }
+
+    /// Whether intervals are as narrow as was asked for: of the targets with most samples, whatever their
+    /// estimates are.
+    fn is_narrow(&self) -> bool {
+        let Some(wanted) = self.options.until_points else { return false };
+        if self.windows.len() < 12 || !self.windows.len().is_multiple_of(4) {
+            return false;
+        }
+        let estimates = allocation::estimates(&self.windows, &self.options);
+        let mut top: Vec<(&u32, &f64)> = self.shares.iter().collect();
+        top.sort_by(|a, b| b.1.total_cmp(a.1).then(a.0.cmp(b.0)));
+        let narrow = |t: &u32| estimates.get(t).is_some_and(|e| (e.high - e.low) * 50.0 <= wanted);
+        match self.options.fixed_target {
+            Some(target) => narrow(&target),
+            None => !top.is_empty() && top.iter().take(3).all(|(t, _)| narrow(t)),
+        }
+    }
 }
+
+/// Amounts other than 0.
+fn amounts(options: &PolicyOptions) -> Vec<u8> {
+    if let Some(percent) = options.fixed_percent {
+        return Some(percent.min(100)).filter(|p| *p > 0).into_iter().collect();
+    }
+    let mut amounts: Vec<u8> = match options.speedups.as_slice() {
+        [] => (1..=20).map(|i| 5 * i).collect(),
+        given => given.iter().map(|p| (*p).min(100)).filter(|p| *p > 0).collect(),
+    };
+    amounts.sort_unstable();
+    amounts.dedup();
+    amounts
+}
+
+#[cfg(test)]
+mod tests;

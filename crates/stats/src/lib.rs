@@ -10,8 +10,10 @@ pub mod dispersion;
 pub mod distribution;
 pub mod interval;
 pub mod multiple;
+pub mod random;
 
 pub use compare::{Comparison, Exposed, log_ratio, welch};
 pub use describe::Summary;
 pub use dispersion::Dispersion;
 pub use interval::Interval;
+pub use random::Random;

@@ -1,0 +1,427 @@
+//! From the windows of one target to a curve with intervals: a tenth of the windows at most is set aside as
+//! wild, the part of the noise that comes from the sampler is regressed out, cross-validation over pieces of
+//! the run chooses the shape, and a studentised bootstrap gives the intervals: the signs of the windows'
+//! residuals are drawn anew, the knee is looked for again in each draw.
+
+use crate::results::{CurvePoint, Fit, FitKind};
+use crate::series::Observation;
+use crate::shape::{Group, Shape, fit};
+use whither_stats::describe::robust_deviation;
+use whither_stats::distribution::student_quantile;
+use whither_stats::random::Random;
+
+/// How to estimate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Method {
+    /// Amount of interest, 0 to 1.
+    pub(crate) assume: f64,
+    /// Of the intervals.
+    pub(crate) confidence: f64,
+    /// Bootstrap draws; 0: by Student's distribution alone.
+    pub(crate) draws: usize,
+    /// Whether wild windows are set aside and the sampler's noise is regressed out.
+    pub(crate) robust: bool,
+    /// Of the draws.
+    pub(crate) seed: u64,
+}
+
+/// What the windows of a target say.
+#[derive(Clone, Debug)]
+pub(crate) struct Estimate {
+    pub(crate) curve: Vec<CurvePoint>,
+    pub(crate) fit: Fit,
+    /// Slope of a line through everything.
+    pub(crate) slope: f64,
+    /// At the assumed amount.
+    pub(crate) assumed: Effect,
+    /// At the largest amount measured.
+    pub(crate) largest: Effect,
+    /// That amount in percent.
+    pub(crate) largest_percent: u8,
+    /// Interval of the slope beyond the knee.
+    pub(crate) after: Option<(f64, f64)>,
+    /// Value without speed-up, relative to the stratum's.
+    pub(crate) zero: f64,
+}
+
+/// An effect and how well it is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Effect {
+    pub(crate) y: f64,
+    pub(crate) error: f64,
+    /// Of the studentised deviation at the confidence asked for.
+    quantile: f64,
+    degrees: f64,
+    confidence: f64,
+}
+
+impl Effect {
+    /// The interval such that `many` of them hold at once.
+    pub(crate) fn interval(&self, many: usize) -> (f64, f64) {
+        let tail = |c: f64| student_quantile(0.5 + c / 2.0, self.degrees);
+        let joint = self.confidence.powf(1.0 / many.max(1) as f64);
+        let half = self.error * self.quantile * tail(joint) / tail(self.confidence);
+        (self.y - half, self.y + half)
+    }
+}
+
+/// `None` where the windows determine nothing: no window of 0 %, none of another amount, or too few in all.
+pub(crate) fn estimate(observations: &[Observation], method: &Method) -> Option<Estimate> {
+    let clean = Clean::new(observations, method.robust)?;
+    let kind = chosen(&clean);
+    let blend = Blend::of(&clean)?;
+    let largest = clean.observations.iter().map(|o| o.percent).max().unwrap_or(100);
+    let amounts = [method.assume, f64::from(largest) / 100.0];
+    let draws = bootstrap(&clean, &blend, amounts, method);
+    let effect = |i: usize| Effect {
+        y: blend.y(amounts[i]),
+        error: blend.error(&clean, amounts[i], &clean.residuals(&blend), &blend.stretches(&clean)),
+        quantile: draws.quantiles[i],
+        degrees: clean.degrees(&blend.line),
+        confidence: method.confidence,
+    };
+    Some(Estimate {
+        curve: curve(observations, &clean, method.confidence),
+        fit: described(kind, &blend, &draws),
+        slope: blend.line.a / blend.line.c,
+        assumed: effect(0),
+        largest: effect(1),
+        largest_percent: largest,
+        after: (kind == FitKind::Knee).then_some(draws.after),
+        zero: blend.value(0.0),
+    })
+}
+
+/// A line and a knee, weighted by how well they describe the windows (Akaike's weights): the choice between
+/// them is uncertain too, and an interval that forgot it would be too narrow.
+#[derive(Clone, Copy, Debug)]
+struct Blend {
+    line: Shape,
+    knee: Option<Shape>,
+    /// Weight of the knee.
+    weight: f64,
+}
+
+impl Blend {
+    fn of(clean: &Clean) -> Option<Self> {
+        Self::new(&clean.groups, clean.observations.len() as f64, clean.within)
+    }
+
+    /// `within`: sum of squares within groups.
+    fn new(groups: &[Group], n: f64, within: f64) -> Option<Self> {
+        let (line, line_rest) = fit(groups, FitKind::Line)?;
+        let knee = fit(groups, FitKind::Knee).filter(|(k, _)| n > k.parameters() as f64 + 2.0);
+        let criterion = |rest: f64, k: f64| n * (rest + within).max(1e-12).ln() + k * n.ln();
+        let weight = knee.map_or(0.0, |(_, rest)| {
+            let worse = criterion(rest, 4.0) - criterion(line_rest, 2.0);
+            1.0 / (1.0 + (worse / 2.0).exp())
+        });
+        Some(Self { line, knee: knee.map(|(k, _)| k), weight })
+    }
+
+    fn value(&self, s: f64) -> f64 {
+        let knee = self.knee.map_or(0.0, |k| self.weight * k.value(s));
+        (1.0 - self.weight) * self.line.value(s) + knee
+    }
+
+    fn y(&self, s: f64) -> f64 {
+        1.0 - self.value(s) / self.value(0.0)
+    }
+
+    /// Standard error at an amount: that of each shape, and how far apart they are.
+    fn error(&self, clean: &Clean, s: f64, residuals: &[f64], stretches: &[f64]) -> f64 {
+        let y = self.y(s);
+        let of =
+            |shape: &Shape| clean.error(&shape.influence(&clean.groups, s), residuals, stretches).hypot(shape.y(s) - y);
+        let knee = self.knee.filter(|_| self.weight > 1e-3).map_or(0.0, |k| self.weight * of(&k));
+        (1.0 - self.weight) * of(&self.line) + knee
+    }
+
+    /// How much smaller residuals are than the noise, by group.
+    fn stretches(&self, clean: &Clean) -> Vec<f64> {
+        let shape = self.knee.filter(|_| self.weight > 0.5).unwrap_or(self.line);
+        let leverage = shape.leverage(&clean.groups);
+        leverage.iter().map(|h| 1.0 / (1.0 - h.min(0.8))).collect()
+    }
+}
+
+fn described(kind: FitKind, blend: &Blend, draws: &Draws) -> Fit {
+    match (kind, blend.knee) {
+        (FitKind::Nothing, _) => Fit::NOTHING,
+        (FitKind::Line, _) | (_, None) => {
+            Fit { kind: FitKind::Line, slope: blend.line.a / blend.line.c, ..Fit::NOTHING }
+        }
+        (FitKind::Knee, Some(shape)) => Fit {
+            kind,
+            slope: shape.a / shape.c,
+            knee: Some(100.0 * shape.knee),
+            knee_low: Some(100.0 * draws.knee.0),
+            knee_high: Some(100.0 * draws.knee.1),
+            slope_after: Some(shape.b / shape.c),
+        },
+    }
+}
+
+/// Observations without wild ones and without the sampler's share of the noise.
+struct Clean {
+    observations: Vec<Observation>,
+    /// Of each observation.
+    group: Vec<usize>,
+    groups: Vec<Group>,
+    /// Sum of squares within groups.
+    within: f64,
+    /// Estimates the deviation of a window of weight 1.
+    deviation: f64,
+}
+
+impl Clean {
+    fn new(observations: &[Observation], robust: bool) -> Option<Self> {
+        let mut clean = Self::grouped(observations.to_vec());
+        if observations.len() < 4 || clean.groups.first().is_none_or(|g| g.s > 0.0) || clean.groups.len() < 2 {
+            return None;
+        }
+        if robust {
+            clean = clean.without_wild()?;
+            clean.adjust();
+        }
+        let shape = clean.flexible()?;
+        let squares: f64 = clean.observations.iter().map(|o| (o.value - shape.value(o.s())).powi(2)).sum();
+        clean.deviation = (squares / clean.degrees(&shape)).sqrt();
+        Some(clean)
+    }
+
+    fn grouped(observations: Vec<Observation>) -> Self {
+        let mut amounts: Vec<u8> = observations.iter().map(|o| o.percent).collect();
+        amounts.sort_unstable();
+        amounts.dedup();
+        let group = observations.iter().map(|o| amounts.partition_point(|a| *a < o.percent)).collect();
+        let groups = amounts.iter().map(|a| Group { s: f64::from(*a) / 100.0, weight: 0.0, mean: 0.0 }).collect();
+        let mut clean = Self { observations, group, groups, within: 0.0, deviation: 0.0 };
+        let weights: Vec<f64> = clean.observations.iter().map(|o| o.weight).collect();
+        clean.regroup(&weights);
+        clean
+    }
+
+    fn regroup(&mut self, weights: &[f64]) {
+        self.groups.iter_mut().for_each(|g| (g.weight, g.mean) = (0.0, 0.0));
+        for ((o, &at), w) in self.observations.iter().zip(&self.group).zip(weights) {
+            self.groups[at].weight += w;
+            self.groups[at].mean += w * o.value;
+        }
+        self.groups.iter_mut().for_each(|g| g.mean /= g.weight.max(f64::MIN_POSITIVE));
+        let parts = self.observations.iter().zip(&self.group).zip(weights);
+        self.within = parts.map(|((o, &at), w)| w * (o.value - self.groups[at].mean).powi(2)).sum();
+    }
+
+    /// The most flexible shape that the amounts determine.
+    fn flexible(&self) -> Option<Shape> {
+        let spare = |shape: &Shape| self.observations.len() > shape.parameters() + 1;
+        let knee = fit(&self.groups, FitKind::Knee).map(|(s, _)| s).filter(spare);
+        knee.or_else(|| fit(&self.groups, FitKind::Line).map(|(s, _)| s))
+    }
+
+    fn residuals(&self, blend: &Blend) -> Vec<f64> {
+        self.observations.iter().map(|o| o.value - blend.value(o.s())).collect()
+    }
+
+    fn degrees(&self, shape: &Shape) -> f64 {
+        (self.observations.len() as f64 - shape.parameters() as f64).max(1.0)
+    }
+
+    /// Sets aside up to a tenth of the windows: those that are further from a robust fit than noise explains.
+    fn without_wild(mut self) -> Option<Self> {
+        let n = self.observations.len();
+        let mut residuals = Vec::new();
+        let mut deviation = 0.0;
+        for _ in 0..4 {
+            let shape = self.flexible()?;
+            residuals = self.observations.iter().map(|o| o.value - shape.value(o.s())).collect::<Vec<_>>();
+            deviation = robust_deviation(&residuals).max(1e-9);
+            let huber = |r: f64| (1.5 * deviation / r.abs().max(f64::MIN_POSITIVE)).min(1.0);
+            let weights: Vec<f64> =
+                self.observations.iter().zip(&residuals).map(|(o, r)| o.weight * huber(*r)).collect();
+            self.regroup(&weights);
+        }
+        // Few windows: the deviation itself is uncertain.
+        let limit = 3.5 * (1.0 + 3.0 / n as f64) * deviation;
+        let mut wild: Vec<usize> = (0..n).filter(|&i| residuals[i].abs() > limit).collect();
+        wild.sort_by(|&a, &b| residuals[b].abs().total_cmp(&residuals[a].abs()));
+        wild.truncate(n.div_ceil(10));
+        let kept = self.observations.iter().enumerate().filter(|(i, _)| !wild.contains(i)).map(|(_, o)| *o).collect();
+        let clean = Self::grouped(kept);
+        (clean.groups.len() >= 2 && clean.groups[0].s == 0.0).then_some(clean)
+    }
+
+    /// A window that had by chance more samples in the target than it should have inserted more delay than it
+    /// should: what the value owes to that is taken out. Hits are compared with what is usual at the amount,
+    /// because a speed-up may really change how often the target runs.
+    fn adjust(&mut self) {
+        let n = self.observations.len();
+        let Some(shape) = self.flexible().filter(|_| n >= 10) else { return };
+        let usual = regression(&self.observations);
+        let z: Vec<f64> = self.observations.iter().map(|o| o.s() * (o.hits - usual.0 - usual.1 * o.s())).collect();
+        let r: Vec<f64> = self.observations.iter().map(|o| o.value - shape.value(o.s())).collect();
+        let zz: f64 = z.iter().map(|z| z * z).sum();
+        let zr: f64 = z.iter().zip(&r).map(|(z, r)| z * r).sum();
+        let rr: f64 = r.iter().map(|r| r * r).sum();
+        let explained = if zz > 0.0 { zr * zr / zz } else { 0.0 };
+        // Worth it only where it certainly explains something.
+        if explained * (n as f64) > 4.0 * rr {
+            self.observations.iter_mut().zip(&z).for_each(|(o, z)| o.value -= zr / zz * z);
+            let weights: Vec<f64> = self.observations.iter().map(|o| o.weight).collect();
+            self.regroup(&weights);
+        }
+    }
+
+    /// Standard error of what has this influence; the noise may depend on the amount.
+    fn error(&self, influence: &[f64], residuals: &[f64], stretches: &[f64]) -> f64 {
+        let parts = self.observations.iter().zip(&self.group).zip(residuals);
+        parts.map(|((o, &g), r)| (influence[g] * stretches[g] * o.weight * r).powi(2)).sum::<f64>().sqrt()
+    }
+}
+
+/// Hits per period by amount: value at 0 and slope.
+fn regression(observations: &[Observation]) -> (f64, f64) {
+    let n = observations.len() as f64;
+    let (s, h) = observations.iter().fold((0.0, 0.0), |(s, h), o| (s + o.s() / n, h + o.hits / n));
+    let (mut ss, mut sh) = (0.0, 0.0);
+    for o in observations {
+        ss += (o.s() - s).powi(2);
+        sh += (o.s() - s) * (o.hits - h);
+    }
+    let slope = if ss > 0.0 { sh / ss } else { 0.0 };
+    (h - slope * s, slope)
+}
+
+/// The simplest shape that predicts windows it has not seen no worse than the others: a more complex one must
+/// be better by more than its advantage scatters between pieces of the run.
+fn chosen(clean: &Clean) -> FitKind {
+    let mut best = FitKind::Nothing;
+    for kind in [FitKind::Line, FitKind::Knee] {
+        let (Some(simple), Some(complex)) = (losses(clean, best), losses(clean, kind)) else { continue };
+        let gains: Vec<f64> = simple.iter().zip(&complex).map(|(a, b)| a - b).collect();
+        let summary = whither_stats::Summary::of(&gains);
+        if summary.mean > summary.deviation / (gains.len() as f64).sqrt() {
+            best = kind;
+        }
+    }
+    best
+}
+
+/// Squared errors of prediction by piece of the run.
+fn losses(clean: &Clean, kind: FitKind) -> Option<Vec<f64>> {
+    let n = clean.observations.len();
+    let folds = (n / 3).clamp(2, 10);
+    let fold = |i: usize| i * folds / n;
+    (0..folds)
+        .map(|f| {
+            let rest = clean.observations.iter().enumerate().filter(|(i, _)| fold(*i) != f).map(|(_, o)| *o);
+            let rest = Clean::grouped(rest.collect());
+            let (shape, _) = fit(&rest.groups, kind)?;
+            let held = clean.observations.iter().enumerate().filter(|(i, _)| fold(*i) == f);
+            Some(held.map(|(_, o)| o.weight * (o.value - shape.value(o.s())).powi(2)).sum())
+        })
+        .collect()
+}
+
+/// What the draws say.
+struct Draws {
+    /// Of the studentised deviations, for both amounts.
+    quantiles: [f64; 2],
+    /// Interval of the knee.
+    knee: (f64, f64),
+    /// Interval of the slope beyond it.
+    after: (f64, f64),
+}
+
+fn bootstrap(clean: &Clean, blend: &Blend, amounts: [f64; 2], method: &Method) -> Draws {
+    let n = clean.observations.len();
+    let student = student_quantile(0.5 + method.confidence / 2.0, clean.degrees(&blend.line));
+    let stretches = blend.stretches(clean);
+    let expected: Vec<f64> = clean.observations.iter().map(|o| blend.value(o.s())).collect();
+    let residuals: Vec<f64> = clean.residuals(blend).iter().zip(&clean.group).map(|(r, g)| r * stretches[*g]).collect();
+    let truth = amounts.map(|s| blend.y(s));
+    let mut random = Random::new(method.seed);
+    let mut draw = Clean::grouped(clean.observations.clone());
+    let weights: Vec<f64> = clean.observations.iter().map(|o| o.weight).collect();
+    let (mut deviations, mut knees, mut after) = ([Vec::new(), Vec::new()], Vec::new(), Vec::new());
+    for _ in 0..method.draws {
+        let mut bits = 0;
+        for i in 0..n {
+            if i % 64 == 0 {
+                bits = random.bits();
+            }
+            let r = if bits & 1 == 0 { residuals[i] } else { -residuals[i] };
+            bits >>= 1;
+            draw.observations[i].value = expected[i] + r;
+        }
+        draw.regroup(&weights);
+        let Some(drawn) = Blend::of(&draw) else { continue };
+        let left = draw.residuals(&drawn);
+        for (i, s) in amounts.into_iter().enumerate() {
+            let error = drawn.error(&draw, s, &left, &stretches);
+            if error > 0.0 && error.is_finite() {
+                deviations[i].push(((drawn.y(s) - truth[i]) / error).abs());
+            }
+        }
+        if let Some(knee) = drawn.knee {
+            knees.push(knee.knee);
+            after.push(knee.b / knee.c);
+        }
+    }
+    let of = |values: &mut Vec<f64>| {
+        // A handful of windows gives few different signs.
+        let found = if values.len() < 200 { student } else { quantile(values, method.confidence) };
+        found.clamp(student, 4.0 * student)
+    };
+    let tail = (1.0 - method.confidence) / 2.0;
+    let both = |values: &mut Vec<f64>| (quantile(values, tail), quantile(values, 1.0 - tail));
+    let [first, second] = &mut deviations;
+    Draws { quantiles: [of(first), of(second)], knee: both(&mut knees), after: both(&mut after) }
+}
+
+fn quantile(values: &mut [f64], p: f64) -> f64 {
+    if values.is_empty() {
+        return 0.0;
+    }
+    let at = ((values.len() - 1) as f64 * p).round() as usize;
+    *values.select_nth_unstable_by(at, f64::total_cmp).1
+}
+
+/// The effects amount by amount.
+fn curve(all: &[Observation], clean: &Clean, confidence: f64) -> Vec<CurvePoint> {
+    let plain = Clean::grouped(all.to_vec());
+    let zero = clean.groups[0];
+    let error = |i: usize| {
+        let (sum, squares) = clean
+            .observations
+            .iter()
+            .zip(&clean.group)
+            .filter(|(_, g)| **g == i)
+            .fold((0.0, 0.0), |(sum, squares), (o, _)| (sum + o.weight, squares + o.weight * o.weight));
+        if sum > 0.0 { clean.deviation * f64::sqrt(squares) / sum } else { 0.0 }
+    };
+    let left = (clean.observations.len() as f64 - 4.0).max(1.0);
+    let t = student_quantile(0.5 + confidence / 2.0, left);
+    let zero_error = error(0);
+    let points = clean.groups.iter().enumerate().map(|(i, group)| {
+        let ratio = group.mean / zero.mean;
+        let half = if i == 0 { 0.0 } else { t * error(i).hypot(ratio * zero_error) / zero.mean };
+        let percent = (100.0 * group.s).round() as u8;
+        let own = all.iter().filter(|o| o.percent == percent);
+        let plain = plain.groups.iter().find(|g| g.s == group.s).map_or(ratio, |g| g.mean / plain.groups[0].mean);
+        CurvePoint {
+            percent,
+            windows: own.clone().count() as u32,
+            visits: own.map(|o| o.visits).sum::<f64>() as u64,
+            y: 1.0 - ratio,
+            low: 1.0 - ratio - half,
+            high: 1.0 - ratio + half,
+            plain_mean: 1.0 - plain,
+        }
+    });
+    points.collect()
+}
+
+#[cfg(test)]
+mod tests;
