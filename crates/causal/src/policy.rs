@@ -25,9 +25,6 @@ const VISITS: f64 = 10.0;
 /// Strata from here on are as long as the options say; earlier ones are shorter, so that the first allocation
 /// by results comes soon.
 const SHORT_STRATA: u32 = 2;
-/// Lines of a function get blocks when its effect is certainly larger than this: looked at again and again, an
-/// interval excludes 0 by chance sooner or later.
-const MATTERS: f64 = 0.005;
 
 /// The state machine.
 #[derive(Clone, Debug)]
@@ -264,8 +261,7 @@ impl Policy {
             _ => None,
         };
         let matters = |target: u32| {
-            refines(target)
-                .is_none_or(|parent| estimates.get(&parent).is_some_and(|e| e.low > MATTERS || e.high < -MATTERS))
+            refines(target).is_none_or(|parent| estimates.get(&parent).is_some_and(allocation::Range::matters))
         };
         targets
             .iter()

@@ -37,6 +37,16 @@ pub(super) struct Candidate {
 pub(super) struct Range {
     pub(super) low: f64,
     pub(super) high: f64,
+    /// From so many windows.
+    pub(super) windows: usize,
+}
+
+impl Range {
+    /// Certain enough to look at lines and callers: an interval that is looked at again and again excludes 0
+    /// by chance sooner or later, one of a dozen windows sooner.
+    pub(super) fn matters(&self) -> bool {
+        self.windows >= 20 && (self.low > 0.005 || self.high < -0.005)
+    }
 }
 
 impl Candidate {
@@ -85,7 +95,7 @@ pub(super) fn estimates(windows: &[Window], options: &PolicyOptions) -> FxHashMa
     let method = Method { assume, confidence: 0.95, draws: 0, robust: true, seed: 0 };
     let of = |windows: &[&Window]| {
         let (low, high) = estimate(&series(windows.iter().copied(), measure, &baselines), &method)?.assumed.interval(1);
-        (low.is_finite() && high.is_finite()).then_some(Range { low, high })
+        (low.is_finite() && high.is_finite()).then_some(Range { low, high, windows: windows.len() })
     };
     by_target.iter().filter_map(|(target, windows)| Some((*target, of(windows)?))).collect()
 }

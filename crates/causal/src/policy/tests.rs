@@ -198,7 +198,7 @@ proptest! {
 
     #[test]
     fn every_target_keeps_a_chance(share in 0.001..1.0_f64, low in -1.0..0.0_f64, high in 0.0..1.0_f64) {
-        let small = Candidate { target: 0, share, estimate: Some(allocation::Range { low: low / 1e3, high: high / 1e3 }) };
+        let small = Candidate { target: 0, share, estimate: Some(allocation::Range { low: low / 1e3, high: high / 1e3, windows: 9 }) };
         let large = Candidate { target: 1, share: 1.0, estimate: None };
         let planned = |seed| {
             let plan = allocation::plan(&[small, large], 70.0, &[10, 50, 90], &mut Random::new(seed));
