@@ -82,7 +82,7 @@ static __always_inline __u32 tag_of(struct task_struct *task)
 {
 	__u64 start = BPF_CORE_READ(task, group_leader, start_time);
 	__u32 execs = BPF_CORE_READ(task, self_exec_id);
-	return (__u32)(execs ^ (start >> 20)) & ((1u << WH_TAG_BITS) - 1);
+	return ((__u32)(start * 0x9E3779B97F4A7C15ull >> (64 - WH_TAG_BITS)) ^ execs) & ((1u << WH_TAG_BITS) - 1);
 }
 
 static __always_inline __u32 draw(struct wh_cpu *cpu)
@@ -221,9 +221,11 @@ static __always_inline void sample(struct bpf_perf_event_data *ctx, struct wh_cp
 		return;
 	}
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
-	__u32 who = ((wh_by_thread ? tid : tgid) & ((1u << WH_PID_BITS) - 1)) | tag_of(task) << WH_PID_BITS;
+	__u32 tag = tag_of(task);
+	__u32 who = ((wh_by_thread ? tid : tgid) & ((1u << WH_PID_BITS) - 1)) | tag << WH_PID_BITS;
 	__u64 event = bpf_get_attach_cookie(ctx) & ((1 << WH_EVENT_BITS) - 1);
-	__u64 where = (pc & PC_MASK) | event << WH_PC_BITS;
+	__u64 where = (pc & PC_MASK) | event << WH_PC_BITS |
+		      (__u64)(tag >> WH_TAG_LOW_BITS) << (WH_PC_BITS + WH_EVENT_BITS);
 
 	__u64 hash = (where ^ ((__u64)who << 40)) * 0x9E3779B97F4A7C15ull;
 	__u32 slot = (number * 2 + (wh_active & 1)) * wh_buckets + ((hash >> 40) & (wh_buckets - 1));

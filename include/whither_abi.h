@@ -18,13 +18,16 @@
 #endif
 
 /* One aggregated sample: who ran, where, which event, how often. 16 bytes, four to a cache line.
- *   where:  63..61 spare | 60..57 event | 56..0 program counter (bit 56 repeated upwards gives it back)
- *   who:    31..22 tag   | 21..0 thread-group id, or thread id when threads are kept apart
- * The tag tells lives of one pid apart: low bits of (exec count XOR start time in ms). */
+ *   where:  63..61 tag, high bits | 60..57 event | 56..0 program counter (bit 56 repeated upwards
+ *           gives it back)
+ *   who:    31..22 tag, low bits  | 21..0 thread-group id, or thread id when threads are kept apart
+ * The tag tells lives of one pid apart: the hashed start time, XOR the number of execs, so that the
+ * lives of one process all differ. Processes that reuse a pid may share a tag by chance. */
 #define WH_PC_BITS 57
 #define WH_EVENT_BITS 4
 #define WH_PID_BITS 22
-#define WH_TAG_BITS 10
+#define WH_TAG_LOW_BITS 10
+#define WH_TAG_BITS 13
 struct wh_entry {
 	WH_U64 where;
 	WH_U32 who;

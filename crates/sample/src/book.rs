@@ -4,7 +4,7 @@
 use crate::aggregate::{Aggregate, Key, ProcessNo, StackKey};
 use crate::images::{Images, MappingFacts};
 use crate::kernel_map::KernelMap;
-use crate::lives::{Found, ImageNo, Life, LifeNo, Lives, Mapped};
+use crate::lives::{Found, ImageNo, Life, LifeNo, Lives, Mapped, Which};
 use rustc_hash::FxHashMap;
 use whither_image::ImageKind;
 use whither_kernel::records::{Body, MappedFile, Mmap, Record};
@@ -155,8 +155,9 @@ impl Book {
 
     /// Reads what is mapped in processes that run already; all of them, or just these.
     pub fn scan(&mut self, only: Option<&[u32]>) {
-        let time = clock::monotonic_ns();
         for pid in only.map_or_else(proc::pids, <[u32]>::to_vec) {
+            // Before it is looked at: what is reported from here on may not be in what is read.
+            let time = clock::monotonic_ns();
             let (comm, exe) = (proc::comm(pid), proc::exe(pid));
             if comm.is_empty() && !proc::exists(pid) {
                 continue;
@@ -186,6 +187,8 @@ impl Book {
     pub fn record(&mut self, r: &Record) {
         self.recent = None;
         match &r.body {
+            Body::Mmap(Mmap { pid, .. }) | Body::Comm { pid, .. } | Body::Fork { pid, .. }
+                if self.lives.is_old(*pid, r.time) => {}
             Body::Mmap(m) if m.exec => self.map(m, r.time),
             Body::Comm { pid, exec: true, name, .. } => {
                 self.lives.execed(*pid, name.clone(), r.time);
@@ -228,7 +231,7 @@ impl Book {
 
     /// Counts a sample.
     pub fn sample(&mut self, s: &SampleIn) {
-        let life = self.life(s.who);
+        let life = self.life_at(s.who, s.pc);
         let (image, offset) = self.place(life, s.pc, true);
         let process = self.process(life, s.who, image);
         let key =
@@ -271,6 +274,21 @@ impl Book {
     pub fn life_of(&self, who: Who) -> Option<(LifeNo, &Life)> {
         let no = self.life(who)?;
         Some((no, self.lives.get(no)?))
+    }
+
+    /// The life of a sample at an address.
+    fn life_at(&mut self, who: Who, pc: u64) -> Option<LifeNo> {
+        let Who::Tagged { id, tag } = who else { return self.life(who) };
+        if (pc as i64) < 0 {
+            return self.life(who);
+        }
+        Some(match self.lives.by_tag_at(self.lives.process_of(id)?, tag, pc)? {
+            Which::One(no) => no,
+            Which::Several(no) => {
+                self.losses.ambiguous += 1;
+                no
+            }
+        })
     }
 
     fn life(&self, who: Who) -> Option<LifeNo> {
@@ -424,6 +442,13 @@ impl Book {
     #[must_use]
     pub fn knows(&self, no: LifeNo) -> bool {
         self.lives.get(no).is_some()
+    }
+
+    /// Whether a pid was used so often since the last drain that its lives may be mixed up: time to
+    /// drain.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.lives.is_crowded()
     }
 
     /// Forgets what ended before `time`: all samples taken before have been drained.

@@ -29,15 +29,15 @@ pub struct Collector {
     kind: Kind,
     chosen: Vec<Chosen>,
     stacks: StackMode,
-    threads: bool,
     accounts: Accounts,
     /// CPUs that are sampled.
     cpus: Vec<u32>,
     unwinders: Unwinders,
     stacks_dropped: u64,
     tasks_dropped: u64,
-    /// Task records younger than the side-band read so far.
+    /// Task records and stacks younger than the side-band read so far.
     tasks: Vec<Task>,
+    waiting: Vec<StackRecord>,
 }
 
 impl Collector {
@@ -59,7 +59,7 @@ impl Collector {
         for task in bpf.scan_tasks()? {
             book.task(&task);
         }
-        Ok(Self::new(Kind::Bpf(Box::new(bpf), sideband), chosen, stacks, threads))
+        Ok(Self::new(Kind::Bpf(Box::new(bpf), sideband), chosen, stacks))
     }
 
     /// Opens perf rings and fills the book with what runs already. Switched off.
@@ -70,7 +70,6 @@ impl Collector {
         chosen: &[Chosen],
         coverage: &Coverage,
         stacks: StackMode,
-        threads: bool,
         book: &mut Book,
     ) -> Result<Self, SampleError> {
         let ring = RingCollector::open(chosen, coverage, stacks)?;
@@ -78,10 +77,10 @@ impl Collector {
             Coverage::System => book.scan(None),
             Coverage::Processes(pids) => book.scan(Some(pids)),
         }
-        Ok(Self::new(Kind::Ring(ring), chosen, stacks, threads))
+        Ok(Self::new(Kind::Ring(ring), chosen, stacks))
     }
 
-    fn new(kind: Kind, chosen: &[Chosen], stacks: StackMode, threads: bool) -> Self {
+    fn new(kind: Kind, chosen: &[Chosen], stacks: StackMode) -> Self {
         let accounts = Accounts::new(chosen);
         let chosen = chosen.to_vec();
         let cpus = cpus_of(&kind);
@@ -90,13 +89,13 @@ impl Collector {
             kind,
             chosen,
             stacks,
-            threads,
             accounts,
             cpus,
             unwinders,
             stacks_dropped: 0,
             tasks_dropped: 0,
             tasks: Vec::new(),
+            waiting: Vec::new(),
         }
     }
 
@@ -138,6 +137,7 @@ impl Collector {
                 b.disable();
                 b.drain();
                 b.forget_stacks();
+                self.waiting.clear();
                 self.pump(book);
             }
             Kind::Ring(r) => {
@@ -171,8 +171,9 @@ impl Collector {
                 for task in self.tasks.extract_if(.., |t| t.time <= until) {
                     book.task(&task);
                 }
-                for s in &reports.stacks {
-                    let stack = stack_in(s, book, &mut self.unwinders, self.threads, &self.chosen, self.stacks);
+                self.waiting.extend(reports.stacks);
+                for s in self.waiting.extract_if(.., |s| s.head.time <= until) {
+                    let stack = stack_in(&s, book, &mut self.unwinders, &self.chosen, self.stacks);
                     book.stack(&stack);
                 }
             }
@@ -356,16 +357,8 @@ fn cpus_of(kind: &Kind) -> Vec<u32> {
     cpus
 }
 
-fn stack_in(
-    s: &StackRecord,
-    book: &Book,
-    unwinders: &mut Unwinders,
-    threads: bool,
-    chosen: &[Chosen],
-    mode: StackMode,
-) -> StackIn {
-    let entry = whither_abi::Entry { place: s.head.place, who: s.head.who, count: 1 };
-    let who = Who::Tagged { id: if threads { s.head.tid } else { s.head.tgid }, tag: entry.tag() };
+fn stack_in(s: &StackRecord, book: &Book, unwinders: &mut Unwinders, chosen: &[Chosen], mode: StackMode) -> StackIn {
+    let who = Who::At { pid: s.head.tgid, tid: s.head.tid, time: s.head.time };
     let event = event_of(s.head.place);
     let period = chosen.get(usize::from(event)).map_or(0, Chosen::weight) * u64::from(mode.every());
     let mut user = s.user.clone();

@@ -3,7 +3,8 @@
 //! files: images are numbers handed out by `images`.
 //!
 //! Aggregated samples carry no time, so a life is found by the *tag* of its pid (design note 4.3),
-//! and a mapping that was replaced is kept until the samples taken before have been drained.
+//! and a mapping that was replaced is kept until the samples taken before have been drained. A tag
+//! has few bits: lives that share pid and tag by chance are told apart by what they had mapped.
 
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -114,6 +115,15 @@ pub enum Found {
     None,
 }
 
+/// Answer of [`Lives::by_tag_at`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The one there is.
+    One(LifeNo),
+    /// The newest of several that the sample may belong to.
+    Several(LifeNo),
+}
+
 /// One pid between two execs.
 #[derive(Clone, Debug)]
 pub struct Life {
@@ -133,11 +143,16 @@ pub struct Life {
     pub cgroup: u64,
     /// When it began, as far as seen.
     pub born: u64,
+    /// When the start-up scan looked at it: what was reported of the pid before is in what was read.
+    scanned: u64,
     /// When it ended.
     pub died: Option<u64>,
     /// Address space.
     pub maps: Arc<Maps>,
 }
+
+/// With more lives of one pid than this, two that share a tag are no rarity any more.
+const CROWD: usize = 8;
 
 /// All lives.
 #[derive(Debug, Default)]
@@ -146,6 +161,7 @@ pub struct Lives {
     by_pid: FxHashMap<u32, Vec<LifeNo>>,
     threads: FxHashMap<u32, u32>,
     next: u32,
+    crowded: bool,
 }
 
 impl Lives {
@@ -156,6 +172,24 @@ impl Lives {
         let all = self.by_pid.get(&pid)?;
         let tagged = all.iter().rev().find(|no| self.lives[no].tag == Some(tag));
         tagged.or_else(|| all.iter().rev().find(|no| self.lives[no].tag.is_none())).copied()
+    }
+
+    /// As [`Self::by_tag`] for a sample at a user address. Of several lives with that tag it is the
+    /// newest that had code there; [`Which::Several`] when they had different code there.
+    #[must_use]
+    pub fn by_tag_at(&self, pid: u32, tag: u16, address: u64) -> Option<Which> {
+        let mut twins = self.by_pid.get(&pid)?.iter().rev().filter(|no| self.lives[no].tag == Some(tag));
+        let (Some(newest), Some(second)) = (twins.next(), twins.next()) else {
+            return self.by_tag(pid, tag).map(Which::One);
+        };
+        let all = [newest, second].into_iter().chain(twins);
+        let mut holding = all.filter_map(|no| match self.lives[no].maps.find(address) {
+            Found::One(m) | Found::Several(m) => Some((*no, m.image, m.offset_of(address))),
+            Found::None => None,
+        });
+        let Some((no, image, offset)) = holding.next() else { return Some(Which::One(*newest)) };
+        let same = holding.all(|(_, i, o)| (i, o) == (image, offset));
+        Some(if same { Which::One(no) } else { Which::Several(no) })
     }
 
     /// The life of a pid at a time.
@@ -186,7 +220,15 @@ impl Lives {
             }
             return no;
         }
-        self.add(Life { comm, exe, ..blank(pid, time) })
+        self.add(Life { comm, exe, scanned: time, ..blank(pid, time) })
+    }
+
+    /// Whether the start-up scan looked at the process after `time`: a report of then is in what it
+    /// read already, and must not undo it. (A child is on the mappings its parent had *then*, not on
+    /// those found later.)
+    #[must_use]
+    pub fn is_old(&self, pid: u32, time: u64) -> bool {
+        self.newest(pid).is_some_and(|no| time < self.lives[&no].scanned)
     }
 
     /// A process was forked: it starts on its parent's mappings.
@@ -246,6 +288,9 @@ impl Lives {
 
     /// The kernel side tells the tag, start and cgroup of a process as of `time`.
     pub fn tagged(&mut self, task: &whither_abi::Task) {
+        if self.is_old(task.tgid, task.time) {
+            return;
+        }
         let no = self.at(task.tgid, task.time).unwrap_or_else(|| self.add(blank(task.tgid, task.time)));
         let life = self.lives.get_mut(&no).expect("numbers in by_pid exist");
         life.tag = Some(task.tag as u16);
@@ -259,6 +304,7 @@ impl Lives {
     /// Forgets lives that ended before `time` (their samples have been drained), unless `alive`
     /// says that threads of the process go on; and mappings replaced before it.
     pub fn forget(&mut self, time: u64, alive: impl Fn(u32) -> bool) {
+        self.crowded = false;
         let newest: FxHashMap<u32, LifeNo> =
             self.by_pid.iter().filter_map(|(pid, all)| Some((*pid, *all.last()?))).collect();
         let gone = |no: &LifeNo, life: &Life| {
@@ -282,6 +328,12 @@ impl Lives {
         }
     }
 
+    /// Whether many lives of one pid wait to be forgotten.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.crowded
+    }
+
     /// Lives known now.
     pub fn iter(&self) -> impl Iterator<Item = (LifeNo, &Life)> {
         self.lives.iter().map(|(no, life)| (*no, life))
@@ -290,7 +342,9 @@ impl Lives {
     fn add(&mut self, life: Life) -> LifeNo {
         let no = LifeNo(self.next);
         self.next += 1;
-        self.by_pid.entry(life.pid).or_default().push(no);
+        let all = self.by_pid.entry(life.pid).or_default();
+        all.push(no);
+        self.crowded |= all.len() > CROWD;
         self.lives.insert(no, life);
         no
     }
@@ -315,6 +369,7 @@ fn blank(pid: u32, time: u64) -> Life {
         exe: String::new(),
         cgroup: 0,
         born: time,
+        scanned: 0,
         died: None,
         maps: Arc::default(),
     }

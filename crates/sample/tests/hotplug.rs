@@ -67,7 +67,7 @@ fn delivered(rates: &[Rate], cpu: u32) -> u64 {
     rates.iter().filter(|r| r.cpu == cpu).map(|r| r.delivered).sum()
 }
 
-type Open = fn(&[Chosen], &Coverage, StackMode, bool, &mut Book) -> Result<Collector, SampleError>;
+type Open = fn(&[Chosen], &Coverage, StackMode, &mut Book) -> Result<Collector, SampleError>;
 
 fn check(open: Open) {
     let cpus = proc::online_cpus();
@@ -77,7 +77,7 @@ fn check(open: Open) {
     };
     let chosen = chosen();
     let mut book = book(&chosen);
-    let mut collector = match open(std::slice::from_ref(&chosen), &Coverage::System, StackMode::Off, false, &mut book) {
+    let mut collector = match open(std::slice::from_ref(&chosen), &Coverage::System, StackMode::Off, &mut book) {
         Ok(collector) => collector,
         Err(e) if e.is_refusal() => {
             println!("SKIP: the whole system may not be sampled here: {e}");
@@ -108,7 +108,7 @@ fn check(open: Open) {
 
 #[test]
 fn bpf_follows_cpus_that_come_and_go() {
-    check(Collector::bpf);
+    check(|chosen, coverage, stacks, book| Collector::bpf(chosen, coverage, stacks, false, book));
 }
 
 #[test]

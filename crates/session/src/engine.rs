@@ -141,7 +141,7 @@ impl Engine {
         let now = clock::monotonic_ns();
         self.collector.redraw();
         self.turns.take(now, &self.collector);
-        if now - self.drained >= self.drain_ns || self.book.slice_is_over() {
+        if now - self.drained >= self.drain_ns || self.book.slice_is_over() || self.book.is_crowded() {
             self.drain();
         } else if now - self.pumped >= PUMP_NS {
             self.collector.pump(&mut self.book);
@@ -299,14 +299,13 @@ fn ring(
     book: &mut Book,
     notes: &mut Vec<String>,
 ) -> Result<Collector, SessionError> {
-    match Collector::ring(events, coverage, stacks, options.threads, book) {
+    match Collector::ring(events, coverage, stacks, book) {
         Ok(c) => Ok(c),
         Err(e) if e.is_refusal() && !options.user_only => {
             notes.push("the kernel may not be sampled with these rights: user mode only".into());
             let mut user = events.to_vec();
             user.iter_mut().for_each(|c| c.spec.exclude_kernel = true);
-            Collector::ring(&user, coverage, stacks, options.threads, book)
-                .map_err(|e| refused(&scope_text(&options.scope), &e))
+            Collector::ring(&user, coverage, stacks, book).map_err(|e| refused(&scope_text(&options.scope), &e))
         }
         Err(e) => Err(refused(&scope_text(&options.scope), &e)),
     }

@@ -53,6 +53,60 @@ fn pid_reuse_is_told_apart_by_tag() {
 }
 
 #[test]
+fn lives_that_share_a_tag_are_told_apart_by_their_mappings() {
+    let mut l = Lives::default();
+    let mut lives = Vec::new();
+    for (i, (at, image)) in [(0x1000, 1), (0x5000, 2), (0x5000, 3)].into_iter().enumerate() {
+        let time = 10 * (1 + i as u64);
+        lives.push(l.forked(7, 1, time));
+        l.mapped(7, map(at, at + 0x1000, image), "/x", time + 1);
+        l.tagged(&task(7, 9, time + 2));
+        l.ended(7, time + 3);
+    }
+    assert_eq!(l.by_tag(7, 9), Some(lives[2]), "without an address it is the newest");
+    assert_eq!(l.by_tag_at(7, 9, 0x1800), Some(Which::One(lives[0])));
+    assert_eq!(l.by_tag_at(7, 9, 0x5800), Some(Which::Several(lives[2])));
+    assert_eq!(l.by_tag_at(7, 9, 0x9000), Some(Which::One(lives[2])), "nobody had code there");
+    assert_eq!(l.by_tag_at(7, 8, 0x1800), None);
+}
+
+#[test]
+fn what_was_reported_before_the_scan_does_not_undo_it() {
+    let mut l = Lives::default();
+    l.found(10, "make".into(), "/bin/make".into(), 100);
+    l.mapped(10, map(0x1000, 0x2000, 1), "/bin/make", 100);
+    l.tagged(&task(10, 5, 110));
+    // Forked before it was looked at: its record comes after the scan.
+    assert!(l.is_old(10, 90) && !l.is_old(10, 100) && !l.is_old(11, 90));
+    l.tagged(&task(10, 4, 90));
+    let no = l.by_tag(10, 5).expect("the tag of the scan stays");
+    assert_eq!((l.by_tag(10, 4), l.get(no).expect("kept").comm.as_str()), (None, "make"));
+    // Another process with that pid later on.
+    l.ended(10, 200);
+    l.forked(10, 1, 210);
+    assert!(!l.is_old(10, 90), "its life began with its fork");
+}
+
+#[test]
+fn a_pid_used_again_and_again_asks_for_a_drain() {
+    let mut l = Lives::default();
+    let use_it = |l: &mut Lives, times: std::ops::Range<u64>| {
+        for time in times {
+            l.forked(7, 1, 10 * time);
+            l.ended(7, 10 * time + 5);
+        }
+    };
+    use_it(&mut l, 0..8);
+    assert!(!l.is_crowded());
+    use_it(&mut l, 8..9);
+    assert!(l.is_crowded());
+    l.forget(1000, |_| false);
+    assert!(!l.is_crowded() && l.by_tag(7, 0).is_none());
+    use_it(&mut l, 200..202);
+    assert!(!l.is_crowded());
+}
+
+#[test]
 fn a_process_whose_leader_ended_stays_while_threads_run() {
     let mut l = Lives::default();
     let no = l.forked(7, 1, 10);
