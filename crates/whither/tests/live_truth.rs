@@ -1,11 +1,11 @@
 //! Verdicts on programs with a known answer: shares of functions, threads, generated code and
-//! short-lived processes. The truth is what each program measured of itself and printed; tolerances
-//! are those of its EXPECTED.md. No retries: the tolerances hold in every run.
+//! short-lived processes. The truth is what each program printed of itself; tolerances are those of
+//! its EXPECTED.md. No retries: the tolerances hold in every run, also on a busy machine.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
-use support::{alone, need_root, record, record_system, workload};
+use support::{alone, need_root, record, record_system, tolerance, workload};
 
 #[test]
 fn four_functions_have_their_printed_shares() {
@@ -16,9 +16,7 @@ fn four_functions_have_their_printed_shares() {
     procs.assert_shares(&run.truth(), str::to_owned, 2.0);
     let four: u64 = ["alpha", "beta", "gamma_", "delta"].iter().map(|n| procs.samples(n)).sum();
     assert!(four as f64 >= 0.97 * procs.total() as f64, "{four} of {}", procs.total());
-    let expected = 4_999.0 * run.truth().number("cpu_s");
-    let found = procs.total() as f64;
-    assert!((found / expected - 1.0).abs() < 0.15, "{found} samples where its CPU time says {expected:.0}");
+    procs.assert_cpu_time(run.truth().number("cpu_s"));
 }
 
 #[test]
@@ -55,7 +53,7 @@ fn processes_of_a_few_milliseconds_are_known() {
     let _alone = alone();
     let run = record_system(&[], &[workload("life"), "3".into()]);
     let procs = run.prof(&["--all"]);
-    assert!(procs.unknown() < 0.0005, "{:.4} % unknown: {}", 100.0 * procs.unknown(), procs.0["provenance"]["unknown"]);
+    assert!(procs.unknown() < 0.0005, "{:.4} % unknown: {}", 100.0 * procs.unknown(), procs.0["provenance"]);
     let truth = run.truth();
     // Copies of one program, gone before anybody could read their symbols: they are known as images.
     let (gone, named): (Vec<_>, Vec<_>) = truth.shares().into_iter().partition(|(name, _)| name.starts_with("lone_"));
@@ -65,7 +63,8 @@ fn processes_of_a_few_milliseconds_are_known() {
     assert!(total > 2_000, "{total} samples: {:?}", procs.rows());
     for (samples, share) in named.iter().copied().chain([(copies, gone.iter().map(|(_, share)| share).sum())]) {
         let measured = 100.0 * samples as f64 / total as f64;
-        assert!((measured - share).abs() <= 2.0, "{measured:.2} %, truth {share:.2} %: {:?}", procs.rows());
+        let good = (measured - share).abs() <= tolerance(2.0, share, total);
+        assert!(good, "{measured:.2} %, truth {share:.2} %, {total} samples: {:?}", procs.rows());
     }
 }
 
@@ -96,7 +95,8 @@ fn threads_that_have_ended_keep_name_and_share() {
         let of = format!("work_{name}");
         let rows: Vec<_> = threads.rows().into_iter().filter(|(l, _)| l[1] == of).collect();
         assert_eq!(rows.len(), 1, "{of} ran in one thread: {rows:?}");
-        assert!((100.0 * rows[0].1 as f64 / total - share).abs() <= 2.0, "{rows:?} of {total}, truth {share} %");
+        let off = (100.0 * rows[0].1 as f64 / total - share).abs();
+        assert!(off <= tolerance(2.0, share, total as u64), "{rows:?} of {total}, truth {share} %");
     }
 }
 
@@ -111,7 +111,8 @@ fn generated_code_is_named_by_its_map() {
     let total = procs.total() as f64;
     for (name, label) in [("jit_hot", "jit_hot"), ("jit_cold", "jit cold(int)")] {
         let (measured, share) = (100.0 * procs.samples(label) as f64 / total, truth.number(&format!("share_{name}")));
-        assert!((measured - share).abs() <= 3.0, "{label}: {measured:.2} %, truth {share} %: {:?}", procs.rows());
+        let good = (measured - share).abs() <= tolerance(3.0, share, procs.total());
+        assert!(good, "{label}: {measured:.2} %, truth {share} %: {:?}", procs.rows());
     }
 }
 
@@ -135,10 +136,10 @@ fn a_storm_of_system_calls_shows_user_and_kernel() {
     need_root!();
     let _alone = alone();
     let run = record(&[], &[workload("irqoff"), "2".into()]);
-    let (kernel, all) = (run.prof(&["--kernel", "--all"]).total(), run.prof(&["--all"]).total());
+    let (kernel, listing) = (run.prof(&["--kernel", "--all"]).total(), run.prof(&["--all"]));
     let truth = run.truth();
-    let expected = 4_999.0 * (truth.number("user_s") + truth.number("system_s"));
-    assert!((all as f64 / expected - 1.0).abs() < 0.15, "{all} samples where its CPU time says {expected:.0}");
+    listing.assert_cpu_time(truth.number("user_s") + truth.number("system_s"));
+    let all = listing.total();
     let share = kernel as f64 / all as f64;
     assert!(share > 0.2 && share < 0.98, "{kernel} of {all} samples in the kernel");
 }
