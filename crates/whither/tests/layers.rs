@@ -11,6 +11,8 @@ const FLOORS: &[(&str, u8, &[&str])] = &[
     ("image", 1, &["abi"]),
     ("kernel", 1, &["abi"]),
     ("stats", 1, &[]),
+    // For programs that are measured; its tests read the notes it leaves.
+    ("progress", 2, &["image"]),
     ("store", 2, &["abi", "image"]),
     ("sample", 2, &["abi", "image", "kernel", "store"]),
     ("probe", 2, &["abi", "image", "kernel", "store"]),
