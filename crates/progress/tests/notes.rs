@@ -10,7 +10,7 @@ use whither_image::{Mark, marks};
 #[inline(never)]
 fn twice(n: u32) -> u32 {
     whither_progress::begin!("request");
-    let sum = (0..n).map(|i| std::hint::black_box(i)).sum();
+    let sum = (0..n).map(std::hint::black_box).sum();
     whither_progress::progress!("rounds");
     whither_progress::end!("request");
     whither_progress::progress!("rounds");
