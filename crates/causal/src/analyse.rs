@@ -1,33 +1,249 @@
-//! From a run to an answer.
+//! From a run to an answer: one row per target, ranked, and what limits the trust in them.
 
-use crate::options::AnalyseOptions;
+use crate::estimate::{Estimate, Method, estimate};
+use crate::latency;
+use crate::options::{AnalyseOptions, Combine, Sort};
+use crate::phase;
+use crate::quality::{self, Quality};
 use crate::results::*;
-use whither_store::causal::CausalRun;
+use crate::series::{Baselines, Measure, plain_series, series, value};
+use crate::verdict::{self, Facts};
+use crate::waits;
+use rustc_hash::FxHashMap;
+use whither_store::causal::{CausalRun, Selection, Target, Window};
+
+/// Draws of the bootstrap.
+const DRAWS: usize = 2000;
 
 /// Everything a run says.
 #[must_use]
 pub fn analyse(run: &CausalRun, options: &AnalyseOptions) -> CausalAnswer {
+    let analysis = Analysis::new(run, options);
+    let mut targets = analysis.targets();
+    verdict::join(&mut targets, &analysis.facts());
+    rank(&mut targets, options.sort);
     CausalAnswer {
         schema: SCHEMA,
         meta: run.meta.clone(),
-        points: Vec::new(),
+        points: analysis.points(),
         assume: options.assume,
         confidence: options.confidence,
         sort: options.sort,
         combine: options.combine,
-        targets: Vec::new(),
-        latency: Vec::new(),
-        waits: Vec::new(),
-        dropped: Vec::new(),
-        drift: Vec::new(),
-        windows: WindowCounts::default(),
+        latency: latency::rows(&analysis),
+        waits: waits::rows(run),
+        dropped: quality::dropped(run),
+        drift: quality::drift(&analysis),
+        windows: analysis.counts(),
         executor: run.meta.executor,
-        load: run.meta.load,
-        load_reason: String::new(),
-        lost: LostRow::default(),
-        overhead: OverheadRow::default(),
+        load: analysis.quality.load,
+        load_reason: analysis.quality.load_reason.clone(),
+        lost: LostRow { observations: run.windows.iter().map(|w| w.lost).fold(0, u64::saturating_add) },
+        overhead: quality::overhead(run),
         seed: run.meta.seed,
-        warnings: Vec::new(),
+        warnings: analysis.quality.warnings.clone(),
         notes: run.notes.clone(),
+        targets,
     }
 }
+
+/// A run with what all answers need.
+pub(crate) struct Analysis<'a> {
+    pub(crate) run: &'a CausalRun,
+    pub(crate) options: &'a AnalyseOptions,
+    /// Windows that count.
+    pub(crate) kept: Vec<&'a Window>,
+    pub(crate) by_target: FxHashMap<u32, Vec<&'a Window>>,
+    pub(crate) quality: Quality,
+    pub(crate) began_ns: u64,
+}
+
+impl<'a> Analysis<'a> {
+    fn new(run: &'a CausalRun, options: &'a AnalyseOptions) -> Self {
+        let kept: Vec<&Window> = run.windows.iter().filter(|w| quality::counts(w, options)).collect();
+        let mut by_target: FxHashMap<u32, Vec<&Window>> = FxHashMap::default();
+        kept.iter().for_each(|w| by_target.entry(w.target).or_default().push(w));
+        let began_ns = run.windows.iter().map(|w| w.begin_ns).min().unwrap_or(0);
+        let quality = Quality::of(run, &kept);
+        Self { run, options, kept, by_target, quality, began_ns }
+    }
+
+    /// The estimate of one target for one measure.
+    pub(crate) fn estimate(&self, target: u32, measure: Measure, baselines: &Baselines) -> Option<Estimate> {
+        let own = self.by_target.get(&target)?.iter().copied();
+        let (observations, robust) = match self.options.combine {
+            Combine::Ours => (series(own, measure, baselines), true),
+            Combine::Sum => (plain_series(own, measure), false),
+        };
+        let seed = self.run.meta.seed ^ u64::from(target).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let assume = f64::from(self.options.assume.min(100)) / 100.0;
+        estimate(&observations, &Method { assume, confidence: self.options.confidence, draws: DRAWS, robust, seed })
+    }
+
+    pub(crate) fn at_s(&self, window: &Window) -> f64 {
+        window.begin_ns.saturating_sub(self.began_ns) as f64 / 1e9
+    }
+
+    /// Gain with its interval, widened where the machine is not to be trusted.
+    pub(crate) fn gain(&self, estimate: &Estimate, many: usize) -> Gain {
+        let (low, high) = self.quality.widened(estimate.assumed.y, estimate.assumed.interval(many));
+        gain(self.options.assume, estimate.assumed.y, low, high)
+    }
+
+    fn targets(&self) -> Vec<TargetRow> {
+        let measure = Measure::Period(0);
+        let baselines = Baselines::new(self.kept.iter().copied(), measure);
+        let listed: Vec<(u32, &Target)> =
+            self.run.targets.iter().enumerate().map(|(i, t)| (i as u32, t)).filter(|(_, t)| self.is_asked(t)).collect();
+        let estimates: Vec<Option<Estimate>> =
+            listed.iter().map(|(id, _)| self.estimate(*id, measure, &baselines)).collect();
+        let enough = |(id, _): &(u32, &Target)| verdict::missing(self, *id).is_none();
+        let many = listed.iter().zip(&estimates).filter(|(t, e)| e.is_some() && enough(t)).count();
+        let phases = phase::Phases::new(self.run);
+        listed
+            .iter()
+            .zip(&estimates)
+            .map(|((id, target), estimate)| self.row(*id, target, estimate.as_ref(), many, &phases, &baselines))
+            .collect()
+    }
+
+    fn is_asked(&self, target: &Target) -> bool {
+        let only = &self.options.only;
+        let place = format!("{}:{}", target.file, target.line);
+        only.is_empty() || only.iter().any(|o| *o == target.name || *o == place || place.ends_with(&format!("/{o}")))
+    }
+
+    fn row(
+        &self,
+        id: u32,
+        target: &Target,
+        estimate: Option<&Estimate>,
+        many: usize,
+        phases: &phase::Phases,
+        baselines: &Baselines,
+    ) -> TargetRow {
+        let own = self.by_target.get(&id).map_or(&[][..], Vec::as_slice);
+        let (samples, share) = phases.share(id);
+        let phase = phases.factor(id, own, self.options.confidence);
+        let gains = estimate.map(|e| (self.gain(e, many), self.gain(e, 1)));
+        let applied = phase.filter(|p| p.applied);
+        TargetRow {
+            id,
+            unit: target.unit,
+            name: target.name.clone(),
+            file: target.file.clone(),
+            line: target.line,
+            path: target.path.clone(),
+            aliases: target.aliases.clone(),
+            module: target.module.clone(),
+            share,
+            samples,
+            windows: own.len() as u32,
+            zero_windows: own.iter().filter(|w| w.percent == 0).count() as u32,
+            curve: estimate.map(|e| e.curve.clone()).unwrap_or_default(),
+            fit: estimate.map_or(Fit::NOTHING, |e| e.fit),
+            gain: gains.map(|(joint, _)| applied.map_or(joint, |p| phase::over_the_run(&joint, &p))),
+            local: gains.map(|(_, local)| local),
+            phase,
+            slope: estimate.map(|e| e.slope),
+            other_points: self.other_points(id),
+            dots: self.dots(id, estimate, baselines),
+            verdict: verdict::of(self, id, estimate, many, applied),
+            reason: String::new(),
+        }
+    }
+
+    fn other_points(&self, id: u32) -> Vec<PointEffect> {
+        let points = (1..self.run.points.len() as u32).filter(|_| self.by_target.contains_key(&id));
+        let effects = points.filter_map(|point| {
+            let measure = Measure::Period(point);
+            let baselines = Baselines::new(self.kept.iter().copied(), measure);
+            let e = self.estimate(id, measure, &baselines)?;
+            Some(PointEffect { point, curve: e.curve.clone(), fit: e.fit, gain: Some(self.gain(&e, 1)) })
+        });
+        effects.collect()
+    }
+
+    fn dots(&self, id: u32, estimate: Option<&Estimate>, baselines: &Baselines) -> Vec<Dot> {
+        let zero = |w: &Window| match self.options.combine {
+            Combine::Ours => Some(baselines.of(w.stratum)? * estimate?.zero),
+            Combine::Sum => Some(estimate?.zero),
+        };
+        let y = |w: &Window| Some(1.0 - value(w, Measure::Period(0))?.0 / zero(w)?).filter(|y| y.is_finite());
+        let own = self.run.windows.iter().filter(|w| w.target == id);
+        let dots = own.map(|w| Dot {
+            percent: w.percent,
+            y: y(w),
+            at_s: self.at_s(w),
+            stratum: w.stratum,
+            selection: w.selection,
+            dropped: w.dropped,
+        });
+        dots.collect()
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts { run: self.run, assume: self.options.assume }
+    }
+
+    fn points(&self) -> Vec<PointRow> {
+        let of = |i: usize, measure: Measure| {
+            let values = self.kept.iter().filter(|w| w.percent == 0).filter_map(|w| value(w, measure));
+            let (time, periods) = values.fold((0.0, 0.0), |(t, n), (v, k)| (t + v * k, n + k));
+            let visits = self.kept.iter().flat_map(|w| &w.visits).filter(|v| v.point as usize == i);
+            (visits.map(|v| v.visits).fold(0, u64::saturating_add), if time > 0.0 { 1e9 * periods / time } else { 0.0 })
+        };
+        let rows = self.run.points.iter().enumerate().map(|(i, p)| {
+            let (visits, per_second) = of(i, Measure::Period(i as u32));
+            PointRow { name: p.name.clone(), kind: p.kind, end: p.end, visits, per_second }
+        });
+        rows.collect()
+    }
+
+    fn counts(&self) -> WindowCounts {
+        let of = |s: Selection| self.kept.iter().filter(|w| w.selection == s).count() as u32;
+        let short = |w: &&&Window| w.visits.iter().find(|v| v.point == 0).is_none_or(|v| v.visits < 5);
+        let kept = self.kept.len() as u32;
+        let seconds = self.run.meta.duration_ns as f64 / 1e9;
+        WindowCounts {
+            kept,
+            dropped: self.run.windows.len() as u32 - kept,
+            lottery: of(Selection::Lottery),
+            block: of(Selection::Block),
+            fixed: of(Selection::Fixed),
+            short: self.kept.iter().filter(short).count() as u32,
+            per_second: if seconds > 0.0 { f64::from(kept) / seconds } else { 0.0 },
+        }
+    }
+}
+
+pub(crate) fn gain(percent: u8, y: f64, low: f64, high: f64) -> Gain {
+    // Beyond 100 % there is no time left.
+    let rate_gain = 1.0 / (1.0 - y.min(0.999)) - 1.0;
+    Gain { percent, y, low, high, rate_gain }
+}
+
+/// Best first; those that nothing can be said of come last, by their samples.
+fn rank(targets: &mut [TargetRow], sort: Sort) {
+    let key = |t: &TargetRow| {
+        let known = t.verdict.is_an_answer();
+        let figure = match sort {
+            Sort::Gain => t.gain.map_or(f64::NEG_INFINITY, |g| g.low),
+            Sort::Slope => t.slope.unwrap_or(f64::NEG_INFINITY),
+            Sort::Share => t.share,
+        };
+        (known, if known { figure } else { t.share }, t.share)
+    };
+    targets.sort_by(|a, b| {
+        let (a_known, a_figure, a_share) = key(a);
+        let (b_known, b_figure, b_share) = key(b);
+        b_known
+            .cmp(&a_known)
+            .then(b_figure.total_cmp(&a_figure))
+            .then(b_share.total_cmp(&a_share))
+            .then(a.id.cmp(&b.id))
+    });
+}
+
+#[cfg(test)]
+mod tests;

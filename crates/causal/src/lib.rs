@@ -9,11 +9,16 @@
 mod analyse;
 pub mod coz;
 mod estimate;
+mod latency;
 mod options;
+mod phase;
 mod policy;
+mod quality;
 mod results;
 mod series;
 mod shape;
+mod verdict;
+mod waits;
 
 pub use analyse::analyse;
 pub use options::{AnalyseOptions, Combine, DoneReason, Order, PolicyKind, PolicyOptions, Sort, Step};

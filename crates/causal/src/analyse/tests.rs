@@ -1,0 +1,292 @@
+//! Known programs as tables of windows: what the answer must say about them.
+
+use super::*;
+use whither_stats::random::Random;
+use whither_store::causal::*;
+
+/// A program of several targets, each with a true curve, a share, and a part of the run it is active in.
+struct Program {
+    y: fn(usize, f64) -> f64,
+    shares: Vec<f64>,
+    noise: f64,
+}
+
+fn target(name: &str) -> Target {
+    Target {
+        unit: Unit::Function,
+        name: name.to_owned(),
+        file: "a.c".to_owned(),
+        line: 7,
+        path: Vec::new(),
+        aliases: Vec::new(),
+        module: "a.out".to_owned(),
+        image: None,
+        ranges: Vec::new(),
+    }
+}
+
+const PERIOD: f64 = 10e6;
+
+impl Program {
+    /// `n` windows of 300 ms, targets in turn, half of them without speed-up, in strata of 40 windows.
+    fn run(&self, n: u32, seed: u64) -> CausalRun {
+        let mut random = Random::new(seed);
+        let mut run = CausalRun {
+            points: vec![ProgressPoint { name: "p".to_owned(), kind: PointKind::Probe, end: None }],
+            targets: (0..self.shares.len()).map(|i| target(&format!("f{i}"))).collect(),
+            ..CausalRun::default()
+        };
+        run.meta.duration_ns = u64::from(n) * 320_000_000;
+        for i in 0..n {
+            let at = random.below(self.shares.len());
+            let percent = if random.chance(0.5) { 0 } else { 5 * (1 + random.below(20)) as u8 };
+            run.windows.push(self.window(i, at, percent, &mut random));
+        }
+        for (i, share) in self.shares.iter().enumerate() {
+            let plain = (share * 150_000.0) as u64;
+            run.samples.push(TargetSamples {
+                target: Some(i as u32),
+                stratum: 0,
+                plain,
+                plain_ns: 150_000_000_000,
+                all: plain,
+            });
+        }
+        run
+    }
+
+    fn window(&self, i: u32, at: usize, percent: u8, random: &mut Random) -> Window {
+        let s = f64::from(percent) / 100.0;
+        let mean = 300.0 * self.shares[at];
+        let hits = (mean + mean.sqrt() * random.normal()).max(0.0).round();
+        let period = PERIOD * (1.0 - (self.y)(at, s)) * (1.0 + self.noise * random.normal());
+        let visits = 31;
+        Window {
+            target: at as u32,
+            percent,
+            stratum: i / 40,
+            begin_ns: u64::from(i) * 320_000_000,
+            wall_ns: 300_000_000,
+            delay_ns: (hits * s * 1e6) as u64,
+            hits: hits as u64,
+            samples: 300,
+            visits: vec![PointVisits {
+                visits,
+                first_ns: 1,
+                last_ns: 299_000_000,
+                last_virtual_ns: (period * (visits - 1) as f64) as i64,
+                ..PointVisits::default()
+            }],
+            threads: 2,
+            selection: Selection::Block,
+            ..Window::default()
+        }
+    }
+}
+
+fn named<'a>(answer: &'a CausalAnswer, name: &str) -> &'a TargetRow {
+    answer.targets.iter().find(|t| t.name == name).unwrap()
+}
+
+fn two() -> Program {
+    let y = |at: usize, s: f64| if at == 0 { s.min(0.25) } else { 0.0 };
+    Program { y, shares: vec![0.55, 0.41], noise: 0.02 }
+}
+
+#[test]
+fn a_knee_and_nothing_to_gain() {
+    let answer = analyse(&two().run(300, 1), &AnalyseOptions::default());
+    let a = named(&answer, "f0");
+    assert!(matches!(a.verdict, Verdict::HelpsUntil { percent } if (percent - 25.0).abs() < 5.0), "{a:?}");
+    assert!((a.fit.at(100.0) - 0.25).abs() < 0.02 && a.fit.slope_after.unwrap().abs() < 0.05, "{:?}", a.fit);
+    assert!(a.gain.unwrap().low > 0.2 && a.gain.unwrap().high < 0.3 && a.local.is_some(), "{:?}", a.gain);
+    assert!(a.reason.starts_with("fix this: +25") && a.reason.contains("no more gain beyond"), "{}", a.reason);
+    let b = named(&answer, "f1");
+    assert_eq!(b.verdict, Verdict::DoNotBother { up_to: 100, within: 0.02 }, "{:?}", b.gain);
+    assert_eq!(answer.targets[0].name, "f0");
+    assert_eq!((answer.windows.kept, answer.windows.block, a.windows + b.windows), (300, 300, 300));
+    assert!(
+        (a.share - 0.55 / 0.96).abs() < 1e-3 && answer.warnings.is_empty() && answer.drift.len() == 8,
+        "{answer:?}"
+    );
+    assert!((answer.points[0].per_second - 100.0).abs() < 1.0);
+}
+
+#[test]
+fn three_hundred_windows_take_less_than_a_second() {
+    let program = Program { y: |_, s| 0.1 * s, shares: vec![0.1; 10], noise: 0.02 };
+    let run = program.run(300, 1);
+    // The best of three: others may use the cores.
+    let best = (0..3).map(|_| {
+        let start = std::time::Instant::now();
+        assert_eq!(analyse(&run, &AnalyseOptions::default()).targets.len(), 10);
+        start.elapsed()
+    });
+    assert!(best.min().unwrap() < std::time::Duration::from_secs(2));
+}
+
+#[test]
+fn one_wild_window_poisons_nothing() {
+    let mut run = two().run(300, 2);
+    for window in run.windows.iter_mut().filter(|w| w.target == 0 && w.percent == 90).take(1) {
+        window.visits[0].last_virtual_ns *= 14;
+    }
+    let answer = analyse(&run, &AnalyseOptions::default());
+    let a = named(&answer, "f0");
+    assert!((a.fit.at(90.0) - 0.25).abs() < 0.03, "{:?}", a.fit);
+    let at_90 = a.curve.iter().find(|p| p.percent == 90).unwrap();
+    assert!(at_90.windows == 1 || (at_90.y - 0.25).abs() < 0.06, "{at_90:?}");
+    let sums = analyse(&run, &AnalyseOptions { combine: Combine::Sum, ..AnalyseOptions::default() });
+    let poisoned = named(&sums, "f0").curve.iter().find(|p| p.percent == 90).map_or(0.0, |p| p.y);
+    assert!((poisoned - 0.25).abs() > 0.5, "the sums of Coz are poisoned: {poisoned}");
+}
+
+#[test]
+fn drift_is_divided_out_and_told() {
+    let mut run = two().run(400, 3);
+    for (i, window) in run.windows.iter_mut().enumerate() {
+        let factor = 1.0 + 0.4 * (i / 40) as f64 / 10.0;
+        window.visits[0].last_virtual_ns = (window.visits[0].last_virtual_ns as f64 * factor) as i64;
+    }
+    let answer = analyse(&run, &AnalyseOptions::default());
+    let gain = named(&answer, "f0").gain.unwrap();
+    assert!((gain.y - 0.25).abs() < 0.02 && gain.high - gain.low < 0.08, "{gain:?}");
+    assert!(answer.warnings.iter().any(|w| w.contains("drifts")), "{:?}", answer.warnings);
+    assert!(answer.drift.last().unwrap().period_ns > 1.3 * answer.drift[0].period_ns);
+}
+
+#[test]
+fn contention_is_a_slope_that_is_certainly_negative() {
+    let program = Program { y: |at, s| if at == 0 { -0.2 * s } else { 0.3 * s }, shares: vec![0.3, 0.3], noise: 0.02 };
+    let mut run = program.run(300, 5);
+    run.waits.push(Wait { site: target("lock"), blocked_ns: 9, woken_by: vec![(target("f1"), 3)] });
+    let answer = analyse(&run, &AnalyseOptions::default());
+    assert_eq!(named(&answer, "f0").verdict, Verdict::Contention { partner: Some("lock".to_owned()) });
+    assert_eq!(named(&answer, "f1").verdict, Verdict::FixThis);
+    assert_eq!(answer.waits[0].woken_by[0].target, Some(1));
+    assert!(answer.waits[0].reason.contains("ended by f1 (100 %)"));
+    let last = answer.targets.last().unwrap();
+    assert_eq!(last.name, "f0");
+}
+
+#[test]
+fn too_little_data_says_what_is_missing() {
+    let mut run = two().run(300, 6);
+    run.windows.retain(|w| w.target == 0 || w.percent > 80);
+    let answer = analyse(&run, &AnalyseOptions::default());
+    let b = named(&answer, "f1");
+    let Verdict::NotEnoughData { missing, more_seconds: Some(_) } = &b.verdict else { panic!("{b:?}") };
+    assert_eq!(missing, "3 more windows without speed-up and 1 more different amounts");
+    assert!(!b.verdict.is_an_answer() && answer.targets[1].name == "f1");
+    let empty = analyse(&CausalRun::default(), &AnalyseOptions::default());
+    assert!(empty.targets.is_empty() && empty.windows.kept == 0);
+}
+
+#[test]
+fn disturbed_runs_say_nothing() {
+    let mut run = two().run(300, 7);
+    run.windows.iter_mut().step_by(2).for_each(|w| w.dropped = Some(DropReason::ForeignLoad));
+    run.windows[1].dropped = Some(DropReason::Ended);
+    let answer = analyse(&run, &AnalyseOptions::default());
+    assert!(matches!(named(&answer, "f0").verdict, Verdict::CannotSay { .. }));
+    let of = |reason| answer.dropped.iter().find(|d| d.reason == reason).map(|d| d.n);
+    assert_eq!((of(DropReason::ForeignLoad), of(DropReason::Ended)), (Some(150), Some(1)));
+    // Dropping that depends on the amount is told.
+    let mut run = two().run(300, 7);
+    run.windows.iter_mut().filter(|w| w.percent > 0).step_by(4).for_each(|w| w.dropped = Some(DropReason::Steal));
+    let answer = analyse(&run, &AnalyseOptions::default());
+    assert!(answer.warnings.iter().any(|w| w.contains("biased")), "{:?}", answer.warnings);
+}
+
+#[test]
+fn phases_scale_the_effect_over_the_run() {
+    let program = Program { y: |_, s| 0.6 * s, shares: vec![0.6], noise: 0.02 };
+    let mut run = program.run(200, 8);
+    // All windows were made while it was active, a quarter of the run.
+    run.samples[0].plain /= 4;
+    let answer = analyse(&run, &AnalyseOptions::default());
+    let row = &answer.targets[0];
+    let (phase, gain, local) = (row.phase.unwrap(), row.gain.unwrap(), row.local.unwrap());
+    assert!(phase.applied && (phase.factor - 0.25).abs() < 0.02, "{phase:?}");
+    assert!((gain.y - 0.045).abs() < 0.01 && (local.y - 0.18).abs() < 0.02, "{gain:?} {local:?}");
+    // Without phases the factor is 1, and exactly 1 is used.
+    let row = &analyse(&program.run(200, 8), &AnalyseOptions::default()).targets[0];
+    assert!(!row.phase.unwrap().applied && row.gain.unwrap().y == row.local.unwrap().y, "{:?}", row.phase);
+}
+
+#[test]
+fn an_oversubscribed_machine_doubles_the_intervals() {
+    let mut run = two().run(300, 9);
+    let narrow = named(&analyse(&run, &AnalyseOptions::default()), "f0").local.unwrap();
+    run.windows.iter_mut().for_each(|w| w.own_wait_ns = w.wall_ns);
+    let answer = analyse(&run, &AnalyseOptions::default());
+    let wide = named(&answer, "f0").local.unwrap();
+    assert!(((wide.high - wide.low) / (narrow.high - narrow.low) - 2.0).abs() < 1e-6);
+    assert!(answer.warnings[0].contains("oversubscribed"));
+}
+
+#[test]
+fn open_loops_have_no_throughput_to_gain() {
+    // Every target's delays go by without a visit less per second.
+    let program = Program { y: |_, s| 0.3 * s, shares: vec![0.3, 0.3], noise: 0.002 };
+    let mut run = program.run(300, 10);
+    run.windows.iter_mut().for_each(|w| w.max_debt_ns = 1_000_000);
+    let answer = analyse(&run, &AnalyseOptions::default());
+    assert_eq!(answer.load, LoadKind::Open);
+    assert!(answer.targets.iter().all(|t| t.verdict == Verdict::RateFixed));
+    // A closed loop loses visits.
+    for w in &mut run.windows {
+        let kept = 1.0 - w.delay_ns as f64 / w.wall_ns as f64;
+        w.visits[0].visits = (31.0 * kept) as u64;
+    }
+    assert_eq!(analyse(&run, &AnalyseOptions::default()).load, LoadKind::Closed);
+}
+
+#[test]
+fn latency_by_the_area_under_the_queue() {
+    // One server, 4 ms of service every 10 ms: W = 4 ms (1 - s), nothing waits.
+    let mut run = Program { y: |_, _| 0.0, shares: vec![0.4], noise: 0.0 }.run(200, 11);
+    run.points = vec![
+        ProgressPoint { name: "in".to_owned(), kind: PointKind::Probe, end: Some(1) },
+        ProgressPoint { name: "out".to_owned(), kind: PointKind::Probe, end: None },
+    ];
+    for w in &mut run.windows {
+        let service = 4e6 * (1.0 - f64::from(w.percent) / 100.0);
+        w.delay_ns = 0;
+        let begins: Vec<f64> = (0..30).map(|i| f64::from(i) * 1e7 + 1e6).collect();
+        let (first, last) = (begins[0] as i64, begins[29] as i64);
+        let sum: f64 = begins.iter().sum();
+        let point = |point, sum: f64, shift: f64| PointVisits {
+            point,
+            visits: 30,
+            first_ns: 1,
+            last_ns: 2,
+            first_virtual_ns: first + shift as i64,
+            last_virtual_ns: last + shift as i64,
+            sum_virtual_ns: sum as i64,
+            under_way: 0,
+        };
+        w.visits = vec![point(0, sum, 0.0), point(1, sum + 30.0 * service, service)];
+    }
+    let answer = analyse(&run, &AnalyseOptions::default());
+    let (whole, row) = (&answer.latency[0], &answer.latency[1]);
+    assert!((whole.mean_ns - 4e6).abs() < 1.0 && (whole.under_way - 0.4).abs() < 1e-6, "{whole:?}");
+    assert!((row.gain.unwrap().y - 0.3).abs() < 1e-6 && row.name == "in to out", "{row:?}");
+    // A queue that grows has none.
+    run.windows.iter_mut().enumerate().for_each(|(i, w)| w.visits[0].under_way = i as i64);
+    let answer = analyse(&run, &AnalyseOptions::default());
+    assert!(answer.latency.len() == 1 && answer.latency[0].cannot_say.as_ref().unwrap().contains("grows"));
+}
+
+#[test]
+fn fixed_amounts_need_no_others() {
+    let mut run = two().run(200, 12);
+    for w in &mut run.windows {
+        w.selection = Selection::Fixed;
+    }
+    run.windows.retain(|w| w.percent == 0 || w.percent == 30 || w.percent == 20);
+    let answer = analyse(&run, &AnalyseOptions::default());
+    assert!(named(&answer, "f0").verdict.is_an_answer(), "{:?}", named(&answer, "f0").verdict);
+    let only = AnalyseOptions { only: vec!["f1".to_owned()], sort: Sort::Share, ..AnalyseOptions::default() };
+    assert_eq!(analyse(&run, &only).targets.len(), 1);
+}

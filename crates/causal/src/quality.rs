@@ -1,0 +1,223 @@
+//! What limits the trust in a run: windows that others disturbed, a program that drifts, too many threads for
+//! the cores, load that comes from outside. The rules that drop a window use nothing that its speed-up
+//! influences, else dropping would bias what remains.
+
+use crate::analyse::Analysis;
+use crate::options::AnalyseOptions;
+use crate::results::{DriftRow, DroppedRow, OverheadRow};
+use crate::series::{Baselines, Measure, length, value};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use whither_stats::distribution::{normal_two_sided, student_quantile};
+use whither_store::causal::{CausalRun, DropReason, Executor, LoadKind, Window};
+
+/// Above this share of dropped windows nothing is said.
+const TOO_MANY_DROPPED: f64 = 0.3;
+/// Part of their time that threads wait for a core behind one another, above which a spin in a thread's
+/// place takes a core from another one.
+const OVERSUBSCRIBED: f64 = 0.05;
+
+/// Whether a window counts.
+pub(crate) fn counts(window: &Window, options: &AnalyseOptions) -> bool {
+    match window.dropped {
+        None => true,
+        Some(DropReason::ForeignLoad | DropReason::Steal) => options.keep_disturbed,
+        Some(_) => false,
+    }
+}
+
+/// Of a whole run.
+#[derive(Clone, Debug)]
+pub(crate) struct Quality {
+    pub(crate) load: LoadKind,
+    pub(crate) load_reason: String,
+    pub(crate) warnings: Vec<String>,
+    /// Why no verdict can be given.
+    pub(crate) cannot_say: Option<String>,
+    oversubscribed: bool,
+}
+
+impl Quality {
+    pub(crate) fn of(run: &CausalRun, kept: &[&Window]) -> Self {
+        let (load, load_reason) = load(run, kept);
+        let mut quality = Self { load, load_reason, warnings: Vec::new(), cannot_say: None, oversubscribed: false };
+        quality.disturbance(run);
+        quality.threads(run, kept);
+        quality.trend(kept);
+        quality
+    }
+
+    /// An interval, doubled where spinning stood in other threads' way.
+    pub(crate) fn widened(&self, y: f64, (low, high): (f64, f64)) -> (f64, f64) {
+        if self.oversubscribed { (2.0 * low - y, 2.0 * high - y) } else { (low, high) }
+    }
+
+    fn disturbance(&mut self, run: &CausalRun) {
+        let disturbed = |w: &&Window| matches!(w.dropped, Some(DropReason::ForeignLoad | DropReason::Steal));
+        let judged: Vec<&Window> = run.windows.iter().filter(|w| w.dropped.is_none() || disturbed(w)).collect();
+        let (mut zeros, mut others) = ((0.0, 0.0), (0.0, 0.0));
+        for window in &judged {
+            let side = if window.percent == 0 { &mut zeros } else { &mut others };
+            side.0 += f64::from(u8::from(disturbed(window)));
+            side.1 += 1.0;
+        }
+        let dropped = zeros.0 + others.0;
+        let share = dropped / (judged.len() as f64).max(1.0);
+        if share > TOO_MANY_DROPPED {
+            let why = format!(
+                "other work on the machine disturbed {:.0} % of the windows; repeat on a quiet machine",
+                100.0 * share
+            );
+            self.warnings.push(why.clone());
+            self.cannot_say = Some(why);
+        } else if share > 0.0 && unequal(zeros, others) {
+            self.warnings.push(format!(
+                "windows with speed-up were dropped for foreign load more or less often ({:.0} of {:.0}) than those without \
+                 ({:.0} of {:.0}): what remains may be biased",
+                others.0, others.1, zeros.0, zeros.1
+            ));
+        }
+    }
+
+    fn threads(&mut self, run: &CausalRun, kept: &[&Window]) {
+        let time: f64 = kept.iter().map(|w| w.wall_ns as f64 * f64::from(w.threads.max(1))).sum();
+        let waited: f64 = kept.iter().map(|w| w.own_wait_ns as f64).sum();
+        if run.meta.executor == Executor::Spin && time > 0.0 && waited / time > OVERSUBSCRIBED {
+            self.oversubscribed = true;
+            self.warnings.push(format!(
+                "spin on an oversubscribed machine: threads of the program waited {:.0} % of their time for a core behind \
+                 one another; intervals are doubled",
+                100.0 * waited / time
+            ));
+        }
+    }
+
+    /// Whether the program itself gets slower or faster.
+    fn trend(&mut self, kept: &[&Window]) {
+        let zeros: Vec<(f64, f64)> = kept
+            .iter()
+            .filter(|w| w.percent == 0)
+            .filter_map(|w| Some((w.begin_ns as f64, value(w, Measure::Period(0))?.0)))
+            .collect();
+        if let Some((change, certain)) = trend(&zeros)
+            && certain
+            && change.abs() > 0.03
+        {
+            self.warnings.push(format!(
+                "the program drifts: time per visit without speed-up changed by {:+.0} % from the first window to the last; \
+                 effects are relative to their own part of the run",
+                100.0 * change
+            ));
+        }
+    }
+}
+
+/// Two shares differ by more than chance.
+fn unequal(a: (f64, f64), b: (f64, f64)) -> bool {
+    if a.1 < 1.0 || b.1 < 1.0 {
+        return false;
+    }
+    let p = (a.0 + b.0) / (a.1 + b.1);
+    let error = (p * (1.0 - p) * (1.0 / a.1 + 1.0 / b.1)).sqrt();
+    error > 0.0 && normal_two_sided((a.0 / a.1 - b.0 / b.1).abs() / error) < 0.01
+}
+
+/// Relative change of values over their time by a regression line, and whether that is certain (99 %).
+pub(crate) fn trend(values: &[(f64, f64)]) -> Option<(f64, bool)> {
+    let n = values.len() as f64;
+    let (x, y) = values.iter().fold((0.0, 0.0), |(x, y), v| (x + v.0 / n, y + v.1 / n));
+    let (mut xx, mut xy) = (0.0, 0.0);
+    values.iter().for_each(|v| {
+        xx += (v.0 - x).powi(2);
+        xy += (v.0 - x) * (v.1 - y);
+    });
+    if values.len() < 6 || xx <= 0.0 || y <= 0.0 {
+        return None;
+    }
+    let slope = xy / xx;
+    let rest: f64 = values.iter().map(|v| (v.1 - y - slope * (v.0 - x)).powi(2)).sum();
+    let error = (rest / (n - 2.0) / xx).sqrt();
+    let (first, last) = values.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), v| (a.min(v.0), b.max(v.0)));
+    Some((slope * (last - first) / y, slope.abs() > student_quantile(0.995, n - 2.0) * error))
+}
+
+/// Part of a window's time that must be delay before its rate says something about the load.
+const NOTABLE: f64 = 0.05;
+
+/// Closed loops visit less often per real second when threads are delayed, open ones do not. A single thread
+/// is never delayed by itself, and a thread that waits anyway hides its delays: only when delays that were
+/// really owed leave the rate as it is for each of several targets, the load comes from outside.
+fn load(run: &CausalRun, kept: &[&Window]) -> (LoadKind, String) {
+    if run.meta.load == LoadKind::Open {
+        return (LoadKind::Open, "as the session was told or saw: visits follow timers or arrivals".to_owned());
+    }
+    let rate = |w: &Window| {
+        let visits = w.visits.iter().find(|v| v.point == 0)?.visits as f64;
+        (visits > 0.0 && w.wall_ns > 0).then(|| visits / w.wall_ns as f64)
+    };
+    let mut by_target: FxHashMap<u32, [Vec<f64>; 2]> = FxHashMap::default();
+    for window in kept.iter().filter(|w| w.threads > 1) {
+        let delayed = window.delay_ns as f64 > NOTABLE * window.wall_ns as f64 && window.max_debt_ns > 0;
+        if (window.percent == 0 || delayed)
+            && let Some(rate) = rate(window)
+        {
+            by_target.entry(window.target).or_default()[usize::from(window.percent > 0)].push(rate);
+        }
+    }
+    let judged: Vec<bool> =
+        by_target.values().filter(|[a, b]| a.len() >= 4 && b.len() >= 4).map(|r| unchanged(r)).collect();
+    if judged.len() >= 2 && judged.iter().all(|u| *u) {
+        let reason = "delays of several targets left the visits per second as they were: arrivals decide";
+        return (LoadKind::Open, reason.to_owned());
+    }
+    (LoadKind::Closed, "the program visits its points as often as it can".to_owned())
+}
+
+/// The delayed rate is that without delay, to within 2 % and with certainty.
+fn unchanged([plain, delayed]: &[Vec<f64>; 2]) -> bool {
+    let (_, interval, _) = whither_stats::welch(plain, delayed);
+    let mean = plain.iter().sum::<f64>() / plain.len() as f64;
+    mean > 0.0 && interval.low > -0.02 * mean && interval.high < 0.02 * mean
+}
+
+/// By reason.
+pub(crate) fn dropped(run: &CausalRun) -> Vec<DroppedRow> {
+    let mut rows: BTreeMap<DropReason, u32> = BTreeMap::new();
+    run.windows.iter().filter_map(|w| w.dropped).for_each(|reason| *rows.entry(reason).or_default() += 1);
+    rows.into_iter().map(|(reason, n)| DroppedRow { reason, n }).collect()
+}
+
+/// Baselines of the first point.
+pub(crate) fn drift(analysis: &Analysis<'_>) -> Vec<DriftRow> {
+    let measure = Measure::Period(0);
+    let baselines = Baselines::new(analysis.kept.iter().copied(), measure);
+    let mut strata: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
+    for window in &analysis.kept {
+        let row = strata.entry(window.stratum).or_insert((f64::INFINITY, 0));
+        row.0 = row.0.min(analysis.at_s(window));
+        row.1 += u32::from(window.percent == 0);
+    }
+    let row = |(stratum, (at_s, windows)): (&u32, &(f64, u32))| {
+        let period_ns = baselines.of(*stratum)?;
+        (*windows > 0).then_some(DriftRow { stratum: *stratum, at_s: *at_s, windows: *windows, period_ns })
+    };
+    strata.iter().filter_map(row).collect()
+}
+
+/// Shares of the target's CPU time; delays that were spun are part of that time.
+pub(crate) fn overhead(run: &CausalRun) -> OverheadRow {
+    let o = &run.overhead;
+    let own = o.target_cpu_ns.saturating_sub(o.inserted_ns) as f64;
+    let share = |ns: u64| if own > 0.0 { ns as f64 / own } else { 0.0 };
+    OverheadRow {
+        startup_ns: o.startup_ns,
+        sampling: share(o.handlers_ns),
+        delay: share(o.inserted_ns),
+        own: share(o.user_ns),
+    }
+}
+
+/// Virtual seconds measured.
+pub(crate) fn seconds(windows: &[&Window]) -> f64 {
+    windows.iter().map(|w| length(w).max(0.0)).sum::<f64>() / 1e9
+}

@@ -1,0 +1,177 @@
+//! What to do about a target, in one word and one sentence. Every verdict is a statement about an interval:
+//! a positive one, a negative one, one that is certainly small; anything else is "not enough data".
+
+use crate::analyse::Analysis;
+use crate::estimate::Estimate;
+use crate::phase::over_the_run;
+use crate::quality::seconds;
+use crate::results::{FitKind, Gain, Phase, TargetRow, Verdict};
+use std::collections::BTreeSet;
+use whither_store::causal::{CausalRun, LoadKind, Selection, Target, Unit};
+
+/// An effect that is certainly smaller is not worth the work.
+const SMALL: f64 = 0.02;
+/// Windows of 0 % that a comparison needs.
+const ZEROS: usize = 3;
+/// A slope beyond the knee that is smaller than this part of the one before it is "no more gain".
+const LITTLE: f64 = 0.25;
+
+impl Verdict {
+    /// Whether it says something about the target, not only about the measurement.
+    #[must_use]
+    pub fn is_an_answer(&self) -> bool {
+        !matches!(self, Self::NotEnoughData { .. } | Self::CannotSay { .. } | Self::CausedBy { .. })
+    }
+}
+
+/// Verdict without sentence.
+pub(crate) fn of(
+    analysis: &Analysis<'_>,
+    id: u32,
+    estimate: Option<&Estimate>,
+    many: usize,
+    phase: Option<Phase>,
+) -> Verdict {
+    if let Some(who) = analysis.run.targets.get(id as usize).and_then(|t| caused_by(analysis.run, t)) {
+        return Verdict::CausedBy { who };
+    }
+    if let Some(why) = analysis.quality.cannot_say.clone() {
+        return Verdict::CannotSay { why };
+    }
+    if let Some((missing, more_seconds)) = missing(analysis, id) {
+        return Verdict::NotEnoughData { missing, more_seconds };
+    }
+    if analysis.quality.load == LoadKind::Open {
+        return Verdict::RateFixed;
+    }
+    let Some(estimate) = estimate else {
+        let missing = "windows with enough visits".to_owned();
+        return Verdict::NotEnoughData { missing, more_seconds: None };
+    };
+    let whole = |gain: Gain| phase.map_or(gain, |p| over_the_run(&gain, &p));
+    judged(analysis, id, estimate, &whole(analysis.gain(estimate, many)), many)
+}
+
+fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, many: usize) -> Verdict {
+    let (low, high) = analysis.quality.widened(estimate.largest.y, estimate.largest.interval(many));
+    let fit = estimate.fit;
+    let falls = estimate.after.is_some_and(|(_, high)| high < 0.0);
+    if gain.low > 0.0 {
+        let ends = fit.kind == FitKind::Knee && fit.slope_after.unwrap_or(0.0) < LITTLE * fit.slope;
+        return match fit.knee.filter(|_| ends) {
+            Some(percent) => Verdict::HelpsUntil { percent },
+            None => Verdict::FixThis,
+        };
+    }
+    if gain.high < 0.0 || (falls && high < 0.0) {
+        let partner = analysis.run.waits.iter().max_by_key(|w| w.blocked_ns).map(|w| w.site.name.clone());
+        return Verdict::Contention { partner };
+    }
+    let small = |low: f64, high: f64| low > -SMALL && high < SMALL;
+    if small(low, high) && small(gain.low, gain.high) {
+        return Verdict::DoNotBother { up_to: estimate.largest_percent, within: SMALL };
+    }
+    if small(gain.low, gain.high) {
+        return Verdict::DoNotBother { up_to: gain.percent, within: SMALL };
+    }
+    if low > 0.0 {
+        // Certain for its whole removal, not yet for the assumed amount.
+        return Verdict::FixThis;
+    }
+    let own = analysis.by_target.get(&id).map_or(&[][..], Vec::as_slice);
+    let factor = ((gain.high - gain.low) / 2.0 / SMALL).powi(2) - 1.0;
+    let spent = seconds(&analysis.kept).max(seconds(own));
+    Verdict::NotEnoughData {
+        missing: "windows: the interval still holds both a gain and none".to_owned(),
+        more_seconds: Some((factor.max(0.1) * spent).min(1e6)),
+    }
+}
+
+/// What a curve lacks, and the seconds that would probably bring it.
+pub(crate) fn missing(analysis: &Analysis<'_>, id: u32) -> Option<(String, Option<f64>)> {
+    let own = analysis.by_target.get(&id).map_or(&[][..], Vec::as_slice);
+    let zeros = own.iter().filter(|w| w.percent == 0).count();
+    let amounts: BTreeSet<u8> = own.iter().map(|w| w.percent).filter(|p| *p > 0).collect();
+    let fixed = own.iter().all(|w| w.selection == Selection::Fixed);
+    let wanted = if fixed { 1 } else { analysis.options.min_amounts };
+    let lacking_zeros = ZEROS.saturating_sub(zeros);
+    let lacking = wanted.saturating_sub(amounts.len());
+    if lacking_zeros == 0 && lacking == 0 {
+        return None;
+    }
+    let windows = (lacking_zeros + lacking) as f64;
+    let rate = own.len() as f64 / seconds(&analysis.kept).max(1e-3);
+    let more = (rate > 0.0).then(|| 2.0 * windows / rate);
+    let mut parts = Vec::new();
+    if lacking_zeros > 0 {
+        parts.push(format!("{lacking_zeros} more windows without speed-up"));
+    }
+    if lacking > 0 {
+        parts.push(format!("{lacking} more different amounts"));
+    }
+    Some((parts.join(" and "), more))
+}
+
+/// Who ends the waits at a place, when it is a wait for other threads.
+fn caused_by(run: &CausalRun, target: &Target) -> Option<Vec<String>> {
+    if target.unit != Unit::OffCpu {
+        return None;
+    }
+    let here = |t: &Target| t.name == target.name && t.file == target.file && t.line == target.line;
+    let wait = run.waits.iter().find(|w| here(&w.site))?;
+    let mut wakers: Vec<_> = wait.woken_by.iter().collect();
+    wakers.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.name.cmp(&b.0.name)));
+    Some(wakers.into_iter().take(3).map(|(place, _)| place.name.clone()).collect())
+}
+
+/// What sentences need.
+pub(crate) struct Facts<'a> {
+    pub(crate) run: &'a CausalRun,
+    pub(crate) assume: u8,
+}
+
+/// Writes the sentences.
+pub(crate) fn join(rows: &mut [TargetRow], facts: &Facts<'_>) {
+    for row in rows {
+        row.reason = sentence(row, facts);
+    }
+}
+
+fn sentence(row: &TargetRow, facts: &Facts<'_>) -> String {
+    let at = facts.assume;
+    let gain = row.gain.map_or_else(String::new, |g| {
+        format!("{:+.0} \u{b1}{:.0} %", 100.0 * g.y, (50.0 * (g.high - g.low)).max(1.0).min(999.0))
+    });
+    match &row.verdict {
+        Verdict::FixThis if row.gain.is_some_and(|g| g.low > 0.0) => format!("fix this: {gain} if {at} % faster"),
+        Verdict::FixThis => format!("fix this: its removal helps for certain; {gain} if {at} % faster"),
+        Verdict::HelpsUntil { percent } => {
+            format!("fix this: {gain} if {at} % faster; no more gain beyond {percent:.0} %{}", limit(row, facts))
+        }
+        Verdict::DoNotBother { up_to: 100, within } => {
+            format!("do not bother: its whole removal gains less than {:.0} %", 100.0 * within)
+        }
+        Verdict::DoNotBother { up_to, within } => {
+            format!("do not bother: {up_to} % faster gains less than {:.0} %", 100.0 * within)
+        }
+        Verdict::Contention { partner } => {
+            let place = partner.as_ref().map_or_else(String::new, |p| format!("; threads wait most in {p}"));
+            format!("contention: making this faster hurts ({gain} if {at} % faster){place}")
+        }
+        Verdict::CausedBy { who } if who.is_empty() => "a wait for other threads of the program".to_owned(),
+        Verdict::CausedBy { who } => format!("a wait that ends when {} gets there", who.join(", ")),
+        Verdict::RateFixed => "rate fixed by a timer or by arrivals: look at latency instead".to_owned(),
+        Verdict::NotEnoughData { missing, more_seconds: Some(s) } => {
+            format!("not enough data: it lacks {missing}; about {s:.0} s more")
+        }
+        Verdict::NotEnoughData { missing, more_seconds: None } => format!("not enough data: it lacks {missing}"),
+        Verdict::CannotSay { why } => format!("cannot say: {why}"),
+    }
+}
+
+/// What limits the program beyond the knee: the code that ends most waits, if it is other code.
+fn limit(row: &TargetRow, facts: &Facts<'_>) -> String {
+    let longest = facts.run.waits.iter().max_by_key(|w| w.blocked_ns);
+    let waker = longest.and_then(|w| w.woken_by.iter().filter(|(t, _)| t.name != row.name).max_by_key(|(_, n)| *n));
+    waker.map_or_else(String::new, |(t, _)| format!(" (then {} limits)", t.name))
+}
