@@ -1,7 +1,13 @@
 //! The drill: from a function that takes long to the one that makes it long. One step puts probes on what
 //! the function in focus calls, the next reads one interval, takes away callees that hold next to nothing
-//! and moves the focus to the callee that holds at least half; it stops where none does. Pure: the session
-//! asks what to add and remove, does it, and comes back with the interval that followed.
+//! and moves the focus to the callee that stands out; it stops where none does. Pure: the session asks what
+//! to add and remove, does it, and comes back with the interval that followed.
+//!
+//! A callee with half of the time stands out, whatever else there is. Half alone is no policy: of three
+//! callees with 50, 25 and 24 % the first is plainly the one to follow, yet it falls below half in every
+//! second interval. So a clear leader is followed, too: so far ahead of all others, the function's own code
+//! among them, that another interval would not change the order. Where two share the lead the drill stops,
+//! as going on would hide one of them.
 
 use crate::analysis::Options;
 use crate::names::NoNames;
@@ -9,8 +15,11 @@ use crate::{Analysis, Metric};
 use rustc_hash::FxHashSet;
 use whither_store::calls::{CallPoint, CallSnapshot, PointState};
 
-/// A callee holds the bottleneck with at least this part of the focus's time.
+/// A callee holds the bottleneck with at least this part of the focus's time,
 const HALF: f64 = 0.5;
+/// or with this part, if the next largest part is smaller by this factor.
+const LEAST_LEAD: f64 = 1.0 / 3.0;
+const AHEAD: f64 = 1.5;
 /// A callee below this part of the focus's time is not worth its probe.
 const NOTHING: f64 = 0.01;
 /// Intervals without time in the focus, or without a callee entered, before giving up.
@@ -147,7 +156,7 @@ impl Drill {
         self.share = (measured.focus as f64 / measured.root.max(1) as f64).min(1.0);
         self.kept.extend(parts.iter().filter(|(_, part)| *part >= NOTHING).map(|(id, _)| *id));
         let remove = self.unneeded(interval);
-        let hottest = parts.iter().find(|(id, part)| *part >= HALF && !self.chain.contains(id)).copied();
+        let hottest = leader(&parts, own).filter(|(id, _)| !self.chain.contains(id));
         match hottest {
             Some((id, part)) if self.chain.len() < DEEPEST => {
                 self.share *= part;
@@ -156,7 +165,7 @@ impl Drill {
                 DrillStep { remove, moved: true, ..DrillStep::default() }
             }
             Some(_) => DrillStep { remove, ..self.end(own, parts, "it is as deep as a drill goes") },
-            None => DrillStep { remove, ..self.end(own, parts, "no callee holds half of its time") },
+            None => DrillStep { remove, ..self.end(own, parts, "no callee stands out") },
         }
     }
 
@@ -179,6 +188,13 @@ impl Drill {
     fn verdict(&self, own: f64, callees: Vec<(u32, f64)>, reason: &'static str) -> Verdict {
         Verdict { chain: self.chain.clone(), share: self.share, own, callees, steps: self.steps, reason }
     }
+}
+
+/// The callee that stands out; `parts` are sorted, largest first.
+fn leader(parts: &[(u32, f64)], own: f64) -> Option<(u32, f64)> {
+    let (id, part) = *parts.first()?;
+    let next = parts.get(1).map_or(own, |(_, second)| own.max(*second));
+    (part >= HALF || (part >= LEAST_LEAD && part >= AHEAD * next)).then_some((id, part))
 }
 
 fn is_probed(snapshot: &CallSnapshot, callee: &Callee) -> bool {
@@ -408,6 +424,17 @@ mod tests {
     }
 
     #[test]
+    fn a_clear_leader_is_followed_and_a_shared_lead_is_not() {
+        // A solver that waits, computes and reduces: just below half, twice as much as the next.
+        assert_eq!(leader(&[(3, 0.4958), (5, 0.2495), (4, 0.2334)], 0.02), Some((3, 0.4958)));
+        assert_eq!(leader(&[(1, 0.34), (2, 0.33), (3, 0.33)], 0.0), None, "three alike");
+        assert_eq!(leader(&[(1, 0.45), (2, 0.10)], 0.40), None, "its own code has as much");
+        assert_eq!(leader(&[(1, 0.5), (2, 0.5)], 0.0), Some((1, 0.5)), "half is enough");
+        assert_eq!(leader(&[(1, 0.2), (2, 0.01)], 0.02), None, "most of the time is elsewhere");
+        assert_eq!(leader(&[], 1.0), None);
+    }
+
+    #[test]
     fn recursion_is_no_callee() {
         // f1 calls itself and f2; most of the time is in the recursion's own code.
         let inner = call(1, 0x30, 900, 1, vec![leaf(2, 0x40, 50, 1)]);
@@ -440,12 +467,17 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(150))]
         #[test]
-        fn ends_where_no_callee_holds_half(program in trees()) {
+        fn ends_where_no_callee_stands_out(program in trees()) {
             let mut session = session(&program);
             let verdict = session.run(0);
             let mut at = &program;
             let mut chain = vec![0];
-            while let Some(next) = at.callees.iter().find(|c| c.inclusive() * 2 >= at.inclusive()) {
+            while let Some(next) = at.callees.iter().find(|c| {
+                let others = at.callees.iter().filter(|o| o.function != c.function).map(Call::inclusive);
+                let next = others.max().unwrap_or(0).max(at.wall);
+                let (time, all) = (c.inclusive(), at.inclusive());
+                time * 2 >= all || (time * 3 >= all && time * 2 >= next * 3)
+            }) {
                 at = next;
                 chain.push(next.function);
             }

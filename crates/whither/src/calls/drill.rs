@@ -182,7 +182,7 @@ mod tests {
             own: 0.25,
             callees: vec![(3, 0.40)],
             steps: 2,
-            reason: "no callee holds half of its time",
+            reason: "no callee stands out",
         };
         let text = sentence(&verdict, &CallSnapshot::default());
         assert!(text.starts_with("#1 (#1) > #2 (#2): 85"), "{text}");

@@ -42,7 +42,7 @@ pub(crate) enum CallsVerb {
     Disable(PointsArgs),
     /// Probe the functions that a probed one calls, or those that call it
     Expand(ExpandArgs),
-    /// Follow a function's hottest callees until none holds half of its time
+    /// Follow a function's hottest callees until none stands out
     Drill(DrillArgs),
     /// Tell the probes of a running session: state, calls so far, what they cost
     List(ListArgs),
