@@ -43,7 +43,10 @@ struct mm_struct;
 struct task_struct {
 	pid_t pid;
 	pid_t tgid;
+	__u32 __state;
+	__u32 flags;
 	__u32 self_exec_id;
+	__u32 in_iowait : 1;
 	__u64 start_time;
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;
@@ -54,6 +57,9 @@ struct task_struct {
 };
 struct pt_regs {
 	unsigned long bp;
+	unsigned long si;
+	unsigned long di;
+	unsigned long orig_ax;
 	unsigned long ip;
 	unsigned long cs;
 	unsigned long sp;

@@ -1,19 +1,38 @@
-//! Compiles the kernel-side program with clang and generates its skeleton. Without clang there is no
-//! build: the object is made for the running architecture and embedded as bytes.
+//! Compiles the kernel-side programs with clang and generates their skeletons. Without clang there is no
+//! build: the objects are made for the running architecture and embedded as bytes.
 
 use std::env;
 use std::path::PathBuf;
 
+/// Programs and the files they include.
+const PROGRAMS: &[(&str, &[&str])] = &[
+    ("sample", &["bpf/kernel_types.h", "include/whither_abi.h"]),
+    (
+        "causal",
+        &[
+            "bpf/causal_maps.h",
+            "bpf/causal_walk.h",
+            "bpf/walk.h",
+            "include/whither_agent.h",
+            "include/whither_causal.h",
+            "include/whither_debt.h",
+        ],
+    ),
+];
+
 fn main() {
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../..");
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("sample.skel.rs");
-    let source = root.join("bpf/sample.bpf.c");
-    libbpf_cargo::SkeletonBuilder::new()
-        .source(&source)
-        .clang_args(["-Wall", "-Werror", "-Wno-unknown-attributes"])
-        .build_and_generate(&out)
-        .expect("compiling bpf/sample.bpf.c failed: is clang installed (apt-get install clang)?");
-    for file in ["bpf/sample.bpf.c", "bpf/kernel_types.h", "include/whither_abi.h"] {
-        println!("cargo:rerun-if-changed={}", root.join(file).display());
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    for (name, includes) in PROGRAMS {
+        let source = format!("bpf/{name}.bpf.c");
+        libbpf_cargo::SkeletonBuilder::new()
+            .source(root.join(&source))
+            .clang_args(["-Wall", "-Werror", "-Wno-unknown-attributes"])
+            .build_and_generate(out.join(format!("{name}.skel.rs")))
+            .unwrap_or_else(|e| panic!("compiling {source} failed: is clang installed (apt-get install clang)? {e:#}"));
+        println!("cargo:rerun-if-changed={}", root.join(&source).display());
+        for file in *includes {
+            println!("cargo:rerun-if-changed={}", root.join(file).display());
+        }
     }
 }

@@ -1,4 +1,338 @@
-//! Words of the causal profiler's kernel side, mirrored from `include/whither_causal.h`.
+//! Words of the causal profiler's kernel side, mirrored from `include/whither_causal.h`: what
+//! `bpf/causal.bpf.c` keeps and the `sample` crate reads and writes. A test compares every size and offset
+//! with the C compiler's. Times are nanoseconds of `CLOCK_MONOTONIC`.
 
-/// Most frames of a recorded sample.
+/// `WH_CZ_FRAMES`: most frames of a record.
 pub const FRAMES: usize = 16;
+/// `WH_CZ_POINTS`.
+pub const POINTS: usize = 32;
+/// `WH_CZ_LAYOUTS`.
+pub const LAYOUTS: usize = 1024;
+/// `WH_CZ_MODULES`.
+pub const MODULES: usize = 16384;
+/// `WH_CZ_MARKS`.
+pub const MARKS: usize = 8192;
+/// `WH_CZ_RULES`.
+pub const RULES: usize = 16384;
+/// `WH_CZ_CALLERS`.
+pub const CALLERS: usize = 4;
+/// `WH_CZ_SYSCALLS`.
+pub const SYSCALLS: u32 = 512;
+/// `WH_CZ_MARGIN_NS`: a delay ends so long before the next tick.
+pub const MARGIN_NS: u64 = 12_000;
+
+/// [`Ctl::state`]: nobody is credited, nobody pays.
+pub const STATE_OFF: u64 = 0;
+/// [`Ctl::state`]: a window is open.
+pub const STATE_ON: u64 = 1;
+/// [`Ctl::state`]: debts are paid, nothing is credited.
+pub const STATE_DRAIN: u64 = 2;
+
+/// [`Ctl::unit`].
+pub const UNIT_NOTHING: u64 = 0;
+/// [`Ctl::unit`]: the first frame in scope decides.
+pub const UNIT_FIRST: u64 = 1;
+/// [`Ctl::unit`]: any frame decides.
+pub const UNIT_INCLUSIVE: u64 = 2;
+/// [`Ctl::unit`]: waits.
+pub const UNIT_OFF_CPU: u64 = 3;
+
+/// [`Mark::bits`]: the target.
+pub const MARK_TARGET: u64 = 1;
+/// [`Mark::bits`]: its callers, shifted by their level.
+pub const MARK_CALLER: u64 = 2;
+/// [`Mark::bits`]: place of a wait.
+pub const MARK_SITE: u64 = 32;
+/// [`Mark::bits`]: points counted by ticks, shifted by their index.
+pub const MARK_POINT: u64 = 256;
+
+/// [`Record::kind`]: a tick.
+pub const RECORD_RUN: u32 = 1;
+/// [`Record::kind`]: a wait that has ended.
+pub const RECORD_BLOCKED: u32 = 2;
+/// [`Record::kind`]: a new process.
+pub const RECORD_FORKED: u32 = 3;
+/// [`Record::kind`]: a process runs another program.
+pub const RECORD_EXECED: u32 = 4;
+
+/// What user space says, `struct wh_cz_ctl`.
+#[allow(missing_docs, reason = "told in the header")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ctl {
+    pub state: u64,
+    pub beat: u64,
+    pub epoch: u64,
+    pub begin: u64,
+    pub percent: u64,
+    pub cap: u64,
+    pub record_every: u64,
+    pub credit_every: u64,
+    pub unit: u64,
+    pub callers: u64,
+    pub classes: u64,
+    pub any_site: u64,
+    pub sampled: u64,
+    pub kernel_time: u64,
+    pub follow: u64,
+    pub spare: u64,
+    pub g: i64,
+    pub stopped: u64,
+    pub absolute_points: u64,
+    pub spare2: [u64; 5],
+}
+
+/// One CPU, `struct wh_cz_cpu`.
+#[allow(missing_docs, reason = "told in the header")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuState {
+    pub tick: u64,
+    pub last: u64,
+    pub spun: u64,
+    pub in_timer: u32,
+    pub in_device: u32,
+    pub in_softirq: u32,
+    pub out_tid: u32,
+    pub out_d: i64,
+    pub out_t: u64,
+    pub out_epoch: u64,
+    pub idle_since: u64,
+    pub idle: u64,
+    pub ticks: u64,
+    pub credit: u64,
+    pub record: u64,
+    pub blocks: u64,
+    pub blocks_at: u64,
+    pub shift: u64,
+    pub draw: u64,
+    pub owing: u64,
+    pub samples: u64,
+    pub sample_ns: u64,
+    pub hit_ns: u64,
+    pub threads: u64,
+    pub max_debt: u64,
+    pub lost: u64,
+    pub own_wait: u64,
+    pub foreign_wait: u64,
+    pub inserted: u64,
+    pub handler: u64,
+    pub absolute: u64,
+    pub woken_in: u64,
+    pub woken_out: u64,
+    pub handed: u64,
+}
+
+/// Visits of a point on a CPU in the open window, `struct wh_cz_visits`.
+#[allow(missing_docs, reason = "told in the header")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Visits {
+    pub count: u64,
+    pub first_t: u64,
+    pub first_v: i64,
+    pub last_t: u64,
+    pub last_v: i64,
+    pub sum_v: i64,
+    pub spare: [u64; 2],
+}
+
+/// A watched thread, `struct wh_cz_thread`.
+#[allow(missing_docs, reason = "told in the header")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Thread {
+    pub d: i64,
+    pub since: u64,
+    pub epoch: u32,
+    pub state: u32,
+    pub tgid: u32,
+    pub sampled: u32,
+    pub start: u64,
+    pub class: u32,
+    pub absolute: u32,
+    pub absolute_epoch: u32,
+    pub looked: u32,
+    pub early_d: i64,
+    pub early_t: u64,
+    pub site: u64,
+    pub marks: u64,
+    pub n: u32,
+    pub spare: u32,
+    pub frames: [u64; FRAMES],
+}
+
+impl Thread {
+    /// The bytes of a slot in which only the process is known.
+    #[must_use]
+    pub fn fresh(tgid: u32) -> [u8; size_of::<Self>()] {
+        let mut bytes = [0; size_of::<Self>()];
+        let at = std::mem::offset_of!(Self, tgid);
+        bytes[at..at + 4].copy_from_slice(&tgid.to_le_bytes());
+        bytes
+    }
+}
+
+/// Code of processes with equal mappings, `struct wh_cz_layout`.
+#[allow(missing_docs, reason = "told in the header")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Layout {
+    pub first_module: u32,
+    pub n_modules: u32,
+    pub first_mark: u32,
+    pub n_marks: u32,
+}
+
+/// Mapped code, `struct wh_cz_module`.
+#[allow(missing_docs, reason = "told in the header")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Module {
+    pub start: u64,
+    pub end: u64,
+    pub base: u64,
+    pub first_row: u32,
+    pub n_rows: u32,
+    pub in_scope: u64,
+}
+
+impl Module {
+    /// As words of the table.
+    #[must_use]
+    pub fn words(&self) -> [u64; 5] {
+        let rows = u64::from(self.first_row) | u64::from(self.n_rows) << 32;
+        [self.start, self.end, self.base, rows, self.in_scope]
+    }
+}
+
+/// What lies in a range of code, `struct wh_cz_mark`.
+#[allow(missing_docs, reason = "told in the header")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    pub start: u64,
+    pub end: u64,
+    pub bits: u64,
+}
+
+/// What the ring carries, `struct wh_cz_record`.
+#[allow(missing_docs, reason = "told in the header")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    pub kind: u32,
+    pub kernel: u32,
+    pub tgid: u32,
+    pub tid: u32,
+    pub t: u64,
+    pub ns: u64,
+    pub site: u64,
+    pub waker_site: u64,
+    pub waker: u32,
+    pub times: u32,
+    pub n: u32,
+    pub spare: u32,
+    pub frames: [u64; FRAMES],
+}
+
+impl Record {
+    /// Reads a record; `None` when it is short or claims more frames than fit.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let u32_at = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let u64_at = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let mut frames = [0; FRAMES];
+        for (i, frame) in frames.iter_mut().enumerate() {
+            *frame = u64_at(64 + 8 * i)?;
+        }
+        let n = u32_at(56)?;
+        (n as usize <= FRAMES).then_some(Self {
+            kind: u32_at(0)?,
+            kernel: u32_at(4)?,
+            tgid: u32_at(8)?,
+            tid: u32_at(12)?,
+            t: u64_at(16)?,
+            ns: u64_at(24)?,
+            site: u64_at(32)?,
+            waker_site: u64_at(40)?,
+            waker: u32_at(48)?,
+            times: u32_at(52)?,
+            n,
+            spare: 0,
+            frames,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    /// Both sides' sizes and offsets from one list of fields.
+    macro_rules! layouts {
+        ($rows:ident, $c:ident; $($rust:ident = $name:literal: $($field:ident $(as $other:literal)?),*;)*) => {
+            $(
+                $rows += &format!("{} {}", $name, size_of::<$rust>());
+                $c += &format!("printf(\"{} %zu\", sizeof(struct {}));", $name, $name);
+                $(
+                    $rows += &format!(" {}", offset_of!($rust, $field));
+                    #[allow(unused_mut, unused_assignments)]
+                    let mut field = stringify!($field);
+                    $( field = $other; )?
+                    $c += &format!("printf(\" %zu\", offsetof(struct {}, {field}));", $name);
+                )*
+                $rows += "\n";
+                $c += "puts(\"\");";
+            )*
+        };
+    }
+
+    #[test]
+    fn layouts_are_the_c_compilers() {
+        let (mut rows, mut c) = (String::new(), String::new());
+        layouts!(rows, c;
+            Ctl = "wh_cz_ctl": state, beat, epoch, begin, percent, cap, record_every, credit_every, unit, callers,
+                classes, any_site, sampled, kernel_time, follow, g, stopped, absolute_points, spare2;
+            CpuState = "wh_cz_cpu": tick, last, spun, in_timer, in_device, in_softirq, out_tid, out_d, out_t, out_epoch,
+                idle_since, idle, ticks, credit, record, blocks, blocks_at, shift, draw, owing, samples, sample_ns,
+                hit_ns, threads, max_debt, lost, own_wait, foreign_wait, inserted, handler, absolute, woken_in,
+                woken_out, handed;
+            Visits = "wh_cz_visits": count, first_t, first_v, last_t, last_v, sum_v;
+            Thread = "wh_cz_thread": d as "clock.d", since as "clock.since", epoch as "clock.epoch",
+                state as "clock.state", tgid, sampled, start, class as "class_", absolute, absolute_epoch, looked,
+                early_d, early_t, site, marks, n, frames;
+            Layout = "wh_cz_layout": first_module, n_modules, first_mark, n_marks;
+            Module = "wh_cz_module": start, end, base, first_row, n_rows, in_scope;
+            Mark = "wh_cz_mark": start, end, bits;
+            Record = "wh_cz_record": kind, kernel, tgid, tid, t, ns, site, waker_site, waker, times, n, frames;
+        );
+        rows += &format!("{FRAMES} {POINTS} {LAYOUTS} {MODULES} {MARKS} {RULES} {CALLERS} {SYSCALLS} {MARGIN_NS}\n");
+        rows += &format!("{STATE_OFF} {STATE_ON} {STATE_DRAIN} {UNIT_NOTHING} {UNIT_FIRST} {UNIT_INCLUSIVE} ");
+        rows += &format!("{UNIT_OFF_CPU} {MARK_TARGET} {MARK_CALLER} {MARK_SITE} {MARK_POINT} {RECORD_RUN} ");
+        rows += &format!("{RECORD_BLOCKED} {RECORD_FORKED} {RECORD_EXECED}\n");
+        let program = format!(
+            r#"#include <stdio.h>
+            #include <stddef.h>
+            #include "whither_causal.h"
+            int main(void) {{ {c}
+                printf("%u %u %u %u %u %u %u %u %llu\n", WH_CZ_FRAMES, WH_CZ_POINTS, WH_CZ_LAYOUTS, WH_CZ_MODULES,
+                       WH_CZ_MARKS, WH_CZ_RULES, WH_CZ_CALLERS, WH_CZ_SYSCALLS, WH_CZ_MARGIN_NS);
+                printf("%d %d %d %d %d %d %d %llu %llu %llu %llu %d %d %d %d\n", WH_CZ_OFF, WH_CZ_ON, WH_CZ_DRAIN,
+                       WH_CZ_NOTHING, WH_CZ_FIRST, WH_CZ_INCLUSIVE, WH_CZ_OFF_CPU, WH_CZ_TARGET, WH_CZ_CALLER,
+                       WH_CZ_SITE, WH_CZ_POINT, WH_CZ_RUN, WH_CZ_BLOCKED, WH_CZ_FORKED, WH_CZ_EXECED);
+            }}"#
+        );
+        assert_eq!(crate::tests::run_c("causal", &program), rows);
+    }
+
+    #[test]
+    fn broken_records_are_refused() {
+        let mut bytes = vec![0_u8; size_of::<Record>()];
+        bytes[56] = 17;
+        assert_eq!((Record::read(&bytes), Record::read(&bytes[..100])), (None, None));
+        bytes[56] = 16;
+        assert_eq!(Record::read(&bytes).map(|r| r.n), Some(16));
+    }
+}

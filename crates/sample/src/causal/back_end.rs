@@ -1,101 +1,620 @@
-//! The back end at work.
+//! The back end at work: loads `bpf/causal.bpf.c`, opens a tick on each CPU, opens and closes windows.
 
-use super::{Armed, CausalConfig, CausalModule, CausalSample, Change, Facts, Hook, Loads};
+use super::code::{self, Code, layouts_in_use};
+use super::skel::{CausalSkel, CausalSkelBuilder, OpenCausalSkel};
+use super::words::{Sums, Words, cpu, ctl};
+use super::{Armed, CausalConfig, CausalModule, CausalSample, Change, CodeRange, Facts, Hook, Loads, MOST_CALLERS};
+use super::{marks, outside, records};
 use crate::SampleError;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PerfEventOpts, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{TracepointOpts, UprobeMultiOpts, UprobeOpts};
+use std::cell::RefCell;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use whither_abi::causal as abi;
+use whither_kernel::perf::{Attr, PerfEvent, Watch};
+use whither_kernel::shared::barrier_on_all_cpus;
+use whither_kernel::{KernelError, proc};
+
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
+/// Debts that are not paid after so long are forgiven.
+const DRAIN: Duration = Duration::from_millis(50);
+/// A tick more often than this would leave nothing to the program.
+const SHORTEST_TICK_NS: u64 = 50_000;
 
 /// A running back end. Dropping it detaches everything; when its owner stops calling
 /// [`CausalBpf::beat`] the kernel side neither credits nor pays any more.
-#[derive(Debug)]
-pub struct CausalBpf {}
+pub struct CausalBpf {
+    // Declaration order is drop order: links and the ring go before the object they point into.
+    links: Vec<Link>,
+    ticks: Vec<(u32, Link, PerfEvent)>,
+    ring: RingBuffer<'static>,
+    got: Rc<RefCell<records::Got>>,
+    words: Words,
+    code: Code,
+    skel: CausalSkel<'static>,
+    config: CausalConfig,
+    armed: Armed,
+    points: Vec<Kind>,
+    watches_calls: bool,
+    /// Whether the kernel knows uprobes of many places.
+    multi: bool,
+    draw: u64,
+    open: Option<Opened>,
+    outside_at_open: outside::Outside,
+}
+
+/// How visits of a point are counted.
+#[derive(Clone, Debug)]
+enum Kind {
+    Stamped,
+    Sampled(Vec<CodeRange>),
+}
+
+/// State of the machine and of all counters when the window was opened.
+struct Opened {
+    begin: u64,
+    sums: Sums,
+    outside: outside::Outside,
+}
+
+impl std::fmt::Debug for CausalBpf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CausalBpf").field("config", &self.config).field("points", &self.points).finish_non_exhaustive()
+    }
+}
 
 impl CausalBpf {
     /// Loads and attaches; nobody is watched yet.
     ///
     /// # Errors
     /// [`SampleError::Bpf`] when BPF is refused, [`SampleError::Kernel`] when an event is.
-    pub fn open(_config: &CausalConfig) -> Result<Self, SampleError> {
-        Err(SampleError::Bpf { what: "opening the causal back end", why: "not in this build".into() })
+    pub fn open(config: &CausalConfig) -> Result<Self, SampleError> {
+        if !proc::in_first_pid_namespace() {
+            let why = "this is a pid namespace of its own, where the kernel's process ids are not ours".into();
+            return Err(SampleError::Bpf { what: "using BPF", why });
+        }
+        let config = sane(config);
+        let cpus = proc::possible_cpus() as usize;
+        // libbpf would print its warnings to the target's terminal; the error we return says enough.
+        libbpf_rs::set_print(None);
+        // Before Linux 6.6 there are no uprobes of many places at once: without them the rest loads.
+        let (skel, multi) = match load(cpus, true) {
+            Ok(skel) => (skel, true),
+            Err(e) if e.is_refusal() => return Err(e),
+            Err(_) => (load(cpus, false)?, false),
+        };
+        let got = Rc::new(RefCell::new(records::Got::default()));
+        let mut this = Self {
+            links: Vec::new(),
+            ticks: Vec::new(),
+            ring: ring(&skel, &got, config.tick_ns)?,
+            got,
+            words: Words::map(&skel, cpus)?,
+            code: Code::new(&skel)?,
+            skel,
+            config,
+            armed: Armed::Nothing,
+            points: Vec::new(),
+            watches_calls: false,
+            multi,
+            draw: now() | 1,
+            open: None,
+            outside_at_open: outside::Outside::default(),
+        };
+        this.start()?;
+        this.outside_at_open = outside::Outside::read(&[]);
+        Ok(this)
+    }
+
+    fn start(&mut self) -> Result<(), SampleError> {
+        let say = [
+            (ctl!(cap), self.config.cap_ns),
+            (ctl!(record_every), 1),
+            (ctl!(credit_every), 1),
+            (ctl!(kernel_time), self.config.kernel_time.into()),
+            (ctl!(follow), self.config.follow_forks.into()),
+        ];
+        say.iter().for_each(|(word, value)| self.words.set(*word, *value));
+        let programs = &mut self.skel.progs;
+        // Those that make clocks come before those that move them.
+        let all = [
+            &mut programs.cz_timer_entry,
+            &mut programs.cz_timer_exit,
+            &mut programs.cz_device_entry,
+            &mut programs.cz_device_exit,
+            &mut programs.cz_softirq_entry,
+            &mut programs.cz_softirq_exit,
+            &mut programs.cz_fork,
+            &mut programs.cz_wakeup_new,
+            &mut programs.cz_exec,
+            &mut programs.cz_free,
+            &mut programs.cz_switch,
+            &mut programs.cz_waking,
+        ];
+        for program in all {
+            self.links.push(program.attach().map_err(|e| SampleError::bpf("attaching to the scheduler", e))?);
+        }
+        proc::online_cpus().into_iter().try_for_each(|cpu| self.tick_on(cpu))
+    }
+
+    /// Opens the tick of a CPU. A software clock: a delay inside a non-maskable interrupt would not do.
+    fn tick_on(&mut self, number: u32) -> Result<(), SampleError> {
+        let attr = Attr {
+            kind: PERF_TYPE_SOFTWARE,
+            config: PERF_COUNT_SW_CPU_CLOCK,
+            period: self.config.period_ns,
+            ..Attr::default()
+        };
+        let perf = PerfEvent::open(&attr, Watch::Cpu(number))?;
+        // libbpf closes the descriptor it is given together with the link, so it gets one of its own.
+        let given = perf
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|source| KernelError::Call { what: "duplicating a perf event", source })?;
+        let link = self
+            .skel
+            .progs
+            .cz_tick
+            .attach_perf_event_with_opts(given.as_raw_fd(), PerfEventOpts::default())
+            .map_err(|e| SampleError::bpf("attaching the tick to a perf event", e))?;
+        let _ = given.into_raw_fd();
+        self.ticks.push((number, link, perf));
+        self.set_period(self.ticks.len() - 1, self.config.period_ns)
+    }
+
+    fn set_period(&self, tick: usize, ns: u64) -> Result<(), SampleError> {
+        let Some((number, _, event)) = self.ticks.get(tick) else { return Ok(()) };
+        if let Some(words) = self.words.each_cpu().nth(*number as usize) {
+            words[cpu!(tick)].store(ns, Relaxed);
+        }
+        event.set_period(ns).map_err(Into::into)
     }
 
     /// Watches a process with all its threads; children join by themselves.
     ///
     /// # Errors
     /// The kernel's reason.
-    pub fn watch(&mut self, _pid: u32) -> Result<(), SampleError> {
+    pub fn watch(&mut self, pid: u32) -> Result<(), SampleError> {
+        let failed = |e| SampleError::bpf("watching a process", e);
+        let maps = &self.skel.maps;
+        maps.processes.update(&pid.to_le_bytes(), &code::process_value(0), MapFlags::ANY).map_err(failed)?;
+        // Threads begun from now on join by themselves; a second look finds those begun meanwhile.
+        for _ in 0..2 {
+            for tid in proc::threads(pid) {
+                // One that has joined already keeps its clock.
+                let _ = maps.threads.update(&tid.to_le_bytes(), &abi::Thread::fresh(pid), MapFlags::NO_EXIST);
+            }
+        }
         Ok(())
     }
 
     /// Living processes of the group.
     pub fn processes(&mut self) -> Vec<u32> {
-        Vec::new()
+        layouts_in_use(&self.skel).into_iter().map(|(pid, _)| pid).filter(|pid| outside::lives(*pid)).collect()
     }
 
     /// Forks and execs since the last call.
     pub fn changes(&mut self) -> Vec<Change> {
-        Vec::new()
+        // A ring that cannot be read yields nothing new; what it dropped is counted as lost.
+        let _ = self.ring.consume();
+        std::mem::take(&mut self.got.borrow_mut().changes)
     }
 
     /// Tells all the code a process has mapped now.
     ///
     /// # Errors
-    /// When a table is full or the kernel refuses.
-    pub fn map(&mut self, _pid: u32, _modules: &[CausalModule]) -> Result<(), SampleError> {
+    /// When the process is not watched, a table is full, or the kernel refuses.
+    pub fn map(&mut self, pid: u32, modules: &[CausalModule]) -> Result<(), SampleError> {
+        self.code.map(&self.skel, pid, modules)
+    }
+
+    /// Modules whose unwind rows found no room: frame pointers are followed in them.
+    #[must_use]
+    pub fn without_rows(&self) -> u32 {
+        self.code.without_rows
+    }
+
+    /// Chooses what the next window speeds up. Not while one is open.
+    ///
+    /// # Errors
+    /// When a window is open, a table is full or the kernel refuses.
+    pub fn arm(&mut self, target: &Armed) -> Result<(), SampleError> {
+        self.must_be_closed("arming a target")?;
+        if let Armed::Code { callers, .. } = target
+            && callers.len() > MOST_CALLERS
+        {
+            let why = format!("{} callers are more than {MOST_CALLERS}", callers.len());
+            return Err(SampleError::Bpf { what: "arming a target", why });
+        }
+        self.armed = target.clone();
         Ok(())
     }
 
-    /// Chooses what the next window speeds up.
-    ///
-    /// # Errors
-    /// When a table is full or the kernel refuses.
-    pub fn arm(&mut self, _target: &Armed) -> Result<(), SampleError> {
-        Ok(())
+    fn must_be_closed(&self, what: &'static str) -> Result<(), SampleError> {
+        match self.open {
+            Some(_) => Err(SampleError::Bpf { what, why: "a window is open; end() it first".into() }),
+            None => Ok(()),
+        }
     }
 
     /// Opens a window: all clocks begin at 0, hits are worth so many percent of the time they stand for.
     ///
     /// # Errors
-    /// The kernel's reason.
-    pub fn begin(&mut self, _percent: u8) -> Result<(), SampleError> {
+    /// When a window is open, or the kernel refuses.
+    pub fn begin(&mut self, percent: u8) -> Result<(), SampleError> {
+        self.must_be_closed("opening a window")?;
+        self.write_target(percent)?;
+        self.words.forget_visits();
+        for words in self.words.each_cpu() {
+            words[cpu!(max_debt)].store(0, Relaxed);
+            words[cpu!(owing)].store(0, Relaxed);
+            words[cpu!(credit)].store(0, Relaxed);
+        }
+        for tick in 0..self.ticks.len() {
+            let ns = self.drawn();
+            self.set_period(tick, ns)?;
+        }
+        let pids = self.processes();
+        let opened = Opened { begin: now(), sums: self.words.sums(), outside: outside::Outside::read(&pids) };
+        let w = &self.words;
+        w.set(ctl!(begin), opened.begin);
+        w.set(ctl!(g), 0);
+        w.set(ctl!(stopped), 0);
+        w.set(ctl!(absolute_points), 0);
+        w.set(ctl!(record_every), self.config.period_ns / self.config.tick_ns);
+        // Clocks of the last window read as 0 from here on.
+        w.set(ctl!(epoch), (w.get(ctl!(epoch)) + 1) & u64::from(u32::MAX));
+        w.set(ctl!(beat), now());
+        w.set(ctl!(state), abi::STATE_ON);
+        self.open = Some(opened);
         Ok(())
     }
 
+    fn write_target(&mut self, percent: u8) -> Result<(), SampleError> {
+        let sampled: Vec<(u32, Vec<CodeRange>)> = (0..)
+            .zip(&self.points)
+            .filter_map(|(i, kind)| match kind {
+                Kind::Sampled(ranges) => Some((i, ranges.clone())),
+                Kind::Stamped => None,
+            })
+            .collect();
+        self.code.arm(&self.skel, marks::wanted(&self.armed, &sampled))?;
+        let unit = marks::unit_of(&self.armed);
+        let callers = if let Armed::Code { callers, .. } = &self.armed { callers.len() as u64 } else { 0 };
+        let (classes, any_site) = match &self.armed {
+            Armed::OffCpu { classes, sites } => (u64::from(*classes), sites.is_empty()),
+            _ => (0, false),
+        };
+        // Walks through whole stacks are dear: one for each recorded sample, with the time of the others.
+        let deep = unit == abi::UNIT_INCLUSIVE || callers > 0;
+        let every = if deep { self.config.period_ns / self.config.tick_ns } else { 1 };
+        let say = [
+            (ctl!(percent), u64::from(percent.min(100))),
+            (ctl!(unit), unit),
+            (ctl!(callers), callers),
+            (ctl!(classes), classes),
+            (ctl!(any_site), any_site.into()),
+            (ctl!(sampled), sampled.iter().fold(0, |all, (i, _)| all | 1 << i)),
+            (ctl!(credit_every), every),
+        ];
+        say.iter().for_each(|(word, value)| self.words.set(*word, *value));
+        Ok(())
+    }
+
+    /// A tick's period, up to 10 % beside the nominal one: a fixed one locks onto periodic programs.
+    fn drawn(&mut self) -> u64 {
+        self.draw ^= self.draw << 13;
+        self.draw ^= self.draw >> 7;
+        self.draw ^= self.draw << 17;
+        let tick = self.config.tick_ns;
+        tick - tick / 10 + self.draw % (tick / 5 + 1)
+    }
+
     /// Shows the kernel side that somebody is there; at least every 20 ms while a window is open.
-    pub fn beat(&mut self) {}
+    pub fn beat(&mut self) {
+        self.words.set(ctl!(beat), now());
+    }
 
     /// Closes the window: stops crediting, lets debts be paid, reads.
     ///
     /// # Errors
-    /// The kernel's reason.
+    /// When none is open, or the kernel refuses.
     pub fn end(&mut self) -> Result<Facts, SampleError> {
-        Ok(Facts::default())
+        let why = || SampleError::Bpf { what: "closing a window", why: "none is open; begin() comes first".into() };
+        let opened = self.open.take().ok_or_else(why)?;
+        self.beat();
+        self.words.set(ctl!(state), abi::STATE_DRAIN);
+        let stopped_at = now();
+        barrier_on_all_cpus();
+        let delay_ns = self.words.get(ctl!(g)).cast_signed().max(0).cast_unsigned();
+        let in_window = self.words.sums().since(&opened.sums);
+        let drained = self.drain(delay_ns);
+        self.words.set(ctl!(state), abi::STATE_OFF);
+        barrier_on_all_cpus();
+        let drain_ns = now() - stopped_at;
+        self.words.set(ctl!(record_every), 1);
+        for tick in 0..self.ticks.len() {
+            self.set_period(tick, self.config.period_ns)?;
+        }
+        let mut facts = self.facts(&opened, stopped_at, delay_ns);
+        facts.lost = in_window.lost;
+        facts.own_wait_ns = in_window.own_wait;
+        facts.foreign_wait_ns = in_window.foreign_wait;
+        facts.threads = u32::try_from(in_window.threads).unwrap_or(u32::MAX);
+        facts.hits = (in_window.hit_ns + facts.unit_ns / 2) / facts.unit_ns;
+        facts.samples = (in_window.sample_ns + facts.unit_ns / 2) / facts.unit_ns;
+        (facts.drain_ns, facts.drained) = (drain_ns, drained);
+        Ok(facts)
+    }
+
+    /// Waits until no running thread owes anything, two ticks in a row.
+    fn drain(&mut self, delay_ns: u64) -> bool {
+        if delay_ns == 0 {
+            return true;
+        }
+        let from = Instant::now();
+        let mut quiet = 0;
+        while quiet < 2 {
+            if from.elapsed() > DRAIN {
+                return false;
+            }
+            std::thread::sleep(Duration::from_nanos(self.config.tick_ns * 5 / 4));
+            self.beat();
+            quiet = if self.words.largest(cpu!(owing)) == 0 { quiet + 1 } else { 0 };
+        }
+        true
+    }
+
+    fn facts(&mut self, opened: &Opened, stopped_at: u64, delay_ns: u64) -> Facts {
+        let pids = self.processes();
+        let passed = outside::Outside::read(&pids).since(&opened.outside);
+        let wall_ns = stopped_at - opened.begin;
+        let visits = (0..)
+            .zip(&self.points)
+            .map(|(i, kind)| {
+                let mut visits = self.words.visits(i);
+                if let Kind::Sampled(_) = kind {
+                    visits.last_virtual_ns = (wall_ns.saturating_sub(delay_ns)).cast_signed();
+                }
+                visits
+            })
+            .collect();
+        Facts {
+            wall_ns,
+            delay_ns,
+            visits,
+            steal_ns: passed.steal_ns,
+            major_faults: passed.major_faults,
+            max_debt_ns: self.words.largest(cpu!(max_debt)),
+            stopped: self.words.get(ctl!(stopped)) != 0,
+            inserted_ns: self.words.sums().since(&opened.sums).inserted,
+            unit_ns: self.config.tick_ns,
+            absolute_wakes: self.words.sums().since(&opened.sums).absolute,
+            absolute_points: self.words.get(ctl!(absolute_points)),
+            ..Facts::default()
+        }
     }
 
     /// Visits of a point in the open window so far.
-    pub fn peek(&mut self, _point: u32) -> u64 {
-        0
+    pub fn peek(&mut self, point: u32) -> u64 {
+        self.words.count(point)
     }
 
     /// Hands over the samples since the last call.
-    pub fn samples(&mut self, _take: &mut dyn FnMut(&CausalSample)) {}
+    pub fn samples(&mut self, take: &mut dyn FnMut(&CausalSample)) {
+        // As in `changes`.
+        let _ = self.ring.consume();
+        let samples = std::mem::take(&mut self.got.borrow_mut().samples);
+        samples.iter().for_each(take);
+    }
 
     /// Attaches a progress point; its index.
     ///
     /// # Errors
-    /// The kernel's reason.
-    pub fn point(&mut self, _hook: &Hook) -> Result<u32, SampleError> {
-        Ok(0)
+    /// When there are too many points, or the kernel's reason.
+    pub fn point(&mut self, hook: &Hook) -> Result<u32, SampleError> {
+        if self.points.len() >= abi::POINTS {
+            let why = format!("{} points are the most", abi::POINTS);
+            return Err(SampleError::Bpf { what: "attaching a progress point", why });
+        }
+        let index = self.points.len() as u32;
+        self.attach(index, hook)?;
+        self.points.push(match hook {
+            Hook::Sampled { ranges } => Kind::Sampled(ranges.clone()),
+            _ => Kind::Stamped,
+        });
+        Ok(index)
     }
 
     /// Attaches a further place (an inlined copy of the same line) to a point.
     ///
     /// # Errors
-    /// The kernel's reason.
-    pub fn also(&mut self, _point: u32, _hook: &Hook) -> Result<(), SampleError> {
+    /// When there is no such point, or the kernel's reason.
+    pub fn also(&mut self, point: u32, hook: &Hook) -> Result<(), SampleError> {
+        match (self.points.get_mut(point as usize), hook) {
+            (Some(Kind::Sampled(known)), Hook::Sampled { ranges }) => {
+                known.extend_from_slice(ranges);
+                Ok(())
+            }
+            (Some(Kind::Stamped), hook) if !matches!(hook, Hook::Sampled { .. }) => self.attach(point, hook),
+            _ => {
+                let why = "it must be the place of an existing point of the same kind".into();
+                Err(SampleError::Bpf { what: "attaching a progress point", why })
+            }
+        }
+    }
+
+    fn attach(&mut self, point: u32, hook: &Hook) -> Result<(), SampleError> {
+        match hook {
+            Hook::Uprobe { file, offset, pid } | Hook::UprobeEnd { file, offset, pid } => {
+                self.uprobe(point, file, *offset, *pid)
+            }
+            Hook::Syscall(number) => self.syscall(point, *number),
+            Hook::Tracepoint { group, name } => self.tracepoint(point, group, name),
+            Hook::Sampled { .. } => Ok(()),
+        }
+    }
+
+    fn uprobe(&mut self, point: u32, file: &Path, offset: u64, pid: Option<u32>) -> Result<(), SampleError> {
+        let pid = pid.and_then(|p| i32::try_from(p).ok()).unwrap_or(-1);
+        let (offset_here, cookie, programs) = (offset as usize, u64::from(point), &self.skel.progs);
+        let link = if self.multi {
+            let opts = UprobeMultiOpts { offsets: vec![offset_here], cookies: vec![cookie], ..Default::default() };
+            programs.cz_uprobe_multi.attach_uprobe_multi_with_opts(pid, file, "", opts)
+        } else {
+            let opts = UprobeOpts { cookie, ..UprobeOpts::default() };
+            programs.cz_uprobe.attach_uprobe_with_opts(pid, file, offset_here, opts)
+        };
+        let link = link.map_err(|e| {
+            // ENOTSUPP, which has no name in user space.
+            let hint = if format!("{e:#}").contains("524") {
+                "; the kernel sets none on this instruction (one with a lock prefix): take the next one"
+            } else {
+                ""
+            };
+            let why = format!("{} at offset {offset:#x}: {e:#}{hint}", file.display());
+            SampleError::Bpf { what: "setting a uprobe", why }
+        })?;
+        self.links.push(link);
+        Ok(())
+    }
+
+    fn syscall(&mut self, point: u32, number: u32) -> Result<(), SampleError> {
+        if number >= abi::SYSCALLS {
+            let why = format!("there is no system call {number}");
+            return Err(SampleError::Bpf { what: "attaching a progress point", why });
+        }
+        self.skel
+            .maps
+            .calls
+            .update(&number.to_le_bytes(), &(point + 1).to_le_bytes(), MapFlags::ANY)
+            .map_err(|e| SampleError::bpf("watching a system call", e))?;
+        if !self.watches_calls {
+            let link = self.skel.progs.cz_sys_exit.attach();
+            self.links.push(link.map_err(|e| SampleError::bpf("watching system calls", e))?);
+            self.watches_calls = true;
+        }
+        Ok(())
+    }
+
+    fn tracepoint(&mut self, point: u32, group: &str, name: &str) -> Result<(), SampleError> {
+        let opts = TracepointOpts { cookie: point.into(), ..TracepointOpts::default() };
+        let category = libbpf_rs::TracepointCategory::Custom(group.to_owned());
+        let link = self.skel.progs.cz_tracepoint.attach_tracepoint_with_opts(category, name, opts).map_err(|e| {
+            let why = format!("{group}:{name}: {e:#}");
+            SampleError::Bpf { what: "attaching to a tracepoint", why }
+        })?;
+        self.links.push(link);
         Ok(())
     }
 
     /// What has been going on since [`CausalBpf::open`].
     pub fn loads(&mut self) -> Loads {
-        Loads::default()
+        let sums = self.words.sums();
+        let pids = self.processes();
+        let outside = outside::Outside::read(&pids);
+        Loads {
+            own_wait_ns: sums.own_wait,
+            foreign_wait_ns: sums.foreign_wait,
+            steal_ns: outside.steal_ns.saturating_sub(self.outside_at_open.steal_ns),
+            major_faults: outside.major_faults,
+            handlers_ns: self.program_time(sums.inserted).unwrap_or(sums.handler),
+            inserted_ns: sums.inserted,
+            samples: sums.samples,
+        }
     }
+
+    /// Time in all programs, when the kernel keeps statistics.
+    fn program_time(&self, inserted: u64) -> Option<u64> {
+        let total: u64 = self.program_runs().iter().map(|(_, _, ns)| ns).sum();
+        (total > 0).then(|| total.saturating_sub(inserted))
+    }
+
+    /// Name, runs and time (delays included) of each program, counted while the kernel's statistics of BPF
+    /// programs are on.
+    #[must_use]
+    pub fn program_runs(&self) -> Vec<(&'static str, u64, u64)> {
+        let p = &self.skel.progs;
+        let all = [
+            ("tick", p.cz_tick.as_fd()),
+            ("switch", p.cz_switch.as_fd()),
+            ("waking", p.cz_waking.as_fd()),
+            ("timer entry", p.cz_timer_entry.as_fd()),
+            ("timer exit", p.cz_timer_exit.as_fd()),
+            ("device entry", p.cz_device_entry.as_fd()),
+            ("device exit", p.cz_device_exit.as_fd()),
+            ("softirq entry", p.cz_softirq_entry.as_fd()),
+            ("softirq exit", p.cz_softirq_exit.as_fd()),
+            ("uprobe", if self.multi { p.cz_uprobe_multi.as_fd() } else { p.cz_uprobe.as_fd() }),
+            ("tracepoint", p.cz_tracepoint.as_fd()),
+            ("sys_exit", p.cz_sys_exit.as_fd()),
+        ];
+        let runs = all.map(|(name, fd)| (name, whither_kernel::bpf_stats::runs(fd).unwrap_or_default()));
+        runs.into_iter().map(|(name, (count, ns))| (name, count, ns)).collect()
+    }
+}
+
+fn now() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (t.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec as u64)
+}
+
+/// Values the kernel side can work with.
+fn sane(config: &CausalConfig) -> CausalConfig {
+    let tick_ns = config.tick_ns.clamp(SHORTEST_TICK_NS, 100_000_000);
+    CausalConfig {
+        tick_ns,
+        period_ns: (config.period_ns / tick_ns).max(1) * tick_ns,
+        cap_ns: config.cap_ns.min(tick_ns),
+        ..*config
+    }
+}
+
+fn load(cpus: usize, multi: bool) -> Result<CausalSkel<'static>, SampleError> {
+    // One object per session; its few kilobytes of book-keeping stay until the process ends.
+    let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+    let builder = CausalSkelBuilder::default();
+    let mut open = builder.open(object).map_err(|e| SampleError::bpf("opening the BPF object", e))?;
+    open.progs.cz_uprobe_multi.set_autoload(multi);
+    size(&mut open, cpus)?;
+    open.load().map_err(|e| SampleError::bpf("loading the BPF programs", e))
+}
+
+fn size(open: &mut OpenCausalSkel<'static>, cpus: usize) -> Result<(), SampleError> {
+    let set = |map: &mut libbpf_rs::OpenMapMut<'_>, n: usize| {
+        map.set_max_entries(n as u32).map_err(|e| SampleError::bpf("sizing a BPF map", e))
+    };
+    set(&mut open.maps.cpus, cpus)?;
+    set(&mut open.maps.visits, cpus * abi::POINTS)?;
+    set(&mut open.maps.rows, code::ROWS)?;
+    set(&mut open.maps.records, (cpus << 19).next_power_of_two().clamp(1 << 20, 32 << 20))?;
+    let Some(constants) = open.maps.rodata_data.as_deref_mut() else {
+        return Err(SampleError::Bpf { what: "setting constants", why: "the object has no .rodata".into() });
+    };
+    constants.wh_rows_mask = code::ROWS as u32 - 1;
+    Ok(())
+}
+
+fn ring(
+    skel: &CausalSkel<'static>,
+    got: &Rc<RefCell<records::Got>>,
+    tick_ns: u64,
+) -> Result<RingBuffer<'static>, SampleError> {
+    let failed = |e| SampleError::bpf("reading a BPF ring", e);
+    let got = Rc::clone(got);
+    let mut builder = RingBufferBuilder::new();
+    builder
+        .add(&skel.maps.records, move |bytes| {
+            got.borrow_mut().take(bytes, tick_ns);
+            0
+        })
+        .map_err(failed)?;
+    builder.build().map_err(failed)
 }

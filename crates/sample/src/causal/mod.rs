@@ -5,6 +5,12 @@
 //! Constraint: a window's facts are told as they were measured; nothing here judges them.
 
 mod back_end;
+mod code;
+mod marks;
+mod outside;
+mod records;
+mod skel;
+mod words;
 
 pub use back_end::CausalBpf;
 
@@ -153,6 +159,10 @@ pub struct Facts {
     pub inserted_ns: u64,
     /// What one hit or sample stands for.
     pub unit_ns: u64,
+    /// Wake-ups at an absolute time: what they pace cannot be made faster.
+    pub absolute_wakes: u64,
+    /// Points visited by threads that had been woken so in this window, one bit each.
+    pub absolute_points: u64,
 }
 
 /// A sample of the group.

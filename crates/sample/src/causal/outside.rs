@@ -1,0 +1,63 @@
+//! What the kernel counts by itself and a window is judged by: time the hypervisor took, major faults.
+
+use std::fs;
+use whither_kernel::proc;
+
+/// Counters at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outside {
+    pub steal_ns: u64,
+    pub major_faults: u64,
+}
+
+impl Outside {
+    /// Steal of all CPUs, major faults of these processes.
+    pub(super) fn read(pids: &[u32]) -> Self {
+        Self {
+            steal_ns: proc::cpu_times().iter().map(|(_, t)| t.steal_ns).sum(),
+            major_faults: pids.iter().filter_map(|pid| stat(*pid)).map(|s| s.1).sum(),
+        }
+    }
+
+    /// What was added since `before`; a process that ended takes its faults with it.
+    pub(super) fn since(&self, before: &Self) -> Self {
+        Self {
+            steal_ns: self.steal_ns.saturating_sub(before.steal_ns),
+            major_faults: self.major_faults.saturating_sub(before.major_faults),
+        }
+    }
+}
+
+/// Whether a process is there and not just waiting for its parent to notice that it ended.
+pub(super) fn lives(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))
+}
+
+fn stat(pid: u32) -> Option<(char, u64)> {
+    parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// State and major faults. The name in brackets may hold anything, brackets included.
+fn parse(stat: &str) -> Option<(char, u64)> {
+    let mut words = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = words.next()?.chars().next()?;
+    // ppid pgrp session tty tpgid flags minflt cminflt majflt
+    Some((state, words.nth(8)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_hold_brackets() {
+        let stat = "77 (a) b (c) S 1 77 77 0 -1 4194560 1205 0 17 0 3 2 0 0 20 0 1 0 5 0 0";
+        assert_eq!(parse(stat), Some(('S', 17)));
+        assert_eq!(parse("77 (x"), None);
+    }
+
+    #[test]
+    fn we_live() {
+        assert!(lives(std::process::id()));
+    }
+}

@@ -1,0 +1,182 @@
+/*
+ * Words shared between bpf/causal.bpf.c and crate sample (mirrored in crate abi): what a window speeds up,
+ * the clocks of the watched threads, what ticks and visits left behind. Unwind rows and rules are those of
+ * whither_agent.h. Not stored on disk. All times are ns of CLOCK_MONOTONIC.
+ */
+#ifndef WHITHER_CAUSAL_H
+#define WHITHER_CAUSAL_H
+#include "whither_agent.h"
+#include "whither_debt.h"
+
+#define WH_CZ_FRAMES 16u   /* kept in a record */
+#define WH_CZ_DEPTH 32u    /* looked at; power of two */
+#define WH_CZ_POINTS 32u   /* progress points; power of two */
+#define WH_CZ_THREADS 8192u
+#define WH_CZ_PROCESSES 4096u
+#define WH_CZ_LAYOUTS 1024u
+#define WH_CZ_MODULES 16384u
+#define WH_CZ_MARKS 8192u
+#define WH_CZ_RULES 16384u /* power of two */
+#define WH_CZ_CALLERS 4u
+#define WH_CZ_SYSCALLS 512u
+/* A heartbeat older than this: nobody is credited, nobody pays. */
+#define WH_CZ_SILENCE_NS 100000000ull
+/* A delay ends so long before the next tick is due, so that this tick is not lost. */
+#define WH_CZ_MARGIN_NS 12000ull
+
+enum wh_cz_state {
+	WH_CZ_OFF = 0,
+	WH_CZ_ON = 1,    /* credits and pays */
+	WH_CZ_DRAIN = 2, /* pays */
+};
+enum wh_cz_unit {
+	WH_CZ_NOTHING = 0,
+	WH_CZ_FIRST = 1,     /* the first frame in scope decides, then the callers */
+	WH_CZ_INCLUSIVE = 2, /* any frame */
+	WH_CZ_OFF_CPU = 3,
+};
+enum wh_cz_class {
+	WH_CZ_SLEEP = 0,
+	WH_CZ_IO = 1,
+	WH_CZ_NET = 2,
+	WH_CZ_LOCK = 3,
+	WH_CZ_OTHER = 4,
+};
+
+/* What user space says. Written while the state is OFF, but for `state`, `beat`. G has a line of its own. */
+struct wh_cz_ctl {
+	wh_u64 state; /* enum wh_cz_state */
+	wh_u64 beat;
+	wh_u64 epoch; /* number of the window, 32 bits */
+	wh_u64 begin; /* of the window */
+	wh_u64 percent;
+	wh_u64 cap;
+	wh_u64 record_every; /* ticks of the group on a CPU */
+	wh_u64 credit_every;
+	wh_u64 unit; /* enum wh_cz_unit */
+	wh_u64 callers;
+	wh_u64 classes; /* 1 << enum wh_cz_class */
+	wh_u64 any_site;
+	wh_u64 sampled; /* points counted by ticks, one bit each */
+	wh_u64 kernel_time;
+	wh_u64 follow;
+	wh_u64 spare;
+	wh_debt_s64 g;
+	wh_u64 stopped;         /* a thread of the group was stopped or traced */
+	wh_u64 absolute_points; /* points visited by threads that absolute time had woken, one bit each */
+	wh_u64 spare2[5];
+};
+
+/* One CPU; written by what runs on it. From `samples` on: counts that never go down, but for max_debt. */
+struct wh_cz_cpu {
+	wh_u64 tick;  /* ns between two ticks, 0 = no tick here; written by user space */
+	wh_u64 last;  /* last tick */
+	wh_u64 spun;  /* delay inserted since then */
+	wh_u32 in_timer, in_device, in_softirq, out_tid; /* contexts; last thread of the group to leave the core */
+	wh_debt_s64 out_d;
+	wh_u64 out_t;
+	wh_u64 out_epoch;
+	wh_u64 idle_since;
+	wh_u64 idle; /* since out_t */
+	wh_u64 ticks;
+	wh_u64 credit; /* ns not yet credited */
+	wh_u64 record; /* ns not yet recorded */
+	wh_u64 blocks; /* switches since `blocks_at`, and how many of them are looked at: 1 in 2^shift */
+	wh_u64 blocks_at;
+	wh_u64 shift;
+	wh_u64 draw;
+	wh_u64 owing; /* debt the last tick left */
+	wh_u64 samples;
+	wh_u64 sample_ns;
+	wh_u64 hit_ns;
+	wh_u64 threads;
+	wh_u64 max_debt;
+	wh_u64 lost;
+	wh_u64 own_wait;
+	wh_u64 foreign_wait;
+	wh_u64 inserted;
+	wh_u64 handler;
+	wh_u64 absolute;    /* threads woken by absolute time */
+	wh_u64 woken_in;    /* by a thread of the group */
+	wh_u64 woken_out;   /* by anything else */
+	wh_u64 handed;      /* cores handed over after a wait */
+};
+
+struct wh_cz_visits {
+	wh_u64 count;
+	wh_u64 first_t; /* since the window's begin */
+	wh_debt_s64 first_v;
+	wh_u64 last_t;
+	wh_debt_s64 last_v;
+	wh_debt_s64 sum_v;
+	wh_u64 spare[2];
+};
+
+/* A watched thread, by thread id. */
+struct wh_cz_thread {
+	struct wh_clock clock;
+	wh_u32 tgid;
+	wh_u32 sampled;  /* epoch of its last tick */
+	wh_u64 start;    /* tells lives of one id apart */
+	wh_u32 class_;   /* of the wait under way */
+	wh_u32 absolute; /* ends by absolute time */
+	wh_u32 absolute_epoch; /* last window in which it was woken so */
+	wh_u32 looked;   /* the wait is recorded, and stands for so many */
+	wh_debt_s64 early_d; /* a wake-up seen before the switch that it ends */
+	wh_u64 early_t;
+	wh_u64 site;
+	wh_u64 marks;    /* of the site */
+	wh_u32 n;
+	wh_u32 spare;
+	wh_u64 frames[WH_CZ_FRAMES];
+};
+
+struct wh_cz_process {
+	wh_u32 layout; /* 0: code not known */
+	wh_u32 spare;
+};
+/* Code of processes with equal mappings: sorted modules, and in them sorted marks. */
+struct wh_cz_layout {
+	wh_u32 first_module, n_modules;
+	wh_u32 first_mark, n_marks;
+};
+struct wh_cz_module {
+	wh_u64 start, end;
+	wh_u64 base;
+	wh_u32 first_row, n_rows;
+	wh_u64 in_scope;
+};
+/* Bits of a mark. */
+#define WH_CZ_TARGET 1ull
+#define WH_CZ_CALLER 2ull /* << level */
+#define WH_CZ_SITE 32ull  /* of an off-CPU target */
+#define WH_CZ_POINT 256ull /* << point */
+struct wh_cz_mark {
+	wh_u64 start, end;
+	wh_u64 bits;
+};
+
+enum wh_cz_kind {
+	WH_CZ_RUN = 1,
+	WH_CZ_BLOCKED = 2,
+	WH_CZ_FORKED = 3, /* tgid, and in tid its parent */
+	WH_CZ_EXECED = 4,
+};
+#define WH_CZ_NOBODY 0u
+struct wh_cz_record {
+	wh_u32 kind;
+	wh_u32 kernel; /* taken in kernel mode; of a wait: its class */
+	wh_u32 tgid;
+	wh_u32 tid;
+	wh_u64 t;
+	wh_u64 ns; /* run time it stands for; length of the wait */
+	wh_u64 site;
+	wh_u64 waker_site;
+	wh_u32 waker; /* 0: nobody of the group */
+	wh_u32 times; /* waits it stands for */
+	wh_u32 n;
+	wh_u32 spare;
+	wh_u64 frames[WH_CZ_FRAMES];
+};
+
+#endif

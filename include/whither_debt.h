@@ -1,0 +1,159 @@
+/*
+ * Rules of the causal profiler's virtual clocks. Thread i has paid or earned D_i ns of delay in the open
+ * window; its virtual clock is v_i = t - D_i. G is the largest D of any thread that runs or can run; what a
+ * thread owes is G - D_i. Lives here: how each observed event moves D and G. Not here: who observes, how a
+ * delay is made, which thread is meant.
+ * Constraints: integers only, no loop, no call: compiled into the kernel-side program and by any C compiler
+ * for the tests. A clock has one writer at a time (the thread's CPU while it runs, its waker while it is
+ * blocked); only G is shared, and only ever raised, but for wh_debt_rebase.
+ *
+ * Every rule takes a maximum of virtual clocks, that is a minimum of D. The unpaid part of a debt travels
+ * with a wake-up: waker and sleeper then both owe it, as in a schedule where the waker had paid before.
+ */
+#ifndef WHITHER_DEBT_H
+#define WHITHER_DEBT_H
+
+typedef unsigned int wh_debt_u32;
+typedef unsigned long long wh_debt_u64;
+typedef long long wh_debt_s64;
+
+/* What a thread is doing, as far as its clock is concerned. */
+enum wh_clock_state {
+	WH_CLOCK_RUNS = 0,
+	WH_CLOCK_QUEUED = 1, /* can run, waits for a core */
+	WH_CLOCK_BLOCKED = 2,
+};
+
+/* Clock of one thread. `since` is when it was queued or blocked. */
+struct wh_clock {
+	wh_debt_s64 d;
+	wh_debt_u64 since;
+	wh_debt_u32 epoch;
+	wh_debt_u32 state;
+};
+
+static inline wh_debt_s64 wh_debt_min(wh_debt_s64 a, wh_debt_s64 b)
+{
+	return a < b ? a : b;
+}
+
+/* R8: a clock of an older window reads as 0. To be called before any other rule. */
+static inline void wh_debt_sync(struct wh_clock *c, wh_debt_u32 epoch)
+{
+	if (c->epoch != epoch) {
+		c->epoch = epoch;
+		c->d = 0;
+	}
+}
+
+/* G := max(G, to). 0 when another CPU was in the way eight times: the caller counts that as a loss. */
+static inline int wh_debt_raise(wh_debt_s64 *g, wh_debt_s64 to)
+{
+	wh_debt_s64 seen = *(volatile wh_debt_s64 *)g, was;
+#define WH_DEBT_TRY                                                \
+	if (seen >= to)                                            \
+		return 1;                                          \
+	was = __sync_val_compare_and_swap(g, seen, to);            \
+	if (was == seen)                                           \
+		return 1;                                          \
+	seen = was;
+	WH_DEBT_TRY WH_DEBT_TRY WH_DEBT_TRY WH_DEBT_TRY
+	WH_DEBT_TRY WH_DEBT_TRY WH_DEBT_TRY WH_DEBT_TRY
+#undef WH_DEBT_TRY
+	return seen >= to;
+}
+
+/* R1, and the credit for a wait that is made shorter: D grows by `quantum`, and G follows. What the thread
+ * has paid too much (D above G before) stays its lead and is asked of nobody. 0: see wh_debt_raise. */
+static inline int wh_debt_credit(struct wh_clock *c, wh_debt_s64 *g, wh_debt_s64 quantum)
+{
+	wh_debt_s64 all = *(volatile wh_debt_s64 *)g;
+	wh_debt_s64 base = wh_debt_min(c->d, all);
+	c->d += quantum;
+	return wh_debt_raise(g, base + quantum);
+}
+
+/* What the thread has to pay. */
+static inline wh_debt_s64 wh_debt_owed(const struct wh_clock *c, const wh_debt_s64 *g)
+{
+	wh_debt_s64 owed = *(const volatile wh_debt_s64 *)g - c->d;
+	return owed > 0 ? owed : 0;
+}
+
+/* R2: what the clock says was really paid. */
+static inline void wh_debt_paid(struct wh_clock *c, wh_debt_s64 really)
+{
+	c->d += really;
+}
+
+/* The thread leaves its core, still able to run (queued) or not (blocked). */
+static inline void wh_debt_leaves(struct wh_clock *c, wh_debt_u64 now, int blocked)
+{
+	c->since = now;
+	c->state = blocked ? WH_CLOCK_BLOCKED : WH_CLOCK_QUEUED;
+}
+
+/* Both hand-overs: v := max(own clock when it began to wait, the other's clock, t - G). */
+static inline void wh_debt_follows(struct wh_clock *c, wh_debt_s64 other, wh_debt_u64 now, const wh_debt_s64 *g)
+{
+	wh_debt_s64 waited = (wh_debt_s64)(now - c->since);
+	wh_debt_s64 all = *(const volatile wh_debt_s64 *)g;
+	/* Time does not run backwards between CPUs by more than some ns; a lead is not taken away by G. */
+	if (waited < 0)
+		waited = 0;
+	if (all < c->d)
+		all = c->d;
+	c->d = wh_debt_min(wh_debt_min(other, c->d + waited), all);
+}
+
+/* R3: woken by a thread of the group, in process context. `waker` is that thread's D. */
+static inline void wh_debt_woken(struct wh_clock *c, wh_debt_s64 waker, wh_debt_u64 now, const wh_debt_s64 *g)
+{
+	wh_debt_follows(c, waker, now, g);
+}
+
+/* R4: woken by a device, a relative timer or a foreign process: nothing. A wait is as long in virtual as in
+ * real time. R5: woken by absolute time: its lead over the outside world is void. */
+static inline void wh_debt_woken_absolute(struct wh_clock *c)
+{
+	c->d = wh_debt_min(c->d, 0);
+}
+
+/* R5, when no thread of the group could run: nobody is there to be paid, G is what the others still hold. */
+static inline void wh_debt_rebase(wh_debt_s64 *g, wh_debt_s64 largest)
+{
+	*(volatile wh_debt_s64 *)g = largest > 0 ? largest : 0;
+}
+
+/* The thread can run from now on. */
+static inline void wh_debt_queues(struct wh_clock *c, wh_debt_u64 now)
+{
+	c->since = now;
+	c->state = WH_CLOCK_QUEUED;
+}
+
+/* A wait for a core below this is no hand-over but the way through the scheduler. */
+#define WH_DEBT_HANDOVER_NS 20000
+
+/* R6: a thread that was queued gets the core that `before` (its D when it left, at `left`) had held. The
+ * core's idle time in between was nobody's: then v is only known to be at or behind that clock. Foreign
+ * occupancy in between is external: as long in virtual as in real time. */
+static inline void wh_debt_handed(struct wh_clock *c, wh_debt_s64 before, wh_debt_u64 left, wh_debt_u64 idle,
+				  wh_debt_u64 now, const wh_debt_s64 *g)
+{
+	if (c->state != WH_CLOCK_QUEUED || (wh_debt_s64)(now - c->since) <= WH_DEBT_HANDOVER_NS)
+		return;
+	if ((wh_debt_s64)(left - c->since) < 0)
+		return;
+	wh_debt_follows(c, before + (wh_debt_s64)idle, now, g);
+}
+
+/* R7: a new thread has its creator's D. */
+static inline void wh_debt_born(struct wh_clock *child, const struct wh_clock *parent, wh_debt_u64 now)
+{
+	child->d = parent->d;
+	child->epoch = parent->epoch;
+	wh_debt_queues(child, now);
+}
+
+#endif
