@@ -1,7 +1,16 @@
-//! The files of Coz, both forms: written from a run, and read so that Coz's own measurements get intervals
-//! and verdicts.
+//! The files of Coz, both forms: written from a run so that Coz's viewer shows it, and read so that Coz's own
+//! measurements (and those of tools that write the same) get intervals and verdicts. Coz knows source lines and
+//! sums only: functions are written as their first line, waits off the CPU not at all. What is read is foreign:
+//! lines that make no sense are told and left out.
 
-use whither_store::causal::CausalRun;
+mod read;
+
+pub use read::import;
+
+use crate::series::{Measure, length, value};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use whither_store::causal::{CausalRun, Target, Unit, Window};
 
 /// The two forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,32 +21,61 @@ pub enum Format {
     JsonLines,
 }
 
-/// Why a profile of Coz cannot be read.
+/// Why a file cannot be read as a profile of Coz.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CozError {
     /// No experiment in it.
-    #[error("no experiment in this Coz profile: it has {lines} lines, none of them begins one; is it a Coz profile?")]
-    Empty {
+    #[error(
+        "no experiment in this Coz profile of {lines} lines{}; is it one, and did the program reach a progress point?",
+        .problem.as_ref().map_or_else(String::new, |p| format!(" ({p})"))
+    )]
+    NoExperiment {
         /// Lines.
         lines: usize,
-    },
-    /// A line that is not understood.
-    #[error("line {line} of the Coz profile: {what}")]
-    Line {
-        /// From 1.
-        line: usize,
-        /// What is wrong.
-        what: String,
+        /// The first line that was not understood.
+        problem: Option<String>,
     },
 }
 
-/// A profile that Coz's viewer reads.
-#[must_use]
-pub fn export(_run: &CausalRun, _format: Format) -> Exported {
-    Exported::default()
+/// A line of a profile.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+enum Record {
+    Startup {
+        time: u64,
+    },
+    Experiment {
+        selected: String,
+        speedup: f64,
+        /// Time without the delays.
+        duration: u64,
+        #[serde(default)]
+        selected_samples: u64,
+    },
+    /// Older files call it `progress-point`.
+    #[serde(alias = "progress-point")]
+    ThroughputPoint {
+        name: String,
+        delta: u64,
+    },
+    LatencyPoint {
+        name: String,
+        arrivals: u64,
+        departures: u64,
+        /// Under way at the end.
+        difference: i64,
+    },
+    Runtime {
+        time: u64,
+    },
+    Samples {
+        location: String,
+        count: u64,
+    },
+    Shutdown {},
 }
 
-/// See [`export`].
+/// What became of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
     /// The file.
@@ -46,7 +84,107 @@ pub struct Exported {
     pub left_out: usize,
 }
 
-/// Reads a profile of either form.
-pub fn import(text: &str) -> Result<CausalRun, CozError> {
-    Err(CozError::Empty { lines: text.lines().count() })
+/// A profile that Coz's viewer reads, of the windows that count.
+#[must_use]
+pub fn export(run: &CausalRun, format: Format) -> Exported {
+    let mut exported = Exported::default();
+    let mut put = |record: &Record| exported.text.push_str(&line(record, format));
+    put(&Record::Startup { time: run.meta.began_ns });
+    let mut left_out = 0;
+    for window in run.windows.iter().filter(|w| w.dropped.is_none()) {
+        match run.targets.get(window.target as usize).and_then(location) {
+            Some(selected) => experiment(run, window, selected).iter().for_each(&mut put),
+            None => left_out += 1,
+        }
+    }
+    put(&Record::Runtime { time: run.meta.duration_ns });
+    for (i, target) in run.targets.iter().enumerate() {
+        let of = run.samples.iter().filter(|s| s.target == Some(i as u32)).map(|s| s.all);
+        let count = of.fold(0, u64::saturating_add);
+        if let Some(location) = location(target).filter(|_| count > 0) {
+            put(&Record::Samples { location, count });
+        }
+    }
+    exported.left_out = left_out;
+    exported
 }
+
+fn location(target: &Target) -> Option<String> {
+    let has_line = target.unit != Unit::OffCpu && !target.file.is_empty() && target.line > 0;
+    has_line.then(|| format!("{}:{}", target.file, target.line))
+}
+
+/// One window. Its duration is from the first visit to the last of the first point, where those are known, with
+/// the periods in between as visits; other points follow by their own periods.
+fn experiment(run: &CausalRun, window: &Window, selected: String) -> Vec<Record> {
+    let measured = value(window, Measure::Period(0));
+    let duration = measured.map_or_else(|| length(window), |(period, periods)| period * periods).max(0.0);
+    let speedup = f64::from(window.percent) / 100.0;
+    let mut records = vec![Record::Experiment {
+        selected,
+        speedup,
+        duration: duration.round() as u64,
+        selected_samples: window.hits,
+    }];
+    let is_end = |i: usize| run.points.iter().any(|p| p.end == Some(i as u32));
+    let visits = |i: usize| window.visits.iter().find(|v| v.point as usize == i);
+    for (i, point) in run.points.iter().enumerate().filter(|(i, _)| !is_end(*i)) {
+        let name = point.name.clone();
+        if let Some(end) = point.end {
+            let (arrivals, under_way) = visits(i).map_or((0, 0), |v| (v.visits, v.under_way));
+            let departures = visits(end as usize).map_or(0, |v| v.visits);
+            let difference = under_way.saturating_add(signed(arrivals)).saturating_sub(signed(departures));
+            records.push(Record::LatencyPoint { name, arrivals, departures, difference });
+        } else {
+            let delta = match value(window, Measure::Period(i as u32)) {
+                Some((_, periods)) if i == 0 => periods as u64,
+                Some((period, _)) if period > 0.0 => (duration / period).round() as u64,
+                _ => visits(i).map_or(0, |v| v.visits),
+            };
+            records.push(Record::ThroughputPoint { name, delta });
+        }
+    }
+    records
+}
+
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+fn line(record: &Record, format: Format) -> String {
+    match format {
+        // Strings and numbers always have a JSON form.
+        Format::JsonLines => serde_json::to_string(record).unwrap_or_default() + "\n",
+        Format::Tabs => tabs(record),
+    }
+}
+
+fn tabs(record: &Record) -> String {
+    // What would end the field or the line.
+    let clean = |name: &str| name.replace(['\t', '\n', '\r'], " ");
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = match record {
+        Record::Startup { time } => writeln!(text, "startup\ttime={time}"),
+        Record::Experiment { selected, speedup, duration, selected_samples } => writeln!(
+            text,
+            "experiment\tselected={}\tspeedup={speedup:.2}\tduration={duration}\tselected-samples={selected_samples}",
+            clean(selected)
+        ),
+        Record::ThroughputPoint { name, delta } => {
+            writeln!(text, "throughput-point\tname={}\tdelta={delta}", clean(name))
+        }
+        Record::LatencyPoint { name, arrivals, departures, difference } => writeln!(
+            text,
+            "latency-point\tname={}\tarrivals={arrivals}\tdepartures={departures}\tdifference={difference}",
+            clean(name)
+        ),
+        Record::Runtime { time } => writeln!(text, "runtime\ttime={time}"),
+        Record::Samples { location, count } => writeln!(text, "samples\tlocation={}\tcount={count}", clean(location)),
+        Record::Shutdown {} => writeln!(text, "shutdown"),
+    };
+    text
+}
+
+#[cfg(test)]
+mod tests;

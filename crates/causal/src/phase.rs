@@ -18,15 +18,18 @@ pub(crate) struct Phases {
 }
 
 impl Phases {
-    /// Samples of a session's targets are exclusive per unit only, so the whole is taken from the largest sum
-    /// that one stratum's time belongs to.
+    /// A sample belongs to one line, one function and so on at once, so the whole is the unit with the largest
+    /// sum.
     pub(crate) fn new(run: &CausalRun) -> Self {
         let mut by_target: FxHashMap<u32, u64> = FxHashMap::default();
         let mut lengths: FxHashMap<u32, u64> = FxHashMap::default();
         let mut outside = 0_u64;
         for row in &run.samples {
             match row.target {
-                Some(target) => *by_target.entry(target).or_default() += row.plain,
+                Some(target) => {
+                    let samples = by_target.entry(target).or_default();
+                    *samples = samples.saturating_add(row.plain);
+                }
                 None => outside = outside.saturating_add(row.plain),
             }
             let longest = lengths.entry(row.stratum).or_default();
@@ -35,7 +38,8 @@ impl Phases {
         let mut units: FxHashMap<_, u64> = FxHashMap::default();
         for (target, samples) in &by_target {
             if let Some(t) = run.targets.get(*target as usize) {
-                *units.entry(t.unit).or_default() += samples;
+                let sum = units.entry(t.unit).or_default();
+                *sum = sum.saturating_add(*samples);
             }
         }
         let whole = units.values().copied().max().unwrap_or(0).saturating_add(outside);

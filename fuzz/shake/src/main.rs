@@ -5,6 +5,9 @@
 mod mutate;
 // `no_main` in the targets is for the fuzzer and means nothing in a module.
 #[allow(unused_attributes)]
+#[path = "../../fuzz_targets/coz.rs"]
+mod coz;
+#[allow(unused_attributes)]
 #[path = "../../fuzz_targets/demangle.rs"]
 mod demangle;
 #[allow(unused_attributes)]
@@ -72,6 +75,7 @@ macro_rules! target {
 }
 
 const TARGETS: &[Target] = &[
+    target!(coz, "coz"),
     target!(demangle, "demangle"),
     target!(disasm, "disasm"),
     target!(dwarf, "dwarf"),

@@ -1,0 +1,246 @@
+//! Reading: lines to records, records to windows. Coz writes neither times nor delays, so windows are put one
+//! after another, and its runs (each begins with a `startup`) never share a stratum.
+
+use super::{CozError, Record};
+use rustc_hash::FxHashMap;
+use whither_store::causal::{
+    CausalRun, Executor, PointKind, PointVisits, ProgressPoint, Selection, Target, TargetSamples, Unit, Window,
+};
+
+/// Real time between two samples of a thread, of which a delay is `speedup` parts.
+const PERIOD_NS: u64 = 1_000_000;
+/// Pieces of a run that share a baseline.
+const STRATUM_NS: u64 = 10_000_000_000;
+/// Lines that were not understood and are told one by one.
+const TOLD: usize = 10;
+
+/// Reads a profile of either form, several runs in one file as well.
+///
+/// # Errors
+/// [`CozError::NoExperiment`].
+pub fn import(text: &str) -> Result<CausalRun, CozError> {
+    let mut reader = Reader::default();
+    for (i, line) in text.lines().enumerate() {
+        match record(line) {
+            Ok(Some(record)) => reader.take(record),
+            Ok(None) => {}
+            Err(what) => reader.problems.push(format!("line {} of the Coz profile is left out: {what}", i + 1)),
+        }
+    }
+    reader.end(text.lines().count())
+}
+
+fn record(line: &str) -> Result<Option<Record>, String> {
+    let line = line.trim_end_matches(['\r', ' ']);
+    if line.is_empty() {
+        return Ok(None);
+    }
+    let found = if line.starts_with('{') {
+        serde_json::from_str(line).map_err(|e| e.to_string())?
+    } else {
+        match fields(line)? {
+            Some(record) => record,
+            None => return Ok(None),
+        }
+    };
+    match &found {
+        Record::Experiment { speedup, .. } if !(0.0..=1.0).contains(speedup) => {
+            Err(format!("a speed-up of {speedup} is not between 0 and 1"))
+        }
+        Record::Experiment { duration, .. } if i64::try_from(*duration).is_err() => {
+            Err(format!("a duration of {duration} ns is longer than a program can run"))
+        }
+        _ => Ok(Some(found)),
+    }
+}
+
+/// The tab form; `None` for records of other tools, which are nobody's fault.
+fn fields(line: &str) -> Result<Option<Record>, String> {
+    let mut parts = line.split('\t');
+    let kind = parts.next().unwrap_or_default();
+    let values: FxHashMap<&str, &str> = parts.filter_map(|p| p.split_once('=')).collect();
+    let text = |name: &str| values.get(name).map(|v| (*v).to_owned()).ok_or_else(|| format!("{kind} without {name}"));
+    let number = |name: &str| text(name)?.parse::<u64>().map_err(|e| format!("{name} of {kind}: {e}"));
+    let record = match kind {
+        "startup" => Record::Startup { time: number("time")? },
+        "runtime" => Record::Runtime { time: number("time")? },
+        "shutdown" => Record::Shutdown {},
+        "experiment" => Record::Experiment {
+            selected: text("selected")?,
+            speedup: text("speedup")?.parse().map_err(|e| format!("speedup: {e}"))?,
+            duration: number("duration")?,
+            selected_samples: if values.contains_key("selected-samples") { number("selected-samples")? } else { 0 },
+        },
+        "throughput-point" | "progress-point" => {
+            Record::ThroughputPoint { name: text("name")?, delta: number("delta")? }
+        }
+        "latency-point" => Record::LatencyPoint {
+            name: text("name")?,
+            arrivals: number("arrivals")?,
+            departures: number("departures")?,
+            difference: text("difference")?.parse().map_err(|e| format!("difference: {e}"))?,
+        },
+        "samples" => Record::Samples { location: text("location")?, count: number("count")? },
+        _ => return Ok(None),
+    };
+    Ok(Some(record))
+}
+
+#[derive(Default)]
+struct Reader {
+    run: CausalRun,
+    targets: FxHashMap<String, u32>,
+    points: FxHashMap<(String, bool), u32>,
+    samples: FxHashMap<u32, u64>,
+    problems: Vec<String>,
+    /// Of the run of the program that is being read.
+    stratum: u32,
+    stratum_ns: u64,
+    now_ns: u64,
+    runtime_ns: u64,
+    started: bool,
+}
+
+impl Reader {
+    fn take(&mut self, record: Record) {
+        match record {
+            Record::Startup { time } => self.startup(time),
+            Record::Experiment { selected, speedup, duration, selected_samples } => {
+                self.experiment(&selected, speedup, duration, selected_samples);
+            }
+            Record::ThroughputPoint { name, delta } => {
+                let point = self.point(name, false);
+                self.visits(PointVisits { visits: delta, ..PointVisits { point, ..PointVisits::default() } });
+            }
+            Record::LatencyPoint { name, arrivals, departures, difference } => {
+                self.latency(&name, arrivals, departures, difference);
+            }
+            Record::Runtime { time } => self.runtime_ns = self.runtime_ns.saturating_add(time),
+            Record::Samples { location, count } => {
+                let target = self.target(&location);
+                let samples = self.samples.entry(target).or_default();
+                *samples = samples.saturating_add(count);
+            }
+            Record::Shutdown {} => {}
+        }
+    }
+
+    fn startup(&mut self, time: u64) {
+        if self.started {
+            self.run.meta.runs = self.run.meta.runs.saturating_add(1);
+            self.next_stratum();
+        } else {
+            self.run.meta.began_ns = time;
+        }
+        self.started = true;
+    }
+
+    fn next_stratum(&mut self) {
+        self.stratum = self.stratum.saturating_add(1);
+        self.stratum_ns = 0;
+    }
+
+    fn experiment(&mut self, selected: &str, speedup: f64, duration: u64, hits: u64) {
+        if self.stratum_ns >= STRATUM_NS {
+            self.next_stratum();
+        }
+        let percent = (100.0 * speedup).round() as u8;
+        // Each sample of the line delayed the others.
+        let delay_ns = hits.saturating_mul(PERIOD_NS / 100).saturating_mul(u64::from(percent));
+        let wall_ns = duration.saturating_add(delay_ns);
+        let window = Window {
+            run: self.run.meta.runs,
+            target: self.target(selected),
+            percent,
+            selection: Selection::Lottery,
+            stratum: self.stratum,
+            begin_ns: self.now_ns,
+            wall_ns,
+            delay_ns,
+            hits,
+            ..Window::default()
+        };
+        self.now_ns = self.now_ns.saturating_add(wall_ns);
+        self.stratum_ns = self.stratum_ns.saturating_add(wall_ns);
+        self.run.windows.push(window);
+    }
+
+    /// Adds visits to the last experiment; those that come before any belong to none.
+    fn visits(&mut self, mut visits: PointVisits) {
+        let Some(window) = self.run.windows.last_mut() else { return };
+        // From the beginning to the end of the experiment; checked when the line was read.
+        visits.last_virtual_ns = i64::try_from(window.wall_ns - window.delay_ns).unwrap_or(i64::MAX);
+        window.visits.push(visits);
+    }
+
+    /// Coz knows how many were under way at the end, and takes that for the average: an area of that height.
+    fn latency(&mut self, name: &str, arrivals: u64, departures: u64, difference: i64) {
+        let (begin, end) = (self.point(name.to_owned(), false), self.point(name.to_owned(), true));
+        if let Some(point) = self.run.points.get_mut(begin as usize) {
+            point.end = Some(end);
+        }
+        let change = super::signed(arrivals).saturating_sub(super::signed(departures));
+        let under_way = difference.saturating_sub(change);
+        self.visits(PointVisits { point: begin, visits: arrivals, under_way, ..PointVisits::default() });
+        self.visits(PointVisits { point: end, visits: departures, ..PointVisits::default() });
+    }
+
+    fn point(&mut self, name: String, is_end: bool) -> u32 {
+        let points = &mut self.run.points;
+        *self.points.entry((name, is_end)).or_insert_with_key(|(name, is_end)| {
+            let name = if *is_end { format!("{name} (end)") } else { name.clone() };
+            points.push(ProgressPoint { name, kind: PointKind::Counter, end: None });
+            points.len() as u32 - 1
+        })
+    }
+
+    fn target(&mut self, location: &str) -> u32 {
+        let targets = &mut self.run.targets;
+        *self.targets.entry(location.to_owned()).or_insert_with_key(|location| {
+            targets.push(target(location));
+            targets.len() as u32 - 1
+        })
+    }
+
+    fn end(mut self, lines: usize) -> Result<CausalRun, CozError> {
+        if self.run.windows.is_empty() {
+            return Err(CozError::NoExperiment { lines, problem: self.problems.into_iter().next() });
+        }
+        let delays: u64 = self.run.windows.iter().map(|w| w.delay_ns).fold(0, u64::saturating_add);
+        let measured = self.now_ns.saturating_sub(delays);
+        // Samples are counted over the whole run, delays included in its time.
+        let plain_ns = self.runtime_ns.saturating_sub(delays).max(measured);
+        let mut samples: Vec<(u32, u64)> = self.samples.into_iter().collect();
+        samples.sort_unstable();
+        let row = |(target, n)| TargetSamples { target: Some(target), stratum: 0, plain: n, plain_ns, all: n };
+        self.run.samples = samples.into_iter().map(row).collect();
+        self.run.meta.runs = self.run.meta.runs.saturating_add(1);
+        self.run.meta.duration_ns = self.runtime_ns.max(self.now_ns);
+        self.run.meta.executor = Executor::Sleep;
+        self.run.meta.period_ns = PERIOD_NS;
+        self.run.notes.push("read from a profile of Coz, which has no times, delays or disturbances in it".to_owned());
+        let more = self.problems.len().saturating_sub(TOLD);
+        self.run.notes.extend(self.problems.into_iter().take(TOLD));
+        if more > 0 {
+            self.run.notes.push(format!("{more} more lines of the Coz profile are left out"));
+        }
+        Ok(self.run)
+    }
+}
+
+/// `file:line`, or a function where other tools write one.
+fn target(location: &str) -> Target {
+    let place = location.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse::<u32>().ok()?)));
+    let (unit, file, line) = place.map_or((Unit::Function, "", 0), |(file, line)| (Unit::Line, file, line));
+    Target {
+        unit,
+        name: location.to_owned(),
+        file: file.to_owned(),
+        line,
+        path: Vec::new(),
+        aliases: Vec::new(),
+        module: String::new(),
+        image: None,
+        ranges: Vec::new(),
+    }
+}

@@ -1,0 +1,145 @@
+//! Both forms there and back, old and broken files, and what the answer says about a profile of Coz.
+
+use super::*;
+use crate::{AnalyseOptions, analyse};
+use proptest::prelude::*;
+use whither_store::causal::{DropReason, PointKind, PointVisits, ProgressPoint, TargetSamples};
+
+const OLD: &str = "startup\ttime=1415880321185373496\n\
+    experiment\tselected=a/b.cpp:287\tspeedup=0.85\tduration=94120166\tselected-samples=25\n\
+    progress-point\tname=b.cpp:337\ttype=source\tdelta=86\n\
+    experiment\tselected=a/b.cpp:284\tspeedup=0.00\tduration=100065636\tselected-samples=103\n\
+    progress-point\tname=b.cpp:337\ttype=source\tdelta=90\n\
+    shutdown\ttime=5\n\
+    runtime\ttime=300000000\n\
+    samples\tlocation=a/b.cpp:287\tcount=250\n";
+
+const NEW: &str = r#"{"type":"startup","time":7}
+{"type":"experiment","selected":"x.c:3","speedup":0.35,"duration":500000000,"selected_samples":40}
+{"type":"throughput-point","name":"done","delta":12}
+{"type":"latency-point","name":"request","arrivals":10,"departures":8,"difference":5}
+{"type":"runtime","time":900000000}
+{"type":"samples","location":"x.c:3","count":77}
+"#;
+
+#[test]
+fn files_of_the_paper_are_read() {
+    let run = import(OLD).unwrap();
+    assert_eq!((run.targets.len(), run.windows.len(), run.points.len(), run.meta.runs), (2, 2, 1, 1));
+    let window = &run.windows[0];
+    assert_eq!((window.percent, window.hits, window.delay_ns), (85, 25, 21_250_000));
+    assert_eq!(value(window, Measure::Period(0)), Some((94_120_166.0 / 86.0, 86.0)));
+    assert_eq!((run.targets[0].file.as_str(), run.targets[0].line, run.targets[0].unit), ("a/b.cpp", 287, Unit::Line));
+    assert_eq!((run.samples[0].all, run.meta.duration_ns), (250, 300_000_000));
+}
+
+#[test]
+fn json_lines_are_read_and_latency_is_that_of_one_instant() {
+    let run = import(NEW).unwrap();
+    assert_eq!(run.points.iter().map(|p| p.end).collect::<Vec<_>>(), [None, Some(2), None]);
+    // W = L / lambda = 5 / (10 / 0.5 s).
+    assert_eq!(value(&run.windows[0], Measure::Latency(1, 2)), Some((250e6, 10.0)));
+    assert_eq!(run.windows[0].visits[1].under_way, 3);
+}
+
+#[test]
+fn broken_lines_are_told_and_others_kept() {
+    let text = format!("{OLD}experiment\tselected=a\tspeedup=7\tduration=1\n{{\"type\":\nexperiment\tselec");
+    let run = import(&text).unwrap();
+    assert_eq!((run.windows.len(), run.notes.len()), (2, 4), "{:?}", run.notes);
+    assert!(run.notes[1].contains("line 9") && run.notes[1].contains("speed-up of 7"), "{:?}", run.notes);
+    assert_eq!(import(""), Err(CozError::NoExperiment { lines: 0, problem: None }));
+    let refused = import("experiment\tselected=a").unwrap_err().to_string();
+    assert!(refused.contains("experiment without speedup"), "{refused}");
+}
+
+#[test]
+fn several_runs_in_a_file_stay_apart() {
+    let run = import(&format!("{OLD}{OLD}")).unwrap();
+    assert_eq!(run.windows.iter().map(|w| (w.run, w.stratum)).collect::<Vec<_>>(), [(0, 0), (0, 0), (1, 1), (1, 1)]);
+    assert_eq!((run.meta.runs, run.samples[0].all, run.targets.len()), (2, 500, 2));
+}
+
+#[test]
+fn a_profile_of_coz_gets_verdicts() {
+    let mut text = "startup\ttime=1\n".to_owned();
+    for i in 0..240_u64 {
+        let percent = if i % 2 == 0 { 0 } else { 5 * (1 + i / 2 % 20) };
+        let duration = 500_000_000 * (100 - percent.min(40)) / 100 + i % 7 * 1_000_000;
+        let _ = writeln!(text, "experiment\tselected=x.c:9\tspeedup={}\tduration={duration}", percent as f64 / 100.0);
+        text.push_str("throughput-point\tname=p\tdelta=50\n");
+    }
+    let answer = analyse(&import(&text).unwrap(), &AnalyseOptions::default());
+    let row = &answer.targets[0];
+    assert!(row.gain.unwrap().low > 0.25 && (row.fit.knee.unwrap() - 40.0).abs() < 5.0, "{row:?}");
+}
+
+#[test]
+fn what_coz_has_no_notion_of_is_counted() {
+    let mut run = import(OLD).unwrap();
+    run.targets[1].unit = Unit::OffCpu;
+    run.windows.push(run.windows[0].clone());
+    run.windows[2].dropped = Some(DropReason::Ended);
+    let exported = export(&run, Format::Tabs);
+    assert_eq!((exported.left_out, exported.text.matches("experiment").count()), (1, 1));
+    assert!(exported.text.contains("selected=a/b.cpp:287\tspeedup=0.85\tduration=94120166\tselected-samples=25\n"));
+}
+
+#[test]
+fn stamped_windows_are_written_from_visit_to_visit() {
+    let visits = PointVisits {
+        visits: 11,
+        first_ns: 5_000_000,
+        last_ns: 105_000_000,
+        first_virtual_ns: 4_000_000,
+        last_virtual_ns: 84_000_000,
+        ..PointVisits::default()
+    };
+    let run = CausalRun {
+        points: vec![ProgressPoint { name: "p\tq".to_owned(), kind: PointKind::Probe, end: None }],
+        targets: import(OLD).unwrap().targets,
+        windows: vec![Window { wall_ns: 110_000_000, percent: 20, visits: vec![visits], ..Window::default() }],
+        samples: vec![TargetSamples { target: Some(0), all: 4, ..TargetSamples::default() }],
+        ..CausalRun::default()
+    };
+    let text = export(&run, Format::Tabs).text;
+    assert!(text.contains("duration=80000000") && text.contains("name=p q\tdelta=10\n"), "{text}");
+    assert!(text.ends_with("samples\tlocation=a/b.cpp:287\tcount=4\n"), "{text}");
+}
+
+fn profiles() -> impl Strategy<Value = String> {
+    let experiment = ("[a-z/. \"\\\\]{1,9}", 1..5000_u32, 0..=100_u32, 1..10_u64.pow(12), 0..9999_u64, 1..9999_u64);
+    prop::collection::vec(experiment, 1..40).prop_map(|all| {
+        let lines = all.into_iter().map(|(file, line, percent, duration, hits, delta)| {
+            let speedup = f64::from(percent) / 100.0;
+            format!(
+                "experiment\tselected={file}:{line}\tspeedup={speedup:.2}\tduration={duration}\tselected-samples={hits}\n\
+                 throughput-point\tname=p\tdelta={delta}\n"
+            )
+        });
+        lines.collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn there_and_back(text in profiles(), json in any::<bool>()) {
+        let run = import(&text).unwrap();
+        let format = if json { Format::JsonLines } else { Format::Tabs };
+        let exported = export(&run, format);
+        prop_assert_eq!(exported.left_out, 0);
+        let again = import(&exported.text).unwrap();
+        prop_assert_eq!(&run.windows, &again.windows);
+        prop_assert_eq!(&run.targets, &again.targets);
+        prop_assert_eq!(&run.points, &again.points);
+    }
+
+    #[test]
+    fn any_text_is_read_without_harm(text in "([a-z-]{0,12}[\t={}\":,.0-9a-z-]{0,60}\n){0,12}", tail in any::<String>()) {
+        let _ = import(&text);
+        if let Ok(run) = import(&format!("{OLD}{text}{tail}")) {
+            let _ = export(&run, Format::JsonLines);
+            let _ = analyse(&run, &AnalyseOptions::default());
+        }
+    }
+}
