@@ -7,16 +7,24 @@
  * a virtual speed-up of 30 % has to predict. `--per-ms` fixes the steps per millisecond, so that runs that are
  * compared do exactly the same work.
  *
+ * `--set pin=1` keeps each thread on one CPU, by turns: on a machine with other work the scheduler would put
+ * both threads of a program on one CPU now and then, and then the curve is another.
+ *
  *     PROGRAM [--seconds N | --rounds N] [--scale PART=X] [--set NAME=VALUE] [--mode WORD] [--per-ms N] */
 #ifndef WHITHER_WORKLOADS_CAUSAL_H
 #define WHITHER_WORKLOADS_CAUSAL_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include "../../include/whither.h"
 #include "../cycles/work.h"
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #ifdef COZ
 #include <coz.h>
 #else
@@ -74,6 +82,20 @@ static struct {
     uint64_t per_ms;
     uint64_t end_ns;
 } the_run = {2.0, 0, "", 0, 0};
+
+NUMBER(pin, 0)
+
+/* The calling thread stays on the next CPU, if so wished. */
+ALWAYS_INLINE void stay(void)
+{
+    static int next;
+    if (!VALUE(pin))
+        return;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET((unsigned)__atomic_fetch_add(&next, 1, __ATOMIC_RELAXED) % (unsigned)sysconf(_SC_NPROCESSORS_ONLN), &one);
+    MUST(sched_setaffinity(0, sizeof one, &one) == 0);
+}
 
 /* Visits, and the first and the last time; counted by any thread. */
 static uint64_t visits, first_ns, last_ns;
@@ -180,6 +202,7 @@ ALWAYS_INLINE void begin(int argc, char **argv)
     }
     if (!(the_run.seconds > 0 && the_run.seconds < 86400))
         usage(argv[0], "--seconds");
+    stay();
     if (!the_run.per_ms)
         the_run.per_ms = measure_per_ms();
     for (struct part *p = all_parts; p; p = p->next) {
@@ -200,11 +223,29 @@ ALWAYS_INLINE void finish(void)
     fflush(stdout);
 }
 
+/* What a new thread does. */
+struct work {
+    void *(*body)(void *);
+    void *argument;
+};
+
+static __attribute__((unused)) void *worker(void *given)
+{
+    struct work work = *(struct work *)given;
+    free(given);
+    stay();
+    return work.body(work.argument);
+}
+
 /* Starts a thread that cannot fail to start. */
 ALWAYS_INLINE pthread_t spawn(void *(*body)(void *), void *argument)
 {
+    struct work *work = (struct work *)malloc(sizeof *work);
+    MUST(work);
+    work->body = body;
+    work->argument = argument;
     pthread_t thread;
-    MUST((errno = pthread_create(&thread, NULL, body, argument)) == 0);
+    MUST((errno = pthread_create(&thread, NULL, worker, work)) == 0);
     return thread;
 }
 

@@ -39,6 +39,7 @@ int main(int argc, char **argv)
         pid_t child = fork();
         MUST(child >= 0);
         if (child == 0) {
+            stay();
             producer(nullptr);
             _exit(0);
         }

@@ -3,7 +3,6 @@
  *   receive    waits for the answer of a peer, `sleepy --mode serve --set port=N`, which is no part of
  *              the program that is profiled and answers 5 ms after it was asked
  *   read       O_DIRECT reads from a file below $TMPDIR; their length is what the disk makes of it (printed) */
-#define _GNU_SOURCE
 #include "causal.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
