@@ -77,7 +77,8 @@ fn is_wanted<R: Reader>(dwarf: &Dwarf<R>, unit: &Unit<R>, index: u64, file: &str
 }
 
 /// Whether a path ends in another one, component by component.
-pub(crate) fn ends_in(path: &str, file: &str) -> bool {
+#[must_use]
+pub fn ends_in(path: &str, file: &str) -> bool {
     path.strip_suffix(file).is_some_and(|rest| rest.is_empty() || rest.ends_with('/') || file.starts_with('/'))
 }
 

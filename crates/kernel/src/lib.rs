@@ -18,6 +18,7 @@ pub mod ptrace;
 pub mod records;
 pub mod ring;
 pub mod shared;
+pub mod syscalls;
 
 use perf::Watch;
 use std::path::PathBuf;

@@ -102,6 +102,22 @@ pub enum SessionError {
         /// Names like them.
         near: Vec<String>,
     },
+    /// A progress point, target or pattern of `whither causal` that means nothing here.
+    #[error("`{text}`: {why}")]
+    Point {
+        /// As written.
+        text: String,
+        /// Why, and what there is instead.
+        why: String,
+    },
+    /// A process that is never measured.
+    #[error("process {pid} cannot be measured: {why}")]
+    Unmeasurable {
+        /// The process.
+        pid: u32,
+        /// Why, and what to do.
+        why: String,
+    },
     /// No session of `whither calls` answers.
     #[error(
         "no session of this user measures process {pid}{}; start one with 'whither calls -p {pid} -f PATTERN'",
@@ -151,7 +167,10 @@ impl SessionError {
                 if source.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }
             }
             Self::Interrupted => 130,
-            Self::Kernel(KernelError::UnknownEvent { .. }) | Self::Pattern(_) | Self::Metric { .. } => 2,
+            Self::Kernel(KernelError::UnknownEvent { .. })
+            | Self::Pattern(_)
+            | Self::Metric { .. }
+            | Self::Point { .. } => 2,
             Self::NothingMatched { .. } => 1,
             _ => 3,
         }

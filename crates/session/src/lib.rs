@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod calls;
+pub mod causal;
 mod choose;
 mod control;
 mod daemon;

@@ -47,6 +47,7 @@ pub use error::{Problem, StoreError};
 pub use gather::GatherLimits;
 pub use layout::FORMAT_VERSION;
 pub use load::{ImagePredicate, Loaded, Selection, load};
+pub use mmap::open as open_bytes;
 pub use retain::{Dropped, GcReport, Limit, RetentionPolicy};
 pub use segment::SegmentInfo;
 pub use service::{SymbolOptions, SymbolService};

@@ -9,7 +9,10 @@ use whither_image::Bytes;
 const SMALL: u64 = 1 << 20;
 
 /// Opens a regular file; anything else (a FIFO would block, a device has no end) is refused.
-pub(crate) fn open(path: &Path) -> io::Result<Bytes> {
+///
+/// # Errors
+/// What the system says, or that it is no regular file.
+pub fn open(path: &Path) -> io::Result<Bytes> {
     if !path.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }

@@ -14,8 +14,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use whither_image::{
-    Bytes, Function, FunctionTable, ImageId, ImageOffset, LineService, Segment, SourceFrame, function_table, to_offset,
-    to_svma,
+    Bytes, CodeName, FrameRun, Function, FunctionTable, ImageId, ImageOffset, LineService, Segment, SourceFrame,
+    Statement, Svma, code_names, function_table, to_offset, to_svma,
 };
 
 /// Larger source files are generated ones nobody reads line by line.
@@ -146,6 +146,57 @@ impl SymbolService {
         entry.lines.get_or_init(open).as_ref()
     }
 
+    /// The bytes of an image's own file, when it is found here.
+    #[must_use]
+    pub fn file(&self, image: &Image) -> Option<Bytes> {
+        let entry = self.entry(image);
+        self.files(&entry, image).main.as_ref().map(|main| main.bytes.clone())
+    }
+
+    /// Whether source lines of an image are known.
+    #[must_use]
+    pub fn has_lines(&self, image: &Image) -> bool {
+        let entry = self.entry(image);
+        self.lines(&entry, image).is_some()
+    }
+
+    /// Inline chains in a range of stated addresses, in order and without holes; empty without line information.
+    #[must_use]
+    pub fn runs(&self, image: &Image, range: Range<Svma>) -> Vec<FrameRun> {
+        let entry = self.entry(image);
+        self.lines(&entry, image).map(|lines| lines.frames_in(range)).unwrap_or_default()
+    }
+
+    /// Where the statements of a source file begin in an image.
+    #[must_use]
+    pub fn statements(&self, image: &Image, file: &str) -> Vec<Statement> {
+        let entry = self.entry(image);
+        self.lines(&entry, image).map(|lines| lines.statements(file)).unwrap_or_default()
+    }
+
+    /// Code of a source file in an image, with the line each piece came from.
+    #[must_use]
+    pub fn lines_of(&self, image: &Image, file: &str) -> Vec<(Range<Svma>, u32)> {
+        let entry = self.entry(image);
+        self.lines(&entry, image).map(|lines| lines.lines_of(file)).unwrap_or_default()
+    }
+
+    /// Inline chain at a stated address, innermost first; empty without line information.
+    #[must_use]
+    pub fn chain(&self, image: &Image, at: Svma) -> Vec<SourceFrame> {
+        let entry = self.entry(image);
+        self.lines(&entry, image).map(|lines| lines.frames(at)).unwrap_or_default()
+    }
+
+    /// Every name in the image's symbol tables, aliases included.
+    #[must_use]
+    pub fn names(&self, image: &Image) -> Vec<CodeName> {
+        let entry = self.entry(image);
+        let files = self.files(&entry, image);
+        let debug = files.debug.as_ref().map(|d| &*d.bytes);
+        files.main.as_ref().map(|main| code_names(&main.bytes, debug)).unwrap_or_default()
+    }
+
     /// Inline chains of a range, as rows to store; the last row ends the last range.
     pub(crate) fn lines_in(&self, image: &Image, range: Range<ImageOffset>) -> Vec<StoredLine> {
         let entry = self.entry(image);
@@ -153,7 +204,7 @@ impl SymbolService {
         let (Some(lines), Some(start)) = (self.lines(&entry, image), to_svma(&segments, range.start)) else {
             return Vec::new();
         };
-        let end = whither_image::Svma(start.0.saturating_add(range.end.0.saturating_sub(range.start.0)));
+        let end = Svma(start.0.saturating_add(range.end.0.saturating_sub(range.start.0)));
         let mut rows = Vec::new();
         for run in lines.frames_in(start..end) {
             let offset = ImageOffset(range.start.0 + (run.range.start.0 - start.0));

@@ -1,0 +1,63 @@
+//! What a session needs of the kernel side, as a trait: its own logic is then tested without a process.
+
+use whither_sample::SampleError;
+use whither_sample::causal::{Armed, CausalBpf, CausalModule, CausalSample, Change, Facts, Hook, Loads};
+
+/// Methods are those of [`CausalBpf`] with the same names.
+pub(super) trait CausalExecutor {
+    fn watch(&mut self, pid: u32) -> Result<(), SampleError>;
+    fn processes(&mut self) -> Vec<u32>;
+    fn changes(&mut self) -> Vec<Change>;
+    fn map(&mut self, pid: u32, modules: &[CausalModule]) -> Result<(), SampleError>;
+    fn arm(&mut self, target: &Armed) -> Result<(), SampleError>;
+    fn begin(&mut self, percent: u8) -> Result<(), SampleError>;
+    fn beat(&mut self);
+    fn end(&mut self) -> Result<Facts, SampleError>;
+    fn peek(&mut self, point: u32) -> u64;
+    fn samples(&mut self, take: &mut dyn FnMut(&CausalSample));
+    fn point(&mut self, hook: &Hook) -> Result<u32, SampleError>;
+    fn also(&mut self, point: u32, hook: &Hook) -> Result<(), SampleError>;
+    fn loads(&mut self) -> Loads;
+}
+
+impl CausalExecutor for CausalBpf {
+    fn watch(&mut self, pid: u32) -> Result<(), SampleError> {
+        CausalBpf::watch(self, pid)
+    }
+    fn processes(&mut self) -> Vec<u32> {
+        CausalBpf::processes(self)
+    }
+    fn changes(&mut self) -> Vec<Change> {
+        CausalBpf::changes(self)
+    }
+    fn map(&mut self, pid: u32, modules: &[CausalModule]) -> Result<(), SampleError> {
+        CausalBpf::map(self, pid, modules)
+    }
+    fn arm(&mut self, target: &Armed) -> Result<(), SampleError> {
+        CausalBpf::arm(self, target)
+    }
+    fn begin(&mut self, percent: u8) -> Result<(), SampleError> {
+        CausalBpf::begin(self, percent)
+    }
+    fn beat(&mut self) {
+        CausalBpf::beat(self);
+    }
+    fn end(&mut self) -> Result<Facts, SampleError> {
+        CausalBpf::end(self)
+    }
+    fn peek(&mut self, point: u32) -> u64 {
+        CausalBpf::peek(self, point)
+    }
+    fn samples(&mut self, take: &mut dyn FnMut(&CausalSample)) {
+        CausalBpf::samples(self, take);
+    }
+    fn point(&mut self, hook: &Hook) -> Result<u32, SampleError> {
+        CausalBpf::point(self, hook)
+    }
+    fn also(&mut self, point: u32, hook: &Hook) -> Result<(), SampleError> {
+        CausalBpf::also(self, point, hook)
+    }
+    fn loads(&mut self) -> Loads {
+        CausalBpf::loads(self)
+    }
+}

@@ -1,0 +1,433 @@
+//! The measured processes and the kernel side together: who belongs to the group, what code is mapped, where
+//! points are attached, what samples hit. Everything that must be kept up to date while experiments run.
+
+use super::code::Code;
+use super::executor::CausalExecutor;
+use super::options::CausalOptions;
+use super::points::{self, Found};
+use super::policy::CausalPolicy;
+use super::program::{Mapped, Program};
+use super::targets::{Targets, Wanted};
+use super::words::{PointPlace, PointSpec};
+use crate::SessionError;
+use rustc_hash::FxHashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use whither_image::to_offset;
+use whither_kernel::memory::Memory;
+use whither_sample::causal::{CausalModule, CausalSample, Change, Hook, SampleWhat};
+use whither_store::causal::{PointKind, ProgressPoint};
+use whither_store::{StoredSymbols, SymbolService};
+
+/// New code is looked for this often.
+const LOOK: Duration = Duration::from_millis(50);
+/// Looking at a process takes about a tenth of this; the share of a big group stays small.
+const LOOK_EACH: Duration = Duration::from_millis(2);
+/// Functions cut out of a module's scope; the kernel side searches them at each sample.
+const MOST_HOLES: usize = 200;
+
+/// A progress point, as far as it was found.
+pub(super) struct Point {
+    pub(super) spec: PointSpec,
+    pub(super) kind: PointKind,
+    /// It ends a latency pair.
+    pub(super) is_end: bool,
+    /// Index of the pair's end.
+    pub(super) end: Option<u32>,
+    /// The kernel side's number.
+    pub(super) index: Option<u32>,
+    /// Counters in memory.
+    pub(super) counters: Vec<Counter>,
+    pub(super) refused: Option<String>,
+    /// Files it was looked for in; with the process where it is attached to that one only.
+    seen: FxHashSet<(usize, u32)>,
+    /// What there is in its place.
+    pub(super) instead: Option<String>,
+}
+
+/// A counter in a process.
+pub(super) struct Counter {
+    memory: Memory,
+    at: u64,
+}
+
+impl Counter {
+    pub(super) fn value(&self) -> Option<u64> {
+        self.memory.word(self.at).ok()
+    }
+}
+
+impl Point {
+    pub(super) fn new(spec: PointSpec, is_end: bool, end: Option<u32>) -> Self {
+        let kind = match spec.place {
+            PointPlace::Syscall(_) | PointPlace::Tracepoint(..) => PointKind::Kernel,
+            PointPlace::Counter(_) => PointKind::Counter,
+            PointPlace::Sampled(_) => PointKind::Sampled,
+            PointPlace::End => PointKind::End,
+            _ => PointKind::Probe,
+        };
+        let seen = FxHashSet::default();
+        Self { spec, kind, is_end, end, index: None, counters: Vec::new(), refused: None, seen, instead: None }
+    }
+
+    /// Whether visits can be counted.
+    pub(super) fn is_placed(&self) -> bool {
+        self.index.is_some() || !self.counters.is_empty() || self.kind == PointKind::End
+    }
+
+    pub(super) fn described(&self) -> ProgressPoint {
+        ProgressPoint { name: self.spec.text.clone(), kind: self.kind, end: self.end }
+    }
+}
+
+/// See the module.
+pub(super) struct Group {
+    pub(super) exec: Box<dyn CausalExecutor>,
+    pub(super) program: Program,
+    pub(super) code: Code,
+    pub(super) targets: Targets,
+    pub(super) wanted: Wanted,
+    pub(super) points: Vec<Point>,
+    pub(super) processes: Vec<u32>,
+    pub(super) most_processes: u32,
+    pub(super) notes: Vec<String>,
+    /// Sampled at all, and in scope.
+    pub(super) sampled: u64,
+    pub(super) in_scope: u64,
+    follow: bool,
+    declared: usize,
+    looked: Option<Instant>,
+    holes: u64,
+    learnt: u64,
+}
+
+impl Group {
+    pub(super) fn new(options: &CausalOptions, exec: Box<dyn CausalExecutor>) -> Self {
+        let service = Arc::new(SymbolService::new(options.symbols.clone(), StoredSymbols::default()));
+        let mut points: Vec<Point> = options.points.iter().map(|p| Point::new(p.clone(), false, None)).collect();
+        for (begin, end) in &options.pairs {
+            let number = points.len() as u32;
+            points.push(Point::new(begin.clone(), false, Some(number + 1)));
+            points.push(Point::new(end.clone(), true, None));
+        }
+        if options.end_to_end {
+            points.push(Point::new(PointSpec { text: "end of the run".into(), place: PointPlace::End }, false, None));
+        }
+        Self {
+            exec,
+            program: Program::default(),
+            code: Code::new(service, options.scope.clone()),
+            targets: Targets::default(),
+            wanted: Wanted {
+                unit: options.unit,
+                only: options.target.clone(),
+                waits: options.waits.iter().fold(0, |bits, w| bits | w.bit()),
+            },
+            points,
+            processes: Vec::new(),
+            most_processes: 0,
+            notes: Vec::new(),
+            sampled: 0,
+            in_scope: 0,
+            follow: options.follow,
+            declared: 0,
+            looked: None,
+            holes: 0,
+            learnt: 0,
+        }
+    }
+
+    /// Tells the user something, once.
+    pub(super) fn note(&mut self, text: String) -> bool {
+        if self.notes.contains(&text) {
+            return false;
+        }
+        self.notes.push(text);
+        true
+    }
+
+    /// Notices processes and code that came or went; cheap enough to be called all the time.
+    ///
+    /// # Errors
+    /// The kernel refuses tables or points.
+    pub(super) fn look(&mut self) -> Result<(), SessionError> {
+        let pause = LOOK.max(LOOK_EACH.saturating_mul(self.processes.len() as u32));
+        let changes = self.exec.changes();
+        if changes.is_empty() && self.looked.is_some_and(|l| l.elapsed() < pause) {
+            return Ok(());
+        }
+        self.look_now(&changes)
+    }
+
+    /// The same at once.
+    ///
+    /// # Errors
+    /// As [`Self::look`].
+    pub(super) fn look_now(&mut self, changes: &[Change]) -> Result<(), SessionError> {
+        self.looked = Some(Instant::now());
+        self.processes = self.exec.processes();
+        self.most_processes = self.most_processes.max(self.processes.len() as u32);
+        if !self.processes.is_empty() {
+            let living = self.processes.clone();
+            self.program.keep(&living);
+        }
+        for pid in self.processes.clone() {
+            let execed = changes.contains(&Change::Execed { pid });
+            if self.program.refresh(pid) || execed {
+                self.map(pid)?;
+                self.place_points(pid)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what debug information has told, and lets the kernel side know what is not in scope. Not while
+    /// a window is open: its samples would be judged by two rules.
+    ///
+    /// # Errors
+    /// The kernel refuses tables.
+    pub(super) fn learn(&mut self) -> Result<(), SessionError> {
+        self.code.poll();
+        if self.code.generation == self.learnt {
+            return Ok(());
+        }
+        self.learnt = self.code.generation;
+        let files = 0..self.program.files.len();
+        let holes: u64 = files.flat_map(|f| self.code.met(f)).filter(|k| k.is_foreign()).count() as u64;
+        if holes != self.holes {
+            self.holes = holes;
+            for pid in self.program.pids() {
+                self.map(pid)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, pid: u32) -> Result<(), SessionError> {
+        let mut modules = Vec::new();
+        for mapped in self.program.modules_of(pid) {
+            self.pieces(mapped, &mut modules);
+        }
+        modules.sort_by_key(|m| m.start);
+        Ok(self.exec.map(pid, &modules)?)
+    }
+
+    /// A module, cut at functions that are not in scope although their module is.
+    fn pieces(&self, mapped: &Mapped, into: &mut Vec<CausalModule>) {
+        let Some(file) = self.program.files.get(mapped.file) else { return };
+        let in_scope = self.code.scope().has_module(&file.seen_as, mapped.main);
+        let base = mapped.bias.wrapping_add(file.rows.base.0);
+        let piece = |start: u64, end: u64, in_scope: bool| CausalModule {
+            start,
+            end,
+            base,
+            in_scope,
+            rows: Arc::clone(&file.rows),
+            key: mapped.file as u64 + 1,
+        };
+        let mut at = mapped.start;
+        if in_scope {
+            let foreign = self.code.met(mapped.file).filter(|k| k.is_foreign()).take(MOST_HOLES);
+            for hole in foreign {
+                let (start, end) =
+                    (hole.range.start.wrapping_add(mapped.bias), hole.range.end.wrapping_add(mapped.bias));
+                if start < at || end > mapped.end {
+                    continue;
+                }
+                if start > at {
+                    into.push(piece(at, start, true));
+                }
+                into.push(piece(start, end, false));
+                at = end;
+            }
+        }
+        if at < mapped.end {
+            into.push(piece(at, mapped.end, in_scope));
+        }
+    }
+
+    /// Attaches points that need no code.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub(super) fn place_kernel_points(&mut self) -> Result<(), SessionError> {
+        for i in 0..self.points.len() {
+            let hook = match &self.points[i].spec.place {
+                PointPlace::Syscall(number) => Hook::Syscall(*number),
+                PointPlace::Tracepoint(group, name) => Hook::Tracepoint { group: group.clone(), name: name.clone() },
+                _ => continue,
+            };
+            if let Hook::Tracepoint { group, name } = &hook {
+                known_tracepoint(&self.points[i].spec, group, name)?;
+            }
+            self.points[i].index = Some(self.exec.point(&hook)?);
+        }
+        Ok(())
+    }
+
+    /// Attaches points to a program that is about to be executed, so that its first visits count.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub(super) fn place_before(&mut self, path: &str) -> Result<(), SessionError> {
+        let Some(file) = self.program.file_at(path) else { return Ok(()) };
+        for i in 0..self.points.len() {
+            self.place(i, file, 0, true)?;
+        }
+        Ok(())
+    }
+
+    fn place_points(&mut self, pid: u32) -> Result<(), SessionError> {
+        for mapped in self.program.modules_of(pid).to_vec() {
+            for i in 0..self.points.len() {
+                self.place(i, mapped.file, pid, mapped.main)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Attaches a point wherever a file has it. In the main program for all processes that run it, so that
+    /// children are counted from their first instruction; in libraries for this process only, so that others
+    /// on the machine are not slowed down.
+    fn place(&mut self, i: usize, file: usize, pid: u32, main: bool) -> Result<(), SessionError> {
+        let place = self.points[i].spec.place.clone();
+        let per_process = !main || matches!(place, PointPlace::Counter(_) | PointPlace::Sampled(_)) || !self.follow;
+        let whom = if per_process { pid } else { 0 };
+        let waits_for_memory = pid == 0 && per_process;
+        if matches!(self.points[i].kind, PointKind::Kernel | PointKind::End) || waits_for_memory {
+            return Ok(());
+        }
+        if !self.points[i].seen.insert((file, whom)) {
+            return Ok(());
+        }
+        // What a program has itself is not looked for in its libraries, where a name may mean something else.
+        if !main && self.points[i].is_placed() {
+            return Ok(());
+        }
+        let found = points::find(&place, file, &self.program, &mut self.code);
+        if found.is_empty() {
+            if let Some(why) = found.refused {
+                self.points[i].refused = Some(why);
+            }
+            if main && self.points[i].instead.is_none() {
+                let of = &self.program.files[file];
+                self.points[i].instead = points::instead(&place, of, &self.code);
+            }
+            return Ok(());
+        }
+        self.attach(i, file, pid, whom, &found)
+    }
+
+    fn attach(&mut self, i: usize, file: usize, pid: u32, whom: u32, found: &Found) -> Result<(), SessionError> {
+        let of = &self.program.files[file];
+        let path = PathBuf::from(&of.image.path);
+        let mut hooks = Vec::new();
+        for at in &found.code {
+            let Some(offset) = to_offset(&of.image.segments, *at) else { continue };
+            let (file, offset, pid) = (path.clone(), offset.0, (whom != 0).then_some(whom));
+            hooks.push(if self.points[i].is_end {
+                Hook::UprobeEnd { file, offset, pid }
+            } else {
+                Hook::Uprobe { file, offset, pid }
+            });
+        }
+        if !found.sampled.is_empty() {
+            let mut ranges = Vec::new();
+            for range in &found.sampled {
+                self.program.everywhere(file, range.start, range.end, &mut ranges);
+            }
+            hooks.push(Hook::Sampled { ranges });
+        }
+        for hook in hooks {
+            match self.points[i].index {
+                Some(index) => self.exec.also(index, &hook)?,
+                None => self.points[i].index = Some(self.exec.point(&hook)?),
+            }
+        }
+        if let Some(stated) = found.counter {
+            let bias = self.program.modules_of(pid).iter().find(|m| m.file == file).map_or(0, |m| m.bias);
+            let memory = Memory::open(pid)?;
+            self.points[i].counters.push(Counter { memory, at: stated.0.wrapping_add(bias) });
+        }
+        Ok(())
+    }
+
+    /// Points were added: all files are looked through again.
+    pub(super) fn forget_places(&mut self) {
+        self.looked = None;
+        for pid in self.program.pids() {
+            // What cannot be attached now is found missing by whoever waits for the points.
+            let _ = self.place_points(pid);
+        }
+    }
+
+    /// A file in scope, sampled, whose source lines are not known.
+    pub(super) fn without_lines(&self) -> Option<&str> {
+        let bare = |i: &usize| self.code.lines_known(*i) == Some(false);
+        (0..self.program.files.len()).find(bare).map(|i| self.program.files[i].seen_as.as_str())
+    }
+
+    /// Names of marks in the program, taken as points when the user names none.
+    pub(super) fn own_marks(&self) -> Vec<String> {
+        self.program.files.first().map(|of| points::own_marks(of, &self.code)).unwrap_or_default()
+    }
+
+    /// Takes in what was sampled; `plain`: no speed-up was on.
+    pub(super) fn drain(&mut self, policy: &mut dyn CausalPolicy, stratum: u32, plain: bool) {
+        let mut taken: Vec<CausalSample> = Vec::new();
+        self.exec.samples(&mut |sample| taken.push(sample.clone()));
+        for sample in &taken {
+            self.take(sample, policy, stratum, plain);
+        }
+    }
+
+    fn take(&mut self, sample: &CausalSample, policy: &mut dyn CausalPolicy, stratum: u32, plain: bool) {
+        let hit = self.targets.hit(sample, &self.program, &mut self.code, &self.wanted);
+        for id in self.declared..self.targets.list.len() {
+            policy.declare(id as u32, self.targets.list[id].unit, self.targets.parent(id as u32));
+        }
+        self.declared = self.targets.list.len();
+        // A wait that nobody asked for is no time in which something could be made faster.
+        if hit.is_empty() && sample.what != SampleWhat::Run {
+            return;
+        }
+        let weight = u64::from(sample.weight);
+        self.sampled += weight;
+        if hit.is_empty() {
+            policy.sampled(sample.t_ns, None, sample.weight);
+            self.targets.count(None, stratum, plain, weight);
+            return;
+        }
+        self.in_scope += weight;
+        for id in hit {
+            policy.sampled(sample.t_ns, Some(id), sample.weight);
+            self.targets.count(Some(id), stratum, plain, weight);
+        }
+    }
+}
+
+/// A tracepoint that is not there is a slip, told with what is there.
+fn known_tracepoint(spec: &PointSpec, group: &str, name: &str) -> Result<(), SessionError> {
+    let Some(root) = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"]
+        .into_iter()
+        .find(|root| std::path::Path::new(root).is_dir())
+    else {
+        return Ok(());
+    };
+    let dir = format!("{root}/{group}");
+    if std::path::Path::new(&format!("{dir}/{name}")).is_dir() {
+        return Ok(());
+    }
+    let list = |dir: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.filter_map(|e| e.file_name().into_string().ok()).collect()
+    };
+    let mut near = points::nearest(name, &list(&dir));
+    if near.is_empty() {
+        near = points::nearest(group, &list(root));
+    }
+    let near = if near.is_empty() { String::new() } else { format!("; there are {}", near.join(", ")) };
+    let why = format!("the kernel has no tracepoint {group}:{name}{near}");
+    Err(SessionError::Point { text: spec.text.clone(), why })
+}

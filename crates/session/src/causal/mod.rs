@@ -1,0 +1,34 @@
+//! `whither causal`: one session of the causal profiler, from launch or attach to the last window. Which
+//! experiment comes next is asked of a [`CausalPolicy`]; what the windows mean is worked out by whoever reads
+//! the [`CausalOutcome`].
+//!
+//! - `words`: what the user writes for points and targets. `scope`: what is the program's own code.
+//! - `program`, `code`: what is mapped where, and which source an address belongs to.
+//! - `points`, `targets`: from words and samples to places in the code.
+//! - `group`: keeps all of it up to date. `window`: one experiment. `run`: the session's life.
+
+mod alive;
+mod code;
+mod disturb;
+mod executor;
+mod group;
+mod options;
+mod points;
+mod policy;
+mod program;
+mod run;
+mod scope;
+mod suggest;
+mod targets;
+mod window;
+mod words;
+
+pub use options::{CausalEnd, CausalEvent, CausalOptions, CausalOutcome, CausalWhom, Runs, UnitChoice};
+pub use policy::{CausalPolicy, Order, Step};
+pub use run::run;
+pub use scope::Scope as CausalScope;
+pub use suggest::{Proposal, suggest};
+pub use words::{PointSpec, TargetSpec, pair, point, target};
+
+#[cfg(test)]
+mod tests;

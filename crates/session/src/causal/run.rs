@@ -1,0 +1,586 @@
+//! The life of a session: launch behind the gate or attach, points in place, then experiments until the target
+//! ends, the time is over or the user has seen enough; short commands again and again. It always ends with
+//! what was measured, or with the reason why nothing was.
+
+use super::alive::Alive;
+use super::disturb::Disturbers;
+use super::executor::CausalExecutor;
+use super::group::Group;
+use super::options::{CausalEnd, CausalEvent, CausalOptions, CausalOutcome, CausalWhom, Runs};
+use super::points;
+use super::policy::{CausalPolicy, Step};
+use super::program::CodeFile;
+use super::window::{self, Limits};
+use super::words::{self, PointPlace, TargetSpec};
+use crate::{SessionError, StopFlag};
+use std::time::{Duration, Instant};
+use whither_kernel::{clock, launch, proc};
+use whither_sample::SampleError;
+use whither_sample::causal::{CausalBpf, CausalConfig};
+use whither_store::causal::{CausalMeta, CausalOverhead, CausalRun, Executor, PointKind, PointVisits, Window};
+
+/// A command that ends sooner is run again unless the user says how often.
+const SHORT: Duration = Duration::from_secs(2);
+/// Runs of a short command.
+const RUNS: u32 = 30;
+/// A point that is nowhere is waited for so long: libraries are loaded, wrappers execute the program.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Everything so far is told this often to those who watch.
+const LOOK: Duration = Duration::from_secs(1);
+/// Warming up is cut into pieces, so that enough samples end it.
+const WARM: u64 = 50_000_000;
+/// Part of the windows that may be spoilt by others.
+const MOST_DISTURBED: f64 = 0.3;
+
+/// Runs a session on this thread.
+///
+/// # Errors
+/// Why it could not be; a process attached to runs on as before.
+pub fn run(
+    options: &CausalOptions,
+    policy: &mut dyn CausalPolicy,
+    stop: &StopFlag,
+    on: &mut dyn FnMut(CausalEvent),
+) -> Result<CausalOutcome, SessionError> {
+    // What can never be measured is refused before anything is loaded.
+    if let CausalWhom::Process(pid) = &options.whom {
+        Alive::attached(*pid)?;
+    }
+    let config = CausalConfig {
+        period_ns: nanos(options.period),
+        cap_ns: nanos(options.cap),
+        tick_ns: CausalConfig::default().tick_ns.max(nanos(options.cap)),
+        kernel_time: options.kernel_time,
+        follow_forks: options.follow,
+    };
+    let exec = CausalBpf::open(&config).map_err(refused)?;
+    Session::new(options, Box::new(exec), config).run(policy, stop, on)
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Missing rights get their remedy.
+pub(super) fn refused(error: SampleError) -> SessionError {
+    SessionError::Rights {
+        what: "causal profiling".into(),
+        why: error.to_string(),
+        remedy:
+            "It needs BPF: run as root, or give the binary CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE; 'whither doctor' \
+                 tells what these rights allow."
+                .into(),
+    }
+}
+
+/// See the module.
+pub(super) struct Session<'a> {
+    options: &'a CausalOptions,
+    config: CausalConfig,
+    group: Group,
+    windows: Vec<Window>,
+    rates: Vec<f64>,
+    stratum: u32,
+    runs: u32,
+    threads: u32,
+    began: Instant,
+    began_ns: u64,
+    first_window: Option<Instant>,
+    others: Disturbers,
+    looked: Instant,
+    end: CausalEnd,
+    pid: u32,
+    visits: Vec<u64>,
+    observed_ns: u64,
+    /// The command line of a process attached to is read while it lives.
+    command: String,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(options: &'a CausalOptions, exec: Box<dyn CausalExecutor>, config: CausalConfig) -> Self {
+        Self {
+            options,
+            config,
+            group: Group::new(options, exec),
+            windows: Vec::new(),
+            rates: Vec::new(),
+            stratum: 0,
+            runs: 0,
+            threads: 0,
+            began: Instant::now(),
+            began_ns: clock::wall_ns(),
+            first_window: None,
+            others: Disturbers::default(),
+            looked: Instant::now(),
+            end: CausalEnd::Target,
+            pid: 0,
+            visits: Vec::new(),
+            observed_ns: 0,
+            command: String::new(),
+        }
+    }
+
+    pub(super) fn run(
+        mut self,
+        policy: &mut dyn CausalPolicy,
+        stop: &StopFlag,
+        on: &mut dyn FnMut(CausalEvent),
+    ) -> Result<CausalOutcome, SessionError> {
+        self.group.place_kernel_points()?;
+        let limits = Limits { stop, deadline: self.options.duration.map(|d| self.began + d) };
+        let mut status = None;
+        loop {
+            let mut alive = self.start(stop)?;
+            self.pid = alive.pid;
+            let began = Instant::now();
+            let lived = self.one_run(&mut alive, policy, &limits, on);
+            if let Err(error) = lived {
+                alive.terminate();
+                return Err(error);
+            }
+            self.runs += 1;
+            let over = alive.is_over();
+            if !over && alive.is_ours() {
+                status = self.leave(alive, stop, on);
+                break;
+            }
+            status = alive.status().or(status);
+            if !over || limits.are_reached() || self.end != CausalEnd::Target || !self.again(began.elapsed(), on) {
+                if limits.stop.is_set() {
+                    self.end = CausalEnd::Stopped;
+                }
+                break;
+            }
+            on(CausalEvent::Run { number: self.runs + 1 });
+        }
+        Ok(self.finish(status, on))
+    }
+
+    /// Whether the command is run once more.
+    fn again(&mut self, took: Duration, on: &mut dyn FnMut(CausalEvent)) -> bool {
+        if !matches!(self.options.whom, CausalWhom::Command(_)) {
+            return false;
+        }
+        match self.options.runs {
+            Runs::Times(n) => self.runs < n,
+            Runs::Auto if took >= SHORT && self.runs == 1 && !self.options.end_to_end => false,
+            Runs::Auto => {
+                if self.runs == 1 {
+                    let took = took.as_secs_f64();
+                    self.tell(format!("the command took {took:.2} s: it is run up to {RUNS} times (-n)"), on);
+                }
+                self.runs < RUNS
+            }
+        }
+    }
+
+    fn tell(&mut self, text: String, on: &mut dyn FnMut(CausalEvent)) {
+        if self.group.note(text.clone()) {
+            on(CausalEvent::Note(text));
+        }
+    }
+
+    /// A target that is watched from its first instruction, or from now.
+    fn start(&mut self, stop: &StopFlag) -> Result<Alive, SessionError> {
+        let words = match &self.options.whom {
+            CausalWhom::Process(pid) => {
+                let alive = Alive::attached(*pid)?;
+                self.group.exec.watch(*pid)?;
+                self.command = command_of(*pid);
+                return Ok(alive);
+            }
+            CausalWhom::Command(words) => words,
+        };
+        self.command = words.join(" ");
+        let held = launch::hold(words)?;
+        self.group.exec.watch(held.pid())?;
+        if let Some(path) = &self.options.executable {
+            self.group.place_before(path)?;
+        }
+        if stop.is_set() {
+            // The held child ends with its gate.
+            return Err(SessionError::Interrupted);
+        }
+        Ok(Alive::launched(held.release()?))
+    }
+
+    /// From a running target to its end, or that of the measuring.
+    fn one_run(
+        &mut self,
+        alive: &mut Alive,
+        policy: &mut dyn CausalPolicy,
+        limits: &Limits<'_>,
+        on: &mut dyn FnMut(CausalEvent),
+    ) -> Result<(), SessionError> {
+        self.group.look_now(&[])?;
+        self.find_points(alive, policy, limits)?;
+        if self.runs == 0 {
+            self.check_target(alive)?;
+            self.others.look(&self.group.processes);
+            let points = self.group.points.iter().map(|p| p.spec.text.clone()).collect();
+            on(CausalEvent::Started { pid: alive.pid, points, after: self.began.elapsed() });
+        }
+        while !alive.is_over() {
+            if limits.are_reached() {
+                self.end = if limits.stop.is_set() { CausalEnd::Stopped } else { CausalEnd::Time };
+                break;
+            }
+            self.group.learn()?;
+            self.group.look()?;
+            if !self.step(alive, policy, limits, on)? {
+                break;
+            }
+            self.told(on);
+        }
+        Ok(())
+    }
+
+    /// Does what the policy says; whether it goes on.
+    fn step(
+        &mut self,
+        alive: &mut Alive,
+        policy: &mut dyn CausalPolicy,
+        limits: &Limits<'_>,
+        on: &mut dyn FnMut(CausalEvent),
+    ) -> Result<bool, SessionError> {
+        match policy.next(clock::monotonic_ns(), &self.rates) {
+            Step::Warm { ns } => {
+                // A whole run that is only watched tells what there is to speed up.
+                let ns = if self.is_whole() { u64::MAX / 4 } else { ns.clamp(1_000_000, WARM) };
+                let (visits, wall_ns) = window::observe(&mut self.group, ns, self.stratum, policy, alive, limits)?;
+                self.take_rates(&visits, wall_ns);
+            }
+            Step::Rest { ns } => {
+                let until = Instant::now() + Duration::from_nanos(ns);
+                while Instant::now() < until && !alive.is_over() && !limits.are_reached() {
+                    let left = until.saturating_duration_since(Instant::now());
+                    alive.sleep(left.min(Duration::from_millis(10)));
+                    self.group.drain(policy, self.stratum, true);
+                }
+            }
+            Step::Window(order) => {
+                self.first_window.get_or_insert_with(Instant::now);
+                self.stratum = order.stratum;
+                let made = window::make(&mut self.group, &order, self.runs, policy, alive, limits)?;
+                if let Some(made) = made {
+                    policy.finished(&made);
+                    self.take_rates(&made.visits, made.wall_ns);
+                    self.threads = self.threads.max(made.threads);
+                    self.windows.push(made.clone());
+                    on(CausalEvent::Window(Box::new(made)));
+                }
+            }
+            Step::Over | Step::Narrow => {
+                self.end = CausalEnd::Narrow;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn is_whole(&self) -> bool {
+        self.group.points.iter().any(|p| p.kind == PointKind::End)
+    }
+
+    /// Rates that follow slowly: a window is a short time.
+    fn take_rates(&mut self, visits: &[PointVisits], wall_ns: u64) {
+        self.observed_ns += wall_ns;
+        self.visits.resize(visits.len(), 0);
+        self.rates.resize(visits.len(), 0.0);
+        for (i, v) in visits.iter().enumerate() {
+            self.visits[i] += v.visits;
+            let now = v.visits as f64 * 1e9 / wall_ns.max(1) as f64;
+            self.rates[i] += (now - self.rates[i]) * if self.rates[i] == 0.0 { 1.0 } else { 0.3 };
+        }
+    }
+
+    fn told(&mut self, on: &mut dyn FnMut(CausalEvent)) {
+        if self.looked.elapsed() < LOOK {
+            return;
+        }
+        self.looked = Instant::now();
+        self.others.look(&self.group.processes);
+        if let Some(path) = self.group.without_lines() {
+            self.tell(
+                format!(
+                    "{path} has no debug information: its functions are targets, its lines are not (compile with -g)"
+                ),
+                on,
+            );
+        }
+        if self.group.in_scope == 0 && self.began.elapsed() > Duration::from_secs(5) {
+            let text = if self.group.sampled == 0 {
+                "the program has not run in the last seconds, so there is nothing to speed up yet; --off-cpu all makes its \
+                 waits targets"
+            } else {
+                "no sample lies in the program's own code yet; --binary names libraries that count as such"
+            };
+            self.tell(text.to_owned(), on);
+        }
+        let run = self.described();
+        on(CausalEvent::Look(Box::new(run)));
+    }
+
+    /// Waits until every point is somewhere, or until it is clear that one is nowhere.
+    fn find_points(
+        &mut self,
+        alive: &mut Alive,
+        policy: &mut dyn CausalPolicy,
+        limits: &Limits<'_>,
+    ) -> Result<(), SessionError> {
+        self.name_points()?;
+        let patience = if alive.is_ours() { PATIENCE } else { Duration::ZERO };
+        let began = Instant::now();
+        let mut pause = Duration::from_millis(1);
+        while self.group.points.iter().any(|p| !p.is_placed()) {
+            if began.elapsed() >= patience || alive.is_over() || limits.are_reached() {
+                return self.missing(alive);
+            }
+            alive.sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(50));
+            self.group.look_now(&[])?;
+            self.group.drain(policy, self.stratum, true);
+        }
+        Ok(())
+    }
+
+    /// A target that cannot be anywhere is told at once; a function may be inlined everywhere, which only
+    /// samples tell.
+    fn check_target(&self, alive: &Alive) -> Result<(), SessionError> {
+        let Some(target) = &self.options.target else { return Ok(()) };
+        let group = &self.group;
+        let modules = group.program.modules_of(alive.pid);
+        let files: Vec<usize> = modules
+            .iter()
+            .filter(|m| {
+                group.program.files.get(m.file).is_some_and(|f| group.code.scope().has_module(&f.seen_as, m.main))
+            })
+            .map(|m| m.file)
+            .collect();
+        let (place, text) = match target {
+            TargetSpec::Line(line) => (PointPlace::Line(line.clone()), format!("{}:{}", line.file, line.line)),
+            TargetSpec::Function(name, _) => (PointPlace::Function(name.clone()), name.text.clone()),
+        };
+        let code = &group.code;
+        let mut of = files.iter().filter_map(|f| group.program.files.get(*f));
+        let there = |f: &CodeFile| match &place {
+            PointPlace::Line(l) => code.service().statements(&f.image, &l.file).iter().any(|s| s.line == l.line),
+            PointPlace::Function(name) => {
+                !code.named(f, |n| name.matches(n)).is_empty() || code.service().has_lines(&f.image)
+            }
+            _ => true,
+        };
+        // A wrapper executes the program later.
+        if files.is_empty() || of.clone().any(there) || (alive.is_ours() && group.processes.len() > 1) {
+            return Ok(());
+        }
+        let instead = of.find_map(|f| points::instead(&place, f, code)).map(|i| format!("; {i}")).unwrap_or_default();
+        Err(SessionError::Point { text, why: format!("the program has no such code{instead}") })
+    }
+
+    /// Without a point of the user's, the marks in the program.
+    fn name_points(&mut self) -> Result<(), SessionError> {
+        if !self.options.marks || !self.group.points.is_empty() {
+            return Ok(());
+        }
+        let marks = self.group.own_marks();
+        let pairs = |name: &str, this: &str, other: &str| {
+            name.strip_suffix(this).is_some_and(|stem| marks.contains(&format!("{stem}{other}")))
+        };
+        for name in &marks {
+            // Both ends of a request have one rate; one of them is enough.
+            if pairs(name, "_end", "_begin") {
+                continue;
+            }
+            let spec = words::point(&format!("mark:{name}"))?;
+            self.group.points.push(super::group::Point::new(spec, false, None));
+        }
+        self.group.forget_places();
+        Ok(())
+    }
+
+    /// The error for a point that is nowhere.
+    fn missing(&self, alive: &mut Alive) -> Result<(), SessionError> {
+        let Some(point) = self.group.points.iter().find(|p| !p.is_placed()) else { return Ok(()) };
+        let why = point.refused.clone().or_else(|| {
+            let instead = point.instead.clone().map(|i| format!("; {i}")).unwrap_or_default();
+            Some(format!("the program has no such place{instead}"))
+        });
+        let ended = if alive.is_over() { " (it has ended meanwhile)" } else { "" };
+        let why = format!("{}{ended}", why.unwrap_or_default());
+        Err(SessionError::Point { text: point.spec.text.clone(), why })
+    }
+
+    /// Lets a command run on that was measured long enough.
+    fn leave(&mut self, mut alive: Alive, stop: &StopFlag, on: &mut dyn FnMut(CausalEvent)) -> Option<i32> {
+        let mut told = false;
+        let asked = stop.is_set();
+        loop {
+            if let Some(status) = alive.status() {
+                return Some(status);
+            }
+            // A Ctrl-C reaches the command too; one that goes on has its reasons.
+            if stop.is_urgent() || (asked && told) {
+                return None;
+            }
+            if !told && !asked {
+                on(CausalEvent::Waiting);
+            }
+            told = true;
+            alive.sleep(Duration::from_millis(if asked { 300 } else { 50 }));
+        }
+    }
+
+    fn finish(mut self, status: Option<i32>, on: &mut dyn FnMut(CausalEvent)) -> CausalOutcome {
+        self.others.look(&self.group.processes);
+        if let Some(text) = self.disturbed() {
+            self.tell(text, on);
+        }
+        let nothing = self.nothing();
+        self.group.code.poll();
+        let mut run = self.described();
+        run.targets = self.group.targets.finished(&self.group.code, &self.group.program);
+        run.waits = self.group.targets.waits(&self.group.code);
+        run.meta.status = status;
+        CausalOutcome {
+            run,
+            target_status: status,
+            end: self.end,
+            visits: self.visits,
+            observed_ns: self.observed_ns,
+            nothing,
+        }
+    }
+
+    /// The sentence about a machine that was not quiet.
+    fn disturbed(&self) -> Option<String> {
+        let spoilt = self.windows.iter().filter(|w| window::is_disturbed(w)).count();
+        let all = self.windows.len();
+        if all == 0 || spoilt as f64 <= MOST_DISTURBED * all as f64 {
+            return None;
+        }
+        let worst: Vec<String> = self
+            .others
+            .worst()
+            .into_iter()
+            .map(|(name, time)| format!("{name} ({:.1} s)", time.as_secs_f64()))
+            .collect();
+        let who = if worst.is_empty() {
+            "the hypervisor or short-lived processes used them".to_owned()
+        } else {
+            format!("CPU time went to {}", worst.join(", "))
+        };
+        Some(format!(
+            "{spoilt} of {all} windows were spoilt because others used the CPUs, so the answer cannot be trusted: {who}; \
+             measure on a quiet machine, or keep CPUs free for the program"
+        ))
+    }
+
+    /// Why there is no answer.
+    fn nothing(&self) -> Option<String> {
+        if self.windows.iter().any(|w| w.dropped.is_none()) {
+            return None;
+        }
+        let seconds = self.began.elapsed().as_secs_f64();
+        let point = self.group.points.iter().find(|p| p.kind != PointKind::End);
+        let visited =
+            self.windows.iter().any(|w| w.visits.iter().any(|v| v.visits > 0)) || self.rates.iter().any(|r| *r > 0.0);
+        Some(match point {
+            None if self.group.points.is_empty() => {
+                "no progress point: name one with --progress, or whole runs with --end-to-end; `whither causal suggest` \
+                 proposes some"
+                    .into()
+            }
+            Some(point) if !visited && self.group.sampled > 0 => format!(
+                "the point {} was never reached in {seconds:.1} s; `whither causal suggest` proposes points that are",
+                point.spec.text
+            ),
+            _ if self.windows.iter().any(window::is_disturbed) => self.none_counts(),
+            _ if self.group.in_scope == 0 && self.group.sampled == 0 => format!(
+                "the program used no CPU time that could be sampled in {seconds:.2} s: it is too short or only waits; repeat \
+                 it with -n 30, or make its waits targets with --off-cpu all"
+            ),
+            _ if self.group.in_scope == 0 && self.options.target.is_some() => {
+                let names = self.group.targets.list.iter().take(8).map(|t| t.name.clone()).collect::<Vec<_>>().join(", ");
+                format!("none of the samples lies in the target; they lie in {names}")
+            }
+            _ if self.group.in_scope == 0 => {
+                "none of the samples lies in the program's own code; --binary and --source say what is".into()
+            }
+            _ if self.windows.is_empty() => format!(
+                "the program ended after {seconds:.2} s, before the first experiment; repeat it with -n 30, or give it more \
+                 work"
+            ),
+            _ => self.none_counts(),
+        })
+    }
+
+    fn none_counts(&self) -> String {
+        format!(
+            "none of the {} windows counts ({}); measure longer with -d, or repeat the command with -n",
+            self.windows.len(),
+            reasons(&self.windows)
+        )
+    }
+
+    fn described(&mut self) -> CausalRun {
+        let machine = proc::machine();
+        let loads = self.group.exec.loads();
+        let duration = self.first_window.map_or(Duration::ZERO, |f| f.elapsed());
+        CausalRun {
+            meta: CausalMeta {
+                command: self.command.clone(),
+                pid: self.pid,
+                processes: self.group.most_processes.max(1),
+                threads: self.threads,
+                began_ns: self.began_ns,
+                duration_ns: nanos(duration),
+                host: machine.host,
+                kernel: machine.kernel,
+                version: env!("CARGO_PKG_VERSION").into(),
+                executor: Executor::Spin,
+                period_ns: self.config.tick_ns,
+                seed: self.options.seed,
+                load: self.options.load.unwrap_or_default(),
+                runs: self.runs.max(1),
+                status: None,
+            },
+            points: self.group.points.iter().map(super::group::Point::described).collect(),
+            targets: self.group.targets.list.clone(),
+            windows: self.windows.clone(),
+            samples: self.group.targets.samples(),
+            waits: Vec::new(),
+            overhead: CausalOverhead {
+                startup_ns: self.first_window.map_or(0, |f| nanos(f.saturating_duration_since(self.began))),
+                handlers_ns: loads.handlers_ns,
+                user_ns: clock::own_cpu_ns(),
+                inserted_ns: loads.inserted_ns,
+                target_cpu_ns: loads.samples.saturating_mul(self.config.tick_ns),
+            },
+            notes: self.group.notes.clone(),
+        }
+    }
+}
+
+fn reasons(windows: &[Window]) -> String {
+    use whither_store::causal::DropReason as R;
+    let all = [
+        (R::ForeignLoad, "others used the CPUs"),
+        (R::Steal, "the hypervisor used the CPUs"),
+        (R::NoVisits, "fewer than two visits"),
+        (R::Ended, "the program ended"),
+        (R::Stopped, "the program was stopped"),
+        (R::Lost, "observations were lost"),
+        (R::NotDrained, "delays could not be paid in time"),
+    ];
+    let count = |r: R| windows.iter().filter(|w| w.dropped == Some(r)).count();
+    let told: Vec<String> =
+        all.iter().filter(|(r, _)| count(*r) > 0).map(|(r, text)| format!("{}: {text}", count(*r))).collect();
+    told.join(", ")
+}
+
+fn command_of(pid: u32) -> String {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<_> = bytes.split(|b| *b == 0).filter(|w| !w.is_empty()).map(String::from_utf8_lossy).collect();
+    if words.is_empty() { proc::comm(pid) } else { words.join(" ") }
+}

@@ -1,0 +1,440 @@
+//! What could be speeded up: targets by the samples that hit them, with the code that belongs to each. A
+//! target is born with its first sample; its code grows as more copies of it are met.
+
+use super::code::{Code, Place, Run, Word};
+use super::options::UnitChoice;
+use super::program::Program;
+use super::words::TargetSpec;
+use rustc_hash::FxHashMap;
+use whither_sample::causal::{Armed, CausalSample, CodeRange, SampleWhat, Unit as ArmedUnit, WaitClass};
+use whither_store::causal::{Target, TargetSamples, Unit, Wait};
+
+/// What makes a target one and the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Line(Word, u32),
+    Function(Word),
+    Inclusive(Word),
+    /// Function, caller, and whether it is inlined into that caller.
+    Path(Word, Word, bool),
+    /// Class and site.
+    Wait(WaitClass, Word, Word, u32),
+}
+
+/// All targets, and what was sampled in them.
+#[derive(Debug, Default)]
+pub(super) struct Targets {
+    pub(super) list: Vec<Target>,
+    keys: Vec<Key>,
+    numbers: FxHashMap<Key, u32>,
+    parents: Vec<Option<u32>>,
+    counts: FxHashMap<(Option<u32>, u32), (u64, u64)>,
+    plain_ns: FxHashMap<u32, u64>,
+    waits: FxHashMap<Site, Waited>,
+    /// Sites that the kernel took for in scope and that are not.
+    pub(super) misplaced: u64,
+}
+
+/// A place of a wait.
+type Site = (Word, Word, u32);
+
+#[derive(Debug, Default)]
+struct Waited {
+    ns: u64,
+    woken: FxHashMap<Site, u64>,
+}
+
+/// What may become a target.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) unit: UnitChoice,
+    /// Only this one.
+    pub(super) only: Option<TargetSpec>,
+    /// [`WaitClass::bit`]s; 0: no waits.
+    pub(super) waits: u32,
+}
+
+/// A frame in scope: its code file and what is inlined there, innermost first.
+struct Frame {
+    file: usize,
+    at: u64,
+    places: Vec<Place>,
+}
+
+impl Targets {
+    /// Targets that a sample hits, born if need be; empty when nothing in scope is.
+    pub(super) fn hit(
+        &mut self,
+        sample: &CausalSample,
+        program: &Program,
+        code: &mut Code,
+        wanted: &Wanted,
+    ) -> Vec<u32> {
+        let frames = frames(sample, program, code);
+        let Some(first) = frames.first() else { return Vec::new() };
+        if first.at != sample.site {
+            self.misplaced += 1;
+        }
+        match sample.what {
+            SampleWhat::Run => self.code_hit(&frames, program, code, wanted),
+            SampleWhat::Blocked { class, ns, waker } => {
+                let site = site_of(&first.places);
+                match waker {
+                    Some((_, at)) => {
+                        let by = waker_site(sample.pid, at, program, code);
+                        let waited = self.waits.entry(site).or_default();
+                        waited.ns += ns;
+                        *waited.woken.entry(by).or_default() += 1;
+                        Vec::new()
+                    }
+                    None if wanted.waits & class.bit() != 0 => self.wait_hit(class, first, program, code, wanted),
+                    None => Vec::new(),
+                }
+            }
+        }
+    }
+
+    fn code_hit(&mut self, frames: &[Frame], program: &Program, code: &Code, wanted: &Wanted) -> Vec<u32> {
+        let mut hit = Vec::new();
+        let Some((first, place)) = frames.first().and_then(|f| Some((f, *f.places.first()?))) else { return hit };
+        let of = (first.file, program);
+        let line = (place.line > 0).then_some(Key::Line(place.file, place.line));
+        let function = Key::Function(place.function);
+        match (&wanted.only, wanted.unit) {
+            (Some(TargetSpec::Line(_)), _) | (None, UnitChoice::Line) => {
+                hit.extend(line.map(|key| self.number(key, place, of, code, None)));
+            }
+            (Some(TargetSpec::Function(_, callers)), _) if !callers.is_empty() => {
+                hit.extend(self.path_hit(frames, place, of, code, None));
+            }
+            (_, UnitChoice::Inclusive) => {
+                for frame in frames {
+                    for place in &frame.places {
+                        let at = (frame.file, program);
+                        hit.push(self.number(Key::Inclusive(place.function), *place, at, code, None));
+                    }
+                }
+                hit.sort_unstable();
+                hit.dedup();
+            }
+            (Some(TargetSpec::Function(..)), _) | (None, UnitChoice::Function) => {
+                hit.push(self.number(function, place, of, code, None));
+            }
+            (None, UnitChoice::Path) => hit.extend(self.path_hit(frames, place, of, code, None)),
+            (None, UnitChoice::Auto) => {
+                let parent = self.number(function, place, of, code, None);
+                hit.push(parent);
+                hit.extend(line.map(|key| self.number(key, place, of, code, Some(parent))));
+            }
+        }
+        if let Some(only) = &wanted.only {
+            hit.retain(|id| self.is_meant(*id, only));
+        }
+        hit
+    }
+
+    fn path_hit(
+        &mut self,
+        frames: &[Frame],
+        place: Place,
+        of: (usize, &Program),
+        code: &Code,
+        parent: Option<u32>,
+    ) -> Option<u32> {
+        let inlined = frames.first()?.places.get(1).map(|p| p.function).filter(|f| *f != place.function);
+        let called = || frames.get(1)?.places.first().map(|p| p.function);
+        let (caller, is_inlined) = inlined.map(|c| (c, true)).or_else(|| Some((called()?, false)))?;
+        Some(self.number(Key::Path(place.function, caller, is_inlined), place, of, code, parent))
+    }
+
+    fn wait_hit(
+        &mut self,
+        class: WaitClass,
+        first: &Frame,
+        program: &Program,
+        code: &Code,
+        wanted: &Wanted,
+    ) -> Vec<u32> {
+        let Some(place) = first.places.first().copied() else { return Vec::new() };
+        let key = Key::Wait(class, place.function, place.file, place.line);
+        let id = self.number(key, place, (first.file, program), code, None);
+        match &wanted.only {
+            Some(only) if !self.is_meant(id, only) => Vec::new(),
+            _ => vec![id],
+        }
+    }
+
+    fn number(&mut self, key: Key, place: Place, of: (usize, &Program), code: &Code, parent: Option<u32>) -> u32 {
+        if let Some(known) = self.numbers.get(&key) {
+            return *known;
+        }
+        let file = of.1.files.get(of.0);
+        let mut target = Target {
+            name: code.text(place.function).to_owned(),
+            file: code.text(place.file).to_owned(),
+            line: place.line,
+            module: file.map(|f| f.seen_as.clone()).unwrap_or_default(),
+            image: file.map(|f| f.image.id),
+            ..blank(Unit::Function)
+        };
+        match &key {
+            Key::Line(..) => target.unit = Unit::Line,
+            Key::Function(_) => {}
+            Key::Inclusive(_) => target.unit = Unit::Inclusive,
+            Key::Path(_, caller, _) => {
+                target.unit = Unit::Path;
+                target.path = vec![code.text(*caller).to_owned()];
+            }
+            Key::Wait(class, ..) => {
+                target.unit = Unit::OffCpu;
+                target.aliases = vec![std::mem::replace(&mut target.name, class_name(*class).to_owned())];
+            }
+        }
+        self.push(key, parent, target)
+    }
+
+    fn push(&mut self, key: Key, parent: Option<u32>, target: Target) -> u32 {
+        let number = self.list.len() as u32;
+        self.numbers.insert(key.clone(), number);
+        self.keys.push(key);
+        self.parents.push(parent);
+        self.list.push(target);
+        number
+    }
+
+    /// The function that a line refines.
+    pub(super) fn parent(&self, target: u32) -> Option<u32> {
+        self.parents.get(target as usize).copied().flatten()
+    }
+
+    fn is_meant(&self, id: u32, only: &TargetSpec) -> bool {
+        let Some(target) = self.list.get(id as usize) else { return false };
+        let name = if target.unit == Unit::OffCpu { target.aliases.first() } else { Some(&target.name) };
+        match only {
+            TargetSpec::Line(l) => target.line == l.line && whither_image::statements::ends_in(&target.file, &l.file),
+            TargetSpec::Function(function, callers) => {
+                name.is_some_and(|n| function.matches(n))
+                    && callers.iter().zip(&target.path).all(|(wanted, is)| wanted.matches(is))
+            }
+        }
+    }
+
+    /// Counts a sample for a target, or for none.
+    pub(super) fn count(&mut self, target: Option<u32>, stratum: u32, plain: bool, weight: u64) {
+        let (p, all) = self.counts.entry((target, stratum)).or_default();
+        *all += weight;
+        *p += if plain { weight } else { 0 };
+    }
+
+    /// Time without speed-up in a stratum.
+    pub(super) fn plain_time(&mut self, stratum: u32, ns: u64) {
+        *self.plain_ns.entry(stratum).or_default() += ns;
+    }
+
+    /// What the kernel side is told to make faster.
+    pub(super) fn armed(&self, target: u32, code: &Code, program: &Program) -> Armed {
+        let Some(key) = self.keys.get(target as usize) else { return Armed::Nothing };
+        let ranges = |wanted: &dyn Fn(&Run) -> bool| everywhere(&stated(code, program, wanted), program);
+        let function = |name: Word| move |r: &Run| r.places.first().is_some_and(|p| p.function == name);
+        let made = |unit, ranges, callers| Armed::Code { unit, ranges, callers };
+        match key {
+            Key::Line(..) => {
+                made(ArmedUnit::Line, everywhere(&self.code_of(target, code, program), program), Vec::new())
+            }
+            Key::Function(name) => made(ArmedUnit::Function, ranges(&function(*name)), Vec::new()),
+            Key::Inclusive(_) => {
+                made(ArmedUnit::Inclusive, everywhere(&self.code_of(target, code, program), program), Vec::new())
+            }
+            Key::Path(_, _, true) => {
+                made(ArmedUnit::Function, everywhere(&self.code_of(target, code, program), program), Vec::new())
+            }
+            Key::Path(name, caller, false) => {
+                // Code that is inlined into a caller is another target.
+                let own =
+                    |r: &Run| r.places.first().is_some_and(|p| p.function == *name) && !has_inlined_caller(r, *name);
+                made(ArmedUnit::Function, ranges(&own), vec![ranges(&function(*caller))])
+            }
+            Key::Wait(class, ..) => {
+                Armed::OffCpu { classes: class.bit(), sites: everywhere(&self.code_of(target, code, program), program) }
+            }
+        }
+    }
+
+    /// Stated addresses of a target's code by file.
+    fn code_of(&self, target: u32, code: &Code, program: &Program) -> Vec<(usize, u64, u64)> {
+        let Some(key) = self.keys.get(target as usize) else { return Vec::new() };
+        let first = |r: &Run| r.places.first().copied();
+        match *key {
+            Key::Line(file, line) => {
+                stated(code, program, &|r| first(r).is_some_and(|p| p.file == file && p.line == line))
+            }
+            Key::Function(name) => stated(code, program, &|r| first(r).is_some_and(|p| p.function == name)),
+            Key::Inclusive(name) => stated(code, program, &|r| r.places.iter().any(|p| p.function == name)),
+            Key::Path(name, caller, inlined) => stated(code, program, &|r| {
+                first(r).is_some_and(|p| p.function == name)
+                    && (!inlined || r.places.get(1).is_some_and(|p| p.function == caller))
+            }),
+            Key::Wait(_, function, file, line) => stated(code, program, &|r| {
+                first(r).is_some_and(|p| p.function == function && p.file == file && p.line == line)
+            }),
+        }
+    }
+
+    /// Fills in what is told of each target at the end: its code, and where functions begin.
+    pub(super) fn finished(&mut self, code: &Code, program: &Program) -> Vec<Target> {
+        for id in 0..self.list.len() as u32 {
+            let ranges = self.code_of(id, code, program);
+            let begins = self.begins(id, code, program);
+            let Some(target) = self.list.get_mut(id as usize) else { continue };
+            let main = ranges.first().map(|r| r.0);
+            target.ranges = ranges.iter().filter(|r| Some(r.0) == main).map(|r| (r.1, r.2)).collect();
+            if let Some((file, line)) = begins {
+                (target.file, target.line) = (file, line);
+            }
+        }
+        self.list.clone()
+    }
+
+    /// File and first line of a function.
+    fn begins(&self, id: u32, code: &Code, program: &Program) -> Option<(String, u32)> {
+        let name = match self.keys.get(id as usize)? {
+            Key::Function(name) | Key::Inclusive(name) | Key::Path(name, ..) => *name,
+            _ => return None,
+        };
+        let files = 0..program.files.len();
+        let own = files.clone().flat_map(|f| code.met(f)).find(|k| k.name == name).and_then(|k| k.begins);
+        // Of a function that is only inlined, the first line that was met.
+        let inlined = || {
+            let all = files.flat_map(|f| code.met(f)).flat_map(|k| &k.runs).flat_map(|r| &r.places);
+            all.filter(|p| p.function == name && p.line > 0).min_by_key(|p| p.line).copied()
+        };
+        let place = own.or_else(inlined)?;
+        Some((code.text(place.file).to_owned(), place.line))
+    }
+
+    /// Samples by target and stratum.
+    pub(super) fn samples(&self) -> Vec<TargetSamples> {
+        let row = |(&(target, stratum), &(plain, all)): (&(Option<u32>, u32), &(u64, u64))| TargetSamples {
+            target,
+            stratum,
+            plain,
+            plain_ns: self.plain_ns.get(&stratum).copied().unwrap_or(0),
+            all,
+        };
+        let mut rows: Vec<TargetSamples> = self.counts.iter().map(row).collect();
+        rows.sort_by_key(|r| (r.stratum, r.target));
+        rows
+    }
+
+    /// Waits for other threads of the program, longest first.
+    pub(super) fn waits(&self, code: &Code) -> Vec<Wait> {
+        let place = |site: &Site| Target {
+            name: code.text(site.0).to_owned(),
+            file: code.text(site.1).to_owned(),
+            line: site.2,
+            ..blank(Unit::Line)
+        };
+        let mut waits: Vec<Wait> = self
+            .waits
+            .iter()
+            .map(|(site, waited)| {
+                let mut woken_by: Vec<(Target, u64)> = waited.woken.iter().map(|(s, n)| (place(s), *n)).collect();
+                woken_by.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.name.cmp(&b.0.name)));
+                Wait { site: place(site), blocked_ns: waited.ns, woken_by }
+            })
+            .collect();
+        waits.sort_by(|a, b| b.blocked_ns.cmp(&a.blocked_ns).then_with(|| a.site.name.cmp(&b.site.name)));
+        waits
+    }
+}
+
+fn blank(unit: Unit) -> Target {
+    Target {
+        unit,
+        name: String::new(),
+        file: String::new(),
+        line: 0,
+        path: Vec::new(),
+        aliases: Vec::new(),
+        module: String::new(),
+        image: None,
+        ranges: Vec::new(),
+    }
+}
+
+fn has_inlined_caller(run: &Run, name: Word) -> bool {
+    run.places.get(1).is_some_and(|p| p.function != name)
+}
+
+/// Frames in scope, from the one the kernel side found on.
+fn frames(sample: &CausalSample, program: &Program, code: &mut Code) -> Vec<Frame> {
+    if sample.site == 0 {
+        return Vec::new();
+    }
+    let first = sample.frames.first() == Some(&sample.site);
+    let known = sample.frames.iter().position(|f| f.wrapping_sub(1) == sample.site);
+    let rest = if first { 1 } else { known.map_or(sample.frames.len(), |i| i + 1) };
+    let addresses = std::iter::once(sample.site)
+        .chain(sample.frames.get(rest..).unwrap_or_default().iter().map(|f| f.wrapping_sub(1)));
+    let mut found = Vec::new();
+    for at in addresses {
+        let Some((file, stated)) = program.place(sample.pid, at) else { continue };
+        let Some(of) = program.files.get(file) else { continue };
+        let main = program.modules_of(sample.pid).iter().any(|m| m.file == file && m.main);
+        if !code.scope().has_module(&of.seen_as, main) {
+            continue;
+        }
+        let places = code.places(file, of, stated).unwrap_or_default();
+        if !places.is_empty() {
+            found.push(Frame { file, at, places });
+        }
+    }
+    found
+}
+
+fn site_of(places: &[Place]) -> Site {
+    places.first().map_or((0, 0, 0), |p| (p.function, p.file, p.line))
+}
+
+/// Where the thread was that ended a wait; it may be of another process of the group.
+fn waker_site(pid: u32, at: u64, program: &Program, code: &mut Code) -> Site {
+    let found =
+        program.place(pid, at).or_else(|| program.pids().into_iter().find_map(|other| program.place(other, at)));
+    let Some((file, stated)) = found else { return (0, 0, 0) };
+    let Some(of) = program.files.get(file) else { return (0, 0, 0) };
+    site_of(&code.places(file, of, stated).unwrap_or_default())
+}
+
+/// Stated addresses of the pieces of code that are wanted, neighbours joined.
+fn stated(code: &Code, program: &Program, wanted: &dyn Fn(&Run) -> bool) -> Vec<(usize, u64, u64)> {
+    let mut found: Vec<(usize, u64, u64)> = Vec::new();
+    for file in 0..program.files.len() {
+        for run in code.met(file).flat_map(|k| &k.runs).filter(|r| wanted(r)) {
+            match found.last_mut() {
+                Some(last) if last.0 == file && last.2 == run.range.start => last.2 = run.range.end,
+                _ => found.push((file, run.range.start, run.range.end)),
+            }
+        }
+    }
+    found
+}
+
+fn everywhere(stated: &[(usize, u64, u64)], program: &Program) -> Vec<CodeRange> {
+    let mut ranges = Vec::new();
+    for (file, start, end) in stated {
+        program.everywhere(*file, *start, *end, &mut ranges);
+    }
+    ranges.sort_unstable();
+    ranges
+}
+
+/// What users call a class of waits.
+pub(super) fn class_name(class: WaitClass) -> &'static str {
+    match class {
+        WaitClass::Sleep => "sleep",
+        WaitClass::Io => "io",
+        WaitClass::Net => "net",
+        WaitClass::Lock => "lock",
+        WaitClass::Other => "other",
+    }
+}

@@ -1,0 +1,285 @@
+//! The session's own logic with a kernel side that is made up: real processes, invented facts.
+
+use super::executor::CausalExecutor;
+use super::options::{CausalEnd, CausalEvent, CausalOptions, CausalWhom, Runs, UnitChoice};
+use super::policy::{CausalPolicy, Order, Step};
+use super::run::Session;
+use super::scope::Scope;
+use super::words::point;
+use crate::StopFlag;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use whither_sample::SampleError;
+use whither_sample::causal::{
+    Armed, CausalConfig, CausalModule, CausalSample, Change, Facts, Hook, Loads, SampleWhat, WaitClass,
+};
+use whither_store::SymbolOptions;
+use whither_store::causal::{DropReason, PointVisits, Selection, Unit, Window};
+
+/// What the session did with the fake.
+#[derive(Debug, Default)]
+struct Log {
+    watched: Vec<u32>,
+    maps: usize,
+    armed: Vec<Armed>,
+    begun: Vec<u8>,
+    beats: usize,
+    hooks: Vec<Hook>,
+}
+
+/// A kernel side that tells the same facts again and again.
+struct Fake {
+    log: Rc<RefCell<Log>>,
+    facts: Facts,
+    samples: Vec<CausalSample>,
+    began: Instant,
+}
+
+impl CausalExecutor for Fake {
+    fn watch(&mut self, pid: u32) -> Result<(), SampleError> {
+        self.log.borrow_mut().watched.push(pid);
+        Ok(())
+    }
+    fn processes(&mut self) -> Vec<u32> {
+        self.log.borrow().watched.last().copied().into_iter().collect()
+    }
+    fn changes(&mut self) -> Vec<Change> {
+        Vec::new()
+    }
+    fn map(&mut self, _pid: u32, modules: &[CausalModule]) -> Result<(), SampleError> {
+        assert!(modules.windows(2).all(|m| m[0].end <= m[1].start), "modules overlap: {modules:?}");
+        self.log.borrow_mut().maps += 1;
+        Ok(())
+    }
+    fn arm(&mut self, target: &Armed) -> Result<(), SampleError> {
+        self.log.borrow_mut().armed.push(target.clone());
+        Ok(())
+    }
+    fn begin(&mut self, percent: u8) -> Result<(), SampleError> {
+        self.log.borrow_mut().begun.push(percent);
+        self.began = Instant::now();
+        Ok(())
+    }
+    fn beat(&mut self) {
+        self.log.borrow_mut().beats += 1;
+    }
+    fn end(&mut self) -> Result<Facts, SampleError> {
+        Ok(Facts { wall_ns: self.began.elapsed().as_nanos() as u64, ..self.facts.clone() })
+    }
+    fn peek(&mut self, _point: u32) -> u64 {
+        self.facts.visits.first().map_or(0, |v| v.visits)
+    }
+    fn samples(&mut self, take: &mut dyn FnMut(&CausalSample)) {
+        self.samples.drain(..).for_each(|s| take(&s));
+    }
+    fn point(&mut self, hook: &Hook) -> Result<u32, SampleError> {
+        let mut log = self.log.borrow_mut();
+        log.hooks.push(hook.clone());
+        Ok(log.hooks.len() as u32 - 1)
+    }
+    fn also(&mut self, _point: u32, hook: &Hook) -> Result<(), SampleError> {
+        self.log.borrow_mut().hooks.push(hook.clone());
+        Ok(())
+    }
+    fn loads(&mut self) -> Loads {
+        Loads::default()
+    }
+}
+
+/// Orders windows of 30 % on the first target.
+#[derive(Default)]
+struct Always {
+    declared: Vec<(u32, Unit, Option<u32>)>,
+    sampled: Vec<Option<u32>>,
+    finished: Vec<Window>,
+    most: usize,
+}
+
+impl CausalPolicy for Always {
+    fn declare(&mut self, target: u32, unit: Unit, parent: Option<u32>) {
+        self.declared.push((target, unit, parent));
+    }
+    fn sampled(&mut self, _at_ns: u64, target: Option<u32>, _weight: u32) {
+        self.sampled.push(target);
+    }
+    fn next(&mut self, _at_ns: u64, _rates: &[f64]) -> Step {
+        if self.finished.len() >= self.most {
+            return Step::Narrow;
+        }
+        Step::Window(Order {
+            target: 0,
+            percent: 30,
+            min_ns: 20_000_000,
+            min_visits: 5,
+            max_ns: 60_000_000,
+            selection: Selection::Fixed,
+            probability: 1.0,
+            stratum: 3,
+        })
+    }
+    fn finished(&mut self, window: &Window) {
+        self.finished.push(window.clone());
+    }
+}
+
+fn options(words: &[&str]) -> CausalOptions {
+    CausalOptions {
+        whom: CausalWhom::Command(words.iter().map(|w| (*w).to_owned()).collect()),
+        executable: None,
+        points: vec![point("syscall:write").expect("a point")],
+        pairs: Vec::new(),
+        marks: false,
+        unit: UnitChoice::Auto,
+        target: None,
+        scope: Scope::default(),
+        waits: vec![WaitClass::Sleep],
+        kernel_time: true,
+        follow: true,
+        duration: None,
+        runs: Runs::Times(1),
+        end_to_end: false,
+        period: Duration::from_millis(1),
+        cap: Duration::from_micros(250),
+        seed: 1,
+        load: None,
+        symbols: SymbolOptions::default(),
+    }
+}
+
+fn good() -> Facts {
+    let visits = PointVisits { visits: 8, last_ns: 9, last_virtual_ns: 9, ..PointVisits::default() };
+    Facts { samples: 100, threads: 1, drained: true, visits: vec![visits], ..Facts::default() }
+}
+
+struct Ran {
+    outcome: super::CausalOutcome,
+    log: Rc<RefCell<Log>>,
+    policy: Always,
+    events: Vec<CausalEvent>,
+}
+
+fn ran(options: &CausalOptions, facts: Facts, samples: Vec<CausalSample>, most: usize) -> Ran {
+    let log = Rc::new(RefCell::new(Log::default()));
+    let fake = Fake { log: Rc::clone(&log), facts, samples, began: Instant::now() };
+    let mut policy = Always { most, ..Always::default() };
+    let mut events = Vec::new();
+    let session = Session::new(options, Box::new(fake), CausalConfig::default());
+    let outcome = session.run(&mut policy, &StopFlag::default(), &mut |e| events.push(e)).expect("a session");
+    Ran { outcome, log, policy, events }
+}
+
+#[test]
+fn windows_are_made_until_the_target_ends_and_the_last_one_is_dropped() {
+    let ran = ran(&options(&["sleep", "1.5"]), good(), Vec::new(), usize::MAX);
+    let windows = &ran.outcome.run.windows;
+    assert!(windows.len() >= 3, "{} windows", windows.len());
+    let (last, kept) = windows.split_last().expect("some windows");
+    assert_eq!(last.dropped, Some(DropReason::Ended));
+    assert!(kept.iter().all(|w| w.dropped.is_none() && w.stratum == 3 && w.percent == 30));
+    assert_eq!((ran.outcome.target_status, ran.outcome.end), (Some(0), CausalEnd::Target));
+    assert_eq!(ran.outcome.nothing, None);
+    assert!(ran.log.borrow().maps >= 1 && ran.log.borrow().beats >= windows.len());
+    assert!(matches!(ran.log.borrow().hooks.as_slice(), [Hook::Syscall(1)]));
+    assert_eq!(ran.policy.finished.len(), windows.len());
+    assert!(matches!(ran.events.first(), Some(CausalEvent::Started { .. })));
+    assert!(ran.outcome.visits[0] >= 8 && ran.outcome.observed_ns > 0);
+}
+
+#[test]
+fn the_status_of_the_command_is_kept_and_an_empty_answer_has_a_reason() {
+    let ran = ran(&options(&["sh", "-c", "exit 7"]), Facts { drained: true, ..Facts::default() }, Vec::new(), 5);
+    assert_eq!(ran.outcome.target_status, Some(7));
+    let why = ran.outcome.nothing.expect("a reason");
+    assert!(why.contains("-n 30"), "{why}");
+}
+
+#[test]
+fn windows_spoilt_by_others_are_dropped_and_said() {
+    let spoilt = Facts { foreign_wait_ns: 1_000_000_000, ..good() };
+    let ran = ran(&options(&["sleep", "1"]), spoilt, Vec::new(), usize::MAX);
+    let kept = ran.outcome.run.windows.iter().filter(|w| w.dropped.is_none()).count();
+    assert_eq!(kept, 0);
+    assert!(ran.outcome.run.windows.iter().any(|w| w.dropped == Some(DropReason::ForeignLoad)));
+    assert!(ran.outcome.run.notes.iter().any(|n| n.contains("others used the CPUs")), "{:?}", ran.outcome.run.notes);
+    assert!(ran.outcome.nothing.is_some_and(|n| n.contains("others used the CPUs")));
+}
+
+#[test]
+fn every_reason_to_drop_is_told_apart() {
+    let cases = [
+        (Facts { stopped: true, ..good() }, DropReason::Stopped),
+        (Facts { lost: 50, ..good() }, DropReason::Lost),
+        (Facts { drained: false, ..good() }, DropReason::NotDrained),
+        (Facts { steal_ns: u64::MAX / 4, ..good() }, DropReason::Steal),
+        (Facts { visits: Vec::new(), ..good() }, DropReason::NoVisits),
+    ];
+    for (facts, reason) in cases {
+        let ran = ran(&options(&["sleep", "1"]), facts, Vec::new(), 1);
+        assert_eq!(ran.policy.finished[0].dropped, Some(reason));
+    }
+}
+
+#[test]
+fn the_time_ends_it_and_the_command_goes_on_to_its_own_end() {
+    let limited = CausalOptions { duration: Some(Duration::from_millis(150)), ..options(&["sleep", "1"]) };
+    let ran = ran(&limited, good(), Vec::new(), usize::MAX);
+    assert_eq!((ran.outcome.end, ran.outcome.target_status), (CausalEnd::Time, Some(0)));
+    assert!(ran.events.iter().any(|e| matches!(e, CausalEvent::Waiting)));
+}
+
+#[test]
+fn a_short_command_is_run_as_often_as_was_asked() {
+    let several = CausalOptions { runs: Runs::Times(3), ..options(&["sleep", "1"]) };
+    let ran = ran(&several, good(), Vec::new(), usize::MAX);
+    assert_eq!(ran.outcome.run.meta.runs, 3);
+    let runs: std::collections::BTreeSet<u32> = ran.outcome.run.windows.iter().map(|w| w.run).collect();
+    assert_eq!(runs.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+#[test]
+fn whole_runs_are_one_visit_each() {
+    let whole =
+        CausalOptions { points: Vec::new(), end_to_end: true, runs: Runs::Times(2), ..options(&["sleep", "1"]) };
+    let ran = ran(&whole, Facts { visits: Vec::new(), ..good() }, Vec::new(), usize::MAX);
+    let windows = &ran.outcome.run.windows;
+    assert_eq!(windows.len(), 2);
+    assert!(windows.iter().all(|w| w.dropped.is_none() && w.visits[0].visits == 1 && w.wall_ns > 300_000_000));
+}
+
+#[test]
+fn samples_become_targets_with_code() {
+    let me = std::process::id();
+    let code = samples_become_targets_with_code as fn() as usize as u64;
+    let sample = |what, site| CausalSample {
+        t_ns: 1,
+        pid: me,
+        tid: me,
+        what,
+        site,
+        frames: vec![site],
+        kernel: false,
+        weight: 4,
+    };
+    let waits = SampleWhat::Blocked { class: WaitClass::Sleep, ns: 1000, waker: None };
+    let lock = SampleWhat::Blocked { class: WaitClass::Lock, ns: 500, waker: Some((me, code)) };
+    let samples =
+        vec![sample(SampleWhat::Run, code), sample(waits, code), sample(lock, code), sample(SampleWhat::Run, 8)];
+    // Our own process cannot be measured, but the books may look at it.
+    let log = Rc::new(RefCell::new(Log { watched: vec![me], ..Log::default() }));
+    let fake = Fake { log, facts: good(), samples, began: Instant::now() };
+    let mut group = super::group::Group::new(&options(&["true"]), Box::new(fake));
+    let mut policy = Always::default();
+    group.look_now(&[]).expect("our own code");
+    group.drain(&mut policy, 2, true);
+    let units: Vec<Unit> = policy.declared.iter().map(|d| d.1).collect();
+    assert!(units.contains(&Unit::Function) && units.contains(&Unit::OffCpu), "{units:?}");
+    assert_eq!(policy.sampled.last(), Some(&None));
+    let of = policy.declared.iter().find(|d| d.1 == Unit::Function).expect("a function").0;
+    let Armed::Code { ranges, .. } = group.targets.armed(of, &group.code, &group.program) else { panic!("no code") };
+    assert!(ranges.iter().any(|r| r.0 == me && (r.1..r.2).contains(&code)), "{ranges:?}");
+    let rows = group.targets.samples();
+    assert!(rows.iter().any(|r| r.target.is_none() && r.plain == 4 && r.stratum == 2));
+    let waits = group.targets.waits(&group.code);
+    assert_eq!((waits.len(), waits[0].blocked_ns, waits[0].woken_by[0].1), (1, 500, 1));
+}

@@ -1,0 +1,225 @@
+//! One experiment: arm, begin, watch until it has enough visits, end, and judge whether it was disturbed. The
+//! judgement uses nothing that depends on the outcome.
+
+use super::alive::Alive;
+use super::group::Group;
+use super::policy::{CausalPolicy, Order};
+use crate::{SessionError, StopFlag};
+use std::time::{Duration, Instant};
+use whither_kernel::{clock, proc};
+use whither_sample::causal::{Armed, Facts};
+use whither_store::causal::{DropReason, PointKind, PointVisits, Window};
+
+/// The kernel side believes that we live for 100 ms; samples and visits are looked at this often.
+const BEAT: Duration = Duration::from_millis(5);
+/// Part of a window's CPU time that others may have used.
+const MOST_FOREIGN: f64 = 0.03;
+/// Part that the hypervisor may have taken.
+const MOST_STEAL: f64 = 0.01;
+/// Part of the observations that may be lost.
+const MOST_LOST: f64 = 0.01;
+
+/// What ends a window beside its order.
+pub(super) struct Limits<'a> {
+    pub(super) stop: &'a StopFlag,
+    pub(super) deadline: Option<Instant>,
+}
+
+impl Limits<'_> {
+    pub(super) fn are_reached(&self) -> bool {
+        self.stop.is_set() || self.deadline.is_some_and(|d| Instant::now() >= d)
+    }
+}
+
+/// How a window ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Complete,
+    Target,
+    Limit,
+}
+
+/// Makes an experiment. `None` when a limit cut it short: it is no observation then.
+///
+/// # Errors
+/// The kernel refuses.
+pub(super) fn make(
+    group: &mut Group,
+    order: &Order,
+    run: u32,
+    policy: &mut dyn CausalPolicy,
+    alive: &mut Alive,
+    limits: &Limits<'_>,
+) -> Result<Option<Window>, SessionError> {
+    let armed = group.targets.armed(order.target, &group.code, &group.program);
+    let whole = group.points.iter().any(|p| p.kind == PointKind::End);
+    group.exec.arm(&armed)?;
+    let counters = counters(group);
+    group.exec.begin(order.percent)?;
+    let begin_ns = clock::monotonic_ns();
+    let end = watch(group, order, policy, alive, limits, whole)?;
+    let facts = group.exec.end()?;
+    group.drain(policy, order.stratum, order.percent == 0);
+    if order.percent == 0 {
+        group.targets.plain_time(order.stratum, facts.wall_ns);
+    }
+    if end == End::Limit {
+        return Ok(None);
+    }
+    let visits = visits(group, &facts, &counters, end == End::Target);
+    let dropped = judge(&facts, &visits, group, end, whole);
+    Ok(Some(Window {
+        run,
+        target: order.target,
+        percent: order.percent,
+        selection: order.selection,
+        probability: order.probability,
+        stratum: order.stratum,
+        begin_ns,
+        wall_ns: facts.wall_ns,
+        drain_ns: facts.drain_ns,
+        delay_ns: facts.delay_ns,
+        hits: facts.hits,
+        samples: facts.samples,
+        visits,
+        own_wait_ns: facts.own_wait_ns,
+        foreign_wait_ns: facts.foreign_wait_ns,
+        steal_ns: facts.steal_ns,
+        major_faults: facts.major_faults,
+        threads: facts.threads,
+        max_debt_ns: facts.max_debt_ns,
+        lost: facts.lost,
+        dropped,
+    }))
+}
+
+/// Watches without speeding anything up; visits by point, and in which time.
+///
+/// # Errors
+/// The kernel refuses.
+pub(super) fn observe(
+    group: &mut Group,
+    ns: u64,
+    stratum: u32,
+    policy: &mut dyn CausalPolicy,
+    alive: &mut Alive,
+    limits: &Limits<'_>,
+) -> Result<(Vec<PointVisits>, u64), SessionError> {
+    group.exec.arm(&Armed::Nothing)?;
+    let counters = counters(group);
+    group.exec.begin(0)?;
+    let until = Instant::now() + Duration::from_nanos(ns);
+    while Instant::now() < until && !alive.is_over() && !limits.are_reached() {
+        alive.sleep(BEAT.min(until.saturating_duration_since(Instant::now())));
+        group.exec.beat();
+        group.look()?;
+        group.drain(policy, stratum, true);
+    }
+    let facts = group.exec.end()?;
+    group.drain(policy, stratum, true);
+    group.targets.plain_time(stratum, facts.wall_ns);
+    let ended = alive.is_over();
+    Ok((visits(group, &facts, &counters, ended), facts.wall_ns))
+}
+
+fn watch(
+    group: &mut Group,
+    order: &Order,
+    policy: &mut dyn CausalPolicy,
+    alive: &mut Alive,
+    limits: &Limits<'_>,
+    whole: bool,
+) -> Result<End, SessionError> {
+    let began = Instant::now();
+    let (least, most) = (Duration::from_nanos(order.min_ns), Duration::from_nanos(order.max_ns.max(order.min_ns)));
+    loop {
+        let left = if whole { BEAT } else { most.saturating_sub(began.elapsed()) };
+        alive.sleep(BEAT.min(left).max(Duration::from_micros(200)));
+        group.exec.beat();
+        if alive.is_over() {
+            return Ok(End::Target);
+        }
+        if limits.are_reached() {
+            return Ok(End::Limit);
+        }
+        group.look()?;
+        group.drain(policy, order.stratum, order.percent == 0);
+        let old = began.elapsed();
+        if !whole && (old >= most || (old >= least && visited(group, order.min_visits))) {
+            return Ok(End::Complete);
+        }
+    }
+}
+
+/// Whether the first point has enough visits. Counters in memory run on their own; time decides for them.
+fn visited(group: &mut Group, least: u64) -> bool {
+    match group.points.first().map(|p| (p.index, p.kind)) {
+        Some((Some(index), _)) => group.exec.peek(index) >= least,
+        Some((None, PointKind::Counter)) => true,
+        _ => false,
+    }
+}
+
+fn counters(group: &Group) -> Vec<Option<u64>> {
+    let sum = |p: &super::group::Point| {
+        (!p.counters.is_empty()).then(|| p.counters.iter().filter_map(super::group::Counter::value).sum())
+    };
+    group.points.iter().map(sum).collect()
+}
+
+/// Visits by point of the session, in order.
+fn visits(group: &Group, facts: &Facts, before: &[Option<u64>], ended: bool) -> Vec<PointVisits> {
+    let now = counters(group);
+    let wall = i64::try_from(facts.wall_ns).unwrap_or(i64::MAX);
+    let delay = i64::try_from(facts.delay_ns).unwrap_or(i64::MAX);
+    let unstamped = |visits: u64| PointVisits { visits, last_virtual_ns: wall - delay, ..PointVisits::default() };
+    let of = |(i, point): (usize, &super::group::Point)| {
+        let stamped = point.index.and_then(|index| facts.visits.get(index as usize)).copied();
+        let counted = now.get(i).copied().flatten().zip(before.get(i).copied().flatten());
+        let mut found = match (point.kind, stamped, counted) {
+            (PointKind::End, ..) => unstamped(u64::from(ended)),
+            (PointKind::Sampled, Some(sampled), _) => unstamped(sampled.visits),
+            (_, Some(stamped), _) => stamped,
+            (_, None, Some((now, before))) => unstamped(now.wrapping_sub(before)),
+            _ => PointVisits::default(),
+        };
+        found.point = i as u32;
+        found
+    };
+    group.points.iter().enumerate().map(of).collect()
+}
+
+fn judge(facts: &Facts, visits: &[PointVisits], group: &Group, end: End, whole: bool) -> Option<DropReason> {
+    let wall = facts.wall_ns.max(1) as f64;
+    let cpus = proc::online_cpus().len().max(1) as f64;
+    let running = f64::from(facts.threads.max(1)).min(cpus);
+    let needed = |v: &&PointVisits| {
+        let least = match group.points.get(v.point as usize).map(|p| p.kind) {
+            Some(PointKind::End | PointKind::Counter) => 1,
+            _ => 2,
+        };
+        v.visits >= least
+    };
+    if end == End::Target && !whole {
+        Some(DropReason::Ended)
+    } else if facts.stopped {
+        Some(DropReason::Stopped)
+    } else if facts.lost as f64 > MOST_LOST * facts.samples.max(100) as f64 {
+        Some(DropReason::Lost)
+    } else if !facts.drained && end != End::Target {
+        Some(DropReason::NotDrained)
+    } else if facts.foreign_wait_ns as f64 > MOST_FOREIGN * wall * running {
+        Some(DropReason::ForeignLoad)
+    } else if facts.steal_ns as f64 > MOST_STEAL * wall * cpus {
+        Some(DropReason::Steal)
+    } else if !visits.iter().any(|v| needed(&v)) {
+        Some(DropReason::NoVisits)
+    } else {
+        None
+    }
+}
+
+/// Whether a window was dropped for what others did to the machine.
+pub(super) fn is_disturbed(window: &Window) -> bool {
+    matches!(window.dropped, Some(DropReason::ForeignLoad | DropReason::Steal))
+}
