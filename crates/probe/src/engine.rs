@@ -5,7 +5,9 @@
 mod adding;
 pub(crate) mod clock;
 mod follow;
+mod everywhere;
 mod kernel_points;
+mod late;
 mod leaving;
 mod loader;
 mod ours;
@@ -51,7 +53,7 @@ pub struct Engine {
     book: Book,
     tree: Tree,
     reader: Reader,
-    standing: Option<(Vec<Order>, Vec<PointAction>)>,
+    standing: Vec<(Vec<Order>, Vec<PointAction>)>,
     notes: Vec<String>,
     /// First bytes of everything written into text, five bytes each at most.
     claimed: FxHashSet<u64>,
@@ -168,7 +170,7 @@ impl Engine {
             tree: Tree::begin(pid),
             reader: Reader::splitting(options.threads),
             options,
-            standing: None,
+            standing: Vec::new(),
             notes,
             claimed: FxHashSet::default(),
             notices: Vec::new(),
@@ -322,16 +324,35 @@ impl Engine {
         self.add_points(specs)
     }
 
-    /// Takes points back, all in one stop: the bytes of the text are the original ones again.
+    /// Adds what matches in all other programs of the tree, and later in libraries loaded and programs
+    /// executed.
+    ///
+    /// # Errors
+    /// [`ProbeError`] for a pattern that is no regular expression.
+    pub fn extend(&mut self, orders: &[Order], actions: &[PointAction]) -> Result<Added, ProbeError> {
+        self.add_everywhere(orders, actions)
+    }
+
+    /// Takes points back, all of a program in one stop: the bytes of the text are the original ones again.
+    /// Programs executed later are not given them.
     ///
     /// # Errors
     /// [`ProbeError`] when the target could not be stopped.
     pub fn remove(&mut self, ids: &[PointId]) -> Result<Removed, ProbeError> {
-        self.remove_points(ids)
+        self.remove_everywhere(ids)
     }
 
     /// Switches points on or off without stopping the target; valid from the next entry.
     pub fn enable(&mut self, ids: &[PointId], on: bool) {
+        self.enable_points(ids, on);
+        for (other, ids) in self.elsewhere(ids) {
+            if let Some(other) = self.follow.others.get_mut(other) {
+                other.enable_points(&ids, on);
+            }
+        }
+    }
+
+    fn enable_points(&mut self, ids: &[PointId], on: bool) {
         let (word, state) = if on {
             (whither_abi::agent::POINT_ON, PointState::On)
         } else {
@@ -351,7 +372,7 @@ impl Engine {
 
     /// Standing orders: applied by [`Engine::poll`] to libraries loaded and programs executed later.
     pub fn keep(&mut self, orders: Vec<Order>, actions: Vec<PointAction>) {
-        self.standing = Some((orders, actions));
+        self.standing = vec![(orders, actions)];
         if matches!(self.hold, Hold::Runs) {
             self.watch_all();
         }

@@ -172,3 +172,155 @@ fn who_shall_not_be_followed_or_measured_is_not() {
     assert_eq!((it.calls(), it.status), (9, Some(4)), "{:?}", it.notes);
     assert!(Engine::launch(&["true".to_string()], only("(")).is_err());
 }
+
+/// `late LIBRARY`: loads it a moment after its begin, waits, then calls its `work` 50 times.
+const LATE: &str = r#"
+#include <dlfcn.h>
+#include <time.h>
+static void nap(long ms) { struct timespec t = { ms / 1000, ms % 1000 * 1000000 }; nanosleep(&t, 0); }
+int main(int argc, char **argv) {
+    nap(100);
+    void *library = dlopen(argv[1], RTLD_NOW);
+    long (*work)(long) = library ? (long (*)(long))dlsym(library, "work") : 0;
+    if (!work) return 1;
+    nap(1000);
+    long sum = 0;
+    for (long i = 0; i < 50; i++) sum += work(i);
+    return sum == 50 * 49 / 2 * 3 ? 5 : 2;
+}
+"#;
+const WORK: &str = "__attribute__((noinline)) long work(long x) { return x * 3; }";
+
+#[test]
+fn a_library_loaded_by_a_program_without_agent_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let compile = |name: &str, source: &str, flags: &[&str]| {
+        let (c, to) = (dir.path().join(format!("{name}.c")), dir.path().join(name));
+        std::fs::write(&c, source).unwrap();
+        let made = Command::new("gcc").args(["-O2", "-o"]).arg(&to).arg(&c).args(flags).status();
+        made.is_ok_and(|status| status.success()).then(|| to.display().to_string())
+    };
+    let (Some(library), Some(late)) =
+        (compile("libwork.so", WORK, &["-shared", "-fPIC"]), compile("late", LATE, &["-ldl"]))
+    else {
+        eprintln!("SKIP: gcc");
+        return;
+    };
+    for follow in [true, false] {
+        let it = measure(&[&late, &library], Options { follow, ..Options::default() });
+        assert_eq!((it.calls(), it.status), (50, Some(5)), "follow {follow}: {:?}", it.notes);
+        assert!(it.notes.iter().any(|n| n.contains("first milliseconds")), "not said: {:?}", it.notes);
+    }
+    let script = format!("{late} {library}; test $? = 5 && exit 3");
+    let it = measure(&["sh", "-c", &script], Options::default());
+    assert_eq!((it.calls(), it.status), (50, Some(3)), "{:?}", it.notes);
+}
+
+/// A function of which only the entry can be probed, and only by the kernel.
+const TINY: &str = r#"
+long work(long);
+__asm__(".text\n.globl work\n.type work,@function\nwork:\n.cfi_startproc\nmov %edi,%eax\nret\n.cfi_endproc\n.size work,.-work\n"
+    ".type next,@function\nnext:\n.cfi_startproc\nxor %eax,%eax\nret\n.cfi_endproc\n.size next,.-next\n");
+int main(void) { long sum = 0; for (long i = 0; i < 40; i++) sum += work(i); return sum == 780 ? 5 : 1; }
+"#;
+
+#[test]
+fn a_program_of_which_only_the_kernel_counts_is_one_of_the_tree() {
+    let dir = tempfile::tempdir().unwrap();
+    let (c, tiny) = (dir.path().join("t.c"), dir.path().join("tiny"));
+    std::fs::write(&c, TINY).unwrap();
+    let made = Command::new("gcc").args(["-O2", "-o"]).arg(&tiny).arg(&c).status();
+    if !made.is_ok_and(|status| status.success()) {
+        eprintln!("SKIP: gcc");
+        return;
+    }
+    let script = format!("{0}; {0}; test $? = 5 && exit 3", text(&tiny));
+    let it = measure(&["sh", "-c", &script], Options::default());
+    if it.notes.iter().any(|n| n.contains("uprobe") && n.contains("permi")) {
+        eprintln!("SKIP: {:?}", it.notes);
+        return;
+    }
+    assert_eq!((it.calls(), it.status, it.executed), (80, Some(3), 2), "{:?}", it.notes);
+}
+
+/// Runs until its file is gone.
+const STEADY: &str = r#"
+#include <time.h>
+#include <unistd.h>
+volatile long sink;
+__attribute__((noinline, noclone)) long work(long x) { sink += x; return x * 3; }
+__attribute__((noinline, noclone)) long extra(long x) { sink -= x; return x * 5; }
+int main(int argc, char **argv) {
+    struct timespec t = { 0, 1000000 };
+    for (long i = 0; !access(argv[1], F_OK); i++) { sink += work(i) + extra(i); nanosleep(&t, 0); }
+    return 5;
+}
+"#;
+
+#[test]
+fn what_is_added_and_taken_back_is_so_in_all_programs_of_a_tree() {
+    let dir = tempfile::tempdir().unwrap();
+    let (c, steady, flag) = (dir.path().join("s.c"), dir.path().join("steady"), dir.path().join("flag"));
+    std::fs::write(&c, STEADY).unwrap();
+    std::fs::write(&flag, "").unwrap();
+    let made = Command::new("gcc").args(["-O2", "-o"]).arg(&steady).arg(&c).status();
+    if !made.is_ok_and(|status| status.success()) {
+        eprintln!("SKIP: gcc");
+        return;
+    }
+    let script = format!("{0} {1} & {0} {1} & wait; exec {0} {1}", text(&steady), text(&flag));
+    let named = |name: &str| vec![Order::Include(Select::Name { function: name.into(), module: None })];
+    let words = ["sh", "-c", &script].map(String::from);
+    let mut engine = Engine::launch(&words, Options { threads: true, ..Options::default() }).unwrap();
+    engine.keep(named("work"), vec![PointAction::Path]);
+    engine.resume().unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    // Calls of a function, by thread.
+    let calls = |snapshot: &CallSnapshot, name: &str| -> Vec<u64> {
+        let point = snapshot.points.iter().position(|p| p.names[0] == name);
+        let paths = snapshot.paths.iter().filter(|p| Some(p.point as usize) == point);
+        let mut calls: Vec<u64> = paths.flat_map(|p| p.threads.iter().map(|t| t.1.calls)).collect();
+        calls.sort_unstable();
+        calls
+    };
+    let until = |engine: &mut Engine, what: &str, done: &dyn Fn(&CallSnapshot) -> bool| {
+        loop {
+            engine.poll(Duration::from_millis(10)).unwrap();
+            let snapshot = engine.snapshot();
+            if done(&snapshot) {
+                return snapshot;
+            }
+            assert!(Instant::now() < end, "{what}: {snapshot:?}");
+        }
+    };
+    until(&mut engine, "both run", &|s| calls(s, "work").len() == 2);
+    assert!(engine.resolve(&named("extra")).unwrap().is_empty(), "the shell has none");
+    let added = engine.extend(&named("extra"), &[PointAction::Path]).unwrap();
+    assert_eq!((added.ids.len(), added.refused.len()), (2, 0), "{added:?}");
+    let many = |s: &CallSnapshot, name: &str| calls(s, name).len() == 2 && calls(s, name).iter().all(|n| *n > 20);
+    let snapshot = until(&mut engine, "both are counted", &|s| many(s, "extra"));
+    let work = snapshot.points.iter().find(|p| p.names[0] == "work").unwrap();
+    let id = whither_probe::PointId(work.id);
+    engine.enable(&[id], false);
+    assert_eq!(engine.remove(&[id]).unwrap().ids, [id]);
+    let before = engine.snapshot();
+    let extra: u64 = calls(&before, "extra").iter().sum();
+    let after = until(&mut engine, "the other one goes on", &|s| calls(s, "extra").iter().sum::<u64>() > extra + 50);
+    assert_eq!(calls(&after, "work"), calls(&before, "work"), "taken back in both");
+    // Programs executed later get what was added, and not what was taken back: the shell becomes one.
+    assert!(engine.extend(&named("no_such"), &[]).unwrap().ids.is_empty());
+    let children: Vec<u32> = after.threads.iter().map(|t| t.pid).collect();
+    for pid in children {
+        kill(pid);
+    }
+    let last = until(&mut engine, "the third is counted", &|s| calls(s, "extra").len() == 3);
+    assert_eq!(calls(&last, "work"), calls(&before, "work"), "not given to the third");
+    std::fs::remove_file(&flag).unwrap();
+    until(&mut engine, "the end", &|s| s.processes.iter().all(|p| !Path::new(&format!("/proc/{}", p.pid)).exists()));
+    assert!(engine.detach().unwrap().left.is_empty());
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}

@@ -6,10 +6,11 @@
 //! Two ways lead to an entry point. Processes without agent are traced by us all the while. Those with
 //! one run free; the kernel's side stops them when they execute something.
 
+use super::late::Known;
 use super::seat::Seat;
 use super::tree::Tree as Processes;
 use super::{Engine, Happening, Hold};
-use crate::api::{Added, Detached, Options, PointSpec};
+use crate::api::{Added, Detached, Options, Refusal};
 use crate::error::ProbeError;
 use crate::segment::{Segment, field};
 use crate::select::SelectError;
@@ -36,19 +37,23 @@ const ROUND: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Follow {
     /// Part of another engine, which follows for it.
-    inner: bool,
+    pub(super) inner: bool,
     over: bool,
     programs: Programs,
     kernel: Kernel,
-    tree: Tree,
+    pub(super) tree: Tree,
     /// Programs executed, with their engines.
-    others: Vec<Engine>,
-    merge: Option<Merge>,
+    pub(super) others: Vec<Engine>,
+    pub(super) merge: Option<Merge>,
     /// Processes that are only traced.
-    launchers: Processes,
+    pub(super) launchers: Processes,
     watched: FxHashSet<u32>,
     /// What was refused in one program needs no second sentence for the next.
     refused: FxHashSet<String>,
+    /// Functions that were taken back: programs executed later do not get them either. Module, address.
+    pub(super) withdrawn: FxHashSet<(String, u64)>,
+    /// Code of processes without agent.
+    pub(super) known: Known,
     /// What a probed call costs, once it was measured.
     pub(super) cost: Option<[u64; 3]>,
     /// The first process executes something else now.
@@ -100,6 +105,8 @@ impl Follow {
             launchers: Processes::default(),
             watched: FxHashSet::default(),
             refused: FxHashSet::default(),
+            withdrawn: FxHashSet::default(),
+            known: Known::default(),
             cost: None,
             left: false,
             ended: false,
@@ -141,8 +148,8 @@ impl Seat {
 
 impl Engine {
     /// Whether programs executed from here on shall be looked at.
-    fn follows(&self) -> bool {
-        !self.follow.over && !self.follow.inner && self.standing.is_some() && self.may_change && !self.options.safe
+    pub(super) fn follows(&self) -> bool {
+        !self.follow.over && !self.follow.inner && !self.standing.is_empty() && self.may_change && !self.options.safe
     }
 
     /// Whether the program may be measured at all.
@@ -164,7 +171,7 @@ impl Engine {
                 self.child = Some(launched.follow(&mut self.follow.tree)?);
             }
             Hold::Entry(launched) => self.child = Some(launched.release()),
-            Hold::Borrowed(caller) if self.seat.is_none() && self.follows() => {
+            Hold::Borrowed(caller) if !self.is_measured() && self.follows() => {
                 self.count(self.pid);
                 self.follow.tree.keep(*caller)?;
             }
@@ -181,16 +188,13 @@ impl Engine {
         if !self.follows() {
             return;
         }
-        let pids: Vec<u32> = match &self.seat {
-            Some(_) => self.tree.alive(),
-            None => Vec::new(),
-        };
+        let pids = if self.is_measured() { self.tree.alive() } else { Vec::new() };
         for pid in pids {
             self.watch(pid);
         }
     }
 
-    fn watch(&mut self, pid: u32) {
+    pub(super) fn watch(&mut self, pid: u32) {
         if !self.follow.watched.insert(pid) {
             return;
         }
@@ -311,6 +315,10 @@ impl Engine {
     /// A process executes something else: it is none of this engine's any more.
     fn leaves(&mut self, pid: u32) {
         let mine = self.tree.leave(pid);
+        if mine {
+            // Breakpoints are the process's, not the program's.
+            self.bury_by_kernel();
+        }
         if mine && pid == self.pid {
             self.follow.left = true;
         }
@@ -359,17 +367,16 @@ impl Engine {
             let obeyed = self.obey(&mut refused);
             self.let_run()?;
             obeyed?;
-            if self.seat.is_some() {
+            if self.is_measured() {
                 happened.push(Happening::Executed { pid, exe: exe.to_string() });
+            } else {
+                self.follow.known.renew(pid);
             }
         } else {
-            let mut other = Self::new(pid, self.options.clone(), Hold::Borrowed(Box::new(caller)))?;
-            other.follow.inner = true;
-            other.standing.clone_from(&self.standing);
-            other.follow.cost = self.follow.cost;
+            let mut other = self.engine_for(pid, Hold::Borrowed(Box::new(caller)))?;
             let obeyed = other.obey(&mut refused);
             self.follow.cost = self.follow.cost.or(other.follow.cost);
-            if other.seat.is_some() {
+            if other.is_measured() {
                 self.follow.launchers.leave(pid);
                 // Before it runs, for it may execute the next program at once.
                 self.watch(pid);
@@ -378,23 +385,36 @@ impl Engine {
                 happened.push(Happening::Executed { pid, exe: exe.to_string() });
             } else if let Hold::Borrowed(caller) = std::mem::replace(&mut other.hold, Hold::Runs) {
                 self.follow.launchers.renew(pid);
+                self.follow.known.renew(pid);
                 self.follow.tree.keep(*caller)?;
             }
             obeyed?;
         }
-        refused.retain(|(name, why): &(String, _)| self.follow.refused.insert(format!("{name}: {why}")));
-        if !refused.is_empty() {
-            happened.push(Happening::Added(Added { refused, ..Added::default() }));
-        }
+        self.tell_refused(refused, happened);
         Ok(())
     }
 
-    /// Applies the standing orders to a program at its entry point; without match nothing is put in.
-    fn obey(&mut self, refused: &mut Vec<(String, crate::api::Refusal)>) -> Result<(), ProbeError> {
-        let Some((orders, actions)) = self.standing.clone() else { return Ok(()) };
-        let found = self.resolve(&orders)?;
-        let specs: Vec<PointSpec> =
-            found.into_iter().map(|candidate| PointSpec { candidate, actions: actions.clone() }).collect();
+    /// An engine for another program of the tree.
+    pub(super) fn engine_for(&self, pid: u32, hold: Hold) -> Result<Self, ProbeError> {
+        let mut other = Self::new(pid, self.options.clone(), hold)?;
+        other.follow.inner = true;
+        other.standing.clone_from(&self.standing);
+        other.follow.withdrawn.clone_from(&self.follow.withdrawn);
+        other.follow.cost = self.follow.cost;
+        Ok(other)
+    }
+
+    /// What was not told yet.
+    pub(super) fn tell_refused(&mut self, mut refused: Vec<(String, Refusal)>, happened: &mut Vec<Happening>) {
+        refused.retain(|(name, why)| self.follow.refused.insert(format!("{name}: {why}")));
+        if !refused.is_empty() {
+            happened.push(Happening::Added(Added { refused, ..Added::default() }));
+        }
+    }
+
+    /// Applies the standing orders to a program; without match nothing is put in.
+    pub(super) fn obey(&mut self, refused: &mut Vec<(String, Refusal)>) -> Result<(), ProbeError> {
+        let specs = self.ordered()?;
         refused.extend(self.add_points(&specs)?.refused);
         Ok(())
     }
@@ -405,6 +425,7 @@ impl Engine {
         if due {
             self.follow.looked = Instant::now();
             self.settle_times();
+            self.look_for_libraries(happened);
         }
         let mut at = 0;
         while let Some(other) = self.follow.others.get_mut(at) {
@@ -468,9 +489,9 @@ impl Engine {
         if self.follow.others.is_empty() && self.follow.merge.is_none() && launchers.list.is_empty() {
             return first;
         }
+        // Their time is part of the whole; they are not among the processes that are measured.
         let whole = launchers.whole();
-        let mut others: Vec<CallSnapshot> =
-            vec![CallSnapshot { whole, processes: launchers.described(), ..CallSnapshot::default() }];
+        let mut others: Vec<CallSnapshot> = vec![CallSnapshot { whole, ..CallSnapshot::default() }];
         others.extend(self.follow.others.iter_mut().map(Self::own_snapshot));
         self.follow.merge.get_or_insert_default().join(first, others)
     }

@@ -106,6 +106,11 @@ impl Engine {
         spec
     }
 
+    /// Whether anything of this program is counted.
+    pub(super) fn is_measured(&self) -> bool {
+        self.seat.is_some() || self.kernel.points.iter().any(|p| !p.sites.is_empty())
+    }
+
     /// Adds those points that are the kernel's; the others come back.
     pub(super) fn add_by_kernel(&mut self, specs: &[PointSpec], added: &mut Added) -> Vec<PointSpec> {
         let (mine, others): (Vec<_>, Vec<_>) =
@@ -304,7 +309,7 @@ impl Engine {
     }
 
     /// Breakpoints of points that are over, and of processes that are gone.
-    fn bury_by_kernel(&mut self) {
+    pub(super) fn bury_by_kernel(&mut self) {
         let alive = self.tree.alive();
         let Some(uprobes) = &mut self.kernel.uprobes else { return };
         let book = &self.book;

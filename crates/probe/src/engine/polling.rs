@@ -4,7 +4,6 @@
 
 use super::clock::{self, Clock};
 use super::{Engine, Happening, wait};
-use crate::api::PointSpec;
 use crate::apply::Haste;
 use crate::error::ProbeError;
 use crate::modules::{Changes, Rows};
@@ -166,13 +165,8 @@ impl Engine {
 
     /// Applies the standing orders to new modules.
     pub(super) fn obey_standing(&mut self, modules: &[usize], happened: &mut Vec<Happening>) -> Result<(), ProbeError> {
-        let Some((orders, actions)) = self.standing.clone() else { return Ok(()) };
-        let found = self.resolve(&orders)?;
-        let specs: Vec<PointSpec> = found
-            .into_iter()
-            .filter(|c| modules.contains(&c.module))
-            .map(|candidate| PointSpec { candidate, actions: actions.clone() })
-            .collect();
+        let mut specs = self.ordered()?;
+        specs.retain(|s| modules.contains(&s.candidate.module));
         if !specs.is_empty() {
             let added = self.add_points(&specs)?;
             happened.push(Happening::Added(added));

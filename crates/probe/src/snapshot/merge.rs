@@ -55,6 +55,12 @@ impl Merge {
         self.ended = Joined { rest, ..Joined::default() };
     }
 
+    /// Path of the module of a point, and its stated address there.
+    pub(crate) fn place(&self, id: u32) -> Option<(String, u64)> {
+        let point = self.points.iter().find(|p| p.id == id)?;
+        Some((self.modules.get(point.module as usize)?.path.clone(), point.offset))
+    }
+
     /// Keeps what a program has counted that has ended.
     pub(crate) fn keep(&mut self, snapshot: CallSnapshot) {
         let mut ended = std::mem::take(&mut self.ended);

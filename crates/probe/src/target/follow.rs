@@ -115,6 +115,14 @@ impl Tree {
         pids.into_iter().collect()
     }
 
+    /// Those of them that are on no way to an entry point.
+    #[must_use]
+    pub fn at_rest(&self) -> Vec<u32> {
+        let moves =
+            |pid: &u32| self.threads.iter().any(|t| t.tracee.pid() == *pid && (t.caught || t.approach.is_some()));
+        self.pids().into_iter().filter(|pid| !moves(pid)).collect()
+    }
+
     /// Lets a process that stands still run, and follows it.
     ///
     /// # Errors
@@ -207,6 +215,8 @@ impl Tree {
         }
         match event {
             Event::Child(child) => self.add(pid, child, seen),
+            // Seized so soon that the exec is told too: the stop that was sent for it is yet to come.
+            Event::Exec(_) if it.caught => {}
             Event::Exec(_) => self.executed(&mut it, seen),
             Event::Signal(libc::SIGSTOP) if it.caught => {
                 it.caught = false;
@@ -290,40 +300,60 @@ impl Tree {
         self.let_go();
     }
 
-    /// Children made meanwhile are traced too, so all are waited for here, not one by one later.
-    fn let_go(&mut self) {
-        let end = Instant::now() + PATIENCE;
-        for it in &self.threads {
-            // One that has just ended shows when it is waited for.
-            let _ = it.tracee.interrupt();
-        }
-        while !self.threads.is_empty() && Instant::now() < end {
-            let mut at = 0;
-            while at < self.threads.len() {
-                match self.threads[at].tracee.poll() {
-                    Ok(None) => at += 1,
-                    Ok(Some(event)) => {
-                        let it = self.threads.swap_remove(at);
-                        if let Event::Child(child) = event {
-                            let process = proc::tgid(child).unwrap_or(child);
-                            self.threads.push(Followed::new(Tracee::adopt(process, child)));
-                        }
-                        leave(it, event);
-                    }
-                    Err(_) => drop(self.threads.swap_remove(at)),
-                }
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        // Asleep where no signal reaches.
-        for mut it in self.threads.drain(..) {
-            if let Some(approach) = it.approach.take() {
-                approach.cancel();
-            }
-            super::stop::into_limbo(it.tracee);
-        }
-        super::stop::tend();
+    /// Lets a process go, which runs on; false when it is not followed. Its children stay followed.
+    pub fn forget(&mut self, pid: u32) -> bool {
+        let (theirs, others): (Vec<_>, Vec<_>) = self.threads.drain(..).partition(|t| t.tracee.pid() == pid);
+        self.threads = others;
+        let followed = !theirs.is_empty();
+        self.threads.extend(let_go_of(theirs));
+        followed
     }
+
+    fn let_go(&mut self) {
+        let mut threads = std::mem::take(&mut self.threads);
+        while !threads.is_empty() {
+            threads = let_go_of(threads);
+        }
+    }
+}
+
+/// Lets threads go. Those that they make meanwhile are traced too: of their own processes they are let go,
+/// children come back.
+fn let_go_of(mut threads: Vec<Followed>) -> Vec<Followed> {
+    let end = Instant::now() + PATIENCE;
+    let mut children = Vec::new();
+    for it in &threads {
+        // One that has just ended shows when it is waited for.
+        let _ = it.tracee.interrupt();
+    }
+    while !threads.is_empty() && Instant::now() < end {
+        let mut at = 0;
+        while at < threads.len() {
+            match threads[at].tracee.poll() {
+                Ok(None) => at += 1,
+                Ok(Some(event)) => {
+                    let it = threads.swap_remove(at);
+                    if let Event::Child(child) = event {
+                        let process = proc::tgid(child).unwrap_or(child);
+                        let made = Followed::new(Tracee::adopt(process, child));
+                        if process == it.tracee.pid() { &mut threads } else { &mut children }.push(made);
+                    }
+                    leave(it, event);
+                }
+                Err(_) => drop(threads.swap_remove(at)),
+            }
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    // Asleep where no signal reaches.
+    for mut it in threads {
+        if let Some(approach) = it.approach.take() {
+            approach.cancel();
+        }
+        super::stop::into_limbo(it.tracee);
+    }
+    super::stop::tend();
+    children
 }
 
 /// Lets go of a thread that this has happened to.

@@ -20,13 +20,23 @@ pub(super) struct Desk {
     epochs: Vec<CallEpoch>,
     /// Functions that matched and were never given to the engine, with the reasons.
     refused: Vec<(Candidate, String)>,
+    /// The same of libraries loaded and programs executed later: name and reason.
+    refused_later: Vec<(String, String)>,
     /// A verb asked for the end of the session.
     stopped: bool,
 }
 
 impl Desk {
     pub(super) fn new(engine: Box<dyn Instrument>, actions: Vec<PointAction>, backend: CallsBackend) -> Self {
-        Self { engine, actions, backend, epochs: Vec::new(), refused: Vec::new(), stopped: false }
+        Self {
+            engine,
+            actions,
+            backend,
+            epochs: Vec::new(),
+            refused: Vec::new(),
+            refused_later: Vec::new(),
+            stopped: false,
+        }
     }
 
     /// Whether a verb asked for the end.
@@ -97,7 +107,14 @@ impl Desk {
         let mut kept = names.iter().filter(|name| !refused.iter().any(|(refused, _)| refused == *name));
         let name_of_id = |id: &PointId| AddedPoint { id: id.0, name: kept.next().cloned().unwrap_or_default() };
         batch.added = ids.iter().map(name_of_id).collect();
-        batch.refused.extend(refused.into_iter().map(|(name, why)| (name, why.to_string())));
+        for (name, why) in refused {
+            // Only now, when it was tried.
+            match specs.iter().find(|s| name_of(&s.candidate) == name) {
+                Some(spec) => self.refuse(spec.candidate.clone(), why.to_string()),
+                None => self.refuse_later(&name, &why.to_string()),
+            }
+            batch.refused.push((name, why.to_string()));
+        }
         batch.pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
         Ok(batch)
     }
@@ -109,25 +126,24 @@ impl Desk {
         }
     }
 
+    /// Keeps what was refused where nobody asked: the engine tells no more than name and reason.
+    pub(super) fn refuse_later(&mut self, name: &str, why: &str) {
+        let one = (name.to_owned(), why.to_owned());
+        if !self.refused_later.contains(&one) {
+            self.refused_later.push(one);
+        }
+    }
+
     /// Everything counted, and every function that is not measured.
     pub(super) fn snapshot(&mut self) -> CallSnapshot {
         let mut snapshot = self.engine.snapshot();
         for (candidate, why) in &self.refused {
             let path = self.engine.module(candidate.module);
             let module = module_index(&mut snapshot, path);
-            snapshot.points.push(CallPoint {
-                id: 0,
-                names: vec![name_of(candidate)],
-                module,
-                offset: candidate.offset,
-                size: candidate.size,
-                patch: None,
-                state: PointState::Refused,
-                entry_only: None,
-                refused: Some(why.clone()),
-                values: Vec::new(),
-            });
+            let (offset, size) = (candidate.offset, candidate.size);
+            snapshot.points.push(CallPoint { module, offset, size, ..refused_point(name_of(candidate), why) });
         }
+        snapshot.points.extend(self.refused_later.iter().map(|(name, why)| refused_point(name.clone(), why)));
         snapshot
     }
 
@@ -144,8 +160,7 @@ impl Desk {
     }
 
     fn reply_added(&mut self, found: Vec<Candidate>) -> Result<Reply, SessionError> {
-        let Batch { added, already, refused, pause_ns, .. } = self.add_candidates(found)?;
-        Ok(Reply::Added { added, already, refused, pause_ns })
+        Ok(reply(self.add_candidates(found)?))
     }
 
     fn add_patterns(&mut self, patterns: &[String], exclude: &[String]) -> Result<Reply, SessionError> {
@@ -153,10 +168,40 @@ impl Desk {
         let exclude = exclude.iter().map(|p| pattern::excluding(p));
         let orders: Vec<Order> = include.chain(exclude).collect::<Result<_, _>>()?;
         let found = self.engine.resolve(&orders)?;
-        if found.is_empty() {
+        let matched = !found.is_empty();
+        let before = self.numbers();
+        let mut batch = self.add_candidates(found)?;
+        let elsewhere = self.engine.extend(&orders, &self.actions)?;
+        if !matched && elsewhere == Added::default() {
             return Ok(Reply::Nothing { near: near(self.engine.as_mut(), patterns) });
         }
-        self.reply_added(found)
+        self.join(&mut batch, elsewhere, &before);
+        Ok(reply(batch))
+    }
+
+    /// Numbers of the probes in place.
+    fn numbers(&mut self) -> Vec<u32> {
+        let points = self.engine.snapshot().points.into_iter();
+        points.filter(|p| p.state == PointState::On).map(|p| p.id).collect()
+    }
+
+    /// What other programs of the tree were given besides. Their points get numbers when they are listed.
+    fn join(&mut self, batch: &mut Batch, elsewhere: Added, before: &[u32]) {
+        batch.pause_ns = batch.pause_ns.max(u64::try_from(elsewhere.pause.as_nanos()).unwrap_or(u64::MAX));
+        for (name, why) in elsewhere.refused {
+            let one = (name, why.to_string());
+            self.refuse_later(&one.0, &one.1);
+            if !batch.refused.contains(&one) {
+                batch.refused.push(one);
+            }
+        }
+        if elsewhere.ids.is_empty() {
+            return;
+        }
+        let known: Vec<u32> = batch.added.iter().map(|p| p.id).chain(before.iter().copied()).collect();
+        let fresh = self.engine.snapshot().points.into_iter();
+        let fresh = fresh.filter(|p| p.state == PointState::On && !known.contains(&p.id));
+        batch.added.extend(fresh.map(|p| AddedPoint { id: p.id, name: p.names.first().cloned().unwrap_or_default() }));
     }
 
     fn remove(&mut self, patterns: &[String]) -> Result<Reply, SessionError> {
@@ -238,6 +283,26 @@ impl Desk {
         self.end_epoch("", last);
         (self.engine, self.epochs)
     }
+}
+
+/// A function that is not measured, of no known module.
+fn refused_point(name: String, why: &str) -> CallPoint {
+    CallPoint {
+        id: 0,
+        names: vec![name],
+        module: u32::MAX,
+        offset: 0,
+        size: 0,
+        patch: None,
+        state: PointState::Refused,
+        entry_only: None,
+        refused: Some(why.to_owned()),
+        values: Vec::new(),
+    }
+}
+
+fn reply(Batch { added, already, refused, pause_ns, .. }: Batch) -> Reply {
+    Reply::Added { added, already, refused, pause_ns }
 }
 
 /// What became of adding.

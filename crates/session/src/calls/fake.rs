@@ -112,6 +112,11 @@ impl Instrument for Fake {
         Ok(Added { ids, refused: Vec::new(), pause: Duration::from_micros(300) })
     }
 
+    fn extend(&mut self, _: &[Order], _: &[PointAction]) -> Result<Added, SessionError> {
+        // It is alone.
+        Ok(Added::default())
+    }
+
     fn remove(&mut self, ids: &[PointId]) -> Result<Removed, SessionError> {
         for point in self.points.iter_mut().filter(|p| ids.contains(&PointId(p.id))) {
             point.state = PointState::Removed;

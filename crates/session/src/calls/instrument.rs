@@ -29,6 +29,8 @@ pub(super) trait Instrument {
     fn resolve(&mut self, orders: &[Order]) -> Result<Vec<Candidate>, SessionError>;
     fn suggest(&mut self, pattern: &str) -> Vec<String>;
     fn add(&mut self, specs: &[PointSpec]) -> Result<Added, SessionError>;
+    /// Adds in all other programs of the tree, and to those that come.
+    fn extend(&mut self, orders: &[Order], actions: &[PointAction]) -> Result<Added, SessionError>;
     fn remove(&mut self, ids: &[PointId]) -> Result<Removed, SessionError>;
     fn enable(&mut self, ids: &[PointId], on: bool);
     fn keep(&mut self, orders: Vec<Order>, actions: Vec<PointAction>);
@@ -101,6 +103,10 @@ impl Instrument for Real {
 
     fn add(&mut self, specs: &[PointSpec]) -> Result<Added, SessionError> {
         Ok(self.engine()?.add(specs)?)
+    }
+
+    fn extend(&mut self, orders: &[Order], actions: &[PointAction]) -> Result<Added, SessionError> {
+        Ok(self.engine()?.extend(orders, actions)?)
     }
 
     fn remove(&mut self, ids: &[PointId]) -> Result<Removed, SessionError> {

@@ -223,6 +223,7 @@ impl<'a> Session<'a> {
             Happening::Added(added) => {
                 self.matched |= !added.ids.is_empty() || !added.refused.is_empty();
                 for (name, why) in added.refused {
+                    self.desk.refuse_later(&name, &why.to_string());
                     on(CallsEvent::Refused { name, reason: why.to_string() });
                 }
             }
