@@ -7,6 +7,7 @@
 mod answer;
 mod ask;
 mod calls;
+mod causal;
 mod cli;
 mod collect;
 mod db;
@@ -58,6 +59,7 @@ fn run(cli: Cli) -> anyhow::Result<Ending> {
         Verb::Doctor(args) => doctor::doctor(&args),
         Verb::Top(args) => top::top(args),
         Verb::Calls(args) => calls::calls(*args, common),
+        Verb::Causal(args) => causal::causal(*args, common),
     }
 }
 

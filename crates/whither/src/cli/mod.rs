@@ -3,6 +3,7 @@
 
 mod ask;
 mod calls;
+mod causal;
 mod collect;
 mod keep;
 
@@ -13,6 +14,11 @@ pub(crate) use ask::{
 pub(crate) use calls::{
     CallsArgs, CallsBackendChoice, CallsReportArgs, CallsVerb, DrillArgs, Follow, ListArgs, MeasureArgs, ShapeArgs,
     ShowArgs, WhatArgs,
+};
+pub(crate) use causal::{
+    CausalAnswerArgs, CausalArgs, CausalCombine, CausalExperiments, CausalExtend, CausalFollow, CausalImport,
+    CausalLoad, CausalMeasure, CausalOverheadArgs, CausalPoints, CausalPolicyChoice, CausalReport, CausalSort,
+    CausalSuggest, CausalTargets, CausalUnit, CausalVerb, CausalVerify, CausalWait, CausalWhomArgs, YesNo,
 };
 pub(crate) use collect::{
     BackendChoice, DaemonAction, DaemonArgs, DaemonRun, ImportArgs, RecordArgs, SamplingArgs, StackChoice,
@@ -81,6 +87,8 @@ pub(crate) enum Verb {
     Top(TopArgs),
     /// Count and time chosen functions by full call path, in a command or a running process
     Calls(Box<CallsArgs>),
+    /// Predict what the program would gain if a line, function or wait were faster, by experiments while it runs
+    Causal(Box<CausalArgs>),
     /// Write one self-contained HTML page
     Report(ReportArgs),
     /// Write the samples in another tool's format

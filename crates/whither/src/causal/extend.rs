@@ -1,0 +1,171 @@
+//! More experiments for a recording: the same points are measured again, and what was measured then and now
+//! becomes one run whose pieces stay apart.
+
+use super::bridge::Adapter;
+use super::measure::{Teller, finish, options, policy_options};
+use super::{keep, show};
+use crate::cli::{CausalCombine, CausalExtend, CausalLoad, CausalPoints, Common};
+use crate::failure::{Ending, Usage};
+use crate::signals;
+use rustc_hash::FxHashMap;
+use whither_causal::Policy;
+use whither_session::causal::run;
+use whither_store::causal::{CausalRun, LoadKind, PointKind, Target};
+
+/// `whither causal extend`.
+pub(super) fn extend(args: &CausalExtend, common: Common) -> anyhow::Result<Ending> {
+    let before = keep::load(&args.recording)?;
+    let points = points_of(&before);
+    let experiments = policy_options(&args.experiments, args.answer.assume, args.targets.target.is_some());
+    let irq = args.experiments.max_irq_off;
+    let told = (&args.whom, args.command.as_slice());
+    let options = options(told, &points, &args.targets, &args.names, (experiments.seed, irq))?;
+    let stop = signals::stop_flag()?;
+    let ranking = show::analyse_options(&args.answer, CausalCombine::Ours, &[]);
+    let mut teller = Teller::new(false, ranking.clone(), common, args.form.json);
+    let outcome = run(&options, &mut Adapter(Policy::new(experiments)), &stop, &mut |event| teller.on(event))?;
+    let mut all = before;
+    append(&mut all, &outcome.run)?;
+    keep::save(Some(&args.recording), true, &all, common)?;
+    finish(&outcome, || {
+        let found = show::show(&all, &ranking, &args.answer, &args.form, common)?;
+        Ok(show::is_worth(&found))
+    })
+}
+
+/// The points of a recording as they were written.
+fn points_of(run: &CausalRun) -> CausalPoints {
+    let mut points = CausalPoints {
+        load: if run.meta.load == LoadKind::Open { CausalLoad::Open } else { CausalLoad::Auto },
+        ..CausalPoints::default()
+    };
+    let ends: Vec<u32> = run.points.iter().filter_map(|p| p.end).collect();
+    for (i, point) in (0..).zip(&run.points) {
+        match point.end.and_then(|end| run.points.get(end as usize)) {
+            Some(end) => points.latency.push(format!("{},{}", point.name, end.name)),
+            None if ends.contains(&i) => {}
+            None if point.kind == PointKind::End => points.end_to_end = true,
+            None => points.progress.push(point.name.clone()),
+        }
+    }
+    points
+}
+
+/// Puts a run behind another one of the same program.
+///
+/// # Errors
+/// [`Usage`] when it is another program, or other points.
+fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
+    if all.points != new.points {
+        return Err(Usage("the points of the recording cannot be measured in this program".into()).into());
+    }
+    let changed = new.targets.iter().find(|t| {
+        let same = all.targets.iter().find(|o| o.module == t.module && o.image.is_some());
+        same.is_some_and(|o| t.image.is_some() && o.image != t.image)
+    });
+    if let Some(changed) = changed {
+        let text =
+            format!("{} is another build than the one in the recording; make a new recording of it", changed.module);
+        return Err(Usage(text).into());
+    }
+    let stratum = all.windows.iter().map(|w| w.stratum).chain(all.samples.iter().map(|s| s.stratum)).max();
+    let stratum = stratum.map_or(0, |s| s.saturating_add(1));
+    let run = all.windows.iter().map(|w| w.run).max().map_or(0, |r| r.saturating_add(1));
+    let numbers = merge(&mut all.targets, &new.targets);
+    let number = |id: u32| numbers.get(id as usize).copied().unwrap_or(id);
+    for window in &new.windows {
+        let mut window = window.clone();
+        window.run += run;
+        window.stratum += stratum;
+        window.target = number(window.target);
+        all.windows.push(window);
+    }
+    for sample in &new.samples {
+        let mut sample = *sample;
+        sample.stratum += stratum;
+        sample.target = sample.target.map(number);
+        all.samples.push(sample);
+    }
+    for wait in &new.waits {
+        match all.waits.iter_mut().find(|w| w.site == wait.site) {
+            Some(same) => same.blocked_ns += wait.blocked_ns,
+            None => all.waits.push(wait.clone()),
+        }
+    }
+    let (old, more) = (&mut all.meta, &new.meta);
+    old.duration_ns += more.duration_ns;
+    old.runs += more.runs;
+    old.threads = old.threads.max(more.threads);
+    old.processes = old.processes.max(more.processes);
+    (old.pid, old.status) = (more.pid, more.status);
+    let (old, more) = (&mut all.overhead, &new.overhead);
+    old.handlers_ns += more.handlers_ns;
+    old.user_ns += more.user_ns;
+    old.inserted_ns += more.inserted_ns;
+    old.target_cpu_ns += more.target_cpu_ns;
+    all.notes.extend(new.notes.iter().filter(|n| !all.notes.contains(n)).cloned().collect::<Vec<_>>());
+    Ok(())
+}
+
+/// Adds targets; where each of the new ones is now.
+fn merge(all: &mut Vec<Target>, new: &[Target]) -> Vec<u32> {
+    type Key = (whither_store::causal::Unit, String, String, u32, Vec<String>, Vec<String>, String);
+    let key = |t: &Target| -> Key {
+        let (name, file, path) = (t.name.clone(), t.file.clone(), t.path.clone());
+        (t.unit, name, file, t.line, path, t.aliases.clone(), t.module.clone())
+    };
+    let mut known: FxHashMap<Key, u32> = (0..).zip(all.iter()).map(|(i, t)| (key(t), i)).collect();
+    let mut numbers = Vec::new();
+    for target in new {
+        let number = *known.entry(key(target)).or_insert_with(|| {
+            all.push(target.clone());
+            all.len() as u32 - 1
+        });
+        numbers.push(number);
+    }
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whither_store::causal::{ProgressPoint, TargetSamples, Unit, Window};
+
+    fn target(name: &str) -> Target {
+        Target {
+            unit: Unit::Function,
+            name: name.into(),
+            file: String::new(),
+            line: 0,
+            path: Vec::new(),
+            aliases: Vec::new(),
+            module: "/bin/a".into(),
+            image: None,
+            ranges: Vec::new(),
+        }
+    }
+
+    fn run(names: &[&str]) -> CausalRun {
+        CausalRun {
+            targets: names.iter().map(|n| target(n)).collect(),
+            windows: (0..names.len() as u32).map(|target| Window { target, ..Window::default() }).collect(),
+            samples: vec![TargetSamples { target: Some(0), ..TargetSamples::default() }],
+            points: vec![ProgressPoint { name: "p".into(), kind: PointKind::Probe, end: None }],
+            ..CausalRun::default()
+        }
+    }
+
+    #[test]
+    fn runs_are_put_together_by_what_targets_are() {
+        let mut all = run(&["a", "b"]);
+        append(&mut all, &run(&["b", "c"])).expect("the same program");
+        assert_eq!(all.targets.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+        let windows: Vec<_> = all.windows.iter().map(|w| (w.run, w.stratum, w.target)).collect();
+        assert_eq!(windows, [(0, 0, 0), (0, 0, 1), (1, 1, 1), (1, 1, 2)]);
+        assert_eq!(all.samples.last().map(|s| (s.target, s.stratum)), Some((Some(1), 1)));
+        let mut other = run(&["a"]);
+        other.points.clear();
+        assert!(append(&mut all, &other).is_err());
+        assert_eq!(points_of(&all).progress, ["p"]);
+    }
+}

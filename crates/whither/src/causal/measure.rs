@@ -1,0 +1,238 @@
+//! A session from flags to its answer.
+
+use super::bridge::Adapter;
+use super::{keep, show};
+use crate::cli::{
+    CausalCombine, CausalExperiments, CausalFollow, CausalLoad, CausalMeasure, CausalPoints, CausalPolicyChoice,
+    CausalTargets, CausalUnit, CausalWait, CausalWhomArgs, Common, NameArgs, YesNo,
+};
+use crate::failure::{Ending, Usage};
+use crate::source::symbol_options;
+use crate::{answer, signals};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use whither_causal::{AnalyseOptions, Policy, PolicyKind, PolicyOptions, analyse};
+use whither_report::text::{self, CausalView};
+use whither_sample::causal::WaitClass;
+use whither_session::causal::{
+    CausalEvent, CausalOptions, CausalOutcome, CausalScope, CausalWhom, Runs, UnitChoice, pair, point, run, target,
+};
+use whither_store::causal::LoadKind;
+
+/// Between two summaries on a terminal.
+const SUMMARY: Duration = Duration::from_secs(5);
+
+/// `whither causal` without a verb, and `causal top`.
+pub(super) fn measure(args: &CausalMeasure, live: bool, common: Common) -> anyhow::Result<Ending> {
+    let experiments = policy_options(&args.experiments, args.answer.assume, args.targets.target.is_some());
+    let options = options(
+        (&args.whom, &args.command),
+        &args.points,
+        &args.targets,
+        &args.names,
+        (experiments.seed, args.experiments.max_irq_off),
+    )?;
+    keep::may_write(args.output.as_deref(), args.overwrite)?;
+    let stop = signals::stop_flag()?;
+    let ranking = show::analyse_options(&args.answer, CausalCombine::Ours, &[]);
+    let mut teller = Teller::new(live, ranking.clone(), common, args.form.json);
+    let mut policy = Adapter(Policy::new(experiments));
+    let outcome = run(&options, &mut policy, &stop, &mut |event| teller.on(event))?;
+    keep::save(args.output.as_deref(), args.overwrite, &outcome.run, common)?;
+    finish(&outcome, || {
+        let found = show::show(&outcome.run, &ranking, &args.answer, &args.form, common)?;
+        Ok(show::is_worth(&found))
+    })
+}
+
+/// The answer and the exit code of a session; `shown` prints and tells whether anything is worth fixing.
+///
+/// # Errors
+/// There is nothing to print it with, or it cannot be printed.
+pub(super) fn finish(outcome: &CausalOutcome, shown: impl FnOnce() -> anyhow::Result<bool>) -> anyhow::Result<Ending> {
+    let worth = match &outcome.nothing {
+        Some(why) => {
+            anstream::eprintln!("whither: no answer: {why}");
+            false
+        }
+        None => shown()?,
+    };
+    Ok(match (outcome.target_status, outcome.nothing.is_some()) {
+        (Some(status), _) if status != 0 => Ending::Target(status),
+        (_, true) => Ending::No,
+        (Some(status), _) => Ending::Target(status),
+        (None, _) => {
+            if worth {
+                Ending::Done
+            } else {
+                Ending::No
+            }
+        }
+    })
+}
+
+/// Flags as options of the session.
+///
+/// # Errors
+/// Slips of usage: nobody to measure, points and patterns that mean nothing.
+pub(super) fn options(
+    (whom, command): (&CausalWhomArgs, &[String]),
+    points: &CausalPoints,
+    targets: &CausalTargets,
+    names: &NameArgs,
+    (seed, cap): (u64, Duration),
+) -> anyhow::Result<CausalOptions> {
+    let told = match (whom.pid, command.is_empty()) {
+        (Some(pid), _) => CausalWhom::Process(pid),
+        (None, false) => CausalWhom::Command(command.to_vec()),
+        (None, true) => {
+            return Err(Usage("whom to measure? name a process with -p PID, or a command after --".into()).into());
+        }
+    };
+    if points.end_to_end && whom.pid.is_some() {
+        return Err(
+            Usage("--end-to-end compares whole runs of a command; a running process has only one".into()).into()
+        );
+    }
+    let unnamed = points.progress.is_empty() && points.latency.is_empty() && !points.end_to_end;
+    Ok(CausalOptions {
+        executable: command.first().and_then(|c| executable_of(c)),
+        whom: told,
+        points: points.progress.iter().map(|p| point(p)).collect::<Result<_, _>>()?,
+        pairs: points.latency.iter().map(|p| pair(p)).collect::<Result<_, _>>()?,
+        marks: unnamed,
+        unit: unit(targets.unit),
+        target: targets.target.as_deref().map(target).transpose()?,
+        scope: CausalScope::new(&targets.source, targets.binary.as_deref(), &targets.exclude)?,
+        waits: waits(&targets.off_cpu),
+        kernel_time: targets.kernel_time == YesNo::Yes,
+        follow: whom.follow == CausalFollow::Fork,
+        duration: whom.duration,
+        runs: whom.runs.map_or(Runs::Auto, Runs::Times),
+        end_to_end: points.end_to_end,
+        period: Duration::from_millis(1),
+        cap,
+        seed,
+        load: match points.load {
+            CausalLoad::Auto => None,
+            CausalLoad::Closed => Some(LoadKind::Closed),
+            CausalLoad::Open => Some(LoadKind::Open),
+        },
+        symbols: symbol_options(names),
+    })
+}
+
+fn unit(choice: CausalUnit) -> UnitChoice {
+    match choice {
+        CausalUnit::Line => UnitChoice::Line,
+        CausalUnit::Function => UnitChoice::Function,
+        CausalUnit::Inclusive => UnitChoice::Inclusive,
+        CausalUnit::Path => UnitChoice::Path,
+        CausalUnit::Auto => UnitChoice::Auto,
+    }
+}
+
+fn waits(asked: &[CausalWait]) -> Vec<WaitClass> {
+    if asked.contains(&CausalWait::All) {
+        return vec![WaitClass::Sleep, WaitClass::Io, WaitClass::Net];
+    }
+    let one = |w: &CausalWait| match w {
+        CausalWait::Sleep => WaitClass::Sleep,
+        CausalWait::Io => WaitClass::Io,
+        CausalWait::Net | CausalWait::All => WaitClass::Net,
+    };
+    asked.iter().map(one).collect()
+}
+
+/// The file that a command's first word stands for, found as a shell would.
+pub(super) fn executable_of(command: &str) -> Option<String> {
+    if command.contains('/') {
+        return Some(command.to_owned());
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    path.split(':').map(|dir| format!("{dir}/{command}")).find(|p| std::path::Path::new(p).is_file())
+}
+
+/// Flags as options of the policy.
+pub(super) fn policy_options(args: &CausalExperiments, assume: u8, one_target: bool) -> PolicyOptions {
+    let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64);
+    let defaults = PolicyOptions::default();
+    let window = nanos(args.window);
+    PolicyOptions {
+        seed: args.seed.unwrap_or_else(clock),
+        policy: match args.policy {
+            CausalPolicyChoice::Adaptive => PolicyKind::Adaptive,
+            CausalPolicyChoice::Paper => PolicyKind::Paper,
+        },
+        speedups: args.speedups.clone(),
+        fixed_percent: args.fixed_speedup,
+        min_visits: args.min_visits,
+        min_window_ns: window,
+        max_window_ns: defaults.max_window_ns.max(window),
+        cool_off_ns: nanos(args.cool_off),
+        duty_percent: (args.duty * 100.0).round().clamp(1.0, 100.0) as u8,
+        until_points: args.until,
+        // Nothing has to be found out about what else there is.
+        warm_ns: if one_target { defaults.warm_ns / 2 } else { defaults.warm_ns },
+        assume,
+        ..defaults
+    }
+}
+
+/// Speaks while a session runs.
+pub(super) struct Teller {
+    live: bool,
+    ranking: AnalyseOptions,
+    common: Common,
+    summaries: bool,
+    launched: Instant,
+    told: Instant,
+}
+
+impl Teller {
+    pub(super) fn new(live: bool, ranking: AnalyseOptions, common: Common, json: bool) -> Self {
+        let summaries = !common.quiet && !json && std::io::stderr().is_terminal();
+        Self { live, ranking, common, summaries, launched: Instant::now(), told: Instant::now() }
+    }
+
+    pub(super) fn on(&mut self, event: CausalEvent) {
+        match event {
+            CausalEvent::Started { pid, points, after } => {
+                let at = if points.is_empty() { String::new() } else { format!(", progress at {}", points.join(", ")) };
+                let ms = after.as_secs_f64() * 1e3;
+                show::tell(
+                    self.common,
+                    &format!(
+                        "experimenting with process {pid}{at} (ready after {ms:.0} ms); Ctrl-C ends it and prints the ranking"
+                    ),
+                );
+            }
+            CausalEvent::Note(text) => show::tell(self.common, &text),
+            CausalEvent::Run { number } if self.common.verbose > 0 => {
+                show::tell(self.common, &format!("run {number}"));
+            }
+            CausalEvent::Waiting => show::tell(
+                self.common,
+                "measuring has ended, the command still runs: the answer comes at its end (press Ctrl-C twice to leave it running)",
+            ),
+            CausalEvent::Look(run) if self.live => {
+                let found = analyse(&run, &self.ranking);
+                let page = text::causal(&found, CausalView::default(), &answer::layout());
+                // From the top left corner, what was there is cleared. A screen that is gone ends nothing.
+                let _ = answer::print(&format!("\x1b[H\x1b[2J{page}"));
+            }
+            CausalEvent::Look(run) if self.summaries && self.told.elapsed() >= SUMMARY => {
+                self.told = Instant::now();
+                let kept = run.windows.iter().filter(|w| w.dropped.is_none()).count();
+                let seconds = self.launched.elapsed().as_secs();
+                let dropped = run.windows.len() - kept;
+                show::tell(
+                    self.common,
+                    &format!("{seconds} s: {kept} windows, {dropped} dropped, {} targets", run.targets.len()),
+                );
+            }
+            CausalEvent::Look(_) | CausalEvent::Window(_) | CausalEvent::Run { .. } => {}
+        }
+    }
+}
