@@ -160,6 +160,11 @@ impl Code {
         known.range.contains(&at.0).then_some(known)
     }
 
+    /// Whether debug information has told all it will about the function at an address.
+    pub(super) fn is_settled(&self, file: usize, at: Svma) -> bool {
+        self.function(file, at).is_some_and(|k| k.answered || !k.asked)
+    }
+
     /// All functions of a file that were met.
     pub(super) fn met(&self, file: usize) -> impl Iterator<Item = &Known> {
         self.known.get(&file).into_iter().flat_map(BTreeMap::values)

@@ -175,7 +175,7 @@ pub(super) fn instead(place: &PointPlace, of: &CodeFile, code: &Code) -> Option<
     let offered = match place {
         PointPlace::Line(line) | PointPlace::Sampled(line) => return lines_instead(line, of, code),
         PointPlace::Function(name) | PointPlace::Return(name) => names_instead(&name.text, of, code),
-        PointPlace::Mark(_) => own_marks(of, code),
+        PointPlace::Mark(_) => own_marks(of, code).into_iter().map(|m| format!("mark:{m}")).collect(),
         PointPlace::Usdt(provider, name) => {
             let bytes = code.service().file(&of.image)?;
             let all: Vec<String> = marks(&bytes).iter().map(|m| format!("usdt:{}:{}", m.provider, m.name)).collect();

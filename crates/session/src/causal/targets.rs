@@ -56,6 +56,7 @@ pub(super) struct Wanted {
 
 /// A frame in scope: its code file and what is inlined there, innermost first.
 struct Frame {
+    pid: u32,
     file: usize,
     at: u64,
     places: Vec<Place>,
@@ -156,6 +157,11 @@ impl Targets {
         wanted: &Wanted,
     ) -> Vec<u32> {
         let Some(place) = first.places.first().copied() else { return Vec::new() };
+        // Until the line is known, one site would be two targets.
+        let settled = program.place(first.pid, first.at).is_some_and(|(file, at)| code.is_settled(file, at));
+        if !settled {
+            return Vec::new();
+        }
         let key = Key::Wait(class, place.function, place.file, place.line);
         let id = self.number(key, place, (first.file, program), code, None);
         match &wanted.only {
@@ -386,7 +392,7 @@ fn frames(sample: &CausalSample, program: &Program, code: &mut Code) -> Vec<Fram
         }
         let places = code.places(file, of, stated).unwrap_or_default();
         if !places.is_empty() {
-            found.push(Frame { file, at, places });
+            found.push(Frame { pid: sample.pid, file, at, places });
         }
     }
     found
