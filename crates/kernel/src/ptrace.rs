@@ -223,6 +223,17 @@ impl Tracee {
         self.request(PTRACE_SETSIGMASK, size_of::<u64>(), (&raw const mask) as usize, what).map(drop)
     }
 
+    /// Whether the signal it stands before was sent by somebody, not raised by an instruction of its own.
+    ///
+    /// # Errors
+    /// [`KernelError::Trace`].
+    pub fn signal_was_sent(&self) -> Result<bool, KernelError> {
+        // SAFETY: a plain struct of numbers, for which zero is a value.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        self.request(libc::PTRACE_GETSIGINFO, 0, (&raw mut info) as usize, "asking for a signal's origin")?;
+        Ok(info.si_code <= 0)
+    }
+
     /// Where its restartable-sequence area is; `None` on kernels that do not tell.
     #[must_use]
     pub fn rseq(&self) -> Option<RseqArea> {

@@ -4,7 +4,7 @@
 //! further than the system call; the rest is what happens should the controller die. It needs no stack
 //! (the thread's own may be a few hundred bytes of a coroutine's).
 
-use super::frame;
+use super::home;
 use super::maps::{self, Map};
 use whither_kernel::memory::Memory;
 use whither_kernel::ptrace::Regs;
@@ -24,7 +24,7 @@ pub(super) struct Detour {
 impl Detour {
     /// Writes one that leads back to `saved` and its signal mask; `None` when no text has room for it.
     pub(super) fn make(memory: &Memory, pid: u32, saved: &Regs, mask: u64) -> Option<Self> {
-        let code = code(&frame::restarted(saved), mask);
+        let code = code(&home::restarted(saved), mask);
         let mut all: Vec<Map> = maps::read(pid).into_iter().filter(may_hold).collect();
         // A library could be unloaded by another thread; these never are.
         let exe = whither_kernel::proc::exe(pid);
@@ -80,34 +80,17 @@ fn is_detour(bytes: &[u8]) -> bool {
 }
 
 fn code(back: &Regs, mask: u64) -> Vec<u8> {
-    let mut code = BEGIN.to_vec();
-    // lea mask(%rip), %rsi, filled in below.
-    code.extend([0x48, 0x8d, 0x35, 0, 0, 0, 0]);
-    let behind_lea = code.len();
-    // mov $0, %edx; mov $8, %r10d; syscall. Nothing here changes flags.
-    code.extend([0xba, 0, 0, 0, 0, 0x41, 0xba, 8, 0, 0, 0, 0x0f, 0x05]);
-    let words: [([u8; 2], u64); 9] = [
-        ([0x48, 0xb8], back.rax),
-        ([0x48, 0xb9], back.rcx),
-        ([0x48, 0xba], back.rdx),
-        ([0x48, 0xbe], back.rsi),
-        ([0x48, 0xbf], back.rdi),
-        ([0x49, 0xb8], back.r8),
-        ([0x49, 0xb9], back.r9),
-        ([0x49, 0xba], back.r10),
-        ([0x49, 0xbb], back.r11),
-    ];
-    for (mov, word) in words {
-        code.extend(mov);
-        code.extend(word.to_le_bytes());
-    }
-    // jmp *0(%rip)
-    code.extend([0xff, 0x25, 0, 0, 0, 0]);
-    code.extend(back.rip.to_le_bytes());
-    let distance = (code.len() - behind_lea) as u32;
-    code[behind_lea - 4..behind_lea].copy_from_slice(&distance.to_le_bytes());
-    code.extend(mask.to_le_bytes());
+    let mut code = vec![0x0f, 0x05];
+    let mask_at = home::give_mask(&mut code);
+    home::give_registers(&mut code, back, mask, mask_at);
     code
+}
+
+/// Whether an address lies in a detour.
+pub(super) fn holds(memory: &Memory, ip: u64) -> bool {
+    let from = (ip & !(PAGE - 1)) + (PAGE - BYTES);
+    let mut start = [0; BEGIN.len()];
+    ip >= from && memory.read(from, &mut start).is_ok() && is_detour(&start)
 }
 
 #[cfg(test)]

@@ -135,7 +135,7 @@ fn is_interrupted(memory: &Memory, stack: Range<u64>, within: &dyn Fn(u64) -> bo
 }
 
 /// Whether a signal handler returns to this address.
-fn is_restorer(memory: &Memory, at: u64) -> bool {
+pub(super) fn is_restorer(memory: &Memory, at: u64) -> bool {
     let mut bytes = [0_u8; 13];
     let got = memory.read_some(at, &mut bytes);
     let code = bytes[..got].strip_prefix(&ENDBR64).unwrap_or(&bytes[..got]);

@@ -9,7 +9,9 @@ use std::path::Path;
 use whither_kernel::proc;
 
 /// Names that are looked for.
-const WANTED: [&str; 18] = [
+const WANTED: [&str; 20] = [
+    "fork",
+    "_Fork",
     "malloc",
     "malloc_info",
     "mallopt",

@@ -7,12 +7,13 @@
 mod detour;
 mod follow;
 mod follow_execs;
-mod frame;
+mod home;
 mod image;
 mod inject;
 mod launch;
 mod leave;
 mod library;
+mod locals;
 pub mod maps;
 mod remote;
 mod safe;

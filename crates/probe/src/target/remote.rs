@@ -3,12 +3,13 @@
 //! registers and its signal mask are saved and given back, and the system call it may have been blocked
 //! in goes on. Signals wait in the kernel meanwhile.
 //!
-//! Every call returns through `rt_sigreturn` on a prepared frame (see `frame`), which the controller
-//! intercepts; without controller it takes the thread back to where it was. The few system calls that
-//! have to do without such a frame run by a detour that does the same (see `detour`).
+//! Every call returns into a way back to where the thread was (see `home`), which the controller
+//! intercepts. The few system calls that have to do without run by a detour that does the same (see
+//! `detour`).
 
 use super::detour::Detour;
-use super::frame;
+use super::home::{self, Layout, STACK};
+use super::locals::Locals;
 use super::safe::{self, Places};
 use super::stop::{Stopped, ended, into_limbo, let_go, note_end, repair, take_limbo, thread_state};
 use crate::ProbeError;
@@ -21,14 +22,17 @@ use whither_kernel::ptrace::{Event, Regs, Tracee, Watching, examine};
 
 /// How long a thread in a good place is looked for.
 const SEARCH: Duration = Duration::from_millis(500);
-/// The same where a thread that runs does not get its turn to stop: the machine is busy.
+/// The same where a thread that runs does not get its turn, to stop or to leave a bad place: the machine is
+/// busy.
 const BUSY_SEARCH: Duration = Duration::from_secs(10);
 /// How long one thread may take to stop.
 const STOPPING: Duration = Duration::from_millis(50);
-/// How long a called function may take (`dlopen` may wait for another thread's loader lock).
+/// How long a called function may take.
 const CALL: Duration = Duration::from_secs(20);
-/// Bytes of the stack on which calls run.
-const STACK: u64 = 512 << 10;
+/// How long it may wait for a lock, in one go: who holds it may wait for the very thread that we hold.
+const LOCKED: Duration = Duration::from_secs(1);
+/// Polls, each of them 100 us at least, between two looks at what it waits for.
+const LOOK: u32 = 200;
 /// Bytes of scratch at its low end, for arguments.
 const SCRATCH: u64 = 16 << 10;
 /// All signals but those that a fault of the called function raises.
@@ -38,16 +42,6 @@ const HELD_BACK: u64 =
 const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
-
-/// `call *%rbx`; result to rbx; `rt_sigreturn`, and again where the controller had it skipped and died.
-const PAD: [u8; 32] = [
-    0xff, 0xd3, 0x48, 0x89, 0xc3, 0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xf7, 0xcc, 0xcc, // 0: a function
-    0x0f, 0x05, 0x48, 0x89, 0xc3, 0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05, 0x0f, 0x0b, 0xcc, 0xcc, // 16: a system call
-];
-/// Behind the `rt_sigreturn` of the pad's first half.
-const RETURNED: u64 = 12;
-/// The system call of its second half.
-const SYSCALL: u64 = 16;
 
 /// A thread borrowed for calls.
 #[derive(Debug)]
@@ -70,8 +64,10 @@ pub struct Caller {
 struct Ground {
     stack: u64,
     pad: u64,
-    /// Where the signal frame stands.
-    frame: u64,
+    /// Stack pointer of calls.
+    top: u64,
+    /// Behind the system call of the way back.
+    behind: u64,
 }
 
 impl Caller {
@@ -102,7 +98,7 @@ impl Caller {
             if tids.is_empty() && proc::threads(pid).iter().all(|&tid| ended(pid, tid)) {
                 return Err(ProbeError::Ended { pid, what: "a thread was being chosen" });
             }
-            let mut busy = false;
+            let (mut busy, mut last) = (false, None);
             for &tid in &tids {
                 let Some((tracee, regs)) = hold(pid, tid)? else {
                     busy |= thread_state(pid, tid) == 'R';
@@ -111,13 +107,16 @@ impl Caller {
                 if safe::is_safe(&tracee, &regs, &memory, &places, round) {
                     return Self::on(tracee, regs, memory);
                 }
+                // One that does not sleep will be elsewhere at its next turn.
+                busy |= (regs.orig_rax as i64) < 0;
+                last = runtime(pid, tid).map(|time| (tid, time));
                 let_go(tracee, Event::Stopped);
             }
             if began.elapsed() > if busy { BUSY_SEARCH } else { SEARCH } {
                 let threads = proc::threads(pid).len();
                 return Err(ProbeError::NoSafeThread { pid, threads, waited: began.elapsed() });
             }
-            std::thread::sleep(Duration::from_millis(1));
+            wait_for_turn(pid, last);
             round += 1;
         }
     }
@@ -173,7 +172,7 @@ impl Caller {
     /// [`ProbeError::RemoteCall`] with its error number.
     pub fn syscall(&mut self, what: &'static str, number: i64, args: [u64; 6]) -> Result<u64, ProbeError> {
         let ground = self.ground()?;
-        let regs = self.syscall_regs(number, args, ground.pad + SYSCALL, ground.frame + 8);
+        let regs = self.syscall_regs(number, args, ground.pad + home::SYSCALL, ground.top);
         self.run_syscall(what, &regs)
     }
 
@@ -186,8 +185,10 @@ impl Caller {
         self.set(regs)?;
         let deadline = Instant::now() + CALL;
         // Its begin, its end.
-        self.next_syscall_stop(what, deadline)?;
-        self.next_syscall_stop(what, deadline)?;
+        let done = self.next_syscall_stop(what, deadline)? && self.next_syscall_stop(what, deadline)?;
+        if !done {
+            return Err(self.fault(what, format!("it waited for {LOCKED:?}")));
+        }
         let result = self.thread()?.registers()?.rax;
         let error = (result as i64).wrapping_neg();
         if (1..4096).contains(&error) {
@@ -204,7 +205,7 @@ impl Caller {
     #[doc(hidden)]
     pub fn begin_syscall(&mut self, number: i64, args: [u64; 6]) -> Result<(), ProbeError> {
         let ground = self.ground()?;
-        let regs = self.syscall_regs(number, args, ground.pad + SYSCALL, ground.frame + 8);
+        let regs = self.syscall_regs(number, args, ground.pad + home::SYSCALL, ground.top);
         self.set(&regs)?;
         Ok(self.thread()?.go(0)?)
     }
@@ -215,13 +216,28 @@ impl Caller {
     /// [`ProbeError::RemoteFault`] when it faults or does not return; the thread is then put back to
     /// where it was.
     pub fn call(&mut self, what: &'static str, function: u64, args: &[u64]) -> Result<u64, ProbeError> {
+        self.call_unless_locked(what, function, args)?
+            .ok_or_else(|| self.fault(what, format!("it waited for {LOCKED:?} for a lock that another thread holds")))
+    }
+
+    /// The same; `None` when it had to wait too long for a lock. It is undone then: no lock is held by it,
+    /// and nothing that outlives it refers to its stack.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub(super) fn call_unless_locked(
+        &mut self,
+        what: &'static str,
+        function: u64,
+        args: &[u64],
+    ) -> Result<Option<u64>, ProbeError> {
         let ground = self.ground()?;
         let arg = |n: usize| args.get(n).copied().unwrap_or(0);
         /// Direction flag: functions expect it clear. Trap flag: not for us.
         const UNWANTED: u64 = 0x400 | 0x100;
         let regs = Regs {
             rip: ground.pad,
-            rsp: ground.frame + 8,
+            rsp: ground.top,
             rbx: function,
             rax: 0,
             orig_rax: u64::MAX,
@@ -235,17 +251,33 @@ impl Caller {
             rbp: 0,
             ..self.saved
         };
+        let locals = Locals::keep(&self.memory, self.saved.fs_base);
         self.set(&regs)?;
+        let result = self.finish_call(what, ground.behind);
+        if matches!(result, Ok(None) | Err(ProbeError::RemoteFault { .. })) {
+            // It will not go on, whatever becomes of us.
+            let home = Regs { rip: ground.pad + home::WAY, rsp: ground.top, orig_rax: u64::MAX, ..self.saved };
+            self.set(&home)?;
+            locals.forget(&self.memory, ground.stack..ground.stack + STACK);
+        }
+        result
+    }
+
+    /// Runs up to the way back of a call.
+    fn finish_call(&mut self, what: &'static str, behind: u64) -> Result<Option<u64>, ProbeError> {
         let deadline = Instant::now() + CALL;
         loop {
-            self.next_syscall_stop(what, deadline)?;
+            if !self.next_syscall_stop(what, deadline)? {
+                return Ok(None);
+            }
             let mut now = self.thread()?.registers()?;
-            if now.rip == ground.pad + RETURNED && now.orig_rax == libc::SYS_rt_sigreturn as u64 {
+            if now.rip == behind && now.orig_rax == libc::SYS_rt_sigprocmask as u64 {
                 // Not this time: the call is skipped, its end is waited for.
                 now.orig_rax = u64::MAX;
+                now.rax = home::SKIPPED;
                 self.set(&now)?;
                 self.next_syscall_stop(what, deadline)?;
-                return Ok(now.rbx);
+                return Ok(Some(now.rbx));
             }
         }
     }
@@ -312,15 +344,12 @@ impl Caller {
                 return Err(e);
             }
         };
-        let state = frame::fpstate(&self.extended).unwrap_or_default();
-        let fpstate = (stack + STACK - state.len() as u64) & !63;
-        let at = ((fpstate - frame::FRAME_BYTES) & !15) - 8;
-        let ground = Ground { stack, pad, frame: at };
+        let layout = Layout::of(stack, &self.extended);
+        let (code, behind) = home::pad(&self.saved, self.mask, &layout);
+        let ground = Ground { stack, pad, top: layout.top, behind: pad + behind };
         self.ground = Some(ground);
-        let pointer = if state.is_empty() { 0 } else { fpstate };
-        self.memory.write(fpstate, &state)?;
-        self.memory.write(at, &frame::frame(&self.saved, self.mask, pointer))?;
-        self.memory.write(pad, &PAD)?;
+        self.memory.write(layout.top, &layout.bytes(stack, &self.saved, &self.extended))?;
+        self.memory.write(pad, &code)?;
         Ok(ground)
     }
 
@@ -353,36 +382,51 @@ impl Caller {
         Ok(())
     }
 
-    /// Runs the thread up to the next begin or end of a system call.
-    fn next_syscall_stop(&mut self, what: &'static str, deadline: Instant) -> Result<(), ProbeError> {
+    /// Runs the thread up to the next begin or end of a system call; false when it waits for a lock.
+    fn next_syscall_stop(&mut self, what: &'static str, deadline: Instant) -> Result<bool, ProbeError> {
         let mut signal = 0;
         loop {
             self.thread()?.go_to_syscall(signal)?;
             signal = match self.wait(deadline)? {
-                Some(Event::Syscall) => return Ok(()),
+                Next::Event(Event::Syscall) => return Ok(true),
                 // SIGSTOP cannot be held back; job control shall see it.
-                Some(Event::Signal(libc::SIGSTOP)) => libc::SIGSTOP,
-                Some(Event::Signal(raised)) => {
+                Next::Event(Event::Signal(libc::SIGSTOP)) => libc::SIGSTOP,
+                Next::Event(Event::Signal(sent)) if self.hold_back(sent)? => sent,
+                Next::Event(Event::Signal(raised)) => {
                     let at = self.thread()?.registers().map_or(0, |r| r.rip);
                     return Err(self.fault(what, format!("signal {raised} was raised at {at:#x}")));
                 }
-                Some(_) => 0,
-                None => return Err(self.fault(what, format!("it did not return within {CALL:?}"))),
+                Next::Event(_) => 0,
+                Next::Locked => return Ok(false),
+                Next::Late => return Err(self.fault(what, format!("it did not return within {CALL:?}"))),
             };
         }
     }
 
-    fn fault(&mut self, what: &'static str, why: String) -> ProbeError {
+    /// Of the signals that faults raise, those that somebody has sent must wait too: given again while it is
+    /// held back, such a one goes back to the kernel's list.
+    fn hold_back(&self, signal: i32) -> Result<bool, ProbeError> {
+        let thread = self.thread()?;
+        if HELD_BACK & bit(signal) != 0 || !thread.signal_was_sent()? {
+            return Ok(false);
+        }
+        let mask = thread.mask()?;
+        thread.set_mask(mask | bit(signal))?;
+        Ok(true)
+    }
+
+    fn fault(&self, what: &'static str, why: String) -> ProbeError {
         ProbeError::RemoteFault { what, pid: self.pid, why }
     }
 
-    /// What happens to the thread next; `None` at the deadline, after which it stands still.
-    fn wait(&mut self, deadline: Instant) -> Result<Option<Event>, ProbeError> {
+    /// What happens to the thread next.
+    fn wait(&mut self, deadline: Instant) -> Result<Next, ProbeError> {
         let ended = ProbeError::Ended { pid: self.pid, what: "a call was made in it" };
         let mut polls = 0_u32;
+        let mut lock: Option<(u64, Instant)> = None;
         loop {
             match self.thread()?.poll() {
-                Ok(Some(event)) if event.stands() => return Ok(Some(event)),
+                Ok(Some(event)) if event.stands() => return Ok(Next::Event(event)),
                 Ok(Some(event)) => {
                     if let Some(tracee) = self.tracee.take() {
                         note_end(&tracee, event);
@@ -395,25 +439,43 @@ impl Caller {
                 }
                 Ok(None) => {}
             }
-            polls += 1;
+            polls = polls.saturating_add(1);
             pause(polls);
+            if polls.is_multiple_of(LOOK) && polls > SPINS {
+                let address = waited_for(self.pid, self.tid());
+                let since =
+                    lock.filter(|(last, _)| Some(*last) == address).map_or_else(Instant::now, |(_, since)| since);
+                lock = address.map(|address| (address, since));
+                if lock.is_some() && since.elapsed() > LOCKED {
+                    return self.halt(Next::Locked);
+                }
+            }
             if Instant::now() > deadline {
-                return self.halt(deadline + STOPPING * 10);
+                return self.halt(Next::Late);
             }
         }
     }
 
     /// Stops the thread wherever it is.
-    fn halt(&mut self, deadline: Instant) -> Result<Option<Event>, ProbeError> {
+    fn halt(&mut self, why: Next) -> Result<Next, ProbeError> {
         let (pid, tid) = (self.pid, self.tid());
+        let began = Instant::now();
         self.thread()?.interrupt()?;
-        while Instant::now() < deadline {
-            if self.thread()?.poll()?.is_some() {
-                return Ok(None);
+        while began.elapsed() < STOPPING * 10 {
+            match self.thread()?.poll()? {
+                // It has gone on in this very moment.
+                Some(event @ (Event::Syscall | Event::Signal(_))) => return Ok(Next::Event(event)),
+                Some(event) if event.stands() => return Ok(why),
+                Some(event) => {
+                    if let Some(tracee) = self.tracee.take() {
+                        note_end(&tracee, event);
+                    }
+                    return Err(ProbeError::Ended { pid, what: "a call was made in it" });
+                }
+                None => pause(u32::MAX),
             }
-            pause(u32::MAX);
         }
-        Err(ProbeError::Unstoppable { pid, tid, state: thread_state(pid, tid), waited: CALL })
+        Err(ProbeError::Unstoppable { pid, tid, state: thread_state(pid, tid), waited: began.elapsed() })
     }
 
     /// Unmaps what was mapped for calls, puts the thread back to where it was and lets it go. Says how
@@ -477,12 +539,13 @@ impl Caller {
         }
         loop {
             match self.wait(deadline) {
-                Ok(Some(Event::Stopped | Event::GroupStop(_)) | None) | Err(_) => return,
-                Ok(Some(Event::Signal(signal))) => {
-                    let pass = if signal == libc::SIGSTOP { signal } else { 0 };
+                Ok(Next::Event(Event::Stopped | Event::GroupStop(_)) | Next::Late | Next::Locked) | Err(_) => return,
+                Ok(Next::Event(Event::Signal(signal))) => {
+                    let sent = signal == libc::SIGSTOP || self.hold_back(signal).unwrap_or(false);
+                    let pass = if sent { signal } else { 0 };
                     let _ = self.thread().and_then(|t| Ok(t.go(pass)?));
                 }
-                Ok(Some(_)) => {
+                Ok(Next::Event(_)) => {
                     let _ = self.thread().and_then(|t| Ok(t.go(0)?));
                 }
             }
@@ -498,9 +561,31 @@ impl Drop for Caller {
     }
 }
 
+/// What becomes of a thread that runs; it stands still afterwards.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    Event(Event),
+    /// It was stopped at the deadline.
+    Late,
+    /// It was stopped because it waited for a lock.
+    Locked,
+}
+
+/// The lock that a thread sleeps for, by address.
+fn waited_for(pid: u32, tid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    let mut words = text.split_whitespace();
+    let number: i64 = words.next()?.parse().ok()?;
+    let address = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+    (number == libc::SYS_futex).then_some(address)
+}
+
+/// Polls without sleeping.
+const SPINS: u32 = 2000;
+
 /// Waits a little, the less the newer the wait is.
 fn pause(polls: u32) {
-    if polls < 2000 {
+    if polls < SPINS {
         std::thread::yield_now();
     } else {
         std::thread::sleep(Duration::from_micros(100));
@@ -524,6 +609,29 @@ fn candidates(pid: u32, round: u32) -> Vec<u32> {
     }
     all.sort_unstable();
     all.into_iter().map(|(_, tid)| tid).collect()
+}
+
+/// Processor time that a thread has had, in nanoseconds.
+fn runtime(pid: u32, tid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Lets a thread that stood in a bad place get somewhere else: on a busy machine it has not run at all after
+/// a millisecond, and asked to stop again it would stop in the same place.
+fn wait_for_turn(pid: u32, last: Option<(u32, u64)>) {
+    /// What letting it go and stopping it again takes, with room.
+    const STEPS: u64 = 200_000;
+    const LONGEST: Duration = Duration::from_millis(100);
+    let began = Instant::now();
+    loop {
+        std::thread::sleep(Duration::from_millis(1));
+        let Some((tid, before)) = last else { return };
+        let had_it = runtime(pid, tid).is_none_or(|now| now > before + STEPS);
+        if had_it || thread_state(pid, tid) != 'R' || began.elapsed() > LONGEST {
+            return;
+        }
+    }
 }
 
 /// Stops one thread; `None` when it ends or does not stop soon.

@@ -2,6 +2,8 @@
 //! need the lock it may hold), not in a restartable sequence (the kernel forgets it), not in ranges the
 //! caller names. Symbols of the C library decide, not guesses by stack contents.
 
+use super::home;
+use super::leave::is_restorer;
 use super::library::{Library, libraries};
 use super::maps::{self, Map};
 use crate::ProbeError;
@@ -23,8 +25,12 @@ pub(super) struct Places {
     awake: Vec<Range<u64>>,
     /// The C library, whose leaf functions (memcpy) the allocator calls with its lock held.
     library: Vec<Range<u64>>,
+    /// The loader, which may have called the C library with its lock held.
+    loader: Vec<Range<u64>>,
     /// The allocator.
     allocator: Vec<Range<u64>>,
+    /// What may be a stack, ascending.
+    stacks: Vec<Range<u64>>,
 }
 
 impl Places {
@@ -34,10 +40,15 @@ impl Places {
         if maps.is_empty() {
             return Err(ProbeError::Ended { pid, what: "its mappings were being read" });
         }
-        let mut places = Self { never: avoid.to_vec(), ..Self::default() };
+        let stacks = maps.iter().filter(|m| m.read && m.write).map(|m| m.start..m.end).collect();
+        let mut places = Self { never: avoid.to_vec(), stacks, ..Self::default() };
         for map in maps.iter().filter(|m| m.execute) {
             match kind(map.file_name()) {
-                Kind::Loader | Kind::Allocator => places.never.push(map.start..map.end),
+                Kind::Loader => {
+                    places.never.push(map.start..map.end);
+                    places.loader.push(map.start..map.end);
+                }
+                Kind::Allocator | Kind::Agent => places.never.push(map.start..map.end),
                 Kind::Musl => places.awake.push(map.start..map.end),
                 Kind::Library => places.library.push(map.start..map.end),
                 Kind::Other => {}
@@ -47,6 +58,26 @@ impl Places {
             places.add_allocator(&library);
         }
         Ok(places)
+    }
+
+    /// Whether a call may begin on a thread at `ip`. A thread whose stack only looks as if the allocator or
+    /// the loader had called the C library is believed when we are not patient.
+    fn allow(&self, memory: &Memory, ip: u64, sp: u64, blocked: bool, patient: bool) -> bool {
+        let within = |ranges: &[Range<u64>], at: u64| ranges.iter().any(|r| r.contains(&at));
+        if within(&self.never, ip) || within(&self.allocator, ip) || (within(&self.awake, ip) && !blocked) {
+            return false;
+        }
+        if within(&self.library, ip) && patient {
+            let mut top = [0_u8; 32];
+            let got = memory.read_some(sp, &mut top);
+            return !words(&top[..got]).any(|word| within(&self.allocator, word) || within(&self.loader, word));
+        }
+        true
+    }
+
+    /// End of the memory in which a stack pointer lies; a stack may have grown meanwhile.
+    fn end_of_stack(&self, sp: u64) -> Option<u64> {
+        self.stacks.iter().map(|r| r.end).find(|&end| end > sp)
     }
 
     fn add_allocator(&mut self, library: &Library) {
@@ -60,7 +91,7 @@ impl Places {
             .filter(|&end| end > malloc && end - malloc < 0x2_0000)
             .max();
         self.allocator.push(malloc.saturating_sub(before)..last.unwrap_or(malloc + after));
-        for name in ["sbrk", "brk", "mmap", "munmap", "mremap", "madvise", "mprotect"] {
+        for name in ["fork", "_Fork", "sbrk", "brk", "mmap", "munmap", "mremap", "madvise", "mprotect"] {
             if let (true, Some((at, size))) = (is_libc, library.symbol(name)) {
                 self.never.push(at..at + size.max(32));
             }
@@ -74,6 +105,7 @@ enum Kind {
     Musl,
     Library,
     Allocator,
+    Agent,
     Other,
 }
 
@@ -87,6 +119,9 @@ fn kind(name: &str) -> Kind {
         Kind::Library
     } else if ["jemalloc", "tcmalloc", "mimalloc", "snmalloc", "rpmalloc"].iter().any(|a| name.contains(a)) {
         Kind::Allocator
+    } else if starts(&["memfd:whither-agent"]) {
+        // Its start, on the call of a controller that has died.
+        Kind::Agent
     } else {
         Kind::Other
     }
@@ -97,21 +132,84 @@ fn kind(name: &str) -> Kind {
 pub(super) fn is_safe(tracee: &Tracee, regs: &Regs, memory: &Memory, places: &Places, rounds: u32) -> bool {
     /// Rounds of a millisecond; no allocation takes that long.
     const STALE: u32 = 200;
-    let within = |ranges: &[Range<u64>], at: u64| ranges.iter().any(|r| r.contains(&at));
-    let ip = regs.rip;
-    if within(&places.never, ip) || within(&places.allocator, ip) || in_sequence(tracee, memory, ip) {
+    let patient = rounds < STALE;
+    if in_sequence(tracee, memory, regs.rip) || home::is_on_its_way(memory, regs.rip, regs.rsp) {
         return false;
     }
     let blocked = regs.orig_rax as i64 >= 0 && (-516..=-512).contains(&(regs.rax as i64));
-    if within(&places.awake, ip) && !blocked {
+    if !places.allow(memory, regs.rip, regs.rsp, blocked, patient) {
         return false;
     }
-    if within(&places.library, ip) && rounds < STALE {
-        let mut top = [0_u8; 32];
-        let got = memory.read_some(regs.rsp, &mut top);
-        return !words(&top[..got]).any(|word| within(&places.allocator, word));
+    // In a handler, what it has interrupted counts as well: the handler's first instruction is where threads
+    // that get many signals stop most.
+    let mask = tracee.mask().unwrap_or(0);
+    interrupted(memory, places, regs.rsp).iter().all(|frame| {
+        // While a handler runs, its signal at least is held back: other frames may be old ones.
+        let runs = frame.mask & !mask == 0 && frame.mask != mask;
+        let stale = !patient && !runs;
+        stale || places.allow(memory, frame.ip, frame.sp, frame.blocked(memory), patient)
+    })
+}
+
+/// What a signal has interrupted.
+#[derive(Clone, Copy, Debug)]
+struct Interrupted {
+    ip: u64,
+    sp: u64,
+    rax: u64,
+    mask: u64,
+}
+
+impl Interrupted {
+    /// Whether that was a blocked system call: about to be made again, or ended by the signal.
+    fn blocked(&self, memory: &Memory) -> bool {
+        const SYSCALL: [u8; 2] = [0x0f, 0x05];
+        let is_syscall = |at: u64| {
+            let mut bytes = [0; 2];
+            memory.read(at, &mut bytes).is_ok() && bytes == SYSCALL
+        };
+        let ended = self.rax as i64 == -i64::from(libc::EINTR);
+        is_syscall(self.ip) || (ended && is_syscall(self.ip.wrapping_sub(2)))
     }
-    true
+}
+
+/// Signal frames on a thread's stack, and on the stack it ran on when it was interrupted.
+fn interrupted(memory: &Memory, places: &Places, sp: u64) -> Vec<Interrupted> {
+    /// A handler on a stack of its own, that of a coroutine, the thread's.
+    const STACKS: usize = 4;
+    /// Bytes searched of each.
+    const SEARCHED: u64 = 256 << 10;
+    let mut found: Vec<Interrupted> = Vec::new();
+    let mut next = Some(sp & !7);
+    for _ in 0..STACKS {
+        let Some(sp) = next.take() else { break };
+        let Some(end) = places.end_of_stack(sp) else { break };
+        let mut bytes = vec![0; (end - sp).min(SEARCHED) as usize];
+        let got = memory.read_some(sp, &mut bytes);
+        let stack: Vec<u64> = words(&bytes[..got]).collect();
+        for at in 0..stack.len() {
+            let Some(frame) = stack.get(at..).and_then(|slice| frame_at(memory, slice)) else { continue };
+            if !(sp..end).contains(&frame.sp) {
+                next = Some(frame.sp & !7);
+            }
+            found.push(frame);
+        }
+    }
+    found
+}
+
+/// The signal frame that begins with these words, if one does.
+fn frame_at(memory: &Memory, words: &[u64]) -> Option<Interrupted> {
+    /// All flags that `uc_flags` may have.
+    const FLAGS: u64 = 7;
+    const USER_CODE: u64 = 0x33;
+    let word = |at: usize| words.get(at).copied();
+    // uc_link is not used by the kernel.
+    if word(1)? > FLAGS || word(2)? != 0 || word(24)? & 0xffff != USER_CODE {
+        return None;
+    }
+    let frame = Interrupted { rax: word(19)?, sp: word(21)?, ip: word(22)?, mask: word(38)? };
+    is_restorer(memory, word(0)?).then_some(frame)
 }
 
 /// Little-endian 64-bit words of some bytes.
