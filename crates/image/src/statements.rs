@@ -98,3 +98,33 @@ fn path<R: Reader>(dwarf: &Dwarf<R>, unit: &Unit<R>, index: u64) -> Option<Strin
     let base = if directory.starts_with('/') { String::new() } else { unit_directory.unwrap_or_default() };
     Some([base, directory, name].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Bytes, LineService};
+
+    #[inline(never)]
+    fn marked() -> u32 {
+        std::hint::black_box(line!())
+    }
+
+    #[test]
+    fn our_own_statements() {
+        let bytes = std::fs::read(std::env::current_exe().expect("a path")).expect("our own file");
+        let lines = LineService::new(&Bytes::from(bytes), None).expect("tests have lines");
+        let all = lines.statements("image/src/statements.rs");
+        let line = marked();
+        let ours: Vec<&Statement> = all.iter().filter(|s| s.line.abs_diff(line) <= 1).collect();
+        assert!(!ours.is_empty(), "no statement of line {line} among {}", all.len());
+        let here = lines.frames(ours[0].at);
+        assert!(here.iter().any(|f| f.file.as_deref().is_some_and(|f| ends_in(f, "statements.rs"))), "{here:?}");
+        assert!(lines.statements("no/such/file.rs").is_empty());
+    }
+
+    #[test]
+    fn ends_of_paths() {
+        assert!(ends_in("/a/b.c", "b.c") && ends_in("/a/b.c", "/a/b.c") && ends_in("b.c", "b.c"));
+        assert!(!ends_in("/a/xb.c", "b.c") && !ends_in("/a/b.c", "c.c"));
+    }
+}

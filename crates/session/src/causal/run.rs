@@ -6,7 +6,7 @@ use super::alive::Alive;
 use super::disturb::Disturbers;
 use super::executor::CausalExecutor;
 use super::group::Group;
-use super::options::{CausalEnd, CausalEvent, CausalOptions, CausalOutcome, CausalWhom, Runs};
+use super::options::{CausalEnd, CausalEvent, CausalOptions, CausalOutcome, CausalWhom, Runs, UnitChoice};
 use super::points;
 use super::policy::{CausalPolicy, Step};
 use super::program::CodeFile;
@@ -27,6 +27,8 @@ const RUNS: u32 = 30;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Everything so far is told this often to those who watch.
 const LOOK: Duration = Duration::from_secs(1);
+/// Who else uses the machine is looked at this often: it takes a look at every process.
+const BLAME: Duration = Duration::from_secs(5);
 /// Warming up is cut into pieces, so that enough samples end it.
 const WARM: u64 = 50_000_000;
 /// Part of the windows that may be spoilt by others.
@@ -86,8 +88,10 @@ pub(super) struct Session<'a> {
     began: Instant,
     began_ns: u64,
     first_window: Option<Instant>,
+    last_window: Option<Instant>,
     others: Disturbers,
     looked: Instant,
+    blamed: Instant,
     end: CausalEnd,
     pid: u32,
     visits: Vec<u64>,
@@ -110,8 +114,10 @@ impl<'a> Session<'a> {
             began: Instant::now(),
             began_ns: clock::wall_ns(),
             first_window: None,
+            last_window: None,
             others: Disturbers::default(),
             looked: Instant::now(),
+            blamed: Instant::now(),
             end: CausalEnd::Target,
             pid: 0,
             visits: Vec::new(),
@@ -262,6 +268,7 @@ impl<'a> Session<'a> {
                 self.first_window.get_or_insert_with(Instant::now);
                 self.stratum = order.stratum;
                 let made = window::make(&mut self.group, &order, self.runs, policy, alive, limits)?;
+                self.last_window = Some(Instant::now());
                 if let Some(made) = made {
                     policy.finished(&made);
                     self.take_rates(&made.visits, made.wall_ns);
@@ -270,7 +277,11 @@ impl<'a> Session<'a> {
                     on(CausalEvent::Window(Box::new(made)));
                 }
             }
-            Step::Over | Step::Narrow => {
+            Step::Over => {
+                self.end = CausalEnd::Time;
+                return Ok(false);
+            }
+            Step::Narrow => {
                 self.end = CausalEnd::Narrow;
                 return Ok(false);
             }
@@ -299,7 +310,10 @@ impl<'a> Session<'a> {
             return;
         }
         self.looked = Instant::now();
-        self.others.look(&self.group.processes);
+        if self.blamed.elapsed() >= BLAME {
+            self.blamed = Instant::now();
+            self.others.look(&self.group.processes);
+        }
         if let Some(path) = self.group.without_lines() {
             self.tell(
                 format!(
@@ -491,6 +505,7 @@ impl<'a> Session<'a> {
                  proposes some"
                     .into()
             }
+            _ if !self.windows.is_empty() && self.windows.iter().all(window::is_disturbed) => self.none_counts(),
             Some(point) if !visited && self.group.sampled > 0 => format!(
                 "the point {} was never reached in {seconds:.1} s; `whither causal suggest` proposes points that are",
                 point.spec.text
@@ -503,6 +518,10 @@ impl<'a> Session<'a> {
             _ if self.group.in_scope == 0 && self.options.target.is_some() => {
                 let names = self.group.targets.list.iter().take(8).map(|t| t.name.clone()).collect::<Vec<_>>().join(", ");
                 format!("none of the samples lies in the target; they lie in {names}")
+            }
+            _ if self.group.in_scope == 0 && self.options.unit == UnitChoice::Line && self.group.without_lines().is_some() => {
+                "the program has no debug information, so its lines are not known; compile it with -g, or use --unit function"
+                    .into()
             }
             _ if self.group.in_scope == 0 => {
                 "none of the samples lies in the program's own code; --binary and --source say what is".into()
@@ -526,7 +545,8 @@ impl<'a> Session<'a> {
     fn described(&mut self) -> CausalRun {
         let machine = proc::machine();
         let loads = self.group.exec.loads();
-        let duration = self.first_window.map_or(Duration::ZERO, |f| f.elapsed());
+        let times = self.first_window.zip(self.last_window);
+        let duration = times.map_or(Duration::ZERO, |(first, last)| last.saturating_duration_since(first));
         CausalRun {
             meta: CausalMeta {
                 command: self.command.clone(),

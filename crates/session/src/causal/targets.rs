@@ -81,6 +81,8 @@ impl Targets {
             SampleWhat::Blocked { class, ns, waker } => {
                 let site = site_of(&first.places);
                 match waker {
+                    // Until lines are known, the C library in a static program looks like the program.
+                    Some(_) if !settled(first, program, code) => Vec::new(),
                     Some((_, at)) => {
                         let by = waker_site(sample.pid, at, program, code);
                         let waited = self.waits.entry(site).or_default();
@@ -158,8 +160,7 @@ impl Targets {
     ) -> Vec<u32> {
         let Some(place) = first.places.first().copied() else { return Vec::new() };
         // Until the line is known, one site would be two targets.
-        let settled = program.place(first.pid, first.at).is_some_and(|(file, at)| code.is_settled(file, at));
-        if !settled {
+        if !settled(first, program, code) {
             return Vec::new();
         }
         let key = Key::Wait(class, place.function, place.file, place.line);
@@ -396,6 +397,11 @@ fn frames(sample: &CausalSample, program: &Program, code: &mut Code) -> Vec<Fram
         }
     }
     found
+}
+
+/// Whether the source of a frame is known for good.
+fn settled(frame: &Frame, program: &Program, code: &Code) -> bool {
+    program.place(frame.pid, frame.at).is_some_and(|(file, at)| code.is_settled(file, at))
 }
 
 fn site_of(places: &[Place]) -> Site {

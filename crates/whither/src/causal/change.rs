@@ -18,8 +18,8 @@ use whither_store::causal::{CausalRun, PointKind};
 
 /// `whither causal verify`.
 pub(super) fn verify(args: &CausalVerify, common: Common) -> anyhow::Result<Ending> {
-    let recording = keep::load(&args.recording)?;
     let (old, new) = split(&args.commands)?;
+    let recording = keep::load(&args.recording)?;
     let options = AnalyseOptions { assume: args.at, only: vec![args.target.clone()], ..AnalyseOptions::default() };
     let answer = analyse(&recording, &options);
     let row = answer.targets.iter().find(|t| t.gain.is_some() || t.local.is_some()).or_else(|| answer.targets.first());
