@@ -1,6 +1,6 @@
 //! From a run to an answer: one row per target, ranked, and what limits the trust in them.
 
-use crate::estimate::{Estimate, Method, estimate};
+use crate::estimate::{Effect, Estimate, Method, estimate};
 use crate::latency;
 use crate::options::{AnalyseOptions, Combine, Sort};
 use crate::phase;
@@ -84,10 +84,21 @@ impl<'a> Analysis<'a> {
         window.begin_ns.saturating_sub(self.began_ns) as f64 / 1e9
     }
 
-    /// Gain with its interval, widened where the machine is not to be trusted.
-    pub(crate) fn gain(&self, estimate: &Estimate, many: usize) -> Gain {
-        let (low, high) = self.quality.widened(estimate.assumed.y, estimate.assumed.interval(many));
+    /// Gain with its interval.
+    pub(crate) fn gain(&self, target: u32, estimate: &Estimate, many: usize) -> Gain {
+        let (low, high) = self.interval(target, self.options.assume, &estimate.assumed, many);
         gain(self.options.assume, estimate.assumed.y, low, high)
+    }
+
+    /// Interval of an effect, with what windows cannot tell: it is wider where the machine is not to be trusted,
+    /// and it allows for a quarter of a delay per window, which is what the insertion of delays itself missed in
+    /// the simulator (a delay reaches the other threads only at their next tick).
+    pub(crate) fn interval(&self, target: u32, percent: u8, effect: &Effect, many: usize) -> (f64, f64) {
+        let own = self.by_target.get(&target).map_or(&[][..], Vec::as_slice);
+        let mean = own.iter().map(|w| w.wall_ns as f64).sum::<f64>() / own.len().max(1) as f64;
+        let missed = f64::from(percent) / 100.0 * self.run.meta.period_ns as f64 / mean.max(1.0) / 4.0;
+        let (low, high) = effect.interval(many);
+        self.quality.widened(effect.y, (low - missed, high + missed))
     }
 
     fn targets(&self) -> Vec<TargetRow> {
@@ -125,7 +136,7 @@ impl<'a> Analysis<'a> {
         let own = self.by_target.get(&id).map_or(&[][..], Vec::as_slice);
         let (samples, share) = phases.share(id);
         let phase = phases.factor(id, own, self.options.confidence);
-        let gains = estimate.map(|e| (self.gain(e, many), self.gain(e, 1)));
+        let gains = estimate.map(|e| (self.gain(id, e, many), self.gain(id, e, 1)));
         let applied = phase.filter(|p| p.applied);
         TargetRow {
             id,
@@ -159,7 +170,7 @@ impl<'a> Analysis<'a> {
             let measure = Measure::Period(point);
             let baselines = Baselines::new(self.kept.iter().copied(), measure);
             let e = self.estimate(id, measure, &baselines)?;
-            Some(PointEffect { point, curve: e.curve.clone(), fit: e.fit, gain: Some(self.gain(&e, 1)) })
+            Some(PointEffect { point, curve: e.curve.clone(), fit: e.fit, gain: Some(self.gain(id, &e, 1)) })
         });
         effects.collect()
     }

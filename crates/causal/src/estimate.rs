@@ -184,7 +184,8 @@ impl Clean {
             clean = clean.without_wild()?;
             clean.adjust();
         }
-        let shape = clean.flexible()?;
+        // Times per visit are positive; anything else is no baseline.
+        let shape = clean.flexible().filter(|_| clean.groups[0].mean > 0.0)?;
         let squares: f64 = clean.observations.iter().map(|o| (o.value - shape.value(o.s())).powi(2)).sum();
         clean.deviation = (squares / clean.degrees(&shape)).sqrt();
         Some(clean)

@@ -48,7 +48,7 @@ fn pair(analysis: &Analysis<'_>, begin: u32, end: u32) -> Vec<LatencyRow> {
                 target_name: analysis.run.targets.get(target as usize).map(|t| t.name.clone()).unwrap_or_default(),
                 curve: estimate.curve.clone(),
                 fit: estimate.fit,
-                gain: Some(analysis.gain(&estimate, 1)),
+                gain: Some(analysis.gain(target, &estimate, 1)),
                 ..whole.clone()
             })
         })

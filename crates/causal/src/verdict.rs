@@ -49,11 +49,11 @@ pub(crate) fn of(
         return Verdict::NotEnoughData { missing, more_seconds: None };
     };
     let whole = |gain: Gain| phase.map_or(gain, |p| over_the_run(&gain, &p));
-    judged(analysis, id, estimate, &whole(analysis.gain(estimate, many)), many)
+    judged(analysis, id, estimate, &whole(analysis.gain(id, estimate, many)), many)
 }
 
 fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, many: usize) -> Verdict {
-    let (low, high) = analysis.quality.widened(estimate.largest.y, estimate.largest.interval(many));
+    let (low, high) = analysis.interval(id, estimate.largest_percent, &estimate.largest, many);
     let fit = estimate.fit;
     let falls = estimate.after.is_some_and(|(_, high)| high < 0.0);
     if gain.low > 0.0 {

@@ -11,6 +11,8 @@ use whither_store::causal::{
 const PERIOD_NS: u64 = 1_000_000;
 /// Pieces of a run that share a baseline.
 const STRATUM_NS: u64 = 10_000_000_000;
+/// Thirty years.
+const LONGEST_NS: u64 = 1_000_000_000_000_000_000;
 /// Lines that were not understood and are told one by one.
 const TOLD: usize = 10;
 
@@ -47,7 +49,7 @@ fn record(line: &str) -> Result<Option<Record>, String> {
         Record::Experiment { speedup, .. } if !(0.0..=1.0).contains(speedup) => {
             Err(format!("a speed-up of {speedup} is not between 0 and 1"))
         }
-        Record::Experiment { duration, .. } if i64::try_from(*duration).is_err() => {
+        Record::Experiment { duration, .. } if *duration > LONGEST_NS => {
             Err(format!("a duration of {duration} ns is longer than a program can run"))
         }
         _ => Ok(Some(found)),
