@@ -119,15 +119,27 @@ struct hot {
 	u64 owner;                  /* slot ^ ra of who filled it */
 	u64 calls;                  /* of the block at that time */
 	u32 skip, left;             /* the path is another each time: fillings to be left out, still */
-	struct {
+	u32 varied, spare;          /* the values are those of variants[], found by a hash of the words */
+	struct word {
 		const u64 *at;
 		u64 value;
 	} word[HOT_WORDS];
 } __attribute__((aligned(256))); /* 5 * 256 bytes: found by a shift and an addition, and no power of two */
-/* In wh_active.major of a record, 0 if fast.c has not made it. Blocks are multiples of 64. */
-#define HOT_TIMED 1u
-#define HOT_CPU 2u
-#define HOT_HIST 4u
+/* The values of one path through a call site that is reached by many. */
+#define VARIANTS 1024u
+struct variant {
+	u32 owner;                  /* `serial` of the hot entry; 0 while it is filled */
+	u32 serial;                 /* another for each filling */
+	u64 record, block;          /* as in the entry */
+	u64 value[HOT_WORDS];
+} __attribute__((aligned(64)));
+/* In wh_active.major of a record with HOT_OURS: its block, a multiple of 64, and what its exit has to do. A
+ * record that slow handlers have made holds major faults there, shifted, and never HOT_OURS. */
+#define HOT_OURS 1u
+#define HOT_TIMED 2u
+#define HOT_CPU 4u
+#define HOT_HIST 8u
+#define MAJOR_SHIFT 6
 #define HOT_BITS 63ull
 
 /* Private memory of a thread, zeroed by the kernel in a forked child: `home` then says that nothing in
@@ -157,7 +169,8 @@ struct local {
 	u32 cache[CACHE];
 	struct shape shapes[SHAPES][2];
 	struct template templates[TEMPLATES];
-	struct hot hot[HOTS];
+	struct hot hot[HOTS], fresh;
+	struct variant variants[VARIANTS];
 };
 
 static inline struct wh_header *header(void)

@@ -29,7 +29,7 @@ static inline const struct wh_point *point_in(u64 segment, u64 index)
 	return (const struct wh_point *)(segment + WH_AT_POINTS) + index;
 }
 
-/* Whether all is as it was; `h->serial` is to be looked at before and behind. */
+/* Whether all is as it was but for the words; `h->serial` is to be looked at before and behind. */
 static inline __attribute__((always_inline)) int as_it_was(u64 segment, const struct local *l, const struct hot *h,
 							   const struct frame *f)
 {
@@ -53,11 +53,30 @@ static inline __attribute__((always_inline)) int as_it_was(u64 segment, const st
 	} else if (unlikely(h->top_slot)) {
 		return 0;
 	}
-	for (u32 i = 0; i < h->words; i += 4)
-		if (unlikely(*h->word[i].at != h->word[i].value || *h->word[i + 1].at != h->word[i + 1].value ||
-			     *h->word[i + 2].at != h->word[i + 2].value || *h->word[i + 3].at != h->word[i + 3].value))
+	return 1;
+}
+
+static inline int words_fit(const struct hot *h)
+{
+	const struct word *end = h->word + h->words;
+
+	for (const struct word *w = h->word; w < end; w += 4)
+		if (unlikely(*w[0].at != w[0].value || *w[1].at != w[1].value || *w[2].at != w[2].value ||
+			     *w[3].at != w[3].value))
 			return 0;
 	return 1;
+}
+
+/* Multiplied by odd numbers without pattern: a word's place matters as much as its value. */
+static inline u64 mixed(u64 hash, u64 a, u64 b, u64 c, u64 d)
+{
+	return hash * 0xbf58476d1ce4e5b9ull + a * 0x9e3779b97f4a7c15ull + b * 0xd6e8feb86659fd93ull +
+	       c * 0x94d049bb133111ebull + d * 0xff51afd7ed558ccdull;
+}
+
+static inline struct variant *variant_of(struct local *l, u64 hash)
+{
+	return &l->variants[(u32)(hash >> 40) % VARIANTS];
 }
 
 static inline u32 look(const u32 *serial)
@@ -71,6 +90,71 @@ static inline u32 look(const u32 *serial)
 FAST void wh_fast_count(struct frame *f);
 FAST void wh_fast_entry(struct frame *f);
 FAST void wh_fast_exit(u64 *slot);
+
+/* The variant of `h`, whose serial is `owner`, that the words on the stack are; 0: none. `serial` is to be
+ * looked at again behind. */
+static inline const struct variant *variant_that_fits(struct local *l, const struct hot *h, u32 owner, u32 *serial)
+{
+	u64 hash = owner, differ = 0;
+
+	for (u32 i = 0; i < h->words; i += 4)
+		hash = mixed(hash, *h->word[i].at, *h->word[i + 1].at, *h->word[i + 2].at, *h->word[i + 3].at);
+	const struct variant *v = variant_of(l, hash);
+	*serial = look(&v->serial);
+	if (unlikely(v->owner != owner))
+		return 0;
+	for (u32 i = 0; i < h->words; i += 4)
+		differ |= (*h->word[i].at ^ v->value[i]) | (*h->word[i + 1].at ^ v->value[i + 1]) |
+			  (*h->word[i + 2].at ^ v->value[i + 2]) | (*h->word[i + 3].at ^ v->value[i + 3]);
+	return likely(!differ) ? v : 0;
+}
+
+static inline void finish_count(u64 segment, struct local *l, struct frame *f, u64 block)
+{
+	l->credit--;
+	__asm__ volatile("incq %0" : "+m"(((struct wh_block *)(segment + (block & ~HOT_BITS)))->calls));
+	f->index = point_in(segment, f->index)->relocated;
+}
+
+static inline __attribute__((always_inline)) void finish_entry(u64 segment, struct local *l, struct frame *f, u64 block,
+							       u64 record)
+{
+	u64 pending = 0, now = 0;
+
+	if (likely(block & HOT_TIMED)) {
+		if (block & HOT_CPU)
+			pending = l->pending;
+		now = ticks();
+		if (unlikely(now >= l->deadline || (block & HOT_CPU && *l->clock != l->clock_seen)))
+			return;
+	}
+	admit(segment, l, (u64)&f->ra, f->ra, block, record, now, pending);
+	f->index = point_in(segment, f->index)->relocated;
+}
+
+/* Functions of their own, so that the others need fewer registers. */
+FAST static void count_varied(struct local *l, struct frame *f, const struct hot *h, u32 owner);
+FAST static void entry_varied(struct local *l, struct frame *f, const struct hot *h, u32 owner);
+
+static void count_varied(struct local *l, struct frame *f, const struct hot *h, u32 owner)
+{
+	u32 serial;
+	const struct variant *v = variant_that_fits(l, h, owner, &serial);
+	u64 block = v ? v->block : 0;
+
+	if (likely(v && serial == look(&v->serial) && owner == look(&h->serial)))
+		finish_count((u64)l->home, l, f, block);
+}
+
+static void entry_varied(struct local *l, struct frame *f, const struct hot *h, u32 owner)
+{
+	u32 serial;
+	const struct variant *v = variant_that_fits(l, h, owner, &serial);
+	u64 block = v ? v->block : 0, record = v ? v->record : 0;
+
+	if (likely(v && serial == look(&v->serial) && owner == look(&h->serial)))
+		finish_entry((u64)l->home, l, f, block, record);
+}
 
 /* Entry of a point that only counts. */
 void wh_fast_count(struct frame *f)
@@ -87,18 +171,21 @@ void wh_fast_count(struct frame *f)
 	u32 serial = look(&h->serial);
 	if (unlikely(!as_it_was(segment, l, h, f)))
 		return;
-	u64 block = h->block;
-	if (unlikely(serial != look(&h->serial)))
+	if (unlikely(h->varied)) {
+		count_varied(l, f, h, serial);
 		return;
-	l->credit--;
-	__asm__ volatile("incq %0" : "+m"(((struct wh_block *)(segment + (block & ~HOT_BITS)))->calls));
-	f->index = point_in(segment, f->index)->relocated;
+	}
+	if (unlikely(!words_fit(h)))
+		return;
+	u64 block = h->block;
+	if (likely(serial == look(&h->serial)))
+		finish_count(segment, l, f, block);
 }
 
 /* Entry of a point whose exit is seen. */
 void wh_fast_entry(struct frame *f)
 {
-	u64 segment = G.fast, pending = 0, now = 0;
+	u64 segment = G.fast;
 	struct local *l;
 
 	if (unlikely(segment & 1))
@@ -110,18 +197,15 @@ void wh_fast_entry(struct frame *f)
 	u32 serial = look(&h->serial);
 	if (unlikely(!as_it_was(segment, l, h, f)))
 		return;
-	u64 block = h->block, record = h->record;
-	if (unlikely(serial != look(&h->serial)))
+	if (unlikely(h->varied)) {
+		entry_varied(l, f, h, serial);
 		return;
-	if (likely(block & HOT_TIMED)) {
-		if (block & HOT_CPU)
-			pending = l->pending;
-		now = ticks();
-		if (unlikely(now >= l->deadline || (block & HOT_CPU && *l->clock != l->clock_seen)))
-			return;
 	}
-	admit(segment, l, (u64)&f->ra, f->ra, block, record, now, pending);
-	f->index = point_in(segment, f->index)->relocated;
+	if (unlikely(!words_fit(h)))
+		return;
+	u64 block = h->block, record = h->record;
+	if (likely(serial == look(&h->serial)))
+		finish_entry(segment, l, f, block, record);
 }
 
 /* Exit of a call: puts its return address into its slot, 0 if handlers.c is to do it. */
@@ -147,31 +231,102 @@ static void add_word(struct hot *h, u64 at, u64 value)
 	h->word[h->words++].value = value;
 }
 
-/* Whether a call site's path is worth keeping: not where it is another at each call. */
-static int worth(struct hot *h, u64 owner)
+static int same_places(const struct hot *a, const struct hot *b)
 {
-	if (h->owner != owner) {
-		h->owner = owner;
-		h->skip = h->left = 0;
-		return 1;
-	}
+	if (a->words != b->words)
+		return 0;
+	for (u32 i = 0; i < a->words; i++)
+		if (a->word[i].at != b->word[i].at)
+			return 0;
+	return 1;
+}
+
+static int same_but_words(const struct hot *a, const struct hot *b)
+{
+	return a->slot == b->slot && a->ra == b->ra && a->point == b->point && a->gate == b->gate &&
+	       a->top_slot == b->top_slot && a->top_path == b->top_path;
+}
+
+/* Keeps the values of `fresh` beside others of the entry `h`. */
+static void vary(struct local *l, const struct hot *h, const struct hot *fresh)
+{
+	u64 hash = h->serial;
+
+	for (u32 i = 0; i < fresh->words; i += 4)
+		hash = mixed(hash, fresh->word[i].value, fresh->word[i + 1].value, fresh->word[i + 2].value,
+			     fresh->word[i + 3].value);
+	struct variant *v = variant_of(l, hash);
+	v->owner = 0;
+	barrier();
+	v->serial = ++l->serial;
+	v->record = fresh->record;
+	v->block = fresh->block;
+	for (u32 i = 0; i < fresh->words; i++)
+		v->value[i] = fresh->word[i].value;
+	barrier();
+	v->owner = h->serial;
+}
+
+/* Whether `h` shall be filled with the same call by another path; not each time if that does not serve. */
+static int worth(struct hot *h)
+{
 	if (h->left) {
 		h->left--;
 		return 0;
 	}
-	if (h->slot) {
-		u64 served = ((struct wh_block *)(G.segment + (h->block & ~HOT_BITS)))->calls - h->calls;
-
-		h->skip = served < 8 ? h->skip * 2 + 1 : 0;
-		if (h->skip > 255)
-			h->skip = 255;
-		h->left = h->skip;
-		if (h->left) {
-			h->slot = 0;
-			return 0;
-		}
-	}
+	u64 served = ((struct wh_block *)(G.segment + (h->block & ~HOT_BITS)))->calls - h->calls;
+	h->skip = served < 8 ? h->skip * 2 + 1 : 0;
+	if (h->skip > 255)
+		h->skip = 255;
+	h->left = h->skip / 2;
 	return 1;
+}
+
+static void fill(struct local *l, struct hot *h, const struct hot *fresh)
+{
+	h->slot = 0;
+	barrier();
+	h->serial = ++l->serial;
+	h->ra = fresh->ra;
+	h->gate = fresh->gate;
+	h->point = fresh->point;
+	h->top_slot = fresh->top_slot;
+	h->top_path = fresh->top_path;
+	h->record = fresh->record;
+	h->block = fresh->block;
+	h->calls = fresh->calls;
+	h->words = fresh->words;
+	for (u32 i = 0; i < fresh->words; i++)
+		h->word[i] = fresh->word[i];
+	h->varied = h->skip > 1;
+	if (h->varied)
+		vary(l, h, fresh);
+	barrier();
+	h->slot = fresh->slot;
+}
+
+static void keep(struct local *l, struct hot *h, const struct hot *fresh)
+{
+	if (h->owner != (fresh->slot ^ fresh->ra)) {
+		h->owner = fresh->slot ^ fresh->ra;
+		h->skip = h->left = 0;
+		fill(l, h, fresh);
+	} else if (h->varied && same_but_words(h, fresh) && same_places(h, fresh)) {
+		vary(l, h, fresh);
+	} else if (!h->slot || worth(h)) {
+		fill(l, h, fresh);
+	}
+}
+
+static void add_words(struct hot *h, u64 slot, u64 rbp, const struct shape *s, const struct template *t)
+{
+	for (u32 i = 0; i < s->words; i++)
+		if (s->offset[i]) /* not the slot itself */
+			add_word(h, slot + (u64)(s64)s->offset[i], t->value[i]);
+	for (u32 i = 0; i < t->relatives; i++)
+		add_word(h, slot + t->relative[i].offset, t->relative[i].value + slot);
+	if (t->live != ~0ull) /* as entry.S pushes it */
+		add_word(h, slot - __builtin_offsetof(struct frame, ra), rbp);
 }
 
 /* Keeps what a call of a point at `slot` has found: `found` is the path of the template `t`; without one
@@ -180,40 +335,34 @@ void hot_learn(struct local *l, const struct wh_point *p, u32 point, u64 slot, u
 	       const struct template *t)
 {
 	u64 ra = *(const u64 *)slot;
-	struct hot *h = hot_of(l, slot, ra);
 	const struct wh_thread *thread = l->block;
 	u32 n = thread->n_active, path = found & ~WH_FOLDED;
 	u32 page = thread->directory[path / 64];
+	struct hot *fresh = &l->fresh;
 
 	if (ra == G.exit || ((p->flags & WH_DO_EXIT) && l->stack.no_shadow))
 		return;
-	if (l->learning || !page || n >= WH_ACTIVE || (t && s->words + t->relatives + 1 > HOT_WORDS) || !worth(h, slot ^ ra))
+	if (l->learning || !page || n >= WH_ACTIVE || (t && s->words + t->relatives + 1 > HOT_WORDS))
 		return;
-	l->learning = 1;
-	h->slot = 0;
+	l->learning = 1; /* a signal handler's call leaves all this alone */
 	barrier();
-	h->serial = ++l->serial;
-	h->ra = ra;
-	h->point = point;
-	h->gate = p->state | (u64)p->flags << 32;
-	h->top_slot = n ? thread->active[n - 1].slot : 0;
-	h->top_path = n ? thread->active[n - 1].path : 0;
-	h->record = record_words(path, point);
-	h->block = WH_AT_PAGES + (u64)page * PAGE + path % 64 * sizeof(struct wh_block);
-	h->calls = ((struct wh_block *)(G.segment + h->block))->calls;
-	h->block |= hot_bits((u32)(h->gate >> 32), found);
-	h->words = 0;
-	for (u32 i = 0; t && i < s->words; i++)
-		if (s->offset[i]) /* not the slot itself */
-			add_word(h, slot + (u64)(s64)s->offset[i], t->value[i]);
-	for (u32 i = 0; t && i < t->relatives; i++)
-		add_word(h, slot + t->relative[i].offset, t->relative[i].value + slot);
-	if (t && t->live != ~0ull) /* as entry.S pushes it */
-		add_word(h, slot - __builtin_offsetof(struct frame, ra), rbp);
-	while (h->words % 4)
-		add_word(h, slot, ra);
+	fresh->slot = slot;
+	fresh->ra = ra;
+	fresh->point = point;
+	fresh->gate = p->state | (u64)p->flags << 32;
+	fresh->top_slot = n ? thread->active[n - 1].slot : 0;
+	fresh->top_path = n ? thread->active[n - 1].path : 0;
+	fresh->record = record_words(path, point);
+	fresh->block = WH_AT_PAGES + (u64)page * PAGE + path % 64 * sizeof(struct wh_block);
+	fresh->calls = ((struct wh_block *)(G.segment + fresh->block))->calls;
+	fresh->block |= hot_bits((u32)(fresh->gate >> 32), found);
+	fresh->words = 0;
+	if (t)
+		add_words(fresh, slot, rbp, s, t);
+	while (fresh->words % 4)
+		add_word(fresh, slot, ra);
+	keep(l, hot_of(l, slot, ra), fresh);
 	barrier();
-	h->slot = slot;
 	l->learning = 0;
 }
 

@@ -16,8 +16,8 @@
 static inline u64 hot_bits(u32 flags, u32 found)
 {
 	if (!(flags & NEEDS_CLOCK) || found & WH_FOLDED)
-		return 0;
-	return HOT_TIMED | (flags & WH_DO_CPU ? HOT_CPU : 0) | (flags & WH_DO_HIST ? HOT_HIST : 0);
+		return HOT_OURS;
+	return HOT_OURS | HOT_TIMED | (flags & WH_DO_CPU ? HOT_CPU : 0) | (flags & WH_DO_HIST ? HOT_HIST : 0);
 }
 
 /* Counts a call and puts its record on the active stack; `block` has HOT_ bits, `t0` is 0 if it is not
@@ -58,7 +58,7 @@ static inline int booked(u64 segment, struct local *l, struct wh_thread *t, u64 
 	struct wh_active *r = &t->active[n];
 
 	one_register(r);
-	if (unlikely(t->busy_sp || n >= WH_ACTIVE || r->slot != slot || !r->major))
+	if (unlikely(t->busy_sp || n >= WH_ACTIVE || r->slot != slot || !(r->major & HOT_OURS)))
 		return 0;
 	u64 bits = r->major;
 	struct wh_block *b = (struct wh_block *)(segment + (bits & ~HOT_BITS));

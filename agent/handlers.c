@@ -195,11 +195,19 @@ static inline void push(struct wh_thread *t, struct wh_active *r, u64 slot, u32 
 	update_end(&t->seq_active);
 }
 
+static slow_path void usage_at_entry(struct wh_active *r)
+{
+	u64 major;
+
+	usage_now(&r->usage, &major);
+	r->major = major << MAJOR_SHIFT;
+}
+
 /* Last of all at an entry, so that little of our own time is measured. */
 static inline void start_clocks(struct local *l, u32 flags, struct wh_active *r)
 {
 	if (unlikely(flags & WH_DO_USAGE))
-		usage_now(&r->usage, &r->major);
+		usage_at_entry(r);
 	if (flags & WH_DO_CPU) {
 		int known = 1;
 
@@ -267,7 +275,7 @@ static slow_path void add_usage(struct wh_more *m, const struct wh_active *r)
 	usage_now(&usage, &major);
 	m->switches += (u32)((usage >> 32) - (r->usage >> 32));
 	m->faults_minor += (u32)((u32)usage - (u32)r->usage);
-	m->faults_major += major - r->major;
+	m->faults_major += major - (r->major >> MAJOR_SHIFT);
 }
 
 /* Books a completed call. `end` 0: it was not timed. */

@@ -264,7 +264,7 @@ struct wh_active {
 	wh_u32 path;
 	wh_u32 point;
 	wh_u64 usage;          /* switches << 32 | minor faults, low 32 bits each, at entry */
-	wh_u64 major;          /* major faults at entry; without WH_DO_USAGE the agent's own word */
+	wh_u64 major;          /* the agent's own word */
 };
 
 #define WH_DIRECTORY (WH_MAX_PATHS / 64)

@@ -443,7 +443,7 @@ pub struct Active {
     pub point: u32,
     /// Switches << 32 | minor faults, low 32 bits each, at entry.
     pub usage: u64,
-    /// Major faults at entry; without `WH_DO_USAGE` the agent's own word.
+    /// The agent's own word.
     pub major: u64,
 }
 
