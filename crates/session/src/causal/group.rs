@@ -393,13 +393,13 @@ impl Group {
             return;
         }
         let weight = u64::from(sample.weight);
-        self.sampled += weight;
+        self.sampled = self.sampled.saturating_add(weight);
         if hit.is_empty() {
             policy.sampled(sample.t_ns, None, sample.weight);
             self.targets.count(None, stratum, plain, weight);
             return;
         }
-        self.in_scope += weight;
+        self.in_scope = self.in_scope.saturating_add(weight);
         for id in hit {
             policy.sampled(sample.t_ns, Some(id), sample.weight);
             self.targets.count(Some(id), stratum, plain, weight);

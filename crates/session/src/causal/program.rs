@@ -106,7 +106,10 @@ impl Program {
     /// The file of a path that is going to be executed.
     pub(super) fn file_at(&mut self, path: &str) -> Option<usize> {
         use std::os::unix::fs::MetadataExt;
-        let meta = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        // As maps will show it: absolute and without links.
+        let path = std::fs::canonicalize(path).ok()?;
+        let meta = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
+        let path = path.to_str()?;
         let device = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
         let key = (device, meta.ino(), path.to_owned());
         if let Some(known) = self.known.get(&key) {
@@ -222,8 +225,9 @@ mod tests {
         let mut places = Vec::new();
         program.everywhere(file, stated.0, stated.0 + 1, &mut places);
         assert_eq!(places, [(me, here, here + 1)]);
-        let again = program.file_at(&program.files[file].image.path.clone()).expect("the same file");
-        assert_eq!(program.files[again].image.id, program.files[file].image.id);
+        let again = program.file_at("/proc/self/exe").expect("the same file");
+        assert_eq!(again, file);
+        assert!(program.files[file].image.path.starts_with('/'));
         program.keep(&[]);
         assert!(program.pids().is_empty());
     }

@@ -295,11 +295,11 @@ impl<'a> Session<'a> {
 
     /// Rates that follow slowly: a window is a short time.
     fn take_rates(&mut self, visits: &[PointVisits], wall_ns: u64) {
-        self.observed_ns += wall_ns;
+        self.observed_ns = self.observed_ns.saturating_add(wall_ns);
         self.visits.resize(visits.len(), 0);
         self.rates.resize(visits.len(), 0.0);
         for (i, v) in visits.iter().enumerate() {
-            self.visits[i] += v.visits;
+            self.visits[i] = self.visits[i].saturating_add(v.visits);
             let now = v.visits as f64 * 1e9 / wall_ns.max(1) as f64;
             self.rates[i] += (now - self.rates[i]) * if self.rates[i] == 0.0 { 1.0 } else { 0.3 };
         }

@@ -35,6 +35,9 @@ pub(super) struct Targets {
     pub(super) misplaced: u64,
 }
 
+/// Longer waits are mistakes of a clock, or nothing that matters.
+const LONGEST_WAIT: u64 = 3_600_000_000_000;
+
 /// A place of a wait.
 type Site = (Word, Word, u32);
 
@@ -86,7 +89,7 @@ impl Targets {
                     Some((_, at)) => {
                         let by = waker_site(sample.pid, at, program, code);
                         let waited = self.waits.entry(site).or_default();
-                        waited.ns += ns;
+                        waited.ns = waited.ns.saturating_add(ns.min(LONGEST_WAIT));
                         *waited.woken.entry(by).or_default() += 1;
                         Vec::new()
                     }
@@ -229,13 +232,14 @@ impl Targets {
     /// Counts a sample for a target, or for none.
     pub(super) fn count(&mut self, target: Option<u32>, stratum: u32, plain: bool, weight: u64) {
         let (p, all) = self.counts.entry((target, stratum)).or_default();
-        *all += weight;
-        *p += if plain { weight } else { 0 };
+        *all = all.saturating_add(weight);
+        *p = p.saturating_add(if plain { weight } else { 0 });
     }
 
     /// Time without speed-up in a stratum.
     pub(super) fn plain_time(&mut self, stratum: u32, ns: u64) {
-        *self.plain_ns.entry(stratum).or_default() += ns;
+        let sum = self.plain_ns.entry(stratum).or_default();
+        *sum = sum.saturating_add(ns);
     }
 
     /// What the kernel side is told to make faster.

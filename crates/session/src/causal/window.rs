@@ -59,6 +59,7 @@ pub(super) fn make(
     let begin_ns = clock::monotonic_ns();
     let end = watch(group, order, policy, alive, limits, whole)?;
     let facts = group.exec.end()?;
+    tracing::debug!(?order, ?end, ?facts, "window");
     group.drain(policy, order.stratum, order.percent == 0);
     if order.percent == 0 {
         group.targets.plain_time(order.stratum, facts.wall_ns);
@@ -162,7 +163,8 @@ fn visited(group: &mut Group, least: u64) -> bool {
 
 fn counters(group: &Group) -> Vec<Option<u64>> {
     let sum = |p: &super::group::Point| {
-        (!p.counters.is_empty()).then(|| p.counters.iter().filter_map(super::group::Counter::value).sum())
+        (!p.counters.is_empty())
+            .then(|| p.counters.iter().filter_map(super::group::Counter::value).fold(0, u64::wrapping_add))
     };
     group.points.iter().map(sum).collect()
 }

@@ -75,34 +75,34 @@ fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
     let number = |id: u32| numbers.get(id as usize).copied().unwrap_or(id);
     for window in &new.windows {
         let mut window = window.clone();
-        window.run += run;
-        window.stratum += stratum;
+        window.run = window.run.saturating_add(run);
+        window.stratum = window.stratum.saturating_add(stratum);
         window.target = number(window.target);
         all.windows.push(window);
     }
     for sample in &new.samples {
         let mut sample = *sample;
-        sample.stratum += stratum;
+        sample.stratum = sample.stratum.saturating_add(stratum);
         sample.target = sample.target.map(number);
         all.samples.push(sample);
     }
     for wait in &new.waits {
         match all.waits.iter_mut().find(|w| w.site == wait.site) {
-            Some(same) => same.blocked_ns += wait.blocked_ns,
+            Some(same) => same.blocked_ns = same.blocked_ns.saturating_add(wait.blocked_ns),
             None => all.waits.push(wait.clone()),
         }
     }
     let (old, more) = (&mut all.meta, &new.meta);
-    old.duration_ns += more.duration_ns;
-    old.runs += more.runs;
+    old.duration_ns = old.duration_ns.saturating_add(more.duration_ns);
+    old.runs = old.runs.saturating_add(more.runs);
     old.threads = old.threads.max(more.threads);
     old.processes = old.processes.max(more.processes);
     (old.pid, old.status) = (more.pid, more.status);
     let (old, more) = (&mut all.overhead, &new.overhead);
-    old.handlers_ns += more.handlers_ns;
-    old.user_ns += more.user_ns;
-    old.inserted_ns += more.inserted_ns;
-    old.target_cpu_ns += more.target_cpu_ns;
+    old.handlers_ns = old.handlers_ns.saturating_add(more.handlers_ns);
+    old.user_ns = old.user_ns.saturating_add(more.user_ns);
+    old.inserted_ns = old.inserted_ns.saturating_add(more.inserted_ns);
+    old.target_cpu_ns = old.target_cpu_ns.saturating_add(more.target_cpu_ns);
     all.notes.extend(new.notes.iter().filter(|n| !all.notes.contains(n)).cloned().collect::<Vec<_>>());
     Ok(())
 }
