@@ -36,20 +36,23 @@ static long spin_step(__u32 i, struct spin *s)
 	return bpf_ktime_get_ns() >= s->end;
 }
 
-/* Lets the running thread pay what it owes, up to a limit. A spin takes what was asked; if it took longer,
- * the hypervisor had the CPU, and that is nobody's delay. */
-static __u64 pay(struct wh_clock *clock, const struct wh_cz_ctl *c, __s64 limit)
+/* Lets the running thread pay what it owes by spinning, up to a limit; the time that took. 1,024 ns of it
+ * pay `worth` ns: while a thread is paused by one tick it is spared the cost of the ticks it would have met
+ * meanwhile, which its own time is full of. A spin takes what was asked; if it took longer, the hypervisor
+ * had the CPU, and that is nobody's delay. */
+static __u64 pay(struct wh_clock *clock, const struct wh_cz_ctl *c, __s64 limit, __u64 worth)
 {
-	__s64 owed = wh_debt_owed(clock, &c->g);
-	if (owed > limit)
-		owed = limit;
-	if (owed <= 0)
+	__u64 owed = wh_debt_owed(clock, &c->g);
+	if (!owed || limit <= 0 || !worth)
 		return 0;
+	__u64 ask = owed * 1024 / worth;
+	if (ask > (__u64)limit)
+		ask = limit;
 	__u64 from = bpf_ktime_get_ns();
-	struct spin s = {from + owed};
+	struct spin s = {from + ask};
 	bpf_loop(1 << 20, spin_step, &s, 0);
 	__u64 took = bpf_ktime_get_ns() - from;
-	wh_debt_paid(clock, took < (__u64)owed + 20000 ? (__s64)took : owed);
+	wh_debt_paid(clock, (took < ask + 20000 ? took : ask) * worth / 1024);
 	return took;
 }
 
@@ -157,6 +160,7 @@ static void tick(struct bpf_perf_event_data *ctx, struct wh_cz_cpu *cpu, struct 
 		return;
 	__u32 state = mode(c, now);
 	wh_debt_sync(&t->clock, (__u32)c->epoch);
+	t->clock.state = WH_CLOCK_RUNS;
 	cpu->ticks++;
 	cpu->credit += ns;
 	cpu->record += ns;
@@ -173,9 +177,9 @@ static void tick(struct bpf_perf_event_data *ctx, struct wh_cz_cpu *cpu, struct 
 	if (owed > cpu->max_debt)
 		cpu->max_debt = owed;
 	if (owed && USER_MODE(ctx->regs)) {
-		__s64 limit = now + cpu->tick - WH_CZ_MARGIN_NS - bpf_ktime_get_ns();
-		__u64 paid = pay(&t->clock, c, limit < (__s64)c->cap ? limit : (__s64)c->cap);
-		cpu->spun += paid;
+		__s64 limit = now + cpu->tick - c->margin - bpf_ktime_get_ns();
+		__u64 paid = pay(&t->clock, c, limit < (__s64)c->cap ? limit : (__s64)c->cap, cpu->worth);
+		cpu->spun += paid * cpu->worth / 1024;
 		cpu->inserted += paid;
 		cpu->handler -= paid;
 	}
@@ -627,7 +631,8 @@ static void visit(__u32 point)
 		if (t->absolute_epoch == (__u32)c->epoch)
 			__sync_fetch_and_or(&c->absolute_points, 1ull << (point & 63));
 	}
-	__u64 paid = pay(&t->clock, c, c->cap);
+	/* Ticks go on in this pause. */
+	__u64 paid = pay(&t->clock, c, c->cap, 1024);
 	if (paid) {
 		__sync_fetch_and_add(&cpu->spun, paid);
 		__sync_fetch_and_add(&cpu->inserted, paid);

@@ -21,8 +21,6 @@
 #define WH_CZ_SYSCALLS 512u
 /* A heartbeat older than this: nobody is credited, nobody pays. */
 #define WH_CZ_SILENCE_NS 100000000ull
-/* A delay ends so long before the next tick is due, so that this tick is not lost. */
-#define WH_CZ_MARGIN_NS 12000ull
 
 enum wh_cz_state {
 	WH_CZ_OFF = 0,
@@ -60,7 +58,7 @@ struct wh_cz_ctl {
 	wh_u64 sampled; /* points counted by ticks, one bit each */
 	wh_u64 kernel_time;
 	wh_u64 follow;
-	wh_u64 spare;
+	wh_u64 margin; /* a delay ends so long before the next tick is due, so that this tick is not lost */
 	wh_debt_s64 g;
 	wh_u64 stopped;         /* a thread of the group was stopped or traced */
 	wh_u64 absolute_points; /* points visited by threads that absolute time had woken, one bit each */
@@ -69,7 +67,8 @@ struct wh_cz_ctl {
 
 /* One CPU; written by what runs on it. From `samples` on: counts that never go down, but for max_debt. */
 struct wh_cz_cpu {
-	wh_u64 tick;  /* ns between two ticks, 0 = no tick here; written by user space */
+	wh_u64 tick;  /* ns between two ticks; written by user space, as is the next one */
+	wh_u64 worth; /* delay paid by 1,024 ns of spinning in a tick */
 	wh_u64 last;  /* last tick */
 	wh_u64 spun;  /* delay inserted since then */
 	wh_u32 in_timer, in_device, in_softirq, out_tid; /* contexts; last thread of the group to leave the core */

@@ -18,8 +18,6 @@ pub const RULES: usize = 16384;
 pub const CALLERS: usize = 4;
 /// `WH_CZ_SYSCALLS`.
 pub const SYSCALLS: u32 = 512;
-/// `WH_CZ_MARGIN_NS`: a delay ends so long before the next tick.
-pub const MARGIN_NS: u64 = 12_000;
 
 /// [`Ctl::state`]: nobody is credited, nobody pays.
 pub const STATE_OFF: u64 = 0;
@@ -45,6 +43,9 @@ pub const MARK_CALLER: u64 = 2;
 pub const MARK_SITE: u64 = 32;
 /// [`Mark::bits`]: points counted by ticks, shifted by their index.
 pub const MARK_POINT: u64 = 256;
+
+/// [`Thread::state`]: `WH_CLOCK_BLOCKED`.
+pub const CLOCK_BLOCKED: u32 = 2;
 
 /// [`Record::kind`]: a tick.
 pub const RECORD_RUN: u32 = 1;
@@ -75,7 +76,7 @@ pub struct Ctl {
     pub sampled: u64,
     pub kernel_time: u64,
     pub follow: u64,
-    pub spare: u64,
+    pub margin: u64,
     pub g: i64,
     pub stopped: u64,
     pub absolute_points: u64,
@@ -88,6 +89,7 @@ pub struct Ctl {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuState {
     pub tick: u64,
+    pub worth: u64,
     pub last: u64,
     pub spun: u64,
     pub in_timer: u32,
@@ -163,12 +165,16 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// The bytes of a slot in which only the process is known.
+    /// The bytes of a slot of which only the process is known. The thread counts as blocked until it is seen
+    /// running.
     #[must_use]
-    pub fn fresh(tgid: u32) -> [u8; size_of::<Self>()] {
+    pub fn fresh(tgid: u32, now: u64) -> [u8; size_of::<Self>()] {
+        use std::mem::offset_of;
         let mut bytes = [0; size_of::<Self>()];
-        let at = std::mem::offset_of!(Self, tgid);
-        bytes[at..at + 4].copy_from_slice(&tgid.to_le_bytes());
+        let mut put = |at: usize, word: &[u8]| bytes[at..at + word.len()].copy_from_slice(word);
+        put(offset_of!(Self, tgid), &tgid.to_le_bytes());
+        put(offset_of!(Self, since), &now.to_le_bytes());
+        put(offset_of!(Self, state), &CLOCK_BLOCKED.to_le_bytes());
         bytes
     }
 }
@@ -294,8 +300,8 @@ mod tests {
         let (mut rows, mut c) = (String::new(), String::new());
         layouts!(rows, c;
             Ctl = "wh_cz_ctl": state, beat, epoch, begin, percent, cap, record_every, credit_every, unit, callers,
-                classes, any_site, sampled, kernel_time, follow, g, stopped, absolute_points, spare2;
-            CpuState = "wh_cz_cpu": tick, last, spun, in_timer, in_device, in_softirq, out_tid, out_d, out_t, out_epoch,
+                classes, any_site, sampled, kernel_time, follow, margin, g, stopped, absolute_points, spare2;
+            CpuState = "wh_cz_cpu": tick, worth, last, spun, in_timer, in_device, in_softirq, out_tid, out_d, out_t, out_epoch,
                 idle_since, idle, ticks, credit, record, blocks, blocks_at, shift, draw, owing, samples, sample_ns,
                 hit_ns, threads, max_debt, lost, own_wait, foreign_wait, inserted, handler, absolute, woken_in,
                 woken_out, handed;
@@ -308,20 +314,20 @@ mod tests {
             Mark = "wh_cz_mark": start, end, bits;
             Record = "wh_cz_record": kind, kernel, tgid, tid, t, ns, site, waker_site, waker, times, n, frames;
         );
-        rows += &format!("{FRAMES} {POINTS} {LAYOUTS} {MODULES} {MARKS} {RULES} {CALLERS} {SYSCALLS} {MARGIN_NS}\n");
+        rows += &format!("{FRAMES} {POINTS} {LAYOUTS} {MODULES} {MARKS} {RULES} {CALLERS} {SYSCALLS}\n");
         rows += &format!("{STATE_OFF} {STATE_ON} {STATE_DRAIN} {UNIT_NOTHING} {UNIT_FIRST} {UNIT_INCLUSIVE} ");
         rows += &format!("{UNIT_OFF_CPU} {MARK_TARGET} {MARK_CALLER} {MARK_SITE} {MARK_POINT} {RECORD_RUN} ");
-        rows += &format!("{RECORD_BLOCKED} {RECORD_FORKED} {RECORD_EXECED}\n");
+        rows += &format!("{RECORD_BLOCKED} {RECORD_FORKED} {RECORD_EXECED} {CLOCK_BLOCKED}\n");
         let program = format!(
             r#"#include <stdio.h>
             #include <stddef.h>
             #include "whither_causal.h"
             int main(void) {{ {c}
-                printf("%u %u %u %u %u %u %u %u %llu\n", WH_CZ_FRAMES, WH_CZ_POINTS, WH_CZ_LAYOUTS, WH_CZ_MODULES,
-                       WH_CZ_MARKS, WH_CZ_RULES, WH_CZ_CALLERS, WH_CZ_SYSCALLS, WH_CZ_MARGIN_NS);
-                printf("%d %d %d %d %d %d %d %llu %llu %llu %llu %d %d %d %d\n", WH_CZ_OFF, WH_CZ_ON, WH_CZ_DRAIN,
+                printf("%u %u %u %u %u %u %u %u\n", WH_CZ_FRAMES, WH_CZ_POINTS, WH_CZ_LAYOUTS, WH_CZ_MODULES,
+                       WH_CZ_MARKS, WH_CZ_RULES, WH_CZ_CALLERS, WH_CZ_SYSCALLS);
+                printf("%d %d %d %d %d %d %d %llu %llu %llu %llu %d %d %d %d %d\n", WH_CZ_OFF, WH_CZ_ON, WH_CZ_DRAIN,
                        WH_CZ_NOTHING, WH_CZ_FIRST, WH_CZ_INCLUSIVE, WH_CZ_OFF_CPU, WH_CZ_TARGET, WH_CZ_CALLER,
-                       WH_CZ_SITE, WH_CZ_POINT, WH_CZ_RUN, WH_CZ_BLOCKED, WH_CZ_FORKED, WH_CZ_EXECED);
+                       WH_CZ_SITE, WH_CZ_POINT, WH_CZ_RUN, WH_CZ_BLOCKED, WH_CZ_FORKED, WH_CZ_EXECED, WH_CLOCK_BLOCKED);
             }}"#
         );
         assert_eq!(crate::tests::run_c("causal", &program), rows);

@@ -4,7 +4,7 @@ use super::code::{self, Code, layouts_in_use};
 use super::skel::{CausalSkel, CausalSkelBuilder, OpenCausalSkel};
 use super::words::{Sums, Words, cpu, ctl};
 use super::{Armed, CausalConfig, CausalModule, CausalSample, Change, CodeRange, Facts, Hook, Loads, MOST_CALLERS};
-use super::{marks, outside, records};
+use super::{marks, now, outside, records};
 use crate::SampleError;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PerfEventOpts, RingBuffer, RingBufferBuilder};
@@ -18,13 +18,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use whither_abi::causal as abi;
 use whither_kernel::perf::{Attr, PerfEvent, Watch};
-use whither_kernel::shared::barrier_on_all_cpus;
 use whither_kernel::{KernelError, proc};
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 /// Debts that are not paid after so long are forgiven.
 const DRAIN: Duration = Duration::from_millis(50);
+/// A delay ends before the next tick by this, and by what a tick costs.
+const MARGIN_NS: u64 = 6_000;
+/// A tick comes after so many times its own cost at the earliest.
+const DEAREST: u64 = 16;
 /// A tick more often than this would leave nothing to the program.
 const SHORTEST_TICK_NS: u64 = 50_000;
 
@@ -45,6 +48,8 @@ pub struct CausalBpf {
     watches_calls: bool,
     /// Whether the kernel knows uprobes of many places.
     multi: bool,
+    /// What a tick takes from the thread it meets, the way through hypervisor and kernel included.
+    tick_cost: u64,
     draw: u64,
     open: Option<Opened>,
     outside_at_open: outside::Outside,
@@ -94,7 +99,7 @@ impl CausalBpf {
         let mut this = Self {
             links: Vec::new(),
             ticks: Vec::new(),
-            ring: ring(&skel, &got, config.tick_ns)?,
+            ring: ring(&skel, &got)?,
             got,
             words: Words::map(&skel, cpus)?,
             code: Code::new(&skel)?,
@@ -104,11 +109,13 @@ impl CausalBpf {
             points: Vec::new(),
             watches_calls: false,
             multi,
+            tick_cost: 0,
             draw: now() | 1,
             open: None,
             outside_at_open: outside::Outside::default(),
         };
         this.start()?;
+        this.pace()?;
         this.outside_at_open = outside::Outside::read(&[]);
         Ok(this)
     }
@@ -169,10 +176,33 @@ impl CausalBpf {
         self.set_period(self.ticks.len() - 1, self.config.period_ns)
     }
 
+    /// Finds out what a tick costs here, and makes ticks rarer where that is more than a sixteenth of the
+    /// time: under some hypervisors each timer takes 25 us.
+    fn pace(&mut self) -> Result<(), SampleError> {
+        let ticks = self.ticks.len();
+        (0..ticks).try_for_each(|tick| self.set_period(tick, self.config.tick_ns))?;
+        self.tick_cost = outside::tick_cost(self.config.tick_ns);
+        let shortest = self.config.tick_ns.max(DEAREST * self.tick_cost);
+        let every = (self.config.period_ns / shortest).max(1);
+        self.config.tick_ns = self.config.period_ns / every;
+        self.got.borrow_mut().tick_ns = self.config.tick_ns;
+        self.words.set(ctl!(margin), self.tick_cost * 3 / 2 + MARGIN_NS);
+        (0..ticks).try_for_each(|tick| self.set_period(tick, self.config.period_ns))
+    }
+
+    /// What a tick takes from the thread it meets, ns.
+    #[must_use]
+    pub fn tick_cost(&self) -> u64 {
+        self.tick_cost
+    }
+
     fn set_period(&self, tick: usize, ns: u64) -> Result<(), SampleError> {
         let Some((number, _, event)) = self.ticks.get(tick) else { return Ok(()) };
         if let Some(words) = self.words.each_cpu().nth(*number as usize) {
             words[cpu!(tick)].store(ns, Relaxed);
+            // What a tick costs the thread it meets is a part of all time that is not spent paying.
+            let cost = self.tick_cost.min(ns / 2);
+            words[cpu!(worth)].store(1024 * ns / (ns - cost), Relaxed);
         }
         event.set_period(ns).map_err(Into::into)
     }
@@ -189,7 +219,7 @@ impl CausalBpf {
         for _ in 0..2 {
             for tid in proc::threads(pid) {
                 // One that has joined already keeps its clock.
-                let _ = maps.threads.update(&tid.to_le_bytes(), &abi::Thread::fresh(pid), MapFlags::NO_EXIST);
+                let _ = maps.threads.update(&tid.to_le_bytes(), &abi::Thread::fresh(pid, now()), MapFlags::NO_EXIST);
             }
         }
         Ok(())
@@ -332,12 +362,12 @@ impl CausalBpf {
         self.beat();
         self.words.set(ctl!(state), abi::STATE_DRAIN);
         let stopped_at = now();
-        barrier_on_all_cpus();
+        self.settle();
         let delay_ns = self.words.get(ctl!(g)).cast_signed().max(0).cast_unsigned();
         let in_window = self.words.sums().since(&opened.sums);
         let drained = self.drain(delay_ns);
         self.words.set(ctl!(state), abi::STATE_OFF);
-        barrier_on_all_cpus();
+        self.settle();
         let drain_ns = now() - stopped_at;
         self.words.set(ctl!(record_every), 1);
         for tick in 0..self.ticks.len() {
@@ -352,6 +382,12 @@ impl CausalBpf {
         facts.samples = (in_window.sample_ns + facts.unit_ns / 2) / facts.unit_ns;
         (facts.drain_ns, facts.drained) = (drain_ns, drained);
         Ok(facts)
+    }
+
+    /// Waits until handlers that had seen the state before are over: none lasts longer than a tick. (A barrier
+    /// of the kernel's takes ten times as long.)
+    fn settle(&self) {
+        std::thread::sleep(Duration::from_nanos(self.config.tick_ns));
     }
 
     /// Waits until no running thread owes anything, two ticks in a row.
@@ -561,20 +597,10 @@ impl CausalBpf {
     }
 }
 
-fn now() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    (t.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec as u64)
-}
-
 /// Values the kernel side can work with.
 fn sane(config: &CausalConfig) -> CausalConfig {
     let tick_ns = config.tick_ns.clamp(SHORTEST_TICK_NS, 100_000_000);
-    CausalConfig {
-        tick_ns,
-        period_ns: (config.period_ns / tick_ns).max(1) * tick_ns,
-        cap_ns: config.cap_ns.min(tick_ns),
-        ..*config
-    }
+    CausalConfig { tick_ns, period_ns: (config.period_ns / tick_ns).max(1) * tick_ns, ..*config }
 }
 
 fn load(cpus: usize, multi: bool) -> Result<CausalSkel<'static>, SampleError> {
@@ -602,17 +628,13 @@ fn size(open: &mut OpenCausalSkel<'static>, cpus: usize) -> Result<(), SampleErr
     Ok(())
 }
 
-fn ring(
-    skel: &CausalSkel<'static>,
-    got: &Rc<RefCell<records::Got>>,
-    tick_ns: u64,
-) -> Result<RingBuffer<'static>, SampleError> {
+fn ring(skel: &CausalSkel<'static>, got: &Rc<RefCell<records::Got>>) -> Result<RingBuffer<'static>, SampleError> {
     let failed = |e| SampleError::bpf("reading a BPF ring", e);
     let got = Rc::clone(got);
     let mut builder = RingBufferBuilder::new();
     builder
         .add(&skel.maps.records, move |bytes| {
-            got.borrow_mut().take(bytes, tick_ns);
+            got.borrow_mut().take(bytes);
             0
         })
         .map_err(failed)?;

@@ -24,9 +24,10 @@ use whither_store::causal::PointVisits;
 pub struct CausalConfig {
     /// Time between two recorded samples of a CPU.
     pub period_ns: u64,
-    /// Time between two ticks of a CPU while a window is open: each one credits and pays.
+    /// Time between two ticks of a CPU while a window is open: each one credits and pays. Longer where a tick
+    /// is found to cost more than a sixteenth of it, up to `period_ns`; [`Facts::unit_ns`] tells.
     pub tick_ns: u64,
-    /// Longest delay inserted at once, with interrupts off. Never longer than a tick.
+    /// Longest delay inserted at once, with interrupts off. It ends before the next tick in any case.
     pub cap_ns: u64,
     /// Whether kernel mode counts for the code that called the kernel.
     pub kernel_time: bool,
@@ -183,7 +184,7 @@ pub struct CausalSample {
     pub frames: Vec<u64>,
     /// Taken in kernel mode: `frames` begin at the call into the kernel.
     pub kernel: bool,
-    /// Ticks it stands for: run time or blocked time divided by [`CausalConfig::tick_ns`].
+    /// Ticks it stands for: run time or blocked time divided by [`Facts::unit_ns`].
     pub weight: u32,
 }
 
@@ -275,4 +276,10 @@ pub enum Change {
         /// The process.
         pid: u32,
     },
+}
+
+/// `CLOCK_MONOTONIC`.
+fn now() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (t.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(t.tv_nsec as u64)
 }

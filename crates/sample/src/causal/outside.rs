@@ -28,6 +28,29 @@ impl Outside {
     }
 }
 
+/// What a tick takes from the thread it meets: holes in the time of a thread that does nothing but look at
+/// the clock. The largest ones, as many as there were ticks, are the ticks'; the one in the middle tells.
+pub(super) fn tick_cost(tick_ns: u64) -> u64 {
+    const TICKS: usize = 100;
+    let mut holes = Vec::with_capacity(1 << 16);
+    let mut last = super::now();
+    let end = last + TICKS as u64 * tick_ns;
+    while last < end && holes.len() < holes.capacity() {
+        let at = super::now();
+        if at - last > SHORTEST_HOLE_NS {
+            holes.push(at - last);
+        }
+        last = at;
+    }
+    holes.sort_unstable_by(|a, b| b.cmp(a));
+    // Others took the core: fewer ticks than there should have been were met.
+    holes.truncate(TICKS);
+    holes.get(holes.len() / 2).copied().unwrap_or(0).min(tick_ns / 4)
+}
+
+/// Looking at the clock takes a tenth of this.
+const SHORTEST_HOLE_NS: u64 = 500;
+
 /// Whether a process is there and not just waiting for its parent to notice that it ended.
 pub(super) fn lives(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))

@@ -6,16 +6,18 @@ use whither_abi::causal::{RECORD_BLOCKED, RECORD_EXECED, RECORD_FORKED, RECORD_R
 /// What the ring held and nobody has asked for yet.
 #[derive(Debug, Default)]
 pub(super) struct Got {
+    /// What a weight of 1 stands for.
+    pub tick_ns: u64,
     pub samples: Vec<CausalSample>,
     pub changes: Vec<Change>,
 }
 
 impl Got {
     /// Takes in a record; broken ones are left out.
-    pub(super) fn take(&mut self, bytes: &[u8], tick_ns: u64) {
+    pub(super) fn take(&mut self, bytes: &[u8]) {
         let Some(record) = Record::read(bytes) else { return };
         match record.kind {
-            RECORD_RUN | RECORD_BLOCKED => self.samples.extend(sample(&record, tick_ns)),
+            RECORD_RUN | RECORD_BLOCKED => self.samples.extend(sample(&record, self.tick_ns.max(1))),
             RECORD_FORKED => self.changes.push(Change::Forked { pid: record.tgid, parent: record.tid }),
             RECORD_EXECED => self.changes.push(Change::Execed { pid: record.tgid }),
             _ => {}

@@ -1,0 +1,235 @@
+//! A program of `rounds.c` under the causal back end: builds and starts it, opens windows, compares the
+//! curve with what it must be. The program runs with real-time priority, so that other load on the
+//! machine takes little from it; windows that lost more than a share all the same are taken again.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use whither_image::UnwindRows;
+use whither_image::bytes::Bytes;
+use whither_kernel::proc;
+use whither_sample::causal::{Armed, CausalBpf, CausalConfig, CausalModule, Facts, Hook, Unit};
+
+const WINDOW: Duration = Duration::from_millis(450);
+const AMOUNTS: [u8; 3] = [25, 50, 100];
+
+/// What the reduction of the time between visits must be, as a function of the amount.
+#[derive(Clone, Copy, Debug)]
+pub enum Curve {
+    /// Slope.
+    Line(f64),
+    /// Slope, and the largest value.
+    Until {
+        /// Of the line through 0.
+        slope: f64,
+        /// Where another resource limits.
+        most: f64,
+    },
+    /// As much as the time is reduced, until what the other thread has to compute in a round is left. That is
+    /// measured in windows of 0 %: it depends on what the cores share.
+    UntilTheOther,
+}
+
+impl Curve {
+    fn at(self, amount: f64, zero: &Sum) -> f64 {
+        match self {
+            Self::Line(slope) => slope * amount,
+            Self::Until { slope, most } => (slope * amount).min(most),
+            Self::UntilTheOther => amount.min(1.0 - zero.other_ns / zero.wall_ns),
+        }
+    }
+}
+
+/// Virtual time and intervals between visits, added up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    virtual_ns: f64,
+    intervals: f64,
+    wall_ns: f64,
+    /// Run time outside the target.
+    other_ns: f64,
+}
+
+impl Sum {
+    fn add(&mut self, facts: &Facts, target: &Armed) {
+        let mine = if matches!(target, Armed::Code { .. }) { facts.hits } else { 0 };
+        self.other_ns += (facts.samples.saturating_sub(mine) * facts.unit_ns) as f64;
+        self.wall_ns += facts.wall_ns as f64;
+        let v = facts.visits[0];
+        self.virtual_ns += (v.last_virtual_ns - v.first_virtual_ns) as f64;
+        self.intervals += v.visits as f64 - 1.0;
+    }
+
+    fn period(&self) -> f64 {
+        self.virtual_ns / self.intervals
+    }
+}
+
+/// Gives a process real-time priority: without it, what else runs on a machine of few CPUs decides.
+fn real_time(pid: u32, priority: u32) {
+    let given = Command::new("chrt").args(["-f", "-a", "-p", &priority.to_string(), &pid.to_string()]).status();
+    assert!(given.unwrap().success());
+}
+
+pub struct Bench {
+    pub bpf: CausalBpf,
+    pub pid: u32,
+    /// Share of a window that others may have kept its threads waiting for. Each wake-up is such a wait.
+    pub disturbed: f64,
+    program: PathBuf,
+    child: Child,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // It runs until it is killed; a failure means that it is gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Bench {
+    /// The running program under an open back end; `None` (and a word) where that cannot be.
+    pub fn start(what: &str, threads: u32, us1: u64, us2: u64) -> Option<Self> {
+        // Delays as long as a tick: how far clocks can be kept together is not what is tested here.
+        let config = CausalConfig { cap_ns: 1_000_000, ..CausalConfig::default() };
+        if proc::online_cpus().len() < 2 && threads > 1 {
+            println!("SKIP: two threads need two CPUs");
+            return None;
+        }
+        let mut bpf = match CausalBpf::open(&config) {
+            Ok(bpf) => bpf,
+            Err(e) if e.is_refusal() => {
+                println!("SKIP: BPF is not allowed here: {e}");
+                return None;
+            }
+            Err(e) => panic!("{e}"),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("rounds");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/causal/rounds.c");
+        let built = Command::new("cc")
+            .args(["-O1", "-g", "-no-pie", "-fno-omit-frame-pointer", "-fno-ipa-icf", "-pthread", "-o"])
+            .args([program.as_os_str(), source.as_ref()])
+            .status()
+            .unwrap();
+        assert!(built.success());
+        real_time(std::process::id(), 2);
+        let mut child = Command::new("chrt")
+            .args(["-f", "1"])
+            .arg(&program)
+            .args([what.to_owned(), threads.to_string(), us1.to_string(), us2.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let pid = child.id();
+        println!("a tick costs {} ns", bpf.tick_cost());
+        bpf.watch(pid).unwrap();
+        let mut this = Self { bpf, pid, disturbed: 0.03, program, child, _dir: dir };
+        this.map();
+        let at = this.symbol("progress").0;
+        let offset = this.file_offset(at);
+        let hook = Hook::Uprobe { file: this.program.clone(), offset, pid: None };
+        assert_eq!(this.bpf.point(&hook).unwrap(), 0);
+        Some(this)
+    }
+
+    fn map(&mut self) {
+        let mut modules = Vec::new();
+        for (key, m) in (0..).zip(proc::executable_mappings(self.pid)) {
+            let Ok(bytes) = std::fs::read(&m.path) else { continue };
+            let rows = Arc::new(UnwindRows::from_elf(&Bytes::from(bytes)).unwrap());
+            let in_scope = m.path == self.program.to_string_lossy();
+            let base = m.start - m.offset;
+            modules.push(CausalModule { start: m.start, end: m.end, base, in_scope, rows, key });
+        }
+        assert!(modules.iter().any(|m| m.in_scope) && modules.len() > 1, "{}", modules.len());
+        self.bpf.map(self.pid, &modules).unwrap();
+    }
+
+    fn file_offset(&self, address: u64) -> u64 {
+        let all = proc::executable_mappings(self.pid);
+        let m = all.iter().find(|m| m.start <= address && address < m.end).unwrap();
+        address - m.start + m.offset
+    }
+
+    /// Address range of a function: the program does not move.
+    pub fn symbol(&self, name: &str) -> (u64, u64) {
+        let out = Command::new("nm").arg("-S").arg(&self.program).output().unwrap();
+        let text = String::from_utf8(out.stdout).unwrap();
+        let line = text.lines().find(|l| l.ends_with(&format!(" {name}"))).unwrap();
+        let mut words = line.split(' ').map(|w| u64::from_str_radix(w, 16).unwrap_or(0));
+        let (start, size) = (words.next().unwrap(), words.next().unwrap());
+        (start, start + size)
+    }
+
+    pub fn code(&self, name: &str, unit: Unit) -> Armed {
+        let (start, end) = self.symbol(name);
+        Armed::Code { unit, ranges: vec![(self.pid, start, end)], callers: Vec::new() }
+    }
+
+    /// One window.
+    pub fn window(&mut self, target: &Armed, percent: u8) -> Facts {
+        self.bpf.arm(target).unwrap();
+        self.bpf.begin(percent).unwrap();
+        let until = Instant::now() + WINDOW;
+        while Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+            self.bpf.beat();
+        }
+        let facts = self.bpf.end().unwrap();
+        self.bpf.samples(&mut |_| {});
+        if std::env::var_os("WHITHER_CAUSAL_VERBOSE").is_some() {
+            println!("{percent:3} {facts:?}");
+        }
+        facts
+    }
+
+    fn quiet_window(&mut self, target: &Armed, percent: u8) -> Facts {
+        for _ in 0..40 {
+            let facts = self.window(target, percent);
+            if facts.foreign_wait_ns as f64 <= self.disturbed * facts.wall_ns as f64 && facts.visits[0].visits > 2 {
+                return facts;
+            }
+        }
+        panic!("others take too much of this machine, or the program makes no progress");
+    }
+
+    /// Amount, measured, true. Means over windows of each amount, zeros between them, so that drift hits all alike.
+    fn curve(&mut self, target: &Armed, truth: Curve, repeats: usize) -> Vec<(u8, f64, f64)> {
+        let mut sums: BTreeMap<u8, Sum> = BTreeMap::new();
+        for _ in 0..repeats {
+            for amount in AMOUNTS.into_iter().chain([0]) {
+                let facts = self.quiet_window(target, amount);
+                sums.entry(amount).or_default().add(&facts, target);
+            }
+        }
+        let zero = sums[&0];
+        let row = |(amount, sum): (&u8, &Sum)| {
+            (*amount, 1.0 - sum.period() / zero.period(), truth.at(f64::from(*amount) / 100.0, &zero))
+        };
+        sums.iter().filter(|s| *s.0 > 0).map(row).collect()
+    }
+
+    /// Within 6 points of the truth at every amount. A second look of three times the length decides when
+    /// the first one is off: other load on the machine comes in bursts.
+    pub fn check(&mut self, target: &Armed, truth: Curve) {
+        let mut worst = f64::MAX;
+        for repeats in [3, 9] {
+            let curve = self.curve(target, truth, repeats);
+            println!("{truth:?}, (amount, measured, true): {curve:.3?}");
+            worst = curve.iter().fold(0.0, |w: f64, (_, y, truth)| w.max((y - truth).abs()));
+            if worst < 0.06 {
+                return;
+            }
+        }
+        panic!("off by {:.1} points from {truth:?} for {target:?}", worst * 100.0);
+    }
+}

@@ -1,0 +1,291 @@
+//! The rules of virtual clocks, `include/whither_debt.h`, compiled by the C compiler: against a reference
+//! that keeps clocks instead of debts, and against what must hold whatever happens in whatever order.
+
+use proptest::prelude::*;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+const THREADS: usize = 4;
+/// A wait for a core up to this is no hand-over.
+const HANDOVER_NS: i64 = 20_000;
+
+/// Something that happens to thread `0`, sometimes because of another one.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Time(i64),
+    Hit(usize, i64),
+    Pay(usize, i64),
+    /// A pause that lasted too long.
+    Excess(usize, i64),
+    Block(usize),
+    Preempt(usize),
+    Woken(usize, usize),
+    WokenOutside(usize),
+    WokenByTime(usize),
+    /// Gets the core of another one, which then idled so long.
+    Handed(usize, usize, i64),
+    Born(usize, usize),
+    Window,
+}
+
+impl Event {
+    fn line(self) -> String {
+        let (op, i, j, x) = match self {
+            Self::Time(x) => ('t', 0, 0, x),
+            Self::Hit(i, x) => ('h', i, 0, x),
+            Self::Pay(i, x) => ('p', i, 0, x),
+            Self::Excess(i, x) => ('e', i, 0, x),
+            Self::Block(i) => ('b', i, 0, 0),
+            Self::Preempt(i) => ('q', i, 0, 0),
+            Self::Woken(i, j) => ('w', i, j, 0),
+            Self::WokenOutside(i) => ('x', i, 0, 0),
+            Self::WokenByTime(i) => ('a', i, 0, 0),
+            Self::Handed(i, j, x) => ('r', i, j, x),
+            Self::Born(i, j) => ('f', i, j, 0),
+            Self::Window => ('n', 0, 0, 0),
+        };
+        format!("{op} {i} {j} {x}\n")
+    }
+}
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    Runs,
+    Queued,
+    Blocked,
+}
+
+/// The reference: virtual clocks `v`, and how far they were when a wait began.
+#[derive(Clone, Debug)]
+struct Model {
+    now: i64,
+    g: i64,
+    d: [i64; THREADS],
+    since: [i64; THREADS],
+    doing: [Doing; THREADS],
+}
+
+impl Model {
+    fn new() -> Self {
+        Self { now: 1000, g: 0, d: [0; THREADS], since: [0; THREADS], doing: [Doing::Runs; THREADS] }
+    }
+
+    fn v(&self, i: usize) -> i64 {
+        self.now - self.d[i]
+    }
+
+    /// The clock of `i` is at least at `other`, where it was when the wait began, and not ahead of all.
+    fn follow(&mut self, i: usize, other: i64) {
+        let own = self.since[i] - self.d[i];
+        let most = self.g.max(self.d[i]);
+        self.d[i] = self.now - other.max(own).max(self.now - most);
+    }
+
+    /// Only what can happen; `false` leaves the event out.
+    fn can(&self, event: Event) -> bool {
+        match event {
+            Event::Hit(i, _) | Event::Pay(i, _) | Event::Excess(i, _) => self.doing[i] == Doing::Runs,
+            Event::Block(i) | Event::Preempt(i) => self.doing[i] == Doing::Runs,
+            Event::Woken(i, j) => i != j && self.doing[i] == Doing::Blocked && self.doing[j] == Doing::Runs,
+            Event::WokenOutside(i) => self.doing[i] == Doing::Blocked,
+            Event::WokenByTime(_) => self.doing.iter().all(|d| *d == Doing::Blocked),
+            Event::Handed(i, j, _) => i != j && self.doing[i] == Doing::Queued,
+            Event::Born(i, j) => i != j && self.doing[j] == Doing::Runs,
+            Event::Time(_) | Event::Window => true,
+        }
+    }
+
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::Time(x) => self.now += x,
+            Event::Hit(i, x) => {
+                let lead = (self.d[i] - self.g).max(0);
+                self.d[i] += x;
+                self.g = self.g.max(self.d[i] - lead);
+            }
+            Event::Pay(i, x) => self.d[i] += (self.g - self.d[i]).max(0).min(x),
+            Event::Excess(i, x) => self.d[i] += x,
+            Event::Block(i) => (self.since[i], self.doing[i]) = (self.now, Doing::Blocked),
+            Event::Preempt(i) => (self.since[i], self.doing[i]) = (self.now, Doing::Queued),
+            Event::Woken(i, j) => {
+                self.follow(i, self.v(j));
+                (self.since[i], self.doing[i]) = (self.now, Doing::Queued);
+            }
+            Event::WokenOutside(i) => (self.since[i], self.doing[i]) = (self.now, Doing::Queued),
+            Event::WokenByTime(i) => {
+                self.d[i] = self.d[i].min(0);
+                self.g = self.d.iter().copied().fold(0, i64::max);
+                (self.since[i], self.doing[i]) = (self.now, Doing::Queued);
+            }
+            Event::Handed(i, j, idle) => {
+                if self.now - self.since[i] > HANDOVER_NS {
+                    self.follow(i, self.v(j) - idle);
+                }
+                self.doing[i] = Doing::Runs;
+            }
+            Event::Born(i, j) => {
+                self.d[i] = self.d[j];
+                (self.since[i], self.doing[i]) = (self.now, Doing::Queued);
+            }
+            Event::Window => {
+                self.g = 0;
+                self.d = [0; THREADS];
+            }
+        }
+    }
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let (i, j) = (0..THREADS, 0..THREADS);
+    let one = prop_oneof![
+        6 => (1_i64..5_000_000).prop_map(Event::Time),
+        6 => (i.clone(), 0_i64..250_000).prop_map(|(i, x)| Event::Hit(i, x)),
+        4 => (i.clone(), 1_i64..300_000).prop_map(|(i, x)| Event::Pay(i, x)),
+        1 => (i.clone(), 1_i64..50_000).prop_map(|(i, x)| Event::Excess(i, x)),
+        4 => i.clone().prop_map(Event::Block),
+        2 => i.clone().prop_map(Event::Preempt),
+        4 => (i.clone(), j.clone()).prop_map(|(i, j)| Event::Woken(i, j)),
+        2 => i.clone().prop_map(Event::WokenOutside),
+        1 => i.clone().prop_map(Event::WokenByTime),
+        4 => (i.clone(), j.clone(), 0_i64..100_000).prop_map(|(i, j, x)| Event::Handed(i, j, x)),
+        1 => (i, j).prop_map(|(i, j)| Event::Born(i, j)),
+        1 => Just(Event::Window),
+    ];
+    proptest::collection::vec(one, 1..150)
+}
+
+/// The compiled rules, built once.
+fn harness() -> &'static Path {
+    static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, program) = BUILT.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("debt");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let built = Command::new("cc")
+            .args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"])
+            .arg(root.join("../../include"))
+            .arg("-o")
+            .args([&program, &root.join("tests/causal/debt.c")])
+            .status()
+            .unwrap();
+        assert!(built.success());
+        (dir, program)
+    });
+    program
+}
+
+/// G and all D after each event, as the C code has them.
+fn obey(events: &[Event]) -> Vec<(i64, [i64; THREADS])> {
+    let mut child = Command::new(harness()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let text: String = events.iter().map(|e| e.line()).collect();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let out = child.wait_with_output().unwrap();
+    assert!(out.status.success());
+    let row = |line: &str| {
+        let words: Vec<i64> = line.split(' ').map(|w| w.parse().unwrap()).collect();
+        (words[0], [words[1], words[2], words[3], words[4]])
+    };
+    String::from_utf8(out.stdout).unwrap().lines().map(row).collect()
+}
+
+/// Threads that lead: D above G, by excess, or because G was set back.
+fn leads(before: &Model, i: usize) -> i64 {
+    (before.d[i] - before.g).max(0)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn clocks_move_as_the_rules_say(wanted in events()) {
+        let mut model = Model::new();
+        let mut happened = Vec::new();
+        let mut states = Vec::new();
+        for event in wanted {
+            if model.can(event) {
+                model.apply(event);
+                happened.push(event);
+                states.push((model.g, model.d));
+            }
+        }
+        prop_assert_eq!(obey(&happened), states);
+    }
+
+    #[test]
+    fn what_must_hold_whatever_happens(wanted in events()) {
+        let mut model = Model::new();
+        for event in wanted.into_iter().filter(|e| !matches!(e, Event::WokenByTime(_))) {
+            if !model.can(event) {
+                continue;
+            }
+            let before = model.clone();
+            model.apply(event);
+            match event {
+                // No wake-up and no hand-over sets a clock below where it stood when the wait began.
+                Event::Woken(i, _) | Event::Handed(i, ..) => {
+                    let stood = before.since[i] - before.d[i];
+                    prop_assert!(model.v(i) >= stood, "{:?}", event);
+                    prop_assert!(leads(&model, i) <= leads(&before, i));
+                }
+                // Nobody is asked for more than was credited.
+                Event::Hit(_, x) => prop_assert!(model.g <= before.g + x),
+                Event::Pay(i, _) => prop_assert!(model.d[i] <= model.g.max(before.d[i])),
+                _ => {}
+            }
+            // D is above G by measured excess only.
+            let excess = matches!(event, Event::Excess(..) | Event::Born(..));
+            for i in 0..THREADS {
+                prop_assert!(excess || leads(&model, i) <= leads(&before, i) || matches!(event, Event::Window));
+            }
+        }
+    }
+
+    /// Threads that always run, with hits in any interleaving: what each paid plus what it earned is the same.
+    #[test]
+    fn pauses_plus_hits_are_equal(hits in proptest::collection::vec((0..THREADS, 1_i64..250_000), 1..60)) {
+        let mut events: Vec<Event> = hits.iter().map(|(i, x)| Event::Hit(*i, *x)).collect();
+        // The drain: everybody pays a cap at a time until nothing is owed.
+        let total: i64 = hits.iter().map(|h| h.1).sum();
+        let rounds = total / 100_000 + 1;
+        events.extend((0..rounds).flat_map(|_| (0..THREADS).map(|i| Event::Pay(i, 100_000))));
+        let (g, d) = *obey(&events).last().unwrap();
+        prop_assert_eq!(d, [g; THREADS]);
+        prop_assert!(g <= total);
+    }
+}
+
+#[test]
+fn the_unpaid_part_of_a_debt_travels_with_a_wake_up() {
+    // Thread 1 earns 5 ms in the target; thread 0 owes them, and wakes thread 2 before it has paid.
+    let d = obey(&[
+        Event::Block(2),
+        Event::Time(8_000_000),
+        Event::Hit(1, 5_000_000),
+        Event::Pay(0, 2_000_000),
+        Event::Woken(2, 0),
+    ]);
+    assert_eq!(d.last(), Some(&(5_000_000, [2_000_000, 5_000_000, 2_000_000, 0])));
+}
+
+#[test]
+fn a_sleeper_is_not_credited_for_longer_than_it_slept() {
+    let d = obey(&[Event::Hit(1, 5_000_000), Event::Block(0), Event::Time(1_000_000), Event::Woken(0, 1)]);
+    assert_eq!(d.last(), Some(&(5_000_000, [1_000_000, 5_000_000, 0, 0])));
+}
+
+#[test]
+fn absolute_time_voids_a_lead_and_nobody_is_left_to_pay() {
+    let d = obey(&[
+        Event::Hit(0, 2_500_000),
+        Event::Block(0),
+        Event::Block(1),
+        Event::Block(2),
+        Event::Block(3),
+        Event::Time(1_000_000),
+        Event::WokenByTime(0),
+    ]);
+    assert_eq!(d.last(), Some(&(0, [0; 4])));
+}
