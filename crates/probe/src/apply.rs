@@ -5,6 +5,7 @@
 
 pub(crate) mod arena;
 mod haste;
+mod text;
 
 pub(crate) use haste::Haste;
 
@@ -12,6 +13,7 @@ use crate::api::Refusal;
 use crate::error::ProbeError;
 use crate::stub::Stub;
 use crate::target::{self, Caller, Memory, Stopped};
+use rustc_hash::FxHashSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use whither_kernel::proc;
@@ -115,7 +117,7 @@ pub(crate) fn write_stubs(memory: &Memory, patches: &[&Patch]) -> Result<(), Pro
 
 /// Makes the detours in one process.
 pub(crate) fn install(pid: u32, held: Option<&Caller>, patches: &[&Patch]) -> Result<Outcome, ProbeError> {
-    let interiors: Vec<Range<u64>> = patches.iter().map(|p| p.interior()).collect();
+    let interiors = Interiors::of(patches);
     let handlers = catches_signals(pid);
     let began = Instant::now();
     let mut outcome = Outcome::default();
@@ -127,11 +129,7 @@ pub(crate) fn install(pid: u32, held: Option<&Caller>, patches: &[&Patch]) -> Re
             std::thread::sleep(Duration::from_micros(300));
             continue;
         }
-        for (index, patch) in patches.iter().enumerate() {
-            if let Err(refusal) = make(&mut still, patch, in_the_way) {
-                outcome.failed.push((index, refusal));
-            }
-        }
+        outcome.failed = make(&mut still, patches, in_the_way);
         outcome.pause = outcome.pause.max(still.release());
         return Ok(outcome);
     }
@@ -148,46 +146,104 @@ fn hold<'a>(pid: u32, held: Option<&'a Caller>) -> Result<Still<'a>, ProbeError>
 }
 
 /// Moves threads out of the windows; true when one cannot be moved now.
-fn step_aside(still: &mut Still<'_>, patches: &[&Patch], interiors: &[Range<u64>], handlers: bool) -> bool {
+fn step_aside(still: &mut Still<'_>, patches: &[&Patch], interiors: &Interiors, handlers: bool) -> bool {
     let Some(stopped) = still.threads() else { return false };
-    let within = |ip: u64| interiors.iter().position(|r| r.contains(&ip));
+    let within = |ip: u64| interiors.holding(ip);
     if stopped.places().iter().any(|&(_, ip, _)| within(ip).is_some()) {
         let moved = stopped.move_ips(&|ip| patches[within(ip)?].stub.moved(ip));
         if moved.is_err() || stopped.places().iter().any(|&(_, ip, _)| within(ip).is_some()) {
             return true;
         }
     }
-    handlers && !target::inside(stopped, interiors).is_empty()
+    handlers && !target::inside(stopped, &interiors.ranges).is_empty()
 }
 
-fn make(still: &mut Still<'_>, patch: &Patch, in_the_way: bool) -> Result<(), Refusal> {
-    if in_the_way && busy(still, patch) {
-        return Err(Refusal::Immovable { what: "a signal handler has interrupted them all the while".into() });
+/// Where no thread may stand, by address; made before the stop.
+struct Interiors {
+    ranges: Vec<Range<u64>>,
+    /// The patch of each.
+    owners: Vec<usize>,
+}
+
+impl Interiors {
+    fn of(patches: &[&Patch]) -> Self {
+        let mut all: Vec<(Range<u64>, usize)> = patches.iter().map(|p| p.interior()).zip(0..).collect();
+        all.sort_by_key(|(range, _)| range.start);
+        let (ranges, owners) = all.into_iter().unzip();
+        Self { ranges, owners }
     }
-    let memory = still.memory();
-    if patch.writes.iter().any(|w| !holds(memory, w.at, &w.old)) {
-        return Err(Refusal::Foreign);
+
+    /// The patch whose interior an instruction pointer is in.
+    fn holding(&self, ip: u64) -> Option<usize> {
+        let place = self.ranges.partition_point(|r| r.start <= ip).checked_sub(1)?;
+        self.ranges.get(place)?.contains(&ip).then(|| self.owners.get(place).copied())?
     }
-    for (done, write) in patch.writes.iter().enumerate() {
-        if memory.write(write.at, &write.new).is_err() {
-            for earlier in patch.writes[..done].iter().rev() {
-                // It could be written a moment ago.
-                let _ = memory.write(earlier.at, &earlier.old);
-            }
-            return Err(Refusal::Immovable { what: "the kernel does not let them be written".into() });
+}
+
+/// Writes the detours of those patches that may be made; the others with their reasons.
+fn make(still: &mut Still<'_>, patches: &[&Patch], in_the_way: bool) -> Vec<(usize, Refusal)> {
+    let mut failed = Vec::new();
+    let mut fit: Vec<usize> = Vec::new();
+    for (index, patch) in patches.iter().enumerate() {
+        if in_the_way && busy(still, patch) {
+            let what = "a signal handler has interrupted them all the while".into();
+            failed.push((index, Refusal::Immovable { what }));
+        } else {
+            fit.push(index);
         }
     }
-    Ok(())
+    let memory = still.memory();
+    let mut all = Batch::of(patches, &fit, |_| true);
+    let foreign = all.owners_where(&text::stand(memory, &all.pieces(|w| &w.old)));
+    failed.extend(foreign.iter().map(|&index| (index, Refusal::Foreign)));
+    fit.retain(|index| !foreign.contains(index));
+    // What leads to the detour comes last of each patch: we may be killed in between.
+    for last in [false, true] {
+        all = Batch::of(patches, &fit, |is_last| is_last == last);
+        let refused = all.owners_where(&text::write(memory, &all.pieces(|w| &w.new)));
+        for &index in &refused {
+            for write in patches[index].writes.iter().rev() {
+                // It could be written a moment ago, or never was.
+                let _ = memory.write(write.at, &write.old);
+            }
+            let what = "the kernel does not let them be written".into();
+            failed.push((index, Refusal::Immovable { what }));
+        }
+        fit.retain(|index| !refused.contains(index));
+    }
+    failed
+}
+
+/// Writes of several patches, to be done together.
+struct Batch<'a> {
+    /// Index of the patch, and one of its writes.
+    writes: Vec<(usize, &'a Write)>,
+}
+
+impl<'a> Batch<'a> {
+    /// Those of some patches; `which` is told whether a write is the last of its patch.
+    fn of(patches: &[&'a Patch], some: &[usize], which: impl Fn(bool) -> bool) -> Self {
+        let mut writes = Vec::new();
+        for &index in some {
+            let own = &patches[index].writes;
+            let chosen = own.iter().enumerate().filter(|(i, _)| which(i + 1 == own.len()));
+            writes.extend(chosen.map(|(_, write)| (index, write)));
+        }
+        Self { writes }
+    }
+
+    fn pieces(&self, bytes: impl Fn(&'a Write) -> &'a Vec<u8>) -> Vec<text::Piece<'a>> {
+        self.writes.iter().map(|&(_, write)| (write.at, bytes(write).as_slice())).collect()
+    }
+
+    /// Indexes of the patches of which a write is answered by no.
+    fn owners_where(&self, answers: &[bool]) -> FxHashSet<usize> {
+        self.writes.iter().zip(answers).filter(|(_, yes)| !**yes).map(|((index, _), _)| *index).collect()
+    }
 }
 
 fn busy(still: &mut Still<'_>, patch: &Patch) -> bool {
     still.threads().is_some_and(|stopped| !target::inside(stopped, &[patch.interior()]).is_empty())
-}
-
-/// Whether memory holds these bytes.
-pub(crate) fn holds(memory: &Memory, at: u64, bytes: &[u8]) -> bool {
-    let mut there = vec![0; bytes.len()];
-    memory.read(at, &mut there).is_ok() && there == bytes
 }
 
 /// Takes the detours back in one process. Threads in the copies run on: the stubs stay.
@@ -197,22 +253,21 @@ pub(crate) fn uninstall(pid: u32, held: Option<&Caller>, patches: &[&Patch]) -> 
     Ok(Outcome { failed, pause: still.release() })
 }
 
-/// Writes the original bytes, where ours still stand.
+/// Writes the original bytes, where ours still stand; the patches of which something else stands there.
 pub(crate) fn restore(memory: &Memory, patches: &[&Patch]) -> Vec<(usize, Refusal)> {
-    let mut failed = Vec::new();
-    for (index, patch) in patches.iter().enumerate() {
-        for write in patch.writes.iter().rev() {
-            let restored = if holds(memory, write.at, &write.new) {
-                memory.write(write.at, &write.old).is_ok() && holds(memory, write.at, &write.old)
-            } else {
-                holds(memory, write.at, &write.old)
-            };
-            if !restored {
-                failed.push((index, Refusal::Foreign));
-            }
-        }
+    let everything: Vec<usize> = (0..patches.len()).collect();
+    // The way into the detour goes first.
+    for last in [true, false] {
+        let mut batch = Batch::of(patches, &everything, |is_last| is_last == last);
+        let ours = text::stand(memory, &batch.pieces(|w| &w.new));
+        let mut stands = ours.iter();
+        batch.writes.retain(|_| stands.next() == Some(&true));
+        text::write(memory, &batch.pieces(|w| &w.old));
     }
-    failed
+    let all = Batch::of(patches, &everything, |_| true);
+    let mut failed: Vec<usize> = all.owners_where(&text::stand(memory, &all.pieces(|w| &w.old))).into_iter().collect();
+    failed.sort_unstable();
+    failed.into_iter().map(|index| (index, Refusal::Foreign)).collect()
 }
 
 /// Whether the process has signal handlers, so that code may stand interrupted below one.

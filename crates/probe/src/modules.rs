@@ -134,19 +134,21 @@ impl Modules {
             segment.set_rule(rules + i as u32, rule);
         }
         let first = self.next_row;
-        let moved = rows.moved(rules);
-        if !segment.set_rows(first, &moved) {
-            return Err(full("unwind rows"));
+        let n_rows = u32::try_from(rows.len()).map_err(|_| full("unwind rows"))?;
+        for (piece, at) in rows.pieces(rules, PIECE as usize).zip((first..).step_by(PIECE as usize)) {
+            if !segment.set_rows(at, &piece) {
+                return Err(full("unwind rows"));
+            }
         }
         self.next_rule += rows.big.len() as u32;
-        self.next_row += moved.len() as u32;
+        self.next_row += n_rows;
         segment.set_header32(field::N_RULES, self.next_rule);
         let entry = abi::Module {
             start: module.start,
             end: module.end,
             base: module.bias.wrapping_add(rows.base),
             first_row: first,
-            n_rows: moved.len() as u32,
+            n_rows,
             state: 1,
             flags: 0,
             ..abi::Module::default()
@@ -203,6 +205,9 @@ impl Modules {
         self.list.iter().map(described).collect()
     }
 }
+
+/// Rows put into the table at a time.
+const PIECE: u32 = 1 << 14;
 
 /// Return address of nodes whose code is gone: not canonical, so no stack holds it as one.
 const POISON: u64 = 0x0bad_0bad_0bad_0bad;

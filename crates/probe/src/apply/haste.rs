@@ -1,10 +1,13 @@
 //! First claim on a CPU while the target waits for us: on a machine with more running threads than CPUs a
-//! stop would otherwise last until the scheduler comes round to its controller.
+//! stop would otherwise last until the scheduler comes round to its controller, and short sleeps until it
+//! has something else to do.
 
 /// Raises this thread's priority until it is dropped; without the right to, nothing changes.
 #[derive(Debug)]
 pub(crate) struct Haste {
     before: i32,
+    /// Nanoseconds that sleeps may take longer.
+    slack: libc::c_int,
 }
 
 impl Haste {
@@ -14,20 +17,30 @@ impl Haste {
     pub(crate) fn begin() -> Self {
         // SAFETY: takes plain numbers; 0 is the calling thread.
         let before = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        // SAFETY: takes plain numbers.
+        let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
         set(Self::MOST);
-        Self { before }
+        set_slack(1);
+        Self { before, slack }
     }
 }
 
 impl Drop for Haste {
     fn drop(&mut self) {
         set(self.before);
+        // 0 would mean the default.
+        set_slack(self.slack.max(1));
     }
 }
 
 fn set(nice: i32) {
     // SAFETY: takes plain numbers; 0 is the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+}
+
+fn set_slack(nanoseconds: libc::c_int) {
+    // SAFETY: takes plain numbers.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, libc::c_ulong::from(nanoseconds.unsigned_abs())) };
 }
 
 #[cfg(test)]

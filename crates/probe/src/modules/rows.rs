@@ -2,8 +2,8 @@
 //! that maps 100 MB of code must be ready in little more than a second.
 
 use super::{Module, known};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use whither_abi::agent as abi;
 use whither_image::{Bytes, UnwindRows};
 
@@ -12,19 +12,25 @@ use whither_image::{Bytes, UnwindRows};
 pub(crate) struct Rows {
     /// Stated address that offsets count from.
     pub(crate) base: u64,
-    rows: Vec<abi::Row>,
+    /// Shared: kept for further processes, and 16 MB for 100 MB of code.
+    rows: Arc<[abi::Row]>,
     /// Rare rules; rows name them by index into this.
-    pub(crate) big: Vec<abi::Rule>,
+    pub(crate) big: Arc<[abi::Rule]>,
 }
 
 impl Rows {
     /// Rows with the rare rules' numbers moved to where they stand in the common table.
     pub(crate) fn moved(&self, first_rule: u32) -> Vec<abi::Row> {
-        let moved = |row: &abi::Row| {
+        self.pieces(first_rule, self.rows.len()).flatten().collect()
+    }
+
+    /// The same in pieces of so many rows.
+    pub(crate) fn pieces(&self, first_rule: u32, length: usize) -> impl Iterator<Item = Vec<abi::Row>> + '_ {
+        let moved = move |row: &abi::Row| {
             let big = row.rule & 7 == abi::RULE_BIG;
             abi::Row { rule: if big { row.rule.wrapping_add(first_rule << 3) } else { row.rule }, ..*row }
         };
-        self.rows.iter().map(moved).collect()
+        self.rows.chunks(length.max(1)).map(move |piece| piece.iter().map(moved).collect())
     }
 
     /// How many.
@@ -34,7 +40,7 @@ impl Rows {
 
     fn of(file: &Bytes) -> Self {
         match UnwindRows::from_elf(file) {
-            Ok(rows) => Self { base: rows.base.0, rows: rows.rows, big: rows.big },
+            Ok(rows) => Self { base: rows.base.0, rows: rows.rows.into(), big: rows.big.into() },
             Err(_) => Self::default(),
         }
     }
