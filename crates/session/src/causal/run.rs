@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 use whither_kernel::{clock, launch, proc};
 use whither_sample::SampleError;
 use whither_sample::causal::{CausalBpf, CausalConfig};
-use whither_store::causal::{CausalMeta, CausalOverhead, CausalRun, Executor, PointKind, PointVisits, Window};
+use whither_store::causal::{
+    CausalMeta, CausalOverhead, CausalRun, Executor, LoadKind, PointKind, PointVisits, Window,
+};
 
 /// A command that ends sooner is run again unless the user says how often.
 const SHORT: Duration = Duration::from_secs(2);
@@ -81,6 +83,8 @@ pub(super) struct Session<'a> {
     config: CausalConfig,
     group: Group,
     windows: Vec<Window>,
+    /// Windows in which a clock paced the first point.
+    paced: usize,
     rates: Vec<f64>,
     stratum: u32,
     runs: u32,
@@ -107,6 +111,7 @@ impl<'a> Session<'a> {
             config,
             group: Group::new(options, exec),
             windows: Vec::new(),
+            paced: 0,
             rates: Vec::new(),
             stratum: 0,
             runs: 0,
@@ -269,7 +274,8 @@ impl<'a> Session<'a> {
                 self.stratum = order.stratum;
                 let made = window::make(&mut self.group, &order, self.runs, policy, alive, limits)?;
                 self.last_window = Some(Instant::now());
-                if let Some(made) = made {
+                if let Some(window::Made { window: made, paced }) = made {
+                    self.paced += usize::from(paced);
                     policy.finished(&made);
                     self.take_rates(&made.visits, made.wall_ns);
                     self.threads = self.threads.max(made.threads);
@@ -561,7 +567,11 @@ impl<'a> Session<'a> {
                 executor: Executor::Spin,
                 period_ns: self.config.tick_ns,
                 seed: self.options.seed,
-                load: self.options.load.unwrap_or_default(),
+                load: self.options.load.unwrap_or(if self.paced * 2 > self.windows.len() {
+                    LoadKind::Open
+                } else {
+                    LoadKind::Closed
+                }),
                 runs: self.runs.max(1),
                 status: None,
             },

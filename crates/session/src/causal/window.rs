@@ -39,6 +39,13 @@ enum End {
     Limit,
 }
 
+/// A window that was made.
+pub(super) struct Made {
+    pub(super) window: Window,
+    /// Threads that absolute time had woken visited the first point.
+    pub(super) paced: bool,
+}
+
 /// Makes an experiment. `None` when a limit cut it short: it is no observation then.
 ///
 /// # Errors
@@ -50,7 +57,7 @@ pub(super) fn make(
     policy: &mut dyn CausalPolicy,
     alive: &mut Alive,
     limits: &Limits<'_>,
-) -> Result<Option<Window>, SessionError> {
+) -> Result<Option<Made>, SessionError> {
     let armed = group.targets.armed(order.target, &group.code, &group.program);
     let whole = group.points.iter().any(|p| p.kind == PointKind::End);
     group.exec.arm(&armed)?;
@@ -69,7 +76,9 @@ pub(super) fn make(
     }
     let visits = visits(group, &facts, &counters, end == End::Target);
     let dropped = judge(&facts, &visits, group, end, whole);
-    Ok(Some(Window {
+    let first = group.points.first().and_then(|p| p.index);
+    let paced = first.is_some_and(|i| facts.absolute_points & 1_u64.checked_shl(i).unwrap_or(0) != 0);
+    let window = Window {
         run,
         target: order.target,
         percent: order.percent,
@@ -91,7 +100,8 @@ pub(super) fn make(
         max_debt_ns: facts.max_debt_ns,
         lost: facts.lost,
         dropped,
-    }))
+    };
+    Ok(Some(Made { window, paced }))
 }
 
 /// Watches without speeding anything up; visits by point, and in which time.
