@@ -1,0 +1,168 @@
+//! `whither causal` on programs with a known answer (workloads/causal): the curve and the verdict are those that follow
+//! from the program's shape. The short list; all programs and builds are in live_causal_matrix.rs.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod causal_live;
+mod support;
+use causal_live::{AMOUNTS, Bar, NOTHING, Ran, SHORT, causal, knee, line, run};
+use support::{alone, need_root};
+
+/// Ten seconds of experiments with one function; `None`, said, where others left too little of them.
+fn one(target: &str, words: &[&str]) -> Option<Ran> {
+    let args = ["--progress", "progress", "--unit", "function", "--target", target, "--speedups", AMOUNTS];
+    let run = causal(&args, 10, words);
+    if run.spoilt() {
+        return None;
+    }
+    assert!(run.answer.is_object(), "no answer: {}\n{}", run.stdout, run.told());
+    assert_eq!(run.answer["schema"], "whither.causal/1");
+    Some(run)
+}
+
+/// What a part that is worth something is called.
+const WORTH: &[&str] = &["fix-this", "helps-until"];
+/// What a part without effect may be called in a run too short for a proof.
+const IDLE: &[&str] = &["do-not-bother", "not-enough-data"];
+
+#[test]
+fn k1_one_thread() {
+    need_root!();
+    let _alone = alone();
+    let Some(run) = one("f", &["serial"]) else { return };
+    run.assert_curve("f", line(0.6), SHORT);
+    run.assert_verdict("f", WORTH);
+}
+
+#[test]
+fn k2_the_slower_of_two_threads_has_a_knee() {
+    need_root!();
+    let _alone = alone();
+    let Some(run) = one("a", &["twothread", "--set", "pin=1"]) else { return };
+    run.assert_curve("a", knee(1.0, 0.25), SHORT);
+    run.assert_verdict("a", WORTH);
+}
+
+#[test]
+fn k2_the_faster_of_two_threads_gains_nothing() {
+    need_root!();
+    let _alone = alone();
+    let Some(run) = one("b", &["twothread", "--set", "pin=1"]) else { return };
+    run.assert_curve("b", NOTHING, SHORT);
+    run.assert_verdict("b", IDLE);
+}
+
+#[test]
+fn k3_a_queue_between_two_threads() {
+    need_root!();
+    let _alone = alone();
+    let Some(run) = one("produce", &["prodcons-mutex", "--set", "pin=1"]) else { return };
+    run.assert_curve("produce", knee(1.0, 0.4), SHORT);
+    run.assert_verdict("produce", WORTH);
+}
+
+/// Its lock sleeps by futex calls of its own: nothing that wraps library functions sees them.
+#[test]
+fn k3_rust_queue_gains_nothing_from_its_consumer() {
+    need_root!();
+    let _alone = alone();
+    if causal_live::built("prodcons-rust") {
+        let Some(run) = one("consume", &["prodcons-rust"]) else { return };
+        run.assert_curve("consume", NOTHING, SHORT);
+        run.assert_verdict("consume", IDLE);
+    }
+}
+
+/// More threads than cores; what the lock's order of service adds to the curve is in the wider bar.
+#[test]
+fn k4_four_threads_and_a_lock() {
+    need_root!();
+    let _alone = alone();
+    let Some(run) = one("critical", &["lockc-mutex", "--set", "threads=4"]) else { return };
+    run.assert_curve("critical", line(1.0 / 3.0), Bar { mean: 8.0, most: 12.0 });
+    run.assert_verdict("critical", WORTH);
+}
+
+#[test]
+fn k5_a_program_that_sleeps() {
+    need_root!();
+    let _alone = alone();
+    let Some(run) = one("cpu", &["sleepy"]) else { return };
+    run.assert_curve("cpu", line(0.5), SHORT);
+    run.assert_verdict("cpu", WORTH);
+}
+
+/// The size is the machine's; the sign is the program's.
+#[test]
+fn k7_faster_code_that_hurts() {
+    need_root!();
+    let _alone = alone();
+    let Some(run) = one("think", &["hammer", "--set", "pin=1"]) else { return };
+    let y = run.fitted("think", 60.0);
+    assert!(y < -2.0, "think at 60 %: {y:.1} points; {}", run.told());
+    run.assert_verdict("think", &["contention"]);
+}
+
+#[test]
+fn k10_more_threads_than_cores() {
+    need_root!();
+    let _alone = alone();
+    let Some(run) = one("f", &["over"]) else { return };
+    run.assert_curve("f", line(0.6), SHORT);
+    run.assert_verdict("f", WORTH);
+}
+
+#[test]
+fn k13_a_rate_that_a_timer_fixes() {
+    need_root!();
+    let _alone = alone();
+    let Some(run) = one("work", &["ticker"]) else { return };
+    run.assert_curve("work", NOTHING, SHORT);
+    run.assert_verdict("work", &["rate-fixed", "do-not-bother"]);
+}
+
+/// Without debug information functions are targets all the same, and lines are refused with the reason.
+#[test]
+fn a_program_without_debug_information() {
+    need_root!();
+    let _alone = alone();
+    let Some(run) = one("f", &["serial-nodebug"]) else { return };
+    run.assert_curve("f", line(0.6), SHORT);
+    let by_line = causal(&["--progress", "progress", "--target", "serial.c:4"], 2, &["serial-nodebug"]);
+    assert_ne!(by_line.code, 0, "{}", by_line.told());
+    assert!(by_line.stderr.contains("serial.c"), "{}", by_line.stderr);
+}
+
+#[test]
+fn an_unknown_point_is_answered_with_the_nearest_names() {
+    need_root!();
+    let _alone = alone();
+    let run = causal(&["--progress", "progres"], 2, &["serial"]);
+    assert_ne!(run.code, 0, "{}", run.told());
+    assert!(run.stderr.contains("progress"), "no suggestion:\n{}", run.stderr);
+    let mark = causal(&["--progress", "mark:rounds"], 2, &["serial"]);
+    assert_ne!(mark.code, 0, "{}", mark.told());
+    assert!(mark.stderr.contains("mark:round"), "no suggestion:\n{}", mark.stderr);
+}
+
+/// Never a good end with an empty answer.
+#[test]
+fn a_point_that_is_never_reached_is_said() {
+    need_root!();
+    let _alone = alone();
+    let run = causal(&["--progress", "ask_peer"], 4, &["sleepy"]);
+    assert_ne!(run.code, 0, "{}", run.told());
+    assert!(run.stderr.contains("ask_peer"), "{}", run.stderr);
+}
+
+/// A program that is over after one round of 10 ms, run once: no window fits, and that is said.
+#[test]
+fn a_program_that_ends_at_once() {
+    need_root!();
+    let _alone = alone();
+    let words = ["serial", "--rounds", "1", "--per-ms", "1000000"];
+    let run = run(&["-n", "1", "--progress", "progress"], &words);
+    assert_ne!(run.code, 0, "{}", run.told());
+    assert!(run.stdout.contains("visits 1"), "the program did not do its work:\n{}", run.stdout);
+    assert!(!run.stderr.trim().is_empty(), "no reason");
+}
