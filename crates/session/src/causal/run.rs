@@ -57,8 +57,11 @@ pub fn run(
         kernel_time: options.kernel_time,
         follow_forks: options.follow,
     };
+    let ordered = Instant::now();
     let exec = CausalBpf::open(&config).map_err(refused)?;
-    Session::new(options, Box::new(exec), config).run(policy, stop, on)
+    let mut session = Session::new(options, Box::new(exec), config);
+    session.ordered = ordered;
+    session.run(policy, stop, on)
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -89,6 +92,8 @@ pub(super) struct Session<'a> {
     stratum: u32,
     runs: u32,
     threads: u32,
+    /// When the user gave the order: loading the kernel side takes time, too.
+    ordered: Instant,
     began: Instant,
     began_ns: u64,
     first_window: Option<Instant>,
@@ -116,6 +121,7 @@ impl<'a> Session<'a> {
             stratum: 0,
             runs: 0,
             threads: 0,
+            ordered: Instant::now(),
             began: Instant::now(),
             began_ns: clock::wall_ns(),
             first_window: None,
@@ -229,7 +235,7 @@ impl<'a> Session<'a> {
             self.check_target(alive)?;
             self.others.look(&self.group.processes);
             let points = self.group.points.iter().map(|p| p.spec.text.clone()).collect();
-            on(CausalEvent::Started { pid: alive.pid, points, after: self.began.elapsed() });
+            on(CausalEvent::Started { pid: alive.pid, points, after: self.ordered.elapsed() });
         }
         while !alive.is_over() {
             if limits.are_reached() {
@@ -581,7 +587,7 @@ impl<'a> Session<'a> {
             samples: self.group.targets.samples(),
             waits: Vec::new(),
             overhead: CausalOverhead {
-                startup_ns: self.first_window.map_or(0, |f| nanos(f.saturating_duration_since(self.began))),
+                startup_ns: self.first_window.map_or(0, |f| nanos(f.saturating_duration_since(self.ordered))),
                 handlers_ns: loads.handlers_ns,
                 user_ns: clock::own_cpu_ns(),
                 inserted_ns: loads.inserted_ns,
