@@ -1,6 +1,8 @@
 //! The rules of virtual clocks, `include/whither_debt.h`, compiled by the C compiler: against a reference
 //! that keeps clocks instead of debts, and against what must hold whatever happens in whatever order.
 
+#![allow(clippy::unwrap_used, reason = "tests: a panic is the verdict")]
+
 use proptest::prelude::*;
 use std::io::Write;
 use std::path::{Path, PathBuf};

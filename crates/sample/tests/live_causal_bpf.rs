@@ -2,6 +2,8 @@
 //! what a window's facts say of the time between two visits of the progress point. Needs root and BPF.
 //! What the estimator makes of such windows is tested where the estimator is; here they are just added up.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests: a panic is the verdict, a skip is told")]
+
 #[path = "causal/bench.rs"]
 mod bench;
 

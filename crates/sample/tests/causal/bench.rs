@@ -130,7 +130,6 @@ impl Bench {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
         let pid = child.id();
-        println!("a tick costs {} ns", bpf.tick_cost());
         bpf.watch(pid).unwrap();
         let mut this = Self { bpf, pid, disturbed: 0.03, program, child, _dir: dir };
         this.map();
