@@ -38,6 +38,7 @@ use std::time::Duration;
 use tree::Tree;
 use whither_image::{Bytes, ImageId};
 use whither_kernel::clock::monotonic_ns;
+use whither_kernel::ptrace::examine;
 use whither_store::calls::{CallSnapshot, PointState};
 
 /// An instrumented process tree.
@@ -195,6 +196,7 @@ impl Engine {
     /// # Errors
     /// [`ProbeError`] with the reason; the process is then as before.
     pub fn attach(pid: u32, options: Options) -> Result<Self, ProbeError> {
+        is_open(pid)?;
         if !options.safe {
             match Self::take_over(pid, options.clone()) {
                 // What a controller that died has left goes first.
@@ -221,7 +223,7 @@ impl Engine {
     /// # Errors
     /// [`ProbeError`] when its memory may not be read.
     pub fn look(pid: u32, options: Options) -> Result<Self, ProbeError> {
-        Memory::open(pid)?;
+        is_open(pid)?;
         let mut engine = Self::new(pid, options, Hold::Runs)?;
         engine.heed_filters();
         engine.may_change = false;
@@ -586,6 +588,17 @@ impl Engine {
             self.note(format!("the probes' own cost could not be measured ({e}) and is not subtracted"));
         }
         Ok(())
+    }
+}
+
+/// Whether a process lets us in; if not, what stands in the way.
+fn is_open(pid: u32) -> Result<(), ProbeError> {
+    match Memory::open(pid) {
+        Ok(_) => Ok(()),
+        Err(e) => {
+            examine(pid)?;
+            Err(e.into())
+        }
     }
 }
 

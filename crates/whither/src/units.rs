@@ -4,6 +4,15 @@
 
 use std::time::Duration;
 
+/// A process id.
+///
+/// # Errors
+/// A sentence for clap to print.
+pub(crate) fn pid(text: &str) -> Result<u32, String> {
+    let number = text.trim().parse().ok().filter(|pid| *pid > 0);
+    number.ok_or_else(|| "a process is named by its number, as `ps` and `pgrep` show it".to_owned())
+}
+
 /// `250ms`, `5s`, `2m`, `1h`, `7d`, `1h30m`; a bare number is seconds.
 ///
 /// # Errors

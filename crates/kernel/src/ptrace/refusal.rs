@@ -37,7 +37,10 @@ pub enum Untraceable {
         name: String,
     },
     /// Not a 64-bit program.
-    #[error("it runs a 32-bit program; only 64-bit x86 programs can be instrumented")]
+    #[error(
+        "it runs a 32-bit program, and 32-bit programs are not supported: build it for 64 bits, or sample it with \
+         'whither record'"
+    )]
     ThirtyTwoBit,
     /// `SECCOMP_MODE_STRICT`.
     #[error("it has put itself under strict seccomp: any system call made for us would kill it; use uprobes instead")]
@@ -76,7 +79,8 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 /// # Errors
 /// [`KernelError::Untraceable`] with the reason.
 pub fn examine(pid: u32) -> Result<(), KernelError> {
-    obstacle(pid).map_or(Ok(()), |why| Err(KernelError::Untraceable { pid, why }))
+    let why = obstacle(pid).or_else(|| is_closed(pid).then(|| rights(pid)));
+    why.map_or(Ok(()), |why| Err(KernelError::Untraceable { pid, why }))
 }
 
 /// The reason behind `EPERM`.
@@ -120,6 +124,12 @@ fn class(pid: u32) -> Option<Untraceable> {
     let mut file = std::fs::File::open(format!("/proc/{pid}/exe")).ok()?;
     file.read_exact(&mut start).ok()?;
     (start[..4] == *b"\x7fELF" && start[4] != 2).then_some(Untraceable::ThirtyTwoBit)
+}
+
+/// Whether its memory is closed to us, as it is when it may not be traced.
+fn is_closed(pid: u32) -> bool {
+    let opened = std::fs::File::open(format!("/proc/{pid}/mem"));
+    opened.is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
 fn rights(pid: u32) -> Untraceable {

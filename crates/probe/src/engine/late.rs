@@ -94,10 +94,10 @@ impl Engine {
         }
         let followed = self.follow.tree.forget(pid);
         let mut refused = Vec::new();
-        let (measured, obeyed) = if pid == self.pid && !self.is_measured() && self.book.list().is_empty() {
+        let (measured, obeyed) = if pid == self.pid && !self.follow.left {
             drop(other);
-            self.modules = crate::modules::Modules::of(pid);
-            self.tree.renew(pid);
+            // Numbers of modules that are known stay.
+            let _ = self.modules.refresh();
             let obeyed = self.obey(&mut refused);
             (self.is_measured(), obeyed)
         } else {

@@ -90,7 +90,7 @@ pub(crate) struct MeasureArgs {
 #[derive(Debug, Args)]
 pub(crate) struct WhomArgs {
     /// Measure this running process, all of its threads
-    #[arg(short, long, value_name = "PID", conflicts_with = "command")]
+    #[arg(short, long, value_name = "PID", value_parser = units::pid, conflicts_with = "command")]
     pub(crate) pid: Option<u32>,
     /// Stop after this long [default: when the target ends, or Ctrl-C]
     #[arg(short, long, value_name = "TIME", value_parser = units::duration)]
@@ -208,7 +208,7 @@ fn sort_parser() -> impl TypedValueParser<Value = Sort> {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct SessionArgs {
     /// Process that the session measures
-    #[arg(short, long, value_name = "PID")]
+    #[arg(short, long, value_name = "PID", value_parser = units::pid)]
     pub(crate) pid: u32,
 }
 

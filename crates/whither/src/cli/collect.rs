@@ -19,7 +19,14 @@ pub(crate) struct RecordArgs {
     #[arg(short, long, conflicts_with_all = ["pid", "command"])]
     pub(crate) all: bool,
     /// Sample these running processes and what they fork
-    #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
+    #[arg(
+        short,
+        long,
+        value_name = "PID",
+        value_parser = units::pid,
+        value_delimiter = ',',
+        conflicts_with = "command"
+    )]
     pub(crate) pid: Vec<u32>,
     /// Stop after this long [default: when the command ends, or Ctrl-C]
     #[arg(short, long, value_name = "TIME", value_parser = units::duration)]
