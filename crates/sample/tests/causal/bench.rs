@@ -18,7 +18,7 @@ const AMOUNTS: [u8; 3] = [25, 50, 100];
 
 /// What the reduction of the time between visits must be, as a function of the amount.
 #[derive(Clone, Copy, Debug)]
-pub enum Curve {
+pub(crate) enum Curve {
     /// Slope.
     Line(f64),
     /// Slope, and the largest value.
@@ -74,11 +74,11 @@ fn real_time(pid: u32, priority: u32) {
     assert!(given.unwrap().success());
 }
 
-pub struct Bench {
-    pub bpf: CausalBpf,
-    pub pid: u32,
+pub(crate) struct Bench {
+    pub(crate) bpf: CausalBpf,
+    pub(crate) pid: u32,
     /// Share of a window that others may have kept its threads waiting for. Each wake-up is such a wait.
-    pub disturbed: f64,
+    pub(crate) disturbed: f64,
     program: PathBuf,
     child: Child,
     _dir: tempfile::TempDir,
@@ -94,7 +94,7 @@ impl Drop for Bench {
 
 impl Bench {
     /// The running program under an open back end; `None` (and a word) where that cannot be.
-    pub fn start(what: &str, threads: u32, us1: u64, us2: u64) -> Option<Self> {
+    pub(crate) fn start(what: &str, threads: u32, us1: u64, us2: u64) -> Option<Self> {
         // Delays as long as a tick: how far clocks can be kept together is not what is tested here.
         let config = CausalConfig { cap_ns: 1_000_000, ..CausalConfig::default() };
         if proc::online_cpus().len() < 2 && threads > 1 {
@@ -160,7 +160,7 @@ impl Bench {
     }
 
     /// Address range of a function: the program does not move.
-    pub fn symbol(&self, name: &str) -> (u64, u64) {
+    pub(crate) fn symbol(&self, name: &str) -> (u64, u64) {
         let out = Command::new("nm").arg("-S").arg(&self.program).output().unwrap();
         let text = String::from_utf8(out.stdout).unwrap();
         let line = text.lines().find(|l| l.ends_with(&format!(" {name}"))).unwrap();
@@ -169,13 +169,13 @@ impl Bench {
         (start, start + size)
     }
 
-    pub fn code(&self, name: &str, unit: Unit) -> Armed {
+    pub(crate) fn code(&self, name: &str, unit: Unit) -> Armed {
         let (start, end) = self.symbol(name);
         Armed::Code { unit, ranges: vec![(self.pid, start, end)], callers: Vec::new() }
     }
 
     /// One window.
-    pub fn window(&mut self, target: &Armed, percent: u8) -> Facts {
+    pub(crate) fn window(&mut self, target: &Armed, percent: u8) -> Facts {
         self.bpf.arm(target).unwrap();
         self.bpf.begin(percent).unwrap();
         let until = Instant::now() + WINDOW;
@@ -220,7 +220,7 @@ impl Bench {
 
     /// Within 6 points of the truth at every amount. A second look of three times the length decides when
     /// the first one is off: other load on the machine comes in bursts.
-    pub fn check(&mut self, target: &Armed, truth: Curve) {
+    pub(crate) fn check(&mut self, target: &Armed, truth: Curve) {
         let mut worst = f64::MAX;
         for repeats in [3, 9] {
             let Some(curve) = self.curve(target, truth, repeats) else {
