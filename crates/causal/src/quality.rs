@@ -164,8 +164,7 @@ fn load(run: &CausalRun, kept: &[&Window]) -> (LoadKind, String) {
             by_target.entry(window.target).or_default()[usize::from(window.percent > 0)].push(rate);
         }
     }
-    let judged: Vec<bool> =
-        by_target.values().filter(|[a, b]| a.len() >= 4 && b.len() >= 4).map(|r| unchanged(r)).collect();
+    let judged: Vec<bool> = by_target.values().filter(|[a, b]| a.len() >= 4 && b.len() >= 4).map(unchanged).collect();
     if judged.len() >= 2 && judged.iter().all(|u| *u) {
         let reason = "delays of several targets left the visits per second as they were: arrivals decide";
         return (LoadKind::Open, reason.to_owned());

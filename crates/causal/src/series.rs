@@ -3,7 +3,7 @@
 //! what remains is compared with the target's own windows of 0 %, so that costs that come with a target cancel.
 
 use rustc_hash::FxHashMap;
-use whither_store::causal::{PointKind, ProgressPoint, Window};
+use whither_store::causal::Window;
 
 /// What is measured in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,9 +185,4 @@ pub(crate) fn plain_series<'a>(windows: impl Iterator<Item = &'a Window>, measur
             visits,
         })
         .collect()
-}
-
-/// Whether visits of a point are counted in samples, which are noise below some fifty.
-pub(crate) fn is_sampled(points: &[ProgressPoint], point: u32) -> bool {
-    points.get(point as usize).is_some_and(|p| p.kind == PointKind::Sampled)
 }

@@ -140,7 +140,7 @@ pub(crate) fn join(rows: &mut [TargetRow], facts: &Facts<'_>) {
 fn sentence(row: &TargetRow, facts: &Facts<'_>) -> String {
     let at = facts.assume;
     let gain = row.gain.map_or_else(String::new, |g| {
-        format!("{:+.0} \u{b1}{:.0} %", 100.0 * g.y, (50.0 * (g.high - g.low)).max(1.0).min(999.0))
+        format!("{:+.0} \u{b1}{:.0} %", 100.0 * g.y, (50.0 * (g.high - g.low)).clamp(1.0, 999.0))
     });
     match &row.verdict {
         Verdict::FixThis if row.gain.is_some_and(|g| g.low > 0.0) => format!("fix this: {gain} if {at} % faster"),

@@ -39,7 +39,8 @@ fn coverage(runs: u64, n: usize, y: impl Fn(f64) -> f64 + Copy, noise: f64) -> (
 
 #[test]
 fn intervals_hold_as_often_as_they_say() {
-    let curves: [(&str, fn(f64) -> f64); 4] =
+    type Curve = fn(f64) -> f64;
+    let curves: [(&str, Curve); 4] =
         [("line", |s| 0.6 * s), ("nothing", |_| 0.0), ("knee", |s| s.min(0.25)), ("down", |s| -0.2 * s)];
     for (name, y) in curves {
         let (at, end, half) = coverage(300, 60, y, 0.03);

@@ -5,8 +5,8 @@
 use super::rules::{Clock, Clocks, Rules};
 use whither_stats::random::Random;
 
-pub const US: i64 = 1_000;
-pub const MS: i64 = 1_000_000;
+pub(crate) const US: i64 = 1_000;
+pub(crate) const MS: i64 = 1_000_000;
 const TICK: i64 = 250 * US;
 const CAP: i64 = 250 * US;
 const SLICE: i64 = 3 * MS;
@@ -15,7 +15,7 @@ const QUEUED: i64 = 20 * US;
 
 /// What a thread does; scripts repeat for ever.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Op {
+pub(crate) enum Op {
     /// Computes in a part of the program.
     Work(u32, i64),
     Lock(usize),
@@ -35,26 +35,26 @@ pub enum Op {
 
 /// A program: scripts, and the objects they use.
 #[derive(Clone, Debug, Default)]
-pub struct Program {
-    pub scripts: Vec<Vec<Op>>,
-    pub cores: usize,
-    pub barriers: Vec<usize>,
-    pub queues: Vec<usize>,
-    pub locks: usize,
-    pub points: usize,
+pub(crate) struct Program {
+    pub(crate) scripts: Vec<Vec<Op>>,
+    pub(crate) cores: usize,
+    pub(crate) barriers: Vec<usize>,
+    pub(crate) queues: Vec<usize>,
+    pub(crate) locks: usize,
+    pub(crate) points: usize,
     /// Names of the parts.
-    pub parts: Vec<&'static str>,
+    pub(crate) parts: Vec<&'static str>,
     /// Deviation of each piece of work, relative.
-    pub jitter: f64,
+    pub(crate) jitter: f64,
     /// Ticks from one sample to the next: four, or one where threads wake each other all the time.
-    pub ticks: u32,
+    pub(crate) ticks: u32,
     /// Time asleep is credited each so often, and at the wake-up.
-    pub lump: i64,
+    pub(crate) lump: i64,
 }
 
 impl Program {
     /// With a part really made faster.
-    pub fn scaled(&self, part: u32, s: f64) -> Self {
+    pub(crate) fn scaled(&self, part: u32, s: f64) -> Self {
         let mut program = self.clone();
         for op in program.scripts.iter_mut().flatten() {
             if let Op::Work(p, ns) | Op::Sleep(p, ns) = op
@@ -104,16 +104,16 @@ struct Core {
 
 /// Visits of a point in a window.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Visits {
-    pub n: u64,
-    pub first: (i64, i64),
-    pub last: (i64, i64),
-    pub sum: i64,
+pub(crate) struct Visits {
+    pub(crate) n: u64,
+    pub(crate) first: (i64, i64),
+    pub(crate) last: (i64, i64),
+    pub(crate) sum: i64,
     /// Before the window.
-    pub before: i64,
+    pub(crate) before: i64,
 }
 
-pub struct Machine {
+pub(crate) struct Machine {
     program: Program,
     threads: Vec<Thread>,
     cores: Vec<Core>,
@@ -122,23 +122,23 @@ pub struct Machine {
     barriers: Vec<Vec<usize>>,
     /// Entries with the clock of who pushed them, who waits to pop, who waits to push.
     queues: Vec<(Vec<i64>, Vec<usize>, Vec<usize>)>,
-    pub now: i64,
+    pub(crate) now: i64,
     random: Random,
-    pub clocks: Clocks,
+    pub(crate) clocks: Clocks,
     target: u32,
-    pub crediting: bool,
+    pub(crate) crediting: bool,
     window_began: i64,
-    pub visits: Vec<Visits>,
-    pub total_visits: Vec<i64>,
-    pub hits: u64,
-    pub samples: u64,
-    pub max_debt: i64,
+    pub(crate) visits: Vec<Visits>,
+    pub(crate) total_visits: Vec<i64>,
+    pub(crate) hits: u64,
+    pub(crate) samples: u64,
+    pub(crate) max_debt: i64,
     /// Part of each sample since this was last emptied.
-    pub seen: Vec<Option<u32>>,
+    pub(crate) seen: Vec<Option<u32>>,
 }
 
 impl Machine {
-    pub fn new(program: &Program, rules: Rules, seed: u64) -> Self {
+    pub(crate) fn new(program: &Program, rules: Rules, seed: u64) -> Self {
         let threads = program.scripts.iter().map(|script| Thread {
             script: script.clone(),
             at: 0,
@@ -176,7 +176,7 @@ impl Machine {
     }
 
     /// Begins an experiment (R8).
-    pub fn begin(&mut self, target: u32, s: f64) {
+    pub(crate) fn begin(&mut self, target: u32, s: f64) {
         self.clocks.reset(self.now, (s * 1e6) as i64);
         (self.target, self.crediting, self.window_began) = (target, true, self.now);
         (self.hits, self.samples, self.max_debt) = (0, 0, 0);
@@ -193,7 +193,7 @@ impl Machine {
     }
 
     /// Stops crediting and lets debts be paid (R9); how long that took.
-    pub fn drain(&mut self) -> i64 {
+    pub(crate) fn drain(&mut self) -> i64 {
         self.crediting = false;
         let began = self.now;
         while self.now < began + 50 * MS && (0..self.threads.len()).any(|i| self.owes(i)) {
@@ -207,7 +207,7 @@ impl Machine {
         matches!(self.threads[i].state, State::Running(_) | State::Queued) && self.clocks.debt(i) > 0
     }
 
-    pub fn run(&mut self, ns: i64) {
+    pub(crate) fn run(&mut self, ns: i64) {
         let end = self.now + ns;
         self.dispatch();
         while self.now < end {

@@ -3,25 +3,25 @@
 
 /// Which rules hold.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// R3: a thread that another one wakes has been delayed as much as that one.
-    pub inherit: bool,
+    pub(crate) inherit: bool,
     /// R3: and is not earlier than when it blocked.
-    pub own_clock: bool,
+    pub(crate) own_clock: bool,
     /// R5: the world does not wait for us.
-    pub world: bool,
+    pub(crate) world: bool,
     /// R6: a core is handed over like a lock.
-    pub hand_over: bool,
+    pub(crate) hand_over: bool,
     /// Entries of queues from outside carry their time.
-    pub arrivals: bool,
+    pub(crate) arrivals: bool,
 }
 
 impl Rules {
-    pub const ALL: Self = Self { inherit: true, own_clock: true, world: true, hand_over: true, arrivals: false };
+    pub(crate) const ALL: Self = Self { inherit: true, own_clock: true, world: true, hand_over: true, arrivals: false };
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Clock {
+pub(crate) struct Clock {
     /// Delay paid or earned.
     d: i64,
     /// Virtual time when it blocked or was queued.
@@ -32,51 +32,51 @@ pub struct Clock {
     owed: i64,
 }
 
-pub struct Clocks {
-    pub rules: Rules,
+pub(crate) struct Clocks {
+    pub(crate) rules: Rules,
     /// G: delay that everybody owes.
-    pub group: i64,
-    pub clocks: Vec<Clock>,
+    pub(crate) group: i64,
+    pub(crate) clocks: Vec<Clock>,
     /// Delay per sample.
-    pub quantum: i64,
+    pub(crate) quantum: i64,
 }
 
 impl Clocks {
-    pub fn reset(&mut self, now: i64, quantum: i64) {
+    pub(crate) fn reset(&mut self, now: i64, quantum: i64) {
         self.group = 0;
         self.clocks.iter_mut().for_each(|c| *c = Clock { d: 0, marked: now, marked_at: now, owed: 0 });
         self.quantum = quantum;
     }
 
     /// R1, for a part of a period.
-    pub fn credit(&mut self, i: usize, periods: f64) {
+    pub(crate) fn credit(&mut self, i: usize, periods: f64) {
         self.clocks[i].d += (self.quantum as f64 * periods) as i64;
         self.group = self.group.max(self.clocks[i].d);
     }
 
-    pub fn debt(&self, i: usize) -> i64 {
+    pub(crate) fn debt(&self, i: usize) -> i64 {
         self.group - self.clocks[i].d
     }
 
     /// R2.
-    pub fn pay(&mut self, i: usize, ns: i64) -> i64 {
+    pub(crate) fn pay(&mut self, i: usize, ns: i64) -> i64 {
         self.clocks[i].d += ns;
         ns
     }
 
-    pub fn virtual_time(&self, i: usize, now: i64) -> i64 {
+    pub(crate) fn virtual_time(&self, i: usize, now: i64) -> i64 {
         now - self.clocks[i].d
     }
 
     /// It blocks, or waits for a core.
-    pub fn mark(&mut self, i: usize, now: i64) {
+    pub(crate) fn mark(&mut self, i: usize, now: i64) {
         let owed = self.debt(i);
         let clock = &mut self.clocks[i];
         (clock.marked, clock.marked_at, clock.owed) = (now - clock.d, now, owed);
     }
 
     /// R3.
-    pub fn woken(&mut self, i: usize, by: usize, now: i64) {
+    pub(crate) fn woken(&mut self, i: usize, by: usize, now: i64) {
         if !self.rules.inherit {
             return;
         }
@@ -93,7 +93,7 @@ impl Clocks {
     }
 
     /// R5; `alone`: nobody of the group can run.
-    pub fn woken_by_the_world(&mut self, i: usize, alone: bool) {
+    pub(crate) fn woken_by_the_world(&mut self, i: usize, alone: bool) {
         if !self.rules.world {
             return;
         }
@@ -104,7 +104,7 @@ impl Clocks {
     }
 
     /// R6: it gets the core from a thread that left at this virtual time.
-    pub fn handed_over(&mut self, i: usize, v: i64, now: i64) {
+    pub(crate) fn handed_over(&mut self, i: usize, v: i64, now: i64) {
         if self.rules.hand_over {
             let v = v.max(self.clocks[i].marked).max(now - self.group);
             self.clocks[i].d = now - v;
@@ -112,7 +112,7 @@ impl Clocks {
     }
 
     /// It takes an entry that was made at this virtual time by an arrival from outside.
-    pub fn took(&mut self, i: usize, pushed: i64, now: i64) {
+    pub(crate) fn took(&mut self, i: usize, pushed: i64, now: i64) {
         if self.rules.arrivals {
             let v = self.virtual_time(i, now).max(pushed);
             self.clocks[i].d = now - v;

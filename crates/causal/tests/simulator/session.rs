@@ -6,7 +6,7 @@ use whither_causal::{Order, Policy, PolicyOptions, Step};
 use whither_store::causal::*;
 
 /// Runs a program under the policy until it is done.
-pub fn session(program: &Program, options: PolicyOptions, rules: Rules) -> CausalRun {
+pub(crate) fn session(program: &Program, options: PolicyOptions, rules: Rules) -> CausalRun {
     let mut session = Session {
         machine: Machine::new(program, rules, options.seed ^ 0x5eed),
         run: described(program),
