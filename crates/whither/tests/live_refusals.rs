@@ -4,6 +4,7 @@
 
 mod support;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use support::{Listing, alone, answer, need_root, text, whither, workload};
 
@@ -128,4 +129,130 @@ fn without_rights_the_whole_system_is_refused_with_the_remedy() {
     assert!(!directory.path().join("all.wh").exists(), "an empty recording was left behind");
     let done = as_nobody(directory.path(), &["record", "-p", "1", "-d", "1s", "-o", "init.wh"]);
     assert_eq!(done.status.code(), Some(3), "{}", text(&done.stderr));
+}
+
+#[test]
+fn a_process_is_named_by_its_number() {
+    for words in [&["calls", "-p", "abc", "-f", "main"][..], &["calls", "show", "-p", "-"], &["record", "-p", "1,x"]] {
+        let (code, said) = run(words);
+        assert_eq!(code, Some(2), "{words:?}: {said}");
+        assert!(said.contains("named by its number"), "{words:?}: {said}");
+    }
+}
+
+/// Compiles C; false where there is no compiler for it.
+fn compile(to: &Path, source: &str, flags: &[&str]) -> bool {
+    let from = to.with_extension("c");
+    std::fs::write(&from, source).unwrap();
+    let done = Command::new("gcc").args(["-O2", "-w", "-o"]).arg(to).arg(&from).args(flags).output();
+    let made = done.is_ok_and(|d| d.status.success());
+    if !made {
+        println!("SKIP: gcc {flags:?}");
+    }
+    made
+}
+
+/// A process that is ended with the test.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_32_bit_program_is_refused_plainly() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    if !compile(&program, "int main(void) { return sleep(30); }", &["-m32"]) {
+        return;
+    }
+    let path = program.to_str().unwrap();
+    let running = Ended(Command::new(&program).spawn().unwrap());
+    let pid = running.0.id().to_string();
+    for words in [&["calls", "-f", "main", "--", path][..], &["calls", "-p", &pid, "-f", "main", "-d", "1s"]] {
+        let (code, said) = run(words);
+        assert_eq!(code, Some(3), "{words:?}: {said}");
+        assert!(said.contains("32-bit programs are not supported") && said.contains("whither record"), "{said}");
+    }
+}
+
+#[test]
+fn without_rights_a_program_of_root_is_refused_with_the_remedy() {
+    need_root!();
+    let _alone = alone();
+    let directory = directory_of_nobody();
+    let path = directory.path();
+    std::fs::copy("/bin/sleep", path.join("elevated")).unwrap();
+    std::fs::set_permissions(path.join("elevated"), std::fs::Permissions::from_mode(0o4755)).unwrap();
+    let elevated = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args([path.join("elevated").as_os_str(), "30".as_ref()])
+        .spawn();
+    let elevated = Ended(elevated.unwrap());
+    let roots = Ended(Command::new("sleep").arg("30").spawn().unwrap());
+    // Until both run what they were started for.
+    let name = |child: &Ended| std::fs::read_to_string(format!("/proc/{}/comm", child.0.id())).unwrap();
+    while name(&elevated) != "elevated\n" || name(&roots) != "sleep\n" {
+        std::thread::yield_now();
+    }
+    for (child, reason) in [(&elevated, "set-user-id"), (&roots, "belongs to user 0")] {
+        let pid = child.0.id().to_string();
+        for words in
+            [&["calls", "-p", &pid, "-f", "main", "-d", "1s"][..], &["calls", "--dry-run", "-p", &pid, "-f", "x"]]
+        {
+            let done = as_nobody(path, words);
+            let said = text(&done.stderr);
+            assert_eq!(done.status.code(), Some(3), "{said}");
+            assert!(said.contains(reason) && said.contains("root"), "{words:?}: {said}");
+        }
+    }
+}
+
+/// It changes a function of its own, which nobody may then patch or set a breakpoint in.
+const CHANGED: &str = r#"
+#include <sys/mman.h>
+volatile long sink;
+__attribute__((noinline, noclone, aligned(64))) long changed(long x) { sink += x; sink *= 3; return sink; }
+__attribute__((noinline, noclone, aligned(64))) long kept(long x) { sink -= x; sink *= 5; return sink; }
+int main(void) {
+    unsigned long at = (unsigned long)changed;
+    mprotect((void *)(at & ~4095UL), 8192, PROT_READ | PROT_WRITE | PROT_EXEC);
+    for (int i = 0; i < 5; i++) ((unsigned char *)at)[i] = 0x90;
+    for (;;) { kept(1); usleep(1000); }
+}
+"#;
+
+#[test]
+fn what_is_refused_when_a_probe_is_set_is_in_the_document() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    if !compile(&program, CHANGED, &[]) {
+        return;
+    }
+    let running = Ended(Command::new(&program).spawn().unwrap());
+    let pid = running.0.id().to_string();
+    // Until it has changed itself: its code has become writable.
+    let maps = || std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    while !maps().contains("rwxp") {
+        std::thread::yield_now();
+    }
+    for backend in ["patch", "uprobe"] {
+        let words = ["calls", "-p", &pid, "-f", "changed|kept", "--backend", backend, "-d", "300ms", "--json"];
+        let done = whither().args(words).output().unwrap();
+        let document: serde_json::Value = serde_json::from_slice(&done.stdout)
+            .unwrap_or_else(|e| panic!("{backend}: {e}: {} {}", text(&done.stdout), text(&done.stderr)));
+        let refused = document["refused"].as_array().unwrap();
+        assert_eq!(refused.len(), 1, "{backend}: {refused:?} {}", text(&done.stderr));
+        assert_eq!(refused[0]["name"], "changed");
+        assert!(refused[0]["reason"].as_str().unwrap().contains("differ from the file"), "{refused:?}");
+        let functions = document["functions"].as_array().unwrap();
+        assert!(functions.iter().any(|f| f["names"][0] == "kept"), "{functions:?}");
+    }
 }

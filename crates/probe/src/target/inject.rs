@@ -1,6 +1,6 @@
 //! The agent put into a process, and the segment shared with it. Way 1: the process's own loader maps it
 //! (`dlopen` of a memfd), so that unwinders and debuggers know it. Way 2, for static programs and where
-//! the loader refuses: mapped and relocated by hand. Whatever fails is undone; no descriptor is left.
+//! the loader refuses or is busy: mapped and relocated by hand. Whatever fails is undone; no descriptor is left.
 
 use super::image::Image;
 use super::library::{Library, libraries};
@@ -103,15 +103,27 @@ fn place(caller: &mut Caller, load: &Load<'_>, segment: u64) -> Result<(Way, Ran
     let mut refused = String::new();
     if !load.by_hand {
         match by_loader(caller, load.agent) {
-            Ok((way, image)) => return start(caller, load, segment, way, image),
+            Ok(Some((way, image))) => return start(caller, load, segment, way, image),
+            Ok(None) => refused = "another thread loads or unloads a library and holds the loader's lock; ".to_string(),
             Err(e @ (ProbeError::Ended { .. } | ProbeError::RemoteFault { .. })) => return Err(e),
             Err(e) => refused = format!("by its loader: {e}; "),
+        }
+        if handles_exceptions(caller.pid()) {
+            let why = format!("{refused}mapped by hand, exceptions could not pass through it: try again later");
+            return Err(ProbeError::Injection { pid: caller.pid(), why });
         }
     }
     match by_hand(caller, load.agent) {
         Ok(image) => start(caller, load, segment, Way::Mapped, image),
         Err(e) => Err(ProbeError::Injection { pid: caller.pid(), why: format!("{refused}by hand: {e}") }),
     }
+}
+
+/// Whether a library unwinds stacks in it: that one asks the loader where unwind rules are, which does not
+/// know what is mapped by hand. A program that loads its first one later is not foreseen.
+fn handles_exceptions(pid: u32) -> bool {
+    const UNWINDERS: [&str; 4] = ["libgcc_s", "libunwind", "libstdc++", "libc++abi"];
+    maps::read(pid).iter().any(|m| UNWINDERS.iter().any(|name| m.file_name().starts_with(name)))
 }
 
 fn start(
@@ -218,8 +230,8 @@ fn close(caller: &mut Caller, fd: u64) {
 /// Longer than the name it is replaced with.
 const DESCRIPTORS: &str = "/proc/thread-self/fd/";
 
-/// Way 1.
-fn by_loader(caller: &mut Caller, agent: &[u8]) -> Result<(Way, Range<u64>), ProbeError> {
+/// Way 1; `None` when the loader is not to be had.
+fn by_loader(caller: &mut Caller, agent: &[u8]) -> Result<Option<(Way, Range<u64>)>, ProbeError> {
     let pid = caller.pid();
     let refuse = |why: &str| ProbeError::Injection { pid, why: why.to_string() };
     let (name, dlopen) = function(pid, &["dlopen", "__libc_dlopen_mode"])
@@ -233,10 +245,10 @@ fn by_loader(caller: &mut Caller, agent: &[u8]) -> Result<(Way, Range<u64>), Pro
             let path = caller.scratch(format!("{DESCRIPTORS}{fd}\0").as_bytes())?;
             // glibc's inner function wants to be told that it is called from outside.
             let inner = if name == "dlopen" { 0 } else { 0x8000_0000 };
-            caller.call("dlopen", dlopen, &[path, libc::RTLD_NOW as u64 | inner])
+            caller.call_unless_locked("dlopen", dlopen, &[path, libc::RTLD_NOW as u64 | inner])
         });
     close(caller, fd);
-    let handle = opened?;
+    let Some(handle) = opened? else { return Ok(None) };
     if handle == 0 {
         let said = loader_error(caller).unwrap_or_else(|| "dlopen failed".to_string());
         return Err(refuse(&said));
@@ -244,7 +256,7 @@ fn by_loader(caller: &mut Caller, agent: &[u8]) -> Result<(Way, Range<u64>), Pro
     rename(caller, handle);
     let way = Way::Loader { handle };
     match image_range(&maps::read(pid)) {
-        Some(image) => Ok((way, image)),
+        Some(image) => Ok(Some((way, image))),
         None => {
             take_out(caller, way, &(0..0));
             Err(refuse("dlopen succeeded, but its mapping cannot be found"))
