@@ -4,8 +4,8 @@
 
 mod adding;
 pub(crate) mod clock;
-mod follow;
 mod everywhere;
+mod follow;
 mod kernel_points;
 mod late;
 mod leaving;
