@@ -109,14 +109,14 @@ impl Caller {
                 }
                 // One that does not sleep will be elsewhere at its next turn.
                 busy |= (regs.orig_rax as i64) < 0;
-                last = runtime(pid, tid).map(|time| (tid, time));
+                last = safe::runtime(pid, tid).map(|time| (tid, time));
                 let_go(tracee, Event::Stopped);
             }
             if began.elapsed() > if busy { BUSY_SEARCH } else { SEARCH } {
                 let threads = proc::threads(pid).len();
                 return Err(ProbeError::NoSafeThread { pid, threads, waited: began.elapsed() });
             }
-            wait_for_turn(pid, last);
+            safe::wait_for_turn(pid, last);
             round += 1;
         }
     }
@@ -463,8 +463,12 @@ impl Caller {
         self.thread()?.interrupt()?;
         while began.elapsed() < STOPPING * 10 {
             match self.thread()?.poll()? {
-                // It has gone on in this very moment.
-                Some(event @ (Event::Syscall | Event::Signal(_))) => return Ok(Next::Event(event)),
+                // It has gone on in this very moment, unless that is the end of an interrupted wait.
+                Some(event @ (Event::Syscall | Event::Signal(_))) => {
+                    let waits =
+                        event == Event::Syscall && (-516..=-512).contains(&(self.thread()?.registers()?.rax as i64));
+                    return Ok(if waits { why } else { Next::Event(event) });
+                }
                 Some(event) if event.stands() => return Ok(why),
                 Some(event) => {
                     if let Some(tracee) = self.tracee.take() {
@@ -609,29 +613,6 @@ fn candidates(pid: u32, round: u32) -> Vec<u32> {
     }
     all.sort_unstable();
     all.into_iter().map(|(_, tid)| tid).collect()
-}
-
-/// Processor time that a thread has had, in nanoseconds.
-fn runtime(pid: u32, tid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
-    text.split_whitespace().next()?.parse().ok()
-}
-
-/// Lets a thread that stood in a bad place get somewhere else: on a busy machine it has not run at all after
-/// a millisecond, and asked to stop again it would stop in the same place.
-fn wait_for_turn(pid: u32, last: Option<(u32, u64)>) {
-    /// What letting it go and stopping it again takes, with room.
-    const STEPS: u64 = 200_000;
-    const LONGEST: Duration = Duration::from_millis(100);
-    let began = Instant::now();
-    loop {
-        std::thread::sleep(Duration::from_millis(1));
-        let Some((tid, before)) = last else { return };
-        let had_it = runtime(pid, tid).is_none_or(|now| now > before + STEPS);
-        if had_it || thread_state(pid, tid) != 'R' || began.elapsed() > LONGEST {
-            return;
-        }
-    }
 }
 
 /// Stops one thread; `None` when it ends or does not stop soon.

@@ -6,8 +6,10 @@ use super::home;
 use super::leave::is_restorer;
 use super::library::{Library, libraries};
 use super::maps::{self, Map};
+use super::stop::thread_state;
 use crate::ProbeError;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 use whither_kernel::memory::Memory;
 use whither_kernel::ptrace::{Regs, Tracee};
 
@@ -210,6 +212,29 @@ fn frame_at(memory: &Memory, words: &[u64]) -> Option<Interrupted> {
     }
     let frame = Interrupted { rax: word(19)?, sp: word(21)?, ip: word(22)?, mask: word(38)? };
     is_restorer(memory, word(0)?).then_some(frame)
+}
+
+/// Processor time that a thread has had, in nanoseconds.
+pub(super) fn runtime(pid: u32, tid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Lets a thread that stood in a bad place get somewhere else: on a busy machine it has not run at all after
+/// a millisecond, and asked to stop again it would stop in the same place.
+pub(super) fn wait_for_turn(pid: u32, last: Option<(u32, u64)>) {
+    /// What letting it go and stopping it again takes, with room.
+    const STEPS: u64 = 200_000;
+    const LONGEST: Duration = Duration::from_millis(100);
+    let began = Instant::now();
+    loop {
+        std::thread::sleep(Duration::from_millis(1));
+        let Some((tid, before)) = last else { return };
+        let had_it = runtime(pid, tid).is_none_or(|now| now > before + STEPS);
+        if had_it || thread_state(pid, tid) != 'R' || began.elapsed() > LONGEST {
+            return;
+        }
+    }
 }
 
 /// Little-endian 64-bit words of some bytes.
