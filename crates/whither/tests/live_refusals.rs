@@ -1,6 +1,6 @@
 //! Bad input and missing rights: one clear sentence with the remedy, and the promised exit code.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
 mod support;
 use std::os::unix::fs::PermissionsExt;
