@@ -95,21 +95,28 @@ static void record_run(const struct wh_cz_thread *t, const struct walk *w, __u32
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 }
 
-static long count_step(__u32 i, const __u64 *points)
+struct ticked {
+	__u64 points;
+	__u64 ns;
+};
+
+static long count_step(__u32 i, const struct ticked *t)
 {
-	if (!(*points >> (i & (WH_CZ_POINTS - 1)) & 1))
+	if (!(t->points >> (i & (WH_CZ_POINTS - 1)) & 1))
 		return 0;
 	__u32 key = bpf_get_smp_processor_id() * WH_CZ_POINTS + i;
 	struct wh_cz_visits *v = bpf_map_lookup_elem(&visits, &key);
 	if (v)
-		v->count++;
+		v->count += t->ns;
 	return 0;
 }
 
-/* Points that are counted by ticks, one bit each. */
-WH_APART int visit_by_tick(__u64 points)
+/* Points that are counted by ticks, one bit each: by the run time that the tick stands for. A paused thread
+ * is met at one place by all ticks of its pause, and has not been there again. */
+WH_APART int visit_by_tick(__u64 points, __u64 ns)
 {
-	bpf_loop(WH_CZ_POINTS, count_step, &points, 0);
+	struct ticked t = {points, ns};
+	bpf_loop(WH_CZ_POINTS, count_step, &t, 0);
 	return 0;
 }
 
@@ -139,10 +146,10 @@ static void look(struct bpf_perf_event_data *ctx, struct wh_cz_thread *t, __u32 
 	if (credits_now) {
 		if (w->hit)
 			credit(t, c, cpu, cpu->credit);
-		cpu->credit = 0;
 		__u64 points = w->marks / WH_CZ_POINT & c->sampled;
 		if (points)
-			visit_by_tick(points);
+			visit_by_tick(points, cpu->credit);
+		cpu->credit = 0;
 	}
 	if (records_now) {
 		record_run(t, w, tid, now, cpu->record, !user, cpu);
@@ -603,7 +610,7 @@ CONTEXT(cz_softirq_exit, "softirq_exit", in_softirq, 0)
 
 /* These run with interrupts on: counts are atomic, and a pair of stamps may come from two threads that
  * visited the same point on the same CPU within a microsecond. */
-static void visit(__u32 point)
+static void visit(__u32 point, int may_pay)
 {
 	__u32 tid = (__u32)bpf_get_current_pid_tgid();
 	struct wh_cz_thread *t = bpf_map_lookup_elem(&threads, &tid);
@@ -611,13 +618,15 @@ static void visit(__u32 point)
 	struct wh_cz_cpu *cpu = cpu_now();
 	if (!t || !c || !cpu)
 		return;
+	__u32 key = bpf_get_smp_processor_id() * WH_CZ_POINTS + (point & (WH_CZ_POINTS - 1));
+	struct wh_cz_visits *v = bpf_map_lookup_elem(&visits, &key);
+	if (v)
+		__sync_fetch_and_add(&v->ever, 1);
 	__u64 now = bpf_ktime_get_ns();
 	__u32 state = mode(c, now);
 	if (state == WH_CZ_OFF)
 		return;
 	wh_debt_sync(&t->clock, (__u32)c->epoch);
-	__u32 key = bpf_get_smp_processor_id() * WH_CZ_POINTS + (point & (WH_CZ_POINTS - 1));
-	struct wh_cz_visits *v = bpf_map_lookup_elem(&visits, &key);
 	if (v && state == WH_CZ_ON) {
 		__u64 at = now - c->begin;
 		__s64 virtual = (__s64)at - t->clock.d;
@@ -631,6 +640,8 @@ static void visit(__u32 point)
 		if (t->absolute_epoch == (__u32)c->epoch)
 			__sync_fetch_and_or(&c->absolute_points, 1ull << (point & 63));
 	}
+	if (!may_pay)
+		return;
 	/* Ticks go on in this pause. */
 	__u64 paid = pay(&t->clock, c, c->cap, 1024);
 	if (paid) {
@@ -643,21 +654,22 @@ static void visit(__u32 point)
 SEC("uprobe.multi")
 int cz_uprobe_multi(void *regs)
 {
-	visit((__u32)bpf_get_attach_cookie(regs));
+	visit((__u32)bpf_get_attach_cookie(regs), 1);
 	return 0;
 }
 
 SEC("uprobe")
 int cz_uprobe(void *regs)
 {
-	visit((__u32)bpf_get_attach_cookie(regs));
+	visit((__u32)bpf_get_attach_cookie(regs), 1);
 	return 0;
 }
 
+/* The kernel may hold any lock here: the next tick in user mode lets the thread pay. */
 SEC("tracepoint")
 int cz_tracepoint(void *ctx)
 {
-	visit((__u32)bpf_get_attach_cookie(ctx));
+	visit((__u32)bpf_get_attach_cookie(ctx), 0);
 	return 0;
 }
 
@@ -670,6 +682,6 @@ int cz_sys_exit(__u64 *args)
 	__u32 call = (__u32)regs->orig_ax;
 	__u32 *point = bpf_map_lookup_elem(&calls, &call);
 	if (point && *point && result >= 0)
-		visit(*point - 1);
+		visit(*point - 1, 1);
 	return 0;
 }

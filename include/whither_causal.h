@@ -108,7 +108,8 @@ struct wh_cz_visits {
 	wh_u64 last_t;
 	wh_debt_s64 last_v;
 	wh_debt_s64 sum_v;
-	wh_u64 spare[2];
+	wh_u64 ever; /* visits since the point was attached, in and outside windows */
+	wh_u64 spare;
 };
 
 /* A watched thread, by thread id. */

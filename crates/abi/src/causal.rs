@@ -25,6 +25,8 @@ pub const STATE_OFF: u64 = 0;
 pub const STATE_ON: u64 = 1;
 /// [`Ctl::state`]: debts are paid, nothing is credited.
 pub const STATE_DRAIN: u64 = 2;
+/// Without a heartbeat for so long the kernel side does nothing, `WH_CZ_SILENCE_NS`.
+pub const SILENCE_NS: u64 = 100_000_000;
 
 /// [`Ctl::unit`].
 pub const UNIT_NOTHING: u64 = 0;
@@ -136,7 +138,8 @@ pub struct Visits {
     pub last_t: u64,
     pub last_v: i64,
     pub sum_v: i64,
-    pub spare: [u64; 2],
+    pub ever: u64,
+    pub spare: u64,
 }
 
 /// A watched thread, `struct wh_cz_thread`.

@@ -25,7 +25,9 @@ pub(crate) fn value(window: &Window, measure: Measure) -> Option<(f64, f64)> {
 fn period(window: &Window, point: u32) -> Option<(f64, f64)> {
     let v = window.visits.iter().find(|v| v.point == point)?;
     let virtual_ns = float(v.last_virtual_ns) - float(v.first_virtual_ns);
-    let periods = if v.last_ns > v.first_ns { v.visits.checked_sub(1)? } else { v.visits };
+    // Stamped visits are the ends of periods; others are counted in a window that has no such ends.
+    let stamped = v.first_ns > 0 || v.last_ns > 0;
+    let periods = if stamped { v.visits.checked_sub(1)? } else { v.visits };
     (periods > 0).then(|| (virtual_ns / periods as f64, periods as f64))
 }
 

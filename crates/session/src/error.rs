@@ -110,6 +110,9 @@ pub enum SessionError {
         /// Why, and what there is instead.
         why: String,
     },
+    /// Another session inserts delays.
+    #[error("another `whither causal` is at work on this machine: their delays would add up; wait for its end")]
+    Busy,
     /// A process that is never measured.
     #[error("process {pid} cannot be measured: {why}")]
     Unmeasurable {

@@ -65,6 +65,10 @@ enum Kind {
 /// State of the machine and of all counters when the window was opened.
 struct Opened {
     begin: u64,
+    /// Visits of each point before.
+    ever: Vec<u64>,
+    /// Whether the kernel side had not heard of us for so long that it fell silent.
+    silent: bool,
     sums: Sums,
     outside: outside::Outside,
 }
@@ -292,7 +296,9 @@ impl CausalBpf {
             self.set_period(tick, ns)?;
         }
         let pids = self.processes();
-        let opened = Opened { begin: now(), sums: self.words.sums(), outside: outside::Outside::read(&pids) };
+        let ever = (0..self.points.len() as u32).map(|point| self.words.ever(point)).collect();
+        let (sums, outside) = (self.words.sums(), outside::Outside::read(&pids));
+        let opened = Opened { begin: now(), ever, silent: false, sums, outside };
         let w = &self.words;
         w.set(ctl!(begin), opened.begin);
         w.set(ctl!(g), 0);
@@ -347,9 +353,18 @@ impl CausalBpf {
         tick - tick / 10 + self.draw % (tick / 5 + 1)
     }
 
+    /// Run time as the number of ticks that it stands for.
+    fn in_ticks(&self, ns: u64) -> u64 {
+        (ns + self.config.tick_ns / 2) / self.config.tick_ns
+    }
+
     /// Shows the kernel side that somebody is there; at least every 20 ms while a window is open.
     pub fn beat(&mut self) {
-        self.words.set(ctl!(beat), now());
+        let (last, now) = (self.words.get(ctl!(beat)), now());
+        if let Some(open) = &mut self.open {
+            open.silent |= now.saturating_sub(last.max(open.begin)) >= abi::SILENCE_NS;
+        }
+        self.words.set(ctl!(beat), now);
     }
 
     /// Closes the window: stops crediting, lets debts be paid, reads.
@@ -358,8 +373,8 @@ impl CausalBpf {
     /// When none is open, or the kernel refuses.
     pub fn end(&mut self) -> Result<Facts, SampleError> {
         let why = || SampleError::Bpf { what: "closing a window", why: "none is open; begin() comes first".into() };
-        let opened = self.open.take().ok_or_else(why)?;
         self.beat();
+        let opened = self.open.take().ok_or_else(why)?;
         self.words.set(ctl!(state), abi::STATE_DRAIN);
         let stopped_at = now();
         self.settle();
@@ -375,6 +390,10 @@ impl CausalBpf {
         }
         let mut facts = self.facts(&opened, stopped_at, delay_ns);
         facts.lost = in_window.lost;
+        if opened.silent {
+            // Visits and credits are missing, nobody knows how many.
+            facts.lost = facts.lost.saturating_add(in_window.sample_ns / facts.unit_ns).max(1_000);
+        }
         facts.own_wait_ns = in_window.own_wait;
         facts.foreign_wait_ns = in_window.foreign_wait;
         facts.threads = u32::try_from(in_window.threads).unwrap_or(u32::MAX);
@@ -416,7 +435,9 @@ impl CausalBpf {
             .zip(&self.points)
             .map(|(i, kind)| {
                 let mut visits = self.words.visits(i);
+                visits.under_way = opened.ever.get(i as usize).copied().unwrap_or(0).cast_signed();
                 if let Kind::Sampled(_) = kind {
+                    visits.visits = self.in_ticks(visits.visits);
                     visits.last_virtual_ns = (wall_ns.saturating_sub(delay_ns)).cast_signed();
                 }
                 visits
@@ -440,7 +461,10 @@ impl CausalBpf {
 
     /// Visits of a point in the open window so far.
     pub fn peek(&mut self, point: u32) -> u64 {
-        self.words.count(point)
+        match self.points.get(point as usize) {
+            Some(Kind::Sampled(_)) => self.in_ticks(self.words.count(point)),
+            _ => self.words.count(point),
+        }
     }
 
     /// Hands over the samples since the last call.

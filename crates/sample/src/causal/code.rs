@@ -86,15 +86,15 @@ impl Code {
         };
         let value = process_value(number);
         let known = skel.maps.processes.lookup(&pid.to_le_bytes(), MapFlags::ANY);
+        // A process that has ended meanwhile is not watched any more.
         if !matches!(known, Ok(Some(_))) {
-            let why = format!("process {pid} is not watched");
-            return Err(SampleError::Bpf { what: "telling the code of a process", why });
+            return Ok(());
         }
-        skel.maps
-            .processes
-            .update(&pid.to_le_bytes(), &value, MapFlags::EXIST)
-            .map_err(|e| SampleError::bpf("telling the code of a process", e))?;
-        self.mark(number, &self.ranges_of(pid))
+        match skel.maps.processes.update(&pid.to_le_bytes(), &value, MapFlags::EXIST) {
+            Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(SampleError::bpf("telling the code of a process", e)),
+            Ok(()) => self.mark(number, &self.ranges_of(pid)),
+        }
     }
 
     fn module(&mut self, m: &CausalModule) -> abi::Module {

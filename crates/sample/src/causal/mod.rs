@@ -136,7 +136,8 @@ pub struct Facts {
     pub hits: u64,
     /// Ticks in any thread of the group.
     pub samples: u64,
-    /// By point, in order of [`CausalBpf::point`]; `under_way` is left 0.
+    /// By point, in order of [`CausalBpf::point`]; `under_way` holds the visits before the window, since the
+    /// point was attached: whoever knows the pairs subtracts.
     pub visits: Vec<PointVisits>,
     /// Time that threads of the group waited for a core behind one another.
     pub own_wait_ns: u64,

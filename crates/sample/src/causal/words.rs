@@ -113,12 +113,21 @@ impl Words {
 
     /// Forgets the visits of the last window. Only while none is open.
     pub(super) fn forget_visits(&self) {
-        self.visits.words().iter().for_each(|w| w.store(0, Relaxed));
+        for (i, word) in self.visits.words().iter().enumerate() {
+            if i % VISIT_WORDS != offset_of!(Visits, ever) / 8 {
+                word.store(0, Relaxed);
+            }
+        }
     }
 
     fn of_point(&self, point: u32) -> impl Iterator<Item = &[AtomicU64]> {
         let rows = self.visits.words().chunks_exact(VISIT_WORDS);
         rows.skip(point as usize % POINTS).step_by(POINTS)
+    }
+
+    /// Visits since the point was attached.
+    pub(super) fn ever(&self, point: u32) -> u64 {
+        self.of_point(point).map(|v| v[offset_of!(Visits, ever) / 8].load(Relaxed)).sum()
     }
 
     pub(super) fn count(&self, point: u32) -> u64 {

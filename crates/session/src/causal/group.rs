@@ -44,6 +44,8 @@ pub(super) struct Point {
     seen: FxHashSet<(usize, u32)>,
     /// What there is in its place.
     pub(super) instead: Option<String>,
+    /// The main program has it.
+    in_main: bool,
 }
 
 /// A counter in a process.
@@ -68,7 +70,18 @@ impl Point {
             _ => PointKind::Probe,
         };
         let seen = FxHashSet::default();
-        Self { spec, kind, is_end, end, index: None, counters: Vec::new(), refused: None, seen, instead: None }
+        Self {
+            spec,
+            kind,
+            is_end,
+            end,
+            index: None,
+            counters: Vec::new(),
+            refused: None,
+            seen,
+            instead: None,
+            in_main: false,
+        }
     }
 
     /// Whether visits can be counted.
@@ -302,7 +315,7 @@ impl Group {
             return Ok(());
         }
         // What a program has itself is not looked for in its libraries, where a name may mean something else.
-        if !main && self.points[i].is_placed() {
+        if !main && self.points[i].in_main {
             return Ok(());
         }
         let found = points::find(&place, file, &self.program, &mut self.code);
@@ -316,7 +329,10 @@ impl Group {
             }
             return Ok(());
         }
-        self.attach(i, file, pid, whom, &found)
+        self.points[i].in_main |= main;
+        let done = self.attach(i, file, pid, whom, &found);
+        // One that has ended meanwhile needs no point.
+        if whom != 0 && done.is_err() && !self.exec.processes().contains(&whom) { Ok(()) } else { done }
     }
 
     fn attach(&mut self, i: usize, file: usize, pid: u32, whom: u32, found: &Found) -> Result<(), SessionError> {

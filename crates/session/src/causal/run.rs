@@ -13,6 +13,8 @@ use super::program::CodeFile;
 use super::window::{self, Limits};
 use super::words::{self, PointPlace, TargetSpec};
 use crate::{SessionError, StopFlag};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::{Duration, Instant};
 use whither_kernel::{clock, launch, proc};
 use whither_sample::SampleError;
@@ -53,15 +55,28 @@ pub fn run(
     let config = CausalConfig {
         period_ns: nanos(options.period),
         cap_ns: nanos(options.cap),
-        tick_ns: CausalConfig::default().tick_ns.max(nanos(options.cap)),
+        tick_ns: CausalConfig::default().tick_ns.min(nanos(options.cap)),
         kernel_time: options.kernel_time,
         follow_forks: options.follow,
     };
+    let _only = only_one()?;
     let ordered = Instant::now();
     let exec = CausalBpf::open(&config).map_err(refused)?;
     let mut session = Session::new(options, Box::new(exec), config);
     session.ordered = ordered;
     session.run(policy, stop, on)
+}
+
+/// Delays of two sessions would add up on the CPUs they share. The lock goes with the process, however it ends.
+fn only_one() -> Result<UnixListener, SessionError> {
+    let name = SocketAddr::from_abstract_name("whither-causal").and_then(|name| UnixListener::bind_addr(&name));
+    name.map_err(|e| match e.kind() {
+        std::io::ErrorKind::AddrInUse => SessionError::Busy,
+        _ => SessionError::Sample(SampleError::Bpf {
+            what: "making sure that this is the only session",
+            why: e.to_string(),
+        }),
+    })
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -152,8 +167,12 @@ impl<'a> Session<'a> {
             let began = Instant::now();
             let lived = self.one_run(&mut alive, policy, &limits, on);
             if let Err(error) = lived {
-                alive.terminate();
-                return Err(error);
+                // Refused before anything was measured: the command was started for nothing.
+                if self.windows.is_empty() {
+                    alive.terminate();
+                    return Err(error);
+                }
+                self.tell(format!("measuring ended early: {error}"), on);
             }
             self.runs += 1;
             let over = alive.is_over();
@@ -162,7 +181,11 @@ impl<'a> Session<'a> {
                 break;
             }
             status = alive.status().or(status);
-            if !over || limits.are_reached() || self.end != CausalEnd::Target || !self.again(began.elapsed(), on) {
+            if !over
+                || limits.are_reached()
+                || self.end != CausalEnd::Target
+                || !self.again(began.elapsed(), status.is_some_and(|s| s != 0), on)
+            {
                 if limits.stop.is_set() {
                     self.end = CausalEnd::Stopped;
                 }
@@ -174,12 +197,14 @@ impl<'a> Session<'a> {
     }
 
     /// Whether the command is run once more.
-    fn again(&mut self, took: Duration, on: &mut dyn FnMut(CausalEvent)) -> bool {
+    fn again(&mut self, took: Duration, failed: bool, on: &mut dyn FnMut(CausalEvent)) -> bool {
         if !matches!(self.options.whom, CausalWhom::Command(_)) {
             return false;
         }
         match self.options.runs {
             Runs::Times(n) => self.runs < n,
+            // One that fails does not get better by being repeated.
+            Runs::Auto if failed => false,
             Runs::Auto if took >= SHORT && self.runs == 1 && !self.options.end_to_end => false,
             Runs::Auto => {
                 if self.runs == 1 {
@@ -272,7 +297,8 @@ impl<'a> Session<'a> {
                 while Instant::now() < until && !alive.is_over() && !limits.are_reached() {
                     let left = until.saturating_duration_since(Instant::now());
                     alive.sleep(left.min(Duration::from_millis(10)));
-                    self.group.drain(policy, self.stratum, true);
+                    // Not part of the plain time: that is the time of windows.
+                    self.group.drain(policy, self.stratum, false);
                 }
             }
             Step::Window(order) => {

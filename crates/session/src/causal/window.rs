@@ -171,31 +171,51 @@ fn visited(group: &mut Group, least: u64) -> bool {
     }
 }
 
-fn counters(group: &Group) -> Vec<Option<u64>> {
-    let sum = |p: &super::group::Point| {
-        (!p.counters.is_empty())
-            .then(|| p.counters.iter().filter_map(super::group::Counter::value).fold(0, u64::wrapping_add))
-    };
-    group.points.iter().map(sum).collect()
+/// Values of the counters of each point, one for each process that has it.
+fn counters(group: &Group) -> Vec<Vec<Option<u64>>> {
+    group.points.iter().map(|p| p.counters.iter().map(super::group::Counter::value).collect()).collect()
+}
+
+/// By how much counters grew that could be read both times; `None` without any. Those of processes that came
+/// or went meanwhile are left out.
+fn grown(before: &[Option<u64>], now: &[Option<u64>]) -> Option<u64> {
+    if now.is_empty() {
+        return None;
+    }
+    let pairs = before.iter().zip(now).filter_map(|(b, n)| Some(((*b)?, (*n)?)));
+    Some(pairs.map(|(b, n)| n.saturating_sub(b)).fold(0, u64::saturating_add))
 }
 
 /// Visits by point of the session, in order.
-fn visits(group: &Group, facts: &Facts, before: &[Option<u64>], ended: bool) -> Vec<PointVisits> {
+fn visits(group: &Group, facts: &Facts, before: &[Vec<Option<u64>>], ended: bool) -> Vec<PointVisits> {
     let now = counters(group);
     let wall = i64::try_from(facts.wall_ns).unwrap_or(i64::MAX);
     let delay = i64::try_from(facts.delay_ns).unwrap_or(i64::MAX);
+    let drain = i64::try_from(facts.drain_ns).unwrap_or(i64::MAX);
     let unstamped = |visits: u64| PointVisits { visits, last_virtual_ns: wall - delay, ..PointVisits::default() };
+    // Counters are read after the debts were paid.
+    let polled = |visits: u64| PointVisits {
+        visits,
+        last_virtual_ns: wall.saturating_add(drain) - delay,
+        ..PointVisits::default()
+    };
+    let ever = |i: usize| {
+        let index = group.points.get(i).and_then(|p| p.index);
+        index.and_then(|index| facts.visits.get(index as usize)).map_or(0, |v| v.under_way)
+    };
     let of = |(i, point): (usize, &super::group::Point)| {
         let stamped = point.index.and_then(|index| facts.visits.get(index as usize)).copied();
-        let counted = now.get(i).copied().flatten().zip(before.get(i).copied().flatten());
+        let counted = before.get(i).zip(now.get(i)).and_then(|(before, now)| grown(before, now));
         let mut found = match (point.kind, stamped, counted) {
             (PointKind::End, ..) => unstamped(u64::from(ended)),
             (PointKind::Sampled, Some(sampled), _) => unstamped(sampled.visits),
             (_, Some(stamped), _) => stamped,
-            (_, None, Some((now, before))) => unstamped(now.wrapping_sub(before)),
+            (_, None, Some(grown)) => polled(grown),
             _ => PointVisits::default(),
         };
         found.point = i as u32;
+        // Requests that had begun and not ended, as far as both were seen.
+        found.under_way = point.end.map_or(0, |end| (ever(i) - ever(end as usize)).max(0));
         found
     };
     group.points.iter().enumerate().map(of).collect()
@@ -205,7 +225,7 @@ fn judge(facts: &Facts, visits: &[PointVisits], group: &Group, end: End, whole: 
     let wall = facts.wall_ns.max(1) as f64;
     let cpus = proc::online_cpus().len().max(1) as f64;
     let running = f64::from(facts.threads.max(1)).min(cpus);
-    let needed = |v: &&PointVisits| {
+    let needed = |v: &PointVisits| {
         let least = match group.points.get(v.point as usize).map(|p| p.kind) {
             Some(PointKind::End | PointKind::Counter) => 1,
             _ => 2,
@@ -224,7 +244,7 @@ fn judge(facts: &Facts, visits: &[PointVisits], group: &Group, end: End, whole: 
         Some(DropReason::ForeignLoad)
     } else if facts.steal_ns as f64 > MOST_STEAL * wall * cpus {
         Some(DropReason::Steal)
-    } else if !visits.iter().any(|v| needed(&v)) {
+    } else if !visits.first().is_some_and(needed) {
         Some(DropReason::NoVisits)
     } else {
         None

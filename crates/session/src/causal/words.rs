@@ -184,6 +184,9 @@ pub fn target(text: &str) -> Result<TargetSpec, SessionError> {
     let mut names = text.split(" < ").map(str::trim);
     let first = NamePattern::parse(names.next().unwrap_or_default())?;
     let callers = names.map(NamePattern::parse).collect::<Result<Vec<_>, _>>()?;
+    if callers.len() > 1 {
+        return Err(slip(text, "one caller can be given: `FUNCTION < CALLER`"));
+    }
     Ok(TargetSpec::Function(first, callers))
 }
 

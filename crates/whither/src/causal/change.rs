@@ -87,7 +87,7 @@ pub(super) fn plain(command: &[String], point: Option<&PointSpec>) -> CausalOpti
         runs: Runs::Times(1),
         end_to_end: point.is_none(),
         period: Duration::from_millis(1),
-        cap: Duration::from_micros(250),
+        cap: Duration::from_micros(500),
         seed: 0,
         load: None,
         symbols: SymbolOptions::default(),

@@ -219,8 +219,9 @@ pub(crate) struct CausalExperiments {
     /// Seed of all random choices [default: the clock]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Longest delay at once; interrupts of the CPU are off meanwhile (50us to 1ms)
-    #[arg(long, value_name = "TIME", value_parser = cap, default_value = "250us")]
+    /// Longest delay at once; interrupts of the CPU are off meanwhile (50us to 1ms). Delays end before the next
+    /// tick, which comes after 250us where the machine's timers are cheap
+    #[arg(long, value_name = "TIME", value_parser = cap, default_value = "500us")]
     pub(crate) max_irq_off: Duration,
 }
 
