@@ -63,6 +63,7 @@ pub struct Engine {
     may_change: bool,
     follow: Follow,
     kernel: kernel_points::KernelPoints,
+    throws_alone: OnceCell<bool>,
 }
 
 /// How a launched process is kept from running.
@@ -178,6 +179,7 @@ impl Engine {
             may_change: true,
             follow,
             kernel: kernel_points::KernelPoints::default(),
+            throws_alone: OnceCell::new(),
         })
     }
 
@@ -311,6 +313,13 @@ impl Engine {
         } else {
             self.choose_way(candidate);
         }
+        if candidate.entry_only.is_none() && self.throws_alone() {
+            candidate.entry_only = Some("an exception could not pass through it in a static program".into());
+        }
+    }
+
+    fn throws_alone(&self) -> bool {
+        *self.throws_alone.get_or_init(|| target::throws_alone(self.pid))
     }
 
     /// Names near a pattern that matched nothing.

@@ -145,7 +145,6 @@ fn bar_22_many_visits() {
 }
 
 #[test]
-#[ignore = "known defect: about one kill in 30 ends a poll() of the target early"]
 fn bar_23_killed_at_any_moment_and_taken_over() {
     need_root!();
     let _alone = alone();
@@ -192,7 +191,6 @@ fn bar_17_add_and_remove_while_eight_threads_call() {
 }
 
 #[test]
-#[ignore = "known defect: a target whose loader lock is held is not entered"]
 fn n37_n47_entered_before_and_left_after() {
     need_root!();
     let _alone = alone();
@@ -447,4 +445,32 @@ fn bar_28_drill_finds_the_culprit() {
             stop(listening);
         }
     }
+}
+
+#[test]
+fn exceptions_pass_through_probed_functions_of_a_static_program() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let (source, program) = (directory.path().join("throws.cpp"), directory.path().join("throws"));
+    let text_of = "extern \"C\" __attribute__((noinline)) void thrower(int n) { if (n >= 0) throw n; }\n\
+                   extern \"C\" __attribute__((noinline)) int middle(int n) { thrower(n); return n + 1; }\n\
+                   int main() { int sum = 0; for (int i = 0; i < 100; i++) try { sum += middle(i); } catch (int n) { sum += n; }\n\
+                   return sum == 4950 ? 42 : 1; }\n";
+    std::fs::write(&source, text_of).unwrap();
+    let built = Command::new("g++").args(["-O2", "-static", "-o"]).args([&program, &source]).output();
+    if !built.is_ok_and(|b| b.status.success()) {
+        println!("SKIP: no C++ compiler for static programs");
+        return;
+    }
+    let run = Command::new(WHITHER)
+        .args(["calls", "-f", "middle", "-f", "thrower", "--json", "--"])
+        .arg(&program)
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(42), "{}", text(&run.stderr));
+    let answer: Value = serde_json::from_slice(&run.stdout).unwrap();
+    let calls: Vec<u64> =
+        answer["functions"].as_array().unwrap().iter().map(|f| f["totals"]["calls"].as_u64().unwrap()).collect();
+    assert_eq!(calls, [100, 100], "{answer}");
 }

@@ -126,6 +126,18 @@ fn handles_exceptions(pid: u32) -> bool {
     maps::read(pid).iter().any(|m| UNWINDERS.iter().any(|name| m.file_name().starts_with(name)))
 }
 
+/// Whether a program without a loader unwinds stacks itself: its unwinder cannot be told of an agent mapped by
+/// hand, and an exception through a return address of ours would end it. What is looked for is the name of the
+/// section that every function with a handler needs.
+pub fn throws_alone(pid: u32) -> bool {
+    const HANDLERS: &[u8] = b".gcc_except_table";
+    let loader = |m: &maps::Map| m.file_name().starts_with("ld-") || m.file_name().starts_with("ld.");
+    if maps::read(pid).iter().any(loader) {
+        return false;
+    }
+    std::fs::read(format!("/proc/{pid}/exe")).is_ok_and(|file| file.windows(HANDLERS.len()).any(|w| w == HANDLERS))
+}
+
 fn start(
     caller: &mut Caller,
     load: &Load<'_>,

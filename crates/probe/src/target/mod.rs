@@ -21,7 +21,7 @@ mod stop;
 
 pub use follow::{Seen, Tree};
 pub use follow_execs::{Execs, Told, Watch};
-pub use inject::{Load, Placed, Way, find_agent, inject, remains};
+pub use inject::{Load, Placed, Way, find_agent, inject, remains, throws_alone};
 pub use launch::{Child, Launched, launch};
 pub use leave::{Restored, Shadows, inside, remove, restore_returns, stop_outside};
 pub use remote::{Caller, filtered};
