@@ -49,21 +49,6 @@ static void clock_open(struct local *l)
 	}
 }
 
-/* Before the anchor goes that they refer to. Older records than the first that refers to none were seen
- * to by an earlier anchor. */
-static void settle(struct local *l)
-{
-	struct wh_thread *t = l->block;
-	u32 n = t->n_active < WH_ACTIVE ? t->n_active : WH_ACTIVE;
-
-	while (n-- && !(t->active[n].cpu0 & 1))
-		if (t->active[n].cpu0) {
-			t->active[n].cpu0 = clock_at_entry(l, &t->active[n]);
-			t->lost[WH_LOST_CLOCK] += !t->active[n].cpu0;
-		}
-	l->pending += 2;
-}
-
 /* 0: the CPU time may not be asked for any more. */
 slow_path int clock_anchor(struct local *l)
 {
@@ -73,7 +58,6 @@ slow_path int clock_anchor(struct local *l)
 	}
 	if (!l->clock)
 		clock_open(l);
-	settle(l);
 	for (int tries = 0; tries < 4; tries++) {
 		u32 seen = *l->clock;
 

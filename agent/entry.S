@@ -52,22 +52,6 @@
 	.cfi_restore rbx
 .endm
 
-/* Calls a function of fast.c, which saves whatever it uses, with the address of what is pushed here. It
- * has done its part if an address stands where the index was: "above". */
-.macro call_fast name
-	push %rdi
-	.cfi_adjust_cfa_offset 8
-	push %rbp
-	.cfi_adjust_cfa_offset 8
-	mov %rsp, %rdi
-	call \name
-	pop %rbp
-	.cfi_adjust_cfa_offset -8
-	pop %rdi
-	.cfi_adjust_cfa_offset -8
-	cmpq $0xffff, (%rsp)
-.endm
-
 	.globl wh_entry_exit
 	.type wh_entry_exit, @function
 	.p2align 6
@@ -75,10 +59,18 @@ wh_entry_exit:
 	.cfi_startproc
 	.cfi_def_cfa rsp, 16
 	endbr64
-	call_fast wh_fast_entry
-	jbe 2f
-1:	lea 16(%rsp), %rsp		/* drops two words: where to go on, and the slot, whose call comes again */
+	save_registers
+	mov 72(%rsp), %rdi
+	lea 80(%rsp), %rsi
+	mov %rsp, %rdx
+	mov %rbp, %rcx
+	call_handler wh_on_entry, -96
+	mov %rax, 72(%rsp)
 	.cfi_remember_state
+	test %edx, %edx
+	jnz 1f
+	restore_registers
+	lea 16(%rsp), %rsp		/* drops index and return address; both stay in the red zone */
 	/* From here the return address is in the shadow: CFA = rsp + 8 is eight above the true one so
 	 * that two frames never have the same, rsp comes back as CFA - 8, the address from CFA - 16 + D. */
 	.cfi_def_cfa rsp, 8
@@ -90,36 +82,15 @@ wh_entry_exit:
 wh_exit_address:
 	lea -8(%rsp), %rsp
 	.cfi_def_cfa_offset 16
-	push %rdi
-	.cfi_adjust_cfa_offset 8
-	lea 8(%rsp), %rdi
-	call wh_fast_exit
-	pop %rdi
-	.cfi_adjust_cfa_offset -8
-	cmpq $0, (%rsp)
-	je 3f
-	ret
-3:	save_registers
+	save_registers
 	lea 72(%rsp), %rdi
 	mov %rsp, %rsi
 	call_handler wh_on_exit, -96
 	mov %rax, 72(%rsp)
+	.cfi_offset rip, -16
 	restore_registers
 	ret
-2:	.cfi_restore_state
-	save_registers
-	mov 72(%rsp), %rdi
-	lea 80(%rsp), %rsi
-	mov %rsp, %rdx
-	mov %rbp, %rcx
-	call_handler wh_on_entry, -96
-	mov %rax, 72(%rsp)
-	.cfi_remember_state
-	test %edx, %edx
-	jnz 4f
-	restore_registers
-	jmp 1b
-4:	.cfi_restore_state
+1:	.cfi_restore_state
 	restore_registers
 	lea 8(%rsp), %rsp
 	.cfi_def_cfa_offset 8
@@ -134,13 +105,6 @@ wh_entry_only:
 	.cfi_startproc
 	.cfi_def_cfa rsp, 16
 	endbr64
-	call_fast wh_fast_count
-	jbe 2f
-1:	lea 8(%rsp), %rsp
-	.cfi_remember_state
-	.cfi_def_cfa_offset 8
-	jmp *-8(%rsp)
-2:	.cfi_restore_state
 	save_registers
 	mov 72(%rsp), %rdi
 	lea 80(%rsp), %rsi
@@ -149,7 +113,9 @@ wh_entry_only:
 	call_handler wh_on_count, -96
 	mov %rax, 72(%rsp)
 	restore_registers
-	jmp 1b
+	lea 8(%rsp), %rsp
+	.cfi_def_cfa_offset 8
+	jmp *-8(%rsp)
 	.cfi_endproc
 	.size wh_entry_only, . - wh_entry_only
 

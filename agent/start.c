@@ -56,7 +56,6 @@ exported u64 wh_start(const struct wh_start *start)
 		G.fsgsbase = may_read_base();
 	barrier();
 	G.segment = (char *)start->segment;
-	G.fast = start->way == 1 && !G.locked ? start->segment : 1;
 	return WH_STARTED;
 }
 

@@ -24,8 +24,8 @@ static inline u32 template_place(const struct shape *s, u64 slot)
 	return (u32)(hash >> 40) % TEMPLATES;
 }
 
-/* All templates of both shapes of this call site; 0: none fits. `shape`: the one whose `last` it is. */
-u32 template_search(struct local *l, u32 point, u64 slot, u64 rbp, const struct shape **shape)
+/* All templates of both shapes of this call site; 0: none fits. */
+u32 template_search(struct local *l, u32 point, u64 slot, u64 rbp)
 {
 	u64 ra = *(const u64 *)slot;
 	struct shape *s = shapes_of(l, point, ra);
@@ -37,7 +37,6 @@ u32 template_search(struct local *l, u32 point, u64 slot, u64 rbp, const struct 
 		u32 path = template_fits(l, s, &l->templates[place], slot, rbp);
 		if (path) {
 			s->last = place;
-			*shape = s;
 			return path;
 		}
 	}

@@ -22,7 +22,7 @@ typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
-#define WH_AGENT_ABI 2u
+#define WH_AGENT_ABI 1u
 
 /* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
 #define WH_MAX_POINTS 65536u
@@ -260,11 +260,11 @@ struct wh_more {
 struct wh_active {
 	wh_u64 slot;           /* address of its return slot */
 	wh_u64 t0;             /* TSC at entry, 0 when not timed */
-	wh_u64 cpu0;           /* thread CPU ns at entry, odd; even and not 0: not worked out yet, by the agent's word */
+	wh_u64 cpu0;           /* thread CPU ns at entry */
 	wh_u32 path;
 	wh_u32 point;
 	wh_u64 usage;          /* switches << 32 | minor faults, low 32 bits each, at entry */
-	wh_u64 major;          /* the agent's own word */
+	wh_u64 major;          /* major faults at entry */
 };
 
 #define WH_DIRECTORY (WH_MAX_PATHS / 64)
