@@ -1,5 +1,6 @@
-/* CPU time per call while other processes take the CPUs away. Each call is timed from outside by the
- * thread's CPU clock, less what two readings in a row cost.
+/* CPU time per call while other processes take the CPUs away. Calls are timed from outside by the
+ * thread's CPU clock, 5 ms of them at once: a reading with cold caches costs over a microsecond, which would be
+ * taken for time of a short call.
  *   cputruth [SECONDS] [HOGS] */
 #include "../cycles/work.h"
 #include "../nasty/nasty.h"
@@ -49,18 +50,6 @@ ALWAYS_INLINE struct reading since(struct reading start)
     return (struct reading){cpu_ns() - start.cpu, wall - start.wall};
 }
 
-/* What a pair of readings with nothing in between shows, at best. */
-static struct reading empty(void)
-{
-    struct reading best = {UINT64_MAX, UINT64_MAX};
-    for (int i = 0; i < 2000; i++) {
-        struct reading took = since(before());
-        best.cpu = took.cpu < best.cpu ? took.cpu : best.cpu;
-        best.wall = took.wall < best.wall ? took.wall : best.wall;
-    }
-    return best;
-}
-
 static pid_t hog(void)
 {
     pid_t pid = fork();
@@ -89,22 +78,20 @@ int main(int argc, char **argv)
         best = took < best ? took : best;
     }
     per_ms = 200000ull * 1000000ull / best;
-    struct reading nothing = empty();
     for (int i = 0; i < hogs; i++)
         pids[i] = hog();
     uint64_t begin = wall_ns();
     while (wall_ns() - begin < length) {
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             struct row *row = &rows[i];
-            /* About as much time in each. */
-            for (int k = 0; k < 5000 / row->us; k++) {
-                struct reading start = before();
-                x ^= row->function((uint64_t)(row->us / 1000 * (double)per_ms));
-                struct reading took = since(start);
-                row->cpu += took.cpu - nothing.cpu;
-                row->wall += took.wall - nothing.wall;
-                row->calls++;
-            }
+            uint64_t calls = (uint64_t)(5000 / row->us), rounds = (uint64_t)(row->us / 1000 * (double)per_ms);
+            struct reading start = before();
+            for (uint64_t k = 0; k < calls; k++)
+                x ^= row->function(rounds);
+            struct reading took = since(start);
+            row->cpu += took.cpu;
+            row->wall += took.wall;
+            row->calls += calls;
         }
     }
     for (int i = 0; i < hogs; i++)

