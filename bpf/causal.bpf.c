@@ -58,17 +58,36 @@ static __u64 pay(struct wh_clock *clock, const struct wh_cz_ctl *c, __s64 limit,
 
 /* --- ticks ------------------------------------------------------------------------------------------- */
 
-/* Run time of this CPU since its last tick: what a sample now stands for. Time spent paying is no run time,
- * and a hole in the ticks (the CPU was off) stands for one tick. */
-static __u64 passed(struct wh_cz_cpu *cpu, __u64 now)
+/* Run time of the thread's stint on its core that is not accounted for yet. Time spent paying is no run time;
+ * a hole in the ticks (the hypervisor had the CPU) stands for one tick. */
+static __u64 stint(struct wh_cz_thread *t, const struct wh_cz_ctl *c, __u64 tick, __u64 now)
 {
-	__u64 ns = now - cpu->last;
-	if (ns > 2 * cpu->tick)
-		ns = cpu->tick;
-	ns = ns > cpu->spun ? ns - cpu->spun : 0;
-	cpu->last = now;
-	cpu->spun = 0;
+	__u64 from = t->from > c->begin ? t->from : c->begin;
+	__u64 ns = now - from - t->spun;
+	if ((__s64)ns < 0)
+		ns = 0;
+	if (!t->from || ns > 2 * tick)
+		ns = tick;
+	t->from = now;
+	t->spun = 0;
 	return ns;
+}
+
+/* What a sample stands for: the thread's run time since its last tick, over all its stints. Counting ticks
+ * would not do: where delays end by ticks, the program falls into step with them. */
+static __u64 ran(struct wh_cz_thread *t, const struct wh_cz_ctl *c, __u64 tick, __u64 now)
+{
+	__u64 ns = stint(t, c, tick, now);
+	if (t->run_epoch == (__u32)c->epoch)
+		ns += t->run;
+	t->run = 0;
+	return ns;
+}
+
+static void ran_unseen(struct wh_cz_thread *t, const struct wh_cz_ctl *c, __u64 tick, __u64 now)
+{
+	t->run = ran(t, c, tick, now);
+	t->run_epoch = (__u32)c->epoch;
 }
 
 static void record_run(const struct wh_cz_thread *t, const struct walk *w, __u32 tid, __u64 now, __u64 ns,
@@ -159,12 +178,12 @@ static void look(struct bpf_perf_event_data *ctx, struct wh_cz_thread *t, __u32 
 
 static void tick(struct bpf_perf_event_data *ctx, struct wh_cz_cpu *cpu, struct wh_cz_ctl *c, __u64 now)
 {
-	__u64 ns = passed(cpu, now);
 	__u32 tid = (__u32)bpf_get_current_pid_tgid();
 	struct wh_cz_thread *t = bpf_map_lookup_elem(&threads, &tid);
 	cpu->owing = 0;
 	if (!t)
 		return;
+	__u64 ns = ran(t, c, cpu->tick, now);
 	__u32 state = mode(c, now);
 	wh_debt_sync(&t->clock, (__u32)c->epoch);
 	t->clock.state = WH_CLOCK_RUNS;
@@ -186,7 +205,7 @@ static void tick(struct bpf_perf_event_data *ctx, struct wh_cz_cpu *cpu, struct 
 	if (owed && USER_MODE(ctx->regs)) {
 		__s64 limit = now + cpu->tick - c->margin - bpf_ktime_get_ns();
 		__u64 paid = pay(&t->clock, c, limit < (__s64)c->cap ? limit : (__s64)c->cap, cpu->worth);
-		cpu->spun += paid * cpu->worth / 1024;
+		t->spun += paid * cpu->worth / 1024;
 		cpu->inserted += paid;
 		cpu->handler -= paid;
 	}
@@ -267,6 +286,7 @@ static void leaves(struct task_struct *task, int preempted, struct wh_cz_ctl *c,
 		bpf_map_delete_elem(&threads, &tid);
 		return;
 	}
+	ran_unseen(t, c, cpu->tick, now);
 	wh_debt_leaves(&t->clock, now, state != RUNNING);
 	if (state == RUNNING)
 		return;
@@ -307,6 +327,8 @@ static void enters(struct task_struct *task, struct wh_cz_ctl *c, struct wh_cz_c
 		cpu->handed += before != clock->d;
 	}
 	t->early_t = 0;
+	t->from = now;
+	t->spun = 0;
 	clock->state = WH_CLOCK_RUNS;
 }
 
@@ -645,7 +667,7 @@ static void visit(__u32 point, int may_pay)
 	/* Ticks go on in this pause. */
 	__u64 paid = pay(&t->clock, c, c->cap, 1024);
 	if (paid) {
-		__sync_fetch_and_add(&cpu->spun, paid);
+		t->spun += paid;
 		__sync_fetch_and_add(&cpu->inserted, paid);
 	}
 }

@@ -69,8 +69,6 @@ struct wh_cz_ctl {
 struct wh_cz_cpu {
 	wh_u64 tick;  /* ns between two ticks; written by user space, as is the next one */
 	wh_u64 worth; /* delay paid by 1,024 ns of spinning in a tick */
-	wh_u64 last;  /* last tick */
-	wh_u64 spun;  /* delay inserted since then */
 	wh_u32 in_timer, in_device, in_softirq, out_tid; /* contexts; last thread of the group to leave the core */
 	wh_debt_s64 out_d;
 	wh_u64 out_t;
@@ -126,8 +124,11 @@ struct wh_cz_thread {
 	wh_u64 early_t;
 	wh_u64 site;
 	wh_u64 marks;    /* of the site */
+	wh_u64 from;     /* run time before this is accounted for, or in `run` */
+	wh_u64 spun;     /* delay inserted since then */
+	wh_u64 run;      /* run time that no tick has met yet, of window `run_epoch` */
+	wh_u32 run_epoch;
 	wh_u32 n;
-	wh_u32 spare;
 	wh_u64 frames[WH_CZ_FRAMES];
 };
 

@@ -92,8 +92,6 @@ pub struct Ctl {
 pub struct CpuState {
     pub tick: u64,
     pub worth: u64,
-    pub last: u64,
-    pub spun: u64,
     pub in_timer: u32,
     pub in_device: u32,
     pub in_softirq: u32,
@@ -162,8 +160,11 @@ pub struct Thread {
     pub early_t: u64,
     pub site: u64,
     pub marks: u64,
+    pub from: u64,
+    pub spun: u64,
+    pub run: u64,
+    pub run_epoch: u32,
     pub n: u32,
-    pub spare: u32,
     pub frames: [u64; FRAMES],
 }
 
@@ -304,7 +305,7 @@ mod tests {
         layouts!(rows, c;
             Ctl = "wh_cz_ctl": state, beat, epoch, begin, percent, cap, record_every, credit_every, unit, callers,
                 classes, any_site, sampled, kernel_time, follow, margin, g, stopped, absolute_points, spare2;
-            CpuState = "wh_cz_cpu": tick, worth, last, spun, in_timer, in_device, in_softirq, out_tid, out_d, out_t, out_epoch,
+            CpuState = "wh_cz_cpu": tick, worth, in_timer, in_device, in_softirq, out_tid, out_d, out_t, out_epoch,
                 idle_since, idle, ticks, credit, record, blocks, blocks_at, shift, draw, owing, samples, sample_ns,
                 hit_ns, threads, max_debt, lost, own_wait, foreign_wait, inserted, handler, absolute, woken_in,
                 woken_out, handed;

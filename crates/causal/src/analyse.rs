@@ -42,7 +42,7 @@ pub fn analyse(run: &CausalRun, options: &AnalyseOptions) -> CausalAnswer {
         overhead: quality::overhead(run),
         seed: run.meta.seed,
         warnings: analysis.quality.warnings.clone(),
-        notes: run.notes.clone(),
+        notes: run.notes.iter().cloned().chain(quality::dear_ticks(run)).collect(),
         targets,
     }
 }
@@ -90,13 +90,15 @@ impl<'a> Analysis<'a> {
         gain(self.options.assume, estimate.assumed.y, low, high)
     }
 
-    /// Interval of an effect, with what windows cannot tell: it is wider where the machine is not to be trusted,
-    /// and it allows for a quarter of a delay per window, which is what the insertion of delays itself missed in
-    /// the simulator (a delay reaches the other threads only at their next tick).
+    /// Interval of an effect, with what windows cannot tell: it is wider where the machine is not to be trusted;
+    /// it allows for a quarter of a delay per window, which is what the insertion of delays itself missed in
+    /// the simulator (a delay reaches the other threads only at their next tick); and where ticks are dear it
+    /// allows for their share, since a paused thread meets ticks that the faster program would not.
     pub(crate) fn interval(&self, target: u32, percent: u8, effect: &Effect, many: usize) -> (f64, f64) {
         let own = self.by_target.get(&target).map_or(&[][..], Vec::as_slice);
         let mean = own.iter().map(|w| w.wall_ns as f64).sum::<f64>() / own.len().max(1) as f64;
         let missed = f64::from(percent) / 100.0 * self.run.meta.period_ns as f64 / mean.max(1.0) / 4.0;
+        let missed = missed + f64::from(percent) / 100.0 * quality::tick_share(self.run);
         let (low, high) = effect.interval(many);
         self.quality.widened(effect.y, (low - missed, high + missed))
     }

@@ -16,6 +16,8 @@ const TOO_MANY_DROPPED: f64 = 0.3;
 /// Part of their time that threads wait for a core behind one another, above which a spin in a thread's
 /// place takes a core from another one.
 const OVERSUBSCRIBED: f64 = 0.05;
+/// Ticks that take more of the time than this are told.
+const DEAR_TICKS: f64 = 0.02;
 
 /// Whether a window counts.
 pub(crate) fn counts(window: &Window, options: &AnalyseOptions) -> bool {
@@ -211,9 +213,29 @@ pub(crate) fn overhead(run: &CausalRun) -> OverheadRow {
     OverheadRow {
         startup_ns: o.startup_ns,
         sampling: share(o.handlers_ns),
+        tick_share: tick_share(run),
         delay: share(o.inserted_ns),
         own: share(o.user_ns),
     }
+}
+
+/// Part of a thread's time that ticks take while a window is open.
+pub(crate) fn tick_share(run: &CausalRun) -> f64 {
+    run.overhead.tick_cost_ns as f64 / run.meta.period_ns.max(1) as f64
+}
+
+/// What is said where ticks are dear.
+pub(crate) fn dear_ticks(run: &CausalRun) -> Option<String> {
+    let share = tick_share(run);
+    (share > DEAR_TICKS).then(|| {
+        format!(
+            "a timer tick takes {:.0} us on this machine, {:.1} % of the time while experiments run (virtual machines are like \
+             that): intervals allow for it, {:.1} points at 30 %",
+            run.overhead.tick_cost_ns as f64 / 1e3,
+            100.0 * share,
+            30.0 * share
+        )
+    })
 }
 
 /// Virtual seconds measured.

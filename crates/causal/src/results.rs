@@ -400,8 +400,10 @@ pub struct LostRow {
 pub struct OverheadRow {
     /// From the order to the first window.
     pub startup_ns: u64,
-    /// CPU time of the kernel-side programs.
+    /// What ticks took, interrupts included.
     pub sampling: f64,
+    /// The same while experiments run; intervals allow for it.
+    pub tick_share: f64,
     /// Delays inserted.
     pub delay: f64,
     /// CPU time of whither itself.

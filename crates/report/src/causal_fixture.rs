@@ -79,7 +79,7 @@ pub(crate) fn answer() -> CausalAnswer {
         load: LoadKind::Closed,
         load_reason: "visits per real second fall with the delays".into(),
         lost: LostRow { observations: 0 },
-        overhead: OverheadRow { startup_ns: 83_000_000, sampling: 0.012, delay: 0.11, own: 0.004 },
+        overhead: OverheadRow { startup_ns: 83_000_000, sampling: 0.012, tick_share: 0.013, delay: 0.11, own: 0.004 },
         seed: 7,
         warnings: vec!["the program became 8 % slower while it was measured".into()],
         notes: vec![],

@@ -283,12 +283,15 @@ pub struct Wait {
 pub struct CausalOverhead {
     /// From the order to the first window.
     pub startup_ns: u64,
-    /// CPU time of the kernel-side programs, delays excluded.
+    /// What sampling took from the target: ticks with their interrupts, delays excluded.
     pub handlers_ns: u64,
     /// CPU time of whither itself.
     pub user_ns: u64,
     /// Delays inserted, all threads.
     pub inserted_ns: u64,
-    /// CPU time of the target while it was measured.
+    /// CPU time of the target while it was measured, with the delays.
     pub target_cpu_ns: u64,
+    /// What one tick took from the thread it met; 0: not known.
+    #[serde(default)]
+    pub tick_cost_ns: u64,
 }

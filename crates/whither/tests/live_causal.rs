@@ -57,7 +57,8 @@ fn k3_a_queue_between_two_threads() {
     need_root!();
     let _alone = alone();
     let Some(run) = one("produce", &["prodcons-mutex", "--set", "pin=1"]) else { return };
-    run.assert_curve("produce", knee(1.0, 0.4), SHORT);
+    // An idle CPU is woken for each item: where that costs 40 us and a tick 20, as in virtual machines, it shows.
+    run.assert_curve("produce", knee(1.0, 0.4), Bar { mean: 8.0, most: 12.0 });
     run.assert_verdict("produce", WORTH);
 }
 

@@ -585,9 +585,11 @@ impl CausalBpf {
             foreign_wait_ns: sums.foreign_wait,
             steal_ns: outside.steal_ns.saturating_sub(self.outside_at_open.steal_ns),
             major_faults: outside.major_faults,
-            handlers_ns: self.program_time(sums.inserted).unwrap_or(sums.handler),
+            handlers_ns: self.program_time(sums.inserted).unwrap_or(0).max(sums.samples * self.tick_cost),
             inserted_ns: sums.inserted,
-            samples: sums.samples,
+            run_ns: sums.sample_ns,
+            tick_ns: self.config.tick_ns,
+            tick_cost_ns: self.tick_cost,
         }
     }
 

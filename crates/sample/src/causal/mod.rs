@@ -253,13 +253,17 @@ pub struct Loads {
     pub steal_ns: u64,
     /// Major page faults of the group.
     pub major_faults: u64,
-    /// Time spent in the kernel-side programs, inserted delays excluded; ticks only, unless the kernel's
-    /// statistics of BPF programs are on.
+    /// Time that ticks took from the group, interrupts included and delays excluded; with the other
+    /// kernel-side programs when the kernel's statistics of BPF programs are on.
     pub handlers_ns: u64,
     /// Delays inserted.
     pub inserted_ns: u64,
-    /// Ticks that met a thread of the group.
-    pub samples: u64,
+    /// Run time of the group, delays excluded.
+    pub run_ns: u64,
+    /// Ticks are so far apart while a window is open.
+    pub tick_ns: u64,
+    /// What a tick takes from the thread it meets, on average over the time: see [`CausalBpf::tick_cost`].
+    pub tick_cost_ns: u64,
 }
 
 /// Something that happened to the watched processes.

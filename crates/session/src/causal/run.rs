@@ -597,7 +597,7 @@ impl<'a> Session<'a> {
                 kernel: machine.kernel,
                 version: env!("CARGO_PKG_VERSION").into(),
                 executor: Executor::Spin,
-                period_ns: self.config.tick_ns,
+                period_ns: if loads.tick_ns > 0 { loads.tick_ns } else { self.config.tick_ns },
                 seed: self.options.seed,
                 load: self.options.load.unwrap_or(if self.paced * 2 > self.windows.len() {
                     LoadKind::Open
@@ -617,7 +617,8 @@ impl<'a> Session<'a> {
                 handlers_ns: loads.handlers_ns,
                 user_ns: clock::own_cpu_ns(),
                 inserted_ns: loads.inserted_ns,
-                target_cpu_ns: loads.samples.saturating_mul(self.config.tick_ns),
+                target_cpu_ns: loads.run_ns.saturating_add(loads.inserted_ns),
+                tick_cost_ns: loads.tick_cost_ns,
             },
             notes: self.group.notes.clone(),
         }
