@@ -12,13 +12,16 @@ use whither_store::model::Rate;
 
 /// Width of the draw: +-6 % around the nominal period, as DCPI's 60K to 64K.
 const SPREAD: f64 = 0.06;
-/// A period holds for so many samples, and at least `SHORTEST_NS`: each draw restarts the interval
-/// under way, which costs half a sample, and interrupts the CPU it is for. Fewer draws do not let a
-/// program in step show more: drift within a longer hold takes the samples through more of its rhythm.
-pub const HOLD_SAMPLES: u64 = 500;
+/// A period holds for so many samples: each draw restarts the interval under way, which costs half a
+/// sample, and interrupts the CPU it is for. Fewer draws do not let a program in step show more: drift
+/// within a longer hold takes the samples through more of its rhythm.
+const HOLD_SAMPLES: u64 = 1250;
+/// Bounds of the hold. The draw must not become rare where sampling is slow, and not at the start either:
+/// a short recording has to see several periods too.
 const SHORTEST_NS: u64 = 40_000_000;
-/// The draw must not become rare where sampling is slow: a program in step with us would show.
-const LONGEST_NS: u64 = 100_000_000;
+const LONGEST_NS: u64 = 250_000_000;
+/// A hold is no longer than this part of the time so far.
+const HOLD_OF_RUN: u64 = 16;
 /// Events sampled this densely (page faults) are not drawn anew: there is no room for a draw.
 const SMALLEST_PERIOD: u64 = 100;
 
@@ -125,6 +128,12 @@ impl Accounts {
         self.next_draw = 0;
     }
 
+    /// Nanoseconds until the next draw is due.
+    #[must_use]
+    pub fn until_draw(&self, now: u64) -> u64 {
+        self.next_draw.saturating_sub(now)
+    }
+
     /// Draws a new period for each event when it is time.
     pub fn redraw(&mut self, now: u64, events: &[(u32, u16, PerfEvent)]) {
         if !self.running || now < self.next_draw {
@@ -132,7 +141,8 @@ impl Accounts {
         }
         let nanoseconds = |e: &Watched| (e.period as f64 / e.units_per_ns) as u64;
         let longest = self.events.iter().filter(|e| e.units_per_ns > 0.0).map(nanoseconds).max().unwrap_or(0);
-        self.next_draw = now + (longest * HOLD_SAMPLES).clamp(SHORTEST_NS, LONGEST_NS);
+        let by_age = (now.saturating_sub(self.opened.0) / HOLD_OF_RUN).clamp(SHORTEST_NS, LONGEST_NS);
+        self.next_draw = now + (longest * HOLD_SAMPLES).clamp(SHORTEST_NS, by_age);
         for (cpu, number, event) in events {
             let nominal = self.events[usize::from(*number)].period;
             if nominal < SMALLEST_PERIOD {
@@ -289,6 +299,29 @@ mod tests {
         a.left(5, 1500);
         assert_eq!(a.take_expected(5, 9000), 5);
         assert_eq!(a.take_expected(5, 19_000), 0);
+    }
+
+    #[test]
+    fn the_first_draws_hold_short_and_later_ones_long() {
+        let mut a = Accounts::new(&[]);
+        a.start(1_000_000_000, Vec::new());
+        let mut hold = |now: u64| {
+            a.next_draw = 0;
+            a.redraw(now, &[]);
+            (a.until_draw(now), a.until_draw(now + 1_000_000_000))
+        };
+        // Nothing is sampled: as long as samples at no rate at all, which is the shortest.
+        assert_eq!(hold(1_000_000_000), (SHORTEST_NS, 0));
+        let slow = Watched { name: String::new(), period: 1_000_000, units_per_ns: 1.0, steady: true };
+        a.events.push(slow);
+        let mut hold = |now: u64| {
+            a.next_draw = 0;
+            a.redraw(now, &[]);
+            a.until_draw(now)
+        };
+        assert_eq!(hold(1_100_000_000), SHORTEST_NS);
+        assert_eq!(hold(2_600_000_000), 100_000_000);
+        assert_eq!(hold(60_000_000_000), LONGEST_NS);
     }
 
     #[test]

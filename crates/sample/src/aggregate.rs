@@ -1,5 +1,7 @@
 //! Rows in the making: counts by (image, event, process, thread, slice, offset) and by stack, until a
 //! segment is cut. Only arithmetic lives here; who and what a sample belongs to is decided in `book`.
+//! Constraint: sampling itself must cost next to nothing, so sample rows are a list that is appended to and
+//! summed now and then; a look into a large hash table for each entry took half of the collector's time.
 
 use crate::lives::ImageNo;
 use rustc_hash::FxHashMap;
@@ -12,8 +14,8 @@ use whither_store::model::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessNo(pub u32);
 
-/// Key of a sample row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Key of a sample row, in the order of the rows in a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// Image.
     pub image: ImageNo,
@@ -51,7 +53,9 @@ pub struct StackKey {
 /// The rows since the last cut.
 #[derive(Debug, Default)]
 pub struct Aggregate {
-    samples: FxHashMap<Key, u32>,
+    /// Sorted and distinct up to `distinct`, then as they came.
+    samples: Vec<(Key, u32)>,
+    distinct: usize,
     total: u64,
     stacks: FxHashMap<StackKey, u32>,
     stack_numbers: FxHashMap<(Vec<(ImageNo, u64)>, StackEnd), u32>,
@@ -64,8 +68,11 @@ pub struct Aggregate {
 impl Aggregate {
     /// Counts samples.
     pub fn add(&mut self, key: Key, count: u32) {
-        let slot = self.samples.entry(key).or_insert(0);
-        *slot = slot.saturating_add(count);
+        if self.samples.len() >= LONGEST_LIST.max(2 * self.distinct) {
+            sum_up(&mut self.samples);
+            self.distinct = self.samples.len();
+        }
+        self.samples.push((key, count));
         self.total += u64::from(count);
     }
 
@@ -92,7 +99,7 @@ impl Aggregate {
         no
     }
 
-    /// Distinct rows waiting to be cut.
+    /// Rows waiting to be cut, at most.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.samples.len() + self.stacks.len()
@@ -112,7 +119,9 @@ impl Aggregate {
     }
 
     /// The rows so far as a profile; they stay.
-    pub fn snapshot<'a>(&self, events: &[Event], image: impl Fn(ImageNo) -> &'a Image) -> Profile {
+    pub fn snapshot<'a>(&mut self, events: &[Event], image: impl Fn(ImageNo) -> &'a Image) -> Profile {
+        sum_up(&mut self.samples);
+        self.distinct = self.samples.len();
         let mut images = Renumber::default();
         let mut stacks: Vec<_> = self.stack_numbers.iter().collect();
         stacks.sort_unstable_by_key(|(_, no)| **no);
@@ -132,6 +141,21 @@ impl Aggregate {
         profile.images = images.order.iter().map(|no| image(*no).clone()).collect();
         profile
     }
+}
+
+/// A list this long is summed, so that memory stays bounded: 12 MiB.
+const LONGEST_LIST: usize = 256 << 10;
+
+/// Sorts, and adds up counts of equal keys.
+fn sum_up(list: &mut Vec<(Key, u32)>) {
+    list.sort_unstable_by_key(|(key, _)| *key);
+    list.dedup_by(|later, kept| {
+        let same = later.0 == kept.0;
+        if same {
+            kept.1 = kept.1.saturating_add(later.1);
+        }
+        same
+    });
 }
 
 fn sample(k: &Key, count: u32, image: ImageIx) -> Sample {
@@ -173,5 +197,53 @@ impl Renumber {
             self.order.push(no);
         }
         ix
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whither_store::model::{IdKind, ImageId, ImageKind};
+
+    fn key(image: u32, offset: u64) -> Key {
+        Key { image: ImageNo(image), event: 0, process: ProcessNo(0), tid: 0, slice: 0, offset, period: 1 }
+    }
+
+    fn image() -> Image {
+        Image {
+            id: ImageId([1; 20]),
+            id_kind: IdKind::Synthetic,
+            kind: ImageKind::Elf,
+            path: String::new(),
+            segments: Vec::new(),
+            size: 0,
+        }
+    }
+
+    #[test]
+    fn equal_keys_are_one_row_however_long_the_list_was() {
+        let mut rows = Aggregate::default();
+        let many = LONGEST_LIST as u64 + 1000;
+        for i in 0..many {
+            rows.add(key((i % 3) as u32, i % 500), 2);
+        }
+        assert!(rows.rows() <= LONGEST_LIST, "the list was not summed up");
+        assert_eq!(rows.total(), 2 * many);
+        let image = image();
+        let profile = rows.snapshot(&[], |_| &image);
+        assert_eq!(profile.samples.len(), 1500);
+        assert_eq!(profile.samples.iter().map(|s| u64::from(s.count)).sum::<u64>(), 2 * many);
+        assert!(profile.samples.is_sorted());
+        assert_eq!(profile.images.len(), 3);
+    }
+
+    #[test]
+    fn counts_stop_at_the_largest() {
+        let mut rows = Aggregate::default();
+        rows.add(key(0, 0), u32::MAX - 1);
+        rows.add(key(0, 0), 5);
+        let image = image();
+        assert_eq!(rows.cut(&[], |_| &image).samples[0].count, u32::MAX);
+        assert_eq!((rows.rows(), rows.total()), (0, 0));
     }
 }

@@ -488,7 +488,7 @@ impl Book {
 
     /// The rows and losses so far; they stay.
     #[must_use]
-    pub fn snapshot(&self) -> (Profile, Losses) {
+    pub fn snapshot(&mut self) -> (Profile, Losses) {
         (self.rows.snapshot(&self.options.events, |no| self.images.get(no)), self.losses.clone())
     }
 

@@ -273,6 +273,12 @@ impl Collector {
         (self.stacks_dropped, self.tasks_dropped) = (stacks, tasks);
     }
 
+    /// How long nothing is to be drawn anew.
+    #[must_use]
+    pub fn until_redraw(&self) -> std::time::Duration {
+        std::time::Duration::from_nanos(self.accounts.until_draw(clock::monotonic_ns()))
+    }
+
     /// Draws a new period for every event whose time has come.
     pub fn redraw(&mut self) {
         self.accounts.redraw(clock::monotonic_ns(), events_of(&self.kind));

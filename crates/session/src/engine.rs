@@ -9,12 +9,11 @@ use crate::options::{Backend, RecordOptions, Scope, Stacks};
 use crate::turns::Turns;
 use std::time::Duration;
 use whither_kernel::{clock, proc};
-use whither_sample::accounts::HOLD_SAMPLES;
 use whither_sample::{Book, BookOptions, Collector, Coverage, Folding, SampleError, StackMode};
 use whither_store::model::{EpochMeta, Losses, OwnCost, Profile};
 
 /// The side-band is read this often: a ring holds several seconds of a build storm.
-const PUMP_NS: u64 = 100_000_000;
+const PUMP_NS: u64 = 250_000_000;
 /// CPUs that came or went are looked for this often.
 const LOOK_NS: u64 = 1_000_000_000;
 
@@ -166,8 +165,7 @@ impl Engine {
             return Duration::from_millis(10);
         }
         // As long as a drawn period holds, and as often as the side-band is read.
-        let hold = if self.hertz > 0.0 { HOLD_SAMPLES as f64 / self.hertz } else { 0.1 };
-        Duration::from_secs_f64(hold.clamp(0.04, 0.1))
+        self.collector.until_redraw().clamp(Duration::from_millis(10), Duration::from_nanos(PUMP_NS))
     }
 
     /// Moves all samples so far into the book.

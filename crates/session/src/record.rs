@@ -96,11 +96,14 @@ impl Run<'_> {
         on: &mut dyn FnMut(Progress),
     ) {
         let deadline = self.options.duration.map(|d| self.began + d);
+        // The end of what is watched is noticed between two ticks.
+        let longest =
+            if matches!(self.options.scope, Scope::System) { Duration::MAX } else { Duration::from_millis(50) };
         let mut sealed = Instant::now();
         let mut ticked = Instant::now();
         while !stop.is_set() && deadline.is_none_or(|d| Instant::now() < d) {
             let left = deadline.map_or(Duration::MAX, |d| d.saturating_duration_since(Instant::now()));
-            std::thread::sleep(self.engine.pause().min(left));
+            std::thread::sleep(self.engine.pause().min(longest).min(left));
             if let Some(hertz) = self.engine.tick() {
                 on(Progress::Rate { hertz });
             }
