@@ -18,6 +18,9 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define STOPPED_OR_TRACED (4u | 8u)
 #define DEAD 0x80u
 #define EXITING 4u
+#define SCHED_FIFO 1
+#define SCHED_RR 2
+#define SCHED_DEADLINE 6
 #define USER_MODE(regs) (((regs).cs & 3) == 3)
 #define BLOCKS_PER_100MS 100
 
@@ -25,6 +28,11 @@ static __u32 mode(const struct wh_cz_ctl *c, __u64 now)
 {
 	__u32 state = c->state;
 	return (__s64)(now - c->beat) < (__s64)WH_CZ_SILENCE_NS ? state : WH_CZ_OFF;
+}
+
+static int is_realtime(const struct task_struct *task)
+{
+	return task->policy == SCHED_FIFO || task->policy == SCHED_RR || task->policy == SCHED_DEADLINE;
 }
 
 struct spin {
@@ -39,11 +47,12 @@ static long spin_step(__u32 i, struct spin *s)
 /* Lets the running thread pay what it owes by spinning, up to a limit; the time that took. 1,024 ns of it
  * pay `worth` ns: while a thread is paused by one tick it is spared the cost of the ticks it would have met
  * meanwhile, which its own time is full of. A spin takes what was asked; if it took longer, the hypervisor
- * had the CPU, and that is nobody's delay. */
+ * had the CPU, and that is nobody's delay. A real-time thread keeps its debt: others may rely on its being in
+ * time, and such windows do not count. */
 static __u64 pay(struct wh_clock *clock, const struct wh_cz_ctl *c, __s64 limit, __u64 worth)
 {
 	__u64 owed = wh_debt_owed(clock, &c->g);
-	if (!owed || limit <= 0 || !worth)
+	if (!owed || limit <= 0 || !worth || is_realtime(bpf_get_current_task_btf()))
 		return 0;
 	__u64 ask = owed * 1024 / worth;
 	if (ask > (__u64)limit)

@@ -45,6 +45,7 @@ struct task_struct {
 	pid_t tgid;
 	__u32 __state;
 	__u32 flags;
+	unsigned int policy;
 	__u32 self_exec_id;
 	__u32 in_iowait : 1;
 	__u64 start_time;

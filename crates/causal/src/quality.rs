@@ -16,6 +16,8 @@ const TOO_MANY_DROPPED: f64 = 0.3;
 /// Part of their time that threads wait for a core behind one another, above which a spin in a thread's
 /// place takes a core from another one.
 const OVERSUBSCRIBED: f64 = 0.05;
+/// More of the windows with speed-up than this without their delays paid are told.
+const TOO_MANY_UNPAID: f64 = 0.05;
 /// Ticks that take more of the time than this are told.
 const DEAR_TICKS: f64 = 0.02;
 
@@ -44,6 +46,7 @@ impl Quality {
         let (load, load_reason) = load(run, kept);
         let mut quality = Self { load, load_reason, warnings: Vec::new(), cannot_say: None, oversubscribed: false };
         quality.disturbance(run);
+        quality.unpaid(run);
         quality.threads(run, kept);
         quality.trend(kept);
         quality
@@ -77,6 +80,19 @@ impl Quality {
                 "windows with speed-up were dropped for foreign load more or less often ({:.0} of {:.0}) than those without \
                  ({:.0} of {:.0}): what remains may be biased",
                 others.0, others.1, zeros.0, zeros.1
+            ));
+        }
+    }
+
+    /// Windows whose delays could not be paid are those with many delays: what remains had fewer.
+    fn unpaid(&mut self, run: &CausalRun) {
+        let judged = || run.windows.iter().filter(|w| w.percent > 0);
+        let unpaid = judged().filter(|w| w.dropped == Some(DropReason::NotDrained)).count() as f64;
+        let all = judged().filter(|w| w.dropped.is_none()).count() as f64 + unpaid;
+        if unpaid > 2.0 && unpaid / all > TOO_MANY_UNPAID {
+            self.warnings.push(format!(
+                "delays could not be paid in {unpaid:.0} of {all:.0} windows with speed-up, and those were dropped: the ones \
+                 with most delays are missing, so effects may look smaller than they are"
             ));
         }
     }

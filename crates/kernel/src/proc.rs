@@ -156,6 +156,45 @@ pub fn status_word(pid: u32, key: &str) -> Option<String> {
     text.lines().find_map(|l| l.strip_prefix(key)).map(|v| v.trim().to_string())
 }
 
+/// A thread of the process that runs under a real-time policy (FIFO, round robin, deadline), if there is one.
+#[must_use]
+pub fn realtime_thread(pid: u32) -> Option<u32> {
+    threads(pid).into_iter().find(|tid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+        policy(&stat).is_some_and(|p| matches!(p, 1 | 2 | 6))
+    })
+}
+
+/// Scheduling policy in a line of /proc/PID/stat: its 41st word. The name in brackets may hold anything.
+fn policy(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(38)?.parse().ok()
+}
+
+/// Whether this kernel promises real-time behaviour (PREEMPT_RT).
+#[must_use]
+pub fn is_realtime_kernel() -> bool {
+    fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1")
+}
+
+/// CPUs that the process's cgroup, or one above it, may use at the most; `None`: no limit.
+#[must_use]
+pub fn cpu_quota(pid: u32) -> Option<f64> {
+    let group = cgroup(pid);
+    let below = Path::new(group.trim_start_matches('/'));
+    let limits = below.ancestors().filter_map(|path| {
+        let text = fs::read_to_string(Path::new("/sys/fs/cgroup").join(path).join("cpu.max")).ok()?;
+        quota(&text)
+    });
+    limits.min_by(f64::total_cmp)
+}
+
+/// `cpu.max`: quota and period in microseconds, or `max`.
+fn quota(text: &str) -> Option<f64> {
+    let (quota, period) = text.trim().split_once(' ')?;
+    let (quota, period): (f64, f64) = (quota.parse().ok()?, period.parse().ok()?);
+    (period > 0.0).then(|| quota / period)
+}
+
 /// Whether a process exists.
 #[must_use]
 pub fn exists(pid: u32) -> bool {
@@ -304,6 +343,21 @@ pub fn cgroup_paths() -> Vec<(u64, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scheduling_policies_and_quotas() {
+        let line = |policy: u32| {
+            let words: Vec<String> =
+                (4..=52).map(|n| if n == 41 { policy.to_string() } else { n.to_string() }).collect();
+            format!("7 (a) b) R {}", words.join(" "))
+        };
+        assert_eq!((policy(&line(1)), policy(&line(0)), policy("7 (x) R 1")), (Some(1), Some(0), None));
+        assert_eq!(realtime_thread(std::process::id()), None);
+        assert_eq!(
+            (quota("max 100000\n"), quota("150000 100000\n"), quota("1 0"), quota("")),
+            (None, Some(1.5), None, None)
+        );
+    }
 
     #[test]
     fn lines_of_maps() {

@@ -113,6 +113,12 @@ pub enum SessionError {
     /// Another session inserts delays.
     #[error("another `whither causal` is at work on this machine: their delays would add up; wait for its end")]
     Busy,
+    /// Delays are inserted with interrupts off.
+    #[error(
+        "this is a real-time kernel (PREEMPT_RT): experiments keep interrupts off for up to half a millisecond, which it \
+         promises not to do; measure on an ordinary kernel"
+    )]
+    RealtimeKernel,
     /// A process that is never measured.
     #[error("process {pid} cannot be measured: {why}")]
     Unmeasurable {

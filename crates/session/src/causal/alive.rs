@@ -44,6 +44,11 @@ impl Alive {
         if proc::status_word(pid, "VmSize:").is_none() {
             return refuse("it is a thread of the kernel");
         }
+        if let Some(tid) = proc::realtime_thread(pid) {
+            return refuse(&format!(
+                "its thread {tid} runs under a real-time policy, and what others rely on being in time is not delayed"
+            ));
+        }
         Ok(Self { pid, running: None, handle: handle(pid), over: false })
     }
 
@@ -133,6 +138,17 @@ mod tests {
         } else {
             eprintln!("SKIP: no kernel threads are visible here");
         }
+        let mut soon = command(&["chrt", "-f", "1", "sleep", "30"]);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while proc::comm(soon.pid) != "sleep" && !soon.is_over() && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        if proc::comm(soon.pid) == "sleep" {
+            assert!(why(soon.pid).contains("real-time"), "{}", why(soon.pid));
+        } else {
+            eprintln!("SKIP: chrt is missing or may not make a thread a real-time one");
+        }
+        soon.terminate();
         let mut child = command(&["sleep", "30"]);
         let attached = Alive::attached(child.pid);
         child.terminate();

@@ -49,6 +49,9 @@ pub fn run(
     on: &mut dyn FnMut(CausalEvent),
 ) -> Result<CausalOutcome, SessionError> {
     // What can never be measured is refused before anything is loaded.
+    if proc::is_realtime_kernel() {
+        return Err(SessionError::RealtimeKernel);
+    }
     if let CausalWhom::Process(pid) = &options.whom {
         Alive::attached(*pid)?;
     }
@@ -259,6 +262,12 @@ impl<'a> Session<'a> {
         if self.runs == 0 {
             self.check_target(alive)?;
             self.others.look(&self.group.processes);
+            if let Some(cpus) = proc::cpu_quota(alive.pid) {
+                self.group.note(format!(
+                    "the program may use {cpus:.1} CPUs at the most (cpu.max of its cgroup): delays count as its time, and when \
+                     that is used up it stands still; raise the quota while measuring"
+                ));
+            }
             let points = self.group.points.iter().map(|p| p.spec.text.clone()).collect();
             on(CausalEvent::Started { pid: alive.pid, points, after: self.ordered.elapsed() });
         }
@@ -634,7 +643,7 @@ fn reasons(windows: &[Window]) -> String {
         (R::Ended, "the program ended"),
         (R::Stopped, "the program was stopped"),
         (R::Lost, "observations were lost"),
-        (R::NotDrained, "delays could not be paid in time"),
+        (R::NotDrained, "delays could not be paid in time (threads of a real-time policy are never delayed)"),
     ];
     let count = |r: R| windows.iter().filter(|w| w.dropped == Some(r)).count();
     let told: Vec<String> =
