@@ -55,6 +55,9 @@ struct {
 	__type(value, struct wh_rule);
 } rules SEC(".maps");
 
+#define WH_WALK_RULES WH_UP_RULES
+#include "walk.h"
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, WH_MAX_POINTS);
@@ -96,8 +99,7 @@ struct {
 /* A handler can be preempted by another thread's on the same CPU: each claims a walk of its own. */
 struct walk {
 	__u64 busy;
-	__u64 sp; /* return slot */
-	__u64 bp;
+	struct wh_place at;
 	__u32 half;
 	__u32 n_ranges;
 	struct wh_up_frames frames;
@@ -130,26 +132,6 @@ static __u32 find_range(__u64 address, __u32 half, __u32 n)
 	return low ? low - 1 : n;
 }
 
-struct search {
-	__u32 low, high, offset;
-};
-
-static long row_step(__u32 i, struct search *s)
-{
-	if (s->low >= s->high)
-		return 1;
-	__u32 mid = s->low + (s->high - s->low) / 2;
-	__u32 key = mid & wh_rows_mask;
-	struct wh_row *row = bpf_map_lookup_elem(&rows, &key);
-	if (!row)
-		return 1;
-	if (row->offset <= s->offset)
-		s->low = mid + 1;
-	else
-		s->high = mid;
-	return 0;
-}
-
 /* The rule for a return address, looked up one byte before it; NONE when nothing is known. */
 static __u32 rule_for(__u64 ra, const struct walk *w)
 {
@@ -159,84 +141,26 @@ static __u32 rule_for(__u64 ra, const struct walk *w)
 		return WH_RULE_NONE;
 	__u32 key = w->half * WH_UP_RANGES + (at & (WH_UP_RANGES - 1));
 	struct wh_module *m = bpf_map_lookup_elem(&ranges, &key);
-	if (!m || address >= m->end || address < m->base || !m->n_rows)
+	if (!m || address >= m->end || address < m->base)
 		return WH_RULE_NONE;
-	struct search s = {m->first_row, m->first_row + m->n_rows, (__u32)(address - m->base)};
-	bpf_loop(25, row_step, &s, 0);
-	if (s.low == m->first_row)
-		return WH_RULE_NONE;
-	key = (s.low - 1) & wh_rows_mask;
-	struct wh_row *row = bpf_map_lookup_elem(&rows, &key);
-	return row ? row->rule : WH_RULE_NONE;
-}
-
-static int read_word(__u64 at, __u64 *into)
-{
-	return bpf_probe_read_user(into, sizeof(*into), (const void *)at);
-}
-
-/* The unusual shapes: see struct wh_rule. 0 when applied. */
-static int step_big(struct walk *w, __u32 rule)
-{
-	__u32 key = (rule >> 3) & (WH_UP_RULES - 1);
-	struct wh_rule *r = bpf_map_lookup_elem(&rules, &key);
-	if (!r)
-		return -1;
-	__u64 reg = r->reg == WH_RULE_RBP ? w->bp : w->sp + 8;
-	__u64 cfa = reg + (__s64)r->cfa_offset, bp = w->bp;
-	if (r->deref) {
-		if (read_word(cfa, &cfa))
-			return -1;
-		cfa += (__s64)r->more;
-	}
-	if (r->rbp == 1 && read_word(cfa + (__s64)r->rbp_offset, &bp))
-		return -1;
-	if (r->rbp == 2 && read_word(w->bp + (__s64)r->rbp_offset, &bp))
-		return -1;
-	w->sp = cfa - 8;
-	w->bp = bp;
-	return 0;
-}
-
-/* From a return slot to the caller's. 0 when applied, 1 at the outermost frame, -1 when unknown. */
-static int step(struct walk *w, __u32 rule)
-{
-	__u32 kind = rule & 7;
-	if (kind == WH_RULE_END)
-		return 1;
-	if (kind == WH_RULE_BIG)
-		return step_big(w, rule);
-	/* Behind a signal frame stands an interrupted instruction, not a call: the path ends here. */
-	if (kind != WH_RULE_RSP && kind != WH_RULE_RBP)
-		return -1;
-	__u64 reg = kind == WH_RULE_RBP ? w->bp : w->sp + 8;
-	__u64 cfa = reg + ((rule >> 3) & 0x3fff) * 8;
-	if (cfa <= w->sp + 8 && kind == WH_RULE_RBP)
-		return -1;
-	if (rule & (1u << 17)) {
-		__s64 saved = (__s64)((__s32)rule >> 18) * 8;
-		if (read_word(cfa + saved, &w->bp))
-			return -1;
-	}
-	w->sp = cfa - 8;
-	return 0;
+	return wh_row_rule(m->first_row, m->n_rows, (__u32)(address - m->base));
 }
 
 static long walk_step(__u32 i, struct walk **hold)
 {
 	struct walk *w = *hold;
 	__u64 ra;
-	if (w->frames.n >= WH_UP_FRAMES || read_word(w->sp, &ra)) {
+	if (w->frames.n >= WH_UP_FRAMES || wh_read_word(w->at.sp, &ra)) {
 		w->frames.flags = WH_NODE_TRUNCATED;
 		return 1;
 	}
-	if (ra == wh_agent_exit && read_word(w->sp + wh_agent_shadow, &ra)) {
+	if (ra == wh_agent_exit && wh_read_word(w->at.sp + wh_agent_shadow, &ra)) {
 		w->frames.flags = WH_NODE_TRUNCATED;
 		return 1;
 	}
 	w->frames.ra[w->frames.n & (WH_UP_FRAMES - 1)] = ra;
 	w->frames.n++;
-	int done = step(w, rule_for(ra, w));
+	int done = wh_step(&w->at, rule_for(ra, w));
 	if (!done)
 		return 0;
 	w->frames.flags = done > 0 ? WH_NODE_END : WH_NODE_TRUNCATED;
@@ -265,8 +189,8 @@ static long hash_step(__u32 i, struct hash *h)
 /* Path of the call that begins here, stored on first sight; its hash. */
 static __u64 path_of(const struct wh_user_regs *regs, struct walk *w)
 {
-	w->sp = regs->sp;
-	w->bp = regs->bp;
+	w->at.sp = regs->sp;
+	w->at.bp = regs->bp;
 	w->half = wh_ranges_half & 1;
 	w->n_ranges = wh_n_ranges[w->half];
 	w->frames.n = 0;

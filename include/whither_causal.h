@@ -123,7 +123,8 @@ struct wh_cz_thread {
 	wh_debt_s64 early_d; /* a wake-up seen before the switch that it ends */
 	wh_u64 early_t;
 	wh_u64 site;
-	wh_u64 marks;    /* of the site */
+	wh_u32 marks;    /* of the site, in window `marks_epoch`: another window has other targets */
+	wh_u32 marks_epoch;
 	wh_u64 from;     /* run time before this is accounted for, or in `run` */
 	wh_u64 spun;     /* delay inserted since then */
 	wh_u64 run;      /* run time that no tick has met yet, of window `run_epoch` */

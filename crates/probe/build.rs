@@ -68,7 +68,7 @@ fn kernel_side(root: &Path) {
     for name in ["calls", "follow"] {
         skeleton(root, name);
     }
-    for file in ["bpf/kernel_types.h", "include/whither_uprobe.h"] {
+    for file in ["bpf/kernel_types.h", "bpf/walk.h", "include/whither_uprobe.h"] {
         println!("cargo:rerun-if-changed={}", root.join(file).display());
     }
 }

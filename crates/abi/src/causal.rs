@@ -159,7 +159,8 @@ pub struct Thread {
     pub early_d: i64,
     pub early_t: u64,
     pub site: u64,
-    pub marks: u64,
+    pub marks: u32,
+    pub marks_epoch: u32,
     pub from: u64,
     pub spun: u64,
     pub run: u64,
@@ -312,7 +313,7 @@ mod tests {
             Visits = "wh_cz_visits": count, first_t, first_v, last_t, last_v, sum_v;
             Thread = "wh_cz_thread": d as "clock.d", since as "clock.since", epoch as "clock.epoch",
                 state as "clock.state", tgid, sampled, start, class as "class_", absolute, absolute_epoch, looked,
-                early_d, early_t, site, marks, n, frames;
+                early_d, early_t, site, marks, marks_epoch, from, spun, run, run_epoch, n, frames;
             Layout = "wh_cz_layout": first_module, n_modules, first_mark, n_marks;
             Module = "wh_cz_module": start, end, base, first_row, n_rows, in_scope;
             Mark = "wh_cz_mark": start, end, bits;

@@ -4,6 +4,7 @@
 use crate::ids::Svma;
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction, IntelFormatter, Mnemonic, OpKind,
+    Register,
 };
 
 /// Where control goes after an instruction.
@@ -76,6 +77,14 @@ impl Insn {
                         | OpKind::Immediate32to64
                 )
             })
+    }
+
+    /// Whether the kernel puts no uprobe on it: a LOCK prefix, or one of the old segments (arch/x86/kernel/uprobes.c,
+    /// `is_prefix_bad`). In files that are mapped later the kernel says nothing of it, and the probe is never hit.
+    #[must_use]
+    pub fn takes_no_uprobe(&self) -> bool {
+        let old = [Register::ES, Register::CS, Register::SS, Register::DS];
+        self.flow == Flow::Invalid || self.raw.has_lock_prefix() || old.contains(&self.raw.segment_prefix())
     }
 
     /// Whether it ends within a cycle or so of its operands being there: moves, additions, comparisons and the
@@ -265,6 +274,16 @@ mod tests {
         assert_eq!(is(&[0x48, 0xf7, 0xf7]), (false, false), "div %rdi");
         assert_eq!(is(&[0xff, 0x10]), (false, false), "call *(%rax)");
         assert_eq!(is(&[0x06]), (false, false), "no instruction");
+    }
+
+    #[test]
+    fn prefixes_that_the_kernel_refuses_to_probe() {
+        let refused = |code: &[u8]| decode(code, Svma(0x1000))[0].takes_no_uprobe();
+        assert!(refused(&[0xf0, 0x48, 0xff, 0x00]), "lock incq (%rax)");
+        assert!(refused(&[0x3e, 0xff, 0xe0]), "notrack jmp *%rax");
+        assert!(refused(&[0x2e, 0x0f, 0x1f, 0x00]), "cs nopl (%rax)");
+        assert!(!refused(&[0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0]), "mov %fs:0,%rax");
+        assert!(!refused(&[0x48, 0xff, 0x00]), "incq (%rax)");
     }
 
     #[test]

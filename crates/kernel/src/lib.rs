@@ -10,6 +10,7 @@ pub mod capability;
 pub mod clock;
 pub mod events;
 pub mod gap;
+pub mod kcore;
 pub mod launch;
 pub mod memory;
 pub mod perf;

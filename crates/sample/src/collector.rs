@@ -99,6 +99,12 @@ impl Collector {
         }
     }
 
+    /// Whether samples bring bytes of their stacks.
+    #[must_use]
+    pub fn copies_stacks(&self) -> bool {
+        matches!(self.stacks, StackMode::Dwarf { .. })
+    }
+
     /// Name of the back end, as recordings tell it.
     #[must_use]
     pub fn backend(&self) -> &'static str {

@@ -114,7 +114,8 @@ impl KernelMap {
     /// Where a kernel image lies in memory now.
     #[must_use]
     pub fn base(&self, image: ImageNo) -> Option<u64> {
-        self.ranges.iter().find(|r| r.image == image).map(|r| r.start)
+        let range = self.ranges.iter().find(|r| r.image == image).map(|r| r.start);
+        range.or_else(|| self.programs.iter().find(|(_, p)| p.image == image).map(|(start, _)| *start))
     }
 }
 

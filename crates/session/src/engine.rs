@@ -14,6 +14,8 @@ use whither_store::model::{EpochMeta, Losses, OwnCost, Profile};
 
 /// The side-band is read this often: a ring holds several seconds of a build storm.
 const PUMP_NS: u64 = 250_000_000;
+/// The same where samples come through rings, or each with kilobytes of its stack.
+const PUMP_RINGS_NS: u64 = 100_000_000;
 /// CPUs that came or went are looked for this often.
 const LOOK_NS: u64 = 1_000_000_000;
 
@@ -142,7 +144,7 @@ impl Engine {
         self.turns.take(now, &self.collector);
         if now - self.drained >= self.drain_ns || self.book.slice_is_over() || self.book.is_crowded() {
             self.drain();
-        } else if now - self.pumped >= PUMP_NS {
+        } else if now - self.pumped >= self.pump_ns() {
             self.collector.pump(&mut self.book);
             self.pumped = now;
         }
@@ -159,13 +161,18 @@ impl Engine {
         Some(hertz)
     }
 
+    fn pump_ns(&self) -> u64 {
+        let copies = self.backend() != "bpf" || self.collector.copies_stacks();
+        if copies { PUMP_RINGS_NS } else { PUMP_NS }
+    }
+
     /// How long the caller may sleep before the next tick.
     pub(crate) fn pause(&self) -> Duration {
         if !self.turns.is_empty() {
             return Duration::from_millis(10);
         }
         // As long as a drawn period holds, and as often as the side-band is read.
-        self.collector.until_redraw().clamp(Duration::from_millis(10), Duration::from_nanos(PUMP_NS))
+        self.collector.until_redraw().clamp(Duration::from_millis(10), Duration::from_nanos(self.pump_ns()))
     }
 
     /// Moves all samples so far into the book.

@@ -126,7 +126,7 @@ fn serve(mut engine: Engine, options: &RecordOptions, asked: &Receiver<Ask>) {
                 let _ = reply.send(profile);
             }
             Ok(Ask::Symbols(profile, reply)) => {
-                let _ = reply.send(symbols::service(&engine.book, &profile));
+                let _ = reply.send(symbols::service(&engine.book, &profile, false));
             }
             Err(RecvTimeoutError::Timeout) => {
                 engine.tick();

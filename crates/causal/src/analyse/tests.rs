@@ -156,6 +156,34 @@ fn drift_is_divided_out_and_told() {
 }
 
 #[test]
+fn dear_ticks_widen_intervals_and_are_told() {
+    let mut run = two().run(400, 3);
+    run.meta.period_ns = 500_000;
+    let cheap = analyse(&run, &AnalyseOptions::default());
+    run.overhead.tick_cost_ns = 25_000;
+    let dear = analyse(&run, &AnalyseOptions::default());
+    let (before, after) = (named(&cheap, "f0").gain.unwrap(), named(&dear, "f0").gain.unwrap());
+    // A twentieth of the time, at 30 %.
+    assert!((before.low - after.low - 0.015).abs() < 1e-9 && (after.high - before.high - 0.015).abs() < 1e-9);
+    assert_eq!(after.y, before.y);
+    assert!(cheap.notes.is_empty() && dear.notes.iter().any(|n| n.contains("25 us")), "{:?}", dear.notes);
+}
+
+#[test]
+fn unpaid_delays_are_told_when_they_are_many() {
+    let mut run = two().run(400, 3);
+    let warned = |run: &CausalRun| {
+        let answer = analyse(run, &AnalyseOptions::default());
+        answer.warnings.iter().any(|w| w.contains("could not be paid"))
+    };
+    assert!(!warned(&run));
+    for window in run.windows.iter_mut().filter(|w| w.percent > 85) {
+        window.dropped = Some(DropReason::NotDrained);
+    }
+    assert!(warned(&run));
+}
+
+#[test]
 fn contention_is_a_slope_that_is_certainly_negative() {
     let program = Program { y: |at, s| if at == 0 { -0.2 * s } else { 0.3 * s }, shares: vec![0.3, 0.3], noise: 0.02 };
     let mut run = program.run(300, 5);

@@ -104,7 +104,8 @@ impl Caller {
                     busy |= thread_state(pid, tid) == 'R';
                     continue;
                 };
-                if safe::is_safe(&tracee, &regs, &memory, &places, round) {
+                let search = safe::Search { rounds: round, time: began.elapsed() };
+                if safe::is_safe(&tracee, &regs, &memory, &places, search) {
                     return Self::on(tracee, regs, memory);
                 }
                 // One that does not sleep will be elsewhere at its next turn.

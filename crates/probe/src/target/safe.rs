@@ -129,16 +129,33 @@ fn kind(name: &str) -> Kind {
     }
 }
 
-/// Whether a call may begin on a thread that stands still with these registers. After many `rounds` of
-/// finding none, a thread whose stack only looks like the allocator's is taken.
-pub(super) fn is_safe(tracee: &Tracee, regs: &Regs, memory: &Memory, places: &Places, rounds: u32) -> bool {
-    /// Rounds of a millisecond; no allocation takes that long.
-    const STALE: u32 = 200;
-    let patient = rounds < STALE;
+/// How long none has been found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Search {
+    /// Turns that threads were given to get somewhere else.
+    pub(super) rounds: u32,
+    /// Since the first look.
+    pub(super) time: Duration,
+}
+
+impl Search {
+    /// Whether a thread whose stack only looks like the allocator's is still passed by. One that runs needs many
+    /// turns to prove it, whatever time they take; one that sleeps in a system call has been asleep all the time,
+    /// and no allocation sleeps that long.
+    fn is_patient(self, blocked: bool) -> bool {
+        const STALE: u32 = 200;
+        const ASLEEP: Duration = Duration::from_millis(150);
+        self.rounds < STALE && !(blocked && self.time > ASLEEP)
+    }
+}
+
+/// Whether a call may begin on a thread that stands still with these registers.
+pub(super) fn is_safe(tracee: &Tracee, regs: &Regs, memory: &Memory, places: &Places, search: Search) -> bool {
     if in_sequence(tracee, memory, regs.rip) || home::is_on_its_way(memory, regs.rip, regs.rsp) {
         return false;
     }
     let blocked = regs.orig_rax as i64 >= 0 && (-516..=-512).contains(&(regs.rax as i64));
+    let patient = search.is_patient(blocked);
     if !places.allow(memory, regs.rip, regs.rsp, blocked, patient) {
         return false;
     }
@@ -279,4 +296,19 @@ fn find_syscall(map: &Map, memory: &Memory) -> Option<u64> {
         at += STEP;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleepers_are_believed_by_time_and_runners_by_turns() {
+        let search = |rounds, ms| Search { rounds, time: Duration::from_millis(ms) };
+        assert!(search(0, 0).is_patient(true) && search(0, 0).is_patient(false));
+        // On a slow machine 500 ms hold few rounds.
+        assert!(!search(60, 200).is_patient(true));
+        assert!(search(60, 9_000).is_patient(false));
+        assert!(!search(200, 300).is_patient(false));
+    }
 }

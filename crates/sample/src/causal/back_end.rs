@@ -575,6 +575,13 @@ impl CausalBpf {
         Ok(())
     }
 
+    /// Lets go of the processes and of the kernel: no tick, no probe, nothing at the scheduler. What was counted can
+    /// still be read.
+    pub fn detach(&mut self) {
+        self.ticks.clear();
+        self.links.clear();
+    }
+
     /// What has been going on since [`CausalBpf::open`].
     pub fn loads(&mut self) -> Loads {
         let sums = self.words.sums();

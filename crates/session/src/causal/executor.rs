@@ -18,6 +18,7 @@ pub(super) trait CausalExecutor {
     fn point(&mut self, hook: &Hook) -> Result<u32, SampleError>;
     fn also(&mut self, point: u32, hook: &Hook) -> Result<(), SampleError>;
     fn loads(&mut self) -> Loads;
+    fn detach(&mut self);
 }
 
 impl CausalExecutor for CausalBpf {
@@ -59,5 +60,8 @@ impl CausalExecutor for CausalBpf {
     }
     fn loads(&mut self) -> Loads {
         CausalBpf::loads(self)
+    }
+    fn detach(&mut self) {
+        CausalBpf::detach(self);
     }
 }

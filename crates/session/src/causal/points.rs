@@ -8,7 +8,7 @@ use super::words::{FileLine, NamePattern, PointPlace};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use whither_image::data_names::variables;
-use whither_image::{NameKind, StatedBytes, Svma, marks, to_offset};
+use whither_image::{Flow, NameKind, StatedBytes, Svma, decode, marks, to_offset};
 use whither_probe::uprobe::exits::{self, exits};
 
 /// More places than this are no point any more.
@@ -54,6 +54,7 @@ pub(super) fn find(place: &PointPlace, file: usize, program: &Program, code: &mu
     };
     // Tables name code that the linker has dropped, too.
     found.code.retain(|at| to_offset(&of.image.segments, *at).is_some());
+    past_refused(&mut found, &of, code);
     found.code.sort_unstable();
     found.code.dedup();
     if found.code.len() > MOST {
@@ -61,6 +62,32 @@ pub(super) fn find(place: &PointPlace, file: usize, program: &Program, code: &mu
         found.code.clear();
     }
     found
+}
+
+/// The kernel puts no probe on some instructions, a locked addition among them. The next one runs as often, unless
+/// the first one jumps away.
+fn past_refused(found: &mut Found, of: &CodeFile, code: &Code) {
+    if found.code.is_empty() {
+        return;
+    }
+    let Some(bytes) = code.service().file(&of.image).and_then(|f| StatedBytes::from_elf(&f).ok()) else { return };
+    for at in &mut found.code {
+        // Two instructions, of at most 15 bytes; a file may end before.
+        let Some(text) = (2..=30).rev().find_map(|n| bytes.get(at.0..at.0.saturating_add(n))) else { continue };
+        let two = decode(text, *at);
+        if let [first, next, ..] = two.as_slice()
+            && first.takes_no_uprobe()
+        {
+            if first.flow == Flow::Next && !next.takes_no_uprobe() {
+                *at = next.address;
+            } else {
+                found.refused = Some(format!("the kernel puts no probe on its instruction at {:#x}", at.0));
+            }
+        }
+    }
+    if found.refused.is_some() {
+        found.code.clear();
+    }
 }
 
 /// The first instruction of a line in each function and each inlined copy.

@@ -180,6 +180,8 @@ impl<'a> Session<'a> {
             self.runs += 1;
             let over = alive.is_over();
             if !over && alive.is_ours() {
+                // A command that goes on does so undisturbed.
+                self.group.exec.detach();
                 status = self.leave(alive, stop, on);
                 break;
             }

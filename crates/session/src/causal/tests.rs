@@ -26,6 +26,7 @@ struct Log {
     begun: Vec<u8>,
     beats: usize,
     hooks: Vec<Hook>,
+    detached: bool,
 }
 
 /// A kernel side that tells the same facts again and again.
@@ -84,6 +85,9 @@ impl CausalExecutor for Fake {
     }
     fn loads(&mut self) -> Loads {
         Loads::default()
+    }
+    fn detach(&mut self) {
+        self.log.borrow_mut().detached = true;
     }
 }
 
@@ -226,6 +230,7 @@ fn the_time_ends_it_and_the_command_goes_on_to_its_own_end() {
     let ran = ran(&limited, good(), Vec::new(), usize::MAX);
     assert_eq!((ran.outcome.end, ran.outcome.target_status), (CausalEnd::Time, Some(0)));
     assert!(ran.events.iter().any(|e| matches!(e, CausalEvent::Waiting)));
+    assert!(ran.log.borrow().detached, "the kernel side stays on a command that goes on");
 }
 
 #[test]

@@ -12,6 +12,8 @@ use whither_store::causal::{DropReason, PointKind, PointVisits, Window};
 
 /// The kernel side believes that we live for 100 ms; samples and visits are looked at this often.
 const BEAT: Duration = Duration::from_millis(5);
+/// The same while a window cannot end yet and no process comes or goes: each look takes a CPU from the program.
+const CALM: Duration = Duration::from_millis(25);
 /// Part of a window's CPU time that others may have used.
 const MOST_FOREIGN: f64 = 0.03;
 /// Part that the hypervisor may have taken.
@@ -144,8 +146,7 @@ fn watch(
     let began = Instant::now();
     let (least, most) = (Duration::from_nanos(order.min_ns), Duration::from_nanos(order.max_ns.max(order.min_ns)));
     loop {
-        let left = if whole { BEAT } else { most.saturating_sub(began.elapsed()) };
-        alive.sleep(BEAT.min(left).max(Duration::from_micros(200)));
+        alive.sleep(nap(began.elapsed(), least, most, whole, group.processes.len()));
         group.exec.beat();
         if alive.is_over() {
             return Ok(End::Target);
@@ -160,6 +161,15 @@ fn watch(
             return Ok(End::Complete);
         }
     }
+}
+
+/// How long nothing needs a look in a window of this age.
+fn nap(age: Duration, least: Duration, most: Duration, whole: bool, processes: usize) -> Duration {
+    if whole {
+        return BEAT;
+    }
+    let calm = if processes <= 1 { least.saturating_sub(age).min(CALM) } else { BEAT };
+    calm.max(BEAT).min(most.saturating_sub(age)).max(Duration::from_micros(200))
 }
 
 /// Whether the first point has enough visits. Counters in memory run on their own; time decides for them.
@@ -254,4 +264,18 @@ fn judge(facts: &Facts, visits: &[PointVisits], group: &Group, end: End, whole: 
 /// Whether a window was dropped for what others did to the machine.
 pub(super) fn is_disturbed(window: &Window) -> bool {
     matches!(window.dropped, Some(DropReason::ForeignLoad | DropReason::Steal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_are_rare_while_a_window_cannot_end() {
+        let ms = Duration::from_millis;
+        let nap = |age, whole, processes| nap(ms(age), ms(100), ms(200), whole, processes);
+        assert_eq!((nap(0, false, 1), nap(90, false, 1), nap(120, false, 1)), (CALM, ms(10), BEAT));
+        assert_eq!((nap(0, false, 3), nap(0, true, 1)), (BEAT, BEAT));
+        assert_eq!((nap(198, false, 1), nap(200, false, 1)), (ms(2), Duration::from_micros(200)));
+    }
 }
