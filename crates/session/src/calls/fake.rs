@@ -20,6 +20,8 @@ pub(super) struct Fake {
     pub(super) done: Done,
     /// How the command ended.
     pub(super) fate: Fate,
+    /// It cannot be left.
+    pub(super) stuck: bool,
     points: Vec<CallPoint>,
     calls: u64,
 }
@@ -29,8 +31,14 @@ const NAMES: [&str; 4] = ["main", "solve", "exchange", "tiny"];
 impl Fake {
     pub(super) fn new(script: Vec<Vec<Happening>>) -> (Box<Self>, Done) {
         let done = Done::default();
-        let fake =
-            Self { script: script.into(), done: done.clone(), fate: Fate::Ended(7), points: Vec::new(), calls: 0 };
+        let fake = Self {
+            script: script.into(),
+            done: done.clone(),
+            fate: Fate::Ended(7),
+            stuck: false,
+            points: Vec::new(),
+            calls: 0,
+        };
         (Box::new(fake), done)
     }
 
@@ -177,6 +185,9 @@ impl Instrument for Fake {
 
     fn detach(&mut self) -> Result<Detached, SessionError> {
         self.note("detach");
+        if self.stuck {
+            return Err(SessionError::NoSuchProcess(42));
+        }
         Ok(Detached { restored: self.points.len(), ..Detached::default() })
     }
 

@@ -96,8 +96,10 @@ pub struct CallsOutcome {
     pub start_ns: u64,
     /// Status of a launched command, 128+n for a signal.
     pub target_status: Option<i32>,
-    /// How the target was left; `None` when it ended by itself.
+    /// How the target was left; `None` when it ended by itself or could not be left.
     pub detached: Option<Detached>,
+    /// Why it could not be left: the probes stay, and go on counting into memory that nobody reads.
+    pub stayed: Option<String>,
     /// Names like the patterns that matched nothing, when none did.
     pub unmatched: Option<Vec<String>>,
 }

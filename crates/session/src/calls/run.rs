@@ -238,9 +238,14 @@ impl<'a> Session<'a> {
         let unmatched = (!any).then(|| desk::near(self.desk.engine.as_mut(), &self.options.patterns));
         let (mut engine, epochs) = self.desk.finish(last);
         let launched = matches!(self.options.target, CallsTarget::Command(_));
-        let detached = if self.over { None } else { Some(engine.detach()?) };
+        // What was measured is the user's, whether the target can be left or not.
+        let (detached, stayed) = match (!self.over).then(|| engine.detach()) {
+            None => (None, None),
+            Some(Ok(detached)) => (Some(detached), None),
+            Some(Err(why)) => (None, Some(why.to_string())),
+        };
         let target_status = if launched { wait(engine.as_mut(), stop, on) } else { None };
-        Ok(CallsOutcome { epochs, start_ns: 0, target_status, detached, unmatched })
+        Ok(CallsOutcome { epochs, start_ns: 0, target_status, detached, stayed, unmatched })
     }
 }
 

@@ -84,6 +84,19 @@ fn a_stop_leaves_a_process_as_it_was_and_keeps_the_data() {
 }
 
 #[test]
+fn a_process_that_cannot_be_left_keeps_its_data() {
+    let stop = StopFlag::default();
+    stop.request();
+    let dir = tempfile::tempdir().unwrap();
+    let (mut fake, _) = Fake::new(vec![vec![]]);
+    fake.stuck = true;
+    let options = options(CallsTarget::Process(42), &["solve"], dir.path());
+    let outcome = with_engine(&options, fake, asks(), &stop, &mut |_| {}).unwrap();
+    assert!(outcome.detached.is_none() && !outcome.epochs.is_empty());
+    assert!(outcome.stayed.is_some_and(|why| why.contains("42")));
+}
+
+#[test]
 fn nothing_matched_in_a_process_is_told_with_near_names_and_leaves_it() {
     let (outcome, done, _) = ran(CallsTarget::Process(42), &["solver"], vec![], &StopFlag::default());
     let error = outcome.unwrap_err();

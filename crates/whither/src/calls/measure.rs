@@ -181,6 +181,9 @@ pub(super) fn finish(args: &MeasureArgs, common: Common, outcome: &CallsOutcome)
     if let Some(detached) = &outcome.detached {
         teller.left(detached);
     }
+    if let Some(why) = &outcome.stayed {
+        teller.stayed(why, args.whom.pid);
+    }
     keep::save(args, outcome, &names, &teller)?;
     let mut complete = true;
     let mut texts = Vec::new();
@@ -205,10 +208,11 @@ pub(super) fn finish(args: &MeasureArgs, common: Common, outcome: &CallsOutcome)
     Ok(ending(args, outcome, complete))
 }
 
-/// The target's own failure is told first, then that nothing matched, then that data are missing.
+/// The target's own failure is told first, then that probes stay in it, then that nothing matched, then that data are missing.
 fn ending(args: &MeasureArgs, outcome: &CallsOutcome, complete: bool) -> Ending {
     match outcome.target_status {
         Some(status) if status != 0 => Ending::Target(status),
+        _ if outcome.stayed.is_some() => Ending::Incomplete,
         _ if outcome.unmatched.is_some() => Ending::No,
         _ if args.strict && !complete => Ending::Incomplete,
         status => status.map_or(Ending::Done, Ending::Target),

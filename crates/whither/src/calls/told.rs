@@ -70,6 +70,14 @@ impl Teller {
         }
     }
 
+    /// It could not be left.
+    pub(super) fn stayed(&self, why: &str, pid: Option<u32>) {
+        let again = pid.map_or_else(String::new, |pid| {
+            format!("; to measure process {pid} again takes them over, and out at its end")
+        });
+        self.line(&format!("the probes are still in the target, and harmless there: {why}{again}"));
+    }
+
     /// Losses, cut paths and notes of a profile. Refusals were told as they happened.
     pub(super) fn missing(&self, profile: &CallProfile) {
         let told = CallProfile { refused: Vec::new(), ..profile.clone() };
