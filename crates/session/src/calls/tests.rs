@@ -86,12 +86,14 @@ fn a_stop_leaves_a_process_as_it_was_and_keeps_the_data() {
 #[test]
 fn a_process_that_cannot_be_left_keeps_its_data() {
     let stop = StopFlag::default();
-    stop.request();
     let dir = tempfile::tempdir().unwrap();
     let (mut fake, _) = Fake::new(vec![vec![]]);
+    let ends = asks();
+    let (answer, _reply) = channel();
+    ends.0.send(Ask { verb: Verb::Stop, answer }).unwrap();
     fake.stuck = true;
     let options = options(CallsTarget::Process(42), &["solve"], dir.path());
-    let outcome = with_engine(&options, fake, asks(), &stop, &mut |_| {}).unwrap();
+    let outcome = with_engine(&options, fake, ends, &stop, &mut |_| {}).unwrap();
     assert!(outcome.detached.is_none() && !outcome.epochs.is_empty());
     assert!(outcome.stayed.is_some_and(|why| why.contains("42")));
 }
