@@ -98,9 +98,14 @@ impl<'a> Analysis<'a> {
         let own = self.by_target.get(&target).map_or(&[][..], Vec::as_slice);
         let mean = own.iter().map(|w| w.wall_ns as f64).sum::<f64>() / own.len().max(1) as f64;
         let missed = f64::from(percent) / 100.0 * self.run.meta.period_ns as f64 / mean.max(1.0) / 4.0;
-        let missed = missed + f64::from(percent) / 100.0 * quality::tick_share(self.run);
+        let missed = missed + self.tick_allowance(percent);
         let (low, high) = effect.interval(many);
         self.quality.widened(effect.y, (low - missed, high + missed))
+    }
+
+    /// What dear ticks may make of an effect of nothing.
+    pub(crate) fn tick_allowance(&self, percent: u8) -> f64 {
+        f64::from(percent) / 100.0 * quality::tick_share(self.run)
     }
 
     fn targets(&self) -> Vec<TargetRow> {

@@ -67,19 +67,23 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
         let partner = analysis.run.waits.iter().max_by_key(|w| w.blocked_ns).map(|w| w.site.name.clone());
         return Verdict::Contention { partner };
     }
-    let small = |low: f64, high: f64| low > -SMALL && high < SMALL;
-    if small(low, high) && small(gain.low, gain.high) {
-        return Verdict::DoNotBother { up_to: estimate.largest_percent, within: SMALL };
+    // Where ticks are dear no interval gets narrower than they allow; then less can be ruled out, and it is said.
+    let within = |percent: u8| SMALL + analysis.tick_allowance(percent);
+    let small = |low: f64, high: f64, within: f64| low > -within && high < within;
+    let (of_all, of_some) = (within(estimate.largest_percent), within(gain.percent));
+    if small(low, high, of_all) && small(gain.low, gain.high, of_some) {
+        return Verdict::DoNotBother { up_to: estimate.largest_percent, within: of_all };
     }
-    if small(gain.low, gain.high) {
-        return Verdict::DoNotBother { up_to: gain.percent, within: SMALL };
+    if small(gain.low, gain.high, of_some) {
+        return Verdict::DoNotBother { up_to: gain.percent, within: of_some };
     }
     if low > 0.0 {
         // Certain for its whole removal, not yet for the assumed amount.
         return Verdict::FixThis;
     }
     let own = analysis.by_target.get(&id).map_or(&[][..], Vec::as_slice);
-    let factor = ((gain.high - gain.low) / 2.0 / SMALL).powi(2) - 1.0;
+    let half = (gain.high - gain.low) / 2.0 - analysis.tick_allowance(gain.percent);
+    let factor = (half / SMALL).powi(2) - 1.0;
     let spent = seconds(&analysis.kept).max(seconds(own));
     Verdict::NotEnoughData {
         missing: "windows: the interval still holds both a gain and none".to_owned(),

@@ -166,6 +166,13 @@ fn dear_ticks_widen_intervals_and_are_told() {
     // A twentieth of the time, at 30 %.
     assert!((before.low - after.low - 0.015).abs() < 1e-9 && (after.high - before.high - 0.015).abs() < 1e-9);
     assert_eq!(after.y, before.y);
+    // What gains nothing is still told so, with as much ruled out as ticks allow.
+    let idle = Program { y: |at, s| if at == 0 { 0.5 * s } else { 0.0 }, shares: vec![0.5, 0.3], noise: 0.02 };
+    let mut run = idle.run(800, 5);
+    run.meta.period_ns = 500_000;
+    run.overhead.tick_cost_ns = 25_000;
+    let verdict = named(&analyse(&run, &AnalyseOptions::default()), "f1").verdict.clone();
+    assert!(matches!(verdict, Verdict::DoNotBother { within, .. } if within > 0.03), "{verdict:?}");
     assert!(cheap.notes.is_empty() && dear.notes.iter().any(|n| n.contains("25 us")), "{:?}", dear.notes);
 }
 

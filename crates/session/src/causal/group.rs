@@ -415,9 +415,17 @@ impl Group {
             self.targets.count(None, stratum, plain, weight);
             return;
         }
-        self.in_scope = self.in_scope.saturating_add(weight);
-        for id in hit {
-            policy.sampled(sample.t_ns, Some(id), sample.weight);
+        let (wanted, others): (Vec<u32>, Vec<u32>) =
+            hit.into_iter().partition(|id| self.targets.is_wanted(*id, &self.wanted));
+        if wanted.is_empty() {
+            policy.sampled(sample.t_ns, None, sample.weight);
+        } else {
+            self.in_scope = self.in_scope.saturating_add(weight);
+        }
+        for id in &wanted {
+            policy.sampled(sample.t_ns, Some(*id), sample.weight);
+        }
+        for id in wanted.into_iter().chain(others) {
             self.targets.count(Some(id), stratum, plain, weight);
         }
     }

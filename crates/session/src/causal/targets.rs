@@ -133,10 +133,13 @@ impl Targets {
                 hit.extend(line.map(|key| self.number(key, place, of, code, Some(parent))));
             }
         }
-        if let Some(only) = &wanted.only {
-            hit.retain(|id| self.is_meant(*id, only));
-        }
         hit
+    }
+
+    /// Whether experiments are to be made with a target. Samples are counted for all of them: where only one is
+    /// looked at, the shares of others must not look like nothing.
+    pub(super) fn is_wanted(&self, id: u32, wanted: &Wanted) -> bool {
+        wanted.only.as_ref().is_none_or(|only| self.is_meant(id, only))
     }
 
     fn path_hit(
