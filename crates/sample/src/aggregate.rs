@@ -69,8 +69,7 @@ impl Aggregate {
     /// Counts samples.
     pub fn add(&mut self, key: Key, count: u32) {
         if self.samples.len() >= LONGEST_LIST.max(2 * self.distinct) {
-            sum_up(&mut self.samples);
-            self.distinct = self.samples.len();
+            self.sum_up();
         }
         self.samples.push((key, count));
         self.total += u64::from(count);
@@ -105,6 +104,22 @@ impl Aggregate {
         self.samples.len() + self.stacks.len()
     }
 
+    /// Whether more distinct rows than these wait. The list is summed for it only when that may shorten it by much.
+    pub fn exceeds(&mut self, rows: usize) -> bool {
+        if self.rows() <= rows {
+            return false;
+        }
+        if self.samples.len() >= self.distinct + rows / 4 {
+            self.sum_up();
+        }
+        self.distinct + self.stacks.len() > rows
+    }
+
+    fn sum_up(&mut self) {
+        sum_up(&mut self.samples);
+        self.distinct = self.samples.len();
+    }
+
     /// Samples waiting to be cut.
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -120,8 +135,7 @@ impl Aggregate {
 
     /// The rows so far as a profile; they stay.
     pub fn snapshot<'a>(&mut self, events: &[Event], image: impl Fn(ImageNo) -> &'a Image) -> Profile {
-        sum_up(&mut self.samples);
-        self.distinct = self.samples.len();
+        self.sum_up();
         let mut images = Renumber::default();
         let mut stacks: Vec<_> = self.stack_numbers.iter().collect();
         stacks.sort_unstable_by_key(|(_, no)| **no);
@@ -235,6 +249,20 @@ mod tests {
         assert_eq!(profile.samples.iter().map(|s| u64::from(s.count)).sum::<u64>(), 2 * many);
         assert!(profile.samples.is_sorted());
         assert_eq!(profile.images.len(), 3);
+    }
+
+    #[test]
+    fn repeated_rows_do_not_count_against_the_limit() {
+        let mut rows = Aggregate::default();
+        for i in 0..2000 {
+            rows.add(key(0, i % 100), 1);
+        }
+        assert!(!rows.exceeds(1000), "100 distinct rows");
+        assert_eq!(rows.rows(), 100);
+        for i in 0..1200 {
+            rows.add(key(1, i), 1);
+        }
+        assert!(rows.exceeds(1000), "1,300 distinct rows");
     }
 
     #[test]

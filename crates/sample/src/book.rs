@@ -472,7 +472,12 @@ impl Book {
         self.losses.add(losses);
     }
 
-    /// Distinct rows and samples that wait to be cut.
+    /// Whether more distinct rows than these wait to be cut.
+    pub fn exceeds(&mut self, rows: usize) -> bool {
+        self.rows.exceeds(rows)
+    }
+
+    /// Rows, at most, and samples that wait to be cut.
     #[must_use]
     pub fn waiting(&self) -> (usize, u64) {
         (self.rows.rows(), self.rows.total())

@@ -123,7 +123,7 @@ impl Daemon<'_> {
             if let Some(hertz) = self.engine.tick() {
                 on(Progress::Rate { hertz });
             }
-            if self.sealed.elapsed() >= self.options.seal || self.engine.waiting().0 > ROWS {
+            if self.sealed.elapsed() >= self.options.seal || self.engine.exceeds(ROWS) {
                 self.seal(on);
             }
             if self.epoch_began.elapsed() >= self.options.epoch {

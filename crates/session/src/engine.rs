@@ -199,7 +199,12 @@ impl Engine {
         Part { profile, losses, window, happened: std::mem::take(&mut self.happened) }
     }
 
-    /// Distinct rows and samples that wait to be cut.
+    /// Whether more distinct rows than these wait to be cut.
+    pub(crate) fn exceeds(&mut self, rows: usize) -> bool {
+        self.book.exceeds(rows)
+    }
+
+    /// Rows, at most, and samples that wait to be cut.
     pub(crate) fn waiting(&self) -> (usize, u64) {
         self.book.waiting()
     }

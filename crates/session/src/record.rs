@@ -110,7 +110,7 @@ impl Run<'_> {
             if self.over(pids, &mut target) {
                 break;
             }
-            if sealed.elapsed() >= SEAL || self.engine.waiting().0 > ROWS {
+            if sealed.elapsed() >= SEAL || self.engine.exceeds(ROWS) {
                 self.seal(on);
                 sealed = Instant::now();
             }
