@@ -282,9 +282,13 @@ fn added_and_removed_while_eight_threads_run() {
     assert!(snapshot.paths.iter().map(|p| p.point).collect::<std::collections::BTreeSet<_>>().len() == rounds);
     // Removed probes count nothing more.
     until("calls in progress at the removal do not end", || engine.snapshot().in_progress.is_empty());
-    let counted = total(&engine.snapshot());
-    std::thread::sleep(Duration::from_millis(20));
-    assert_eq!(total(&engine.snapshot()), counted);
+    // A thread that lost its core on the way into the probe counts its one call when it gets a core again.
+    let mut counted = total(&engine.snapshot());
+    until("removed probes go on counting", || {
+        std::thread::sleep(Duration::from_millis(20));
+        let before = std::mem::replace(&mut counted, total(&engine.snapshot()));
+        before == counted
+    });
     assert_eq!(engine.detach().unwrap().left, Vec::<String>::new());
     assert_eq!(Looks::of(talker.pid()).text, text);
     talker.say();
