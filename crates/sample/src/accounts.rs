@@ -142,7 +142,7 @@ impl Accounts {
         let nanoseconds = |e: &Watched| (e.period as f64 / e.units_per_ns) as u64;
         let longest = self.events.iter().filter(|e| e.units_per_ns > 0.0).map(nanoseconds).max().unwrap_or(0);
         let by_age = (now.saturating_sub(self.opened.0) / HOLD_OF_RUN).clamp(SHORTEST_NS, LONGEST_NS);
-        self.next_draw = now + (longest * HOLD_SAMPLES).clamp(SHORTEST_NS, by_age);
+        self.next_draw = now + longest.saturating_mul(HOLD_SAMPLES).clamp(SHORTEST_NS, by_age);
         for (cpu, number, event) in events {
             let nominal = self.events[usize::from(*number)].period;
             if nominal < SMALLEST_PERIOD {

@@ -44,12 +44,22 @@ impl Alive {
         if proc::status_word(pid, "VmSize:").is_none() {
             return refuse("it is a thread of the kernel");
         }
-        if let Some(tid) = proc::realtime_thread(pid) {
-            return refuse(&format!(
-                "its thread {tid} runs under a real-time policy, and what others rely on being in time is not delayed"
-            ));
-        }
         Ok(Self { pid, running: None, handle: handle(pid), over: false })
+    }
+
+    /// Whether experiments may pause the threads of a process that [`Self::attached`] accepts. Watching harms none.
+    ///
+    /// # Errors
+    /// Others may rely on it being in time.
+    pub(super) fn pausable(pid: u32) -> Result<(), SessionError> {
+        Self::attached(pid)?;
+        let refuse = |tid| SessionError::Unmeasurable {
+            pid,
+            why: format!(
+                "its thread {tid} runs under a real-time policy, and what others rely on being in time is not delayed"
+            ),
+        };
+        proc::realtime_thread(pid).map_or(Ok(()), |tid| Err(refuse(tid)))
     }
 
     /// A command of ours.
@@ -144,7 +154,9 @@ mod tests {
             std::thread::yield_now();
         }
         if proc::comm(soon.pid) == "sleep" {
-            assert!(why(soon.pid).contains("real-time"), "{}", why(soon.pid));
+            let refused = Alive::pausable(soon.pid).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(refused.contains("real-time"), "{refused}");
+            assert!(Alive::attached(soon.pid).is_ok(), "watching it pauses nobody");
         } else {
             eprintln!("SKIP: chrt is missing or may not make a thread a real-time one");
         }
@@ -152,7 +164,7 @@ mod tests {
         let mut child = command(&["sleep", "30"]);
         let attached = Alive::attached(child.pid);
         child.terminate();
-        assert!(attached.is_ok());
+        assert!(attached.is_ok() && Alive::pausable(std::process::id()).is_err());
         child.sleep(Duration::from_secs(30));
         assert_eq!(child.status(), Some(128 + 15));
     }

@@ -53,7 +53,7 @@ pub fn run(
         return Err(SessionError::RealtimeKernel);
     }
     if let CausalWhom::Process(pid) = &options.whom {
-        Alive::attached(*pid)?;
+        Alive::pausable(*pid)?;
     }
     let config = CausalConfig {
         period_ns: nanos(options.period),

@@ -208,7 +208,8 @@ pub(super) fn finish(args: &MeasureArgs, common: Common, outcome: &CallsOutcome)
     Ok(ending(args, outcome, complete))
 }
 
-/// The target's own failure is told first, then that probes stay in it, then that nothing matched, then that data are missing.
+/// The target's own failure is told first, then that probes stay in it, then that nothing matched, then that data
+/// are missing.
 fn ending(args: &MeasureArgs, outcome: &CallsOutcome, complete: bool) -> Ending {
     match outcome.target_status {
         Some(status) if status != 0 => Ending::Target(status),
