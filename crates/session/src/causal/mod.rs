@@ -12,6 +12,7 @@ mod code;
 mod disturb;
 mod executor;
 mod group;
+mod input;
 mod options;
 mod points;
 mod policy;

@@ -6,6 +6,7 @@ use super::alive::Alive;
 use super::disturb::Disturbers;
 use super::executor::CausalExecutor;
 use super::group::Group;
+use super::input::Input;
 use super::options::{CausalEnd, CausalEvent, CausalOptions, CausalOutcome, CausalWhom, Runs, UnitChoice};
 use super::points;
 use super::policy::{CausalPolicy, Step};
@@ -164,6 +165,7 @@ impl<'a> Session<'a> {
         self.group.place_kernel_points()?;
         let limits = Limits { stop, deadline: self.options.duration.map(|d| self.began + d) };
         let mut status = None;
+        let input = Input::of(std::io::stdin());
         loop {
             let mut alive = self.start(stop)?;
             self.pid = alive.pid;
@@ -194,6 +196,12 @@ impl<'a> Session<'a> {
                 if limits.stop.is_set() {
                     self.end = CausalEnd::Stopped;
                 }
+                break;
+            }
+            if !input.again(std::io::stdin()) {
+                let once =
+                    "the command reads from a pipe, which later runs would find empty: it is run once; give it a file";
+                self.tell(once.to_owned(), on);
                 break;
             }
             on(CausalEvent::Run { number: self.runs + 1 });
