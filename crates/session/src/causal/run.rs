@@ -474,7 +474,14 @@ impl<'a> Session<'a> {
     fn missing(&self, alive: &mut Alive) -> Result<(), SessionError> {
         let Some(point) = self.group.points.iter().find(|p| !p.is_placed()) else { return Ok(()) };
         let why = point.refused.clone().or_else(|| {
-            let instead = point.instead.clone().map(|i| format!("; {i}")).unwrap_or_default();
+            let group = &self.group;
+            // The program itself has nothing like it: a library may.
+            let in_library = || {
+                let is_name = matches!(point.spec.place, PointPlace::Function(_) | PointPlace::Return(_));
+                let mut files = group.program.files.iter().filter(|_| is_name);
+                files.find_map(|of| points::instead(&point.spec.place, of, &group.code))
+            };
+            let instead = point.instead.clone().or_else(in_library).map(|i| format!("; {i}")).unwrap_or_default();
             Some(format!("the program has no such place{instead}"))
         });
         let ended = if alive.is_over() { " (it has ended meanwhile)" } else { "" };
