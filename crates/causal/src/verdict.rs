@@ -77,8 +77,9 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
     if small(gain.low, gain.high, of_some) {
         return Verdict::DoNotBother { up_to: gain.percent, within: of_some };
     }
-    if low > 0.0 {
-        // Certain for its whole removal, not yet for the assumed amount.
+    // Certain for its whole removal, not yet for the assumed amount, which must at least point there: one odd window
+    // of a large amount proves nothing where the others are all over the place.
+    if low > 0.0 && gain.y > 0.0 && (gain.high - gain.low) / 2.0 < low.max(gain.y) {
         return Verdict::FixThis;
     }
     let own = analysis.by_target.get(&id).map_or(&[][..], Vec::as_slice);
