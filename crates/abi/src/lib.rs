@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod causal;
+pub mod regs;
 pub mod uprobe;
 
 /// Bits of a program counter in [`Entry::place`].
@@ -31,6 +32,8 @@ pub const FRAME_AREA: usize = 2 * (MAX_FRAMES + 1);
 pub const KIND_TASK: u32 = 1;
 /// [`StackHead::kind`] of a stack record.
 pub const KIND_STACK: u32 = 2;
+/// [`regs::Regs::kind`] of a register record.
+pub const KIND_REGS: u32 = 3;
 /// [`Task::why`]: seen by the start-up scan.
 pub const WHY_SEEN: u32 = 0;
 /// [`Task::why`]: just forked.
@@ -98,8 +101,8 @@ pub struct Cpu {
     pub victim: u32,
     /// State of the handler's random numbers; must start non-zero.
     pub draw: u32,
-    /// Padding.
-    pub spare: u32,
+    /// Register records lost because the ring was full; wraps.
+    pub regs_drop: u32,
     /// Samples that found their entry.
     pub hit: u64,
     /// Samples that made a new entry.
@@ -173,13 +176,13 @@ pub struct StackHead {
 }
 
 /// Little-endian words read at fixed places of a record; `None` when it is too short.
-struct Words<'a>(&'a [u8]);
+pub(crate) struct Words<'a>(pub(crate) &'a [u8]);
 
 impl Words<'_> {
-    fn u32(&self, at: usize) -> Option<u32> {
+    pub(crate) fn u32(&self, at: usize) -> Option<u32> {
         Some(u32::from_le_bytes(self.0.get(at..at + 4)?.try_into().ok()?))
     }
-    fn u64(&self, at: usize) -> Option<u64> {
+    pub(crate) fn u64(&self, at: usize) -> Option<u64> {
         Some(u64::from_le_bytes(self.0.get(at..at + 8)?.try_into().ok()?))
     }
 }

@@ -1,7 +1,8 @@
-//! Basic blocks of one function by its direct jumps, and for each instruction those that may have
-//! been executed just before it. Jump tables are not resolved: [`Blocks::incomplete`] says that there
+//! Basic blocks of one function by its direct jumps or from its control-flow graph, and for each instruction those that
+//! may have been executed just before it. From direct jumps alone, jump tables are not resolved: [`Blocks::incomplete`] says that there
 //! are indirect jumps whose targets are missing.
 
+use crate::cfg::{Cfg, CfgBlock, EdgeKind};
 use crate::disasm::{Flow, Insn};
 use crate::ids::Svma;
 use std::ops::Range;
@@ -37,9 +38,33 @@ pub struct Blocks {
     /// of its targets.
     pub incomplete: bool,
     is_call: Vec<bool>,
+    /// Index of the instruction that callers enter at.
+    entry: usize,
 }
 
 impl Blocks {
+    /// Those of a control-flow graph: jump tables are known there, and several parts.
+    #[must_use]
+    pub fn from_cfg(cfg: &Cfg) -> Self {
+        let empty = |b: &CfgBlock| Block { insns: b.insns.clone(), predecessors: Vec::new(), successors: Vec::new() };
+        let mut blocks: Vec<Block> = cfg.blocks.iter().map(empty).collect();
+        for e in &cfg.edges {
+            if e.from < blocks.len() && e.to < blocks.len() {
+                blocks[e.from].successors.push(e.to);
+                blocks[e.to].predecessors.push(e.from);
+            }
+        }
+        for block in &mut blocks {
+            block.successors.sort_unstable();
+            block.successors.dedup();
+            block.predecessors.sort_unstable();
+            block.predecessors.dedup();
+        }
+        let entered = cfg.edges.iter().find(|e| e.kind == EdgeKind::Enter).and_then(|e| blocks.get(e.to));
+        let entry = entered.map_or(0, |b| b.insns.start);
+        Self { blocks, incomplete: !cfg.missing.is_empty(), is_call: calls(&cfg.insns), entry }
+    }
+
     /// Cuts the instructions of one function, decoded without holes from its entry, into blocks.
     #[must_use]
     pub fn new(insns: &[Insn]) -> Self {
@@ -63,8 +88,7 @@ impl Blocks {
             block.predecessors.dedup();
         }
         let incomplete = insns.iter().any(|i| i.flow == Flow::IndirectJump);
-        let is_call = insns.iter().map(|i| matches!(i.flow, Flow::Call(_) | Flow::IndirectCall)).collect();
-        Self { blocks, incomplete, is_call }
+        Self { blocks, incomplete, is_call: calls(insns), entry: 0 }
     }
 
     /// The block that holds the instruction of index `insn`.
@@ -85,7 +109,7 @@ impl Blocks {
         if insn > block.insns.start {
             return vec![self.executed(insn - 1)];
         }
-        let caller = (insn == 0).then_some(Before::Caller);
+        let caller = (insn == self.entry).then_some(Before::Caller);
         let lasts = block.predecessors.iter().map(|&p| self.executed(self.blocks[p].insns.end - 1));
         caller.into_iter().chain(lasts).collect()
     }
@@ -93,6 +117,10 @@ impl Blocks {
     fn executed(&self, insn: usize) -> Before {
         if self.is_call[insn] { Before::ReturnFrom(insn) } else { Before::Insn(insn) }
     }
+}
+
+fn calls(insns: &[Insn]) -> Vec<bool> {
+    insns.iter().map(|i| matches!(i.flow, Flow::Call(_) | Flow::IndirectCall)).collect()
 }
 
 /// Indices of the instructions that begin a block, sorted.

@@ -3,6 +3,8 @@
 //! calls), calls that never return end their block. An indirect jump that is not understood makes the
 //! graph *incomplete*, and it says where: whoever reasons about it must know (DCPI section 6.1.1).
 
+mod height;
+
 use crate::disasm::{Flow, Insn, decode};
 use crate::graph::Graph;
 use crate::ids::Svma;
@@ -83,6 +85,8 @@ pub struct Cfg {
     pub parts: Vec<Range<u64>>,
     /// Resolved tables.
     pub tables: Vec<JumpTable>,
+    /// Indirect jumps that hand the frame on to a function known by pointer only.
+    pub tail_jumps: Vec<Svma>,
     /// Empty when the graph is complete.
     pub missing: Vec<Missing>,
 }
@@ -97,6 +101,7 @@ impl Cfg {
             edges: Vec::new(),
             parts: vec![function],
             tables: Vec::new(),
+            tail_jumps: Vec::new(),
             missing: Vec::new(),
         };
         cfg.collect_parts(around);
@@ -199,19 +204,35 @@ impl Cfg {
     }
 
     fn resolve_tables(&mut self, around: &dyn Surroundings) {
-        for (i, insn) in self.insns.iter().enumerate().filter(|(_, i)| i.flow == Flow::IndirectJump) {
-            match resolve(&self.insns, i, &self.parts, around) {
-                Some(table) => {
-                    if !table.bounded {
-                        self.missing.push(Missing::Unbounded(insn.address));
-                    }
-                    self.tables.push(table);
+        let indirect = |i: &(usize, &Insn)| i.1.flow == Flow::IndirectJump;
+        for (i, insn) in self.insns.iter().enumerate().filter(indirect) {
+            if let Some(table) = resolve(&self.insns, i, &self.parts, around) {
+                if !table.bounded && !self.ends_by_itself(&table, around) {
+                    self.missing.push(Missing::Unbounded(insn.address));
                 }
-                // Through one fixed pointer: a procedure-linkage stub, or a tail call by pointer.
-                None if insn.raw.is_ip_rel_memory_operand() => {}
-                None => self.missing.push(Missing::IndirectJump(insn.address)),
+                self.tables.push(table);
             }
         }
+        self.tail_jumps = height::tail_jumps(&self.insns, Svma(self.parts[0].start), &self.tables);
+        for insn in self.insns.iter().filter(|i| i.flow == Flow::IndirectJump) {
+            let known = self.tables.iter().any(|t| t.jump == insn.address) || self.leaves_by_pointer(insn);
+            if !known {
+                self.missing.push(Missing::IndirectJump(insn.address));
+            }
+        }
+    }
+
+    /// Through one fixed pointer (a procedure-linkage stub, or a tail call), or a tail call by any pointer.
+    fn leaves_by_pointer(&self, insn: &Insn) -> bool {
+        insn.raw.is_ip_rel_memory_operand() || self.tail_jumps.contains(&insn.address)
+    }
+
+    /// Whether what stands behind the entries read of a table leads to no place a table could lead to: then all of
+    /// the table was read. More may have been, which adds edges that are never taken.
+    fn ends_by_itself(&self, table: &JumpTable, around: &dyn Surroundings) -> bool {
+        let Some(beyond) = table.beyond(around) else { return true };
+        let Some(extent) = around.extent(beyond) else { return true };
+        around.is_part_of(Svma(extent.start), Svma(self.parts[0].start)) == Some(false)
     }
 
     /// Cuts instructions into blocks and joins them by edges.
@@ -220,14 +241,22 @@ impl Cfg {
             self.insns.iter().enumerate().map(|(i, insn)| (insn.address, self.targets(i, around))).collect();
         let entry = Svma(self.parts[0].start);
         let mut leaders = BTreeSet::from([entry]);
+        let unknown = |m: &Missing| matches!(m, Missing::IndirectJump(_));
+        if self.missing.iter().any(unknown) {
+            leaders.extend(height::own_addresses(&self.insns, entry, &self.tables));
+        }
         for (i, insn) in self.insns.iter().enumerate() {
             let ends = ends_block(insn, around) || !self.adjacent(i);
             if ends && let Some(next) = self.insns.get(i + 1) {
                 leaders.insert(next.address);
             }
+            if ends && !exits[&insn.address].iter().any(|t| t.1 == EdgeKind::Fall) {
+                // Padding is no head of what stands behind it, which may be entered by a jump nobody understands.
+                leaders.extend(self.behind_padding(i));
+            }
             for &(to, _) in exits[&insn.address].iter().filter(|t| matches!(t.1, EdgeKind::Taken | EdgeKind::Table)) {
                 match self.index_of(to) {
-                    Some(_) => drop(leaders.insert(to)),
+                    Some(there) => drop(leaders.insert(self.insns[there].address)),
                     None if self.holds(to) => self.missing.push(Missing::Inside(to)),
                     None => {}
                 }
@@ -278,7 +307,7 @@ impl Cfg {
             Flow::Jump(to) => vec![out(to)],
             Flow::Branch(to) => vec![next, out(to)],
             Flow::Return => vec![(insn.address, EdgeKind::Leave)],
-            Flow::IndirectJump if insn.raw.is_ip_rel_memory_operand() => vec![(insn.address, EdgeKind::Leave)],
+            Flow::IndirectJump if self.leaves_by_pointer(insn) => vec![(insn.address, EdgeKind::Leave)],
             Flow::IndirectJump => self
                 .tables
                 .iter()
@@ -290,8 +319,17 @@ impl Cfg {
         }
     }
 
+    /// The instruction at an address. One byte behind a LOCK prefix is the same instruction too: the C library
+    /// jumps there while there is one thread.
     fn index_of(&self, at: Svma) -> Option<usize> {
-        self.insns.binary_search_by_key(&at, |i| i.address).ok()
+        match self.insns.binary_search_by_key(&at, |i| i.address) {
+            Ok(i) => Some(i),
+            Err(behind) => {
+                let i = behind.checked_sub(1)?;
+                let insn = &self.insns[i];
+                (insn.raw.has_lock_prefix() && at.0 == insn.address.0.wrapping_add(1)).then_some(i)
+            }
+        }
     }
 
     /// Whether the next instruction stands directly behind this one.
@@ -299,11 +337,16 @@ impl Cfg {
         self.insns.get(i + 1).is_none_or(|n| n.address == self.insns[i].end())
     }
 
+    /// The first instruction behind an instruction and the padding that follows it.
+    fn behind_padding(&self, i: usize) -> Option<Svma> {
+        let padding = (i..).take_while(|&i| self.adjacent(i) && self.insns.get(i + 1).is_some_and(Insn::is_idle));
+        self.insns.get(i + padding.count() + 1).map(|behind| behind.address)
+    }
+
     /// Padding between code: nothing but no-operations or traps, and nobody goes there.
     fn is_filler(&self, block: &Range<usize>, targets: &BTreeSet<Svma>, entry: Svma) -> bool {
         let first = self.insns[block.start].address;
-        let idle = |i: &Insn| i.flow == Flow::Trap || matches!(i.raw.mnemonic(), iced_x86::Mnemonic::Nop);
-        first != entry && !targets.contains(&first) && self.insns[block.clone()].iter().all(idle)
+        first != entry && !targets.contains(&first) && self.insns[block.clone()].iter().all(Insn::is_idle)
     }
 }
 

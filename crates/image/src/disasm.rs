@@ -49,6 +49,12 @@ impl Insn {
         Svma(self.address.0.wrapping_add(u64::from(self.len)))
     }
 
+    /// Whether it may be padding: it does nothing, or stops the program.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.flow == Flow::Trap || self.raw.mnemonic() == Mnemonic::Nop
+    }
+
     /// Whether it has an operand in memory whose address must be translated before it can end. Pushes, pops,
     /// calls and returns are left out: their page is the stack's, which is as good as always at hand.
     #[must_use]

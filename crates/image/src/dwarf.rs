@@ -3,6 +3,7 @@
 //! Split DWARF (`.dwo`) is not followed: such code has lines but no inlined functions.
 
 use crate::bytes::Bytes;
+use crate::declared::{Declared, declared};
 use crate::error::{ImageError, Problem};
 use crate::ids::Svma;
 use crate::source::SourceFrame;
@@ -103,6 +104,14 @@ impl LineService {
     pub fn statements(&self, file: &str) -> Vec<Statement> {
         let files = self.loaded.borrow_owner();
         Dwarf::load(|id| files.main.reader(id)).map(|dwarf| statements(&dwarf, file)).unwrap_or_default()
+    }
+
+    /// Where functions are declared, and discriminators of the code in `ranges`. Reads all units: seconds for a
+    /// browser.
+    #[must_use]
+    pub fn declared(&self, ranges: &[Range<Svma>]) -> Declared {
+        let files = self.loaded.borrow_owner();
+        Dwarf::load(|id| files.main.reader(id)).map(|dwarf| declared(&dwarf, ranges)).unwrap_or_default()
     }
 
     /// What was left out when opening.

@@ -43,26 +43,38 @@ pub fn resolve(insns: &[Insn], jump: usize, code: &[Range<u64>], data: &dyn Data
     let last = insns.get(jump).filter(|i| i.flow == Flow::IndirectJump)?;
     let shape = shape(insns, jump)?;
     let bound = bound(insns, shape.load, shape.index);
-    let most = bound.unwrap_or(MOST_ENTRIES).min(MOST_ENTRIES);
+    let guarded = matches!(bound, Bound::Guarded(_));
+    let most = match bound {
+        Bound::Guarded(n) | Bound::AtMost(n) => n.min(MOST_ENTRIES),
+        Bound::Unknown => MOST_ENTRIES,
+    };
     let mut targets = Vec::new();
     for i in 0..most {
         let at = shape.table.0.checked_add(i as u64 * u64::from(shape.entry_bytes))?;
-        match entry(Svma(at), &shape, data).filter(|t| code.iter().any(|r| r.contains(&t.0))) {
+        match target(Svma(at), shape.table, shape.entry_bytes, data).filter(|t| code.iter().any(|r| r.contains(&t.0))) {
             Some(target) => targets.push(target),
             // A guarded entry that leads nowhere: this is not the table of this jump.
-            None if bound.is_some() => return None,
+            None if guarded => return None,
             None => break,
         }
     }
     // One entry found by chance is no table.
-    let enough = if bound.is_some() { 1 } else { 2 };
+    let enough = if guarded { 1 } else { 2 };
     (targets.len() >= enough).then_some(JumpTable {
         jump: last.address,
         table: shape.table,
         entry_bytes: shape.entry_bytes,
+        bounded: guarded || bound == Bound::AtMost(targets.len()),
         targets,
-        bounded: bound.is_some(),
     })
+}
+
+impl JumpTable {
+    /// Where the entry behind those read would lead.
+    pub(crate) fn beyond(&self, data: &dyn Data) -> Option<Svma> {
+        let at = self.table.0.checked_add(self.targets.len() as u64 * u64::from(self.entry_bytes))?;
+        target(Svma(at), self.table, self.entry_bytes, data)
+    }
 }
 
 /// Where a table is and how an entry is chosen.
@@ -74,12 +86,13 @@ struct Shape {
     load: usize,
 }
 
-fn entry(at: Svma, shape: &Shape, data: &dyn Data) -> Option<Svma> {
-    let bytes = data.bytes(at, usize::from(shape.entry_bytes))?;
-    match shape.entry_bytes {
+/// Where an entry leads.
+fn target(at: Svma, table: Svma, entry_bytes: u8, data: &dyn Data) -> Option<Svma> {
+    let bytes = data.bytes(at, usize::from(entry_bytes))?;
+    match entry_bytes {
         4 => {
             let offset = i32::from_le_bytes(bytes.try_into().ok()?);
-            Some(Svma(shape.table.0.wrapping_add_signed(i64::from(offset))))
+            Some(Svma(table.0.wrapping_add_signed(i64::from(offset))))
         }
         _ => Some(Svma(u64::from_le_bytes(bytes.try_into().ok()?))),
     }
@@ -175,56 +188,102 @@ fn definition(insns: &[Insn], at: usize, register: Register) -> Option<usize> {
     None
 }
 
+/// What is known of the number of entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    /// A comparison guards the jump: so many, all of them real.
+    Guarded(usize),
+    /// The index has no more values than this; the table may be shorter.
+    AtMost(usize),
+    Unknown,
+}
+
 /// Number of entries by the guard `cmp $n,index; ja default` (or `jae`) before the instruction that loads
-/// the entry, the index being followed back through plain copies.
-fn bound(insns: &[Insn], load: usize, index: Register) -> Option<usize> {
+/// the entry. The index is followed back through plain copies; the comparison may also look at a copy made of it,
+/// or at the place in memory that it was loaded from.
+fn bound(insns: &[Insn], load: usize, index: Register) -> Bound {
     let mut watched = index.full_register();
     let from = load.saturating_sub(REACH);
+    // Comparisons met on the way up, of registers that are not written in between.
+    let mut compared: Vec<(Register, usize)> = Vec::new();
+    let mut most = Bound::Unknown;
     for i in (from..load).rev() {
         let raw = &insns[i].raw;
         if matches!(insns[i].flow, Flow::Call(_) | Flow::IndirectCall | Flow::Invalid | Flow::Return) {
-            return None;
+            return most;
         }
-        if raw.op_count() < 2 || raw.op0_kind() != OpKind::Register {
+        if raw.op_count() == 0 || raw.op0_kind() != OpKind::Register || raw.mnemonic() == Mnemonic::Push {
             continue;
         }
-        if raw.op0_register().full_register() != watched {
-            continue;
-        }
+        let written = raw.op0_register().full_register();
         match raw.mnemonic() {
-            Mnemonic::Cmp => return guard(insns, i),
+            Mnemonic::Cmp if written == watched => return guarded(insns, i).map_or(most, Bound::Guarded),
+            Mnemonic::Cmp if is_immediate(raw) => compared.push((written, i)),
+            Mnemonic::Cmp | Mnemonic::Test => {}
             Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsxd if raw.op1_kind() == OpKind::Register => {
                 let original = raw.op1_register().full_register();
-                if original == watched {
-                    continue;
+                let seen = |r: Register| compared.iter().find(|c| c.0 == r).map(|c| c.1);
+                let guard = match (written == watched, original == watched) {
+                    (true, _) => seen(original),
+                    (_, true) => seen(written),
+                    _ => None,
+                };
+                if let Some(n) = guard.and_then(|g| guarded(insns, g)) {
+                    return Bound::Guarded(n);
                 }
-                // The comparison may look at the copy or at the original, whichever comes first upwards.
-                if let Some(found) = compared(&insns[from..i], original, watched) {
-                    return guard(insns, from + found);
+                if written == watched {
+                    if raw.mnemonic() == Mnemonic::Movzx && raw.op1_register().size() == 1 {
+                        most = Bound::AtMost(256);
+                    }
+                    watched = original;
                 }
-                watched = original;
+                if original != written {
+                    compared.retain(|c| c.0 != written);
+                }
             }
-            Mnemonic::And if is_immediate(raw) => {
+            Mnemonic::And if written == watched && is_immediate(raw) => {
                 let mask = raw.immediate(1);
-                return (mask < MOST_ENTRIES as u64).then(|| mask as usize + 1);
+                return if mask < MOST_ENTRIES as u64 { Bound::Guarded(mask as usize + 1) } else { most };
             }
-            Mnemonic::Test => {}
-            _ => return None,
+            Mnemonic::Mov | Mnemonic::Movzx if written == watched && raw.op1_kind() == OpKind::Memory => {
+                if raw.mnemonic() == Mnemonic::Movzx && raw.memory_size().size() == 1 {
+                    most = Bound::AtMost(256);
+                }
+                return compared_in_memory(&insns[from..i], raw)
+                    .and_then(|guard| guarded(insns, from + guard))
+                    .map_or(most, Bound::Guarded);
+            }
+            _ if written == watched => return most,
+            _ => compared.retain(|c| c.0 != written),
+        }
+    }
+    most
+}
+
+/// The comparison of the operand that `load` reads, with nothing between that could change it.
+fn compared_in_memory(before: &[Insn], load: &Instruction) -> Option<usize> {
+    let place = |raw: &Instruction| {
+        let registers = (raw.memory_base(), raw.memory_index(), raw.memory_segment());
+        (registers, raw.memory_index_scale(), raw.memory_displacement64(), raw.memory_size().size())
+    };
+    for (i, insn) in before.iter().enumerate().rev().take(8) {
+        let raw = &insn.raw;
+        let memory = raw.op_count() > 0 && raw.op0_kind() == OpKind::Memory;
+        if raw.mnemonic() == Mnemonic::Cmp {
+            if memory && is_immediate(raw) && place(raw) == place(load) {
+                return Some(i);
+            }
+            continue;
+        }
+        let base = raw.op_count() > 0
+            && raw.op0_kind() == OpKind::Register
+            && [load.memory_base(), load.memory_index()].contains(&raw.op0_register().full_register());
+        let passes = matches!(insn.flow, Flow::Next | Flow::Branch(_));
+        if memory && raw.mnemonic() != Mnemonic::Test || base || !passes {
+            return None;
         }
     }
     None
-}
-
-/// Nearest comparison of either register, looking backwards.
-fn compared(insns: &[Insn], one: Register, other: Register) -> Option<usize> {
-    insns.iter().rposition(|i| {
-        let raw = &i.raw;
-        let first = || raw.op0_register().full_register();
-        raw.mnemonic() == Mnemonic::Cmp
-            && raw.op0_kind() == OpKind::Register
-            && is_immediate(raw)
-            && (first() == one || first() == other)
-    })
 }
 
 fn is_immediate(raw: &Instruction) -> bool {
@@ -232,12 +291,13 @@ fn is_immediate(raw: &Instruction) -> bool {
 }
 
 /// Entries that a comparison at `at` lets through, by the branch that follows it.
-fn guard(insns: &[Insn], at: usize) -> Option<usize> {
+fn guarded(insns: &[Insn], at: usize) -> Option<usize> {
     if !is_immediate(&insns[at].raw) {
         return None;
     }
     let n = usize::try_from(insns[at].raw.immediate(1)).ok()?;
-    let branch = insns[at + 1..].iter().take(4).find(|i| matches!(i.flow, Flow::Branch(_)))?;
+    let follows = |i: &&Insn| i.flow != Flow::Next || i.raw.rflags_modified() != 0;
+    let branch = insns[at + 1..].iter().take(8).find(follows)?;
     let entries = match branch.raw.mnemonic() {
         Mnemonic::Ja | Mnemonic::Jbe => n.checked_add(1)?,
         Mnemonic::Jae | Mnemonic::Jb => n,

@@ -2,9 +2,10 @@
 
 use crate::bytes::Bytes;
 use crate::error::ImageError;
-use crate::ids::Svma;
+use crate::ids::{Segment, Svma};
 use crate::jump_tables::Data;
-use crate::view::View;
+use crate::unwind_rows::UnwindRows;
+use crate::view::{Program, View};
 use object::elf;
 use std::ops::Range;
 
@@ -15,11 +16,27 @@ pub struct StatedBytes {
     loads: Vec<Load>,
 }
 
+/// The loaded parts that a program cannot change: code and read-only data, where memory is what the file says.
+/// Headers are enough for it (see [`crate::condensed()`]); nothing for a file that is not x86-64.
+///
+/// # Errors
+/// When the program headers cannot be read.
+pub fn constant_parts(headers: &[u8]) -> Result<Vec<Segment>, ImageError> {
+    let view = View::parse_programs(headers)?;
+    if view.machine != elf::EM_X86_64 {
+        return Ok(Vec::new());
+    }
+    let constant = |p: &&Program| p.kind == elf::PT_LOAD && !p.writable && p.file_size > 0;
+    let segment = |p: &Program| Segment { offset: p.offset, address: p.address, size: p.file_size };
+    Ok(view.programs.iter().filter(constant).map(segment).collect())
+}
+
 #[derive(Clone, Debug)]
 struct Load {
     addresses: Range<u64>,
     offset: usize,
     executable: bool,
+    writable: bool,
 }
 
 impl StatedBytes {
@@ -36,11 +53,37 @@ impl StatedBytes {
             .filter_map(|p| {
                 let held = (file.len() as u64).saturating_sub(p.offset).min(p.file_size);
                 let addresses = p.address..p.address.checked_add(held)?;
-                Some(Load { addresses, offset: usize::try_from(p.offset).ok()?, executable: p.executable })
+                let offset = usize::try_from(p.offset).ok()?;
+                Some(Load { addresses, offset, executable: p.executable, writable: p.writable })
             })
             .collect();
         loads.sort_by_key(|l| l.addresses.start);
         Ok(Self { file: file.clone(), loads })
+    }
+
+    /// Pieces of code known by address, where there is no file. Overlapping ones are cut.
+    #[must_use]
+    pub fn from_pieces<'a>(pieces: impl IntoIterator<Item = (Svma, &'a [u8])>) -> Self {
+        let mut sorted: Vec<(Svma, &[u8])> = pieces.into_iter().collect();
+        sorted.sort_by_key(|p| p.0);
+        let (mut bytes, mut loads, mut reached) = (Vec::new(), Vec::new(), 0);
+        for (at, piece) in sorted {
+            let known = usize::try_from(u64::saturating_sub(reached, at.0)).unwrap_or(usize::MAX);
+            let Some(fresh) = piece.get(known..).filter(|f| !f.is_empty()) else { continue };
+            let start = at.0 + known as u64;
+            let Some(end) = start.checked_add(fresh.len() as u64) else { continue };
+            loads.push(Load { addresses: start..end, offset: bytes.len(), executable: true, writable: false });
+            bytes.extend_from_slice(fresh);
+            reached = end;
+        }
+        Self { file: Bytes::from(bytes), loads }
+    }
+
+    /// The same without what relocation or the program may change: text and read-only data stay.
+    #[must_use]
+    pub fn unchanging(mut self) -> Self {
+        self.loads.retain(|l| !l.writable);
+        self
     }
 
     /// Bytes of a range inside one segment.
@@ -52,6 +95,12 @@ impl StatedBytes {
         }
         let from = load.offset + usize::try_from(range.start - load.addresses.start).ok()?;
         self.file.get(from..from + usize::try_from(range.end.checked_sub(range.start)?).ok()?)
+    }
+
+    /// Unwind rules of the file the bytes are of; `None` for pieces of code.
+    #[must_use]
+    pub fn unwind_rows(&self) -> Option<UnwindRows> {
+        UnwindRows::from_elf(&self.file).ok()
     }
 
     /// All bytes, each segment with the address of its first.
@@ -69,5 +118,26 @@ impl StatedBytes {
 impl Data for StatedBytes {
     fn bytes(&self, at: Svma, len: usize) -> Option<&[u8]> {
         self.get(at.0..at.0.checked_add(len as u64)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object::read::elf::{FileHeader, ProgramHeader};
+
+    #[test]
+    fn constant_parts_are_the_loads_without_the_write_flag() {
+        let bytes = std::fs::read(std::env::current_exe().expect("a running test")).expect("readable");
+        let header = elf::FileHeader64::<object::LittleEndian>::parse(&*bytes).expect("ELF");
+        let all = header.program_headers(object::LittleEndian, &*bytes).expect("program headers");
+        let loads = || all.iter().filter(|p| p.p_type(object::LittleEndian) == elf::PT_LOAD);
+        let fixed = |p: &&elf::ProgramHeader64<_>| !p.p_flags(object::LittleEndian).contains(elf::PF_W);
+        let expect: Vec<u64> = loads().filter(fixed).map(|p| p.p_offset(object::LittleEndian)).collect();
+        let head = crate::condensed(|at, n| Some(bytes.get(at as usize..(at + n) as usize)?.to_vec()));
+        let found = constant_parts(&head.expect("condensed")).expect("readable");
+        assert_eq!(found.iter().map(|s| s.offset).collect::<Vec<_>>(), expect);
+        assert!(found.len() < loads().count(), "a program has writable data");
+        assert!(constant_parts(b"no ELF").is_err());
     }
 }

@@ -69,6 +69,20 @@ impl UnwindRows {
         i.checked_sub(1).map_or(RULE_NONE, |i| self.rows[i].rule)
     }
 
+    /// Whether the frame of a function is already there at a stated address, so that no function begins: the part of
+    /// one that was moved elsewhere does. `None` where nothing is known.
+    #[must_use]
+    pub fn has_frame(&self, at: Svma) -> Option<bool> {
+        let rule = self.find(at);
+        let words = rule >> 3 & ((1 << OFFSET_BITS) - 1);
+        match rule & 7 {
+            // Where a function begins, its return address is all there is.
+            RULE_RSP => Some(words != 1),
+            RULE_RBP => Some(true),
+            _ => None,
+        }
+    }
+
     /// The rows with indices of rare shapes counted from `first`: as they go into the shared segment, where
     /// the rules of all images stand in one table.
     pub fn rebased(&self, first: u32) -> impl Iterator<Item = Row> + '_ {

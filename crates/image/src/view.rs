@@ -13,6 +13,7 @@ use std::ops::Range;
 pub(crate) struct Program {
     pub(crate) kind: elf::ProgramType,
     pub(crate) executable: bool,
+    pub(crate) writable: bool,
     pub(crate) offset: u64,
     pub(crate) address: u64,
     pub(crate) file_size: u64,
@@ -146,6 +147,7 @@ fn programs<E: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<View<'_>,
     let programs = programs.iter().map(|p| Program {
         kind: p.p_type(endian),
         executable: p.p_flags(endian).contains(elf::PF_X),
+        writable: p.p_flags(endian).contains(elf::PF_W),
         offset: p.p_offset(endian).into(),
         address: p.p_vaddr(endian).into(),
         file_size: p.p_filesz(endian).into(),

@@ -8,6 +8,7 @@ use crate::functions::FunctionTable;
 use crate::ids::{Segment, to_offset, to_svma};
 use crate::stated::StatedBytes;
 use crate::symbols::function_table;
+use proptest::prelude::*;
 
 /// Code in pieces, one function or part each.
 struct Pieces(Vec<(u64, Vec<u8>)>);
@@ -75,8 +76,9 @@ fn endless_loops_and_unreached_code_still_have_classes() {
 
 #[test]
 fn what_is_not_understood_is_said() {
-    let jump = of(vec![(0x1000, vec![0xff, 0xe0])]);
-    assert_eq!(jump.missing, [Missing::IndirectJump(Svma(0x1000))]);
+    // add rax,rcx; jmp rax
+    let jump = of(vec![(0x1000, vec![0x48, 0x01, 0xc8, 0xff, 0xe0])]);
+    assert_eq!(jump.missing, [Missing::IndirectJump(Svma(0x1003))]);
     let (blocks, edges) = jump.classes();
     assert_eq!((blocks, edges), (vec![0], vec![1]), "nothing is concluded");
     let bad = of(vec![(0x1000, vec![0x06])]);
@@ -146,4 +148,94 @@ fn every_function_of_a_real_program_keeps_the_promises() {
     println!("{total} functions, {complete} complete, {tables} tables");
     assert!(total > 1500 && complete * 100 >= total * 98, "{complete} of {total} complete");
     assert!(tables > 20, "{tables} tables");
+}
+
+#[test]
+fn a_jump_by_pointer_at_the_height_of_the_entry_is_a_tail_call() {
+    let tails = |code: &[u8]| {
+        let cfg = of(vec![(0x1000, code.to_vec())]);
+        (cfg.tail_jumps, cfg.missing.is_empty())
+    };
+    // push rbx; mov rax,[rdi+8]; pop rbx; jmp rax
+    assert_eq!(tails(&[0x53, 0x48, 0x8b, 0x47, 8, 0x5b, 0xff, 0xe0]), (vec![Svma(0x1006)], true));
+    // jmp [rdi+16]
+    assert_eq!(tails(&[0xff, 0x67, 16]), (vec![Svma(0x1000)], true));
+    // push rbp; mov rbp,rsp; sub rsp,32; mov rax,[rdi]; leave; jmp rax
+    let framed = [0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 32, 0x48, 0x8b, 0x07, 0xc9, 0xff, 0xe0];
+    assert_eq!(tails(&framed), (vec![Svma(0x100c)], true));
+    // The same without leave: the frame is still there, so it stays inside.
+    let inside: Vec<u8> = framed.iter().copied().filter(|b| *b != 0xc9).collect();
+    assert_eq!(tails(&inside), (vec![], false));
+    // mov rax,[rdi+rsi*8]; jmp rax: chosen from a table
+    assert_eq!(tails(&[0x48, 0x8b, 0x04, 0xf7, 0xff, 0xe0]), (vec![], false));
+    // mov rax,[rdi]; add rax,rsi; jmp rax: computed
+    assert_eq!(tails(&[0x48, 0x8b, 0x07, 0x48, 0x01, 0xf0, 0xff, 0xe0]), (vec![], false));
+    // je +3; mov rax,[rdi]; jmp rax: on one way it is what the caller left in rax
+    assert_eq!(tails(&[0x74, 3, 0x48, 0x8b, 0x07, 0xff, 0xe0]), (vec![Svma(0x1005)], true));
+    // je +4; lea rax,[rdi+rsi]; jmp rax: on one way it is computed
+    assert_eq!(tails(&[0x74, 4, 0x48, 0x8d, 0x04, 0x37, 0xff, 0xe0]), (vec![], false));
+}
+
+#[test]
+fn a_jump_by_pointer_stays_inside_when_there_is_a_place_for_it() {
+    // mov rax,[rdi]; lea rsi,[rip+4] (0x100e); jmp rax; nop; nop; 0x100e: inc eax; ret
+    let own = vec![0x48, 0x8b, 0x07, 0x48, 0x8d, 0x35, 4, 0, 0, 0, 0xff, 0xe0, 0x90, 0x90, 0xff, 0xc0, 0xc3];
+    let cfg = of(vec![(0x1000, own.clone())]);
+    assert_eq!(
+        (cfg.tail_jumps.as_slice(), cfg.missing.as_slice()),
+        (&[][..], &[Missing::IndirectJump(Svma(0x100a))][..])
+    );
+    assert_eq!(cfg.block_at(Svma(0x100c)), None, "padding is no part of the place");
+    let place = cfg.block_at(Svma(0x100e)).expect("the place");
+    assert_eq!(cfg.insns[cfg.blocks[place].insns.start].address, Svma(0x100e));
+    // The entry's address, as for a call-back: no place inside.
+    let mut entry = own[..12].to_vec();
+    entry[6..10].copy_from_slice(&(-10_i32).to_le_bytes());
+    assert_eq!(of(vec![(0x1000, entry)]).tail_jumps, [Svma(0x100a)]);
+    // mov rax,[rdi]; jmp rax; nop; inc eax; mov rax,[rdi]; jmp rax: places of a table somewhere
+    let places = vec![0x48, 0x8b, 0x07, 0xff, 0xe0, 0x90, 0xff, 0xc0, 0x48, 0x8b, 0x07, 0xff, 0xe0];
+    let cfg = of(vec![(0x1000, places)]);
+    assert_eq!(cfg.missing.len(), 2, "{:?}", cfg.missing);
+    // The same with a call behind it: a landing pad.
+    let pad = vec![0x48, 0x8b, 0x07, 0xff, 0xe0, 0x90, 0x48, 0x89, 0xc7, 0xe8, 0xf2, 0x7f, 0, 0];
+    assert_eq!(of(vec![(0x1000, pad)]).tail_jumps, [Svma(0x1003)]);
+    // An address in the middle of a block divides it where a jump is not understood.
+    // lea rsi,[rip+2] (0x1009); inc eax; 0x1009: inc ecx; mov rax,[rdi]; jmp rax
+    let middle = vec![0x48, 0x8d, 0x35, 2, 0, 0, 0, 0xff, 0xc0, 0xff, 0xc1, 0x48, 0x8b, 0x07, 0xff, 0xe0];
+    assert_eq!(of(vec![(0x1000, middle)]).blocks.len(), 2);
+}
+
+#[test]
+fn behind_a_lock_prefix_is_the_same_instruction() {
+    // je +1 (0x1003); lock inc dword [rdi]; ret
+    let cfg = of(vec![(0x1000, vec![0x74, 1, 0xf0, 0xff, 0x07, 0xc3])]);
+    assert!(cfg.missing.is_empty());
+    assert_eq!(cfg.blocks.len(), 2, "{:?}", cfg.blocks);
+    assert!(cfg.edges.contains(&Edge { from: 0, to: 1, kind: EdgeKind::Taken }));
+}
+
+/// Bytes in which jumps, calls, pushes and table loads are frequent.
+fn any_code() -> impl Strategy<Value = Vec<u8>> {
+    let common =
+        [0x48_u8, 0xf0, 0x0f, 0x85, 0x75, 0xeb, 0xe9, 0xff, 0xe0, 0x24, 0xc5, 0x50, 0x5d, 0xc9, 0x83, 0xc3, 0x63, 0x04];
+    prop::collection::vec(prop_oneof![prop::sample::select(common.to_vec()), any::<u8>()], 1..160)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn any_bytes_give_a_graph_that_holds_together(bytes in any_code(), start in prop_oneof![Just(0x1000_u64), Just(u64::MAX - 400)]) {
+        let code = Pieces(vec![(start, bytes.clone())]);
+        let cfg = Cfg::new(start..start + bytes.len() as u64, &code);
+        for e in &cfg.edges {
+            prop_assert!(e.from <= cfg.start() && (e.to < cfg.blocks.len() || e.to == cfg.end()));
+        }
+        for block in &cfg.blocks {
+            let inner = &cfg.insns[block.insns.start..block.insns.end - 1];
+            prop_assert!(inner.iter().all(|i| !matches!(i.flow, Flow::Jump(_) | Flow::Branch(_) | Flow::Return)));
+        }
+        let (blocks, edges) = cfg.classes();
+        prop_assert_eq!((blocks.len(), edges.len()), (cfg.blocks.len(), cfg.edges.len()));
+    }
 }

@@ -79,3 +79,32 @@ fn tail_calls_and_broken_tables_are_not_resolved() {
     }
     assert_eq!(resolve(&[], 0, &[], &Nothing), None);
 }
+
+/// What bounds the index of the last instruction of some code.
+fn bound_of(code: &[u8], index: Register) -> Bound {
+    let insns = decode(code, Svma(0x1000));
+    bound(&insns, insns.len() - 1, index)
+}
+
+#[test]
+fn guards_of_the_index_of_a_copy_and_of_its_place_in_memory() {
+    use Register::{RAX, RBX};
+    let last = [0x90];
+    // cmp eax,9; ja +0; nop
+    assert_eq!(bound_of(&[0x83, 0xf8, 9, 0x77, 0, 0x90], RAX), Bound::Guarded(10));
+    // mov rax,rbx; cmp eax,9; ja +0: the copy is compared, the original is the index
+    assert_eq!(bound_of(&[0x48, 0x89, 0xd8, 0x83, 0xf8, 9, 0x77, 0, 0x90], RBX), Bound::Guarded(10));
+    // the same, but the copy is changed in between
+    assert_eq!(bound_of(&[0x48, 0x89, 0xd8, 0xff, 0xc0, 0x83, 0xf8, 9, 0x77, 0, 0x90], RBX), Bound::Unknown);
+    // cmp dword [rcx],11; ja +0; mov eax,[rcx]
+    let memory = [0x83, 0x39, 11, 0x77, 0, 0x8b, 0x01];
+    assert_eq!(bound_of(&[&memory[..], &last].concat(), RAX), Bound::Guarded(12));
+    // a store in between may have changed it: mov [rdx],esi
+    let stored = [0x83, 0x39, 11, 0x77, 0, 0x89, 0x32, 0x8b, 0x01, 0x90];
+    assert_eq!(bound_of(&stored, RAX), Bound::Unknown);
+    // movzx eax,byte [rcx]: no more than 256; movzx eax,bl too
+    assert_eq!(bound_of(&[0x0f, 0xb6, 0x01, 0x90], RAX), Bound::AtMost(256));
+    assert_eq!(bound_of(&[0x0f, 0xb6, 0xc3, 0x90], RAX), Bound::AtMost(256));
+    // cmp eax,9; test esi,esi; ja: other flags
+    assert_eq!(bound_of(&[0x83, 0xf8, 9, 0x85, 0xf6, 0x77, 0, 0x90], RAX), Bound::Unknown);
+}

@@ -1,6 +1,7 @@
 //! The processor's time stamp counter, and nanoseconds. Both sides stamp with it; only the controller
 //! knows how long a tick is. Constraint: the counter must run evenly (`constant_tsc`, `nonstop_tsc`).
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 use whither_kernel::clock::monotonic_ns;
@@ -9,6 +10,7 @@ use whither_kernel::clock::monotonic_ns;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Clock {
     mult: u64,
+    step: u64,
 }
 
 /// Binary digits behind the point of [`Clock`]'s factor.
@@ -24,13 +26,18 @@ impl Clock {
             let (later, then) = pair();
             let (ticks, ns) = (later.wrapping_sub(ticks).max(1), then.saturating_sub(ns));
             let mult = (u128::from(ns) << SHIFT) / u128::from(ticks);
-            Self { mult: u64::try_from(mult).unwrap_or(1 << SHIFT).max(1) }
+            Self { mult: u64::try_from(mult).unwrap_or(1 << SHIFT).max(1), step: step() }
         })
     }
 
     /// The factor, for the agent.
     pub(crate) fn mult(self) -> u64 {
         self.mult
+    }
+
+    /// Ticks by which the counter advances at a time: 1 on some processors, tens on others (26 on Zen 4).
+    pub(crate) fn step(self) -> u64 {
+        self.step
     }
 
     /// Nanoseconds of so many ticks.
@@ -67,6 +74,22 @@ fn pair() -> (u64, u64) {
     (best.1, best.2)
 }
 
+/// The greatest common divisor of the usual differences: one across an interruption or another CPU may be anything.
+fn step() -> u64 {
+    const READINGS: u32 = 4096;
+    let mut last = now();
+    let mut often = BTreeMap::<u64, u32>::new();
+    for _ in 0..READINGS {
+        let then = std::mem::replace(&mut last, now());
+        *often.entry(last.wrapping_sub(then)).or_default() += 1;
+    }
+    often.into_iter().filter(|(_, n)| *n >= READINGS / 100).fold(0, |all, (ticks, _)| gcd(all, ticks)).max(1)
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 /// Whether the counter runs at one speed in all states of the processor.
 pub(crate) fn runs_evenly() -> bool {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -89,5 +112,8 @@ mod tests {
         let second = clock.ns(clock.ticks(Duration::from_secs(1)));
         assert!(second.abs_diff(1_000_000_000) < 10, "{second}");
         assert_eq!(clock.ps(1000), clock.ns(1_000_000));
+        assert!(clock.ns(clock.step()) < 100, "{} ticks at a time", clock.step());
+        let first = now();
+        assert_eq!(now().wrapping_sub(first) % clock.step(), 0);
     }
 }
