@@ -1,7 +1,7 @@
 /*
  * Kernel side of the sampler. Lives here: the handler that aggregates samples in a table per CPU
  * (the heart of DCPI's driver, paper sections 4.1-4.2), stack capture, and records that tell which
- * life of a pid a tag belongs to. Not here: when to drain, what an address means, any policy.
+ * life of a pid a tag belongs to, and registers for those who interpret branches. Not here: when to drain, what an address means, any policy.
  * Constraint: the handler runs in hard-interrupt or NMI context, so it takes no lock, does not
  * allocate, never wakes anybody, and touches one or two cache lines.
  */
@@ -21,6 +21,10 @@ const volatile __u32 wh_filtered = 0;
 const volatile __u32 wh_stack_mode = 0; /* 0 none, 1 frame pointers, 2 registers + bytes */
 const volatile __u32 wh_stack_bytes = WH_MAX_STACK;
 const volatile __u32 wh_stack_every = 1;
+/* Registers of some samples of one event; steps by recipe too when the last is set. */
+const volatile __u32 wh_regs_on = 0;
+const volatile __u32 wh_regs_event = 0;
+const volatile __u32 wh_recipes_on = 0;
 /* The kernel's idle code: its section, and the halt that paravirtual kernels call. All 0: every
  * sample of pid 0 counts as idle. */
 const volatile __u64 wh_idle_from = 0, wh_idle_to = 0;
@@ -28,6 +32,8 @@ const volatile __u64 wh_halt_from = 0, wh_halt_to = 0;
 
 /* Half of the tables that handlers fill; flipped from user space. */
 volatile __u32 wh_active = 0;
+/* Registers of one in so many samples; changed from user space as they cost. */
+volatile __u32 wh_regs_every = 0;
 /* Task records that found the ring full: their samples may end as "unknown". */
 __u64 wh_task_drop = 0;
 
@@ -65,6 +71,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } targets SEC(".maps");
+
+/* What to load at which place, put there by the tool for places that need it; else empty. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct wh_place);
+	__type(value, struct wh_recipe);
+} recipes SEC(".maps");
 
 struct stack_scratch {
 	struct wh_stack head;
@@ -202,6 +216,90 @@ static __always_inline void stack(struct bpf_perf_event_data *ctx, struct task_s
 		cpu->stack_drop++;
 }
 
+/* The steps of a recipe, in order. One that depends on a failed one fails as well: not what would be found with 0 in
+ * its place, but nothing. */
+static __always_inline void follow(struct wh_regs *r, const struct wh_recipe *recipe)
+{
+	__u32 known = 0;
+	r->recipe = *(volatile const __u32 *)&recipe->again;
+#pragma unroll
+	for (__u32 i = 0; i < WH_STEPS; i++) {
+		const struct wh_step *s = &recipe->step[i];
+		__u32 need = 0;
+		if (!s->used)
+			break;
+#pragma unroll
+		for (__u32 t = 0; t < WH_TERMS; t++)
+			need |= (1u << (s->source[t] & 31)) >> WH_GPRS;
+		if ((known & need) != need)
+			continue;
+		__u64 sum = wh_sum(s, r->value);
+		__u64 *to = &r->value[WH_GPRS + i];
+		void *at = (void *)sum;
+		long failed = 0;
+		if (s->width == 0)
+			*to = sum;
+		else
+			failed = s->width == 8	 ? bpf_probe_read_user(to, 8, at)
+				 : s->width == 4 ? bpf_probe_read_user(to, 4, at)
+				 : s->width == 2 ? bpf_probe_read_user(to, 2, at)
+						 : bpf_probe_read_user(to, 1, at);
+		if (!failed)
+			known |= 1u << i;
+	}
+	r->known = known;
+	/* The place in the map was given to another recipe meanwhile. */
+	if (*(volatile const __u32 *)&recipe->id != r->recipe)
+		r->known = 0;
+}
+
+static __always_inline void registers(struct bpf_perf_event_data *ctx, struct wh_cpu *cpu, __u32 tgid, __u64 pc)
+{
+	struct wh_regs *r = bpf_ringbuf_reserve(&events, sizeof(*r), 0);
+	if (!r) {
+		cpu->regs_drop++;
+		return;
+	}
+	r->kind = WH_REGS;
+	r->tgid = tgid;
+	r->pc = pc;
+	r->time = bpf_ktime_get_ns();
+	r->flags = ctx->regs.flags;
+	r->recipe = r->known = 0;
+	r->value[0] = ctx->regs.ax;
+	r->value[1] = ctx->regs.cx;
+	r->value[2] = ctx->regs.dx;
+	r->value[3] = ctx->regs.bx;
+	r->value[4] = ctx->regs.sp;
+	r->value[5] = ctx->regs.bp;
+	r->value[6] = ctx->regs.si;
+	r->value[7] = ctx->regs.di;
+	r->value[8] = ctx->regs.r8;
+	r->value[9] = ctx->regs.r9;
+	r->value[10] = ctx->regs.r10;
+	r->value[11] = ctx->regs.r11;
+	r->value[12] = ctx->regs.r12;
+	r->value[13] = ctx->regs.r13;
+	r->value[14] = ctx->regs.r14;
+	r->value[15] = ctx->regs.r15;
+#pragma unroll
+	for (__u32 i = 0; i < WH_STEPS; i++)
+		r->value[WH_GPRS + i] = 0;
+	if (wh_recipes_on) {
+		struct wh_place place = { .pc = pc, .tgid = tgid };
+		struct wh_recipe *recipe = bpf_map_lookup_elem(&recipes, &place);
+		if (recipe)
+			follow(r, recipe);
+	}
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+}
+
+/* Registers of user code in 64-bit mode: 0x23 is the selector of 32-bit code. */
+static __always_inline int has_user_registers(struct bpf_perf_event_data *ctx)
+{
+	return (ctx->regs.cs & 3) == 3 && ctx->regs.cs != 0x23;
+}
+
 static __always_inline int is_idle(__u64 pc)
 {
 	return !wh_idle_to || (pc >= wh_idle_from && pc < wh_idle_to) || (pc >= wh_halt_from && pc < wh_halt_to);
@@ -235,6 +333,11 @@ static __always_inline void sample(struct bpf_perf_event_data *ctx, struct wh_cp
 	count(cpu, b, where, who);
 	if (wh_stack_mode && (wh_stack_every <= 1 || draw(cpu) % wh_stack_every == 0))
 		stack(ctx, task, cpu, where, who);
+	if (wh_regs_on && event == wh_regs_event && has_user_registers(ctx)) {
+		__u32 every = wh_regs_every;
+		if (every && draw(cpu) % every == 0)
+			registers(ctx, cpu, tgid, pc);
+	}
 }
 
 SEC("perf_event")

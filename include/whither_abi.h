@@ -45,7 +45,7 @@ struct wh_cpu {
 	WH_U32 busy;
 	WH_U32 victim;
 	WH_U32 draw;
-	WH_U32 spare;
+	WH_U32 regs_drop; /* registers lost because the ring was full; wraps */
 	WH_U64 hit;
 	WH_U64 miss;
 	WH_U64 drop;
@@ -58,6 +58,7 @@ struct wh_cpu {
 enum wh_kind {
 	WH_TASK = 1,  /* struct wh_task: a task exists, was forked, or has just exec'ed */
 	WH_STACK = 2, /* struct wh_stack, addresses, then stack bytes */
+	WH_REGS = 3,  /* struct wh_regs */
 };
 
 #define WH_COMM 16
@@ -98,6 +99,66 @@ struct wh_stack {
 	WH_U32 n_user;
 	WH_U32 bytes;
 	WH_U32 spare;
+};
+
+/* User registers at a sample, and what the recipe of its place found. Read at once and thrown away: registers
+ * are the target's secrets. `value` holds the general registers as instructions number them (rax rcx rdx rbx rsp
+ * rbp rsi rdi r8..r15), then the values of the steps; one that could not be taken, or that the recipe does not
+ * have, has no bit in `known`. */
+#define WH_GPRS 16
+#define WH_STEPS 6
+#define WH_TERMS 3
+struct wh_regs {
+	WH_U32 kind;
+	WH_U32 tgid;
+	WH_U64 pc;
+	WH_U64 time; /* CLOCK_MONOTONIC ns */
+	WH_U64 flags;
+	WH_U32 recipe; /* wh_recipe.id, 0: there was none */
+	WH_U32 known;  /* bit i: step i */
+	WH_U64 value[WH_GPRS + WH_STEPS];
+};
+
+/* A step at a place of a process: the sum of the sources times their scales and `disp`, shifted to the left, then to
+ * the right (that takes a field out of it); with a width, what stands in memory there, extended by zeros. Written by
+ * the tool only. */
+struct wh_step {
+	WH_U64 disp;
+	short scale[WH_TERMS];		/* 0: no such term */
+	unsigned char source[WH_TERMS]; /* index into wh_regs.value: a register or an earlier step */
+	unsigned char up;
+	unsigned char down;
+	unsigned char is_signed; /* the shift to the right repeats the sign */
+	unsigned char width;	 /* bytes to load: 1, 2, 4, 8; 0: none */
+	unsigned char used;	 /* 0: the recipe ends here */
+	WH_U16 spare;
+};
+
+/* The value of a step, or the address of its load. Sources are in range. */
+static inline __attribute__((always_inline)) WH_U64 wh_sum(const struct wh_step *s, const WH_U64 *value)
+{
+	WH_U64 sum = s->disp;
+	for (int i = 0; i < WH_TERMS; i++) {
+		unsigned int from = s->source[i];
+		if (from < WH_GPRS + WH_STEPS)
+			sum += value[from] * (WH_U64)(long long)s->scale[i];
+	}
+	sum <<= s->up & 63;
+	return s->is_signed ? (WH_U64)((long long)sum >> (s->down & 63)) : sum >> (s->down & 63);
+}
+
+struct wh_place {
+	WH_U64 pc;
+	WH_U32 tgid;
+	WH_U32 spare;
+};
+/* `again` repeats the id behind the steps: who reads it first and `id` last has seen one recipe, not two halves. */
+struct wh_recipe {
+	WH_U32 id;
+	WH_U32 spare;
+	struct wh_step step[WH_STEPS];
+	WH_U32 again;
+	WH_U32 spare2;
 };
 
 #endif

@@ -24,6 +24,8 @@ pub struct SampleFields {
     pub callchain: bool,
     /// User registers and so many bytes of user stack (a multiple of 8; 0: none).
     pub user_stack: u32,
+    /// All general user registers and flags.
+    pub registers: bool,
 }
 
 /// An event to open.
@@ -59,6 +61,8 @@ pub struct Attr {
 
 /// User registers sampled with a stack: bp, sp, ip (`PERF_REG_X86_*` 6, 7, 8), in this order.
 pub const USER_REGS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
+/// ax bx cx dx si di bp sp ip flags, r8 to r15 (`PERF_REG_X86_*` 0 to 9, 16 to 23), in this order.
+pub const ALL_REGS: u64 = 0x00ff_03ff;
 
 /// `PERF_SAMPLE_IDENTIFIER | TID | TIME | CPU`: what every record carries.
 const ALWAYS: u64 = (b::PERF_SAMPLE_IDENTIFIER | b::PERF_SAMPLE_TID | b::PERF_SAMPLE_TIME | b::PERF_SAMPLE_CPU) as u64;
@@ -100,9 +104,12 @@ fn set_fields(a: &mut b::perf_event_attr, fields: SampleFields) {
     if fields.callchain {
         a.sample_type |= u64::from(b::PERF_SAMPLE_CALLCHAIN);
     }
+    if fields.user_stack > 0 || fields.registers {
+        a.sample_type |= u64::from(b::PERF_SAMPLE_REGS_USER);
+        a.sample_regs_user = if fields.registers { ALL_REGS } else { USER_REGS };
+    }
     if fields.user_stack > 0 {
-        a.sample_type |= u64::from(b::PERF_SAMPLE_REGS_USER | b::PERF_SAMPLE_STACK_USER);
-        a.sample_regs_user = USER_REGS;
+        a.sample_type |= u64::from(b::PERF_SAMPLE_STACK_USER);
         a.sample_stack_user = fields.user_stack;
         a.set_exclude_callchain_user(1);
     }

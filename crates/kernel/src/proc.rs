@@ -248,6 +248,24 @@ fn cpu_model() -> String {
     model.map(|(_, v)| v.trim().to_string()).unwrap_or_default()
 }
 
+/// Which kind of CPU this is: model name, and the numbers that tell steppings apart.
+#[must_use]
+pub fn cpu_identity() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    let field = |name: &str| {
+        let line = first.lines().find(|l| l.split(':').next().is_some_and(|key| key.trim() == name));
+        line.and_then(|l| l.split_once(':')).map_or("?", |(_, v)| v.trim()).to_owned()
+    };
+    format!(
+        "{} family {} model {} stepping {}",
+        field("model name"),
+        field("cpu family"),
+        field("model"),
+        field("stepping")
+    )
+}
+
 /// CPUs on line now.
 #[must_use]
 pub fn online_cpus() -> Vec<u32> {

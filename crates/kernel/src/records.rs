@@ -56,6 +56,22 @@ pub struct Mmap {
     pub path: String,
 }
 
+/// General registers as instructions number them (rax rcx rdx rbx rsp rbp rsi rdi r8..r15), and flags. They are the
+/// target's secrets, so they do not print.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct UserRegisters {
+    /// General registers.
+    pub gpr: [u64; 16],
+    /// Flags.
+    pub flags: u64,
+}
+
+impl std::fmt::Debug for UserRegisters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("UserRegisters(..)")
+    }
+}
+
 /// A sample as written to a ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RingSample {
@@ -67,6 +83,8 @@ pub struct RingSample {
     pub period: u64,
     /// Call chain with context markers, innermost first.
     pub chain: Vec<u64>,
+    /// All general registers of 64-bit user code, when the event asked for them.
+    pub registers: Option<Box<UserRegisters>>,
     /// User bp, sp, ip when the event asked for registers and the thread has any.
     pub regs: Option<[u64; 3]>,
     /// User stack from sp upwards.
@@ -219,10 +237,12 @@ fn sample(c: &mut Cursor<'_>, misc: u16, fields: SampleFields) -> Option<Record>
         let n = usize::try_from(c.u64()?).ok().filter(|&n| n <= c.rest() / 8)?;
         s.chain = (0..n).map_while(|_| c.u64()).collect();
     }
+    if fields.registers {
+        registers(c, &mut s)?;
+    } else if fields.user_stack > 0 && c.u64()? != 0 {
+        s.regs = Some([c.u64()?, c.u64()?, c.u64()?]);
+    }
     if fields.user_stack > 0 {
-        if c.u64()? != 0 {
-            s.regs = Some([c.u64()?, c.u64()?, c.u64()?]);
-        }
         let room = usize::try_from(c.u64()?).ok()?;
         if room > 0 {
             let bytes = c.take(room)?;
@@ -231,6 +251,29 @@ fn sample(c: &mut Cursor<'_>, misc: u16, fields: SampleFields) -> Option<Record>
         }
     }
     Some(Record { time, cpu, pid, tid, id, body: Body::Sample(s) })
+}
+
+/// [`crate::perf::ALL_REGS`], behind the word that tells whether it was 64-bit code.
+fn registers(c: &mut Cursor<'_>, s: &mut RingSample) -> Option<()> {
+    const ABI_64: u64 = 2;
+    /// Encoding number of each of ax bx cx dx si di bp sp.
+    const LOW: [usize; 8] = [0, 3, 1, 2, 6, 7, 5, 4];
+    let abi = c.u64()?;
+    if abi == 0 {
+        return Some(());
+    }
+    let mut all = UserRegisters::default();
+    for number in LOW {
+        all.gpr[number] = c.u64()?;
+    }
+    let ip = c.u64()?;
+    all.flags = c.u64()?;
+    for number in 8..16 {
+        all.gpr[number] = c.u64()?;
+    }
+    s.regs = Some([all.gpr[5], all.gpr[4], ip]);
+    s.registers = (abi == ABI_64).then(|| Box::new(all));
+    Some(())
 }
 
 struct Cursor<'a> {
@@ -328,10 +371,10 @@ mod tests {
         #[test]
         fn any_bytes_are_refused_or_read(
             kind in 0..24_u32, misc in any::<u16>(), body in prop::collection::vec(any::<u8>(), 0..300),
-            callchain in any::<bool>(), user_stack in prop::sample::select(vec![0_u32, 8192])
+            callchain in any::<bool>(), registers in any::<bool>(), user_stack in prop::sample::select(vec![0_u32, 8192])
         ) {
-            let _ = parse(&record(kind, misc, &body), SampleFields { callchain, user_stack });
-            let _ = parse(&body, SampleFields { callchain, user_stack });
+            let _ = parse(&record(kind, misc, &body), SampleFields { callchain, user_stack, registers });
+            let _ = parse(&body, SampleFields { callchain, user_stack, registers });
         }
     }
 }

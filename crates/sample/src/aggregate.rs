@@ -6,8 +6,8 @@
 use crate::lives::ImageNo;
 use rustc_hash::FxHashMap;
 use whither_store::model::{
-    Event, EventIx, Frame, Image, ImageIx, ImageOffset, Process, ProcessIx, Profile, Rate, Sample, Stack, StackEnd,
-    StackIx, StackSample,
+    EdgeSample, Event, EventIx, Frame, Image, ImageIx, ImageOffset, Process, ProcessIx, Profile, Rate, Sample, Stack,
+    StackEnd, StackIx, StackSample, Way,
 };
 
 /// Number of a process row, handed out by [`Aggregate::process`].
@@ -50,12 +50,28 @@ pub struct StackKey {
     pub period: u64,
 }
 
+/// Key of a row of branch evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EdgeKey {
+    /// Image.
+    pub image: ImageNo,
+    /// Position sampled.
+    pub pc: ImageOffset,
+    /// The branch.
+    pub branch: ImageOffset,
+    /// Where it went.
+    pub way: Way,
+}
+
 /// The rows since the last cut.
 #[derive(Debug, Default)]
 pub struct Aggregate {
     /// Sorted and distinct up to `distinct`, then as they came.
     samples: Vec<(Key, u32)>,
     distinct: usize,
+    /// The same for branches.
+    edges: Vec<(EdgeKey, u32)>,
+    distinct_edges: usize,
     total: u64,
     stacks: FxHashMap<StackKey, u32>,
     stack_numbers: FxHashMap<(Vec<(ImageNo, u64)>, StackEnd), u32>,
@@ -73,6 +89,14 @@ impl Aggregate {
         }
         self.samples.push((key, count));
         self.total += u64::from(count);
+    }
+
+    /// Counts a branch.
+    pub fn add_edge(&mut self, key: EdgeKey) {
+        if self.edges.len() >= LONGEST_EDGES.max(2 * self.distinct_edges) {
+            self.sum_up_edges();
+        }
+        self.edges.push((key, 1));
     }
 
     /// Counts a stack.
@@ -101,7 +125,7 @@ impl Aggregate {
     /// Rows waiting to be cut, at most.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.samples.len() + self.stacks.len()
+        self.samples.len() + self.stacks.len() + self.edges.len()
     }
 
     /// Whether more distinct rows than these wait. The list is summed for it only when that may shorten it by much.
@@ -112,12 +136,20 @@ impl Aggregate {
         if self.samples.len() >= self.distinct + rows / 4 {
             self.sum_up();
         }
-        self.distinct + self.stacks.len() > rows
+        if self.edges.len() >= self.distinct_edges + rows / 4 {
+            self.sum_up_edges();
+        }
+        self.distinct + self.stacks.len() + self.edges.len() > rows
     }
 
     fn sum_up(&mut self) {
         sum_up(&mut self.samples);
         self.distinct = self.samples.len();
+    }
+
+    fn sum_up_edges(&mut self) {
+        sum_up(&mut self.edges);
+        self.distinct_edges = self.edges.len();
     }
 
     /// Samples waiting to be cut.
@@ -136,6 +168,7 @@ impl Aggregate {
     /// The rows so far as a profile; they stay.
     pub fn snapshot<'a>(&mut self, events: &[Event], image: impl Fn(ImageNo) -> &'a Image) -> Profile {
         self.sum_up();
+        self.sum_up_edges();
         let mut images = Renumber::default();
         let mut stacks: Vec<_> = self.stack_numbers.iter().collect();
         stacks.sort_unstable_by_key(|(_, no)| **no);
@@ -152,6 +185,8 @@ impl Aggregate {
             .collect();
         profile.stack_samples = self.stacks.iter().map(|(k, n)| stack_sample(k, *n)).collect();
         profile.stack_samples.sort_unstable();
+        profile.edges = self.edges.iter().map(|(k, n)| edge(k, *n, images.of(k.image))).collect();
+        profile.edges.sort_unstable();
         profile.images = images.order.iter().map(|no| image(*no).clone()).collect();
         profile
     }
@@ -160,8 +195,11 @@ impl Aggregate {
 /// A list this long is summed, so that memory stays bounded: 12 MiB.
 const LONGEST_LIST: usize = 256 << 10;
 
+/// The same for branches: 3 MiB.
+const LONGEST_EDGES: usize = 64 << 10;
+
 /// Sorts, and adds up counts of equal keys.
-fn sum_up(list: &mut Vec<(Key, u32)>) {
+fn sum_up<K: Ord + Copy>(list: &mut Vec<(K, u32)>) {
     list.sort_unstable_by_key(|(key, _)| *key);
     list.dedup_by(|later, kept| {
         let same = later.0 == kept.0;
@@ -183,6 +221,10 @@ fn sample(k: &Key, count: u32, image: ImageIx) -> Sample {
         period: k.period,
         count,
     }
+}
+
+fn edge(k: &EdgeKey, count: u32, image: ImageIx) -> EdgeSample {
+    EdgeSample { image, pc: k.pc, branch: k.branch, way: k.way, count }
 }
 
 fn stack_sample(k: &StackKey, count: u32) -> StackSample {
@@ -263,6 +305,25 @@ mod tests {
             rows.add(key(1, i), 1);
         }
         assert!(rows.exceeds(1000), "1,300 distinct rows");
+    }
+
+    #[test]
+    fn branches_are_summed_and_bounded() {
+        let mut rows = Aggregate::default();
+        let edge = |pc: u64, way| EdgeKey { image: ImageNo(3), pc: ImageOffset(pc), branch: ImageOffset(9), way };
+        let many = LONGEST_EDGES as u64 + 1000;
+        for i in 0..many {
+            rows.add_edge(edge(i % 100, if i % 4 == 0 { Way::Taken } else { Way::Fall }));
+        }
+        assert!(rows.rows() < LONGEST_EDGES, "the list was not summed up");
+        assert!(!rows.exceeds(400), "100 distinct rows");
+        let image = image();
+        let profile = rows.cut(&[], |_| &image);
+        assert_eq!((profile.edges.len(), profile.images.len()), (100, 1));
+        assert!(profile.edges.is_sorted());
+        let taken = profile.edges.iter().filter(|e| e.way == Way::Taken).map(|e| u64::from(e.count)).sum::<u64>();
+        assert_eq!(taken, many.div_ceil(4));
+        assert_eq!(rows.rows(), 0);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Where a sample finds its place: side-band and task records keep the books of lives and images up
 //! to date; a drained sample is looked up in them and counted. One value of this type per recording.
 
-use crate::aggregate::{Aggregate, Key, ProcessNo, StackKey};
+use crate::aggregate::{Aggregate, EdgeKey, Key, ProcessNo, StackKey};
 use crate::images::{Images, MappingFacts};
 use crate::kernel_map::KernelMap;
 use crate::lives::{Found, ImageNo, Life, LifeNo, Lives, Mapped, Which};
@@ -86,6 +86,17 @@ pub struct StackIn {
     pub user: Vec<u64>,
     /// How the user part ended.
     pub end: StackEnd,
+}
+
+/// A file's code as mapped in a life.
+#[derive(Clone, Copy, Debug)]
+pub struct CodeAt {
+    /// Whose.
+    pub life: LifeNo,
+    /// Its process.
+    pub pid: u32,
+    /// The mapping.
+    pub mapped: Mapped,
 }
 
 /// The books of one recording.
@@ -267,6 +278,21 @@ impl Book {
         let key =
             StackKey { stack, event: s.event, process, tid: self.tid(s.who), slice: self.slice, period: s.period };
         self.rows.add_stack(key, 1);
+    }
+
+    /// Code from a file at an address, for interpreting it; `None` where it is not certain what was there.
+    #[must_use]
+    pub fn code_at(&self, who: Who, pc: u64) -> Option<CodeAt> {
+        let life = self.life(who)?;
+        let Life { pid, maps, .. } = self.lives.get(life)?;
+        let Found::One(mapped) = maps.find(pc) else { return None };
+        let of_file = matches!(self.images.get(mapped.image).kind, ImageKind::Elf | ImageKind::Vdso);
+        of_file.then_some(CodeAt { life, pid: *pid, mapped })
+    }
+
+    /// Counts branch evidence.
+    pub fn edge(&mut self, key: EdgeKey) {
+        self.rows.add_edge(key);
     }
 
     /// The address space of a sample's life, for unwinding.
@@ -495,6 +521,12 @@ impl Book {
     #[must_use]
     pub fn snapshot(&mut self) -> (Profile, Losses) {
         (self.rows.snapshot(&self.options.events, |no| self.images.get(no)), self.losses.clone())
+    }
+
+    /// An image's file, opened through a process that maps it; only if it is what was mapped.
+    #[must_use]
+    pub fn open_image(&self, at: &CodeAt) -> Option<std::fs::File> {
+        self.images.open(at.mapped.image, at.pid, (at.mapped.start, at.mapped.end))
     }
 
     /// Bytes of an image whose file was deleted after it was mapped.

@@ -4,7 +4,8 @@
 
 use crate::SampleError;
 use crate::bpf_skel::{OpenSampleSkel, SampleSkel, SampleSkelBuilder};
-use crate::plan::{Chosen, Coverage, StackMode};
+use crate::edges::{FIRST_EVERY, Order, RECIPE_ROOM};
+use crate::plan::{Chosen, Coverage, EdgeMode, StackMode};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PerfEventOpts, RingBuffer, RingBufferBuilder};
 use std::cell::RefCell;
@@ -12,6 +13,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
+use whither_abi::regs::Regs;
 use whither_abi::{Cpu, Entry, StackRecord, Task, WAYS};
 use whither_kernel::perf::{Attr, PerfEvent, SampleFields, Watch};
 use whither_kernel::shared::{SharedWords, barrier_on_all_cpus};
@@ -30,6 +32,8 @@ pub struct Reports {
     pub tasks: Vec<Task>,
     /// Stacks.
     pub stacks: Vec<StackRecord>,
+    /// Registers.
+    pub regs: Vec<Regs>,
 }
 
 /// A running BPF collector. Dropping it detaches everything: the kernel frees programs and maps when
@@ -62,7 +66,13 @@ impl BpfCollector {
     ///
     /// # Errors
     /// [`SampleError::Bpf`] when BPF is refused, [`SampleError::Kernel`] when an event is.
-    pub fn open(chosen: &[Chosen], coverage: &Coverage, stacks: StackMode, threads: bool) -> Result<Self, SampleError> {
+    pub fn open(
+        chosen: &[Chosen],
+        coverage: &Coverage,
+        stacks: StackMode,
+        edges: EdgeMode,
+        threads: bool,
+    ) -> Result<Self, SampleError> {
         if !proc::in_first_pid_namespace() {
             let why = "this is a pid namespace of its own, where the kernel's process ids are not ours".into();
             return Err(SampleError::Bpf { what: "using BPF", why });
@@ -76,6 +86,7 @@ impl BpfCollector {
         let builder = SampleSkelBuilder::default();
         let mut open = builder.open(object).map_err(|e| SampleError::bpf("opening the BPF object", e))?;
         configure(&mut open, coverage, stacks, threads, buckets, cpus)?;
+        configure_edges(&mut open, edges, chosen)?;
         let skel = open.load().map_err(|e| SampleError::bpf("loading the BPF programs", e))?;
         Self::start(skel, chosen, coverage, stacks, buckets, cpus)
     }
@@ -118,6 +129,7 @@ impl BpfCollector {
             spilled,
             reports,
         };
+        this.thin_registers(FIRST_EVERY);
         this.watch(coverage)?;
         this.attach(chosen, stacks)?;
         Ok(this)
@@ -165,7 +177,7 @@ impl BpfCollector {
     fn attach_event(&mut self, cpu: u32, number: u16, event: &Chosen, stacks: StackMode) -> Result<(), SampleError> {
         // The kernel lets a program walk stacks at a precise event only if the event samples call chains.
         let chains = stacks != StackMode::Off && event.spec.precise > 0;
-        let fields = chains.then_some(SampleFields { callchain: true, user_stack: 0 });
+        let fields = chains.then_some(SampleFields { callchain: true, ..SampleFields::default() });
         let attr = Attr { disabled: true, fields, ..event.attr() };
         let perf = PerfEvent::open(&attr, Watch::Cpu(cpu))?;
         let opts = PerfEventOpts { cookie: number.into(), ..Default::default() };
@@ -247,10 +259,31 @@ impl BpfCollector {
         std::mem::take(&mut self.reports.borrow_mut())
     }
 
-    /// Drops the stacks read or waiting; task records stay.
+    /// Drops the stacks and registers read or waiting; task records stay.
     pub fn forget_stacks(&mut self) {
         let _ = self.events_ring.consume();
-        self.reports.borrow_mut().stacks.clear();
+        let mut reports = self.reports.borrow_mut();
+        reports.stacks.clear();
+        reports.regs.clear();
+    }
+
+    /// Has registers taken of one sample in so many.
+    pub(crate) fn thin_registers(&mut self, every: u32) {
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            bss.wh_regs_every = every;
+        }
+    }
+
+    /// Puts recipes into the kernel, or takes them out. One that finds no room, or is gone, changes only how much
+    /// later samples can tell.
+    pub(crate) fn obey(&self, orders: &[Order]) {
+        let recipes = &self.skel.maps.recipes;
+        for order in orders {
+            let _ = match order {
+                Order::Put(place, recipe) => recipes.update(&place.bytes(), &recipe.bytes(), MapFlags::ANY),
+                Order::Remove(place) => recipes.delete(&place.bytes()),
+            };
+        }
     }
 
     fn wait_for_handlers(&self) {
@@ -291,6 +324,7 @@ impl BpfCollector {
             .words()
             .chunks_exact(CPU_WORDS)
             .map(|c| Cpu {
+                regs_drop: (word(c, 1) >> 32) as u32,
                 hit: word(c, 2),
                 miss: word(c, 3),
                 drop: word(c, 4),
@@ -320,6 +354,8 @@ fn report(reports: &mut Reports, bytes: &[u8]) {
         reports.tasks.push(task);
     } else if let Some(stack) = StackRecord::read(bytes) {
         reports.stacks.push(stack);
+    } else if let Some(regs) = Regs::read(bytes) {
+        reports.regs.push(regs);
     }
 }
 
@@ -382,6 +418,20 @@ fn configure(
     if let Some(idle) = crate::kernel_map::idle_code() {
         (constants.wh_idle_from, constants.wh_idle_to) = idle.section;
         (constants.wh_halt_from, constants.wh_halt_to) = idle.halt;
+    }
+    Ok(())
+}
+
+/// Registers are taken at samples of one event only, of those that bring any.
+fn configure_edges(open: &mut OpenSampleSkel<'static>, edges: EdgeMode, chosen: &[Chosen]) -> Result<(), SampleError> {
+    let Some(event) = chosen.iter().position(Chosen::brings_registers) else { return Ok(()) };
+    let Some(constants) = open.maps.rodata_data.as_deref_mut() else { return Ok(()) };
+    constants.wh_regs_on = (edges != EdgeMode::Off).into();
+    constants.wh_regs_event = event as u32;
+    if matches!(edges, EdgeMode::Memory(_)) {
+        constants.wh_recipes_on = 1;
+        let sized = open.maps.recipes.set_max_entries(RECIPE_ROOM);
+        sized.map_err(|e| SampleError::bpf("sizing a BPF map", e))?;
     }
     Ok(())
 }

@@ -3,12 +3,14 @@
 
 use crate::book::{Book, SampleIn, StackIn, Who};
 use crate::bpf::BpfCollector;
+use crate::edges::{Edges, RegsIn};
 use crate::hotplug::{self, CpuChange};
 use crate::perf_ring::RingCollector;
-use crate::plan::{Chosen, Coverage, StackMode};
+use crate::plan::{Chosen, Coverage, EdgeMode, StackMode};
 use crate::sideband::Sideband;
 use crate::unwind::Unwinders;
 use crate::{SampleError, accounts::Accounts};
+use whither_abi::regs::Regs;
 use whither_abi::{StackRecord, Task, event_of, pc_of};
 use whither_kernel::bpf_stats::BpfStats;
 use whither_kernel::clock;
@@ -29,15 +31,20 @@ pub struct Collector {
     kind: Kind,
     chosen: Vec<Chosen>,
     stacks: StackMode,
+    /// `None` when no registers are taken.
+    edges: Option<Edges>,
     accounts: Accounts,
     /// CPUs that are sampled.
     cpus: Vec<u32>,
     unwinders: Unwinders,
     stacks_dropped: u64,
     tasks_dropped: u64,
-    /// Task records and stacks younger than the side-band read so far.
+    /// Register records dropped, as last seen, and whether since the last question.
+    registers_dropped: (u32, bool),
+    /// Task records, stacks and registers younger than the side-band read so far.
     tasks: Vec<Task>,
     waiting: Vec<StackRecord>,
+    waiting_regs: Vec<Regs>,
 }
 
 impl Collector {
@@ -49,17 +56,18 @@ impl Collector {
         chosen: &[Chosen],
         coverage: &Coverage,
         stacks: StackMode,
+        edges: EdgeMode,
         threads: bool,
         book: &mut Book,
     ) -> Result<Self, SampleError> {
         // Order matters: the side-band first, so that what changes during the scan is seen.
         let sideband = Sideband::open()?;
-        let mut bpf = BpfCollector::open(chosen, coverage, stacks, threads)?;
+        let mut bpf = BpfCollector::open(chosen, coverage, stacks, edges, threads)?;
         book.scan(None);
         for task in bpf.scan_tasks()? {
             book.task(&task);
         }
-        Ok(Self::new(Kind::Bpf(Box::new(bpf), sideband), chosen, stacks))
+        Ok(Self::new(Kind::Bpf(Box::new(bpf), sideband), chosen, stacks, edges))
     }
 
     /// Opens perf rings and fills the book with what runs already. Switched off.
@@ -70,17 +78,21 @@ impl Collector {
         chosen: &[Chosen],
         coverage: &Coverage,
         stacks: StackMode,
+        edges: EdgeMode,
         book: &mut Book,
     ) -> Result<Self, SampleError> {
-        let ring = RingCollector::open(chosen, coverage, stacks)?;
+        let ring = RingCollector::open(chosen, coverage, stacks, edges)?;
         match coverage {
             Coverage::System => book.scan(None),
             Coverage::Processes(pids) => book.scan(Some(pids)),
         }
-        Ok(Self::new(Kind::Ring(ring), chosen, stacks))
+        Ok(Self::new(Kind::Ring(ring), chosen, stacks, edges))
     }
 
-    fn new(kind: Kind, chosen: &[Chosen], stacks: StackMode) -> Self {
+    fn new(kind: Kind, chosen: &[Chosen], stacks: StackMode, edges: EdgeMode) -> Self {
+        // What a recipe asks for, only the kernel-side program loads.
+        let memory = matches!((&kind, edges), (Kind::Bpf(..), EdgeMode::Memory(_)));
+        let edges = edges.spend().map(|spend| Edges::new(memory, spend));
         let accounts = Accounts::new(chosen);
         let chosen = chosen.to_vec();
         let cpus = cpus_of(&kind);
@@ -89,13 +101,16 @@ impl Collector {
             kind,
             chosen,
             stacks,
+            edges,
             accounts,
             cpus,
             unwinders,
             stacks_dropped: 0,
             tasks_dropped: 0,
+            registers_dropped: (0, false),
             tasks: Vec::new(),
             waiting: Vec::new(),
+            waiting_regs: Vec::new(),
         }
     }
 
@@ -144,6 +159,7 @@ impl Collector {
                 b.drain();
                 b.forget_stacks();
                 self.waiting.clear();
+                self.waiting_regs.clear();
                 self.pump(book);
             }
             Kind::Ring(r) => {
@@ -182,8 +198,16 @@ impl Collector {
                     let stack = stack_in(&s, book, &mut self.unwinders, &self.chosen, self.stacks);
                     book.stack(&stack);
                 }
+                if let Some(edges) = &mut self.edges {
+                    self.waiting_regs.extend(reports.regs);
+                    let ready = self.waiting_regs.extract_if(.., |r| r.time <= until);
+                    if let Some(every) = edges.take_all(book, ready.map(|r| RegsIn::of(&r))) {
+                        b.thin_registers(every);
+                    }
+                    b.obey(&edges.orders());
+                }
             }
-            Kind::Ring(r) => r.drain(book, &mut self.unwinders),
+            Kind::Ring(r) => r.drain(book, &mut self.unwinders, self.edges.as_mut()),
         }
     }
 
@@ -207,6 +231,9 @@ impl Collector {
         self.lost(book);
         book.forget(now);
         self.unwinders.forget(book);
+        if let Some(edges) = &mut self.edges {
+            edges.forget(book);
+        }
     }
 
     /// Opens events on CPUs that came on line and closes those of CPUs that went, while sampling is on;
@@ -271,12 +298,19 @@ impl Collector {
         let Kind::Bpf(b, _) = &self.kind else { return };
         let stacks: u64 = b.cpu_counters().iter().map(|c| c.stack_drop).sum();
         let tasks = b.tasks_dropped();
+        let registers = b.cpu_counters().iter().fold(0, |sum: u32, c| sum.wrapping_add(c.regs_drop));
+        self.registers_dropped = (registers, self.registers_dropped.1 || registers != self.registers_dropped.0);
         book.lost(&Losses {
             stacks_dropped: stacks - self.stacks_dropped,
             sideband_lost: tasks - self.tasks_dropped,
             ..Losses::default()
         });
         (self.stacks_dropped, self.tasks_dropped) = (stacks, tasks);
+    }
+
+    /// Whether registers found the ring full since the last call.
+    pub fn lost_registers(&mut self) -> bool {
+        std::mem::take(&mut self.registers_dropped.1)
     }
 
     /// How long nothing is to be drawn anew.

@@ -9,7 +9,10 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-use whither_image::{ElfSummary, IdKind, ImageId, ImageKind, PrefixId, build_id_from_prefix, code_hash, condensed};
+use whither_image::{
+    ElfSummary, IdKind, ImageId, ImageKind, PrefixId, Segment, build_id_from_prefix, code_hash, condensed,
+    constant_parts,
+};
 use whither_kernel::records::MappedFile;
 use whither_store::model::Image;
 
@@ -27,6 +30,8 @@ pub struct Images {
     by_id: FxHashMap<ImageId, ImageNo>,
     by_inode: FxHashMap<(u32, u32, u64, String), ImageNo>,
     held: FxHashMap<ImageNo, File>,
+    /// What the file looked like when it was identified: the same once more needs no reading.
+    stamps: FxHashMap<ImageNo, Stamp>,
 }
 
 /// A mapping as a collector knows it.
@@ -105,6 +110,9 @@ impl Images {
             None => unread(m, clean, known),
         };
         let no = self.add(image);
+        if let Some(stamp) = found.as_ref().and_then(|(file, ..)| stamp(file)) {
+            self.stamps.insert(no, stamp);
+        }
         let transient = m.path.ends_with(" (deleted)") || clean.starts_with("/memfd:");
         if let (true, Some((file, ..))) = (transient && self.held.len() < HELD_LIMIT, found) {
             self.held.insert(no, file);
@@ -180,6 +188,24 @@ impl Images {
         self.list.is_empty()
     }
 
+    /// The file of an image, through a process that maps it or by its path; only if it is what was mapped.
+    #[must_use]
+    pub fn open(&self, no: ImageNo, pid: u32, range: (u64, u64)) -> Option<File> {
+        if let Some(file) = self.held.get(&no) {
+            return file.try_clone().ok();
+        }
+        let image = self.get(no);
+        let known = self.stamps.get(&no);
+        let candidates = whither_kernel::proc::mapped_file_candidates(pid, range.0, range.1, &image.path);
+        candidates.into_iter().find_map(|path| {
+            let file = whither_kernel::proc::open_plain(&path)?;
+            if known.is_some_and(|k| stamp(&file).as_ref() == Some(k)) {
+                return Some(file);
+            }
+            identify(path, Some(image.id)).map(|(file, ..)| file)
+        })
+    }
+
     /// Bytes of a file that was deleted after it was mapped.
     #[must_use]
     pub fn held_bytes(&self, id: &ImageId) -> Option<Vec<u8>> {
@@ -221,6 +247,14 @@ fn label_id(label: &str) -> ImageId {
     ImageId(id)
 }
 
+/// Device, inode, bytes, and when they were last written or otherwise changed.
+type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
+
+fn stamp(file: &File) -> Option<Stamp> {
+    let m = file.metadata().ok()?;
+    Some((m.dev(), m.ino(), m.size(), (m.mtime(), m.mtime_nsec()), (m.ctime(), m.ctime_nsec())))
+}
+
 /// Opens a candidate and checks that it is the file wanted.
 fn identify(path: PathBuf, wanted: Option<ImageId>) -> Option<(File, ElfSummary, u64)> {
     let file = whither_kernel::proc::open_plain(&path)?;
@@ -239,7 +273,7 @@ fn summary(file: &File, size: u64) -> Option<ElfSummary> {
     }
     let mut summary = ElfSummary::parse(&bytes).ok()?;
     if !matches!(build_id_from_prefix(&bytes), Ok(PrefixId::Found(_))) {
-        let in_file = |s: &whither_image::Segment| s.offset.checked_add(s.size).is_some_and(|end| end <= size);
+        let in_file = |s: &Segment| s.offset.checked_add(s.size).is_some_and(|end| end <= size);
         if !summary.segments.iter().all(in_file) {
             return None;
         }
@@ -247,6 +281,11 @@ fn summary(file: &File, size: u64) -> Option<ElfSummary> {
         summary.id = code_hash(&summary.segments, |offset, n| piece(file, offset, n))?;
     }
     Some(summary)
+}
+
+/// The parts of a file that a program which maps it cannot change.
+pub(crate) fn constant_parts_of(file: &File) -> Option<Vec<Segment>> {
+    constant_parts(&condensed(|offset, n| piece(file, offset, n))?).ok()
 }
 
 fn piece(file: &File, offset: u64, n: u64) -> Option<Vec<u8>> {

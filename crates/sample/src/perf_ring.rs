@@ -3,10 +3,13 @@
 //! own processes.
 
 use crate::book::{Book, SampleIn, StackIn, Who};
-use crate::plan::{Chosen, Coverage, StackMode};
+use crate::edges::{Edges, RegsIn};
+use crate::plan::{Chosen, Coverage, EdgeMode, StackMode};
 use crate::sideband::SETTLE_NS;
 use crate::{SampleError, unwind::Unwinders};
 use rustc_hash::FxHashMap;
+use whither_abi::regs::STEPS;
+use whither_image::interp::Registers;
 use whither_kernel::perf::{Attr, PerfEvent, SampleFields, Watch};
 use whither_kernel::records::{Body, Record, RingSample, parse};
 use whither_kernel::ring::Ring;
@@ -34,6 +37,8 @@ pub struct RingCollector {
     fields: SampleFields,
     periods: Vec<u64>,
     thinning: (u32, u32),
+    /// The event whose samples bring registers.
+    rated: Option<u16>,
     delivered: FxHashMap<u32, u64>,
     /// Read, but not yet booked.
     pending: Vec<Record>,
@@ -45,12 +50,15 @@ impl RingCollector {
     ///
     /// # Errors
     /// The kernel's reason; [`SampleError::is_refusal`] tells whether rights are missing.
-    pub fn open(chosen: &[Chosen], coverage: &Coverage, stacks: StackMode) -> Result<Self, SampleError> {
-        let fields = match stacks {
-            StackMode::Off => SampleFields::default(),
-            StackMode::FramePointers { .. } => SampleFields { callchain: true, user_stack: 0 },
-            StackMode::Dwarf { bytes, .. } => SampleFields { callchain: true, user_stack: bytes.next_multiple_of(8) },
-        };
+    pub fn open(
+        chosen: &[Chosen],
+        coverage: &Coverage,
+        stacks: StackMode,
+        edges: EdgeMode,
+    ) -> Result<Self, SampleError> {
+        let user_stack = if let StackMode::Dwarf { bytes, .. } = stacks { bytes.next_multiple_of(8) } else { 0 };
+        let registers = edges != EdgeMode::Off && chosen.iter().any(Chosen::brings_registers);
+        let fields = SampleFields { callchain: stacks != StackMode::Off, user_stack, registers };
         let mut this = Self {
             rings: Vec::new(),
             perf: Vec::new(),
@@ -59,6 +67,7 @@ impl RingCollector {
             fields,
             periods: chosen.iter().map(Chosen::weight).collect(),
             thinning: (stacks.every(), 0),
+            rated: chosen.iter().position(Chosen::brings_registers).map(|n| n as u16),
             delivered: FxHashMap::default(),
             pending: Vec::new(),
             scratch: Vec::new(),
@@ -150,7 +159,7 @@ impl RingCollector {
     }
 
     /// Moves everything from the rings into the book, in time order.
-    pub fn drain(&mut self, book: &mut Book, unwinders: &mut Unwinders) {
+    pub(crate) fn drain(&mut self, book: &mut Book, unwinders: &mut Unwinders, mut edges: Option<&mut Edges>) {
         // Rings are read one after another: what is younger than the start of the reading may still
         // have older records in a ring read before, and waits for the next time.
         let until = clock::monotonic_ns().saturating_sub(SETTLE_NS);
@@ -160,7 +169,14 @@ impl RingCollector {
         self.pending = records.split_off(records.partition_point(|r| r.time <= until));
         for r in &records {
             match &r.body {
-                Body::Sample(s) => self.sample(r, s, book, unwinders),
+                Body::Sample(s) => {
+                    self.sample(r, s, book, unwinders);
+                    if let Some(edges) = &mut edges
+                        && let Some(regs) = self.registers(r, s)
+                    {
+                        edges.take(book, &regs);
+                    }
+                }
                 _ => book.record(r),
             }
         }
@@ -178,6 +194,19 @@ impl RingCollector {
         for (_, ring) in &mut self.rings {
             ring.drain(&mut self.scratch, |bytes| self.pending.extend(parse(bytes, self.fields)));
         }
+    }
+
+    /// Registers of user code at a sample of time. (Those of a thread in the kernel are from its last entry.)
+    fn registers(&self, r: &Record, s: &RingSample) -> Option<RegsIn> {
+        let rated = self.rated.is_some() && self.rated == self.numbers.get(&r.id).copied();
+        let regs = s.registers.as_ref().filter(|_| s.user && rated)?;
+        Some(RegsIn {
+            who: Who::At { pid: r.pid, tid: r.tid, time: r.time },
+            pc: s.ip,
+            registers: Registers { gpr: regs.gpr, flags: regs.flags },
+            recipe: 0,
+            steps: [None; STEPS],
+        })
     }
 
     fn sample(&mut self, r: &Record, s: &RingSample, book: &mut Book, unwinders: &mut Unwinders) {

@@ -59,6 +59,14 @@ impl Chosen {
         self.units_per_ns > 0.0
     }
 
+    /// Whether registers sampled with it tell which way branches went. Not those of events that come when they come:
+    /// they would tell of chosen moments. Nor of precise ones: their address is that of an instruction before the
+    /// interrupt, at which the registers are taken.
+    #[must_use]
+    pub fn brings_registers(&self) -> bool {
+        self.is_rated() && self.spec.precise == 0 && self.precision != Precision::Exact
+    }
+
     /// Samples per second and CPU while it is on; 0 when no rate drives it.
     #[must_use]
     pub fn hertz(&self) -> f64 {
@@ -100,6 +108,37 @@ pub enum StackMode {
     },
 }
 
+/// Branch directions by interpreting sampled registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EdgeMode {
+    /// None.
+    Off,
+    /// Registers of some samples.
+    Registers(Spend),
+    /// The same, and values that branches load from memory where that is known beforehand.
+    Memory(Spend),
+}
+
+/// How much CPU time interpreting may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spend {
+    /// Next to nothing: fewer samples bring registers when it would be more.
+    Little,
+    /// What it takes.
+    Freely,
+}
+
+impl EdgeMode {
+    /// How much it may take; `None` when off.
+    #[must_use]
+    pub fn spend(self) -> Option<Spend> {
+        match self {
+            Self::Off => None,
+            Self::Registers(spend) | Self::Memory(spend) => Some(spend),
+        }
+    }
+}
+
 impl StackMode {
     /// One stack every so many samples; 0 when off.
     #[must_use]
@@ -108,5 +147,23 @@ impl StackMode {
             Self::Off => 0,
             Self::FramePointers { every } | Self::Dwarf { every, .. } => every.max(1),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whither_kernel::events;
+
+    #[test]
+    fn registers_come_with_samples_of_time_whose_address_is_the_interrupt_s() {
+        let of = |name: &str, precision, units_per_ns| {
+            let spec = events::parse(name).expect("an event");
+            Chosen { spec, period: 1_000_000, precision, turns: 1, units_per_ns }.brings_registers()
+        };
+        assert!(of("cpu-clock", Precision::Skid(1), 1.0) && of("cycles", Precision::Skid(1), 4.0));
+        assert!(!of("cycles:pp", Precision::Exact, 4.0), "the registers are from later");
+        assert!(!of("cycles:p", Precision::Skid(1), 4.0));
+        assert!(!of("page-faults", Precision::Unknown, 0.0), "chosen moments");
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use whither_kernel::{events, proc};
-use whither_sample::{Book, BookOptions, Chosen, Collector, Coverage, Folding, SampleError, StackMode};
+use whither_sample::{Book, BookOptions, Chosen, Collector, Coverage, EdgeMode, Folding, SampleError, StackMode};
 use whither_store::model::{Precision, Rate};
 
 fn chosen() -> Chosen {
@@ -108,19 +108,26 @@ fn check(open: Open) {
 
 #[test]
 fn bpf_follows_cpus_that_come_and_go() {
-    check(|chosen, coverage, stacks, book| Collector::bpf(chosen, coverage, stacks, false, book));
+    check(|chosen, coverage, stacks, book| Collector::bpf(chosen, coverage, stacks, EdgeMode::Off, false, book));
 }
 
 #[test]
 fn rings_follow_cpus_that_come_and_go() {
-    check(Collector::ring);
+    check(|chosen, coverage, stacks, book| Collector::ring(chosen, coverage, stacks, EdgeMode::Off, book));
 }
 
 #[test]
 fn a_cpu_that_does_not_exist_is_refused_and_told() {
     let chosen = chosen();
     let mut book = book(&chosen);
-    let open = Collector::bpf(std::slice::from_ref(&chosen), &Coverage::System, StackMode::Off, false, &mut book);
+    let open = Collector::bpf(
+        std::slice::from_ref(&chosen),
+        &Coverage::System,
+        StackMode::Off,
+        EdgeMode::Off,
+        false,
+        &mut book,
+    );
     let mut collector = match open {
         Ok(collector) => collector,
         Err(e) if e.is_refusal() => {

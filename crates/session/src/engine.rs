@@ -5,11 +5,12 @@
 use crate::SessionError;
 use crate::choose::{Choice, choose};
 use crate::governor::Governor;
-use crate::options::{Backend, RecordOptions, Scope, Stacks};
+use crate::options::{Backend, Edges, RecordOptions, Scope, Stacks};
 use crate::turns::Turns;
 use std::time::Duration;
 use whither_kernel::{clock, proc};
-use whither_sample::{Book, BookOptions, Collector, Coverage, Folding, SampleError, StackMode};
+use whither_sample::{Book, BookOptions, Collector, Coverage, EdgeMode, Folding, SampleError, Spend, StackMode};
+use whither_store::CoreFacts;
 use whither_store::model::{EpochMeta, Losses, OwnCost, Profile};
 
 /// The side-band is read this often: a ring holds several seconds of a build storm.
@@ -38,6 +39,7 @@ pub(crate) struct Engine {
     turns: Turns,
     /// What the user should know.
     pub(crate) notes: Vec<String>,
+    core: Option<CoreFacts>,
     /// What happened since the last cut that the user should know.
     happened: Vec<String>,
     drain_ns: u64,
@@ -74,6 +76,14 @@ impl Engine {
         allow_many_files();
         let Choice { mut events, mut notes } = choose(options)?;
         let turns = Turns::new(options.multiplexed.len(), &mut events);
+        // Before anything is sampled, so that measuring is in no recording.
+        let core = match crate::core_facts(options.cache_dir.as_deref()) {
+            Ok(facts) => Some(facts),
+            Err(note) => {
+                notes.push(note);
+                None
+            }
+        };
         let mut book = Book::new(BookOptions {
             events: events.iter().map(whither_sample::Chosen::event).collect(),
             folding: setup.folding,
@@ -98,6 +108,7 @@ impl Engine {
             governor,
             turns,
             notes,
+            core,
             drain_ns: u64::try_from(setup.drain.as_nanos()).unwrap_or(u64::MAX),
             happened: Vec::new(),
             pumped: now,
@@ -192,6 +203,12 @@ impl Engine {
     /// Cuts the rows since the last cut.
     pub(crate) fn cut(&mut self) -> Part {
         self.collector.account(&mut self.book);
+        if self.collector.lost_registers() {
+            self.happened.push(
+                "registers of some samples were lost (ring full): branch directions rest on fewer samples than usual"
+                    .into(),
+            );
+        }
         let (profile, losses) = self.book.cut();
         self.delivered += profile.rates.iter().map(|r| r.delivered).sum::<u64>();
         let now = clock::wall_ns();
@@ -246,6 +263,7 @@ impl Engine {
             slice_s: u32::try_from(options.slice.as_secs()).unwrap_or(u32::MAX).max(1),
             threads: options.threads,
             cost: self.cost(),
+            core: self.core.clone(),
             ..EpochMeta::default()
         }
     }
@@ -281,6 +299,51 @@ fn stack_mode(options: &RecordOptions) -> StackMode {
     }
 }
 
+fn edge_mode(edges: Edges, scope: &Scope, events: &[whither_sample::Chosen], notes: &mut Vec<String>) -> EdgeMode {
+    let mode = match edges {
+        Edges::Off => return EdgeMode::Off,
+        Edges::Registers => EdgeMode::Registers(Spend::Freely),
+        Edges::Memory => EdgeMode::Memory(Spend::Freely),
+        // Who names a program wants to know all of it; what runs all the time must cost nothing.
+        Edges::Auto if *scope != Scope::System => EdgeMode::Memory(Spend::Freely),
+        Edges::Auto => EdgeMode::Memory(Spend::Little),
+    };
+    if events.iter().any(whither_sample::Chosen::brings_registers) {
+        return mode;
+    }
+    notes.push(if events.iter().any(whither_sample::Chosen::is_rated) {
+        "branch directions are missing: registers of precise events are from after the sampled instruction; add \
+         'cpu-clock' or 'cycles' without ':p' for them"
+            .into()
+    } else {
+        "branch directions are missing: they are taken from samples of time, and none of the events is".into()
+    });
+    EdgeMode::Off
+}
+
+/// Rings write registers with every sample, which costs more than all the rest: only when asked for.
+fn edges_of_rings(options: &RecordOptions, mode: EdgeMode, notes: &mut Vec<String>) -> EdgeMode {
+    match (mode, options.edges) {
+        (EdgeMode::Off, _) => EdgeMode::Off,
+        (_, Edges::Auto) => {
+            notes.push(
+                "branch directions are missing: without BPF they cost some 1.5 us per sample more; '--edges regs' \
+                 takes them all the same"
+                    .into(),
+            );
+            EdgeMode::Off
+        }
+        (mode, Edges::Memory) => {
+            notes.push(
+                "branch directions are known only where registers decide them: perf rings bring no memory operands"
+                    .into(),
+            );
+            mode
+        }
+        (mode, _) => mode,
+    }
+}
+
 fn open(
     options: &RecordOptions,
     events: &[whither_sample::Chosen],
@@ -289,8 +352,9 @@ fn open(
     notes: &mut Vec<String>,
 ) -> Result<Collector, SessionError> {
     let stacks = stack_mode(options);
+    let edges = edge_mode(options.edges, &options.scope, events, notes);
     if options.backend != Backend::Ring {
-        match Collector::bpf(events, coverage, stacks, options.threads, book) {
+        match Collector::bpf(events, coverage, stacks, edges, options.threads, book) {
             Ok(c) => return Ok(c),
             Err(e) if options.backend == Backend::Bpf => return Err(refused("aggregating in the kernel by BPF", &e)),
             Err(e) => notes.push(format!(
@@ -298,24 +362,25 @@ fn open(
             )),
         }
     }
-    ring(options, events, coverage, stacks, book, notes)
+    let edges = edges_of_rings(options, edges, notes);
+    ring(options, events, coverage, (stacks, edges), book, notes)
 }
 
 fn ring(
     options: &RecordOptions,
     events: &[whither_sample::Chosen],
     coverage: &Coverage,
-    stacks: StackMode,
+    (stacks, edges): (StackMode, EdgeMode),
     book: &mut Book,
     notes: &mut Vec<String>,
 ) -> Result<Collector, SessionError> {
-    match Collector::ring(events, coverage, stacks, book) {
+    match Collector::ring(events, coverage, stacks, edges, book) {
         Ok(c) => Ok(c),
         Err(e) if e.is_refusal() && !options.user_only => {
             notes.push("the kernel may not be sampled with these rights: user mode only".into());
             let mut user = events.to_vec();
             user.iter_mut().for_each(|c| c.spec.exclude_kernel = true);
-            Collector::ring(&user, coverage, stacks, book).map_err(|e| refused(&scope_text(&options.scope), &e))
+            Collector::ring(&user, coverage, stacks, edges, book).map_err(|e| refused(&scope_text(&options.scope), &e))
         }
         Err(e) => Err(refused(&scope_text(&options.scope), &e)),
     }
@@ -328,5 +393,35 @@ fn refused(what: &str, e: &SampleError) -> SessionError {
         remedy: "Run as root, give the binary CAP_PERFMON and CAP_BPF, or sample a command of your own \
                  ('whither record -- command'); 'whither doctor' tells what these rights allow."
             .into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whither_kernel::events;
+    use whither_sample::Chosen;
+    use whither_store::model::Precision;
+
+    #[test]
+    fn registers_of_precise_events_are_not_taken_and_that_is_said() {
+        let event = |name: &str, precision, units_per_ns| Chosen {
+            spec: events::parse(name).expect("an event"),
+            period: 1_000_000,
+            precision,
+            turns: 1,
+            units_per_ns,
+        };
+        let (precise, time) = (event("cycles:pp", Precision::Exact, 4.0), event("cpu-clock", Precision::Skid(1), 1.0));
+        let mode = |events: &[Chosen]| {
+            let mut notes = Vec::new();
+            (edge_mode(Edges::Memory, &Scope::System, events, &mut notes), notes.join(" "))
+        };
+        let (off, note) = mode(std::slice::from_ref(&precise));
+        assert_eq!(off, EdgeMode::Off);
+        assert!(note.contains("directions are missing") && note.contains("precise"), "{note}");
+        assert_eq!(mode(&[precise, time]), (EdgeMode::Memory(Spend::Freely), String::new()));
+        let (off, note) = mode(&[event("page-faults", Precision::Unknown, 0.0)]);
+        assert!(off == EdgeMode::Off && note.contains("samples of time"), "{note}");
     }
 }

@@ -15,7 +15,7 @@ use whither_store::model::Profile;
 /// What the thread is asked for.
 enum Ask {
     Part(Sender<Profile>),
-    Symbols(Profile, Sender<SymbolService>),
+    Symbols(Box<Profile>, Sender<SymbolService>),
 }
 
 /// A running live view. Dropping it stops sampling.
@@ -65,7 +65,7 @@ impl Live {
     /// # Errors
     /// When the collecting thread has died.
     pub fn symbols(&self, profile: &Profile) -> Result<SymbolService, SessionError> {
-        self.request(|reply| Ask::Symbols(profile.clone(), reply))
+        self.request(|reply| Ask::Symbols(Box::new(profile.clone()), reply))
     }
 
     /// Plain sentences about what is sampled.

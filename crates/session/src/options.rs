@@ -36,6 +36,20 @@ pub enum Stacks {
     Dwarf(u32),
 }
 
+/// Branch directions, by interpreting sampled registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edges {
+    /// `Memory` where BPF works, else none; of the whole system as much as costs next to nothing: of fewer samples where
+    /// code is dear to interpret. What is missing is noted.
+    Auto,
+    /// Registers, and the memory operands of branches.
+    Memory,
+    /// Registers only.
+    Registers,
+    /// None.
+    Off,
+}
+
 /// Which collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
@@ -62,6 +76,8 @@ pub struct RecordOptions {
     pub stacks: Stacks,
     /// One stack every so many samples.
     pub stack_every: u32,
+    /// Branch directions.
+    pub edges: Edges,
     /// Stop after this long; `None`: until the command ends or Ctrl-C.
     pub duration: Option<Duration>,
     /// Recording directory to create.
@@ -80,6 +96,8 @@ pub struct RecordOptions {
     pub user_only: bool,
     /// whither's own command line, for the record.
     pub command_line: Vec<String>,
+    /// Where what was measured of this machine's core is kept between recordings.
+    pub cache_dir: Option<PathBuf>,
 }
 
 /// Options of `whither daemon`.

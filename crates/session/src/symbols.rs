@@ -1,6 +1,6 @@
 //! What a recording keeps so that it opens elsewhere: names of the kernel, of BPF programs and of code
-//! made at run time, which exist nowhere but on this machine now, and names, code and lines of
-//! sampled functions.
+//! made at run time, which exist nowhere but on this machine now; the same and the code of programs whose file is gone;
+//! and names, code and lines of sampled functions.
 
 use crate::SessionError;
 use rustc_hash::FxHashSet;
@@ -49,7 +49,8 @@ pub fn gather(epoch: &Path) -> Result<(), SessionError> {
     Ok(whither_store::put_symbols(epoch, &stored)?)
 }
 
-/// A symbol service that also knows what only this machine knows now; with `code`, the kernel's code too.
+/// A symbol service that also knows what only this machine knows now; with `code`, that of the kernel and of deleted
+/// files too.
 pub(crate) fn service(book: &Book, profile: &Profile, code: bool) -> SymbolService {
     let mut known = StoredSymbols::default();
     let jits = book.jit_images();
@@ -66,62 +67,83 @@ pub(crate) fn service(book: &Book, profile: &Profile, code: bool) -> SymbolServi
         );
     }
     // Root only, and not on every machine: then kernel functions are listed by offset.
-    if let Some(kernel) = code.then(Kcore::open).and_then(Result::ok) {
-        known.code = kernel_code(
-            profile,
-            &|image| Some((book.kernel().base(book.image_no(image)?)?, kernel_table(book, image)?)),
-            &kernel,
-        );
+    if let Some(kernel) = code.then(|| Kcore::open().ok()) {
+        known.code = sampled_code(profile, &|image| match image.kind {
+            ImageKind::Elf => held_code(book, image),
+            ImageKind::Kernel | ImageKind::Module | ImageKind::Bpf => {
+                let base = book.kernel().base(book.image_no(image)?)?;
+                Some(kernel_code(kernel.as_ref()?, base, kernel_table(book, image)?))
+            }
+            _ => None,
+        });
     }
     // No file cache here: it belongs to the user who reads, not to a recorder that may run as root.
     let options = SymbolOptions { cache_dir: None, ..SymbolOptions::default() };
     SymbolService::new(options, known)
 }
 
-/// Code of the kernel's sampled functions, those with most samples first. `place` tells where an image of the
-/// kernel lies in memory, and its functions.
-fn kernel_code(
-    profile: &Profile,
-    place: &dyn Fn(&Image) -> Option<(u64, FunctionTable)>,
-    kernel: &Kcore,
-) -> Vec<StoredCode> {
-    let mut found: Vec<(u64, u64, StoredCode)> = Vec::new();
+/// Where the code of an image can be had only now and here.
+struct CodeSource<'a> {
+    functions: FunctionTable,
+    /// Bytes from a position in the image on.
+    bytes: Box<dyn Fn(ImageOffset, usize) -> Option<Vec<u8>> + 'a>,
+}
+
+/// The kernel as it runs; `base`: where the image lies in memory.
+fn kernel_code(kernel: &Kcore, base: u64, functions: FunctionTable) -> CodeSource<'_> {
+    let bytes = move |start: ImageOffset, size| {
+        let usual = size <= LONGEST_KERNEL_FUNCTION;
+        usual.then(|| kernel.bytes(base.checked_add(start.0)?, size)).flatten()
+    };
+    CodeSource { functions, bytes: Box::new(bytes) }
+}
+
+/// A file that was deleted or replaced after it was mapped.
+fn held_code(book: &Book, image: &Image) -> Option<CodeSource<'static>> {
+    Some(file_code(book.held_bytes(&image.id)?))
+}
+
+fn file_code(file: Vec<u8>) -> CodeSource<'static> {
+    let functions = function_table(&file, None).0;
+    let bytes = move |start: ImageOffset, size| {
+        let start = usize::try_from(start.0).ok()?;
+        file.get(start..start.checked_add(size)?).map(<[u8]>::to_vec)
+    };
+    CodeSource { functions, bytes: Box::new(bytes) }
+}
+
+/// Code of the sampled functions of all images that `source` knows, those with most samples first.
+fn sampled_code<'a>(profile: &Profile, source: &dyn Fn(&Image) -> Option<CodeSource<'a>>) -> Vec<StoredCode> {
+    let mut found: Vec<(u64, StoredCode)> = Vec::new();
     for run in profile.samples.chunk_by(|a, b| a.image == b.image) {
         let image = profile.image(run[0].image);
-        if !matches!(image.kind, ImageKind::Kernel | ImageKind::Module | ImageKind::Bpf) {
-            continue;
-        }
-        let Some((base, table)) = place(image) else { continue };
+        let Some(source) = source(image) else { continue };
         let mut functions: BTreeMap<ImageOffset, (u64, u64)> = BTreeMap::new();
         for sample in run {
-            if let Some(f) = table.find(sample.offset) {
+            if let Some(f) = source.functions.find(sample.offset) {
                 functions.entry(f.start).or_insert((f.size, 0)).1 += u64::from(sample.count);
             }
         }
-        let empty = |start| StoredCode { image: image.id, start, bytes: Vec::new() };
-        found.extend(functions.into_iter().map(|(start, (size, samples))| {
-            let mut code = empty(start);
-            code.bytes = usize::try_from(size)
-                .ok()
-                .filter(|size| *size <= LONGEST_KERNEL_FUNCTION)
-                .and_then(|size| kernel.bytes(base.checked_add(start.0)?, size))
-                .unwrap_or_default();
-            (samples, base, code)
+        found.extend(functions.into_iter().filter_map(|(start, (size, samples))| {
+            let size = usize::try_from(size).ok().filter(|size| *size <= KEPT.bytes)?;
+            let bytes = (source.bytes)(start, size).filter(|bytes| !bytes.is_empty())?;
+            Some((samples, StoredCode { image: image.id, start, bytes }))
         }));
     }
-    found.retain(|(_, _, code)| !code.bytes.is_empty());
-    found.sort_by_key(|(samples, base, code)| (std::cmp::Reverse(*samples), *base, code.start));
+    found.sort_by_key(|(samples, code)| (std::cmp::Reverse(*samples), code.image, code.start));
     let mut room = KEPT.bytes;
-    let fits = |(_, _, code): &(u64, u64, StoredCode)| {
+    let fits = |(_, code): &(u64, StoredCode)| {
         room = room.saturating_sub(code.bytes.len());
         room > 0
     };
-    found.into_iter().take_while(fits).map(|(_, _, code)| code).collect()
+    found.into_iter().take_while(fits).map(|(_, code)| code).collect()
 }
 
-/// Of what only this machine knows now, the functions that a part has samples in.
+/// Of what only this machine knows now, the functions that a part has samples in; and the code of those whose file is
+/// gone.
 pub(crate) fn local_names(book: &Book, part: &Profile) -> StoredSymbols {
-    let mut names = StoredSymbols::default();
+    let gone = |image: &Image| (image.kind == ImageKind::Elf).then(|| held_code(book, image)).flatten();
+    let mut names = StoredSymbols { code: sampled_code(part, &gone), ..StoredSymbols::default() };
     // Samples are sorted by image and, within a process, by position: equal functions come in runs.
     for run in part.samples.chunk_by(|a, b| a.image == b.image) {
         let image = part.image(run[0].image);
@@ -235,8 +257,39 @@ mod tests {
         let table =
             FunctionTable::new(vec![function(0, 4), function(4, 4), function(8, 4), function(40, 4)], ImageOffset(64));
         let kernel = core(0xffff_ffff_8100_0000, b"aaaabbbbcccc");
-        let code = kernel_code(&profile, &|_| Some((0xffff_ffff_8100_0000, table.clone())), &kernel);
+        let place = |image: &Image| (image.kind == ImageKind::Kernel).then(|| table.clone());
+        let code = sampled_code(&profile, &|image| Some(kernel_code(&kernel, 0xffff_ffff_8100_0000, place(image)?)));
         let found: Vec<_> = code.iter().map(|c| (c.start.0, c.bytes.as_slice())).collect();
         assert_eq!(found, [(8, &b"cccc"[..]), (4, &b"bbbb"[..])], "hottest first, and only what was sampled");
+    }
+
+    #[test]
+    fn sampled_functions_of_a_file_that_is_gone_keep_their_code() {
+        let file = std::fs::read(std::env::current_exe().expect("a running test")).expect("readable");
+        let source = file_code(file.clone());
+        let f = source.functions.functions().iter().find(|f| f.size > 16).expect("a function").clone();
+        let image = Image {
+            id: ImageId([7; 20]),
+            id_kind: IdKind::BuildId,
+            kind: ImageKind::Elf,
+            path: "/bin/gone".into(),
+            segments: Vec::new(),
+            size: file.len() as u64,
+        };
+        let sample = Sample {
+            image: ImageIx(0),
+            event: EventIx(0),
+            process: ProcessIx(0),
+            tid: 0,
+            slice: 0,
+            offset: ImageOffset(f.start.0 + 5),
+            period: 1,
+            count: 3,
+        };
+        let profile = Profile { images: vec![image.clone()], samples: vec![sample], ..Profile::default() };
+        let code = sampled_code(&profile, &|_| Some(file_code(file.clone())));
+        let start = f.start.0 as usize;
+        let bytes = file[start..start + f.size as usize].to_vec();
+        assert_eq!(code, [StoredCode { image: image.id, start: f.start, bytes }]);
     }
 }

@@ -272,6 +272,9 @@ pub struct OwnCost {
     pub inside_ps: u64,
     /// Whole cost to the caller, picoseconds per call.
     pub whole_ps: u64,
+    /// Step of the clock, picoseconds: some processors' counters advance by tens of ticks.
+    #[serde(default)]
+    pub step_ps: u64,
 }
 
 /// What an address is called: kept with a recording, so that it opens where the files are not.

@@ -243,6 +243,7 @@ fn merged_meta(metas: Vec<EpochMeta>) -> EpochMeta {
         out.threads &= meta.threads;
         out.folded |= meta.folded;
         out.losses.add(&meta.losses);
+        out.core = out.core.or(meta.core);
         // The latest figures describe the collector best; its CPU time adds up.
         out.cost = crate::model::OwnCost { user_ns: out.cost.user_ns + meta.cost.user_ns, ..meta.cost };
     }

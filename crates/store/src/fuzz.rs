@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::path::Path;
 
 /// Tables in the order of the first byte of the target's input.
-static TABLES: [&Table; 18] = [
+static TABLES: [&Table; 19] = [
     &tables::SAMPLES,
     &tables::IMAGES,
     &tables::PROCESSES,
@@ -26,6 +26,7 @@ static TABLES: [&Table; 18] = [
     &tables::CAUSAL_VISITS,
     &tables::CAUSAL_TARGETS,
     &tables::CAUSAL_SAMPLES,
+    &tables::EDGES,
 ];
 
 /// Decodes bytes as a table; rows when they are one.

@@ -1,7 +1,7 @@
 //! Choosing the symbols to keep in a recording: the name of every function that has samples, code and
 //! source positions of those that hold nearly all of them.
 
-use crate::model::{Image, Profile};
+use crate::model::{Image, Profile, Way};
 use crate::service::SymbolService;
 use crate::stored::{StoredCode, StoredFunction, StoredSymbols};
 use crate::symbols::Symbols;
@@ -44,7 +44,7 @@ impl SymbolService {
         stored
     }
 
-    /// Functions with samples (counted) or frames of stacks (not counted), per image.
+    /// Functions with samples (counted), frames of stacks or branch evidence (not counted), per image.
     fn touched(&self, profile: &Profile) -> Vec<Touched> {
         let mut places: BTreeMap<(usize, ImageOffset), u64> = BTreeMap::new();
         for s in &profile.samples {
@@ -52,6 +52,12 @@ impl SymbolService {
         }
         for frame in profile.stacks.iter().flat_map(|s| &s.frames) {
             places.entry((frame.image.0 as usize, frame.offset)).or_insert(0);
+        }
+        for e in &profile.edges {
+            let target = if let Way::To(target) = e.way { target } else { e.branch };
+            for offset in [e.pc, e.branch, target] {
+                places.entry((e.image.0 as usize, offset)).or_insert(0);
+            }
         }
         let mut touched: Vec<Touched> = Vec::new();
         for ((image, offset), samples) in places {

@@ -17,6 +17,7 @@ pub mod symbols;
 mod cache;
 mod check;
 mod compact;
+mod core_facts;
 mod database;
 mod debuginfod;
 mod description;
@@ -41,6 +42,7 @@ mod tables;
 
 pub use check::{Finding, Severity, check, repair};
 pub use compact::{CompactPolicy, Compacted, compact};
+pub use core_facts::CoreFacts;
 pub use database::{Database, EpochInfo, EpochSelector};
 pub use epoch::{EpochWriter, OnExisting, put_symbols};
 pub use error::{Problem, StoreError};

@@ -4,7 +4,7 @@
 //! Rows come in groups (one image, event, process, thread, slice) that are long in every run. The groups
 //! are walked first; inside a group only positions are compared, in buffers that fit the cache.
 
-use crate::model::{EventIx, ImageIx, ProcessIx, Sample, StackIx, StackSample};
+use crate::model::{EdgeSample, EventIx, ImageIx, ImageOffset, ProcessIx, Sample, StackIx, StackSample, Way};
 use rayon::prelude::*;
 
 /// More rows than this are merged by several threads; fewer are done before threads have started.
@@ -14,10 +14,12 @@ const PARALLEL_ROWS: usize = 200_000;
 pub trait Counted: Ord + Copy + Send + Sync {
     /// The leading part of the key, shared by long stretches of rows.
     type Group: Ord + Copy + Send + Sync;
+    /// The rest of the key.
+    type Place: Ord + Copy;
     /// The group.
     fn group(&self) -> Self::Group;
     /// The rest of the key.
-    fn place(&self) -> (u64, u64);
+    fn place(&self) -> Self::Place;
     /// Samples.
     fn count(&self) -> u32;
     /// The same row with another count.
@@ -27,6 +29,7 @@ pub trait Counted: Ord + Copy + Send + Sync {
 
 impl Counted for Sample {
     type Group = (ImageIx, EventIx, ProcessIx, u32, u32);
+    type Place = (u64, u64);
 
     fn group(&self) -> Self::Group {
         (self.image, self.event, self.process, self.tid, self.slice)
@@ -47,6 +50,7 @@ impl Counted for Sample {
 
 impl Counted for StackSample {
     type Group = (StackIx, EventIx, ProcessIx, u32);
+    type Place = (u64, u64);
 
     fn group(&self) -> Self::Group {
         (self.stack, self.event, self.process, self.tid)
@@ -54,6 +58,27 @@ impl Counted for StackSample {
 
     fn place(&self) -> (u64, u64) {
         (u64::from(self.slice), self.period)
+    }
+
+    fn count(&self) -> u32 {
+        self.count
+    }
+
+    fn with_count(self, count: u32) -> Self {
+        Self { count, ..self }
+    }
+}
+
+impl Counted for EdgeSample {
+    type Group = ImageIx;
+    type Place = (ImageOffset, ImageOffset, Way);
+
+    fn group(&self) -> Self::Group {
+        self.image
+    }
+
+    fn place(&self) -> Self::Place {
+        (self.pc, self.branch, self.way)
     }
 
     fn count(&self) -> u32 {

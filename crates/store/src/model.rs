@@ -194,6 +194,35 @@ pub struct StackSample {
     pub count: u32,
 }
 
+/// Where control went at a branch: by interpreting sampled registers, or by a branch record of the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Way {
+    /// A conditional branch fell through.
+    Fall,
+    /// A conditional branch was taken.
+    Taken,
+    /// An indirect jump or call went to this place of the same image.
+    To(ImageOffset),
+    /// A register sample at `pc` that decided nothing; `branch` is `pc`.
+    Undecided,
+}
+
+/// Branch evidence, aggregated. Samples that carried registers are a random part of those in `samples`; one of them
+/// gives a row for every branch it decided, all with the sampled position, or one undecided row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EdgeSample {
+    /// Image of all the places.
+    pub image: ImageIx,
+    /// Position that was sampled. Kept, because positions that wait for the branch's own inputs are biased.
+    pub pc: ImageOffset,
+    /// The branch.
+    pub branch: ImageOffset,
+    /// Where it went.
+    pub way: Way,
+    /// How often this was seen.
+    pub count: u32,
+}
+
 /// Accounting of one CPU over one interval (paper P29, P32; design note 4.2).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
@@ -313,6 +342,9 @@ pub struct EpochMeta {
     pub cost: OwnCost,
     /// Losses, summed over the epoch.
     pub losses: Losses,
+    /// What was measured of the processor; `None` in recordings that did not measure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core: Option<crate::CoreFacts>,
 }
 
 /// Everything read from one or several recordings or epochs, merged.
@@ -332,6 +364,8 @@ pub struct Profile {
     pub stacks: Vec<Stack>,
     /// Stack rows.
     pub stack_samples: Vec<StackSample>,
+    /// Branch evidence, sorted. Not bound to an event; its time is that of its segment.
+    pub edges: Vec<EdgeSample>,
     /// Accounting rows.
     pub rates: Vec<Rate>,
 }

@@ -4,8 +4,8 @@
 
 use crate::merge::{into_run, merge_runs};
 use crate::model::{
-    Event, EventIx, EventUnit, Frame, Image, ImageIx, Precision, Process, ProcessIx, Profile, Rate, Sample, Stack,
-    StackEnd, StackIx, StackSample,
+    EdgeSample, Event, EventIx, EventUnit, Frame, Image, ImageIx, Precision, Process, ProcessIx, Profile, Rate, Sample,
+    Stack, StackEnd, StackIx, StackSample,
 };
 use rayon::prelude::*;
 use sha1_smol::Sha1;
@@ -34,6 +34,7 @@ pub(crate) struct Run {
     pub(crate) samples: Vec<Sample>,
     pub(crate) stacks: Vec<HashedStack>,
     pub(crate) stack_samples: Vec<StackSample>,
+    pub(crate) edges: Vec<EdgeSample>,
     pub(crate) rates: Vec<Rate>,
 }
 
@@ -49,6 +50,7 @@ impl Run {
             samples: profile.samples,
             stacks: profile.stacks.into_iter().map(|stack| HashedStack { hash: 0, stack }).collect(),
             stack_samples: profile.stack_samples,
+            edges: profile.edges,
             rates: profile.rates,
         }
         .pruned()
@@ -69,6 +71,7 @@ impl Run {
         runs.iter_mut().zip(&stack_maps).for_each(|(run, map)| run.renumber_stacks(map));
         out.rates = sorted_rates(runs.iter_mut().flat_map(|r| std::mem::take(&mut r.rates)).collect());
         out.stack_samples = merge_runs(runs.iter_mut().map(|r| std::mem::take(&mut r.stack_samples)).collect());
+        out.edges = merge_runs(runs.iter_mut().map(|r| std::mem::take(&mut r.edges)).collect());
         out.samples = merge_runs(runs.into_iter().map(|r| r.samples).collect());
         out
     }
@@ -89,13 +92,14 @@ impl Run {
             samples: run.samples,
             stacks: run.stacks.into_iter().map(|s| s.stack).collect(),
             stack_samples: run.stack_samples,
+            edges: run.edges,
             rates: run.rates,
         }
     }
 
     /// Whether there is anything to write.
     pub(crate) fn is_empty(&self) -> bool {
-        self.samples.is_empty() && self.stack_samples.is_empty() && self.rates.is_empty()
+        self.samples.is_empty() && self.stack_samples.is_empty() && self.edges.is_empty() && self.rates.is_empty()
     }
 
     /// Drops images, processes and stacks that nothing refers to; the order is kept.
@@ -108,6 +112,7 @@ impl Run {
         let mut used = vec![false; self.images.len()];
         self.samples.iter().for_each(|s| used[s.image.0 as usize] = true);
         self.frames().for_each(|f| used[f.image.0 as usize] = true);
+        self.edges.iter().for_each(|e| used[e.image.0 as usize] = true);
         let images = keep_used(&mut self.images, &used);
 
         let mut used = vec![false; self.processes.len()];
@@ -136,6 +141,7 @@ impl Run {
         out.stacks = stacks;
         out.samples = into_run(run.samples);
         out.stack_samples = into_run(run.stack_samples);
+        out.edges = into_run(run.edges);
         out.rates = sorted_rates(run.rates);
         out
     }
@@ -170,6 +176,9 @@ impl Run {
         for s in &mut self.stack_samples {
             s.event = map.event(s.event);
             s.process = ProcessIx(map.processes[s.process.0 as usize]);
+        }
+        for e in &mut self.edges {
+            e.image = ImageIx(map.images[e.image.0 as usize]);
         }
         for frame in self.stacks.iter_mut().flat_map(|s| &mut s.stack.frames) {
             frame.image = ImageIx(map.images[frame.image.0 as usize]);

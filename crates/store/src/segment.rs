@@ -5,10 +5,10 @@ use crate::description;
 use crate::durable::{TMP, create_dirs, remove_any, sync_all, sync_dir, write_unsynced};
 use crate::error::StoreError;
 use crate::layout::{FORMAT_VERSION, SEGMENT_FILE, SegmentRange};
-use crate::model::{Event, Image, Sample, StackIx, StackSample};
+use crate::model::{EdgeSample, Event, Image, Sample, StackIx, StackSample};
 use crate::run::{RankedEvent, Run};
 use crate::tables::columns::{Column, Quality, TableError};
-use crate::tables::{self, Table, decode, encode, parts, samples};
+use crate::tables::{self, Table, decode, edges, encode, parts, samples};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -125,6 +125,7 @@ pub(crate) fn read(segment: &Path, manifest: &Manifest, filter: &RowFilter<'_>) 
         samples: table(&tables::SAMPLES)?,
         stacks: table(&tables::STACKS)?,
         frames: table(&tables::FRAMES)?,
+        edges: table(&tables::EDGES)?,
         rates: table(&tables::RATES)?,
     };
     build(segment, tables.into_run(&manifest.events, filter))
@@ -137,6 +138,7 @@ struct Tables {
     samples: Option<Bytes>,
     stacks: Option<Bytes>,
     frames: Option<Bytes>,
+    edges: Option<Bytes>,
     rates: Option<Bytes>,
 }
 
@@ -169,6 +171,11 @@ impl Tables {
             let stacks = std::mem::take(&mut run.stacks);
             run.stack_samples.retain(|s| wanted.stack(s, &stacks[s.stack.0 as usize].stack));
             run.stacks = stacks;
+        }
+        if let Some(bytes) = self.edges {
+            let columns = decode(&tables::EDGES, bytes, &|low, high| wanted.any_between(&run, low, high))?;
+            run.edges = edges::edges_from_columns(columns, &run)?;
+            run.edges.retain(|e| wanted.edge(e));
         }
         run.rates.retain(|r| wanted.rate(r));
         check_sorted(&run)?;
@@ -207,6 +214,11 @@ impl<'a> Wanted<'a> {
         image && self.events[s.event.0 as usize] && self.filter.wants_slice(s.slice)
     }
 
+    /// Branches are evidence whatever event was sampled; their time is the segment's.
+    fn edge(&self, e: &EdgeSample) -> bool {
+        self.images[e.image.0 as usize]
+    }
+
     fn rate(&self, r: &crate::model::Rate) -> bool {
         let named = self.filter.events.is_none_or(|names| names.contains(&r.event));
         let inside = |(from, to)| r.start_ns < to && r.start_ns.saturating_add(r.length_ns.max(1)) > from;
@@ -234,6 +246,7 @@ fn known_stacks(run: &mut Run, columns: &[Column]) -> rustc_hash::FxHashMap<u64,
 fn check_sorted(run: &Run) -> Result<(), TableError> {
     let sorted = run.samples.is_sorted()
         && run.stack_samples.is_sorted()
+        && run.edges.is_sorted()
         && run.images.is_sorted_by_key(|i| i.id)
         && run.processes.is_sorted_by_key(|p| p.key)
         && run.stacks.is_sorted_by_key(|s| s.hash);
@@ -278,6 +291,7 @@ fn write_tables(dir: &Path, window_ns: (u64, u64), run: &Run, quality: Quality) 
     put(&tables::PROCESSES, run.processes.len(), &|r| parts::processes_to_columns(&run.processes[r]))?;
     put(&tables::STACKS, run.stack_samples.len(), &|r| samples::stacks_to_columns(run, r))?;
     put(&tables::FRAMES, frames.len(), &|r| parts::frames_to_columns(run, &frames[r]))?;
+    put(&tables::EDGES, run.edges.len(), &|r| edges::edges_to_columns(run, r))?;
     put(&tables::RATES, run.rates.len(), &|r| parts::rates_to_columns(&run.rates[r]))?;
     let mut events: Vec<&RankedEvent> = run.events.iter().collect();
     events.sort_by_key(|e| e.rank);

@@ -14,8 +14,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use whither_image::{
-    Bytes, CodeName, FrameRun, Function, FunctionTable, ImageId, ImageOffset, LineService, Segment, SourceFrame,
-    Statement, Svma, code_names, function_table, to_offset, to_svma,
+    Bytes, CodeName, Declared, FrameRun, Function, FunctionTable, ImageId, ImageOffset, LineService, Segment,
+    SourceFrame, StatedBytes, Statement, Svma, code_names, function_table, to_offset, to_svma,
 };
 
 /// Larger source files are generated ones nobody reads line by line.
@@ -73,6 +73,7 @@ struct Entry {
     files: OnceLock<Files>,
     functions: OnceLock<Arc<FunctionTable>>,
     lines: OnceLock<Option<LineService>>,
+    stated: OnceLock<Option<Arc<StatedBytes>>>,
 }
 
 impl SymbolService {
@@ -240,6 +241,19 @@ impl SymbolService {
         code[..end].iter().rev().take_while(|c| c.image == id).find_map(holds)
     }
 
+    fn make_stated(&self, entry: &Entry, image: &Image) -> Option<StatedBytes> {
+        if image.kind == ImageKind::Elf
+            && let Some(main) = &self.files(entry, image).main
+        {
+            let stated = StatedBytes::from_elf(&main.bytes);
+            return stated.map_err(|e| self.report([format!("{}: {e}", image.path)])).ok();
+        }
+        let code = &self.stored.code;
+        let pieces = &code[code.partition_point(|c| c.image < image.id)..code.partition_point(|c| c.image <= image.id)];
+        let placed = |c: &StoredCode| to_svma(&image.segments, c.start).unwrap_or(Svma(c.start.0));
+        (!pieces.is_empty()).then(|| StatedBytes::from_pieces(pieces.iter().map(|c| (placed(c), &c.bytes[..]))))
+    }
+
     fn report(&self, sentences: impl IntoIterator<Item = String>) {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).extend(sentences);
     }
@@ -280,6 +294,16 @@ impl Symbols for SymbolService {
             code_of(&main.bytes, main, &range)
         };
         from_file().or_else(|| self.stored_code(image.id, &range))
+    }
+
+    fn declared(&self, image: &Image, ranges: &[Range<Svma>]) -> Declared {
+        let entry = self.entry(image);
+        self.lines(&entry, image).map(|lines| lines.declared(ranges)).unwrap_or_default()
+    }
+
+    fn stated(&self, image: &Image) -> Option<Arc<StatedBytes>> {
+        let entry = self.entry(image);
+        entry.stated.get_or_init(|| self.make_stated(&entry, image).map(Arc::new)).clone()
     }
 
     fn source(&self, file: &str) -> Option<Arc<Vec<String>>> {

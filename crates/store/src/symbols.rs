@@ -4,7 +4,7 @@
 use crate::model::Image;
 use std::ops::Range;
 use std::sync::Arc;
-use whither_image::{FunctionTable, ImageOffset, SourceFrame};
+use whither_image::{Declared, FunctionTable, ImageOffset, SourceFrame, StatedBytes, Svma};
 
 /// Names, lines, code and source text of images.
 pub trait Symbols: Send + Sync {
@@ -20,6 +20,18 @@ pub trait Symbols: Send + Sync {
 
     /// Machine code of a range (`None` when the bytes cannot be had or do not match the image id).
     fn code(&self, image: &Image, range: Range<ImageOffset>) -> Option<Vec<u8>>;
+
+    /// The image's bytes by stated address (for what is no ELF file: by position), read-only data included where
+    /// the file is there; else the pieces of code stored with the recording. `None` when nothing is known.
+    fn stated(&self, _image: &Image) -> Option<Arc<StatedBytes>> {
+        None
+    }
+
+    /// Where functions are declared, and discriminators of the code in `ranges`; empty without debug information.
+    /// Takes as long as reading all of it.
+    fn declared(&self, _image: &Image, _ranges: &[Range<Svma>]) -> Declared {
+        Declared::default()
+    }
 
     /// Lines of a source file, when it can be found on this machine.
     fn source(&self, file: &str) -> Option<Arc<Vec<String>>>;

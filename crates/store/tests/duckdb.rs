@@ -10,7 +10,7 @@ use std::process::Command;
 use support::{WINDOW, meta, random_profile};
 use whither_store::calls::*;
 use whither_store::causal::{CausalRun, DropReason, PointKind, PointVisits, ProgressPoint, Target, Unit, Window};
-use whither_store::model::{ImageOffset, Profile};
+use whither_store::model::{ImageOffset, Profile, Way};
 use whither_store::{
     CompactPolicy, Database, OnExisting, StoredFunction, StoredSymbols, calls_recording, causal_recording, compact,
 };
@@ -82,6 +82,7 @@ fn documented_queries_answer_what_was_stored() {
         top_images(&python, db.path(), &parts);
         top_functions(&python, db.path(), &parts);
         epoch_diff(&python, db.path(), &parts);
+        branches(&python, db.path(), &parts);
     }
 }
 
@@ -132,6 +133,24 @@ fn epoch_diff(python: &str, store: &Path, parts: &[Profile]) {
         let [before, after] = [1, 2].map(|i: usize| r[i].parse::<f64>().unwrap());
         assert!((before - share(&parts[..2], &r[0])).abs() < 0.01, "{r:?}");
         assert!((after - share(&parts[2..], &r[0])).abs() < 0.01, "{r:?}");
+    }
+}
+
+fn branches(python: &str, store: &Path, parts: &[Profile]) {
+    let mut expect: BTreeMap<(String, u64), (u64, u64)> = BTreeMap::new();
+    for p in parts {
+        for e in p.edges.iter().filter(|e| matches!(e.way, Way::Fall | Way::Taken)) {
+            let (seen, taken) = expect.entry((p.image(e.image).path.clone(), e.branch.0)).or_default();
+            *seen += u64::from(e.count);
+            *taken += if e.way == Way::Taken { u64::from(e.count) } else { 0 };
+        }
+    }
+    let rows = query(python, store, "branches.sql");
+    assert_eq!(rows.len(), 20);
+    for r in rows {
+        let (seen, taken) = expect[&(r[0].clone(), r[1].parse().unwrap())];
+        assert_eq!(r[2].parse::<u64>().unwrap(), seen);
+        assert!((r[3].parse::<f64>().unwrap() - taken as f64 / seen as f64).abs() < 0.001, "{r:?}");
     }
 }
 

@@ -6,7 +6,7 @@ mod support;
 
 use std::path::PathBuf;
 use support::{WINDOW, facts, meta, random_profile};
-use whither_store::model::{EventIx, Profile};
+use whither_store::model::{EdgeSample, EventIx, Profile};
 use whither_store::{Database, EpochWriter, Loaded, OnExisting, Selection, StoreError, load};
 
 fn write(dir: &std::path::Path, parts: &[Profile]) -> EpochWriter {
@@ -58,6 +58,27 @@ fn parts_add_up() {
 }
 
 #[test]
+fn branches_are_unique_sorted_and_optional() {
+    let tmp = tempfile::tempdir().unwrap();
+    let part = random_profile(5, 900);
+    let path = tmp.path().join("run.wh");
+    drop(write(&path, &[part.clone(), part.clone()]));
+    let profile = load_all(path).profile;
+    assert!(profile.edges.is_sorted_by(|a, b| (a.image, a.pc, a.branch, a.way) < (b.image, b.pc, b.branch, b.way)));
+    let count = |p: &Profile| p.edges.iter().map(|e| u64::from(e.count)).sum::<u64>();
+    assert_eq!(count(&profile), 2 * count(&part));
+
+    // Only branches: their images are kept, and the rows are worth a segment. None: there is no file.
+    let only = Profile { edges: part.edges.clone(), images: part.images.clone(), ..Profile::default() };
+    drop(write(&tmp.path().join("only.wh"), std::slice::from_ref(&only)));
+    assert_eq!(count(&load_all(tmp.path().join("only.wh")).profile), count(&part));
+    let none = Profile { edges: vec![], ..part };
+    drop(write(&tmp.path().join("none.wh"), std::slice::from_ref(&none)));
+    assert!(!tmp.path().join("none.wh/seg-000001-000001/edges.parquet").exists());
+    assert_eq!(load_all(tmp.path().join("none.wh")).profile.edges, []);
+}
+
+#[test]
 fn filters_select_rows() {
     let tmp = tempfile::tempdir().unwrap();
     let part = random_profile(3, 3000);
@@ -79,6 +100,16 @@ fn filters_select_rows() {
     let kernel = with(Selection { images: Some(Box::new(|i| i.path == "[kernel]")), ..Selection::default() });
     assert_eq!(sum(&kernel, &|_| true), sum(&part, &|s| s.image.0 == 0));
     assert!(sum(&kernel, &|_| true) > 0);
+    let edges = |p: &Profile, kernel: bool| -> u64 {
+        let of_kernel = |e: &&EdgeSample| (p.image(e.image).path == "[kernel]") == kernel;
+        p.edges.iter().filter(of_kernel).map(|e| u64::from(e.count)).sum()
+    };
+    assert_eq!((edges(&kernel, true), edges(&kernel, false)), (edges(&part, true), 0));
+    assert_eq!(
+        (edges(&one, true), edges(&one, false)),
+        (edges(&part, true), edges(&part, false)),
+        "branches are evidence whatever event was sampled"
+    );
 
     let nobody = with(Selection { hosts: vec!["elsewhere".into()], ..Selection::default() });
     assert!(nobody.samples.is_empty() && nobody.epochs.is_empty());

@@ -5,6 +5,7 @@
 pub(crate) mod calls;
 pub(crate) mod causal;
 pub(crate) mod columns;
+pub(crate) mod edges;
 pub(crate) mod parts;
 pub(crate) mod samples;
 pub(crate) mod stored;
@@ -129,6 +130,20 @@ pub(crate) static FRAMES: Table = Table {
         col("end", Kind::Text, Coding::Dict),
     ],
     sorted: 2,
+};
+
+/// Branch evidence.
+pub(crate) static EDGES: Table = Table {
+    file: "edges.parquet",
+    columns: &[
+        col("image_id", Kind::Id, Coding::Dict),
+        col("pc", Kind::U64, Coding::Delta),
+        col("branch", Kind::U64, Coding::Delta),
+        col("way", Kind::Text, Coding::Dict),
+        col("target", Kind::U64, Coding::Dict),
+        col("count", Kind::U32, Coding::Dict),
+    ],
+    sorted: 5,
 };
 
 /// Accounting per CPU and interval.

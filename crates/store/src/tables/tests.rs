@@ -9,12 +9,13 @@ use proptest::prelude::*;
 use std::ops::Range;
 use whither_image::ImageId;
 
-static ALL: [&Table; 18] = [
+static ALL: [&Table; 19] = [
     &SAMPLES,
     &IMAGES,
     &PROCESSES,
     &STACKS,
     &FRAMES,
+    &EDGES,
     &RATES,
     &FUNCS,
     &CODE,
@@ -83,7 +84,7 @@ fn large_tables_keep_their_encodings() {
     // Many distinct values and several row groups: a dictionary that fell back would show here.
     let pool: Vec<u64> = (0..70_001).map(|i| i * 0x9e37_79b9).collect();
     let rows = 300_000;
-    for table in [&SAMPLES, &STACKS, &FRAMES] {
+    for table in [&SAMPLES, &STACKS, &FRAMES, &EDGES] {
         let bytes = encode(table, rows, &|r| columns(table, r, &pool), Quality::Seal).unwrap();
         let reader = SerializedFileReader::new(Bytes::from(bytes)).unwrap();
         assert_eq!(reader.metadata().num_row_groups(), 3);

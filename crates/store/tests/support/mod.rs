@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use whither_store::model::{
-    EpochMeta, Event, EventIx, EventUnit, Frame, IdKind, Image, ImageId, ImageIx, ImageKind, ImageOffset, Precision,
-    Process, ProcessIx, Profile, Rate, Sample, Segment, Stack, StackEnd, StackIx, StackSample,
+    EdgeSample, EpochMeta, Event, EventIx, EventUnit, Frame, IdKind, Image, ImageId, ImageIx, ImageKind, ImageOffset,
+    Precision, Process, ProcessIx, Profile, Rate, Sample, Segment, Stack, StackEnd, StackIx, StackSample, Way,
 };
 
 /// A small generator of our own: the same numbers on every machine.
@@ -89,6 +89,21 @@ pub(crate) fn random_profile(seed: u64, rows: usize) -> Profile {
             count: 1 + d.roll(3) as u32,
         });
     }
+    for _ in 0..rows {
+        let way = match d.roll(4) {
+            0 => Way::Fall,
+            1 => Way::Taken,
+            2 => Way::To(ImageOffset(d.roll(3))),
+            _ => Way::Undecided,
+        };
+        profile.edges.push(EdgeSample {
+            image: ImageIx(d.roll(6) as u32),
+            pc: ImageOffset(d.roll(99)),
+            branch: ImageOffset(u64::MAX - d.roll(9)),
+            way,
+            count: 1 + d.roll(9) as u32,
+        });
+    }
     for cpu in 0..2 {
         profile.rates.push(Rate {
             start_ns: seed * 10_000,
@@ -132,6 +147,10 @@ pub(crate) fn facts(p: &Profile) -> BTreeMap<String, u64> {
             s.period
         );
         *facts.entry(key).or_insert(0) += u64::from(s.count);
+    }
+    for e in &p.edges {
+        let key = format!("edge {:?} {:?} {:?} {:?}", p.image(e.image), e.pc, e.branch, e.way);
+        *facts.entry(key).or_insert(0) += u64::from(e.count);
     }
     for r in &p.rates {
         *facts.entry(format!("rate {r:?}")).or_insert(0) += 1;

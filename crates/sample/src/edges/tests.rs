@@ -1,0 +1,290 @@
+//! Registers at known code of this very process become the rows that the code calls for.
+
+#![allow(unsafe_code, reason = "code with known addresses, which is never run")]
+
+use super::*;
+use crate::book::{BookOptions, Folding};
+use std::arch::global_asm;
+use std::process::Command;
+use whither_image::interp::{Field, Term};
+use whither_kernel::{clock, proc};
+use whither_store::model::EdgeSample;
+
+global_asm!(
+    ".globl whither_test_by_register",
+    "whither_test_by_register:",
+    "cmp rdi, rsi",
+    "jb 1f",
+    "nop",
+    "1: ret",
+    ".globl whither_test_by_memory",
+    "whither_test_by_memory:",
+    "cmp dword ptr [rdi + 8], esi",
+    "jb 1f",
+    "nop",
+    "1: ret",
+    ".globl whither_test_indirect",
+    "whither_test_indirect:",
+    "jmp rax",
+);
+
+unsafe extern "C" {
+    static whither_test_by_register: u8;
+    static whither_test_by_memory: u8;
+    static whither_test_indirect: u8;
+}
+
+fn by_register() -> u64 {
+    (&raw const whither_test_by_register) as u64
+}
+
+fn by_memory() -> u64 {
+    (&raw const whither_test_by_memory) as u64
+}
+
+fn indirect() -> u64 {
+    (&raw const whither_test_indirect) as u64
+}
+
+/// A book that knows this process.
+fn book() -> Book {
+    let options =
+        BookOptions { events: vec![], folding: Folding::PerProcess, per_process: None, threads: false, slice_s: 1 };
+    let mut book = Book::new(options);
+    book.scan(Some(&[std::process::id()]));
+    book
+}
+
+fn sample(pc: u64, rdi: u64, rsi: u64) -> RegsIn {
+    let mut registers = Registers::default();
+    (registers.gpr[7], registers.gpr[6]) = (rdi, rsi);
+    let pid = std::process::id();
+    let who = Who::At { pid, tid: pid, time: clock::monotonic_ns() };
+    RegsIn { who, pc, registers, recipe: 0, steps: [None; STEPS] }
+}
+
+fn rows(book: &mut Book) -> Vec<EdgeSample> {
+    book.cut().0.edges
+}
+
+fn offset(pc: u64) -> u64 {
+    let all = proc::executable_mappings(std::process::id());
+    let m = all.iter().find(|m| (m.start..m.end).contains(&pc)).expect("our own code");
+    pc - m.start + m.offset
+}
+
+fn ways(rows: &[EdgeSample]) -> Vec<(u64, u64, Way, u32)> {
+    rows.iter().map(|e| (e.pc.0, e.branch.0, e.way, e.count)).collect()
+}
+
+#[test]
+fn registers_decide_a_branch() {
+    let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
+    for (rdi, rsi) in [(1, 2), (1, u64::MAX), (2, 1), (5, 5), (3, 4)] {
+        edges.take(&mut book, &sample(by_register(), rdi, rsi));
+    }
+    let pc = offset(by_register());
+    assert_eq!(ways(&rows(&mut book)), [(pc, pc + 3, Way::Fall, 2), (pc, pc + 3, Way::Taken, 3)]);
+    assert_eq!(edges.orders(), [], "nothing to load");
+}
+
+#[test]
+fn memory_decides_when_the_recipe_for_it_was_followed() {
+    let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
+    let pc = offset(by_memory());
+    edges.take(&mut book, &sample(by_memory(), 0x1000, 7));
+    assert_eq!(edges.orders(), [], "most places are met once");
+    edges.take(&mut book, &sample(by_memory(), 0x1000, 7));
+    let orders = edges.orders();
+    let [Order::Put(place, recipe)] = orders[..] else { panic!("{orders:?}") };
+    assert_eq!((place.pc, place.tgid), (by_memory(), std::process::id()));
+    let step = recipe.step[0];
+    assert_eq!((step.source[0], step.scale, step.width, step.disp), (7, [1, 0, 0], 4, 8));
+    assert_eq!(recipe.step[1], Step::default());
+    edges.take(&mut book, &sample(by_memory(), 0x1000, 7));
+    assert_eq!(edges.orders(), [], "it is there already");
+    assert_eq!(ways(&rows(&mut book)), [(pc, pc, Way::Undecided, 3)]);
+
+    let mut loaded = |value, recipe| {
+        let mut r = sample(by_memory(), 0x1000, 7);
+        (r.recipe, r.steps[0]) = (recipe, value);
+        edges.take(&mut book, &r);
+    };
+    loaded(Some(6), recipe.id);
+    loaded(Some(7), recipe.id);
+    loaded(None, recipe.id);
+    // A recipe for what was mapped there before: its values say nothing.
+    loaded(Some(6), recipe.id + 1);
+    let found = ways(&rows(&mut book));
+    let expect = [(pc, pc, Way::Undecided, 2), (pc, pc + 3, Way::Fall, 1), (pc, pc + 3, Way::Taken, 1)];
+    assert_eq!(found, expect);
+}
+
+#[test]
+fn without_loads_no_recipe_is_asked_for() {
+    let (mut book, mut edges) = (book(), Edges::new(false, Spend::Freely));
+    for _ in 0..5 {
+        edges.take(&mut book, &sample(by_memory(), 0x1000, 7));
+    }
+    assert_eq!(edges.orders(), []);
+}
+
+#[test]
+fn targets_in_the_same_image_are_rows() {
+    let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
+    let pc = offset(indirect());
+    let mut to = |target| {
+        let mut r = sample(indirect(), 0, 0);
+        r.registers.gpr[0] = target;
+        edges.take(&mut book, &r);
+    };
+    to(by_memory());
+    // Another image, and nothing at all.
+    to(libc_function());
+    to(16);
+    let target = ImageOffset(offset(by_memory()));
+    assert_eq!(ways(&rows(&mut book)), [(pc, pc, Way::To(target), 1), (pc, pc, Way::Undecided, 2)]);
+}
+
+/// An address in the C library, of which this process has code mapped.
+fn libc_function() -> u64 {
+    let all = proc::executable_mappings(std::process::id());
+    all.iter().find(|m| m.path.contains("libc")).expect("a C library").start + 64
+}
+
+#[test]
+fn code_that_is_in_no_file_gives_nothing() {
+    let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
+    for pc in [16, u64::MAX - 4096, 1 << 63] {
+        edges.take(&mut book, &sample(pc, 1, 2));
+    }
+    let mut stranger = sample(by_register(), 1, 2);
+    stranger.who = Who::At { pid: u32::MAX, tid: u32::MAX, time: 0 };
+    edges.take(&mut book, &stranger);
+    assert_eq!(rows(&mut book), []);
+}
+
+#[test]
+fn recipes_go_with_their_life_and_when_there_are_too_many() {
+    let (book, mut edges) = (book(), Edges::new(true, Spend::Freely));
+    let no = book.code_at(sample(by_memory(), 0, 0).who, by_memory()).expect("our own code").life;
+    let place = |n: u64| Place { pc: n, tgid: 1, spare: 0 };
+    let at = |n: u64| (ImageNo(0), n);
+    for n in 0..MOST_RECIPES as u64 {
+        edges.install(place(n), Recipe::default(), no, at(n));
+    }
+    assert_eq!(edges.orders().len(), MOST_RECIPES);
+    edges.install(place(1 << 40), Recipe::default(), LifeNo(u32::MAX), at(0));
+    let orders = edges.orders();
+    assert_eq!(orders.iter().filter(|o| matches!(o, Order::Remove(_))).count(), MOST_RECIPES);
+    assert_eq!(edges.installed.len(), 1);
+    edges.install(place(7), Recipe::default(), no, at(7));
+    edges.orders();
+    edges.forget(&book);
+    assert_eq!(edges.orders(), [Order::Remove(place(1 << 40))], "its life is not in the book");
+    assert_eq!(edges.installed.len(), 1);
+}
+
+#[test]
+fn a_recipe_is_named_in_its_process_alone() {
+    let (book, mut edges) = (book(), Edges::new(true, Spend::Freely));
+    let no = book.code_at(sample(by_memory(), 0, 0).who, by_memory()).expect("our own code").life;
+    let at = (ImageNo(0), 8);
+    let mut put = |pc, tgid, life, at| -> Option<u32> {
+        edges.install(Place { pc, tgid, spare: 0 }, Recipe::default(), life, at);
+        edges.orders().iter().find_map(|o| if let Order::Put(_, r) = o { Some(r.id) } else { None })
+    };
+    let ids = [
+        put(0x1000, 1, no, at),
+        put(0x2000, 2, no, at),
+        put(0x3000, 2, no, at),
+        put(0x1000, 1, LifeNo(u32::MAX), at),
+        put(0x1000, 1, LifeNo(u32::MAX), (ImageNo(1), 8)),
+    ];
+    let distinct: std::collections::BTreeSet<_> = ids.iter().flatten().collect();
+    assert_eq!(distinct.len(), ids.len(), "the same place in another process, twice in one, after exec, other code");
+    assert_eq!(put(0x2000, 2, no, at), None, "it is there already");
+}
+
+fn step(terms: &[(Source, i16)], disp: i64, field: Field, load: Option<u8>) -> RecipeStep {
+    let term = |n: usize| terms.get(n).map(|&(source, scale)| Term { source, scale });
+    RecipeStep { terms: std::array::from_fn(term), disp, field, load, image_relative: false }
+}
+
+#[test]
+fn recipes_are_told_as_the_kernel_side_follows_them() {
+    let (gpr, own) = (Source::Gpr, Source::Step);
+    let signed = Field { from: 0, bits: 32, signed: true };
+    let steps = [
+        step(&[(gpr(15), 1), (gpr(0), 8)], -16, Field::WHOLE, Some(8)),
+        step(&[(own(0), -1), (gpr(1), 1)], 4, signed, None),
+        RecipeStep { image_relative: true, ..step(&[], 0x4000, Field::WHOLE, Some(1)) },
+        step(&[(gpr(1), 1)], 0, Field { from: 8, bits: 8, signed: false }, None),
+        step(&[(gpr(1), 1)], 0, Field::WHOLE, Some(3)),
+    ];
+    let told = recipe_of(&steps, 0x5555_0000_0000).expect("a recipe");
+    assert_eq!((told.id, told.step[4].used), (0, 0), "3 bytes are never loaded");
+    let of = |s: &Step| (s.source, s.scale, s.disp, s.width);
+    let shifts = |s: &Step| (s.up, s.down, s.signed, s.used);
+    assert_eq!(of(&told.step[0]), ([15, 0, 0], [1, 8, 0], (-16_i64).cast_unsigned(), 8));
+    assert_eq!(of(&told.step[1]), ([16, 1, 0], [-1, 1, 0], 4, 0));
+    assert_eq!(of(&told.step[2]), ([0; 3], [0; 3], 0x5555_0000_4000, 1));
+    assert_eq!(shifts(&told.step[0]), (0, 0, 0, 1));
+    assert_eq!(shifts(&told.step[1]), (32, 32, 1, 1));
+    assert_eq!(shifts(&told.step[3]), (48, 56, 0, 1));
+    assert_eq!(recipe_of(&[], 0), None);
+    let values = [Some(1), Some(2), None, Some(4), Some(5), None];
+    assert_eq!(loads_of(&steps, &values), [Some(1), None, Some(5), None], "the others are computed here");
+}
+
+/// The kernel side's own words, compiled for here, and the interpreter must find the same sums: a value is taken to
+/// stand at the address that the interpreter computes.
+#[test]
+fn kernel_side_and_interpreter_add_up_alike() {
+    let mut word = 7_u64;
+    let mut dice = move || {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        word ^ word >> 29
+    };
+    let (mut cases, mut expect) = (Vec::new(), String::new());
+    for n in 0..2000 {
+        let values: [u64; 16 + STEPS] = std::array::from_fn(|_| dice());
+        let terms: Vec<(Source, i16)> = (0..n % 4)
+            .map(|_| {
+                (
+                    if dice() % 2 == 0 { Source::Gpr(dice() as u8 % 16) } else { Source::Step(dice() as u8 % 6) },
+                    dice() as i16,
+                )
+            })
+            .collect();
+        let from = if n % 3 == 0 { dice() as u8 % 64 } else { 0 };
+        let bits = 1 + dice() as u8 % (64 - from);
+        let field = if n % 5 == 0 { Field::WHOLE } else { Field { from, bits, signed: dice() % 2 == 0 } };
+        let step = RecipeStep { image_relative: n % 7 == 0, ..step(&terms, dice().cast_signed(), field, None) };
+        let bias = dice() << 12;
+        let told = recipe_of(&[step], bias).expect("a step");
+        cases.extend(told.bytes());
+        cases.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+        let sum = step.sum(|s| Some(values[usize::from(number(s))]), bias).expect("all is known");
+        expect.push_str(&format!("{sum:x}\n"));
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let program = r#"
+        #include <stdio.h>
+        #include "whither_abi.h"
+        int main(void) {
+            struct wh_recipe recipe;
+            WH_U64 value[WH_GPRS + WH_STEPS];
+            while (fread(&recipe, sizeof(recipe), 1, stdin) == 1 && fread(value, sizeof(value), 1, stdin) == 1)
+                printf("%llx\n", (unsigned long long)wh_sum(&recipe.step[0], value));
+        }"#;
+    std::fs::write(path("sums.c"), program).expect("written");
+    std::fs::write(path("cases"), cases).expect("written");
+    let include = concat!(env!("CARGO_MANIFEST_DIR"), "/../../include");
+    let built = Command::new("cc").args(["-O1", "-I", include, "-o"]).arg(path("sums")).arg(path("sums.c")).status();
+    assert!(built.expect("a C compiler is needed to build whither at all").success());
+    let input = std::fs::File::open(path("cases")).expect("just written");
+    let out = Command::new(path("sums")).stdin(input).output().expect("just built");
+    assert!(String::from_utf8_lossy(&out.stdout) == expect, "sums differ");
+}
