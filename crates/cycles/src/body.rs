@@ -1,13 +1,14 @@
 //! The instructions of one procedure with their samples, raw and moved: what `annotate` shows.
 
 use crate::annotate::{AnnotateQuery, Attribution, Files, Samples};
+use crate::around::Around;
 use crate::find::Procedure;
 use crate::names::{address, demangled};
 use crate::results::InsnRow;
 use crate::selection::Selection;
 use crate::skid::{Moves, leads_of_pairs};
 use whither_image::{
-    Blocks, Flow, FunctionTable, ImageOffset, Insn, SourceFrame, Svma, Syntax, disassemble, to_offset,
+    Blocks, Cfg, Flow, FunctionTable, ImageOffset, Insn, SourceFrame, Svma, Syntax, disassemble, to_offset,
 };
 use whither_store::model::{Image, ImageKind, Precision};
 use whither_store::symbols::Symbols;
@@ -23,6 +24,8 @@ pub(crate) struct Body {
     insns: Vec<(Insn, String)>,
     positions: Vec<u64>,
     blocks: Option<Blocks>,
+    /// Blocks with jump tables known, until they are used.
+    graph_blocks: Option<Blocks>,
     fused: Vec<bool>,
     /// Samples per column, then per instruction.
     raw: Vec<Vec<f64>>,
@@ -59,6 +62,7 @@ impl Body {
             insns,
             positions,
             blocks: None,
+            graph_blocks: None,
             fused: Vec::new(),
             raw: Vec::new(),
             moved: Vec::new(),
@@ -67,6 +71,7 @@ impl Body {
             uncorrectable: Vec::new(),
             misaligned: 0,
         };
+        body.graph_blocks = graph_blocks(image, symbols, p, body.insns.len());
         body.fill(selection, samples, query.attribution);
         body
     }
@@ -92,7 +97,7 @@ impl Body {
 
     fn move_samples(&mut self, selection: &Selection<'_>, weights: &[Vec<f64>], attribution: Attribution) {
         let insns: Vec<Insn> = self.insns.iter().map(|(i, _)| *i).collect();
-        let blocks = Blocks::new(&insns);
+        let blocks = self.graph_blocks.take().unwrap_or_else(|| Blocks::new(&insns));
         self.moved = self.raw.clone();
         self.weight = weights.first().cloned().unwrap_or_default();
         for (column, &event) in selection.columns.iter().enumerate() {
@@ -195,6 +200,17 @@ fn displaced_note(event: &str) -> String {
     format!(
         "{event} samples lie off the instruction by an unknown distance: read them per procedure, not per instruction"
     )
+}
+
+/// Blocks of the control-flow graph, where it covers just these instructions: not when there are cold parts.
+fn graph_blocks(image: &Image, symbols: &dyn Symbols, p: &Procedure, insns: usize) -> Option<Blocks> {
+    let around = Around::new(image, symbols);
+    if insns == 0 || !around.has_code() {
+        return None;
+    }
+    let start = address(image, p.start);
+    let cfg = Cfg::new(start..start.checked_add(p.size)?, &around);
+    (cfg.parts.len() == 1 && cfg.insns.len() == insns).then(|| Blocks::from_cfg(&cfg))
 }
 
 /// A column without any weight borrows the first one's.

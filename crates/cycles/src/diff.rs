@@ -72,10 +72,12 @@ const MOST_SLICES: u32 = 525_600;
 /// the variance better than the slices of one can.
 ///
 /// # Errors
-/// [`Error::Empty`], [`Error::Event`], [`Error::NothingMatched`] of either side.
+/// [`Error::Empty`], [`Error::Event`], [`Error::NothingMatched`] of either side, [`Error::Runs`] when a run lacks the
+/// event.
 pub fn diff(a: &[&Profile], b: &[&Profile], symbols: &dyn Symbols, query: &DiffQuery) -> Result<Difference, Error> {
     let by = groupings(&query.by);
-    let how = How { symbols, query, by: &by, lasting: &Lasting::of(a, b) };
+    let event = common_event(&named(a, "before", b, "after"), query.event.as_deref())?;
+    let how = How { symbols, query, by: &by, event: &event, lasting: &Lasting::of(a, b) };
     let mut keys = Keys::default();
     let a = Side::new(a, &how, &mut keys)?;
     let b = Side::new(b, &how, &mut keys)?;
@@ -102,11 +104,54 @@ pub fn diff(a: &[&Profile], b: &[&Profile], symbols: &dyn Symbols, query: &DiffQ
 }
 
 /// What holds for both sides.
-struct How<'a> {
-    symbols: &'a dyn Symbols,
-    query: &'a DiffQuery,
-    by: &'a [By],
-    lasting: &'a Lasting,
+pub(crate) struct How<'a> {
+    pub(crate) symbols: &'a dyn Symbols,
+    pub(crate) query: &'a DiffQuery,
+    pub(crate) by: &'a [By],
+    /// Event that every run is compared by.
+    pub(crate) event: &'a str,
+    pub(crate) lasting: &'a Lasting,
+}
+
+/// The event that all runs are compared by: the one asked for, else the first run's first. Figures of different events
+/// have no common unit, so a run without it is an error. Without any event there are no samples either, which is told
+/// where they are read.
+pub(crate) fn common_event(runs: &[(String, &Profile)], wanted: Option<&str>) -> Result<String, Error> {
+    let has = |profile: &Profile, name: &str| profile.events.iter().any(|e| e.name == name);
+    let mut all = runs.iter().map(|(_, p)| *p);
+    let Some(event) = wanted.map(str::to_owned).or_else(|| first_event(all.next())) else { return Ok(String::new()) };
+    // An event that none has is a slip of the pen, which `Selection` answers with what is meant.
+    if !runs.iter().any(|(_, p)| has(p, &event)) {
+        return Ok(event);
+    }
+    match runs.iter().find(|(_, p)| !has(p, &event)) {
+        Some((name, without)) if !without.events.is_empty() => {
+            let have: Vec<&str> = without.events.iter().map(|e| e.name.as_str()).collect();
+            Err(Error::Runs {
+                why: format!(
+                    "{name} has no event `{event}`, it has {}; compare recordings of the same event, or choose one that all \
+                     have with --event",
+                    have.join(", ")
+                ),
+            })
+        }
+        _ => Ok(event),
+    }
+}
+
+fn first_event(profile: Option<&Profile>) -> Option<String> {
+    profile.and_then(|p| p.events.first()).map(|e| e.name.clone())
+}
+
+/// Runs of both sides with what to call them in a message.
+fn named<'a>(a: &[&'a Profile], a_is: &str, b: &[&'a Profile], b_is: &str) -> Vec<(String, &'a Profile)> {
+    let side = |side: &[&'a Profile], is: &str| {
+        let name = |i: usize| if side.len() == 1 { format!("the run {is}") } else { format!("run {} {is}", i + 1) };
+        side.iter().enumerate().map(|(i, p)| (name(i), *p)).collect::<Vec<_>>()
+    };
+    let mut out = side(a, a_is);
+    out.extend(side(b, b_is));
+    out
 }
 
 /// What these data can show at all, lest "nothing changed" be read as "nothing did".
@@ -143,26 +188,28 @@ fn normalised(n: Normalise) -> &'static str {
 }
 
 /// One side of the comparison.
-struct Side {
-    runs: Vec<Run>,
+pub(crate) struct Side {
+    pub(crate) runs: Vec<Run>,
     /// Mean period of a sample: weights divided by it are counts again.
-    period: f64,
-    provenance: Provenance,
+    pub(crate) period: f64,
+    pub(crate) provenance: Provenance,
 }
 
 /// Weights of one recording.
 #[derive(Default)]
-struct Run {
-    by_key: FxHashMap<usize, f64>,
+pub(crate) struct Run {
+    pub(crate) by_key: FxHashMap<usize, f64>,
     by_slice: FxHashMap<(usize, u32), f64>,
-    total: f64,
+    pub(crate) total: f64,
     totals: BTreeMap<u32, f64>,
-    cpu_seconds: f64,
+    pub(crate) cpu_seconds: f64,
+    pub(crate) seconds: f64,
+    pub(crate) samples: u64,
     slice_s: u32,
 }
 
 impl Side {
-    fn new(profiles: &[&Profile], how: &How<'_>, keys: &mut Keys) -> Result<Self, Error> {
+    pub(crate) fn new(profiles: &[&Profile], how: &How<'_>, keys: &mut Keys) -> Result<Self, Error> {
         let mut side = Self { runs: Vec::new(), period: 1.0, provenance: Provenance::default() };
         let (mut squares, mut total) = (0.0, 0.0);
         for (i, profile) in profiles.iter().enumerate() {
@@ -203,9 +250,7 @@ impl Side {
 /// The main event's rows and their procedures.
 fn select<'a>(profile: &'a Profile, how: &How<'_>) -> Result<(Selection<'a>, Places), Error> {
     let query = how.query;
-    let main = query.event.clone().or_else(|| profile.events.first().map(|e| e.name.clone()));
-    let events: Vec<String> = main.into_iter().collect();
-    let mut selection = Selection::new(profile, &query.filter, &events)?;
+    let mut selection = Selection::new(profile, &query.filter, &[how.event.to_owned()])?;
     let places = resolved(&mut selection, how.symbols, &query.filter, query.inlines, how.by);
     if selection.rows.is_empty() {
         return Err(crate::listing::nothing_matched(profile, &query.filter));
@@ -217,7 +262,8 @@ impl Run {
     fn new(selection: &Selection<'_>, places: &Places, how: &How<'_>, keys: &mut Keys, described: &Provenance) -> Self {
         let of_row = matched(how.by, selection, places, how.symbols, how.lasting, keys);
         let slice_s = selection.profile.epochs.iter().map(|e| e.slice_s).max().unwrap_or(1);
-        let mut run = Self { cpu_seconds: cpu_seconds(selection, described), slice_s, ..Self::default() };
+        let cpu_seconds = cpu_seconds(selection, described);
+        let mut run = Self { cpu_seconds, seconds: described.seconds, slice_s, ..Self::default() };
         for (&row, key) in selection.rows.iter().zip(of_row) {
             let s = selection.sample(row);
             let weight = s.weight() as f64;
@@ -225,6 +271,7 @@ impl Run {
             *run.by_slice.entry((key, s.slice)).or_default() += weight;
             *run.totals.entry(s.slice).or_default() += weight;
             run.total += weight;
+            run.samples += u64::from(s.count);
         }
         run
     }

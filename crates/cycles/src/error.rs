@@ -44,14 +44,55 @@ pub enum Error {
         /// Samples of the recording.
         samples: u64,
     },
+    /// No procedure of those asked for can be looked into.
+    #[error("no procedure could be analysed, all were left out ({about}): {}", why_not(.reasons))]
+    NothingAnalysed {
+        /// What was asked for.
+        about: String,
+        /// Reasons, commonest first, each with how many procedures it holds for and the one of them with most samples.
+        reasons: Vec<(String, usize, String)>,
+    },
+    /// Exact counts of other programs.
+    #[error(
+        "none of the recorded images is in the exact counts, which have {have}; count the same program that was recorded"
+    )]
+    NothingExact {
+        /// Objects counted.
+        have: String,
+    },
+    /// The counts are of another build of an image.
+    #[error(
+        "the exact counts of {image} are of another build: only {fit} of {counted} counted addresses begin an instruction of \
+         the recorded file; run callgrind on this file, or leave it out with --image"
+    )]
+    AnotherBuild {
+        /// Path.
+        image: String,
+        /// Counted addresses in procedures compared.
+        counted: usize,
+        /// Those that begin an instruction.
+        fit: usize,
+    },
+    /// Not one sample lies where something was counted.
+    #[error("no sample can be compared with the exact counts: {why}")]
+    NothingCompared {
+        /// What stood in the way.
+        why: String,
+    },
     /// There is no stack to build a tree from.
     #[error("{}", no_stacks(*.recorded))]
     NoStacks {
         /// Rows of stacks in the recording, before filters.
         recorded: usize,
     },
+    /// Runs cannot be set against what was asked for.
+    #[error("cannot compare the runs: {why}")]
+    Runs {
+        /// What does not fit.
+        why: String,
+    },
     /// No procedure of that name has samples.
-    #[error("no sampled procedure matches `{name}`{}", did_you_mean(.near))]
+    #[error("no sampled procedure matches `{name}`{}; `whither prof` lists those with samples", did_you_mean(.near))]
     NoProcedure {
         /// As the user wrote it.
         name: String,
@@ -79,6 +120,16 @@ fn no_stacks(recorded: usize) -> String {
     } else {
         format!("no call stack matches the filters; the recording has {recorded} rows of stacks")
     }
+}
+
+fn why_not(reasons: &[(String, usize, String)]) -> String {
+    const SHOWN: usize = 3;
+    let reason = |(why, n, first): &(String, usize, String)| match n {
+        1 => format!("{first}: {why}"),
+        n => format!("{first} and {} more: {why}", n - 1),
+    };
+    let told: Vec<String> = reasons.iter().take(SHOWN).map(reason).collect();
+    if told.is_empty() { "it holds no procedure with samples".to_owned() } else { told.join("; ") }
 }
 
 fn list(candidates: &[(String, u64)]) -> String {

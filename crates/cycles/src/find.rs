@@ -24,7 +24,7 @@ pub struct Procedure {
     pub size: u64,
     /// Mangled name.
     pub name: Arc<str>,
-    /// Samples of all selected events.
+    /// Samples of the main event: the first selected. Samples of different events do not add up.
     pub samples: u64,
 }
 
@@ -37,13 +37,16 @@ impl Procedure {
     }
 }
 
-/// All procedures of a selection, most samples first.
+/// All procedures of a selection, most samples of the main event first; those that only other events saw come last.
 #[must_use]
 pub fn procedures(selection: &Selection<'_>, symbols: &dyn Symbols) -> Vec<Procedure> {
     let places = Places::resolve(selection, symbols, Inlines::Outermost);
     let mut samples = vec![0u64; places.places.len()];
     for (&row, place) in selection.rows.iter().zip(&places.of_row) {
-        samples[place.0 as usize] += u64::from(selection.sample(row).count);
+        let s = selection.sample(row);
+        if selection.column(s.event) == Some(0) {
+            samples[place.0 as usize] += u64::from(s.count);
+        }
     }
     let mut out: Vec<Procedure> = places.places.iter().zip(samples).filter_map(|(p, n)| procedure(p, n)).collect();
     out.sort_by(|a, b| b.samples.cmp(&a.samples).then(a.image.cmp(&b.image)).then(a.start.cmp(&b.start)));
@@ -189,7 +192,11 @@ fn by_name(profile: &Profile, name: &str, within: &[&Procedure]) -> Result<Vec<P
     };
     if let Some(at) = at {
         let here = |p: &&&Procedure| address(profile.image(p.image), p.start) == at;
-        return Ok(owned(within.iter().filter(here).filter(|p| *demangled(&p.name) == *bare).copied()));
+        let found = owned(within.iter().filter(here).filter(|p| *demangled(&p.name) == *bare).copied());
+        // A nameless function is itself called `fn@0x1234`.
+        if !found.is_empty() {
+            return Ok(found);
+        }
     }
     let kinds: [fn(&str) -> String; 4] = [
         ToOwned::to_owned,

@@ -3,17 +3,23 @@
 
 #![forbid(unsafe_code)]
 
+pub mod accuracy;
+pub mod analysis;
 pub mod annotate;
+mod around;
 mod axis;
 mod body;
+pub mod culprits;
 pub mod diff;
 pub mod error;
 pub mod find;
 pub mod flame;
+mod flow;
 mod groups;
 pub mod heat;
 pub mod listing;
 mod matched;
+pub mod model;
 pub mod names;
 mod narrow;
 pub mod near;
@@ -22,11 +28,13 @@ pub mod places;
 pub mod provenance;
 pub mod remark;
 pub mod results;
+pub mod runs;
 pub mod selection;
 pub mod skid;
 pub mod topcounts;
 mod variance;
 
+pub use analysis::{AnalyseQuery, SummaryScope, analyse, analyse_procedure, summarise};
 pub use annotate::{AnnotateQuery, Attribution, annotate};
 pub use diff::{DiffQuery, Normalise, Show, diff, significant_regressions};
 pub use error::Error;
@@ -36,5 +44,6 @@ pub use listing::{By, Query, listing};
 pub use narrow::narrow;
 pub use pattern::Pattern;
 pub use places::Inlines;
+pub use runs::{RunsPer, RunsQuery, explained, run_statistics};
 pub use selection::{Filter, ProcessIs, Side};
 pub use topcounts::topcounts;

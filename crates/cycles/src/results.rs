@@ -1,6 +1,10 @@
 //! The results of this lens as plain values: what `report` prints as text, JSON and HTML. Field
 //! names are the JSON schema (`whither.cycles/1`), so renaming one is a breaking change.
 
+pub mod accuracy;
+pub mod analysis;
+pub mod runs;
+
 use serde::Serialize;
 
 /// What every answer says of its data: source, rate, losses, unknown share, cost.

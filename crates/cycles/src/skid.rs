@@ -45,7 +45,8 @@ impl Moves {
 }
 
 fn plan_one(i: usize, insns: &[Insn], blocks: &Blocks, evidence: &[f64], leads: &[bool]) -> Vec<(usize, u32)> {
-    let before = if i == 0 { Vec::new() } else { blocks.before(i) };
+    let mut before = if i == 0 { Vec::new() } else { blocks.before(i) };
+    before.retain(|b| !matches!(b, Before::Insn(j) if is_padding(*j, insns, blocks)));
     if before.is_empty() || insns[i].flow == Flow::Invalid || waits_for_its_page(i, &before, insns, blocks, evidence) {
         return vec![(i, PARTS)];
     }
@@ -66,6 +67,12 @@ fn plan_one(i: usize, insns: &[Insn], blocks: &Blocks, evidence: &[f64], leads: 
         }
     }
     out
+}
+
+/// Whether an instruction is padding in front of code that nothing known leads to: what ran before that code is not known.
+fn is_padding(i: usize, insns: &[Insn], blocks: &Blocks) -> bool {
+    let Some(start) = blocks.block_of(i).map(|b| blocks.blocks[b].insns.start) else { return false };
+    insns[start..=i].iter().all(Insn::is_idle) && blocks.before(start).is_empty()
 }
 
 /// Whether samples at an instruction are its own: it goes to memory, it is what its block waits for, and
@@ -211,6 +218,9 @@ mod tests {
 
     #[test]
     fn behind_an_indirect_jump_samples_stay() {
-        assert_eq!(moved(&[0xff, 0xe0, 0x90, 0xc3], &[0.0, 6.0, 1.0]), [0.0, 7.0, 0.0]);
+        // 0: jmp *%rax   1: inc %ecx   2: ret
+        assert_eq!(moved(&[0xff, 0xe0, 0xff, 0xc1, 0xc3], &[0.0, 6.0, 1.0]), [0.0, 7.0, 0.0]);
+        // 0: jmp *%rax   1: nop (padding)   2: inc %ecx   3: ret
+        assert_eq!(moved(&[0xff, 0xe0, 0x90, 0xff, 0xc1, 0xc3], &[0.0, 0.0, 6.0, 1.0]), [0.0, 0.0, 7.0, 0.0]);
     }
 }

@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod accuracy;
 mod annotate;
 mod diff;
+mod events;
 mod listing;
 mod narrow;
 mod skid;

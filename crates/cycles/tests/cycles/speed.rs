@@ -72,3 +72,28 @@ fn a_listing_of_150_000_rows_takes_less_than_a_tenth_of_a_second() {
     }
     assert!(worst.as_millis() < 100, "{worst:?}");
 }
+
+/// The machine code of this very test, as one procedure after the other of 500 instructions.
+#[test]
+#[ignore = "measures time; run alone, with --release"]
+fn a_million_instructions_are_scheduled_in_half_a_second() {
+    use whither_cycles::model::{Core, schedule};
+    use whither_image::{Svma, decode, effects};
+    let file = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    let begin = file.len() / 4;
+    let insns = decode(&file[begin..begin + (4 << 20).min(file.len() / 2)], Svma(0x1000));
+    let start = Instant::now();
+    let effects = effects(&insns);
+    let described = start.elapsed();
+    let core = Core::default();
+    for part in effects.chunks(500) {
+        let blocks: Vec<Range<usize>> = (0..part.len()).step_by(5).map(|b| b..(b + 5).min(part.len())).collect();
+        // Falling through, and a jump back now and then.
+        let preds =
+            |b: usize| vec![(b.wrapping_sub(1), 3.0), (if b.is_multiple_of(4) { b + 3 } else { usize::MAX }, 1.0)];
+        assert_eq!(schedule(&core, part, &blocks, &preds).insns.len(), part.len());
+    }
+    let all = start.elapsed();
+    eprintln!("{} instructions: described in {described:?}, with schedules {all:?}", insns.len());
+    assert!(all.as_secs_f64() < 0.5 * insns.len() as f64 / 1e6 + 0.1, "{all:?}");
+}

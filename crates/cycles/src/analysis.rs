@@ -1,0 +1,531 @@
+//! Instruction-level analysis of sampled procedures (DCPI section 6): how often each instruction ran, what an execution
+//! cost, and which causes can explain the stalls. This file puts the parts together: `subject` gathers, `frequency` and
+//! `flow` estimate executions, `model` tells best cases, `culprits` judges.
+//!
+//! Three figures must be kept apart: samples are *time*, flows are *executions*, and only their quotient is a cost. Where one
+//! of them is not known the quotient is not shown.
+
+mod frequency;
+mod paper;
+mod scale;
+mod subject;
+mod summarise;
+mod tables;
+
+use crate::annotate::{AnnotateQuery, annotate_procedure};
+use crate::around::Around;
+use crate::culprits;
+use crate::error::Error;
+use crate::find::{Procedure, find};
+use crate::flow::Network;
+use crate::model::{Core, InsnSchedule, Schedule, schedule};
+use crate::results::analysis::{
+    Analysis, BlockAnalysis, Confidence, Culprit, EdgeAnalysis, Estimate, Evidence, InsnAnalysis, Scale, Summary,
+};
+use crate::selection::Selection;
+use frequency::{Frequencies, estimate, frequencies};
+use paper::{Point, Shape, paper_frequencies};
+use scale::entry_error;
+use std::ops::Range;
+pub(crate) use subject::{Refused, Subject};
+pub use summarise::{SummaryScope, summarise};
+pub(crate) use tables::Tables;
+use whither_image::cfg::EdgeKind;
+use whither_image::graph::Graph;
+use whither_store::model::{Event, EventUnit, Profile, Rate};
+use whither_store::symbols::Symbols;
+
+/// How to analyse.
+#[derive(Clone, Debug, Default)]
+pub struct AnalyseQuery {
+    /// Which samples, and how they are listed.
+    pub annotate: AnnotateQuery,
+    /// Processor model to use; `None`: what the recording measured, else a usual core.
+    pub core: Option<Core>,
+    /// How often the procedure was called while recorded, if that is known: it gives executions their scale.
+    pub calls: Option<f64>,
+}
+
+/// Analyses the procedure that `wanted` names (see [`crate::find`]). The first event asked for is the one analysed.
+///
+/// # Errors
+/// Those of [`find`] and [`Selection::new`].
+pub fn analyse(
+    profile: &Profile,
+    symbols: &dyn Symbols,
+    wanted: &str,
+    query: &AnalyseQuery,
+) -> Result<Analysis, Error> {
+    let selection = Selection::new(profile, &query.annotate.filter, &query.annotate.events)?;
+    let procedure = find(&selection, symbols, wanted)?;
+    Ok(analyse_procedure(&selection, symbols, &procedure, query))
+}
+
+/// Analyses a procedure already found. Where that is impossible the answer holds the listing, no blocks, and says why.
+#[must_use]
+pub fn analyse_procedure(
+    selection: &Selection<'_>,
+    symbols: &dyn Symbols,
+    procedure: &Procedure,
+    query: &AnalyseQuery,
+) -> Analysis {
+    let annotation = annotate_procedure(selection, symbols, procedure, &query.annotate);
+    let tables = Tables::of(selection).filtered(&query.annotate.filter);
+    let around = Around::new(selection.profile.image(procedure.image), symbols);
+    let machine = Machine::of(selection.profile, query);
+    let mut analysis = match Study::of(selection, procedure, &around, &tables, &machine, Errors::Drawn) {
+        Ok(study) => study.called(query.calls).analysis(&machine),
+        Err(refused) => {
+            Analysis { notes: vec![format!("not analysed: {}", refused.sentence())], ..Analysis::default() }
+        }
+    };
+    analysis.annotation = annotation;
+    analysis
+}
+
+/// The processor the samples were taken on, as far as known.
+pub(crate) struct Machine {
+    pub(crate) core: Core,
+    /// Cycles per second of the core.
+    pub(crate) clock_hz: Option<f64>,
+    /// Time that the hypervisor took, as a share of the time of what ran.
+    steal: f64,
+}
+
+impl Machine {
+    /// What the recording measured of its core; recordings of several kinds of core have none in common.
+    pub(crate) fn of(profile: &Profile, query: &AnalyseQuery) -> Self {
+        let mut facts = profile.epochs.iter().filter_map(|e| e.core.as_ref());
+        let first = facts.next().filter(|f| facts.all(|o| o.cpu == f.cpu));
+        let core = query.core.clone().or_else(|| first.map(Core::from_facts)).unwrap_or_default();
+        Self { core, clock_hz: first.and_then(|f| f.clock_hz), steal: steal(profile) }
+    }
+}
+
+/// Steal over busy time, whole machine.
+fn steal(profile: &Profile) -> f64 {
+    let busy = |r: &Rate| r.length_ns as f64 * r.delivered.saturating_sub(r.idle) as f64 / r.delivered.max(1) as f64;
+    let sum = |of: &dyn Fn(&Rate) -> f64| profile.rates.iter().map(of).sum::<f64>();
+    let (taken, busy) = (sum(&|r| r.steal_ns as f64), sum(&busy));
+    if busy > 0.0 { (taken / busy).min(1.0) } else { 0.0 }
+}
+
+pub(crate) use crate::flow::Errors;
+
+/// A procedure with its frequencies.
+pub(crate) struct Study {
+    pub(crate) subject: Subject,
+    pub(crate) schedule: Schedule,
+    pub(crate) frequencies: Option<Frequencies>,
+    /// Cycles that one sample stands for, by the usual clock where the core's is not known: costs per execution do not
+    /// depend on it, as the scale is bounded by the same clock.
+    cycles_per_sample: f64,
+    clock_is_known: bool,
+    /// What to multiply flows with to get executions; `None` where no block bounds it.
+    scale: Option<f64>,
+    /// Calls that were told, which give the scale.
+    calls: Option<f64>,
+    /// Why calls that were told do not give it.
+    declined: Option<String>,
+    /// Branches were seen in more than what is selected.
+    foreign_branches: bool,
+}
+
+/// The core's clock where it is not known.
+const USUAL_CLOCK: f64 = 3e9;
+/// No execution takes longer on average.
+const MOST_CYCLES: f64 = 1e7;
+
+impl Study {
+    pub(crate) fn of(
+        selection: &Selection<'_>,
+        procedure: &Procedure,
+        around: &Around<'_>,
+        tables: &Tables<'_>,
+        machine: &Machine,
+        errors: Errors,
+    ) -> Result<Self, Refused> {
+        let profile = selection.profile;
+        let event = profile.event(selection.columns[0]);
+        if !is_time(event) {
+            return Err(Refused::NotTime);
+        }
+        let subject = Subject::new(procedure, profile.image(procedure.image), around, tables, event.precision)?;
+        let (cycles_per_sample, clock_is_known) = cycles_of_sample(event, subject.per_sample, machine);
+        let blocks: Vec<Range<usize>> = subject.cfg.blocks.iter().map(|b| b.insns.clone()).collect();
+        let even = inflows(blocks.len(), subject.cfg.edges.iter().map(|e| (e.from, e.to, 1.0)));
+        let first = schedule(&machine.core, &subject.effects, &blocks, &|b| even[b].clone());
+        let least: Vec<f64> = first.blocks.iter().map(|b| b.c_min).collect();
+        let frequencies = frequencies(&subject, &least, cycles_per_sample, errors);
+        let schedule = match &frequencies {
+            Some(f) => {
+                let flows = f.network.edges.iter().zip(&f.flow.edges).map(|(e, x)| (e.0, e.1, *x));
+                let inflows = inflows(blocks.len(), flows);
+                schedule(&machine.core, &subject.effects, &blocks, &|b| inflows[b].clone())
+            }
+            None => first,
+        };
+        let mut study = Self {
+            subject,
+            schedule,
+            frequencies,
+            cycles_per_sample,
+            clock_is_known,
+            scale: None,
+            calls: None,
+            declined: None,
+            foreign_branches: tables.foreign_branches(),
+        };
+        study.scale = study.bounded_scale();
+        Ok(study)
+    }
+
+    /// Flow through each instruction, relative to an unknown scale; padding never runs.
+    pub(crate) fn flows(&self) -> Vec<f64> {
+        let Some(f) = &self.frequencies else { return vec![0.0; self.subject.cfg.insns.len()] };
+        let of = |i: usize| self.subject.block_of(i).map_or(0.0, |b| f.flow.blocks[b]);
+        (0..self.subject.cfg.insns.len()).map(of).collect()
+    }
+
+    /// The same by the paper's estimator.
+    pub(crate) fn paper_flows(&self) -> Vec<f64> {
+        let cfg = &self.subject.cfg;
+        let network = Network { blocks: cfg.blocks.len(), edges: cfg.edges.iter().map(|e| (e.from, e.to)).collect() };
+        let blocks: Vec<Range<usize>> = cfg.blocks.iter().map(|b| b.insns.clone()).collect();
+        let classes = (&self.subject.classes.0[..], &self.subject.classes.1[..]);
+        let point = |(samples, insn): (&f64, &InsnSchedule)| Point {
+            samples: *samples,
+            best: insn.best_cycles,
+            waits_for: insn.static_stall.and_then(|s| s.at),
+        };
+        let points: Vec<Point> = self.subject.samples.iter().zip(&self.schedule.insns).map(point).collect();
+        let found = paper_frequencies(&Shape { network: &network, blocks: &blocks, classes }, &points);
+        let of = |i: usize| self.subject.block_of(i).and_then(|b| found[b]).unwrap_or(0.0);
+        (0..cfg.insns.len()).map(of).collect()
+    }
+
+    /// How far the executions of an instruction can be trusted.
+    pub(crate) fn confidence_of(&self, insn: usize) -> Confidence {
+        match (&self.frequencies, self.subject.block_of(insn)) {
+            (Some(f), Some(b)) => self.estimate(f, 1.0, f.flow.block_error[b]).confidence,
+            _ => Confidence::Low,
+        }
+    }
+
+    fn analysis(&self, machine: &Machine) -> Analysis {
+        let subject = &self.subject;
+        let mut out = Analysis {
+            missing: subject.missing(),
+            decided: subject.decided,
+            clock_hz: machine.clock_hz,
+            model: machine.core.name.clone(),
+            ..Analysis::default()
+        };
+        let Some(f) = &self.frequencies else {
+            out.notes.push("frequencies are not known: its control flow is too entangled".to_owned());
+            return out;
+        };
+        out.evidence = f.evidence;
+        out.scale = match (self.calls, self.scale) {
+            (Some(calls), _) => Scale::Absolute(format!("{calls} calls")),
+            _ if self.is_bounded() => Scale::Bounded,
+            _ => Scale::Relative,
+        };
+        let loops = self.loop_headers();
+        let total = subject.samples.iter().sum();
+        out.blocks = (0..subject.cfg.blocks.len()).map(|b| self.block(f, b, loops[b], total)).collect();
+        out.edges = (0..f.network.edges.len()).filter_map(|e| self.edge(f, e)).collect();
+        out.insns = self.insns(f, machine);
+        out.summary = self.summary(&out.insns, machine);
+        (out.best_cpi, out.cpi) = self.cpi(f);
+        out.notes.extend(self.declined.clone());
+        match (f.evidence, subject.decided.0) {
+            (Evidence::Samples, 0) => out.notes.push(
+                "no branch was seen to go either way: executions are guessed from time alone; record with --edges mem"
+                    .to_owned(),
+            ),
+            (Evidence::Samples, n) => out.notes.push(format!(
+                "only {n} samples decided a branch: executions are guessed from little more than time; record for longer"
+            )),
+            (Evidence::Branches, _) if self.foreign_branches => out.notes.push(FOREIGN_BRANCHES.to_owned()),
+            (Evidence::Branches, _) => {}
+        }
+        out
+    }
+
+    /// Flows to executions: while recorded, or per entry where they cannot be told.
+    fn unit(&self, f: &Frequencies) -> f64 {
+        self.scale.filter(|_| self.clock_is_known || self.calls.is_some()).unwrap_or_else(|| 1.0 / entries(f))
+    }
+
+    /// Best-case and actual cycles per instruction.
+    fn cpi(&self, f: &Frequencies) -> (Option<f64>, Option<f64>) {
+        let blocks = || self.subject.cfg.blocks.iter().enumerate();
+        let executed: f64 = blocks().map(|(b, block)| f.flow.blocks[b] * block.insns.len() as f64).sum();
+        let best: f64 = blocks().map(|(b, _)| f.flow.blocks[b] * self.schedule.blocks[b].best_cycles).sum();
+        let samples: f64 = blocks().map(|(b, _)| self.subject.block_samples(b)).sum();
+        if executed <= 0.0 {
+            return (None, None);
+        }
+        let cycles = samples * self.cycles_per_sample;
+        let actual = self.told_scale().and_then(|s| quotient(cycles, executed * s)).map(|c| match self.calls {
+            Some(_) => c,
+            // The least there can be, and by the model it cannot be less than its best.
+            None => c.max(best / executed),
+        });
+        (Some(best / executed), actual)
+    }
+
+    fn block(&self, f: &Frequencies, b: usize, loop_header: Option<usize>, total: f64) -> BlockAnalysis {
+        let subject = &self.subject;
+        let range = subject.cfg.blocks[b].insns.clone();
+        let samples = subject.block_samples(b);
+        BlockAnalysis {
+            address: subject.cfg.insns[range.start].address.0,
+            first: range.start,
+            len: range.len(),
+            class: subject.classes.0[b],
+            loop_header,
+            frequency: self.estimate(f, f.flow.blocks[b] * self.unit(f), f.flow.block_error[b]),
+            samples,
+            share: if total > 0.0 { samples / total } else { 0.0 },
+            best_cycles: self.schedule.blocks[b].best_cycles,
+            cycles: self.cost(f, b, samples),
+        }
+    }
+
+    /// The scale where time over executions makes sense as cycles: one that is bounded by the clock cancels it, one that was
+    /// told does not.
+    fn told_scale(&self) -> Option<f64> {
+        self.scale.filter(|_| self.clock_is_known || self.calls.is_none())
+    }
+
+    /// Cycles per execution of a block for these samples.
+    fn cost(&self, f: &Frequencies, b: usize, samples: f64) -> Option<f64> {
+        quotient(samples * self.cycles_per_sample, f.flow.blocks[b] * self.told_scale()?)
+    }
+
+    /// `None` for the edges that stand for jumps to unknown places.
+    fn edge(&self, f: &Frequencies, e: usize) -> Option<EdgeAnalysis> {
+        let (from, to) = f.network.edges[e];
+        let through = f.flow.blocks.get(from).copied().unwrap_or_else(|| entries(f));
+        Some(EdgeAnalysis {
+            from: self.number(f, from)?,
+            to: self.number(f, to)?,
+            kind: self.subject.cfg.edges.get(e).filter(|_| e < f.known_edges).map_or("unknown", |e| kind(e.kind)),
+            frequency: self.estimate(f, f.flow.edges[e] * self.unit(f), f.flow.edge_error[e]),
+            probability: if through > 0.0 { f.flow.edges[e] / through } else { 0.0 },
+            evidence: f.seen[e] as u64,
+        })
+    }
+
+    /// Number of a node in answers, where callers and the outside follow the blocks directly.
+    fn number(&self, f: &Frequencies, node: usize) -> Option<usize> {
+        let blocks = self.subject.cfg.blocks.len();
+        match node {
+            b if b < blocks => Some(b),
+            b if b >= f.network.blocks => Some(b - f.network.blocks + blocks),
+            _ => None,
+        }
+    }
+
+    fn estimate(&self, f: &Frequencies, value: f64, error: f64) -> Estimate {
+        // Scaled by the entries, a block is as uncertain as both.
+        let error = if self.calls.is_some() { error.hypot(entry_error(f)) } else { error };
+        let mut estimate = estimate(value, error, f.evidence, self.subject.cfg.missing.is_empty());
+        if self.foreign_branches {
+            estimate.confidence = Confidence::Low;
+        } else if self.subject.decided.0 < frequency::SURE_DECIDED && estimate.confidence == Confidence::High {
+            estimate.confidence = Confidence::Medium;
+        }
+        estimate
+    }
+
+    /// Whether executions are told while recorded, but as the most there can have been.
+    fn is_bounded(&self) -> bool {
+        self.calls.is_none() && self.scale.is_some() && self.clock_is_known
+    }
+
+    fn certainty(&self) -> culprits::Certainty {
+        match self.calls {
+            Some(_) => culprits::Certainty::Known,
+            None => culprits::Certainty::AtLeast,
+        }
+    }
+
+    fn insn(&self, f: &Frequencies, i: usize) -> InsnAnalysis {
+        let at_best = &self.schedule.insns[i];
+        let block = self.subject.block_of(i);
+        let cycles = block.and_then(|b| self.cost(f, b, self.subject.samples[i]));
+        InsnAnalysis {
+            address: self.subject.cfg.insns[i].address.0,
+            block,
+            samples: self.subject.samples[i],
+            best_cycles: at_best.best_cycles,
+            cycles,
+            stall_cycles: cycles.map(|c| c - at_best.best_cycles),
+            static_stall: at_best.static_stall.map(|s| Culprit {
+                cause: s.cause,
+                // What takes longer than at best need not have waited for this as well.
+                min_cycles: if self.calls.is_some() { s.cycles } else { 0.0 },
+                max_cycles: s.cycles,
+                at: s.at,
+            }),
+            ..InsnAnalysis::default()
+        }
+    }
+
+    /// Every instruction with its costs and what may be guilty of them.
+    fn insns(&self, f: &Frequencies, machine: &Machine) -> Vec<InsnAnalysis> {
+        let cfg = &self.subject.cfg;
+        let mut insns: Vec<InsnAnalysis> = (0..cfg.insns.len()).map(|i| self.insn(f, i)).collect();
+        let blocks: Vec<Range<usize>> = cfg.blocks.iter().map(|b| b.insns.clone()).collect();
+        blocks.iter().for_each(|b| insns[b.clone()].chunks_mut(NEAR).for_each(cancel));
+        let way = |(e, x): (&(usize, usize), &f64)| culprits::Flow { from: e.0, to: e.1, executions: *x };
+        let flows: Vec<culprits::Flow> = f.network.edges.iter().zip(&f.flow.edges).map(way).collect();
+        let cycles: Vec<f64> = insns.iter().map(|i| i.cycles.unwrap_or(0.0)).collect();
+        let stalls: Vec<f64> = insns.iter().map(|i| i.stall_cycles.unwrap_or(0.0)).collect();
+        let scene = culprits::Scene {
+            core: &machine.core,
+            insns: &self.subject.effects,
+            samples: &self.subject.samples,
+            blocks: &blocks,
+            flows: &flows,
+            executions: &f.flow.blocks[..blocks.len()],
+            cycles: &cycles,
+            stalls: &stalls,
+            branch: &|i| self.branch_seen(f, i),
+            kernel_share: machine.steal,
+            certainty: self.certainty(),
+        };
+        for (insn, judged) in insns.iter_mut().zip(culprits::judge(&scene)) {
+            insn.unjudged = judged.unjudged && insn.samples > 0.0;
+            (insn.culprits, insn.unexplained) = (judged.culprits, judged.unexplained);
+        }
+        insns
+    }
+
+    /// How a conditional branch went.
+    fn branch_seen(&self, f: &Frequencies, insn: usize) -> Option<culprits::BranchSeen> {
+        let block = self.subject.block_of(insn).filter(|&b| self.subject.cfg.blocks[b].insns.end == insn + 1)?;
+        let out = || (0..f.known_edges).filter(|&e| f.network.edges[e].0 == block);
+        let fall = out().find(|&e| self.subject.cfg.edges[e].kind == EdgeKind::Fall)?;
+        let decided = out().map(|e| f.seen[e]).sum();
+        let through = f.flow.blocks[block];
+        (through > 0.0).then(|| culprits::BranchSeen { taken: 1.0 - f.flow.edges[fall] / through, decided })
+    }
+
+    /// Causes over the whole procedure.
+    pub(crate) fn summary(&self, insns: &[InsnAnalysis], machine: &Machine) -> Summary {
+        let scale = self.scale.unwrap_or(1.0);
+        let executed = insns.iter().zip(self.flows()).map(|(i, f)| (i, f * scale));
+        culprits::summary(executed, self.certainty(), machine.steal)
+    }
+
+    /// Header of the innermost loop around each block.
+    fn loop_headers(&self) -> Vec<Option<usize>> {
+        let cfg = &self.subject.cfg;
+        let mut headers = vec![None; cfg.blocks.len()];
+        // Outer loops come first, so inner ones overwrite them.
+        for l in self.graph().loops(cfg.start()) {
+            for &node in &l.nodes {
+                if let Some(header) = headers.get_mut(node) {
+                    *header = Some(l.header).filter(|h| *h < cfg.blocks.len());
+                }
+            }
+        }
+        headers
+    }
+
+    fn graph(&self) -> Graph {
+        let cfg = &self.subject.cfg;
+        Graph { nodes: cfg.blocks.len() + 2, edges: cfg.edges.iter().map(|e| (e.from, e.to)).collect() }
+    }
+}
+
+/// What is said of branches that were seen at other times or in other processes too.
+const FOREIGN_BRANCHES: &str = "branch directions are those of the whole recording, not of what is filtered";
+
+/// Cycles per execution. Hardly ever executed, a stray sample would look like a stall of millions of cycles.
+fn quotient(cycles: f64, executions: f64) -> Option<f64> {
+    (executions > 0.5 && cycles < executions * MOST_CYCLES).then(|| cycles / executions)
+}
+
+/// So many instructions of a block apart, time passes for different reasons.
+const NEAR: usize = 32;
+
+/// Where in a block the model lets time pass, and where samples fall on this processor, differ by some instructions:
+/// what one is above its best and a near one below it cancels, so that together they stall for what they take beyond
+/// their best together.
+fn cancel(near: &mut [InsnAnalysis]) {
+    let sum = |sign: f64| near.iter().filter_map(|i| i.stall_cycles).map(|s| (s * sign).max(0.0)).sum::<f64>();
+    let (above, below) = (sum(1.0), sum(-1.0));
+    let kept = |own: f64, other: f64| if own > other { (own - other) / own } else { 0.0 };
+    let (stalls, gains) = (kept(above, below), kept(below, above));
+    for stall in near.iter_mut().filter_map(|i| i.stall_cycles.as_mut()) {
+        *stall *= if *stall > 0.0 { stalls } else { gains };
+    }
+}
+
+/// Whether samples of an event are time spent, so that their number over executions is a cost.
+fn is_time(event: &Event) -> bool {
+    let name = event.name.split([':', '/']).next().unwrap_or_default();
+    event.unit == EventUnit::Nanoseconds || matches!(name, "cycles" | "cpu-cycles")
+}
+
+/// Cycles of one sample of time, and whether they are known.
+fn cycles_of_sample(event: &Event, per_sample: f64, machine: &Machine) -> (f64, bool) {
+    match event.unit {
+        EventUnit::Nanoseconds => {
+            ((per_sample * machine.clock_hz.unwrap_or(USUAL_CLOCK) / 1e9).max(1.0), machine.clock_hz.is_some())
+        }
+        EventUnit::Count => (per_sample.max(1.0), true),
+    }
+}
+
+/// Flow of the ways in that are known.
+fn entries(f: &Frequencies) -> f64 {
+    let start = f.network.blocks;
+    let known = f.network.edges.iter().zip(&f.flow.edges).take(f.known_edges);
+    known.filter(|(e, _)| e.0 == start).map(|(_, x)| x).sum::<f64>().max(f64::MIN_POSITIVE)
+}
+
+/// For each block, those that control comes from, with how often. `ways`: from, to, how often.
+fn inflows(blocks: usize, ways: impl Iterator<Item = (usize, usize, f64)>) -> Vec<Vec<(usize, f64)>> {
+    let mut out = vec![Vec::new(); blocks];
+    for (from, to, flow) in ways.filter(|w| w.1 < blocks) {
+        out[to].push((from, flow));
+    }
+    out
+}
+
+fn kind(kind: EdgeKind) -> &'static str {
+    match kind {
+        EdgeKind::Fall => "fall",
+        EdgeKind::Taken => "taken",
+        EdgeKind::Table => "table",
+        EdgeKind::Leave => "leave",
+        EdgeKind::Enter => "enter",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stalls(of: &[f64]) -> Vec<f64> {
+        let mut near: Vec<InsnAnalysis> =
+            of.iter().map(|s| InsnAnalysis { stall_cycles: Some(*s), ..InsnAnalysis::default() }).collect();
+        cancel(&mut near);
+        near.iter().filter_map(|i| i.stall_cycles).collect()
+    }
+
+    #[test]
+    fn what_is_above_and_below_the_best_cancels() {
+        assert_eq!(stalls(&[2.0, -1.0, 2.0, -1.0]), [1.0, 0.0, 1.0, 0.0]);
+        assert_eq!(stalls(&[0.5, -1.0, 0.5]), [0.0, 0.0, 0.0], "as quick as it can be");
+        assert_eq!(stalls(&[1.0, -3.0, -1.0]), [0.0, -2.25, -0.75], "a gain stays one");
+        assert_eq!(stalls(&[30.0]), [30.0]);
+        assert_eq!(stalls(&[0.0, 0.0]), [0.0, 0.0]);
+    }
+}

@@ -1,0 +1,361 @@
+//! From what is known of one procedure to how often its blocks and edges ran: makes the numbers that `flow` wants, and
+//! says how far its answer can be trusted.
+//!
+//! What was seen of a branch counts as far as it stands for all its executions. Seen from the branch's own block, or from
+//! one that runs as often, it counts in full; from further up, by the share of the executions that came that way. Moments spent
+//! waiting for the branch's own inputs count little: a comparison that misses the cache often goes the other way.
+
+mod turns;
+
+use self::turns::{Draw, Drawn, Turns};
+use super::subject::{Subject, To};
+use crate::flow::{Errors, Flow, Known, Network, Time, solve};
+use crate::results::analysis::{Confidence, Estimate, Evidence};
+use whither_image::cfg::EdgeKind;
+use whither_image::{Cfg, Flow as After};
+
+/// What an observation from further up counts before flows tell which part of the branch's executions it stands for.
+const FROM_AFAR: f64 = 0.25;
+/// What an observation counts whose moment depends on the branch's own inputs.
+const BIASED: f64 = 0.1;
+/// Standard deviation of the logarithm of a branch's odds that interpretation has at best, and more where all
+/// observations are biased.
+const DOUBT: f64 = 0.12;
+const DOUBT_OF_BIASED: f64 = 0.6;
+/// More observations of the rarer way than this tell no more: interpretation has a bias of its own.
+const MOST_RARE: f64 = 400.0;
+/// What to believe of a branch without any observation, in observations.
+const BELIEF: f64 = 1.0;
+/// Belief in a loop's going on; a loop of ten turns.
+const STAYS: f64 = 0.9;
+/// Belief in ways that lead to nothing but the end of the program, or into a cold part.
+const HARDLY: f64 = 0.02;
+/// Belief in edges that the graph lacks, and in ways into code that nothing known leads to.
+const INVENTED: f64 = 0.01;
+
+/// Fewer samples that decided a branch are no evidence to speak of.
+const FEWEST_DECIDED: u64 = 10;
+/// With fewer no estimate is called sure, however well it fits: redrawing little evidence says little of what it misses.
+pub(crate) const SURE_DECIDED: u64 = 100;
+
+/// How often everything ran.
+pub(crate) struct Frequencies {
+    pub(crate) network: Network,
+    /// Edges of the network behind those of the graph were added: they are not known to exist.
+    pub(crate) known_edges: usize,
+    pub(crate) flow: Flow,
+    /// Observations per edge, unweighed.
+    pub(crate) seen: Vec<f64>,
+    pub(crate) evidence: Evidence,
+}
+
+/// `least`: cycles one execution of each block takes at least; `cycles`: cycles of one sample.
+pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors: Errors) -> Option<Frequencies> {
+    let cfg = &subject.cfg;
+    let mut network = network_of(cfg);
+    add_observed(subject, &mut network);
+    add_missing(subject, &mut network);
+    let block = |insn| subject.block_of(insn);
+    let turns = Turns::new(&network, subject.seen.iter().filter_map(|s| Some((block(s.pc)?, block(s.branch)?))));
+    let mut known = Known {
+        seen: seen(subject, &network, &turns, None).seen,
+        doubt: vec![0.0; network.edges.len()],
+        belief: belief(subject, &network),
+        time: Vec::new(),
+    };
+    known.time = (0..cfg.blocks.len())
+        .map(|b| Time { samples: subject.block_samples(b), least: least[b].max(1e-3) / cycles })
+        .chain([Time::default()])
+        .take(network.blocks)
+        .collect();
+    cap(&network, &mut known.seen);
+    let first = solve(&network, &known, Errors::Skipped)?;
+    let observed = seen(subject, &network, &turns, Some(&first));
+    known.doubt = observed.doubt(&network);
+    known.seen.clone_from(&observed.seen);
+    cap(&network, &mut known.seen);
+    let flow = solve(&network, &known, errors)?;
+    let decided = subject.decided.0 >= FEWEST_DECIDED && observed.raw.iter().any(|s| *s > 0.0);
+    let evidence = if decided { Evidence::Branches } else { Evidence::Samples };
+    Some(Frequencies { known_edges: cfg.edges.len(), network, flow, seen: observed.raw, evidence })
+}
+
+/// The graph's edges. Where jumps lead to unknown places there is a node more, behind the blocks: all such jumps may go
+/// there, and from there to every block that nothing else leads to.
+fn network_of(cfg: &Cfg) -> Network {
+    let blocks = cfg.blocks.len() + usize::from(!unknown_jumps(cfg).is_empty());
+    let node = |b: usize| if b < cfg.blocks.len() { b } else { b - cfg.blocks.len() + blocks };
+    Network { blocks, edges: cfg.edges.iter().map(|e| (node(e.from), node(e.to))).collect() }
+}
+
+/// Blocks that end in a jump of which no way is known.
+fn unknown_jumps(cfg: &Cfg) -> Vec<usize> {
+    let last = |b: usize| cfg.insns[cfg.blocks[b].insns.end - 1].flow;
+    (0..cfg.blocks.len())
+        .filter(|&b| last(b) == After::IndirectJump && !cfg.edges.iter().any(|e| e.from == b))
+        .collect()
+}
+
+/// Indirect jumps were seen to go to places that no table tells of.
+fn add_observed(subject: &Subject, network: &mut Network) {
+    for s in &subject.seen {
+        if let (To::Block(to), Some(from)) = (s.to, subject.block_of(s.branch)) {
+            let ends = subject.cfg.blocks[from].insns.end == s.branch + 1;
+            let at_head = subject.cfg.insns[s.branch].flow == After::IndirectJump;
+            if ends && at_head && !network.edges.contains(&(from, to)) {
+                network.edges.push((from, to));
+            }
+        }
+    }
+}
+
+/// Jumps to unknown places, and what makes every block reachable and able to leave.
+fn add_missing(subject: &Subject, network: &mut Network) {
+    let hub = subject.cfg.blocks.len();
+    network.edges.extend(unknown_jumps(&subject.cfg).into_iter().map(|b| (b, hub)));
+    attach(network, true, Some(hub).filter(|h| *h < network.blocks));
+    attach(network, false, None);
+}
+
+/// Leads an edge to every block that callers do not reach, or from every block that does not reach the end: from blocks
+/// without known neighbours on that side first. `hub`: where unknown jumps come from, once it is reached itself.
+fn attach(network: &mut Network, forwards: bool, hub: Option<usize>) {
+    let n = network.blocks;
+    let mut next = vec![Vec::new(); n + 2];
+    let mut bare = vec![true; n + 2];
+    for &(from, to) in &network.edges {
+        let (near, far) = if forwards { (from, to) } else { (to, from) };
+        next[near].push(far);
+        bare[far] = false;
+    }
+    let mut seen = vec![false; n + 2];
+    let visit = |from: usize, seen: &mut [bool]| {
+        let mut todo = vec![from];
+        while let Some(node) = todo.pop() {
+            if !std::mem::replace(&mut seen[node], true) {
+                todo.extend(&next[node]);
+            }
+        }
+    };
+    visit(if forwards { n } else { n + 1 }, &mut seen);
+    let first = (0..n).filter(|&b| bare[b]);
+    for b in first.chain((0..n).filter(|&b| !bare[b])) {
+        if seen[b] {
+            continue;
+        }
+        network.edges.push(match hub.filter(|&h| seen[h]) {
+            _ if !forwards => (b, n + 1),
+            Some(hub) => (hub, b),
+            None => (n, b),
+        });
+        visit(b, &mut seen);
+    }
+}
+
+/// Observations per edge, each weighed by how well it stands for all executions of its branch. `flow`: executions of the
+/// blocks as far as known already.
+fn seen(subject: &Subject, network: &Network, turns: &Turns, flow: Option<&Flow>) -> Observed {
+    let mut out = Observed::new(network);
+    let (mut views, mut drawn) = (Vec::new(), vec![Drawn::default(); network.blocks]);
+    for rows in subject.seen.chunk_by(|a, b| a.pc == b.pc) {
+        let Some(pc) = subject.block_of(rows[0].pc) else { continue };
+        let of_branch = |branch: usize| rows.iter().filter(|s| s.branch == branch).map(|s| s.count).sum::<f64>();
+        // The first branch behind it is decided most often.
+        let all = rows.iter().map(|s| of_branch(s.branch)).fold(0.0, f64::max);
+        for s in rows {
+            let Some(from) = subject.block_of(s.branch) else { continue };
+            let Some(e) = edge_of(subject, network, from, s.branch, s.to) else { continue };
+            let draw = turns.draw(pc, from);
+            let same = from == pc || subject.classes.0[from] == subject.classes.0[pc];
+            let covers = match flow {
+                _ if same && draw == Draw::Fair => 1.0,
+                Some(flow) => {
+                    let part = draw.part_of(turns.first_part(flow, from)) * flow.blocks[from];
+                    (flow.blocks[pc] * of_branch(s.branch) / all / part.max(f64::MIN_POSITIVE)).min(1.0)
+                }
+                None => FROM_AFAR,
+            };
+            let biased = from == pc && waits_for_inputs(subject, s.pc, s.branch);
+            let counts = s.count * covers * if biased { BIASED } else { 1.0 };
+            out.raw[e] += s.count;
+            drawn[from].add(draw, counts);
+            views.push((e, from, draw, counts, if biased { 1.0 } else { 1.0 - covers }));
+        }
+    }
+    for (e, from, draw, counts, doubtful) in views {
+        let first = flow.map(|f| turns.first_part(f, from));
+        let counts = counts * drawn[from].weight(draw, first);
+        out.seen[e] += counts;
+        out.doubtful[from] += counts * doubtful.max(first.map_or(0.0, turns::doubtful));
+    }
+    out
+}
+
+/// Observations per edge.
+struct Observed {
+    raw: Vec<f64>,
+    /// Weighed.
+    seen: Vec<f64>,
+    /// Of those at each node, how many may stand for a part of its executions only.
+    doubtful: Vec<f64>,
+}
+
+impl Observed {
+    fn new(network: &Network) -> Self {
+        let none = vec![0.0; network.edges.len()];
+        Self { raw: none.clone(), seen: none, doubtful: vec![0.0; network.blocks + 1] }
+    }
+
+    /// How far the logarithm of each edge's odds may be off however often it was seen.
+    fn doubt(&self, network: &Network) -> Vec<f64> {
+        let mut sum = vec![0.0; network.blocks + 1];
+        network.edges.iter().zip(&self.seen).for_each(|(e, s)| sum[e.0] += s);
+        let of =
+            |from: usize| DOUBT + if sum[from] > 0.0 { DOUBT_OF_BIASED * self.doubtful[from] / sum[from] } else { 0.0 };
+        network.edges.iter().map(|e| of(e.0)).collect()
+    }
+}
+
+/// Whether what was waited for at a sampled instruction is something that its block's branch depends on: how long that
+/// takes may go with which way the branch goes, as a missing load and an unequal comparison do.
+fn waits_for_inputs(subject: &Subject, pc: usize, branch: usize) -> bool {
+    let first = subject.block_of(branch).map_or(branch, |b| subject.cfg.blocks[b].insns.start);
+    let Some(waited) = pc.checked_sub(1).filter(|w| *w >= first) else { return false };
+    let mut wanted = subject.effects[branch].reads;
+    for i in (waited..branch).rev() {
+        let e = &subject.effects[i];
+        if e.writes.meets(wanted) {
+            if i == waited {
+                return true;
+            }
+            // A write of a part keeps the rest wanted; being too wide here only counts less.
+            wanted = wanted.without(e.writes).with(e.reads);
+        }
+    }
+    false
+}
+
+fn edge_of(subject: &Subject, network: &Network, from: usize, branch: usize, to: To) -> Option<usize> {
+    let cfg = &subject.cfg;
+    if cfg.blocks[from].insns.end != branch + 1 {
+        return None;
+    }
+    match to {
+        To::Block(to) if cfg.insns[branch].flow == After::IndirectJump => {
+            network.edges.iter().position(|&e| e == (from, to))
+        }
+        To::Block(_) => None,
+        To::Fall => cfg.edges.iter().position(|e| e.from == from && e.kind == EdgeKind::Fall),
+        To::Taken => {
+            let of = |kind: EdgeKind| cfg.edges.iter().position(|e| e.from == from && e.kind == kind);
+            of(EdgeKind::Taken).or_else(|| of(EdgeKind::Leave))
+        }
+    }
+}
+
+/// What to believe where nothing was seen.
+fn belief(subject: &Subject, network: &Network) -> Vec<f64> {
+    let cfg = &subject.cfg;
+    let n = cfg.blocks.len();
+    let dead: Vec<bool> = (0..n).map(|b| !cfg.edges.iter().any(|e| e.from == b)).collect();
+    let hot = &cfg.parts[0];
+    let cold = |b: usize| {
+        let at = cfg.insns[cfg.blocks[b].insns.start].address.0;
+        dead[b] || !hot.contains(&at)
+    };
+    let stays = loop_membership(subject);
+    let mut out: Vec<f64> = (network.edges.iter().enumerate())
+        .map(|(i, &(from, to))| match () {
+            () if i >= cfg.edges.len() => INVENTED,
+            () if to < n && cold(to) && !(from < n && cold(from)) => HARDLY,
+            () if from < n && stays(from, to) == Some(true) => STAYS,
+            () if from < n && stays(from, to) == Some(false) => 1.0 - STAYS,
+            () => 0.5,
+        })
+        .collect();
+    let mut sum = vec![0.0; network.blocks + 1];
+    network.edges.iter().zip(&out).for_each(|(e, b)| sum[e.0] += b);
+    network.edges.iter().zip(&mut out).for_each(|(e, b)| *b *= BELIEF / sum[e.0]);
+    out
+}
+
+/// For an edge out of a loop or back to its header: whether it stays; `None` for others.
+fn loop_membership(subject: &Subject) -> impl Fn(usize, usize) -> Option<bool> + use<> {
+    let cfg = &subject.cfg;
+    let graph = whither_image::graph::Graph {
+        nodes: cfg.blocks.len() + 2,
+        edges: cfg.edges.iter().map(|e| (e.from, e.to)).collect(),
+    };
+    let loops = graph.loops(cfg.start());
+    move |from, to| {
+        let mut answer = None;
+        for l in loops.iter().filter(|l| l.nodes.binary_search(&from).is_ok()) {
+            if l.header == to {
+                answer = Some(true);
+            } else if l.nodes.binary_search(&to).is_err() {
+                answer = Some(false);
+            }
+        }
+        answer
+    }
+}
+
+/// Shrinks evidence whose rarer way was seen more often than its bias allows to believe.
+fn cap(network: &Network, seen: &mut [f64]) {
+    let n = network.blocks;
+    let (mut sum, mut most) = (vec![0.0_f64; n + 1], vec![0.0_f64; n + 1]);
+    for (e, s) in network.edges.iter().zip(seen.iter()) {
+        sum[e.0] += s;
+        most[e.0] = most[e.0].max(*s);
+    }
+    for (e, s) in network.edges.iter().zip(seen) {
+        let rare = sum[e.0] - most[e.0];
+        if rare > MOST_RARE {
+            *s *= MOST_RARE / rare;
+        }
+    }
+}
+
+/// An estimate with the 95 % interval of its error, and the trust that the suite of `docs/accuracy.md` allows.
+pub(crate) fn estimate(value: f64, error: f64, evidence: Evidence, complete: bool) -> Estimate {
+    let factor = (1.96 * error).exp();
+    let sound = complete && evidence >= Evidence::Branches;
+    let confidence = match error {
+        e if e <= 0.08 && sound => Confidence::High,
+        e if e <= 0.2 && evidence >= Evidence::Branches => Confidence::Medium,
+        _ => Confidence::Low,
+    };
+    Estimate { value, low: value / factor, high: value * factor, confidence }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attached(blocks: usize, edges: &[(usize, usize)], hub: Option<usize>) -> Vec<(usize, usize)> {
+        let mut network = Network { blocks, edges: edges.to_vec() };
+        attach(&mut network, true, hub);
+        attach(&mut network, false, None);
+        network.edges.split_off(edges.len())
+    }
+
+    #[test]
+    fn every_block_is_reached_and_leaves() {
+        // Callers are node 4, the outside is node 5: a chain 0, 1 is known; 3 leads to 2, and a loop of 2.
+        assert_eq!(attached(4, &[(4, 0), (0, 1), (3, 2), (2, 2)], None), [(4, 3), (1, 5), (2, 5)]);
+        // Two that lead to each other: the first is entered.
+        assert_eq!(attached(3, &[(3, 0), (0, 4), (1, 2), (2, 1)], None), [(3, 1), (1, 4)]);
+        // Unknown jumps come from node 2, which is reached.
+        assert_eq!(attached(3, &[(3, 0), (0, 2), (1, 4)], Some(2)), [(2, 1)]);
+        // Nothing reaches it before it is attached itself.
+        assert_eq!(attached(3, &[(3, 0), (0, 4), (1, 2)], Some(2)), [(3, 1), (2, 4)]);
+    }
+
+    #[test]
+    fn many_blocks_that_nothing_leads_to_take_no_time() {
+        let n = 200_000;
+        let started = std::time::Instant::now();
+        assert_eq!(attached(n, &[(n, 0)], None).len(), n - 1 + n);
+        assert!(started.elapsed().as_secs() < 10, "took {:?}", started.elapsed());
+    }
+}

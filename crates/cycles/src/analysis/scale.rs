@@ -1,0 +1,135 @@
+//! From flows to executions. Flows tell how often blocks ran against each other; what they must be multiplied with follows
+//! from time, which bounds it, or from a number of calls, which determines it where the way from the entry to where the
+//! time goes is well known.
+
+use super::{Study, entries};
+use crate::analysis::frequency::Frequencies;
+
+/// Blocks with fewer samples bound nothing by themselves.
+const BOUNDING: f64 = 30.0;
+/// Fewer samples in all do not bound a procedure.
+const BOUNDING_TOGETHER: f64 = 10.0;
+/// Share of the samples whose blocks may turn out to be faster than possible: their flow was estimated too high.
+const OUTLIERS: f64 = 0.1;
+/// Calls give no scale where what they lead to is less certain: standard deviation of the logarithm of the entry's flow.
+const MOST_ERROR: f64 = 0.2;
+/// How often a loop must have been seen to end before its rounds per entry are known.
+const ENDS: f64 = 50.0;
+/// Loops with a smaller share of the samples do not matter.
+const MATTERS: f64 = 0.1;
+/// A clock may be off by this much.
+const CLOCK: f64 = 1.05;
+
+impl Study {
+    /// The largest scale that the time allows. Executions are at most this, so costs at least, as far as the model's least
+    /// cases are right.
+    pub(super) fn bounded_scale(&self) -> Option<f64> {
+        let f = self.frequencies.as_ref()?;
+        let of = |b: usize| {
+            let at_best = &self.schedule.blocks[b];
+            (self.subject.block_samples(b), at_best.best_cycles.max(at_best.c_min) * f.flow.blocks[b])
+        };
+        let blocks: Vec<(f64, f64)> = (0..self.subject.cfg.blocks.len()).map(of).collect();
+        Some(bound(&blocks)? * self.cycles_per_sample)
+    }
+
+    /// With a number of calls that is known, as far as it determines anything.
+    pub(super) fn called(mut self, calls: Option<f64>) -> Self {
+        if let (Some(calls), Some(f)) = (calls.filter(|c| *c > 0.0 && c.is_finite()), &self.frequencies) {
+            match self.refusal(f, calls) {
+                Some(why) => self.declined = Some(why),
+                None => (self.scale, self.calls) = (Some(calls / entries(f)), Some(calls)),
+            }
+        }
+        self
+    }
+
+    /// Why so many calls give no scale.
+    fn refusal(&self, f: &Frequencies, calls: f64) -> Option<String> {
+        let error = entry_error(f);
+        if let Some((address, ends)) = self.least_known_loop(f).filter(|l| l.1 < ENDS) {
+            return Some(format!(
+                "{calls} calls give no scale: the loop at {address:#x} was seen to end {ends:.0} times, so its rounds per call \
+                 are hardly known ({ENDS} are needed; record for longer, at a higher rate, or with --edges mem)"
+            ));
+        }
+        if error > MOST_ERROR {
+            return Some(format!(
+                "{calls} calls give no scale: how often the hot blocks run per call is known to a factor of {:.1} only; \
+                 record for longer, at a higher rate, or with --edges mem",
+                (1.96 * error).exp()
+            ));
+        }
+        let bound = self.scale.filter(|_| self.clock_is_known)?;
+        let samples: f64 = self.subject.samples.iter().sum();
+        let times = calls / entries(f) / bound;
+        let slack = CLOCK * (1.96 * error.hypot(1.0 / samples.max(1.0).sqrt())).exp();
+        (times > slack).then(|| {
+            format!(
+                "{calls} calls give no scale: they do not fit the time sampled, as at best they take {times:.1} times as long; \
+                 are these the calls while it was recorded?"
+            )
+        })
+    }
+
+    /// Of the loops that time goes into, the one that was seen to end least often, with how often.
+    fn least_known_loop(&self, f: &Frequencies) -> Option<(u64, f64)> {
+        let cfg = &self.subject.cfg;
+        let total: f64 = self.subject.samples.iter().sum();
+        let inside = |nodes: &[usize], b: usize| nodes.binary_search(&b).is_ok();
+        let samples = |nodes: &[usize]| -> f64 {
+            nodes.iter().filter(|b| **b < cfg.blocks.len()).map(|&b| self.subject.block_samples(b)).sum()
+        };
+        let ends = |nodes: &[usize]| -> f64 {
+            let out = |e: &usize| inside(nodes, f.network.edges[*e].0) && !inside(nodes, f.network.edges[*e].1);
+            (0..f.known_edges).filter(out).map(|e| f.seen[e]).sum()
+        };
+        let loops = self.graph().loops(cfg.start());
+        let hot = loops.iter().filter(|l| l.header < cfg.blocks.len() && samples(&l.nodes) >= MATTERS * total);
+        hot.map(|l| (cfg.insns[cfg.blocks[l.header].insns.start].address.0, ends(&l.nodes)))
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+/// Samples per cycle that flows are bounded to, from samples and least cycles of each block: together no less time than
+/// all take at least, and hardly a block faster than it can be. A block's own bound leaves room for chance.
+fn bound(blocks: &[(f64, f64)]) -> Option<f64> {
+    let (samples, least) = blocks.iter().fold((0.0, 0.0), |sum, b| (sum.0 + b.0, sum.1 + b.1));
+    if samples < BOUNDING_TOGETHER || least <= 0.0 {
+        return None;
+    }
+    let single = |&(n, least): &(f64, f64)| (n >= BOUNDING && least > 0.0).then(|| ((n + 2.0 * n.sqrt()) / least, n));
+    let mut bounds: Vec<(f64, f64)> = blocks.iter().filter_map(single).collect();
+    bounds.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut left = OUTLIERS * bounds.iter().map(|b| b.1).sum::<f64>();
+    let single = bounds.iter().find(|b| {
+        left -= b.1;
+        left < 0.0
+    });
+    Some(single.map_or(f64::INFINITY, |b| b.0).min(samples / least))
+}
+
+/// Standard deviation of the logarithm of the flow of the known ways in.
+pub(super) fn entry_error(f: &Frequencies) -> f64 {
+    let entering = (0..f.known_edges).filter(|&e| f.network.edges[e].0 == f.network.blocks);
+    entering.map(|e| f.flow.edge_error[e]).fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn together_blocks_take_no_less_than_their_least() {
+        let near = |a: Option<f64>, b: f64| assert!((a.unwrap() / b - 1.0).abs() < 1e-9, "{a:?} {b}");
+        // One hot block: no room above its own best.
+        near(bound(&[(900.0, 300.0)]), 3.0);
+        // Flat: none has samples enough by itself.
+        near(bound(&vec![(5.0, 2.0); 400]), 2.5);
+        // The fastest block bounds all, with room for chance.
+        near(bound(&[(100.0, 100.0), (9900.0, 100.0)]), 50.0);
+        near(bound(&[(2500.0, 100.0), (7500.0, 100.0)]), 26.0);
+        assert_eq!(bound(&[(3.0, 1.0), (2.0, 1.0)]), None, "too few");
+        assert_eq!(bound(&[(300.0, 0.0)]), None);
+    }
+}

@@ -1,0 +1,273 @@
+//! One procedure as the analysis sees it: its graph with cold parts, what its instructions do, samples moved to the
+//! instruction that was waited for, and which ways branches were seen to go.
+
+use super::tables::Tables;
+use crate::around::Around;
+use crate::find::Procedure;
+use crate::names::address;
+use crate::skid::Moves;
+use std::ops::Range;
+use whither_image::cfg::Missing;
+use whither_image::effects::{Effects, effects};
+use whither_image::{Blocks, Cfg, ImageOffset, Svma, to_offset};
+use whither_store::model::{EdgeSample, Image, ImageKind, Precision, Way};
+
+/// Larger procedures are generated tables of code nobody can look at.
+const LARGEST: u64 = 1 << 20;
+/// More blocks are bytes that are no code; several steps here take the square of them at worst.
+const MOST_BLOCKS: usize = 20_000;
+
+/// One procedure.
+pub(crate) struct Subject {
+    pub(crate) cfg: Cfg,
+    pub(crate) effects: Vec<Effects>,
+    /// Class of cycle equivalence of each block, then of each edge.
+    pub(crate) classes: (Vec<usize>, Vec<usize>),
+    /// Samples moved to the instruction waited for.
+    pub(crate) samples: Vec<f64>,
+    /// Weight (nanoseconds or occurrences) of one sample.
+    pub(crate) per_sample: f64,
+    pub(crate) seen: Vec<Seen>,
+    /// Samples with registers that decided at least one branch, and all with registers.
+    pub(crate) decided: (u64, u64),
+}
+
+/// Where a branch was seen to go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Seen {
+    /// Instruction sampled.
+    pub(crate) pc: usize,
+    /// The branch.
+    pub(crate) branch: usize,
+    pub(crate) to: To,
+    pub(crate) count: f64,
+}
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    Fall,
+    Taken,
+    /// The block that an indirect jump led to.
+    Block(usize),
+}
+
+/// Why a procedure cannot be analysed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    NoCode,
+    NoKernelCode,
+    NoRuntimeCode,
+    TooLarge,
+    Undecodable,
+    NotTime,
+}
+
+impl Refused {
+    pub(crate) fn sentence(self) -> &'static str {
+        match self {
+            Self::NoCode => "its machine code is not there: the file is gone, has changed since, or was never readable",
+            Self::NoKernelCode => {
+                "the kernel's code was not recorded: it is read from /proc/kcore, which needs root and a kernel that has it"
+            }
+            Self::NoRuntimeCode => "its machine code is not there: code made at run time is gone with its process",
+            Self::TooLarge => "it is larger than 1 MiB, or has more than 20,000 basic blocks",
+            Self::NotTime => "samples of this event are not time; name `cycles` or `cpu-clock` first with --event",
+            Self::Undecodable => "its bytes are no instructions",
+        }
+    }
+}
+
+impl Refused {
+    /// Without machine code.
+    fn without_code(image: &Image) -> Self {
+        match image.kind {
+            ImageKind::Kernel | ImageKind::Module | ImageKind::Bpf => Self::NoKernelCode,
+            ImageKind::Jit | ImageKind::Anon => Self::NoRuntimeCode,
+            _ => Self::NoCode,
+        }
+    }
+}
+
+impl Subject {
+    pub(crate) fn new(
+        p: &Procedure,
+        image: &Image,
+        around: &Around<'_>,
+        tables: &Tables<'_>,
+        precision: Precision,
+    ) -> Result<Self, Refused> {
+        if !around.has_code() {
+            return Err(Refused::without_code(image));
+        }
+        if p.size > LARGEST {
+            return Err(Refused::TooLarge);
+        }
+        let start = address(image, p.start);
+        let cfg = Cfg::new(start..start.saturating_add(p.size), around);
+        if cfg.blocks.is_empty() {
+            let undecodable = !cfg.insns.is_empty();
+            return Err(if undecodable { Refused::Undecodable } else { Refused::without_code(image) });
+        }
+        if cfg.blocks.len() > MOST_BLOCKS {
+            return Err(Refused::TooLarge);
+        }
+        let places = Places { image, cfg: &cfg };
+        let (raw, per_sample) = samples(p, &places, tables);
+        let moved = match precision {
+            Precision::Skid(1) => {
+                let blocks = Blocks::from_cfg(&cfg);
+                Moves::plan(&cfg.insns, &blocks, &raw).apply(&raw)
+            }
+            _ => raw,
+        };
+        let (seen, decided) = seen(p, &places, tables);
+        let (effects, classes) = (effects(&cfg.insns), cfg.classes());
+        Ok(Self { effects, classes, samples: moved, per_sample, seen, decided, cfg })
+    }
+
+    /// Block of each instruction; padding between blocks has none.
+    pub(crate) fn block_of(&self, insn: usize) -> Option<usize> {
+        let i = self.cfg.blocks.partition_point(|b| b.insns.start <= insn).checked_sub(1)?;
+        self.cfg.blocks[i].insns.contains(&insn).then_some(i)
+    }
+
+    /// Samples of a block.
+    pub(crate) fn block_samples(&self, block: usize) -> f64 {
+        self.samples[self.cfg.blocks[block].insns.clone()].iter().sum()
+    }
+
+    /// Why the graph is incomplete, as sentences.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        missing_sentences(&self.cfg.missing)
+    }
+}
+
+/// Places that a sentence names.
+const NAMED: usize = 3;
+
+/// A sentence for each kind of thing that is missing.
+fn missing_sentences(missing: &[Missing]) -> Vec<String> {
+    let places =
+        |which: fn(&Missing) -> Option<Svma>| -> Vec<u64> { missing.iter().filter_map(which).map(|at| at.0).collect() };
+    let jumps = places(|m| if let Missing::IndirectJump(at) = m { Some(*at) } else { None });
+    let tables = places(|m| if let Missing::Unbounded(at) = m { Some(*at) } else { None });
+    let bytes = places(|m| if let Missing::Undecodable(at) = m { Some(*at) } else { None });
+    let inside = places(|m| if let Missing::Inside(at) = m { Some(*at) } else { None });
+    let sentence = |at: &[u64], one: &str, many: &str, help: &str| match at {
+        [] => None,
+        [at] => Some(format!("{one} {at:#x}{help}")),
+        _ => {
+            let named: Vec<String> = at.iter().take(NAMED).map(|a| format!("{a:#x}")).collect();
+            let rest = if at.len() > NAMED { ", ..." } else { "" };
+            Some(format!("{} {many} ({}{rest}){help}", at.len(), named.join(", ")))
+        }
+    };
+    let all = [
+        sentence(
+            &jumps,
+            "it is not known where the jump leads at",
+            "jumps lead to places that are not known",
+            "; record with --edges mem, which sees where sampled ones go",
+        ),
+        sentence(
+            &tables,
+            "the length is a guess of the jump table at",
+            "jump tables are of a length that is a guess",
+            "",
+        ),
+        sentence(&bytes, "there is no instruction at", "places hold no instruction", ""),
+        sentence(
+            &inside,
+            "a branch leads into the middle of an instruction, to",
+            "branches lead into the middle of instructions",
+            "",
+        ),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// From positions in the image to instructions of a graph.
+struct Places<'c> {
+    image: &'c Image,
+    cfg: &'c Cfg,
+}
+
+impl Places<'_> {
+    /// Parts of the procedure, as positions.
+    fn parts(&self) -> impl Iterator<Item = Range<ImageOffset>> {
+        self.cfg.parts.iter().map(|part| {
+            let start = to_offset(&self.image.segments, Svma(part.start)).unwrap_or(ImageOffset(part.start));
+            start..ImageOffset(start.0.saturating_add(part.end - part.start))
+        })
+    }
+
+    /// The instruction that holds a position.
+    fn insn(&self, at: ImageOffset) -> Option<usize> {
+        let at = address(self.image, at);
+        let i = self.cfg.insns.partition_point(|i| i.address.0 <= at).checked_sub(1)?;
+        (at < self.cfg.insns[i].end().0).then_some(i)
+    }
+}
+
+fn samples(p: &Procedure, places: &Places<'_>, tables: &Tables<'_>) -> (Vec<f64>, f64) {
+    let mut raw = vec![0.0; places.cfg.insns.len()];
+    let (mut count, mut weight) = (0.0, 0.0);
+    for part in places.parts() {
+        for place in tables.samples_in(p.image, &part) {
+            if let Some(i) = places.insn(place.at) {
+                raw[i] += place.samples;
+                count += place.samples;
+                weight += place.weight;
+            }
+        }
+    }
+    (raw, if count > 0.0 { weight / count } else { 0.0 })
+}
+
+fn seen(p: &Procedure, places: &Places<'_>, tables: &Tables<'_>) -> (Vec<Seen>, (u64, u64)) {
+    let mut out = Vec::new();
+    let (mut decided, mut undecided) = (0, 0);
+    for part in places.parts() {
+        for at_pc in tables.edges_in(p.image, &part).chunk_by(|a, b| a.pc == b.pc) {
+            let Some(pc) = places.insn(at_pc[0].pc) else { continue };
+            undecided += ways(at_pc, |w| w == Way::Undecided);
+            // A sample may decide several branches on its way; the first one it always does.
+            let branches = at_pc.chunk_by(|a, b| a.branch == b.branch);
+            decided += branches.map(|rows| ways(rows, |w| w != Way::Undecided)).max().unwrap_or(0);
+            for e in at_pc {
+                let to = match e.way {
+                    Way::Fall => Some(To::Fall),
+                    Way::Taken => Some(To::Taken),
+                    Way::To(at) => places.cfg.block_at(Svma(address(places.image, at))).map(To::Block),
+                    Way::Undecided => None,
+                };
+                if let (Some(to), Some(branch)) = (to, places.insn(e.branch)) {
+                    out.push(Seen { pc, branch, to, count: f64::from(e.count) });
+                }
+            }
+        }
+    }
+    (out, (decided, decided + undecided))
+}
+
+fn ways(rows: &[EdgeSample], which: fn(Way) -> bool) -> u64 {
+    rows.iter().filter(|e| which(e.way)).map(|e| u64::from(e.count)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_in_a_sentence_for_each_kind() {
+        let mut missing: Vec<Missing> = (1..=400).map(|i| Missing::IndirectJump(Svma(i * 16))).collect();
+        missing.push(Missing::Unbounded(Svma(0x77)));
+        let told = missing_sentences(&missing);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].starts_with("400 jumps") && told[0].contains("(0x10, 0x20, 0x30, ...)"), "{told:?}");
+        assert!(told[0].contains("--edges mem"), "{told:?}");
+        assert_eq!(told[1], "the length is a guess of the jump table at 0x77");
+        assert!(missing_sentences(&[]).is_empty());
+    }
+}

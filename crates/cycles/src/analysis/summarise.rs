@@ -1,0 +1,266 @@
+//! Where the cycles went, over one procedure, an image or everything (paper figure 4).
+
+use super::{AnalyseQuery, Errors, FOREIGN_BRANCHES, Machine, Study, Tables};
+use crate::around::Around;
+use crate::culprits;
+use crate::error::Error;
+use crate::find::{Procedure, find, procedures};
+use crate::names::{address, demangled};
+use crate::pattern::Pattern;
+use crate::provenance::provenance;
+use crate::results::analysis::{Evidence, InsnAnalysis, Summary};
+use crate::selection::{Filter, Selection};
+use rustc_hash::FxHashMap;
+use std::ops::Range;
+use whither_store::model::{ImageIx, Profile};
+use whither_store::symbols::Symbols;
+
+/// What to summarise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SummaryScope {
+    /// Everything sampled.
+    #[default]
+    All,
+    /// Images whose path matches.
+    Image(String),
+    /// One procedure, named as for [`crate::analyse`].
+    Procedure(String),
+}
+
+/// Procedures are analysed, most samples first, until they hold this share of the samples.
+const ENOUGH: f64 = 0.99;
+/// A procedure with fewer samples says nothing of its instructions.
+const FEWEST: u64 = 20;
+/// Left-out procedures that are named.
+const NAMED: usize = 10;
+
+/// Summarises.
+///
+/// # Errors
+/// Those of [`find`] and [`Selection::new`]; [`Error::NothingMatched`] when no image matches.
+pub fn summarise(
+    profile: &Profile,
+    symbols: &dyn Symbols,
+    scope: &SummaryScope,
+    query: &AnalyseQuery,
+) -> Result<Summary, Error> {
+    let mut filter = query.annotate.filter.clone();
+    if let SummaryScope::Image(image) = scope {
+        filter.images.push(Pattern::parse(image)?);
+    }
+    let selection = Selection::new(profile, &filter, &query.annotate.events)?;
+    if selection.rows.is_empty() {
+        let samples = profile.samples.iter().map(|s| u64::from(s.count)).sum();
+        return Err(Error::NothingMatched { filters: filter.describe().join(", "), samples });
+    }
+    let (about, wanted) = match scope {
+        SummaryScope::All => ("everything sampled".to_owned(), procedures(&selection, symbols)),
+        SummaryScope::Image(image) => (image.clone(), procedures(&selection, symbols)),
+        SummaryScope::Procedure(name) => {
+            let p = find(&selection, symbols, name)?;
+            (demangled(&p.name).into_owned(), vec![p])
+        }
+    };
+    let mut sum = Sum::new(&selection, symbols, query);
+    sum.add_all(&wanted);
+    if sum.analysed.0 == 0 {
+        return Err(Error::NothingAnalysed { about, reasons: sum.reasons() });
+    }
+    Ok(sum.finish(about, &filter))
+}
+
+struct Sum<'s, 'a> {
+    selection: &'s Selection<'a>,
+    symbols: &'s dyn Symbols,
+    machine: Machine,
+    tables: Tables<'a>,
+    around: FxHashMap<ImageIx, Around<'s>>,
+    insns: Vec<(InsnAnalysis, f64)>,
+    analysed: (usize, f64),
+    left_out: Vec<(Procedure, String)>,
+    by_time: usize,
+    /// Stated addresses of analysed procedures and their cold parts: each counts once.
+    covered: FxHashMap<ImageIx, Vec<Range<u64>>>,
+}
+
+impl<'s, 'a> Sum<'s, 'a> {
+    fn new(selection: &'s Selection<'a>, symbols: &'s dyn Symbols, query: &AnalyseQuery) -> Self {
+        Self {
+            selection,
+            symbols,
+            machine: Machine::of(selection.profile, query),
+            tables: Tables::of(selection).filtered(&query.annotate.filter),
+            around: FxHashMap::default(),
+            insns: Vec::new(),
+            analysed: (0, 0.0),
+            left_out: Vec::new(),
+            by_time: 0,
+            covered: FxHashMap::default(),
+        }
+    }
+
+    fn add_all(&mut self, wanted: &[Procedure]) {
+        let all: u64 = wanted.iter().map(|p| p.samples).sum();
+        let mut looked_at = 0;
+        for p in wanted {
+            let enough = looked_at as f64 >= ENOUGH * all as f64 || p.samples < FEWEST;
+            if enough && self.analysed.0 > 0 {
+                break;
+            }
+            looked_at += p.samples;
+            if let Err(why) = self.add(p) {
+                self.left_out.push((p.clone(), why));
+            }
+        }
+    }
+
+    fn add(&mut self, p: &Procedure) -> Result<(), String> {
+        let symbols = self.symbols;
+        let profile: &'s Profile = self.selection.profile;
+        let start = address(profile.image(p.image), p.start);
+        let covered = self.covered.entry(p.image).or_default();
+        if covered.iter().any(|c| c.contains(&start)) {
+            return Ok(());
+        }
+        let around = self.around.entry(p.image).or_insert_with(|| Around::new(profile.image(p.image), symbols));
+        let study = Study::of(self.selection, p, around, &self.tables, &self.machine, Errors::Skipped)
+            .map_err(|refused| refused.sentence().to_owned())?;
+        let Some(f) = &study.frequencies else { return Err("its control flow is too entangled".to_owned()) };
+        let Some(scale) = study.scale else { return Err("too few samples to bound its executions".to_owned()) };
+        self.by_time += usize::from(f.evidence == Evidence::Samples);
+        let insns = study.insns(f, &self.machine);
+        covered.extend(study.subject.cfg.parts.iter().cloned());
+        self.analysed.0 += 1;
+        self.analysed.1 += insns.iter().map(|i| i.samples).sum::<f64>();
+        self.insns.extend(insns.into_iter().zip(study.flows()).map(|(i, flow)| (i, flow * scale)));
+        Ok(())
+    }
+
+    /// Why procedures were left out, the commonest reasons with how many they hold for and the one with most samples.
+    fn reasons(&self) -> Vec<(String, usize, String)> {
+        let mut by_reason: Vec<(String, usize, String)> = Vec::new();
+        for (p, why) in &self.left_out {
+            match by_reason.iter_mut().find(|r| r.0 == *why) {
+                Some(reason) => reason.1 += 1,
+                None => by_reason.push((why.clone(), 1, demangled(&p.name).into_owned())),
+            }
+        }
+        // Stable: among equals the one with most samples comes first.
+        by_reason.sort_by_key(|r| std::cmp::Reverse(r.1));
+        by_reason
+    }
+
+    fn finish(self, about: String, filter: &Filter) -> Summary {
+        let insns = self.insns.iter().map(|(i, f)| (i, *f));
+        let mut out = culprits::summary(insns, culprits::Certainty::AtLeast, self.machine.steal);
+        out.provenance = provenance(self.selection, filter);
+        out.about = about;
+        out.analysed = (self.analysed.0, self.analysed.1 / self.tables.samples.max(f64::MIN_POSITIVE));
+        out.left_out =
+            self.left_out.iter().take(NAMED).map(|(p, why)| (demangled(&p.name).into_owned(), why.clone())).collect();
+        if self.by_time > 0 {
+            out.notes.push(format!(
+                "{} of {} procedures have hardly any branch evidence: their executions are guessed from time",
+                self.by_time, self.analysed.0
+            ));
+        }
+        if self.tables.foreign_branches() && self.by_time < self.analysed.0 {
+            out.notes.push(FOREIGN_BRANCHES.to_owned());
+        }
+        out.notes.push(
+            "no exact count is known: executions are at most, CPI is at least what is shown; execution and static stalls \
+             take at most, dynamic stalls at least the low end of their range, as far as frequencies inside procedures are right"
+                .to_owned(),
+        );
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use whither_image::{Function, FunctionTable, ImageOffset, NameSource, SourceFrame};
+    use whither_store::model::{
+        Event, EventIx, EventUnit, IdKind, Image, ImageKind, Precision, Process, ProcessIx, Sample,
+    };
+
+    /// Two functions per image, and no code.
+    struct Names;
+
+    impl Symbols for Names {
+        fn functions(&self, _: &Image) -> Arc<FunctionTable> {
+            let function = |(name, start): (&str, u64)| Function {
+                start: ImageOffset(start),
+                size: 0x100,
+                name: name.into(),
+                source: NameSource::Symbol,
+            };
+            let functions = [("spin_lock", 0x100), ("clear_page", 0x200)].map(function);
+            Arc::new(FunctionTable::new(functions.to_vec(), ImageOffset(u64::MAX)))
+        }
+        fn frames(&self, _: &Image, _: ImageOffset) -> Vec<SourceFrame> {
+            Vec::new()
+        }
+        fn code(&self, _: &Image, _: Range<ImageOffset>) -> Option<Vec<u8>> {
+            None
+        }
+        fn source(&self, _: &str) -> Option<Arc<Vec<String>>> {
+            None
+        }
+        fn problems(&self) -> Vec<String> {
+            Vec::new()
+        }
+    }
+
+    fn sampled(kind: ImageKind) -> Profile {
+        let sample = |offset: u64, count: u32| Sample {
+            image: ImageIx(0),
+            event: EventIx(0),
+            process: ProcessIx(0),
+            tid: 0,
+            slice: 0,
+            offset: ImageOffset(offset),
+            period: 1_000_000,
+            count,
+        };
+        Profile {
+            images: vec![Image {
+                id: Default::default(),
+                id_kind: IdKind::Synthetic,
+                kind,
+                path: "[kernel]".into(),
+                segments: vec![],
+                size: 0,
+            }],
+            events: vec![Event {
+                name: "cpu-clock".into(),
+                unit: EventUnit::Nanoseconds,
+                precision: Precision::Skid(1),
+            }],
+            processes: vec![Process {
+                key: 1,
+                pid: 1,
+                start_ns: 0,
+                comm: "a".into(),
+                exe: "/a".into(),
+                cgroup: String::new(),
+            }],
+            samples: vec![sample(0x110, 30), sample(0x210, 90)],
+            ..Profile::default()
+        }
+    }
+
+    #[test]
+    fn nothing_analysed_is_an_error_with_its_reasons() {
+        let told = |kind| {
+            let query = AnalyseQuery::default();
+            summarise(&sampled(kind), &Names, &SummaryScope::All, &query).unwrap_err().to_string()
+        };
+        let kernel = told(ImageKind::Kernel);
+        assert!(kernel.contains("clear_page and 1 more") && kernel.contains("/proc/kcore"), "{kernel}");
+        let file = told(ImageKind::Elf);
+        assert!(file.contains("the file is gone") && !file.contains("kcore"), "{file}");
+        assert!(told(ImageKind::Jit).contains("run time"));
+    }
+}

@@ -1,0 +1,192 @@
+//! Why instructions cost more than they must (DCPI section 6.3): every cause is guilty until its own rule proves it
+//! innocent. Rules are small functions over the code around a stall, one per cause; each answers with the most cycles
+//! the cause can have taken and the instruction at fault, or with nothing. What rules cannot know they do not rule out.
+//!
+//! A stall stands where the skid correction put it: at the instruction whose end was waited for, or, when the pipeline
+//! was empty, at the one executed before the next could be fetched. So each site has two sets of suspects: its own
+//! completion, and the fetch of whatever comes behind it.
+
+mod data;
+mod fetch;
+mod scene;
+mod summary;
+mod units;
+
+pub use scene::{BranchSeen, Certainty, Flow, Scene};
+pub use summary::summary;
+
+use crate::results::analysis::{Cause, Culprit};
+use scene::Lay;
+
+/// What remains of the suspects of one instruction.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Judged {
+    /// Not ruled out, likeliest first.
+    pub culprits: Vec<Culprit>,
+    /// Cycles of the stall that all of them together cannot have taken.
+    pub unexplained: f64,
+    /// There were too few samples to look for any.
+    pub unjudged: bool,
+}
+
+/// How likely a cause is once it is possible. Order of listing only: guilt and bounds do not depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Likelihood {
+    /// The code shows it outright.
+    Plain,
+    /// Common at such a place.
+    Usual,
+    /// It happened before and may still show here.
+    Late,
+    /// Possible.
+    Faint,
+}
+
+/// A cause that its rule did not rule out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Suspect {
+    cause: Cause,
+    /// Most cycles per execution.
+    bound: f64,
+    /// The instruction at fault.
+    at: usize,
+    likelihood: Likelihood,
+}
+
+/// One rule: a possible cause of the stall at an instruction.
+type Rule = fn(&Lay<'_>, usize) -> Option<Suspect>;
+
+/// All rules. Static causes are the model's business.
+const RULES: [Rule; 11] = [
+    fetch::instruction_cache,
+    fetch::instruction_tlb,
+    fetch::mispredict,
+    data::data_cache,
+    data::data_tlb,
+    data::store_buffer,
+    data::forwarding,
+    units::synchronisation,
+    units::unit,
+    units::assist,
+    units::kernel,
+];
+
+/// Stalls below this many cycles are not judged: samples do not tell them from nothing.
+const LEAST_STALL: f64 = 0.25;
+/// Instructions with fewer samples are not judged by themselves,
+const LEAST_SAMPLES: f64 = 10.0;
+/// and blocks as a whole only when so many samples, and most of the block's, are scattered over such instructions. Straight
+/// code that misses the instruction cache is like that.
+const LEAST_SCATTERED: f64 = 100.0;
+/// Where only the least cycles are known, instructions are judged that have this share of the procedure's time,
+const LEAST_SHARE: f64 = 0.005;
+/// or so many times their even share.
+const OUTSTANDING: f64 = 4.0;
+
+/// Judges every instruction of a procedure.
+#[must_use]
+pub fn judge(scene: &Scene<'_>) -> Vec<Judged> {
+    let lay = Lay::new(scene);
+    (0..scene.insns.len()).map(|i| judge_one(&lay, i)).collect()
+}
+
+/// Least and most cycles of an instruction's stall.
+#[derive(Clone, Copy, Debug)]
+struct Stall {
+    least: f64,
+    most: f64,
+}
+
+fn judge_one(lay: &Lay<'_>, i: usize) -> Judged {
+    let (stall, to_explain) = match stall_of(lay, i) {
+        Site::Stalls(stall) => (stall, stall.least),
+        // It may not be this one that stalls, so nobody is guilty of anything; but somebody must be able to be.
+        Site::Scattered { most, to_explain } => (Stall { least: 0.0, most }, to_explain),
+        Site::Quick => return Judged::default(),
+        Site::Few => return Judged { unjudged: true, ..Judged::default() },
+    };
+    let mut suspects: Vec<Suspect> = match lay.block_of(i) {
+        Some(_) => RULES.iter().filter_map(|rule| rule(lay, i)).collect(),
+        None => Vec::new(),
+    };
+    // What is as quick as it can be, as far as is known, needs no far-fetched explanation.
+    let strained = to_explain >= LEAST_STALL;
+    suspects.retain(|s| s.bound > 0.0 && (strained || s.likelihood != Likelihood::Faint));
+    let culprits = share_out(stall, suspects);
+    let explained: f64 = culprits.iter().map(|c| c.max_cycles).sum();
+    Judged { culprits, unexplained: (to_explain - explained).max(0.0), unjudged: false }
+}
+
+/// Whether there is something to judge at an instruction.
+#[derive(Clone, Copy, Debug)]
+enum Site {
+    Stalls(Stall),
+    /// It is one of many in a block whose time is scattered: no single one is known to stall, all together do.
+    Scattered {
+        most: f64,
+        to_explain: f64,
+    },
+    /// It takes what it must.
+    Quick,
+    /// There are too few samples to tell.
+    Few,
+}
+
+/// The stall to be judged, if it is worth it.
+fn stall_of(lay: &Lay<'_>, i: usize) -> Site {
+    let figure = |of: &[f64]| of.get(i).copied().filter(|x| x.is_finite()).unwrap_or(0.0).max(0.0);
+    let least = figure(lay.scene.stalls);
+    let enough = figure(lay.scene.samples) >= LEAST_SAMPLES;
+    match lay.scene.certainty {
+        Certainty::Known if least < LEAST_STALL => Site::Quick,
+        certainty if !enough && lay.is_scattered(i) => {
+            let most = if certainty == Certainty::Known { least } else { figure(lay.scene.cycles) };
+            if most > 0.0 { Site::Scattered { most, to_explain: least.min(most) } } else { Site::Quick }
+        }
+        _ if !enough => Site::Few,
+        Certainty::Known => Site::Stalls(Stall { least, most: least }),
+        Certainty::AtLeast => {
+            let most = figure(lay.scene.cycles);
+            let share = lay.share_of_time(i);
+            let noticed = share >= LEAST_SHARE || share * lay.scene.insns.len() as f64 >= OUTSTANDING;
+            if noticed { Site::Stalls(Stall { least: least.min(most), most }) } else { Site::Few }
+        }
+    }
+}
+
+/// max_k = min(D, bound_k); min_k = what the others together cannot have taken.
+fn share_out(stall: Stall, mut suspects: Vec<Suspect>) -> Vec<Culprit> {
+    let most = |s: &Suspect| s.bound.min(stall.most);
+    // One that can explain the stall comes before one that cannot; then the likelier.
+    let key = |s: &Suspect| (s.bound < stall.most * 0.5, s.likelihood, rank(s.cause));
+    suspects.sort_by_key(key);
+    let sum: f64 = suspects.iter().map(most).sum();
+    let culprit = |s: &Suspect| Culprit {
+        cause: s.cause,
+        min_cycles: (stall.least - (sum - most(s))).clamp(0.0, most(s)),
+        max_cycles: most(s),
+        at: Some(s.at),
+    };
+    suspects.iter().map(culprit).collect()
+}
+
+/// Among equals: what costs most when it happens first.
+fn rank(cause: Cause) -> usize {
+    const ORDER: [Cause; 11] = [
+        Cause::Synchronisation,
+        Cause::Forwarding,
+        Cause::Mispredict,
+        Cause::DCache,
+        Cause::Dtlb,
+        Cause::Unit,
+        Cause::StoreBuffer,
+        Cause::ICache,
+        Cause::Itlb,
+        Cause::Assist,
+        Cause::Kernel,
+    ];
+    ORDER.iter().position(|c| *c == cause).unwrap_or(ORDER.len())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! Causes that data brings: loads that miss, translations that are walked for, stores that wait for room, loads that
+//! cannot take what was just stored. A missing load is waited for at the load itself; a full store buffer empties the
+//! pipeline, so that its stall stands just before a store, or at it.
+
+use super::scene::{LONG_RUNNING, Lay};
+use super::{Likelihood, Suspect};
+use crate::results::analysis::Cause;
+use whither_image::{Effects, MemRef, OpClass, RegSet};
+
+const LINE: i64 = 64;
+const PAGE: i64 = 4096;
+/// Accesses further back than this are not "just before".
+const NEAR: usize = 32;
+/// Instructions back to which stores may still wait in the store buffer.
+const IN_FLIGHT: usize = 200;
+/// Stores that fill a store buffer when they come without a loop.
+const BURST: usize = 32;
+/// How far from a site a store may stand that had no room: those that enter together, before or behind it.
+const ENTER_TOGETHER: usize = 4;
+/// Worst case of a load against one from idle memory.
+const QUEUED: f64 = 2.0;
+
+/// D: ruled out without a load, and when the same bytes were accessed just before. Bound: memory under load; less when
+/// a near place was accessed just before and only the rest of the way to another line can miss.
+pub(super) fn data_cache(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
+    let load = loads(lay, i).filter(|m| !(m.stack && fixed_place(lay, i, m)))?;
+    let chance = new_unit(lay, i, &load, LINE)?;
+    let gathered = if lay.scene.insns[i].class == OpClass::Gather { 4.0 } else { 1.0 };
+    let likelihood = if fixed_place(lay, i, &load) { Likelihood::Faint } else { Likelihood::Usual };
+    let bound = chance * gathered * QUEUED * lay.scene.core.penalty.dram;
+    Some(Suspect { cause: Cause::DCache, bound, at: i, likelihood })
+}
+
+/// DTLB: as the data cache with pages; the stack's page is at hand. Stores are suspects too: they leave their data
+/// behind, but not before their address is translated. Bound: a walk whose tables come from memory.
+pub(super) fn data_tlb(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
+    let insn = &lay.scene.insns[i];
+    let store = insn.store.filter(|_| writes_memory(insn));
+    let place = loads(lay, i).or(store).filter(|m| !m.stack)?;
+    let chance = new_unit(lay, i, &place, PAGE)?;
+    if fixed_place(lay, i, &place) {
+        return None;
+    }
+    let p = &lay.scene.core.penalty;
+    let bound = chance * QUEUED * (p.dtlb_walk + p.dram);
+    let likelihood = if insn.load.is_some() { Likelihood::Usual } else { Likelihood::Faint };
+    Some(Suspect { cause: Cause::Dtlb, bound, at: i, likelihood })
+}
+
+/// What an instruction waits for from memory. What stack engine and return predictor know is not waited for.
+fn loads(lay: &Lay<'_>, i: usize) -> Option<MemRef> {
+    let insn = &lay.scene.insns[i];
+    insn.load.filter(|_| !matches!(insn.class, OpClass::Return | OpClass::Nop))
+}
+
+/// Whether a loop that runs long reads the same place in every round.
+fn fixed_place(lay: &Lay<'_>, i: usize, load: &MemRef) -> bool {
+    let fixed = |l: &super::scene::LoopFacts| l.trips >= LONG_RUNNING && !l.writes.meets(load.registers());
+    lay.loop_of(i).is_some_and(fixed)
+}
+
+/// How likely at most a place lies in another unit than anything accessed just before; `None` when the same bytes were.
+fn new_unit(lay: &Lay<'_>, i: usize, place: &MemRef, unit: i64) -> Option<f64> {
+    let mut chance: f64 = 1.0;
+    for (j, insn, changed) in unchanged(lay, i, NEAR, place) {
+        if changed {
+            break;
+        }
+        // Itself a round ago proves nothing: another core may have taken the line since, as in loops that wait.
+        if j == i {
+            continue;
+        }
+        for earlier in [insn.load, insn.store].iter().flatten().filter(|m| m.same_base(place)) {
+            let reach = beyond(earlier, place);
+            if reach == 0 {
+                return None;
+            }
+            chance = chance.min(reach as f64 / unit as f64);
+        }
+    }
+    Some(chance)
+}
+
+/// Bytes of `place` and between that an access to `earlier` does not cover.
+fn beyond(earlier: &MemRef, place: &MemRef) -> i64 {
+    let end = |m: &MemRef| m.disp.saturating_add(i64::from(m.width.max(1)));
+    let above = end(place).saturating_sub(end(earlier)).max(0);
+    let below = earlier.disp.saturating_sub(place.disp).max(0);
+    above.saturating_add(below)
+}
+
+/// Instructions before `i`, nearest first, each with its number and whether it changes what
+/// `place` is made from; then its own places in memory are others.
+fn unchanged<'l>(
+    lay: &'l Lay<'_>,
+    i: usize,
+    most: usize,
+    place: &MemRef,
+) -> impl Iterator<Item = (usize, &'l Effects, bool)> + use<'l> {
+    let registers = place.registers();
+    let stack = place.stack;
+    lay.history(i, most).into_iter().map(move |j| {
+        let insn = &lay.scene.insns[j];
+        let moves_stack =
+            stack && [insn.load, insn.store].iter().flatten().any(|m| m.stack) && !insn.reads.meets(RegSet::RSP);
+        (j, insn, insn.writes.meets(registers) || moves_stack)
+    })
+}
+
+/// W: ruled out when no store enters the pipeline near here, or when stores are so few that the slowest memory drains them.
+/// Nothing bounds it but the stall.
+pub(super) fn store_buffer(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
+    let stores = |j: &usize| lay.scene.insns[*j].store.is_some_and(|_| writes_memory(&lay.scene.insns[*j]));
+    let around = lay.future(i, ENTER_TOGETHER).into_iter().chain(lay.history(i, ENTER_TOGETHER));
+    let at = std::iter::once(i).chain(around).find(stores)?;
+    let streams = lay.scene.insns[at].store.is_some_and(|s| s.non_temporal);
+    let dense = match lay.loop_of(i).filter(|l| l.trips >= LONG_RUNNING) {
+        Some(l) => l.stores > 0.0 && l.cycles / l.stores <= lay.scene.core.penalty.dram,
+        None => lay.history(i, IN_FLIGHT).iter().filter(|j| stores(j)).count() >= BURST,
+    };
+    if !dense && !streams {
+        return None;
+    }
+    let fresh = lay.scene.insns[at].store.is_some_and(|s| !s.stack && !fixed_place(lay, at, &s));
+    let likelihood = match (streams, fresh) {
+        (true, _) => Likelihood::Plain,
+        (false, true) => Likelihood::Usual,
+        (false, false) => Likelihood::Faint,
+    };
+    Some(Suspect { cause: Cause::StoreBuffer, bound: f64::INFINITY, at, likelihood })
+}
+
+fn writes_memory(insn: &Effects) -> bool {
+    !matches!(insn.class, OpClass::Lock | OpClass::Call)
+}
+
+/// F: ruled out unless bytes that this load takes were stored shortly before in pieces, through the same registers.
+/// Bound: the penalty.
+pub(super) fn forwarding(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
+    let load = lay.scene.insns[i].load?;
+    let known = unchanged(lay, i, IN_FLIGHT / 2, &load).take_while(|(_, _, changed)| !changed);
+    let stores = known.filter_map(|(_, insn, _)| insn.store);
+    let newest = stores.filter(|s| s.same_base(&load)).find(|s| overlaps(s, &load))?;
+    let bound = lay.scene.core.penalty.forward_fail * 1.5;
+    let suspect = Suspect { cause: Cause::Forwarding, bound, at: i, likelihood: Likelihood::Plain };
+    (!covers(&newest, &load)).then_some(suspect)
+}
+
+fn end(m: &MemRef) -> i64 {
+    m.disp.saturating_add(i64::from(m.width))
+}
+
+fn covers(store: &MemRef, load: &MemRef) -> bool {
+    store.disp <= load.disp && end(load) <= end(store)
+}
+
+fn overlaps(store: &MemRef, load: &MemRef) -> bool {
+    store.width > 0 && load.width > 0 && store.disp < end(load) && load.disp < end(store)
+}

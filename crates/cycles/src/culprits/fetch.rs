@@ -1,0 +1,160 @@
+//! Causes of an empty pipeline: the next instruction was not there. Their stalls stand at the instruction executed
+//! before (the skid correction takes one step back), or at the instruction itself where nothing before it is known.
+
+use super::scene::{LONG_RUNNING, Lay, RARE};
+use super::{Likelihood, Suspect};
+use crate::model::CoreModel;
+use crate::results::analysis::Cause;
+use whither_image::{Effects, OpClass};
+
+const LINE: u64 = 64;
+const PAGE: u64 = 4096;
+/// Code of loops that surely stays in the first instruction cache, which is 32 KiB or more everywhere.
+const SMALL_LOOP: u64 = 16 << 10;
+/// Samples that must have decided a branch before it is called foreseeable.
+const ENOUGH_DECIDED: f64 = 300.0;
+/// How far behind a wrongly guessed branch work still runs late, in instructions.
+const REACH: usize = 16;
+
+/// I: ruled out when all that runs next lies in lines already fetched for this instruction or those just before it,
+/// and in small loops that run long. Bound: a fill from memory, once per entry of the loop. Lines come in halves, so
+/// that the second half may be late as well: then no more than the second cache is guilty.
+pub(super) fn instruction_cache(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
+    let (share, likelihood) = per_round(lay, i);
+    let p = &lay.scene.core.penalty;
+    let suspect = |at, bound, likelihood| Suspect { cause: Cause::ICache, bound: share * bound, at, likelihood };
+    if let Some(at) = fetched_anew(lay, i, LINE) {
+        return Some(suspect(at, p.dram, likelihood));
+    }
+    // The line was begun by this instruction itself, which may have left before all of it was there.
+    let begins = lay.ahead(i).iter().any(|w| w.1 >= RARE && w.0.is_none_or(|j| fetched_anew(lay, j, LINE) == Some(i)));
+    if begins {
+        return Some(suspect(i, p.dram, Likelihood::Faint));
+    }
+    fetched_anew(lay, i, LINE / 2).map(|at| suspect(at, p.l2, Likelihood::Faint))
+}
+
+/// T: the same for pages. Bound: a walk whose tables come from memory.
+pub(super) fn instruction_tlb(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
+    let at = fetched_anew(lay, i, PAGE)?;
+    let (share, _) = per_round(lay, i);
+    let p = &lay.scene.core.penalty;
+    Some(Suspect { cause: Cause::Itlb, bound: share * (p.dtlb_walk + p.dram), at, likelihood: Likelihood::Faint })
+}
+
+/// Share of the executions at which code can be new to the cache.
+fn per_round(lay: &Lay<'_>, i: usize) -> (f64, Likelihood) {
+    match lay.loop_of(i) {
+        Some(l) if !l.calls && l.bytes <= SMALL_LOOP && l.trips >= LONG_RUNNING => (1.0 / l.trips, Likelihood::Faint),
+        Some(l) if !l.calls && l.bytes <= SMALL_LOOP => (1.0, Likelihood::Faint),
+        _ => (1.0, Likelihood::Usual),
+    }
+}
+
+/// The instruction behind `i` (or `i` itself, where what ran before is unknown) that lies in a unit of memory which
+/// the instructions just before it do not lie in.
+fn fetched_anew(lay: &Lay<'_>, i: usize, unit: u64) -> Option<usize> {
+    let insns = lay.scene.insns;
+    let known = |j: usize, from: &Effects| {
+        let (first, last) = units(&insns[j], unit);
+        let (low, high) = units(from, unit);
+        (low..=high).contains(&first) && (low..=high).contains(&last)
+    };
+    if lay.begins_after_others(i) {
+        // Behind a call the line of the call was there just before it; at the entry nothing is known.
+        let calls: Vec<(Option<usize>, f64)> = lay.ahead(i).into_iter().filter(|w| w.1 >= RARE).collect();
+        if calls.is_empty() || calls.iter().any(|w| w.0.is_none_or(|j| !known(i, &insns[j]))) {
+            return Some(i);
+        }
+    }
+    let behind = lay.behind(i).into_iter().filter(|w| w.1 >= RARE);
+    // Leads out of the procedure: the place it goes to is fetched there, and its stall stands there.
+    behind.filter_map(|w| w.0).find(|&j| !known(j, &insns[i]))
+}
+
+fn units(insn: &Effects, unit: u64) -> (u64, u64) {
+    let last = insn.address.saturating_add(u64::from(insn.len.max(1)) - 1);
+    (insn.address / unit, last / unit)
+}
+
+/// P: ruled out when no branch that must be guessed ends just before what runs next; bounded by how seldom a branch
+/// goes its rarer way, and ruled out when that is below 1 % with 300 decided samples.
+pub(super) fn mispredict(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
+    let own = guessed_here(lay, i).and_then(|b| guilty(lay, b, true));
+    // A branch that closes its loop hides what an unforeseen one just before it did.
+    match (own, guessed_before(lay, i)) {
+        (Some(own), Some(before)) if before.likelihood < own.likelihood => Some(before),
+        (Some(own), _) => Some(own),
+        (None, before) => before,
+    }
+}
+
+/// The branch at `i`, or the one that it goes through the pipeline with.
+fn guessed_here(lay: &Lay<'_>, i: usize) -> Option<usize> {
+    let insns = lay.scene.insns;
+    if insns[i].is_guessed() {
+        return Some(i);
+    }
+    insns.get(i + 1).filter(|next| insns[i].fuses_with(next)).map(|_| i + 1)
+}
+
+/// A branch shortly before: what follows it starts late, with nothing done ahead, and each wait that is hidden
+/// otherwise shows. At the entry and behind calls it is a call or return elsewhere.
+fn guessed_before(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
+    let insns = lay.scene.insns;
+    let work = lay.scene.core.work(&insns[i]);
+    let exposed = f64::from(work.latency) + if insns[i].load.is_some() { f64::from(work.load_latency) } else { 0.0 };
+    if lay.begins_after_others(i) {
+        let bound = lay.scene.core.penalty.mispredict + exposed;
+        return Some(Suspect { cause: Cause::Mispredict, bound, at: i, likelihood: Likelihood::Faint });
+    }
+    let branches = lay.history(i, REACH).into_iter().filter(|&j| insns[j].is_guessed());
+    let suspects = branches.filter_map(|j| guilty(lay, j, false));
+    // The likeliest, then the worst; of equals the nearest.
+    let mut worst = suspects.min_by(|a, b| a.likelihood.cmp(&b.likelihood).then(b.bound.total_cmp(&a.bound)))?;
+    let penalty = lay.scene.core.penalty.mispredict;
+    worst.bound *= (penalty + exposed) / penalty.max(1.0);
+    Some(worst)
+}
+
+/// `here`: the stall stands at the branch itself.
+fn guilty(lay: &Lay<'_>, branch: usize, here: bool) -> Option<Suspect> {
+    let insn = &lay.scene.insns[branch];
+    let (rate, likelihood) = if insn.conditional {
+        wrong_rate(lay, branch)?
+    } else if insn.class == OpClass::Return {
+        // Foreseen from the calls, unless these are very deep.
+        (1.0, Likelihood::Faint)
+    } else {
+        (1.0, Likelihood::Usual)
+    };
+    let likelihood = match (here, likelihood) {
+        (true, l) => l,
+        (false, Likelihood::Faint) => Likelihood::Faint,
+        (false, _) => Likelihood::Late,
+    };
+    Some(Suspect { cause: Cause::Mispredict, bound: rate * lay.scene.core.penalty.mispredict, at: branch, likelihood })
+}
+
+/// Most of a conditional branch's executions that can have been guessed wrongly. A predictor that only counts is wrong
+/// as often as the rarer way is gone; a clever one that is misled may be half as much worse.
+fn wrong_rate(lay: &Lay<'_>, branch: usize) -> Option<(f64, Likelihood)> {
+    // A branch back to where its loop begins is foreseen, unless it is known not to be.
+    let usual = if closes_loop(lay, branch) { Likelihood::Faint } else { Likelihood::Usual };
+    let Some(seen) = (lay.scene.branch)(branch) else { return Some((1.0, usual)) };
+    let rarer = seen.taken.min(1.0 - seen.taken).max(0.0);
+    if rarer < 0.01 && seen.decided >= ENOUGH_DECIDED {
+        return None;
+    }
+    // With few samples the rarer way may be less rare than it looks.
+    let unsure =
+        if seen.decided > 0.0 { (rarer * (1.0 - rarer) / seen.decided).sqrt() + 1.0 / seen.decided } else { 0.5 };
+    let likelihood = if rarer >= 0.05 && seen.decided >= 30.0 { Likelihood::Plain } else { usual };
+    Some(((1.5 * (rarer + 2.0 * unsure)).min(1.0), likelihood))
+}
+
+/// Whether a branch leads back to its own block or an earlier one on its likeliest way.
+fn closes_loop(lay: &Lay<'_>, branch: usize) -> bool {
+    let likeliest = lay.behind(branch).into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    likeliest.and_then(|w| w.0).is_some_and(|to| to <= branch)
+}

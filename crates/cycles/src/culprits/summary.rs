@@ -1,0 +1,149 @@
+//! Ranges per cause over many instructions (paper figure 4): executing, static and dynamic stalls, and what nothing
+//! explains, as shares of the time.
+//!
+//! Where executions are only bounded from above, what they take at best is bounded from above with them, and the rest of
+//! the time, which is dynamic, from below. What is faster than its best then says nothing but how loose the bound is.
+
+use super::Certainty;
+use crate::results::analysis::{Cause, CauseRange, InsnAnalysis, Summary};
+
+/// Tallies instructions with how often each was executed. Instructions without cycles are left out. `kernel_share`: time that
+/// the hypervisor took. Where the figures come from and what they are about is the caller's to fill in.
+#[must_use]
+pub fn summary<'a>(
+    insns: impl IntoIterator<Item = (&'a InsnAnalysis, f64)>,
+    certainty: Certainty,
+    kernel_share: f64,
+) -> Summary {
+    let mut tally = Tally::default();
+    for (insn, executions) in insns {
+        tally.add(insn, executions);
+    }
+    let mut out = match certainty {
+        Certainty::Known => tally.exact(),
+        Certainty::AtLeast => tally.bounded(),
+    };
+    // Any instruction may have been the one that was interrupted; all of them together were no longer than it took.
+    for row in out.causes.iter_mut().filter(|row| row.cause == Cause::Kernel) {
+        (row.min, row.max) = (row.min.min(kernel_share), row.max.min(kernel_share));
+    }
+    out
+}
+
+#[derive(Default)]
+struct Tally {
+    time: f64,
+    execution: f64,
+    statics: f64,
+    dynamic: f64,
+    /// What causes not ruled out, and what was not judged, can have taken.
+    most_dynamic: f64,
+    unexplained: f64,
+    gain: f64,
+    ranges: [(f64, f64); Cause::ALL.len()],
+    best: f64,
+    executions: f64,
+    samples: f64,
+}
+
+impl Tally {
+    fn add(&mut self, insn: &InsnAnalysis, executions: f64) {
+        let (Some(cycles), true) = (insn.cycles, executions > 0.0 && executions.is_finite()) else { return };
+        let stall = insn.stall_cycles.unwrap_or(cycles - insn.best_cycles);
+        let waits = insn.static_stall.as_ref().map_or(0.0, |s| s.max_cycles.min(insn.best_cycles));
+        let suspects: f64 = insn.culprits.iter().map(|c| c.max_cycles).sum();
+        self.time += executions * cycles;
+        self.best += executions * insn.best_cycles;
+        self.executions += executions;
+        self.samples += insn.samples;
+        self.statics += executions * waits;
+        self.execution += executions * (insn.best_cycles - waits);
+        self.dynamic += executions * stall.max(0.0);
+        self.most_dynamic += executions * if insn.unjudged { cycles } else { suspects.max(stall).clamp(0.0, cycles) };
+        self.gain += executions * (-stall).max(0.0);
+        let unexplained = if insn.unjudged { stall } else { insn.unexplained };
+        self.unexplained += executions * unexplained.clamp(0.0, stall.max(0.0));
+        if let Some(s) = &insn.static_stall {
+            self.range(s.cause, executions * waits, executions * waits);
+        }
+        for c in &insn.culprits {
+            self.range(c.cause, executions * c.min_cycles, executions * c.max_cycles);
+        }
+    }
+
+    fn range(&mut self, cause: Cause, min: f64, max: f64) {
+        if let Some(i) = Cause::ALL.iter().position(|c| *c == cause) {
+            self.ranges[i].0 += min;
+            self.ranges[i].1 += max;
+        }
+    }
+
+    fn share(&self, x: f64) -> f64 {
+        if self.time > 0.0 { x / self.time } else { 0.0 }
+    }
+
+    fn per_instruction(&self, cycles: f64) -> Option<f64> {
+        (self.executions > 0.0).then(|| cycles / self.executions)
+    }
+
+    fn exact(&self) -> Summary {
+        let told = self.share(self.execution + self.statics + self.dynamic - self.gain);
+        let (dynamic, statics, execution) =
+            (self.share(self.dynamic), self.share(self.statics), self.share(self.execution));
+        let range = |(&cause, (min, max)): (&Cause, (f64, f64))| CauseRange {
+            cause,
+            min: self.share(min),
+            max: self.share(max),
+        };
+        Summary {
+            best_cpi: self.per_instruction(self.best),
+            cpi: self.per_instruction(self.time),
+            causes: Cause::ALL.iter().zip(self.ranges).map(range).collect(),
+            unexplained_stall: self.share(self.unexplained),
+            unexplained_gain: self.share(self.gain),
+            dynamic,
+            static_stall: statics,
+            execution,
+            dynamic_range: (dynamic, dynamic),
+            static_range: (statics, statics),
+            execution_range: (execution, execution),
+            sampling_error: if self.time > 0.0 { 1.0 - told } else { 0.0 },
+            samples: self.samples,
+            ..Summary::default()
+        }
+    }
+
+    /// Executions are at most what was tallied.
+    fn bounded(&self) -> Summary {
+        // Where blocks are faster than their best others ran less often too, or waited less long.
+        let kept = if self.dynamic > self.gain { 1.0 - self.gain / self.dynamic } else { 0.0 };
+        let least = (self.share(self.dynamic) * kept).min(1.0);
+        let rest = 1.0 - least;
+        let dynamic = (least, self.share(self.most_dynamic).clamp(least, 1.0));
+        let statics = (0.0, self.share(self.statics).min(rest));
+        let execution = (0.0, self.share(self.execution).min(rest));
+        let range = |(&cause, (min, max)): (&Cause, (f64, f64))| {
+            let most = if cause.is_static() { statics.1 } else { dynamic.1 };
+            let max = self.share(max).min(most);
+            let min = if cause.is_static() { 0.0 } else { (self.share(min) * kept).min(max) };
+            CauseRange { cause, min, max }
+        };
+        let best_cpi = self.per_instruction(self.best);
+        Summary {
+            bounded: true,
+            best_cpi,
+            // It takes its best at the least.
+            cpi: self.per_instruction(self.time).map(|c| c.max(best_cpi.unwrap_or(0.0))),
+            causes: Cause::ALL.iter().zip(self.ranges).map(range).collect(),
+            unexplained_stall: self.share(self.unexplained) * kept,
+            dynamic: dynamic.0,
+            static_stall: statics.1,
+            execution: execution.1,
+            dynamic_range: dynamic,
+            static_range: statics,
+            execution_range: execution,
+            samples: self.samples,
+            ..Summary::default()
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Causes that an instruction brings along by what it is: it orders memory, keeps a slow unit busy, or is done in
+//! microcode; and those from outside: the kernel and the hypervisor.
+
+use super::scene::Lay;
+use super::{Likelihood, Suspect};
+use crate::results::analysis::Cause;
+use whither_image::OpClass;
+
+/// What orders everything lets what follows it begin late: so many instructions.
+const REACH: usize = 4;
+/// Slow cases of dividers against the ordinary one: wide operands, or another thread on the core that divides too.
+const SLOW_CASE: f64 = 5.0;
+/// Below this share of the time faults and steal explain nothing.
+const NOTICEABLE: f64 = 0.01;
+
+/// Y: ruled out unless it orders memory or serialises itself, or something just before it does. No bound but the
+/// stall: another core may hold the line for as long as it likes.
+pub(super) fn synchronisation(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
+    let orders = |class: OpClass| {
+        matches!(class, OpClass::Lock | OpClass::Fence | OpClass::Pause | OpClass::Serialising | OpClass::SystemCall)
+    };
+    let insns = lay.scene.insns;
+    if orders(insns[i].class) {
+        return Some(Suspect {
+            cause: Cause::Synchronisation,
+            bound: f64::INFINITY,
+            at: i,
+            likelihood: Likelihood::Plain,
+        });
+    }
+    // A locked operation holds back only what is directly behind it; the others empty the pipeline.
+    let before = lay.history(i, REACH);
+    let near = before
+        .iter()
+        .enumerate()
+        .find(|(n, j)| orders(insns[**j].class) && (*n == 0 || insns[**j].class != OpClass::Lock));
+    near.map(|(_, &at)| Suspect {
+        cause: Cause::Synchronisation,
+        bound: f64::INFINITY,
+        at,
+        likelihood: Likelihood::Usual,
+    })
+}
+
+/// U: ruled out unless it divides, takes a root, or multiplies together with others. Bound: the slow case.
+pub(super) fn unit(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
+    let l = &lay.scene.core.latency;
+    let insn = &lay.scene.insns[i];
+    let (latency, likelihood) = match insn.class {
+        OpClass::Div if insn.bits >= 64 => (l.div64.max(18), Likelihood::Plain),
+        OpClass::Div => (l.div32, Likelihood::Plain),
+        OpClass::FpDiv => (l.fp_div, Likelihood::Plain),
+        OpClass::Sqrt => (l.sqrt, Likelihood::Plain),
+        OpClass::Imul => (l.imul, Likelihood::Faint),
+        _ => return None,
+    };
+    let worst = if insn.class == OpClass::Imul { 1.0 } else { SLOW_CASE };
+    let lanes =
+        if matches!(insn.class, OpClass::FpDiv | OpClass::Sqrt) { f64::from(insn.bits.max(64)) / 64.0 } else { 1.0 };
+    Some(Suspect { cause: Cause::Unit, bound: worst * lanes.max(1.0) * f64::from(latency), at: i, likelihood })
+}
+
+/// M: ruled out unless it is microcode (string operations, gathers, x87) or computes with floating point, whose
+/// tiniest numbers need help. Bound: the stall, or one assist.
+pub(super) fn assist(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
+    let insn = &lay.scene.insns[i];
+    let (bound, likelihood) = match insn.class {
+        OpClass::Rep => (f64::INFINITY, Likelihood::Plain),
+        OpClass::X87 | OpClass::Gather => (f64::INFINITY, Likelihood::Usual),
+        _ if insn.is_floating() => (lay.scene.core.penalty.assist, Likelihood::Faint),
+        _ => return None,
+    };
+    Some(Suspect { cause: Cause::Assist, bound, at: i, likelihood })
+}
+
+/// K: ruled out when the hypervisor took no noticeable time (steal). Bound: its share of the procedure's time, all of it at this
+/// instruction. Page faults and system calls are samples of the kernel and stand there.
+pub(super) fn kernel(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
+    let share = lay.scene.kernel_share;
+    if !share.is_finite() || share < NOTICEABLE {
+        return None;
+    }
+    let own = lay.block_of(i).and_then(|b| lay.scene.executions.get(b)).copied().unwrap_or(0.0);
+    let likelihood = if share >= 0.2 { Likelihood::Usual } else { Likelihood::Faint };
+    (own > 0.0).then(|| Suspect { cause: Cause::Kernel, bound: share * lay.time / own, at: i, likelihood })
+}

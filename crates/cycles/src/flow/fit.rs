@@ -1,0 +1,312 @@
+//! Which probabilities at branches make the likeliest flow. The likelihood of what was seen at each branch is that of
+//! counts; of time, that a block takes no less than its least, mostly a few times that, sometimes very much
+//! more. The best probabilities are searched by gradient (L-BFGS: Nocedal and Wright, Numerical Optimization, chapter 7), which costs two passes of `eliminate` a step; errors come from repeating the end of the search
+//! on evidence redrawn as chance would have redrawn it.
+
+use super::eliminate::{Plan, Solved};
+use super::{Errors, Flow, Known, Network, Time};
+
+/// Logarithm of time over least time, most often. Measured over predicted time of blocks spreads over more than an
+/// order of magnitude upwards, and hardly downwards.
+const USUAL: f64 = std::f64::consts::LN_2;
+/// Spread below and above it.
+const BELOW: f64 = 0.4;
+const ABOVE: f64 = 1.2;
+
+/// Steps of the search, and of each repetition.
+const STEPS: usize = 80;
+const STEPS_AGAIN: usize = 12;
+/// Repetitions for errors, and how few when the graph is so entangled that each costs milliseconds.
+const DRAWS: usize = 12;
+const FEWEST_DRAWS: usize = 4;
+/// Steps of elimination that all repetitions together are planned with.
+const DRAWS_WORK: usize = 200_000;
+/// Steps remembered by the search.
+const MEMORY: usize = 8;
+/// The search ends when a step gains less than this, in natural logarithms of likelihood.
+const ENOUGH: f64 = 1e-4;
+/// A probability's logarithm does not change by more in one step.
+const LONGEST_STEP: f64 = 2.0;
+
+/// The flow that fits best, or `None` where the graph is too entangled, has no way in, or nothing was sampled.
+pub(crate) fn solve(network: &Network, known: &Known, errors: Errors) -> Option<Flow> {
+    let problem = Problem::new(network)?;
+    let mut point = problem.start(known)?;
+    problem.search(&mut point, known, STEPS);
+    let state = problem.state(&point);
+    let (block_error, edge_error) = match errors {
+        Errors::Drawn => problem.errors(&point, &state, known),
+        Errors::Skipped => (vec![f64::INFINITY; network.blocks], vec![f64::INFINITY; network.edges.len()]),
+    };
+    Some(Flow { edges: problem.edge_flows(&state), blocks: state.flow, block_error, edge_error })
+}
+
+struct Problem<'n> {
+    network: &'n Network,
+    plan: Plan,
+    /// Edges that leave each node, the callers last.
+    out: Vec<Vec<usize>>,
+}
+
+/// Logits of all edges; the last one is the logarithm of the number of entries.
+type Point = Vec<f64>;
+
+struct State<'p> {
+    probability: Vec<f64>,
+    entries: f64,
+    solved: Solved<'p>,
+    flow: Vec<f64>,
+}
+
+impl<'n> Problem<'n> {
+    fn new(network: &'n Network) -> Option<Self> {
+        let mut out = vec![Vec::new(); network.blocks + 1];
+        for (e, &(from, to)) in network.edges.iter().enumerate() {
+            (from <= network.blocks && to <= network.blocks + 1 && to != network.blocks).then(|| out[from].push(e))?;
+        }
+        (!out[network.blocks].is_empty()).then_some(())?;
+        Some(Self { network, plan: Plan::new(network)?, out })
+    }
+
+    fn start(&self, known: &Known) -> Option<Point> {
+        let mut point: Point = known.seen.iter().zip(&known.belief).map(|(s, b)| (s + b).ln()).collect();
+        point.push(0.0);
+        let state = self.state(&point);
+        let fits = |(t, f): (&Time, &f64)| {
+            (t.samples > 0.0 && *f > 0.0).then(|| (t.samples, (t.samples / (f * t.least)).ln() - USUAL))
+        };
+        let found: Vec<(f64, f64)> = known.time.iter().zip(&state.flow).filter_map(fits).collect();
+        let weight: f64 = found.iter().map(|f| f.0).sum();
+        if weight > 0.0 {
+            *point.last_mut()? = found.iter().map(|f| f.0 * f.1).sum::<f64>() / weight;
+        }
+        Some(point)
+    }
+
+    fn state(&self, point: &Point) -> State<'_> {
+        let mut probability = vec![0.0; self.network.edges.len()];
+        for edges in &self.out {
+            let most = edges.iter().map(|&e| point[e]).fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = edges.iter().map(|&e| (point[e] - most).exp()).sum();
+            for &e in edges {
+                probability[e] = (point[e] - most).exp() / sum;
+            }
+        }
+        let entries = point.last().map_or(1.0, |e| e.clamp(-60.0, 60.0).exp());
+        let mut source = vec![0.0; self.network.blocks];
+        for &e in &self.out[self.network.blocks] {
+            if let Some(s) = source.get_mut(self.network.edges[e].1) {
+                *s += entries * probability[e];
+            }
+        }
+        let solved = self.plan.with(&probability);
+        let flow = solved.flow(&source);
+        State { probability, entries, solved, flow }
+    }
+
+    /// Minus the logarithm of the likelihood.
+    fn cost(&self, state: &State<'_>, known: &Known) -> f64 {
+        let branches: f64 = (self.out.iter().filter(|out| out.len() > 1).flatten())
+            .map(|&e| (known.seen[e] + known.belief[e]) * state.probability[e].max(f64::MIN_POSITIVE).ln())
+            .sum();
+        let blocks: f64 = (0..self.network.blocks).map(|b| block_cost(state.flow[b], known.time[b]).0).sum();
+        blocks - branches
+    }
+
+    fn gradient(&self, state: &State<'_>, known: &Known) -> Point {
+        let gain: Vec<f64> = (0..self.network.blocks)
+            .map(|b| block_cost(state.flow[b], known.time[b]).1 / state.flow[b].max(f64::MIN_POSITIVE))
+            .collect();
+        let worth = state.solved.worth(&gain);
+        let mut gradient = vec![0.0; self.network.edges.len() + 1];
+        for (node, edges) in self.out.iter().enumerate() {
+            let passes = state.flow.get(node).copied().unwrap_or(state.entries);
+            let worth_of = |e: usize| worth.get(self.network.edges[e].1).copied().unwrap_or(0.0);
+            let mean: f64 = edges.iter().map(|&e| state.probability[e] * worth_of(e)).sum();
+            let seen: f64 = edges.iter().map(|&e| known.seen[e] + known.belief[e]).sum();
+            if node == self.network.blocks {
+                gradient[self.network.edges.len()] = state.entries * mean;
+            }
+            if edges.len() > 1 {
+                for &e in edges {
+                    let p = state.probability[e];
+                    gradient[e] = passes * p * (worth_of(e) - mean) + seen * p - known.seen[e] - known.belief[e];
+                }
+            }
+        }
+        gradient
+    }
+
+    /// Curvature to begin with: that of the branches' own evidence.
+    fn scale(&self, state: &State<'_>, known: &Known) -> Point {
+        let mut scale = vec![1.0; self.network.edges.len() + 1];
+        for edges in &self.out {
+            let seen: f64 = edges.iter().map(|&e| known.seen[e] + known.belief[e]).sum();
+            for &e in edges {
+                let p = state.probability[e];
+                scale[e] = 1.0 / (seen * p * (1.0 - p) + 0.3);
+            }
+        }
+        let timed = known.time.iter().filter(|t| t.samples > 0.0).count() as f64;
+        scale[self.network.edges.len()] = 1.0 / (1.0 + timed);
+        scale
+    }
+
+    fn search(&self, point: &mut Point, known: &Known, steps: usize) {
+        let mut memory: Vec<(Point, Point)> = Vec::new();
+        let mut state = self.state(point);
+        let mut cost = self.cost(&state, known);
+        let mut gradient = self.gradient(&state, known);
+        for _ in 0..steps {
+            let scale = self.scale(&state, known);
+            let mut direction = direction(&gradient, &memory, &scale);
+            if dot(&direction, &gradient) >= 0.0 {
+                memory.clear();
+                direction = gradient.iter().zip(&scale).map(|(g, s)| -g * s).collect();
+            }
+            let longest = direction.iter().fold(0.0_f64, |m, d| m.max(d.abs()));
+            let slope = dot(&direction, &gradient);
+            let mut length = (LONGEST_STEP / longest.max(1e-300)).min(1.0);
+            let better = loop {
+                let next: Point = point.iter().zip(&direction).map(|(x, d)| x + length * d).collect();
+                let next_state = self.state(&next);
+                let next_cost = self.cost(&next_state, known);
+                if next_cost <= cost + 1e-4 * length * slope {
+                    break Some((next, next_state, next_cost));
+                }
+                length /= 3.0;
+                if length < 1e-6 {
+                    break None;
+                }
+            };
+            let Some((next, next_state, next_cost)) = better else { return };
+            let next_gradient = self.gradient(&next_state, known);
+            remember(&mut memory, point, &next, &gradient, &next_gradient);
+            let gained = cost - next_cost;
+            (*point, state, cost, gradient) = (next, next_state, next_cost, next_gradient);
+            if gained < ENOUGH {
+                return;
+            }
+        }
+    }
+
+    fn edge_flows(&self, state: &State<'_>) -> Vec<f64> {
+        let passes = |from: usize| state.flow.get(from).copied().unwrap_or(state.entries);
+        self.network.edges.iter().zip(&state.probability).map(|(e, p)| passes(e.0) * p).collect()
+    }
+
+    /// How much the logarithm of each share moves when the evidence is drawn anew.
+    fn errors(&self, point: &Point, state: &State<'_>, known: &Known) -> (Vec<f64>, Vec<f64>) {
+        let mut chance = Chance(0x9e37_79b9);
+        let logs = |flow: &[f64], edges: &[f64]| {
+            let total = flow.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+            let log = |f: &f64| (f / total).max(1e-300).ln();
+            (flow.iter().map(log).collect::<Vec<f64>>(), edges.iter().map(log).collect::<Vec<f64>>())
+        };
+        let best = logs(&state.flow, &self.edge_flows(state));
+        let mut squares = (vec![0.0; best.0.len()], vec![0.0; best.1.len()]);
+        let draws = (DRAWS_WORK / self.plan.work().max(1)).clamp(FEWEST_DRAWS, DRAWS);
+        for _ in 0..draws {
+            let redrawn = redrawn(known, &mut chance);
+            let mut again = point.clone();
+            self.search(&mut again, &redrawn, STEPS_AGAIN);
+            let state = self.state(&again);
+            let drawn = logs(&state.flow, &self.edge_flows(&state));
+            let add = |sum: &mut [f64], a: &[f64], b: &[f64]| {
+                sum.iter_mut().zip(a).zip(b).for_each(|((s, a), b)| *s += (a - b).powi(2));
+            };
+            add(&mut squares.0, &best.0, &drawn.0);
+            add(&mut squares.1, &best.1, &drawn.1);
+        }
+        let error = |s: Vec<f64>| s.into_iter().map(|s| (s / draws as f64).sqrt()).collect();
+        (error(squares.0), error(squares.1))
+    }
+}
+
+/// Cost of the time that one block took, and its derivative by the logarithm of its executions.
+fn block_cost(flow: f64, Time { samples, least }: Time) -> (f64, f64) {
+    if least <= 0.0 {
+        return (0.0, 0.0);
+    }
+    let off = ((samples + 0.5) / (flow.max(1e-300) * least)).ln() - USUAL;
+    // Nothing sampled: it may run as rarely as it likes.
+    if off >= 0.0 && samples <= 0.0 {
+        return (0.0, 0.0);
+    }
+    let side = if off < 0.0 { BELOW } else { ABOVE };
+    let variance = side * side + 1.0 / (samples + 0.5);
+    (off * off / (2.0 * variance), -off / variance)
+}
+
+/// Two loops over what the last steps told of curvature.
+fn direction(gradient: &Point, memory: &[(Point, Point)], scale: &Point) -> Point {
+    let mut q = gradient.clone();
+    let mut alphas = Vec::with_capacity(memory.len());
+    for (s, y) in memory.iter().rev() {
+        let alpha = dot(s, &q) / dot(s, y);
+        q.iter_mut().zip(y).for_each(|(q, y)| *q -= alpha * y);
+        alphas.push(alpha);
+    }
+    q.iter_mut().zip(scale).for_each(|(q, s)| *q *= s);
+    for ((s, y), alpha) in memory.iter().zip(alphas.into_iter().rev()) {
+        let beta = dot(y, &q) / dot(s, y);
+        q.iter_mut().zip(s).for_each(|(q, s)| *q += (alpha - beta) * s);
+    }
+    q.iter_mut().for_each(|q| *q = -*q);
+    q
+}
+
+fn remember(memory: &mut Vec<(Point, Point)>, from: &Point, to: &Point, before: &Point, after: &Point) {
+    let difference = |a: &Point, b: &Point| -> Point { b.iter().zip(a).map(|(b, a)| b - a).collect() };
+    let (s, y) = (difference(from, to), difference(before, after));
+    if dot(&s, &y) > 1e-10 * dot(&y, &y).sqrt() * dot(&s, &s).sqrt() {
+        if memory.len() == MEMORY {
+            memory.remove(0);
+        }
+        memory.push((s, y));
+    }
+}
+
+fn dot(a: &Point, b: &Point) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// The evidence as chance might have given it.
+fn redrawn(known: &Known, chance: &mut Chance) -> Known {
+    let count = |n: f64, chance: &mut Chance| {
+        // Near a gamma variate of this mean and variance (Wilson and Hilferty), never negative.
+        let k = 1.0 / (9.0 * n.max(0.05));
+        n * (1.0 - k + chance.normal() * k.sqrt()).max(0.0).powi(3)
+    };
+    let mut out = known.clone();
+    for ((seen, belief), doubt) in out.seen.iter_mut().zip(&out.belief).zip(&known.doubt) {
+        let all = (*seen + *belief) * (doubt * chance.normal()).exp();
+        *seen = (count(all, chance) - *belief).max(0.0);
+    }
+    for time in out.time.iter_mut().filter(|t| t.samples > 0.0) {
+        let spread = chance.normal();
+        time.least *= (if spread < 0.0 { BELOW * spread } else { ABOVE * spread }).exp();
+    }
+    out
+}
+
+/// Pseudo-random numbers, the same in every run (`SplitMix64`).
+struct Chance(u64);
+
+impl Chance {
+    fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Sum of twelve uniform ones: near enough to normal.
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! Flows with a known answer: planted ones recovered from noisy evidence, and what must hold of any.
+
+use super::*;
+use proptest::prelude::*;
+
+fn known(network: &Network) -> Known {
+    Known {
+        seen: vec![0.0; network.edges.len()],
+        doubt: vec![0.0; network.edges.len()],
+        belief: vec![0.5; network.edges.len()],
+        time: vec![Time { samples: 0.0, least: 1.0 }; network.blocks],
+    }
+}
+
+fn shares(flow: &[f64]) -> Vec<f64> {
+    flow.iter().map(|f| f / flow[0]).collect()
+}
+
+#[test]
+fn branches_seen_often_decide() {
+    // 0 -> 1 (90 %) or 2, both to 3, 3 -> 0 (99 %) or out.
+    let network = Network { blocks: 4, edges: vec![(4, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, 0), (3, 5)] };
+    let mut k = known(&network);
+    k.seen[1..3].copy_from_slice(&[9_000.0, 1_000.0]);
+    k.seen[5..7].copy_from_slice(&[9_900.0, 100.0]);
+    for t in &mut k.time {
+        t.samples = 5_000.0;
+    }
+    let flow = solve(&network, &k, Errors::Drawn).expect("solvable");
+    let s = shares(&flow.blocks);
+    assert!((s[1] - 0.9).abs() < 0.01 && (s[2] - 0.1).abs() < 0.01 && (s[3] - 1.0).abs() < 1e-9, "{s:?}");
+    let turns = flow.blocks[0] / flow.edges[0];
+    assert!((80.0..125.0).contains(&turns), "{turns} turns");
+    assert!(flow.block_error[1] < 0.1, "{:?}", flow.block_error);
+    assert!(flow.edge_error[0] > 0.05, "a hundred exits are worth a tenth: {:?}", flow.edge_error);
+}
+
+#[test]
+fn time_decides_where_no_branch_was_seen() {
+    let network = Network { blocks: 4, edges: vec![(4, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, 5)] };
+    let mut k = known(&network);
+    for (b, s) in [4_000.0, 4_000.0, 0.0, 4_000.0].into_iter().enumerate() {
+        k.time[b].samples = s;
+    }
+    let s = shares(&solve(&network, &k, Errors::Drawn).expect("solvable").blocks);
+    assert!(s[1] > 0.9 && s[2] < 0.1, "{s:?}");
+}
+
+#[test]
+fn no_block_is_much_faster_than_possible() {
+    // Seen: half and half; but block 2 took no time at all, so the few observations were a chance.
+    let network = Network { blocks: 4, edges: vec![(4, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, 5)] };
+    let mut k = known(&network);
+    k.seen[1..3].copy_from_slice(&[2.0, 2.0]);
+    for (b, s) in [40_000.0, 40_000.0, 1.0, 40_000.0].into_iter().enumerate() {
+        k.time[b].samples = s;
+    }
+    let s = shares(&solve(&network, &k, Errors::Drawn).expect("solvable").blocks);
+    assert!(s[2] < 0.2, "{s:?}");
+}
+
+/// A random graph in which every block can leave.
+fn graphs() -> impl Strategy<Value = (Network, Vec<f64>)> {
+    (2_usize..10, prop::collection::vec((0_usize..10, 0_usize..11, 0.05_f64..1.0), 1..20)).prop_map(|(n, raw)| {
+        let mut edges = vec![(n, 0)];
+        let mut weight = vec![1.0];
+        for b in 0..n {
+            edges.push((b, if b + 1 < n { b + 1 } else { n + 1 }));
+            weight.push(0.5);
+        }
+        for (a, b, w) in raw {
+            let edge = (a % n, if b % (n + 1) == n { n + 1 } else { b % (n + 1) });
+            if !edges.contains(&edge) {
+                edges.push(edge);
+                weight.push(w);
+            }
+        }
+        let mut sum = vec![0.0; n + 1];
+        edges.iter().zip(&weight).for_each(|(e, w)| sum[e.0] += w);
+        let p = edges.iter().zip(&weight).map(|(e, w)| w / sum[e.0]).collect();
+        (Network { blocks: n, edges }, p)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Flow conserves itself and is never negative, whatever the evidence.
+    #[test]
+    fn every_solution_is_a_flow((network, _) in graphs(), seen in prop::collection::vec(0.0_f64..1e4, 40),
+                                samples in prop::collection::vec(0.0_f64..1e5, 10)) {
+        let mut k = known(&network);
+        k.seen.iter_mut().zip(&seen).for_each(|(k, s)| *k = *s);
+        k.time.iter_mut().zip(&samples).for_each(|(k, s)| k.samples = *s);
+        let flow = solve(&network, &k, Errors::Drawn).expect("solvable");
+        for b in 0..network.blocks {
+            let sum = |side: fn(&(usize, usize)) -> usize| -> f64 {
+                network.edges.iter().zip(&flow.edges).filter(|(e, _)| side(e) == b).map(|(_, f)| f).sum()
+            };
+            let close = |x: f64| (x - flow.blocks[b]).abs() <= 1e-6 * flow.blocks[b] + 1e-9;
+            prop_assert!(flow.blocks[b] >= 0.0 && close(sum(|e| e.0)) && close(sum(|e| e.1)), "{b} {flow:?}");
+        }
+    }
+
+    /// A planted flow comes back from evidence of its own size, within its own errors.
+    #[test]
+    fn planted_flows_are_recovered((network, p) in graphs()) {
+        let n = network.blocks;
+        let plan = Plan::new(&network).expect("small");
+        let mut source = vec![0.0; n];
+        source[0] = 1.0;
+        let truth = plan.with(&p).flow(&source);
+        let mut k = known(&network);
+        for (e, &(from, _)) in network.edges.iter().enumerate().filter(|(_, e)| e.0 < n) {
+            k.seen[e] = 2_000.0 * p[e];
+            k.time[from].samples = 1_000.0 * truth[from];
+        }
+        let flow = solve(&network, &k, Errors::Drawn).expect("solvable");
+        let (all, true_all): (f64, f64) = (flow.blocks.iter().sum(), truth.iter().sum());
+        for (b, t) in truth.iter().enumerate() {
+            let off = (flow.blocks[b] / all / (t / true_all)).ln();
+            prop_assert!(off.abs() < 0.1_f64.max(4.0 * flow.block_error[b]), "{b}: {off} {:?}", flow.block_error[b]);
+        }
+    }
+}
+
+#[test]
+fn a_thousand_blocks_take_little_time() {
+    // Diamonds in a chain inside of loops of ten: 1,000 blocks.
+    let n = 1_000;
+    let mut edges = vec![(n, 0)];
+    for d in 0..n / 4 {
+        let b = 4 * d;
+        edges.extend([(b, b + 1), (b, b + 2), (b + 1, b + 3), (b + 2, b + 3)]);
+        edges.push((b + 3, if b + 4 < n { b + 4 } else { n + 1 }));
+        if d % 5 == 4 {
+            edges.push((b + 3, b - 16));
+        }
+    }
+    let network = Network { blocks: n, edges };
+    let mut k = known(&network);
+    k.seen.iter_mut().enumerate().for_each(|(i, s)| *s = (i % 7) as f64 * 30.0);
+    k.time.iter_mut().enumerate().for_each(|(i, t)| t.samples = (i % 11) as f64 * 50.0);
+    let before = std::time::Instant::now();
+    let flow = solve(&network, &k, Errors::Drawn).expect("solvable");
+    let took = before.elapsed();
+    assert!(flow.blocks.iter().all(|f| f.is_finite()));
+    // The bar is 50 ms in release builds; tests are built for speed of building.
+    assert!(took.as_millis() < 5_000, "{took:?}");
+    println!("{took:?}");
+}
