@@ -21,6 +21,12 @@ pub enum Error {
         /// The event asked for.
         event: String,
     },
+    /// No procedure could be analysed.
+    #[error("no sampled procedure could be analysed: {why}")]
+    NoFlows {
+        /// What stood in the way of the one with most samples.
+        why: String,
+    },
     /// The profile has no such event.
     #[error("this profile has no event `{name}`; it has {have}")]
     Event {

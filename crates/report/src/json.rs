@@ -3,6 +3,9 @@
 
 use serde::Serialize;
 use whither_causal::CausalAnswer;
+use whither_cycles::results::accuracy::Accuracy;
+use whither_cycles::results::analysis::{Analysis, Summary};
+use whither_cycles::results::runs::RunStatistics;
 use whither_cycles::results::{Annotation, CallTree, Difference, HeatMap, Listing, Provenance};
 
 /// Version of the field names, see `docs/`.
@@ -12,6 +15,14 @@ pub const SCHEMA: &str = "whither.cycles/1";
 pub trait Kind: Serialize {
     /// Value of the field `kind`.
     const KIND: &'static str;
+
+    /// The result on one line, with a newline at the end.
+    fn json(&self) -> String
+    where
+        Self: Sized,
+    {
+        line(&Envelope { schema: SCHEMA, kind: Self::KIND, value: self })
+    }
 }
 
 impl Kind for Listing {
@@ -19,6 +30,27 @@ impl Kind for Listing {
 }
 impl Kind for Annotation {
     const KIND: &'static str = "annotation";
+}
+/// An annotation that gained a field `analysis`: who reads annotations goes on reading them.
+impl Kind for Analysis {
+    const KIND: &'static str = "annotation";
+
+    fn json(&self) -> String {
+        line(&Envelope {
+            schema: SCHEMA,
+            kind: Self::KIND,
+            value: &Analysed { annotation: &self.annotation, analysis: self },
+        })
+    }
+}
+impl Kind for Accuracy {
+    const KIND: &'static str = "accuracy";
+}
+impl Kind for Summary {
+    const KIND: &'static str = "summary";
+}
+impl Kind for RunStatistics {
+    const KIND: &'static str = "runs";
 }
 impl Kind for Difference {
     const KIND: &'static str = "difference";
@@ -41,10 +73,17 @@ struct Envelope<'a, T> {
     value: &'a T,
 }
 
+#[derive(Serialize)]
+struct Analysed<'a> {
+    #[serde(flatten)]
+    annotation: &'a Annotation,
+    analysis: &'a Analysis,
+}
+
 /// One result on one line, with a newline at the end; numbers that do not exist are `null`.
 #[must_use]
 pub fn json<T: Kind>(value: &T) -> String {
-    line(&Envelope { schema: SCHEMA, kind: T::KIND, value })
+    value.json()
 }
 
 /// A result of the call-path lens on one line, with a newline at the end. Its values carry the name of
@@ -93,6 +132,16 @@ mod tests {
         assert_eq!(back["rows"][0]["labels"][0], "work");
         assert!(back["rows"][0].get("remark").is_none());
         assert!(back["provenance"]["own_cost"].is_null());
+    }
+
+    #[test]
+    fn an_analysis_is_an_annotation_with_more() {
+        let back: serde_json::Value = serde_json::from_str(&json(&crate::analysis_fixture::analysis())).unwrap();
+        assert_eq!((&back["kind"], &back["procedure"]), (&"annotation".into(), &"copy".into()));
+        assert_eq!(back["analysis"]["blocks"][1]["frequency"]["confidence"], "high");
+        assert_eq!(back["analysis"]["scale"]["kind"], "absolute");
+        assert_eq!(back["analysis"]["insns"][2]["culprits"][0]["cause"], "d-cache");
+        assert!(back["analysis"].get("annotation").is_none(), "the listing is not told twice");
     }
 
     #[test]

@@ -4,7 +4,10 @@
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
+mod analysis_fixture;
+#[cfg(test)]
 mod causal_fixture;
+pub mod cfg;
 pub mod error;
 pub mod exports;
 pub mod html;

@@ -103,6 +103,7 @@ fn profile() -> Profile {
         count,
     };
     Profile {
+        edges: Vec::new(),
         epochs: vec![EpochMeta {
             host: "box".into(),
             kernel: "6.18".into(),
@@ -147,11 +148,11 @@ fn data(profile: &Profile) -> ReportData {
     ReportData {
         title: "golden <page>".into(),
         provenance: listings[0].provenance.clone(),
-        annotations: top.iter().take(2).map(annotate).collect(),
+        annotations: top.iter().take(2).map(|p| annotate(p).into()).collect(),
         listings,
         flame: Some(flame(profile, &Fake, &FlameQuery::default()).unwrap()),
         heat: Some(heat_map(profile, &Fake, &query(By::Proc), 10, 100).unwrap()),
-        diff: None,
+        ..ReportData::default()
     }
 }
 

@@ -50,6 +50,6 @@ pub fn write(profile: &Profile, symbols: &dyn Symbols, options: &Options, out: &
 }
 
 /// Quoted where the text holds a separator, a quote or a line break.
-fn field(text: &str) -> String {
+pub(super) fn field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }

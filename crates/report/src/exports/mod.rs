@@ -8,6 +8,7 @@ pub mod calls;
 pub mod csv;
 pub mod firefox;
 pub mod flamegraph;
+pub mod flows;
 pub mod folded;
 mod names;
 pub mod pprof;

@@ -111,6 +111,7 @@ fn profile() -> Profile {
         count,
     };
     Profile {
+        edges: Vec::new(),
         epochs: vec![EpochMeta {
             host: "h".into(),
             scope: "whole system".into(),

@@ -1,9 +1,11 @@
 //! Annotated procedures: source on the left, machine code on the right, linked row by row; heat in
 //! the share column, arrows for jumps, a strip that shows where the hot places lie.
 
+use super::analysis::{self, Figures};
 use super::arrows::{self, Jump};
 use super::escape::{Text, put};
 use super::number::{fraction, grouped, percent, samples};
+use super::{Annotated, Focus};
 use std::collections::HashMap;
 use whither_cycles::results::{Annotation, EventTotals, InsnRow, LineRow};
 
@@ -18,7 +20,7 @@ pub(super) fn anchor(index: usize) -> String {
     format!("proc-{index}")
 }
 
-pub(super) fn sections(out: &mut String, all: &[Annotation]) {
+pub(super) fn sections(out: &mut String, all: &[Annotated], focus: Focus) {
     if all.is_empty() {
         return;
     }
@@ -27,12 +29,13 @@ pub(super) fn sections(out: &mut String, all: &[Annotation]) {
          Annotated procedures</h2></div>",
     );
     for (i, a) in all.iter().enumerate() {
-        procedure(out, i, a);
+        procedure(out, i, a, focus);
     }
     out.push_str("</section>");
 }
 
-fn procedure(out: &mut String, index: usize, a: &Annotation) {
+fn procedure(out: &mut String, index: usize, shown: &Annotated, focus: Focus) {
+    let a = shown.listing();
     let open = if index == 0 { " open" } else { "" };
     let main = a.cells.first().copied().unwrap_or_default();
     put!(
@@ -47,13 +50,17 @@ fn procedure(out: &mut String, index: usize, a: &Annotation) {
         grouped(main.samples)
     );
     facts(out, index, a);
-    let view = Rows::choose(a);
+    let figures = Figures::of(shown);
+    if let Some(f) = &figures {
+        analysis::above(out, f, index, focus);
+    }
+    let view = Rows::choose(a, figures.as_ref());
     let source = has_source(a);
     put!(out, "<div class=\"panes{}\">", if source { "" } else { " single" });
     if source {
         source_pane(out, a);
     }
-    code_pane(out, index, a, &view);
+    code_pane(out, index, a, &view, figures.as_ref());
     out.push_str("</div></details>");
 }
 
@@ -99,6 +106,8 @@ fn facts(out: &mut String, index: usize, a: &Annotation) {
 enum Shown {
     Insn(usize),
     Fold(usize),
+    /// The head of a block of the analysis.
+    Block(usize),
 }
 
 struct Rows {
@@ -107,9 +116,12 @@ struct Rows {
 }
 
 impl Rows {
-    fn choose(a: &Annotation) -> Self {
+    fn choose(a: &Annotation, figures: Option<&Figures<'_>>) -> Self {
         let mut shown =
             if a.insns.len() > FOLD_ABOVE { fold(&sampled(a)) } else { (0..a.insns.len()).map(Shown::Insn).collect() };
+        if let Some(figures) = figures {
+            shown = with_heads(shown, a, figures);
+        }
         let cut = shown.len().saturating_sub(MOST_ROWS);
         shown.truncate(MOST_ROWS);
         Self { shown, cut }
@@ -119,7 +131,7 @@ impl Rows {
         let insns = || {
             self.shown.iter().enumerate().filter_map(|(row, s)| match s {
                 Shown::Insn(i) => Some((row, &a.insns[*i])),
-                Shown::Fold(_) => None,
+                Shown::Fold(_) | Shown::Block(_) => None,
             })
         };
         let by_address: HashMap<u64, (usize, f64)> = insns().map(|(row, i)| (i.address, (row, i.share))).collect();
@@ -130,6 +142,24 @@ impl Rows {
             })
             .collect()
     }
+}
+
+/// Puts the head of a block above the first of its instructions that is shown.
+fn with_heads(rows: Vec<Shown>, a: &Annotation, figures: &Figures<'_>) -> Vec<Shown> {
+    let mut out = Vec::with_capacity(rows.len());
+    let mut last = None;
+    for row in rows {
+        let block = match row {
+            Shown::Insn(i) => figures.block_of(a.insns[i].address),
+            _ => None,
+        };
+        if block.is_some() && block != last {
+            out.extend(block.map(Shown::Block));
+            last = block;
+        }
+        out.push(row);
+    }
+    out
 }
 
 fn sampled(a: &Annotation) -> Vec<bool> {
@@ -157,7 +187,7 @@ fn fold(sampled: &[bool]) -> Vec<Shown> {
     shown
 }
 
-fn code_pane(out: &mut String, index: usize, a: &Annotation, view: &Rows) {
+fn code_pane(out: &mut String, index: usize, a: &Annotation, view: &Rows, figures: Option<&Figures<'_>>) {
     if a.insns.is_empty() {
         out.push_str(
             "<p class=\"empty\">No machine code: the image's bytes were not found or do not match its id.</p>",
@@ -170,19 +200,29 @@ fn code_pane(out: &mut String, index: usize, a: &Annotation, view: &Rows) {
         out,
         "<div class=\"pane\"><div class=\"code\" tabindex=\"0\" role=\"region\" aria-label=\"Machine code\"><table class=\"{class}\">"
     );
-    code_header(out, &a.provenance.events, gutter.is_some());
+    code_header(out, &a.provenance.events, gutter.is_some(), figures);
     out.push_str("<tbody>");
     let hottest = a.insns.iter().map(|i| i.share).fold(0.0, f64::max);
     let mut block = None;
+    let before = a.provenance.events.len().max(1) + 3 + figures.map_or(0, Figures::columns_before);
     for (row, shown) in view.shown.iter().enumerate() {
         let gutter = if row == 0 { gutter.as_deref().map(|g| (g, view.shown.len())) } else { None };
         match shown {
             Shown::Insn(i) => {
                 let insn = &a.insns[*i];
-                code_row(out, index, a, insn, hottest, block.is_some_and(|b| b != insn.block), gutter);
+                let new_block = figures.is_none() && block.is_some_and(|b| b != insn.block);
+                code_row(out, index, a, insn, (hottest, new_block), gutter, figures);
                 block = Some(insn.block);
             }
-            Shown::Fold(n) => fold_row(out, *n, columns(a), gutter),
+            Shown::Fold(n) => fold_row(out, *n, before, gutter, figures),
+            Shown::Block(b) => {
+                if let Some(figures) = figures {
+                    put!(out, "<tr class=\"blk\"><td colspan=\"{before}\">{}</td>", figures.block_share(*b));
+                    gutter_cell(out, gutter);
+                    put!(out, "<td colspan=\"3\" title=\"{}\">", Text(&figures.block_hover(*b)));
+                    put!(out, "{}</td></tr>", Text(&figures.block_head(*b)));
+                }
+            }
         }
     }
     out.push_str("</tbody></table>");
@@ -198,12 +238,7 @@ fn code_pane(out: &mut String, index: usize, a: &Annotation, view: &Rows) {
     out.push_str("</div>");
 }
 
-/// Columns besides the gutter: share, samples and raw per event, address, text, source.
-fn columns(a: &Annotation) -> usize {
-    a.provenance.events.len().max(1) + 5
-}
-
-fn code_header(out: &mut String, events: &[EventTotals], gutter: bool) {
+fn code_header(out: &mut String, events: &[EventTotals], gutter: bool, figures: Option<&Figures<'_>>) {
     out.push_str("<thead><tr><th scope=\"col\" class=\"n\">%</th>");
     for (i, e) in events.iter().enumerate() {
         let name = if events.len() > 1 || i > 0 { e.name.as_str() } else { "samples" };
@@ -212,11 +247,18 @@ fn code_header(out: &mut String, events: &[EventTotals], gutter: bool) {
     if events.is_empty() {
         out.push_str("<th scope=\"col\" class=\"n\">samples</th>");
     }
+    if figures.is_some_and(|f| f.columns_before() > 0) {
+        out.push_str("<th scope=\"col\" class=\"n\" title=\"Cycles per execution\">cycles</th>");
+    }
     out.push_str("<th scope=\"col\" class=\"n dim\" title=\"Samples before the correction for skid\">raw</th><th scope=\"col\" class=\"n\">address</th>");
     if gutter {
         out.push_str("<th aria-label=\"jumps\"></th>");
     }
-    out.push_str("<th scope=\"col\">instruction</th><th scope=\"col\">source</th></tr></thead>");
+    out.push_str("<th scope=\"col\">instruction</th>");
+    if figures.is_some() {
+        out.push_str("<th scope=\"col\" title=\"Causes that were not ruled out, as long as the logarithm of the stall\">stall</th>");
+    }
+    out.push_str("<th scope=\"col\">source</th></tr></thead>");
 }
 
 type Gutter<'a> = Option<(&'a str, usize)>;
@@ -232,9 +274,9 @@ fn code_row(
     index: usize,
     a: &Annotation,
     i: &InsnRow,
-    hottest: f64,
-    new_block: bool,
+    (hottest, new_block): (f64, bool),
     gutter: Gutter<'_>,
+    figures: Option<&Figures<'_>>,
 ) {
     put!(out, "<tr id=\"i{index}-{:x}\"", i.address);
     if new_block {
@@ -253,6 +295,9 @@ fn code_row(
         let s = i.samples.get(n).copied().unwrap_or(0.0);
         put!(out, "<td class=\"n\">{}</td>", if s > 0.0 { samples(s) } else { String::new() });
     }
+    if let Some(f) = figures {
+        f.cycles_cell(out, i.address);
+    }
     let raw = i.raw.first().copied().unwrap_or(0);
     put!(
         out,
@@ -262,6 +307,9 @@ fn code_row(
     );
     gutter_cell(out, gutter);
     insn_text(out, index, a, i);
+    if let Some(f) = figures {
+        f.stall_cell(out, i.address);
+    }
     where_cell(out, a, i);
     out.push_str("</tr>");
 }
@@ -317,11 +365,12 @@ fn where_cell(out: &mut String, a: &Annotation, i: &InsnRow) {
     out.push_str("</td>");
 }
 
-fn fold_row(out: &mut String, n: usize, columns: usize, gutter: Gutter<'_>) {
+fn fold_row(out: &mut String, n: usize, before: usize, gutter: Gutter<'_>, figures: Option<&Figures<'_>>) {
     // The gutter column lies between address and text, so the fold is split around it.
-    put!(out, "<tr class=\"fold\"><td colspan=\"{}\"></td>", columns - 2);
+    put!(out, "<tr class=\"fold\"><td colspan=\"{before}\"></td>");
     gutter_cell(out, gutter);
-    put!(out, "<td colspan=\"2\">\u{22ee} {} instructions without samples</td></tr>", grouped(n as u64));
+    let behind = if figures.is_some() { 3 } else { 2 };
+    put!(out, "<td colspan=\"{behind}\">\u{22ee} {} instructions without samples</td></tr>", grouped(n as u64));
 }
 
 fn strip(out: &mut String, a: &Annotation, view: &Rows, hottest: f64) {

@@ -308,10 +308,9 @@ fn columns(all: &Figures) -> Vec<Column> {
     };
     if wall {
         list.push(optional("avg", false, |f| f.average_ns));
-        list.push(column("min", true, |f| match (f.min_ns, f.max_ns) {
+        list.push(column("min", true, |f| match (f.min_ns, f.min_below_ns) {
             (Some(ns), _) => (ns as f64, nanoseconds(ns as f64)),
-            // Nothing is left of the shortest call once the cost of measuring is taken off.
-            (None, Some(_)) => (0.0, "<1 ns".into()),
+            (None, Some(below)) => (0.0, format!("<{}", nanoseconds(below as f64))),
             (None, None) => (-1.0, "-".into()),
         }));
         list.push(optional("max", true, |f| f.max_ns.map(|n| n as f64)));

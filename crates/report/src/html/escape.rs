@@ -11,12 +11,12 @@ macro_rules! put {
         let _ = write!($out, $($arg)*);
     }};
 }
-pub(super) use put;
+pub(crate) use put;
 
 /// Text for element content and double-quoted attributes. Control characters that HTML forbids
 /// become the replacement character, as do the bidirectional overrides that could make one name
 /// look like another.
-pub(super) struct Text<'a>(pub(super) &'a str);
+pub(crate) struct Text<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,9 +1,9 @@
 //! A `prof` listing as a table that the script makes sortable and filterable; one column group per
 //! event, bars in the share of the first.
 
-use super::annotation;
 use super::escape::{Text, put};
 use super::number::{fraction, grouped, percent, weight};
+use super::{Annotated, annotation};
 use whither_cycles::results::{Annotation, Cell, EventTotals, Listing, ListingRow};
 
 /// Rows open at first sight; the rest is one click away.
@@ -30,7 +30,7 @@ fn spelled(by: &str) -> &str {
     }
 }
 
-pub(super) fn section(out: &mut String, index: usize, l: &Listing, annotated: &[Annotation]) {
+pub(super) fn section(out: &mut String, index: usize, l: &Listing, annotated: &[Annotated]) {
     let id = anchor(index);
     put!(
         out,
@@ -89,7 +89,7 @@ fn largest(l: &Listing) -> Vec<f64> {
     (0..l.provenance.events.len().max(1)).map(|e| cells(e).map(|c| fraction(c.share)).fold(0.0, f64::max)).collect()
 }
 
-fn body_row(out: &mut String, l: &Listing, row: &ListingRow, most: &[f64], annotated: &[Annotation]) {
+fn body_row(out: &mut String, l: &Listing, row: &ListingRow, most: &[f64], annotated: &[Annotated]) {
     let main = row.cells.first().copied().unwrap_or_default();
     let class = if row.labels.first().is_some_and(|l| l.starts_with("[unknown")) { " class=\"unknown\"" } else { "" };
     put!(out, "<tr{class}>");
@@ -146,14 +146,14 @@ fn other_events(out: &mut String, cells: &[Cell], most: &[f64]) {
 
 /// The annotated procedure a row speaks of, if the page has it. Listings add the address to names
 /// that occur twice in an image, and the build to paths that do.
-fn annotation_of(l: &Listing, row: &ListingRow, annotated: &[Annotation]) -> Option<usize> {
+fn annotation_of(l: &Listing, row: &ListingRow, annotated: &[Annotated]) -> Option<usize> {
     let label = |by: &str| l.by.iter().position(|b| b == by).and_then(|i| row.labels.get(i));
     let procedure = label("proc")?;
     let image = label("image");
     let same_image = |a: &Annotation| {
         image.is_none_or(|i| a.image == *i || i.strip_prefix(&a.image).is_some_and(|rest| rest.starts_with(" (build ")))
     };
-    annotated.iter().position(|a| {
+    annotated.iter().map(Annotated::listing).position(|a| {
         (a.procedure == *procedure || format!("{}@{:#x}", a.procedure, a.range.0) == *procedure) && same_image(a)
     })
 }

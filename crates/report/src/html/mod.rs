@@ -6,6 +6,8 @@
 //! Names come from foreign programs, so every string passes `escape::Text` (or `escape::json`
 //! inside the data block); a property test holds that no name can leave its place.
 
+mod accuracy;
+mod analysis;
 mod annotation;
 mod arrows;
 mod calls;
@@ -13,18 +15,32 @@ mod calls_tree;
 mod causal;
 mod causal_plot;
 mod diff;
-mod escape;
+pub(crate) mod escape;
 mod flame;
 mod heat;
 mod listing;
 mod number;
+mod runs;
 mod summary;
 
 pub use calls::{CallsPage, calls_page};
 pub use causal::{CausalPage, causal_page};
 
 use escape::{Text, put};
+use whither_cycles::results::accuracy::Accuracy;
+use whither_cycles::results::analysis::{Analysis, Summary};
+use whither_cycles::results::runs::RunStatistics;
 use whither_cycles::results::{Annotation, Difference, FlameNode, HeatMap, Listing, Provenance};
+
+/// What of an analysed procedure is open at first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Focus {
+    /// The listing; the graph opens on demand.
+    #[default]
+    Listing,
+    /// The control-flow graph above it, with more blocks.
+    Graph,
+}
 
 /// Everything one page shows. Parts that are absent leave no empty section behind, except the
 /// flame graph, whose absence is explained.
@@ -36,14 +52,52 @@ pub struct ReportData {
     pub provenance: Provenance,
     /// Listings in the order shown (by image, by procedure, by process, ...).
     pub listings: Vec<Listing>,
+    /// Where the cycles of a selection went, cause by cause.
+    pub causes: Option<Summary>,
+    /// Many runs side by side.
+    pub runs: Option<RunStatistics>,
+    /// Estimates against exact counts.
+    pub accuracy: Option<Accuracy>,
     /// Annotated procedures, hottest first.
-    pub annotations: Vec<Annotation>,
+    pub annotations: Vec<Annotated>,
+    /// What of them is open at first.
+    pub focus: Focus,
     /// Call tree of the recorded stacks.
     pub flame: Option<FlameNode>,
     /// Procedures over time.
     pub heat: Option<HeatMap>,
     /// Comparison of two sets of recordings.
     pub diff: Option<Difference>,
+}
+
+/// A procedure on the page: with samples alone, or with what an analysis found.
+#[derive(Clone, Debug)]
+pub enum Annotated {
+    /// Samples per instruction.
+    Counts(Box<Annotation>),
+    /// And frequencies, cycles, causes, control flow.
+    Analysed(Box<Analysis>),
+}
+
+impl Annotated {
+    fn listing(&self) -> &Annotation {
+        match self {
+            Self::Counts(a) => a,
+            Self::Analysed(a) => &a.annotation,
+        }
+    }
+}
+
+impl From<Annotation> for Annotated {
+    fn from(a: Annotation) -> Self {
+        Self::Counts(Box::new(a))
+    }
+}
+
+impl From<Analysis> for Annotated {
+    fn from(a: Analysis) -> Self {
+        Self::Analysed(Box::new(a))
+    }
 }
 
 /// The page as one string of UTF-8 HTML.
@@ -60,7 +114,16 @@ pub fn page(data: &ReportData) -> String {
     for (i, l) in data.listings.iter().enumerate() {
         listing::section(&mut out, i, l, &data.annotations);
     }
-    annotation::sections(&mut out, &data.annotations);
+    if let Some(r) = &data.runs {
+        runs::section(&mut out, r);
+    }
+    if let Some(a) = &data.accuracy {
+        accuracy::section(&mut out, a);
+    }
+    if let Some(s) = &data.causes {
+        analysis::causes_section(&mut out, s);
+    }
+    annotation::sections(&mut out, &data.annotations, data.focus);
     flame::section(&mut out, data.flame.as_ref(), &data.provenance);
     if let Some(h) = &data.heat {
         heat::section(&mut out, h, &data.provenance);
@@ -116,6 +179,15 @@ fn contents(data: &ReportData) -> Vec<(String, String)> {
     }
     for (i, l) in data.listings.iter().enumerate() {
         list.push((listing::anchor(i), listing::heading(l)));
+    }
+    if data.runs.is_some() {
+        list.push(("runs".into(), "Runs".into()));
+    }
+    if data.accuracy.is_some() {
+        list.push(("accuracy".into(), "Accuracy".into()));
+    }
+    if data.causes.is_some() {
+        list.push(("causes".into(), "Where the cycles go".into()));
     }
     if !data.annotations.is_empty() {
         list.push(("annotations".into(), "Annotated".into()));

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use whither_cycles::results::analysis::Scale;
 use whither_cycles::results::{Cell, EventTotals, InsnRow, LineRow, ListingRow};
 
 fn named(name: &str) -> ReportData {
@@ -51,11 +52,65 @@ fn named(name: &str) -> ReportData {
         title: n(),
         provenance,
         listings: vec![listing],
-        annotations: vec![annotation],
+        annotations: vec![annotation.into(), analysed(name).into()],
+        causes: Some(Summary {
+            left_out: vec![(n(), n())],
+            notes: vec![n()],
+            about: n(),
+            ..crate::analysis_fixture::summary()
+        }),
         flame: Some(FlameNode { name: n(), total: 5, children: vec![leaf], ..FlameNode::default() }),
         heat: Some(HeatMap { slices: vec![1], rows: vec![(n(), vec![1])] }),
         diff: None,
+        accuracy: Some(crate::analysis_fixture::accuracy(name)),
+        focus: Focus::default(),
+        runs: Some(crate::analysis_fixture::runs(name)),
     }
+}
+
+/// The copy loop with this name wherever a name may stand.
+fn analysed(name: &str) -> Analysis {
+    let n = || name.to_owned();
+    let mut a = crate::analysis_fixture::analysis();
+    (a.annotation.procedure, a.annotation.image, a.model) = (n(), n(), n());
+    a.annotation.insns.iter_mut().for_each(|i| i.text = n());
+    (a.scale, a.missing, a.notes) = (Scale::Absolute(n()), vec![n()], vec![n()]);
+    a
+}
+
+#[test]
+fn an_analysed_procedure_has_blocks_bubbles_causes_and_its_graph() {
+    let data = ReportData { annotations: vec![crate::analysis_fixture::analysis().into()], ..ReportData::default() };
+    let page = page(&data);
+    for part in [
+        "block 2 of 4   CPI 6.88 (best 0.32)   F 1.53e9 +-4 %, high   loop",
+        "class=\"st\" title=\"stall of 28.9 cycles per execution\nd D-cache miss 22.7..28.9",
+        "Control-flow graph of 4 blocks",
+        "equivalence class 0",
+        "<td class=\"span\" style=\"--a:44.8%;--b:52.0%\">",
+    ] {
+        assert!(page.contains(part), "{part} is not in the page");
+    }
+}
+
+#[test]
+fn a_page_shows_bounds_with_their_signs() {
+    let mut a = crate::analysis_fixture::bounded();
+    a.insns[2].stall_cycles = Some(0.0);
+    a.insns[3].culprits.clear();
+    a.insns[3].unexplained = 0.0;
+    let data = ReportData { causes: Some(a.summary.clone()), annotations: vec![a.into()], ..ReportData::default() };
+    let page = page(&data);
+    for part in [
+        "CPI &gt;~ 6.88 (best 0.32)   F &lt;~ 1.53e9, relative +-4 %, high",
+        "class=\"st\" title=\"stall of &gt;~ 0.0 cycles per execution\nd D-cache miss",
+        "title=\"waits at best too, as the code is written\na operand dependency",
+        "In all best-case 0.32 CPI, actual &gt;~ 6.90 CPI",
+        "the scale of F is bounded",
+    ] {
+        assert!(page.contains(part), "{part} is not in the page");
+    }
+    assert!(!page.contains("unknown length"));
 }
 
 /// Tags in order, each cut to its name: equal for all pages of one shape.

@@ -1,9 +1,9 @@
 //! An annotated procedure as text: instructions with their samples, source lines between them, a
 //! bar of heat beside them; long cold stretches are folded and counted.
 
-use super::header::{header, notes};
+use super::header::{header, notes, wrapped};
 use super::number::{fractional, percent, thousands};
-use super::table::{Column, Table, Tone};
+use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
 use whither_cycles::results::{Annotation, InsnRow, LineRow};
 
@@ -27,7 +27,7 @@ const FOLD: usize = 6;
 /// Head line, rows, notes.
 #[must_use]
 pub fn annotation(a: &Annotation, view: AnnotationView, layout: &Layout) -> String {
-    let mut out = header(&a.provenance, layout) + &layout.style.paint(Tone::Head, &head(a)) + "\n";
+    let mut out = header(&a.provenance, layout) + &head(a, layout);
     let rows = match view {
         AnnotationView::Source if !a.lines.is_empty() => source_rows(a),
         AnnotationView::Source | AnnotationView::Asm => insn_rows(a, false),
@@ -39,21 +39,20 @@ pub fn annotation(a: &Annotation, view: AnnotationView, layout: &Layout) -> Stri
     out
 }
 
-fn head(a: &Annotation) -> String {
+pub(super) fn head(a: &Annotation, layout: &Layout) -> String {
     let cell = a.cells.first().copied().unwrap_or_default();
     let (start, size) = a.range;
     let event = a.provenance.events.first().map_or("", |e| e.name.as_str());
     let kind =
         if a.corrected { "samples moved to the instruction waited for" } else { "samples where they were taken" };
-    format!(
-        "{}   {}   {:#x}..{:#x}   {} % of {event}, {} samples   {kind}",
-        a.procedure,
-        a.image,
-        start,
-        start.saturating_add(size),
-        percent(cell.share),
-        thousands(cell.samples),
-    )
+    let items = [
+        middle_cut(&a.procedure, layout.width),
+        middle_cut(&a.image, layout.width),
+        format!("{start:#x}..{:#x}", start.saturating_add(size)),
+        format!("{} % of {event}, {} samples", percent(cell.share), thousands(cell.samples)),
+        kind.to_owned(),
+    ];
+    wrapped(&items, layout)
 }
 
 /// One row before layout.
@@ -101,7 +100,7 @@ fn insn_rows(a: &Annotation, with_source: bool) -> Vec<Row<'_>> {
 }
 
 /// `copy.c:14  c[i] = a[i];`, with the inlined function's name where there is one.
-fn source_line(a: &Annotation, (file, line): (u32, u32), insn: &InsnRow) -> String {
+pub(super) fn source_line(a: &Annotation, (file, line): (u32, u32), insn: &InsnRow) -> String {
     let name = file_name(a, file).rsplit('/').next().unwrap_or_default();
     let found = a.lines.iter().find(|l| l.file == file && l.line == line);
     let text = found.and_then(|l| l.text.as_deref()).unwrap_or_default().trim_end();

@@ -213,9 +213,10 @@ impl View<'_> {
             CallColumn::Cpu => timed(nanoseconds(f.cpu_ns as f64)),
             CallColumn::Off => timed(nanoseconds(f.off_cpu_ns as f64)),
             CallColumn::Average => vec![f.average_ns.map_or_else(|| "-".into(), nanoseconds)],
-            // Nothing is left of the shortest call once the cost of measuring is taken off.
-            CallColumn::Min if f.min_ns.is_none() && f.max_ns.is_some() => vec!["<1 ns".into()],
-            CallColumn::Min => ns(f.min_ns),
+            CallColumn::Min => vec![match f.min_below_ns {
+                Some(below) => format!("<{}", nanoseconds(below as f64)),
+                None => ns(f.min_ns).concat(),
+            }],
             CallColumn::Max => ns(f.max_ns),
             // The upper bound: that many calls took no longer.
             CallColumn::Percentiles => [f.p50, f.p90, f.p99].map(|b| ns(b.map(|b| b.high_ns)).concat()).into(),

@@ -107,10 +107,14 @@ fn stacks((seen, truncated, dropped): (u64, u64, u64)) -> String {
     text
 }
 
-/// Items three spaces apart, broken between items.
-fn wrapped(items: &[String], layout: &Layout) -> String {
+/// Items three spaces apart, broken between items; one that is longer than a line is broken between words.
+pub(super) fn wrapped(items: &[String], layout: &Layout) -> String {
     let mut lines: Vec<String> = Vec::new();
     for item in items {
+        if item.chars().count() > layout.width {
+            lines.extend(filled("", item, layout).lines().map(str::to_owned));
+            continue;
+        }
         match lines.last_mut() {
             Some(line) if line.chars().count() + 3 + item.chars().count() <= layout.width => {
                 line.push_str("   ");

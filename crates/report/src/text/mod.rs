@@ -1,7 +1,10 @@
 //! Results as plain text for a terminal or a file. Width and colour are told by the caller; nothing
 //! here looks at a terminal.
 
+mod accuracy;
+mod analysis;
 mod annotation;
+mod bubbles;
 mod calls;
 mod calls_difference;
 mod causal;
@@ -9,10 +12,18 @@ mod difference;
 mod header;
 mod listing;
 mod number;
+mod runs;
+mod signs;
+mod summary;
 mod table;
 mod tree;
 
+pub use accuracy::accuracy;
+pub(crate) use accuracy::{bin_labels, within};
+pub use analysis::{Blocks, analysis};
+pub(crate) use analysis::{basis, block_cpi, confidence, frequency, quotient};
 pub use annotation::{AnnotationView, annotation};
+pub(crate) use bubbles::{Length, bubble};
 pub(crate) use calls::silent;
 pub use calls::{CallColumn, call_tree, calls, calls_header, calls_warnings};
 pub use calls_difference::calls_difference;
@@ -20,7 +31,13 @@ pub use causal::{CausalView, causal, causal_header, causal_target, causal_warnin
 pub(crate) use causal::{causal_place, drop_reason, effect, executor, signed};
 pub use difference::difference;
 pub use listing::listing;
+pub(crate) use number::{cycles, executions};
 pub use number::{duration, nanoseconds, percent, thousands};
+pub use runs::run_statistics;
+pub(crate) use runs::{amount, moved_cells};
+pub(crate) use signs::{at_least, at_most, count, probability, seen};
+pub use summary::summary;
+pub(crate) use summary::{SummaryLine, SummaryLineKind, summary_caveat, summary_cpi, summary_lines};
 pub use tree::tree;
 
 use table::Tone;

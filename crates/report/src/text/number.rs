@@ -1,5 +1,7 @@
 //! Numbers for people: thousands separated, shares as percent, times with a unit.
 
+use whither_cycles::results::analysis::Estimate;
+
 /// `1234567` as `1,234,567`.
 #[must_use]
 pub fn thousands(n: u64) -> String {
@@ -41,6 +43,55 @@ pub(super) fn fractional(samples: f64) -> String {
         (n, 0) => thousands(n),
         (n, 10) => thousands(n + 1),
         (n, t) => format!("{}.{t}", thousands(n)),
+    }
+}
+
+/// Executions: whole numbers below a million, `1.53e9` above; below 100 with decimals, as relative ones need.
+#[must_use]
+pub(crate) fn executions(f: f64) -> String {
+    match f {
+        f if !f.is_finite() => "?".into(),
+        f if f <= 0.0 => "0".into(),
+        f if f < 10.0 => trimmed_to(f, 3),
+        f if f < 100.0 => trimmed_to(f, 1),
+        f if f < 1e6 => thousands(f.round() as u64),
+        f => format!("{f:.2e}"),
+    }
+}
+
+fn trimmed_to(x: f64, decimals: usize) -> String {
+    let text = format!("{x:.decimals$}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "0" { format!("<0.{}1", "0".repeat(decimals - 1)) } else { text.to_owned() }
+}
+
+/// ` +-4 %` where both sides are alike, else ` (120..310)`; nothing for a figure that is exact or without interval.
+#[must_use]
+pub(crate) fn interval(e: &Estimate) -> String {
+    let known = e.value > 0.0 && e.low.is_finite() && e.low <= e.value && e.high >= e.value && e.high > e.low;
+    if !known {
+        return String::new();
+    }
+    if !e.high.is_finite() {
+        return format!(" (at least {})", executions(e.low));
+    }
+    let (down, up) = ((e.value - e.low) / e.value, (e.high - e.value) / e.value);
+    let half = down.max(up);
+    if half < 0.5 && (up - down).abs() <= 0.25 * half + 0.01 {
+        let p = half * 100.0;
+        return if p < 0.95 { format!(" +-{p:.1} %") } else { format!(" +-{p:.0} %") };
+    }
+    format!(" ({}..{})", executions(e.low), executions(e.high))
+}
+
+/// Cycles: one decimal, whole from 1,000 on.
+#[must_use]
+pub(crate) fn cycles(c: f64) -> String {
+    match c {
+        c if !c.is_finite() => "?".into(),
+        c if c >= 999.95 => thousands(c.round() as u64),
+        // Adding 0 makes -0 the 0 it means.
+        c => format!("{:.1}", (c * 10.0).round() / 10.0 + 0.0),
     }
 }
 
@@ -107,6 +158,21 @@ mod tests {
             ["0 ns", "3.1 ns", "640 ns", "999 ns", "1.0 us", "1.1 us", "693 us", "18.3 ms", "1.00 s", "60.74 s"];
         assert_eq!(shown, expect);
         assert_eq!([f64::NAN, -1.0].map(nanoseconds), ["0 ns", "0 ns"]);
+    }
+
+    #[test]
+    fn executions_and_cycles_keep_what_matters() {
+        let shown = [0.0, 0.0001, 0.25, 12.34, 250.4, 12_345.6, 1.53e9, f64::NAN].map(executions);
+        assert_eq!(shown, ["0", "<0.001", "0.25", "12.3", "250", "12,346", "1.53e9", "?"]);
+        assert_eq!([-0.04, 0.25, 28.94, 1234.5].map(cycles), ["0.0", "0.3", "28.9", "1,235"]);
+    }
+
+    #[test]
+    fn intervals_are_told_as_they_are() {
+        let shown = |low, high| interval(&Estimate { value: 100.0, low, high, ..Estimate::default() });
+        assert_eq!([shown(96.0, 104.0), shown(99.7, 100.3)], [" +-4 %", " +-0.3 %"]);
+        assert_eq!([shown(20.0, 310.0), shown(90.0, f64::INFINITY)], [" (20..310)", " (at least 90)"]);
+        assert_eq!([shown(100.0, 100.0), shown(0.0, 0.0), shown(f64::NAN, 300.0)], ["", "", ""]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::*;
 use insta::assert_snapshot;
+use whither_cycles::results::analysis::Summary;
 use whither_cycles::results::*;
 
 fn provenance() -> Provenance {
@@ -240,4 +241,131 @@ fn a_tree_is_cut_where_branches_get_small() {
         tree: root,
     };
     assert_snapshot!(tree(&answer, 0.02, &Layout::default()));
+}
+
+#[test]
+fn an_analysis_shows_blocks_bubbles_and_causes() {
+    let a = crate::analysis_fixture::analysis();
+    let narrow = Layout { width: 110, ..Layout::default() };
+    let text = analysis(&a, AnnotationView::Both, Blocks::Warm, &narrow);
+    let too_long: Vec<&str> = text.lines().skip(2).filter(|l| l.chars().count() > 110).collect();
+    assert_eq!(too_long, Vec::<&str>::new());
+    assert_snapshot!(text);
+}
+
+#[test]
+fn lines_fit_the_width() {
+    let mut a = crate::analysis_fixture::analysis();
+    a.annotation.image = format!("/opt/{}/bench", "very-long/".repeat(9));
+    let causes = Summary { about: a.annotation.image.clone(), ..crate::analysis_fixture::summary() };
+    for width in [80, 60] {
+        let layout = Layout { width, ..Layout::default() };
+        let texts = [
+            analysis(&a, AnnotationView::Both, Blocks::Warm, &layout).lines().take(8).collect::<Vec<_>>().join("\n"),
+            annotation(&a.annotation, AnnotationView::Both, &layout).lines().take(6).collect::<Vec<_>>().join("\n"),
+            summary(&causes, &layout),
+            accuracy(&crate::analysis_fixture::accuracy("sqlite3"), 0, &layout),
+        ];
+        for line in texts.iter().flat_map(|t| t.lines()) {
+            let is_table = line.contains("factor 2") || line.starts_with("high ") || line.contains("image");
+            assert!(line.chars().count() <= width || is_table, "{width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn bounds_are_told_as_bounds_and_add_up() {
+    let a = crate::analysis_fixture::bounded();
+    let text = analysis(&a, AnnotationView::Both, Blocks::Warm, &Layout::default());
+    for part in ["F <~ 1.53e9, relative +-4 %", "actual >~ 6.90 CPI", "= 0.32 CPI, actual 34.4/5 >~ 6.88 CPI"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let shown = summary(&a.summary, &Layout::default());
+    assert!(shown.contains("actual >~ 6.90 CPI"), "{shown}");
+    let lines = summary_lines(&a.summary);
+    let of = |name: &str| lines.iter().find(|l| l.name == name).unwrap().range();
+    assert_eq!([of("subtotal dynamic"), of("total stall")], ["83.6 .. 96.0 %", "87.7 .. 100.0 %"]);
+    assert_eq!([of("subtotal static"), of("execution")], ["0.0 .. 3.8 %", "0.0 .. 12.3 %"]);
+    assert!(!shown.contains("gain") && !shown.contains("sampling error"), "{shown}");
+    let beyond = Summary { execution_range: (-0.1, 1.02), ..a.summary };
+    let most = summary_lines(&beyond).iter().map(|l| l.max).fold(0.0, f64::max);
+    assert!(most <= 1.0 && summary_lines(&beyond).iter().all(|l| l.min >= 0.0), "{most}");
+}
+
+#[test]
+fn lines_of_a_summary_add_up_as_they_stand() {
+    let s = crate::analysis_fixture::summary();
+    let lines = summary_lines(&s);
+    let of = |name: &str| lines.iter().find(|l| l.name == name).unwrap().max;
+    let at = |name: &str| lines.iter().position(|l| l.name == name).unwrap();
+    assert!(at("unexplained gain") > at("execution"), "the gain is no dynamic stall");
+    near(of("total stall"), of("subtotal dynamic") + of("subtotal static"));
+    near(of("total tallied"), lines[at("total stall")..at("total tallied")].iter().map(|l| l.max).sum());
+}
+
+fn near(a: f64, b: f64) {
+    assert!((a - b).abs() < 1e-9, "{a} and {b}");
+}
+
+#[test]
+fn ways_are_told_as_far_as_they_were_seen() {
+    use whither_cycles::results::analysis::EdgeAnalysis;
+    let ways = |seen: u64, width: usize| {
+        let mut a = crate::analysis_fixture::analysis();
+        let way = EdgeAnalysis { from: 1, kind: "table", evidence: 0, ..a.edges[0].clone() };
+        a.edges.retain(|e| e.from != 1);
+        a.edges.extend((0..9).map(|to| EdgeAnalysis {
+            to: to % 4,
+            probability: f64::from(u8::try_from(to).unwrap()) / 36.0,
+            evidence: if to == 8 { seen } else { 0 },
+            ..way.clone()
+        }));
+        let text = analysis(&a, AnnotationView::Asm, Blocks::Only(2), &Layout { width, ..Layout::default() });
+        text.lines().find(|l| l.contains("->")).unwrap().trim().to_owned()
+    };
+    assert!(ways(0, 200).starts_with("-> block 1 table, block 2 table"), "{}", ways(0, 200));
+    assert!(!ways(0, 200).contains('%') && ways(0, 200).ends_with("(not seen)"), "{}", ways(0, 200));
+    assert!(ways(7, 200).starts_with("-> block 1 22 % table, block 4 19 % table"), "{}", ways(7, 200));
+    assert_eq!(ways(1234, 80), "-> block 1 22.22 % table, block 4 19.44 % table, 7 more (1,234 seen)");
+}
+
+#[test]
+fn all_blocks_or_one() {
+    let a = crate::analysis_fixture::analysis();
+    let shown = |blocks| analysis(&a, AnnotationView::Asm, blocks, &Layout::default());
+    assert!(shown(Blocks::Warm).contains("… 2 cold blocks, 3 instructions"), "{}", shown(Blocks::Warm));
+    assert!(!shown(Blocks::All).contains("cold block") && shown(Blocks::All).contains("block 3 of 4"));
+    let one = shown(Blocks::Only(2));
+    assert!(one.contains("block 2 of 4") && !one.contains("block 1 of 4") && !one.contains("where the time goes"));
+    assert!(!shown(Blocks::All).contains("bench.c"), "assembly only");
+}
+
+#[test]
+fn without_a_scale_no_cycles_are_told_and_the_reason_once() {
+    use whither_cycles::results::analysis::{Evidence, Scale};
+    let mut a = crate::analysis_fixture::analysis();
+    (a.scale, a.evidence, a.clock_hz, a.cpi, a.best_cpi) = (Scale::Relative, Evidence::Samples, None, None, None);
+    (a.summary.cpi, a.summary.best_cpi) = (None, None);
+    a.blocks.iter_mut().for_each(|b| b.cycles = None);
+    a.insns.iter_mut().for_each(|i| (i.cycles, i.stall_cycles) = (None, None));
+    let text = analysis(&a, AnnotationView::Both, Blocks::All, &Layout::default());
+    assert!(!text.contains("CPI") && !text.contains(" cy  "), "{text}");
+    assert_eq!(text.matches("so no cycles can be told").count(), 1, "{text}");
+    assert_eq!(text.matches("per call of the procedure").count(), 1, "{text}");
+    assert_snapshot!(text);
+}
+
+#[test]
+fn a_summary_has_the_lines_of_figure_four() {
+    assert_snapshot!(summary(&crate::analysis_fixture::summary(), &Layout::default()));
+}
+
+#[test]
+fn runs_have_the_columns_of_figure_three_and_what_moved() {
+    assert_snapshot!(run_statistics(&crate::analysis_fixture::runs("r"), Some(1), &Layout::default()));
+}
+
+#[test]
+fn accuracy_has_both_histograms_and_what_confidence_is_worth() {
+    assert_snapshot!(accuracy(&crate::analysis_fixture::accuracy("sqlite3"), 9, &Layout::default()));
 }

@@ -281,13 +281,13 @@ pub(crate) fn data() -> ReportData {
             listing(&["process"], 8, |i| vec![format!("cc1 ({})", 4000 + i)]),
         ],
         annotations: vec![
-            annotation(NAMES[0].0, NAMES[0].1, 4, true),
-            annotation(NAMES[5].0, NAMES[5].1, 1, true),
-            annotation(NAMES[3].0, NAMES[3].1, 60, false),
+            annotation(NAMES[0].0, NAMES[0].1, 4, true).into(),
+            annotation(NAMES[5].0, NAMES[5].1, 1, true).into(),
+            annotation(NAMES[3].0, NAMES[3].1, 60, false).into(),
         ],
         flame: Some(flame),
         heat: Some(heat),
-        diff: None,
+        ..ReportData::default()
     }
 }
 
