@@ -256,7 +256,9 @@ pub(crate) fn running(snapshot: &CallSnapshot, tid: Option<u32>) -> Vec<Running>
 }
 
 fn wholes(snapshot: &CallSnapshot, sums: &[PathSum]) -> Wholes {
+    let cost = snapshot.own_cost;
     Wholes {
+        resolution_ns: cost.inside_ps.saturating_add(cost.step_ps).div_ceil(1000),
         cpu: snapshot.whole.cpu_ns,
         thread: snapshot.whole.thread_ns,
         self_wall: sums.iter().fold(0, |all, s| all.saturating_add(s.self_wall)),

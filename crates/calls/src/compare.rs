@@ -137,6 +137,7 @@ fn merged(all: Option<Figures>, f: &Figures) -> Figures {
     let done = all.done.saturating_add(f.done);
     let average = (done > 0).then(|| (completed(&all) + completed(f)) / done as f64).filter(|a| *a > 0.0);
     let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+    let below = all.min_below_ns.max(f.min_below_ns);
     Figures {
         calls: all.calls.saturating_add(f.calls),
         done,
@@ -147,7 +148,8 @@ fn merged(all: Option<Figures>, f: &Figures) -> Figures {
         self_cpu_ns: all.self_cpu_ns.saturating_add(f.self_cpu_ns),
         off_cpu_ns: all.off_cpu_ns.saturating_add(f.off_cpu_ns),
         average_ns: average,
-        min_ns: least(all.min_ns, f.min_ns),
+        min_ns: least(all.min_ns, f.min_ns).filter(|_| below.is_none()),
+        min_below_ns: below,
         max_ns: all.max_ns.max(f.max_ns),
         share_exec: all.share_exec + f.share_exec,
         share_wall: all.share_wall + f.share_wall,

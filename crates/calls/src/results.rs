@@ -104,6 +104,8 @@ pub struct Figures {
     pub average_ns: Option<f64>,
     /// Shortest completed call, when known.
     pub min_ns: Option<u64>,
+    /// Where it is too short to be told: it is shorter than this.
+    pub min_below_ns: Option<u64>,
     /// Longest.
     pub max_ns: Option<u64>,
     /// `[i]`: calls of `[2^i, 2^(i+1))` ns.

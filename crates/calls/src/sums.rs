@@ -187,6 +187,8 @@ fn exclude_callees(sums: &mut [PathSum], nesting: &Nesting) {
 /// Totals that shares refer to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wholes {
+    /// Calls shorter than this cannot be told from one another: what measuring takes inside one, and the clock's step.
+    pub(crate) resolution_ns: u64,
     pub(crate) cpu: u64,
     pub(crate) thread: u64,
     pub(crate) self_wall: u64,
@@ -207,7 +209,7 @@ pub(crate) struct Adder {
     self_cpu: u64,
     /// Wall of completed calls, nested ones too: for the average.
     every_wall: u64,
-    min: u64,
+    min: Option<u64>,
     max: u64,
     usage: Option<Usage>,
     hist: Option<Vec<u64>>,
@@ -233,7 +235,9 @@ impl Adder {
         self.self_cpu = self.self_cpu.saturating_add(sum.self_cpu);
         self.every_wall = self.every_wall.saturating_add(sum.wall);
         self.max = self.max.max(sum.max);
-        self.min = if self.min == 0 || (sum.min > 0 && sum.min < self.min) { sum.min } else { self.min };
+        if sum.max > 0 {
+            self.min = Some(self.min.map_or(sum.min, |m| m.min(sum.min)));
+        }
         add_hist(&mut self.hist, sum.hist.as_deref());
         for (name, value) in names.iter().zip(sum.values) {
             let all = self.values.entry(name.clone()).or_default();
@@ -243,7 +247,7 @@ impl Adder {
 
     pub(crate) fn figures(self, whole: &Wholes) -> Figures {
         let average = (self.done > 0 && self.every_wall > 0).then(|| self.every_wall as f64 / self.done as f64);
-        let quantile = |q: f64| self.hist.as_deref().and_then(|h| quantile(h, q, (self.min, self.max)));
+        let quantile = |q: f64| self.hist.as_deref().and_then(|h| quantile(h, q, (self.min.unwrap_or(0), self.max)));
         let listed =
             if whole.self_wall > 0 { part(self.self_wall, whole.self_wall) } else { part(self.calls, whole.calls) };
         let per_call =
@@ -258,7 +262,8 @@ impl Adder {
             self_cpu_ns: self.self_cpu,
             off_cpu_ns: self.wall.saturating_sub(self.cpu),
             average_ns: average,
-            min_ns: (self.min > 0).then_some(self.min),
+            min_ns: self.min.filter(|m| *m >= whole.resolution_ns.max(1)),
+            min_below_ns: self.min.filter(|m| *m < whole.resolution_ns.max(1)).map(|_| whole.resolution_ns.max(1)),
             max_ns: (self.max > 0).then_some(self.max),
             p50: quantile(0.5),
             p90: quantile(0.9),

@@ -1,29 +1,27 @@
-//! The answering verbs: `prof`, `annotate`, `topcounts`, `diff`, `report`, `export`. Each reads, asks
+//! The answering verbs: `prof`, `topcounts`, `diff`, `report`, `export`. Each reads, asks
 //! the lens, and hands the result to `whither_report`; nothing is computed here.
 
+use crate::analyse;
 use crate::answer;
-use crate::cli::{
-    AnnotateArgs, Common, DiffArgs, ExportArgs, FormArgs, ProfArgs, ReportArgs, SourceArgs, TopcountsArgs, View,
-};
+use crate::cli::{Common, DiffArgs, ExportArgs, ExportFormat, FormArgs, ProfArgs, ReportArgs, TopcountsArgs};
 use crate::failure::{Ending, Usage};
 use crate::source::{Reading, Sides};
 use anyhow::Context;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::{Path, PathBuf};
-use whither_cycles::annotate::annotate_procedure;
+use std::path::Path;
 use whither_cycles::find::procedures;
-use whither_cycles::results::{Annotation, CallTree, Difference, FlameNode, Listing};
+use whither_cycles::results::{CallTree, Difference, FlameNode, Listing};
 use whither_cycles::selection::Selection;
 use whither_cycles::{
-    AnnotateQuery, Attribution, By, DiffQuery, Filter, FlameQuery, Inlines, Query, Show, flame, heat_map, listing,
-    narrow, significant_regressions,
+    AnalyseQuery, AnnotateQuery, Attribution, By, DiffQuery, Filter, FlameQuery, Inlines, Query, Show,
+    analyse_procedure, flame, heat_map, listing, narrow, significant_regressions,
 };
 use whither_image::Syntax;
 use whither_report::exports::{self, Format};
 use whither_report::html::ReportData;
 use whither_report::json::{Kind, json};
-use whither_report::text::{self, AnnotationView, Layout};
+use whither_report::text::{self, Layout};
 use whither_store::model::Profile;
 use whither_store::symbols::Symbols;
 
@@ -68,60 +66,8 @@ fn inlines(expand: bool) -> Inlines {
     if expand { Inlines::Expand } else { Inlines::default() }
 }
 
-/// `whither annotate`.
-pub(crate) fn annotate(args: &AnnotateArgs, common: Common) -> anyhow::Result<Ending> {
-    let (target, source) = target_and_source(args);
-    let reading = Reading::open(&source, &args.names, common)?;
-    let query = AnnotateQuery {
-        filter: reading.filter(&args.filter)?,
-        events: events(&args.event),
-        attribution: attribution(args.raw),
-        syntax: syntax(args.intel),
-    };
-    let answer = match target {
-        Some(wanted) => whither_cycles::annotate(&reading.profile, &reading.symbols, &wanted, &query)?,
-        None => hottest(&reading, &query)?,
-    };
-    reading.tell_problems();
-    let page = |a: Annotation| ReportData {
-        title: a.procedure.clone(),
-        provenance: a.provenance.clone(),
-        annotations: vec![a],
-        ..ReportData::default()
-    };
-    give(&args.form, &answer, |a, layout| text::annotation(a, view(args.view()), layout), page)
-}
-
-/// A recording may stand first, as for the other verbs: a procedure's name is no directory. Without a
-/// procedure the hottest is meant.
-fn target_and_source(args: &AnnotateArgs) -> (Option<String>, SourceArgs) {
-    let mut source = args.source.clone();
-    let Some(first) = args.target.clone() else { return (None, source) };
-    if !Path::new(&first).is_dir() {
-        return (Some(first), source);
-    }
-    let name = source.recordings.iter().position(|r| !r.exists()).map(|i| source.recordings.remove(i));
-    source.recordings.insert(0, PathBuf::from(first));
-    (name.map(|n| n.to_string_lossy().into_owned()), source)
-}
-
-fn hottest(reading: &Reading, query: &AnnotateQuery) -> anyhow::Result<Annotation> {
-    let selection = Selection::new(&reading.profile, &query.filter, &query.events)?;
-    let procedures = procedures(&selection, &reading.symbols);
-    let first = procedures.first().ok_or(whither_cycles::Error::Empty)?;
-    Ok(annotate_procedure(&selection, &reading.symbols, first, query))
-}
-
-fn attribution(raw: bool) -> Attribution {
+pub(crate) fn attribution(raw: bool) -> Attribution {
     if raw { Attribution::Raw } else { Attribution::WaitedFor }
-}
-
-fn view(view: View) -> AnnotationView {
-    match view {
-        View::Source => AnnotationView::Source,
-        View::Asm => AnnotationView::Asm,
-        View::Both => AnnotationView::Both,
-    }
 }
 
 /// `whither topcounts`.
@@ -138,7 +84,7 @@ pub(crate) fn topcounts(args: &TopcountsArgs, common: Common) -> anyhow::Result<
     give(&args.form, &answer, text::listing, listing_page)
 }
 
-fn syntax(intel: bool) -> Syntax {
+pub(crate) fn syntax(intel: bool) -> Syntax {
     if intel { Syntax::Intel } else { Syntax::Att }
 }
 
@@ -194,7 +140,10 @@ fn page_data(reading: &Reading, filter: &Filter, annotated: usize) -> anyhow::Re
     let query = |by| Query { by: vec![by], filter: filter.clone(), limit: Some(PAGE_ROWS), ..Query::default() };
     let listings =
         PAGE_LISTINGS.iter().map(|by| listing(profile, symbols, &query(*by))).collect::<Result<Vec<_>, _>>()?;
-    let annotate = AnnotateQuery { filter: filter.clone(), ..AnnotateQuery::default() };
+    let query_of = AnalyseQuery {
+        annotate: AnnotateQuery { filter: filter.clone(), ..AnnotateQuery::default() },
+        ..AnalyseQuery::default()
+    };
     let selection = Selection::new(profile, filter, &[])?;
     let top = procedures(&selection, symbols);
     Ok(ReportData {
@@ -203,12 +152,12 @@ fn page_data(reading: &Reading, filter: &Filter, annotated: usize) -> anyhow::Re
         annotations: top
             .iter()
             .take(annotated)
-            .map(|p| annotate_procedure(&selection, symbols, p, &annotate))
+            .map(|p| analyse::annotated(analyse_procedure(&selection, symbols, p, &query_of)))
             .collect(),
         listings,
         flame: flame_graph(profile, symbols, filter)?,
         heat: Some(heat_map(profile, symbols, &query(By::Proc), HEAT.0, HEAT.1)?),
-        diff: None,
+        ..ReportData::default()
     })
 }
 
@@ -231,12 +180,12 @@ fn title(profile: &Profile) -> String {
 }
 
 /// `all` is every event, which the lens writes as none in particular.
-fn events(names: &[String]) -> Vec<String> {
+pub(crate) fn events(names: &[String]) -> Vec<String> {
     if names.iter().any(|n| n == "all") { Vec::new() } else { names.to_vec() }
 }
 
 /// Prints an answer in the form asked for. Pages are made of the same parts as the big report.
-fn give<T: Kind + Clone>(
+pub(crate) fn give<T: Kind + Clone>(
     form: &FormArgs,
     answer: &T,
     text: impl FnOnce(&T, &Layout) -> String,
@@ -260,7 +209,7 @@ fn listing_page(answer: Listing) -> ReportData {
 }
 
 /// Writes a page and prints its path, which is the answer then.
-fn write_page(path: &Path, data: &ReportData) -> anyhow::Result<()> {
+pub(crate) fn write_page(path: &Path, data: &ReportData) -> anyhow::Result<()> {
     let page = whither_report::html::page(data);
     to_file(path, |out| Ok(out.write_all(page.as_bytes())?))?;
     Ok(answer::print(&path.display().to_string())?)
@@ -270,30 +219,46 @@ fn write_page(path: &Path, data: &ReportData) -> anyhow::Result<()> {
 pub(crate) fn export(args: &ExportArgs, common: Common) -> anyhow::Result<Ending> {
     let mut reading = Reading::open(&args.source, &args.names, common)?;
     let filter = reading.filter(&args.filter)?;
-    reading.profile = narrow(std::mem::take(&mut reading.profile), &reading.symbols, &filter)?;
-    let options = exports::Options {
-        event: args.event.clone(),
-        lines: args.lines,
-        figure: if args.samples { exports::Figure::Samples } else { exports::Figure::Weight },
-        ..exports::Options::default()
-    };
-    let write = |out: &mut dyn Write| exports::write(args.format, &reading.profile, &reading.symbols, &options, out);
-    match &args.output {
-        Some(path) => to_file(path, |out| Ok(write(out)?))?,
-        None if args.format == Format::Pprof && io::stdout().is_terminal() => {
-            return Err(Usage("pprof is binary: write it to a file with -o, or pipe it".into()).into());
+    let mut notes = Vec::new();
+    match args.format {
+        ExportFormat::Flows(format) => {
+            let query =
+                AnnotateQuery { filter, events: args.event.iter().cloned().collect(), ..AnnotateQuery::default() };
+            give_export(args, |out| {
+                notes = analyse::export_flows(format, &reading, query, out)?;
+                Ok(())
+            })?;
         }
-        None => {
-            let mut out = BufWriter::new(io::stdout().lock());
-            write(&mut out)?;
-            out.flush()?;
+        ExportFormat::Samples(format) => {
+            reading.profile = narrow(std::mem::take(&mut reading.profile), &reading.symbols, &filter)?;
+            let options = exports::Options {
+                event: args.event.clone(),
+                lines: args.lines,
+                figure: if args.samples { exports::Figure::Samples } else { exports::Figure::Weight },
+                ..exports::Options::default()
+            };
+            if format == Format::Pprof && args.output.is_none() && io::stdout().is_terminal() {
+                return Err(Usage("pprof is binary: write it to a file with -o, or pipe it".into()).into());
+            }
+            give_export(args, |out| Ok(exports::write(format, &reading.profile, &reading.symbols, &options, out)?))?;
         }
     }
+    reading.tell(&notes);
     reading.tell_problems();
     Ok(Ending::Done)
 }
 
-fn to_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
+/// To the file asked for, else to stdout.
+fn give_export(args: &ExportArgs, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    if let Some(path) = &args.output {
+        return to_file(path, write);
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    write(&mut out)?;
+    Ok(out.flush()?)
+}
+
+pub(crate) fn to_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut out = BufWriter::new(file);
     write(&mut out)?;

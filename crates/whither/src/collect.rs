@@ -2,7 +2,8 @@
 //! `whither_session` and its outcome into lines on stderr; every call into `session` is here.
 
 use crate::cli::{
-    BackendChoice, Common, DaemonAction, DaemonArgs, DaemonRun, ImportArgs, RecordArgs, SamplingArgs, StackChoice,
+    BackendChoice, Common, DaemonAction, DaemonArgs, DaemonRun, EdgeChoice, ImportArgs, RecordArgs, SamplingArgs,
+    StackChoice,
 };
 use crate::failure::{Ending, Usage};
 use crate::progress::Reporter;
@@ -11,8 +12,8 @@ use crate::{answer, places, signals};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use whither_session::{Backend, Control, DaemonOptions, OnExisting, Pace, RecordOptions, Scope, Stacks};
-use whither_store::Selection;
+use whither_session::{Backend, Control, DaemonOptions, Edges, OnExisting, Pace, RecordOptions, Scope, Stacks};
+use whither_store::{Selection, SymbolOptions};
 
 /// Share of CPU time a recording may take when the user names no rate.
 const RECORD_BUDGET: f64 = 0.03;
@@ -95,6 +96,7 @@ fn record_options(args: RecordArgs) -> anyhow::Result<RecordOptions> {
     options.threads = args.threads;
     options.store_code = !args.no_code;
     options.user_only = args.user;
+    options.edges = edges(args.edges);
     Ok(options)
 }
 
@@ -122,6 +124,7 @@ fn daemon_options(run: DaemonRun) -> anyhow::Result<DaemonOptions> {
     let slice = run.sampling.slice.unwrap_or(run.seal);
     let mut record = sampling(Scope::System, run.sampling, run.budget.unwrap_or(DAEMON_BUDGET))?;
     record.slice = slice;
+    record.edges = edges(run.edges);
     Ok(DaemonOptions {
         record,
         db: places::database(run.db.db),
@@ -153,6 +156,7 @@ fn sampling(scope: Scope, args: SamplingArgs, budget: f64) -> anyhow::Result<Rec
         pace: pace(args.rate, args.period, budget),
         stacks: stacks(args.stacks),
         stack_every: args.stack_every,
+        edges: Edges::Off,
         duration: None,
         output: places::default_recording(),
         overwrite: false,
@@ -162,6 +166,7 @@ fn sampling(scope: Scope, args: SamplingArgs, budget: f64) -> anyhow::Result<Rec
         store_code: true,
         user_only: false,
         command_line: std::env::args().collect(),
+        cache_dir: SymbolOptions::default_cache_dir(),
     })
 }
 
@@ -186,6 +191,15 @@ fn stacks(choice: StackChoice) -> Stacks {
         StackChoice::Off => Stacks::Off,
         StackChoice::FramePointers => Stacks::FramePointers,
         StackChoice::Dwarf(bytes) => Stacks::Dwarf(bytes),
+    }
+}
+
+fn edges(choice: EdgeChoice) -> Edges {
+    match choice {
+        EdgeChoice::Auto => Edges::Auto,
+        EdgeChoice::Mem => Edges::Memory,
+        EdgeChoice::Regs => Edges::Registers,
+        EdgeChoice::Off => Edges::Off,
     }
 }
 

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use whither_kernel::capability::{Answer, Diagnosis, Finding, Linux, diagnose};
 use whither_kernel::events;
 use whither_sample::bpf::BpfCollector;
-use whither_sample::{Chosen, Coverage, StackMode};
+use whither_sample::{Chosen, Coverage, EdgeMode, StackMode};
 use whither_store::model::Precision;
 
 /// `whither doctor`. The answer is "no" when not even one's own processes can be sampled.
@@ -27,7 +27,9 @@ pub(crate) fn doctor(args: &DoctorArgs) -> anyhow::Result<Ending> {
 fn try_bpf() -> Result<(), String> {
     let spec = events::parse("cpu-clock").map_err(|error| error.to_string())?;
     let timer = Chosen { spec, period: 1_000_000, precision: Precision::Skid(1), turns: 1, units_per_ns: 1.0 };
-    BpfCollector::open(&[timer], &Coverage::System, StackMode::Off, false).map(drop).map_err(|error| error.to_string())
+    BpfCollector::open(&[timer], &Coverage::System, StackMode::Off, EdgeMode::Off, false)
+        .map(drop)
+        .map_err(|error| error.to_string())
 }
 
 /// Plain lines: the verdict, what is there, and for what is not: what it costs and the fix.

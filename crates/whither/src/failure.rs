@@ -104,7 +104,12 @@ fn code_of(error: &(dyn Error + 'static)) -> Option<u8> {
 fn code_of_lens(error: &whither_cycles::Error) -> u8 {
     use whither_cycles::Error;
     match error {
-        Error::Empty | Error::NothingMatched { .. } | Error::NoProcedure { .. } => Ending::No.code(),
+        Error::Empty
+        | Error::NothingMatched { .. }
+        | Error::NoProcedure { .. }
+        | Error::NothingAnalysed { .. }
+        | Error::NothingCompared { .. }
+        | Error::AnotherBuild { .. } => Ending::No.code(),
         _ => USAGE,
     }
 }

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod analyse;
 mod answer;
 mod ask;
 mod calls;
@@ -49,7 +50,11 @@ fn run(cli: Cli) -> anyhow::Result<Ending> {
         Verb::Completions(args) => pages::completions(&args),
         Verb::Man(args) => pages::man(&args),
         Verb::Prof(args) => ask::prof(&args, common),
-        Verb::Annotate(args) => ask::annotate(&args, common),
+        Verb::Annotate(args) => analyse::annotate(&args, common),
+        Verb::Summary(args) => analyse::summary(&args, common),
+        Verb::Cfg(args) => analyse::cfg(&args, common),
+        Verb::Stats(args) => analyse::stats(&args, common),
+        Verb::Accuracy(args) => analyse::accuracy(&args, common),
         Verb::Report(args) => ask::report(&args, common),
         Verb::Topcounts(args) => ask::topcounts(&args, common),
         Verb::Diff(args) => ask::diff(&args, common),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use whither_cycles::{Filter, Pattern, ProcessIs, Side};
 use whither_store::model::Profile;
 use whither_store::symbols::Symbols as _;
-use whither_store::{Loaded, Selection, StoredSymbols, SymbolOptions, SymbolService};
+use whither_store::{Database, EpochInfo, Loaded, Selection, StoredSymbols, SymbolOptions, SymbolService};
 
 /// Samples and the names for them.
 pub(crate) struct Reading {
@@ -57,6 +57,11 @@ impl Reading {
     /// Tells what went wrong with symbols, once the answer has been made.
     pub(crate) fn tell_problems(&self) {
         tell_problems(&self.symbols, self.common);
+    }
+
+    /// Tells what an answer in another tool's format has no place for.
+    pub(crate) fn tell(&self, notes: &[String]) {
+        notes.iter().for_each(|n| warn(self.common, n));
     }
 }
 
@@ -110,6 +115,105 @@ impl Sides {
     }
 }
 
+/// Recordings and epochs as runs of the same thing, each on its own.
+pub(crate) struct Runs {
+    profiles: Vec<Profile>,
+    names: Vec<String>,
+    /// Those without samples, which are no runs of anything: where they stood, and their names.
+    empty: Vec<(usize, String)>,
+    symbols: SymbolService,
+    common: Common,
+}
+
+impl Runs {
+    /// Each recording named is a run; of a database each epoch selected.
+    ///
+    /// # Errors
+    /// As [`Reading::open`].
+    pub(crate) fn open(source: &SourceArgs, names: &NameArgs, common: Common) -> anyhow::Result<Self> {
+        let mut labels = Vec::new();
+        let mut places = Vec::new();
+        for path in paths(source)? {
+            for (label, place) in run_places(&path, source)? {
+                labels.push(label);
+                places.push(place);
+            }
+        }
+        let mut stored = StoredSymbols::default();
+        let profiles = runs(&places, &mut stored, common)?;
+        let (mut kept, mut labels_kept, mut empty) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, (profile, label)) in profiles.into_iter().zip(labels).enumerate() {
+            if profile.samples.is_empty() {
+                empty.push((i, label));
+            } else {
+                kept.push(profile);
+                labels_kept.push(label);
+            }
+        }
+        if kept.is_empty() {
+            return Err(whither_cycles::Error::Empty.into());
+        }
+        let symbols = SymbolService::new(symbol_options(names), stored);
+        Ok(Self { profiles: kept, names: labels_kept, empty, symbols, common })
+    }
+
+    /// Places and names of runs without samples.
+    pub(crate) fn empty(&self) -> &[(usize, String)] {
+        &self.empty
+    }
+
+    /// What the user must know of runs without samples. A daemon's newest epoch often is one.
+    pub(crate) fn left_out(&self) -> Option<String> {
+        let names: Vec<&str> = self.empty.iter().map(|(_, name)| name.as_str()).collect();
+        (!names.is_empty()).then(|| format!("left out, as nothing was sampled: {}", names.join(", ")))
+    }
+
+    /// The runs in order.
+    pub(crate) fn all(&self) -> Vec<&Profile> {
+        self.profiles.iter().collect()
+    }
+
+    /// What they are called.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Names of all.
+    pub(crate) fn symbols(&self) -> &SymbolService {
+        &self.symbols
+    }
+
+    /// As [`Reading::filter`].
+    ///
+    /// # Errors
+    /// A pattern is malformed.
+    pub(crate) fn filter(&self, args: &FilterArgs) -> anyhow::Result<Filter> {
+        filter(args, &self.profiles)
+    }
+
+    /// As [`Reading::tell_problems`].
+    pub(crate) fn tell_problems(&self) {
+        tell_problems(&self.symbols, self.common);
+    }
+}
+
+/// A recording is one run, a database as many as it has epochs.
+fn run_places(path: &Path, source: &SourceArgs) -> anyhow::Result<Vec<(String, PathBuf)>> {
+    let Ok(database) = Database::open(path) else {
+        return Ok(vec![(path.display().to_string(), path.to_owned())]);
+    };
+    let epochs = match &source.db.epoch {
+        Some(selector) => database.select(selector)?,
+        None => database.epochs()?.0,
+    };
+    let wanted = epochs.into_iter().filter(|e| source.db.host.is_empty() || source.db.host.contains(&e.host));
+    let label = |e: &EpochInfo| match e.label.as_str() {
+        "" => e.path.file_name().unwrap_or_default().to_string_lossy().trim_start_matches("epoch=").to_owned(),
+        label => label.to_owned(),
+    };
+    Ok(wanted.map(|e| (label(&e), e.path)).collect())
+}
+
 /// Each recording on its own; their names go into `stored`.
 fn runs(paths: &[PathBuf], stored: &mut StoredSymbols, common: Common) -> anyhow::Result<Vec<Profile>> {
     let mut profiles = Vec::new();
@@ -127,6 +231,13 @@ fn load(paths: &[PathBuf], selection: &Selection, common: Common) -> anyhow::Res
         return Err(
             Usage(format!("{path} holds call paths, not samples; `whither calls report {path}` reads them")).into()
         );
+    }
+    if let Some(path) = paths.iter().find(|p| p.is_file()) {
+        let path = path.display();
+        return Err(Usage(format!(
+            "{path} is no recording, which is a directory that `whither record -o` makes; `whither import {path}` reads a perf.data"
+        ))
+        .into());
     }
     let loaded = whither_store::load(paths, selection)?;
     for problem in &loaded.problems {

@@ -5,7 +5,9 @@
 
 mod support;
 use serde_json::Value;
-use support::{alone, need_root, record, workload};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use support::{alone, answer, need_root, record, text, whither, workload};
 
 /// (address, samples) of every instruction, by the given member.
 fn instructions(annotation: &Value, member: &str) -> Vec<(u64, f64)> {
@@ -68,4 +70,37 @@ fn the_copy_loop_is_on_its_memory_instructions() {
     assert!((share(&|_| true) - 1.0).abs() < 0.01, "shares of a procedure add up to 1");
     let memory = share(&|text| text.contains('(') && text.contains("mov"));
     assert!(memory >= 0.8, "{memory:.3} on loads and stores: {annotation}");
+}
+
+/// Starts a copy of `divl`, has its file go away, records it, and asks for its hot function.
+fn annotate_without_file(go_away: fn(&Path)) -> Value {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, recording) = (directory.path().join("program"), directory.path().join("run.wh"));
+    std::fs::copy(workload("divl"), &program).unwrap();
+    let mut running = Command::new(&program).arg("20").stdout(Stdio::null()).spawn().unwrap();
+    go_away(&program);
+    let pid = running.id().to_string();
+    let recorded = whither().args(["record", "-d", "2s", "-p", &pid, "-o"]).arg(&recording).output().unwrap();
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+    answer(whither().args(["annotate", "divide"]).arg(&recording).arg("--json"))
+}
+
+#[test]
+fn a_program_whose_file_is_gone_or_another_is_annotated_all_the_same() {
+    need_root!();
+    let _alone = alone();
+    let replaced = |program: &Path| {
+        let other = program.with_extension("new");
+        std::fs::copy(workload("copy"), &other).unwrap();
+        std::fs::rename(other, program).unwrap();
+    };
+    for (how, go_away) in [("deleted", (|p| std::fs::remove_file(p).unwrap()) as fn(&Path)), ("replaced", replaced)] {
+        let annotation = annotate_without_file(go_away);
+        let insns = annotation["insns"].as_array().unwrap_or_else(|| panic!("{how}: {annotation}"));
+        let division = |i: &&Value| i["text"].as_str().is_some_and(|t| t.starts_with("div"));
+        let on = insns.iter().find(division).unwrap_or_else(|| panic!("{how}: no division: {annotation}"));
+        assert!(on["share"].as_f64().unwrap() > 0.8, "{how}: {on}");
+    }
 }

@@ -66,7 +66,10 @@ fn bar_12_wall_time_per_call() {
         let truth = truth[&format!("ns_{name}")];
         near(&format!("CPU per call of {name}"), cpu as f64 / calls as f64, truth, 0.02, 10.0);
         // Nothing in there waits: wall is CPU, but for what others took, which the shortest call tells.
-        let shortest = number(&totals["min_ns"]) as f64;
+        // One too short for this clock is said to be below what it tells.
+        let told = if totals["min_ns"].is_null() { &totals["min_below_ns"] } else { &totals["min_ns"] };
+        let shortest = number(told) as f64;
+        assert!(truth < 50.0 || totals["min_ns"].is_u64(), "{name}: {totals}");
         let short = truth < 1e6;
         assert!(!short || shortest <= truth * 1.02 + 10.0, "{name}: {shortest} ns at best, truth {truth}");
         assert!(wall >= cpu * 98 / 100, "{name}: {totals}");

@@ -1,5 +1,5 @@
-//! Flags of the verbs that answer from a recording or database: `prof`, `annotate`, `topcounts`,
-//! `diff`, `top`, `report`, `export`. Filters and sources are the same words for all of them.
+//! Flags of the verbs that answer from a recording or database: `prof`, `topcounts`, `diff`, `top`,
+//! `report`, `export`. Filters and sources are the same words for all of them.
 
 use super::collect::SamplingArgs;
 use crate::units;
@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use whither_cycles::{By, Normalise};
 use whither_report::exports::Format;
+use whither_report::exports::flows::FlowFormat;
 
 /// Where the samples come from.
 #[derive(Clone, Debug, Default, Args)]
@@ -161,69 +162,6 @@ pub(crate) struct ProfArgs {
     pub(crate) filter: FilterArgs,
 }
 
-/// What `annotate` lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum View {
-    /// Source lines
-    Source,
-    /// Assembly
-    Asm,
-    /// Assembly with source lines between
-    Both,
-}
-
-/// Flags of `whither annotate`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-    whither annotate sqlite3VdbeExec             a procedure by name\n  \
-    whither annotate 'libc.so.6!mem.*'           by image and pattern\n  \
-    whither annotate sqlite3.c:1200 run.wh       by source line, in another recording")]
-pub(crate) struct AnnotateArgs {
-    /// PROC, FILE:LINE or IMAGE!PATTERN [default: the hottest procedure]
-    #[arg(value_name = "PROCEDURE")]
-    pub(crate) target: Option<String>,
-    #[command(flatten)]
-    pub(crate) source: SourceArgs,
-    /// Source lines only
-    #[arg(long = "source", conflicts_with_all = ["assembly", "both"])]
-    pub(crate) lines: bool,
-    /// Assembly only
-    #[arg(long = "asm", conflicts_with = "both")]
-    pub(crate) assembly: bool,
-    /// Assembly with source lines between (the default where lines are known)
-    #[arg(long)]
-    pub(crate) both: bool,
-    /// Samples as delivered, not moved to the instruction waited for
-    #[arg(long)]
-    pub(crate) raw: bool,
-    /// AT&T syntax, as objdump and gcc print it (the default)
-    #[arg(long, conflicts_with = "intel")]
-    pub(crate) att: bool,
-    /// Intel syntax
-    #[arg(long)]
-    pub(crate) intel: bool,
-    /// Events to show, or `all`
-    #[arg(short, long, value_name = "EVENT", value_delimiter = ',', default_value = "all")]
-    pub(crate) event: Vec<String>,
-    #[command(flatten)]
-    pub(crate) form: FormArgs,
-    #[command(flatten)]
-    pub(crate) names: NameArgs,
-    #[command(flatten)]
-    pub(crate) filter: FilterArgs,
-}
-
-impl AnnotateArgs {
-    /// Which listing was asked for.
-    pub(crate) fn view(&self) -> View {
-        match (self.lines, self.assembly) {
-            (true, _) => View::Source,
-            (_, true) => View::Asm,
-            _ => View::Both,
-        }
-    }
-}
-
 /// Flags of `whither topcounts`.
 #[derive(Debug, Args)]
 pub(crate) struct TopcountsArgs {
@@ -364,18 +302,35 @@ pub(crate) struct ReportArgs {
     pub(crate) filter: FilterArgs,
 }
 
+/// What is exported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExportFormat {
+    /// Samples as they are.
+    Samples(Format),
+    /// Estimated executions.
+    Flows(FlowFormat),
+}
+
+impl ExportFormat {
+    fn parse(name: &str) -> Option<Self> {
+        Format::parse(name).map(Self::Samples).or_else(|| FlowFormat::parse(name).map(Self::Flows))
+    }
+}
+
 /// Formats by the names `report` gives them.
-fn format_parser() -> impl TypedValueParser<Value = Format> {
-    PossibleValuesParser::new(Format::ALL.map(|(name, _)| name))
-        .try_map(|name| Format::parse(&name).ok_or("the parser above lets only known names pass"))
+fn format_parser() -> impl TypedValueParser<Value = ExportFormat> {
+    let names = Format::ALL.iter().map(|f| f.0).chain(FlowFormat::ALL.iter().map(|f| f.0));
+    PossibleValuesParser::new(names)
+        .try_map(|name| ExportFormat::parse(&name).ok_or("the parser above lets only known names pass"))
 }
 
 /// Flags of `whither export`.
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// Format: pprof (gzip), folded stacks, Firefox Profiler, speedscope, flame graph as SVG, or CSV
+    /// Format. Samples: pprof (gzip), folded stacks, Firefox Profiler, speedscope, flame graph as SVG, CSV. Estimated executions:
+    /// AutoFDO text, BOLT edges, basic blocks as CSV
     #[arg(value_parser = format_parser())]
-    pub(crate) format: Format,
+    pub(crate) format: ExportFormat,
     #[command(flatten)]
     pub(crate) source: SourceArgs,
     /// File to write [default: stdout]

@@ -48,6 +48,10 @@ pub(crate) struct RecordArgs {
     /// Leave kernel samples out
     #[arg(long)]
     pub(crate) user: bool,
+    /// Branch directions from sampled registers: `mem` with the memory operands of branches, `regs`
+    /// without, `off`; `auto` is mem where BPF is allowed, of the whole system within 0.05 % of one CPU
+    #[arg(long, value_enum, default_value_t = EdgeChoice::Auto)]
+    pub(crate) edges: EdgeChoice,
     /// Do not store the code of hot functions (annotate then needs the binaries)
     #[arg(long)]
     pub(crate) no_code: bool,
@@ -125,6 +129,15 @@ fn dwarf_bytes(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("`{text}` of stack cannot be copied; the kernel takes 256 B to 63 KiB"))
 }
 
+/// Branch directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EdgeChoice {
+    Auto,
+    Mem,
+    Regs,
+    Off,
+}
+
 /// Collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackendChoice {
@@ -169,6 +182,10 @@ pub(crate) struct DaemonRun {
     pub(crate) db: DbDir,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
+    /// Branch directions from sampled registers: `mem` with the memory operands of branches, `regs`
+    /// without, `off`; `auto` is mem where BPF is allowed, of the whole system within 0.05 % of one CPU
+    #[arg(long, value_enum, default_value_t = EdgeChoice::Auto)]
+    pub(crate) edges: EdgeChoice,
     /// Keep the daemon's share of CPU time below this; the rate follows [default: 1%]
     #[arg(long, value_name = "SHARE", value_parser = units::share, conflicts_with_all = ["rate", "period"])]
     pub(crate) budget: Option<f64>,

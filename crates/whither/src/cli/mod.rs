@@ -1,15 +1,17 @@
 //! The command line as one clap definition: flags, help, man pages and completions all come from
 //! here. Nothing is computed in this folder; values arrive parsed in the verbs' modules.
 
+mod analyse;
 mod ask;
 mod calls;
 mod causal;
 mod collect;
 mod keep;
 
+pub(crate) use analyse::{AccuracyArgs, AnnotateArgs, CfgArgs, CoreArgs, StatsArgs, SummaryArgs, View};
 pub(crate) use ask::{
-    AnnotateArgs, DiffArgs, ExportArgs, FilterArgs, FormArgs, Moment, NameArgs, ProfArgs, ReportArgs, SourceArgs,
-    TopArgs, TopcountsArgs, View,
+    DiffArgs, ExportArgs, ExportFormat, FilterArgs, FormArgs, Moment, NameArgs, ProfArgs, ReportArgs, SourceArgs,
+    TopArgs, TopcountsArgs,
 };
 pub(crate) use calls::{
     CallsArgs, CallsBackendChoice, CallsReportArgs, CallsVerb, DrillArgs, Follow, ListArgs, MeasureArgs, ShapeArgs,
@@ -21,7 +23,7 @@ pub(crate) use causal::{
     CausalSuggest, CausalTargets, CausalUnit, CausalVerb, CausalVerify, CausalWait, CausalWhomArgs, YesNo,
 };
 pub(crate) use collect::{
-    BackendChoice, DaemonAction, DaemonArgs, DaemonRun, ImportArgs, RecordArgs, SamplingArgs, StackChoice,
+    BackendChoice, DaemonAction, DaemonArgs, DaemonRun, EdgeChoice, ImportArgs, RecordArgs, SamplingArgs, StackChoice,
 };
 pub(crate) use keep::{CompletionsArgs, DbAction, DbArgs, DoctorArgs, EpochsAction, EpochsArgs, ManArgs, StorePlace};
 
@@ -77,12 +79,20 @@ pub(crate) enum Verb {
     Daemon(DaemonArgs),
     /// List where the time went: procedures, images, lines, processes, ...
     Prof(ProfArgs),
-    /// Show a procedure's source and assembly with its samples
+    /// Show a procedure's source and assembly: samples, how often each instruction ran, what may have held it up
     Annotate(AnnotateArgs),
+    /// Tell where the cycles go, cause by cause: of a procedure, an image, or everything
+    Summary(SummaryArgs),
+    /// Draw a procedure's control-flow graph with times and frequencies
+    Cfg(CfgArgs),
     /// List the hottest single instructions of the whole system
     Topcounts(TopcountsArgs),
     /// Compare two recordings: what grew, what shrank, how sure
     Diff(DiffArgs),
+    /// Compare many runs: which procedures vary, and more than chance makes them
+    Stats(StatsArgs),
+    /// Compare estimated executions with exact counts of the same program
+    Accuracy(AccuracyArgs),
     /// Watch live where the time goes
     Top(TopArgs),
     /// Count and time chosen functions by full call path, in a command or a running process

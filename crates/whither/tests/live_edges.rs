@@ -1,0 +1,160 @@
+//! Branch directions from sampled registers, against a program that counts its own branches: what is stored is the
+//! truth within chance, memory operands are read where they decide, and the program is not disturbed.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+use serde_json::Value;
+use std::process::Command;
+use support::{Recording, alone, need_root, record, text, workload};
+use whither_store::model::{Profile, Way};
+use whither_store::{Selection, load};
+
+const BRANCHES: [&str; 6] = ["register_50", "register_90", "register_99", "memory_50", "memory_90", "memory_99"];
+const LOOPS: [&str; 8] = ["end_2", "end_4", "end_8", "end_16", "late_2", "late_8", "head_1", "head_4"];
+/// The samples of a program are not quite independent, so chance is this much wider.
+const ROUNDS: f64 = 4.0;
+
+fn profile(run: &Recording) -> Profile {
+    let loaded = load(&[run.path()], &Selection::default()).unwrap();
+    assert_eq!(loaded.problems, []);
+    loaded.profile
+}
+
+/// How often a branch of the program was seen, and how often it was taken.
+fn seen(profile: &Profile, run: &Recording, branch: &str) -> (u64, u64) {
+    let at = run.truth().number(&format!("{branch}_at")) as u64;
+    let (mut all, mut taken) = (0, 0);
+    for e in profile.edges.iter().filter(|e| e.branch.0 == at && profile.image(e.image).path.ends_with("/branchy")) {
+        match e.way {
+            Way::Taken => taken += u64::from(e.count),
+            Way::Fall => {}
+            Way::To(_) | Way::Undecided => continue,
+        }
+        all += u64::from(e.count);
+    }
+    (all, taken)
+}
+
+fn assert_probability(profile: &Profile, run: &Recording, branch: &str) {
+    let truth = run.truth().number(branch);
+    let (all, taken) = seen(profile, run, branch);
+    assert!(all >= 30, "{branch} was seen {all} times only");
+    let measured = taken as f64 / all as f64;
+    let chance = 4.0 * (truth * (1.0 - truth) * ROUNDS / all as f64).sqrt();
+    assert!((measured - truth).abs() <= 0.01 + chance, "{branch}: {measured:.4}, truth {truth:.4}, {all} decisions");
+}
+
+fn notes(profile: &Profile) -> String {
+    profile.epochs[0].notes.join("\n")
+}
+
+#[test]
+fn branches_have_the_probabilities_the_program_counted() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&["--rate", "9999", "--edges", "mem"], &[workload("branchy"), "4".into()]);
+    let profile = profile(&run);
+    for branch in BRANCHES {
+        assert_probability(&profile, &run, branch);
+    }
+    assert!(!notes(&profile).contains("directions are missing"), "{}", notes(&profile));
+    // One set of registers in eight samples of user code; each gives one row at least.
+    let samples: u64 = profile.samples.iter().map(|s| u64::from(s.count)).sum();
+    let rows: u64 = profile.edges.iter().map(|e| u64::from(e.count)).sum();
+    assert!(rows * 16 > samples, "{rows} rows of {samples} samples");
+    assert!(profile.edges.iter().all(|e| profile.image(e.image).path != "[kernel]"));
+}
+
+/// How often the branch at an address falls through, as `annotate` has it, and how many decisions it rests on.
+fn falls(annotation: &Value, at: u64) -> (f64, f64) {
+    let analysis = &annotation["analysis"];
+    let list = |of: &Value| of.as_array().unwrap_or_else(|| panic!("a list: {annotation}")).clone();
+    let (insns, blocks) = (list(&annotation["insns"]), list(&analysis["blocks"]));
+    let last = |b: &Value| &insns[b["first"].as_u64().unwrap() as usize + b["len"].as_u64().unwrap() as usize - 1];
+    let own = blocks.iter().position(|b| last(b)["address"].as_u64() == Some(at)).expect("a block ends there") as u64;
+    let ways: Vec<Value> = list(&analysis["edges"]).into_iter().filter(|e| e["from"] == own).collect();
+    let fall = ways.iter().find(|e| e["kind"] == "fall").expect("the way out");
+    (fall["probability"].as_f64().unwrap(), ways.iter().map(|e| e["evidence"].as_f64().unwrap()).sum())
+}
+
+#[test]
+fn loops_of_few_turns_are_left_as_often_as_the_program_counted() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&["--rate", "15000", "--edges", "mem"], &[workload("turns"), "6".into()]);
+    for name in LOOPS {
+        let truth = run.truth().number(name);
+        let at = run.truth().number(&format!("{name}_at")) as u64;
+        let (left, decisions) = falls(&run.annotate(&format!("{name}_loop"), &[]), at);
+        assert!(decisions >= 200.0, "{name}: {decisions} decisions only");
+        let chance = 3.0 * (truth * (1.0 - truth) / decisions).sqrt();
+        assert!(
+            (left - truth).abs() <= 0.15 * truth + chance,
+            "{name}: {left:.4}, truth {truth:.4}, {decisions} decisions\n{}",
+            by_place(&profile(&run), at)
+        );
+    }
+}
+
+/// Rows of a branch.
+fn by_place(profile: &Profile, at: u64) -> String {
+    let rows = profile.edges.iter().filter(|e| e.branch.0 == at && profile.image(e.image).path.ends_with("/turns"));
+    rows.map(|e| format!("{:#x} {:?} {}\n", e.pc.0, e.way, e.count)).collect()
+}
+
+#[test]
+fn memory_operands_are_read_when_asked_for_only() {
+    need_root!();
+    let _alone = alone();
+    let decided = |how: &str| {
+        let run = record(&["--rate", "9999", "--edges", how], &[workload("branchy"), "2".into()]);
+        let profile = profile(&run);
+        let of = |kind: &str| -> u64 {
+            let names = BRANCHES.iter().filter(|b| b.starts_with(kind));
+            names.map(|b| seen(&profile, &run, b).0).sum()
+        };
+        (of("register"), of("memory"), profile.edges.len())
+    };
+    let (registers, with_loads, _) = decided("mem");
+    let (without, few, _) = decided("regs");
+    assert!(registers > 100 && without > 100, "{registers} and {without} decisions by registers");
+    // Between the load and its branch the flags tell, without any load.
+    assert!(with_loads > 60 && few * 2 < with_loads, "{with_loads} with loads, {few} without");
+    assert_eq!(decided("off"), (0, 0, 0));
+}
+
+#[test]
+fn rings_bring_registers_when_asked_for_and_say_when_not() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&["--rate", "4999", "--backend", "ring", "--edges", "regs"], &[workload("branchy"), "2".into()]);
+    let rows = profile(&run);
+    for branch in BRANCHES.iter().filter(|b| b.starts_with("register")) {
+        assert_probability(&rows, &run, branch);
+    }
+    for (how, note) in [("auto", "branch directions are missing"), ("mem", "where registers decide them")] {
+        let run = record(&["--backend", "ring", "--edges", how], &["true"]);
+        assert!(notes(&profile(&run)).contains(note), "{how}: {}", notes(&profile(&run)));
+    }
+}
+
+#[test]
+fn samples_of_other_events_bring_no_registers_and_that_is_said() {
+    need_root!();
+    let run = record(&["-e", "page-faults"], &["true"]);
+    let profile = profile(&run);
+    assert_eq!(profile.edges, []);
+    assert!(notes(&profile).contains("branch directions are missing"), "{}", notes(&profile));
+}
+
+#[test]
+fn the_program_prints_what_it_prints_alone() {
+    need_root!();
+    let _alone = alone();
+    let script = "seq 1 400000 | sort -R --random-source=/dev/zero | sha256sum; seq 1 200000 | gzip -9 | wc -c";
+    let plain = Command::new("sh").args(["-c", script]).env("LC_ALL", "C").output().unwrap();
+    let run = record(&["--rate", "9999", "--edges", "mem"], &["sh", "-c", script]);
+    assert_eq!(text(&run.output.stdout), text(&plain.stdout));
+    assert!(!profile(&run).edges.is_empty(), "nothing was interpreted");
+}
