@@ -5,6 +5,9 @@
 mod mutate;
 // `no_main` in the targets is for the fuzzer and means nothing in a module.
 #[allow(unused_attributes)]
+#[path = "../../fuzz_targets/cfg.rs"]
+mod cfg;
+#[allow(unused_attributes)]
 #[path = "../../fuzz_targets/coz.rs"]
 mod coz;
 #[allow(unused_attributes)]
@@ -25,6 +28,9 @@ mod entries;
 #[allow(unused_attributes)]
 #[path = "../../fuzz_targets/function_table.rs"]
 mod function_table;
+#[allow(unused_attributes)]
+#[path = "../../fuzz_targets/interp.rs"]
+mod interp;
 #[allow(unused_attributes)]
 #[path = "../../fuzz_targets/jitdump.rs"]
 mod jitdump;
@@ -75,6 +81,7 @@ macro_rules! target {
 }
 
 const TARGETS: &[Target] = &[
+    target!(cfg, "disasm"),
     target!(coz, "coz"),
     target!(demangle, "demangle"),
     target!(disasm, "disasm"),
@@ -82,6 +89,7 @@ const TARGETS: &[Target] = &[
     target!(elf, "elf"),
     target!(entries, "elf", "dwarf"),
     target!(function_table, "function_table"),
+    target!(interp, "disasm"),
     target!(jitdump, "jitdump"),
     target!(kallsyms, "kallsyms"),
     target!(perf_data, "perf_data"),
