@@ -68,6 +68,17 @@ impl Sum {
     }
 }
 
+impl std::iter::Sum for Sum {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |a, b| Self {
+            virtual_ns: a.virtual_ns + b.virtual_ns,
+            intervals: a.intervals + b.intervals,
+            wall_ns: a.wall_ns + b.wall_ns,
+            other_ns: a.other_ns + b.other_ns,
+        })
+    }
+}
+
 /// Gives a process real-time priority: without it, what else runs on a machine of few CPUs decides.
 fn real_time(pid: u32, priority: u32) {
     let given = Command::new("chrt").args(["-f", "-a", "-p", &priority.to_string(), &pid.to_string()]).status();
@@ -202,37 +213,75 @@ impl Bench {
         None
     }
 
-    /// Amount, measured, true. Means over windows of each amount, zeros between them, so that drift hits all alike.
-    fn curve(&mut self, target: &Armed, truth: Curve, repeats: usize) -> Option<Vec<(u8, f64, f64)>> {
-        let mut sums: BTreeMap<u8, Sum> = BTreeMap::new();
+    /// Means over windows of each amount, zeros between them, so that drift hits all alike.
+    fn curve(&mut self, target: &Armed, truth: Curve, repeats: usize) -> Option<Vec<Point>> {
+        let mut windows: BTreeMap<u8, Vec<Sum>> = BTreeMap::new();
         for _ in 0..repeats {
             for amount in AMOUNTS.into_iter().chain([0]) {
                 let facts = self.quiet_window(target, amount)?;
-                sums.entry(amount).or_default().add(&facts, target);
+                let mut sum = Sum::default();
+                sum.add(&facts, target);
+                windows.entry(amount).or_default().push(sum);
             }
         }
-        let zero = sums[&0];
-        let row = |(amount, sum): (&u8, &Sum)| {
-            (*amount, 1.0 - sum.period() / zero.period(), truth.at(f64::from(*amount) / 100.0, &zero))
-        };
-        Some(sums.iter().filter(|s| *s.0 > 0).map(row).collect())
+        let zero = &windows[&0];
+        Some(windows.iter().filter(|w| *w.0 > 0).map(|(amount, w)| Point::of(*amount, w, zero, truth)).collect())
     }
 
     /// Within 6 points of the truth at every amount. A second look of three times the length decides when
-    /// the first one is off: other load on the machine comes in bursts.
+    /// the first one is off: other load on the machine comes in bursts. Off means by more than what windows of the
+    /// same amount differ by: on a machine whose speed changes from one moment to the next that may be more than the bar,
+    /// and then nothing was tested.
     pub(crate) fn check(&mut self, target: &Armed, truth: Curve) {
-        let mut worst = f64::MAX;
+        let mut off = Vec::new();
         for repeats in [3, 9] {
             let Some(curve) = self.curve(target, truth, repeats) else {
                 println!("SKIP: others take too much of this machine");
                 return;
             };
-            println!("{truth:?}, (amount, measured, true): {curve:.3?}");
-            worst = curve.iter().fold(0.0, |w: f64, (_, y, truth)| w.max((y - truth).abs()));
-            if worst < 0.06 {
+            println!("{truth:?}: {curve:.3?}");
+            off = curve.into_iter().filter(|p| p.apart() >= BAR).collect();
+            if off.is_empty() {
                 return;
             }
         }
-        panic!("off by {:.1} points from {truth:?} for {target:?}", worst * 100.0);
+        if off.iter().all(|p| p.apart() - 2.0 * p.error < BAR) {
+            println!("SKIP: the speed of this machine changes too much from one moment to the next");
+            return;
+        }
+        panic!("off from {truth:?} for {target:?}: {off:.3?}");
+    }
+}
+
+/// How far a curve may be from the truth, as a share of the time between visits.
+const BAR: f64 = 0.06;
+
+/// One amount of a curve.
+#[derive(Debug)]
+struct Point {
+    /// Percent.
+    _amount: u8,
+    measured: f64,
+    truth: f64,
+    /// Standard error of `measured - truth`, by leaving out each round of windows in turn.
+    error: f64,
+}
+
+impl Point {
+    fn of(amount: u8, windows: &[Sum], zero: &[Sum], truth: Curve) -> Self {
+        let n = windows.len();
+        let without = |left_out: usize| {
+            let all = |w: &[Sum]| w.iter().enumerate().filter(|(i, _)| *i != left_out).map(|(_, s)| *s).sum::<Sum>();
+            let (sum, zero) = (all(windows), all(zero));
+            (1.0 - sum.period() / zero.period(), truth.at(f64::from(amount) / 100.0, &zero))
+        };
+        let (measured, true_value) = without(n);
+        let square = |i| (without(i).0 - without(i).1 - measured + true_value).powi(2);
+        let error = ((0..n).map(square).sum::<f64>() * (n as f64 - 1.0) / n as f64).sqrt();
+        Self { _amount: amount, measured, truth: true_value, error }
+    }
+
+    fn apart(&self) -> f64 {
+        (self.measured - self.truth).abs()
     }
 }
