@@ -79,12 +79,16 @@ impl Groups {
         let row = self.first[group];
         let sample = selection.sample(selection.rows[row]);
         let image = selection.profile.image(sample.image);
-        let name = by.iter().any(|b| b.needs_places()).then(|| places.get(places.of_row[row]));
-        let name = name.and_then(|p| match &p.kind {
-            PlaceKind::Function { name, .. } => Some(&**name),
-            _ => None,
-        });
+        let name = if by.iter().any(|b| b.needs_places()) { self.function(group, places) } else { None };
         remark::of(image, name, selection.profile.event(selection.columns[0]))
+    }
+
+    /// Mangled name of the function a group's first row is in.
+    pub(crate) fn function<'a>(&self, group: usize, places: &'a Places) -> Option<&'a str> {
+        match &places.get(places.of_row[self.first[group]]).kind {
+            PlaceKind::Function { name, .. } => Some(name),
+            _ => None,
+        }
     }
 }
 

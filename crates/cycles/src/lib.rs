@@ -24,6 +24,7 @@ pub mod names;
 mod narrow;
 pub mod near;
 pub mod pattern;
+mod pileups;
 pub mod places;
 pub mod provenance;
 pub mod remark;

@@ -5,8 +5,10 @@
 use crate::axis::{Axis, axis};
 use crate::error::Error;
 use crate::groups::{Groups, Sampling, ratio};
+use crate::pileups::PileUps;
 use crate::places::{Inlines, Places};
 use crate::provenance::provenance;
+use crate::remark::IRQS_OFF;
 use crate::results::{EventTotals, Listing, ListingRow};
 use crate::selection::{Filter, Selection};
 use std::str::FromStr;
@@ -127,10 +129,30 @@ pub fn listing(profile: &Profile, symbols: &dyn Symbols, query: &Query) -> Resul
             remark: groups.remark(g, &by, &selection, &places),
         })
         .collect();
+    tell_callers(&mut rows, &order, &groups, &Asked { selection: &selection, places: &places, symbols, query });
     finish(&mut rows, totals, Sampling::of(&selection));
     let rest = groups.rest(&order[shown..], totals);
     let by = by.iter().map(|b| b.name().to_owned()).collect();
     Ok(Listing { provenance, by, rows, rest, filters: query.filter.describe() })
+}
+
+/// What rows were made from.
+struct Asked<'a> {
+    selection: &'a Selection<'a>,
+    places: &'a Places,
+    symbols: &'a dyn Symbols,
+    query: &'a Query,
+}
+
+/// Names who is behind time that piles up; stacks are looked at only where it does.
+fn tell_callers(rows: &mut [ListingRow], order: &[usize], groups: &Groups, asked: &Asked<'_>) {
+    if !rows.iter().any(|r| r.remark.as_deref() == Some(IRQS_OFF)) {
+        return;
+    }
+    let piles = PileUps::of(asked.selection, asked.symbols, &asked.query.filter);
+    for (row, &group) in rows.iter_mut().zip(order).filter(|(r, _)| r.remark.as_deref() == Some(IRQS_OFF)) {
+        row.remark = groups.function(group, asked.places).map(|f| piles.remark(f));
+    }
 }
 
 /// A question made ready for grouping.

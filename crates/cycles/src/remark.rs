@@ -71,7 +71,7 @@ fn is_idle(name: &str) -> bool {
     IDLE_LOOPS.contains(&base(name)) || base(name).starts_with("intel_idle")
 }
 
-fn follows_irqs_off(name: &str) -> bool {
+pub(crate) fn follows_irqs_off(name: &str) -> bool {
     let base = base(name);
     AFTER_IRQS_OFF.contains(&base) || FAMILIES.iter().any(|f| base.starts_with(f))
 }

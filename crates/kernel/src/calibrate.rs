@@ -6,10 +6,12 @@
 
 mod loops;
 mod memory;
+mod skid;
 
 use crate::KernelError;
 use crate::clock::monotonic_ns;
 use loops::Loop;
+pub use skid::{Skid, skid};
 
 /// Grows when the way of measuring changes, so that cached figures of another way are not used.
 pub const METHOD: u32 = 2;

@@ -319,6 +319,16 @@ fn looks(pid: u32) -> (Vec<Vec<u8>>, Vec<String>) {
     (text, names)
 }
 
+/// The first byte that differs; all of them would be megabytes.
+fn difference(now: &(Vec<Vec<u8>>, Vec<String>), before: &(Vec<Vec<u8>>, Vec<String>)) -> String {
+    if now.1 != before.1 {
+        return format!("mappings {:#?}, before {:#?}", now.1, before.1);
+    }
+    let bytes = now.0.iter().flatten().zip(before.0.iter().flatten());
+    let differing: Vec<_> = bytes.enumerate().filter(|(_, (a, b))| a != b).take(8).collect();
+    format!("bytes {differing:x?}")
+}
+
 #[test]
 fn attached_removed_and_as_before() {
     let Some((_dir, program)) = compile(PATHS, "c", "gcc") else { return };
@@ -328,11 +338,11 @@ fn attached_removed_and_as_before() {
     let pid = talker.child.id();
     let before = looks(pid);
     let mut engine = Engine::attach(pid, safe()).unwrap();
-    assert_eq!(looks(pid), before, "nothing is put in");
+    assert!(looks(pid) == before, "something was put in");
     if add(&mut engine, "target|red.|green.").is_none() {
         return;
     }
-    assert_ne!(looks(pid).0, before.0);
+    assert!(looks(pid).0 != before.0, "no breakpoint was set");
     let reds: Vec<_> =
         engine.snapshot().points.iter().filter(|p| p.names[0].starts_with("red")).map(|p| p.id).collect();
     let reds: Vec<_> = reds.into_iter().map(whither_probe::api::PointId).collect();
@@ -346,7 +356,12 @@ fn attached_removed_and_as_before() {
     assert_eq!(calls(&engine.snapshot()), 0);
     let detached = engine.detach().unwrap();
     assert_eq!((detached.restored, detached.left), (8, Vec::new()));
-    assert_eq!(looks(pid), before);
+    // On a busy machine the kernel takes its breakpoints out a little after their links are closed.
+    let until = Instant::now() + Duration::from_secs(10);
+    while looks(pid) != before {
+        assert!(Instant::now() < until, "not as before: {}", difference(&looks(pid), &before));
+        std::thread::sleep(Duration::from_millis(5));
+    }
     talker.say();
     assert_eq!(talker.child.wait().unwrap().code(), Some(7));
 }

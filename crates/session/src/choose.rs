@@ -4,6 +4,7 @@
 use crate::SessionError;
 use crate::options::{Pace, RecordOptions};
 use whither_kernel::KernelError;
+use whither_kernel::calibrate::{self, Skid};
 use whither_kernel::events::{self, EventSpec, Unit};
 use whither_kernel::perf::{Attr, PerfEvent, Watch};
 use whither_sample::Chosen;
@@ -35,13 +36,14 @@ pub(crate) fn choose(options: &RecordOptions) -> Result<Choice, SessionError> {
         specs.insert(0, time_source(&mut notes)?);
     }
     let hertz = hertz(options.pace, &mut notes);
-    let events: Vec<Chosen> = specs
+    let mut events: Vec<Chosen> = specs
         .into_iter()
         .map(|mut spec| {
             spec.exclude_kernel |= options.user_only;
             chosen(spec, options.pace, hertz)
         })
         .collect();
+    notes.extend(events.iter_mut().filter_map(|c| corrected(c, skid_of)));
     if !matches!(options.pace, Pace::Period(_)) {
         let own = |c: &&Chosen| !c.is_rated() && c.period > 1;
         notes.extend(events.iter().filter(own).map(|c| {
@@ -87,6 +89,36 @@ fn chosen(spec: EventSpec, pace: Pace, hertz: u32) -> Chosen {
         Unit::Count => Precision::Unknown,
     };
     Chosen { spec, period, precision, turns: 1, units_per_ns }
+}
+
+/// Where this machine takes an event's samples; `None`: it cannot be told.
+fn skid_of(chosen: &Chosen) -> Option<Skid> {
+    // A tenth of a millisecond.
+    let period = (chosen.units_per_ns * 1e5) as u64;
+    let attr = Attr { period, exclude_user: false, ..chosen.attr() };
+    calibrate::skid(&attr).ok().filter(Skid::is_known)
+}
+
+/// Takes the distance that was measured for the usual one; tells where there is none that is right for all samples.
+fn corrected(chosen: &mut Chosen, measure: impl Fn(&Chosen) -> Option<Skid>) -> Option<String> {
+    if chosen.precision != Precision::Skid(1) {
+        return None;
+    }
+    let skid = measure(chosen)?;
+    chosen.precision = match skid.usual() {
+        Some(n) => Precision::Skid(n),
+        // A timer's interrupt waits for one instruction on every core: what scatters is the measurement.
+        None if chosen.is_time() => return None,
+        None => Precision::Unknown,
+    };
+    let name = &chosen.spec.name;
+    (!matches!(chosen.precision, Precision::Skid(0 | 1))).then(|| {
+        let behind = 100 * skid.behind[1] / skid.samples().max(1);
+        format!(
+            "samples of {name} are not taken right behind the instruction that waits here ({behind} % of a measured \
+             loop's were): instructions are listed as sampled"
+        )
+    })
 }
 
 /// Reads a name and makes sure that the machine has the event.
@@ -170,4 +202,29 @@ fn cycles_in(nanoseconds: u64) -> Option<u64> {
     }
     let (elapsed, cycles) = (t0.elapsed().as_nanos() as f64, event.count().ok()? - c0);
     (cycles > 1000).then(|| (cycles as f64 / elapsed * nanoseconds as f64) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_measured_decides_how_samples_are_corrected() {
+        let timer = events::parse("cpu-clock").unwrap();
+        let spec = EventSpec { name: "cycles".into(), unit: Unit::Count, ..timer.clone() };
+        let event = Chosen { spec, period: 1, precision: Precision::Skid(1), turns: 1, units_per_ns: 3.0 };
+        let of = |mut event: Chosen, behind| {
+            let note = corrected(&mut event, |_| behind);
+            (event.precision, note.is_some())
+        };
+        let told = |behind| of(event.clone(), behind);
+        let seen = |behind| Some(Skid { behind, elsewhere: 0 });
+        assert_eq!(told(None), (Precision::Skid(1), false), "not measured: as usual");
+        assert_eq!(told(seen([0, 95, 5, 0, 0, 0, 0, 0])), (Precision::Skid(1), false));
+        assert_eq!(told(seen([95, 5, 0, 0, 0, 0, 0, 0])), (Precision::Skid(0), false));
+        assert_eq!(told(seen([0, 10, 80, 10, 0, 0, 0, 0])), (Precision::Skid(2), true));
+        let scattered = seen([0, 40, 30, 30, 0, 0, 0, 0]);
+        assert_eq!(told(scattered), (Precision::Unknown, true));
+        assert_eq!(of(Chosen { spec: timer, ..event.clone() }, scattered), (Precision::Skid(1), false));
+    }
 }

@@ -38,9 +38,12 @@ impl Analysed {
         self.insns().iter().filter(blamed).map(samples).sum::<f64>() / total
     }
 
-    /// Whether a cause is among the culprits of any instruction.
-    fn suspects(&self, cause: &str) -> bool {
-        self.insns().iter().any(|i| i["culprits"].as_array().unwrap().iter().any(|c| c["cause"] == cause))
+    /// Whether the instruction at an address is suspected of a cause, wherever the time shows.
+    fn suspects(&self, cause: &str, address: u64) -> bool {
+        let all = self.insns();
+        let is =
+            |c: &Value| c["cause"] == cause && c["at"].as_u64().is_some_and(|a| all[a as usize]["address"] == address);
+        all.iter().any(|i| i["culprits"].as_array().unwrap().iter().any(is))
     }
 
     /// Samples that decided the branch at an address.
@@ -105,11 +108,15 @@ fn a_branch_that_goes_both_ways_is_mispredicted() {
     let truth = run.truth();
     blames(&run, "unforeseen", "mispredict", Some(truth.address("branch_address")), 0.9);
     let innocent = Analysed::of(&run, "foreseen");
-    let decided = innocent.decided_at(truth.address("foreseen_address"));
+    let twin = truth.address("foreseen_address");
+    let decided = innocent.decided_at(twin);
     if decided < 300 {
         return println!("SKIP: {decided} samples decided the twin's branch, too few to acquit it");
     }
-    assert!(!innocent.suspects("mispredict"), "{decided} decided it\n{}", innocent.told());
+    assert!(!innocent.suspects("mispredict", twin), "{decided} decided it\n{}", innocent.told());
+    // The loop's own branch may be seen too seldom to be acquitted of a fraction of a cycle.
+    let share = innocent.blamed("mispredict", None);
+    assert!(share < 0.2, "{share}\n{}", innocent.told());
 }
 
 #[test]

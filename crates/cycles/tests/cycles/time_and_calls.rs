@@ -4,7 +4,7 @@ use crate::world::World;
 use whither_cycles::results::FlameNode;
 use whither_cycles::{
     AnnotateQuery, Error, Filter, FlameQuery, Inlines, Pattern, Query, Roots, Side, call_tree, flame, heat_map,
-    topcounts,
+    listing, topcounts,
 };
 use whither_store::model::*;
 
@@ -166,4 +166,31 @@ fn topcounts_are_the_hottest_instructions_after_correction() {
         ]
     );
     assert!((top.rows[2].cumulative - 0.9).abs() < 1e-9);
+}
+
+#[test]
+fn time_behind_interrupts_is_told_with_its_callers() {
+    let mut w = World::new("cpu-clock");
+    let kernel = w.image(ImageKind::Kernel, "[kernel]");
+    let app = w.image(ImageKind::Elf, "/usr/bin/app");
+    let p = w.process(1, "app", "");
+    let names = ["_raw_spin_unlock_irqrestore", "try_to_wake_up", "ep_poll", "vfs_read", "do_syscall_64"];
+    for (i, name) in names.into_iter().enumerate() {
+        w.function(kernel, i as u64 * 0x100, 0x100, name);
+    }
+    w.sample(kernel, p, 0x10, 100);
+    w.sample(kernel, p, 0x410, 40);
+    w.sample(kernel, p, 0x310, 30);
+    let query = Query { limit: Some(10), ..Query::default() };
+    let remark = |w: &World, row: usize| listing(&w.profile, &w.symbols, &query).unwrap().rows[row].remark.clone();
+    assert!(remark(&w, 0).unwrap().ends_with("(recorded with -g, its callers are named)"));
+    let done = StackEnd::Complete;
+    stack(&mut w, p, &[(kernel, 0x10), (kernel, 0x120), (kernel, 0x420)], done, 30);
+    stack(&mut w, p, &[(kernel, 0x10), (kernel, 0x220), (kernel, 0x420)], done, 10);
+    stack(&mut w, p, &[(kernel, 0x410), (app, 0x10)], done, 20);
+    stack(&mut w, p, &[(kernel, 0x310), (kernel, 0x420)], done, 20);
+    let told = remark(&w, 0).unwrap();
+    assert!(told.ends_with("called from try_to_wake_up 75 %, ep_poll 25 %"), "{told}");
+    assert!(remark(&w, 1).unwrap().ends_with("called from user code 100 %"), "{:?}", remark(&w, 1));
+    assert_eq!(remark(&w, 2), None, "nothing piles up in vfs_read");
 }
