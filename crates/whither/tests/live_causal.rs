@@ -134,6 +134,27 @@ fn a_program_without_debug_information() {
     assert!(by_line.stderr.contains("serial.c"), "{}", by_line.stderr);
 }
 
+/// Its points come to be while it runs, each in a file of its own.
+#[test]
+fn marks_of_a_python_program_are_visited() {
+    need_root!();
+    let _alone = alone();
+    let args = ["--progress", "mark:rounds", "--latency", "mark:round", "--unit", "function"];
+    let Some(run) = causal_live::python(&args, "rounds.py", &["4"]) else { return };
+    let told = run.stdout.lines().find_map(|l| l.strip_prefix("per_second ")).and_then(|n| n.parse::<f64>().ok());
+    let truth = told.unwrap_or_else(|| panic!("the program did not end: {}\n{}", run.stdout, run.told()));
+    if run.spoilt() {
+        return;
+    }
+    let points = run.answer["points"].as_array().unwrap_or_else(|| panic!("{}", run.told()));
+    let rate = |name: &str| points.iter().find(|p| p["name"] == name).and_then(|p| p["per_second"].as_f64());
+    // Experiments slow the program down from window to window.
+    for name in ["mark:rounds", "mark:round_begin", "mark:round_end"] {
+        let seen = rate(name).unwrap_or_else(|| panic!("no {name}: {points:?}; {}", run.told()));
+        assert!((0.5 * truth..2.0 * truth).contains(&seen), "{name}: {seen} a second, truth {truth}; {}", run.told());
+    }
+}
+
 #[test]
 fn an_unknown_point_is_answered_with_the_nearest_names() {
     need_root!();

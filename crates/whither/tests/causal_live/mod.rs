@@ -81,6 +81,22 @@ pub(crate) fn run(args: &[&str], words: &[&str]) -> Ran {
     ran(&command.args(&words[1..]).output().expect("sh runs"))
 }
 
+/// Runs a Python program of this folder under `whither causal ARGS --json`, with the Python module at hand; `None`, said,
+/// without Python.
+#[allow(clippy::print_stdout, reason = "a skip must be seen")]
+pub(crate) fn python(args: &[&str], script: &str, words: &[&str]) -> Option<Ran> {
+    let interpreter = "/usr/bin/python3";
+    if !Path::new(interpreter).exists() {
+        println!("SKIP: no {interpreter}");
+        return None;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut command = before_others();
+    command.args([env!("CARGO_BIN_EXE_whither"), "causal", "--json"]).args(args).args(["--", interpreter]);
+    command.arg(root.join("tests/causal_live").join(script)).args(words).arg(root.join("../../python"));
+    Some(ran(&command.output().expect("sh runs")))
+}
+
 /// Measures a running process for so many seconds.
 pub(crate) fn attach(args: &[&str], seconds: u32, pid: u32) -> Ran {
     let mut command = before_others();
