@@ -5,7 +5,7 @@
 /// `WH_AGENT_MAGIC`.
 pub const AGENT_MAGIC: u64 = 0x746e656761687700;
 /// `WH_AGENT_ABI`.
-pub const AGENT_ABI: u32 = 1;
+pub const AGENT_ABI: u32 = 2;
 /// `WH_MAX_POINTS`.
 pub const MAX_POINTS: u32 = 65536;
 /// `WH_MAX_MODULES`.
@@ -233,7 +233,7 @@ pub struct Header {
     pub generation: u32,
     /// Atomic; of threads without a block.
     pub lost: [u64; LOST_CAUSES],
-    /// Ticks that an empty probed call seems to last (wall, by path): subtract per call.
+    /// Ticks that a probed call seems longer than it is (wall, by path): subtract per call.
     pub cost_inside: u64,
     /// Ticks that one probed call costs its caller.
     pub cost_whole: u64,
@@ -435,7 +435,7 @@ pub struct Active {
     pub slot: u64,
     /// TSC at entry, 0 when not timed.
     pub t0: u64,
-    /// Thread CPU ns at entry.
+    /// Thread CPU ns at entry, odd; even and not 0: not worked out yet, by the agent's word.
     pub cpu0: u64,
     /// `path`.
     pub path: u32,
@@ -443,7 +443,7 @@ pub struct Active {
     pub point: u32,
     /// Switches << 32 | minor faults, low 32 bits each, at entry.
     pub usage: u64,
-    /// Major faults at entry.
+    /// The agent's own word.
     pub major: u64,
 }
 

@@ -57,6 +57,12 @@ pub trait System {
     /// Opens an event, lets it count for some milliseconds, closes it.
     fn try_event(&self, which: Try) -> Outcome;
 
+    /// What a hit of a hardware breakpoint costs a thread of this process; `Err` with the `errno` where none can be had.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    fn breakpoint_cost(&self) -> Result<std::time::Duration, i32>;
+
     /// Loads the smallest BPF program there is; `Err` with the reason.
     ///
     /// # Errors

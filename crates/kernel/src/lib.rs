@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 pub mod bpf_stats;
+pub mod breakpoint;
 pub mod calibrate;
 pub mod capability;
 pub mod clock;

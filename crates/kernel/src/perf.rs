@@ -26,6 +26,8 @@ pub struct SampleFields {
     pub user_stack: u32,
     /// All general user registers and flags.
     pub registers: bool,
+    /// The branches that user code took last, as far as the CPU records them. Only events that a CPU counts have them.
+    pub branches: bool,
 }
 
 /// An event to open.
@@ -67,7 +69,7 @@ pub const ALL_REGS: u64 = 0x00ff_03ff;
 /// `PERF_SAMPLE_IDENTIFIER | TID | TIME | CPU`: what every record carries.
 const ALWAYS: u64 = (b::PERF_SAMPLE_IDENTIFIER | b::PERF_SAMPLE_TID | b::PERF_SAMPLE_TIME | b::PERF_SAMPLE_CPU) as u64;
 
-fn raw(attr: &Attr, watch: Watch) -> b::perf_event_attr {
+pub(crate) fn raw(attr: &Attr, watch: Watch) -> b::perf_event_attr {
     let mut a = b::perf_event_attr::default();
     a.type_ = attr.kind;
     a.size = size_of::<b::perf_event_attr>() as u32;
@@ -104,6 +106,10 @@ fn set_fields(a: &mut b::perf_event_attr, fields: SampleFields) {
     if fields.callchain {
         a.sample_type |= u64::from(b::PERF_SAMPLE_CALLCHAIN);
     }
+    if fields.branches {
+        a.sample_type |= u64::from(b::PERF_SAMPLE_BRANCH_STACK);
+        a.branch_sample_type = u64::from(b::PERF_SAMPLE_BRANCH_USER | b::PERF_SAMPLE_BRANCH_ANY);
+    }
     if fields.user_stack > 0 || fields.registers {
         a.sample_type |= u64::from(b::PERF_SAMPLE_REGS_USER);
         a.sample_regs_user = if fields.registers { ALL_REGS } else { USER_REGS };
@@ -139,13 +145,13 @@ impl PerfEvent {
     /// # Errors
     /// [`KernelError::PerfOpen`] with the kernel's reason.
     pub fn open(attr: &Attr, watch: Watch) -> Result<Self, KernelError> {
-        match open_raw(raw(attr, watch), watch) {
+        match open_raw(raw(attr, watch), watch, None) {
             // Kernels before 5.12 know no build-ids in mmap records: the reader then hashes files.
             Err(e) if attr.sideband && e.raw_os_error() == Some(libc::EINVAL) => {
                 let mut a = raw(attr, watch);
                 a.set_build_id(0);
                 a.set_ksymbol(0);
-                open_raw(a, watch)
+                open_raw(a, watch, None)
             }
             other => other,
         }
@@ -225,14 +231,29 @@ impl AsFd for PerfEvent {
     }
 }
 
-fn open_raw(mut a: b::perf_event_attr, watch: Watch) -> Result<OwnedFd, std::io::Error> {
+/// Opens an event beside another one of the same thread, switched on and off with it.
+pub(crate) fn open_in_group(
+    a: b::perf_event_attr,
+    watch: Watch,
+    leader: Option<&PerfEvent>,
+) -> Result<PerfEvent, KernelError> {
+    open_raw(a, watch, leader).map(|fd| PerfEvent { fd }).map_err(|source| KernelError::PerfOpen {
+        kind: a.type_,
+        config: a.config,
+        watch,
+        source,
+    })
+}
+
+fn open_raw(mut a: b::perf_event_attr, watch: Watch, leader: Option<&PerfEvent>) -> Result<OwnedFd, std::io::Error> {
+    let group = leader.map_or(-1, |l| l.fd.as_raw_fd());
     let (pid, cpu) = match watch {
         Watch::Cpu(cpu) => (-1, cpu as i32),
         Watch::ThreadOnCpu(tid, cpu) => (tid as i32, cpu as i32),
         Watch::Thread(tid) => (tid as i32, -1),
     };
     // SAFETY: `a` is a fully initialised attribute with its size set, and outlives the call.
-    let fd = unsafe { sys::perf_event_open(&raw mut a, pid, cpu, -1, b::PERF_FLAG_FD_CLOEXEC.into()) };
+    let fd = unsafe { sys::perf_event_open(&raw mut a, pid, cpu, group, b::PERF_FLAG_FD_CLOEXEC.into()) };
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
@@ -240,6 +261,23 @@ fn open_raw(mut a: b::perf_event_attr, watch: Watch) -> Result<OwnedFd, std::io:
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn check(what: &'static str, result: i32) -> Result<(), KernelError> {
+pub(crate) fn check(what: &'static str, result: i32) -> Result<(), KernelError> {
     if result < 0 { Err(KernelError::Call { what, source: std::io::Error::last_os_error() }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn branch_records_are_those_of_user_code_and_only_when_asked_for() {
+        let of = |fields| raw(&Attr { fields: Some(fields), ..Attr::default() }, Watch::Cpu(0));
+        let plain = of(SampleFields { callchain: true, ..SampleFields::default() });
+        let stack = u64::from(b::PERF_SAMPLE_BRANCH_STACK);
+        assert_eq!((plain.sample_type & stack, plain.branch_sample_type), (0, 0));
+        let asked = of(SampleFields { branches: true, ..SampleFields::default() });
+        assert_eq!(asked.sample_type & stack, stack);
+        // PERF_SAMPLE_BRANCH_USER | PERF_SAMPLE_BRANCH_ANY; with fewer kinds a run between two of them would not be straight.
+        assert_eq!(asked.branch_sample_type, 1 | 1 << 3);
+    }
 }

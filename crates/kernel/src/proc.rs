@@ -35,6 +35,24 @@ pub fn threads(pid: u32) -> Vec<u32> {
     numbers(&format!("/proc/{pid}/task"))
 }
 
+/// Child processes; empty where the kernel does not list them.
+#[must_use]
+pub fn children(pid: u32) -> Vec<u32> {
+    let of_thread = |tid: u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
+        text.split_whitespace().filter_map(|w| w.parse().ok()).collect::<Vec<u32>>()
+    };
+    threads(pid).into_iter().flat_map(of_thread).collect()
+}
+
+/// Whether a thread runs or waits for a CPU.
+#[must_use]
+pub fn is_running(pid: u32, tid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    // The name before the state may hold anything, brackets too.
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('R'))
+}
+
 fn numbers(dir: &str) -> Vec<u32> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut all: Vec<u32> = entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();

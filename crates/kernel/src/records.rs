@@ -72,6 +72,48 @@ impl std::fmt::Debug for UserRegisters {
     }
 }
 
+/// A branch that was taken, as the CPU recorded it (`struct perf_branch_entry`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BranchEntry {
+    /// The branch; or what was to be executed when an interrupt or a fault came.
+    pub from: u64,
+    /// Where it led.
+    pub to: u64,
+    /// How it was predicted, how long it took, of which kind it was.
+    pub flags: u64,
+}
+
+impl BranchEntry {
+    /// Bytes of one.
+    pub const SIZE: usize = 24;
+    /// A transaction was given up here: what ran before it did not happen.
+    const ABORT: u64 = 1 << 3;
+
+    /// From its bytes; other lengths give zeros.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Self {
+        let word = |i: usize| {
+            let word = bytes.get(8 * i..8 * i + 8).and_then(|w| w.try_into().ok());
+            word.map_or(0, u64::from_le_bytes)
+        };
+        Self { from: word(0), to: word(1), flags: word(2) }
+    }
+
+    /// Whether it was only guessed to be taken, and was not.
+    #[must_use]
+    pub fn is_wrong_path(&self) -> bool {
+        const SPECULATION: u32 = 24;
+        const WRONG_PATH: u64 = 1;
+        self.flags >> SPECULATION & 3 == WRONG_PATH
+    }
+
+    /// Whether it gave up a transaction.
+    #[must_use]
+    pub fn is_abort(&self) -> bool {
+        self.flags & Self::ABORT != 0
+    }
+}
+
 /// A sample as written to a ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RingSample {
@@ -83,6 +125,8 @@ pub struct RingSample {
     pub period: u64,
     /// Call chain with context markers, innermost first.
     pub chain: Vec<u64>,
+    /// Branches taken before, the last one first.
+    pub branches: Vec<BranchEntry>,
     /// All general registers of 64-bit user code, when the event asked for them.
     pub registers: Option<Box<UserRegisters>>,
     /// User bp, sp, ip when the event asked for registers and the thread has any.
@@ -172,6 +216,15 @@ pub fn parse(bytes: &[u8], fields: SampleFields) -> Option<Record> {
     Some(Record { time, cpu, pid, tid, id, body })
 }
 
+/// Which event wrote a sample, without reading the rest of it: events of one ring may differ in their fields.
+#[must_use]
+pub fn event_of_sample(bytes: &[u8]) -> Option<u64> {
+    let mut c = Cursor { bytes, at: 0 };
+    (c.u32()? == b::PERF_RECORD_SAMPLE).then_some(())?;
+    c.u32()?;
+    c.u64()
+}
+
 /// TID (8), TIME (8), CPU (8), IDENTIFIER (8).
 const TRAILER: usize = 32;
 
@@ -236,6 +289,10 @@ fn sample(c: &mut Cursor<'_>, misc: u16, fields: SampleFields) -> Option<Record>
     if fields.callchain {
         let n = usize::try_from(c.u64()?).ok().filter(|&n| n <= c.rest() / 8)?;
         s.chain = (0..n).map_while(|_| c.u64()).collect();
+    }
+    if fields.branches {
+        let n = usize::try_from(c.u64()?).ok().filter(|&n| n <= c.rest() / BranchEntry::SIZE)?;
+        s.branches = c.take(n * BranchEntry::SIZE)?.chunks_exact(BranchEntry::SIZE).map(BranchEntry::read).collect();
     }
     if fields.registers {
         registers(c, &mut s)?;
@@ -367,14 +424,47 @@ mod tests {
         assert_eq!(m.file, MappedFile::BuildId(vec![0xab; 20]));
     }
 
+    /// A sample with a call chain of one, these branches, and registers of 64-bit code.
+    fn sample_with(branches: &[(u64, u64, u64)], claimed: u64) -> Vec<u8> {
+        let mut words = vec![5, 0x1234, 7 | 8 << 32, 99, 1, 1000, 1, 0x1234, claimed];
+        words.extend(branches.iter().flat_map(|b| [b.0, b.1, b.2]));
+        words.push(2);
+        words.extend(100..118_u64);
+        let mut r = b::PERF_RECORD_SAMPLE.to_le_bytes().to_vec();
+        r.extend((b::PERF_RECORD_MISC_USER as u16).to_le_bytes());
+        r.extend(((8 + 8 * words.len()) as u16).to_le_bytes());
+        r.extend(words.iter().flat_map(|w| w.to_le_bytes()));
+        r
+    }
+
+    #[test]
+    fn a_sample_brings_the_branches_before_it() {
+        let fields = SampleFields { callchain: true, registers: true, branches: true, ..SampleFields::default() };
+        let wrong_path = 1 << 24;
+        let bytes = sample_with(&[(0x20, 0x10, 2), (0x18, 0x1c, wrong_path), (0x50, 0x40, 8)], 3);
+        let Body::Sample(s) = parse(&bytes, fields).expect("well formed").body else { panic!("no sample") };
+        let told: Vec<(u64, u64)> = s.branches.iter().map(|b| (b.from, b.to)).collect();
+        assert_eq!(told, [(0x20, 0x10), (0x18, 0x1c), (0x50, 0x40)]);
+        let odd: Vec<(bool, bool)> = s.branches.iter().map(|b| (b.is_wrong_path(), b.is_abort())).collect();
+        assert_eq!(odd, [(false, false), (true, false), (false, true)]);
+        assert_eq!((s.chain, s.regs.map(|r| r[2])), (vec![0x1234], Some(108)), "what is around them");
+        assert_eq!(event_of_sample(&bytes), Some(5));
+        // A stack that claims more than the record holds.
+        assert_eq!(parse(&sample_with(&[(0x20, 0x10, 2)], 1 << 60), fields), None);
+        assert_eq!(parse(&sample_with(&[(0x20, 0x10, 2)], 20), fields), None);
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_refused_or_read(
             kind in 0..24_u32, misc in any::<u16>(), body in prop::collection::vec(any::<u8>(), 0..300),
-            callchain in any::<bool>(), registers in any::<bool>(), user_stack in prop::sample::select(vec![0_u32, 8192])
+            callchain in any::<bool>(), registers in any::<bool>(), user_stack in prop::sample::select(vec![0_u32, 8192]),
+            branches in any::<bool>(),
         ) {
-            let _ = parse(&record(kind, misc, &body), SampleFields { callchain, user_stack, registers });
-            let _ = parse(&body, SampleFields { callchain, user_stack, registers });
+            let fields = SampleFields { callchain, user_stack, registers, branches };
+            for bytes in [record(kind, misc, &body), body] {
+                let _ = (parse(&bytes, fields), event_of_sample(&bytes));
+            }
         }
     }
 }

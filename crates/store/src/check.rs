@@ -10,7 +10,7 @@ use crate::layout::{SEGMENT_FILE, SegmentRange};
 use crate::retain::{remove_all_leftovers, remove_epoch_leftovers};
 use crate::segment::{self, Manifest, RowFilter, read_manifest};
 use crate::stored::StoredSymbols;
-use crate::tables::{EDGES, SAMPLES, STACKS};
+use crate::tables::{EDGES, EXACT, SAMPLES, STACKS};
 use rayon::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -121,8 +121,12 @@ fn check_rows(path: &Path, manifest: &Manifest) -> Option<Finding> {
         Err(e) => return Some(damage(path.to_owned(), e)),
     };
     let stated = |file: &str| manifest.files.get(file).map_or(0, |f| f.rows);
-    let found =
-        [(SAMPLES.file, run.samples.len()), (STACKS.file, run.stack_samples.len()), (EDGES.file, run.edges.len())];
+    let found = [
+        (SAMPLES.file, run.samples.len()),
+        (STACKS.file, run.stack_samples.len()),
+        (EDGES.file, run.edges.len()),
+        (EXACT.file, run.exact.len()),
+    ];
     let (file, rows) = found.into_iter().find(|(file, rows)| stated(file) != *rows as u64)?;
     Some(damage(path.join(file), format!("{rows} rows instead of {}", stated(file))))
 }

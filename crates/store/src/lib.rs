@@ -7,6 +7,7 @@
 //! [`Database`] by [`Database::new_epoch`]) and appends [`model::Profile`] values as segments. A reader
 //! calls [`load()`]. On-disk schemas: docs/reference/schema.md.
 
+pub mod around;
 pub mod calls;
 pub mod calls_recording;
 pub mod causal;

@@ -4,7 +4,9 @@
 //! Rows come in groups (one image, event, process, thread, slice) that are long in every run. The groups
 //! are walked first; inside a group only positions are compared, in buffers that fit the cache.
 
-use crate::model::{EdgeSample, EventIx, ImageIx, ImageOffset, ProcessIx, Sample, StackIx, StackSample, Way};
+use crate::model::{
+    EdgeSample, EdgeSource, EventIx, ImageIx, ImageOffset, ProcessIx, Sample, StackIx, StackSample, Way,
+};
 use rayon::prelude::*;
 
 /// More rows than this are merged by several threads; fewer are done before threads have started.
@@ -71,14 +73,14 @@ impl Counted for StackSample {
 
 impl Counted for EdgeSample {
     type Group = ImageIx;
-    type Place = (ImageOffset, ImageOffset, Way);
+    type Place = (ImageOffset, ImageOffset, Way, EdgeSource);
 
     fn group(&self) -> Self::Group {
         self.image
     }
 
     fn place(&self) -> Self::Place {
-        (self.pc, self.branch, self.way)
+        (self.pc, self.branch, self.way, self.source)
     }
 
     fn count(&self) -> u32 {

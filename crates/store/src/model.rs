@@ -45,7 +45,7 @@ pub struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventIx(pub u16);
 /// Index into [`Profile::images`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ImageIx(pub u32);
 /// Index into [`Profile::processes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -194,33 +194,105 @@ pub struct StackSample {
     pub count: u32,
 }
 
-/// Where control went at a branch: by interpreting sampled registers, or by a branch record of the CPU.
+/// Where control went at a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Way {
     /// A conditional branch fell through.
     Fall,
-    /// A conditional branch was taken.
+    /// A conditional branch was taken; in a branch record: to another image, or to nobody knows where.
     Taken,
-    /// An indirect jump or call went to this place of the same image.
+    /// An indirect jump or call, or in a branch record whatever was taken, went to this place of the same image.
     To(ImageOffset),
     /// A register sample at `pc` that decided nothing; `branch` is `pc`.
     Undecided,
 }
 
-/// Branch evidence, aggregated. Samples that carried registers are a random part of those in `samples`; one of them
-/// gives a row for every branch it decided, all with the sampled position, or one undecided row.
+/// What a row of branch evidence was seen by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum EdgeSource {
+    /// The CPU's records of the branches it took last, asked for once every so many *taken branches*: whatever is
+    /// executed is equally likely to be seen, so that rows are counts of executions but for a factor.
+    EvenRecords,
+    /// The same, asked for with samples of time or of another event, near whose places more is seen. Weighed for that
+    /// before they were counted, as far as the records themselves tell how.
+    Records,
+    /// Interpretation of sampled registers.
+    Registers,
+}
+
+/// Branch evidence, aggregated.
+///
+/// By registers: samples that carried them are a random part of those in `samples`; one of them gives a row for every
+/// branch it decided, all with the sampled position, or one undecided row.
+///
+/// By records: control ran straight from `pc`, where a taken branch had led, to `branch`, and left from there; every
+/// conditional branch in between fell through. What is in between only the code tells, so whoever has it also has to
+/// check that such a run can have happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EdgeSample {
     /// Image of all the places.
     pub image: ImageIx,
-    /// Position that was sampled. Kept, because positions that wait for the branch's own inputs are biased.
+    /// Position that was sampled. Kept, because positions that wait for the branch's own inputs are biased. Of
+    /// records: where the run began.
     pub pc: ImageOffset,
-    /// The branch.
+    /// The branch; of records: where the run ended, which is no branch when an interrupt or a fault ended it.
     pub branch: ImageOffset,
     /// Where it went.
     pub way: Way,
+    /// What it was seen by.
+    pub source: EdgeSource,
     /// How often this was seen.
     pub count: u32,
+}
+
+/// How often one instruction ran while breakpoints stood on a set of up to four, summed over windows at random times. All
+/// of a set share their windows, so their counts compare; time tells how much of the run they cover.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ExactCount {
+    /// Image of the instruction.
+    pub image: ImageIx,
+    /// The instruction.
+    pub offset: ImageOffset,
+    /// Which set: a hash of its members, so that equal sets of other recordings add up.
+    pub set: u64,
+    /// The set's member that rounds are counted by.
+    pub leads: bool,
+    /// Executions in all windows.
+    pub hits: u64,
+    /// Of those, executions after the leading member's first in the window (for the leading one itself with one more in
+    /// some windows, for rounds under way at their end): these compare within a set. Windows begin where a program stands
+    /// long, and what happens there counts too much in the hits.
+    pub whole: u64,
+    /// Executions in windows that hits took more than a third of: too dense to tell executions by time.
+    pub crowded: u64,
+    /// Sum over windows of the square of the executions, which tells how evenly they come.
+    pub squares: u64,
+    /// Windows in which a thread ran.
+    pub windows: u64,
+    /// Time that threads ran in these windows, nanoseconds; what hits took included.
+    pub enabled_ns: u64,
+    /// Of that, what the hits of the set took, by the cost of one as measured.
+    pub hits_ns: u64,
+}
+
+impl ExactCount {
+    /// What rows with equal keys are the parts of.
+    #[must_use]
+    pub fn key(&self) -> (ImageIx, ImageOffset, u64, bool) {
+        (self.image, self.offset, self.set, self.leads)
+    }
+
+    /// Adds windows of the same place and set.
+    pub fn add(&mut self, other: &Self) {
+        let sum = |a: &mut u64, b: u64| *a = a.saturating_add(b);
+        sum(&mut self.hits, other.hits);
+        sum(&mut self.whole, other.whole);
+        sum(&mut self.crowded, other.crowded);
+        sum(&mut self.squares, other.squares);
+        sum(&mut self.windows, other.windows);
+        sum(&mut self.enabled_ns, other.enabled_ns);
+        sum(&mut self.hits_ns, other.hits_ns);
+    }
 }
 
 /// Accounting of one CPU over one interval (paper P29, P32; design note 4.2).
@@ -265,6 +337,14 @@ pub struct Losses {
     pub stacks_truncated: u64,
     /// Bytes or segments that could not be written (disk full), as counted samples lost.
     pub unwritten: u64,
+    /// Runs between two branch records of the CPU that cannot have happened, left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub impossible_runs: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl Losses {
@@ -277,6 +357,7 @@ impl Losses {
         self.stacks_dropped += other.stacks_dropped;
         self.stacks_truncated += other.stacks_truncated;
         self.unwritten += other.unwritten;
+        self.impossible_runs += other.impossible_runs;
     }
 }
 
@@ -366,6 +447,8 @@ pub struct Profile {
     pub stack_samples: Vec<StackSample>,
     /// Branch evidence, sorted. Not bound to an event; its time is that of its segment.
     pub edges: Vec<EdgeSample>,
+    /// Exact counts, sorted. Their time is that of their segment.
+    pub exact: Vec<ExactCount>,
     /// Accounting rows.
     pub rates: Vec<Rate>,
 }

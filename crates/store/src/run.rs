@@ -4,8 +4,8 @@
 
 use crate::merge::{into_run, merge_runs};
 use crate::model::{
-    EdgeSample, Event, EventIx, EventUnit, Frame, Image, ImageIx, Precision, Process, ProcessIx, Profile, Rate, Sample,
-    Stack, StackEnd, StackIx, StackSample,
+    EdgeSample, Event, EventIx, EventUnit, ExactCount, Frame, Image, ImageIx, Precision, Process, ProcessIx, Profile,
+    Rate, Sample, Stack, StackEnd, StackIx, StackSample,
 };
 use rayon::prelude::*;
 use sha1_smol::Sha1;
@@ -35,6 +35,7 @@ pub(crate) struct Run {
     pub(crate) stacks: Vec<HashedStack>,
     pub(crate) stack_samples: Vec<StackSample>,
     pub(crate) edges: Vec<EdgeSample>,
+    pub(crate) exact: Vec<ExactCount>,
     pub(crate) rates: Vec<Rate>,
 }
 
@@ -51,6 +52,7 @@ impl Run {
             stacks: profile.stacks.into_iter().map(|stack| HashedStack { hash: 0, stack }).collect(),
             stack_samples: profile.stack_samples,
             edges: profile.edges,
+            exact: profile.exact,
             rates: profile.rates,
         }
         .pruned()
@@ -72,6 +74,7 @@ impl Run {
         out.rates = sorted_rates(runs.iter_mut().flat_map(|r| std::mem::take(&mut r.rates)).collect());
         out.stack_samples = merge_runs(runs.iter_mut().map(|r| std::mem::take(&mut r.stack_samples)).collect());
         out.edges = merge_runs(runs.iter_mut().map(|r| std::mem::take(&mut r.edges)).collect());
+        out.exact = summed(runs.iter_mut().flat_map(|r| std::mem::take(&mut r.exact)).collect());
         out.samples = merge_runs(runs.into_iter().map(|r| r.samples).collect());
         out
     }
@@ -93,13 +96,18 @@ impl Run {
             stacks: run.stacks.into_iter().map(|s| s.stack).collect(),
             stack_samples: run.stack_samples,
             edges: run.edges,
+            exact: run.exact,
             rates: run.rates,
         }
     }
 
     /// Whether there is anything to write.
     pub(crate) fn is_empty(&self) -> bool {
-        self.samples.is_empty() && self.stack_samples.is_empty() && self.edges.is_empty() && self.rates.is_empty()
+        self.samples.is_empty()
+            && self.stack_samples.is_empty()
+            && self.edges.is_empty()
+            && self.exact.is_empty()
+            && self.rates.is_empty()
     }
 
     /// Drops images, processes and stacks that nothing refers to; the order is kept.
@@ -113,6 +121,7 @@ impl Run {
         self.samples.iter().for_each(|s| used[s.image.0 as usize] = true);
         self.frames().for_each(|f| used[f.image.0 as usize] = true);
         self.edges.iter().for_each(|e| used[e.image.0 as usize] = true);
+        self.exact.iter().for_each(|e| used[e.image.0 as usize] = true);
         let images = keep_used(&mut self.images, &used);
 
         let mut used = vec![false; self.processes.len()];
@@ -142,6 +151,7 @@ impl Run {
         out.samples = into_run(run.samples);
         out.stack_samples = into_run(run.stack_samples);
         out.edges = into_run(run.edges);
+        out.exact = summed(run.exact);
         out.rates = sorted_rates(run.rates);
         out
     }
@@ -178,6 +188,9 @@ impl Run {
             s.process = ProcessIx(map.processes[s.process.0 as usize]);
         }
         for e in &mut self.edges {
+            e.image = ImageIx(map.images[e.image.0 as usize]);
+        }
+        for e in &mut self.exact {
             e.image = ImageIx(map.images[e.image.0 as usize]);
         }
         for frame in self.stacks.iter_mut().flat_map(|s| &mut s.stack.frames) {
@@ -305,6 +318,19 @@ fn absorb_process(kept: &mut Process, other: &Process) {
     }
     kept.pid = kept.pid.max(other.pid);
     kept.start_ns = kept.start_ns.max(other.start_ns);
+}
+
+/// Sorted, rows of equal keys added up. A recording has hundreds of them.
+fn summed(mut rows: Vec<ExactCount>) -> Vec<ExactCount> {
+    rows.sort_unstable();
+    rows.dedup_by(|later, kept| {
+        let same = later.key() == kept.key();
+        if same {
+            kept.add(later);
+        }
+        same
+    });
+    rows
 }
 
 fn sorted_rates(mut rates: Vec<Rate>) -> Vec<Rate> {

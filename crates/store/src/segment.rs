@@ -5,10 +5,10 @@ use crate::description;
 use crate::durable::{TMP, create_dirs, remove_any, sync_all, sync_dir, write_unsynced};
 use crate::error::StoreError;
 use crate::layout::{FORMAT_VERSION, SEGMENT_FILE, SegmentRange};
-use crate::model::{EdgeSample, Event, Image, Sample, StackIx, StackSample};
+use crate::model::{EdgeSample, Event, ExactCount, Image, Sample, StackIx, StackSample};
 use crate::run::{RankedEvent, Run};
 use crate::tables::columns::{Column, Quality, TableError};
-use crate::tables::{self, Table, decode, edges, encode, parts, samples};
+use crate::tables::{self, Table, decode, edges, encode, exact, parts, samples};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -126,6 +126,7 @@ pub(crate) fn read(segment: &Path, manifest: &Manifest, filter: &RowFilter<'_>) 
         stacks: table(&tables::STACKS)?,
         frames: table(&tables::FRAMES)?,
         edges: table(&tables::EDGES)?,
+        exact: table(&tables::EXACT)?,
         rates: table(&tables::RATES)?,
     };
     build(segment, tables.into_run(&manifest.events, filter))
@@ -139,6 +140,7 @@ struct Tables {
     stacks: Option<Bytes>,
     frames: Option<Bytes>,
     edges: Option<Bytes>,
+    exact: Option<Bytes>,
     rates: Option<Bytes>,
 }
 
@@ -176,6 +178,11 @@ impl Tables {
             let columns = decode(&tables::EDGES, bytes, &|low, high| wanted.any_between(&run, low, high))?;
             run.edges = edges::edges_from_columns(columns, &run)?;
             run.edges.retain(|e| wanted.edge(e));
+        }
+        if let Some(bytes) = self.exact {
+            let columns = decode(&tables::EXACT, bytes, &|low, high| wanted.any_between(&run, low, high))?;
+            run.exact = exact::exact_from_columns(columns, &run)?;
+            run.exact.retain(|e| wanted.exact(e));
         }
         run.rates.retain(|r| wanted.rate(r));
         check_sorted(&run)?;
@@ -219,6 +226,11 @@ impl<'a> Wanted<'a> {
         self.images[e.image.0 as usize]
     }
 
+    /// The same holds for exact counts.
+    fn exact(&self, e: &ExactCount) -> bool {
+        self.images[e.image.0 as usize]
+    }
+
     fn rate(&self, r: &crate::model::Rate) -> bool {
         let named = self.filter.events.is_none_or(|names| names.contains(&r.event));
         let inside = |(from, to)| r.start_ns < to && r.start_ns.saturating_add(r.length_ns.max(1)) > from;
@@ -247,6 +259,7 @@ fn check_sorted(run: &Run) -> Result<(), TableError> {
     let sorted = run.samples.is_sorted()
         && run.stack_samples.is_sorted()
         && run.edges.is_sorted()
+        && run.exact.is_sorted()
         && run.images.is_sorted_by_key(|i| i.id)
         && run.processes.is_sorted_by_key(|p| p.key)
         && run.stacks.is_sorted_by_key(|s| s.hash);
@@ -292,6 +305,7 @@ fn write_tables(dir: &Path, window_ns: (u64, u64), run: &Run, quality: Quality) 
     put(&tables::STACKS, run.stack_samples.len(), &|r| samples::stacks_to_columns(run, r))?;
     put(&tables::FRAMES, frames.len(), &|r| parts::frames_to_columns(run, &frames[r]))?;
     put(&tables::EDGES, run.edges.len(), &|r| edges::edges_to_columns(run, r))?;
+    put(&tables::EXACT, run.exact.len(), &|r| exact::exact_to_columns(run, r))?;
     put(&tables::RATES, run.rates.len(), &|r| parts::rates_to_columns(&run.rates[r]))?;
     let mut events: Vec<&RankedEvent> = run.events.iter().collect();
     events.sort_by_key(|e| e.rank);

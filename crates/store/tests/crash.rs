@@ -126,7 +126,7 @@ fn damage_anywhere_is_told_and_the_rest_is_read() {
     let victim = dir.join("seg-000001-000001");
     let mut dice = Dice(3);
     let files: Vec<PathBuf> = fs::read_dir(&victim).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(files.len(), 8);
+    assert_eq!(files.len(), 9);
     for file in files {
         let sound = fs::read(&file).unwrap();
         for _ in 0..40 {

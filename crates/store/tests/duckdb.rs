@@ -10,7 +10,7 @@ use std::process::Command;
 use support::{WINDOW, meta, random_profile};
 use whither_store::calls::*;
 use whither_store::causal::{CausalRun, DropReason, PointKind, PointVisits, ProgressPoint, Target, Unit, Window};
-use whither_store::model::{ImageOffset, Profile, Way};
+use whither_store::model::{EdgeSample, EdgeSource, ExactCount, ImageOffset, Profile, Way};
 use whither_store::{
     CompactPolicy, Database, OnExisting, StoredFunction, StoredSymbols, calls_recording, causal_recording, compact,
 };
@@ -83,6 +83,8 @@ fn documented_queries_answer_what_was_stored() {
         top_functions(&python, db.path(), &parts);
         epoch_diff(&python, db.path(), &parts);
         branches(&python, db.path(), &parts);
+        exact(&python, db.path(), &parts, compacted);
+        runs(&python, db.path(), &parts);
     }
 }
 
@@ -139,7 +141,8 @@ fn epoch_diff(python: &str, store: &Path, parts: &[Profile]) {
 fn branches(python: &str, store: &Path, parts: &[Profile]) {
     let mut expect: BTreeMap<(String, u64), (u64, u64)> = BTreeMap::new();
     for p in parts {
-        for e in p.edges.iter().filter(|e| matches!(e.way, Way::Fall | Way::Taken)) {
+        let told = |e: &&EdgeSample| matches!(e.way, Way::Fall | Way::Taken) && e.source == EdgeSource::Registers;
+        for e in p.edges.iter().filter(told) {
             let (seen, taken) = expect.entry((p.image(e.image).path.clone(), e.branch.0)).or_default();
             *seen += u64::from(e.count);
             *taken += if e.way == Way::Taken { u64::from(e.count) } else { 0 };
@@ -151,6 +154,46 @@ fn branches(python: &str, store: &Path, parts: &[Profile]) {
         let (seen, taken) = expect[&(r[0].clone(), r[1].parse().unwrap())];
         assert_eq!(r[2].parse::<u64>().unwrap(), seen);
         assert!((r[3].parse::<f64>().unwrap() - taken as f64 / seen as f64).abs() < 0.001, "{r:?}");
+    }
+}
+
+fn runs(python: &str, store: &Path, parts: &[Profile]) {
+    let mut expect: BTreeMap<(String, u64, u64), u64> = BTreeMap::new();
+    for p in parts {
+        for e in p.edges.iter().filter(|e| e.source != EdgeSource::Registers) {
+            *expect.entry((p.image(e.image).path.clone(), e.pc.0, e.branch.0)).or_default() += u64::from(e.count);
+        }
+    }
+    let rows = query(python, store, "runs.sql");
+    assert_eq!(rows.len(), 20);
+    for r in rows {
+        let seen = expect[&(r[0].clone(), r[1].parse().unwrap(), r[2].parse().unwrap())];
+        assert_eq!(r[3].parse::<u64>().unwrap(), seen);
+    }
+}
+
+/// Rows of one segment, or of one epoch once it is compacted, are added up.
+fn exact(python: &str, store: &Path, parts: &[Profile], compacted: bool) {
+    let mut expect: Vec<(f64, String, u64, u64)> = Vec::new();
+    for segments in parts.chunks(if compacted { 2 } else { 1 }) {
+        let mut sums: BTreeMap<_, ExactCount> = BTreeMap::new();
+        for p in segments {
+            for e in &p.exact {
+                sums.entry((p.image(e.image).path.clone(), e.offset, e.set, e.leads)).or_default().add(e);
+            }
+        }
+        expect.extend(
+            sums.into_iter()
+                .filter(|(_, e)| e.hits > 0 && e.crowded * 20 < e.hits && e.hits_ns < e.enabled_ns)
+                .map(|(k, e)| (e.hits as f64 * 1e9 / (e.enabled_ns - e.hits_ns) as f64, k.0, k.1.0, e.hits)),
+        );
+    }
+    expect.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| (&a.1, a.2).cmp(&(&b.1, b.2))));
+    let rows = query(python, store, "exact.sql");
+    assert!(!rows.is_empty() && rows.len() == expect.len().min(20), "{rows:?}");
+    for (r, e) in rows.iter().zip(expect) {
+        assert_eq!((r[0].clone(), r[1].parse().unwrap(), r[2].parse().unwrap()), (e.1, e.2, e.3), "{r:?}");
+        assert!((r[3].parse::<f64>().unwrap() - e.0).abs() <= 0.1 + 1e-6 * e.0, "{r:?} {}", e.0);
     }
 }
 

@@ -6,7 +6,7 @@ mod support;
 
 use std::path::PathBuf;
 use support::{WINDOW, facts, meta, random_profile};
-use whither_store::model::{EdgeSample, EventIx, Profile};
+use whither_store::model::{EdgeSample, EventIx, ExactCount, Profile};
 use whither_store::{Database, EpochWriter, Loaded, OnExisting, Selection, StoreError, load};
 
 fn write(dir: &std::path::Path, parts: &[Profile]) -> EpochWriter {
@@ -64,7 +64,8 @@ fn branches_are_unique_sorted_and_optional() {
     let path = tmp.path().join("run.wh");
     drop(write(&path, &[part.clone(), part.clone()]));
     let profile = load_all(path).profile;
-    assert!(profile.edges.is_sorted_by(|a, b| (a.image, a.pc, a.branch, a.way) < (b.image, b.pc, b.branch, b.way)));
+    let key = |e: &EdgeSample| (e.image, e.pc, e.branch, e.way, e.source);
+    assert!(profile.edges.is_sorted_by(|a, b| key(a) < key(b)));
     let count = |p: &Profile| p.edges.iter().map(|e| u64::from(e.count)).sum::<u64>();
     assert_eq!(count(&profile), 2 * count(&part));
 
@@ -76,6 +77,33 @@ fn branches_are_unique_sorted_and_optional() {
     drop(write(&tmp.path().join("none.wh"), std::slice::from_ref(&none)));
     assert!(!tmp.path().join("none.wh/seg-000001-000001/edges.parquet").exists());
     assert_eq!(load_all(tmp.path().join("none.wh")).profile.edges, []);
+}
+
+#[test]
+fn exact_counts_add_up_and_are_optional() {
+    let tmp = tempfile::tempdir().unwrap();
+    let part = random_profile(6, 900);
+    let path = tmp.path().join("run.wh");
+    drop(write(&path, &[part.clone(), part.clone()]));
+    let profile = load_all(path).profile;
+    assert!(profile.exact.is_sorted_by(|a, b| a.key() < b.key()));
+    let sums = |p: &Profile| {
+        p.exact.iter().fold(ExactCount::default(), |mut sum, e| {
+            sum.add(e);
+            sum
+        })
+    };
+    let mut twice = sums(&part);
+    twice.add(&sums(&part));
+    assert_eq!(sums(&profile), twice);
+    // Only counts: their images are kept. None: there is no file, as in older recordings.
+    let only = Profile { exact: part.exact.clone(), images: part.images.clone(), ..Profile::default() };
+    drop(write(&tmp.path().join("only.wh"), std::slice::from_ref(&only)));
+    assert_eq!(sums(&load_all(tmp.path().join("only.wh")).profile), sums(&part));
+    let none = Profile { exact: vec![], ..part };
+    drop(write(&tmp.path().join("none.wh"), std::slice::from_ref(&none)));
+    assert!(!tmp.path().join("none.wh/seg-000001-000001/exact.parquet").exists());
+    assert_eq!(load_all(tmp.path().join("none.wh")).profile.exact, []);
 }
 
 #[test]

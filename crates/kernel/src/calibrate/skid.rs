@@ -96,7 +96,7 @@ impl Places {
         let distance = match ip.checked_sub(self.next) {
             _ if ip == self.slow => Some(0),
             Some(0) => Some(1),
-            Some(at) if at >= FIRST && (at - FIRST) % EACH == 0 => Some(2 + (at - FIRST) / EACH),
+            Some(at) if at >= FIRST && (at - FIRST).is_multiple_of(EACH) => Some(2 + (at - FIRST) / EACH),
             _ => None,
         };
         match distance.and_then(|d| seen.behind.get_mut(usize::try_from(d).ok()?)) {

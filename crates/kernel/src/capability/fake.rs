@@ -151,6 +151,14 @@ impl System for Fake {
         self.events[&which]
     }
 
+    fn breakpoint_cost(&self) -> Result<std::time::Duration, i32> {
+        match self.events[&Try::OwnProcess] {
+            Outcome::Refused(errno) => Err(errno),
+            _ if self.exists("/sys/bus/event_source/devices/breakpoint") => Ok(std::time::Duration::from_nanos(9_840)),
+            _ => Err(libc::ENOENT),
+        }
+    }
+
     fn try_bpf(&self) -> Result<(), String> {
         self.bpf.clone()
     }

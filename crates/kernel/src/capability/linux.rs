@@ -41,6 +41,10 @@ impl System for Linux<'_> {
         }
     }
 
+    fn breakpoint_cost(&self) -> Result<Duration, i32> {
+        crate::breakpoint::cost().map_err(|e| errno(&e))
+    }
+
     fn try_bpf(&self) -> Result<(), String> {
         (self.try_bpf)()
     }

@@ -174,8 +174,9 @@ fn precise(system: &dyn System, facts: &Facts) -> Finding {
 fn branch_records(system: &dyn System) -> Finding {
     let (id, what) = ("branch-records", "branch records (LBR)");
     match number(system, "/sys/bus/event_source/devices/cpu/caps/branches") {
-        Some(n) if n > 0 => Finding::yes(id, what, format!("{n} branches deep")),
-        _ => Finding::no(id, what, "the PMU offers none").lost("counts per edge come from samples only"),
+        Some(n) if n > 0 => Finding::yes(id, what, format!("{n} branches deep; record --edges records")),
+        _ => Finding::no(id, what, "the PMU offers none")
+            .lost("how often branches go each way is interpreted from sampled registers"),
     }
 }
 
@@ -328,7 +329,18 @@ fn tracepoints(system: &dyn System, facts: &Facts) -> Finding {
 }
 
 fn breakpoints(system: &dyn System) -> Finding {
-    pmu(system, "breakpoints", "hardware breakpoints", "breakpoint", "exact execution counts of single instructions")
+    let (id, what) = ("breakpoints", "hardware breakpoints");
+    match system.breakpoint_cost() {
+        Ok(cost) => Finding::yes(id, what, format!("a hit costs {:.1} us", cost.as_nanos() as f64 / 1e3)),
+        Err(errno) => Finding::no(id, what, breakpoint_refused(errno)).lost("exact execution counts (record --exact)"),
+    }
+}
+
+fn breakpoint_refused(errno: i32) -> String {
+    match errno {
+        libc::ENOSPC => "another tool holds all of them".into(),
+        errno => refused(errno),
+    }
 }
 
 fn uprobes(system: &dyn System) -> Finding {

@@ -279,25 +279,41 @@ fn decode_unguarded(
             continue;
         }
         for ((spec, column), &place) in table.columns.iter().zip(&mut columns).zip(&places) {
-            read_column(spec, group.get_column_reader(place)?, usize::try_from(rows).unwrap_or(0), column)?;
+            if let Some(place) = place {
+                read_column(spec, group.get_column_reader(place)?, usize::try_from(rows).unwrap_or(0), column)?;
+            }
         }
     }
+    fill_in(table, &places, &mut columns);
     Ok(columns)
 }
 
-fn find_columns(table: &Table, reader: &SerializedFileReader<Bytes>) -> Result<Vec<usize>, TableError> {
+/// Gives columns that the file lacks their value from before. The first column of a table is in every file.
+fn fill_in(table: &Table, places: &[Option<usize>], columns: &mut [Column]) {
+    let rows = columns.first().map_or(0, Column::len);
+    for ((spec, place), column) in table.columns.iter().zip(places).zip(columns) {
+        if let (Some(before), None) = (spec.before, place) {
+            *column = Column::Text(Indexed { values: vec![before.into()], rows: vec![0; rows] });
+        }
+    }
+}
+
+/// Where each column is; `None` for those that older files lack.
+fn find_columns(table: &Table, reader: &SerializedFileReader<Bytes>) -> Result<Vec<Option<usize>>, TableError> {
     let schema = reader.metadata().file_metadata().schema_descr();
     table
         .columns
         .iter()
         .map(|spec| {
             let found = schema.columns().iter().position(|c| c.path().parts() == [spec.name]);
-            let place = found.ok_or(TableError::MissingColumn(spec.name))?;
+            let Some(place) = found else {
+                return spec.before.map(|_| None).ok_or(TableError::MissingColumn(spec.name));
+            };
             let column = schema.column(place);
             let required = column.max_def_level() == 0 && column.max_rep_level() == 0;
             let same = required && column.physical_type() == physical(spec.kind);
             let same = same && (spec.kind != Kind::Id || column.type_length() == 20);
-            if same { Ok(place) } else { Err(TableError::WrongType(spec.name)) }
+            if same { Ok(Some(place)) } else { Err(TableError::WrongType(spec.name)) }
         })
         .collect()
 }
@@ -315,12 +331,13 @@ fn physical(kind: Kind) -> Physical {
 fn wanted(
     table: &Table,
     group: &dyn RowGroupReader,
-    places: &[usize],
+    places: &[Option<usize>],
     keep: &(dyn Fn(ImageId, ImageId) -> bool + Sync),
 ) -> bool {
-    let Some(at) = table.columns.iter().position(|c| c.kind == Kind::Id) else { return true };
+    let of_ids = table.columns.iter().zip(places).find(|(c, _)| c.kind == Kind::Id);
+    let Some((_, &Some(place))) = of_ids else { return true };
     let bound = |bytes: Option<&[u8]>| bytes.and_then(|b| b.try_into().ok()).map(ImageId);
-    let column = group.metadata().column(places[at]);
+    let column = group.metadata().column(place);
     let bounds = column.statistics().map(|s| (bound(s.min_bytes_opt()), bound(s.max_bytes_opt())));
     match bounds {
         Some((Some(low), Some(high))) => keep(low, high),

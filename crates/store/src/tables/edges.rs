@@ -1,14 +1,17 @@
-//! Branch evidence as columns, and back. The words of `way` sort as [`Way`] does, so that the declared sort order is
-//! that of the rows in memory.
+//! Branch evidence as columns, and back. The words of `way` and `source` sort as [`Way`] and [`EdgeSource`] do, so that
+//! the declared sort order is that of the rows in memory.
 
 use super::columns::{Column, Indexed, TableError};
 use super::parts::unknown;
 use super::samples::image_numbers;
-use crate::model::{EdgeSample, ImageOffset, Way};
+use crate::model::{EdgeSample, EdgeSource, ImageOffset, Way};
 use crate::run::Run;
 use std::ops::Range;
 
 const WORDS: [&str; 4] = ["fall", "taken", "to", "undecided"];
+const SOURCES: [&str; 3] = ["even-records", "records", REGISTERS];
+/// The only source before there was a column for it.
+pub(super) const REGISTERS: &str = "registers";
 
 /// Columns of [`super::EDGES`].
 pub(crate) fn edges_to_columns(run: &Run, range: Range<usize>) -> Vec<Column> {
@@ -25,6 +28,10 @@ pub(crate) fn edges_to_columns(run: &Run, range: Range<usize>) -> Vec<Column> {
             rows: rows.iter().map(|e| word_of(e.way)).collect(),
         }),
         Column::U64(rows.iter().map(|e| target(e.way)).collect()),
+        Column::Text(Indexed {
+            values: SOURCES.map(Box::from).into(),
+            rows: rows.iter().map(|e| e.source as u32).collect(),
+        }),
         Column::U32(rows.iter().map(|e| e.count).collect()),
     ]
 }
@@ -38,9 +45,10 @@ pub(crate) fn edges_from_columns(columns: Vec<Column>, run: &Run) -> Result<Vec<
             Column::U64(branch),
             Column::Text(way),
             Column::U64(target),
+            Column::Text(source),
             Column::U32(count),
         ],
-    ) = <[Column; 6]>::try_from(columns)
+    ) = <[Column; 7]>::try_from(columns)
     else {
         return Err(TableError::Inconsistent);
     };
@@ -52,6 +60,7 @@ pub(crate) fn edges_from_columns(columns: Vec<Column>, run: &Run) -> Result<Vec<
                 pc: ImageOffset(pc[i]),
                 branch: ImageOffset(branch[i]),
                 way: way_of(way.get(i), target[i])?,
+                source: source_of(source.get(i))?,
                 count: count[i],
             })
         })
@@ -82,5 +91,14 @@ fn way_of(word: &str, target: u64) -> Result<Way, TableError> {
         "to" => Ok(Way::To(ImageOffset(target))),
         "undecided" => Ok(Way::Undecided),
         other => Err(unknown("way", other)),
+    }
+}
+
+fn source_of(word: &str) -> Result<EdgeSource, TableError> {
+    match word {
+        "even-records" => Ok(EdgeSource::EvenRecords),
+        "records" => Ok(EdgeSource::Records),
+        REGISTERS => Ok(EdgeSource::Registers),
+        other => Err(unknown("source", other)),
     }
 }

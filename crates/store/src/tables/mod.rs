@@ -6,6 +6,7 @@ pub(crate) mod calls;
 pub(crate) mod causal;
 pub(crate) mod columns;
 pub(crate) mod edges;
+pub(crate) mod exact;
 pub(crate) mod parts;
 pub(crate) mod samples;
 pub(crate) mod stored;
@@ -46,6 +47,8 @@ pub(crate) struct Spec {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
     pub(crate) coding: Coding,
+    /// What every row of a file has that was written before there was this column; `None`: no such file is whole.
+    pub(crate) before: Option<&'static str>,
 }
 
 /// A table: its file name, columns, and how many of the leading columns are the sort key.
@@ -57,7 +60,12 @@ pub(crate) struct Table {
 }
 
 const fn col(name: &'static str, kind: Kind, coding: Coding) -> Spec {
-    Spec { name, kind, coding }
+    Spec { name, kind, coding, before: None }
+}
+
+/// A column of words that older files lack.
+const fn newer(name: &'static str, before: &'static str) -> Spec {
+    Spec { name, kind: Kind::Text, coding: Coding::Dict, before: Some(before) }
 }
 
 /// Aggregated samples.
@@ -141,9 +149,29 @@ pub(crate) static EDGES: Table = Table {
         col("branch", Kind::U64, Coding::Delta),
         col("way", Kind::Text, Coding::Dict),
         col("target", Kind::U64, Coding::Dict),
+        newer("source", edges::REGISTERS),
         col("count", Kind::U32, Coding::Dict),
     ],
-    sorted: 5,
+    sorted: 6,
+};
+
+/// Executions counted by breakpoints.
+pub(crate) static EXACT: Table = Table {
+    file: "exact.parquet",
+    columns: &[
+        col("image_id", Kind::Id, Coding::Dict),
+        col("offset", Kind::U64, Coding::Delta),
+        col("set", Kind::U64, Coding::Plain),
+        col("leads", Kind::U32, Coding::Dict),
+        col("hits", Kind::U64, Coding::Plain),
+        col("whole", Kind::U64, Coding::Plain),
+        col("crowded", Kind::U64, Coding::Plain),
+        col("squares", Kind::U64, Coding::Plain),
+        col("windows", Kind::U64, Coding::Plain),
+        col("enabled_ns", Kind::U64, Coding::Plain),
+        col("hits_ns", Kind::U64, Coding::Plain),
+    ],
+    sorted: 4,
 };
 
 /// Accounting per CPU and interval.

@@ -125,6 +125,19 @@ fn row_groups_of_other_images_are_not_read() {
 }
 
 #[test]
+fn branches_of_older_recordings_were_seen_by_registers() {
+    let older: Vec<Spec> = EDGES.columns.iter().filter(|c| c.before.is_none()).copied().collect();
+    let older: &'static Table =
+        Box::leak(Box::new(Table { file: EDGES.file, columns: Box::leak(older.into()), sorted: 5 }));
+    let rows = 100_000;
+    let bytes = encode(older, rows, &|r| columns(older, r, &[1, 2, 3]), Quality::Seal).unwrap();
+    let found = decode(&EDGES, Bytes::from(bytes), &|_, _| true).unwrap();
+    let at = EDGES.columns.iter().position(|c| c.name == "source").unwrap();
+    assert!(found.iter().all(|c| c.len() == rows));
+    assert!(plain(&found[at]).iter().all(|w| w == edges::REGISTERS));
+}
+
+#[test]
 fn foreign_tables_are_errors() {
     let bytes = encode(&IMAGES, 5, &|r| columns(&IMAGES, r, &[1]), Quality::Seal).unwrap();
     let error = decode(&SAMPLES, Bytes::from(bytes.clone()), &|_, _| true).unwrap_err().to_string();

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use whither_store::model::{
-    EdgeSample, EpochMeta, Event, EventIx, EventUnit, Frame, IdKind, Image, ImageId, ImageIx, ImageKind, ImageOffset,
-    Precision, Process, ProcessIx, Profile, Rate, Sample, Segment, Stack, StackEnd, StackIx, StackSample, Way,
+    EdgeSample, EdgeSource, EpochMeta, Event, EventIx, EventUnit, ExactCount, Frame, IdKind, Image, ImageId, ImageIx,
+    ImageKind, ImageOffset, Precision, Process, ProcessIx, Profile, Rate, Sample, Segment, Stack, StackEnd, StackIx,
+    StackSample, Way,
 };
 
 /// A small generator of our own: the same numbers on every machine.
@@ -101,7 +102,24 @@ pub(crate) fn random_profile(seed: u64, rows: usize) -> Profile {
             pc: ImageOffset(d.roll(99)),
             branch: ImageOffset(u64::MAX - d.roll(9)),
             way,
+            source: [EdgeSource::EvenRecords, EdgeSource::Records, EdgeSource::Registers][d.roll(3) as usize],
             count: 1 + d.roll(9) as u32,
+        });
+    }
+    for _ in 0..rows.min(30) {
+        let hits = d.roll(1000);
+        profile.exact.push(ExactCount {
+            image: ImageIx(d.roll(6) as u32),
+            offset: ImageOffset(d.roll(99)),
+            set: u64::MAX - d.roll(3),
+            leads: d.roll(4) == 0,
+            hits,
+            whole: d.roll(hits + 1),
+            crowded: d.roll(hits + 1),
+            squares: hits * hits,
+            windows: 1 + d.roll(3),
+            enabled_ns: 1_000_000 * d.roll(99),
+            hits_ns: 10_000 * hits,
         });
     }
     for cpu in 0..2 {
@@ -149,8 +167,23 @@ pub(crate) fn facts(p: &Profile) -> BTreeMap<String, u64> {
         *facts.entry(key).or_insert(0) += u64::from(s.count);
     }
     for e in &p.edges {
-        let key = format!("edge {:?} {:?} {:?} {:?}", p.image(e.image), e.pc, e.branch, e.way);
+        let key = format!("edge {:?} {:?} {:?} {:?} {:?}", p.image(e.image), e.pc, e.branch, e.way, e.source);
         *facts.entry(key).or_insert(0) += u64::from(e.count);
+    }
+    for e in &p.exact {
+        let key = format!("exact {:?} {:?} {} {}", p.image(e.image), e.offset, e.set, e.leads);
+        let words = [
+            ("hits", e.hits),
+            ("whole", e.whole),
+            ("crowded", e.crowded),
+            ("squares", e.squares),
+            ("windows", e.windows),
+            ("enabled", e.enabled_ns),
+            ("taken", e.hits_ns),
+        ];
+        for (name, value) in words {
+            *facts.entry(format!("{key} {name}")).or_insert(0) += value;
+        }
     }
     for r in &p.rates {
         *facts.entry(format!("rate {r:?}")).or_insert(0) += 1;
