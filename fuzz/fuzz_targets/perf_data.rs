@@ -1,5 +1,5 @@
 //! perf.data files: whatever the bytes, an answer or a refusal; rows refer to what is there, and
-//! every sample is accounted for on its CPU.
+//! every sample is accounted for on its CPU; runs between branch records are straight and short.
 
 #![no_main]
 
@@ -16,6 +16,10 @@ fuzz_target!(|data: &[u8]| {
         samples += u64::from(s.count);
     }
     assert_eq!(profile.rates.iter().map(|r| r.delivered).sum::<u64>(), samples);
+    for e in &profile.edges {
+        let _ = profile.image(e.image);
+        assert!(e.count > 0 && e.branch.0.checked_sub(e.pc.0).is_some_and(|length| length < 1 << 16), "{e:?}");
+    }
     for row in &profile.stack_samples {
         assert!(!profile.stacks[row.stack.0 as usize].frames.is_empty());
     }

@@ -3,11 +3,12 @@
 //! Constraint: sampling itself must cost next to nothing, so sample rows are a list that is appended to and
 //! summed now and then; a look into a large hash table for each entry took half of the collector's time.
 
+use crate::branches::{Place, Weighing};
 use crate::lives::ImageNo;
 use rustc_hash::FxHashMap;
 use whither_store::model::{
-    EdgeSample, Event, EventIx, Frame, Image, ImageIx, ImageOffset, Process, ProcessIx, Profile, Rate, Sample, Stack,
-    StackEnd, StackIx, StackSample, Way,
+    EdgeSample, EdgeSource, Event, EventIx, Frame, Image, ImageIx, ImageOffset, Process, ProcessIx, Profile, Rate,
+    Sample, Stack, StackEnd, StackIx, StackSample, Way,
 };
 
 /// Number of a process row, handed out by [`Aggregate::process`].
@@ -61,6 +62,8 @@ pub struct EdgeKey {
     pub branch: ImageOffset,
     /// Where it went.
     pub way: Way,
+    /// What it was seen by.
+    pub source: EdgeSource,
 }
 
 /// The rows since the last cut.
@@ -72,6 +75,8 @@ pub struct Aggregate {
     /// The same for branches.
     edges: Vec<(EdgeKey, u32)>,
     distinct_edges: usize,
+    /// Branch records that came with samples of time.
+    weighing: Weighing,
     total: u64,
     stacks: FxHashMap<StackKey, u32>,
     stack_numbers: FxHashMap<(Vec<(ImageNo, u64)>, StackEnd), u32>,
@@ -91,12 +96,33 @@ impl Aggregate {
         self.total += u64::from(count);
     }
 
+    /// Counts the runs of a stack of branch records. `under_way`: where its last record led.
+    pub(crate) fn add_runs(&mut self, under_way: Option<Place>, rows: &[EdgeKey]) {
+        if rows.iter().all(|r| r.source == EdgeSource::EvenRecords) {
+            return rows.iter().for_each(|row| self.add_edge(*row));
+        }
+        self.weighing.add(under_way, rows);
+        if self.weighing.is_full() {
+            self.weigh();
+        }
+    }
+
+    fn weigh(&mut self) {
+        for (key, count) in self.weighing.count() {
+            self.add_edges(key, count);
+        }
+    }
+
     /// Counts a branch.
     pub fn add_edge(&mut self, key: EdgeKey) {
+        self.add_edges(key, 1);
+    }
+
+    fn add_edges(&mut self, key: EdgeKey, count: u32) {
         if self.edges.len() >= LONGEST_EDGES.max(2 * self.distinct_edges) {
             self.sum_up_edges();
         }
-        self.edges.push((key, 1));
+        self.edges.push((key, count));
     }
 
     /// Counts a stack.
@@ -125,7 +151,7 @@ impl Aggregate {
     /// Rows waiting to be cut, at most.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.samples.len() + self.stacks.len() + self.edges.len()
+        self.samples.len() + self.stacks.len() + self.edges.len() + self.weighing.rows()
     }
 
     /// Whether more distinct rows than these wait. The list is summed for it only when that may shorten it by much.
@@ -167,6 +193,7 @@ impl Aggregate {
 
     /// The rows so far as a profile; they stay.
     pub fn snapshot<'a>(&mut self, events: &[Event], image: impl Fn(ImageNo) -> &'a Image) -> Profile {
+        self.weigh();
         self.sum_up();
         self.sum_up_edges();
         let mut images = Renumber::default();
@@ -224,7 +251,7 @@ fn sample(k: &Key, count: u32, image: ImageIx) -> Sample {
 }
 
 fn edge(k: &EdgeKey, count: u32, image: ImageIx) -> EdgeSample {
-    EdgeSample { image, pc: k.pc, branch: k.branch, way: k.way, count }
+    EdgeSample { image, pc: k.pc, branch: k.branch, way: k.way, source: k.source, count }
 }
 
 fn stack_sample(k: &StackKey, count: u32) -> StackSample {
@@ -310,7 +337,9 @@ mod tests {
     #[test]
     fn branches_are_summed_and_bounded() {
         let mut rows = Aggregate::default();
-        let edge = |pc: u64, way| EdgeKey { image: ImageNo(3), pc: ImageOffset(pc), branch: ImageOffset(9), way };
+        let source = EdgeSource::Registers;
+        let edge =
+            |pc: u64, way| EdgeKey { image: ImageNo(3), pc: ImageOffset(pc), branch: ImageOffset(9), way, source };
         let many = LONGEST_EDGES as u64 + 1000;
         for i in 0..many {
             rows.add_edge(edge(i % 100, if i % 4 == 0 { Way::Taken } else { Way::Fall }));

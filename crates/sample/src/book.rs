@@ -2,6 +2,7 @@
 //! to date; a drained sample is looked up in them and counted. One value of this type per recording.
 
 use crate::aggregate::{Aggregate, EdgeKey, Key, ProcessNo, StackKey};
+use crate::branches::Place;
 use crate::images::{Images, MappingFacts};
 use crate::kernel_map::KernelMap;
 use crate::lives::{Found, ImageNo, Life, LifeNo, Lives, Mapped, Which};
@@ -288,6 +289,11 @@ impl Book {
         let Found::One(mapped) = maps.find(pc) else { return None };
         let of_file = matches!(self.images.get(mapped.image).kind, ImageKind::Elf | ImageKind::Vdso);
         of_file.then_some(CodeAt { life, pid: *pid, mapped })
+    }
+
+    /// Counts what a stack of branch records tells.
+    pub(crate) fn runs(&mut self, under_way: Option<Place>, rows: &[EdgeKey]) {
+        self.rows.add_runs(under_way, rows);
     }
 
     /// Counts branch evidence.

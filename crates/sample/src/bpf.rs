@@ -426,7 +426,7 @@ fn configure(
 fn configure_edges(open: &mut OpenSampleSkel<'static>, edges: EdgeMode, chosen: &[Chosen]) -> Result<(), SampleError> {
     let Some(event) = chosen.iter().position(Chosen::brings_registers) else { return Ok(()) };
     let Some(constants) = open.maps.rodata_data.as_deref_mut() else { return Ok(()) };
-    constants.wh_regs_on = (edges != EdgeMode::Off).into();
+    constants.wh_regs_on = edges.spend().is_some().into();
     constants.wh_regs_event = event as u32;
     if matches!(edges, EdgeMode::Memory(_)) {
         constants.wh_recipes_on = 1;

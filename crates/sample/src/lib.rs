@@ -7,6 +7,7 @@ pub mod aggregate;
 pub mod book;
 pub mod bpf;
 mod bpf_skel;
+mod branches;
 pub mod causal;
 pub mod collector;
 mod edges;
@@ -23,6 +24,7 @@ pub mod sideband;
 pub mod unwind;
 
 pub use book::{Book, BookOptions, Folding, SampleIn, StackIn, Who};
+pub use branches::branch_event;
 pub use collector::Collector;
 pub use error::SampleError;
 pub use plan::{Chosen, Coverage, EdgeMode, Spend, StackMode};

@@ -3,6 +3,7 @@
 //! own processes.
 
 use crate::book::{Book, SampleIn, StackIn, Who};
+use crate::branches;
 use crate::edges::{Edges, RegsIn};
 use crate::plan::{Chosen, Coverage, EdgeMode, StackMode};
 use crate::sideband::SETTLE_NS;
@@ -11,10 +12,10 @@ use rustc_hash::FxHashMap;
 use whither_abi::regs::STEPS;
 use whither_image::interp::Registers;
 use whither_kernel::perf::{Attr, PerfEvent, SampleFields, Watch};
-use whither_kernel::records::{Body, Record, RingSample, parse};
+use whither_kernel::records::{Body, Record, RingSample, event_of_sample, parse};
 use whither_kernel::ring::Ring;
 use whither_kernel::{clock, proc};
-use whither_store::model::StackEnd;
+use whither_store::model::{EdgeSource, StackEnd};
 
 /// Data pages per ring for those who may lock memory, and for those who may not
 /// (`perf_event_mlock_kb` is 516 by default: 128 pages and the control page).
@@ -39,6 +40,8 @@ pub struct RingCollector {
     thinning: (u32, u32),
     /// The event whose samples bring registers.
     rated: Option<u16>,
+    /// The event whose samples bring branch records, and what these are.
+    recorded: Option<(u16, EdgeSource)>,
     delivered: FxHashMap<u32, u64>,
     /// Read, but not yet booked.
     pending: Vec<Record>,
@@ -57,8 +60,9 @@ impl RingCollector {
         edges: EdgeMode,
     ) -> Result<Self, SampleError> {
         let user_stack = if let StackMode::Dwarf { bytes, .. } = stacks { bytes.next_multiple_of(8) } else { 0 };
-        let registers = edges != EdgeMode::Off && chosen.iter().any(Chosen::brings_registers);
-        let fields = SampleFields { callchain: stacks != StackMode::Off, user_stack, registers };
+        let registers = edges.spend().is_some() && chosen.iter().any(Chosen::brings_registers);
+        let fields =
+            SampleFields { callchain: stacks != StackMode::Off, user_stack, registers, ..SampleFields::default() };
         let mut this = Self {
             rings: Vec::new(),
             perf: Vec::new(),
@@ -68,6 +72,7 @@ impl RingCollector {
             periods: chosen.iter().map(Chosen::weight).collect(),
             thinning: (stacks.every(), 0),
             rated: chosen.iter().position(Chosen::brings_registers).map(|n| n as u16),
+            recorded: recorded(chosen, edges),
             delivered: FxHashMap::default(),
             pending: Vec::new(),
             scratch: Vec::new(),
@@ -106,7 +111,7 @@ impl RingCollector {
             Watch::Thread(_) => 0,
         };
         for (number, event) in chosen.iter().enumerate() {
-            let fields = Some(self.fields);
+            let fields = Some(self.fields_of(number as u16));
             // The side-band of a thread comes once, with its first event.
             let sideband = number == 0;
             let attr = Attr { disabled: true, inherit, fields, sideband, ..event.attr() };
@@ -171,6 +176,10 @@ impl RingCollector {
             match &r.body {
                 Body::Sample(s) => {
                     self.sample(r, s, book, unwinders);
+                    if let Some((_, source)) = self.recorded {
+                        let who = Who::At { pid: r.pid, tid: r.tid, time: r.time };
+                        branches::take(book, who, &s.branches, source);
+                    }
                     if let Some(edges) = &mut edges
                         && let Some(regs) = self.registers(r, s)
                     {
@@ -192,8 +201,16 @@ impl RingCollector {
 
     fn read(&mut self) {
         for (_, ring) in &mut self.rings {
-            ring.drain(&mut self.scratch, |bytes| self.pending.extend(parse(bytes, self.fields)));
+            ring.drain(&mut self.scratch, |bytes| {
+                let number = event_of_sample(bytes).and_then(|id| self.numbers.get(&id));
+                let fields = number.map_or(self.fields, |n| fields_of(self.fields, self.recorded, *n));
+                self.pending.extend(parse(bytes, fields));
+            });
         }
+    }
+
+    fn fields_of(&self, number: u16) -> SampleFields {
+        fields_of(self.fields, self.recorded, number)
     }
 
     /// Registers of user code at a sample of time. (Those of a thread in the kernel are from its last entry.)
@@ -225,6 +242,17 @@ impl RingCollector {
             book.stack(&stack);
         }
     }
+}
+
+/// What the samples of an event carry: branch records come with one event only.
+fn fields_of(common: SampleFields, recorded: Option<(u16, EdgeSource)>, number: u16) -> SampleFields {
+    SampleFields { branches: recorded.is_some_and(|(n, _)| n == number), ..common }
+}
+
+fn recorded(chosen: &[Chosen], edges: EdgeMode) -> Option<(u16, EdgeSource)> {
+    let EdgeMode::Records(number) = edges else { return None };
+    let event = chosen.get(usize::from(number))?;
+    Some((number, branches::source_of(event, &proc::machine().cpu)))
 }
 
 /// Splits a call chain at its markers, and unwinds the user part when bytes were sampled.

@@ -108,7 +108,7 @@ pub enum StackMode {
     },
 }
 
-/// Branch directions by interpreting sampled registers.
+/// Branch directions, and how they are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EdgeMode {
     /// None.
@@ -117,6 +117,8 @@ pub enum EdgeMode {
     Registers(Spend),
     /// The same, and values that branches load from memory where that is known beforehand.
     Memory(Spend),
+    /// The CPU's own records of the branches taken before each sample of this event; perf rings bring them.
+    Records(u16),
 }
 
 /// How much CPU time interpreting may take.
@@ -129,11 +131,11 @@ pub enum Spend {
 }
 
 impl EdgeMode {
-    /// How much it may take; `None` when off.
+    /// How much interpreting may take; `None` without any.
     #[must_use]
     pub fn spend(self) -> Option<Spend> {
         match self {
-            Self::Off => None,
+            Self::Off | Self::Records(_) => None,
             Self::Registers(spend) | Self::Memory(spend) => Some(spend),
         }
     }

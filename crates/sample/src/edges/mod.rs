@@ -22,7 +22,7 @@ use whither_abi::regs::{Place, Recipe, Regs, STEPS, Step};
 use whither_image::interp::{Decision, MOST_LOADS, RecipeStep, Registers, Sampled, Slice, Source, WalkEnd, Walks};
 use whither_image::{ImageOffset, Svma, load_bias, to_offset, to_svma};
 use whither_kernel::clock;
-use whither_store::model::{Segment, Way};
+use whither_store::model::{EdgeSource, Segment, Way};
 
 /// Branches that one sample is asked about, each once: further ones say little new.
 const MOST_DECISIONS: usize = 6;
@@ -132,12 +132,13 @@ impl Edges {
         let mut told = false;
         for decision in &decisions {
             if let Some((branch, way)) = row(book, r.who, &at, decision) {
-                book.edge(EdgeKey { image, pc: offset, branch, way });
+                book.edge(EdgeKey { image, pc: offset, branch, way, source: EdgeSource::Registers });
                 told = true;
             }
         }
         if !told {
-            book.edge(EdgeKey { image, pc: offset, branch: offset, way: Way::Undecided });
+            let (way, source) = (Way::Undecided, EdgeSource::Registers);
+            book.edge(EdgeKey { image, pc: offset, branch: offset, way, source });
         }
         self.decisions = decisions;
     }

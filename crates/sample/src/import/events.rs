@@ -2,11 +2,13 @@
 //! addresses can be trusted.
 
 use super::record::Layout;
+use crate::branches::counts_taken;
 use linux_perf_data::AttributeDescription;
 use linux_perf_data::linux_perf_event_reader::{
-    IpSkidConstraint, PerfEventAttr, PerfEventType, SamplingPolicy, SoftwareCounterType,
+    BranchSampleFormat, IpSkidConstraint, PerfEventAttr, PerfEventType, SampleFormat, SamplingPolicy,
+    SoftwareCounterType,
 };
-use whither_store::model::{Event, EventUnit, Precision};
+use whither_store::model::{EdgeSource, Event, EventUnit, Precision};
 
 /// One attribute of the file.
 #[derive(Clone, Debug)]
@@ -19,26 +21,67 @@ pub(super) struct Source {
     pub(super) period: u64,
     /// Most frames of a stack.
     pub(super) max_stack: usize,
+    /// Branch records of its samples.
+    pub(super) branches: Branches,
 }
 
-/// Attributes by number, and the columns.
-pub(super) fn sources(attributes: &[AttributeDescription]) -> (Vec<Source>, Vec<Event>) {
+/// What the branch records of an event are good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Branches {
+    None,
+    /// Some kinds of branches only: what runs between two of them is not straight.
+    Partial,
+    Whole(EdgeSource),
+}
+
+/// Attributes by number, and the columns. `cpu`: what the file says of it.
+pub(super) fn sources(attributes: &[AttributeDescription], cpu: &str) -> (Vec<Source>, Vec<Event>) {
     let mut events: Vec<Event> = Vec::new();
     let sources = attributes
         .iter()
         .map(|description| {
             let event = (!is_side_band(&description.attr)).then(|| column(&mut events, description));
-            source(&description.attr, event.flatten())
+            source(description, event.flatten(), cpu)
         })
         .collect();
     (sources, events)
 }
 
-fn source(attr: &PerfEventAttr, event: Option<u16>) -> Source {
-    let layout = Layout { sample: attr.sample_format.bits(), read: attr.read_format.bits() };
+fn source(description: &AttributeDescription, event: Option<u16>, cpu: &str) -> Source {
+    let attr = &description.attr;
+    let layout = Layout {
+        sample: attr.sample_format.bits(),
+        read: attr.read_format.bits(),
+        branch_index: attr.branch_sample_format.contains(BranchSampleFormat::HW_INDEX),
+    };
     // 127 is the kernel's default limit (perf_event_max_stack).
     let max_stack = if attr.sample_max_stack == 0 { 127 } else { attr.sample_max_stack.into() };
-    Source { event, layout, period: nominal_period(attr), max_stack }
+    Source { event, layout, period: nominal_period(attr), max_stack, branches: branches(description, cpu) }
+}
+
+fn branches(description: &AttributeDescription, cpu: &str) -> Branches {
+    let attr = &description.attr;
+    let kinds = attr.branch_sample_format;
+    match () {
+        () if !attr.sample_format.contains(SampleFormat::BRANCH_STACK) => Branches::None,
+        // Stacks made from a processor's trace say nothing of kinds, and have all.
+        () if kinds.is_empty() || kinds.contains(BranchSampleFormat::ANY) => {
+            Branches::Whole(evenness(description, cpu))
+        }
+        () => Branches::Partial,
+    }
+}
+
+/// A rate instead of a period asks for fewer records where there are many branches.
+fn evenness(description: &AttributeDescription, cpu: &str) -> EdgeSource {
+    let attr = &description.attr;
+    let (kind, config) = match attr.type_ {
+        PerfEventType::DynamicPmu(kind, config, ..) => (kind, config),
+        _ => (0, 0),
+    };
+    let name = description.name.as_deref().unwrap_or_default();
+    let by_period = matches!(attr.sampling_policy, SamplingPolicy::Period(_));
+    if by_period && counts_taken(kind, config, name, cpu) { EdgeSource::EvenRecords } else { EdgeSource::Records }
 }
 
 fn is_side_band(attr: &PerfEventAttr) -> bool {

@@ -4,11 +4,13 @@
 
 use super::build_ids::BuildIds;
 use super::container::Refusal;
-use super::events::{Source, sources};
+use super::events::{Branches, Source, sources};
 use super::kernel_layout::KernelLayout;
 use super::record::{Entry, Mapping, Mode, Sample, decode};
+use super::straight::Straight;
 use super::{Imported, Lookup};
 use crate::aggregate::{Aggregate, Key, ProcessNo, StackKey};
+use crate::branches::{self, Place};
 use crate::images::{Images, MappingFacts};
 use crate::lives::{Found, ImageNo, LifeNo, Lives, Mapped};
 use linux_perf_data::{Feature, PerfFile, PerfFileReader, PerfFileRecord};
@@ -17,8 +19,8 @@ use std::io::{Read, Seek};
 use std::os::unix::fs::MetadataExt;
 use whither_image::{ImageId, ImageKind};
 use whither_kernel::proc;
-use whither_kernel::records::MappedFile;
-use whither_store::model::{EpochMeta, Event, Losses, Process, Rate, StackEnd, process_key};
+use whither_kernel::records::{BranchEntry, MappedFile};
+use whither_store::model::{EdgeSource, EpochMeta, Event, Losses, Process, Rate, StackEnd, process_key};
 
 const NS: u64 = 1_000_000_000;
 /// Values of a call chain from here on are markers, not addresses.
@@ -71,6 +73,7 @@ struct Importer {
     last: u64,
     throttled: u64,
     short_records: u64,
+    straight: Straight,
 }
 
 /// A file as the record identifies it.
@@ -78,7 +81,7 @@ type Identity = (u64, Vec<u8>);
 
 impl Importer {
     fn new(file: &PerfFile, lookup: Lookup) -> Self {
-        let (sources, events) = sources(file.event_attributes());
+        let (sources, events) = sources(file.event_attributes(), &cpu(file));
         let host = text(file.hostname());
         Self {
             sources,
@@ -100,6 +103,7 @@ impl Importer {
             last: 0,
             throttled: 0,
             short_records: 0,
+            straight: Straight::default(),
         }
     }
 
@@ -218,7 +222,8 @@ impl Importer {
     fn sample(&mut self, attribute: usize, s: &Sample) {
         let source = &self.sources[attribute];
         let Some(event) = source.event else { return };
-        let (period, max_stack) = (s.period.unwrap_or(source.period).max(1), source.max_stack);
+        let (period, max_stack, branches) =
+            (s.period.unwrap_or(source.period).max(1), source.max_stack, source.branches);
         let time = s.time.unwrap_or(self.last);
         self.first = Some(self.first.unwrap_or(time).min(time));
         self.last = self.last.max(time);
@@ -236,6 +241,27 @@ impl Importer {
             self.losses.stacks_truncated += u64::from(end == StackEnd::Truncated);
             self.rows.add_stack(StackKey { stack, event, process, tid: s.tid, slice, period }, 1);
         }
+        match branches {
+            Branches::None => {}
+            Branches::Partial => self.straight.partial += u64::from(!s.branches.is_empty()),
+            Branches::Whole(source) => self.straight_runs(life, &s.branches, source),
+        }
+    }
+
+    /// Evidence of where branches went, from the CPU's records of them.
+    fn straight_runs(&mut self, life: Option<LifeNo>, stack: &[BranchEntry], source: EdgeSource) {
+        let found = branches::rows(stack, source, &mut |address| self.code_place(life, address));
+        self.straight.add(&found, source);
+        self.losses.impossible_runs += found.impossible;
+        self.rows.add_runs(found.under_way, &found.rows);
+    }
+
+    /// Where an address lies, if that is code of a file or the kernel's.
+    fn code_place(&mut self, life: Option<LifeNo>, address: u64) -> Option<Place> {
+        let mode = if address >> 63 == 1 { Mode::Kernel } else { Mode::User };
+        let place = self.place(life, mode, address);
+        let kind = self.images.get(place.0).kind;
+        matches!(kind, ImageKind::Elf | ImageKind::Vdso | ImageKind::Kernel | ImageKind::Module).then_some(place)
     }
 
     /// Frames of a call chain, up to the first return address that cannot be one.
@@ -407,11 +433,17 @@ impl Importer {
                 self.throttled
             ));
         }
+        notes.extend(self.straight.notes());
         if self.short_records > 0 {
             notes.push(format!("{} records were too short to be read and were left out.", self.short_records));
         }
         notes
     }
+}
+
+/// What the file says of its CPU: vendor and model.
+fn cpu(file: &PerfFile) -> String {
+    format!("{} {}", text(file.cpu_id()), text(file.cpu_desc()))
 }
 
 /// What a marker in a call chain says of the addresses behind it.

@@ -11,6 +11,7 @@ mod importer;
 mod kernel_layout;
 mod names;
 mod record;
+mod straight;
 
 use crate::error::SampleError;
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! Bodies of records, from bytes to values (perf_event_open(2), "MMAP layout"). Fields that import
 //! does not need are stepped over; a body that is too short is no record.
 
-use whither_kernel::records::MappedFile;
+use whither_kernel::records::{BranchEntry, MappedFile};
 
 /// Which optional fields the samples of an event have.
 #[derive(Clone, Copy, Debug)]
@@ -10,6 +10,8 @@ pub(super) struct Layout {
     pub(super) sample: u64,
     /// `perf_event_attr.read_format`.
     pub(super) read: u64,
+    /// An index comes before the branch stack (`PERF_SAMPLE_BRANCH_HW_INDEX`).
+    pub(super) branch_index: bool,
 }
 
 impl Layout {
@@ -39,6 +41,8 @@ pub(super) struct Sample {
     pub(super) period: Option<u64>,
     /// Call chain with context markers, innermost first.
     pub(super) chain: Vec<u64>,
+    /// Branches taken before, the last one first.
+    pub(super) branches: Vec<BranchEntry>,
 }
 
 /// A mapping.
@@ -185,7 +189,12 @@ fn sample(c: &mut Cursor<'_>, misc: u16, layout: Layout) -> Option<Sample> {
         skip_read(c, layout.read)?;
     }
     let chain = if layout.has(5) { chain(c)? } else { Vec::new() };
-    Some(Sample { ip, mode: mode(misc), pid, tid, time, cpu, period, chain })
+    if layout.has(10) {
+        let raw = usize::try_from(c.u32()?).ok()?;
+        c.take(raw)?;
+    }
+    let branches = if layout.has(11) { branches(c, layout.branch_index)? } else { Vec::new() };
+    Some(Sample { ip, mode: mode(misc), pid, tid, time, cpu, period, chain, branches })
 }
 
 fn mode(misc: u16) -> Mode {
@@ -214,6 +223,16 @@ fn chain(c: &mut Cursor<'_>) -> Option<Vec<u64>> {
     let length = usize::try_from(c.u64()?).ok()?;
     let words = c.take(length.checked_mul(8)?)?;
     Some(words.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("chunks of 8"))).collect())
+}
+
+/// The last field that import wants: the index is missing where there is no stack at all.
+fn branches(c: &mut Cursor<'_>, index: bool) -> Option<Vec<BranchEntry>> {
+    let length = usize::try_from(c.u64()?).ok()?;
+    if index && length > 0 {
+        c.u64()?;
+    }
+    let entries = c.take(length.checked_mul(BranchEntry::SIZE)?)?;
+    Some(entries.chunks_exact(BranchEntry::SIZE).map(BranchEntry::read).collect())
 }
 
 /// Little-endian reader that stops at the end.

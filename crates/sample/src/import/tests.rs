@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::path::PathBuf;
-use whither_store::model::{ImageKind, StackEnd};
+use whither_store::model::{EdgeSource, ImageKind, StackEnd, Way};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/perf-data")
@@ -102,6 +102,64 @@ fn stacks_hold_the_chain_and_start_at_the_sample() {
     assert!(deep * 10 >= total * 9, "{deep} of {total} stacks hold a chain");
 }
 
+/// Runs by image, begin, end and target, as the golden files have them; of user code alone.
+fn runs(p: &Profile) -> BTreeMap<(String, u64, u64, Option<u64>), u32> {
+    let mut out = BTreeMap::new();
+    for e in p.edges.iter().filter(|e| p.image(e.image).path.starts_with('/')) {
+        let to = match e.way {
+            Way::To(at) => Some(at.0),
+            Way::Taken => None,
+            Way::Fall | Way::Undecided => panic!("{e:?}"),
+        };
+        *out.entry((p.image(e.image).path.clone(), e.pc.0, e.branch.0, to)).or_default() += e.count;
+    }
+    out
+}
+
+#[test]
+fn every_run_between_branch_records_is_where_perf_has_it() {
+    let p = import("even-records.data");
+    let text = std::fs::read_to_string(folder().join("even-records.golden")).expect("a golden file");
+    let row = |line: &str| {
+        let f: Vec<&str> = line.split('\t').collect();
+        let hex = |i: usize| u64::from_str_radix(f[i], 16).expect("hexadecimal");
+        let to = (f[3] != "-").then(|| hex(3));
+        ((f[0].to_owned(), hex(1), hex(2), to), f[4].parse::<u32>().expect("a count"))
+    };
+    assert_eq!(runs(&p), text.lines().map(row).collect());
+    // An event of taken branches with a fixed period: nothing is to be weighed.
+    assert!(p.edges.iter().all(|e| e.source == EdgeSource::EvenRecords));
+    let kernel: u32 = p.edges.iter().filter(|e| p.image(e.image).kind == ImageKind::Kernel).map(|e| e.count).sum();
+    assert_eq!(kernel, 15, "one sample was taken there");
+    let note = p.epochs[0].notes.iter().find(|n| n.starts_with("Branch records")).expect("told");
+    assert!(note.contains(" 7500 runs") && note.contains("equally likely"), "{note}");
+}
+
+#[test]
+fn records_that_came_with_time_are_weighed() {
+    let p = import("records.data");
+    let all: u32 = p.edges.iter().map(|e| e.count).sum();
+    assert!(p.edges.iter().all(|e| e.source == EdgeSource::Records));
+    // 499 samples have 31 runs each; stacks of slow stretches count less.
+    assert!((5_000..=15_469).contains(&all), "{all}");
+    assert_eq!(p.edges, import("records.data").edges, "the same file gives the same rows");
+}
+
+#[test]
+fn records_of_some_kinds_of_branches_are_not_used_and_that_is_said() {
+    let mut data = bytes("records.data");
+    let attribute = data[104..104 + 72].to_vec();
+    let places: Vec<usize> = (104..data.len() - 80).filter(|at| data[*at..].starts_with(&attribute)).collect();
+    assert_eq!(places.len(), 2, "in the attributes and in their description");
+    for at in places {
+        // PERF_SAMPLE_BRANCH_USER | PERF_SAMPLE_BRANCH_ANY_CALL
+        data[at + 72..at + 80].copy_from_slice(&(1_u64 | 1 << 4).to_le_bytes());
+    }
+    let p = read(Cursor::new(data), 0, Lookup::Nothing).expect("readable").profile;
+    assert_eq!(p.edges, []);
+    assert!(p.epochs[0].notes.iter().any(|n| n.contains("were not used")), "{:?}", p.epochs[0].notes);
+}
+
 #[test]
 fn the_file_tells_of_its_machine() {
     let p = import("system.data");
@@ -143,7 +201,8 @@ proptest! {
 
     #[test]
     fn damage_never_panics(changes in prop::collection::vec((0usize..14_000, any::<u8>()), 1..12)) {
-        for name in ["mmap-ids.data", "stacks.data"] {
+        // The last is the beginning of even-records.data.
+        for name in ["mmap-ids.data", "stacks.data", "../../fuzz/seeds/perf_data/even-records.data"] {
             let mut damaged = bytes(name);
             let length = damaged.len();
             for (at, value) in &changes {
