@@ -46,7 +46,8 @@ struct global {
 	u32 way;           /* wh_start.way */
 	u32 fsgsbase;      /* way 2: the thread pointer can be read by an instruction */
 	u32 locked;        /* the program forbids itself system calls: the agent makes none any more */
-	u32 often;         /* entries & often == 0: look at the heartbeat, and in way 2 at the thread id */
+	s32 often;         /* after so many entries: look at the heartbeat, and in way 2 at the thread id */
+	u64 fast;          /* `segment` while fast.c may do its part: way 1, not locked; else 1, which no segment is */
 };
 extern struct global G;
 
@@ -77,7 +78,7 @@ struct shape {
 	u32 point;
 	u32 serial;                 /* templates of another serial belong to another shape; 0 = unused */
 	u32 words;                  /* a multiple of 4: the last are repeated */
-	u32 last;                   /* template that fitted last */
+	u32 spare;
 	u64 reach;                  /* bytes from the slot that are read */
 	s32 offset[WORDS];
 };
@@ -101,6 +102,53 @@ struct trace {
 	struct template template;
 };
 
+/* What template_search has found. It may be overwritten: it was not if local.learnt is still `learnt`. */
+struct match {
+	const struct shape *shape;
+	const struct template *template;
+	u32 learnt;
+};
+
+/* What fast.c knows of the last ordinary call at a return slot: all that must be as it was then for the
+ * path to be the same, by address and value. Filled while `slot` is 0. */
+#define HOTS 256u
+#define HOT_WORDS 72u /* a multiple of 4 */
+struct hot {
+	u64 slot, ra;
+	u64 gate;                   /* state and flags of the point */
+	u32 point;
+	u32 serial;                 /* another for each filling */
+	u64 top_slot;               /* innermost call in progress, 0 when there was none */
+	u32 top_path;
+	u32 words;                  /* a multiple of 4: the last is repeated. From the slot outwards */
+	u64 record;                 /* path and point as a record holds them */
+	u64 block;                  /* of the path, from the segment's start, with HOT_ bits */
+	u64 owner;                  /* slot ^ ra of who filled it */
+	u64 calls;                  /* of the block at that time */
+	u32 skip, left;             /* the path is another each time: fillings to be left out, still */
+	u32 varied, spare;          /* the values are those of variants[], found by a hash of the words */
+	struct word {
+		const u64 *at;
+		u64 value;
+	} word[HOT_WORDS];
+} __attribute__((aligned(256))); /* 5 * 256 bytes: found by a shift and an addition, and no power of two */
+/* The values of one path through a call site that is reached by many. */
+#define VARIANTS 1024u
+struct variant {
+	u32 owner;                  /* `serial` of the hot entry; 0 while it is filled */
+	u32 serial;                 /* another for each filling */
+	u64 record, block;          /* as in the entry */
+	u64 value[HOT_WORDS];
+} __attribute__((aligned(64)));
+/* In wh_active.major of a record with HOT_OURS: its block, a multiple of 64, and what its exit has to do. A
+ * record that slow handlers have made holds major faults there, shifted, and never HOT_OURS. */
+#define HOT_OURS 1u
+#define HOT_TIMED 2u
+#define HOT_CPU 4u
+#define HOT_HIST 8u
+#define MAJOR_SHIFT 6
+#define HOT_BITS 63ull
+
 /* Private memory of a thread, zeroed by the kernel in a forked child: `home` then says that nothing in
  * it holds. It goes on to the thread that takes over the block. */
 struct local {
@@ -110,23 +158,38 @@ struct local {
 	u32 stack_now, stack_next;  /* its place in stacks[]; place to be used next */
 	u32 deaf;                   /* the controller has not been heard for too long */
 	u32 strict;                 /* not even the time stamp counter may be read: nothing is recorded */
-	u32 entries;                /* to look at the heartbeat now and then */
+	s32 credit;                 /* entries left until the heartbeat is looked at */
 	u32 generation;             /* header.generation that hints, cache and templates belong to */
 	u32 more_page, more_used;   /* page that wh_more blocks are taken from */
 	volatile u32 *clock;        /* word that changes with each scheduling; 0 = not set up */
 	u32 clock_seen, spare;
 	u64 cpu_ns, cpu_ticks;      /* anchor: CPU time at a TSC value */
+	u64 pending;                /* cpu0 of a record whose t0 belongs to this anchor: even, another for each */
+	u64 deadline;               /* TSC from which on the heartbeat must be looked at; 0 while deaf */
 	u64 checked;                /* way 2: when the thread id was last compared */
 	u64 (*words)[MAX_WORDS];    /* captured words of active[i], for event records */
 	struct wh_active *chunk[CHUNKS];
 	struct stack stacks[STACKS];
 	u32 serial, misses;
+	u32 learning, learning_seen; /* hot_learn is at it, as this serial; the same when recheck last looked */
+	u64 learning_since;         /* TSC */
+	u32 learnt;                 /* templates written or forgotten so far */
 	struct trace trace;
 	u32 hint[HINTS];
 	u32 cache[CACHE];
 	struct shape shapes[SHAPES][2];
 	struct template templates[TEMPLATES];
+	struct hot hot[HOTS], fresh;
+	struct variant variants[VARIANTS];
 };
+
+/* 0 stands for none. */
+static inline u32 next_serial(struct local *l)
+{
+	u32 serial = ++l->serial;
+
+	return likely(serial) ? serial : ++l->serial;
+}
 
 static inline struct wh_header *header(void)
 {
@@ -149,7 +212,11 @@ static inline struct wh_path *path_at(u32 index)
 }
 
 /* thread.c */
-extern __thread struct local *wh_local __attribute__((tls_model("initial-exec"), visibility("hidden")));
+struct own {
+	struct local *local;
+	struct wh_thread *block;    /* local->block, once local->home is set */
+};
+extern __thread struct own wh_own __attribute__((tls_model("initial-exec"), visibility("hidden")));
 struct local *local_by_base(void);
 struct local *thread_join(void);
 int same_thread(struct local *l);
@@ -157,7 +224,7 @@ void count_lost(enum wh_lost cause);
 
 static inline struct local *local_of_thread(void)
 {
-	return likely(G.way == 1) ? wh_local : local_by_base();
+	return likely(G.way == 1) ? wh_own.local : local_by_base();
 }
 
 /* maps.c */
@@ -194,7 +261,7 @@ static inline u32 root_path(const struct wh_point *p)
 }
 
 /* template.c */
-u32 template_search(struct local *l, u32 point, u64 slot, u64 rbp);
+u32 template_search(struct local *l, u32 point, u64 slot, u64 rbp, struct match *match);
 void template_learn(struct local *l, u32 point, u64 slot, u32 path);
 void templates_forget(struct local *l);
 
@@ -224,9 +291,18 @@ static inline int clock_anchored(const struct local *l)
 	return l->clock && *l->clock == l->clock_seen;
 }
 
+static inline u64 ns_of(const struct wh_header *h, u64 t)
+{
+	u64 mult = h->tsc_mult;
+
+	if (likely(!((t | mult) >> 32))) /* a multiplication and a shift less */
+		return t * mult >> (h->tsc_shift & 63);
+	return (u64)((unsigned __int128)t * mult >> h->tsc_shift);
+}
+
 static inline u64 ticks_to_ns(u64 t)
 {
-	return (u64)((unsigned __int128)t * header()->tsc_mult >> header()->tsc_shift);
+	return ns_of(header(), t);
 }
 
 static inline u64 clock_cpu(const struct local *l, u64 now)
@@ -235,6 +311,18 @@ static inline u64 clock_cpu(const struct local *l, u64 now)
 
 	return since > 0 ? l->cpu_ns + ticks_to_ns((u64)since) : l->cpu_ns;
 }
+
+/* CPU time when a call was entered, 0: not known. Right until the next anchor is set. */
+static inline u64 clock_at_entry(const struct local *l, const struct wh_active *r)
+{
+	if (r->cpu0 & 1)
+		return r->cpu0;
+	return r->cpu0 && r->cpu0 == l->pending ? clock_cpu(l, r->t0) | 1 : 0;
+}
+
+/* fast.c */
+void hot_learn(struct local *l, u32 flags, u32 point, u64 slot, u64 rbp, u32 found, const struct match *match);
+void hot_forget(struct local *l);
 
 /* record.c */
 void values_at_entry(struct local *l, const struct wh_point *p, u32 index, u64 slot, const struct regs *regs,

@@ -49,6 +49,23 @@ static void clock_open(struct local *l)
 	}
 }
 
+/* Before the anchor goes that they refer to. All records are looked at: those of slow entries, which refer
+ * to none, may lie above others that do. */
+static void settle(struct local *l)
+{
+	struct wh_thread *t = l->block;
+	u32 n = t->n_active < WH_ACTIVE ? t->n_active : WH_ACTIVE;
+
+	if (t->cpu_mode == 2) /* no anchor ever held */
+		return;
+	for (struct wh_active *r = t->active; n--; r++)
+		if (r->cpu0 && !(r->cpu0 & 1)) {
+			r->cpu0 = clock_at_entry(l, r);
+			t->lost[WH_LOST_CLOCK] += !r->cpu0;
+		}
+	l->pending += 2;
+}
+
 /* 0: the CPU time may not be asked for any more. */
 slow_path int clock_anchor(struct local *l)
 {
@@ -58,6 +75,7 @@ slow_path int clock_anchor(struct local *l)
 	}
 	if (!l->clock)
 		clock_open(l);
+	settle(l);
 	for (int tries = 0; tries < 4; tries++) {
 		u32 seen = *l->clock;
 

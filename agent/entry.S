@@ -10,30 +10,19 @@
 	.set D, -0x100000000000		/* WH_SHADOW: from a return slot to its shadow */
 	.text
 
+/* Unwinders may come by between any two instructions: each push and pop has its row. */
 .macro save_registers
-	push %rax
-	push %rcx
-	push %rdx
-	push %rsi
-	push %rdi
-	push %r8
-	push %r9
-	push %r10
-	push %r11
-	.cfi_adjust_cfa_offset 72
+	.irp register, rax, rcx, rdx, rsi, rdi, r8, r9, r10, r11
+	push %\register
+	.cfi_adjust_cfa_offset 8
+	.endr
 .endm
 
 .macro restore_registers
-	pop %r11
-	pop %r10
-	pop %r9
-	pop %r8
-	pop %rdi
-	pop %rsi
-	pop %rdx
-	pop %rcx
-	pop %rax
-	.cfi_adjust_cfa_offset -72
+	.irp register, r11, r10, r9, r8, rdi, rsi, rdx, rcx, rax
+	pop %\register
+	.cfi_adjust_cfa_offset -8
+	.endr
 .endm
 
 /* Calls a C handler on an aligned stack; rbx is saved and carries the stack pointer meanwhile. */
@@ -52,6 +41,22 @@
 	.cfi_restore rbx
 .endm
 
+/* Calls a function of fast.c, which saves whatever it uses, with the address of what is pushed here. It
+ * has done its part if an address stands where the index was: "above". */
+.macro call_fast name
+	push %rdi
+	.cfi_adjust_cfa_offset 8
+	push %rbp
+	.cfi_adjust_cfa_offset 8
+	mov %rsp, %rdi
+	call \name
+	pop %rbp
+	.cfi_adjust_cfa_offset -8
+	pop %rdi
+	.cfi_adjust_cfa_offset -8
+	cmpq $0xffff, (%rsp)
+.endm
+
 	.globl wh_entry_exit
 	.type wh_entry_exit, @function
 	.p2align 6
@@ -59,18 +64,10 @@ wh_entry_exit:
 	.cfi_startproc
 	.cfi_def_cfa rsp, 16
 	endbr64
-	save_registers
-	mov 72(%rsp), %rdi
-	lea 80(%rsp), %rsi
-	mov %rsp, %rdx
-	mov %rbp, %rcx
-	call_handler wh_on_entry, -96
-	mov %rax, 72(%rsp)
+	call_fast wh_fast_entry
+	jbe 2f
+1:	lea 16(%rsp), %rsp		/* drops two words: where to go on, and the slot, whose call comes again */
 	.cfi_remember_state
-	test %edx, %edx
-	jnz 1f
-	restore_registers
-	lea 16(%rsp), %rsp		/* drops index and return address; both stay in the red zone */
 	/* From here the return address is in the shadow: CFA = rsp + 8 is eight above the true one so
 	 * that two frames never have the same, rsp comes back as CFA - 8, the address from CFA - 16 + D. */
 	.cfi_def_cfa rsp, 8
@@ -82,15 +79,36 @@ wh_entry_exit:
 wh_exit_address:
 	lea -8(%rsp), %rsp
 	.cfi_def_cfa_offset 16
-	save_registers
+	push %rdi
+	.cfi_adjust_cfa_offset 8
+	lea 8(%rsp), %rdi
+	call wh_fast_exit
+	pop %rdi
+	.cfi_adjust_cfa_offset -8
+	cmpq $0, (%rsp)
+	je 3f
+	ret
+3:	save_registers
 	lea 72(%rsp), %rdi
 	mov %rsp, %rsi
 	call_handler wh_on_exit, -96
 	mov %rax, 72(%rsp)
-	.cfi_offset rip, -16
 	restore_registers
 	ret
-1:	.cfi_restore_state
+2:	.cfi_restore_state
+	save_registers
+	mov 72(%rsp), %rdi
+	lea 80(%rsp), %rsi
+	mov %rsp, %rdx
+	mov %rbp, %rcx
+	call_handler wh_on_entry, -96
+	mov %rax, 72(%rsp)
+	.cfi_remember_state
+	test %edx, %edx
+	jnz 4f
+	restore_registers
+	jmp 1b
+4:	.cfi_restore_state
 	restore_registers
 	lea 8(%rsp), %rsp
 	.cfi_def_cfa_offset 8
@@ -105,6 +123,13 @@ wh_entry_only:
 	.cfi_startproc
 	.cfi_def_cfa rsp, 16
 	endbr64
+	call_fast wh_fast_count
+	jbe 2f
+1:	lea 8(%rsp), %rsp
+	.cfi_remember_state
+	.cfi_def_cfa_offset 8
+	jmp *-8(%rsp)
+2:	.cfi_restore_state
 	save_registers
 	mov 72(%rsp), %rdi
 	lea 80(%rsp), %rsi
@@ -113,9 +138,7 @@ wh_entry_only:
 	call_handler wh_on_count, -96
 	mov %rax, 72(%rsp)
 	restore_registers
-	lea 8(%rsp), %rsp
-	.cfi_def_cfa_offset 8
-	jmp *-8(%rsp)
+	jmp 1b
 	.cfi_endproc
 	.size wh_entry_only, . - wh_entry_only
 
@@ -130,14 +153,20 @@ wh_syscall_insn:
 	.cfi_endproc
 	.size wh_syscall_insn, . - wh_syscall_insn
 
-/* What calibration probes: nothing but a return, behind enough bytes for a jump. */
+/* What calibration probes, behind enough bytes for a jump: some 20 ns of work, each step of which waits for the
+ * one before. With nothing to do in it a call would show all of the agent's own cost; processors do most of that
+ * beside the work that calls hold. */
 	.globl wh_empty
 	.type wh_empty, @function
 	.p2align 4
 wh_empty:
 	.cfi_startproc
 	endbr64
-	nopl 0(%rax, %rax)
+	.byte 0x0f, 0x1f, 0x44, 0, 0	/* nopl 0(%rax, %rax), five bytes long whatever the assembler prefers */
+	mov %rdi, %rax
+	.rept 24
+	imul $0x5bd1e995, %rax, %rax
+	.endr
 	ret
 	.cfi_endproc
 	.p2align 4, 0xcc

@@ -6,11 +6,11 @@
  * from the shadow alone, so an exit is right whatever happened to the records; no call out, no lock,
  * general registers only.
  */
-#include "template.h"
+#include "fast.h"
 
-#define NEEDS_CLOCK (WH_DO_WALL | WH_DO_CPU | WH_DO_HIST | WH_DO_EMIT)
 #define NEEDS_WORDS (WH_DO_VALUES | WH_DO_EMIT)
 #define BUSY_SHIFT 28 /* 2^28 ticks, about 100 ms: no one stays in the agent that long */
+#define LISTEN_SHIFT 31 /* about a second */
 
 /* The in-agent mark is set: does it still hold? A handler that was left by siglongjmp leaves it behind:
  * stale once a call comes from further out on that stack, or after long. */
@@ -50,9 +50,35 @@ static inline int silent(u64 now)
 	return unlikely(h->patience && age > 0 && (u64)age > h->patience);
 }
 
+/* Hears whether the controller is there, and when to listen again. */
+static slow_path void listen(struct local *l, u64 now)
+{
+	const struct wh_header *h = header();
+	u64 again = now + (1ull << LISTEN_SHIFT);
+
+	l->deaf = (u32)silent(now);
+	if (l->deaf)
+		l->credit = 0; /* every entry is to look again */
+	if (h->patience && h->heartbeat + h->patience < again)
+		again = h->heartbeat + h->patience + 1;
+	l->deadline = l->deaf ? 0 : again;
+}
+
+/* A handler left by siglongjmp amid learning would hold off all others for ever. */
+static void free_learning(struct local *l, u64 now)
+{
+	if (l->learning != l->learning_seen) {
+		l->learning_seen = l->learning;
+		l->learning_since = now;
+	} else if (l->learning && (now - l->learning_since) >> BUSY_SHIFT) {
+		l->learning = 0;
+	}
+}
+
 /* Rare checks before an entry is recorded; 0: pass through. */
 static slow_path int recheck(struct local *l)
 {
+	l->credit = G.often;
 	if (l->generation != header()->generation) {
 		l->generation = header()->generation;
 		for (u32 i = 0; i < CACHE; i++)
@@ -60,9 +86,11 @@ static slow_path int recheck(struct local *l)
 		for (u32 i = 0; i < HINTS; i++)
 			l->hint[i] = 0;
 		templates_forget(l);
+		hot_forget(l);
 	}
 	u64 now = ticks();
-	l->deaf = (u32)silent(now);
+	free_learning(l, now);
+	listen(l, now);
 	if (G.way == 2 && !G.locked && now - l->checked > 1 << 17) {
 		l->checked = now;
 		if (!same_thread(l))
@@ -97,8 +125,7 @@ static inline struct local *begin(const struct wh_point *p, u64 slot)
 		return 0;
 	}
 	enter(t, slot);
-	l->entries++;
-	if (unlikely((l->entries & G.often) == 0 || l->deaf || l->generation != header()->generation) && !recheck(l)) {
+	if (unlikely(--l->credit <= 0 || l->deaf || l->generation != header()->generation) && !recheck(l)) {
 		leave(t);
 		if (!l->deaf)
 			count_lost(WH_LOST_TABLE);
@@ -114,11 +141,12 @@ static inline struct local *begin(const struct wh_point *p, u64 slot)
 
 static inline u32 path_of(struct local *l, const struct wh_point *p, u64 point, u64 slot, u64 rbp)
 {
+	struct match match;
 	u32 path;
 
 	if (!(p->flags & WH_DO_PATH))
 		return root_path(p);
-	path = template_last(l, (u32)point, slot, rbp);
+	path = template_search(l, (u32)point, slot, rbp, &match);
 	return path ? path : find_path(l, p, (u32)point, slot, rbp);
 }
 
@@ -174,16 +202,25 @@ static inline void push(struct wh_thread *t, struct wh_active *r, u64 slot, u32 
 	r->path = path;
 	r->point = point;
 	r->usage = 0;
+	r->major = 0;
 	barrier();
 	t->n_active++;
 	update_end(&t->seq_active);
+}
+
+static slow_path void usage_at_entry(struct wh_active *r)
+{
+	u64 major;
+
+	usage_now(&r->usage, &major);
+	r->major = major << MAJOR_SHIFT;
 }
 
 /* Last of all at an entry, so that little of our own time is measured. */
 static inline void start_clocks(struct local *l, u32 flags, struct wh_active *r)
 {
 	if (unlikely(flags & WH_DO_USAGE))
-		usage_now(&r->usage, &r->major);
+		usage_at_entry(r);
 	if (flags & WH_DO_CPU) {
 		int known = 1;
 
@@ -197,8 +234,8 @@ static inline void start_clocks(struct local *l, u32 flags, struct wh_active *r)
 	} else {
 		r->t0 = ticks();
 	}
-	if (silent(r->t0))
-		l->deaf = 1;
+	if (unlikely(r->t0 >= l->deadline))
+		listen(l, r->t0);
 }
 
 static slow_path struct answer entry_slow(u64 index, u64 slot, const struct regs *regs, u64 rbp)
@@ -251,7 +288,7 @@ static slow_path void add_usage(struct wh_more *m, const struct wh_active *r)
 	usage_now(&usage, &major);
 	m->switches += (u32)((usage >> 32) - (r->usage >> 32));
 	m->faults_minor += (u32)((u32)usage - (u32)r->usage);
-	m->faults_major += major - r->major;
+	m->faults_major += major - (r->major >> MAJOR_SHIFT);
 }
 
 /* Books a completed call. `end` 0: it was not timed. */
@@ -259,9 +296,12 @@ static inline void book(struct local *l, const struct wh_point *p, const struct 
 {
 	struct wh_block *b = block_of(l, r->path);
 	u32 flags = p->flags;
+	u64 cpu0 = clock_at_entry(l, r); /* before there is another anchor */
 
 	if (unlikely(!b))
 		return;
+	if (unlikely(r->cpu0 && !cpu0)) /* a signal handler's call has set an anchor amid the entry */
+		l->block->lost[WH_LOST_CLOCK]++;
 	update_begin(&b->seq);
 	if (likely(end)) {
 		u64 wall = end - r->t0;
@@ -273,9 +313,9 @@ static inline void book(struct local *l, const struct wh_point *p, const struct 
 			b->max = wall;
 		if (unlikely(wall - 1 < b->min - 1)) /* min 0: none yet */
 			b->min = wall;
-		if (r->cpu0) {
+		if (cpu0) {
 			int known = likely(clock_anchored(l)) || clock_anchor(l);
-			s64 cpu = (s64)(clock_cpu(l, end) - r->cpu0);
+			s64 cpu = (s64)(clock_cpu(l, end) - cpu0);
 			b->cpu += known && cpu > 0 ? (u64)cpu : 0;
 		}
 		if (unlikely(flags & (WH_DO_HIST | WH_DO_USAGE))) {
@@ -341,6 +381,12 @@ static slow_path u64 exit_slow(u64 slot, const struct regs *regs)
 	return ra;
 }
 
+/* Read once: the controller may change them at any time. */
+static inline u32 flags_of(const struct wh_point *p)
+{
+	return *(const volatile u32 *)&p->flags;
+}
+
 /* The calling thread if its entry at `slot` needs nothing out of the ordinary. */
 static inline struct local *ordinary(const struct wh_point *p, u64 slot)
 {
@@ -351,95 +397,64 @@ static inline struct local *ordinary(const struct wh_point *p, u64 slot)
 		return 0;
 	const struct wh_thread *t = l->block;
 	u32 n = t->n_active;
-	if (unlikely(t->busy_sp || l->deaf || l->generation != h->generation || (l->entries & G.often) == G.often ||
+	if (unlikely(t->busy_sp || l->deaf || l->generation != h->generation || l->credit <= 0 ||
 		     slot - l->stack.lo >= l->stack.hi - l->stack.lo || n >= WH_ACTIVE))
 		return 0;
 	return likely(n == 0 || t->active[n - 1].slot > slot) ? l : 0;
 }
 
-/* The block that an ordinary call counts in; its path with WH_FOLDED in `found`. 0: not so ordinary. */
-static inline struct wh_block *ordinary_block(struct local *l, const struct wh_point *p, u64 point, u64 slot, u64 rbp,
-					      u32 *found)
+/* The block that an ordinary call counts in, from the segment's start; its path with WH_FOLDED in
+ * `found`. 0: not so ordinary. */
+static inline u64 ordinary_block(struct local *l, const struct wh_point *p, u32 flags, u64 point, u64 slot, u64 rbp,
+				 u32 *found)
 {
-	u32 path = p->flags & WH_DO_PATH ? template_last(l, (u32)point, slot, rbp) : root_path(p);
-
-	if (unlikely(!path))
-		path = template_search(l, (u32)point, slot, rbp);
+	struct match match = {0};
+	u32 path = flags & WH_DO_PATH ? template_search(l, (u32)point, slot, rbp, &match) : root_path(p);
 	u32 page = l->block->directory[(path & ~WH_FOLDED) / 64];
 
 	*found = path;
-	return likely(path && page) ? (struct wh_block *)(G.segment + WH_AT_PAGES + (u64)page * PAGE) + path % 64 : 0;
+	if (unlikely(!path || !page))
+		return 0;
+	if (G.way == 1)
+		hot_learn(l, flags, (u32)point, slot, rbp, path, &match);
+	return WH_AT_PAGES + (u64)page * PAGE + path % 64 * sizeof(struct wh_block);
 }
 
 /* Entry of a point that only counts. Answers where to go on. */
 u64 wh_on_count(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 {
 	const struct wh_point *p = point_at(index);
-	struct local *l = likely(!(p->flags & (WH_DO_LOADER | WH_DO_LOCK | NEEDS_WORDS))) ? ordinary(p, slot) : 0;
-	u32 found;
-	struct wh_block *b = likely(l) ? ordinary_block(l, p, index, slot, rbp, &found) : 0;
+	u32 flags = flags_of(p), found;
+	struct local *l = likely(!(flags & (WH_DO_LOADER | WH_DO_LOCK | NEEDS_WORDS))) ? ordinary(p, slot) : 0;
+	u64 block = likely(l) ? ordinary_block(l, p, flags, index, slot, rbp, &found) : 0;
 
-	if (unlikely(!b))
+	if (unlikely(!block))
 		return count_slow(index, slot, regs, rbp);
-	l->entries++;
-	count_call(b);
+	l->credit--;
+	count_call((struct wh_block *)(G.segment + block));
 	return p->relocated;
 }
 
-/* Sets the anchor anew; TSC and CPU time from then on, CPU time 0: not to be had. */
-static slow_path u64 anchor_again(struct local *l, u64 slot, u64 *cpu)
-{
-	enter(l->block, slot);
-	int known = clock_anchor(l);
-	leave(l->block);
-	u64 now = ticks();
-
-	*cpu = known ? clock_cpu(l, now) | 1 : 0;
-	return now;
-}
-
-/* Entry of a point whose exit is seen. The place on the active stack is reserved before it is filled: a
- * signal handler's calls take places above, and give them back. */
+/* Entry of a point whose exit is seen. */
 struct answer wh_on_entry(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 {
 	const struct wh_point *p = point_at(index);
-	u32 flags = p->flags, found;
+	u32 flags = flags_of(p), found;
 	struct local *l = likely(!(flags & (NEEDS_WORDS | WH_DO_USAGE))) ? ordinary(p, slot) : 0;
-	struct wh_block *b = likely(l) ? ordinary_block(l, p, index, slot, rbp, &found) : 0;
-	u64 ra = *(const u64 *)slot;
+	u64 block = likely(l) ? ordinary_block(l, p, flags, index, slot, rbp, &found) : 0;
+	u64 ra = *(const u64 *)slot, pending = 0, now = 0;
 
-	if (unlikely(!b || l->stack.no_shadow || ra == G.exit || ((flags & WH_DO_CPU) && !clock_anchored(l))))
+	if (unlikely(!block || l->stack.no_shadow || ra == G.exit))
 		return entry_slow(index, slot, regs, rbp);
-	struct wh_thread *t = l->block;
-	struct wh_active *r = &t->active[t->n_active];
-	l->entries++;
-	r->slot = slot; /* before the place is taken: a signal handler's call judges the record by it */
-	barrier();
-	t->n_active++;
-	barrier();
-	r->slot = slot; /* and behind: a handler's call may have used the place */
-	r->path = found & ~WH_FOLDED;
-	r->point = (u32)index;
-	r->t0 = 0;
-	r->cpu0 = 0;
-	r->usage = 0;
-	*(u64 *)(slot + WH_SHADOW) = ra;
-	t->seq_active = (t->seq_active | 1) + 1;
-	count_call(b);
-	if ((flags & NEEDS_CLOCK) && likely(!(found & WH_FOLDED))) {
-		u64 now = ticks();
-
-		if (flags & WH_DO_CPU) {
-			u64 cpu = clock_cpu(l, now) | 1;
-
-			if (unlikely(!clock_anchored(l))) /* scheduled since the last look: the reading is not of this stretch */
-				now = anchor_again(l, slot, &cpu);
-			r->cpu0 = cpu;
-		}
-		r->t0 = now;
-		if (unlikely(silent(now)))
-			l->deaf = 1;
+	block |= hot_bits(flags, found);
+	if (block & HOT_TIMED) {
+		pending = block & HOT_CPU ? l->pending : 0;
+		now = ticks();
+		if (unlikely(now >= l->deadline || (block & HOT_CPU && !clock_anchored(l))))
+			return entry_slow(index, slot, regs, rbp);
 	}
+	l->credit--;
+	admit((u64)G.segment, l, slot, ra, block, record_words(found & ~WH_FOLDED, index), now, pending);
 	return (struct answer){p->relocated, 0};
 }
 
@@ -447,61 +462,8 @@ struct answer wh_on_entry(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 u64 wh_on_exit(u64 slot, const struct regs *regs)
 {
 	struct local *l = local_of_thread();
-	u64 end;
 
-	if (unlikely(!l || l->home != G.segment || l->block->busy_sp))
+	if (unlikely(!l || l->home != G.segment || !booked((u64)G.segment, l, l->block, slot)))
 		return exit_slow(slot, regs);
-	struct wh_thread *t = l->block;
-	u32 n = t->n_active;
-	const struct wh_active *r = &t->active[n - 1];
-	if (unlikely(n - 1 >= WH_ACTIVE || r->slot != slot || (n > 1 && r[-1].slot == slot)))
-		return exit_slow(slot, regs);
-	const struct wh_point *p = point_at(r->point);
-	if (unlikely(p->flags & (WH_DO_VALUES | WH_DO_EMIT | WH_DO_USAGE)))
-		return exit_slow(slot, regs);
-	if (r->t0) {
-		u32 page = t->directory[r->path / 64];
-
-		if (unlikely(!page))
-			return exit_slow(slot, regs);
-		struct wh_block *b = (struct wh_block *)(G.segment + WH_AT_PAGES + (u64)page * PAGE) + r->path % 64;
-		struct wh_more *m = 0;
-		if (p->flags & WH_DO_HIST) {
-			if (unlikely(!b->extra))
-				return exit_slow(slot, regs);
-			m = (struct wh_more *)(G.segment + WH_AT_PAGES + (u64)b->extra * 64);
-		}
-		end = ticks();
-		if (unlikely(r->cpu0 && !clock_anchored(l)))
-			return exit_slow(slot, regs);
-		u64 wall = end - r->t0;
-		if (unlikely((s64)wall < 1))
-			wall = 1;
-		update_begin(&b->seq);
-		b->wall += wall;
-		if (unlikely(wall > b->max))
-			b->max = wall;
-		if (unlikely(wall - 1 < b->min - 1))
-			b->min = wall;
-		if (r->cpu0) {
-			s64 cpu = (s64)(clock_cpu(l, end) - r->cpu0);
-
-			b->cpu += cpu > 0 ? (u64)cpu : 0;
-		}
-		if (m) {
-			m->done++;
-			m->hist[63 - __builtin_clzll(wall)]++;
-		}
-		update_end(&b->seq);
-	} else {
-		u32 page = t->directory[r->path / 64];
-
-		if (unlikely(!page))
-			return exit_slow(slot, regs);
-		struct wh_block *b = (struct wh_block *)(G.segment + WH_AT_PAGES + (u64)page * PAGE) + r->path % 64;
-		b->seq = (b->seq | 1) + 1; /* an exit, not timed */
-	}
-	barrier();
-	t->n_active = n - 1;
 	return *(const u64 *)(slot + WH_SHADOW);
 }

@@ -46,6 +46,7 @@ slow_path void before_lock(const struct wh_point *p, u64 slot, const struct regs
 		barrier();
 		l->block->busy_sp = 0;
 	}
+	G.fast = 1;
 	G.locked = 1;
 	if (how == STRICT && l && l->home == G.segment) {
 		l->strict = 1;

@@ -6,7 +6,7 @@
 
 struct global G;
 extern char wh_exit_address[];
-extern void wh_empty(void);
+extern u64 wh_empty(u64 x);
 
 /* Way 2 has no thread-local storage and needs the thread pointer; AT_HWCAP2 tells if it may be read. */
 static u32 may_read_base(void)
@@ -56,6 +56,7 @@ exported u64 wh_start(const struct wh_start *start)
 		G.fsgsbase = may_read_base();
 	barrier();
 	G.segment = (char *)start->segment;
+	G.fast = start->way == 1 && !G.locked ? start->segment : 1;
 	return WH_STARTED;
 }
 
@@ -71,13 +72,13 @@ exported void wh_stop(void)
  * once with a probe on it: the difference / 64 is what a probed call costs its caller. */
 exported u64 wh_calibrate(u64 rounds)
 {
-	u64 best = ~0ull, lost = header()->lost[WH_LOST_TABLE];
+	u64 best = ~0ull, lost = header()->lost[WH_LOST_TABLE], x = rounds | 1;
 
 	while (rounds--) {
 		u64 start = ticks(), took;
 
 		for (int i = 0; i < 64; i++) {
-			wh_empty();
+			x = wh_empty(x);
 			barrier();
 		}
 		took = ticks() - start;

@@ -25,18 +25,21 @@ static inline u32 template_place(const struct shape *s, u64 slot)
 }
 
 /* All templates of both shapes of this call site; 0: none fits. */
-u32 template_search(struct local *l, u32 point, u64 slot, u64 rbp)
+u32 template_search(struct local *l, u32 point, u64 slot, u64 rbp, struct match *match)
 {
 	u64 ra = *(const u64 *)slot;
 	struct shape *s = shapes_of(l, point, ra);
 
+	match->learnt = *(volatile u32 *)&l->learnt;
+	barrier();
 	for (int way = 0; way < 2; way++, s++) {
 		if (!shape_fits(l, s, point, ra, slot))
 			continue;
 		u32 place = template_place(s, slot);
 		u32 path = template_fits(l, s, &l->templates[place], slot, rbp);
 		if (path) {
-			s->last = place;
+			match->shape = s;
+			match->template = &l->templates[place];
 			return path;
 		}
 	}
@@ -85,6 +88,8 @@ void template_learn(struct local *l, u32 point, u64 slot, u32 path)
 
 	if (s[0].serial && s[1].serial && l->misses++ % 4)
 		return;
+	l->learnt++;
+	barrier();
 	pad(t);
 	t->shape.reach = reach(t);
 	for (int way = 0; way < 2; way++)
@@ -92,18 +97,21 @@ void template_learn(struct local *l, u32 point, u64 slot, u32 path)
 			s += way;
 			goto known;
 		}
-	s[1] = s[0];
-	s->serial = 0;
+	u32 before = s->serial;
+	s[0].serial = s[1].serial = 0;
 	barrier();
+	s[1] = s[0];
+	barrier();
+	s[1].serial = before;
 	*s = t->shape;
 	s->point = point;
 	s->ra = ra;
-	s->serial = ++l->serial;
+	barrier();
+	s->serial = next_serial(l);
 known:
 	if (t->shape.reach > s->reach)
 		s->reach = t->shape.reach;
-	s->last = template_place(s, slot);
-	struct template *to = &l->templates[s->last];
+	struct template *to = &l->templates[template_place(s, slot)];
 	to->serial = 0;
 	barrier();
 	to->path = path;
@@ -121,6 +129,8 @@ known:
 
 void templates_forget(struct local *l)
 {
+	l->learnt++;
+	barrier();
 	for (u32 i = 0; i < SHAPES; i++)
 		l->shapes[i][0].serial = l->shapes[i][1].serial = 0;
 }

@@ -49,13 +49,4 @@ static inline __attribute__((always_inline)) u32 template_fits(const struct loca
 	return likely(differ == 0) && likely(rest_fits(l, t, slot, rbp)) ? path : 0;
 }
 
-/* The path of a call if it is the one that its call site's shape met last; 0: look further. */
-static inline __attribute__((always_inline)) u32 template_last(struct local *l, u32 point, u64 slot, u64 rbp)
-{
-	u64 ra = *(const u64 *)slot;
-	struct shape *s = shapes_of(l, point, ra);
-
-	return shape_fits(l, s, point, ra, slot) ? template_fits(l, s, &l->templates[s->last % TEMPLATES], slot, rbp) : 0;
-}
-
 #endif

@@ -5,7 +5,7 @@
  */
 #include "agent.h"
 
-__thread struct local *wh_local __attribute__((tls_model("initial-exec"), visibility("hidden")));
+__thread struct own wh_own __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 #define OWN_LOCAL 0
 #define OWN_COOKIE 1
@@ -54,7 +54,7 @@ struct local *local_by_base(void)
 static int local_store(struct local *l)
 {
 	if (G.way == 1) {
-		wh_local = l;
+		wh_own.local = l;
 		return 1;
 	}
 	u64 base = thread_pointer();
@@ -166,7 +166,9 @@ static void local_reset(struct local *l)
 		l->stacks[i] = (struct stack){0};
 	l->stack = (struct stack){0};
 	l->stack_now = l->stack_next = 0;
-	l->deaf = l->strict = l->entries = 0;
+	l->deaf = l->strict = l->learning = 0;
+	l->credit = 0;
+	l->deadline = 0;
 	l->more_page = l->more_used = 0;
 }
 
@@ -223,6 +225,8 @@ static struct local *join(void)
 	t->started = ticks();
 	__atomic_store_n(&t->state, WH_THREAD_LIVE, __ATOMIC_RELEASE);
 	l->block = t;
+	if (G.way == 1)
+		wh_own.block = t;
 	l->generation = header()->generation - 1; /* forget what was learnt in another segment */
 	barrier();
 	l->home = G.segment;

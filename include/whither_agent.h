@@ -22,7 +22,7 @@ typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
-#define WH_AGENT_ABI 1u
+#define WH_AGENT_ABI 2u
 
 /* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
 #define WH_MAX_POINTS 65536u
@@ -59,7 +59,8 @@ enum wh_lost {
 	WH_LOST_JUMPED = 4,  /* left by longjmp, an exception or thread exit: counted, not timed */
 	WH_LOST_EXIT = 5,    /* an exit without its record: returned rightly, not timed */
 	WH_LOST_RING = 6,    /* event record dropped, the ring was full */
-	WH_LOST_CLOCK = 7,   /* recorded but for CPU time: the program has forbidden itself system calls */
+	WH_LOST_CLOCK = 7,   /* recorded but for CPU time: the program has forbidden itself system calls, or a signal
+	                      * handler's call came amid the entry */
 	WH_LOST_CAUSES = 8
 };
 
@@ -92,7 +93,7 @@ struct wh_header {
 	wh_u32 no_cpu_page;    /* atomic; threads whose CPU time costs two system calls, perf refused */
 	wh_u32 generation;     /* raised by the controller after it has changed nodes or modules (dlclose) */
 	wh_u64 lost[WH_LOST_CAUSES]; /* atomic; of threads without a block */
-	wh_u64 cost_inside;    /* ticks that an empty probed call seems to last (wall, by path): subtract per call */
+	wh_u64 cost_inside;    /* ticks that a probed call seems longer than it is (wall, by path): subtract per call */
 	wh_u64 cost_whole;     /* ticks that one probed call costs its caller */
 	wh_u64 cost_count;     /* the same of an entry that only counts */
 };
@@ -260,11 +261,11 @@ struct wh_more {
 struct wh_active {
 	wh_u64 slot;           /* address of its return slot */
 	wh_u64 t0;             /* TSC at entry, 0 when not timed */
-	wh_u64 cpu0;           /* thread CPU ns at entry */
+	wh_u64 cpu0;           /* thread CPU ns at entry, odd; even and not 0: not worked out yet, by the agent's word */
 	wh_u32 path;
 	wh_u32 point;
 	wh_u64 usage;          /* switches << 32 | minor faults, low 32 bits each, at entry */
-	wh_u64 major;          /* major faults at entry */
+	wh_u64 major;          /* the agent's own word */
 };
 
 #define WH_DIRECTORY (WH_MAX_PATHS / 64)

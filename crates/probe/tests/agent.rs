@@ -38,7 +38,7 @@ fn build(source: &str, compiler: &str, extra: &[&str]) -> Program {
 
 fn run(program: &Program, way: &str, arguments: &[&str]) {
     let output = Command::new("timeout")
-        .arg("120")
+        .arg("300")
         .arg(&program.program)
         .arg(&program.agent)
         .args(arguments)
@@ -63,6 +63,37 @@ fn hard_cases_with_frame_pointers() {
 #[test]
 fn hard_cases_found_by_thread_pointer() {
     run(&build("nasty.c", "cc", &[]), "2", &[]);
+}
+
+#[test]
+fn quick_entries_without_frame_pointers() {
+    run(&build("quick.c", "cc", &["-fomit-frame-pointer"]), "1", &[]);
+}
+
+#[test]
+fn quick_entries_with_frame_pointers() {
+    run(&build("quick.c", "cc", &["-fno-omit-frame-pointer"]), "1", &[]);
+}
+
+#[test]
+fn quick_entries_found_by_thread_pointer() {
+    run(&build("quick.c", "cc", &[]), "2", &[]);
+}
+
+#[test]
+fn a_signal_between_any_two_instructions() {
+    let program = build("steps.c", "cc", &["-fomit-frame-pointer"]);
+    for case in ["quick", "handlers", "jumps", "unwinding"] {
+        run(&program, "1", &[case]);
+    }
+}
+
+#[test]
+fn a_signal_between_any_two_instructions_found_by_thread_pointer() {
+    let program = build("steps.c", "cc", &["-fno-omit-frame-pointer"]);
+    for case in ["handlers", "jumps"] {
+        run(&program, "2", &[case]);
+    }
 }
 
 #[test]

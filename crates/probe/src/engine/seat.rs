@@ -121,39 +121,39 @@ impl Seat {
     pub(crate) fn calibrate(&mut self, caller: &mut Caller, arenas: &mut Arenas) -> Result<(), ProbeError> {
         self.set_cost([0; 3]);
         let measured = self.measure(caller, arenas);
-        self.unmeasured = self.cost()[2] == 0;
-        if self.unmeasured {
-            self.set_cost([0; 3]);
-        }
-        measured
+        self.unmeasured = !matches!(measured, Ok(true));
+        measured.map(drop)
     }
 
-    /// Measures on an empty function of the agent's own.
-    fn measure(&self, caller: &mut Caller, arenas: &mut Arenas) -> Result<(), ProbeError> {
-        /// Of 64 calls each.
-        const ROUNDS: u64 = 200;
-        let measure =
-            |caller: &mut Caller| caller.call("the agent's calibration", self.symbol(Symbol::Calibrate), &[ROUNDS]);
-        let plain = measure(caller)?;
+    /// Measures on a function of the agent's own, of known length; false if nothing could be recorded.
+    fn measure(&self, caller: &mut Caller, arenas: &mut Arenas) -> Result<bool, ProbeError> {
+        let mut plain = u64::MAX;
+        for _ in 0..VISITS {
+            plain = plain.min(self.own_calls(caller)?);
+        }
         let timed = abi::DO_EXIT | abi::DO_PATH | abi::DO_WALL;
-        let (whole, inside) = self.with_empty_probed(caller, arenas, timed, &measure)?;
-        let (count, _) = self.with_empty_probed(caller, arenas, abi::DO_PATH, &measure)?;
+        let (whole, seen) = self.with_own_probed(caller, arenas, timed)?;
+        let (count, _) = self.with_own_probed(caller, arenas, abi::DO_PATH)?;
+        if seen == 0 {
+            return Ok(false);
+        }
         let per_call = |ticks: u64| ticks.saturating_sub(plain) / 64;
         self.segment.set_header(field::COST_WHOLE, per_call(whole));
         self.segment.set_header(field::COST_COUNT, per_call(count));
+        let inside = seen.saturating_sub((plain + 32) / 64);
         self.segment.set_header(field::COST_INSIDE, inside.min(per_call(whole)));
-        Ok(())
+        Ok(true)
     }
 
-    /// Measures with a probe on the empty function: ticks of 64 calls, and the shortest call by its
-    /// counters.
-    fn with_empty_probed(
-        &self,
-        caller: &mut Caller,
-        arenas: &mut Arenas,
-        flags: u32,
-        measure: &dyn Fn(&mut Caller) -> Result<u64, ProbeError>,
-    ) -> Result<(u64, u64), ProbeError> {
+    /// Fewest ticks of 64 calls of that function.
+    fn own_calls(&self, caller: &mut Caller) -> Result<u64, ProbeError> {
+        /// Of 64 calls each.
+        const ROUNDS: u64 = 16;
+        caller.call("the agent's calibration", self.symbol(Symbol::Calibrate), &[ROUNDS])
+    }
+
+    /// Measures with a probe on it: ticks of 64 calls, and what one call lasts by its counters.
+    fn with_own_probed(&self, caller: &mut Caller, arenas: &mut Arenas, flags: u32) -> Result<(u64, u64), ProbeError> {
         let full = || ProbeError::Agent { why: "its tables have no room for calibration".into() };
         let (index, root) = self.allocate_point().ok_or_else(full)?;
         let address = self.symbol(Symbol::Empty);
@@ -174,15 +174,29 @@ impl Seat {
         write_stubs(caller.memory(), &[&patch])?;
         // Nobody but us calls this function.
         caller.memory().write(patch.writes[0].at, &patch.writes[0].new)?;
-        let measured = measure(caller);
+        let measured = self.visits(caller, index);
         caller.memory().write(patch.writes[0].at, &patch.writes[0].old)?;
         point.state = abi::POINT_GONE;
         self.segment.set_point(index, &point);
-        let path = self.segment.n_paths();
-        let inside = (1..path).rev().filter(|&id| self.segment.path(id).point == index);
-        let sums = crate::snapshot::Sums::read(&self.segment);
-        let shortest = inside.map(|id| sums.get(id).min).filter(|&min| min != 0).min().unwrap_or(0);
-        Ok((measured?, shortest))
+        let (fewest, visits) = measured?;
+        Ok((fewest, ticks_of_one(&visits)))
+    }
+
+    /// Fewest ticks of 64 calls of the agent's own function, whose probe is `index`; per visit, the ticks and the calls
+    /// that the probe has counted.
+    fn visits(&self, caller: &mut Caller, index: u32) -> Result<(u64, Vec<(u64, u64)>), ProbeError> {
+        let mut fewest = u64::MAX;
+        let mut visits = Vec::new();
+        let mut before = (0, 0);
+        for _ in 0..VISITS {
+            fewest = fewest.min(self.own_calls(caller)?);
+            let sums = crate::snapshot::Sums::read(&self.segment);
+            let paths = (1..self.segment.n_paths()).filter(|&id| self.segment.path(id).point == index);
+            let now = paths.map(|id| sums.get(id)).fold((0, 0), |all, sum| (all.0 + sum.wall, all.1 + sum.done()));
+            visits.push((now.0.saturating_sub(before.0), now.1.saturating_sub(before.1)));
+            before = now;
+        }
+        Ok((fewest, visits))
     }
 
     fn empty_patch(
@@ -218,6 +232,16 @@ impl Seat {
     pub(crate) fn stop_heart(&mut self) {
         self.heart = None;
     }
+}
+
+/// How often the agent's own function is visited. An interruption spoils one visit.
+const VISITS: usize = 16;
+
+/// Ticks that a call seems to last: the least of the means of visits, each (ticks, calls). No single call tells,
+/// as counters that advance by steps show a short one as nothing or as a whole step.
+fn ticks_of_one(visits: &[(u64, u64)]) -> u64 {
+    let means = visits.iter().filter(|(_, calls)| *calls != 0).map(|(ticks, calls)| (ticks + calls / 2) / calls);
+    means.min().unwrap_or(0)
 }
 
 fn prepare(segment: &Segment, options: &Options) {
@@ -293,5 +317,28 @@ impl Drop for Heart {
             // It only writes words; a panic there would have been ours.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ticks_of_one;
+
+    /// Calls of `long` ticks, begun evenly over the steps of a counter that advances by `step`: what it shows.
+    fn visit(long: u64, step: u64, calls: u64) -> (u64, u64) {
+        let shown = |n: u64| (n * 7 % step + long) / step * step;
+        ((0..calls).map(|n| shown(n).max(1)).sum(), calls)
+    }
+
+    #[test]
+    fn what_a_call_lasts_is_told_by_means() {
+        for (long, step) in [(17, 26), (40, 26), (9, 26), (30, 1), (18, 10)] {
+            let undisturbed = visit(long, step, 1024);
+            let disturbed = (undisturbed.0 + 90_000, 1024);
+            let got = ticks_of_one(&[disturbed, undisturbed, (0, 0), disturbed]);
+            assert!(got.abs_diff(long) <= 1, "{got} of {long} ticks by steps of {step}");
+        }
+        assert_eq!(ticks_of_one(&[(0, 0)]), 0, "nothing was timed");
+        assert_eq!(ticks_of_one(&[]), 0);
     }
 }

@@ -1,0 +1,100 @@
+/*
+ * The two ends of an ordinary timed call, small enough to stand in several handlers: they call nothing,
+ * and give up before they have changed anything.
+ */
+#ifndef WH_FAST_H
+#define WH_FAST_H
+
+#include "agent.h"
+
+#define NEEDS_CLOCK (WH_DO_WALL | WH_DO_CPU | WH_DO_HIST | WH_DO_EMIT)
+
+/* The compiler is to keep an address, not what it was made of: fewer registers to be saved. */
+#define one_register(p) __asm__("" : "+r"(p))
+
+/* What an exit has to do, as wh_active.major tells it. */
+static inline u64 hot_bits(u32 flags, u32 found)
+{
+	if (!(flags & NEEDS_CLOCK) || found & WH_FOLDED)
+		return HOT_OURS;
+	return HOT_OURS | HOT_TIMED | (flags & WH_DO_CPU ? HOT_CPU : 0) | (flags & WH_DO_HIST ? HOT_HIST : 0);
+}
+
+/* Counts a call and puts its record on the active stack; `block` has HOT_ bits, `t0` is 0 if it is not
+ * timed, `pending` was read before t0. The place is reserved before it is filled: a signal handler's
+ * calls take places above, and give them back. */
+static inline void admit(u64 segment, struct local *l, u64 slot, u64 ra, u64 block, u64 record, u64 t0, u64 pending)
+{
+	struct wh_thread *t = l->block;
+	struct wh_active *r = &t->active[t->n_active];
+
+	one_register(r);
+	r->slot = slot; /* before the place is taken: a signal handler's call judges the record by it */
+	barrier();
+	t->n_active++;
+	barrier();
+	r->slot = slot; /* and behind: a handler's call may have used the place */
+	r->t0 = t0;
+	r->cpu0 = pending;
+	__builtin_memcpy(&r->path, &record, 8);
+	r->usage = 0;
+	r->major = block;
+	*(u64 *)(slot + WH_SHADOW) = ra;
+	t->seq_active = (t->seq_active | 1) + 1;
+	/* One instruction: a signal in between cannot lose a count. */
+	__asm__ volatile("incq %0" : "+m"(((struct wh_block *)(segment + (block & ~HOT_BITS)))->calls));
+}
+
+static inline u64 record_words(u32 path, u64 point)
+{
+	return path | point << 32;
+}
+
+/* Books the exit at `slot`, now, of the innermost call if it is that one and `admit` made its
+ * record; 0: not done. */
+static inline int booked(u64 segment, struct local *l, struct wh_thread *t, u64 slot)
+{
+	u32 n = t->n_active - 1;
+	struct wh_active *r = &t->active[n];
+
+	one_register(r);
+	if (unlikely(t->busy_sp || n >= WH_ACTIVE || r->slot != slot || !(r->major & HOT_OURS)))
+		return 0;
+	u64 bits = r->major;
+	struct wh_block *b = (struct wh_block *)(segment + (bits & ~HOT_BITS));
+	one_register(b);
+	if (likely(bits & HOT_TIMED)) {
+		u64 wall = ticks() - r->t0;
+
+		if (unlikely((s64)wall < 1))
+			wall = 1;
+		if (bits & (HOT_HIST | HOT_CPU)) {
+			if (unlikely((bits & HOT_HIST && !b->extra) ||
+				     (bits & HOT_CPU && (r->cpu0 != l->pending || *l->clock != l->clock_seen))))
+				return 0;
+			update_begin(&b->seq);
+			if (bits & HOT_CPU)
+				b->cpu += ns_of((const struct wh_header *)segment, wall);
+			if (bits & HOT_HIST) {
+				struct wh_more *m = (struct wh_more *)(segment + WH_AT_PAGES + (u64)b->extra * 64);
+
+				m->done++;
+				m->hist[63 - __builtin_clzll(wall)]++;
+			}
+		} else {
+			update_begin(&b->seq);
+		}
+		b->wall += wall;
+		if (unlikely(wall > b->max))
+			b->max = wall;
+		if (unlikely(wall - 1 < b->min - 1)) /* min 0: none yet */
+			b->min = wall;
+		barrier();
+	}
+	b->seq = (b->seq | 1) + 1;
+	barrier();
+	t->n_active = n;
+	return 1;
+}
+
+#endif
