@@ -5,8 +5,10 @@
 //! Three figures must be kept apart: samples are *time*, flows are *executions*, and only their quotient is a cost. Where one
 //! of them is not known the quotient is not shown.
 
+mod exact;
 mod frequency;
 mod paper;
+mod recorded;
 mod scale;
 mod subject;
 mod summarise;
@@ -23,6 +25,7 @@ use crate::results::analysis::{
     Analysis, BlockAnalysis, Confidence, Culprit, EdgeAnalysis, Estimate, Evidence, InsnAnalysis, Scale, Summary,
 };
 use crate::selection::Selection;
+use exact::Counted;
 use frequency::{Frequencies, estimate, frequencies};
 use paper::{Point, Shape, paper_frequencies};
 use scale::entry_error;
@@ -125,6 +128,8 @@ pub(crate) struct Study {
     scale: Option<f64>,
     /// Calls that were told, which give the scale.
     calls: Option<f64>,
+    /// Counts give the scale.
+    counted: bool,
     /// Why calls that were told do not give it.
     declined: Option<String>,
     /// Branches were seen in more than what is selected.
@@ -173,11 +178,13 @@ impl Study {
             clock_is_known,
             scale: None,
             calls: None,
+            counted: false,
             declined: None,
             foreign_branches: tables.foreign_branches(),
         };
         study.scale = study.bounded_scale();
-        Ok(study)
+        let run_ns = tables.run(procedure.image).and_then(|run| nanoseconds(event, run, machine));
+        Ok(study.counted(run_ns))
     }
 
     /// Flow through each instruction, relative to an unknown scale; padding never runs.
@@ -217,6 +224,8 @@ impl Study {
         let mut out = Analysis {
             missing: subject.missing(),
             decided: subject.decided,
+            recorded: subject.recorded.runs,
+            counted: subject.counted.as_ref().map_or(0, Counted::blocks),
             clock_hz: machine.clock_hz,
             model: machine.core.name.clone(),
             ..Analysis::default()
@@ -228,6 +237,7 @@ impl Study {
         out.evidence = f.evidence;
         out.scale = match (self.calls, self.scale) {
             (Some(calls), _) => Scale::Absolute(format!("{calls} calls")),
+            _ if self.counted => Scale::Counted,
             _ if self.is_bounded() => Scale::Bounded,
             _ => Scale::Relative,
         };
@@ -247,15 +257,32 @@ impl Study {
             (Evidence::Samples, n) => out.notes.push(format!(
                 "only {n} samples decided a branch: executions are guessed from little more than time; record for longer"
             )),
-            (Evidence::Branches, _) if self.foreign_branches => out.notes.push(FOREIGN_BRANCHES.to_owned()),
-            (Evidence::Branches, _) => {}
+            (_, _) if self.foreign_branches => out.notes.push(FOREIGN_BRANCHES.to_owned()),
+            (_, _) => {}
         }
+        out.notes.extend(self.misfits());
         out
+    }
+
+    /// Branch records that the code contradicts.
+    fn misfits(&self) -> Option<String> {
+        let (runs, misfits) = (self.subject.recorded.runs, self.subject.recorded.misfits);
+        (misfits > 0).then(|| {
+            format!(
+                "{misfits} of {} runs between branch records are left out: the code, as it was stored, does not allow them",
+                runs + misfits
+            )
+        })
+    }
+
+    /// Whether the scale is known, not only bounded.
+    pub(crate) fn is_told(&self) -> bool {
+        self.calls.is_some() || self.counted
     }
 
     /// Flows to executions: while recorded, or per entry where they cannot be told.
     fn unit(&self, f: &Frequencies) -> f64 {
-        self.scale.filter(|_| self.clock_is_known || self.calls.is_some()).unwrap_or_else(|| 1.0 / entries(f))
+        self.scale.filter(|_| self.clock_is_known || self.is_told()).unwrap_or_else(|| 1.0 / entries(f))
     }
 
     /// Best-case and actual cycles per instruction.
@@ -268,10 +295,10 @@ impl Study {
             return (None, None);
         }
         let cycles = samples * self.cycles_per_sample;
-        let actual = self.told_scale().and_then(|s| quotient(cycles, executed * s)).map(|c| match self.calls {
-            Some(_) => c,
+        let actual = self.told_scale().and_then(|s| quotient(cycles, executed * s)).map(|c| match self.is_told() {
+            true => c,
             // The least there can be, and by the model it cannot be less than its best.
-            None => c.max(best / executed),
+            false => c.max(best / executed),
         });
         (Some(best / executed), actual)
     }
@@ -297,7 +324,7 @@ impl Study {
     /// The scale where time over executions makes sense as cycles: one that is bounded by the clock cancels it, one that was
     /// told does not.
     fn told_scale(&self) -> Option<f64> {
-        self.scale.filter(|_| self.clock_is_known || self.calls.is_none())
+        self.scale.filter(|_| self.clock_is_known || !self.is_told())
     }
 
     /// Cycles per execution of a block for these samples.
@@ -335,22 +362,24 @@ impl Study {
         let mut estimate = estimate(value, error, f.evidence, self.subject.cfg.missing.is_empty());
         if self.foreign_branches {
             estimate.confidence = Confidence::Low;
-        } else if self.subject.decided.0 < frequency::SURE_DECIDED && estimate.confidence == Confidence::High {
+        } else if !self.is_well_observed(f) && estimate.confidence == Confidence::High {
             estimate.confidence = Confidence::Medium;
         }
         estimate
     }
 
+    /// Whether there is more than a handful of observations.
+    fn is_well_observed(&self, f: &Frequencies) -> bool {
+        f.evidence == Evidence::Counts || self.subject.branches_seen() >= frequency::SURE_DECIDED
+    }
+
     /// Whether executions are told while recorded, but as the most there can have been.
     fn is_bounded(&self) -> bool {
-        self.calls.is_none() && self.scale.is_some() && self.clock_is_known
+        !self.is_told() && self.scale.is_some() && self.clock_is_known
     }
 
     fn certainty(&self) -> culprits::Certainty {
-        match self.calls {
-            Some(_) => culprits::Certainty::Known,
-            None => culprits::Certainty::AtLeast,
-        }
+        if self.is_told() { culprits::Certainty::Known } else { culprits::Certainty::AtLeast }
     }
 
     fn insn(&self, f: &Frequencies, i: usize) -> InsnAnalysis {
@@ -367,7 +396,7 @@ impl Study {
             static_stall: at_best.static_stall.map(|s| Culprit {
                 cause: s.cause,
                 // What takes longer than at best need not have waited for this as well.
-                min_cycles: if self.calls.is_some() { s.cycles } else { 0.0 },
+                min_cycles: if self.is_told() { s.cycles } else { 0.0 },
                 max_cycles: s.cycles,
                 at: s.at,
             }),
@@ -480,6 +509,14 @@ fn cycles_of_sample(event: &Event, per_sample: f64, machine: &Machine) -> (f64, 
             ((per_sample * machine.clock_hz.unwrap_or(USUAL_CLOCK) / 1e9).max(1.0), machine.clock_hz.is_some())
         }
         EventUnit::Count => (per_sample.max(1.0), true),
+    }
+}
+
+/// Time that an amount of an event is.
+fn nanoseconds(event: &Event, amount: f64, machine: &Machine) -> Option<f64> {
+    match event.unit {
+        EventUnit::Nanoseconds => Some(amount),
+        EventUnit::Count => Some(amount / machine.clock_hz? * 1e9),
     }
 }
 

@@ -174,6 +174,7 @@ fn notes(selection: &Selection<'_>, p: &Provenance) -> Vec<String> {
         notes.push(format!("the selection holds {share:.2} % of all samples; shares are of the selection"));
     }
     notes.extend(uneven_periods(selection));
+    notes.extend(impossible_runs(profile));
     notes.extend(epoch_notes([profile]));
     notes
 }
@@ -187,6 +188,12 @@ pub(crate) fn few_note(samples: u64) -> Option<String> {
 pub(crate) fn epoch_notes<'a>(profiles: impl IntoIterator<Item = &'a Profile>) -> Vec<String> {
     let epochs = profiles.into_iter().flat_map(|p| &p.epochs);
     distinct(epochs.flat_map(|e| e.notes.iter().cloned()))
+}
+
+/// The CPU's branch records are wrong now and then.
+fn impossible_runs(profile: &Profile) -> Option<String> {
+    let impossible = profile.losses().impossible_runs;
+    (impossible > 0).then(|| format!("{impossible} runs between branch records cannot have happened and were left out"))
 }
 
 /// Rows are sorted by weight; when periods differ that is another order than by samples.

@@ -42,6 +42,8 @@ pub(crate) fn analysis() -> Analysis {
         clock_hz: Some(4.09e9),
         model: "zen5".into(),
         decided: (12_345, 30_000),
+        recorded: 0,
+        counted: 0,
         missing: Vec::new(),
         blocks: blocks(),
         edges: edges(),

@@ -104,6 +104,7 @@ fn profile() -> Profile {
     };
     Profile {
         edges: Vec::new(),
+        exact: Vec::new(),
         epochs: vec![EpochMeta {
             host: "box".into(),
             kernel: "6.18".into(),

@@ -301,7 +301,7 @@ fn stack_mode(options: &RecordOptions) -> StackMode {
 
 fn edge_mode(edges: Edges, scope: &Scope, events: &[whither_sample::Chosen], notes: &mut Vec<String>) -> EdgeMode {
     let mode = match edges {
-        Edges::Off => return EdgeMode::Off,
+        Edges::Off | Edges::Records => return EdgeMode::Off,
         Edges::Registers => EdgeMode::Registers(Spend::Freely),
         Edges::Memory => EdgeMode::Memory(Spend::Freely),
         // Who names a program wants to know all of it; what runs all the time must cost nothing.
@@ -321,11 +321,51 @@ fn edge_mode(edges: Edges, scope: &Scope, events: &[whither_sample::Chosen], not
     EdgeMode::Off
 }
 
+/// When rings are to bring branch records, which BPF does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Records {
+    /// Whatever else there is.
+    First,
+    /// When samples come through rings anyway.
+    WithRings,
+    Never,
+}
+
+/// `registers`: interpretation is possible with these events.
+fn records(edges: Edges, backend: Backend, scope: &Scope, registers: bool) -> Records {
+    match (edges, backend) {
+        (Edges::Records, _) => Records::First,
+        (Edges::Off | Edges::Registers, _) => Records::Never,
+        // Of a program that is named as much is to be known as can be; what runs all the time must cost little.
+        (Edges::Auto, Backend::Auto) if !registers && *scope != Scope::System => Records::First,
+        (Edges::Auto | Edges::Memory, _) => Records::WithRings,
+    }
+}
+
+/// The event that branch records come with, if the kernel offers any. A machine without them is told of by `doctor`.
+fn recorded(events: &[whither_sample::Chosen], notes: &mut Vec<String>) -> Option<EdgeMode> {
+    let number = whither_sample::branch_event(events, &proc::machine().cpu)?;
+    let name = &events.get(usize::from(number))?.spec.name;
+    notes.push(format!("branch directions come from the CPU's branch records, taken with every sample of {name}"));
+    Some(EdgeMode::Records(number))
+}
+
+fn no_records() -> SessionError {
+    SessionError::Missing {
+        what: "branch records (--edges records)".into(),
+        why: "none of the events brings any".into(),
+        remedy:
+            "They come with hardware events of CPUs that have them (Intel LBR, AMD Zen 4 and later), hardly ever in \
+                 virtual machines; 'whither doctor' tells. Leave --edges away: branches are then interpreted."
+                .into(),
+    }
+}
+
 /// Rings write registers with every sample, which costs more than all the rest: only when asked for.
 fn edges_of_rings(options: &RecordOptions, mode: EdgeMode, notes: &mut Vec<String>) -> EdgeMode {
     match (mode, options.edges) {
         (EdgeMode::Off, _) => EdgeMode::Off,
-        (_, Edges::Auto) => {
+        (_, Edges::Auto | Edges::Records) => {
             notes.push(
                 "branch directions are missing: without BPF they cost some 1.5 us per sample more; '--edges regs' \
                  takes them all the same"
@@ -352,17 +392,37 @@ fn open(
     notes: &mut Vec<String>,
 ) -> Result<Collector, SessionError> {
     let stacks = stack_mode(options);
-    let edges = edge_mode(options.edges, &options.scope, events, notes);
+    let registers = events.iter().any(whither_sample::Chosen::brings_registers);
+    let records = records(options.edges, options.backend, &options.scope, registers);
+    if records == Records::First {
+        match recorded(events, notes) {
+            Some(edges) => return ring(options, events, coverage, (stacks, edges), book, notes),
+            None if options.edges == Edges::Records => return Err(no_records()),
+            None => {}
+        }
+    }
+    let mut missing = Vec::new();
+    let edges = edge_mode(options.edges, &options.scope, events, &mut missing);
     if options.backend != Backend::Ring {
         match Collector::bpf(events, coverage, stacks, edges, options.threads, book) {
-            Ok(c) => return Ok(c),
+            Ok(c) => {
+                notes.append(&mut missing);
+                return Ok(c);
+            }
             Err(e) if options.backend == Backend::Bpf => return Err(refused("aggregating in the kernel by BPF", &e)),
             Err(e) => notes.push(format!(
                 "BPF cannot be used ({e}): samples come through perf rings, at a higher cost per sample; 'whither doctor' tells what is missing"
             )),
         }
     }
-    let edges = edges_of_rings(options, edges, notes);
+    let recorded = if records == Records::WithRings { recorded(events, notes) } else { None };
+    let edges = match recorded {
+        Some(edges) => edges,
+        None => {
+            notes.append(&mut missing);
+            edges_of_rings(options, edges, notes)
+        }
+    };
     ring(options, events, coverage, (stacks, edges), book, notes)
 }
 
@@ -402,6 +462,31 @@ mod tests {
     use whither_kernel::events;
     use whither_sample::Chosen;
     use whither_store::model::Precision;
+
+    #[test]
+    fn branch_records_are_asked_for_where_they_say_more() {
+        let (command, system) = (Scope::Command(vec!["true".into()]), Scope::System);
+        let of = |edges, backend, scope: &Scope, registers| records(edges, backend, scope, registers);
+        assert_eq!(of(Edges::Records, Backend::Auto, &system, true), Records::First);
+        assert_eq!(
+            of(Edges::Auto, Backend::Auto, &command, false),
+            Records::First,
+            "precise events bring no registers"
+        );
+        assert_eq!(of(Edges::Auto, Backend::Auto, &command, true), Records::WithRings, "BPF costs less");
+        assert_eq!(of(Edges::Auto, Backend::Auto, &system, false), Records::WithRings);
+        assert_eq!(of(Edges::Auto, Backend::Bpf, &command, false), Records::WithRings, "which BPF never tries");
+        assert_eq!(of(Edges::Memory, Backend::Ring, &command, true), Records::WithRings);
+        for edges in [Edges::Off, Edges::Registers] {
+            assert_eq!(of(edges, Backend::Ring, &command, true), Records::Never);
+        }
+        // A timer has none, on any machine, and that is said only where they were asked for.
+        let spec = events::parse("cpu-clock").expect("an event");
+        let timer = Chosen { spec, period: 1_000_000, precision: Precision::Skid(1), turns: 1, units_per_ns: 1.0 };
+        let mut notes = Vec::new();
+        assert_eq!((recorded(&[timer], &mut notes), notes), (None, Vec::new()));
+        assert!(no_records().to_string().contains("--edges records"));
+    }
 
     #[test]
     fn registers_of_precise_events_are_not_taken_and_that_is_said() {

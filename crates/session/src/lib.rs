@@ -12,6 +12,7 @@ mod core_facts;
 mod daemon;
 mod engine;
 pub mod error;
+mod exact;
 mod governor;
 mod import;
 mod live;

@@ -36,12 +36,14 @@ pub enum Stacks {
     Dwarf(u32),
 }
 
-/// Branch directions, by interpreting sampled registers.
+/// Branch directions: by interpreting sampled registers, or by the CPU's own records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edges {
-    /// `Memory` where BPF works, else none; of the whole system as much as costs next to nothing: of fewer samples where
-    /// code is dear to interpret. What is missing is noted.
+    /// `Memory` where BPF works, else `Records` where the kernel offers them, else none; of the whole system as much as
+    /// costs next to nothing: of fewer samples where code is dear to interpret. What is missing is noted.
     Auto,
+    /// The CPU's branch records, through perf rings; refused where there are none.
+    Records,
     /// Registers, and the memory operands of branches.
     Memory,
     /// Registers only.
@@ -78,6 +80,8 @@ pub struct RecordOptions {
     pub stack_every: u32,
     /// Branch directions.
     pub edges: Edges,
+    /// Count executions in procedures whose names match one of these regular expressions. Not of the whole system.
+    pub exact: Vec<String>,
     /// Stop after this long; `None`: until the command ends or Ctrl-C.
     pub duration: Option<Duration>,
     /// Recording directory to create.

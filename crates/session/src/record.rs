@@ -2,7 +2,8 @@
 
 use crate::SessionError;
 use crate::engine::{Engine, Setup, note};
-use crate::options::{Outcome, Progress, RecordOptions, Scope};
+use crate::exact::Exact;
+use crate::options::{Outcome, Pace, Progress, RecordOptions, Scope};
 use crate::stop::StopFlag;
 use crate::symbols;
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ const SEAL: Duration = Duration::from_secs(60);
 const DRAIN: Duration = Duration::from_secs(5);
 /// More rows than these are sealed early, to keep memory bounded.
 const ROWS: usize = 400_000;
+/// Share of the target's time that exact counts may take when the pace is no share.
+const EXACT_BUDGET: f64 = 0.03;
 
 /// Records as asked, until the target ends, the time is over, or a stop is asked for.
 ///
@@ -25,6 +28,7 @@ const ROWS: usize = 400_000;
 /// was never started.
 pub fn record(options: &RecordOptions, stop: &StopFlag, on: &mut dyn FnMut(Progress)) -> Result<Outcome, SessionError> {
     let pids = target_pids(&options.scope)?;
+    let exact = patterns(&options.exact)?;
     let held = match &options.scope {
         Scope::Command(words) => Some(launch::hold(words)?),
         _ => None,
@@ -37,7 +41,7 @@ pub fn record(options: &RecordOptions, stop: &StopFlag, on: &mut dyn FnMut(Progr
     // it does not run in vain. A held target ends when we fail here.
     let existing = if options.overwrite { OnExisting::Replace } else { OnExisting::Refuse };
     let writer = EpochWriter::create(&options.output, engine.meta(options), existing)?;
-    let mut run = Run { writer, engine, options, samples: 0, rows: 0, began: Instant::now() };
+    let mut run = Run { writer, engine, exact: None, options, samples: 0, rows: 0, began: Instant::now() };
     on(Progress::Started {
         events: run.engine.event_names(),
         hertz: run.engine.hertz(),
@@ -57,6 +61,10 @@ pub fn record(options: &RecordOptions, stop: &StopFlag, on: &mut dyn FnMut(Progr
             return Err(e.into());
         }
     };
+    if !exact.is_empty() {
+        let budget = if let Pace::Budget(share) = options.pace { share } else { EXACT_BUDGET };
+        run.exact = Some(Exact::start(pids.clone(), exact, budget));
+    }
     run.until_over(&pids, target.as_mut(), stop, on);
     run.finish(target, stop, on)
 }
@@ -78,9 +86,18 @@ fn target_pids(scope: &Scope) -> Result<Vec<u32>, SessionError> {
     Ok(pids.clone())
 }
 
+fn patterns(of: &[String]) -> Result<Vec<regex::Regex>, SessionError> {
+    let compiled = of.iter().map(|p| regex::Regex::new(p)).collect::<Result<_, _>>();
+    compiled.map_err(|e| SessionError::Io {
+        what: "--exact is not a regular expression".into(),
+        source: std::io::Error::other(e),
+    })
+}
+
 struct Run<'a> {
     writer: EpochWriter,
     engine: Engine,
+    exact: Option<Exact>,
     options: &'a RecordOptions,
     samples: u64,
     rows: u64,
@@ -114,11 +131,20 @@ impl Run<'_> {
                 self.seal(on);
                 sealed = Instant::now();
             }
+            self.warm();
             if ticked.elapsed() >= Duration::from_millis(500) {
                 ticked = Instant::now();
                 let samples = self.samples + self.engine.waiting().1;
                 on(Progress::Tick { samples, elapsed: self.began.elapsed() });
             }
+        }
+    }
+
+    /// Tells those who count where time goes.
+    fn warm(&mut self) {
+        if let Some(exact) = self.exact.as_mut().filter(|e| e.wants_heat()) {
+            self.engine.drain();
+            exact.warm(&self.engine.book.snapshot().0);
         }
     }
 
@@ -134,7 +160,12 @@ impl Run<'_> {
     /// Writes what was collected since the last time as a segment.
     fn seal(&mut self, on: &mut dyn FnMut(Progress)) {
         self.engine.drain();
-        let part = self.engine.cut();
+        let mut part = self.engine.cut();
+        if let Some(exact) = &self.exact {
+            let mut found = exact.take();
+            part.happened.append(&mut found.notes);
+            found.into_profile(&mut part.profile);
+        }
         let samples: u64 = part.profile.samples.iter().map(|s| u64::from(s.count)).sum();
         let cost = self.engine.cost();
         let losses = part.losses;
@@ -169,6 +200,9 @@ impl Run<'_> {
         stop: &StopFlag,
         on: &mut dyn FnMut(Progress),
     ) -> Result<Outcome, SessionError> {
+        if let Some(exact) = &mut self.exact {
+            exact.stop();
+        }
         self.engine.stop();
         self.seal(on);
         on(Progress::Finishing);

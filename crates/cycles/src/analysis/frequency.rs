@@ -5,11 +5,13 @@
 //! one that runs as often, it counts in full; from further up, by the share of the executions that came that way. Moments spent
 //! waiting for the branch's own inputs count little: a comparison that misses the cache often goes the other way.
 
+mod records;
 mod turns;
 
 use self::turns::{Draw, Drawn, Turns};
+use super::exact::Counted;
 use super::subject::{Subject, To};
-use crate::flow::{Errors, Flow, Known, Network, Time, solve};
+use crate::flow::{Errors, Flow, Known, Network, Time, misfit, solve};
 use crate::results::analysis::{Confidence, Estimate, Evidence};
 use whither_image::cfg::EdgeKind;
 use whither_image::{Cfg, Flow as After};
@@ -47,6 +49,8 @@ pub(crate) struct Frequencies {
     /// Observations per edge, unweighed.
     pub(crate) seen: Vec<f64>,
     pub(crate) evidence: Evidence,
+    /// What to multiply flows with to get executions per nanosecond of run time, where counts tell.
+    pub(crate) counted_rate: Option<f64>,
 }
 
 /// `least`: cycles one execution of each block takes at least; `cycles`: cycles of one sample.
@@ -62,6 +66,9 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
         doubt: vec![0.0; network.edges.len()],
         belief: belief(subject, &network),
         time: Vec::new(),
+        ran: records::ran(&subject.recorded),
+        ratios: subject.counted.iter().flat_map(|c| &c.ratios).copied().collect(),
+        counts: subject.counted.iter().flat_map(|c| &c.rates).copied().collect(),
     };
     known.time = (0..cfg.blocks.len())
         .map(|b| Time { samples: subject.block_samples(b), least: least[b].max(1e-3) / cycles })
@@ -69,15 +76,32 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
         .take(network.blocks)
         .collect();
     cap(&network, &mut known.seen);
+    records::add(&subject.recorded, &network, &mut known.seen);
     let first = solve(&network, &known, Errors::Skipped)?;
-    let observed = seen(subject, &network, &turns, Some(&first));
+    let mut observed = seen(subject, &network, &turns, Some(&first));
     known.doubt = observed.doubt(&network);
     known.seen.clone_from(&observed.seen);
     cap(&network, &mut known.seen);
+    records::doubts(&subject.recorded, &network, &known.seen, &mut known.doubt);
+    records::add(&subject.recorded, &network, &mut known.seen);
     let flow = solve(&network, &known, errors)?;
     let decided = subject.decided.0 >= FEWEST_DECIDED && observed.raw.iter().any(|s| *s > 0.0);
-    let evidence = if decided { Evidence::Branches } else { Evidence::Samples };
-    Some(Frequencies { known_edges: cfg.edges.len(), network, flow, seen: observed.raw, evidence })
+    records::add(&subject.recorded, &network, &mut observed.raw);
+    let evidence = match () {
+        () if subject.counted.as_ref().is_some_and(Counted::compares) => Evidence::Counts,
+        () if records::decide(&subject.recorded) => Evidence::Records,
+        () if decided => Evidence::Branches,
+        () => Evidence::Samples,
+    };
+    let counted_rate = counted_rate(subject, &flow);
+    Some(Frequencies { known_edges: cfg.edges.len(), network, flow, seen: observed.raw, evidence, counted_rate })
+}
+
+/// Executions per nanosecond over flow.
+fn counted_rate(subject: &Subject, flow: &Flow) -> Option<f64> {
+    let counts = &subject.counted.as_ref().filter(|c| c.has_rate)?.rates;
+    let (raise, _) = misfit(counts, &flow.blocks);
+    Some(raise.exp()).filter(|r| r.is_finite() && *r > 0.0)
 }
 
 /// The graph's edges. Where jumps lead to unknown places there is a node more, behind the blocks: all such jumps may go
@@ -98,6 +122,11 @@ fn unknown_jumps(cfg: &Cfg) -> Vec<usize> {
 
 /// Indirect jumps were seen to go to places that no table tells of.
 fn add_observed(subject: &Subject, network: &mut Network) {
+    for &(from, to, _) in &subject.recorded.jumps {
+        if !network.edges.contains(&(from, to)) {
+            network.edges.push((from, to));
+        }
+    }
     for s in &subject.seen {
         if let (To::Block(to), Some(from)) = (s.to, subject.block_of(s.branch)) {
             let ends = subject.cfg.blocks[from].insns.end == s.branch + 1;

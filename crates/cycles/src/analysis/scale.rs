@@ -1,6 +1,6 @@
 //! From flows to executions. Flows tell how often blocks ran against each other; what they must be multiplied with follows
-//! from time, which bounds it, or from a number of calls, which determines it where the way from the entry to where the
-//! time goes is well known.
+//! from time, which bounds it, from blocks counted against time, or from a number of calls, which determines it where the
+//! way from the entry to where the time goes is well known.
 
 use super::{Study, entries};
 use crate::analysis::frequency::Frequencies;
@@ -33,12 +33,21 @@ impl Study {
         Some(bound(&blocks)? * self.cycles_per_sample)
     }
 
+    /// With the scale that counts tell, in so much run time.
+    pub(super) fn counted(mut self, run_ns: Option<f64>) -> Self {
+        let rate = self.frequencies.as_ref().and_then(|f| f.counted_rate);
+        if let (Some(rate), Some(run_ns)) = (rate, run_ns.filter(|ns| *ns > 0.0)) {
+            (self.scale, self.counted) = (Some(rate * run_ns), true);
+        }
+        self
+    }
+
     /// With a number of calls that is known, as far as it determines anything.
     pub(super) fn called(mut self, calls: Option<f64>) -> Self {
         if let (Some(calls), Some(f)) = (calls.filter(|c| *c > 0.0 && c.is_finite()), &self.frequencies) {
             match self.refusal(f, calls) {
                 Some(why) => self.declined = Some(why),
-                None => (self.scale, self.calls) = (Some(calls / entries(f)), Some(calls)),
+                None => (self.scale, self.calls, self.counted) = (Some(calls / entries(f)), Some(calls), false),
             }
         }
         self
@@ -60,7 +69,7 @@ impl Study {
                 (1.96 * error).exp()
             ));
         }
-        let bound = self.scale.filter(|_| self.clock_is_known)?;
+        let bound = self.bounded_scale().filter(|_| self.clock_is_known)?;
         let samples: f64 = self.subject.samples.iter().sum();
         let times = calls / entries(f) / bound;
         let slack = CLOCK * (1.96 * error.hypot(1.0 / samples.max(1.0).sqrt())).exp();

@@ -1,6 +1,8 @@
 //! One procedure as the analysis sees it: its graph with cold parts, what its instructions do, samples moved to the
 //! instruction that was waited for, and which ways branches were seen to go.
 
+use super::exact::{Counted, counted};
+use super::recorded::Recorded;
 use super::tables::Tables;
 use crate::around::Around;
 use crate::find::Procedure;
@@ -10,7 +12,7 @@ use std::ops::Range;
 use whither_image::cfg::Missing;
 use whither_image::effects::{Effects, effects};
 use whither_image::{Blocks, Cfg, ImageOffset, Svma, to_offset};
-use whither_store::model::{EdgeSample, Image, ImageKind, Precision, Way};
+use whither_store::model::{EdgeSample, EdgeSource, Image, ImageKind, Precision, Way};
 
 /// Larger procedures are generated tables of code nobody can look at.
 const LARGEST: u64 = 1 << 20;
@@ -30,9 +32,13 @@ pub(crate) struct Subject {
     pub(crate) seen: Vec<Seen>,
     /// Samples with registers that decided at least one branch, and all with registers.
     pub(crate) decided: (u64, u64),
+    /// What branch records show.
+    pub(crate) recorded: Recorded,
+    /// What breakpoints counted.
+    pub(crate) counted: Option<Counted>,
 }
 
-/// Where a branch was seen to go.
+/// Where a branch was seen to go, by interpretation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Seen {
     /// Instruction sampled.
@@ -122,14 +128,25 @@ impl Subject {
             _ => raw,
         };
         let (seen, decided) = seen(p, &places, tables);
+        let recorded = Recorded::new(p, &places, tables);
+        let counted = counted(tables.exact(), |(image, at)| {
+            let insn = Some(at).filter(|_| image == p.image).and_then(|at| places.insn(at))?;
+            let block = cfg.blocks.partition_point(|b| b.insns.start < insn);
+            (cfg.blocks.get(block)?.insns.start == insn).then_some(block)
+        });
         let (effects, classes) = (effects(&cfg.insns), cfg.classes());
-        Ok(Self { effects, classes, samples: moved, per_sample, seen, decided, cfg })
+        Ok(Self { effects, classes, samples: moved, per_sample, seen, decided, recorded, counted, cfg })
     }
 
     /// Block of each instruction; padding between blocks has none.
     pub(crate) fn block_of(&self, insn: usize) -> Option<usize> {
         let i = self.cfg.blocks.partition_point(|b| b.insns.start <= insn).checked_sub(1)?;
         self.cfg.blocks[i].insns.contains(&insn).then_some(i)
+    }
+
+    /// Observations that decided a branch, of any kind.
+    pub(crate) fn branches_seen(&self) -> u64 {
+        self.decided.0.saturating_add(self.recorded.runs)
     }
 
     /// Samples of a block.
@@ -188,14 +205,14 @@ fn missing_sentences(missing: &[Missing]) -> Vec<String> {
 }
 
 /// From positions in the image to instructions of a graph.
-struct Places<'c> {
-    image: &'c Image,
-    cfg: &'c Cfg,
+pub(super) struct Places<'c> {
+    pub(super) image: &'c Image,
+    pub(super) cfg: &'c Cfg,
 }
 
 impl Places<'_> {
     /// Parts of the procedure, as positions.
-    fn parts(&self) -> impl Iterator<Item = Range<ImageOffset>> {
+    pub(super) fn parts(&self) -> impl Iterator<Item = Range<ImageOffset>> {
         self.cfg.parts.iter().map(|part| {
             let start = to_offset(&self.image.segments, Svma(part.start)).unwrap_or(ImageOffset(part.start));
             start..ImageOffset(start.0.saturating_add(part.end - part.start))
@@ -203,7 +220,7 @@ impl Places<'_> {
     }
 
     /// The instruction that holds a position.
-    fn insn(&self, at: ImageOffset) -> Option<usize> {
+    pub(super) fn insn(&self, at: ImageOffset) -> Option<usize> {
         let at = address(self.image, at);
         let i = self.cfg.insns.partition_point(|i| i.address.0 <= at).checked_sub(1)?;
         (at < self.cfg.insns[i].end().0).then_some(i)
@@ -229,7 +246,9 @@ fn seen(p: &Procedure, places: &Places<'_>, tables: &Tables<'_>) -> (Vec<Seen>, 
     let mut out = Vec::new();
     let (mut decided, mut undecided) = (0, 0);
     for part in places.parts() {
-        for at_pc in tables.edges_in(p.image, &part).chunk_by(|a, b| a.pc == b.pc) {
+        let rows = tables.edges_in(p.image, &part).iter().filter(|e| e.source == EdgeSource::Registers);
+        let rows: Vec<EdgeSample> = rows.copied().collect();
+        for at_pc in rows.chunk_by(|a, b| a.pc == b.pc) {
             let Some(pc) = places.insn(at_pc[0].pc) else { continue };
             undecided += ways(at_pc, |w| w == Way::Undecided);
             // A sample may decide several branches on its way; the first one it always does.

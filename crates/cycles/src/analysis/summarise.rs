@@ -79,6 +79,8 @@ struct Sum<'s, 'a> {
     analysed: (usize, f64),
     left_out: Vec<(Procedure, String)>,
     by_time: usize,
+    /// Procedures whose executions were counted.
+    counted: usize,
     /// Stated addresses of analysed procedures and their cold parts: each counts once.
     covered: FxHashMap<ImageIx, Vec<Range<u64>>>,
 }
@@ -95,6 +97,7 @@ impl<'s, 'a> Sum<'s, 'a> {
             analysed: (0, 0.0),
             left_out: Vec::new(),
             by_time: 0,
+            counted: 0,
             covered: FxHashMap::default(),
         }
     }
@@ -128,6 +131,7 @@ impl<'s, 'a> Sum<'s, 'a> {
         let Some(f) = &study.frequencies else { return Err("its control flow is too entangled".to_owned()) };
         let Some(scale) = study.scale else { return Err("too few samples to bound its executions".to_owned()) };
         self.by_time += usize::from(f.evidence == Evidence::Samples);
+        self.counted += usize::from(study.is_told());
         let insns = study.insns(f, &self.machine);
         covered.extend(study.subject.cfg.parts.iter().cloned());
         self.analysed.0 += 1;
@@ -152,7 +156,9 @@ impl<'s, 'a> Sum<'s, 'a> {
 
     fn finish(self, about: String, filter: &Filter) -> Summary {
         let insns = self.insns.iter().map(|(i, f)| (i, *f));
-        let mut out = culprits::summary(insns, culprits::Certainty::AtLeast, self.machine.steal);
+        let all_counted = self.counted == self.analysed.0;
+        let certainty = if all_counted { culprits::Certainty::Known } else { culprits::Certainty::AtLeast };
+        let mut out = culprits::summary(insns, certainty, self.machine.steal);
         out.provenance = provenance(self.selection, filter);
         out.about = about;
         out.analysed = (self.analysed.0, self.analysed.1 / self.tables.samples.max(f64::MIN_POSITIVE));
@@ -167,11 +173,17 @@ impl<'s, 'a> Sum<'s, 'a> {
         if self.tables.foreign_branches() && self.by_time < self.analysed.0 {
             out.notes.push(FOREIGN_BRANCHES.to_owned());
         }
-        out.notes.push(
-            "no exact count is known: executions are at most, CPI is at least what is shown; execution and static stalls \
+        if all_counted {
+            return out;
+        }
+        let counted = match self.counted {
+            0 => "no exact count is known".to_owned(),
+            n => format!("exact counts are known of {n} of {} procedures only", self.analysed.0),
+        };
+        out.notes.push(format!(
+            "{counted}: executions are at most, CPI is at least what is shown; execution and static stalls \
              take at most, dynamic stalls at least the low end of their range, as far as frequencies inside procedures are right"
-                .to_owned(),
-        );
+        ));
         out
     }
 }

@@ -2,10 +2,10 @@
 //! be analysed without reading everything again.
 
 use crate::selection::{Filter, Selection};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use whither_image::ImageOffset;
-use whither_store::model::{EdgeSample, ImageIx};
+use whither_store::model::{EdgeSample, ExactCount, ImageIx, ProcessIx, Profile};
 
 /// Samples of the main event at one place.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,9 @@ pub(crate) struct Place {
 pub(crate) struct Tables<'a> {
     places: FxHashMap<ImageIx, Vec<Place>>,
     edges: &'a [EdgeSample],
+    exact: &'a [ExactCount],
+    /// Amount of the main event in processes that have samples in an image, of images with exact counts.
+    run: FxHashMap<ImageIx, f64>,
     /// The selection leaves out processes or times, which branch evidence does not tell apart.
     filtered: bool,
     /// Samples of the main event.
@@ -39,7 +42,8 @@ impl<'a> Tables<'a> {
             }
         }
         places.values_mut().for_each(|p| p.sort_unstable_by_key(|p| p.at));
-        Self { places, edges: &selection.profile.edges, filtered: false, samples }
+        let Profile { edges, exact, .. } = selection.profile;
+        Self { places, edges, exact, run: run_of_images(selection), filtered: false, samples }
     }
 
     /// With the filter that made the selection.
@@ -49,9 +53,20 @@ impl<'a> Tables<'a> {
         self
     }
 
-    /// Whether branches were seen in more than the samples are of.
+    /// Executions that breakpoints counted, in all images.
+    pub(crate) fn exact(&self) -> &'a [ExactCount] {
+        self.exact
+    }
+
+    /// Amount of the main event in the processes that have samples in an image: the time that counts stand for.
+    /// `None` where the samples are of less than what was counted.
+    pub(crate) fn run(&self, image: ImageIx) -> Option<f64> {
+        self.run.get(&image).copied().filter(|_| !self.filtered)
+    }
+
+    /// Whether branches were seen, or executions counted, in more than the samples are of.
     pub(crate) fn foreign_branches(&self) -> bool {
-        self.filtered && !self.edges.is_empty()
+        self.filtered && !(self.edges.is_empty() && self.exact.is_empty())
     }
 
     /// Samples in a range of an image, by place; a place may stand there more than once.
@@ -60,11 +75,30 @@ impl<'a> Tables<'a> {
         &all[all.partition_point(|p| p.at < range.start)..all.partition_point(|p| p.at < range.end)]
     }
 
-    /// Branch evidence sampled in a range of an image.
+    /// Branch evidence sampled in a range of an image, or by records of runs that began there.
     pub(crate) fn edges_in(&self, image: ImageIx, range: &Range<ImageOffset>) -> &'a [EdgeSample] {
         let at = |to: ImageOffset| self.edges.partition_point(|e| (e.image, e.pc) < (image, to));
         &self.edges[at(range.start)..at(range.end)]
     }
+}
+
+fn run_of_images(selection: &Selection<'_>) -> FxHashMap<ImageIx, f64> {
+    let profile = selection.profile;
+    let mut processes: FxHashMap<ImageIx, FxHashSet<ProcessIx>> =
+        profile.exact.iter().map(|e| (e.image, FxHashSet::default())).collect();
+    if processes.is_empty() {
+        return FxHashMap::default();
+    }
+    let main = || profile.samples.iter().filter(|s| selection.column(s.event) == Some(0));
+    for s in main() {
+        if let Some(processes) = processes.get_mut(&s.image) {
+            processes.insert(s.process);
+        }
+    }
+    let mut of_process: FxHashMap<ProcessIx, f64> = FxHashMap::default();
+    main().for_each(|s| *of_process.entry(s.process).or_default() += s.weight() as f64);
+    let sum = |processes: FxHashSet<ProcessIx>| processes.iter().filter_map(|p| of_process.get(p)).sum();
+    processes.into_iter().map(|(image, processes)| (image, sum(processes))).collect()
 }
 
 #[cfg(test)]
@@ -72,16 +106,16 @@ mod tests {
     use super::*;
     use crate::pattern::Pattern;
     use crate::selection::Side;
-    use whither_store::model::Way;
+    use whither_store::model::{EdgeSource, Way};
 
     #[test]
     fn branches_are_those_of_all_processes_and_times() {
         let at = ImageOffset(8);
-        let edge = EdgeSample { image: ImageIx(0), pc: at, branch: at, way: Way::Fall, count: 1 };
+        let (way, source) = (Way::Fall, EdgeSource::Registers);
+        let edge = EdgeSample { image: ImageIx(0), pc: at, branch: at, way, source, count: 1 };
         let foreign = |edges: &[EdgeSample], filter: &Filter| {
-            Tables { places: FxHashMap::default(), edges, filtered: false, samples: 0.0 }
-                .filtered(filter)
-                .foreign_branches()
+            let (places, run) = (FxHashMap::default(), FxHashMap::default());
+            Tables { places, edges, exact: &[], run, filtered: false, samples: 0.0 }.filtered(filter).foreign_branches()
         };
         let pattern = || vec![Pattern::parse("a").unwrap()];
         let harmless = Filter { images: pattern(), procs: pattern(), side: Side::User, ..Filter::default() };

@@ -320,7 +320,7 @@ fn without_names_a_part_elsewhere_belongs_to_its_function_and_adopts_nothing() {
     let image = image(&path.display().to_string()).expect("an image");
     let symbols = SymbolService::new(SymbolOptions::default(), StoredSymbols::default());
     let around = Around::new(&image, &symbols);
-    let unnamed = around.functions.functions().iter().filter(|f| f.source == NameSource::Unwind);
+    let unnamed = around.functions().functions().iter().filter(|f| f.source == NameSource::Unwind);
     // The head of the linkage table has a frame of its own kind, too.
     let (framed, whole): (Vec<_>, Vec<_>) = unnamed.partition(|f| around.has_frame(f) == Some(true));
     let parts = |f: &Function| Cfg::new(around.extent_of(f), &around).parts;

@@ -4,7 +4,7 @@
 //! on evidence redrawn as chance would have redrawn it.
 
 use super::eliminate::{Plan, Solved};
-use super::{Errors, Flow, Known, Network, Time};
+use super::{Errors, Flow, Known, Network, Ratio, Time, misfit};
 
 /// Logarithm of time over least time, most often. Measured over predicted time of blocks spreads over more than an
 /// order of magnitude upwards, and hardly downwards.
@@ -16,6 +16,10 @@ const ABOVE: f64 = 1.2;
 /// Steps of the search, and of each repetition.
 const STEPS: usize = 80;
 const STEPS_AGAIN: usize = 12;
+/// Deviations, in squares, from which on a counted ratio is doubted.
+const PHASES: f64 = 4.0;
+/// Counts of blocks bind far branches to each other: so many times as many steps.
+const FOR_COUNTS: usize = 5;
 /// Repetitions for errors, and how few when the graph is so entangled that each costs milliseconds.
 const DRAWS: usize = 12;
 const FEWEST_DRAWS: usize = 4;
@@ -32,13 +36,17 @@ const LONGEST_STEP: f64 = 2.0;
 pub(crate) fn solve(network: &Network, known: &Known, errors: Errors) -> Option<Flow> {
     let problem = Problem::new(network)?;
     let mut point = problem.start(known)?;
-    problem.search(&mut point, known, STEPS);
+    problem.search(&mut point, known, steps(STEPS, known));
     let state = problem.state(&point);
     let (block_error, edge_error) = match errors {
         Errors::Drawn => problem.errors(&point, &state, known),
         Errors::Skipped => (vec![f64::INFINITY; network.blocks], vec![f64::INFINITY; network.edges.len()]),
     };
     Some(Flow { edges: problem.edge_flows(&state), blocks: state.flow, block_error, edge_error })
+}
+
+fn steps(usual: usize, known: &Known) -> usize {
+    if known.counts.is_empty() && known.ratios.is_empty() { usual } else { usual * FOR_COUNTS }
 }
 
 struct Problem<'n> {
@@ -110,13 +118,24 @@ impl<'n> Problem<'n> {
             .map(|&e| (known.seen[e] + known.belief[e]) * state.probability[e].max(f64::MIN_POSITIVE).ln())
             .sum();
         let blocks: f64 = (0..self.network.blocks).map(|b| block_cost(state.flow[b], known.time[b]).0).sum();
-        blocks - branches
+        let (_, above) = misfit(&known.counts, &state.flow);
+        let counts: f64 = above.iter().zip(&known.counts).map(|(a, c)| (a * c.error).powi(2) / 2.0).sum();
+        let ratios: f64 = known.ratios.iter().map(|r| ratio_cost(&state.flow, r).0).sum();
+        blocks - branches + ran_cost(&known.ran, &state.flow) + counts + ratios
     }
 
     fn gradient(&self, state: &State<'_>, known: &Known) -> Point {
-        let gain: Vec<f64> = (0..self.network.blocks)
-            .map(|b| block_cost(state.flow[b], known.time[b]).1 / state.flow[b].max(f64::MIN_POSITIVE))
-            .collect();
+        let ran = ran_slopes(&known.ran, &state.flow);
+        let slope = |b: usize| block_cost(state.flow[b], known.time[b]).1 + ran.get(b).copied().unwrap_or(0.0);
+        let mut slopes: Vec<f64> = (0..self.network.blocks).map(slope).collect();
+        let (_, above) = misfit(&known.counts, &state.flow);
+        known.counts.iter().zip(above).for_each(|(c, above)| slopes[c.block] += above);
+        for r in &known.ratios {
+            let slope = ratio_cost(&state.flow, r).1;
+            slopes[r.to] += slope;
+            slopes[r.from] -= slope;
+        }
+        let gain: Vec<f64> = slopes.iter().zip(&state.flow).map(|(s, f)| s / f.max(f64::MIN_POSITIVE)).collect();
         let worth = state.solved.worth(&gain);
         let mut gradient = vec![0.0; self.network.edges.len() + 1];
         for (node, edges) in self.out.iter().enumerate() {
@@ -198,20 +217,22 @@ impl<'n> Problem<'n> {
     /// How much the logarithm of each share moves when the evidence is drawn anew.
     fn errors(&self, point: &Point, state: &State<'_>, known: &Known) -> (Vec<f64>, Vec<f64>) {
         let mut chance = Chance(0x9e37_79b9);
-        let logs = |flow: &[f64], edges: &[f64]| {
-            let total = flow.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+        let logs = |flow: &[f64], edges: &[f64], known: &Known| {
+            let total =
+                if known.counts.is_empty() { flow.iter().sum() } else { (-misfit(&known.counts, flow).0).exp() };
+            let total = total.max(f64::MIN_POSITIVE);
             let log = |f: &f64| (f / total).max(1e-300).ln();
             (flow.iter().map(log).collect::<Vec<f64>>(), edges.iter().map(log).collect::<Vec<f64>>())
         };
-        let best = logs(&state.flow, &self.edge_flows(state));
+        let best = logs(&state.flow, &self.edge_flows(state), known);
         let mut squares = (vec![0.0; best.0.len()], vec![0.0; best.1.len()]);
         let draws = (DRAWS_WORK / self.plan.work().max(1)).clamp(FEWEST_DRAWS, DRAWS);
         for _ in 0..draws {
             let redrawn = redrawn(known, &mut chance);
             let mut again = point.clone();
-            self.search(&mut again, &redrawn, STEPS_AGAIN);
+            self.search(&mut again, &redrawn, steps(STEPS_AGAIN, known));
             let state = self.state(&again);
-            let drawn = logs(&state.flow, &self.edge_flows(&state));
+            let drawn = logs(&state.flow, &self.edge_flows(&state), &redrawn);
             let add = |sum: &mut [f64], a: &[f64], b: &[f64]| {
                 sum.iter_mut().zip(a).zip(b).for_each(|((s, a), b)| *s += (a - b).powi(2));
             };
@@ -236,6 +257,29 @@ fn block_cost(flow: f64, Time { samples, least }: Time) -> (f64, f64) {
     let side = if off < 0.0 { BELOW } else { ABOVE };
     let variance = side * side + 1.0 / (samples + 0.5);
     (off * off / (2.0 * variance), -off / variance)
+}
+
+/// Cost of where executions were seen: each was seen by chance, so blocks share observations as they share executions.
+fn ran_cost(ran: &[f64], flow: &[f64]) -> f64 {
+    let all = flow.iter().take(ran.len()).sum::<f64>().max(f64::MIN_POSITIVE);
+    let of = |(ran, flow): (&f64, &f64)| if *ran > 0.0 { -ran * (flow / all).max(f64::MIN_POSITIVE).ln() } else { 0.0 };
+    ran.iter().zip(flow).map(of).sum()
+}
+
+/// Its derivatives by the logarithm of each block's executions.
+fn ran_slopes(ran: &[f64], flow: &[f64]) -> Vec<f64> {
+    let all = flow.iter().take(ran.len()).sum::<f64>().max(f64::MIN_POSITIVE);
+    let seen: f64 = ran.iter().sum();
+    ran.iter().zip(flow).map(|(ran, flow)| seen * flow / all - ran).collect()
+}
+
+/// Cost of two blocks' executions against their counted ratio, and its derivative by the logarithm of the one counted
+/// `to`. A ratio far off costs less than its chance says: programs have phases, and windows see few of them.
+fn ratio_cost(flow: &[f64], r: &Ratio) -> (f64, f64) {
+    let log = |b: usize| flow[b].max(1e-300).ln();
+    let off = (log(r.to) - log(r.from) - r.log) / r.error;
+    let far = 1.0 + off * off / (2.0 * PHASES);
+    (PHASES * far.ln(), off / r.error / far)
 }
 
 /// Two loops over what the last steps told of curvature.
@@ -283,6 +327,9 @@ fn redrawn(known: &Known, chance: &mut Chance) -> Known {
         let all = (*seen + *belief) * (doubt * chance.normal()).exp();
         *seen = (count(all, chance) - *belief).max(0.0);
     }
+    out.ran.iter_mut().for_each(|ran| *ran = count(*ran, chance));
+    out.counts.iter_mut().for_each(|c| c.log += c.error * chance.normal());
+    out.ratios.iter_mut().for_each(|r| r.log += r.error * chance.normal());
     for time in out.time.iter_mut().filter(|t| t.samples > 0.0) {
         let spread = chance.normal();
         time.least *= (if spread < 0.0 { BELOW * spread } else { ABOVE * spread }).exp();

@@ -33,6 +33,44 @@ pub(crate) struct Known {
     pub(crate) belief: Vec<f64>,
     /// Per block.
     pub(crate) time: Vec<Time>,
+    /// Per block, how many of its executions are in a sample of all executions, in independent observations. Empty where
+    /// there is none; nodes behind those told are left out of the comparison.
+    pub(crate) ran: Vec<f64>,
+    /// Blocks counted against each other.
+    pub(crate) ratios: Vec<Ratio>,
+    /// Blocks counted against time. Errors are those of executions in its unit then, no longer of shares.
+    pub(crate) counts: Vec<Count>,
+}
+
+/// Executions of one block over those of another, as counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ratio {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    /// Logarithm.
+    pub(crate) log: f64,
+    /// Standard deviation of the logarithm.
+    pub(crate) error: f64,
+}
+
+/// Executions of a block as counted, in a unit that is the same for all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Count {
+    pub(crate) block: usize,
+    /// Logarithm.
+    pub(crate) log: f64,
+    /// Standard deviation of the logarithm.
+    pub(crate) error: f64,
+}
+
+/// What logarithms of a flow must be raised by to fit counts best, and how far each is above its count then, over its
+/// variance.
+pub(crate) fn misfit(counts: &[Count], flow: &[f64]) -> (f64, Vec<f64>) {
+    let off = |c: &Count| flow.get(c.block).map_or(0.0, |f| f.max(1e-300).ln()) - c.log;
+    let weight = |c: &Count| 1.0 / (c.error * c.error).max(1e-9);
+    let all: f64 = counts.iter().map(weight).sum();
+    let mean = counts.iter().map(|c| weight(c) * off(c)).sum::<f64>() / all.max(f64::MIN_POSITIVE);
+    (-mean, counts.iter().map(|c| weight(c) * (off(c) - mean)).collect())
 }
 
 /// The time a block took.

@@ -31,6 +31,10 @@ pub enum Evidence {
     Samples,
     /// And directions of branches (level B).
     Branches,
+    /// And the CPU's own records of branches.
+    Records,
+    /// And executions of some blocks, counted by breakpoints (level C).
+    Counts,
 }
 
 /// What one execution in [`Estimate::value`] is.
@@ -44,6 +48,8 @@ pub enum Scale {
     Bounded,
     /// Executions while recorded, from what is named.
     Absolute(String),
+    /// Executions while recorded, from counts of rare blocks.
+    Counted,
 }
 
 /// A figure with its 95 % interval. With [`Scale::Bounded`] interval and confidence are about proportions alone: of blocks and
@@ -244,7 +250,7 @@ pub struct EdgeAnalysis {
     pub frequency: Estimate,
     /// Share of the block's executions that go this way, 0 to 1.
     pub probability: f64,
-    /// Decided branch samples behind it.
+    /// Decided branch samples and branch records behind it.
     pub evidence: u64,
 }
 
@@ -321,6 +327,10 @@ pub struct Analysis {
     pub model: String,
     /// Decided branch samples inside the procedure, and all register samples in it.
     pub decided: (u64, u64),
+    /// Runs between two taken branches inside the procedure that branch records of the CPU show.
+    pub recorded: u64,
+    /// Blocks that were counted by breakpoints.
+    pub counted: usize,
     /// Why the control-flow graph is incomplete; empty when it is complete.
     pub missing: Vec<String>,
     /// Blocks in order of addresses.

@@ -157,6 +157,7 @@ fn remarks(profile: &Profile) -> Vec<String> {
         (l.sideband_lost, "records of mappings lost"),
         (l.stacks_dropped, "stacks dropped"),
         (l.stacks_truncated, "stacks cut short"),
+        (l.impossible_runs, "runs between branch records that cannot have happened, left out"),
     ];
     list.extend(losses.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")));
     list.dedup();

@@ -112,6 +112,7 @@ fn profile() -> Profile {
     };
     Profile {
         edges: Vec::new(),
+        exact: Vec::new(),
         epochs: vec![EpochMeta {
             host: "h".into(),
             scope: "whole system".into(),

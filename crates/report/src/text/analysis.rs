@@ -72,6 +72,15 @@ pub(crate) fn basis(a: &Analysis) -> String {
             thousands(a.decided.0),
             thousands(a.decided.1)
         ),
+        Evidence::Records => {
+            format!("frequencies from the CPU's branch records ({} runs between taken branches)", thousands(a.recorded))
+        }
+        Evidence::Counts => format!(
+            "frequencies from {} blocks counted by breakpoints, and branch evidence ({} of {} register samples decided a branch)",
+            a.counted,
+            thousands(a.decided.0),
+            thousands(a.decided.1)
+        ),
     }];
     parts.push(match &a.scale {
         Scale::Relative => "F is executions per call of the procedure; how often it was called is not known".into(),
@@ -79,6 +88,7 @@ pub(crate) fn basis(a: &Analysis) -> String {
             "the scale of F is bounded: so many executions that hardly any block is faster than at best (<~)".into()
         }
         Scale::Absolute(source) => format!("F is executions while recorded, by {source} as told"),
+        Scale::Counted => "F is executions while recorded, by blocks counted against time".into(),
     });
     if a.blocks.iter().all(|b| b.cycles.is_none()) {
         parts.push("so no cycles can be told".into());
@@ -117,6 +127,8 @@ fn evidence(e: Evidence) -> &'static str {
     match e {
         Evidence::Samples => "samples only",
         Evidence::Branches => "branch evidence",
+        Evidence::Records => "branch records",
+        Evidence::Counts => "counted",
     }
 }
 

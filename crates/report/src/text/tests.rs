@@ -356,6 +356,16 @@ fn without_a_scale_no_cycles_are_told_and_the_reason_once() {
 }
 
 #[test]
+fn branch_records_are_named_where_figures_rest_on_them() {
+    use whither_cycles::results::analysis::Evidence;
+    let mut a = crate::analysis_fixture::analysis();
+    (a.evidence, a.recorded) = (Evidence::Records, 12_345);
+    let text = analysis(&a, AnnotationView::Both, Blocks::All, &Layout::default());
+    assert!(text.contains("from the CPU's branch records (12,345 runs between taken branches)"), "{text}");
+    assert!(text.contains("(branch records, high)") && !text.contains("branch evidence"), "{text}");
+}
+
+#[test]
 fn a_summary_has_the_lines_of_figure_four() {
     assert_snapshot!(summary(&crate::analysis_fixture::summary(), &Layout::default()));
 }

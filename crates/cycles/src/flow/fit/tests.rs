@@ -1,5 +1,6 @@
 //! Flows with a known answer: planted ones recovered from noisy evidence, and what must hold of any.
 
+use super::super::Count;
 use super::*;
 use proptest::prelude::*;
 
@@ -9,6 +10,9 @@ fn known(network: &Network) -> Known {
         doubt: vec![0.0; network.edges.len()],
         belief: vec![0.5; network.edges.len()],
         time: vec![Time { samples: 0.0, least: 1.0 }; network.blocks],
+        ran: Vec::new(),
+        ratios: Vec::new(),
+        counts: Vec::new(),
     }
 }
 
@@ -44,6 +48,48 @@ fn time_decides_where_no_branch_was_seen() {
     }
     let s = shares(&solve(&network, &k, Errors::Drawn).expect("solvable").blocks);
     assert!(s[1] > 0.9 && s[2] < 0.1, "{s:?}");
+}
+
+#[test]
+fn executions_seen_decide_where_no_branch_was_seen() {
+    // A jump to unknown places: nothing tells how often it goes to 1, 2 or 3 but how often these were seen to run.
+    let network = Network { blocks: 4, edges: vec![(4, 0), (0, 1), (0, 2), (0, 3), (1, 5), (2, 5), (3, 5)] };
+    let mut k = known(&network);
+    k.ran = vec![1_000.0, 700.0, 300.0, 0.0];
+    k.time.iter_mut().for_each(|t| t.samples = 1_000.0);
+    let flow = solve(&network, &k, Errors::Drawn).expect("solvable");
+    let s = shares(&flow.blocks);
+    assert!((s[1] - 0.7).abs() < 0.03 && (s[2] - 0.3).abs() < 0.03 && s[3] < 0.02, "{s:?}");
+    assert!(flow.block_error[1] < 0.1, "{:?}", flow.block_error);
+}
+
+/// Misled observations of branches yield to counts: a loop of twenty turns, entered and left as often as counted.
+#[test]
+fn counted_blocks_decide_and_give_the_scale() {
+    // 0 enters the loop 1; 2 or 3 on the way, back from 4, out to 5.
+    let edges = vec![(6, 0), (0, 1), (1, 2), (1, 3), (2, 4), (3, 4), (4, 1), (4, 5), (5, 7)];
+    let network = Network { blocks: 6, edges };
+    let mut k = known(&network);
+    k.time.iter_mut().for_each(|t| t.samples = 1_000.0);
+    k.seen[2..4].copy_from_slice(&[30.0, 30.0]);
+    k.seen[6..8].copy_from_slice(&[90.0, 10.0]);
+    let ratio = |from, to, over: f64| Ratio { from, to, log: over.ln(), error: 0.04 };
+    k.ratios = vec![ratio(0, 1, 20.0), ratio(1, 2, 0.8), ratio(1, 3, 0.2)];
+    let shares_of = |k: &Known| shares(&solve(&network, k, Errors::Skipped).expect("solvable").blocks);
+    let s = shares_of(&k);
+    assert!((s[1] / 20.0 - 1.0).abs() < 0.1 && (s[2] / s[1] - 0.8).abs() < 0.05, "{s:?}");
+    // One that is far off is doubted, others of the same are not.
+    k.ratios.extend([ratio(0, 1, 20.0), ratio(0, 4, 300.0)]);
+    let s = shares_of(&k);
+    assert!((s[1] / 20.0 - 1.0).abs() < 0.25, "{s:?}");
+    // A thousand entries a second: errors are those of executions in that unit.
+    k.ratios.truncate(3);
+    k.counts = vec![Count { block: 0, log: 1000.0_f64.ln(), error: 0.05 }];
+    let flow = solve(&network, &k, Errors::Drawn).expect("solvable");
+    let raise = misfit(&k.counts, &flow.blocks).0;
+    assert!((flow.blocks[0] * raise.exp() / 1000.0 - 1.0).abs() < 1e-6, "{:?}", flow.blocks);
+    assert!((0.02..0.09).contains(&flow.block_error[0]), "as counted: {:?}", flow.block_error);
+    assert!(flow.block_error[1] > 0.03 && flow.block_error[1] < 0.12, "{:?}", flow.block_error);
 }
 
 #[test]

@@ -82,7 +82,7 @@ pub fn write(
     if known.is_empty() {
         return Err(Error::NoFlows { why: why(all) });
     }
-    let absolute = known.iter().all(|f| matches!(f.analysis.scale, Scale::Absolute(_)));
+    let absolute = known.iter().all(|f| matches!(f.analysis.scale, Scale::Absolute(_) | Scale::Counted));
     let counted: Vec<Counted<'_>> = known.iter().map(|f| Counted::new(f, absolute)).collect();
     let mut written = Written { procedures: counted.len(), absolute, ..Written::default() };
     match format {
