@@ -97,7 +97,17 @@ fn record_options(args: RecordArgs) -> anyhow::Result<RecordOptions> {
     options.store_code = !args.no_code;
     options.user_only = args.user;
     options.edges = edges(args.edges);
+    options.exact = exact(args.exact, &options.scope)?;
     Ok(options)
+}
+
+/// Breakpoints belong to threads, and those of every process cannot be had.
+fn exact(patterns: Vec<String>, scope: &Scope) -> anyhow::Result<Vec<String>> {
+    if *scope == Scope::System && !patterns.is_empty() {
+        let why = "--exact counts in the threads of one target: name it with -p PID, or give a command behind --";
+        return Err(Usage(why.into()).into());
+    }
+    Ok(patterns)
 }
 
 /// Short slices show more and cost more rows: a few are enough to see change and to tell chance.
@@ -157,6 +167,7 @@ fn sampling(scope: Scope, args: SamplingArgs, budget: f64) -> anyhow::Result<Rec
         stacks: stacks(args.stacks),
         stack_every: args.stack_every,
         edges: Edges::Off,
+        exact: Vec::new(),
         duration: None,
         output: places::default_recording(),
         overwrite: false,
@@ -199,6 +210,7 @@ fn edges(choice: EdgeChoice) -> Edges {
         EdgeChoice::Auto => Edges::Auto,
         EdgeChoice::Mem => Edges::Memory,
         EdgeChoice::Regs => Edges::Registers,
+        EdgeChoice::Records => Edges::Records,
         EdgeChoice::Off => Edges::Off,
     }
 }

@@ -6,8 +6,8 @@
 mod support;
 use serde_json::Value;
 use std::process::Command;
-use support::{Recording, alone, need_root, record, text, workload};
-use whither_store::model::{Profile, Way};
+use support::{Recording, alone, need_root, record, text, try_record, workload};
+use whither_store::model::{EdgeSource, Profile, Way};
 use whither_store::{Selection, load};
 
 const BRANCHES: [&str; 6] = ["register_50", "register_90", "register_99", "memory_50", "memory_90", "memory_99"];
@@ -136,6 +136,22 @@ fn rings_bring_registers_when_asked_for_and_say_when_not() {
     for (how, note) in [("auto", "branch directions are missing"), ("mem", "where registers decide them")] {
         let run = record(&["--backend", "ring", "--edges", how], &["true"]);
         assert!(notes(&profile(&run)).contains(note), "{how}: {}", notes(&profile(&run)));
+    }
+}
+
+#[test]
+fn branch_records_are_taken_or_refused_but_never_silently_missing() {
+    need_root!();
+    let _alone = alone();
+    let run = try_record(&["--edges", "records"], &[workload("branchy"), "1".into()]);
+    if run.output.status.success() {
+        let profile = profile(&run);
+        assert!(notes(&profile).contains("the CPU's branch records"), "{}", notes(&profile));
+        assert!(profile.edges.iter().any(|e| e.source != EdgeSource::Registers));
+    } else {
+        let said = text(&run.output.stderr);
+        assert!(said.contains("--edges records") && said.contains("Leave --edges away"), "{said}");
+        assert!(!run.path().exists(), "an empty recording was left behind");
     }
 }
 

@@ -96,4 +96,5 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < LOOPS; i++)
         printf("%s %.6f\n%s_at %td\n", loops[i].name, (double)taken[i] / (double)(turns * TURN), loops[i].name,
                *loops[i].at - __ehdr_start);
+    printf("turns %llu\n", (unsigned long long)turns);
 }

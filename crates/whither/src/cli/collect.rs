@@ -48,10 +48,16 @@ pub(crate) struct RecordArgs {
     /// Leave kernel samples out
     #[arg(long)]
     pub(crate) user: bool,
-    /// Branch directions from sampled registers: `mem` with the memory operands of branches, `regs`
-    /// without, `off`; `auto` is mem where BPF is allowed, of the whole system within 0.05 % of one CPU
+    /// Branch directions: interpreted from sampled registers, with the memory operands of branches
+    /// (`mem`) or without (`regs`); from the CPU's branch records, through perf rings (`records`);
+    /// `off`. `auto` is mem where BPF is allowed (of the whole system within 0.05 % of one CPU), else
+    /// records where there are any
     #[arg(long, value_enum, default_value_t = EdgeChoice::Auto)]
     pub(crate) edges: EdgeChoice,
+    /// Count executions in procedures whose names match, by hardware breakpoints in short windows at random times
+    /// (with -p or a command; may be given several times)
+    #[arg(long, value_name = "REGEX", conflicts_with = "all")]
+    pub(crate) exact: Vec<String>,
     /// Do not store the code of hot functions (annotate then needs the binaries)
     #[arg(long)]
     pub(crate) no_code: bool,
@@ -135,6 +141,7 @@ pub(crate) enum EdgeChoice {
     Auto,
     Mem,
     Regs,
+    Records,
     Off,
 }
 
@@ -182,8 +189,10 @@ pub(crate) struct DaemonRun {
     pub(crate) db: DbDir,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
-    /// Branch directions from sampled registers: `mem` with the memory operands of branches, `regs`
-    /// without, `off`; `auto` is mem where BPF is allowed, of the whole system within 0.05 % of one CPU
+    /// Branch directions: interpreted from sampled registers, with the memory operands of branches
+    /// (`mem`) or without (`regs`); from the CPU's branch records, through perf rings (`records`);
+    /// `off`. `auto` is mem where BPF is allowed (of the whole system within 0.05 % of one CPU), else
+    /// records where there are any
     #[arg(long, value_enum, default_value_t = EdgeChoice::Auto)]
     pub(crate) edges: EdgeChoice,
     /// Keep the daemon's share of CPU time below this; the rate follows [default: 1%]
