@@ -152,7 +152,7 @@ mod tests {
             insns: decode(&vec![0x90; n], Svma(0)),
             blocks: (0..n).map(|i| CfgBlock { insns: i..i + 1 }).collect(),
             edges: edges.iter().map(edge).collect(),
-            parts: vec![0..n as u64],
+            parts: std::iter::once(0..n as u64).collect(),
             tables: vec![],
             tail_jumps: vec![],
             missing: vec![],

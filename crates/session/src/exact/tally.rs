@@ -127,7 +127,7 @@ mod tests {
         let mut seed = 1_u64;
         let mut ends = move || {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % 10 == 0
+            (seed >> 33).is_multiple_of(10)
         };
         for by_chance in [false, true] {
             let mut tally = Tally::default();
