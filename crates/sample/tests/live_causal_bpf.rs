@@ -13,6 +13,7 @@ use whither_sample::causal::{Armed, Unit, WaitClass};
 #[test]
 fn two_threads_at_a_barrier() {
     let Some(mut bench) = Bench::start("barrier", 2, 10_000, 7_500) else { return };
+    bench.disturbed = 0.1;
     let a = bench.code("part_a", Unit::Function);
     let b = bench.code("part_b", Unit::Function);
     bench.check(&a, Curve::UntilTheOther);
@@ -44,7 +45,7 @@ fn four_threads_share_two_cores_and_a_lock() {
 #[test]
 fn a_queue_between_two_threads() {
     let Some(mut bench) = Bench::start("queue", 2, 1_000, 600) else { return };
-    bench.disturbed = 0.1;
+    bench.disturbed = 0.15;
     let produce = bench.code("part_a", Unit::Function);
     let consume = bench.code("part_b", Unit::Function);
     bench.check(&produce, Curve::UntilTheOther);
@@ -54,6 +55,7 @@ fn a_queue_between_two_threads() {
 #[test]
 fn a_wait_made_shorter() {
     let Some(mut bench) = Bench::start("sleep", 1, 5_000, 5_000) else { return };
+    bench.disturbed = 0.1;
     let sleeps = Armed::OffCpu { classes: WaitClass::Sleep.bit(), sites: Vec::new() };
     let cpu = bench.code("part_a", Unit::Function);
     bench.check(&sleeps, Curve::Line(0.5));

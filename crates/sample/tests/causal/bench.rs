@@ -153,7 +153,7 @@ impl Bench {
         assert_eq!(line, "ready\n");
         let pid = child.id();
         bpf.watch(pid).unwrap();
-        let mut this = Self { bpf, pid, disturbed: 0.03, bar: 0.06, program, child, _dir: dir };
+        let mut this = Self { bpf, pid, disturbed: 0.05, bar: 0.06, program, child, _dir: dir };
         this.map();
         let at = this.symbol("progress").0;
         let offset = this.file_offset(at);
@@ -214,7 +214,7 @@ impl Bench {
     }
 
     fn quiet_window(&mut self, target: &Armed, percent: u8) -> Option<Facts> {
-        for _ in 0..40 {
+        for _ in 0..15 {
             let facts = self.window(target, percent);
             if facts.foreign_wait_ns as f64 <= self.disturbed * facts.wall_ns as f64 && facts.visits[0].visits > 2 {
                 return Some(facts);
