@@ -96,6 +96,8 @@ struct wh_header {
 	wh_u64 cost_inside;    /* ticks that a probed call seems longer than it is (wall, by path): subtract per call */
 	wh_u64 cost_whole;     /* ticks that one probed call costs its caller */
 	wh_u64 cost_count;     /* the same of an entry that only counts */
+	wh_u64 cost_early;     /* ticks that a probed call seems shorter than it is: processors read the clock at its end
+	                        * before its work is done, by no more than that work */
 };
 
 enum wh_point_state {

@@ -200,7 +200,7 @@ fn own_cost(segment: &Segment) -> OwnCost {
     OwnCost {
         inside_ps: clock.ps(segment.header(field::COST_INSIDE)),
         whole_ps: clock.ps(segment.header(field::COST_WHOLE)),
-        step_ps: clock.ps(clock.step()),
+        step_ps: clock.ps(clock.step().max(segment.header(field::COST_EARLY))),
     }
 }
 

@@ -272,7 +272,8 @@ pub struct OwnCost {
     pub inside_ps: u64,
     /// Whole cost to the caller, picoseconds per call.
     pub whole_ps: u64,
-    /// Step of the clock, picoseconds: some processors' counters advance by tens of ticks.
+    /// How far off a single reading of the clock may be, picoseconds: some processors' counters advance by tens of ticks, others
+    /// read them before the work of the call is done.
     #[serde(default)]
     pub step_ps: u64,
 }

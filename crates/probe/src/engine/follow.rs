@@ -55,7 +55,7 @@ pub(crate) struct Follow {
     /// Code of processes without agent.
     pub(super) known: Known,
     /// What a probed call costs, once it was measured.
-    pub(super) cost: Option<[u64; 3]>,
+    pub(super) cost: Option<[u64; 4]>,
     /// The first process executes something else now.
     pub(super) left: bool,
     ended: bool,
@@ -133,16 +133,18 @@ impl Follow {
 }
 
 impl Seat {
-    /// What a probed call costs: ticks with times, ticks when only counted, ticks that are in its own times.
-    pub(crate) fn cost(&self) -> [u64; 3] {
-        [field::COST_WHOLE, field::COST_COUNT, field::COST_INSIDE].map(|f| self.segment.header(f))
+    /// What a probed call costs: ticks with times, ticks when only counted, ticks that are in its own times,
+    /// and that are missing there.
+    pub(crate) fn cost(&self) -> [u64; 4] {
+        [field::COST_WHOLE, field::COST_COUNT, field::COST_INSIDE, field::COST_EARLY].map(|f| self.segment.header(f))
     }
 
     /// Takes over what was measured in another program: it is the same machine and the same agent.
-    pub(crate) fn set_cost(&self, [whole, count, inside]: [u64; 3]) {
+    pub(crate) fn set_cost(&self, [whole, count, inside, early]: [u64; 4]) {
         self.segment.set_header(field::COST_WHOLE, whole);
         self.segment.set_header(field::COST_COUNT, count);
         self.segment.set_header(field::COST_INSIDE, inside);
+        self.segment.set_header(field::COST_EARLY, early);
     }
 }
 

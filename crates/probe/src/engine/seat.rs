@@ -119,7 +119,7 @@ impl Seat {
     /// Measures what a probed call costs; at the entry point of a program without a loader nothing can be
     /// recorded, for want of a thread pointer: it must be done later.
     pub(crate) fn calibrate(&mut self, caller: &mut Caller, arenas: &mut Arenas) -> Result<(), ProbeError> {
-        self.set_cost([0; 3]);
+        self.set_cost([0; 4]);
         let measured = self.measure(caller, arenas);
         self.unmeasured = !matches!(measured, Ok(true));
         measured.map(drop)
@@ -140,7 +140,9 @@ impl Seat {
         let per_call = |ticks: u64| ticks.saturating_sub(plain) / 64;
         self.segment.set_header(field::COST_WHOLE, per_call(whole));
         self.segment.set_header(field::COST_COUNT, per_call(count));
-        let inside = seen.saturating_sub((plain + 32) / 64);
+        let alone = (plain + 32) / 64;
+        let inside = seen.saturating_sub(alone);
+        self.segment.set_header(field::COST_EARLY, alone.saturating_sub(seen));
         self.segment.set_header(field::COST_INSIDE, inside.min(per_call(whole)));
         Ok(true)
     }
