@@ -80,7 +80,7 @@ pub struct RecordOptions {
     pub stack_every: u32,
     /// Branch directions.
     pub edges: Edges,
-    /// Count executions in procedures whose names match one of these regular expressions. Not of the whole system.
+    /// Count executions in procedures whose whole names match one of these regular expressions. Not of the whole system.
     pub exact: Vec<String>,
     /// Stop after this long; `None`: until the command ends or Ctrl-C.
     pub duration: Option<Duration>,

@@ -87,7 +87,9 @@ fn target_pids(scope: &Scope) -> Result<Vec<u32>, SessionError> {
 }
 
 fn patterns(of: &[String]) -> Result<Vec<regex::Regex>, SessionError> {
-    let compiled = of.iter().map(|p| regex::Regex::new(p)).collect::<Result<_, _>>();
+    // As written first, for the error; then over the whole name, as `calls -f` takes it.
+    let whole = |p: &String| regex::Regex::new(p).and_then(|_| regex::Regex::new(&format!("^(?:{p})$")));
+    let compiled = of.iter().map(whole).collect::<Result<_, _>>();
     compiled.map_err(|e| SessionError::Io {
         what: "--exact is not a regular expression".into(),
         source: std::io::Error::other(e),

@@ -54,8 +54,8 @@ pub(crate) struct RecordArgs {
     /// records where there are any
     #[arg(long, value_enum, default_value_t = EdgeChoice::Auto)]
     pub(crate) edges: EdgeChoice,
-    /// Count executions in procedures whose names match, by hardware breakpoints in short windows at random times
-    /// (with -p or a command; may be given several times)
+    /// Count executions in procedures whose whole names match, by hardware breakpoints in short windows at random
+    /// times (with -p or a command; may be given several times)
     #[arg(long, value_name = "REGEX", conflicts_with = "all")]
     pub(crate) exact: Vec<String>,
     /// Do not store the code of hot functions (annotate then needs the binaries)
