@@ -40,6 +40,9 @@ struct sched_entity {
 	__u64 sum_exec_runtime;
 };
 struct mm_struct;
+struct thread_struct {
+	unsigned long fsbase;
+};
 struct task_struct {
 	pid_t pid;
 	pid_t tgid;
@@ -55,6 +58,7 @@ struct task_struct {
 	struct sched_entity se;
 	struct css_set *cgroups;
 	char comm[16];
+	struct thread_struct thread;
 };
 struct pt_regs {
 	unsigned long bp;

@@ -80,6 +80,8 @@ struct {
 	__type(value, struct wh_recipe);
 } recipes SEC(".maps");
 
+#include "paths.h"
+
 struct stack_scratch {
 	struct wh_stack head;
 	__u64 frames[2 * (WH_MAX_FRAMES + 1)];
@@ -337,6 +339,11 @@ static __always_inline void sample(struct bpf_perf_event_data *ctx, struct wh_cp
 		__u32 every = wh_regs_every;
 		if (every && draw(cpu) % every == 0)
 			registers(ctx, cpu, tgid, pc);
+		if (wh_path_steps) {
+			every = wh_paths_every;
+			if (every && draw(cpu) % every == 0)
+				walk_from(ctx, task, cpu, tgid, tag, pc);
+		}
 	}
 }
 

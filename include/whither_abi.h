@@ -59,6 +59,7 @@ enum wh_kind {
 	WH_TASK = 1,  /* struct wh_task: a task exists, was forked, or has just exec'ed */
 	WH_STACK = 2, /* struct wh_stack, addresses, then stack bytes */
 	WH_REGS = 3,  /* struct wh_regs */
+	WH_PATH = 4,  /* struct wh_path, up to its last hop */
 };
 
 #define WH_COMM 16

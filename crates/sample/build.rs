@@ -6,7 +6,16 @@ use std::path::PathBuf;
 
 /// Programs and the files they include.
 const PROGRAMS: &[(&str, &[&str])] = &[
-    ("sample", &["bpf/kernel_types.h", "include/whither_abi.h"]),
+    (
+        "sample",
+        &[
+            "bpf/kernel_types.h",
+            "bpf/paths.h",
+            "include/whither_abi.h",
+            "include/whither_path.h",
+            "include/whither_walk.h",
+        ],
+    ),
     (
         "causal",
         &[

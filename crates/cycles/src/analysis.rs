@@ -269,7 +269,7 @@ impl Study {
         let (runs, misfits) = (self.subject.recorded.runs, self.subject.recorded.misfits);
         (misfits > 0).then(|| {
             format!(
-                "{misfits} of {} runs between branch records are left out: the code, as it was stored, does not allow them",
+                "{misfits} of {} runs between taken branches are left out: the code, as it was stored, does not allow them",
                 runs + misfits
             )
         })

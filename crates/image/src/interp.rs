@@ -9,12 +9,14 @@
 mod execute;
 mod lower;
 mod machine;
+mod prepare;
 mod recipe;
 mod slice;
 mod symbolic;
 mod value;
 mod walk;
 
+pub use prepare::{Prepared, Preparer};
 pub use slice::Slice;
 pub use walk::{Sampled, WalkEnd, Walks};
 

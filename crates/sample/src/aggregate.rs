@@ -98,7 +98,8 @@ impl Aggregate {
 
     /// Counts the runs of a stack of branch records. `under_way`: where its last record led.
     pub(crate) fn add_runs(&mut self, under_way: Option<Place>, rows: &[EdgeKey]) {
-        if rows.iter().all(|r| r.source == EdgeSource::EvenRecords) {
+        // Walks have left the place behind that was sampled.
+        if rows.iter().all(|r| r.source != EdgeSource::Records) {
             return rows.iter().for_each(|row| self.add_edge(*row));
         }
         self.weighing.add(under_way, rows);

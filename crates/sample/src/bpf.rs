@@ -4,7 +4,7 @@
 
 use crate::SampleError;
 use crate::bpf_skel::{OpenSampleSkel, SampleSkel, SampleSkelBuilder};
-use crate::edges::{FIRST_EVERY, Order, RECIPE_ROOM};
+use crate::edges::{EVERY, FIRST_EVERY, OP_ROOM, Order, RECIPE_ROOM, SETTLES, WALK_STEPS, WalkOrders};
 use crate::plan::{Chosen, Coverage, EdgeMode, StackMode};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PerfEventOpts, RingBuffer, RingBufferBuilder};
@@ -13,6 +13,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
+use whither_abi::path::{Path, Start};
 use whither_abi::regs::Regs;
 use whither_abi::{Cpu, Entry, StackRecord, Task, WAYS};
 use whither_kernel::perf::{Attr, PerfEvent, SampleFields, Watch};
@@ -34,6 +35,8 @@ pub struct Reports {
     pub stacks: Vec<StackRecord>,
     /// Registers.
     pub regs: Vec<Regs>,
+    /// Walks.
+    pub paths: Vec<Path>,
 }
 
 /// A running BPF collector. Dropping it detaches everything: the kernel frees programs and maps when
@@ -130,6 +133,7 @@ impl BpfCollector {
             reports,
         };
         this.thin_registers(FIRST_EVERY);
+        this.walk_every(EVERY);
         this.watch(coverage)?;
         this.attach(chosen, stacks)?;
         Ok(this)
@@ -265,6 +269,7 @@ impl BpfCollector {
         let mut reports = self.reports.borrow_mut();
         reports.stacks.clear();
         reports.regs.clear();
+        reports.paths.clear();
     }
 
     /// Has registers taken of one sample in so many.
@@ -283,6 +288,36 @@ impl BpfCollector {
                 Order::Put(place, recipe) => recipes.update(&place.bytes(), &recipe.bytes(), MapFlags::ANY),
                 Order::Remove(place) => recipes.delete(&place.bytes()),
             };
+        }
+    }
+
+    /// Changes what walks know. What finds no room changes only how far they get.
+    pub(crate) fn obey_walks(&mut self, orders: &WalkOrders) {
+        if let Some((code, gone)) = &orders.anew {
+            // Nobody may hold a number while they are given anew.
+            self.walk_every(0);
+            self.wait_for_handlers();
+            let keys: Vec<u8> = gone.iter().flat_map(Start::bytes).collect();
+            let all = gone.len() as u32;
+            let _ = self.skel.maps.path_starts.delete_batch(&keys, all, MapFlags::ANY, MapFlags::ANY);
+            if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+                bss.wh_paths_code = *code;
+            }
+        }
+        put(&self.skel.maps.path_ops, orders.ops.iter().map(|(number, op)| (number.to_le_bytes(), op.bytes())));
+        // Last: what can be begun at is there.
+        put(
+            &self.skel.maps.path_starts,
+            orders.starts.iter().map(|(start, number)| (start.bytes(), number.to_le_bytes())),
+        );
+        if orders.anew.is_some() {
+            self.walk_every(EVERY);
+        }
+    }
+
+    fn walk_every(&mut self, every: u32) {
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            bss.wh_paths_every = every;
         }
     }
 
@@ -356,6 +391,8 @@ fn report(reports: &mut Reports, bytes: &[u8]) {
         reports.stacks.push(stack);
     } else if let Some(regs) = Regs::read(bytes) {
         reports.regs.push(regs);
+    } else if let Some(path) = Path::read(bytes) {
+        reports.paths.push(path);
     }
 }
 
@@ -428,12 +465,35 @@ fn configure_edges(open: &mut OpenSampleSkel<'static>, edges: EdgeMode, chosen: 
     let Some(constants) = open.maps.rodata_data.as_deref_mut() else { return Ok(()) };
     constants.wh_regs_on = edges.spend().is_some().into();
     constants.wh_regs_event = event as u32;
-    if matches!(edges, EdgeMode::Memory(_)) {
+    if edges == EdgeMode::Walks {
+        constants.wh_path_steps = WALK_STEPS;
+        constants.wh_path_settles = SETTLES;
+    }
+    if matches!(edges, EdgeMode::Memory(_) | EdgeMode::Walks) {
         constants.wh_recipes_on = 1;
         let sized = open.maps.recipes.set_max_entries(RECIPE_ROOM);
         sized.map_err(|e| SampleError::bpf("sizing a BPF map", e))?;
     }
+    if edges == EdgeMode::Walks {
+        let sized = open.maps.path_ops.set_max_entries(OP_ROOM);
+        sized
+            .and_then(|()| open.maps.path_starts.set_max_entries(OP_ROOM))
+            .map_err(|e| SampleError::bpf("sizing a BPF map", e))?;
+    }
     Ok(())
+}
+
+/// Puts many things into a map at once.
+fn put<const K: usize, const V: usize>(map: &impl MapCore, entries: impl Iterator<Item = ([u8; K], [u8; V])>) {
+    let (mut keys, mut values, mut count) = (Vec::new(), Vec::new(), 0);
+    for (key, value) in entries {
+        keys.extend(key);
+        values.extend(value);
+        count += 1;
+    }
+    if count > 0 {
+        let _ = map.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY);
+    }
 }
 
 fn ring_bytes(cpus: usize, per_cpu: usize) -> usize {

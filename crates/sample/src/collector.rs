@@ -10,6 +10,7 @@ use crate::plan::{Chosen, Coverage, EdgeMode, StackMode};
 use crate::sideband::Sideband;
 use crate::unwind::Unwinders;
 use crate::{SampleError, accounts::Accounts};
+use whither_abi::path::Path;
 use whither_abi::regs::Regs;
 use whither_abi::{StackRecord, Task, event_of, pc_of};
 use whither_kernel::bpf_stats::BpfStats;
@@ -45,6 +46,7 @@ pub struct Collector {
     tasks: Vec<Task>,
     waiting: Vec<StackRecord>,
     waiting_regs: Vec<Regs>,
+    waiting_paths: Vec<Path>,
 }
 
 impl Collector {
@@ -91,7 +93,7 @@ impl Collector {
 
     fn new(kind: Kind, chosen: &[Chosen], stacks: StackMode, edges: EdgeMode) -> Self {
         // What a recipe asks for, only the kernel-side program loads.
-        let memory = matches!((&kind, edges), (Kind::Bpf(..), EdgeMode::Memory(_)));
+        let memory = matches!((&kind, edges), (Kind::Bpf(..), EdgeMode::Memory(_) | EdgeMode::Walks));
         let edges = edges.spend().map(|spend| Edges::new(memory, spend));
         let accounts = Accounts::new(chosen);
         let chosen = chosen.to_vec();
@@ -111,6 +113,7 @@ impl Collector {
             tasks: Vec::new(),
             waiting: Vec::new(),
             waiting_regs: Vec::new(),
+            waiting_paths: Vec::new(),
         }
     }
 
@@ -160,6 +163,7 @@ impl Collector {
                 b.forget_stacks();
                 self.waiting.clear();
                 self.waiting_regs.clear();
+                self.waiting_paths.clear();
                 self.pump(book);
             }
             Kind::Ring(r) => {
@@ -205,6 +209,9 @@ impl Collector {
                         b.thin_registers(every);
                     }
                     b.obey(&edges.orders());
+                    self.waiting_paths.extend(reports.paths);
+                    let ready = self.waiting_paths.extract_if(.., |p| p.time <= until);
+                    b.obey_walks(&edges.take_walks(book, ready));
                 }
             }
             Kind::Ring(r) => r.drain(book, &mut self.unwinders, self.edges.as_mut()),

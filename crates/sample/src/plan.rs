@@ -117,6 +117,8 @@ pub enum EdgeMode {
     Registers(Spend),
     /// The same, and values that branches load from memory where that is known beforehand.
     Memory(Spend),
+    /// The same, and walks: from some samples on, code is executed in thought for some hundred instructions.
+    Walks,
     /// The CPU's own records of the branches taken before each sample of this event; perf rings bring them.
     Records(u16),
 }
@@ -137,6 +139,7 @@ impl EdgeMode {
         match self {
             Self::Off | Self::Records(_) => None,
             Self::Registers(spend) | Self::Memory(spend) => Some(spend),
+            Self::Walks => Some(Spend::Freely),
         }
     }
 }

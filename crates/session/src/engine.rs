@@ -304,8 +304,9 @@ fn edge_mode(edges: Edges, scope: &Scope, events: &[whither_sample::Chosen], not
         Edges::Off | Edges::Records => return EdgeMode::Off,
         Edges::Registers => EdgeMode::Registers(Spend::Freely),
         Edges::Memory => EdgeMode::Memory(Spend::Freely),
+        Edges::Walks => EdgeMode::Walks,
         // Who names a program wants to know all of it; what runs all the time must cost nothing.
-        Edges::Auto if *scope != Scope::System => EdgeMode::Memory(Spend::Freely),
+        Edges::Auto if *scope != Scope::System => EdgeMode::Walks,
         Edges::Auto => EdgeMode::Memory(Spend::Little),
     };
     if events.iter().any(whither_sample::Chosen::brings_registers) {
@@ -338,7 +339,7 @@ fn records(edges: Edges, backend: Backend, scope: &Scope, registers: bool) -> Re
         (Edges::Off | Edges::Registers, _) => Records::Never,
         // Of a program that is named as much is to be known as can be; what runs all the time must cost little.
         (Edges::Auto, Backend::Auto) if !registers && *scope != Scope::System => Records::First,
-        (Edges::Auto | Edges::Memory, _) => Records::WithRings,
+        (Edges::Auto | Edges::Memory | Edges::Walks, _) => Records::WithRings,
     }
 }
 
@@ -373,7 +374,7 @@ fn edges_of_rings(options: &RecordOptions, mode: EdgeMode, notes: &mut Vec<Strin
             );
             EdgeMode::Off
         }
-        (mode, Edges::Memory) => {
+        (mode, Edges::Memory | Edges::Walks) => {
             notes.push(
                 "branch directions are known only where registers decide them: perf rings bring no memory operands"
                     .into(),
@@ -404,7 +405,7 @@ fn open(
     let mut missing = Vec::new();
     let edges = edge_mode(options.edges, &options.scope, events, &mut missing);
     if options.backend != Backend::Ring {
-        match Collector::bpf(events, coverage, stacks, edges, options.threads, book) {
+        match by_bpf(options, events, coverage, (stacks, edges), book, notes) {
             Ok(c) => {
                 notes.append(&mut missing);
                 return Ok(c);
@@ -424,6 +425,28 @@ fn open(
         }
     };
     ring(options, events, coverage, (stacks, edges), book, notes)
+}
+
+/// Walks need a helper of Linux 5.17; without it the rest still works.
+fn by_bpf(
+    options: &RecordOptions,
+    events: &[whither_sample::Chosen],
+    coverage: &Coverage,
+    (stacks, edges): (StackMode, EdgeMode),
+    book: &mut Book,
+    notes: &mut Vec<String>,
+) -> Result<Collector, SampleError> {
+    let mut open = |edges| Collector::bpf(events, coverage, stacks, edges, options.threads, book);
+    match open(edges) {
+        Err(_) if edges == EdgeMode::Walks => {
+            let without = open(EdgeMode::Memory(Spend::Freely))?;
+            if options.edges == Edges::Walks {
+                notes.push("this kernel does not load what walks need (bpf_loop, Linux 5.17): branches are decided near samples only".into());
+            }
+            Ok(without)
+        }
+        other => other,
+    }
 }
 
 fn ring(

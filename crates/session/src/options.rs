@@ -39,13 +39,15 @@ pub enum Stacks {
 /// Branch directions: by interpreting sampled registers, or by the CPU's own records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edges {
-    /// `Memory` where BPF works, else `Records` where the kernel offers them, else none; of the whole system as much as
+    /// `Walks` where BPF works (`Memory` where the kernel is too old for them), else `Records` where the kernel offers them, else none; of the whole system as much as
     /// costs next to nothing: of fewer samples where code is dear to interpret. What is missing is noted.
     Auto,
     /// The CPU's branch records, through perf rings; refused where there are none.
     Records,
     /// Registers, and the memory operands of branches.
     Memory,
+    /// The same, and walks by BPF: code is executed in thought from some samples on.
+    Walks,
     /// Registers only.
     Registers,
     /// None.

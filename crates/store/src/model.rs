@@ -218,6 +218,9 @@ pub enum EdgeSource {
     Records,
     /// Interpretation of sampled registers.
     Registers,
+    /// Runs, as of records, of code that was executed in thought from sampled registers on, when it had left the sampled
+    /// place behind.
+    Walks,
 }
 
 /// Branch evidence, aggregated.

@@ -208,6 +208,7 @@ fn stacks(choice: StackChoice) -> Stacks {
 fn edges(choice: EdgeChoice) -> Edges {
     match choice {
         EdgeChoice::Auto => Edges::Auto,
+        EdgeChoice::Walk => Edges::Walks,
         EdgeChoice::Mem => Edges::Memory,
         EdgeChoice::Regs => Edges::Registers,
         EdgeChoice::Records => Edges::Records,

@@ -97,6 +97,55 @@ fn loops_of_few_turns_are_left_as_often_as_the_program_counted() {
     }
 }
 
+/// How often walks passed a branch, and how often they took it.
+fn walked(profile: &Profile, at: u64) -> (f64, f64) {
+    let (mut all, mut taken) = (0.0, 0.0);
+    for e in profile.edges.iter().filter(|e| e.source == EdgeSource::Walks) {
+        if profile.image(e.image).path.ends_with("/branchy") && e.pc.0 <= at && at <= e.branch.0 {
+            all += f64::from(e.count);
+            taken += if e.branch.0 == at { f64::from(e.count) } else { 0.0 };
+        }
+    }
+    (all, taken)
+}
+
+#[test]
+fn walks_go_on_as_the_program_does() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&["--rate", "9999", "--edges", "walk"], &[workload("branchy"), "4".into()]);
+    let profile = profile(&run);
+    if profile.edges.iter().all(|e| e.source != EdgeSource::Walks) {
+        assert!(notes(&profile).contains("bpf_loop"), "{}", notes(&profile));
+        println!("SKIP: this kernel has no walks");
+        return;
+    }
+    for branch in BRANCHES {
+        let truth = run.truth().number(branch);
+        let (all, taken) = walked(&profile, run.truth().number(&format!("{branch}_at")) as u64);
+        assert!(all >= 500.0, "{branch}: walks passed it {all} times only");
+        // Executions of one walk are not independent.
+        let chance = 4.0 * (truth * (1.0 - truth) * 8.0 / all).sqrt();
+        let measured = taken / all;
+        assert!((measured - truth).abs() <= 0.01 + chance, "{branch}: {measured:.4}, truth {truth:.4}, {all} times");
+    }
+}
+
+#[test]
+fn walks_leave_loops_of_few_turns_as_often_as_the_program_does() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&["--rate", "9999", "--edges", "walk"], &[workload("turns"), "6".into()]);
+    for name in LOOPS {
+        let truth = run.truth().number(name);
+        let at = run.truth().number(&format!("{name}_at")) as u64;
+        let (left, seen) = falls(&run.annotate(&format!("{name}_loop"), &[]), at);
+        let chance = 4.0 * (truth * (1.0 - truth) * 8.0 / seen).sqrt();
+        assert!(seen >= 500.0, "{name}: {seen} executions only");
+        assert!((left - truth).abs() <= 0.1 * truth + chance, "{name}: {left:.4}, truth {truth:.4}, {seen} executions");
+    }
+}
+
 /// Rows of a branch.
 fn by_place(profile: &Profile, at: u64) -> String {
     let rows = profile.edges.iter().filter(|e| e.branch.0 == at && profile.image(e.image).path.ends_with("/turns"));

@@ -76,19 +76,21 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
         .take(network.blocks)
         .collect();
     cap(&network, &mut known.seen);
-    records::add(&subject.recorded, &network, &mut known.seen);
+    records::add(&subject.recorded, &network, None, &mut known.seen);
     let first = solve(&network, &known, Errors::Skipped)?;
     let mut observed = seen(subject, &network, &turns, Some(&first));
     known.doubt = observed.doubt(&network);
     known.seen.clone_from(&observed.seen);
     cap(&network, &mut known.seen);
-    records::doubts(&subject.recorded, &network, &known.seen, &mut known.doubt);
-    records::add(&subject.recorded, &network, &mut known.seen);
+    let covers = records::covers(&subject.recorded, &network, &first);
+    records::doubts(&subject.recorded, &network, &covers, &known.seen, &mut known.doubt);
+    records::add(&subject.recorded, &network, Some(&covers), &mut known.seen);
     let flow = solve(&network, &known, errors)?;
     let decided = subject.decided.0 >= FEWEST_DECIDED && observed.raw.iter().any(|s| *s > 0.0);
-    records::add(&subject.recorded, &network, &mut observed.raw);
+    records::add(&subject.recorded, &network, None, &mut observed.raw);
     let evidence = match () {
         () if subject.counted.as_ref().is_some_and(Counted::compares) => Evidence::Counts,
+        () if records::decide(&subject.recorded) && subject.recorded.walked > 0 => Evidence::Walks,
         () if records::decide(&subject.recorded) => Evidence::Records,
         () if decided => Evidence::Branches,
         () => Evidence::Samples,

@@ -13,6 +13,9 @@ use whither_image::cfg::EdgeKind;
 use whither_image::{Cfg, Flow, ImageOffset, Svma};
 use whither_store::model::{EdgeSample, EdgeSource, Way};
 
+/// What an execution shown by a walk counts: those of one walk are near each other, so many tell what few would.
+pub(crate) const WORTH_OF_WALKED: f64 = 0.15;
+
 /// Executions that branch records show. What even records show is shown by chance alone; of others, the ways that leave a
 /// block can be compared, but not blocks far apart.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +30,8 @@ pub(crate) struct Recorded {
     pub(crate) runs: u64,
     /// Of these, by even records.
     pub(crate) even: u64,
+    /// Of the runs, those of walks.
+    pub(crate) walked: u64,
     /// Runs that the code does not allow.
     pub(crate) misfits: u64,
 }
@@ -42,6 +47,11 @@ impl Recorded {
         let mut tally = Tally::new(places);
         rows.for_each(|row| tally.add(row));
         tally.finish()
+    }
+
+    /// Runs, as far as they are independent of each other.
+    pub(crate) fn observations(&self) -> u64 {
+        if self.walked > 0 { (self.runs as f64 * WORTH_OF_WALKED) as u64 } else { self.runs }
     }
 
     /// Whether anything but chance may have made it.
@@ -104,6 +114,7 @@ impl<'p> Tally<'p> {
         let count = f64::from(row.count);
         let counts = [count, if even { count } else { 0.0 }];
         self.out.runs += u64::from(row.count);
+        self.out.walked += if row.source == EdgeSource::Walks { u64::from(row.count) } else { 0 };
         self.out.even += if even { u64::from(row.count) } else { 0 };
         self.fell[first].iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         self.fell[last].iter_mut().zip(counts).for_each(|(sum, count)| *sum -= count);

@@ -146,7 +146,7 @@ impl Subject {
 
     /// Observations that decided a branch, of any kind.
     pub(crate) fn branches_seen(&self) -> u64 {
-        self.decided.0.saturating_add(self.recorded.runs)
+        self.decided.0.saturating_add(self.recorded.observations())
     }
 
     /// Samples of a block.

@@ -31,6 +31,8 @@ pub enum Evidence {
     Samples,
     /// And directions of branches (level B).
     Branches,
+    /// And code executed in thought from samples on.
+    Walks,
     /// And the CPU's own records of branches.
     Records,
     /// And executions of some blocks, counted by breakpoints (level C).

@@ -438,6 +438,11 @@ fn movement(raw: &Instruction) -> Op {
     }
 }
 
+/// What an instruction changes, whether it is interpreted or not; `None` when it cannot be passed.
+pub(super) fn forgotten(raw: &Instruction, infos: &mut InstructionInfoFactory) -> Option<Op> {
+    forget(raw, infos).ok()
+}
+
 /// What an instruction changes that is not interpreted.
 fn forget(raw: &Instruction, infos: &mut InstructionInfoFactory) -> Result<Op, Barrier> {
     let repeated = raw.is_string_instruction() && (raw.has_rep_prefix() || raw.has_repne_prefix());

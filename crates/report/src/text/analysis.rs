@@ -72,6 +72,13 @@ pub(crate) fn basis(a: &Analysis) -> String {
             thousands(a.decided.0),
             thousands(a.decided.1)
         ),
+        Evidence::Walks => format!(
+            "frequencies from walks from samples on ({} runs between taken branches) and branch evidence ({} of {} register \
+             samples decided a branch)",
+            thousands(a.recorded),
+            thousands(a.decided.0),
+            thousands(a.decided.1)
+        ),
         Evidence::Records => {
             format!("frequencies from the CPU's branch records ({} runs between taken branches)", thousands(a.recorded))
         }
@@ -127,6 +134,7 @@ fn evidence(e: Evidence) -> &'static str {
     match e {
         Evidence::Samples => "samples only",
         Evidence::Branches => "branch evidence",
+        Evidence::Walks => "walks",
         Evidence::Records => "branch records",
         Evidence::Counts => "counted",
     }

@@ -7,6 +7,7 @@
 mod code;
 mod places;
 mod thrift;
+mod walks;
 
 use crate::aggregate::EdgeKey;
 use crate::book::{Book, CodeAt, Who};
@@ -18,6 +19,8 @@ use rustc_hash::FxHashMap;
 use std::fmt;
 use std::rc::Rc;
 use thrift::Thrift;
+use walks::Walked;
+use whither_abi::path::Path;
 use whither_abi::regs::{Place, Recipe, Regs, STEPS, Step};
 use whither_image::interp::{Decision, MOST_LOADS, RecipeStep, Registers, Sampled, Slice, Source, WalkEnd, Walks};
 use whither_image::{ImageOffset, Svma, load_bias, to_offset, to_svma};
@@ -36,6 +39,7 @@ const WORTH_A_RECIPE: u32 = 2;
 const MOST_CODE: usize = 12 << 20;
 
 pub(crate) use thrift::FIRST_EVERY;
+pub(crate) use walks::{EVERY, OP_ROOM, SETTLES, WALK_STEPS, WalkOrders};
 
 /// Registers of one sample.
 pub(crate) struct RegsIn {
@@ -89,6 +93,7 @@ pub(crate) struct Edges {
     last_id: u32,
     orders: Vec<Order>,
     thrift: Thrift,
+    walked: Walked,
     /// Of one sample; kept for its room.
     decisions: Vec<Decision>,
 }
@@ -110,6 +115,7 @@ impl Edges {
             last_id: 0,
             orders: Vec::new(),
             thrift: Thrift::new(spend),
+            walked: Walked::default(),
             decisions: Vec::new(),
         }
     }
@@ -119,6 +125,12 @@ impl Edges {
         let before = clock::own_cpu_ns();
         samples.for_each(|r| self.take(book, &r));
         self.thrift.spent(clock::monotonic_ns(), clock::own_cpu_ns().saturating_sub(before))
+    }
+
+    /// Counts what walks tell; returns what is to change in the kernel.
+    pub(crate) fn take_walks(&mut self, book: &mut Book, paths: impl Iterator<Item = Path>) -> WalkOrders {
+        paths.for_each(|path| self.walked.take(book, &mut self.files, &path));
+        self.walked.orders()
     }
 
     /// Interprets one sample into rows. Where it is not certain which code ran, and for code that is in no file,

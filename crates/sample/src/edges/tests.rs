@@ -26,12 +26,19 @@ global_asm!(
     ".globl whither_test_indirect",
     "whither_test_indirect:",
     "jmp rax",
+    ".globl whither_test_turns",
+    "whither_test_turns:",
+    "2: dec rdi",
+    "jne 2b",
+    "call whither_test_indirect",
+    "ret",
 );
 
 unsafe extern "C" {
     static whither_test_by_register: u8;
     static whither_test_by_memory: u8;
     static whither_test_indirect: u8;
+    static whither_test_turns: u8;
 }
 
 fn by_register() -> u64 {
@@ -287,4 +294,83 @@ fn kernel_side_and_interpreter_add_up_alike() {
     let input = std::fs::File::open(path("cases")).expect("just written");
     let out = Command::new(path("sums")).stdin(input).output().expect("just built");
     assert!(String::from_utf8_lossy(&out.stdout) == expect, "sums differ");
+}
+
+fn turns() -> u64 {
+    (&raw const whither_test_turns) as u64
+}
+
+/// A walk from the turns on.
+fn path(code: u32, hops: &[(u32, u32)], wanted: u64) -> Path {
+    Path {
+        tgid: std::process::id(),
+        tag: 9,
+        pc: turns(),
+        time: clock::monotonic_ns(),
+        wanted,
+        code,
+        last: 0,
+        at_target: false,
+        end: if wanted == 0 { whither_abi::path::End::Length } else { whither_abi::path::End::NewCode },
+        steps: 100,
+        hops: hops.to_vec(),
+    }
+}
+
+#[test]
+fn code_is_prepared_where_a_walk_wants_to_go_and_its_transfers_become_runs() {
+    let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
+    let orders = edges.take_walks(&mut book, std::iter::once(path(0, &[], turns())));
+    let number = |orders: &WalkOrders, at: u64| {
+        let start = whither_abi::path::Start { pc: at, tgid: std::process::id(), tag: 9 };
+        orders.starts.iter().find(|s| s.0 == start).unwrap_or_else(|| panic!("{at:#x} in {orders:x?}")).1
+    };
+    let op = |orders: &WalkOrders, number: u32| orders.ops.iter().find(|o| o.0 == number).expect("prepared").1;
+    let (dec, jne, call) = (turns(), turns() + 3, turns() + 5);
+    let (dec_no, jne_no, call_no) = (number(&orders, dec), number(&orders, jne), number(&orders, call));
+    assert_eq!(op(&orders, dec_no).next, jne_no);
+    assert_eq!((op(&orders, jne_no).next, op(&orders, jne_no).taken), (call_no, dec_no));
+    // The call's target and where it returns to, the jump that ends it: all are there, and nobody waits for a first walk.
+    assert_eq!(op(&orders, call_no).taken, number(&orders, indirect()));
+    assert_eq!(op(&orders, call_no).imm, call + 5);
+    number(&orders, call + 5);
+    assert!(orders.anew.is_none() && orders.ops.len() == orders.starts.len());
+    let again = edges.take_walks(&mut book, std::iter::once(path(0, &[], turns())));
+    assert_eq!(again, WalkOrders::default(), "it is there already");
+
+    // Two turns and the way out: two runs between three transfers.
+    let hops = [(jne_no, dec_no), (jne_no, dec_no), (call_no, number(&orders, indirect()))];
+    edges.take_walks(&mut book, std::iter::once(path(0, &hops, 0)));
+    edges.take_walks(&mut book, std::iter::once(path(1, &hops, 0)));
+    let at = offset(dec);
+    let expect = [
+        (at, at + 3, Way::To(ImageOffset(at)), 1),
+        (at, at + 5, Way::To(ImageOffset(offset(indirect()))), 1),
+    ];
+    let found = rows(&mut book);
+    assert_eq!(ways(&found), expect, "walks of another preparation mean nothing");
+    assert!(found.iter().all(|e| e.source == EdgeSource::Walks));
+}
+
+#[test]
+fn when_there_is_no_room_numbers_are_given_anew() {
+    let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
+    let mut at = turns();
+    let mut all = 0;
+    let mut orders = WalkOrders::default();
+    // This test program has code enough, and what is no instruction is prepared as well.
+    for n in 0_u64.. {
+        at = turns() + n * 1021;
+        let Some(_) = proc::executable_mappings(std::process::id()).iter().find(|m| (m.start..m.end).contains(&at)) else { break };
+        orders = edges.take_walks(&mut book, std::iter::once(path(0, &[], at)));
+        all += orders.ops.len();
+        if orders.anew.is_some() {
+            break;
+        }
+    }
+    let Some((code, gone)) = &orders.anew else { panic!("{all} instructions up to {at:#x}") };
+    assert_eq!((*code, gone.len()), (1, all), "every start is taken back");
+    assert!(orders.ops.is_empty() && orders.starts.is_empty());
+    let fresh = edges.take_walks(&mut book, std::iter::once(path(1, &[], turns())));
+    assert!(fresh.ops.iter().any(|o| o.0 == 1) && fresh.anew.is_none());
 }

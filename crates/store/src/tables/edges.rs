@@ -9,7 +9,7 @@ use crate::run::Run;
 use std::ops::Range;
 
 const WORDS: [&str; 4] = ["fall", "taken", "to", "undecided"];
-const SOURCES: [&str; 3] = ["even-records", "records", REGISTERS];
+const SOURCES: [&str; 4] = ["even-records", "records", REGISTERS, "walks"];
 /// The only source before there was a column for it.
 pub(super) const REGISTERS: &str = "registers";
 
@@ -99,6 +99,7 @@ fn source_of(word: &str) -> Result<EdgeSource, TableError> {
         "even-records" => Ok(EdgeSource::EvenRecords),
         "records" => Ok(EdgeSource::Records),
         REGISTERS => Ok(EdgeSource::Registers),
+        "walks" => Ok(EdgeSource::Walks),
         other => Err(unknown("source", other)),
     }
 }

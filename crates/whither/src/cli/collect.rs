@@ -49,9 +49,10 @@ pub(crate) struct RecordArgs {
     #[arg(long)]
     pub(crate) user: bool,
     /// Branch directions: interpreted from sampled registers, with the memory operands of branches
-    /// (`mem`) or without (`regs`); from the CPU's branch records, through perf rings (`records`);
-    /// `off`. `auto` is mem where BPF is allowed (of the whole system within 0.05 % of one CPU), else
-    /// records where there are any
+    /// (`mem`) or without (`regs`); those, and code executed in thought from samples on for hundreds
+    /// of instructions (`walk`); from the CPU's branch records, through perf rings (`records`);
+    /// `off`. `auto` is walk where BPF is allowed (of the whole system mem, within 0.05 % of one
+    /// CPU), else records where there are any
     #[arg(long, value_enum, default_value_t = EdgeChoice::Auto)]
     pub(crate) edges: EdgeChoice,
     /// Count executions in procedures whose whole names match, by hardware breakpoints in short windows at random
@@ -139,6 +140,7 @@ fn dwarf_bytes(text: &str) -> Result<u32, String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EdgeChoice {
     Auto,
+    Walk,
     Mem,
     Regs,
     Records,

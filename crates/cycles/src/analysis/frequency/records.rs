@@ -1,13 +1,16 @@
-//! Branch records as evidence of frequencies. Which executions a CPU's records show does not depend on where a branch
+//! Branch records, and walks, as evidence of frequencies. Which executions a CPU's records show does not depend on where a branch
 //! stands, what it waits for or which turn of its loop it is in, so nothing is weighed down here as interpreted evidence is.
 //! Records that come with samples of time show more of slow stretches: enough to doubt proportions, and to say
-//! nothing of blocks against each other but by way of the branches between them.
+//! nothing of blocks against each other but by way of the branches between them. Walks are doubted more, and least trusted
+//! behind places where they end.
 
-use super::{DOUBT, Network};
-use crate::analysis::recorded::Recorded;
+use super::{DOUBT, Flow, Network};
+use crate::analysis::recorded::{Recorded, WORTH_OF_WALKED};
 
 /// Standard deviation of the logarithm of a branch's odds that even records have however many there are.
 const DOUBT_OF_EVEN: f64 = 0.02;
+/// That walks have: they begin where time is spent, so phases that take long show more than they run.
+const DOUBT_OF_WALKED: f64 = 0.2;
 /// Executions of one stack of records are near each other: so many tell as much of where executions are as one by chance.
 const TOGETHER: f64 = 31.0;
 /// Fewer runs are no evidence to speak of.
@@ -15,30 +18,62 @@ const FEWEST: u64 = 30;
 
 /// Whether records are what frequencies rest on.
 pub(super) fn decide(recorded: &Recorded) -> bool {
-    recorded.runs >= FEWEST
+    recorded.observations() >= FEWEST
 }
 
-/// Adds what records show to observations per edge.
-pub(super) fn add(recorded: &Recorded, network: &Network, seen: &mut [f64]) {
-    seen.iter_mut().zip(&recorded.edges).for_each(|(seen, n)| *seen += n);
+/// Adds what records show to observations per edge. `covers`: what part of it counts, by node.
+pub(super) fn add(recorded: &Recorded, network: &Network, covers: Option<&[f64]>, seen: &mut [f64]) {
+    let worth = if recorded.walked > 0 { WORTH_OF_WALKED } else { 1.0 };
+    let part = |e: usize| worth * covers.map_or(1.0, |c| c[network.edges[e].0]);
+    for (e, n) in recorded.edges.iter().enumerate() {
+        seen[e] += n * part(e);
+    }
     for (from, to, n) in &recorded.jumps {
         if let Some(e) = network.edges.iter().position(|e| e == &(*from, *to)) {
-            seen[e] += n;
+            seen[e] += n * part(e);
         }
     }
 }
 
+/// How far what walks show of each node stands for all its executions. A walk ends where it needs something unknown, so what
+/// follows such a place is shown by other ways only: it is shown less often than it runs.
+pub(super) fn covers(recorded: &Recorded, network: &Network, flow: &Flow) -> Vec<f64> {
+    let mut shown = vec![0.0; network.blocks + 1];
+    if recorded.walked == 0 {
+        return vec![1.0; network.blocks + 1];
+    }
+    let mut edges = vec![0.0; network.edges.len()];
+    add(recorded, network, None, &mut edges);
+    network.edges.iter().zip(&edges).for_each(|(e, n)| shown[e.0] += n);
+    let rate = |b: usize| shown[b] / flow.blocks[b].max(f64::MIN_POSITIVE);
+    // The rate at which most of what is shown is shown.
+    let mut rates: Vec<(f64, f64)> = (0..network.blocks).map(|b| (rate(b), shown[b])).collect();
+    rates.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut left = shown.iter().sum::<f64>() / 2.0;
+    let usual = rates.iter().find(|(_, n)| {
+        left -= n;
+        left <= 0.0
+    });
+    let usual = usual.map_or(0.0, |u| u.0);
+    let of = |b: usize| if b < network.blocks && usual > 0.0 { (rate(b) / usual).min(1.0) } else { 1.0 };
+    (0..=network.blocks).map(of).map(|c| c * c).collect()
+}
+
 /// Doubts where some observations, `weighed`, are interpreted and the rest are records.
-pub(super) fn doubts(recorded: &Recorded, network: &Network, weighed: &[f64], doubt: &mut [f64]) {
+pub(super) fn doubts(recorded: &Recorded, network: &Network, covers: &[f64], weighed: &[f64], doubt: &mut [f64]) {
     let mut by_records = vec![0.0; network.edges.len()];
-    add(recorded, network, &mut by_records);
+    add(recorded, network, Some(covers), &mut by_records);
     let sum = |of: &[f64]| {
         let mut sum = vec![0.0; network.blocks + 1];
         network.edges.iter().zip(of).for_each(|(e, n)| sum[e.0] += n);
         sum
     };
     let (interpreted, recorded_at) = (sum(weighed), sum(&by_records));
-    let own = if recorded.is_even() { DOUBT_OF_EVEN } else { DOUBT };
+    let own = match () {
+        () if recorded.walked > 0 => DOUBT_OF_WALKED,
+        () if recorded.is_even() => DOUBT_OF_EVEN,
+        () => DOUBT,
+    };
     for (e, doubt) in network.edges.iter().zip(doubt) {
         let share = recorded_at[e.0] / (recorded_at[e.0] + interpreted[e.0]).max(f64::MIN_POSITIVE);
         *doubt = (1.0 - share) * *doubt + share * own;
@@ -60,11 +95,11 @@ mod tests {
         let edges = vec![0.0, 90.0, 10.0, 8.0];
         let mut recorded = Recorded { edges, jumps: vec![(1, 0, 2.0)], runs: 100, even: 100, ..Recorded::default() };
         let mut seen = vec![1.0; 5];
-        add(&recorded, &network, &mut seen);
+        add(&recorded, &network, None, &mut seen);
         assert_eq!(seen, [1.0, 91.0, 11.0, 9.0, 3.0]);
         let doubts_of = |recorded: &Recorded, weighed: &[f64]| {
             let mut doubt = vec![0.5; 5];
-            doubts(recorded, &network, weighed, &mut doubt);
+            doubts(recorded, &network, &[1.0; 3], weighed, &mut doubt);
             doubt
         };
         assert_eq!(doubts_of(&recorded, &[0.0; 5]), [0.5, 0.02, 0.02, 0.02, 0.02], "callers are not recorded");

@@ -1,0 +1,173 @@
+/*
+ * Walks from samples: from the registers of some samples on, code that the tool has prepared is executed in thought
+ * (whither_walk.h), and the transfers of control on the way are told. So executions are seen that no sample chose: what
+ * time is spent at is only where a walk begins. Not here: which code is prepared, what transfers mean. Constraint: some ten
+ * microseconds per walk at most, no lock, reads only.
+ */
+#define WH_READ_USER(to, size, from)                                    \
+	((size) == 8   ? bpf_probe_read_user((to), 8, (void *)(from)) \
+	 : (size) == 4 ? bpf_probe_read_user((to), 4, (void *)(from)) \
+	 : (size) == 2 ? bpf_probe_read_user((to), 2, (void *)(from)) \
+		       : bpf_probe_read_user((to), 1, (void *)(from)))
+#include "../include/whither_walk.h"
+
+/* Instructions of a walk, and of these so many at its beginning of which nothing is told: what happens next to where time is spent is
+ * not what happens on average. */
+const volatile __u32 wh_path_steps = 0; /* 0: no walks */
+const volatile __u32 wh_path_settles = 0;
+
+/* Walks from one in so many samples with user registers; 0: none. */
+volatile __u32 wh_paths_every = 0;
+/* Changes before numbers of instructions are used again. */
+volatile __u32 wh_paths_code = 0;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wh_op);
+} path_ops SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct wh_start);
+	__type(value, __u32);
+} path_starts SEC(".maps");
+
+struct path_scratch {
+	struct wh_walk walk;
+	struct wh_path path;
+	struct wh_start start;
+	__u32 here;
+	__u32 spare;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct path_scratch);
+} path_walks SEC(".maps");
+
+/* A transfer of control. 1: there is no room for more. */
+static __always_inline int hop(struct path_scratch *s, __u32 from, __u32 to)
+{
+	if (s->path.steps < wh_path_settles)
+		return 0;
+	__u32 n = s->path.hops;
+	if (n >= WH_HOPS) {
+		s->path.end = WH_END_HOPS;
+		return 1;
+	}
+	s->path.hop[n & (WH_HOPS - 1)].from = from;
+	s->path.hop[n & (WH_HOPS - 1)].to = to;
+	s->path.hops = n + 1;
+	return 0;
+}
+
+/* One instruction; 1 ends the walk. */
+static long path_step(__u32 i, void *unused)
+{
+	__u32 zero = 0, next;
+	struct path_scratch *s = bpf_map_lookup_elem(&path_walks, &zero);
+	if (!s)
+		return 1;
+	__u32 here = s->here;
+	struct wh_op *op = bpf_map_lookup_elem(&path_ops, &here);
+	if (!op)
+		return 1;
+	s->path.last = here;
+	int went = wh_walk_step(&s->walk, op);
+	s->path.steps = i + 1;
+	if (went == WH_WENT_ON || went == WH_WENT_AWAY) {
+		next = went == WH_WENT_ON ? op->next : op->taken;
+		s->path.went = went == WH_WENT_AWAY;
+		if (next == WH_NO_OP) {
+			s->path.end = WH_END_NEW_CODE;
+			return 1;
+		}
+	} else if (went == WH_WENT_FAR) {
+		s->start.pc = s->walk.to;
+		__u32 *known = bpf_map_lookup_elem(&path_starts, &s->start);
+		if (!known) {
+			s->path.end = WH_END_NEW_CODE;
+			s->path.wanted = s->walk.to;
+			return 1;
+		}
+		next = *known;
+	} else {
+		s->path.end = went == WH_FULL ? WH_END_STORES : WH_END_UNKNOWN;
+		return 1;
+	}
+	if (went != WH_WENT_ON && hop(s, here, next))
+		return 1;
+	s->here = next;
+	return 0;
+}
+
+/* Thread-local data begins with a pointer to itself (System V ABI for thread-local storage, x86-64); what the kernel keeps of the base
+ * may be older than what the thread has set. */
+static __always_inline __u64 fs_base(struct task_struct *task)
+{
+	__u64 base = BPF_CORE_READ(task, thread.fsbase), self = 0;
+	if (bpf_probe_read_user(&self, sizeof(self), (void *)base) || self != base)
+		return 0;
+	return base;
+}
+
+static __always_inline void walk_from(struct bpf_perf_event_data *ctx, struct task_struct *task, struct wh_cpu *cpu,
+				      __u32 tgid, __u32 tag, __u64 pc)
+{
+	__u32 zero = 0;
+	struct path_scratch *s = bpf_map_lookup_elem(&path_walks, &zero);
+	if (!s)
+		return;
+	struct wh_path *p = &s->path;
+	p->kind = WH_PATH;
+	p->tgid = tgid;
+	p->tag = tag;
+	p->pc = pc;
+	p->time = bpf_ktime_get_ns();
+	p->code = wh_paths_code;
+	p->last = p->went = p->steps = p->hops = 0;
+	p->end = WH_END_LENGTH;
+	p->wanted = 0;
+	s->start.pc = pc;
+	s->start.tgid = tgid;
+	s->start.tag = tag;
+	__u32 *known = bpf_map_lookup_elem(&path_starts, &s->start);
+	if (known) {
+		struct wh_walk *w = &s->walk;
+		w->gpr[0] = ctx->regs.ax;
+		w->gpr[1] = ctx->regs.cx;
+		w->gpr[2] = ctx->regs.dx;
+		w->gpr[3] = ctx->regs.bx;
+		w->gpr[4] = ctx->regs.sp;
+		w->gpr[5] = ctx->regs.bp;
+		w->gpr[6] = ctx->regs.si;
+		w->gpr[7] = ctx->regs.di;
+		w->gpr[8] = ctx->regs.r8;
+		w->gpr[9] = ctx->regs.r9;
+		w->gpr[10] = ctx->regs.r10;
+		w->gpr[11] = ctx->regs.r11;
+		w->gpr[12] = ctx->regs.r12;
+		w->gpr[13] = ctx->regs.r13;
+		w->gpr[14] = ctx->regs.r14;
+		w->gpr[15] = ctx->regs.r15;
+		w->known = 0xffff;
+		w->flags = ctx->regs.flags;
+		w->flags_known = WH_STATUS;
+		w->fs = fs_base(task);
+		w->number++;
+		s->here = *known;
+		bpf_loop(wh_path_steps, path_step, (void *)0, 0);
+	} else {
+		p->end = WH_END_NEW_CODE;
+		p->wanted = pc;
+	}
+	__u32 hops = p->hops & (2 * WH_HOPS - 1);
+	if (hops > WH_HOPS)
+		hops = WH_HOPS;
+	if (bpf_ringbuf_output(&events, p, sizeof(*p) - sizeof(p->hop) + hops * sizeof(p->hop[0]), BPF_RB_NO_WAKEUP))
+		cpu->regs_drop++;
+}

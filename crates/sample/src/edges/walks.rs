@@ -1,0 +1,174 @@
+//! Walks: code is prepared for the kernel side, which executes it in thought from some samples on, and what it tells
+//! becomes runs, as of branch records. Lives here: which code is prepared, under which numbers, and how a record is read.
+//! Not here: what instructions mean (`whither_image::interp`), how the kernel side walks (`bpf/paths.h`).
+//! Constraint: code is prepared only where walks wanted to go, and numbers are given once until all are given anew, so that
+//! a walk under way never meets another instruction under a number it holds.
+
+use super::code::CodeFiles;
+use crate::book::{Book, Who};
+use crate::branches;
+use crate::lives::LifeNo;
+use rustc_hash::FxHashMap;
+use whither_abi::path::{End, NO_OP, Op, Path, Start};
+use whither_image::interp::Preparer;
+use whither_image::{Svma, load_bias};
+use whither_kernel::records::BranchEntry;
+use whither_store::model::EdgeSource;
+
+/// Instructions that the kernel side has room for; walks may begin at each of them.
+pub(crate) const OP_ROOM: u32 = 1 << 16;
+/// Instructions of a walk.
+pub(crate) const WALK_STEPS: u32 = 400;
+/// Of these so many at its beginning tell nothing.
+pub(crate) const SETTLES: u32 = 48;
+/// A walk from one in so many samples.
+pub(crate) const EVERY: u32 = 4;
+/// Instructions prepared at a time.
+const MOST_AT_ONCE: usize = 512;
+
+/// A change of what the kernel side knows, in this order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WalkOrders {
+    /// Everything known before is void, these starts among it; numbers are of this preparation from now on.
+    pub(crate) anew: Option<(u32, Vec<Start>)>,
+    pub(crate) ops: Vec<(u32, Op)>,
+    pub(crate) starts: Vec<(Start, u32)>,
+}
+
+/// What has been prepared.
+#[derive(Default)]
+pub(crate) struct Walked {
+    preparer: Preparer,
+    /// By number; 0 is nobody's.
+    ops: Vec<Made>,
+    numbers: FxHashMap<(LifeNo, u64), u32>,
+    starts: Vec<Start>,
+    /// Which preparation this is.
+    code: u32,
+    orders: WalkOrders,
+}
+
+/// Whose code it is.
+struct Process {
+    who: Who,
+    life: LifeNo,
+    tgid: u32,
+    tag: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Made {
+    at: u64,
+    op: Op,
+    /// Runtime addresses of what may follow.
+    next: Option<u64>,
+    target: Option<u64>,
+}
+
+impl Walked {
+    /// Counts what a walk tells, and has code prepared where it wanted to go on.
+    pub(crate) fn take(&mut self, book: &mut Book, files: &mut CodeFiles, path: &Path) {
+        let who = Who::At { pid: path.tgid, tid: path.tgid, time: path.time };
+        if path.code != self.code {
+            return;
+        }
+        let Some(life) = book.code_at(who, path.pc).map(|at| at.life) else { return };
+        self.tell(book, who, path);
+        if path.end != End::NewCode {
+            return;
+        }
+        if self.ops.len() + MOST_AT_ONCE >= OP_ROOM as usize {
+            return self.begin_anew();
+        }
+        let process = Process { who, life, tgid: path.tgid, tag: path.tag };
+        if path.wanted == 0 {
+            self.go_on(book, files, &process, path);
+        } else {
+            self.prepare(book, files, &process, path.wanted);
+        }
+    }
+
+    /// The runs between transfers of control.
+    fn tell(&self, book: &mut Book, who: Who, path: &Path) {
+        let address = |number: u32| self.ops.get(number as usize).map_or(0, |m| m.at);
+        let hop = |&(from, to): &(u32, u32)| BranchEntry { from: address(from), to: address(to), flags: 0 };
+        // The last one first, as records come.
+        let stack: Vec<BranchEntry> = path.hops.iter().rev().map(hop).collect();
+        branches::take(book, who, &stack, EdgeSource::Walks);
+    }
+
+    /// What was not known when a walk came there.
+    fn go_on(&mut self, book: &Book, files: &mut CodeFiles, process: &Process, path: &Path) {
+        let last = path.last;
+        let Some(made) = self.ops.get(last as usize).copied() else { return };
+        let known = if path.at_target { made.op.taken } else { made.op.next };
+        let wanted = if path.at_target { made.target } else { made.next };
+        let Some(wanted) = wanted.filter(|_| known == NO_OP) else { return };
+        let Some(number) = self.prepare(book, files, process, wanted) else { return };
+        let op = &mut self.ops[last as usize].op;
+        *(if path.at_target { &mut op.taken } else { &mut op.next }) = number;
+        self.orders.ops.push((last, *op));
+    }
+
+    fn begin_anew(&mut self) {
+        let code = self.code.wrapping_add(1);
+        let mut gone = std::mem::take(&mut self.starts);
+        // An order that was not carried out yet still stands.
+        gone.extend(self.orders.anew.take().into_iter().flat_map(|(_, gone)| gone));
+        let orders = WalkOrders { anew: Some((code, gone)), ..WalkOrders::default() };
+        *self = Self { code, orders, ..Self::default() };
+    }
+
+    /// The number of the instruction at a runtime address, prepared with what can be reached from it without
+    /// knowing anything.
+    fn prepare(&mut self, book: &Book, files: &mut CodeFiles, process: &Process, at: u64) -> Option<u32> {
+        let &Process { who, life, tgid, tag } = process;
+        if let Some(number) = self.numbers.get(&(life, at)) {
+            return Some(*number);
+        }
+        let code = book.code_at(who, at).filter(|c| c.life == life)?;
+        let mapped = code.mapped;
+        let bias = load_bias(&book.image(mapped.image).segments, mapped.start, mapped.offset)?;
+        let file = files.get(book, &code)?;
+        if self.ops.is_empty() {
+            self.ops.push(Made { at: 0, op: Op::default(), next: None, target: None });
+        }
+        let first = self.ops.len();
+        let mut todo = vec![at];
+        while let Some(at) = todo.pop().filter(|_| self.ops.len() - first < MOST_AT_ONCE) {
+            let inside = (mapped.start..mapped.end).contains(&at);
+            if !inside || self.numbers.contains_key(&(life, at)) {
+                continue;
+            }
+            let Some(found) = self.preparer.at(file, Svma(at.wrapping_sub(bias)), bias) else { continue };
+            let runtime = |stated: Option<Svma>| stated.map(|s| s.0.wrapping_add(bias));
+            let made = Made { at, op: found.op, next: runtime(found.next), target: runtime(found.target) };
+            let (number, start) = (self.ops.len() as u32, Start { pc: at, tgid, tag });
+            self.numbers.insert((life, at), number);
+            self.starts.push(start);
+            self.orders.starts.push((start, number));
+            self.ops.push(made);
+            let back = runtime(found.returns_to);
+            todo.extend([back, made.target, made.next].into_iter().flatten());
+        }
+        self.link(life, first);
+        self.numbers.get(&(life, at)).copied()
+    }
+
+    /// Leads new instructions to their successors, as far as these are prepared.
+    fn link(&mut self, life: LifeNo, first: usize) {
+        for number in first..self.ops.len() {
+            let Made { next, target, .. } = self.ops[number];
+            let find = |at: Option<u64>| at.and_then(|at| self.numbers.get(&(life, at)).copied()).unwrap_or(NO_OP);
+            let (next, taken) = (find(next), find(target));
+            let op = &mut self.ops[number].op;
+            (op.next, op.taken) = (next, taken);
+            self.orders.ops.push((number as u32, *op));
+        }
+    }
+
+    /// What is to change in the kernel.
+    pub(crate) fn orders(&mut self) -> WalkOrders {
+        std::mem::take(&mut self.orders)
+    }
+}

@@ -1,0 +1,665 @@
+/*
+ * Executes code in thought: prepared instructions (`struct wh_op`) on a copy of the registers and over a list of
+ * stores, without changing anything of the process. Lives here: what each operation does, what is known after it, and where a walk has
+ * to end. Not here: where instructions come from (the tool decodes them), how many are walked, who is told.
+ * Constraints: it runs at an interrupt, so its work is bounded and it only reads; and it is certain or silent: a value that is not
+ * known for sure is unknown, with all that depends on it. Compiled for the kernel and, for tests, for user space.
+ *
+ * Who includes it defines WH_READ_USER(to, size, from): 0 when `size` bytes were read.
+ */
+#ifndef WHITHER_WALK_H
+#define WHITHER_WALK_H
+#include "whither_path.h"
+
+#define WH_CF 0x001u
+#define WH_PF 0x004u
+#define WH_ZF 0x040u
+#define WH_SF 0x080u
+#define WH_OF 0x800u
+#define WH_STATUS (WH_CF | WH_PF | WH_ZF | WH_SF | WH_OF)
+
+#define WH_RAX 0
+#define WH_RCX 1
+#define WH_RDX 2
+#define WH_RSP 4
+#define WH_RBP 5
+
+/* Eight bytes at an address that is a multiple of eight, as far as the walk has written them. */
+struct wh_word {
+	WH_U64 at;
+	WH_U64 value;
+	WH_U32 walk; /* written by this walk, else nothing */
+	unsigned char have; /* bit per byte: written */
+	unsigned char sure; /* and known */
+	WH_U16 spare;
+};
+#define WH_WORDS 512
+
+struct wh_walk {
+	WH_U64 gpr[WH_GPRS];
+	WH_U64 fs; /* base of thread-local data, 0: not known */
+	WH_U32 known; /* bit per register */
+	WH_U32 flags;
+	WH_U32 flags_known;
+	WH_U32 number; /* of the walk; the words of others are void */
+	WH_U64 to; /* where an indirect transfer leads */
+	struct wh_word word[WH_WORDS];
+};
+
+/* What a step of the walk came to. */
+enum wh_went {
+	WH_WENT_ON,
+	WH_WENT_AWAY, /* to the target of the instruction */
+	WH_WENT_FAR,  /* to wh_walk.to */
+	WH_LOST,      /* not known where to */
+	WH_FULL,      /* more stores than there is room for */
+};
+
+static __attribute__((always_inline)) inline WH_U64 wh_mask(WH_U32 size)
+{
+	return size >= 8 ? ~0ull : (1ull << (size * 8)) - 1;
+}
+
+/* The word at an address, or a free one for it; 0: there is none. */
+static __attribute__((noinline)) struct wh_word *wh_slot(struct wh_walk *w, WH_U64 at)
+{
+	WH_U64 n = at >> 3;
+	n ^= n >> 9 ^ n >> 18;
+	for (int i = 0; i < 4; i++) {
+		struct wh_word *word = &w->word[(n + i) & (WH_WORDS - 1)];
+		if (word->walk != w->number || word->at == at)
+			return word;
+	}
+	return 0;
+}
+
+/* One word's share of a store: `bits` of it get those of `value`. 0: there was room. */
+static __attribute__((noinline)) int wh_put(struct wh_walk *w, WH_U64 at, WH_U64 bits, WH_U64 value, WH_U32 bytes)
+{
+	struct wh_word *word = wh_slot(w, at);
+	int sure = bytes >> 31 & 1;
+	if (!word)
+		return 1;
+	if (word->walk != w->number) {
+		word->walk = w->number;
+		word->at = at;
+		word->value = 0;
+		word->have = word->sure = 0;
+	}
+	word->value = (word->value & ~bits) | (value & bits);
+	word->have |= bytes & 0xff;
+	word->sure = sure ? word->sure | (bytes & 0xff) : word->sure & ~(bytes & 0xff);
+	return 0;
+}
+
+#define WH_SURE 0x80000000u
+
+/* Stores up to 8 bytes. */
+static __attribute__((noinline)) int wh_store(struct wh_walk *w, WH_U64 at, WH_U32 size, WH_U64 value, WH_U32 sure)
+{
+	WH_U32 off = at & 7, bytes = ((1u << (size & 15)) - 1) << off;
+	WH_U64 bits = wh_mask(size);
+	if (wh_put(w, at & ~7ull, bits << off * 8, value << off * 8, (bytes & 0xff) | sure))
+		return 1;
+	if (bytes >> 8)
+		return wh_put(w, (at & ~7ull) + 8, bits >> (64 - off * 8), value >> (64 - off * 8), bytes >> 8 | sure);
+	return 0;
+}
+
+/* Bytes at an address are no longer known. */
+static __attribute__((noinline)) int wh_blur(struct wh_walk *w, WH_U64 at, WH_U32 size)
+{
+	WH_U64 end = at + size;
+	for (int i = 0; i < 9; i++) {
+		WH_U64 word = (at & ~7ull) + 8 * i;
+		if (word >= end)
+			break;
+		WH_U32 bytes = 0xff;
+		if (word < at)
+			bytes &= 0xff << (at - word);
+		if (end - word < 8)
+			bytes &= (1u << (end - word)) - 1;
+		if (wh_put(w, word, 0, 0, bytes))
+			return 1;
+	}
+	return 0;
+}
+
+/* Loads up to 8 bytes into `*to`. 1: they are known. */
+static __attribute__((noinline)) int wh_load(struct wh_walk *w, WH_U64 at, WH_U32 size, WH_U64 *to)
+{
+	WH_U32 off = at & 7, bytes = ((1u << (size & 15)) - 1) << off, have = 0, sure = 0;
+	WH_U64 stored = 0, bits = 0, memory = 0;
+	struct wh_word *word = wh_slot(w, at & ~7ull);
+	if (word && word->walk == w->number) {
+		have = word->have & bytes;
+		sure = word->sure & bytes;
+		stored = word->value >> off * 8;
+	}
+	if (bytes >> 8) {
+		word = wh_slot(w, (at & ~7ull) + 8);
+		if (word && word->walk == w->number) {
+			have |= word->have << 8 & bytes;
+			sure |= word->sure << 8 & bytes;
+			stored |= word->value << (64 - off * 8);
+		}
+	}
+	if (have != sure)
+		return 0;
+	if (have == bytes) {
+		*to = stored & wh_mask(size);
+		return 1;
+	}
+	if (WH_READ_USER(&memory, size, at))
+		return 0;
+	for (WH_U32 i = 0; i < 8; i++)
+		if (have >> (off + i) & 1)
+			bits |= 0xffull << i * 8;
+	/* The second word's share has shifted the first one's upper bytes aside only where it has none. */
+	*to = ((memory & ~bits) | (stored & bits)) & wh_mask(size);
+	return 1;
+}
+
+/* Whether a condition holds: 0, 1, or 2 for not known. Numbered as in machine code. */
+static __attribute__((always_inline)) inline int wh_holds(const struct wh_walk *w, WH_U32 condition)
+{
+	WH_U32 f = w->flags, need, is;
+	switch (condition >> 1 & 7) {
+	case 0: need = WH_OF; is = f & WH_OF; break;
+	case 1: need = WH_CF; is = f & WH_CF; break;
+	case 2: need = WH_ZF; is = f & WH_ZF; break;
+	case 3: need = WH_CF | WH_ZF; is = f & (WH_CF | WH_ZF); break;
+	case 4: need = WH_SF; is = f & WH_SF; break;
+	case 5: need = WH_PF; is = f & WH_PF; break;
+	case 6: need = WH_SF | WH_OF; is = !(f & WH_SF) != !(f & WH_OF); break;
+	default: need = WH_ZF | WH_SF | WH_OF; is = (f & WH_ZF) || !(f & WH_SF) != !(f & WH_OF); break;
+	}
+	if ((w->flags_known & need) != need)
+		return 2;
+	return !!is ^ (condition & 1);
+}
+
+static __attribute__((always_inline)) inline WH_U32 wh_result_flags(WH_U64 r, WH_U32 top)
+{
+	return (r == 0 ? WH_ZF : 0) | (r >> top & 1 ? WH_SF : 0) | (0x9669u >> ((r ^ r >> 4) & 15) & 1 ? WH_PF : 0);
+}
+
+static __attribute__((always_inline)) inline WH_U64 wh_extended(WH_U64 v, WH_U32 size)
+{
+	WH_U32 shift = (64 - size * 8) & 63;
+	return (WH_U64)((long long)(v << shift) >> shift);
+}
+
+/* High half of a product. */
+static __attribute__((always_inline)) inline WH_U64 wh_high(WH_U64 a, WH_U64 b)
+{
+	WH_U64 al = (WH_U32)a, ah = a >> 32, bl = (WH_U32)b, bh = b >> 32;
+	WH_U64 low = al * bl, m = ah * bl + (low >> 32), n = al * bh + (WH_U32)m;
+	return ah * bh + (m >> 32) + (n >> 32);
+}
+
+static __attribute__((always_inline)) inline WH_U32 wh_trailing(WH_U64 v)
+{
+	WH_U32 n = 0;
+	if (!(v & 0xffffffff)) { n += 32; v >>= 32; }
+	if (!(v & 0xffff)) { n += 16; v >>= 16; }
+	if (!(v & 0xff)) { n += 8; v >>= 8; }
+	if (!(v & 0xf)) { n += 4; v >>= 4; }
+	if (!(v & 3)) { n += 2; v >>= 2; }
+	return v & 1 ? n : n + 1;
+}
+
+static __attribute__((always_inline)) inline WH_U32 wh_highest(WH_U64 v)
+{
+	WH_U32 n = 0;
+	if (v >> 32) { n += 32; v >>= 32; }
+	if (v >> 16) { n += 16; v >>= 16; }
+	if (v >> 8) { n += 8; v >>= 8; }
+	if (v >> 4) { n += 4; v >>= 4; }
+	if (v >> 2) { n += 2; v >>= 2; }
+	return v >> 1 ? n + 1 : n;
+}
+
+static __attribute__((always_inline)) inline void wh_set_flags(struct wh_walk *w, WH_U32 which, WH_U32 to, WH_U32 known)
+{
+	w->flags = (w->flags & ~which) | (to & which);
+	w->flags_known = (w->flags_known & ~which) | (known & which);
+}
+
+static __attribute__((always_inline)) inline void wh_write_gpr(struct wh_walk *w, WH_U32 n, WH_U32 size, WH_U64 v, int sure)
+{
+	WH_U64 *r = &w->gpr[n & 15];
+	WH_U32 bit = 1u << (n & 15);
+	if (size < 4 && !(w->known & bit))
+		return;
+	*r = size >= 4 ? v & wh_mask(size) : (*r & ~wh_mask(size)) | (v & wh_mask(size));
+	w->known = sure ? w->known | bit : w->known & ~bit;
+}
+
+/* rax and rdx of a multiplication or division of `size` 4 or 8. 0: done, else it faults. */
+static __attribute__((noinline)) int wh_wide(struct wh_walk *w, const struct wh_op *o, WH_U64 b, int sure)
+{
+	WH_U32 size = o->size;
+	WH_U64 m = wh_mask(size), a = w->gpr[WH_RAX] & m, d = w->gpr[WH_RDX] & m, low = 0, high = 0;
+	WH_U32 need = o->kind == WH_OP_MUL || o->kind == WH_OP_IMUL ? 1u : 1u | 1u << WH_RDX;
+	sure = sure && (w->known & need) == need;
+	if (sure && size == 4 && o->kind == WH_OP_MUL) {
+		low = a * b;
+		high = low >> 32;
+	} else if (sure && size == 4 && o->kind == WH_OP_IMUL) {
+		low = wh_extended(a, 4) * wh_extended(b, 4);
+		high = low >> 32;
+	} else if (sure && (o->kind == WH_OP_MUL || o->kind == WH_OP_IMUL)) {
+		low = a * b;
+		high = wh_high(a, b);
+		if (o->kind == WH_OP_IMUL)
+			high -= ((long long)a < 0 ? b : 0) + ((long long)b < 0 ? a : 0);
+	} else if (sure) {
+		int is_signed = o->kind == WH_OP_IDIV, minus_n = 0, minus_d = 0;
+		WH_U64 n = size == 4 ? d << 32 | a : a;
+		if (b == 0)
+			return 1;
+		if (is_signed) {
+			WH_U64 by = wh_extended(b, size);
+			minus_n = (long long)n < 0;
+			minus_d = (long long)by < 0;
+			n = minus_n ? -n : n;
+			b = minus_d ? -by : by;
+		}
+		/* 128 by 64 bits only where the upper half says nothing. */
+		if (size == 8 && d != (is_signed && minus_n ? ~0ull : 0))
+			sure = 0;
+		low = n / b;
+		high = n % b;
+		if (minus_n)
+			high = -high;
+		if (minus_n != minus_d)
+			low = -low;
+		if (sure && (is_signed ? wh_extended(low, size) != low || (low >> 63 && minus_n == minus_d)
+				       : low != (low & m)))
+			return 1;
+	}
+	wh_write_gpr(w, WH_RAX, size, low, sure);
+	wh_write_gpr(w, WH_RDX, size, high, sure);
+	wh_set_flags(w, WH_STATUS, 0, 0);
+	return 0;
+}
+
+/* A shift or rotation of `a` by `count`, which is below 64 and not 0. */
+static __attribute__((noinline)) WH_U64 wh_shift(struct wh_walk *w, WH_U32 kind_size, WH_U64 a, WH_U32 count, int sure)
+{
+	WH_U32 kind = kind_size >> 8, size = kind_size & 15, bits = size * 8, top = (bits - 1) & 63, f = 0;
+	WH_U32 known = WH_STATUS, which = WH_STATUS, carry = 0, over = 0;
+	WH_U64 r = 0, m = wh_mask(size);
+	count &= 63;
+	switch (kind) {
+	case WH_OP_SHL:
+		r = a << count & m;
+		carry = count <= bits ? a >> ((bits - count) & 63) & 1 : 0;
+		if (count >= bits)
+			known &= ~WH_CF;
+		over = (r ^ a) >> top & 1;
+		break;
+	case WH_OP_SHR:
+		r = a >> count;
+		carry = a >> ((count - 1) & 63) & 1;
+		if (count >= bits)
+			known &= ~WH_CF;
+		over = a >> top & 1;
+		break;
+	case WH_OP_SAR:
+		r = (WH_U64)((long long)wh_extended(a, size) >> count) & m;
+		carry = (long long)wh_extended(a, size) >> ((count - 1) & 63) & 1;
+		break;
+	default: {
+		WH_U32 n = count & (bits - 1);
+		if (kind == WH_OP_ROR)
+			n = (bits - n) & (bits - 1);
+		r = n ? (a << n | a >> ((bits - n) & 63)) & m : a;
+		which = WH_CF | WH_OF;
+		carry = kind == WH_OP_ROR ? r >> top & 1 : r & 1;
+		over = kind == WH_OP_ROR ? (r >> top ^ r >> ((top - 1) & 63)) & 1 : (r ^ r >> top) & 1;
+	}
+	}
+	if (count != 1)
+		known &= ~WH_OF;
+	f = wh_result_flags(r, top) | (carry ? WH_CF : 0) | (over ? WH_OF : 0);
+	wh_set_flags(w, which, f, sure ? known : 0);
+	return r;
+}
+
+/* Counts bits or looks for one. */
+static __attribute__((noinline)) WH_U64 wh_scan(struct wh_walk *w, WH_U32 kind_size, WH_U64 b, int sure)
+{
+	WH_U32 kind = kind_size >> 8, bits = (kind_size & 15) * 8, f = 0, known = 0;
+	WH_U64 r = 0;
+	switch (kind) {
+	case WH_OP_BSF:
+	case WH_OP_TZCNT:
+		r = b ? wh_trailing(b) : bits;
+		break;
+	case WH_OP_BSR:
+		r = b ? wh_highest(b) : 0;
+		break;
+	case WH_OP_LZCNT:
+		r = b ? bits - 1 - wh_highest(b) : bits;
+		break;
+	default:
+		b -= b >> 1 & 0x5555555555555555ull;
+		b = (b & 0x3333333333333333ull) + (b >> 2 & 0x3333333333333333ull);
+		b = (b + (b >> 4)) & 0x0f0f0f0f0f0f0f0full;
+		r = b * 0x0101010101010101ull >> 56;
+	}
+	switch (kind) {
+	case WH_OP_BSF:
+	case WH_OP_BSR:
+		known = WH_ZF;
+		f = b ? 0 : WH_ZF;
+		break;
+	case WH_OP_TZCNT:
+	case WH_OP_LZCNT:
+		known = WH_ZF | WH_CF;
+		f = (b ? 0 : WH_CF) | (r ? 0 : WH_ZF);
+		break;
+	default:
+		known = WH_STATUS;
+		f = r ? 0 : WH_ZF;
+	}
+	wh_set_flags(w, WH_STATUS, f, sure ? known : 0);
+	return r;
+}
+
+/* Address of the memory operand. 1: it is known. */
+static __attribute__((always_inline)) inline int wh_address(struct wh_walk *w, const struct wh_op *o, WH_U64 *to)
+{
+	WH_U64 at = o->disp;
+	WH_U32 need = 0;
+	if (o->bits & WH_BIT_STRANGE)
+		return 0;
+	if (o->base < WH_GPRS) {
+		at += w->gpr[o->base & 15];
+		need |= 1u << (o->base & 15);
+	}
+	if (o->index < WH_GPRS) {
+		at += w->gpr[o->index & 15] << (o->shift & 3);
+		need |= 1u << (o->index & 15);
+	}
+	if ((w->known & need) != need)
+		return 0;
+	if (o->bits & WH_BIT_SHORT)
+		at &= 0xffffffff;
+	if (o->bits & WH_BIT_FS) {
+		if (!w->fs)
+			return 0;
+		at += w->fs;
+	}
+	*to = at;
+	return 1;
+}
+
+/* One instruction. */
+static __attribute__((noinline)) int wh_walk_step(struct wh_walk *w, const struct wh_op *o)
+{
+	WH_U32 kind = o->kind, size = o->size & 15, top = (size * 8 - 1) & 63, f = 0, which = 0, flags_known = 0;
+	WH_U64 at = 0, memory = 0, a = 0, b = 0, r = 0, m = wh_mask(size);
+	int found = 0, a_known = 1, b_known = 1, sure, holds, writes = o->bits & WH_BIT_KEEPS ? 0 : 1;
+
+	if (kind == WH_OP_NOP)
+		return WH_WENT_ON;
+	if (kind == WH_OP_JUMP)
+		return WH_WENT_AWAY;
+	if (kind == WH_OP_END)
+		return WH_LOST;
+	if (kind == WH_OP_BRANCH) {
+		holds = wh_holds(w, o->condition);
+		return holds == 2 ? WH_LOST : holds ? WH_WENT_AWAY : WH_WENT_ON;
+	}
+	if (kind == WH_OP_BRANCH_IF_NONE) {
+		if (!(w->known >> WH_RCX & 1))
+			return WH_LOST;
+		return w->gpr[WH_RCX] & m ? WH_WENT_ON : WH_WENT_AWAY;
+	}
+	/* Where memory is touched. */
+	if (kind == WH_OP_PUSH || kind == WH_OP_CALL || kind == WH_OP_CALL_FAR)
+		at = w->gpr[WH_RSP] - 8;
+	else if (kind == WH_OP_POP || kind == WH_OP_RETURN)
+		at = w->gpr[WH_RSP];
+	else if (kind == WH_OP_LEAVE)
+		at = w->gpr[WH_RBP];
+	if (kind >= WH_OP_PUSH && kind <= WH_OP_RETURN && !(w->known >> (kind == WH_OP_LEAVE ? WH_RBP : WH_RSP) & 1))
+		return WH_LOST;
+	if (kind == WH_OP_POP || kind == WH_OP_RETURN || kind == WH_OP_LEAVE) {
+		found = 1;
+		a_known = wh_load(w, at, 8, &memory);
+		if (kind == WH_OP_RETURN && !a_known)
+			return WH_LOST;
+		w->gpr[WH_RSP] = at + 8 + (kind == WH_OP_RETURN ? o->imm : 0);
+		if (kind == WH_OP_LEAVE)
+			w->known |= 1u << WH_RSP;
+		if (kind == WH_OP_RETURN) {
+			w->to = memory;
+			return WH_WENT_FAR;
+		}
+		wh_write_gpr(w, kind == WH_OP_LEAVE ? WH_RBP : o->dst & 15, 8, memory, a_known);
+		return WH_WENT_ON;
+	}
+	if (o->bits & WH_BIT_ADDRESS)
+		found = wh_address(w, o, &memory);
+	if (kind == WH_OP_LEA) {
+		wh_write_gpr(w, o->dst, size, memory, found);
+		return WH_WENT_ON;
+	}
+	if (o->bits & WH_BIT_ADDRESS) {
+		/* `at` is the stack's for a push of a memory operand. */
+		WH_U64 from = memory;
+		memory = 0;
+		if (o->bits & WH_BIT_WRITES) {
+			if (!found)
+				return WH_LOST;
+			at = from;
+		}
+		if (kind == WH_OP_FORGET) {
+			if ((o->bits & WH_BIT_WRITES) && wh_blur(w, from, o->size))
+				return WH_FULL;
+		} else if (o->bits & WH_BIT_READS) {
+			found = found && wh_load(w, from, o->from & 15, &memory);
+		}
+	}
+	if (kind == WH_OP_FORGET) {
+		w->known &= ~o->forgets;
+		if (o->bits & WH_BIT_FLAGS)
+			w->flags_known &= ~WH_STATUS;
+		return WH_WENT_ON;
+	}
+	/* Operands. */
+	if (o->dst < WH_GPRS) {
+		a = w->gpr[o->dst & 15] & m;
+		a_known = w->known >> (o->dst & 15) & 1;
+	} else if (o->dst < 2 * WH_GPRS) {
+		a = w->gpr[o->dst & 15] >> 8 & 0xff;
+		a_known = w->known >> (o->dst & 15) & 1;
+	} else if (o->dst == WH_IN_MEMORY) {
+		a = memory;
+		a_known = found;
+	}
+	if (o->src < WH_GPRS) {
+		b = w->gpr[o->src & 15] & wh_mask(o->from & 15);
+		b_known = w->known >> (o->src & 15) & 1;
+	} else if (o->src < 2 * WH_GPRS) {
+		b = w->gpr[o->src & 15] >> 8 & 0xff;
+		b_known = w->known >> (o->src & 15) & 1;
+	} else if (o->src == WH_IN_MEMORY) {
+		b = memory;
+		b_known = found;
+	} else if (o->src == WH_IMMEDIATE) {
+		b = o->imm;
+	}
+	sure = a_known && b_known;
+	switch (kind) {
+	case WH_OP_MOVE:
+		r = b;
+		sure = b_known;
+		break;
+	case WH_OP_MOVE_SIGNED:
+		r = wh_extended(b, o->from & 15) & m;
+		sure = b_known;
+		break;
+	case WH_OP_ADD:
+	case WH_OP_ADC: {
+		WH_U64 carry = 0;
+		if (kind == WH_OP_ADC) {
+			carry = w->flags & 1;
+			sure = sure && (w->flags_known & WH_CF);
+		}
+		b &= m;
+		r = (a + b + carry) & m;
+		f = wh_result_flags(r, top) | (r < a || (carry && r == a) ? WH_CF : 0) | ((a ^ r) & (b ^ r)) >> top << 11;
+		which = flags_known = WH_STATUS;
+		break;
+	}
+	case WH_OP_SUB:
+	case WH_OP_SBB:
+	case WH_OP_NEG: {
+		WH_U64 borrow = 0;
+		if (kind == WH_OP_SBB) {
+			borrow = w->flags & 1;
+			sure = sure && (w->flags_known & WH_CF);
+		}
+		if (kind == WH_OP_NEG) {
+			b = a;
+			a = 0;
+			sure = a_known;
+		}
+		b &= m;
+		r = (a - b - borrow) & m;
+		f = wh_result_flags(r, top) | (a < b || (borrow && a == b) ? WH_CF : 0) | ((a ^ b) & (a ^ r)) >> top << 11;
+		which = flags_known = WH_STATUS;
+		break;
+	}
+	case WH_OP_ZERO_BORROW: /* sbb of a register and itself */
+		r = w->flags & 1 ? m : 0;
+		sure = !!(w->flags_known & WH_CF);
+		f = wh_result_flags(r, top) | (r ? WH_CF : 0);
+		which = flags_known = WH_STATUS;
+		break;
+	case WH_OP_AND:
+	case WH_OP_OR:
+	case WH_OP_XOR:
+	case WH_OP_ZERO: /* a register less itself, or exclusive-ored with itself */
+		b &= m;
+		r = kind == WH_OP_AND ? a & b : kind == WH_OP_OR ? a | b : kind == WH_OP_XOR ? a ^ b : 0;
+		sure = sure || kind == WH_OP_ZERO;
+		f = wh_result_flags(r, top);
+		which = flags_known = WH_STATUS;
+		break;
+	case WH_OP_INC:
+		r = (a + 1) & m;
+		f = wh_result_flags(r, top) | (~a & r) >> top << 11;
+		sure = a_known;
+		which = flags_known = WH_STATUS & ~WH_CF;
+		break;
+	case WH_OP_DEC:
+		r = (a - 1) & m;
+		f = wh_result_flags(r, top) | (a & ~r) >> top << 11;
+		sure = a_known;
+		which = flags_known = WH_STATUS & ~WH_CF;
+		break;
+	case WH_OP_NOT:
+		r = ~a & m;
+		sure = a_known;
+		break;
+	case WH_OP_SHL:
+	case WH_OP_SHR:
+	case WH_OP_SAR:
+	case WH_OP_ROL:
+	case WH_OP_ROR:
+		b &= size == 8 ? 63 : 31;
+		if (!b_known)
+			wh_set_flags(w, WH_STATUS, 0, 0);
+		r = b && b_known ? wh_shift(w, kind << 8 | size, a, b, a_known) : a;
+		break;
+	case WH_OP_MULTIPLY: /* dst = src * (imm or dst) */
+		if (o->third)
+			a = o->imm, sure = b_known;
+		r = a * b & m;
+		which = WH_STATUS;
+		break;
+	case WH_OP_MUL:
+	case WH_OP_IMUL:
+	case WH_OP_DIV:
+	case WH_OP_IDIV:
+		return wh_wide(w, o, a, a_known) ? WH_LOST : WH_WENT_ON;
+	case WH_OP_BIT_TEST:
+	case WH_OP_BIT_SET:
+	case WH_OP_BIT_RESET:
+	case WH_OP_BIT_FLIP: {
+		WH_U64 bit = 1ull << (b & top);
+		r = kind == WH_OP_BIT_SET ? a | bit : kind == WH_OP_BIT_RESET ? a & ~bit : kind == WH_OP_BIT_FLIP ? a ^ bit : a;
+		f = a & bit ? WH_CF : 0;
+		which = WH_STATUS & ~WH_ZF;
+		flags_known = WH_CF;
+		break;
+	}
+	case WH_OP_BSF:
+	case WH_OP_BSR:
+	case WH_OP_TZCNT:
+	case WH_OP_LZCNT:
+	case WH_OP_POPCNT:
+		r = wh_scan(w, kind << 8 | size, b, b_known);
+		/* What they make of 0 is not defined. */
+		sure = b_known && (b || (kind != WH_OP_BSF && kind != WH_OP_BSR));
+		break;
+	case WH_OP_MOVE_IF:
+		holds = wh_holds(w, o->condition);
+		r = holds == 1 ? b : a;
+		sure = holds == 1 ? b_known : holds == 0 ? a_known : 0;
+		break;
+	case WH_OP_SET_IF:
+		holds = wh_holds(w, o->condition);
+		r = holds & 1;
+		sure = holds != 2;
+		break;
+	case WH_OP_SIGN:
+		r = wh_extended(b, size) >> 63 ? m : 0;
+		sure = b_known;
+		break;
+	case WH_OP_SWAP:
+		wh_write_gpr(w, o->dst, size, b, b_known);
+		wh_write_gpr(w, o->src, size, a, a_known);
+		return WH_WENT_ON;
+	case WH_OP_PUSH:
+		w->gpr[WH_RSP] = at;
+		return wh_store(w, at, 8, b, b_known ? WH_SURE : 0) ? WH_FULL : WH_WENT_ON;
+	case WH_OP_CALL:
+	case WH_OP_CALL_FAR:
+		if (kind == WH_OP_CALL_FAR && !b_known)
+			return WH_LOST;
+		w->gpr[WH_RSP] = at;
+		w->to = b;
+		if (wh_store(w, at, 8, o->imm, WH_SURE))
+			return WH_FULL;
+		return kind == WH_OP_CALL ? WH_WENT_AWAY : WH_WENT_FAR;
+	case WH_OP_JUMP_FAR:
+		w->to = b;
+		return b_known ? WH_WENT_FAR : WH_LOST;
+	default:
+		return WH_LOST;
+	}
+	if (which)
+		wh_set_flags(w, which, f, sure ? flags_known : 0);
+	if (!writes)
+		return WH_WENT_ON;
+	if (o->dst == WH_IN_MEMORY)
+		return wh_store(w, at, size, r, sure ? WH_SURE : 0) ? WH_FULL : WH_WENT_ON;
+	if (o->dst >= WH_GPRS) {
+		WH_U64 *whole = &w->gpr[o->dst & 15];
+		*whole = (*whole & ~0xff00ull) | (r & 0xff) << 8;
+		if (!sure)
+			w->known &= ~(1u << (o->dst & 15));
+		return WH_WENT_ON;
+	}
+	wh_write_gpr(w, o->dst, size, r, sure);
+	return WH_WENT_ON;
+}
+
+#endif
