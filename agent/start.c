@@ -92,7 +92,19 @@ exported u64 wh_calibrate(u64 rounds)
 	return best;
 }
 
-/* The loader's list has changed: tells the controller, and gives it a moment to patch what is new. */
+/* A living controller writes its heartbeat four times a second. */
+#define BEATS_NS 1000000000ll
+#define SLICE_NS 100000000ull
+
+static int controller_lives(const struct wh_header *h)
+{
+	s64 age = (s64)(ticks() - h->heartbeat);
+
+	return age <= 0 || (s64)ticks_to_ns((u64)age) < BEATS_NS;
+}
+
+/* The loader's list has changed: tells the controller, and gives it a moment to patch what is new. On a busy
+ * machine that moment may be long; nobody is waited for who is not there. */
 slow_path void loader_changed(void)
 {
 	struct wh_header *h = header();
@@ -110,9 +122,14 @@ slow_path void loader_changed(void)
 		u32 seen = __atomic_load_n(&h->loads_seen, __ATOMIC_ACQUIRE);
 		u64 waited = ticks_to_ns(ticks() - began);
 
-		if ((s32)(seen - mine) >= 0 || waited >= wanted)
+		/* One that leaves does not answer any more. */
+		if ((s32)(seen - mine) >= 0 || !__atomic_load_n(&h->enabled, __ATOMIC_ACQUIRE))
 			return;
-		u64 left[2] = {(wanted - waited) / 1000000000ull, (wanted - waited) % 1000000000ull};
+		if (waited >= wanted || !controller_lives(h)) {
+			__atomic_fetch_add(&h->loads_late, 1, __ATOMIC_RELAXED);
+			return;
+		}
+		u64 left[2] = {0, wanted - waited < SLICE_NS ? wanted - waited : SLICE_NS};
 		sys4(SYS_FUTEX, &h->loads_seen, 0 /* WAIT, shared */, seen, left);
 	}
 }

@@ -83,7 +83,8 @@ struct wh_header {
 	wh_u32 depth;          /* most frames of a path, WH_NODE_TRUNCATED beyond */
 	wh_u32 loads;          /* atomic; +1 by the agent when the loader changed its list (futex) */
 	wh_u32 loads_seen;     /* controller has seen that many (futex) */
-	wh_u32 load_wait_us;   /* the agent waits that long for loads_seen to follow; 0 = does not wait */
+	wh_u32 load_wait_us;   /* the agent waits that long for loads_seen to follow, unless the heartbeat stops; 0 = does
+	                        * not wait */
 	wh_u32 next_node;      /* atomic; nodes[1..next_node) are in use */
 	wh_u32 next_path;      /* atomic; paths[1..next_path) are in use */
 	wh_u32 next_thread;    /* atomic; threads[0..next_thread) were used at some time */
@@ -98,6 +99,8 @@ struct wh_header {
 	wh_u64 cost_count;     /* the same of an entry that only counts */
 	wh_u64 cost_early;     /* ticks that a probed call seems shorter than it is: processors read the clock at its end
 	                        * before its work is done, by no more than that work */
+	wh_u32 loads_late;     /* atomic; times that the agent did not wait any longer for loads_seen */
+	wh_u32 spare;
 };
 
 enum wh_point_state {
@@ -136,8 +139,10 @@ struct wh_point {
 	wh_u8 window;          /* bytes displaced */
 	wh_u8 skip;            /* bytes in front of the patch (endbr64) */
 	wh_u8 lock;            /* with WH_DO_LOCK: 1 prctl(option, ...), 2 syscall(number, ...) */
-	wh_u8 original[16];    /* text bytes of the window before the patch, from address + skip */
-	wh_u64 stub;           /* address of its stub */
+	wh_u8 original[16];    /* text bytes that are replaced, from address + skip. Of a short jump: 2 bytes, the 2
+	                        * that replace them, and from 11 on the 5 of the filler it leads to */
+	wh_u64 stub;           /* address of its stub; GONE without an address: of memory for stubs, noted before it is
+	                        * mapped */
 };
 
 /* A word taken at entry or exit. 16 bytes. `loads` times: word = *(word + offset[i]). */

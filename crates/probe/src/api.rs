@@ -227,8 +227,8 @@ pub struct Options {
     pub recursion: u32,
     /// Without heartbeat of a controller for so long, entries stop recording.
     pub patience: Duration,
-    /// How long a `dlopen` may wait for its new functions to be patched; zero: they are patched a little
-    /// later and early calls are missed.
+    /// How long a `dlopen` may wait for its new functions to be patched, while the controller gives signs of life;
+    /// zero: they are patched a little later and early calls are missed.
     pub load_wait: Duration,
     /// Never write into the target's text: uprobes only.
     pub safe: bool,
@@ -248,7 +248,7 @@ impl Default for Options {
             depth: 64,
             recursion: 64,
             patience: Duration::from_secs(5),
-            load_wait: Duration::from_millis(50),
+            load_wait: Duration::from_millis(500),
             safe: false,
             uprobes: true,
             follow: true,

@@ -270,6 +270,12 @@ pub(crate) fn restore(memory: &Memory, patches: &[&Patch]) -> Vec<(usize, Refusa
     failed.into_iter().map(|index| (index, Refusal::Foreign)).collect()
 }
 
+/// Whether anything of a detour stands in the text.
+pub(crate) fn stands(memory: &Memory, patch: &Patch) -> bool {
+    let pieces: Vec<text::Piece<'_>> = patch.writes.iter().map(|write| (write.at, write.new.as_slice())).collect();
+    text::stand(memory, &pieces).contains(&true)
+}
+
 /// Whether the process has signal handlers, so that code may stand interrupted below one.
 fn catches_signals(pid: u32) -> bool {
     let caught = proc::status_word(pid, "SigCgt:").and_then(|w| u64::from_str_radix(&w, 16).ok());

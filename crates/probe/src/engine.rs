@@ -25,6 +25,7 @@ use crate::apply::arena::Arenas;
 use crate::error::ProbeError;
 use crate::modules::{self, Modules, Rows};
 use crate::resolve::{self, ModuleImage, ModuleView};
+use crate::segment::field;
 use crate::snapshot::Reader;
 use crate::target::{self, Caller, Child, Launched, Memory};
 use follow::Follow;
@@ -429,6 +430,11 @@ impl Engine {
             if seat.unmeasured {
                 let why = "it began before a call could be measured";
                 snapshot.notes.push(format!("the probes' own cost is not known and not subtracted: {why}"));
+            }
+            let late = seat.segment.header32(field::LOADS_LATE);
+            if late > 0 {
+                let note = "loading a library did not wait for its functions to be probed, as this machine is busy";
+                snapshot.notes.push(format!("{note} ({late} times): their first calls are not counted"));
             }
             if reading.no_cpu > 0 {
                 let note = "the program has forbidden itself system calls: CPU time of most calls since is not known";

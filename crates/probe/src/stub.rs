@@ -51,6 +51,15 @@ pub fn stub(index: u32, common: u64, window_at: u64, window: &[u8], at: u64) -> 
     Ok(Stub { bytes, relocated, map: copy.map.iter().map(place).collect() })
 }
 
+/// Bytes by which [`begins`] knows a stub.
+pub const HEAD: usize = 11;
+
+/// Whether bytes look like the beginning of a stub.
+#[must_use]
+pub fn begins(bytes: &[u8; HEAD]) -> bool {
+    bytes[0] == 0x68 && bytes[5..] == [0xff, 0x25, 0, 0, 0, 0]
+}
+
 impl Stub {
     /// Where a thread goes on that stands at `ip` in the text about to be replaced; `None` when that is
     /// no instruction of the window.
@@ -104,6 +113,7 @@ mod tests {
         assert_eq!(stub.bytes[..5], [0x68, 0x34, 0x12, 0, 0]);
         assert_eq!(stub.bytes[5..11], [0xff, 0x25, 0, 0, 0, 0]);
         assert_eq!(stub.bytes[11..19], 0x7fff_1122_3344_u64.to_le_bytes());
+        assert!(begins(stub.bytes[..HEAD].try_into().unwrap()) && !begins(&[0x68; HEAD]));
         assert_eq!(stub.relocated, 0x50_0020);
         assert_eq!(stub.bytes[32..38], [0x55, 0x48, 0x89, 0xe5, 0x41, 0x57]);
         assert_eq!(stub.bytes[38..], jump(0x50_0026, 0x40_100a).unwrap());

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::print_stdout)]
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -62,6 +63,31 @@ fn steady(dir: &Path, flags: &[&str]) -> Option<Child> {
     Some(target)
 }
 
+/// What a controller must not leave behind: mappings that may be executed and such of ours, with the sum of their
+/// bytes, and descriptors.
+fn possessions(pid: u32) -> Vec<String> {
+    let mut all = Vec::new();
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    for line in std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap().lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if line.contains("[vsyscall]") || !(words[1].contains('x') || line.contains("whither")) {
+            continue;
+        }
+        let (start, end) = words[0].split_once('-').unwrap();
+        let [start, end] = [start, end].map(|hex| u64::from_str_radix(hex, 16).unwrap());
+        let mut bytes = vec![0; (end - start) as usize];
+        // A segment is too large to be looked through, and must not be there.
+        let read = words[1].contains('x') && memory.read_exact_at(&mut bytes, start).is_ok();
+        let sum = bytes.iter().fold(0_u64, |sum, b| sum.wrapping_mul(31).wrapping_add(u64::from(*b)));
+        all.push(format!("{} {} {} {}", words[0], words[1], words.last().unwrap(), if read { sum } else { 0 }));
+    }
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten() {
+        all.push(format!("{:?}", std::fs::read_link(entry.path()).unwrap_or_default()));
+    }
+    all.sort();
+    all
+}
+
 /// Attach, add, remove, add, detach, for ever.
 fn control(pid: u32) {
     loop {
@@ -107,6 +133,7 @@ fn killed_controllers_harm_nothing() {
     let dir = tempfile::tempdir().unwrap();
     for flags in [&[][..], &["-static"][..]] {
         let Some(mut target) = steady(dir.path(), flags) else { return };
+        let before = possessions(target.id());
         let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
         for kill in 0..kills {
             let mut controller = Command::new(std::env::current_exe().unwrap())
@@ -128,6 +155,10 @@ fn killed_controllers_harm_nothing() {
         assert_eq!(engine.detach().unwrap().left, Vec::<String>::new(), "{flags:?}");
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!(has_ended(&mut target), None, "{flags:?}");
+        let (now, only) = (possessions(target.id()), |a: &[String], b: &[String]| {
+            a.iter().filter(|line| !b.contains(line)).cloned().collect::<Vec<_>>()
+        });
+        assert_eq!((only(&before, &now), only(&now, &before)), (vec![], vec![]), "gone and come, {flags:?}");
         target.kill().unwrap();
         target.wait().unwrap();
     }

@@ -145,7 +145,6 @@ fn bar_22_many_visits() {
 }
 
 #[test]
-#[ignore = "known defect: after several killed controllers the last one can leave the agent mapped, retired"]
 fn bar_23_killed_at_any_moment_and_taken_over() {
     need_root!();
     let _alone = alone();
@@ -308,7 +307,6 @@ impl WaitWithCode for std::process::Child {
 }
 
 #[test]
-#[ignore = "known defect: gdb does not see past the agent, whose unwind rules it cannot read"]
 fn n38_gdb_attaches_after_us_and_finds_main() {
     need_root!();
     let _alone = alone();
@@ -328,6 +326,50 @@ fn n38_gdb_attaches_after_us_and_finds_main() {
     target.say("go\n");
     assert!(target.finish().1);
     session.end();
+}
+
+/// Calls in progress that were entered while probed: the agent's frames are between them, with unwind rules.
+#[test]
+fn n38_gdb_sees_through_probed_calls() {
+    need_root!();
+    let _alone = alone();
+    if Command::new("gdb").arg("--version").output().is_err() {
+        println!("SKIP: gdb is not installed");
+        return;
+    }
+    let child = Command::new(WHITHER)
+        .args(["calls", "--json", "-f", "holder|sleeper|later", "--"])
+        .arg(workload("nasty-inside"))
+        .arg("read")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut child = Guarded(child);
+    let mut output = BufReader::new(child.0.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.0.id())).unwrap();
+    let target = children.split_whitespace().next().expect("the target is a child of whither").to_owned();
+    let mut gdb = limited(&["gdb", "-p", &target, "-batch", "-ex", "thread apply all bt"].map(str::to_owned));
+    let bt = text(&gdb.output().unwrap().stdout);
+    let threads = bt.split("\nThread ").filter(|thread| thread.contains("sleeper"));
+    let in_order = |thread: &str| {
+        let mut rest = thread;
+        ["sleeper", "wh_entry_exit", "holder", "wh_entry_exit", "body", "clone"].iter().all(|name| {
+            let Some(at) = rest.find(name) else { return false };
+            rest = &rest[at + name.len()..];
+            true
+        })
+    };
+    let found = threads.map(in_order).collect::<Vec<_>>();
+    assert_eq!(found, [true; 3], "{bt}");
+    child.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut output, &mut rest).unwrap();
+    assert!(child.0.wait().unwrap().success(), "{rest}");
 }
 
 #[test]

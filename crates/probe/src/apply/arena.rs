@@ -12,6 +12,8 @@ use std::ops::Range;
 pub(crate) const BYTES: u64 = 64 << 10;
 /// A jump reaches 2 GiB; what the copied instructions refer to may lie at the other end of their module.
 const REACH: u64 = (2 << 30) - (1 << 20);
+/// Places that are tried beyond the first.
+const TRIES: u32 = 8;
 
 /// All stub memory of a process tree.
 #[derive(Debug, Default)]
@@ -37,25 +39,20 @@ impl Arenas {
     ) -> Result<(), Refusal> {
         let wanted = count as u64 * slot();
         let mut have: u64 = self.within(around).map(|a| a.range.end - a.next).sum();
+        // Another thread of the target may map something just there.
+        let mut tries = 0;
         while have < wanted {
             let at = maps::free_near(maps, around.clone(), BYTES, REACH).ok_or(Refusal::NoRoom)?;
-            map(at, BYTES).map_err(|_| Refusal::NoRoom)?;
-            let fake = Map {
-                start: at,
-                end: at + BYTES,
-                read: true,
-                write: false,
-                execute: true,
-                shared: false,
-                offset: 0,
-                device: String::new(),
-                inode: 0,
-                path: String::new(),
-            };
             let place = maps.partition_point(|m| m.start < at);
-            maps.insert(place, fake);
-            self.list.push(Arena { range: at..at + BYTES, next: at });
-            have += BYTES;
+            maps.insert(place, taken(at));
+            match map(at, BYTES) {
+                Ok(()) => {
+                    self.list.push(Arena { range: at..at + BYTES, next: at });
+                    have += BYTES;
+                }
+                Err(_) if tries < TRIES => tries += 1,
+                Err(_) => return Err(Refusal::NoRoom),
+            }
         }
         Ok(())
     }
@@ -93,6 +90,22 @@ impl Arenas {
     }
 }
 
+/// How a place that was chosen is kept in mind.
+fn taken(at: u64) -> Map {
+    Map {
+        start: at,
+        end: at + BYTES,
+        read: true,
+        write: false,
+        execute: true,
+        shared: false,
+        offset: 0,
+        device: String::new(),
+        inode: 0,
+        path: String::new(),
+    }
+}
+
 fn slot() -> u64 {
     (LONGEST as u64).next_multiple_of(ALIGN)
 }
@@ -106,4 +119,32 @@ fn reaches(arena: &Range<u64>, around: &Range<u64>) -> bool {
 /// Maps an arena in a process.
 pub(crate) fn map_in(caller: &mut Caller, at: u64, bytes: u64) -> Result<(), ProbeError> {
     caller.map_anonymous(Some(at), bytes, libc::PROT_READ | libc::PROT_EXEC).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_was_taken_meanwhile_is_passed_over() {
+        let around = 0x1000_0000..0x1001_0000;
+        let refuse = |_: u64| ProbeError::Agent { why: "taken".into() };
+        let mut asked = Vec::new();
+        let mut arenas = Arenas::default();
+        let mut map = |at: u64, _: u64| {
+            asked.push(at);
+            if asked.len() < 3 { Err(refuse(at)) } else { Ok(()) }
+        };
+        arenas.reserve(&around, 1, &mut vec![taken(around.start)], &mut map).expect("the third place");
+        assert_eq!(asked.len(), 3);
+        assert!(asked[0] != asked[1] && asked[1] != asked[2], "{asked:x?}");
+        assert_eq!(arenas.ranges(), std::slice::from_ref(&(asked[2]..asked[2] + BYTES)));
+        let mut tries = 0;
+        let mut never = |at: u64, _: u64| {
+            tries += 1;
+            Err(refuse(at))
+        };
+        let refused = Arenas::default().reserve(&around, 1, &mut Vec::new(), &mut never);
+        assert_eq!((refused, tries), (Err(Refusal::NoRoom), TRIES + 1));
+    }
 }

@@ -120,6 +120,9 @@ impl Engine {
         let mut trouble = None;
         for (around, count) in wanted {
             let mut map = |at: u64, bytes: u64| {
+                if let Some(seat) = &self.seat {
+                    seat.note_arena(at)?;
+                }
                 if let Hold::Borrowed(caller) = &mut self.hold {
                     return arena::map_in(caller, at, bytes);
                 }
@@ -415,8 +418,8 @@ impl Engine {
     }
 }
 
-/// What is kept in the segment for another controller: bytes of the window, and at the end those of the
-/// filler that a short jump uses.
+/// What is kept in the segment for another controller: the bytes replaced; of a short jump its own too, and at the
+/// end those replaced in the filler that it leads to.
 fn original(patch: &Patch) -> [u8; 16] {
     let mut bytes = [0; 16];
     let put = |bytes: &mut [u8], from: &[u8]| {
@@ -426,7 +429,8 @@ fn original(patch: &Patch) -> [u8; 16] {
     match patch.writes.as_slice() {
         [only] => put(&mut bytes, &only.old),
         [filler, entry] => {
-            put(&mut bytes[..11], &entry.old);
+            put(&mut bytes[..2], &entry.old);
+            put(&mut bytes[2..4], &entry.new);
             put(&mut bytes[11..], &filler.old);
         }
         _ => {}

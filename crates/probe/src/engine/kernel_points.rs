@@ -202,7 +202,7 @@ impl Engine {
                 // A child that ends or executes something needs none.
                 Err(_) if pid != self.pid => {}
                 Err(refusal) => {
-                    let _ = uprobes.remove(point.words.index);
+                    let _ = uprobes.remove(&[point.words.index]);
                     return Err(refusal);
                 }
             }
@@ -314,9 +314,13 @@ impl Engine {
         let Some(uprobes) = &mut self.kernel.uprobes else { return };
         let book = &self.book;
         let over = |p: &KernelPoint| book.get(p.id).is_none_or(|p| p.state == PointState::Removed);
+        let mut indexes = Vec::new();
         for point in self.kernel.points.iter_mut().filter(|p| over(p) && !p.sites.is_empty()) {
-            let _ = uprobes.remove(point.words.index);
+            indexes.push(point.words.index);
             point.sites.clear();
+        }
+        if !indexes.is_empty() {
+            let _ = uprobes.remove(&indexes);
         }
         self.kernel.attached.retain(|pid| {
             let stays = alive.contains(pid);
@@ -360,12 +364,12 @@ impl Engine {
     pub(super) fn remove_by_kernel(&mut self, ids: &[PointId]) {
         self.absorb_by_kernel();
         let Some(uprobes) = &mut self.kernel.uprobes else { return };
-        let mut trouble = None;
+        let mut indexes = Vec::new();
         for point in self.kernel.points.iter_mut().filter(|p| ids.contains(&p.id)) {
-            trouble = uprobes.remove(point.words.index).err();
+            indexes.push(point.words.index);
             point.sites.clear();
         }
-        if let Some(e) = trouble {
+        if let Err(e) = uprobes.remove(&indexes) {
             self.note(e.to_string());
         }
     }

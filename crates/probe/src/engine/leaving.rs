@@ -6,6 +6,7 @@
 use super::clock::{self, Clock};
 use super::ours;
 use super::points::{self, Point};
+use super::polling::has_memory;
 use super::seat::Seat;
 use super::{Engine, Hold};
 use crate::agent::{SHADOW, SHADOW_BLOCK, Symbol};
@@ -14,8 +15,8 @@ use crate::apply::{self, Haste, Patch, Write};
 use crate::error::ProbeError;
 use crate::resolve;
 use crate::segment::{Segment, field};
-use crate::stub::{jump, stub};
-use crate::target::{self, Caller, Memory, Placed, Shadows, Stopped, find_agent, maps};
+use crate::stub::{Stub, jump, stub};
+use crate::target::{self, Caller, Memory, Owned, Placed, Shadows, Stopped, find_agent, maps};
 use std::ops::Range;
 use std::time::Duration;
 use whither_abi::agent as abi;
@@ -34,14 +35,21 @@ impl Engine {
             return Ok(Detached::default());
         };
         seat.segment.set_header32(field::ENABLED, 0);
+        // Nobody answers any more who loads a library.
+        seat.segment.wake(field::LOADS_SEEN);
         let _haste = Haste::begin();
         let mut detached = Detached::default();
         let restored = self.book.list().iter().filter(|p| p.state != PointState::Removed && p.patch.is_some());
         detached.restored = restored.count();
-        for pid in self.tree.alive() {
+        let mut pids = self.tree.alive();
+        // By it another controller would find the others, should we be killed now.
+        pids.sort_by_key(|&pid| pid == self.pid);
+        for pid in pids {
             match self.leave_one(pid, &seat, &mut detached) {
                 Ok(()) => {}
                 Err(ProbeError::Ended { .. } | ProbeError::Executed { .. }) => {}
+                // It has ended meanwhile, or is about to: nothing is left in it.
+                Err(_) if !has_memory(pid) => {}
                 Err(error) if pid == self.pid => {
                     seat.segment.set_header32(field::ENABLED, 1);
                     self.seat = Some(seat);
@@ -82,12 +90,11 @@ impl Engine {
         if changed > 0 {
             detached.left.push(format!("process {pid}: {changed} functions whose bytes somebody else has changed"));
         }
-        let blocks = match &held {
-            Some(caller) => Some(ours::shadow_blocks(caller.memory(), seat)),
+        let cleared = match &held {
+            Some(_) => true,
             None => self.clear_stacks(pid, seat, &patches, detached)?,
         };
-        let Some(blocks) = blocks else { return Ok(()) };
-        if changed > 0 {
+        if !cleared || changed > 0 {
             return Ok(());
         }
         let mut caller = match held {
@@ -95,9 +102,10 @@ impl Engine {
             None => Caller::pick(pid)?,
         };
         let all = maps::read(pid);
-        let mut others = ours::shadows_of(&blocks, &all);
-        others.extend(self.arenas.ranges());
-        match ours::private_memory(caller.memory(), pid, seat, &all) {
+        let image = seat.placed.image.start;
+        let mut others = ours::shadows(caller.memory(), image, &all);
+        others.extend(self.arenas.ranges().into_iter().map(|range| Owned { range, entry: None }));
+        match ours::private_memory(caller.memory(), pid, image, &all) {
             Ok(ranges) => others.extend(ranges),
             Err(why) => detached.left.push(format!("process {pid}: private memory of the agent: {why}")),
         }
@@ -115,20 +123,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts true return addresses back at a moment when nobody is inside of our code; the stack
-    /// blocks whose shadow is not needed any more, `None` when something must stay.
+    /// Puts true return addresses back at a moment when nobody is inside of our code; false when something
+    /// must stay.
     fn clear_stacks(
         &self,
         pid: u32,
         seat: &Seat,
         patches: &[&Patch],
         detached: &mut Detached,
-    ) -> Result<Option<Vec<u64>>, ProbeError> {
+    ) -> Result<bool, ProbeError> {
         let mut code = self.arenas.ranges();
         code.push(seat.symbol(Symbol::CodeBegin)..seat.symbol(Symbol::CodeEnd));
         let (mut stopped, caught) = target::stop_outside(pid, &code, PATIENCE)?;
         let stuck = !caught.is_empty() && !bring_back(&mut stopped, patches, &code);
-        let blocks = ours::shadow_blocks(stopped.memory(), seat);
+        let blocks = ours::shadow_blocks(stopped.memory(), seat.placed.image.start);
         let shadows = Shadows {
             exit: seat.symbol(Symbol::ExitAddress),
             distance: SHADOW,
@@ -140,61 +148,68 @@ impl Engine {
         detached.pause = detached.pause.max(stopped.release());
         if stuck {
             detached.left.push(format!("process {pid}: the agent, threads {caught:?} are inside of it"));
-            return Ok(None);
+            return Ok(false);
         }
         if !restored.unknown.is_empty() {
             let count = restored.unknown.len();
             detached
                 .left
                 .push(format!("process {pid}: the agent, the true return addresses of {count} calls are lost"));
-            return Ok(None);
+            return Ok(false);
         }
-        Ok(Some(blocks))
+        Ok(true)
     }
 
     pub(super) fn take_seat(&mut self) -> Result<(), ProbeError> {
-        let placed = find_agent(self.pid)?.ok_or(ProbeError::NoAgent { pid: self.pid })?;
-        let segment = Segment::map(&placed.file)?;
-        let controller = segment.header32(field::CONTROLLER);
-        if controller != 0 && controller != std::process::id() && is_looked_after(&segment, controller) {
-            return Err(ProbeError::Controlled { pid: self.pid, controller });
+        if let Some(placed) = find_agent(self.pid)? {
+            let segment = Segment::map(&placed.file)?;
+            let controller = segment.header32(field::CONTROLLER);
+            if controller != 0 && controller != std::process::id() && is_looked_after(&segment, controller) {
+                return Err(ProbeError::Controlled { pid: self.pid, controller });
+            }
         }
-        drop(segment);
+        target::heal(self.pid)?;
+        let placed = find_agent(self.pid)?.ok_or(ProbeError::NoAgent { pid: self.pid })?;
         let seat = Seat::found(placed, &self.options)?;
-        self.adopt_points(&seat);
+        self.adopt_points(&seat)?;
         self.modules.adopt(&seat.segment);
         self.seat = Some(seat);
         self.gather();
         Ok(())
     }
 
-    /// Points that another controller has set.
-    fn adopt_points(&mut self, seat: &Seat) {
+    /// Points that another controller has set, or was about to: whether their text was written shows in the text.
+    fn adopt_points(&mut self, seat: &Seat) -> Result<(), ProbeError> {
         let all = maps::read(self.pid);
-        let Ok(memory) = Memory::open(self.pid) else { return };
+        let memory = Memory::open(self.pid)?;
+        for range in ours::arenas(&seat.segment, &memory, &all) {
+            self.arenas.adopt(range);
+        }
         for index in 1..seat.segment.n_points() {
             let words = seat.segment.point(index);
-            if let Some(range) = ours::arena_around(words.stub, &all) {
-                self.arenas.adopt(range);
-            }
             let hidden = seat.placed.image.contains(&words.address);
-            if words.state == abi::POINT_FREE || hidden {
+            if words.state == abi::POINT_FREE || hidden || ours::is_arena_note(&words) {
                 continue;
             }
-            let patch = rebuild(index, &words, seat, &memory);
-            if words.flags & (abi::DO_LOADER | abi::DO_LOCK) != 0 {
-                self.notices.extend(patch);
-                continue;
-            }
-            let state = match words.state {
-                abi::POINT_ON => PointState::On,
-                abi::POINT_OFF => PointState::Off,
+            // What was not written yet, or is back already, or was in a library that is gone, needs nothing.
+            let patch = rebuild(index, &words, seat, &memory).filter(|patch| apply::stands(&memory, patch));
+            let state = match (words.state, &patch) {
+                (abi::POINT_ON, Some(_)) => PointState::On,
+                (abi::POINT_OFF, Some(_)) => PointState::Off,
                 _ => PointState::Removed,
             };
-            let candidate = self.candidate_of(&words);
-            let (id, values) = (PointId(0), Vec::new());
-            self.book.push(Point { id, index, candidate, flags: words.flags, values, state, patch });
+            let is_notice = words.flags & (abi::DO_LOADER | abi::DO_LOCK) != 0;
+            if is_notice || state == PointState::Removed {
+                self.notices.extend(patch);
+                seat.segment.set_point_state(index, if is_notice { words.state } else { abi::POINT_GONE });
+            } else {
+                let patch = patch.inspect(|p| self.claimed.extend(p.writes.iter().map(|w| w.at)));
+                let candidate = self.candidate_of(&words);
+                let (id, values) = (PointId(0), Vec::new());
+                self.book.push(Point { id, index, candidate, flags: words.flags, values, state, patch });
+            }
         }
+        Ok(())
     }
 
     fn candidate_of(&self, words: &abi::Point) -> Candidate {
@@ -218,24 +233,50 @@ impl Engine {
     }
 }
 
-/// The patch of a point from the words in the segment, checked against the text.
+/// Takes away what agents have mapped whose controllers were killed on their way out.
+pub(super) fn finish(caller: &mut Caller) {
+    for old in target::retired(caller.pid()) {
+        let (memory, image) = (caller.memory(), old.image.start);
+        if ours::is_same_agent(memory, image).is_err() {
+            continue;
+        }
+        let all = maps::read(caller.pid());
+        let mut owned = ours::shadows(memory, image, &all);
+        owned.extend(ours::private_memory(memory, caller.pid(), image, &all).unwrap_or_default());
+        for segment in old.segments.iter().filter_map(|file| Segment::map(file).ok()) {
+            if segment.header(field::MAGIC) == abi::AGENT_MAGIC && segment.header32(field::ABI) == abi::AGENT_ABI {
+                let arenas = ours::arenas(&segment, memory, &all).into_iter();
+                owned.extend(arenas.map(|range| Owned { range, entry: None }));
+            }
+        }
+        // What stays cannot be told from the program's own.
+        let _ = target::unmap(caller, &owned);
+    }
+}
+
+/// The patch of a point from the words in the segment and from the text, of which its writes change only the first
+/// bytes.
 fn rebuild(index: u32, words: &abi::Point, seat: &Seat, memory: &Memory) -> Option<Patch> {
     let from = words.address.checked_add(u64::from(words.skip))?;
-    let window = words.original.get(..usize::from(words.window))?;
-    let made = stub(index, seat.common(words.flags), from, window, words.stub).ok()?;
     let short = points::patch_kind(words.patch) == Some(PatchKind::ShortJump);
+    let changed = if short { 2 } else { 5 };
+    let mut window = vec![0; usize::from(words.window).max(changed)];
+    memory.read(from, &mut window).ok()?;
     let writes = if short {
-        let mut now = [0; 2];
-        memory.read(from, &mut now).ok()?;
-        let filler = from.wrapping_add(2).wrapping_add_signed(i64::from(now[1].cast_signed()));
+        let filler = from.wrapping_add(2).wrapping_add_signed(i64::from(words.original[3].cast_signed()));
         let new = jump(filler, words.stub)?.to_vec();
         vec![
             Write { at: filler, old: words.original[11..].to_vec(), new },
-            Write { at: from, old: words.original[..2].to_vec(), new: now.to_vec() },
+            Write { at: from, old: words.original[..2].to_vec(), new: words.original[2..4].to_vec() },
         ]
     } else {
         vec![Write { at: from, old: words.original[..5].to_vec(), new: jump(from, words.stub)?.to_vec() }]
     };
+    window[..changed].copy_from_slice(&words.original[..changed]);
+    window.truncate(usize::from(words.window));
+    // Without its map threads in it must be waited for.
+    let unknown = |_| Stub { bytes: Vec::new(), relocated: words.relocated, map: Vec::new() };
+    let made = stub(index, seat.common(words.flags), from, &window, words.stub).unwrap_or_else(unknown);
     Some(Patch { writes, window: from..from + u64::from(words.window), stub: made, stub_at: words.stub })
 }
 

@@ -2,12 +2,13 @@
 //! themselves decide. Not here: taking it away (`leaving`). Constraint: the target can write rubbish into
 //! every table of ours, and unmapping what is not ours would kill it.
 
-use super::seat::Seat;
 use crate::agent::{IMAGE, MAPS, SHADOW, SHADOW_BLOCK, SHADOW_SET, Symbol};
 use crate::apply::arena;
 use crate::error::ProbeError;
-use crate::target::Memory;
+use crate::segment::Segment;
+use crate::stub;
 use crate::target::maps::Map;
+use crate::target::{Memory, Owned};
 use object::{Object, ObjectSegment, SegmentFlags};
 use std::ops::Range;
 use whither_abi::agent as abi;
@@ -16,44 +17,60 @@ use whither_abi::agent as abi;
 const HIGHEST: u64 = 0x7fff_ffff_f000;
 const PAGE: u64 = 4096;
 
-/// Starts of the stack blocks whose shadow is said to be mapped.
-pub(super) fn shadow_blocks(memory: &Memory, seat: &Seat) -> Vec<u64> {
-    let mut bytes = vec![0_u8; SHADOW_SET * 8];
-    let got = memory.read_some(seat.symbol(Symbol::ShadowSet), &mut bytes);
-    let words = bytes[..got].chunks_exact(8).filter_map(|w| w.try_into().ok()).map(u64::from_le_bytes);
-    let mut blocks: Vec<u64> = words
-        .filter(|w| *w % SHADOW_BLOCK == abi::SHADOW_READY && (SHADOW_BLOCK..HIGHEST).contains(w))
-        .filter(|w| w.checked_add_signed(SHADOW).is_some_and(|shadow| shadow >= SHADOW_BLOCK))
+/// Starts of the stack blocks whose shadow is said to be mapped, by the agent whose image begins at `image`.
+pub(super) fn shadow_blocks(memory: &Memory, image: u64) -> Vec<u64> {
+    shadow_entries(memory, image).into_iter().map(|(block, _)| block).collect()
+}
+
+/// The same with the addresses of their words.
+fn shadow_entries(memory: &Memory, image: u64) -> Vec<(u64, u64)> {
+    let table = image + Symbol::ShadowSet.offset();
+    let mut blocks: Vec<(u64, u64)> = words_of(memory, table, SHADOW_SET)
+        .zip((table..).step_by(8))
+        .filter(|(w, _)| *w % SHADOW_BLOCK == abi::SHADOW_READY && (SHADOW_BLOCK..HIGHEST).contains(w))
+        .filter(|(w, _)| w.checked_add_signed(SHADOW).is_some_and(|shadow| shadow >= SHADOW_BLOCK))
         .collect();
     blocks.sort_unstable();
-    blocks.dedup();
+    blocks.dedup_by_key(|(block, _)| *block);
     blocks
 }
 
-/// Where the shadows of stack blocks are, as far as such memory is mapped there.
-pub(super) fn shadows_of(blocks: &[u64], maps: &[Map]) -> Vec<Range<u64>> {
-    let shadow = |block: &u64| {
-        let start = block.checked_add_signed(SHADOW)?;
-        Some(start..start.checked_add(SHADOW_BLOCK)?)
+fn words_of(memory: &Memory, at: u64, count: usize) -> impl Iterator<Item = u64> {
+    let mut bytes = vec![0_u8; count * 8];
+    let got = memory.read_some(at, &mut bytes);
+    bytes.truncate(got & !7);
+    (0..bytes.len() / 8).filter_map(move |i| Some(u64::from_le_bytes(bytes.get(8 * i..)?.first_chunk().copied()?)))
+}
+
+/// Shadows of stacks, as far as such memory is mapped there.
+pub(super) fn shadows(memory: &Memory, image: u64, maps: &[Map]) -> Vec<Owned> {
+    let all = shadow_entries(memory, image).into_iter();
+    let shadow = |(block, entry): (u64, u64)| {
+        let range = shadow_of(block).filter(|range| covered(range, maps, &is_anonymous))?;
+        Some(Owned { range, entry: Some(entry) })
     };
-    blocks.iter().filter_map(shadow).filter(|range| covered(range, maps, &is_anonymous)).collect()
+    all.filter_map(shadow).collect()
+}
+
+fn shadow_of(block: u64) -> Option<Range<u64>> {
+    let start = block.checked_add_signed(SHADOW)?;
+    Some(start..start.checked_add(SHADOW_BLOCK)?)
 }
 
 /// What the agent has mapped for its threads in this process; nothing at all when its table names anything
 /// that is not of this kind. Goes only together with the agent.
-pub(super) fn private_memory(memory: &Memory, pid: u32, seat: &Seat, maps: &[Map]) -> Result<Vec<Range<u64>>, String> {
-    let mut bytes = vec![0_u8; MAPS * 16];
-    let got = memory.read_some(seat.symbol(Symbol::Maps), &mut bytes);
-    let words: Vec<u64> =
-        bytes[..got].chunks_exact(8).filter_map(|w| w.try_into().ok()).map(u64::from_le_bytes).collect();
+pub(super) fn private_memory(memory: &Memory, pid: u32, image: u64, maps: &[Map]) -> Result<Vec<Owned>, String> {
+    let table = image + Symbol::Maps.offset();
+    let words: Vec<u64> = words_of(memory, table, MAPS * 2).collect();
     private_ranges(&words, pid, maps)
+        .map(|all| all.into_iter().map(|(n, range)| Owned { range, entry: Some(table + 16 * n as u64) }).collect())
 }
 
-/// Ranges of pairs of words {address, bytes | pid << 32}.
-fn private_ranges(words: &[u64], pid: u32, maps: &[Map]) -> Result<Vec<Range<u64>>, String> {
+/// Ranges of pairs of words {address, bytes | pid << 32}, with the pairs' numbers.
+fn private_ranges(words: &[u64], pid: u32, maps: &[Map]) -> Result<Vec<(usize, Range<u64>)>, String> {
     const MOST: u64 = 1 << 30;
     let mut ranges = Vec::new();
-    for pair in words.chunks_exact(2) {
+    for (number, pair) in words.chunks_exact(2).enumerate() {
         let (address, bytes, of) = (pair[0], pair[1] & 0xffff_ffff, pair[1] >> 32);
         if address == 0 || (of != 0 && of != u64::from(pid)) {
             continue;
@@ -70,16 +87,32 @@ fn private_ranges(words: &[u64], pid: u32, maps: &[Map]) -> Result<Vec<Range<u64
         if !covered(&range, maps, &|m| is_anonymous(m) || is_counter_page(m)) {
             return Err(format!("its table names {bytes} bytes at {address:#x}, where something else is mapped"));
         }
-        ranges.push(range);
+        ranges.push((number, range));
     }
     Ok(ranges)
 }
 
-/// Whether an address lies in a mapping that can only be one of our stub arenas.
-pub(super) fn arena_around(address: u64, maps: &[Map]) -> Option<Range<u64>> {
-    let map = maps.iter().find(|m| m.holds(address))?;
-    let kind = map.inode == 0 && map.path.is_empty() && !map.shared && map.execute && !map.write;
-    (kind && map.end - map.start == arena::BYTES).then_some(map.start..map.end)
+/// Stub arenas that a segment tells of, as far as they are there.
+pub(super) fn arenas(segment: &Segment, memory: &Memory, maps: &[Map]) -> Vec<Range<u64>> {
+    let told = (1..segment.n_points()).map(|index| segment.point(index)).filter(is_arena_note).map(|p| p.stub);
+    told.filter_map(|at| arena_at(at, memory, maps)).collect()
+}
+
+/// Whether a point only tells where an arena is, or was about to be.
+pub(super) fn is_arena_note(point: &abi::Point) -> bool {
+    point.state == abi::POINT_GONE && point.address == 0
+}
+
+/// The arena at an address, by its mapping and its first bytes.
+fn arena_at(at: u64, memory: &Memory, maps: &[Map]) -> Option<Range<u64>> {
+    let range = at..at.checked_add(arena::BYTES)?;
+    let kind = |m: &Map| m.inode == 0 && m.path.is_empty() && !m.shared && m.execute && !m.write;
+    let exactly = || maps.iter().any(|m| (m.start, m.end) == (range.start, range.end));
+    let mut start = [0; stub::HEAD];
+    memory.read(at, &mut start).ok()?;
+    // A neighbour may have become one mapping with it; one that was never written to must be alone.
+    let ours = stub::begins(&start) || (start.iter().all(|&b| b == 0) && exactly());
+    (ours && at.is_multiple_of(PAGE) && covered(&range, maps, &kind)).then_some(range)
 }
 
 fn is_anonymous(map: &Map) -> bool {
@@ -147,7 +180,6 @@ fn code_of(image: &[u8]) -> Vec<(u64, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::maps;
 
     fn map(start: u64, end: u64, path: &str) -> Map {
         let inode = u64::from(path.starts_with('/'));
@@ -176,7 +208,8 @@ mod tests {
             map(0x9000, 0xb000, "[heap]"),
         ];
         let ranges = |words: &[u64]| private_ranges(words, 7, &all);
-        assert_eq!(ranges(&[0x1000, 0x4000, 0, 5, 0x5000, 7 << 32 | 0x2000]), Ok(vec![0x1000..0x5000, 0x5000..0x7000]));
+        let both = vec![(0, 0x1000..0x5000), (2, 0x5000..0x7000)];
+        assert_eq!(ranges(&[0x1000, 0x4000, 0, 5, 0x5000, 7 << 32 | 0x2000]), Ok(both));
         assert_eq!(ranges(&[0x5000, 8 << 32 | 0x2000]), Ok(vec![]), "another process's");
         assert_eq!(ranges(&[0x10_0000, 0x1000]), Ok(vec![]), "unmapped already");
         for bad in [
@@ -197,11 +230,15 @@ mod tests {
     }
 
     #[test]
-    fn shadows_are_named_where_such_memory_is() {
+    fn shadows_are_where_such_memory_is() {
         let block = 0x7fff_0000_0000_u64;
         let at = block.wrapping_add_signed(SHADOW);
         let all = [map(at, at + SHADOW_BLOCK, ""), map(at + SHADOW_BLOCK, at + 2 * SHADOW_BLOCK, "/a/file")];
-        let named = shadows_of(&[block, block + SHADOW_BLOCK, 0x10000, block + (1 << 30)], &all);
+        let named: Vec<_> = [block, block + SHADOW_BLOCK, 0x10000, block + (1 << 30)]
+            .into_iter()
+            .filter_map(shadow_of)
+            .filter(|range| covered(range, &all, &is_anonymous))
+            .collect();
         assert_eq!(named, std::slice::from_ref(&(at..at + SHADOW_BLOCK)));
     }
 
@@ -225,12 +262,25 @@ mod tests {
 
     #[test]
     fn memory_of_other_kinds_is_no_arena() {
-        let all = maps::read(std::process::id());
-        assert!(all.iter().all(|m| m.path.is_empty() || arena_around(m.start, &all).is_none()));
-        let mut own = map(0x10000, 0x20000, "");
-        (own.write, own.execute) = (false, true);
-        assert_eq!(arena_around(0x10010, &[own.clone()]), Some(0x10000..0x20000));
-        own.end += PAGE;
-        assert_eq!(arena_around(0x10010, &[own]), None, "of another size");
+        let memory = Memory::open(std::process::id()).expect("our own");
+        let mut bytes = vec![0_u8; arena::BYTES as usize + PAGE as usize];
+        let at = (bytes.as_ptr() as u64).next_multiple_of(PAGE);
+        let first = (at - bytes.as_ptr() as u64) as usize;
+        let own = |end| {
+            let mut own = map(at, end, "");
+            (own.write, own.execute) = (false, true);
+            own
+        };
+        let (exact, grown) = ([own(at + arena::BYTES)], [own(at + arena::BYTES + PAGE)]);
+        let range = at..at + arena::BYTES;
+        assert_eq!(arena_at(at, &memory, &exact), Some(range.clone()), "not used yet");
+        assert_eq!(arena_at(at, &memory, &grown), None, "no sign of ours");
+        assert_eq!(arena_at(at, &memory, &[map(at, at + arena::BYTES, "")]), None, "data");
+        assert_eq!(arena_at(at, &memory, &[]), None, "gone");
+        let made = stub::stub(1, 2, at - 0x1000, &[0x90; 5], at).expect("is made");
+        bytes[first..first + made.bytes.len()].copy_from_slice(&made.bytes);
+        assert_eq!(arena_at(at, &memory, &grown), Some(range));
+        bytes[first] = 0x90;
+        assert_eq!(arena_at(at, &memory, &exact), None, "somebody else's code");
     }
 }

@@ -4,7 +4,7 @@
 use super::{ours, wait};
 use crate::agent::{IMAGE, SHADOW, Symbol};
 use crate::api::Options;
-use crate::apply::arena::Arenas;
+use crate::apply::arena::{self, Arenas};
 use crate::apply::{Patch, Write, write_stubs};
 use crate::engine::clock::{self, Clock};
 use crate::error::ProbeError;
@@ -39,6 +39,7 @@ impl Seat {
             let why = format!("the one built in lacks the symbol {missing}: build whither anew");
             return Err(ProbeError::Agent { why });
         }
+        super::leaving::finish(caller);
         let mut segment = None;
         let load = Load {
             agent: IMAGE,
@@ -101,6 +102,17 @@ impl Seat {
         let root = self.segment.allocate_root(index)?;
         self.segment.set_header32(field::N_POINTS, index + 1);
         Some((index, root))
+    }
+
+    /// Notes where an arena is about to be mapped, for a controller that takes over.
+    pub(crate) fn note_arena(&self, at: u64) -> Result<(), ProbeError> {
+        let index = self.segment.n_points();
+        if index >= abi::MAX_POINTS - 1 {
+            return Err(ProbeError::Agent { why: "its table of points is full".into() });
+        }
+        self.segment.set_point(index, &Point { state: abi::POINT_GONE, stub: at, ..Point::default() });
+        self.segment.set_header32(field::N_POINTS, index + 1);
+        Ok(())
     }
 
     /// Writes a list of words to be taken; its first index, 0 for none or no room.
@@ -212,7 +224,10 @@ impl Seat {
         let refuse = |what: String| ProbeError::Agent { why: format!("its own function cannot be probed: {what}") };
         let mut maps = maps::read(caller.pid());
         arenas
-            .reserve(&self.placed.image, 1, &mut maps, &mut |at, bytes| crate::apply::arena::map_in(caller, at, bytes))
+            .reserve(&self.placed.image, 1, &mut maps, &mut |at, bytes| {
+                self.note_arena(at)?;
+                arena::map_in(caller, at, bytes)
+            })
             .map_err(|e| refuse(e.to_string()))?;
         let at = arenas.take(&self.placed.image).ok_or_else(|| refuse("no room".into()))?;
         let mut window = [0; 5];

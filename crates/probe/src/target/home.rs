@@ -13,6 +13,8 @@ use whither_kernel::ptrace::Regs;
 
 /// Bytes of the stack on which calls run.
 pub(super) const STACK: u64 = 512 << 10;
+/// Bytes of the page behind it, which holds the code.
+pub(super) const PAD_PAGE: u64 = PAGE;
 /// The system call of the pad that calls made by the controller use.
 pub(super) const SYSCALL: u64 = 16;
 /// Given as result of the way's system call when that is skipped: it is made again then.

@@ -10,6 +10,7 @@ use crate::ProbeError;
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use whither_kernel::memory::Memory;
 
 /// Name of the segment's memfd; /proc/PID/maps shows it.
@@ -239,8 +240,9 @@ fn close(caller: &mut Caller, fd: u64) {
     let _ = caller.syscall("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
 }
 
-/// Longer than the name it is replaced with.
 const DESCRIPTORS: &str = "/proc/thread-self/fd/";
+/// Bytes of the agent's path, filled with slashes: as many as the name has that it is replaced with, at least.
+const NAME: usize = 60;
 
 /// Way 1; `None` when the loader is not to be had.
 fn by_loader(caller: &mut Caller, agent: &[u8]) -> Result<Option<(Way, Range<u64>)>, ProbeError> {
@@ -254,7 +256,7 @@ fn by_loader(caller: &mut Caller, agent: &[u8]) -> Result<Option<(Way, Range<u64
         .map_err(|source| ProbeError::RemoteCall { what: "filling its memfd", pid, source })
         .and_then(|()| {
             // thread-self: threads need not share descriptors.
-            let path = caller.scratch(format!("{DESCRIPTORS}{fd}\0").as_bytes())?;
+            let path = caller.scratch(format!("{DESCRIPTORS}{fd:/>0$}\0", NAME - DESCRIPTORS.len()).as_bytes())?;
             // glibc's inner function wants to be told that it is called from outside.
             let inner = if name == "dlopen" { 0 } else { 0x8000_0000 };
             caller.call_unless_locked("dlopen", dlopen, &[path, libc::RTLD_NOW as u64 | inner])
@@ -265,10 +267,14 @@ fn by_loader(caller: &mut Caller, agent: &[u8]) -> Result<Option<(Way, Range<u64
         let said = loader_error(caller).unwrap_or_else(|| "dlopen failed".to_string());
         return Err(refuse(&said));
     }
-    rename(caller, handle);
     let way = Way::Loader { handle };
-    match image_range(&maps::read(pid)) {
-        Some(image) => Ok(Some((way, image))),
+    // The entry's first word is where it is mapped, in glibc and in musl.
+    let base = caller.memory().word(handle).unwrap_or(0);
+    match images(caller.memory(), &maps::read(pid)).into_iter().find(|image| image.start == base) {
+        Some(image) => {
+            rename(caller, handle, base);
+            Ok(Some((way, image)))
+        }
         None => {
             take_out(caller, way, &(0..0));
             Err(refuse("dlopen succeeded, but its mapping cannot be found"))
@@ -276,14 +282,20 @@ fn by_loader(caller: &mut Caller, agent: &[u8]) -> Result<Option<(Way, Range<u64
     }
 }
 
-/// Gives the loader's entry of the agent a name that is no path: a debugger opens that file in its own
-/// process, where the descriptor's number means another file, or a pipe it would wait on for ever. `handle`
-/// is the entry, whose second word points to the name in glibc and in musl.
-fn rename(caller: &mut Caller, handle: u64) {
+/// Gives the loader's entry of the agent a name that leads to it from everywhere: a debugger opens that file in
+/// its own process, where the descriptor's number means another file, or a pipe it would wait on for ever. By this
+/// one, which is for root, it finds the unwind rules. `handle` is the entry, whose second word points to the name
+/// in glibc and in musl.
+fn rename(caller: &mut Caller, handle: u64, base: u64) {
     let Ok(name) = caller.memory().word(handle.wrapping_add(8)) else { return };
-    if caller.memory().text(name, 64).is_some_and(|text| text.starts_with(DESCRIPTORS.as_bytes())) {
+    let mapped = maps::read(caller.pid()).into_iter().find(|m| m.start == base);
+    let Some(path) = mapped.map(|m| format!("/proc/{}/map_files/{:x}-{:x}\0", caller.pid(), m.start, m.end)) else {
+        return;
+    };
+    let text = caller.memory().text(name, 2 * NAME).unwrap_or_default();
+    if text.starts_with(DESCRIPTORS.as_bytes()) && text.len() + 1 >= path.len() {
         // Without it only debuggers are worse off.
-        let _ = caller.memory().write(name, b"[whither agent]\0");
+        let _ = caller.memory().write(name, path.as_bytes());
     }
 }
 
@@ -340,6 +352,15 @@ fn function(pid: u32, names: &[&'static str]) -> Option<(&'static str, u64)> {
     names.iter().find_map(|name| all.iter().find_map(|library| Some((*name, library.symbol(name)?.0))))
 }
 
+/// Whether a descriptor's link leads to one of our files.
+pub(super) fn is_file_of_ours(link: &Path) -> bool {
+    let link = link.to_string_lossy();
+    [SEGMENT_NAME, AGENT_NAME, BY_HAND_NAME].iter().any(|name| {
+        let rest = link.strip_prefix("/memfd:").and_then(|rest| rest.strip_prefix(name));
+        rest.is_some_and(|rest| rest.is_empty() || rest == " (deleted)")
+    })
+}
+
 fn is_agent(map: &Map) -> bool {
     map.path.starts_with("/memfd:whither-agent")
 }
@@ -348,17 +369,44 @@ fn is_segment(map: &Map) -> bool {
     map.path.starts_with("/memfd:whither-segment")
 }
 
-/// Addresses of the agent's image. Zeroed data at its end is anonymous memory right behind.
-fn image_range(maps: &[Map]) -> Option<Range<u64>> {
-    let mut range: Option<Range<u64>> = None;
+/// Addresses of the images of agents. Zeroed data at their ends is anonymous memory right behind.
+fn images(memory: &Memory, maps: &[Map]) -> Vec<Range<u64>> {
+    let mut images: Vec<Range<u64>> = Vec::new();
+    let mut limit = 0;
     for map in maps {
-        match &mut range {
-            None if is_agent(map) => range = Some(map.start..map.end),
-            Some(r) if map.start == r.end && (is_agent(map) || (map.path.is_empty() && map.write)) => r.end = map.end,
+        let behind = images.last().is_some_and(|image| image.end == map.start) && map.start < limit;
+        match images.last_mut() {
+            Some(image) if behind && is_agent(map) => image.end = map.end,
+            // The program's own memory may follow in the same mapping.
+            Some(image) if behind && map.path.is_empty() && map.write => image.end = map.end.min(limit),
+            _ if is_agent(map) => {
+                images.push(map.start..map.end);
+                limit = map.start.saturating_add(extent(memory, map.start).unwrap_or(0));
+            }
             _ => {}
         }
     }
-    range
+    images
+}
+
+/// Bytes of an image, as its own headers tell.
+fn extent(memory: &Memory, start: u64) -> Option<u64> {
+    const LOAD: u32 = 1;
+    let mut header = [0; 4096];
+    memory.read(start, &mut header).ok()?;
+    let bytes = |at: usize, count: usize| header.get(at..at.checked_add(count)?);
+    let number = |at: usize, count: usize| Some(bytes(at, count)?.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b)));
+    if bytes(0, 4)? != b"\x7fELF" {
+        return None;
+    }
+    let (table, size, count) = (number(32, 8)? as usize, number(54, 2)? as usize, number(56, 2)? as usize);
+    let mut end = 0;
+    for program in (0..count).map(|i| table.saturating_add(i * size)) {
+        if number(program, 4)? == u64::from(LOAD) {
+            end = end.max(number(program.checked_add(16)?, 8)?.checked_add(number(program.checked_add(40)?, 8)?)?);
+        }
+    }
+    end.checked_next_multiple_of(4096)
 }
 
 /// Whether mappings of an agent or its segment are in a process, and which: to report what is left.
@@ -375,19 +423,51 @@ pub fn remains(pid: u32) -> Vec<String> {
 /// When its segment cannot be opened.
 pub fn find_agent(pid: u32) -> Result<Option<Placed>, ProbeError> {
     let maps = maps::read(pid);
-    let Some(image) = image_range(&maps) else { return Ok(None) };
+    if !maps.iter().any(is_agent) {
+        return Ok(None);
+    }
     let memory = Memory::open(pid)?;
-    let started = |m: &&Map| is_segment(m) && !pointers(&memory, &maps, &image, m.start).is_empty();
-    let Some(segment) = maps.iter().find(started) else { return Ok(None) };
-    let path = format!("/proc/{pid}/map_files/{:x}-{:x}", segment.start, segment.end);
-    let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| ProbeError::Injection {
-        pid,
-        why: format!("the segment left in it cannot be opened ({path}: {e}); this needs root"),
-    })?;
+    let started = |image: &Range<u64>, m: &Map| is_segment(m) && !pointers(&memory, &maps, image, m.start).is_empty();
+    let found = images(&memory, &maps).into_iter().find_map(|image| {
+        let segment = maps.iter().find(|m| started(&image, m))?;
+        Some((image, segment))
+    });
+    let Some((image, segment)) = found else { return Ok(None) };
+    let file = open_segment(pid, segment)?;
     // The loader's handle is asked for when it is needed.
     let way = if is_by_hand(&maps, &image) { Way::Mapped } else { Way::Loader { handle: 0 } };
     let segment_bytes = segment.end - segment.start;
     Ok(Some(Placed { pid, way, image, segment: segment.start, segment_bytes, file }))
+}
+
+fn open_segment(pid: u32, segment: &Map) -> Result<File, ProbeError> {
+    let path = format!("/proc/{pid}/map_files/{:x}-{:x}", segment.start, segment.end);
+    OpenOptions::new().read(true).write(true).open(&path).map_err(|e| ProbeError::Injection {
+        pid,
+        why: format!("the segment left in it cannot be opened ({path}: {e}); this needs root"),
+    })
+}
+
+/// An agent that was on its way out when its controller died: nobody is in it, and no way leads there.
+#[derive(Debug)]
+pub struct Retired {
+    /// Addresses of its image.
+    pub image: Range<u64>,
+    /// Segments that are still mapped, one of which was its.
+    pub segments: Vec<File>,
+}
+
+/// Finds those; also such as were never started. [`inject`] takes the images and segments away, but knows nothing
+/// of what they have mapped.
+#[must_use]
+pub fn retired(pid: u32) -> Vec<Retired> {
+    let maps = maps::read(pid);
+    let Ok(memory) = Memory::open(pid) else { return Vec::new() };
+    if !maps.iter().any(is_agent) || !matches!(find_agent(pid), Ok(None)) {
+        return Vec::new();
+    }
+    let segments = || maps.iter().filter(|m| is_segment(m)).filter_map(|m| open_segment(pid, m).ok()).collect();
+    images(&memory, &maps).into_iter().map(|image| Retired { image, segments: segments() }).collect()
 }
 
 fn is_by_hand(maps: &[Map], image: &Range<u64>) -> bool {
@@ -425,7 +505,7 @@ fn sweep(caller: &mut Caller) -> Result<(), ProbeError> {
     }
     for _ in 0..MOST {
         let maps = maps::read(caller.pid());
-        let Some(image) = image_range(&maps) else { break };
+        let Some(image) = images(caller.memory(), &maps).into_iter().next() else { break };
         if is_by_hand(&maps, &image) {
             take_out(caller, Way::Mapped, &image);
         } else if let Some(handle) = handle_of(caller, &image) {

@@ -162,17 +162,22 @@ pub fn stop_outside(pid: u32, ranges: &[Range<u64>], limit: Duration) -> Result<
     }
 }
 
+/// Memory that was mapped for the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owned {
+    /// Where.
+    pub range: Range<u64>,
+    /// The word of the agent's table that tells of it. Cleared first: should we be killed, nobody may take what
+    /// is mapped there next for ours.
+    pub entry: Option<u64>,
+}
+
 /// Takes everything out: the image (by the loader if it came so), the segment, and `others` (stubs,
 /// shadow blocks). No thread may be able to get there any more. Returns what is left, with reasons.
-pub fn remove(caller: &mut Caller, placed: &Placed, others: &[Range<u64>]) -> Vec<String> {
-    let mut left = Vec::new();
+pub fn remove(caller: &mut Caller, placed: &Placed, others: &[Owned]) -> Vec<String> {
     // From here on the agent is no one's: should we die, nobody may start it again.
     retire(caller.memory(), placed);
-    for range in merged(others) {
-        if let Err(e) = caller.unmap(range.start, range.end - range.start) {
-            left.push(format!("memory at {:#x}-{:#x}: {e}", range.start, range.end));
-        }
-    }
+    let mut left = unmap(caller, others);
     let way = match placed.way {
         Way::Loader { handle: 0 } => handle_of(caller, &placed.image).map(|handle| Way::Loader { handle }),
         way => Some(way),
@@ -188,15 +193,33 @@ pub fn remove(caller: &mut Caller, placed: &Placed, others: &[Range<u64>]) -> Ve
     left
 }
 
+/// Unmaps memory of a retired agent; what could not be.
+pub fn unmap(caller: &mut Caller, all: &[Owned]) -> Vec<String> {
+    let mut left = Vec::new();
+    for (range, entries) in merged(all) {
+        for entry in entries {
+            // The process is gone otherwise.
+            let _ = caller.memory().set_word(entry, 0);
+        }
+        if let Err(e) = caller.unmap(range.start, range.end - range.start) {
+            left.push(format!("memory at {:#x}-{:#x}: {e}", range.start, range.end));
+        }
+    }
+    left
+}
+
 /// Ranges that touch, joined: fewer system calls.
-fn merged(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
-    let mut all = ranges.to_vec();
-    all.sort_unstable_by_key(|r| r.start);
-    let mut merged: Vec<Range<u64>> = Vec::new();
-    for range in all.into_iter().filter(|r| r.start < r.end) {
+fn merged(all: &[Owned]) -> Vec<(Range<u64>, Vec<u64>)> {
+    let mut all: Vec<&Owned> = all.iter().filter(|o| o.range.start < o.range.end).collect();
+    all.sort_unstable_by_key(|o| o.range.start);
+    let mut merged: Vec<(Range<u64>, Vec<u64>)> = Vec::new();
+    for Owned { range, entry } in all {
         match merged.last_mut() {
-            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-            _ => merged.push(range),
+            Some((last, entries)) if range.start <= last.end => {
+                last.end = last.end.max(range.end);
+                entries.extend(*entry);
+            }
+            _ => merged.push((range.clone(), entry.iter().copied().collect())),
         }
     }
     merged
@@ -240,6 +263,8 @@ mod tests {
 
     #[test]
     fn touching_ranges_are_joined() {
-        assert_eq!(merged(&[5..7, 0..3, 3..5, 9..9, 10..12]), [0..7, 10..12]);
+        let owned = |range: Range<u64>| Owned { entry: (range.start == 3).then_some(8), range };
+        let all = [5..7, 0..3, 3..5, 9..9, 10..12].map(owned);
+        assert_eq!(merged(&all), [(0..7, vec![8]), (10..12, vec![])]);
     }
 }

@@ -1,5 +1,6 @@
 //! The address space of a process, as /proc/PID/maps tells it, and free places in it.
 
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
 /// One mapping.
@@ -98,6 +99,21 @@ pub fn free_near(maps: &[Map], around: Range<u64>, bytes: u64, reach: u64) -> Op
     best
 }
 
+/// A page-aligned free range of `bytes` far from everything: in the largest gap, where in it is chance, so that
+/// nobody else comes to map something just there.
+#[must_use]
+pub fn free_far(maps: &[Map], bytes: u64) -> Option<u64> {
+    const PAGE: u64 = 4096;
+    let gaps = maps.windows(2).map(|pair| (pair[0].end, pair[1].start)).filter(|(_, end)| *end < 1 << 47);
+    let (start, end) = gaps.max_by_key(|(start, end)| end.saturating_sub(*start))?;
+    let quarter = end.saturating_sub(start) / 4;
+    if quarter < bytes.saturating_mul(4) {
+        return None;
+    }
+    let chance = BuildHasher::hash_one(&RandomState::new(), start);
+    Some((start + quarter + chance % (2 * quarter)) & !(PAGE - 1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,5 +138,16 @@ mod tests {
         assert!(free_near(&maps, 0x5000_0000_0000..0x5000_0000_1000, 0x1000, reach).is_none());
         let low = free_near(&maps, 0x4010_0000..0x4010_0000, 0x20_0000, reach).expect("below");
         assert!(low + 0x20_0000 < 0x4000_0000);
+    }
+
+    #[test]
+    fn far_places_are_free_and_differ() {
+        let map = |start, end| Map { start, end, ..parse("0-1 r--p 0 0:0 0").expect("parses") };
+        let maps = [map(0x40_0000, 0x50_0000), map(0x5000_0000_0000, 0x5000_0010_0000), map(0x7ff0_0000_0000, 1 << 47)];
+        let all: Vec<u64> = (0..8).filter_map(|_| free_far(&maps, 0x8_1000)).collect();
+        assert!(all.len() == 8 && all.iter().all(|at| (0x1000_0000_0000..0x4000_0000_0000).contains(at)), "{all:x?}");
+        assert!(all.iter().any(|at| *at != all[0]), "{all:x?}");
+        assert_eq!(free_far(&[map(0x1000, 0x2000), map(0x9_0000, 1 << 47)], 0x8_1000), None);
+        assert_eq!(free_far(&[], 0x1000), None);
     }
 }

@@ -7,6 +7,7 @@
 mod detour;
 mod follow;
 mod follow_execs;
+mod heal;
 mod home;
 mod image;
 mod inject;
@@ -21,9 +22,10 @@ mod stop;
 
 pub use follow::{Seen, Tree};
 pub use follow_execs::{Execs, Told, Watch};
-pub use inject::{Load, Placed, Way, find_agent, inject, remains, throws_alone};
+pub use heal::heal;
+pub use inject::{Load, Placed, Way, find_agent, inject, remains, retired, throws_alone};
 pub use launch::{Child, Launched, launch};
-pub use leave::{Restored, Shadows, inside, remove, restore_returns, stop_outside};
+pub use leave::{Owned, Restored, Shadows, inside, remove, restore_returns, stop_outside, unmap};
 pub use remote::{Caller, filtered};
 pub use stop::{Stopped, tend};
 pub use whither_kernel::memory::Memory;

@@ -7,12 +7,15 @@
 //! intercepts. The few system calls that have to do without run by a detour that does the same (see
 //! `detour`).
 
+mod ground;
+
 use super::detour::Detour;
-use super::home::{self, Layout, STACK};
+use super::home::{self, STACK};
 use super::locals::Locals;
 use super::safe::{self, Places};
 use super::stop::{Stopped, ended, into_limbo, let_go, note_end, repair, take_limbo, thread_state};
 use crate::ProbeError;
+use ground::Ground;
 use std::io::Error;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -57,17 +60,6 @@ pub struct Caller {
     ground: Option<Ground>,
     moved: bool,
     began: Instant,
-}
-
-/// What was mapped for calls.
-#[derive(Clone, Copy, Debug)]
-struct Ground {
-    stack: u64,
-    pad: u64,
-    /// Stack pointer of calls.
-    top: u64,
-    /// Behind the system call of the way back.
-    behind: u64,
 }
 
 impl Caller {
@@ -332,43 +324,6 @@ impl Caller {
         self.syscall("mprotect", libc::SYS_mprotect, [at, bytes, rights as u64, 0, 0, 0]).map(drop)
     }
 
-    /// Maps the ground for calls once.
-    fn ground(&mut self) -> Result<Ground, ProbeError> {
-        if let Some(ground) = self.ground {
-            return Ok(ground);
-        }
-        let stack = self.bare_map(STACK, libc::PROT_READ | libc::PROT_WRITE)?;
-        let pad = match self.bare_map(4096, libc::PROT_READ | libc::PROT_EXEC) {
-            Ok(pad) => pad,
-            Err(e) => {
-                let _ = self.bare("munmap", libc::SYS_munmap, [stack, STACK, 0, 0, 0, 0]);
-                return Err(e);
-            }
-        };
-        let layout = Layout::of(stack, &self.extended);
-        let (code, behind) = home::pad(&self.saved, self.mask, &layout);
-        let ground = Ground { stack, pad, top: layout.top, behind: pad + behind };
-        self.ground = Some(ground);
-        self.memory.write(layout.top, &layout.bytes(stack, &self.saved, &self.extended))?;
-        self.memory.write(pad, &code)?;
-        Ok(ground)
-    }
-
-    fn bare_map(&mut self, bytes: u64, rights: i32) -> Result<u64, ProbeError> {
-        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
-        self.bare("mmap", libc::SYS_mmap, [0, bytes, rights as u64, flags, u64::MAX, 0])
-    }
-
-    /// A system call on no ground of ours: by an instruction that is there anyway.
-    fn bare(&mut self, what: &'static str, number: i64, args: [u64; 6]) -> Result<u64, ProbeError> {
-        if self.detour.is_none() {
-            self.detour = Detour::make(&self.memory, self.pid, &self.saved, self.mask);
-        }
-        let at = self.detour.as_ref().map_or(self.instruction, Detour::start);
-        let regs = self.syscall_regs(number, args, at, self.saved.rsp);
-        self.run_syscall(what, &regs)
-    }
-
     fn thread(&self) -> Result<&Tracee, ProbeError> {
         self.tracee.as_ref().ok_or(ProbeError::Ended { pid: self.pid, what: "a call was made in it" })
     }
@@ -515,10 +470,7 @@ impl Caller {
             // System calls leave this state alone: it can come first, while a frame still holds it.
             let _ = tracee.set_extended(&self.extended);
         }
-        if let Some(ground) = self.ground.take() {
-            let _ = self.bare("munmap", libc::SYS_munmap, [ground.pad, 4096, 0, 0, 0, 0]);
-            let _ = self.bare("munmap", libc::SYS_munmap, [ground.stack, STACK, 0, 0, 0, 0]);
-        }
+        self.give_ground_back();
         if self.moved {
             self.settle();
         }

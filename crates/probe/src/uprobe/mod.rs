@@ -224,19 +224,34 @@ impl Uprobes {
         Ok(())
     }
 
-    /// Takes the breakpoints of a point away, in every process. Its counts stay.
+    /// Takes the breakpoints of points away, in every process. Their counts stay.
     ///
     /// # Errors
     /// [`UprobeError::Table`] when the table of points refuses.
-    pub fn remove(&mut self, index: u32) -> Result<(), UprobeError> {
-        write(&self.skel.maps.points, index, &0_u32.to_le_bytes())?;
-        self.links.retain(|key, _| key.0 != index);
-        Ok(())
+    pub fn remove(&mut self, indexes: &[u32]) -> Result<(), UprobeError> {
+        let written = indexes.iter().try_for_each(|&index| write(&self.skel.maps.points, index, &0_u32.to_le_bytes()));
+        self.part_with(|(index, _)| indexes.contains(&index));
+        written
     }
 
     /// Takes all breakpoints away from one process.
     pub fn leave(&mut self, pid: u32) {
-        self.links.retain(|key, _| key.1 != pid);
+        self.part_with(|(_, of)| of == pid);
+    }
+
+    /// Closes links. Each closing waits for a grace period of the kernel, tens of milliseconds; many at once wait for
+    /// the same one.
+    fn part_with(&mut self, which: impl Fn((u32, u32)) -> bool) {
+        const AT_ONCE: usize = 64;
+        let mut gone: Vec<Link> = self.links.extract_if(|key, _| which(*key)).flat_map(|(_, links)| links).collect();
+        let share = gone.len().div_ceil(AT_ONCE).max(1);
+        std::thread::scope(|scope| {
+            while !gone.is_empty() {
+                let part = gone.split_off(gone.len().saturating_sub(share));
+                // Without a thread they are closed here.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(part));
+            }
+        });
     }
 
     /// Lets a point count or pass.
@@ -269,6 +284,12 @@ impl Uprobes {
             tables.lost_paths = bss.wh_lost_paths;
         }
         Ok(tables)
+    }
+}
+
+impl Drop for Uprobes {
+    fn drop(&mut self) {
+        self.part_with(|_| true);
     }
 }
 
