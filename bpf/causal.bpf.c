@@ -51,7 +51,18 @@ static void record_run(const struct wh_cz_thread *t, const struct walk *w, __u32
 struct ticked {
 	__u64 points;
 	__u64 ns;
+	__u64 counted;
 };
+
+/* What was seen before the window began to count is forgotten. */
+static void counts(struct wh_cz_visits *v, __u64 counted)
+{
+	if (v->counted == counted)
+		return;
+	v->counted = counted;
+	v->count = 0;
+	v->sum_v = 0;
+}
 
 static long count_step(__u32 i, const struct ticked *t)
 {
@@ -59,16 +70,18 @@ static long count_step(__u32 i, const struct ticked *t)
 		return 0;
 	__u32 key = bpf_get_smp_processor_id() * WH_CZ_POINTS + i;
 	struct wh_cz_visits *v = bpf_map_lookup_elem(&visits, &key);
-	if (v)
+	if (v) {
+		counts(v, t->counted);
 		v->count += t->ns;
+	}
 	return 0;
 }
 
 /* Points that are counted by ticks, one bit each: by the run time that the tick stands for. A paused thread
  * is met at one place by all ticks of its pause, and has not been there again. */
-WH_APART int visit_by_tick(__u64 points, __u64 ns)
+WH_APART int visit_by_tick(__u64 points, __u64 ns, __u64 counted)
 {
-	struct ticked t = {points, ns};
+	struct ticked t = {points, ns, counted};
 	bpf_loop(WH_CZ_POINTS, count_step, &t, 0);
 	return 0;
 }
@@ -101,7 +114,7 @@ static void look(struct bpf_perf_event_data *ctx, struct wh_cz_thread *t, __u32 
 			credit(t, c, cpu, cpu->credit);
 		__u64 points = w->marks / WH_CZ_POINT & c->sampled;
 		if (points)
-			visit_by_tick(points, cpu->credit);
+			visit_by_tick(points, cpu->credit, c->counted);
 		cpu->credit = 0;
 	}
 	if (records_now) {
@@ -230,18 +243,20 @@ static void leaves(struct task_struct *task, int preempted, struct wh_cz_ctl *c,
 	blocks(t, task, c, cpu, now);
 }
 
-/* Who had the core while this thread waited for it. */
-static void account_wait(const struct wh_clock *clock, struct wh_cz_cpu *cpu, __u64 now, int from_idle)
+/* Who had the core while this thread waited for it; how long others did. */
+static __u64 account_wait(const struct wh_clock *clock, struct wh_cz_cpu *cpu, __u64 now, int from_idle)
 {
 	__u64 waited = now - clock->since;
 	if ((__s64)waited < 0 || clock->state != WH_CLOCK_QUEUED)
-		return;
+		return 0;
 	__s64 own = cpu->out_t - clock->since;
 	if (own > (__s64)waited || own < 0)
 		own = 0;
 	cpu->own_wait += own;
-	if (!from_idle)
-		cpu->foreign_wait += waited - own;
+	if (from_idle)
+		return 0;
+	cpu->foreign_wait += waited - own;
+	return waited - own;
 }
 
 static void enters(struct task_struct *task, struct wh_cz_ctl *c, struct wh_cz_cpu *cpu, __u64 now, int from_idle)
@@ -255,12 +270,14 @@ static void enters(struct task_struct *task, struct wh_cz_ctl *c, struct wh_cz_c
 	/* Woken on another CPU while it was still on its way out: that wake-up was seen first. */
 	if (clock->state == WH_CLOCK_BLOCKED && t->early_t && (__s64)(t->early_t - clock->since) > -20000)
 		wh_debt_woken(clock, t->early_d, now, &c->g);
-	account_wait(clock, cpu, now, from_idle);
+	__u64 foreign = account_wait(clock, cpu, now, from_idle);
+	__s64 before = clock->d;
 	if (cpu->out_epoch == c->epoch && cpu->out_tid != tid) {
-		__s64 before = clock->d;
 		wh_debt_handed(clock, cpu->out_d, cpu->out_t, cpu->idle, now, &c->g);
 		cpu->handed += before != clock->d;
 	}
+	if (foreign && mode(c, now) != WH_CZ_OFF)
+		wh_debt_displaced(clock, before, foreign, now, &c->g);
 	t->early_t = 0;
 	t->from = now;
 	t->spun = 0;
@@ -291,12 +308,10 @@ int cz_switch(__u64 *args)
 }
 
 /* R5 for a thread that absolute time has woken. When nobody else of the group can run, nobody is there to be
- * paid: G becomes what the others still hold. */
+ * paid. */
 struct others {
 	__u32 but;
-	__u32 epoch;
 	__u32 busy;
-	__s64 largest;
 };
 
 static long other_step(void *map, const __u32 *tid, struct wh_cz_thread *t, struct others *o)
@@ -307,8 +322,6 @@ static long other_step(void *map, const __u32 *tid, struct wh_cz_thread *t, stru
 		o->busy = 1;
 		return 1;
 	}
-	if (t->clock.epoch == o->epoch && t->clock.d > o->largest)
-		o->largest = t->clock.d;
 	return 0;
 }
 
@@ -319,10 +332,10 @@ static void woken_by_time(struct wh_cz_thread *t, __u32 tid, struct wh_cz_ctl *c
 	t->absolute_epoch = (__u32)c->epoch;
 	if (c->g <= 0)
 		return;
-	struct others o = {tid, (__u32)c->epoch, 0, t->clock.d};
+	struct others o = {tid, 0};
 	bpf_for_each_map_elem(&threads, other_step, &o, 0);
 	if (!o.busy)
-		wh_debt_rebase(&c->g, o.largest);
+		wh_debt_rebase(&c->g, &t->clock);
 }
 
 static void record_wait(const struct wh_cz_thread *t, __u32 tid, __u64 ns, const struct wh_cz_thread *waker,
@@ -585,6 +598,7 @@ static void visit(__u32 point, int may_pay)
 		return;
 	wh_debt_sync(&t->clock, (__u32)c->epoch);
 	if (v && state == WH_CZ_ON) {
+		counts(v, c->counted);
 		__u64 at = now - c->begin;
 		__s64 virtual = (__s64)at - t->clock.d;
 		if (!__sync_fetch_and_add(&v->count, 1)) {

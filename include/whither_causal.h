@@ -62,7 +62,8 @@ struct wh_cz_ctl {
 	wh_debt_s64 g;
 	wh_u64 stopped;         /* a thread of the group was stopped or traced */
 	wh_u64 absolute_points; /* points visited by threads that absolute time had woken, one bit each */
-	wh_u64 spare2[5];
+	wh_u64 counted;         /* visits under another number are forgotten */
+	wh_u64 spare2[4];
 };
 
 /* One CPU; written by what runs on it. From `samples` on: counts that never go down, but for max_debt. */
@@ -107,7 +108,7 @@ struct wh_cz_visits {
 	wh_debt_s64 last_v;
 	wh_debt_s64 sum_v;
 	wh_u64 ever; /* visits since the point was attached, in and outside windows */
-	wh_u64 spare;
+	wh_u64 counted; /* the control's word when these were counted; another one: nothing was yet */
 };
 
 /* A watched thread, by thread id. */

@@ -119,10 +119,12 @@ static inline void wh_debt_woken_absolute(struct wh_clock *c)
 	c->d = wh_debt_min(c->d, 0);
 }
 
-/* R5, when no thread of the group could run: nobody is there to be paid, G is what the others still hold. */
-static inline void wh_debt_rebase(wh_debt_s64 *g, wh_debt_s64 largest)
+/* R5, when no other thread of the group could run: nobody is there to be paid, and G is what this one holds. What
+ * blocked threads hold does not count: who wakes them hands over its clock, and if it is the world, that is their
+ * lead, which is asked of nobody. */
+static inline void wh_debt_rebase(wh_debt_s64 *g, const struct wh_clock *c)
 {
-	*(volatile wh_debt_s64 *)g = largest > 0 ? largest : 0;
+	*(volatile wh_debt_s64 *)g = c->d > 0 ? c->d : 0;
 }
 
 /* The thread can run from now on. */
@@ -146,6 +148,19 @@ static inline void wh_debt_handed(struct wh_clock *c, wh_debt_s64 before, wh_deb
 	if ((wh_debt_s64)(left - c->since) < 0)
 		return;
 	wh_debt_follows(c, before + (wh_debt_s64)idle, now, g);
+}
+
+/* R10: what a thread owes it may pay by standing still for another reason: while tasks of others had its core, for
+ * `foreign` of the time since it was queued with `queued_d`. A pause that sleeps would have left them the core just
+ * as well. Without this their share of the time counts for pauses too, which a faster program would not have. */
+static inline void wh_debt_displaced(struct wh_clock *c, wh_debt_s64 queued_d, wh_debt_u64 foreign, wh_debt_u64 now,
+				     const wh_debt_s64 *g)
+{
+	wh_debt_s64 waited = (wh_debt_s64)(now - c->since);
+	wh_debt_s64 most = wh_debt_min(*(const volatile wh_debt_s64 *)g, queued_d + waited);
+	wh_debt_s64 paid = wh_debt_min(c->d + (wh_debt_s64)foreign, most);
+	if (paid > c->d)
+		c->d = paid;
 }
 
 /* R7: a new thread has its creator's D. */

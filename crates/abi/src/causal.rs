@@ -82,7 +82,8 @@ pub struct Ctl {
     pub g: i64,
     pub stopped: u64,
     pub absolute_points: u64,
-    pub spare2: [u64; 5],
+    pub counted: u64,
+    pub spare2: [u64; 4],
 }
 
 /// One CPU, `struct wh_cz_cpu`.
@@ -125,7 +126,7 @@ pub struct CpuState {
     pub handed: u64,
 }
 
-/// Visits of a point on a CPU in the open window, `struct wh_cz_visits`.
+/// Visits of a point on a CPU in the counted part of the open window, `struct wh_cz_visits`.
 #[allow(missing_docs, reason = "told in the header")]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -137,7 +138,7 @@ pub struct Visits {
     pub last_v: i64,
     pub sum_v: i64,
     pub ever: u64,
-    pub spare: u64,
+    pub counted: u64,
 }
 
 /// A watched thread, `struct wh_cz_thread`.
@@ -305,12 +306,13 @@ mod tests {
         let (mut rows, mut c) = (String::new(), String::new());
         layouts!(rows, c;
             Ctl = "wh_cz_ctl": state, beat, epoch, begin, percent, cap, record_every, credit_every, unit, callers,
-                classes, any_site, sampled, kernel_time, follow, margin, g, stopped, absolute_points, spare2;
+                classes, any_site, sampled, kernel_time, follow, margin, g, stopped, absolute_points,
+                counted, spare2;
             CpuState = "wh_cz_cpu": tick, worth, in_timer, in_device, in_softirq, out_tid, out_d, out_t, out_epoch,
                 idle_since, idle, ticks, credit, record, blocks, blocks_at, shift, draw, owing, samples, sample_ns,
                 hit_ns, threads, max_debt, lost, own_wait, foreign_wait, inserted, handler, absolute, woken_in,
                 woken_out, handed;
-            Visits = "wh_cz_visits": count, first_t, first_v, last_t, last_v, sum_v;
+            Visits = "wh_cz_visits": count, first_t, first_v, last_t, last_v, sum_v, ever, counted;
             Thread = "wh_cz_thread": d as "clock.d", since as "clock.since", epoch as "clock.epoch",
                 state as "clock.state", tgid, sampled, start, class as "class_", absolute, absolute_epoch, looked,
                 early_d, early_t, site, marks, marks_epoch, from, spun, run, run_epoch, n, frames;

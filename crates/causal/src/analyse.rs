@@ -1,5 +1,6 @@
 //! From a run to an answer: one row per target, ranked, and what limits the trust in them.
 
+use crate::carry;
 use crate::estimate::{Effect, Estimate, Method, estimate};
 use crate::latency;
 use crate::options::{AnalyseOptions, Combine, Sort};
@@ -60,11 +61,14 @@ pub(crate) struct Analysis<'a> {
 
 impl<'a> Analysis<'a> {
     fn new(run: &'a CausalRun, options: &'a AnalyseOptions) -> Self {
-        let kept: Vec<&Window> = run.windows.iter().filter(|w| quality::counts(w, options)).collect();
+        let from = carry::settled_from(&run.windows, |w| quality::counts(w, options));
+        let counts = |w: &Window| quality::counts(w, options) && w.stratum >= from;
+        let kept: Vec<&Window> = run.windows.iter().filter(|w| counts(w)).collect();
+        let carried = carry::carried(&carry::followed(&run.windows, counts)).filter(carry::Carried::matters);
         let mut by_target: FxHashMap<u32, Vec<&Window>> = FxHashMap::default();
         kept.iter().for_each(|w| by_target.entry(w.target).or_default().push(w));
         let began_ns = run.windows.iter().map(|w| w.begin_ns).min().unwrap_or(0);
-        let quality = Quality::of(run, &kept);
+        let quality = Quality::of(run, &kept, carried);
         Self { run, options, kept, by_target, quality, began_ns }
     }
 
@@ -92,13 +96,14 @@ impl<'a> Analysis<'a> {
 
     /// Interval of an effect, with what windows cannot tell: it is wider where the machine is not to be trusted;
     /// it allows for a quarter of a delay per window, which is what the insertion of delays itself missed in
-    /// the simulator (a delay reaches the other threads only at their next tick); and where ticks are dear it
-    /// allows for their share, since a paused thread meets ticks that the faster program would not.
+    /// the simulator (a delay reaches the other threads only at their next tick); where ticks are dear it
+    /// allows for their share, since a paused thread meets ticks that the faster program would not; and for what
+    /// windows show of those before them.
     pub(crate) fn interval(&self, target: u32, percent: u8, effect: &Effect, many: usize) -> (f64, f64) {
         let own = self.by_target.get(&target).map_or(&[][..], Vec::as_slice);
         let mean = own.iter().map(|w| w.wall_ns as f64).sum::<f64>() / own.len().max(1) as f64;
         let missed = f64::from(percent) / 100.0 * self.run.meta.period_ns as f64 / mean.max(1.0) / 4.0;
-        let missed = missed + self.tick_allowance(percent);
+        let missed = missed + self.tick_allowance(percent) + self.quality.carried;
         let (low, high) = effect.interval(many);
         self.quality.widened(effect.y, (low - missed, high + missed))
     }

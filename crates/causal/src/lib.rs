@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod analyse;
+mod carry;
 pub mod coz;
 mod estimate;
 mod latency;

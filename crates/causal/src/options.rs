@@ -93,13 +93,16 @@ pub enum Step {
     Done(DoneReason),
 }
 
-/// An experiment to be made. It ends when it is `min_ns` old and has `min_visits` visits, at `max_ns` at the latest.
+/// An experiment to be made. It counts after `settle_ns`; from there it ends when it is `min_ns` old and has
+/// `min_visits` visits, at `max_ns` at the latest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Order {
     /// Target.
     pub target: u32,
     /// Virtual speed-up in percent.
     pub percent: u8,
+    /// See above.
+    pub settle_ns: u64,
     /// See above.
     pub min_ns: u64,
     /// See above.

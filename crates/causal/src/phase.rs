@@ -6,15 +6,34 @@ use crate::results::{Gain, Phase};
 use crate::series::length;
 use rustc_hash::FxHashMap;
 use whither_stats::distribution::normal_quantile;
-use whither_store::causal::{CausalRun, Window};
+use whither_store::causal::{CausalRun, Unit, Window};
 
 /// Samples without speed-up, by target.
 pub(crate) struct Phases {
     by_target: FxHashMap<u32, u64>,
-    /// Of all code.
-    total: u64,
-    /// In which they were taken.
-    ns: f64,
+    /// By unit: samples of all code, and the time in which they were taken, where such targets were looked for.
+    by_unit: FxHashMap<Unit, (u64, f64)>,
+    units: Vec<Unit>,
+}
+
+const UNITS: [Unit; 5] = [Unit::Line, Unit::Function, Unit::Inclusive, Unit::Path, Unit::OffCpu];
+
+/// A piece of the run.
+#[derive(Default)]
+struct Stratum {
+    units: FxHashMap<Unit, u64>,
+    outside: u64,
+    ns: u64,
+}
+
+impl Stratum {
+    /// Whether targets of this unit were looked for. A recording may have been extended with other ones: then code was
+    /// sampled as lines but never as functions, say. Callers and waits may just not have run.
+    fn knows(&self, unit: Unit) -> bool {
+        let code = [Unit::Line, Unit::Function, Unit::Inclusive];
+        let has = |unit: &Unit| self.units.contains_key(unit);
+        !code.contains(&unit) || has(&unit) || !code.iter().any(has)
+    }
 }
 
 impl Phases {
@@ -22,37 +41,43 @@ impl Phases {
     /// sum.
     pub(crate) fn new(run: &CausalRun) -> Self {
         let mut by_target: FxHashMap<u32, u64> = FxHashMap::default();
-        let mut lengths: FxHashMap<u32, u64> = FxHashMap::default();
-        let mut outside = 0_u64;
+        let mut strata: FxHashMap<u32, Stratum> = FxHashMap::default();
         for row in &run.samples {
-            match row.target {
-                Some(target) => {
+            let stratum = strata.entry(row.stratum).or_default();
+            stratum.ns = stratum.ns.max(row.plain_ns);
+            match row.target.and_then(|t| Some((t, run.targets.get(t as usize)?.unit))) {
+                Some((target, unit)) => {
                     let samples = by_target.entry(target).or_default();
                     *samples = samples.saturating_add(row.plain);
+                    let sum = stratum.units.entry(unit).or_default();
+                    *sum = sum.saturating_add(row.plain);
                 }
-                None => outside = outside.saturating_add(row.plain),
-            }
-            let longest = lengths.entry(row.stratum).or_default();
-            *longest = (*longest).max(row.plain_ns);
-        }
-        let mut units: FxHashMap<_, u64> = FxHashMap::default();
-        for (target, samples) in &by_target {
-            if let Some(t) = run.targets.get(*target as usize) {
-                let sum = units.entry(t.unit).or_default();
-                *sum = sum.saturating_add(*samples);
+                None => stratum.outside = stratum.outside.saturating_add(row.plain),
             }
         }
-        let whole = units.values().copied().max().unwrap_or(0).saturating_add(outside);
-        let zeros: u64 = run.windows.iter().filter(|w| w.percent == 0).map(|w| w.samples).fold(0, u64::saturating_add);
-        let ns = lengths.values().map(|ns| *ns as f64).sum();
-        // Without a table of samples the zero windows must do.
-        Self { by_target, total: if whole == 0 { zeros } else { whole }, ns }
+        let mut by_unit: FxHashMap<Unit, (u64, f64)> = FxHashMap::default();
+        for stratum in strata.values() {
+            let whole = stratum.units.values().copied().max().unwrap_or(0).saturating_add(stratum.outside);
+            for unit in UNITS.iter().filter(|u| stratum.knows(**u)) {
+                let (samples, ns) = by_unit.entry(*unit).or_default();
+                *samples = samples.saturating_add(whole);
+                *ns += stratum.ns as f64;
+            }
+        }
+        let units = run.targets.iter().map(|t| t.unit).collect();
+        Self { by_target, by_unit, units }
+    }
+
+    /// Samples of all code while there were targets like this one, and the time in which they were taken.
+    fn whole(&self, target: u32) -> (u64, f64) {
+        self.units.get(target as usize).and_then(|unit| self.by_unit.get(unit)).copied().unwrap_or((0, 0.0))
     }
 
     /// Samples of a target and their share.
     pub(crate) fn share(&self, target: u32) -> (u64, f64) {
         let samples = self.by_target.get(&target).copied().unwrap_or(0);
-        (samples, if self.total == 0 { 0.0 } else { (samples as f64 / self.total as f64).min(1.0) })
+        let total = self.whole(target).0;
+        (samples, if total == 0 { 0.0 } else { (samples as f64 / total as f64).min(1.0) })
     }
 
     /// Rate over the run by rate in own windows, both per virtual second without speed-up.
@@ -62,10 +87,11 @@ impl Phases {
         let ns: f64 = zeros.clone().map(|w| length(w)).sum();
         let (samples, _) = self.share(target);
         let samples = samples as f64;
-        if hits < 1.0 || samples < 1.0 || ns <= 0.0 || self.ns <= 0.0 {
+        let whole_ns = self.whole(target).1;
+        if hits < 1.0 || samples < 1.0 || ns <= 0.0 || whole_ns <= 0.0 {
             return None;
         }
-        let factor = (samples / self.ns) / (hits / ns);
+        let factor = (samples / whole_ns) / (hits / ns);
         // Counts scatter more than independent samples would: the windows tell how much.
         let expected = |w: &Window| hits * length(w) / ns;
         let squares: f64 = zeros.clone().map(|w| (w.hits as f64 - expected(w)).powi(2) / expected(w).max(1e-9)).sum();

@@ -8,6 +8,7 @@
 
 mod allocation;
 
+use crate::carry;
 use crate::options::{DoneReason, Order, PolicyKind, PolicyOptions, Step};
 use crate::series::{Measure, value};
 use allocation::{Candidate, Planned};
@@ -22,6 +23,11 @@ const LOTTERY: f64 = 0.3;
 const RECENT: usize = 512;
 /// A good window has so many visits.
 const VISITS: f64 = 10.0;
+/// Part of a window's shortest length for which the program settles before it counts, and longer ones for programs
+/// in which the window before is still seen after that.
+const SETTLE: [f64; 3] = [1.0 / 3.0, 1.0, 3.0];
+/// Windows between two looks at whether it is.
+const LOOKS: usize = 16;
 /// Strata from here on are as long as the options say; earlier ones are shorter, so that the first allocation
 /// by results comes soon.
 const SHORT_STRATA: u32 = 2;
@@ -42,6 +48,11 @@ pub struct Policy {
     known: FxHashMap<u32, Known>,
     /// Windows that count, for the allocation.
     windows: Vec<Window>,
+    /// Target and amount of the window before each of them.
+    before: Vec<Option<(u32, u8)>>,
+    last: Option<(u32, u32, u8)>,
+    /// Into `SETTLE`.
+    settle: usize,
     stratum: u32,
     stratum_ends: u64,
     /// Blocks of this stratum, shuffled; taken from the end.
@@ -84,6 +95,9 @@ impl Policy {
             recent: VecDeque::with_capacity(RECENT),
             known: FxHashMap::default(),
             windows: Vec::new(),
+            before: Vec::new(),
+            last: None,
+            settle: 0,
             stratum: 0,
             stratum_ends: 0,
             plan: Vec::new(),
@@ -143,7 +157,8 @@ impl Policy {
     /// What came of an order.
     pub fn finished(&mut self, window: &Window) {
         self.phase = Phase::Over;
-        self.last_wall_ns = window.wall_ns.saturating_add(window.drain_ns);
+        let settled = self.settle_ns(window.wall_ns.min(self.options.max_window_ns));
+        self.last_wall_ns = window.wall_ns.saturating_add(window.drain_ns).saturating_add(settled);
         let took = self.last_wall_ns as f64 + self.pause() as f64;
         self.pace_ns += (took - self.pace_ns) * 0.2;
         let visits = window.visits.iter().find(|v| v.point == 0).map_or(0, |v| v.visits);
@@ -152,8 +167,32 @@ impl Policy {
             self.stretch *= 2;
         }
         if window.dropped.is_none() && value(window, Measure::Period(0)).is_some() {
+            let of_this_run = self.last.filter(|(run, ..)| *run == window.run);
+            self.before.push(of_this_run.map(|(_, target, percent)| (target, percent)));
             self.windows.push(window.clone());
+            self.look_behind();
         }
+        self.last = Some((window.run, window.target, window.percent));
+    }
+
+    /// Gives the program more time to settle where windows show traces of those before them, and begins anew.
+    fn look_behind(&mut self) {
+        if self.settle + 1 >= SETTLE.len() || !self.windows.len().is_multiple_of(LOOKS) {
+            return;
+        }
+        let windows: Vec<carry::Followed<'_>> = self.windows.iter().zip(self.before.iter().copied()).collect();
+        if carry::carried(&windows).is_some_and(|c| c.may_matter()) {
+            self.settle += 1;
+            self.windows.clear();
+            self.before.clear();
+            self.stratum = (self.stratum / carry::SETTLED + 1) * carry::SETTLED - 1;
+            self.stratum_ends = 1;
+        }
+    }
+
+    /// Time to settle before a window of such a length.
+    fn settle_ns(&self, ns: u64) -> u64 {
+        (ns as f64 * SETTLE[self.settle.min(SETTLE.len() - 1)]) as u64
     }
 
     /// Between two windows.
@@ -222,6 +261,7 @@ impl Policy {
         Order {
             target: planned.target,
             percent: planned.percent,
+            settle_ns: self.settle_ns(min_ns),
             min_ns,
             max_ns: min_ns.saturating_mul(2).min(self.options.max_window_ns).max(min_ns),
             min_visits: self.options.min_visits,
@@ -235,7 +275,7 @@ impl Policy {
         if self.stratum_ends != 0 {
             self.stratum += 1;
         }
-        let length = match self.stratum {
+        let length = match self.stratum % carry::SETTLED {
             0..SHORT_STRATA => self.options.stratum_ns / 4,
             _ => self.options.stratum_ns,
         };

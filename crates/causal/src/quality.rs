@@ -3,6 +3,7 @@
 //! influences, else dropping would bias what remains.
 
 use crate::analyse::Analysis;
+use crate::carry::Carried;
 use crate::options::AnalyseOptions;
 use crate::results::{DriftRow, DroppedRow, OverheadRow};
 use crate::series::{Baselines, Measure, length, value};
@@ -18,6 +19,8 @@ const TOO_MANY_DROPPED: f64 = 0.3;
 const OVERSUBSCRIBED: f64 = 0.05;
 /// More of the windows with speed-up than this without their delays paid are told.
 const TOO_MANY_UNPAID: f64 = 0.05;
+/// Above this part of the time per visit, left over from the window before, nothing is said.
+const TOO_MUCH_CARRIED: f64 = 0.05;
 /// Ticks that take more of the time than this are told.
 const DEAR_TICKS: f64 = 0.02;
 
@@ -39,16 +42,20 @@ pub(crate) struct Quality {
     /// Why no verdict can be given.
     pub(crate) cannot_say: Option<String>,
     oversubscribed: bool,
+    /// What the window before makes of a window, as an error of effects.
+    pub(crate) carried: f64,
 }
 
 impl Quality {
-    pub(crate) fn of(run: &CausalRun, kept: &[&Window]) -> Self {
+    pub(crate) fn of(run: &CausalRun, kept: &[&Window], carried: Option<Carried>) -> Self {
         let (load, load_reason) = load(run, kept);
-        let mut quality = Self { load, load_reason, warnings: Vec::new(), cannot_say: None, oversubscribed: false };
+        let mut quality =
+            Self { load, load_reason, warnings: Vec::new(), cannot_say: None, oversubscribed: false, carried: 0.0 };
         quality.disturbance(run);
         quality.unpaid(run);
         quality.threads(run, kept);
         quality.trend(kept);
+        quality.carried(carried);
         quality
     }
 
@@ -107,6 +114,24 @@ impl Quality {
                  one another; intervals are doubled",
                 100.0 * waited / time
             ));
+        }
+    }
+
+    /// Queues that a speed-up filled, and the like.
+    fn carried(&mut self, carried: Option<Carried>) {
+        let Some(carried) = carried else { return };
+        self.carried = carried.bias.abs();
+        let seen = format!(
+            "what one experiment does to the program is still seen in the next one ({:.0} % of the time per visit: a long \
+             queue, a cache)",
+            100.0 * self.carried
+        );
+        if self.carried > TOO_MUCH_CARRIED {
+            let why = format!("{seen}; measure longer, with longer windows (--window 1s)");
+            self.warnings.push(why.clone());
+            self.cannot_say = Some(why);
+        } else {
+            self.warnings.push(format!("{seen}: intervals allow for it; longer windows help (--window 1s)"));
         }
     }
 

@@ -13,6 +13,8 @@ use whither_store::causal::{CausalRun, LoadKind, Selection, Target, Unit};
 const SMALL: f64 = 0.02;
 /// Windows of 0 % that a comparison needs.
 const ZEROS: usize = 3;
+/// A run of fewer windows may not have tried all its amounts.
+const YOUNG: usize = 20;
 /// A slope beyond the knee that is smaller than this part of the one before it is "no more gain".
 const LITTLE: f64 = 0.25;
 
@@ -92,13 +94,22 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
     }
 }
 
+/// Different amounts that this run tries at all (`--speedups`); any, while it is too young to tell.
+fn tried(analysis: &Analysis<'_>) -> usize {
+    if analysis.kept.len() < YOUNG {
+        return usize::MAX;
+    }
+    let amounts: BTreeSet<u8> = analysis.kept.iter().map(|w| w.percent).filter(|p| *p > 0).collect();
+    amounts.len().max(1)
+}
+
 /// What a curve lacks, and the seconds that would probably bring it.
 pub(crate) fn missing(analysis: &Analysis<'_>, id: u32) -> Option<(String, Option<f64>)> {
     let own = analysis.by_target.get(&id).map_or(&[][..], Vec::as_slice);
     let zeros = own.iter().filter(|w| w.percent == 0).count();
     let amounts: BTreeSet<u8> = own.iter().map(|w| w.percent).filter(|p| *p > 0).collect();
     let fixed = own.iter().all(|w| w.selection == Selection::Fixed);
-    let wanted = if fixed { 1 } else { analysis.options.min_amounts };
+    let wanted = if fixed { 1 } else { analysis.options.min_amounts.min(tried(analysis)) };
     let lacking_zeros = ZEROS.saturating_sub(zeros);
     let lacking = wanted.saturating_sub(amounts.len());
     if lacking_zeros == 0 && lacking == 0 {
@@ -177,6 +188,8 @@ fn sentence(row: &TargetRow, facts: &Facts<'_>) -> String {
 /// What limits the program beyond the knee: the code that ends most waits, if it is other code.
 fn limit(row: &TargetRow, facts: &Facts<'_>) -> String {
     let longest = facts.run.waits.iter().max_by_key(|w| w.blocked_ns);
-    let waker = longest.and_then(|w| w.woken_by.iter().filter(|(t, _)| t.name != row.name).max_by_key(|(_, n)| *n));
+    let waker = longest.and_then(|w| {
+        w.woken_by.iter().filter(|(t, _)| t.name != row.name && !t.name.is_empty()).max_by_key(|(_, n)| *n)
+    });
     waker.map_or_else(String::new, |(t, _)| format!(" (then {} limits)", t.name))
 }

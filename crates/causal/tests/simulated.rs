@@ -155,11 +155,28 @@ fn intervals_of_whole_sessions_hold() {
 fn adaptive_and_paper_policies_agree() {
     let truths = [0.25, 0.0, 0.03];
     let [ours, paper] =
-        [PolicyKind::Adaptive, PolicyKind::Paper].map(|policy| sessions(&rare(), &truths, 30, 12, policy));
+        [PolicyKind::Adaptive, PolicyKind::Paper].map(|policy| sessions(&rare(), &truths, 40, 12, policy));
     for (a, b) in ours.iter().zip(&paper) {
         assert!((a.error - b.error).abs() < a.half.hypot(b.half), "{a:?} {b:?}");
     }
     assert!(ours[2].half < 0.85 * paper[2].half, "{ours:?} {paper:?}");
+}
+
+/// A queue that a speed-up filled must not make the next window look faster: without time to settle curves flatten
+/// out 3 points too low.
+#[test]
+fn what_a_window_leaves_behind_does_not_bend_the_next_one() {
+    let (mut sum, mut n) = (0.0, 0.0);
+    for seed in 0..6 {
+        let options =
+            PolicyOptions { seed, fixed_target: Some(0), max_ns: Some(30_000_000_000), ..PolicyOptions::default() };
+        let answer = analyse(&session(&producer_consumer(), options, Rules::ALL), &AnalyseOptions::default());
+        let row = answer.targets.iter().find(|t| t.id == 0).expect("a target");
+        for point in row.curve.iter().filter(|p| p.percent >= 50) {
+            (sum, n) = (sum + point.y, n + 1.0);
+        }
+    }
+    assert!((sum / n - 0.4).abs() < 0.015, "{}", sum / n);
 }
 
 #[test]
@@ -191,6 +208,7 @@ fn latency_is_predicted() {
     let random = 1.0 - waiting(2.8) / waiting(4.0);
     assert!((gain(false, false) - 0.3).abs() < 0.02, "{}", gain(false, false));
     assert!((gain(true, true) - random).abs() < 0.05, "{} {random}", gain(true, true));
-    // Without that rule the queue of a busy period is overestimated.
-    assert!(gain(true, false) - random > 0.1, "{}", gain(true, false));
+    // The kernel side does not know when requests came; a clock that is void with each arrival to an idle server
+    // bounds what that costs.
+    assert!((gain(true, false) - random).abs() < 0.05, "{} {random}", gain(true, false));
 }

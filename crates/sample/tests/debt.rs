@@ -28,6 +28,8 @@ enum Event {
     WokenByTime(usize),
     /// Gets the core of another one, which then idled so long.
     Handed(usize, usize, i64),
+    /// Gets a core that others had for so long.
+    Displaced(usize, i64),
     Born(usize, usize),
     Window,
 }
@@ -45,6 +47,7 @@ impl Event {
             Self::WokenOutside(i) => ('x', i, 0, 0),
             Self::WokenByTime(i) => ('a', i, 0, 0),
             Self::Handed(i, j, x) => ('r', i, j, x),
+            Self::Displaced(i, x) => ('d', i, 0, x),
             Self::Born(i, j) => ('f', i, j, 0),
             Self::Window => ('n', 0, 0, 0),
         };
@@ -95,6 +98,7 @@ impl Model {
             Event::WokenOutside(i) => self.doing[i] == Doing::Blocked,
             Event::WokenByTime(_) => self.doing.iter().all(|d| *d == Doing::Blocked),
             Event::Handed(i, j, _) => i != j && self.doing[i] == Doing::Queued,
+            Event::Displaced(i, _) => self.doing[i] == Doing::Queued,
             Event::Born(i, j) => i != j && self.doing[j] == Doing::Runs,
             Event::Time(_) | Event::Window => true,
         }
@@ -119,13 +123,19 @@ impl Model {
             Event::WokenOutside(i) => (self.since[i], self.doing[i]) = (self.now, Doing::Queued),
             Event::WokenByTime(i) => {
                 self.d[i] = self.d[i].min(0);
-                self.g = self.d.iter().copied().fold(0, i64::max);
+                self.g = self.d[i].max(0);
                 (self.since[i], self.doing[i]) = (self.now, Doing::Queued);
             }
             Event::Handed(i, j, idle) => {
                 if self.now - self.since[i] > HANDOVER_NS {
                     self.follow(i, self.v(j) - idle);
                 }
+                self.doing[i] = Doing::Runs;
+            }
+            Event::Displaced(i, foreign) => {
+                // What is owed, what others had, and the whole wait: the least of them.
+                let owed = (self.g - self.d[i]).max(0);
+                self.d[i] += owed.min(foreign).min(self.now - self.since[i]);
                 self.doing[i] = Doing::Runs;
             }
             Event::Born(i, j) => {
@@ -153,6 +163,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         2 => i.clone().prop_map(Event::WokenOutside),
         1 => i.clone().prop_map(Event::WokenByTime),
         4 => (i.clone(), j.clone(), 0_i64..100_000).prop_map(|(i, j, x)| Event::Handed(i, j, x)),
+        3 => (i.clone(), 0_i64..5_000_000).prop_map(|(i, x)| Event::Displaced(i, x)),
         1 => (i, j).prop_map(|(i, j)| Event::Born(i, j)),
         1 => Just(Event::Window),
     ];
@@ -235,6 +246,10 @@ proptest! {
                 // Nobody is asked for more than was credited.
                 Event::Hit(_, x) => prop_assert!(model.g <= before.g + x),
                 Event::Pay(i, _) => prop_assert!(model.d[i] <= model.g.max(before.d[i])),
+                Event::Displaced(i, _) => {
+                    prop_assert!(model.d[i] >= before.d[i] && model.d[i] <= model.g.max(before.d[i]));
+                    prop_assert!(model.v(i) >= before.since[i] - before.d[i], "{:?}", event);
+                }
                 _ => {}
             }
             // D is above G by measured excess only.
@@ -273,6 +288,18 @@ fn the_unpaid_part_of_a_debt_travels_with_a_wake_up() {
 }
 
 #[test]
+fn others_on_the_core_pay_what_is_owed_and_no_more() {
+    let before = [Event::Hit(1, 5_000_000), Event::Pay(0, 1_000_000), Event::Preempt(0), Event::Time(3_000_000)];
+    let after = |x| *obey(&[&before[..], &[Event::Displaced(0, x)]].concat()).last().unwrap();
+    assert_eq!(after(2_000_000), (5_000_000, [3_000_000, 5_000_000, 0, 0]));
+    // The wait was no longer than this.
+    assert_eq!(after(9_000_000), (5_000_000, [4_000_000, 5_000_000, 0, 0]));
+    let [hit, _, preempt, time] = before;
+    let paid = [hit, Event::Pay(0, 4_000_000), preempt, time, Event::Displaced(0, 3_000_000)];
+    assert_eq!(obey(&paid).last(), Some(&(5_000_000, [5_000_000, 5_000_000, 0, 0])));
+}
+
+#[test]
 fn a_sleeper_is_not_credited_for_longer_than_it_slept() {
     let d = obey(&[Event::Hit(1, 5_000_000), Event::Block(0), Event::Time(1_000_000), Event::Woken(0, 1)]);
     assert_eq!(d.last(), Some(&(5_000_000, [1_000_000, 5_000_000, 0, 0])));
@@ -288,6 +315,19 @@ fn absolute_time_voids_a_lead_and_nobody_is_left_to_pay() {
         Event::Block(3),
         Event::Time(1_000_000),
         Event::WokenByTime(0),
+    ]);
+    assert_eq!(d.last(), Some(&(0, [0; 4])));
+    // A server that has earned 1.5 ms and waits for the next request owes nothing to the clock that brings it.
+    let d = obey(&[
+        Event::Hit(1, 1_500_000),
+        Event::Block(0),
+        Event::Block(1),
+        Event::Block(2),
+        Event::Block(3),
+        Event::Time(5_000_000),
+        Event::WokenByTime(0),
+        Event::Handed(0, 2, 0),
+        Event::Woken(1, 0),
     ]);
     assert_eq!(d.last(), Some(&(0, [0; 4])));
 }

@@ -233,6 +233,22 @@ fn disturbed_runs_say_nothing() {
     assert!(answer.warnings.iter().any(|w| w.contains("biased")), "{:?}", answer.warnings);
 }
 
+/// A recording of lines that was extended with functions: these were not idle before, nobody had looked for them.
+#[test]
+fn targets_that_came_with_an_extension_have_no_phase() {
+    let mut run = Program { y: |_, s| 0.6 * s, shares: vec![0.6, 0.4], noise: 0.01 }.run(200, 4);
+    let mut line = target("f0");
+    line.unit = Unit::Line;
+    run.targets.push(line);
+    let sample = |target, plain| TargetSamples { target, stratum: 1000, plain, plain_ns: 300_000_000_000, all: plain };
+    run.samples.push(sample(Some(2), 180_000));
+    run.samples.push(sample(None, 120_000));
+    let answer = analyse(&run, &AnalyseOptions::default());
+    let row = answer.targets.iter().find(|t| t.id == 0).unwrap();
+    assert!((row.share - 0.6).abs() < 0.01, "{}", row.share);
+    assert!(!row.phase.unwrap().applied && (row.gain.unwrap().y - 0.18).abs() < 0.02, "{:?}", row.phase);
+}
+
 #[test]
 fn phases_scale_the_effect_over_the_run() {
     let program = Program { y: |_, s| 0.6 * s, shares: vec![0.6], noise: 0.02 };

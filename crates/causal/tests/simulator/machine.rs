@@ -187,6 +187,12 @@ impl Machine {
             }
             thread.queued_at = thread.queued_at.max(now);
         }
+        self.count();
+    }
+
+    /// Leaves out what was seen of the experiment so far.
+    pub(crate) fn count(&mut self) {
+        (self.hits, self.samples) = (0, 0);
         for (visits, total) in self.visits.iter_mut().zip(&self.total_visits) {
             *visits = Visits { before: *total, ..Visits::default() };
         }

@@ -99,7 +99,7 @@ impl Clocks {
         }
         self.clocks[i].d = self.clocks[i].d.min(0);
         if alone {
-            self.group = self.clocks.iter().map(|c| c.d).max().unwrap_or(0);
+            self.group = self.clocks[i].d.max(0);
         }
     }
 

@@ -59,24 +59,30 @@ impl Session {
 
     fn window(&mut self, policy: &mut Policy, order: &Order) -> Window {
         let machine = &mut self.machine;
-        let began = machine.now;
+        let ordered = machine.now;
         machine.begin(order.target, f64::from(order.percent) / 100.0);
+        if order.settle_ns > 0 {
+            machine.run(order.settle_ns as i64);
+            machine.count();
+        }
+        let (began, before) = (machine.now, machine.clocks.group.max(0));
         while machine.now < began + order.max_ns as i64
             && (machine.now < began + order.min_ns as i64 || machine.visits[0].n < order.min_visits)
         {
             machine.run(5 * MS);
         }
-        let (wall_ns, delay_ns) = ((machine.now - began) as u64, machine.clocks.group.max(0) as u64);
+        let (wall_ns, delay_ns) = ((machine.now - began) as u64, (machine.clocks.group.max(0) - before).max(0) as u64);
+        let shift = began - ordered;
         let arrivals = machine.visits.first().map_or(0, |v| v.before);
         let departures = machine.visits.get(1).map_or(arrivals, |v| v.before);
         let visits = machine.visits.iter().enumerate().map(|(i, v)| PointVisits {
             point: i as u32,
             visits: v.n,
-            first_ns: v.first.0 as u64,
-            last_ns: v.last.0 as u64,
-            first_virtual_ns: v.first.1,
-            last_virtual_ns: v.last.1,
-            sum_virtual_ns: v.sum,
+            first_ns: (v.first.0 - shift).max(0) as u64,
+            last_ns: (v.last.0 - shift).max(0) as u64,
+            first_virtual_ns: v.first.1 - (shift - before),
+            last_virtual_ns: v.last.1 - (shift - before),
+            sum_virtual_ns: v.sum - v.n as i64 * (shift - before),
             under_way: if i == 0 { arrivals - departures } else { 0 },
         });
         let mut window = Window {
@@ -96,7 +102,7 @@ impl Session {
             ..Window::default()
         };
         if order.percent == 0 {
-            self.plain_ns += wall_ns;
+            self.plain_ns += wall_ns + shift as u64;
         }
         window.drain_ns = machine.drain() as u64;
         self.samples(policy, order.percent == 0);

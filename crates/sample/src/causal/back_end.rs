@@ -1,9 +1,11 @@
-//! The back end at work: loads `bpf/causal.bpf.c`, opens a tick on each CPU, opens and closes windows.
+//! The back end at work: loads `bpf/causal.bpf.c`, opens a tick on each CPU, attaches points. A window's life: [`window`].
+
+mod window;
 
 use super::code::{self, Code, layouts_in_use};
 use super::skel::{CausalSkel, CausalSkelBuilder, OpenCausalSkel};
-use super::words::{Sums, Words, cpu, ctl};
-use super::{Armed, CausalConfig, CausalModule, CausalSample, Change, CodeRange, Facts, Hook, Loads, MOST_CALLERS};
+use super::words::{Words, cpu, ctl};
+use super::{Armed, CausalConfig, CausalModule, CausalSample, Change, CodeRange, Hook, Loads, MOST_CALLERS};
 use super::{marks, now, outside, records};
 use crate::SampleError;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -15,15 +17,12 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
 use whither_abi::causal as abi;
 use whither_kernel::perf::{Attr, PerfEvent, Watch};
 use whither_kernel::{KernelError, proc};
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
-/// Debts that are not paid after so long are forgiven.
-const DRAIN: Duration = Duration::from_millis(50);
 /// A delay ends before the next tick by this, and by what a tick costs.
 const MARGIN_NS: u64 = 6_000;
 /// A tick comes after so many times its own cost at the earliest.
@@ -51,7 +50,7 @@ pub struct CausalBpf {
     /// What a tick takes from the thread it meets, the way through hypervisor and kernel included.
     tick_cost: u64,
     draw: u64,
-    open: Option<Opened>,
+    open: Option<window::Opened>,
     outside_at_open: outside::Outside,
 }
 
@@ -60,17 +59,6 @@ pub struct CausalBpf {
 enum Kind {
     Stamped,
     Sampled(Vec<CodeRange>),
-}
-
-/// State of the machine and of all counters when the window was opened.
-struct Opened {
-    begin: u64,
-    /// Visits of each point before.
-    ever: Vec<u64>,
-    /// Whether the kernel side had not heard of us for so long that it fell silent.
-    silent: bool,
-    sums: Sums,
-    outside: outside::Outside,
 }
 
 impl std::fmt::Debug for CausalBpf {
@@ -278,41 +266,6 @@ impl CausalBpf {
         }
     }
 
-    /// Opens a window: all clocks begin at 0, hits are worth so many percent of the time they stand for.
-    ///
-    /// # Errors
-    /// When a window is open, or the kernel refuses.
-    pub fn begin(&mut self, percent: u8) -> Result<(), SampleError> {
-        self.must_be_closed("opening a window")?;
-        self.write_target(percent)?;
-        self.words.forget_visits();
-        for words in self.words.each_cpu() {
-            words[cpu!(max_debt)].store(0, Relaxed);
-            words[cpu!(owing)].store(0, Relaxed);
-            words[cpu!(credit)].store(0, Relaxed);
-        }
-        for tick in 0..self.ticks.len() {
-            let ns = self.drawn();
-            self.set_period(tick, ns)?;
-        }
-        let pids = self.processes();
-        let ever = (0..self.points.len() as u32).map(|point| self.words.ever(point)).collect();
-        let (sums, outside) = (self.words.sums(), outside::Outside::read(&pids));
-        let opened = Opened { begin: now(), ever, silent: false, sums, outside };
-        let w = &self.words;
-        w.set(ctl!(begin), opened.begin);
-        w.set(ctl!(g), 0);
-        w.set(ctl!(stopped), 0);
-        w.set(ctl!(absolute_points), 0);
-        w.set(ctl!(record_every), self.config.period_ns / self.config.tick_ns);
-        // Clocks of the last window read as 0 from here on.
-        w.set(ctl!(epoch), (w.get(ctl!(epoch)) + 1) & u64::from(u32::MAX));
-        w.set(ctl!(beat), now());
-        w.set(ctl!(state), abi::STATE_ON);
-        self.open = Some(opened);
-        Ok(())
-    }
-
     fn write_target(&mut self, percent: u8) -> Result<(), SampleError> {
         let sampled: Vec<(u32, Vec<CodeRange>)> = (0..)
             .zip(&self.points)
@@ -356,107 +309,6 @@ impl CausalBpf {
     /// Run time as the number of ticks that it stands for.
     fn in_ticks(&self, ns: u64) -> u64 {
         (ns + self.config.tick_ns / 2) / self.config.tick_ns
-    }
-
-    /// Shows the kernel side that somebody is there; at least every 20 ms while a window is open.
-    pub fn beat(&mut self) {
-        let (last, now) = (self.words.get(ctl!(beat)), now());
-        if let Some(open) = &mut self.open {
-            open.silent |= now.saturating_sub(last.max(open.begin)) >= abi::SILENCE_NS;
-        }
-        self.words.set(ctl!(beat), now);
-    }
-
-    /// Closes the window: stops crediting, lets debts be paid, reads.
-    ///
-    /// # Errors
-    /// When none is open, or the kernel refuses.
-    pub fn end(&mut self) -> Result<Facts, SampleError> {
-        let why = || SampleError::Bpf { what: "closing a window", why: "none is open; begin() comes first".into() };
-        self.beat();
-        let opened = self.open.take().ok_or_else(why)?;
-        self.words.set(ctl!(state), abi::STATE_DRAIN);
-        let stopped_at = now();
-        self.settle();
-        let delay_ns = self.words.get(ctl!(g)).cast_signed().max(0).cast_unsigned();
-        let in_window = self.words.sums().since(&opened.sums);
-        let drained = self.drain(delay_ns);
-        self.words.set(ctl!(state), abi::STATE_OFF);
-        self.settle();
-        let drain_ns = now() - stopped_at;
-        self.words.set(ctl!(record_every), 1);
-        for tick in 0..self.ticks.len() {
-            self.set_period(tick, self.config.period_ns)?;
-        }
-        let mut facts = self.facts(&opened, stopped_at, delay_ns);
-        facts.lost = in_window.lost;
-        if opened.silent {
-            // Visits and credits are missing, nobody knows how many.
-            facts.lost = facts.lost.saturating_add(in_window.sample_ns / facts.unit_ns).max(1_000);
-        }
-        facts.own_wait_ns = in_window.own_wait;
-        facts.foreign_wait_ns = in_window.foreign_wait;
-        facts.threads = u32::try_from(in_window.threads).unwrap_or(u32::MAX);
-        facts.hits = (in_window.hit_ns + facts.unit_ns / 2) / facts.unit_ns;
-        facts.samples = (in_window.sample_ns + facts.unit_ns / 2) / facts.unit_ns;
-        (facts.drain_ns, facts.drained) = (drain_ns, drained);
-        Ok(facts)
-    }
-
-    /// Waits until handlers that had seen the state before are over: none lasts longer than a tick. (A barrier
-    /// of the kernel's takes ten times as long.)
-    fn settle(&self) {
-        std::thread::sleep(Duration::from_nanos(self.config.tick_ns));
-    }
-
-    /// Waits until no running thread owes anything, two ticks in a row.
-    fn drain(&mut self, delay_ns: u64) -> bool {
-        if delay_ns == 0 {
-            return true;
-        }
-        let from = Instant::now();
-        let mut quiet = 0;
-        while quiet < 2 {
-            if from.elapsed() > DRAIN {
-                return false;
-            }
-            std::thread::sleep(Duration::from_nanos(self.config.tick_ns * 5 / 4));
-            self.beat();
-            quiet = if self.words.largest(cpu!(owing)) == 0 { quiet + 1 } else { 0 };
-        }
-        true
-    }
-
-    fn facts(&mut self, opened: &Opened, stopped_at: u64, delay_ns: u64) -> Facts {
-        let pids = self.processes();
-        let passed = outside::Outside::read(&pids).since(&opened.outside);
-        let wall_ns = stopped_at - opened.begin;
-        let visits = (0..)
-            .zip(&self.points)
-            .map(|(i, kind)| {
-                let mut visits = self.words.visits(i);
-                visits.under_way = opened.ever.get(i as usize).copied().unwrap_or(0).cast_signed();
-                if let Kind::Sampled(_) = kind {
-                    visits.visits = self.in_ticks(visits.visits);
-                    visits.last_virtual_ns = (wall_ns.saturating_sub(delay_ns)).cast_signed();
-                }
-                visits
-            })
-            .collect();
-        Facts {
-            wall_ns,
-            delay_ns,
-            visits,
-            steal_ns: passed.steal_ns,
-            major_faults: passed.major_faults,
-            max_debt_ns: self.words.largest(cpu!(max_debt)),
-            stopped: self.words.get(ctl!(stopped)) != 0,
-            inserted_ns: self.words.sums().since(&opened.sums).inserted,
-            unit_ns: self.config.tick_ns,
-            absolute_wakes: self.words.sums().since(&opened.sums).absolute,
-            absolute_points: self.words.get(ctl!(absolute_points)),
-            ..Facts::default()
-        }
     }
 
     /// Visits of a point in the open window so far.
@@ -568,7 +420,13 @@ impl CausalBpf {
         let opts = TracepointOpts { cookie: point.into(), ..TracepointOpts::default() };
         let category = libbpf_rs::TracepointCategory::Custom(group.to_owned());
         let link = self.skel.progs.cz_tracepoint.attach_tracepoint_with_opts(category, name, opts).map_err(|e| {
-            let why = format!("{group}:{name}: {e:#}");
+            let missing = e.kind() == libbpf_rs::ErrorKind::NotFound;
+            let why = match missing {
+                true => format!(
+                    "this kernel has no tracepoint {group}:{name}; /sys/kernel/tracing/events lists those it has"
+                ),
+                false => format!("{group}:{name}: {e:#}"),
+            };
             SampleError::Bpf { what: "attaching to a tracepoint", why }
         })?;
         self.links.push(link);

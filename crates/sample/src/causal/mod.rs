@@ -126,7 +126,8 @@ impl WaitClass {
 /// What one window measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Real time until crediting stopped.
+    /// Real time from [`CausalBpf::settled`] (without it, the begin) until crediting stopped. All that follows is
+    /// about that time but for `threads`, `max_debt_ns`, `lost` and `stopped`.
     pub wall_ns: u64,
     /// Time in which debts were paid afterwards.
     pub drain_ns: u64,

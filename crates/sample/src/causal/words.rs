@@ -111,13 +111,9 @@ impl Words {
         self.each_cpu().map(|c| c[word].load(Relaxed)).max().unwrap_or(0)
     }
 
-    /// Forgets the visits of the last window. Only while none is open.
-    pub(super) fn forget_visits(&self) {
-        for (i, word) in self.visits.words().iter().enumerate() {
-            if i % VISIT_WORDS != offset_of!(Visits, ever) / 8 {
-                word.store(0, Relaxed);
-            }
-        }
+    /// Forgets the visits so far.
+    pub(super) fn count_from_now(&self) {
+        self.set(ctl!(counted), self.get(ctl!(counted)).wrapping_add(1));
     }
 
     fn of_point(&self, point: u32) -> impl Iterator<Item = &[AtomicU64]> {
@@ -130,14 +126,20 @@ impl Words {
         self.of_point(point).map(|v| v[offset_of!(Visits, ever) / 8].load(Relaxed)).sum()
     }
 
+    /// The rows of a point in which visits were counted since they were last forgotten.
+    fn counted(&self, point: u32) -> impl Iterator<Item = &[AtomicU64]> {
+        let counted = self.get(ctl!(counted));
+        self.of_point(point).filter(move |v| v[offset_of!(Visits, counted) / 8].load(Acquire) == counted)
+    }
+
     pub(super) fn count(&self, point: u32) -> u64 {
-        self.of_point(point).map(|v| v[offset_of!(Visits, count) / 8].load(Relaxed)).sum()
+        self.counted(point).map(|v| v[offset_of!(Visits, count) / 8].load(Relaxed)).sum()
     }
 
     /// Visits of a point on all CPUs: the first one of the earliest, the last one of the latest.
     pub(super) fn visits(&self, point: u32) -> PointVisits {
         let mut all = PointVisits { point, ..PointVisits::default() };
-        for v in self.of_point(point) {
+        for v in self.counted(point) {
             let word = |at: usize| v[at / 8].load(Relaxed);
             let count = word(offset_of!(Visits, count));
             if count == 0 {

@@ -8,15 +8,6 @@ static wh_debt_s64 g;
 static wh_debt_u64 now = 1000;
 static wh_debt_u32 epoch = 1;
 
-static wh_debt_s64 largest_but(int i)
-{
-	wh_debt_s64 most = c[i].d;
-	for (int k = 0; k < N; k++)
-		if (k != i && c[k].d > most)
-			most = c[k].d;
-	return most;
-}
-
 int main(void)
 {
 	char op;
@@ -33,8 +24,9 @@ int main(void)
 		case 'q': wh_debt_leaves(&c[i], now, 0); break;
 		case 'w': wh_debt_woken(&c[i], c[j].d, now, &g); wh_debt_queues(&c[i], now); break;
 		case 'x': wh_debt_queues(&c[i], now); break;
-		case 'a': wh_debt_woken_absolute(&c[i]); wh_debt_rebase(&g, largest_but(i)); wh_debt_queues(&c[i], now); break;
+		case 'a': wh_debt_woken_absolute(&c[i]); wh_debt_rebase(&g, &c[i]); wh_debt_queues(&c[i], now); break;
 		case 'r': wh_debt_handed(&c[i], c[j].d, now, x, now, &g); c[i].state = WH_CLOCK_RUNS; break;
+		case 'd': { wh_debt_s64 q = c[i].d; wh_debt_displaced(&c[i], q, x, now, &g); c[i].state = WH_CLOCK_RUNS; break; }
 		case 'f': wh_debt_born(&c[i], &c[j], now); break;
 		case 'n': epoch++; g = 0; for (int k = 0; k < N; k++) wh_debt_sync(&c[k], epoch); break;
 		}

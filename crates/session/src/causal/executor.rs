@@ -11,6 +11,7 @@ pub(super) trait CausalExecutor {
     fn map(&mut self, pid: u32, modules: &[CausalModule]) -> Result<(), SampleError>;
     fn arm(&mut self, target: &Armed) -> Result<(), SampleError>;
     fn begin(&mut self, percent: u8) -> Result<(), SampleError>;
+    fn settled(&mut self, paid: bool) -> Result<(), SampleError>;
     fn beat(&mut self);
     fn end(&mut self) -> Result<Facts, SampleError>;
     fn peek(&mut self, point: u32) -> u64;
@@ -39,6 +40,9 @@ impl CausalExecutor for CausalBpf {
     }
     fn begin(&mut self, percent: u8) -> Result<(), SampleError> {
         CausalBpf::begin(self, percent)
+    }
+    fn settled(&mut self, paid: bool) -> Result<(), SampleError> {
+        CausalBpf::settled(self, paid)
     }
     fn beat(&mut self) {
         CausalBpf::beat(self);

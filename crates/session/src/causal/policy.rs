@@ -43,7 +43,9 @@ pub struct Order {
     pub target: u32,
     /// Amount.
     pub percent: u8,
-    /// It ends when it is so old ...
+    /// It counts when it has lasted so long: the program is on its way to its new pace until then.
+    pub settle_ns: u64,
+    /// Counted from there it ends when it is so old ...
     pub min_ns: u64,
     /// ... and has so many visits of the first point,
     pub min_visits: u64,

@@ -222,11 +222,12 @@ impl Targets {
 
     fn is_meant(&self, id: u32, only: &TargetSpec) -> bool {
         let Some(target) = self.list.get(id as usize) else { return false };
-        let name = if target.unit == Unit::OffCpu { target.aliases.first() } else { Some(&target.name) };
+        // A wait has two names: that of its kind, under which it is listed, and that of the function it is in.
+        let place = target.aliases.first().filter(|_| target.unit == Unit::OffCpu);
         match only {
             TargetSpec::Line(l) => target.line == l.line && whither_image::statements::ends_in(&target.file, &l.file),
             TargetSpec::Function(function, callers) => {
-                name.is_some_and(|n| function.matches(n))
+                (function.matches(&target.name) || place.is_some_and(|n| function.matches(n)))
                     && callers.iter().zip(&target.path).all(|(wanted, is)| wanted.matches(is))
             }
         }

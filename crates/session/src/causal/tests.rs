@@ -24,6 +24,7 @@ struct Log {
     maps: usize,
     armed: Vec<Armed>,
     begun: Vec<u8>,
+    settled: Vec<bool>,
     beats: usize,
     hooks: Vec<Hook>,
     detached: bool,
@@ -59,6 +60,11 @@ impl CausalExecutor for Fake {
     }
     fn begin(&mut self, percent: u8) -> Result<(), SampleError> {
         self.log.borrow_mut().begun.push(percent);
+        self.began = Instant::now();
+        Ok(())
+    }
+    fn settled(&mut self, paid: bool) -> Result<(), SampleError> {
+        self.log.borrow_mut().settled.push(paid);
         self.began = Instant::now();
         Ok(())
     }
@@ -114,6 +120,7 @@ impl CausalPolicy for Always {
         Step::Window(Order {
             target: 0,
             percent: 30,
+            settle_ns: 10_000_000,
             min_ns: 20_000_000,
             min_visits: 5,
             max_ns: 60_000_000,

@@ -63,15 +63,19 @@ pub(super) fn make(
     let armed = group.targets.armed(order.target, &group.code, &group.program);
     let whole = group.points.iter().any(|p| p.kind == PointKind::End);
     group.exec.arm(&armed)?;
-    let counters = counters(group);
     group.exec.begin(order.percent)?;
-    let begin_ns = clock::monotonic_ns();
-    let end = watch(group, order, policy, alive, limits, whole)?;
+    let began = clock::monotonic_ns();
+    let over = if whole { None } else { settle(group, order, policy, alive, limits)? };
+    let (counters, begin_ns) = (counters(group), clock::monotonic_ns());
+    let end = match over {
+        Some(end) => end,
+        None => watch(group, order, policy, alive, limits, whole)?,
+    };
     let facts = group.exec.end()?;
     tracing::debug!(?order, ?end, ?facts, "window");
     group.drain(policy, order.stratum, order.percent == 0);
     if order.percent == 0 {
-        group.targets.plain_time(order.stratum, facts.wall_ns);
+        group.targets.plain_time(order.stratum, facts.wall_ns + (begin_ns - began));
     }
     if end == End::Limit {
         return Ok(None);
@@ -133,6 +137,34 @@ pub(super) fn observe(
     group.targets.plain_time(stratum, facts.wall_ns);
     let ended = alive.is_over();
     Ok((visits(group, &facts, &counters, ended), facts.wall_ns))
+}
+
+/// Lets the program find its pace: queues fill or empty, what the window before left behind is worked off.
+fn settle(
+    group: &mut Group,
+    order: &Order,
+    policy: &mut dyn CausalPolicy,
+    alive: &mut Alive,
+    limits: &Limits<'_>,
+) -> Result<Option<End>, SessionError> {
+    let (began, enough) = (Instant::now(), Duration::from_nanos(order.settle_ns));
+    while began.elapsed() < enough {
+        let left = enough.saturating_sub(began.elapsed());
+        alive.sleep(left.min(if group.processes.len() <= 1 { CALM } else { BEAT }));
+        group.exec.beat();
+        if alive.is_over() {
+            return Ok(Some(End::Target));
+        }
+        if limits.are_reached() {
+            return Ok(Some(End::Limit));
+        }
+        group.look()?;
+        group.drain(policy, order.stratum, order.percent == 0);
+    }
+    if !enough.is_zero() {
+        group.exec.settled(group.points.iter().any(|p| p.kind == PointKind::Counter))?;
+    }
+    Ok(None)
 }
 
 fn watch(

@@ -26,6 +26,7 @@ impl CausalPolicy for Adapter {
             Decided::Window(order) => Step::Window(Order {
                 target: order.target,
                 percent: order.percent,
+                settle_ns: order.settle_ns,
                 min_ns: order.min_ns,
                 min_visits: order.min_visits,
                 max_ns: order.max_ns,
@@ -64,6 +65,7 @@ impl CausalPolicy for Idle {
             Self::Zero => Step::Window(Order {
                 target: 0,
                 percent: 0,
+                settle_ns: 0,
                 min_ns: 200_000_000,
                 min_visits: 0,
                 max_ns: 200_000_000,

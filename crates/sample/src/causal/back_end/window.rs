@@ -1,0 +1,223 @@
+//! The life of a window: all clocks at 0, the target armed, counting from when the program has settled, the debts
+//! paid at its end, and what was seen meanwhile.
+
+use super::super::words::{Sums, cpu, ctl};
+use super::super::{Facts, now, outside};
+use super::{CausalBpf, Kind};
+use crate::SampleError;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use whither_abi::causal as abi;
+use whither_store::causal::PointVisits;
+
+/// Debts that are not paid after so long are forgiven.
+const DRAIN: Duration = Duration::from_millis(50);
+
+/// State of the machine and of all counters when the window was opened.
+pub(super) struct Opened {
+    begin: u64,
+    /// Whether the kernel side had not heard of us for so long that it fell silent.
+    silent: bool,
+    sums: Sums,
+    counted: Counted,
+}
+
+/// The same when it began to count.
+struct Counted {
+    at: u64,
+    delay_ns: u64,
+    /// Visits of each point before.
+    ever: Vec<u64>,
+    sums: Sums,
+    outside: outside::Outside,
+}
+
+impl CausalBpf {
+    /// Opens a window: all clocks begin at 0, hits are worth so many percent of the time they stand for.
+    ///
+    /// # Errors
+    /// When a window is open, or the kernel refuses.
+    pub fn begin(&mut self, percent: u8) -> Result<(), SampleError> {
+        self.must_be_closed("opening a window")?;
+        self.write_target(percent)?;
+        for words in self.words.each_cpu() {
+            words[cpu!(max_debt)].store(0, Relaxed);
+            words[cpu!(owing)].store(0, Relaxed);
+            words[cpu!(credit)].store(0, Relaxed);
+        }
+        for tick in 0..self.ticks.len() {
+            let ns = self.drawn();
+            self.set_period(tick, ns)?;
+        }
+        let pids = self.processes();
+        self.words.set(ctl!(g), 0);
+        let counted = self.counts_from_now(&pids);
+        let opened = Opened { begin: counted.at, silent: false, sums: counted.sums, counted };
+        let w = &self.words;
+        w.set(ctl!(begin), opened.begin);
+        w.set(ctl!(stopped), 0);
+        w.set(ctl!(absolute_points), 0);
+        w.set(ctl!(record_every), self.config.period_ns / self.config.tick_ns);
+        // Clocks of the last window read as 0 from here on.
+        w.set(ctl!(epoch), (w.get(ctl!(epoch)) + 1) & u64::from(u32::MAX));
+        w.set(ctl!(beat), now());
+        w.set(ctl!(state), abi::STATE_ON);
+        self.open = Some(opened);
+        Ok(())
+    }
+
+    /// Leaves out what was seen of the open window so far: the program's way from the pace of the window before
+    /// to that of this one. `paid`: all debts are paid first; for points whose visits have no times.
+    ///
+    /// # Errors
+    /// When none is open.
+    pub fn settled(&mut self, paid: bool) -> Result<(), SampleError> {
+        self.beat();
+        let why = || SampleError::Bpf { what: "counting in a window", why: "none is open; begin() comes first".into() };
+        let mut opened = self.open.take().ok_or_else(why)?;
+        let owed = self.words.get(ctl!(g)) > 0;
+        if paid && owed {
+            self.words.set(ctl!(state), abi::STATE_DRAIN);
+            self.settle();
+            let delay_ns = self.delay();
+            self.drain(delay_ns);
+        }
+        let pids = self.processes();
+        opened.counted = self.counts_from_now(&pids);
+        self.words.set(ctl!(state), abi::STATE_ON);
+        self.open = Some(opened);
+        Ok(())
+    }
+
+    fn counts_from_now(&self, pids: &[u32]) -> Counted {
+        let (sums, outside) = (self.words.sums(), outside::Outside::read(pids));
+        let ever = (0..self.points.len() as u32).map(|point| self.words.ever(point)).collect();
+        let (at, delay_ns) = (now(), self.delay());
+        self.words.count_from_now();
+        Counted { at, delay_ns, ever, sums, outside }
+    }
+
+    /// Delay that every thread owes or has paid.
+    fn delay(&self) -> u64 {
+        self.words.get(ctl!(g)).cast_signed().max(0).cast_unsigned()
+    }
+
+    /// Shows the kernel side that somebody is there; at least every 20 ms while a window is open.
+    pub fn beat(&mut self) {
+        let (last, now) = (self.words.get(ctl!(beat)), now());
+        if let Some(open) = &mut self.open {
+            open.silent |= now.saturating_sub(last.max(open.begin)) >= abi::SILENCE_NS;
+        }
+        self.words.set(ctl!(beat), now);
+    }
+
+    /// Closes the window: stops crediting, lets debts be paid, reads.
+    ///
+    /// # Errors
+    /// When none is open, or the kernel refuses.
+    pub fn end(&mut self) -> Result<Facts, SampleError> {
+        let why = || SampleError::Bpf { what: "closing a window", why: "none is open; begin() comes first".into() };
+        self.beat();
+        let opened = self.open.take().ok_or_else(why)?;
+        self.words.set(ctl!(state), abi::STATE_DRAIN);
+        let stopped_at = now();
+        self.settle();
+        let delay_ns = self.delay();
+        let sums = self.words.sums();
+        let (in_window, in_count) = (sums.since(&opened.sums), sums.since(&opened.counted.sums));
+        let drained = self.drain(delay_ns);
+        self.words.set(ctl!(state), abi::STATE_OFF);
+        self.settle();
+        let drain_ns = now() - stopped_at;
+        self.words.set(ctl!(record_every), 1);
+        for tick in 0..self.ticks.len() {
+            self.set_period(tick, self.config.period_ns)?;
+        }
+        let mut facts = self.facts(&opened, stopped_at, delay_ns);
+        facts.lost = in_window.lost;
+        if opened.silent {
+            // Visits and credits are missing, nobody knows how many.
+            facts.lost = facts.lost.saturating_add(in_window.sample_ns / facts.unit_ns).max(1_000);
+        }
+        facts.own_wait_ns = in_count.own_wait;
+        facts.foreign_wait_ns = in_count.foreign_wait;
+        facts.threads = u32::try_from(in_window.threads).unwrap_or(u32::MAX);
+        facts.hits = (in_count.hit_ns + facts.unit_ns / 2) / facts.unit_ns;
+        facts.samples = (in_count.sample_ns + facts.unit_ns / 2) / facts.unit_ns;
+        (facts.drain_ns, facts.drained) = (drain_ns, drained);
+        Ok(facts)
+    }
+
+    /// Waits until handlers that had seen the state before are over: none lasts longer than a tick. (A barrier
+    /// of the kernel's takes ten times as long.)
+    fn settle(&self) {
+        std::thread::sleep(Duration::from_nanos(self.config.tick_ns));
+    }
+
+    /// Waits until no running thread owes anything, two ticks in a row.
+    fn drain(&mut self, delay_ns: u64) -> bool {
+        if delay_ns == 0 {
+            return true;
+        }
+        let from = Instant::now();
+        let mut quiet = 0;
+        while quiet < 2 {
+            if from.elapsed() > DRAIN {
+                return false;
+            }
+            std::thread::sleep(Duration::from_nanos(self.config.tick_ns * 5 / 4));
+            self.beat();
+            quiet = if self.words.largest(cpu!(owing)) == 0 { quiet + 1 } else { 0 };
+        }
+        true
+    }
+
+    fn facts(&mut self, opened: &Opened, stopped_at: u64, delay_ns: u64) -> Facts {
+        let pids = self.processes();
+        let counted = &opened.counted;
+        let passed = outside::Outside::read(&pids).since(&counted.outside);
+        let wall_ns = stopped_at.saturating_sub(counted.at);
+        let delay_ns = delay_ns.saturating_sub(counted.delay_ns);
+        let before = counted.at.saturating_sub(opened.begin);
+        let visits = (0..)
+            .zip(&self.points)
+            .map(|(i, kind)| {
+                let mut visits = since(self.words.visits(i), before, counted.delay_ns);
+                visits.under_way = counted.ever.get(i as usize).copied().unwrap_or(0).cast_signed();
+                if let Kind::Sampled(_) = kind {
+                    visits.visits = self.in_ticks(visits.visits);
+                    visits.last_virtual_ns = (wall_ns.saturating_sub(delay_ns)).cast_signed();
+                }
+                visits
+            })
+            .collect();
+        Facts {
+            wall_ns,
+            delay_ns,
+            visits,
+            steal_ns: passed.steal_ns,
+            major_faults: passed.major_faults,
+            max_debt_ns: self.words.largest(cpu!(max_debt)),
+            stopped: self.words.get(ctl!(stopped)) != 0,
+            inserted_ns: self.words.sums().since(&counted.sums).inserted,
+            unit_ns: self.config.tick_ns,
+            absolute_wakes: self.words.sums().since(&counted.sums).absolute,
+            absolute_points: self.words.get(ctl!(absolute_points)),
+            ..Facts::default()
+        }
+    }
+}
+
+/// Visits with times since the window began to count, which is `before` after its begin, of which `delay` was delay.
+fn since(mut visits: PointVisits, before: u64, delay: u64) -> PointVisits {
+    if visits.visits == 0 {
+        return visits;
+    }
+    let before_virtual = before.cast_signed() - delay.cast_signed();
+    visits.first_ns = visits.first_ns.saturating_sub(before);
+    visits.last_ns = visits.last_ns.saturating_sub(before);
+    visits.first_virtual_ns -= before_virtual;
+    visits.last_virtual_ns -= before_virtual;
+    visits.sum_virtual_ns -= before_virtual.saturating_mul(visits.visits.cast_signed());
+    visits
+}
