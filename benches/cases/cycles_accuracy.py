@@ -30,6 +30,38 @@ def job():
 for _ in range(int(sys.argv[1])): job()
 """
 
+LUA = """
+local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end
+local function job()
+  local t, s, n = {}, {}, 0
+  for i = 1, 20000 do local k = (i * 7919) % 997 t[k] = (t[k] or 0) + i end
+  for i = 1, 3000 do s[i] = string.format("%d-%s", (i * 31) % 997, "x" .. i % 13) end
+  table.sort(s)
+  for w in (string.rep("the quick brown fox ", 300)):gmatch("%a+") do n = n + #w end
+  return fib(17) + n + #table.concat(s)
+end
+for _ = 1, tonumber(arg[1]) do job() end
+"""
+
+PERL = r"""
+sub job {
+  my (%d, $s, $n);
+  $d{$_ * 7919 % 997} += $_ for 1 .. 8000;
+  $s += $d{$_} for sort keys %d;
+  my $t = "the quick brown fox jumps over " x 200;
+  $n++ while $t =~ /\b([a-z]+)o[xw]\b/g;
+  my @a = sort { $a <=> $b } map { $_ * $_ % 1013 } 1 .. 3000;
+  return $s + $n + $a[5];
+}
+job() for 1 .. $ARGV[0];
+"""
+
+AWK = """
+{ for (i = 1; i <= NF; i++) { n[$i]++; s += length($i) } }
+/fn [a-z_]+/ { f++; gsub(/[aeiou]/, "x"); t += length($0) }
+END { for (w in n) if (n[w] > 3) c++; print c, s, f, t }
+"""
+
 SQL = """
 create table t(a integer primary key, b int, c text);
 with recursive n(i) as (select 1 union all select i+1 from n where i<20000) insert into t select i, (i*7919)%10007, 'row'||((i*31)%997) from n;
@@ -48,6 +80,11 @@ PROGRAMS = [
     ("xz", "liblzma", 100, 25),
     ("sqlite3", "libsqlite3", 700, 160),
     ("python3", "python3", 1800, 450),
+    # Not looked at while the estimator was written.
+    ("lua", "lua5.4", 2400, 600),
+    ("perl", "/perl", 2800, 700),
+    ("gawk", "gawk", 160, 40),
+    ("zstd", "zstd", 200, 50),
 ]
 
 
@@ -56,7 +93,8 @@ def inputs(scratch):
     sources = sorted((h.ROOT / "crates").glob("*/src/*.rs"))
     text = b"".join(s.read_bytes() for s in sources)
     (Path(scratch) / "text").write_bytes((text * (1 + 1_500_000 // len(text)))[:1_500_000])
-    (Path(scratch) / "job.py").write_text(PYTHON)
+    for name, job in [("job.py", PYTHON), ("job.lua", LUA), ("job.pl", PERL)]:
+        (Path(scratch) / name).write_text(job)
 
 
 def command(name, repeats, scratch):
@@ -66,16 +104,27 @@ def command(name, repeats, scratch):
         return [h.tool("sqlite3"), "-init", "/dev/null", ":memory:"], SQL * repeats
     if name == "python3":
         return ["/usr/bin/python3", "-E", "-s", "-S", Path(scratch) / "job.py", repeats], ""
-    flags = {"bzip2": ["-9", "-c"], "gzip": ["-6", "-c"], "xz": ["-2", "-T1", "-c"]}[name]
+    if name == "lua":
+        return [h.tool("lua5.4"), Path(scratch) / "job.lua", repeats], ""
+    if name == "perl":
+        return [h.tool("perl"), Path(scratch) / "job.pl", repeats], ""
+    if name == "gawk":
+        return [h.tool("gawk"), AWK, *text], ""
+    flags = {
+        "bzip2": ["-9", "-c"],
+        "gzip": ["-6", "-c"],
+        "xz": ["-2", "-T1", "-c"],
+        "zstd": ["-q", "-9", "-c", "--single-thread"],
+    }[name]
     return [h.tool(name), *flags, *text], ""
 
 
 def run_with(prefix, name, repeats, scratch):
     words, stdin = command(name, repeats, scratch)
-    # One hash seed: dictionaries of Python are laid out alike in both runs.
+    # One hash seed: dictionaries are laid out alike in both runs.
     done = subprocess.run(
         [str(w) for w in [*prefix, *words]], input=stdin.encode(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        timeout=900, env={**os.environ, "PYTHONHASHSEED": "0"},
+        timeout=900, env={**os.environ, "PYTHONHASHSEED": "0", "PERL_HASH_SEED": "0", "LC_ALL": "C"},
     )
     if done.returncode:
         raise h.Missing(f"{name} failed: {done.stderr.decode(errors='replace')[-300:]}")
@@ -85,7 +134,7 @@ def compare(name, image, repeats, scratch):
     exact, recording = Path(scratch) / f"{name}.exact", Path(scratch) / f"{name}.wh"
     valgrind = [h.tool("valgrind"), "--tool=callgrind", "--dump-instr=yes", "--collect-jumps=yes", "--skip-plt=no", f"--callgrind-out-file={exact}"]
     run_with(valgrind, name, 1, scratch)
-    run_with([h.whither(), "record", "--rate", 10_000, "--edges", "mem", "-o", recording, "--"], name, repeats, scratch)
+    run_with([h.whither(), "record", "--rate", 10_000, "-o", recording, "--"], name, repeats, scratch)
     answer = [h.whither(), "accuracy", "--exact", exact, "--json", "--image", image, recording]
     out = subprocess.run([str(a) for a in answer], capture_output=True, text=True, timeout=300)
     if out.returncode:

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 use whither_image::ImageOffset;
-use whither_store::model::{Image, ImageIx, Process, Profile, Sample};
+use whither_store::model::{Image, ImageIx, ImageKind, Process, ProcessIx, Profile, Sample};
 use whither_store::symbols::Symbols;
 
 /// One grouping, evaluated.
@@ -29,7 +29,7 @@ pub(crate) fn axis<'a>(by: By, selection: &Selection<'a>, places: &'a Places, sy
         By::Line => lines(selection, symbols, true),
         By::File => lines(selection, symbols, false),
         By::Insn => insns(selection, places),
-        By::Process => interned(selection, |s| s.process, |p| process_label(profile.process(*p))),
+        By::Process => processes(selection),
         By::Command => interned(selection, |s| profile.process(s.process).comm.as_str(), |c| or(c, "[unknown]")),
         By::Cgroup => interned(selection, |s| profile.process(s.process).cgroup.as_str(), |c| or(c, "[no cgroup]")),
         By::Thread => interned(selection, |s| (s.process, s.tid), |(p, tid)| thread_label(profile.process(*p), *tid)),
@@ -86,6 +86,18 @@ fn thread_label(p: &Process, tid: u32) -> String {
     if tid == 0 { format!("{} all threads", process_label(p)) } else { format!("{} thread {tid}", process_label(p)) }
 }
 
+/// A process that went through several programs of one name (a script's interpreters) is one row.
+fn processes<'a>(selection: &Selection<'a>) -> Axis<'a> {
+    let profile = selection.profile;
+    let mut first: FxHashMap<(u32, u64, &str), ProcessIx> = FxHashMap::default();
+    let of: Vec<ProcessIx> = (0u32..)
+        .map(ProcessIx)
+        .zip(&profile.processes)
+        .map(|(ix, p)| *first.entry((p.pid, p.start_ns, &p.comm)).or_insert(ix))
+        .collect();
+    interned(selection, move |s| of[s.process.0 as usize], |p| process_label(profile.process(*p)))
+}
+
 /// Builds of one path are kept apart by the start of their id.
 fn images<'a>(selection: &Selection<'a>) -> Axis<'a> {
     let profile = selection.profile;
@@ -95,9 +107,23 @@ fn images<'a>(selection: &Selection<'a>) -> Axis<'a> {
     }
     let label = move |ix: &ImageIx| {
         let image = profile.image(*ix);
-        if paths[image.path.as_str()] > 1 { with_build(image) } else { image.path.clone() }
+        let builds = !is_made(image) && paths[image.path.as_str()] > 1;
+        if builds { with_build(image) } else { image.path.clone() }
     };
-    interned(selection, |s| s.image, label)
+    let first = first_made(profile);
+    interned(selection, move |s| first.get(&s.image).copied().unwrap_or(s.image), label)
+}
+
+/// Code made at run time is an image per process; what such images are called tells no more than the command.
+fn is_made(image: &Image) -> bool {
+    matches!(image.kind, ImageKind::Anon | ImageKind::Jit)
+}
+
+/// The image that stands for all code made at run time that is called the same.
+pub(crate) fn first_made(profile: &Profile) -> FxHashMap<ImageIx, ImageIx> {
+    let mut first: FxHashMap<&str, ImageIx> = FxHashMap::default();
+    let made = (0u32..).map(ImageIx).zip(&profile.images).filter(|(_, image)| is_made(image));
+    made.map(|(ix, image)| (ix, *first.entry(&image.path).or_insert(ix))).collect()
 }
 
 fn with_build(image: &Image) -> String {

@@ -10,6 +10,7 @@ use crate::listing::{By, groupings, resolved};
 use crate::matched::{Keys, Lasting, matched};
 use crate::places::{Inlines, Places};
 use crate::provenance::{cpu_seconds, epoch_notes, few_note, provenance};
+use crate::renamed::{note, renamed};
 use crate::results::{DiffRow, Difference, Provenance, Verdict};
 use crate::selection::{Filter, Selection};
 use crate::variance::{Dispersions, Series};
@@ -77,7 +78,11 @@ const MOST_SLICES: u32 = 525_600;
 pub fn diff(a: &[&Profile], b: &[&Profile], symbols: &dyn Symbols, query: &DiffQuery) -> Result<Difference, Error> {
     let by = groupings(&query.by);
     let event = common_event(&named(a, "before", b, "after"), query.event.as_deref())?;
-    let how = How { symbols, query, by: &by, event: &event, lasting: &Lasting::of(a, b) };
+    let mut lasting = Lasting::of(a, b);
+    if by.contains(&By::Image) {
+        lasting.renamed = renamed(a, b, symbols);
+    }
+    let how = How { symbols, query, by: &by, event: &event, lasting: &lasting };
     let mut keys = Keys::default();
     let a = Side::new(a, &how, &mut keys)?;
     let b = Side::new(b, &how, &mut keys)?;
@@ -98,8 +103,8 @@ pub fn diff(a: &[&Profile], b: &[&Profile], symbols: &dyn Symbols, query: &DiffQ
         normalised: normalised(normalise).into(),
         variance: variance.into(),
         dispersion: dispersions.pooled,
-        a: with_note(a.provenance, &sensitivity),
-        b: with_note(b.provenance, &sensitivity),
+        a: with_notes(a.provenance, [Some(&sensitivity), note(&lasting.renamed).as_ref()]),
+        b: with_notes(b.provenance, [Some(&sensitivity), note(&lasting.renamed).as_ref()]),
     })
 }
 
@@ -168,8 +173,8 @@ fn sensitivity_note(a: &Side, b: &Side, rows: usize, dispersions: &Dispersions) 
     )
 }
 
-fn with_note(mut provenance: Provenance, note: &str) -> Provenance {
-    provenance.notes.push(note.to_owned());
+fn with_notes(mut provenance: Provenance, notes: [Option<&String>; 2]) -> Provenance {
+    provenance.notes.extend(notes.into_iter().flatten().cloned());
     provenance
 }
 

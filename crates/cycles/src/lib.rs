@@ -28,6 +28,7 @@ mod pileups;
 pub mod places;
 pub mod provenance;
 pub mod remark;
+mod renamed;
 pub mod results;
 pub mod runs;
 pub mod selection;

@@ -1,7 +1,7 @@
 //! What makes a row of one recording the same as a row of another: paths, pids, addresses and the
 //! compiler's numbers differ from run to run and build to build, names stay.
 //!
-//! An image is its file's name without the library's version, a function its name without the
+//! An image is its file's name without the library's version (or the name it had before: `renamed`), a function its name without the
 //! compiler's clone number, an instruction a distance from its function's start, a process its pid
 //! where the very same process is on both sides and else its command name, a moment the seconds since
 //! its recording's first slice. Lines, files, commands and cgroups are what they are called.
@@ -13,6 +13,7 @@ use crate::names::{demangled, place_label};
 use crate::places::{Place, PlaceKind, Places};
 use crate::selection::Selection;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 use whither_store::model::{Image, Process, Profile};
 use whither_store::symbols::Symbols;
 
@@ -46,8 +47,13 @@ impl Keys {
     }
 }
 
-/// Processes that are on both sides of a comparison: parts of one boot, as two epochs of a daemon.
-pub(crate) struct Lasting(FxHashSet<u64>);
+/// What is on both sides of a comparison under different names, or is told apart by more than its name.
+pub(crate) struct Lasting {
+    /// Processes of both sides: parts of one boot, as two epochs of a daemon.
+    processes: FxHashSet<u64>,
+    /// Programs of the later side, and what they were called before.
+    pub(crate) renamed: BTreeMap<String, String>,
+}
 
 impl Lasting {
     pub(crate) fn of(a: &[&Profile], b: &[&Profile]) -> Self {
@@ -56,17 +62,23 @@ impl Lasting {
             processes.filter(|p| p.pid != 0 && p.start_ns != 0).map(|p| p.key).collect()
         };
         let (a, b) = (lives(a), lives(b));
-        Self(a.intersection(&b).copied().collect())
+        Self { processes: a.intersection(&b).copied().collect(), renamed: BTreeMap::new() }
+    }
+
+    /// Renamed programs are only on one side, so that each side's labels can be asked for here.
+    fn image_label(&self, image: &Image) -> String {
+        let label = image_label(image);
+        self.renamed.get(&label).cloned().unwrap_or(label)
     }
 
     fn label(&self, process: &Process) -> String {
         let comm = if process.comm.is_empty() { "[unknown]" } else { &process.comm };
-        if self.0.contains(&process.key) { format!("{comm} ({})", process.pid) } else { comm.to_owned() }
+        if self.processes.contains(&process.key) { format!("{comm} ({})", process.pid) } else { comm.to_owned() }
     }
 
     fn thread_label(&self, process: &Process, tid: u32) -> String {
         let label = self.label(process);
-        if tid != 0 && self.0.contains(&process.key) { format!("{label} thread {tid}") } else { label }
+        if tid != 0 && self.processes.contains(&process.key) { format!("{label} thread {tid}") } else { label }
     }
 }
 
@@ -96,7 +108,7 @@ fn lasting_axis<'a>(
 ) -> Axis<'a> {
     let profile = selection.profile;
     match by {
-        By::Image => interned(selection, |s| s.image, |i| image_label(profile.image(*i))),
+        By::Image => interned(selection, |s| s.image, |i| lasting.image_label(profile.image(*i))),
         By::Proc => {
             let label = move |v: u32| procedure(&places.places[v as usize], profile);
             Axis { of_row: places.of_row.iter().map(|p| p.0).collect(), label: Box::new(label) }
@@ -114,7 +126,7 @@ fn lasting_axis<'a>(
     }
 }
 
-fn image_label(image: &Image) -> String {
+pub(crate) fn image_label(image: &Image) -> String {
     without_so_version(image.short_name()).to_owned()
 }
 
@@ -150,7 +162,7 @@ fn without_so_version(name: &str) -> &str {
 }
 
 /// The compiler numbers its clones anew in every build.
-fn without_clone_suffix(name: &str) -> &str {
+pub(crate) fn without_clone_suffix(name: &str) -> &str {
     let clone = [".isra.", ".constprop.", ".llvm.", ".lto_priv."];
     clone.iter().filter_map(|c| name.find(c)).min().map_or(name, |i| &name[..i])
 }

@@ -1,6 +1,7 @@
 //! From sample rows to procedures: one walk per image over its offsets in order, beside the sorted
 //! function table, instead of a search per row (a week has hundreds of thousands of rows).
 
+use crate::axis::first_made;
 use crate::names::place_label;
 use crate::pattern::Pattern;
 use crate::selection::{Selection, any};
@@ -71,9 +72,17 @@ impl Places {
         let by_image = rows_by_image(selection);
         let images: Vec<&Image> = by_image.iter().map(|(ix, _)| selection.profile.image(*ix)).collect();
         symbols.prepare(&images);
+        let first = first_made(selection.profile);
+        // Code without any name is one place, of however many processes.
+        let mut nameless: FxHashMap<ImageIx, PlaceIx> = FxHashMap::default();
         for (image, mut rows) in by_image {
             rows.sort_unstable_by_key(|&(offset, _)| offset);
-            out.resolve_image(selection.profile.image(image), image, &rows, symbols, inlines);
+            let stands_for = first.get(&image).copied();
+            let known = stands_for.and_then(|all| nameless.get(&all).copied());
+            let found = out.resolve_image(selection.profile.image(image), image, &rows, symbols, inlines, known);
+            if let (Some(all), Some(place)) = (stands_for, found) {
+                nameless.insert(all, place);
+            }
         }
         out
     }
@@ -84,6 +93,7 @@ impl Places {
         &self.places[ix.0 as usize]
     }
 
+    /// Finds the procedures of one image's rows. `nameless`, and what is returned: the place of code without a name.
     fn resolve_image(
         &mut self,
         image: &Image,
@@ -91,9 +101,10 @@ impl Places {
         rows: &[(ImageOffset, u32)],
         symbols: &dyn Symbols,
         inlines: Inlines,
-    ) {
+        nameless: Option<PlaceIx>,
+    ) -> Option<PlaceIx> {
         let table = functions_of(image, symbols);
-        let mut walk = Walk::new(ix, &table);
+        let mut walk = Walk { nameless, ..Walk::new(ix, &table) };
         let mut last: Option<(ImageOffset, PlaceIx)> = None;
         for &(offset, row) in rows {
             let place = match last {
@@ -109,6 +120,7 @@ impl Places {
             last = Some((offset, place));
             self.of_row[row as usize] = place;
         }
+        walk.nameless
     }
 
     /// Drops rows whose procedure matches none of the patterns; none given: keeps all.

@@ -2,7 +2,7 @@
 //! and warnings where the data are too thin to mean much.
 
 use crate::results::{EventTotals, Provenance};
-use crate::selection::{Filter, Selection};
+use crate::selection::{Filter, Selection, slice_length};
 use std::ops::Range;
 use whither_store::model::{EpochMeta, EventIx, EventUnit, ImageKind, Profile, Rate, StackEnd};
 
@@ -14,7 +14,8 @@ const FEW_SAMPLES: u64 = 100;
 pub fn provenance(selection: &Selection<'_>, filter: &Filter) -> Provenance {
     let profile = selection.profile;
     let losses = profile.losses();
-    let seconds = seconds_covered(profile, selection.columns[0], filter.seconds.as_ref());
+    let range = filter.seconds.as_ref().map(|r| whole_slices(profile, r));
+    let seconds = seconds_covered(profile, selection.columns[0], range.as_ref());
     let events: Vec<EventTotals> = totals(selection);
     let unknown = unknown_by_reason(selection);
     let unknown_samples: u64 = unknown.iter().map(|u| u.1).sum();
@@ -38,8 +39,9 @@ pub fn provenance(selection: &Selection<'_>, filter: &Filter) -> Provenance {
         notes: Vec::new(),
         events,
     };
-    out.rate_hz = rate_hz(profile, selection.columns[0], filter.seconds.as_ref(), &out);
+    out.rate_hz = rate_hz(profile, selection.columns[0], range.as_ref(), &out);
     out.notes = notes(selection, &out);
+    out.notes.extend(coarse_time(filter.seconds.as_ref(), range.as_ref()));
     out
 }
 
@@ -57,7 +59,7 @@ fn totals(selection: &Selection<'_>) -> Vec<EventTotals> {
 
 fn empty_total(profile: &Profile, event: EventIx) -> EventTotals {
     let event = profile.event(event);
-    let idle = profile.rates.iter().filter(|r| r.event == event.name).map(|r| r.idle).sum();
+    let idle = rates_of(profile, &event.name).map(|r| r.idle).sum();
     let unit = match event.unit {
         EventUnit::Nanoseconds => "ns",
         EventUnit::Count => "count",
@@ -117,14 +119,43 @@ const NS: u64 = 1_000_000_000;
 /// as an epoch also holds the time to set up and to finish.
 fn seconds_covered(profile: &Profile, main: EventIx, range: Option<&Range<u32>>) -> f64 {
     let (from, to) = range.map_or((0, u64::MAX), |r| (u64::from(r.start) * NS, u64::from(r.end) * NS));
-    let name = &profile.event(main).name;
-    let rates = profile.rates.iter().filter(|r| r.event == *name);
+    let rates = rates_of(profile, &profile.event(main).name);
     let mut spans: Vec<(u64, u64)> = rates.map(|r| (r.start_ns, r.start_ns.saturating_add(r.length_ns))).collect();
     if spans.is_empty() {
         spans = profile.epochs.iter().map(|e| (e.start_ns, e.end_ns)).collect();
     }
     spans.iter_mut().for_each(|s| *s = (s.0.max(from), s.1.min(to)));
     union(spans) as f64 / NS as f64
+}
+
+/// The slices that a range of time touches: samples are not told apart within them.
+fn whole_slices(profile: &Profile, range: &Range<u32>) -> Range<u32> {
+    let length = slice_length(profile);
+    let end = range.end.checked_next_multiple_of(length).unwrap_or(u32::MAX);
+    range.start - range.start % length..end
+}
+
+/// Says what was taken where that is more than what was asked for.
+fn coarse_time(asked: Option<&Range<u32>>, taken: Option<&Range<u32>>) -> Option<String> {
+    let (asked, taken) = (asked?, taken?);
+    let open = |r: &Range<u32>| (r.start == 0, r.end == u32::MAX);
+    let differ = asked.start != taken.start || (asked.end != taken.end && !open(asked).1);
+    differ.then(|| {
+        format!(
+            "time is kept in slices (`record --slice`): counted is what fell into those of {}",
+            describe_seconds(taken, open(asked).1)
+        )
+    })
+}
+
+/// `2026-11-20 21:40:05Z to 21:41:00Z`, with an open end where there is none.
+pub(crate) fn describe_seconds(r: &Range<u32>, endless: bool) -> String {
+    match (r.start, endless || r.end == u32::MAX) {
+        (0, true) => "always".to_owned(),
+        (0, false) => format!("until {}", utc(r.end.into())),
+        (start, true) => format!("since {}", utc(start.into())),
+        (start, false) => format!("{} to {}", utc(start.into()), utc(r.end.into())),
+    }
 }
 
 /// Length of what at least one span covers.
@@ -141,17 +172,27 @@ fn union(mut spans: Vec<(u64, u64)>) -> u64 {
 /// CPU time that was sampled, seconds.
 pub(crate) fn cpu_seconds(selection: &Selection<'_>, p: &Provenance) -> f64 {
     let name = &selection.profile.event(selection.columns[0]).name;
-    let rates = selection.profile.rates.iter().filter(|r| r.event == *name);
-    let ns: u64 = rates.map(|r| r.length_ns).sum();
+    let ns: u64 = rates_of(selection.profile, name).map(|r| r.length_ns).sum();
     if ns > 0 { ns as f64 / NS as f64 } else { p.seconds * f64::from(p.cpus.max(1)) }
 }
 
-/// Samples per second and CPU, idle included, from the accounting rows; else from the totals.
+/// Accounts of an event; of several events there is one, kept under the names of all, with what the first one met.
+fn rates_of<'a>(profile: &'a Profile, name: &'a str) -> impl Iterator<Item = &'a Rate> {
+    profile.rates.iter().filter(move |r| r.event.split('+').next() == Some(name))
+}
+
+/// Samples per second on a busy CPU. A timer's is told by its period, however long CPUs idled or ran what was not
+/// sampled; that of a counter by the accounts, idle included, else by the totals.
 fn rate_hz(profile: &Profile, main: EventIx, range: Option<&Range<u32>>, p: &Provenance) -> f64 {
-    let name = &profile.event(main).name;
+    let event = profile.event(main);
+    if event.unit == EventUnit::Nanoseconds {
+        let samples = profile.samples.iter().filter(|s| s.event == main);
+        let (n, ns) = samples.fold((0.0, 0.0), |(n, ns), s| (n + f64::from(s.count), ns + s.weight() as f64));
+        return if ns > 0.0 { n * NS as f64 / ns } else { 0.0 };
+    }
     let inside = |r: &&Rate| {
         let second = r.start_ns / NS;
-        r.event == *name && range.is_none_or(|w| second >= w.start.into() && second < w.end.into())
+        r.event == event.name && range.is_none_or(|w| second >= w.start.into() && second < w.end.into())
     };
     let (delivered, ns) =
         profile.rates.iter().filter(inside).fold((0u64, 0u64), |(d, ns), r| (d + r.delivered, ns + r.length_ns));

@@ -4,6 +4,7 @@
 use crate::error::Error;
 use crate::near::near_matches;
 use crate::pattern::Pattern;
+use crate::provenance::describe_seconds;
 use std::ops::Range;
 use whither_store::model::{EventIx, Image, ImageKind, Process, ProcessIx, Profile, Sample, StackSample};
 
@@ -93,11 +94,11 @@ impl Filter {
         push("process", self.processes.iter().map(describe_process).collect());
         push("thread", self.threads.iter().map(ToString::to_string).collect());
         push("cgroup", texts(&self.cgroups));
-        push("time", self.seconds.iter().map(|r| format!("{}..{}", r.start, r.end)).collect());
+        push("time", self.seconds.iter().map(|r| describe_seconds(r, false)).collect());
         match self.side {
             Side::Both => {}
-            Side::Kernel => out.push("kernel only".into()),
-            Side::User => out.push("user only".into()),
+            Side::Kernel => out.push("the kernel".into()),
+            Side::User => out.push("user space".into()),
         }
         out
     }
@@ -186,12 +187,17 @@ impl<'a> Selection<'a> {
 
 fn when_and_who<'a>(profile: &Profile, filter: &'a Filter) -> impl Fn(ProcessIx, u32, u32) -> bool + use<'a> {
     let processes: Vec<bool> = profile.processes.iter().map(|p| process_passes(p, filter)).collect();
-    let slice_s = profile.epochs.iter().map(|e| e.slice_s).max().unwrap_or(0).max(1);
+    let slice_s = slice_length(profile);
     move |process, tid, slice| {
         processes[process.0 as usize]
             && (filter.threads.is_empty() || filter.threads.contains(&tid))
             && filter.seconds.as_ref().is_none_or(|r| touches(r, slice, slice_s))
     }
+}
+
+/// Seconds that a sample's slice lasts.
+pub(crate) fn slice_length(profile: &Profile) -> u32 {
+    profile.epochs.iter().map(|e| e.slice_s).max().unwrap_or(0).max(1)
 }
 
 pub(crate) fn columns(profile: &Profile, names: &[String]) -> Result<Vec<EventIx>, Error> {

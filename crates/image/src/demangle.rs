@@ -11,7 +11,7 @@ const LONGEST_INPUT: usize = 32 << 10;
 /// A short mangled name can stand for gigabytes of text by repeating itself.
 const LONGEST_OUTPUT: usize = 64 << 10;
 /// Nesting; a level of the C++ parser takes about a kilobyte of stack.
-const DEEPEST: u32 = 96;
+const DEEPEST: u32 = 384;
 
 /// How much of a name to keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

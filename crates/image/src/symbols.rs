@@ -1,11 +1,13 @@
 //! The function table of an ELF file: symbol tables of the file and of its debug file (or the small
-//! one that Fedora packs into stripped programs), PLT stubs, and for what they leave open the extents in `.eh_frame` and at last the section. Everything is
-//! gathered in stated addresses and turned into file offsets at the end.
+//! one that Fedora packs into stripped programs, or what Go keeps), PLT stubs, and for what they leave
+//! open the extents in `.eh_frame` and at last the section. Everything is gathered in stated addresses
+//! and turned into file offsets at the end.
 
 use crate::elf::build_id;
 use crate::error::Problem;
 use crate::extents::extents;
 use crate::functions::{Function, FunctionTable, NameSource};
+use crate::go_names::{GoFunction, go_functions};
 use crate::ids::{ImageOffset, Segment, Svma, to_offset};
 use crate::mini_debug::mini_debug;
 use crate::plt::{Stub, Target, stubs};
@@ -41,11 +43,18 @@ pub fn function_table(main: &[u8], debug: Option<&[u8]>) -> (FunctionTable, Vec<
     if let Some(debug) = &debug {
         labels.extend(symbols(debug, &code, &mut problems));
     }
+    if debug.is_none() && !has_symtab(&view) {
+        labels.extend(go_functions(&view).into_iter().map(go_label).filter(|l| range_of(&code, l.address).is_some()));
+    }
     labels.extend(plt_labels(&view, &labels));
     let mut functions = sized(labels, &code, &extents);
     let named = FunctionTable::new(functions.clone(), ImageOffset(0));
     functions.extend(fill_gaps(&named, &code, &extents));
     (in_file_offsets(functions, &view.code_segments()), problems)
+}
+
+fn go_label((address, size, name): GoFunction<'_>) -> Label<'_> {
+    Label { address, size, name: name.into(), source: NameSource::Symbol, resolver: false, mark: false }
 }
 
 fn has_symtab(view: &View<'_>) -> bool {

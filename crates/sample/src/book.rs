@@ -100,6 +100,25 @@ pub struct CodeAt {
     pub mapped: Mapped,
 }
 
+/// Code that a life made at run time.
+#[derive(Clone, Copy, Debug)]
+struct Made {
+    image: Option<ImageNo>,
+    has_map: bool,
+    look_again: u64,
+}
+
+/// Where the names of made code are to be found.
+#[derive(Clone, Copy, Debug)]
+struct PerfMap {
+    pid: u32,
+    /// When the process started, wall time.
+    started: u64,
+}
+
+/// A process that made code without a map is asked again after this time.
+const LOOK_AGAIN_NS: u64 = 1_000_000_000;
+
 /// The books of one recording.
 #[derive(Debug)]
 pub struct Book {
@@ -114,8 +133,8 @@ pub struct Book {
     losses: Losses,
     cgroups: FxHashMap<u64, String>,
     cgroups_read: u64,
-    jits: FxHashMap<LifeNo, Option<ImageNo>>,
-    jit_pids: FxHashMap<ImageNo, u32>,
+    made: FxHashMap<LifeNo, Made>,
+    maps: FxHashMap<ImageNo, PerfMap>,
     slice: u32,
     /// Row of the life asked for last, with and without its process kept: drained samples come
     /// sorted by life. Void as soon as anything about processes changes.
@@ -138,8 +157,8 @@ impl Book {
             losses: Losses::default(),
             cgroups: FxHashMap::default(),
             cgroups_read: 0,
-            jits: FxHashMap::default(),
-            jit_pids: FxHashMap::default(),
+            made: FxHashMap::default(),
+            maps: FxHashMap::default(),
             slice: 0,
             recent: None,
             options,
@@ -372,46 +391,64 @@ impl Book {
                 return (self.images.synthetic(ImageKind::Unknown, reason), 0);
             }
         };
-        if self.images.get(found.image).kind != ImageKind::Anon {
+        if !self.images.is_anon(found.image) {
             return (found.image, found.offset_of(pc));
         }
-        match self.jit(no) {
-            Some(image) => (image, pc),
-            None if self.options.folding == Folding::ByCommand => (found.image, 0),
-            None => (found.image, pc),
+        // Where processes are folded, an address without a name means nothing.
+        self.made_code(no).map_or((found.image, 0), |image| (image, pc))
+    }
+
+    /// The image of the code that a life made at run time; when processes are folded only where a map names it.
+    fn made_code(&mut self, no: LifeNo) -> Option<ImageNo> {
+        match self.made.get(&no) {
+            Some(made) if made.has_map || clock::monotonic_ns() < made.look_again => made.image,
+            _ => self.look_for_map(no),
         }
     }
 
-    /// The JIT area of a life, when it keeps a perf map.
-    fn jit(&mut self, no: LifeNo) -> Option<ImageNo> {
-        if let Some(Some(image)) = self.jits.get(&no) {
-            return Some(*image);
-        }
+    /// Looks whether a life has a perf map by now. What was counted before gets its names too.
+    fn look_for_map(&mut self, no: LifeNo) -> Option<ImageNo> {
         let life = self.lives.get(no)?;
-        let image = crate::jit::perf_map_path(life.pid).map(|_| {
+        let started = Self::wall_time(life.start);
+        let has_map = crate::jit::perf_map_path(life.pid, started).is_some();
+        let image = (has_map || self.options.folding == Folding::PerProcess).then(|| {
             let identity = format!("jit {} {} {} {}", self.host, life.pid, life.start, life.execs);
-            self.images.labelled(ImageKind::Jit, &format!("[jit: {}]", life.comm), &identity)
+            self.images.made_at_run_time(&identity, &life.comm, has_map)
         });
-        if let Some(image) = image {
-            self.jit_pids.insert(image, life.pid);
+        if let Some(image) = image.filter(|_| has_map) {
+            self.maps.insert(image, PerfMap { pid: life.pid, started });
         }
-        self.jits.insert(no, image);
+        self.made.insert(no, Made { image, has_map, look_again: clock::monotonic_ns() + LOOK_AGAIN_NS });
         image
+    }
+
+    /// Looks for the maps of these lives, and of all that made code, again.
+    fn look_for_maps(&mut self) {
+        let unnamed: Vec<LifeNo> = self.made.iter().filter(|(_, m)| !m.has_map).map(|(no, _)| *no).collect();
+        for no in unnamed {
+            self.look_for_map(no);
+        }
+    }
+
+    /// Wall time of a process start, or a moment before it where the machine has slept; 0: not known.
+    fn wall_time(start: u64) -> u64 {
+        if start == 0 { 0 } else { clock::wall_ns().saturating_sub(clock::boottime_ns().saturating_sub(start)) }
     }
 
     /// A process that made code is about to vanish: look once more for its map.
     fn note_jit_of(&mut self, pid: u32, time: u64) {
         if let Some(no) = self.lives.at(pid, time)
-            && self.jits.contains_key(&no)
+            && self.made.get(&no).is_some_and(|made| !made.has_map)
         {
-            self.jit(no);
+            self.look_for_map(no);
         }
     }
 
-    /// JIT images and the process whose map names their functions.
+    /// The map that names the functions of a JIT image.
     #[must_use]
-    pub fn jit_images(&self) -> Vec<(whither_image::ImageId, u32)> {
-        self.jit_pids.iter().map(|(no, pid)| (self.images.get(*no).id, *pid)).collect()
+    pub fn perf_map(&self, id: &whither_image::ImageId) -> Option<Vec<u8>> {
+        let map = self.maps.get(&self.images.number(id)?)?;
+        crate::jit::read_perf_map(map.pid, map.started)
     }
 
     fn process(&mut self, no: Option<LifeNo>, who: Who, image: ImageNo) -> ProcessNo {
@@ -487,7 +524,7 @@ impl Book {
     pub fn forget(&mut self, time: u64) {
         self.lives.forget(time, proc::exists);
         let lives = &self.lives;
-        self.jits.retain(|no, _| lives.get(*no).is_some());
+        self.made.retain(|no, _| lives.get(*no).is_some());
     }
 
     /// Adds accounting rows.
@@ -518,6 +555,7 @@ impl Book {
     /// Takes the rows and losses out for a segment.
     pub fn cut(&mut self) -> (Profile, Losses) {
         self.recent = None;
+        self.look_for_maps();
         let images = &self.images;
         let profile = self.rows.cut(&self.options.events, |no| images.get(no));
         (profile, std::mem::take(&mut self.losses))
@@ -526,6 +564,7 @@ impl Book {
     /// The rows and losses so far; they stay.
     #[must_use]
     pub fn snapshot(&mut self) -> (Profile, Losses) {
+        self.look_for_maps();
         (self.rows.snapshot(&self.options.events, |no| self.images.get(no)), self.losses.clone())
     }
 
@@ -551,6 +590,11 @@ impl Book {
     #[must_use]
     pub fn image_no(&self, image: &Image) -> Option<ImageNo> {
         self.images.number(&image.id)
+    }
+
+    /// All images.
+    pub(crate) fn images(&self) -> &Images {
+        &self.images
     }
 
     /// An image of the book.

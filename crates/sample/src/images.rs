@@ -10,8 +10,8 @@ use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use whither_image::{
-    ElfSummary, IdKind, ImageId, ImageKind, PrefixId, Segment, build_id_from_prefix, code_hash, condensed,
-    constant_parts,
+    ElfSummary, IdKind, ImageId, ImageKind, PrefixId, Segment, build_id_from_prefix, build_id_from_sections, code_hash,
+    condensed, constant_parts,
 };
 use whither_kernel::records::MappedFile;
 use whither_store::model::Image;
@@ -22,6 +22,9 @@ const PREFIX: usize = 16 << 10;
 const KEPT_LIMIT: u64 = 256 << 20;
 /// Most deleted files held open.
 const HELD_LIMIT: usize = 128;
+
+/// What memory without a file is called.
+const ANON: &str = "[anon]";
 
 /// All images seen.
 #[derive(Debug, Default)]
@@ -86,7 +89,7 @@ impl Images {
                 || path.starts_with('[')
                 || path.starts_with("/dev/zero") =>
             {
-                Some(self.synthetic(ImageKind::Anon, "[anon]"))
+                Some(self.synthetic(ImageKind::Anon, ANON))
             }
             _ => None,
         }
@@ -133,6 +136,25 @@ impl Images {
         }
         let path = label.to_string();
         self.add(Image { id, id_kind: IdKind::Synthetic, kind, path, segments: Vec::new(), size: 0 })
+    }
+
+    /// Code that a process makes at run time: an image of its own, as addresses of two processes have nothing to do
+    /// with each other. It is code without a file until a map of its functions turns up.
+    pub fn made_at_run_time(&mut self, identity: &str, comm: &str, has_map: bool) -> ImageNo {
+        let no = self.labelled(ImageKind::Anon, ANON, identity);
+        if has_map {
+            let image = &mut self.list[no.0 as usize];
+            image.kind = ImageKind::Jit;
+            image.path = format!("[jit: {comm}]");
+        }
+        no
+    }
+
+    /// Whether an image is memory without a file, of any process.
+    #[must_use]
+    pub fn is_anon(&self, no: ImageNo) -> bool {
+        let image = self.get(no);
+        image.kind == ImageKind::Anon && image.path == ANON
     }
 
     /// The kernel or a module, by its build-id when there is one.
@@ -272,7 +294,12 @@ fn summary(file: &File, size: u64) -> Option<ElfSummary> {
         bytes = condensed(|offset, n| piece(file, offset, n))?;
     }
     let mut summary = ElfSummary::parse(&bytes).ok()?;
-    if !matches!(build_id_from_prefix(&bytes), Ok(PrefixId::Found(_))) {
+    if matches!(build_id_from_prefix(&bytes), Ok(PrefixId::Found(_))) {
+        return Some(summary);
+    }
+    if let Some(id) = build_id_from_sections(|offset, n| piece(file, offset, n)) {
+        (summary.id, summary.id_kind) = (id, IdKind::BuildId);
+    } else {
         let in_file = |s: &Segment| s.offset.checked_add(s.size).is_some_and(|end| end <= size);
         if !summary.segments.iter().all(in_file) {
             return None;
@@ -377,6 +404,20 @@ mod tests {
         let status = std::fs::read_to_string("/proc/self/status").expect("readable");
         let line = status.lines().find(|l| l.starts_with("VmHWM:")).expect("Linux tells it");
         line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number")
+    }
+
+    #[test]
+    fn code_made_at_run_time_gets_its_name_late() {
+        let mut images = Images::default();
+        let first = images.made_at_run_time("one", "java", false);
+        let other = images.made_at_run_time("two", "java", false);
+        assert_ne!(first, other, "addresses of two processes have nothing to do with each other");
+        assert!(images.is_anon(first));
+        assert_eq!(images.made_at_run_time("one", "java", true), first);
+        assert_eq!((images.get(first).kind, images.get(first).path.as_str()), (ImageKind::Jit, "[jit: java]"));
+        assert!(images.is_anon(other));
+        assert_eq!(images.made_at_run_time("one", "java", false), first);
+        assert!(!images.is_anon(first), "a name is not taken back");
     }
 
     #[test]

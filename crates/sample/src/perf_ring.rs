@@ -268,7 +268,9 @@ fn stack_of(who: Who, s: &RingSample, book: &Book, unwinders: &mut Unwinders) ->
             a => kernel.push(a),
         }
     }
-    let mut end = if user.len() >= whither_abi::MAX_FRAMES { StackEnd::Truncated } else { StackEnd::Complete };
+    // A walk by frame pointers that ends in its first user frame met code without them.
+    let cut = user.len() >= whither_abi::MAX_FRAMES || user.len() == 1;
+    let mut end = if cut { StackEnd::Truncated } else { StackEnd::Complete };
     if let (Some([bp, sp, ip]), false) = (s.regs, s.stack.is_empty()) {
         (user, end) = unwinders.unwind(book, who, [ip, sp, bp], &s.stack);
     }

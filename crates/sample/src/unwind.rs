@@ -2,6 +2,7 @@
 //! are read once per image, and one unwinder is kept per life and rebuilt when its mappings change.
 
 use crate::book::{Book, Who};
+use crate::images::Images;
 use crate::lives::{ImageNo, LifeNo, Maps};
 use rustc_hash::FxHashMap;
 use std::io::Read;
@@ -22,6 +23,14 @@ pub struct Unwinders {
     cache: UnwindCache,
 }
 
+/// Whose stack is walked.
+pub(crate) struct Walk<'a> {
+    pub(crate) images: &'a Images,
+    pub(crate) no: LifeNo,
+    pub(crate) maps: &'a Arc<Maps>,
+    pub(crate) pid: u32,
+}
+
 impl std::fmt::Debug for Unwinders {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Unwinders").field("lives", &self.lives.len()).finish_non_exhaustive()
@@ -32,14 +41,18 @@ impl Unwinders {
     /// Addresses of a user stack, innermost first, from registers `[ip, sp, bp]` and the bytes from sp
     /// upwards.
     pub fn unwind(&mut self, book: &Book, who: Who, regs: [u64; 3], stack: &[u8]) -> (Vec<u64>, StackEnd) {
-        let [ip, sp, bp] = regs;
-        let Some((no, life)) = book.life_of(who) else { return (vec![ip], StackEnd::Truncated) };
-        let fresh = self.lives.get(&no).is_some_and(|(maps, _)| Arc::ptr_eq(maps, &life.maps));
+        let Some((no, life)) = book.life_of(who) else { return (vec![regs[0]], StackEnd::Truncated) };
+        self.walk(&Walk { images: book.images(), no, maps: &life.maps, pid: life.pid }, regs, stack)
+    }
+
+    /// The same for a life that is known.
+    pub(crate) fn walk(&mut self, of: &Walk<'_>, [ip, sp, bp]: [u64; 3], stack: &[u8]) -> (Vec<u64>, StackEnd) {
+        let fresh = self.lives.get(&of.no).is_some_and(|(maps, _)| Arc::ptr_eq(maps, of.maps));
         if !fresh {
-            let unwinder = self.build(book, life.pid, &life.maps);
-            self.lives.insert(no, (Arc::clone(&life.maps), unwinder));
+            let unwinder = self.build(of);
+            self.lives.insert(of.no, (Arc::clone(of.maps), unwinder));
         }
-        let unwinder = &self.lives[&no].1;
+        let unwinder = &self.lives[&of.no].1;
         let walked = unwinder.unwind(&mut self.cache, UserRegs { ip, sp, bp }, stack, whither_abi::MAX_FRAMES);
         let end = if walked.end == unwind::StackEnd::Root { StackEnd::Complete } else { StackEnd::Truncated };
         let addresses = if walked.addresses.is_empty() { vec![ip] } else { walked.addresses };
@@ -51,15 +64,15 @@ impl Unwinders {
         self.lives.retain(|no, _| book.knows(*no));
     }
 
-    fn build(&mut self, book: &Book, pid: u32, maps: &Maps) -> Unwinder {
+    fn build(&mut self, of: &Walk<'_>) -> Unwinder {
         let mut unwinder = Unwinder::new();
-        for m in maps.mappings() {
-            let image = book.image(m.image);
+        for m in of.maps.mappings() {
+            let image = of.images.get(m.image);
             let bias = load_bias(&image.segments, m.start, m.offset).unwrap_or(m.start);
             let rules = self.rules.entry(m.image).or_insert_with(|| {
                 let bytes = match image.kind {
                     ImageKind::Vdso => crate::images::own_vdso(),
-                    ImageKind::Elf => read_image(book, pid, m.start..m.end, image),
+                    ImageKind::Elf => read_image(of, m.start..m.end, image),
                     _ => None,
                 }?;
                 ElfUnwindInfo::from_elf(&Bytes::from(bytes)).ok()
@@ -75,19 +88,14 @@ impl Unwinders {
 
 /// The bytes of an image, through the process that maps it or by its path; only if they are the
 /// bytes that were mapped.
-fn read_image(
-    book: &Book,
-    pid: u32,
-    range: std::ops::Range<u64>,
-    image: &whither_store::model::Image,
-) -> Option<Vec<u8>> {
+fn read_image(of: &Walk<'_>, range: std::ops::Range<u64>, image: &whither_store::model::Image) -> Option<Vec<u8>> {
     if image.size > SIZE_LIMIT {
         return None;
     }
-    if let Some(bytes) = book.held_bytes(&image.id) {
+    if let Some(bytes) = of.images.held_bytes(&image.id) {
         return Some(bytes);
     }
-    proc::mapped_file_candidates(pid, range.start, range.end, &image.path).into_iter().find_map(|path| {
+    proc::mapped_file_candidates(of.pid, range.start, range.end, &image.path).into_iter().find_map(|path| {
         let mut bytes = Vec::new();
         proc::open_plain(&path)?.take(SIZE_LIMIT).read_to_end(&mut bytes).ok()?;
         (ElfSummary::parse(&bytes).ok()?.id == image.id).then_some(bytes)

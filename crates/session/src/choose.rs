@@ -53,7 +53,22 @@ pub(crate) fn choose(options: &RecordOptions) -> Result<Choice, SessionError> {
             )
         }));
     }
+    notes.extend(left_out(&events, options.user_only));
     Ok(Choice { events, notes })
+}
+
+/// Time in the kernel that nobody asked to leave out is missed in every share: said aloud.
+fn left_out(events: &[Chosen], user_only: bool) -> Option<String> {
+    let named_so = |c: &Chosen| c.spec.name.contains(':');
+    let refused = |c: &&Chosen| c.spec.exclude_kernel && !user_only && !named_so(c);
+    let names: Vec<&str> = events.iter().filter(refused).map(|c| c.spec.name.as_str()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "the kernel's part is missing: without rights, {} is sampled in user code only, and time in system calls, page \
+             faults and interrupts is in no figure; 'whither doctor' tells what would allow it",
+            names.join(", ")
+        )
+    })
 }
 
 fn hertz(pace: Pace, notes: &mut Vec<String>) -> u32 {
@@ -207,6 +222,19 @@ fn cycles_in(nanoseconds: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_kernel_is_said_aloud() {
+        let event = |name: &str, exclude_kernel| {
+            let spec = EventSpec { name: name.into(), exclude_kernel, ..events::parse("cpu-clock").unwrap() };
+            Chosen { spec, period: 1, precision: Precision::Skid(1), turns: 1, units_per_ns: 1.0 }
+        };
+        assert_eq!(left_out(&[event("cpu-clock", false)], false), None);
+        assert_eq!(left_out(&[event("cpu-clock", true)], true), None, "asked for by --user");
+        assert_eq!(left_out(&[event("cycles:u", true)], false), None, "asked for by name");
+        let note = left_out(&[event("cpu-clock", true)], false).unwrap();
+        assert!(note.contains("cpu-clock is sampled in user code only"), "{note}");
+    }
 
     #[test]
     fn what_was_measured_decides_how_samples_are_corrected() {

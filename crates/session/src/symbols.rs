@@ -53,10 +53,9 @@ pub fn gather(epoch: &Path) -> Result<(), SessionError> {
 /// files too.
 pub(crate) fn service(book: &Book, profile: &Profile, code: bool) -> SymbolService {
     let mut known = StoredSymbols::default();
-    let jits = book.jit_images();
     for image in &profile.images {
         let table = match image.kind {
-            ImageKind::Jit => jits.iter().find(|(id, _)| *id == image.id).and_then(|(_, pid)| perf_map(*pid)),
+            ImageKind::Jit => perf_map(book, image),
             ImageKind::Vdso => own_vdso().map(|bytes| function_table(&bytes, None).0),
             ImageKind::Elf => book.held_bytes(&image.id).map(|bytes| function_table(&bytes, None).0),
             ImageKind::Kernel | ImageKind::Module | ImageKind::Bpf => kernel_table(book, image),
@@ -161,10 +160,7 @@ fn stored(image: &Image, function: &Function) -> StoredFunction {
 /// Functions of an image that cannot be read from a file later or elsewhere.
 fn local_table(book: &Book, image: &Image) -> Option<FunctionTable> {
     match image.kind {
-        ImageKind::Jit => {
-            let jits = book.jit_images();
-            jits.iter().find(|(id, _)| *id == image.id).and_then(|(_, pid)| perf_map(*pid))
-        }
+        ImageKind::Jit => perf_map(book, image),
         ImageKind::Vdso => own_vdso().map(|bytes| function_table(&bytes, None).0),
         ImageKind::Elf => book.held_bytes(&image.id).map(|bytes| function_table(&bytes, None).0),
         ImageKind::Kernel | ImageKind::Module | ImageKind::Bpf => kernel_table(book, image),
@@ -172,8 +168,8 @@ fn local_table(book: &Book, image: &Image) -> Option<FunctionTable> {
     }
 }
 
-fn perf_map(pid: u32) -> Option<FunctionTable> {
-    Some(parse_perf_map(&whither_sample::jit::read_perf_map(pid)?).0)
+fn perf_map(book: &Book, image: &Image) -> Option<FunctionTable> {
+    Some(parse_perf_map(&book.perf_map(&image.id)?).0)
 }
 
 fn kernel_table(book: &Book, image: &Image) -> Option<FunctionTable> {

@@ -38,7 +38,7 @@ pub enum StoreError {
         why: String,
     },
     /// A recording exists already.
-    #[error("{} exists already; give another path, or --overwrite", path.display())]
+    #[error("{} exists already", path.display())]
     Exists {
         /// The directory.
         path: PathBuf,

@@ -290,7 +290,8 @@ fn absorb_event(kept: &mut RankedEvent, other: &RankedEvent) {
 /// Two descriptions of one image: every field is chosen by a total order, so that the result
 /// does not depend on which came first.
 fn absorb_image(kept: &mut Image, other: &Image) {
-    let path = |i: &Image| (i.path.is_empty(), i.path.len(), i.path.clone());
+    // Code made at run time is without a name until a map of it turns up: the kind that knows more names it.
+    let path = |i: &Image| (i.path.is_empty(), i.kind, i.path.len(), i.path.clone());
     if path(other) < path(kept) {
         kept.path.clone_from(&other.path);
     }
@@ -342,4 +343,28 @@ type RateKey<'a> = (u64, u32, &'a str, u64, u64, u64, u64, u64, u64, u64);
 
 fn rate_key(r: &Rate) -> RateKey<'_> {
     (r.start_ns, r.cpu, &r.event, r.length_ns, r.period, r.delivered, r.idle, r.dropped, r.skipped, r.steal_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whither_image::{IdKind, ImageId, ImageKind};
+
+    fn image(kind: ImageKind, path: &str) -> Image {
+        let (id, path) = (ImageId([7; 20]), path.to_owned());
+        Image { id, id_kind: IdKind::Synthetic, kind, path, segments: Vec::new(), size: 0 }
+    }
+
+    #[test]
+    fn code_that_got_its_map_late_bears_its_name_everywhere() {
+        let (before, after) = (image(ImageKind::Anon, "[anon]"), image(ImageKind::Jit, "[jit: java]"));
+        for (first, second) in [(&before, &after), (&after, &before)] {
+            let mut kept = first.clone();
+            absorb_image(&mut kept, second);
+            assert_eq!(kept, after);
+        }
+        let mut kept = image(ImageKind::Elf, "/usr/lib/libc.so.6");
+        absorb_image(&mut kept, &image(ImageKind::Elf, "/lib/libc.so.6"));
+        assert_eq!(kept.path, "/lib/libc.so.6", "of two paths of one file the shorter");
+    }
 }

@@ -261,21 +261,25 @@ fn filter(args: &FilterArgs, profiles: &[Profile]) -> anyhow::Result<Filter> {
         threads: args.thread.clone(),
         cgroups: patterns(&args.cgroup)?,
         side: side(args),
-        seconds: seconds(args.since, args.until, profiles),
+        seconds: seconds(args.since, args.until, profiles)?,
     })
 }
 
-fn seconds(since: Option<Moment>, until: Option<Moment>, profiles: &[Profile]) -> Option<Range<u32>> {
+fn seconds(since: Option<Moment>, until: Option<Moment>, profiles: &[Profile]) -> anyhow::Result<Option<Range<u32>>> {
     let start = profiles.iter().flat_map(|p| &p.epochs).map(|e| e.start_ns).min().unwrap_or(0) / 1_000_000_000;
     let at = |moment: Moment| match moment {
         Moment::AfterStart(after) => start.saturating_add(after.as_secs()),
         Moment::Unix(seconds) => seconds,
     };
     let clamp = |seconds: u64| u32::try_from(seconds).unwrap_or(u32::MAX);
-    match (since, until) {
-        (None, None) => None,
-        (since, until) => Some(since.map_or(0, |m| clamp(at(m)))..until.map_or(u32::MAX, |m| clamp(at(m)))),
+    let range = since.map_or(0, |m| clamp(at(m)))..until.map_or(u32::MAX, |m| clamp(at(m)));
+    if since.is_none() && until.is_none() {
+        return Ok(None);
     }
+    if range.is_empty() {
+        return Err(Usage("--since must be earlier than --until, by a second at least".into()).into());
+    }
+    Ok(Some(range))
 }
 
 /// Where names come from, by flags.

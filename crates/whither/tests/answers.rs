@@ -84,6 +84,20 @@ fn a_recording_does_not_differ_from_itself_by_any_grouping() {
 }
 
 #[test]
+fn a_range_of_time_that_holds_nothing_is_refused_and_slices_count_whole() {
+    let run = Imported::new("flat.data");
+    let ask = |args: &[&str]| whither().arg("prof").arg(run.path()).args(args).output().unwrap();
+    for args in [["--since", "2s", "--until", "1s"], ["--since", "1s", "--until", "1s"]] {
+        let refused = ask(&args);
+        assert_eq!(refused.status.code(), Some(2), "{args:?}: {}", text(&refused.stdout));
+        assert!(text(&refused.stderr).contains("--since must be earlier than --until"), "{}", text(&refused.stderr));
+    }
+    let nothing = ask(&["--since", "900s"]);
+    assert_eq!(nothing.status.code(), Some(1), "{}", text(&nothing.stdout));
+    assert!(text(&nothing.stderr).contains("no sample matches time since 20"), "{}", text(&nothing.stderr));
+}
+
+#[test]
 fn the_tree_of_the_stacks_is_printed_whole_and_cut() {
     let run = Imported::new("stacks.data");
     let tree = run.json("prof", &["--tree"]);

@@ -114,6 +114,33 @@ fn so_they_have_with_the_kernel_and_system_calls() {
     compare(&[], "irqoff");
 }
 
+/// Shares of the call tree's nodes of a name, wherever they are, in percent.
+fn percent(tree: &serde_json::Value, name: &str) -> f64 {
+    let own = if tree["name"] == name { tree["total"].as_f64().unwrap() } else { 0.0 };
+    own + tree["children"].as_array().into_iter().flatten().map(|c| percent(c, name)).sum::<f64>()
+}
+
+#[test]
+fn copied_stacks_are_unwound_and_a_kernel_without_build_id_is_known_by_its_place() {
+    need_root!();
+    need_perf!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let listing = record_and_import(directory.path(), &["-B", "--call-graph", "dwarf"], "deepstack");
+    let nameless = listing.rows().iter().filter(|(l, _)| l[0] == "[no symbol]" && l[1] == "[kernel]").count();
+    assert_eq!(nameless, 0, "{:?}", listing.rows());
+    let recording = directory.path().join("imported.wh");
+    let answer = answer(whither().arg("prof").arg(recording).args(["--tree", "--json"]));
+    let tree = &answer["tree"];
+    let total = tree["total"].as_f64().unwrap();
+    let share = |name: &str| 100.0 * percent(tree, name) / total;
+    // leaf is called by inner (by middle, by outer) and by side; all of them from main.
+    assert!(share("main") > 95.0, "{tree:#}");
+    assert!((share("outer") + share("side") - share("main")).abs() < 2.0, "{tree:#}");
+    assert!((share("outer") - share("inner")).abs() < 2.0, "{tree:#}");
+    assert_eq!(answer["provenance"]["stacks"][0].as_u64().unwrap(), listing.total(), "every sample has a stack");
+}
+
 #[test]
 fn what_is_no_perf_data_is_refused() {
     let directory = tempfile::tempdir().unwrap();

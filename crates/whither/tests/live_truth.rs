@@ -103,8 +103,18 @@ fn threads_that_have_ended_keep_name_and_share() {
 #[test]
 fn generated_code_is_named_by_its_map() {
     need_root!();
+    generated_code(&[workload("jit"), "2".into()]);
+}
+
+#[test]
+fn a_map_that_is_written_at_the_end_names_what_was_sampled_before() {
+    need_root!();
+    generated_code(&[workload("jit"), "2".into(), "late".into()]);
+}
+
+fn generated_code(command: &[std::path::PathBuf]) {
     let _alone = alone();
-    let run = record(&[], &[workload("jit"), "2".into()]);
+    let run = record(&[], command);
     let truth = run.truth();
     let procs = run.prof(&["--all"]);
     let _ = std::fs::remove_file(truth.get("map"));

@@ -1,5 +1,6 @@
 /* Code made at run time in anonymous memory, named by a perf map: two functions, about 73 and 18
- * percent of the time, and one that nobody names. The map is left behind for the reader of the profile. */
+ * percent of the time, and one that nobody names. The map is left behind for the reader of the profile.
+ * usage: jit SECONDS [late]; late: the map is written at the end, as the JVM does. */
 #define _GNU_SOURCE
 #include "../work.h"
 #include <string.h>
@@ -40,7 +41,9 @@ int main(int argc, char **argv)
     function hot = compile(area), cold = compile(area + 256), unnamed = compile(area + 512);
     if (mprotect(area, 4096, PROT_READ | PROT_EXEC))
         abort();
-    write_map(area, area + 256);
+    int late = argc > 2 && !strcmp(argv[2], "late");
+    if (!late)
+        write_map(area, area + 256);
     uint64_t done[3] = {0}, random = 5, spent = 0;
     uint64_t per_ms = rounds_per_ms(hot);
     while (spent < length) {
@@ -54,6 +57,8 @@ int main(int argc, char **argv)
         for (int i = 0; i < 3; i++)
             done[i] += rounds[i];
     }
+    if (late)
+        write_map(area, area + 256);
     const char *names[] = {"jit_hot", "jit_cold", "unnamed"};
     double all = (double)(done[0] + done[1] + done[2]);
     for (int i = 0; i < 3; i++)

@@ -323,3 +323,45 @@ fn a_planted_change_of_an_image_is_found_and_the_same_twice_is_not() {
     }
     assert!(found >= 18 && flagged <= 4, "found {found} of 20, flagged {flagged} of 40");
 }
+
+/// The run of another build, whose file bears another name and whose procedures are called `f0`, `f1`, ...
+fn renamed(mut w: World, to: &str) -> World {
+    w.symbols.rename("/opt/v1/app", to);
+    w.profile.images[0].path = to.into();
+    w.profile.images[0].id = whither_image::ImageId([9; 20]);
+    w
+}
+
+#[test]
+fn a_program_under_another_name_is_the_same_one() {
+    let mut dice = Dice(11);
+    let before = run(&mut dice, 4_000.0, 0.0, 1.0);
+    let after = renamed(run(&mut dice, 4_000.0, 0.0, 2.0), "/opt/app-1.3");
+    let mut sides = [before, after];
+    let later = std::mem::take(&mut sides[1].symbols);
+    sides[0].symbols.absorb(later);
+    let [before, after] = sides;
+    let query = DiffQuery { show: Show::All, ..DiffQuery::default() };
+    let d = compare(&[before], &[after], &query);
+    assert_eq!(changed(&d), ["f8"], "only what was planted");
+    let note = "compared under one name, as most of their procedures are called the same: app in A with app-1.3 in B";
+    assert!(d.a.notes.iter().any(|n| n == note), "{:?}", d.a.notes);
+}
+
+#[test]
+fn a_program_with_other_procedures_is_another_one() {
+    let mut dice = Dice(12);
+    let mut before = run(&mut dice, 400.0, 0.0, 1.0);
+    let mut after = World::new("cpu-clock");
+    let other = after.image(ImageKind::Elf, "/opt/other");
+    let p = after.process(1, "other", "");
+    for f in 0..20 {
+        after.function(other, f * 0x100, 0x100, &format!("g{f}"));
+        after.sample(other, p, f * 0x100 + 4, 500);
+    }
+    let later = std::mem::take(&mut after.symbols);
+    before.symbols.absorb(later);
+    let d = compare(&[before], &[after], &DiffQuery::default());
+    assert!(d.rows.iter().all(|r| matches!(r.verdict, Verdict::New | Verdict::Gone)), "{:?}", d.rows);
+    assert!(!d.a.notes.iter().any(|n| n.contains("compared under one name")));
+}

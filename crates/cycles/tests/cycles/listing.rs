@@ -3,7 +3,7 @@
 use crate::world::World;
 use whither_cycles::results::Listing;
 use whither_cycles::{By, Error, Filter, Inlines, Pattern, ProcessIs, Query, Side, listing};
-use whither_store::model::{EventUnit, ImageIx, ImageKind, Precision, ProcessIx};
+use whither_store::model::{EventUnit, ImageIx, ImageKind, Precision, ProcessIx, Rate};
 
 /// 60 samples in `work` of two processes, 20 in `helper` of libfoo, 15 in the kernel (10 on a
 /// pile-up), 3 in anonymous code, 2 unknown; a second event in `work` only.
@@ -247,4 +247,84 @@ fn all_images_sampled_are_announced_at_once() {
     w.sample(images[1], p, 0, 1);
     listing(&w.profile, &w.symbols, &Query::default()).unwrap();
     assert_eq!(*w.symbols.prepared.lock().unwrap(), [["/bin/a", "/bin/b"]]);
+}
+
+/// 100 samples a second for ten seconds on one of two CPUs, in slices of five seconds.
+fn slow_slices() -> World {
+    let mut w = World::new("cpu-clock");
+    let app = w.image(ImageKind::Elf, "/usr/bin/app");
+    let p = w.process(10, "app", "");
+    w.profile.epochs[0].slice_s = 5;
+    for slice in [1000, 1005] {
+        let s = w.sample(app, p, 0x104, 500);
+        (s.slice, s.period) = (slice, 10_000_000);
+    }
+    for cpu in 0..2 {
+        w.profile.rates.push(Rate {
+            start_ns: 1_000_000_000_000,
+            length_ns: 10_000_000_000,
+            cpu,
+            event: "cpu-clock".into(),
+            period: 10_000_000,
+            delivered: if cpu == 0 { 1000 } else { 0 },
+            ..Rate::default()
+        });
+    }
+    w
+}
+
+#[test]
+fn the_rate_of_a_timer_is_its_own_however_idle_the_machine_was() {
+    let mut w = slow_slices();
+    let l = ask(&w, &Query::default());
+    assert_eq!((l.provenance.rate_hz, l.provenance.seconds), (100.0, 10.0));
+    // Of several events there is one account, under the names of all.
+    w.event("page-faults", EventUnit::Count, Precision::Unknown);
+    w.profile.rates.iter_mut().for_each(|r| r.event = "cpu-clock+page-faults".into());
+    w.profile.rates.iter_mut().for_each(|r| r.idle = 7);
+    let l = ask(&w, &Query::default());
+    assert_eq!((l.provenance.rate_hz, l.provenance.seconds), (100.0, 10.0));
+    assert_eq!(l.provenance.events.iter().map(|e| e.idle).collect::<Vec<_>>(), [14, 0]);
+}
+
+#[test]
+fn a_range_inside_a_slice_tells_what_was_counted() {
+    let w = slow_slices();
+    let l = ask(&w, &filtered(Filter { seconds: Some(1001..1002), ..Filter::default() }));
+    assert_eq!((l.provenance.events[0].samples, l.provenance.seconds, l.provenance.rate_hz), (500, 5.0, 100.0));
+    let slices = "1970-01-01 00:16:40Z to 1970-01-01 00:16:45Z";
+    assert!(l.provenance.notes.iter().any(|n| n.ends_with(&format!("those of {slices}"))), "{:?}", l.provenance.notes);
+    let whole = ask(&w, &filtered(Filter { seconds: Some(1000..u32::MAX), ..Filter::default() }));
+    assert!(!whole.provenance.notes.iter().any(|n| n.contains("slices")), "{:?}", whole.provenance.notes);
+    assert_eq!(whole.filters, ["time since 1970-01-01 00:16:40Z"]);
+}
+
+#[test]
+fn code_made_at_run_time_is_one_row_whatever_the_number_of_processes() {
+    let mut w = world();
+    let other = w.image(ImageKind::Anon, "[anon]");
+    let jit = [w.image(ImageKind::Jit, "[jit: node]"), w.image(ImageKind::Jit, "[jit: node]")];
+    w.sample(other, ProcessIx(1), 0x7f00_0000_2000, 4);
+    for image in jit {
+        w.sample(image, ProcessIx(1), 0x10, 6);
+    }
+    let images = rows(&ask(&w, &by(&[By::Image])));
+    assert!(images.contains(&"[anon]: 7".into()) && images.contains(&"[jit: node]: 12".into()), "{images:?}");
+    let procs = rows(&ask(&w, &Query::default()));
+    assert!(procs.contains(&"[code without a file] | [anon]: 7".into()), "{procs:?}");
+}
+
+#[test]
+fn programs_of_one_name_in_one_process_are_one_row() {
+    let mut w = world();
+    let app = ImageIx(0);
+    // The same pid and start after an exec, and another process of that pid and name later.
+    for (key, start) in [(70, 5), (71, 5), (72, 9)] {
+        let p = w.process(7, "bash", "");
+        let process = &mut w.profile.processes[p.0 as usize];
+        (process.key, process.start_ns) = (key, start);
+        w.sample(app, p, 0x104, 1000);
+    }
+    let rows = rows(&ask(&w, &by(&[By::Process])));
+    assert_eq!(rows[..2], ["bash (7): 2000", "bash (7): 1000"], "{rows:?}");
 }

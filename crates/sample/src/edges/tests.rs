@@ -343,10 +343,7 @@ fn code_is_prepared_where_a_walk_wants_to_go_and_its_transfers_become_runs() {
     edges.take_walks(&mut book, std::iter::once(path(0, &hops, 0)));
     edges.take_walks(&mut book, std::iter::once(path(1, &hops, 0)));
     let at = offset(dec);
-    let expect = [
-        (at, at + 3, Way::To(ImageOffset(at)), 1),
-        (at, at + 5, Way::To(ImageOffset(offset(indirect()))), 1),
-    ];
+    let expect = [(at, at + 3, Way::To(ImageOffset(at)), 1), (at, at + 5, Way::To(ImageOffset(offset(indirect()))), 1)];
     let found = rows(&mut book);
     assert_eq!(ways(&found), expect, "walks of another preparation mean nothing");
     assert!(found.iter().all(|e| e.source == EdgeSource::Walks));
@@ -361,7 +358,10 @@ fn when_there_is_no_room_numbers_are_given_anew() {
     // This test program has code enough, and what is no instruction is prepared as well.
     for n in 0_u64.. {
         at = turns() + n * 1021;
-        let Some(_) = proc::executable_mappings(std::process::id()).iter().find(|m| (m.start..m.end).contains(&at)) else { break };
+        let Some(_) = proc::executable_mappings(std::process::id()).iter().find(|m| (m.start..m.end).contains(&at))
+        else {
+            break;
+        };
         orders = edges.take_walks(&mut book, std::iter::once(path(0, &[], at)));
         all += orders.ops.len();
         if orders.anew.is_some() {

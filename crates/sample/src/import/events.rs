@@ -53,6 +53,7 @@ fn source(description: &AttributeDescription, event: Option<u16>, cpu: &str) -> 
         sample: attr.sample_format.bits(),
         read: attr.read_format.bits(),
         branch_index: attr.branch_sample_format.contains(BranchSampleFormat::HW_INDEX),
+        user_registers: attr.sample_regs_user,
     };
     // 127 is the kernel's default limit (perf_event_max_stack).
     let max_stack = if attr.sample_max_stack == 0 { 127 } else { attr.sample_max_stack.into() };

@@ -5,14 +5,16 @@
 use super::build_ids::BuildIds;
 use super::container::Refusal;
 use super::events::{Branches, Source, sources};
-use super::kernel_layout::KernelLayout;
+use super::kernel_layout::{KernelLayout, running_kernel_at};
 use super::record::{Entry, Mapping, Mode, Sample, decode};
 use super::straight::Straight;
+use super::user_stack::{is_lone, unwound};
 use super::{Imported, Lookup};
 use crate::aggregate::{Aggregate, Key, ProcessNo, StackKey};
 use crate::branches::{self, Place};
 use crate::images::{Images, MappingFacts};
 use crate::lives::{Found, ImageNo, LifeNo, Lives, Mapped};
+use crate::unwind::Unwinders;
 use linux_perf_data::{Feature, PerfFile, PerfFileReader, PerfFileRecord};
 use rustc_hash::FxHashMap;
 use std::io::{Read, Seek};
@@ -74,6 +76,9 @@ struct Importer {
     throttled: u64,
     short_records: u64,
     straight: Straight,
+    unwinders: Unwinders,
+    /// Registers of other machines bear other numbers, and their code has other rules.
+    unwindable: bool,
 }
 
 /// A file as the record identifies it.
@@ -104,6 +109,8 @@ impl Importer {
             throttled: 0,
             short_records: 0,
             straight: Straight::default(),
+            unwinders: Unwinders::default(),
+            unwindable: text(file.arch()) == "x86_64",
         }
     }
 
@@ -142,6 +149,9 @@ impl Importer {
 
     fn mapping(&mut self, m: &Mapping, time: u64) {
         if m.pid == u32::MAX {
+            if self.same_host && m.path.starts_with("[kernel") && self.ids.kernel.is_none() {
+                self.ids.kernel = running_kernel_at(m.start);
+            }
             return self.kernel.mapping(&mut self.images, &self.ids, m);
         }
         if m.length == 0 {
@@ -235,7 +245,7 @@ impl Importer {
         // Seconds of the file's clock; turned into wall time at the end, when it is known.
         let slice = u32::try_from(time / NS).unwrap_or(u32::MAX);
         self.rows.add(Key { image, event, process, tid: s.tid, slice, offset, period }, 1);
-        if !s.chain.is_empty() {
+        if !s.chain.is_empty() || s.user.is_some() {
             let (frames, end) = self.frames(life, s, max_stack);
             let stack = self.rows.stack(frames, end);
             self.losses.stacks_truncated += u64::from(end == StackEnd::Truncated);
@@ -264,12 +274,29 @@ impl Importer {
         matches!(kind, ImageKind::Elf | ImageKind::Vdso | ImageKind::Kernel | ImageKind::Module).then_some(place)
     }
 
-    /// Frames of a call chain, up to the first return address that cannot be one.
+    /// Frames of a call chain, and of the user stack where a copy of it has to be unwound.
     fn frames(&mut self, life: Option<LifeNo>, s: &Sample, max: usize) -> (Vec<(ImageNo, u64)>, StackEnd) {
         let mut frames = Vec::with_capacity(s.chain.len());
-        let mut mode = s.mode;
-        let mut first = true;
-        for &value in &s.chain {
+        let mut whole = self.walked(life, s.mode, &s.chain, &mut frames);
+        let mut end = StackEnd::Complete;
+        if let Some(copy) = s.user.as_ref().filter(|_| self.lookup == Lookup::LocalFiles && self.unwindable) {
+            let of = life.and_then(|no| Some((no, self.lives.get(no)?)));
+            let (user, reached) = unwound(&mut self.unwinders, &self.images, of, copy);
+            whole &= self.walked(life, Mode::User, &user, &mut frames);
+            end = reached;
+        } else if s.user.is_some() || is_lone(&s.chain, s.mode, |v| (v >= CONTEXT_MAX).then(|| context(v))) {
+            end = StackEnd::Truncated;
+        }
+        if frames.is_empty() {
+            frames.push(self.place(life, s.mode, s.ip));
+        }
+        (frames, if !whole || s.chain.len() >= max { StackEnd::Truncated } else { end })
+    }
+
+    /// Adds the frames of a chain, up to the first return address that cannot be one; tells whether there was none.
+    fn walked(&mut self, life: Option<LifeNo>, mode: Mode, chain: &[u64], frames: &mut Vec<(ImageNo, u64)>) -> bool {
+        let (mut mode, mut first) = (mode, true);
+        for &value in chain {
             if value >= CONTEXT_MAX {
                 (mode, first) = (context(value), true);
                 continue;
@@ -278,16 +305,12 @@ impl Importer {
             let at = if first { value } else { value.wrapping_sub(1) };
             let place = self.place(life, mode, at);
             if !first && self.images.get(place.0).kind == ImageKind::Unknown {
-                return (frames, StackEnd::Truncated);
+                return false;
             }
             frames.push(place);
             first = false;
         }
-        if frames.is_empty() {
-            frames.push(self.place(life, s.mode, s.ip));
-        }
-        let end = if frames.len() >= max { StackEnd::Truncated } else { StackEnd::Complete };
-        (frames, end)
+        true
     }
 
     fn place(&mut self, life: Option<LifeNo>, mode: Mode, pc: u64) -> (ImageNo, u64) {
@@ -333,7 +356,7 @@ impl Importer {
             return *image;
         }
         let life = self.lives.get(no)?;
-        let map = if self.same_host { crate::jit::perf_map_path(life.pid) } else { None };
+        let map = if self.same_host { crate::jit::perf_map_path(life.pid, 0) } else { None };
         let image = map.map(|_| {
             let identity = format!("jit {} {} {} {}", self.host, life.pid, life.born, life.execs);
             self.images.labelled(ImageKind::Jit, &format!("[jit: {}]", life.comm), &identity)

@@ -1,6 +1,6 @@
 //! Kernel addresses of the machine that was recorded: the ranges that the file announces for the
 //! kernel, its modules and BPF programs. The kernel running here is another one, or was loaded
-//! elsewhere; it is never asked.
+//! elsewhere, unless a build-id or the place it was loaded to says otherwise.
 
 use super::build_ids::{BuildIds, module_name};
 use super::record::Mapping;
@@ -8,7 +8,10 @@ use crate::images::Images;
 use crate::lives::ImageNo;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
-use whither_image::{ImageId, ImageKind};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use whither_image::{ImageId, ImageKind, build_id_from_notes};
+use whither_kernel::proc;
 
 #[derive(Clone, Copy, Debug)]
 struct Range {
@@ -72,6 +75,23 @@ impl KernelLayout {
         self.program_sizes.iter().map(|(no, size)| (*no, *size))
     }
 }
+
+/// The build-id of the kernel that runs here, if it begins at this address: it is loaded to another one at every start,
+/// so that a file of this host without build-ids (`perf record -B`) that tells the same one is of this very kernel.
+pub(super) fn running_kernel_at(address: u64) -> Option<ImageId> {
+    let symbols = BufReader::new(File::open("/proc/kallsyms").ok()?);
+    // Both are among the first few; addresses that are hidden read as 0.
+    let starts = symbols.lines().take(FIRST_SYMBOLS).map_while(Result::ok).filter_map(|line| {
+        let (address, name) = line.split_once(' ')?;
+        let is_start = matches!(name.get(2..)?, "_text" | "_stext");
+        is_start.then(|| u64::from_str_radix(address, 16).ok()).flatten()
+    });
+    let here = address != 0 && starts.into_iter().any(|start| start == address);
+    here.then(|| build_id_from_notes(&proc::read("/sys/kernel/notes").ok()?)).flatten()
+}
+
+/// Lines of `/proc/kallsyms` among which the start of the kernel is looked for.
+const FIRST_SYMBOLS: usize = 20_000;
 
 /// Without a build-id an image of the kernel is nobody's but this file's: a label alone would make it
 /// one with the kernel that runs here.

@@ -12,6 +12,7 @@ mod kernel_layout;
 mod names;
 mod record;
 mod straight;
+mod user_stack;
 
 use crate::error::SampleError;
 use std::fs::File;

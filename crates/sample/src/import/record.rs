@@ -12,6 +12,8 @@ pub(super) struct Layout {
     pub(super) read: u64,
     /// An index comes before the branch stack (`PERF_SAMPLE_BRANCH_HW_INDEX`).
     pub(super) branch_index: bool,
+    /// Which user registers there are (`perf_event_attr.sample_regs_user`).
+    pub(super) user_registers: u64,
 }
 
 impl Layout {
@@ -43,6 +45,17 @@ pub(super) struct Sample {
     pub(super) chain: Vec<u64>,
     /// Branches taken before, the last one first.
     pub(super) branches: Vec<BranchEntry>,
+    /// User registers and stack, to be unwound.
+    pub(super) user: Option<UserCopy>,
+}
+
+/// Where user code was, and the bytes from its stack pointer upwards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct UserCopy {
+    pub(super) ip: u64,
+    pub(super) sp: u64,
+    pub(super) bp: u64,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// A mapping.
@@ -194,7 +207,10 @@ fn sample(c: &mut Cursor<'_>, misc: u16, layout: Layout) -> Option<Sample> {
         c.take(raw)?;
     }
     let branches = if layout.has(11) { branches(c, layout.branch_index)? } else { Vec::new() };
-    Some(Sample { ip, mode: mode(misc), pid, tid, time, cpu, period, chain, branches })
+    let registers = if layout.has(12) { user_registers(c, layout.user_registers)? } else { None };
+    let bytes = if layout.has(13) { user_stack(c)? } else { Vec::new() };
+    let user = registers.filter(|_| !bytes.is_empty()).map(|[ip, sp, bp]| UserCopy { ip, sp, bp, bytes });
+    Some(Sample { ip, mode: mode(misc), pid, tid, time, cpu, period, chain, branches, user })
 }
 
 fn mode(misc: u16) -> Mode {
@@ -225,7 +241,38 @@ fn chain(c: &mut Cursor<'_>) -> Option<Vec<u64>> {
     Some(words.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("chunks of 8"))).collect())
 }
 
-/// The last field that import wants: the index is missing where there is no stack at all.
+/// `[ip, sp, bp]` of 64-bit x86 code; `None` inside for a sample without registers, or of other code.
+fn user_registers(c: &mut Cursor<'_>, mask: u64) -> Option<Option<[u64; 3]>> {
+    const ABI_64: u64 = 2;
+    const IP: u32 = 8;
+    const SP: u32 = 7;
+    const BP: u32 = 6;
+    let abi = c.u64()?;
+    if abi == 0 {
+        return Some(None);
+    }
+    let words = c.take(mask.count_ones() as usize * 8)?;
+    let register = |bit: u32| {
+        let at = (mask & ((1 << bit) - 1)).count_ones() as usize * 8;
+        let there = mask & (1 << bit) != 0;
+        there.then(|| words[at..at + 8].try_into().map(u64::from_le_bytes).expect("counted above"))
+    };
+    let all = || Some([register(IP)?, register(SP)?, register(BP)?]);
+    Some(if abi == ABI_64 { all() } else { None })
+}
+
+/// The part of the copy that was filled.
+fn user_stack(c: &mut Cursor<'_>) -> Option<Vec<u8>> {
+    let size = usize::try_from(c.u64()?).ok()?;
+    if size == 0 {
+        return Some(Vec::new());
+    }
+    let copy = c.take(size)?;
+    let filled = usize::try_from(c.u64()?).ok()?;
+    Some(copy[..filled.min(size)].to_vec())
+}
+
+/// The index is missing where there is no stack at all.
 fn branches(c: &mut Cursor<'_>, index: bool) -> Option<Vec<BranchEntry>> {
     let length = usize::try_from(c.u64()?).ok()?;
     if index && length > 0 {

@@ -17,7 +17,7 @@ struct Pattern(Vec<u8>);
 impl Pattern {
     fn new() -> Self {
         // Many small numbers, as memory holds.
-        let byte = |i: usize| if i % 5 == 0 { (i * 31 + i / 257) as u8 } else { (i % 7 / 6) as u8 };
+        let byte = |i: usize| if i.is_multiple_of(5) { (i * 31 + i / 257) as u8 } else { (i % 7 / 6) as u8 };
         Self((0..PERIOD + 64).map(byte).collect())
     }
 }
@@ -98,8 +98,7 @@ fn run_c(cases: &[Case], pattern: &Pattern) -> Vec<Vec<State>> {
         case.gpr.iter().chain([&case.flags]).for_each(|r| input.extend(r.to_le_bytes()));
         case.ops.iter().for_each(|op| input.extend(op.bytes()));
     }
-    let mut child =
-        Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("just built");
+    let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("just built");
     let mut stdin = child.stdin.take().expect("piped");
     let writer = std::thread::spawn(move || stdin.write_all(&input).expect("read to its end"));
     let out = child.wait_with_output().expect("ended");
