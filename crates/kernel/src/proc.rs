@@ -68,6 +68,24 @@ pub fn executable_mappings(pid: u32) -> Vec<Mapping> {
     text.lines().filter_map(parse_mapping).collect()
 }
 
+/// Whether a process has a device in its address space, where reading may have effects; not when it is gone.
+#[must_use]
+pub fn maps_device(pid: u32) -> bool {
+    let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    String::from_utf8_lossy(&text)
+        .lines()
+        .filter_map(|line| line.splitn(6, ' ').nth(5))
+        .any(|path| is_device(path.trim_start()))
+}
+
+/// Whether a mapping of this name is of anything but plain memory and files: device nodes, resources of devices in sysfs,
+/// buffers that devices share.
+fn is_device(path: &str) -> bool {
+    let plain = ["/dev/zero", "/dev/shm/", "/dev/hugepages", "anon_inode:[io_uring]", "anon_inode:[perf_event]"];
+    let devices = ["/dev/", "/sys/", "/proc/", "anon_inode:", "/dmabuf", "/drm"];
+    devices.iter().any(|d| path.starts_with(d)) && !plain.iter().any(|p| path.starts_with(p))
+}
+
 /// Reads a line of /proc/PID/maps; `None` when it is not executable or malformed.
 #[must_use]
 pub fn parse_mapping(line: &str) -> Option<Mapping> {
@@ -410,6 +428,21 @@ mod tests {
         assert_eq!(parse_mapping("7f10-7f20 rw-p 0 0:0 0"), None);
         assert_eq!(parse_mapping("garbage"), None);
         assert_eq!(parse_mapping("1-2 r-xp 0 0:0 0").map(|m| m.path), Some(String::new()));
+    }
+
+    #[test]
+    fn devices_in_memory_are_told_from_memory() {
+        let devices = [
+            "/dev/uio0",
+            "/dev/nvidia0",
+            "/sys/devices/pci0000:00/0000:00:03.0/resource0",
+            "anon_inode:[vfio-device]",
+            "/dmabuf:",
+        ];
+        let plain =
+            ["", "[heap]", "/usr/lib/a.so", "/dev/shm/x", "/dev/zero (deleted)", "/memfd:x (deleted)", "/SYSV00000000"];
+        assert!(devices.iter().all(|d| is_device(d)) && !plain.iter().any(|p| is_device(p)));
+        assert!(!maps_device(std::process::id()));
     }
 
     #[test]

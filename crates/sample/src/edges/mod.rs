@@ -5,6 +5,7 @@
 //! spends, so each instruction is decoded once, and recipes are worked out only where samples come again.
 
 mod code;
+mod devices;
 mod places;
 mod thrift;
 mod walks;
@@ -14,6 +15,7 @@ use crate::book::{Book, CodeAt, Who};
 use crate::lives::{ImageNo, LifeNo};
 use crate::plan::Spend;
 use code::{CodeFile, CodeFiles};
+use devices::Devices;
 use places::{At, Places};
 use rustc_hash::FxHashMap;
 use std::fmt;
@@ -94,6 +96,7 @@ pub(crate) struct Edges {
     orders: Vec<Order>,
     thrift: Thrift,
     walked: Walked,
+    devices: Devices,
     /// Of one sample; kept for its room.
     decisions: Vec<Decision>,
 }
@@ -116,6 +119,7 @@ impl Edges {
             orders: Vec::new(),
             thrift: Thrift::new(spend),
             walked: Walked::default(),
+            devices: Devices::default(),
             decisions: Vec::new(),
         }
     }
@@ -129,7 +133,11 @@ impl Edges {
 
     /// Counts what walks tell; returns what is to change in the kernel.
     pub(crate) fn take_walks(&mut self, book: &mut Book, paths: impl Iterator<Item = Path>) -> WalkOrders {
-        paths.for_each(|path| self.walked.take(book, &mut self.files, &path));
+        let now = clock::monotonic_ns();
+        for path in paths {
+            let devices = &mut self.devices;
+            self.walked.take(book, &mut self.files, &path, |life| devices.bar(life, path.tgid, now));
+        }
         self.walked.orders()
     }
 
@@ -175,7 +183,9 @@ impl Edges {
                 return;
             }
             let steps = Rc::clone(known.recipe.get_or_insert_with(|| steps_at(file, svma)));
-            if let Some(recipe) = recipe_of(&steps, bias) {
+            if let Some(recipe) = recipe_of(&steps, bias)
+                && !self.devices.bar(at.life, at.pid, clock::monotonic_ns())
+            {
                 self.install(place, recipe, at.life, (image, offset.0));
             }
         }
@@ -197,6 +207,15 @@ impl Edges {
 
     /// What is to change in the kernel.
     pub(crate) fn orders(&mut self) -> Vec<Order> {
+        self.orders_at(clock::monotonic_ns())
+    }
+
+    fn orders_at(&mut self, now: u64) -> Vec<Order> {
+        for life in self.devices.look_again(now) {
+            let gone = self.installed.extract_if(|_, i| i.life == life);
+            self.orders.extend(gone.map(|(place, _)| Order::Remove(place)));
+            self.walked.begin_anew();
+        }
         std::mem::take(&mut self.orders)
     }
 
@@ -208,6 +227,7 @@ impl Edges {
         let gone = self.installed.extract_if(|_, i| !book.knows(i.life));
         self.orders.extend(gone.map(|(place, _)| Order::Remove(place)));
         self.files.forget();
+        self.devices.forget(book);
     }
 }
 

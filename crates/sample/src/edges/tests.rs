@@ -374,3 +374,26 @@ fn when_there_is_no_room_numbers_are_given_anew() {
     let fresh = edges.take_walks(&mut book, std::iter::once(path(1, &[], turns())));
     assert!(fresh.ops.iter().any(|o| o.0 == 1) && fresh.anew.is_none());
 }
+
+#[test]
+fn no_memory_is_read_of_a_process_that_has_mapped_a_device() {
+    thread_local!(static MAPPED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
+    let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
+    edges.devices = Devices::told_by(|pid| pid == std::process::id() && MAPPED.get());
+    let mut blocked = |edges: &mut Edges| (0..2).for_each(|_| edges.take(&mut book, &sample(by_memory(), 0x1000, 7)));
+    blocked(&mut edges);
+    let mut other = self::book();
+    edges.take_walks(&mut other, std::iter::once(path(0, &[], turns())));
+    assert_eq!(edges.orders().len(), 1, "nothing is mapped yet");
+    MAPPED.set(true);
+    let soon = clock::monotonic_ns() + 10_000_000_000;
+    let orders = edges.orders_at(soon);
+    assert!(matches!(orders[..], [Order::Remove(_)]), "{orders:?}");
+    let anew = edges.take_walks(&mut other, std::iter::empty()).anew;
+    assert!(anew.is_some_and(|(code, gone)| code == 1 && !gone.is_empty()));
+    // It stays so.
+    MAPPED.set(false);
+    blocked(&mut edges);
+    assert_eq!(edges.orders_at(soon + 10_000_000_000), []);
+    assert_eq!(edges.take_walks(&mut other, std::iter::once(path(1, &[], turns()))), WalkOrders::default());
+}

@@ -67,14 +67,21 @@ struct Made {
 
 impl Walked {
     /// Counts what a walk tells, and has code prepared where it wanted to go on.
-    pub(crate) fn take(&mut self, book: &mut Book, files: &mut CodeFiles, path: &Path) {
+    /// `barred`: nothing may be read of a process.
+    pub(crate) fn take(
+        &mut self,
+        book: &mut Book,
+        files: &mut CodeFiles,
+        path: &Path,
+        mut barred: impl FnMut(LifeNo) -> bool,
+    ) {
         let who = Who::At { pid: path.tgid, tid: path.tgid, time: path.time };
         if path.code != self.code {
             return;
         }
         let Some(life) = book.code_at(who, path.pc).map(|at| at.life) else { return };
         self.tell(book, who, path);
-        if path.end != End::NewCode {
+        if path.end != End::NewCode || barred(life) {
             return;
         }
         if self.ops.len() + MOST_AT_ONCE >= OP_ROOM as usize {
@@ -110,7 +117,8 @@ impl Walked {
         self.orders.ops.push((last, *op));
     }
 
-    fn begin_anew(&mut self) {
+    /// Gives up all that is prepared.
+    pub(crate) fn begin_anew(&mut self) {
         let code = self.code.wrapping_add(1);
         let mut gone = std::mem::take(&mut self.starts);
         // An order that was not carried out yet still stands.
