@@ -397,3 +397,28 @@ fn no_memory_is_read_of_a_process_that_has_mapped_a_device() {
     assert_eq!(edges.orders_at(soon + 10_000_000_000), []);
     assert_eq!(edges.take_walks(&mut other, std::iter::once(path(1, &[], turns()))), WalkOrders::default());
 }
+
+#[test]
+fn walks_through_what_is_mapped_no_more_mean_nothing() {
+    let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
+    let orders = edges.take_walks(&mut book, std::iter::once(path(0, &[], turns())));
+    let number = |at: u64| orders.starts.iter().find(|s| s.0.pc == at).expect("prepared").1;
+    let hops = [(number(turns() + 3), number(turns())); 3];
+    edges.take_walks(&mut book, std::iter::once(path(0, &hops, 0)));
+    assert_eq!(rows(&mut book).len(), 1);
+    // The same file a page further on, as another library would be.
+    let own = proc::executable_mappings(std::process::id());
+    let m = own.iter().find(|m| (m.start..m.end).contains(&turns())).expect("our own code");
+    let page = turns() & !4095;
+    let file = whither_kernel::records::MappedFile::Inode { major: m.device.0, minor: m.device.1, inode: m.inode };
+    let (pid, start, offset) = (std::process::id(), page, m.offset + page - m.start + 4096);
+    let mmap =
+        whither_kernel::records::Mmap { pid, start, length: 4096, offset, file, exec: true, path: m.path.clone() };
+    let time = clock::monotonic_ns();
+    let body = whither_kernel::records::Body::Mmap(mmap);
+    book.record(&whither_kernel::records::Record { time, cpu: 0, pid, tid: pid, id: 0, body });
+    book.forget(clock::monotonic_ns() + 60_000_000_000);
+    let found = edges.take_walks(&mut book, std::iter::once(path(0, &hops, 0)));
+    assert_eq!(rows(&mut book), []);
+    assert!(found.anew.is_some(), "{found:?}");
+}

@@ -5,9 +5,9 @@
 //! a walk under way never meets another instruction under a number it holds.
 
 use super::code::CodeFiles;
-use crate::book::{Book, Who};
+use crate::book::{Book, CodeAt, Who};
 use crate::branches;
-use crate::lives::LifeNo;
+use crate::lives::{ImageNo, LifeNo};
 use rustc_hash::FxHashMap;
 use whither_abi::path::{End, NO_OP, Op, Path, Start};
 use whither_image::interp::Preparer;
@@ -59,6 +59,8 @@ struct Process {
 #[derive(Clone, Copy, Debug)]
 struct Made {
     at: u64,
+    /// What was mapped there.
+    place: (ImageNo, u64),
     op: Op,
     /// Runtime addresses of what may follow.
     next: Option<u64>,
@@ -79,7 +81,11 @@ impl Walked {
         if path.code != self.code {
             return;
         }
-        let Some(life) = book.code_at(who, path.pc).map(|at| at.life) else { return };
+        let Some(at) = book.code_at(who, path.pc) else { return };
+        let life = at.life;
+        if !self.stands(book, who, at, path) {
+            return self.begin_anew();
+        }
         self.tell(book, who, path);
         if path.end != End::NewCode || barred(life) {
             return;
@@ -93,6 +99,20 @@ impl Walked {
         } else {
             self.prepare(book, files, &process, path.wanted);
         }
+    }
+
+    /// Whether what a walk went through is still mapped there: libraries come and go.
+    fn stands(&self, book: &Book, who: Who, at: CodeAt, path: &Path) -> bool {
+        let mut last = at;
+        let start = self.numbers.get(&(at.life, path.pc)).copied();
+        let all = start.into_iter().chain(path.hops.iter().flat_map(|hop| [hop.0, hop.1]));
+        all.filter_map(|number| self.ops.get(number as usize)).all(|made| {
+            if !(last.mapped.start..last.mapped.end).contains(&made.at) {
+                let Some(found) = book.code_at(who, made.at) else { return false };
+                last = found;
+            }
+            (last.mapped.image, last.mapped.offset_of(made.at)) == made.place
+        })
     }
 
     /// The runs between transfers of control.
@@ -139,7 +159,7 @@ impl Walked {
         let bias = load_bias(&book.image(mapped.image).segments, mapped.start, mapped.offset)?;
         let file = files.get(book, &code)?;
         if self.ops.is_empty() {
-            self.ops.push(Made { at: 0, op: Op::default(), next: None, target: None });
+            self.ops.push(Made { at: 0, place: (mapped.image, 0), op: Op::default(), next: None, target: None });
         }
         let first = self.ops.len();
         let mut todo = vec![at];
@@ -150,7 +170,8 @@ impl Walked {
             }
             let Some(found) = self.preparer.at(file, Svma(at.wrapping_sub(bias)), bias) else { continue };
             let runtime = |stated: Option<Svma>| stated.map(|s| s.0.wrapping_add(bias));
-            let made = Made { at, op: found.op, next: runtime(found.next), target: runtime(found.target) };
+            let place = (mapped.image, mapped.offset_of(at));
+            let made = Made { at, place, op: found.op, next: runtime(found.next), target: runtime(found.target) };
             let (number, start) = (self.ops.len() as u32, Start { pc: at, tgid, tag });
             self.numbers.insert((life, at), number);
             self.starts.push(start);
