@@ -116,7 +116,8 @@ fn a_launched_program_is_counted_by_path() {
     assert_eq!(calls, [200, 500, 1000], "{snapshot:#?}");
     for path in &snapshot.paths {
         assert_eq!(path.totals.done, path.totals.calls);
-        assert!(path.totals.wall_ns > 0 && path.totals.min_ns <= path.totals.max_ns);
+        // What the probe takes is taken off, which may be all of calls this short.
+        assert!(path.totals.min_ns <= path.totals.max_ns && path.totals.wall_ns < 1_000_000_000);
         let chain = chain(&snapshot, path.frame);
         assert!(chain.len() >= 11, "{chain:?}");
         assert!(chain.iter().all(|f| f.0 == FrameKind::Caller), "{chain:?}");

@@ -23,8 +23,9 @@ const DOUBT_OF_BURSTS: f64 = 0.2;
 const TOGETHER: f64 = 0.5;
 /// How far a ratio differs from one window to another, as a logarithm: programs have phases.
 const PHASES: f64 = 1.0;
-/// Part of the time taken by hits that may be wrong: their cost was measured elsewhere, and they disturb.
-const DOUBT_OF_COST: f64 = 0.3;
+/// By how much of the time that hits took it may be wrong: their cost was measured elsewhere, and they disturb. On a Zen 4 VM,
+/// 11 us were measured and 35 us lost per hit of a program that fills its caches.
+const DOUBT_OF_COST: f64 = 2.5;
 /// No comparison is better than this: windows end within rounds.
 const LEAST_ERROR: f64 = 0.05;
 /// A scale that came a long way and is less certain than this is none.
@@ -162,6 +163,9 @@ fn by_time(r: &ExactCount) -> Option<Comparison> {
     }
     let hits = r.hits as f64;
     let taken = DOUBT_OF_COST * r.hits_ns as f64 / r.enabled_ns as f64;
+    if taken > MOST_ERROR {
+        return None;
+    }
     let variance = unevenness(r) / hits + taken * taken + LEAST_ERROR.powi(2);
     Some(Comparison { from: None, to: (r.image, r.offset), log: (hits / own_ns).ln(), variance })
 }
@@ -329,7 +333,7 @@ mod tests {
         assert!(c.has_rate && c.compares() && c.blocks() == 4);
         assert_eq!((c.rates.len(), c.rates[0].block), (1, 3));
         near(c.rates[0].log, (5e3_f64 / 1e9).ln(), 0.01);
-        assert!(c.rates[0].error > 0.03 && c.rates[0].error < 0.1, "{c:?}");
+        assert!(c.rates[0].error > 0.1 && c.rates[0].error < 0.15, "{c:?}");
     }
 
     #[test]
