@@ -95,6 +95,8 @@ static long path_step(__u32 i, void *unused)
 			return 1;
 		}
 		next = *known;
+	} else if (went == WH_WENT_ROUND) {
+		return 0;
 	} else {
 		s->path.end = went == WH_FULL ? WH_END_STORES : WH_END_UNKNOWN;
 		return 1;
@@ -157,6 +159,11 @@ static __always_inline void walk_from(struct bpf_perf_event_data *ctx, struct ta
 		w->known = 0xffff;
 		w->flags = ctx->regs.flags;
 		w->flags_known = WH_STATUS;
+		/* What vectors hold is not told to programs like this one. */
+		for (int i = 0; i < WH_VECTORS; i++)
+			w->vec[i].sure = 0;
+		for (int i = 0; i < WH_MASKS; i++)
+			w->k_sure[i] = 0;
 		w->fs = fs_base(task);
 		w->number++;
 		s->here = *known;

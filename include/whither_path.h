@@ -60,7 +60,76 @@ enum wh_op_kind {
 	WH_OP_MOVE_IF,
 	WH_OP_SET_IF,
 	WH_OP_SIGN, /* all bits of dst are the sign of src */
-	WH_OP_SWAP, /* two registers */
+	WH_OP_SWAP, /* dst and src, a register */
+	WH_OP_ADD_SWAP,	     /* dst = dst + src, src = what dst was */
+	WH_OP_SWAP_IF_EQUAL, /* cmpxchg */
+	WH_OP_AND_NOT,	     /* dst = ~with & src */
+	WH_OP_ZERO_HIGH,     /* dst = src without its bits from number `with` on */
+	WH_OP_CLEAR_LOWEST,  /* blsr, blsi, blsmsk */
+	WH_OP_ISOLATE_LOWEST,
+	WH_OP_MASK_LOWEST,
+	WH_OP_SWAP_BYTES,
+	WH_OP_SHIFT_QUIETLY, /* dst = src by `with`, or by imm where that is no register; condition: enum wh_towards */
+	WH_OP_SHIFT_DOUBLE,  /* dst, filled from src, by `with` or imm; condition too */
+	WH_OP_CARRY,	     /* condition 0, 1: clear, set; 2: flip */
+	/* String instructions, one turn at a time; condition: 0 alone, 1 as long as rcx is not 0 (and for the last two, all are equal),
+	 * 2 and all differ. */
+	WH_OP_STRING_STORE,
+	WH_OP_STRING_COPY,
+	WH_OP_STRING_COMPARE,
+	WH_OP_STRING_SCAN,
+	/* Vectors (whither_vector.h). First input `with`, second src, `lane` bytes per element. */
+	WH_OP_V_MOVE,	   /* from a vector, memory, or a register */
+	WH_OP_V_STORE,	   /* src to memory */
+	WH_OP_V_INSERT,	   /* with, but `from` bytes at imm are those of src */
+	WH_OP_V_EXTRACT,   /* `from` bytes at imm to a register or memory */
+	WH_OP_V_BROADCAST,
+	WH_OP_V_ZERO,
+	WH_OP_V_ONES,
+	WH_OP_V_AND,
+	WH_OP_V_AND_NOT,
+	WH_OP_V_OR,
+	WH_OP_V_XOR,
+	WH_OP_V_TERNARY,   /* of dst, with and src by the table imm */
+	WH_OP_V_ADD,
+	WH_OP_V_SUB,
+	WH_OP_V_COMPARE,   /* condition: enum wh_relation; to a vector or a mask */
+	WH_OP_V_PICK,	   /* with where the relation holds, else src: smaller, larger */
+	WH_OP_V_SHIFT,	   /* src by imm; condition: enum wh_towards */
+	WH_OP_V_TEST,	   /* to a mask: where with & src is not 0, or with condition 1, is 0 */
+	WH_OP_V_SIGNS,	   /* highest bits of elements to a register */
+	WH_OP_V_ALL,	   /* ptest */
+	WH_OP_V_PERMUTE,   /* condition: enum wh_order */
+	WH_OP_V_LOOK_UP,   /* pshufb */
+	WH_OP_V_UPPER_ZERO, /* vzeroupper */
+	WH_OP_F_COMPARE,   /* lowest elements to flags */
+	WH_OP_F_FROM_INTEGER, /* `from` bytes of src */
+	WH_OP_F_TO_INTEGER, /* cut off; to `size` bytes */
+	WH_OP_F_ADD,	   /* these where all are whole numbers */
+	WH_OP_F_SUB,
+	WH_OP_F_MULTIPLY,
+	WH_OP_F_DIVIDE,
+	WH_OP_K_TEST,	   /* condition 0: of their union, 1: of what they share */
+	WH_OP_K_JOIN,	   /* with above src, `size` bytes of each */
+};
+
+enum wh_towards { WH_LEFT, WH_RIGHT, WH_RIGHT_SIGNED, WH_ROUND_RIGHT };
+
+/* Of unsigned numbers, or with WH_SIGNED; the numbers of EVEX comparisons. */
+enum wh_relation { WH_EQUAL, WH_LESS, WH_LESS_EQUAL, WH_NEVER, WH_NOT_EQUAL, WH_NOT_LESS, WH_MORE, WH_ALWAYS };
+#define WH_SIGNED 8
+
+/* Where bytes of each block of 16 come from. */
+enum wh_order {
+	WH_UNPACK_LOW,
+	WH_UNPACK_HIGH,
+	WH_SHUFFLE,	 /* pshufd */
+	WH_SHUFFLE_LOW,	 /* pshuflw */
+	WH_SHUFFLE_HIGH,
+	WH_SHUFFLE_TWO,	 /* shufps */
+	WH_ALIGN,	 /* palignr */
+	WH_BYTES_LEFT,	 /* pslldq, of src */
+	WH_BYTES_RIGHT,
 };
 
 /* wh_op.bits */
@@ -77,6 +146,9 @@ enum wh_op_kind {
 #define WH_IN_MEMORY 32
 #define WH_IMMEDIATE 33
 #define WH_NOWHERE 34
+/* and of wh_op.with: */
+#define WH_VECTOR 64 /* 64 to 95 */
+#define WH_MASK 96 /* 96 to 103: k0 to k7 */
 
 /* No such instruction; of wh_op.base and index: no such register. */
 #define WH_NO_OP 0
@@ -100,8 +172,13 @@ struct wh_op {
 	unsigned char condition; /* as in machine code */
 	unsigned char bits;
 	unsigned char third; /* 1: multiply src by imm, not dst */
-	unsigned char spare[3];
+	unsigned char with; /* one more input */
+	unsigned char lane;
+	unsigned char mask; /* elements of the result chosen by this k register, 0: all; WH_MASK_ZERO: others are 0; WH_KEEP: bytes of a
+			       vector above the result stay */
 };
+#define WH_MASK_ZERO 8
+#define WH_KEEP 16
 
 /* Where walks may begin or go on: a place in one life of a process. */
 struct wh_start {

@@ -16,6 +16,7 @@
 #define WH_ZF 0x040u
 #define WH_SF 0x080u
 #define WH_OF 0x800u
+#define WH_DF 0x400u /* never changes in a walk */
 #define WH_STATUS (WH_CF | WH_PF | WH_ZF | WH_SF | WH_OF)
 
 #define WH_RAX 0
@@ -23,6 +24,8 @@
 #define WH_RDX 2
 #define WH_RSP 4
 #define WH_RBP 5
+#define WH_RSI 6
+#define WH_RDI 7
 
 /* Eight bytes at an address that is a multiple of eight, as far as the walk has written them. */
 struct wh_word {
@@ -35,6 +38,14 @@ struct wh_word {
 };
 #define WH_WORDS 512
 
+/* A vector register, as far as known. */
+struct wh_vector {
+	WH_U64 v[8];
+	WH_U64 sure; /* bit per byte */
+};
+#define WH_VECTORS 32
+#define WH_MASKS 8
+
 struct wh_walk {
 	WH_U64 gpr[WH_GPRS];
 	WH_U64 fs; /* base of thread-local data, 0: not known */
@@ -43,6 +54,10 @@ struct wh_walk {
 	WH_U32 flags_known;
 	WH_U32 number; /* of the walk; the words of others are void */
 	WH_U64 to; /* where an indirect transfer leads */
+	WH_U64 k[WH_MASKS];
+	WH_U64 k_sure[WH_MASKS]; /* bit per bit */
+	struct wh_vector vec[WH_VECTORS];
+	struct wh_vector in, out; /* of the instruction */
 	struct wh_word word[WH_WORDS];
 };
 
@@ -53,6 +68,7 @@ enum wh_went {
 	WH_WENT_FAR,  /* to wh_walk.to */
 	WH_LOST,      /* not known where to */
 	WH_FULL,      /* more stores than there is room for */
+	WH_WENT_ROUND, /* to the same instruction again */
 };
 
 static __attribute__((always_inline)) inline WH_U64 wh_mask(WH_U32 size)
@@ -65,7 +81,7 @@ static __attribute__((noinline)) struct wh_word *wh_slot(struct wh_walk *w, WH_U
 {
 	WH_U64 n = at >> 3;
 	n ^= n >> 9 ^ n >> 18;
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 8; i++) {
 		struct wh_word *word = &w->word[(n + i) & (WH_WORDS - 1)];
 		if (word->walk != w->number || word->at == at)
 			return word;
@@ -397,12 +413,17 @@ static __attribute__((always_inline)) inline int wh_address(struct wh_walk *w, c
 	return 1;
 }
 
-/* One instruction. */
-static __attribute__((noinline)) int wh_walk_step(struct wh_walk *w, const struct wh_op *o)
+static __attribute__((always_inline)) inline WH_U64 wh_low_bits(WH_U64 n)
+{
+	return n >= 64 ? ~0ull : (1ull << n) - 1;
+}
+
+/* An instruction on general registers. */
+static __attribute__((noinline)) int wh_general_step(struct wh_walk *w, const struct wh_op *o)
 {
 	WH_U32 kind = o->kind, size = o->size & 15, top = (size * 8 - 1) & 63, f = 0, which = 0, flags_known = 0;
-	WH_U64 at = 0, memory = 0, a = 0, b = 0, r = 0, m = wh_mask(size);
-	int found = 0, a_known = 1, b_known = 1, sure, holds, writes = o->bits & WH_BIT_KEEPS ? 0 : 1;
+	WH_U64 at = 0, memory = 0, a = 0, b = 0, c = o->imm, r = 0, m = wh_mask(size);
+	int found = 0, a_known = 1, b_known = 1, c_known = 1, sure, holds, writes = o->bits & WH_BIT_KEEPS ? 0 : 1;
 
 	if (kind == WH_OP_NOP)
 		return WH_WENT_ON;
@@ -467,6 +488,10 @@ static __attribute__((noinline)) int wh_walk_step(struct wh_walk *w, const struc
 	}
 	if (kind == WH_OP_FORGET) {
 		w->known &= ~o->forgets;
+		if (o->dst >= WH_MASK)
+			w->k_sure[o->dst & (WH_MASKS - 1)] = 0;
+		else if (o->dst >= WH_VECTOR)
+			w->vec[o->dst & (WH_VECTORS - 1)].sure = 0;
 		if (o->bits & WH_BIT_FLAGS)
 			w->flags_known &= ~WH_STATUS;
 		return WH_WENT_ON;
@@ -481,6 +506,9 @@ static __attribute__((noinline)) int wh_walk_step(struct wh_walk *w, const struc
 	} else if (o->dst == WH_IN_MEMORY) {
 		a = memory;
 		a_known = found;
+	} else if (o->dst >= WH_MASK) {
+		a = w->k[o->dst & (WH_MASKS - 1)] & m;
+		a_known = !(m & ~w->k_sure[o->dst & (WH_MASKS - 1)]);
 	}
 	if (o->src < WH_GPRS) {
 		b = w->gpr[o->src & 15] & wh_mask(o->from & 15);
@@ -493,6 +521,13 @@ static __attribute__((noinline)) int wh_walk_step(struct wh_walk *w, const struc
 		b_known = found;
 	} else if (o->src == WH_IMMEDIATE) {
 		b = o->imm;
+	} else if (o->src >= WH_MASK) {
+		b = w->k[o->src & (WH_MASKS - 1)] & wh_mask(o->from & 15);
+		b_known = !(wh_mask(o->from & 15) & ~w->k_sure[o->src & (WH_MASKS - 1)]);
+	}
+	if (o->with < WH_GPRS) {
+		c = w->gpr[o->with & 15];
+		c_known = w->known >> (o->with & 15) & 1;
 	}
 	sure = a_known && b_known;
 	switch (kind) {
@@ -624,8 +659,90 @@ static __attribute__((noinline)) int wh_walk_step(struct wh_walk *w, const struc
 		sure = b_known;
 		break;
 	case WH_OP_SWAP:
-		wh_write_gpr(w, o->dst, size, b, b_known);
 		wh_write_gpr(w, o->src, size, a, a_known);
+		r = b;
+		sure = b_known;
+		break;
+	case WH_OP_ADD_SWAP:
+		wh_write_gpr(w, o->src, size, a, a_known);
+		r = (a + b) & m;
+		f = wh_result_flags(r, top) | (r < a ? WH_CF : 0) | ((a ^ r) & (b ^ r)) >> top << 11;
+		which = flags_known = WH_STATUS;
+		break;
+	case WH_OP_SWAP_IF_EQUAL: {
+		WH_U64 rax = w->gpr[WH_RAX] & m;
+		int compared = a_known && (w->known & 1);
+		r = (rax - a) & m;
+		f = wh_result_flags(r, top) | (rax < a ? WH_CF : 0) | ((rax ^ a) & (rax ^ r)) >> top << 11;
+		wh_set_flags(w, WH_STATUS, f, compared ? WH_STATUS : 0);
+		if (!compared)
+			wh_write_gpr(w, WH_RAX, size, 0, 0);
+		else if (r)
+			wh_write_gpr(w, WH_RAX, size, a, 1);
+		sure = compared && (r || b_known);
+		r = r ? a : b;
+		break;
+	}
+	case WH_OP_AND_NOT:
+		r = ~c & b & m;
+		sure = b_known && c_known;
+		f = wh_result_flags(r, top);
+		which = WH_STATUS;
+		flags_known = WH_STATUS & ~WH_PF;
+		break;
+	case WH_OP_ZERO_HIGH:
+		c &= 0xff;
+		r = c < size * 8 ? b & wh_low_bits(c) : b;
+		sure = b_known && c_known;
+		f = wh_result_flags(r, top) | (c >= size * 8 ? WH_CF : 0);
+		which = WH_STATUS;
+		flags_known = WH_STATUS & ~WH_PF;
+		break;
+	case WH_OP_CLEAR_LOWEST:
+	case WH_OP_ISOLATE_LOWEST:
+	case WH_OP_MASK_LOWEST:
+		r = (kind == WH_OP_CLEAR_LOWEST ? b & (b - 1) : kind == WH_OP_ISOLATE_LOWEST ? b & -b : b ^ (b - 1)) & m;
+		sure = b_known;
+		f = wh_result_flags(r, top) | (!b == (kind != WH_OP_ISOLATE_LOWEST) ? WH_CF : 0);
+		which = WH_STATUS;
+		flags_known = WH_STATUS & ~WH_PF;
+		break;
+	case WH_OP_SWAP_BYTES:
+		r = __builtin_bswap64(a) >> ((64 - size * 8) & 63);
+		sure = a_known;
+		break;
+	case WH_OP_SHIFT_QUIETLY:
+		c &= size * 8 - 1;
+		r = o->condition == WH_LEFT ? b << c
+		    : o->condition == WH_RIGHT ? b >> c
+		    : o->condition == WH_RIGHT_SIGNED ? (WH_U64)((long long)wh_extended(b, size) >> c)
+		    : c ? b >> c | b << (size * 8 - c) : b;
+		r &= m;
+		sure = b_known && c_known;
+		break;
+	case WH_OP_SHIFT_DOUBLE: {
+		WH_U32 bits = size * 8;
+		c &= size == 8 ? 63 : 31;
+		r = a;
+		if (!c_known) {
+			wh_set_flags(w, WH_STATUS, 0, 0);
+			sure = 0;
+		} else if (c && c < bits) {
+			r = (o->condition == WH_LEFT ? a << c | b >> (bits - c) : a >> c | b << (bits - c)) & m;
+			f = wh_result_flags(r, top)
+			    | ((o->condition == WH_LEFT ? a >> (bits - c) : a >> (c - 1)) & 1 ? WH_CF : 0)
+			    | (r ^ a) >> top << 11;
+			which = WH_STATUS;
+			flags_known = c == 1 ? WH_STATUS : WH_STATUS & ~WH_OF;
+		} else if (c) {
+			which = WH_STATUS;
+			sure = 0;
+		}
+		break;
+	}
+	case WH_OP_CARRY:
+		wh_set_flags(w, WH_CF, o->condition == 2 ? ~w->flags : o->condition ? WH_CF : 0,
+			     o->condition == 2 ? w->flags_known : WH_CF);
 		return WH_WENT_ON;
 	case WH_OP_PUSH:
 		w->gpr[WH_RSP] = at;
@@ -651,6 +768,11 @@ static __attribute__((noinline)) int wh_walk_step(struct wh_walk *w, const struc
 		return WH_WENT_ON;
 	if (o->dst == WH_IN_MEMORY)
 		return wh_store(w, at, size, r, sure ? WH_SURE : 0) ? WH_FULL : WH_WENT_ON;
+	if (o->dst >= WH_MASK) {
+		w->k[o->dst & (WH_MASKS - 1)] = r;
+		w->k_sure[o->dst & (WH_MASKS - 1)] = sure ? ~0ull : ~m;
+		return WH_WENT_ON;
+	}
 	if (o->dst >= WH_GPRS) {
 		WH_U64 *whole = &w->gpr[o->dst & 15];
 		*whole = (*whole & ~0xff00ull) | (r & 0xff) << 8;
@@ -660,6 +782,71 @@ static __attribute__((noinline)) int wh_walk_step(struct wh_walk *w, const struc
 	}
 	wh_write_gpr(w, o->dst, size, r, sure);
 	return WH_WENT_ON;
+}
+
+/* Eight times, four times, ... the lowest bit of an element. */
+static __attribute__((always_inline)) inline WH_U64 wh_lowest(WH_U32 lane)
+{
+	return lane == 1 ? 0x0101010101010101ull : lane == 2 ? 0x0001000100010001ull : lane == 4 ? 0x0000000100000001ull : 1;
+}
+
+/* One turn of a string instruction. */
+static __attribute__((noinline)) int wh_string_step(struct wh_walk *w, const struct wh_op *o)
+{
+	WH_U32 kind = o->kind, size = o->size & 15, need = 1u << WH_RDI | (o->condition ? 1u << WH_RCX : 0), take = size;
+	WH_U64 m = wh_mask(size), value = w->gpr[WH_RAX] & m, other = 0, left = w->gpr[WH_RCX];
+	int sure = w->known & 1, both;
+	if (kind == WH_OP_STRING_COPY || kind == WH_OP_STRING_COMPARE)
+		need |= 1u << WH_RSI;
+	if ((w->known & need) != need || (w->flags & WH_DF))
+		return WH_LOST;
+	if (o->condition && !left)
+		return WH_WENT_ON;
+	/* Eight bytes at once where that comes to the same. */
+	if (o->condition && left * size >= 8 && left < 1ull << 40 && kind <= WH_OP_STRING_COPY) {
+		WH_U64 apart = w->gpr[WH_RDI] - w->gpr[WH_RSI];
+		if (kind == WH_OP_STRING_STORE) {
+			take = 8;
+			value *= wh_lowest(size);
+		} else if (apart >= 8) {
+			take = 8;
+		}
+	}
+	if (kind == WH_OP_STRING_COPY || kind == WH_OP_STRING_COMPARE)
+		sure = wh_load(w, w->gpr[WH_RSI], take, &value);
+	if (kind <= WH_OP_STRING_COPY) {
+		if (wh_store(w, w->gpr[WH_RDI], take, value, sure ? WH_SURE : 0))
+			return WH_FULL;
+	} else {
+		WH_U32 top = (size * 8 - 1) & 63;
+		both = wh_load(w, w->gpr[WH_RDI], size, &other) && sure;
+		WH_U64 r = (value - other) & m;
+		wh_set_flags(w, WH_STATUS, wh_result_flags(r, top) | (value < other ? WH_CF : 0) | ((value ^ other) & (value ^ r)) >> top << 11,
+			     both ? WH_STATUS : 0);
+		if (o->condition && !both)
+			return WH_LOST;
+	}
+	w->gpr[WH_RDI] += take;
+	if (kind == WH_OP_STRING_COPY || kind == WH_OP_STRING_COMPARE)
+		w->gpr[WH_RSI] += take;
+	if (!o->condition)
+		return WH_WENT_ON;
+	left -= take / size;
+	w->gpr[WH_RCX] = left;
+	if (!left || (kind > WH_OP_STRING_COPY && !(w->flags & WH_ZF) == (o->condition == 1)))
+		return WH_WENT_ON;
+	return WH_WENT_ROUND;
+}
+
+#include "whither_vector.h"
+
+/* One instruction. */
+static __attribute__((always_inline)) inline int wh_walk_step(struct wh_walk *w, const struct wh_op *o)
+{
+	WH_U32 kind = o->kind;
+	if (kind >= WH_OP_V_MOVE)
+		return wh_vector_step(w, o);
+	return kind >= WH_OP_STRING_STORE ? wh_string_step(w, o) : wh_general_step(w, o);
 }
 
 #endif

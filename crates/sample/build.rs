@@ -13,6 +13,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
             "bpf/paths.h",
             "include/whither_abi.h",
             "include/whither_path.h",
+            "include/whither_vector.h",
             "include/whither_walk.h",
         ],
     ),

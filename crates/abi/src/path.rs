@@ -19,6 +19,15 @@ pub const IMMEDIATE: u8 = 33;
 /// [`Op::dst`], [`Op::src`]: no operand.
 pub const NOWHERE: u8 = 34;
 
+/// [`Op::dst`], [`Op::src`], [`Op::with`]: the first vector register.
+pub const VECTOR: u8 = 64;
+/// The first mask register, k0.
+pub const MASK: u8 = 96;
+/// [`Op::mask`]: elements that are not chosen are 0.
+pub const MASK_ZERO: u8 = 8;
+/// [`Op::mask`]: bytes of a vector above the result stay.
+pub const KEEP: u8 = 16;
+
 /// [`Op::bits`].
 pub mod bits {
     /// There is a memory operand.
@@ -63,6 +72,57 @@ kinds! {
     Multiply = "MULTIPLY", Mul = "MUL", Imul = "IMUL", Div = "DIV", Idiv = "IDIV", BitTest = "BIT_TEST",
     BitSet = "BIT_SET", BitReset = "BIT_RESET", BitFlip = "BIT_FLIP", Bsf = "BSF", Bsr = "BSR", Tzcnt = "TZCNT",
     Lzcnt = "LZCNT", Popcnt = "POPCNT", MoveIf = "MOVE_IF", SetIf = "SET_IF", Sign = "SIGN", Swap = "SWAP",
+    AddSwap = "ADD_SWAP", SwapIfEqual = "SWAP_IF_EQUAL", AndNot = "AND_NOT", ZeroHigh = "ZERO_HIGH",
+    ClearLowest = "CLEAR_LOWEST", IsolateLowest = "ISOLATE_LOWEST", MaskLowest = "MASK_LOWEST",
+    SwapBytes = "SWAP_BYTES", ShiftQuietly = "SHIFT_QUIETLY", ShiftDouble = "SHIFT_DOUBLE", Carry = "CARRY",
+    StringStore = "STRING_STORE", StringCopy = "STRING_COPY", StringCompare = "STRING_COMPARE",
+    StringScan = "STRING_SCAN", VMove = "V_MOVE", VStore = "V_STORE", VInsert = "V_INSERT", VExtract = "V_EXTRACT",
+    VBroadcast = "V_BROADCAST", VZero = "V_ZERO", VOnes = "V_ONES", VAnd = "V_AND", VAndNot = "V_AND_NOT",
+    VOr = "V_OR", VXor = "V_XOR", VTernary = "V_TERNARY", VAdd = "V_ADD", VSub = "V_SUB", VCompare = "V_COMPARE",
+    VPick = "V_PICK", VShift = "V_SHIFT", VTest = "V_TEST", VSigns = "V_SIGNS", VAll = "V_ALL",
+    VPermute = "V_PERMUTE", VLookUp = "V_LOOK_UP", VUpperZero = "V_UPPER_ZERO", FCompare = "F_COMPARE",
+    FFromInteger = "F_FROM_INTEGER", FToInteger = "F_TO_INTEGER", FAdd = "F_ADD", FSub = "F_SUB",
+    FMultiply = "F_MULTIPLY", FDivide = "F_DIVIDE", KTest = "K_TEST", KJoin = "K_JOIN",
+}
+
+/// Directions of shifts, `enum wh_towards`.
+pub mod towards {
+    /// To the left.
+    pub const LEFT: u8 = 0;
+    /// To the right, zeros first.
+    pub const RIGHT: u8 = 1;
+    /// To the right, copies of the sign first.
+    pub const RIGHT_SIGNED: u8 = 2;
+    /// Rotated to the right.
+    pub const ROUND_RIGHT: u8 = 3;
+}
+
+/// Relations of elements, `enum wh_relation`: those of EVEX comparisons.
+pub mod relation {
+    /// Equal.
+    pub const EQUAL: u8 = 0;
+    /// Less.
+    pub const LESS: u8 = 1;
+    /// More.
+    pub const MORE: u8 = 6;
+    /// Added to any: of signed numbers.
+    pub const SIGNED: u8 = 8;
+}
+
+/// Where bytes of each block of 16 come from, `enum wh_order`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[expect(missing_docs, reason = "the header says which instruction")]
+pub enum Order {
+    UnpackLow,
+    UnpackHigh,
+    Shuffle,
+    ShuffleLow,
+    ShuffleHigh,
+    ShuffleTwo,
+    Align,
+    BytesLeft,
+    BytesRight,
 }
 
 /// One instruction at its place in one process, `struct wh_op`.
@@ -101,8 +161,12 @@ pub struct Op {
     pub bits: u8,
     /// 1: a multiplication of `src` by `imm`.
     pub third: u8,
-    /// Padding.
-    pub spare: [u8; 3],
+    /// One more input.
+    pub with: u8,
+    /// Bytes per element of a vector.
+    pub lane: u8,
+    /// Elements of the result that are written: k register, [`MASK_ZERO`], [`KEEP`].
+    pub mask: u8,
 }
 
 impl Op {
@@ -130,8 +194,11 @@ impl Op {
             self.condition,
             self.bits,
             self.third,
+            self.with,
+            self.lane,
+            self.mask,
         ];
-        out[26..37].copy_from_slice(&small);
+        out[26..].copy_from_slice(&small);
         out
     }
 }
@@ -259,13 +326,16 @@ mod tests {
         for (kind, name) in KINDS {
             row(&format!("WH_OP_{name}"), *kind as usize);
         }
-        row("WH_OP_SWAP + 1", KINDS.len());
+        row("WH_OP_K_JOIN + 1", KINDS.len());
         row("sizeof(struct wh_op)", Op::SIZE);
         row("sizeof(struct wh_op)", size_of::<Op>());
         macro_rules! at {
             ($($field:ident),*) => { $( row(concat!("offsetof(struct wh_op, ", stringify!($field), ")"), offset_of!(Op, $field)); )* };
         }
-        at!(disp, imm, next, taken, forgets, kind, size, from, dst, src, base, index, shift, condition, bits, third);
+        at!(
+            disp, imm, next, taken, forgets, kind, size, from, dst, src, base, index, shift, condition, bits, third,
+            with, lane, mask
+        );
         for (name, bit) in [
             ("ADDRESS", bits::ADDRESS),
             ("READS", bits::READS),
@@ -278,6 +348,15 @@ mod tests {
         ] {
             row(&format!("WH_BIT_{name}"), bit.into());
         }
+        for (name, order) in
+            [("UNPACK_HIGH", Order::UnpackHigh), ("ALIGN", Order::Align), ("BYTES_RIGHT", Order::BytesRight)]
+        {
+            row(&format!("WH_{name}"), order as usize);
+        }
+        row("WH_RIGHT_SIGNED * 10 + WH_ROUND_RIGHT", (towards::RIGHT_SIGNED * 10 + towards::ROUND_RIGHT).into());
+        row("WH_LESS * 100 + WH_MORE * 10 + WH_SIGNED", 168);
+        row("WH_VECTOR * 1000 + WH_MASK", usize::from(VECTOR) * 1000 + usize::from(MASK));
+        row("WH_MASK_ZERO * 100 + WH_KEEP", usize::from(MASK_ZERO) * 100 + usize::from(KEEP));
         row("WH_IN_MEMORY * 10000 + WH_IMMEDIATE * 100 + WH_NOWHERE", 323_334);
         row("WH_PATH * 1000 + WH_HOPS", KIND_PATH as usize * 1000 + HOPS);
         row("offsetof(struct wh_path, hop)", Path::HEAD);

@@ -254,7 +254,7 @@ fn fits(step: &Step, raw: &Instruction) -> bool {
     }
 }
 
-fn operand(raw: &Instruction, n: u32) -> Option<Operand> {
+pub(super) fn operand(raw: &Instruction, n: u32) -> Option<Operand> {
     match raw.op_kind(n) {
         OpKind::Register => register(raw.op_register(n)),
         OpKind::Memory => {
@@ -287,7 +287,7 @@ fn number(which: Register) -> Option<u8> {
     which.is_gpr().then(|| which.full_register().number() as u8)
 }
 
-fn address(raw: &Instruction) -> Address {
+pub(super) fn address(raw: &Instruction) -> Address {
     if !raw.op_kinds().any(|k| k == OpKind::Memory) {
         return Address::default();
     }

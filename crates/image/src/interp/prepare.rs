@@ -1,14 +1,17 @@
 //! Instructions prepared for walks in the kernel: as `struct wh_op` of `include/whither_path.h`, for one place of an image in one
-//! process. What they do there is in `include/whither_walk.h`; a test has random code executed by it and by this crate's own
-//! interpreter. Constraint: what the kernel side has no operation for is forgotten (what it changes is unknown afterwards) or,
+//! process. What they do there is in `include/whither_walk.h`; tests have random code executed by it and by this crate's own
+//! interpreter or the processor. Constraint: what the kernel side has no operation for is forgotten (what it changes is unknown afterwards) or,
 //! where even that is not known, ends the walk; never left out.
 
-use super::lower::{Address, Arithmetic, Barrier, Bit, Op, Operand, Scan, Shift, Step, Unary, Written, lower};
+use super::lower::{Address, Arithmetic, Barrier, Bit, Op, Operand, Scan, Shift, Step, Unary, Written, address, lower};
 use super::slice::MOST_BYTES;
 use crate::ids::Svma;
 use crate::jump_tables::Data;
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Register};
 use whither_abi::path::{self, Kind, bits};
+
+mod more;
+mod vectors;
 
 /// An instruction and what may follow it.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +58,13 @@ impl Preparer {
         let plain = |op| Prepared { op, next: Some(next), target: None, returns_to: None };
         let away = |op, target| Prepared { op, next: None, target, returns_to: None };
         let of = |kind| path::Op { kind, ..nothing() };
+        if let Some(op) = more::known(raw).or_else(|| vectors::known(raw)) {
+            return plain(addressed(op, &address(raw), raw, bias));
+        }
+        // What another thread may do meanwhile is not known with or without it.
+        let mut raw = *raw;
+        raw.set_has_lock_prefix(false);
+        let raw = &raw;
         let step = match lower(raw, &mut self.infos) {
             Ok(step) => step,
             Err(Barrier::Call) => {
@@ -89,16 +99,29 @@ impl Preparer {
     /// An instruction that goes on to the next one; `None` when it cannot be passed.
     fn straight(&mut self, step: &Step, raw: &Instruction, bias: u64) -> Option<path::Op> {
         let op = match step.op {
-            Op::Forget { registers, flags, written } => return forgotten(step, raw, bias, registers, flags, written),
             Op::PushFlags | Op::PopFlags => return None,
+            Op::Forget { .. } => None,
             _ => known(step),
         };
-        let Some(op) = op else {
-            let raw_forget = super::lower::forgotten(raw, &mut self.infos)?;
-            let Op::Forget { registers, flags, written } = raw_forget else { return None };
-            return forgotten(step, raw, bias, registers, flags, written);
+        match op {
+            Some(op) => Some(addressed(op, &step.address, raw, bias)),
+            None => self.forgotten(raw, bias),
+        }
+    }
+
+    fn forgotten(&mut self, raw: &Instruction, bias: u64) -> Option<path::Op> {
+        let Op::Forget { registers, flags, written } = super::lower::forgotten(raw, &mut self.infos)? else {
+            return None;
         };
-        Some(addressed(op, step, raw, bias))
+        let (size, written) = match written {
+            Written::Nothing => (8, 0),
+            Written::Operand(size) => (size, bits::ADDRESS | bits::WRITES),
+            Written::Anything => return None,
+        };
+        let flags = if flags { bits::FLAGS } else { 0 };
+        let dst = vectors::written(raw, &mut self.infos)?;
+        let op = path::Op { kind: Kind::Forget, size, dst, forgets: registers, bits: written | flags, ..nothing() };
+        Some(addressed(op, &address(raw), raw, bias))
     }
 }
 
@@ -111,6 +134,7 @@ fn nothing() -> path::Op {
         src: path::NOWHERE,
         base: path::NO_GPR,
         index: path::NO_GPR,
+        with: path::NOWHERE,
         ..path::Op::default()
     }
 }
@@ -122,7 +146,7 @@ fn dropped(raw: &Instruction) -> u64 {
 
 fn far(kind: Kind, step: &Step, raw: &Instruction, bias: u64) -> path::Op {
     let op = path::Op { kind, src: place(step.dst), bits: reads(step.dst), ..nothing() };
-    addressed(op, step, raw, bias)
+    addressed(op, &step.address, raw, bias)
 }
 
 fn place(operand: Operand) -> u8 {
@@ -147,11 +171,11 @@ fn writes(operand: Operand) -> u8 {
 }
 
 /// `op` with the memory operand's address, if it has one.
-fn addressed(op: path::Op, step: &Step, raw: &Instruction, bias: u64) -> path::Op {
+fn addressed(op: path::Op, of: &Address, raw: &Instruction, bias: u64) -> path::Op {
     if op.bits & bits::ADDRESS == 0 && op.kind != Kind::Lea {
         return op;
     }
-    let Address { base, index, scale, disp, image, short, strange } = step.address;
+    let Address { base, index, scale, disp, image, short, strange } = *of;
     let disp = disp.cast_unsigned().wrapping_add(if image { bias } else { 0 });
     let general = |r: Register| r == Register::None || r.is_gpr64();
     let local = raw.memory_segment() == Register::FS
@@ -174,24 +198,6 @@ fn addressed(op: path::Op, step: &Step, raw: &Instruction, bias: u64) -> path::O
         bits: op.bits | bits::ADDRESS | how,
         ..op
     }
-}
-
-fn forgotten(
-    step: &Step,
-    raw: &Instruction,
-    bias: u64,
-    registers: u16,
-    flags: bool,
-    written: Written,
-) -> Option<path::Op> {
-    let (size, written) = match written {
-        Written::Nothing => (8, 0),
-        Written::Operand(size) => (size, bits::ADDRESS | bits::WRITES),
-        Written::Anything => return None,
-    };
-    let flags = if flags { bits::FLAGS } else { 0 };
-    let op = path::Op { kind: Kind::Forget, size, forgets: registers, bits: written | flags, ..nothing() };
-    Some(addressed(op, step, raw, bias))
 }
 
 /// The operation, if the kernel side has it.
@@ -269,5 +275,7 @@ fn scan_kind(scan: Scan) -> Option<Kind> {
     })
 }
 
+#[cfg(test)]
+mod native;
 #[cfg(test)]
 mod tests;
