@@ -11,9 +11,10 @@
 		       : bpf_probe_read_user((to), 1, (void *)(from)))
 #include "../include/whither_walk.h"
 
-/* Instructions of a walk, and of these so many at its beginning of which nothing is told: what happens next to where time is spent is
- * not what happens on average. */
-const volatile __u32 wh_path_steps = 0; /* 0: no walks */
+/* Instructions of a walk that are told, and so many before them that are not: what happens next to where time is spent is not what
+ * happens on average. Up to `wh_path_tells` more are passed over by chance: in a loop of some hundred instructions that
+ * waits at one place, what stands at one distance behind that place would be told too often else. */
+const volatile __u32 wh_path_tells = 0; /* 0: no walks */
 const volatile __u32 wh_path_settles = 0;
 
 /* Walks from one in so many samples with user registers; 0: none. */
@@ -40,7 +41,7 @@ struct path_scratch {
 	struct wh_path path;
 	struct wh_start start;
 	__u32 here;
-	__u32 spare;
+	__u32 tells_from;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -52,7 +53,7 @@ struct {
 /* A transfer of control. 1: there is no room for more. */
 static __always_inline int hop(struct path_scratch *s, __u32 from, __u32 to)
 {
-	if (s->path.steps < wh_path_settles)
+	if (s->path.steps < s->tells_from)
 		return 0;
 	__u32 n = s->path.hops;
 	if (n >= WH_HOPS) {
@@ -167,7 +168,9 @@ static __always_inline void walk_from(struct bpf_perf_event_data *ctx, struct ta
 		w->fs = fs_base(task);
 		w->number++;
 		s->here = *known;
-		bpf_loop(wh_path_steps, path_step, (void *)0, 0);
+		__u32 late = bpf_get_prandom_u32() % wh_path_tells;
+		s->tells_from = wh_path_settles + late;
+		bpf_loop(wh_path_settles + late + wh_path_tells, path_step, (void *)0, 0);
 	} else {
 		p->end = WH_END_NEW_CODE;
 		p->wanted = pc;

@@ -339,7 +339,7 @@ static __always_inline void sample(struct bpf_perf_event_data *ctx, struct wh_cp
 		__u32 every = wh_regs_every;
 		if (every && draw(cpu) % every == 0)
 			registers(ctx, cpu, tgid, pc);
-		if (wh_path_steps) {
+		if (wh_path_tells) {
 			every = wh_paths_every;
 			if (every && draw(cpu) % every == 0)
 				walk_from(ctx, task, cpu, tgid, tag, pc);

@@ -4,7 +4,7 @@
 
 use crate::SampleError;
 use crate::bpf_skel::{OpenSampleSkel, SampleSkel, SampleSkelBuilder};
-use crate::edges::{EVERY, FIRST_EVERY, OP_ROOM, Order, RECIPE_ROOM, SETTLES, WALK_STEPS, WalkOrders};
+use crate::edges::{EVERY, FIRST_EVERY, OP_ROOM, Order, RECIPE_ROOM, SETTLES, TELLS, WalkOrders};
 use crate::plan::{Chosen, Coverage, EdgeMode, StackMode};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PerfEventOpts, RingBuffer, RingBufferBuilder};
@@ -466,7 +466,7 @@ fn configure_edges(open: &mut OpenSampleSkel<'static>, edges: EdgeMode, chosen: 
     constants.wh_regs_on = edges.spend().is_some().into();
     constants.wh_regs_event = event as u32;
     if edges == EdgeMode::Walks {
-        constants.wh_path_steps = WALK_STEPS;
+        constants.wh_path_tells = TELLS;
         constants.wh_path_settles = SETTLES;
     }
     if matches!(edges, EdgeMode::Memory(_) | EdgeMode::Walks) {

@@ -441,7 +441,7 @@ fn by_bpf(
         Err(_) if edges == EdgeMode::Walks => {
             let without = open(EdgeMode::Memory(Spend::Freely))?;
             if options.edges == Edges::Walks {
-                notes.push("this kernel does not load what walks need (bpf_loop, Linux 5.17): branches are decided near samples only".into());
+                notes.push("this kernel does not load what walks need (bpf_loop, Linux 5.17 at least): branches are decided near samples only".into());
             }
             Ok(without)
         }

@@ -41,7 +41,7 @@ const WORTH_A_RECIPE: u32 = 2;
 const MOST_CODE: usize = 12 << 20;
 
 pub(crate) use thrift::FIRST_EVERY;
-pub(crate) use walks::{EVERY, OP_ROOM, SETTLES, WALK_STEPS, WalkOrders};
+pub(crate) use walks::{EVERY, OP_ROOM, SETTLES, TELLS, WalkOrders};
 
 /// Registers of one sample.
 pub(crate) struct RegsIn {

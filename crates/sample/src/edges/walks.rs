@@ -17,12 +17,12 @@ use whither_store::model::EdgeSource;
 
 /// Instructions that the kernel side has room for; walks may begin at each of them.
 pub(crate) const OP_ROOM: u32 = 1 << 16;
-/// Instructions of a walk.
-pub(crate) const WALK_STEPS: u32 = 400;
-/// Of these so many at its beginning tell nothing.
+/// Instructions of a walk that are told.
+pub(crate) const TELLS: u32 = 300;
+/// So many before them tell nothing, and by chance up to [`TELLS`] more.
 pub(crate) const SETTLES: u32 = 48;
 /// A walk from one in so many samples.
-pub(crate) const EVERY: u32 = 4;
+pub(crate) const EVERY: u32 = 5;
 /// Instructions prepared at a time.
 const MOST_AT_ONCE: usize = 512;
 
