@@ -6,6 +6,10 @@
 #define WHITHER_KNOWN_H
 #include "whither_path.h"
 
+/* A function that the kernel's verifier looks at once, by itself, and not for each of its callers again: else the programs would be as
+ * much work as it accepts. Pointers may be null as far as it knows. */
+#define WH_APART __attribute__((noinline))
+
 #define WH_CF 0x001u
 #define WH_PF 0x004u
 #define WH_ZF 0x040u
@@ -106,8 +110,10 @@ static __attribute__((noinline)) int wh_put(struct wh_walk *w, WH_U64 at, WH_U64
 #define WH_SURE 0x80000000u
 
 /* Stores up to 8 bytes. */
-static __attribute__((noinline)) int wh_store(struct wh_walk *w, WH_U64 at, WH_U32 size, WH_U64 value, WH_U32 sure)
+WH_APART int wh_store(struct wh_walk *w, WH_U64 at, WH_U32 size, WH_U64 value, WH_U32 sure)
 {
+	if (!w)
+		return 1;
 	WH_U32 off = at & 7, bytes = ((1u << (size & 15)) - 1) << off;
 	WH_U64 bits = wh_mask(size);
 	if (wh_put(w, at & ~7ull, bits << off * 8, value << off * 8, (bytes & 0xff) | sure))
@@ -118,8 +124,10 @@ static __attribute__((noinline)) int wh_store(struct wh_walk *w, WH_U64 at, WH_U
 }
 
 /* Bytes at an address are no longer known. */
-static __attribute__((noinline)) int wh_blur(struct wh_walk *w, WH_U64 at, WH_U32 size)
+WH_APART int wh_blur(struct wh_walk *w, WH_U64 at, WH_U32 size)
 {
+	if (!w)
+		return 1;
 	WH_U64 end = at + size;
 	for (int i = 0; i < 9; i++) {
 		WH_U64 word = (at & ~7ull) + 8 * i;
@@ -137,8 +145,10 @@ static __attribute__((noinline)) int wh_blur(struct wh_walk *w, WH_U64 at, WH_U3
 }
 
 /* Loads up to 8 bytes into `*to`. 1: they are known. */
-static __attribute__((noinline)) int wh_load(struct wh_walk *w, WH_U64 at, WH_U32 size, WH_U64 *to)
+WH_APART int wh_load(struct wh_walk *w, WH_U64 at, WH_U32 size, WH_U64 *to)
 {
+	if (!w || !to)
+		return 0;
 	WH_U32 off = at & 7, bytes = ((1u << (size & 15)) - 1) << off, have = 0, sure = 0;
 	WH_U64 stored = 0, bits = 0, memory = 0;
 	struct wh_word *word = wh_slot(w, at & ~7ull);

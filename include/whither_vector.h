@@ -126,8 +126,10 @@ static __attribute__((noinline)) WH_U32 wh_comes_from(WH_U32 i, const struct wh_
 }
 
 /* Moves bytes within blocks of 16, to w->out. */
-static __attribute__((noinline)) void wh_permute(struct wh_walk *w, const struct wh_op *o, WH_U32 a_n, WH_U32 from_memory)
+WH_APART int wh_permute(struct wh_walk *w, const struct wh_op *o, WH_U32 a_n, WH_U32 from_memory)
 {
+	if (!w || !o)
+		return 0;
 	const struct wh_vector *a = &w->vec[a_n & (WH_VECTORS - 1)];
 	const struct wh_vector *b = from_memory ? &w->in : &w->vec[o->src & (WH_VECTORS - 1)];
 	WH_U32 size = o->size & 127;
@@ -159,11 +161,14 @@ static __attribute__((noinline)) void wh_permute(struct wh_walk *w, const struct
 			v = 0;
 		}
 	}
+	return 0;
 }
 
 /* Bytes of memory, to w->in. */
-static __attribute__((noinline)) void wh_fetch(struct wh_walk *w, WH_U64 at, WH_U32 bytes)
+WH_APART int wh_fetch(struct wh_walk *w, WH_U64 at, WH_U32 bytes)
 {
+	if (!w)
+		return 0;
 	w->in.sure = 0;
 	for (WH_U32 i = 0; i < 8; i++) {
 		WH_U64 v = 0;
@@ -178,6 +183,7 @@ static __attribute__((noinline)) void wh_fetch(struct wh_walk *w, WH_U64 at, WH_
 	}
 	/* What is beyond is 0. */
 	w->in.sure |= ~wh_low_bits(bytes);
+	return 0;
 }
 
 /* A vector or its lowest bytes to memory. 0: there was room. */
@@ -253,8 +259,10 @@ static __attribute__((always_inline)) inline WH_U32 wh_ordered(WH_U64 a, WH_U64 
 }
 
 /* Floating point: `a` and `b` are lowest elements, known as `*sure` says. */
-static __attribute__((noinline)) WH_U64 wh_float(struct wh_walk *w, const struct wh_op *o, WH_U64 a, WH_U64 b, int *sure)
+WH_APART WH_U64 wh_float(struct wh_walk *w, const struct wh_op *o, WH_U64 a, WH_U64 b, int *sure)
 {
+	if (!w || !o || !sure)
+		return 0;
 	long long x, y, r = 0;
 	if (o->kind == WH_OP_F_FROM_INTEGER)
 		return wh_double_of((long long)wh_extended(b, o->from & 15), sure);
@@ -305,8 +313,10 @@ static __attribute__((noinline)) WH_U64 wh_float(struct wh_walk *w, const struct
 }
 
 /* Elements of w->out that the mask does not choose, as it says: 0 or as they were. */
-static __attribute__((noinline)) void wh_choose(struct wh_walk *w, const struct wh_op *o)
+WH_APART int wh_choose(struct wh_walk *w, const struct wh_op *o)
 {
+	if (!w || !o)
+		return 0;
 	struct wh_vector *old = &w->vec[o->dst & (WH_VECTORS - 1)];
 	WH_U64 k = w->k[o->mask & 7], k_sure = w->k_sure[o->mask & 7];
 	WH_U32 lane = o->lane & 15, per = lane == 1 ? 8 : lane == 2 ? 4 : lane == 4 ? 2 : 1;
@@ -327,11 +337,14 @@ static __attribute__((noinline)) void wh_choose(struct wh_walk *w, const struct 
 		WH_U64 sure = known & ((on & had) | (~on & has)) & 0xff;
 		w->out.sure = (w->out.sure & ~(0xffull << i * 8)) | sure << i * 8;
 	}
+	return 0;
 }
 
 /* w->out to the destination. */
-static __attribute__((noinline)) void wh_keep(struct wh_walk *w, const struct wh_op *o)
+WH_APART int wh_keep(struct wh_walk *w, const struct wh_op *o)
 {
+	if (!w || !o)
+		return 0;
 	struct wh_vector *to = &w->vec[o->dst & (WH_VECTORS - 1)];
 	WH_U32 size = o->size & 127;
 	if (o->mask & 7)
@@ -344,11 +357,14 @@ static __attribute__((noinline)) void wh_keep(struct wh_walk *w, const struct wh
 	}
 	WH_U64 part = wh_low_bits(size);
 	to->sure = (w->out.sure & part) | (o->mask & WH_KEEP ? to->sure & ~part : ~part);
+	return 0;
 }
 
 /* Bits of elements, to a mask register. */
-static __attribute__((noinline)) void wh_to_mask(struct wh_walk *w, const struct wh_op *o)
+WH_APART int wh_to_mask(struct wh_walk *w, const struct wh_op *o)
 {
+	if (!w || !o)
+		return 0;
 	WH_U32 lane = o->lane & 15, per = lane == 1 ? 8 : lane == 2 ? 4 : lane == 4 ? 2 : 1, size = o->size & 127;
 	WH_U64 bits = 0, sure = 0;
 	for (WH_U32 i = 0; i < 8; i++) {
@@ -366,11 +382,14 @@ static __attribute__((noinline)) void wh_to_mask(struct wh_walk *w, const struct
 	}
 	w->k[o->dst & (WH_MASKS - 1)] = bits & sure;
 	w->k_sure[o->dst & (WH_MASKS - 1)] = sure;
+	return 0;
 }
 
 /* Eight bytes by eight, to w->out. */
-static __attribute__((noinline)) void wh_each(struct wh_walk *w, const struct wh_op *o, WH_U32 a_n, WH_U32 from_memory)
+WH_APART int wh_each(struct wh_walk *w, const struct wh_op *o, WH_U32 a_n, WH_U32 from_memory)
 {
+	if (!w || !o)
+		return 0;
 	const struct wh_vector *a = &w->vec[a_n & (WH_VECTORS - 1)];
 	const struct wh_vector *b = from_memory ? &w->in : &w->vec[o->src & (WH_VECTORS - 1)];
 	WH_U32 size = o->size & 127;
@@ -389,11 +408,14 @@ static __attribute__((noinline)) void wh_each(struct wh_walk *w, const struct wh
 		w->out.sure &= a->sure;
 	if (o->kind >= WH_OP_V_ADD && o->kind <= WH_OP_V_TEST)
 		w->out.sure = wh_whole(w->out.sure, o->lane & 15);
+	return 0;
 }
 
 /* vpternlog: bit by bit the entry of the table `imm`, numbered by the three inputs. */
-static __attribute__((noinline)) void wh_ternary(struct wh_walk *w, const struct wh_op *o, WH_U32 from_memory)
+WH_APART int wh_ternary(struct wh_walk *w, const struct wh_op *o, WH_U32 from_memory)
 {
+	if (!w || !o)
+		return 0;
 	const struct wh_vector *a = &w->vec[o->dst & (WH_VECTORS - 1)], *b = &w->vec[o->with & (WH_VECTORS - 1)];
 	const struct wh_vector *c = from_memory ? &w->in : &w->vec[o->src & (WH_VECTORS - 1)];
 	for (WH_U32 i = 0; i < 8; i++) {
@@ -404,6 +426,7 @@ static __attribute__((noinline)) void wh_ternary(struct wh_walk *w, const struct
 		w->out.v[i] = r;
 	}
 	w->out.sure = a->sure & b->sure & c->sure;
+	return 0;
 }
 
 /* What one instruction without a vector as its result says: flags, a general register or memory. */
@@ -456,8 +479,10 @@ static __attribute__((noinline)) int wh_vector_told(struct wh_walk *w, const str
 	}
 }
 
-static __attribute__((noinline)) int wh_vector_step(struct wh_walk *w, const struct wh_op *o)
+WH_APART int wh_vector_step(struct wh_walk *w, const struct wh_op *o)
 {
+	if (!w || !o)
+		return WH_LOST;
 	WH_U32 kind = o->kind, with = o->with >= WH_VECTOR ? o->with : o->dst, memory = o->src == WH_IN_MEMORY, from = o->from & 127;
 	WH_U64 at = 0;
 	int found = 1, known;

@@ -254,8 +254,10 @@ static __attribute__((always_inline)) inline WH_U64 wh_low_bits(WH_U64 n)
 }
 
 /* An instruction on general registers. */
-static __attribute__((noinline)) int wh_general_step(struct wh_walk *w, const struct wh_op *o)
+WH_APART int wh_general_step(struct wh_walk *w, const struct wh_op *o)
 {
+	if (!w || !o)
+		return WH_LOST;
 	WH_U32 kind = o->kind, size = o->size & 15, top = (size * 8 - 1) & 63, f = 0, which = 0, flags_known = 0;
 	WH_U64 at = 0, memory = 0, a = 0, b = 0, c = o->imm, r = 0, m = wh_mask(size);
 	int found = 0, a_known = 1, b_known = 1, c_known = 1, sure, holds, writes = o->bits & WH_BIT_KEEPS ? 0 : 1;
@@ -626,8 +628,10 @@ static __attribute__((always_inline)) inline WH_U64 wh_lowest(WH_U32 lane)
 }
 
 /* One turn of a string instruction. */
-static __attribute__((noinline)) int wh_string_step(struct wh_walk *w, const struct wh_op *o)
+WH_APART int wh_string_step(struct wh_walk *w, const struct wh_op *o)
 {
+	if (!w || !o)
+		return WH_LOST;
 	WH_U32 kind = o->kind, size = o->size & 15, need = 1u << WH_RDI | (o->condition ? 1u << WH_RCX : 0), take = size;
 	WH_U64 m = wh_mask(size), value = w->gpr[WH_RAX] & m, other = 0, left = w->gpr[WH_RCX];
 	int sure = w->known & 1, both;
