@@ -2,7 +2,9 @@
 //! (DWARF's discriminators): what compilers count lines of a profile by. Names that are declared on several lines are
 //! left out rather than guessed.
 
+use crate::dwarf::Slice;
 use crate::ids::Svma;
+use crate::split::{Split, left_out};
 use gimli::{AttributeValue, DebuggingInformationEntry, Dwarf, Reader, Unit, constants as c};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
@@ -37,7 +39,7 @@ impl Declared {
 }
 
 /// Reads all units; discriminators only of code inside `ranges`. Broken units are passed over.
-pub(crate) fn declared<R: Reader>(dwarf: &Dwarf<R>, ranges: &[Range<Svma>]) -> Declared {
+pub(crate) fn declared<'a>(dwarf: &Dwarf<Slice<'a>>, ranges: &[Range<Svma>], split: &'a Split) -> Declared {
     let mut out = Declared::default();
     let mut left = MOST_ENTRIES;
     let mut units = dwarf.units();
@@ -45,6 +47,7 @@ pub(crate) fn declared<R: Reader>(dwarf: &Dwarf<R>, ranges: &[Range<Svma>]) -> D
         if let Ok(unit) = dwarf.unit(header) {
             // What was read before the broken entry stays right.
             let _ = functions(dwarf, &unit, &mut left, &mut out);
+            let _ = elsewhere(dwarf, &unit, split, &mut left, &mut out);
             let _ = rows(&unit, ranges, &mut left, &mut out);
         }
     }
@@ -54,6 +57,23 @@ pub(crate) fn declared<R: Reader>(dwarf: &Dwarf<R>, ranges: &[Range<Svma>]) -> D
     out.discriminators.dedup_by_key(|(at, _)| *at);
     out.discriminators.reverse();
     out
+}
+
+/// Functions of the part of a unit that lies in a file of its own.
+fn elsewhere<'a>(
+    dwarf: &Dwarf<Slice<'a>>,
+    unit: &Unit<Slice<'a>>,
+    split: &'a Split,
+    left: &mut usize,
+    out: &mut Declared,
+) -> gimli::Result<()> {
+    let Some((id, directory, name)) = left_out(dwarf, unit) else { return Ok(()) };
+    let Some(dwarf) = split.open(id, &directory, &name, dwarf) else { return Ok(()) };
+    let mut units = dwarf.units();
+    while let Some(header) = units.next()? {
+        functions(&dwarf, &dwarf.unit(header)?, left, out)?;
+    }
+    Ok(())
 }
 
 fn functions<R: Reader>(dwarf: &Dwarf<R>, unit: &Unit<R>, left: &mut usize, out: &mut Declared) -> gimli::Result<()> {

@@ -1,14 +1,15 @@
 //! Source lines and inlined functions of a position, from DWARF 2 to 5. Opening reads only unit
 //! headers; functions and lines of a unit are parsed when an address in it is first asked for.
-//! Split DWARF (`.dwo`) is not followed: such code has lines but no inlined functions.
+//! Where a unit left them in another file (`split`) and that is missing, there are lines but no inlined functions.
 
 use crate::bytes::Bytes;
 use crate::declared::{Declared, declared};
 use crate::error::{ImageError, Problem};
 use crate::ids::Svma;
 use crate::source::SourceFrame;
+use crate::split::{self, Split, SplitFiles};
 use crate::statements::{Statement, statements};
-use addr2line::{Context, FrameIter, Location};
+use addr2line::{Context, FrameIter, Location, LookupContinuation, LookupResult, SplitDwarfLoad};
 use gimli::{Dwarf, EndianSlice, RunTimeEndian, SectionId};
 use object::{Object, ObjectSection};
 use rustc_hash::FxHashMap;
@@ -16,7 +17,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
+pub(crate) type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 
 /// What lines and inlined functions need. Location lists, the largest part after `.debug_info`, and
 /// macros are left out: decompressing them would double the time to open.
@@ -59,6 +60,26 @@ impl LineService {
     /// [`ImageError::NoDwarf`] without line information, [`ImageError::Dwarf`] when not even the
     /// unit headers can be read.
     pub fn new(debug: &Bytes, supplementary: Option<&Bytes>) -> Result<Self, ImageError> {
+        Self::open(debug, supplementary, None)
+    }
+
+    /// The same, with what units left in files of their own.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_split(
+        debug: &Bytes,
+        supplementary: Option<&Bytes>,
+        files: Box<dyn SplitFiles>,
+    ) -> Result<Self, ImageError> {
+        Self::open(debug, supplementary, Some(files))
+    }
+
+    fn open(
+        debug: &Bytes,
+        supplementary: Option<&Bytes>,
+        split: Option<Box<dyn SplitFiles>>,
+    ) -> Result<Self, ImageError> {
         let mut problems = Vec::new();
         let main = Sections::load(debug, &mut problems)?;
         if main.bytes(SectionId::DebugInfo).is_empty() && main.bytes(SectionId::DebugLine).is_empty() {
@@ -68,7 +89,8 @@ impl LineService {
             let loaded = Sections::load(bytes, &mut problems);
             loaded.map_err(|e| problems.push(Problem::new("supplementary debug file", e))).ok()
         });
-        let loaded = Loaded::try_new(Files { main, sup }, |files| context(files, &mut problems))?;
+        let loaded =
+            Loaded::try_new(Files { main, sup, split: Split::new(split) }, |files| context(files, &mut problems))?;
         Ok(Self { loaded, problems })
     }
 
@@ -111,7 +133,7 @@ impl LineService {
     #[must_use]
     pub fn declared(&self, ranges: &[Range<Svma>]) -> Declared {
         let files = self.loaded.borrow_owner();
-        Dwarf::load(|id| files.main.reader(id)).map(|dwarf| declared(&dwarf, ranges)).unwrap_or_default()
+        Dwarf::load(|id| files.main.reader(id)).map(|dwarf| declared(&dwarf, ranges, &files.split)).unwrap_or_default()
     }
 
     /// What was left out when opening.
@@ -148,25 +170,35 @@ self_cell::self_cell!(
 struct Files {
     main: Sections,
     sup: Option<Sections>,
+    split: Split,
 }
 
 /// The debug sections of one file, decompressed.
-struct Sections {
+pub(crate) struct Sections {
     endian: RunTimeEndian,
     bytes: Vec<(SectionId, Bytes)>,
 }
 
 impl Sections {
     fn load(file: &Bytes, problems: &mut Vec<Problem>) -> Result<Self, ImageError> {
+        Self::load_named(file, &SECTIONS, |id| Some(id.name()), problems)
+    }
+
+    /// Loads sections by the names that `name` gives them.
+    pub(crate) fn load_named(
+        file: &Bytes,
+        ids: &[SectionId],
+        name: impl Fn(SectionId) -> Option<&'static str> + Copy + Sync,
+        problems: &mut Vec<Problem>,
+    ) -> Result<Self, ImageError> {
         let elf = object::File::parse(&file[..]).map_err(|e| ImageError::broken("section headers", e))?;
         let endian = if elf.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
-        let load = |id: SectionId| section(&elf, file, id).map(|bytes| (id, bytes));
+        let load = |id| section(&elf, file, name(id)).map(|bytes| (id, bytes));
         // Decompression is most of the time of opening a Debian debug file: one thread for the
         // largest section, this one for the rest.
         let loaded: Vec<_> = std::thread::scope(|scope| {
             let info = scope.spawn(|| load(SectionId::DebugInfo));
-            let mut loaded: Vec<_> =
-                SECTIONS.iter().filter(|id| **id != SectionId::DebugInfo).map(|id| load(*id)).collect();
+            let mut loaded: Vec<_> = ids.iter().filter(|id| **id != SectionId::DebugInfo).map(|id| load(*id)).collect();
             loaded.extend(info.join());
             loaded
         });
@@ -181,19 +213,23 @@ impl Sections {
         self.bytes.iter().find(|(i, _)| *i == id).map_or(&[], |(_, bytes)| &bytes[..])
     }
 
-    fn reader(&self, id: SectionId) -> Result<Slice<'_>, gimli::Error> {
+    pub(crate) fn reader(&self, id: SectionId) -> Result<Slice<'_>, gimli::Error> {
         Ok(EndianSlice::new(self.bytes(id), self.endian))
+    }
+
+    pub(crate) fn endian(&self) -> RunTimeEndian {
+        self.endian
     }
 }
 
-fn section(elf: &object::File<'_>, file: &Bytes, id: SectionId) -> Result<Bytes, Problem> {
-    let Some(section) = elf.section_by_name(id.name()) else {
+fn section(elf: &object::File<'_>, file: &Bytes, name: Option<&'static str>) -> Result<Bytes, Problem> {
+    let Some((name, section)) = name.and_then(|name| Some((name, elf.section_by_name(name)?))) else {
         return Ok(Bytes::default());
     };
-    let failed = |e: object::read::Error| Problem::new(id.name(), e);
+    let failed = |e: object::read::Error| Problem::new(name, e);
     let compressed = section.compressed_data().map_err(failed)?;
     if compressed.uncompressed_size / GREATEST_RATIO > compressed.data.len() as u64 {
-        return Err(Problem::new(id.name(), "it claims an impossible uncompressed size and is not read"));
+        return Err(Problem::new(name, "it claims an impossible uncompressed size and is not read"));
     }
     Ok(match compressed.decompress().map_err(failed)? {
         Cow::Borrowed(part) => file.share(part),
@@ -218,22 +254,41 @@ fn context<'a>(files: &'a Files, problems: &mut Vec<Problem>) -> Result<LockedLi
         open(false)
     });
     let context = context.map_err(|e| ImageError::Dwarf { detail: e.to_string() })?;
-    Ok(Mutex::new(Lines { context, names: Names::default() }))
+    if let Ok(dwarf) = Dwarf::load(|id| files.main.reader(id)) {
+        problems.extend(split::missing(&dwarf, &files.split));
+    }
+    Ok(Mutex::new(Lines { context, split: &files.split, names: Names::default() }))
+}
+
+/// Answers a lookup, fetching what units left elsewhere when it is asked for.
+fn complete<'a, L: LookupContinuation<Buf = Slice<'a>>>(mut lookup: LookupResult<L>, split: &'a Split) -> L::Output {
+    loop {
+        lookup = match lookup {
+            LookupResult::Output(found) => return found,
+            LookupResult::Load { load, continuation } => continuation.resume(fetch(&load, split)),
+        };
+    }
+}
+
+fn fetch<'a>(load: &SplitDwarfLoad<Slice<'a>>, split: &'a Split) -> Option<Arc<Dwarf<Slice<'a>>>> {
+    let text = |part: Option<Slice<'a>>| Some(part?.to_string_lossy().into_owned());
+    split.open(load.dwo_id, &text(load.comp_dir).unwrap_or_default(), &text(load.path)?, &load.parent)
 }
 
 struct Lines<'a> {
     context: Context<Slice<'a>>,
+    split: &'a Split,
     names: Names,
 }
 
 impl Lines<'_> {
     fn frames(&mut self, at: Svma) -> Vec<SourceFrame> {
-        let Self { context, names } = self;
+        let Self { context, split, names } = self;
         if at.0 == u64::MAX {
             // The reader asks for the byte behind; no code is there anyway.
             return Vec::new();
         }
-        match context.find_frames(at.0).skip_all_loads() {
+        match complete(context.find_frames(at.0), split) {
             Ok(frames) => names.chain(frames),
             // The unit's functions cannot be read (a missing supplementary file, say); lines may be.
             Err(_) => match context.find_location(at.0) {

@@ -9,8 +9,8 @@ use common::{compile, run, skip};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use whither_image::{
-    Bytes, ElfSummary, Flow, FunctionTable, LineService, NameSource, SourceFrame, Svma, decode, function_table,
-    to_offset,
+    Bytes, ElfSummary, Flow, FunctionTable, LineService, NameSource, SourceFrame, SplitFiles, Svma, decode,
+    function_table, to_offset,
 };
 
 /// Names by (address, size) as nm lists code; sizes are 0 where it knows none.
@@ -253,6 +253,65 @@ fn split_debug_information_still_has_lines() {
         let frames = lines.frames(Svma(*at));
         let place = shown(&frames)[0].split_once(' ').unwrap().1.to_owned();
         assert_eq!((frames.len(), &*place), (1, chain[0].split_once(' ').unwrap().1), "at {at:#x}");
+    }
+}
+
+/// Split debug information in a directory, as a service would find it.
+struct Places {
+    directory: std::path::PathBuf,
+    package: Option<std::path::PathBuf>,
+}
+
+impl SplitFiles for Places {
+    fn package(&self) -> Option<Bytes> {
+        self.package.as_ref().and_then(|p| std::fs::read(p).ok()).map(Bytes::from)
+    }
+
+    fn unit(&self, _: &str, name: &str) -> Option<Bytes> {
+        let file = self.directory.join(Path::new(name).file_name()?);
+        std::fs::read(file).ok().map(Bytes::from)
+    }
+}
+
+#[test]
+fn inlined_functions_come_from_files_beside_and_from_packages() {
+    let compiler = "g++";
+    for (version, packer) in [("-gdwarf-4", "dwp"), ("-gdwarf-5", "llvm-dwp")] {
+        let dir = tempfile::tempdir().unwrap();
+        let flags = ["-O2", version, "-gsplit-dwarf"];
+        let Some(program) = compile(compiler, "inlines.cc", &flags, dir.path()) else { continue };
+        let whole = tempfile::tempdir().unwrap();
+        let unsplit = compile(compiler, "inlines.cc", &["-O2", version], whole.path()).unwrap();
+        let bytes = std::fs::read(&program).unwrap();
+        let addresses = instructions(&bytes, &["main", "total", "check"]);
+        assert_eq!(addresses, instructions(&std::fs::read(&unsplit).unwrap(), &["main", "total", "check"]));
+        let expected = LineService::new(&Bytes::from(std::fs::read(&unsplit).unwrap()), None).unwrap();
+        let same = |lines: &LineService, how: &str| {
+            assert_eq!(lines.problems(), [], "{compiler} {version} {how}");
+            for at in addresses.iter().copied().map(Svma) {
+                assert_eq!(shown(&lines.frames(at)), shown(&expected.frames(at)), "{compiler} {version} {how} {at:?}");
+            }
+            assert_eq!(lines.declared(&[]).line("main"), expected.declared(&[]).line("main"));
+        };
+        let open = |directory: &Path, package: Option<std::path::PathBuf>| {
+            let places = Places { directory: directory.to_owned(), package };
+            LineService::with_split(&Bytes::from(bytes.clone()), None, Box::new(places)).unwrap()
+        };
+        same(&open(dir.path(), None), "files");
+        let package = dir.path().join("packed.dwp");
+        if run(packer, &["-e", program.to_str().unwrap(), "-o", package.to_str().unwrap()]).is_some() {
+            same(&open(Path::new("/nowhere"), Some(package)), "package");
+        }
+        // Of another build, or nowhere: lines without functions, and a word about it.
+        let other = tempfile::tempdir().unwrap();
+        compile(compiler, "inlines.cc", &["-O1", version, "-gsplit-dwarf"], other.path()).unwrap();
+        for lost in [Path::new("/nowhere"), other.path()] {
+            let lines = open(lost, None);
+            assert!(lines.problems()[0].to_string().contains(".dwo"), "{:?}", lines.problems());
+            let at = Svma(addresses[0]);
+            assert_eq!(lines.frames(at).len(), 1);
+            assert_eq!(lines.frames(at)[0].line, expected.frames(at)[0].line, "{compiler} {version}");
+        }
     }
 }
 
