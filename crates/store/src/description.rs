@@ -27,14 +27,19 @@ pub(crate) fn to_text<T: Serialize>(value: &T) -> Vec<u8> {
 
 /// Reads what [`to_text`] wrote. Fields that are not known are ignored.
 pub(crate) fn from_text<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T, StoreError> {
+    from_text_up_to(FORMAT_VERSION, path, bytes)
+}
+
+/// The same for what has versions up to `newest`, all of which can be read.
+pub(crate) fn from_text_up_to<T: DeserializeOwned>(newest: u32, path: &Path, bytes: &[u8]) -> Result<T, StoreError> {
     #[derive(Deserialize)]
     struct Version {
         version: u32,
     }
     let version: Version = serde_json::from_slice(bytes).map_err(|e| StoreError::corrupt(path, e))?;
     // Before the checksum: another version may have another one.
-    if version.version != FORMAT_VERSION {
-        return Err(StoreError::Version { path: path.to_owned(), found: version.version, supported: FORMAT_VERSION });
+    if !(1..=newest).contains(&version.version) {
+        return Err(StoreError::Version { path: path.to_owned(), found: version.version, supported: newest });
     }
     check(bytes).map_err(|what| StoreError::corrupt(path, what))?;
     serde_json::from_slice(bytes).map_err(|e| StoreError::corrupt(path, e))

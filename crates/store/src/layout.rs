@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 /// Format version of `epoch.json`, `segment.json` and `db.toml`.
 pub const FORMAT_VERSION: u32 = 1;
 
+/// Version of segments that this build writes; it reads all up to this one. In version 1 sample rows were sorted
+/// by process, thread and slice before the position.
+pub(crate) const SEGMENT_VERSION: u32 = 2;
+
 pub(crate) const EPOCH_FILE: &str = "epoch.json";
 pub(crate) const SEGMENT_FILE: &str = "segment.json";
 pub(crate) const DATABASE_FILE: &str = "db.toml";

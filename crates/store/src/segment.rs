@@ -4,7 +4,7 @@
 use crate::description;
 use crate::durable::{TMP, create_dirs, remove_any, sync_all, sync_dir, write_unsynced};
 use crate::error::StoreError;
-use crate::layout::{FORMAT_VERSION, SEGMENT_FILE, SegmentRange};
+use crate::layout::{SEGMENT_FILE, SEGMENT_VERSION, SegmentRange};
 use crate::model::{EdgeSample, Event, ExactCount, Image, Sample, StackIx, StackSample};
 use crate::run::{RankedEvent, Run};
 use crate::tables::columns::{Column, Quality, TableError};
@@ -112,7 +112,7 @@ pub(crate) fn write(
 pub(crate) fn read_manifest(segment: &Path) -> Result<Manifest, StoreError> {
     let path = segment.join(SEGMENT_FILE);
     let bytes = fs::read(&path).map_err(StoreError::io("read", &path))?;
-    description::from_text(&path, &bytes)
+    description::from_text_up_to(SEGMENT_VERSION, &path, &bytes)
 }
 
 /// Reads the wanted rows of a segment.
@@ -299,7 +299,8 @@ fn write_tables(dir: &Path, window_ns: (u64, u64), run: &Run, quality: Quality) 
         Ok::<(), StoreError>(())
     };
     let frames = parts::flat_frames(run);
-    put(&tables::SAMPLES, run.samples.len(), &|r| samples::samples_to_columns(run, r))?;
+    let places = samples::by_place(&run.samples);
+    put(&tables::SAMPLES, places.len(), &|r| samples::samples_to_columns(run, &places[r]))?;
     put(&tables::IMAGES, run.images.len(), &|r| parts::images_to_columns(&run.images[r]))?;
     put(&tables::PROCESSES, run.processes.len(), &|r| parts::processes_to_columns(&run.processes[r]))?;
     put(&tables::STACKS, run.stack_samples.len(), &|r| samples::stacks_to_columns(run, r))?;
@@ -310,7 +311,7 @@ fn write_tables(dir: &Path, window_ns: (u64, u64), run: &Run, quality: Quality) 
     let mut events: Vec<&RankedEvent> = run.events.iter().collect();
     events.sort_by_key(|e| e.rank);
     let events = events.into_iter().map(|e| e.event.clone()).collect();
-    let manifest = Manifest { version: FORMAT_VERSION, start_ns: window_ns.0, end_ns: window_ns.1, events, files };
+    let manifest = Manifest { version: SEGMENT_VERSION, start_ns: window_ns.0, end_ns: window_ns.1, events, files };
     write_manifest(dir, &manifest)?;
     Ok(manifest)
 }

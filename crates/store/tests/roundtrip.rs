@@ -6,7 +6,7 @@ mod support;
 
 use std::path::PathBuf;
 use support::{WINDOW, facts, meta, random_profile};
-use whither_store::model::{EdgeSample, EventIx, ExactCount, Profile};
+use whither_store::model::{EdgeSample, EventIx, ExactCount, Profile, Sample};
 use whither_store::{Database, EpochWriter, Loaded, OnExisting, Selection, StoreError, load};
 
 fn write(dir: &std::path::Path, parts: &[Profile]) -> EpochWriter {
@@ -167,4 +167,34 @@ fn a_database_is_the_sum_of_its_epochs() {
     assert_eq!(load_all(db.path().to_owned()).profile.epochs.len(), 3);
     let wrong = load(&path, &Selection { epochs: Some("nope".into()), ..Selection::default() });
     assert!(matches!(wrong, Err(StoreError::Selection { .. })));
+}
+
+/// What an older version wrote is read, added to and merged as what this one writes.
+#[test]
+fn segments_of_version_1_are_read_and_merged() {
+    let old = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/store/version1.wh");
+    let read = load_all(old.clone());
+    assert_eq!((read.problems.len(), read.profile.samples.len()), (0, 295));
+    assert_eq!(read.profile.samples.iter().map(|s| u64::from(s.count)).sum::<u64>(), 440);
+    assert!(read.profile.samples.is_sorted());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("both.wh");
+    std::fs::create_dir_all(path.join("seg-000001-000001")).unwrap();
+    for file in ["epoch.json", "LOCK"] {
+        std::fs::copy(old.join(file), path.join(file)).unwrap();
+    }
+    for file in std::fs::read_dir(old.join("seg-000001-000001")).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), path.join("seg-000001-000001").join(file.file_name())).unwrap();
+    }
+    let mut writer = EpochWriter::resume(&path).unwrap();
+    writer.append(&read.profile, (0, 1)).unwrap();
+    drop(writer);
+    let newer = std::fs::read_to_string(path.join("seg-000002-000002/segment.json")).unwrap();
+    assert!(newer.contains("\"version\": 2"), "older builds must refuse what they would read wrongly");
+    let doubled = |p: &Profile| p.samples.iter().map(|s| Sample { count: s.count * 2, ..*s }).collect::<Vec<_>>();
+    assert_eq!(load_all(path.clone()).profile.samples, doubled(&read.profile));
+    whither_store::compact(&path, whither_store::CompactPolicy::default()).unwrap();
+    let merged = load_all(path);
+    assert_eq!((merged.profile.samples, merged.problems.len()), (doubled(&read.profile), 0));
 }

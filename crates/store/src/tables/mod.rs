@@ -37,6 +37,9 @@ pub(crate) enum Coding {
     Dict,
     /// Bit-packed differences: sorted or slowly varying numbers.
     Delta,
+    /// First bytes of all values, then second bytes, ..: small numbers in no order, which then compress to
+    /// what they tell.
+    Split,
     /// As is: hashes, bytes.
     Plain,
 }
@@ -68,18 +71,19 @@ const fn newer(name: &'static str, before: &'static str) -> Spec {
     Spec { name, kind: Kind::Text, coding: Coding::Dict, before: Some(before) }
 }
 
-/// Aggregated samples.
+/// Aggregated samples. Positions come before who was there and when: the same place in several processes and
+/// slices then costs a few bits, where a list of places for each would cost more than a byte per place.
 pub(crate) static SAMPLES: Table = Table {
     file: "samples.parquet",
     columns: &[
         col("image_id", Kind::Id, Coding::Dict),
         col("event", Kind::Text, Coding::Dict),
-        col("process", Kind::U64, Coding::Dict),
-        col("tid", Kind::U32, Coding::Delta),
-        col("slice", Kind::U32, Coding::Delta),
         col("offset", Kind::U64, Coding::Delta),
+        col("process", Kind::U64, Coding::Dict),
+        col("tid", Kind::U32, Coding::Dict),
+        col("slice", Kind::U32, Coding::Dict),
         col("period", Kind::U64, Coding::Dict),
-        col("count", Kind::U32, Coding::Dict),
+        col("count", Kind::U32, Coding::Split),
     ],
     sorted: 7,
 };

@@ -1,28 +1,63 @@
-//! Sample and stack rows as columns, and back.
+//! Sample and stack rows as columns, and back. In memory sample rows are grouped by process, thread and slice; on disk
+//! the position in the image comes before those.
 
 use super::columns::{Column, Indexed, TableError};
 use crate::model::{EventIx, ImageIx, ImageOffset, ProcessIx, Sample, StackIx, StackSample};
 use crate::run::Run;
+use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
 use std::ops::Range;
 use whither_image::ImageId;
 
-/// Columns of [`super::SAMPLES`].
-pub(crate) fn samples_to_columns(run: &Run, range: Range<usize>) -> Vec<Column> {
-    let rows = &run.samples[range];
+/// The rows of a run in the order of [`super::SAMPLES`].
+pub(crate) fn by_place(samples: &[Sample]) -> Vec<u32> {
+    let number = |n: usize| u32::try_from(n).expect("a table in memory has fewer than 2^32 rows");
+    let mut order: Vec<(u64, u32)> = (0..number(samples.len())).map(|i| (samples[i as usize].offset.0, i)).collect();
+    // Rows of one image and event are sorted by process, thread and slice already, which the row's number stands for.
+    order
+        .par_chunk_by_mut(|a, b| same_image(&samples[a.1 as usize], &samples[b.1 as usize]))
+        .for_each(<[_]>::sort_unstable);
+    order.into_iter().map(|(_, row)| row).collect()
+}
+
+/// The inverse of [`by_place`]; segments of version 1 are in this order already.
+fn by_process(samples: Vec<Sample>) -> Vec<Sample> {
+    if samples.is_sorted() {
+        return samples;
+    }
+    let mut order: Vec<u128> = samples.iter().zip(0u32..).map(|(s, row)| group_key(s) | u128::from(row)).collect();
+    let mut start = 0;
+    for part in samples.chunk_by(same_image) {
+        order[start..start + part.len()].sort_unstable();
+        start += part.len();
+    }
+    order.into_iter().map(|key| samples[(key & u128::from(u32::MAX)) as usize]).collect()
+}
+
+fn same_image(a: &Sample, b: &Sample) -> bool {
+    (a.image, a.event) == (b.image, b.event)
+}
+
+fn group_key(s: &Sample) -> u128 {
+    u128::from(s.process.0) << 96 | u128::from(s.tid) << 64 | u128::from(s.slice) << 32
+}
+
+/// Columns of [`super::SAMPLES`]; `order` is a part of [`by_place`].
+pub(crate) fn samples_to_columns(run: &Run, order: &[u32]) -> Vec<Column> {
+    let rows = || order.iter().map(|&row| &run.samples[row as usize]);
     vec![
         Column::Id(Indexed {
             values: run.images.iter().map(|i| i.id).collect(),
-            rows: rows.iter().map(|s| s.image.0).collect(),
+            rows: rows().map(|s| s.image.0).collect(),
         }),
-        Column::Text(event_column(run, rows.iter().map(|s| s.event))),
-        Column::U64(rows.iter().map(|s| run.processes[s.process.0 as usize].key).collect()),
-        Column::U32(rows.iter().map(|s| s.tid).collect()),
-        Column::U32(rows.iter().map(|s| s.slice).collect()),
-        Column::U64(rows.iter().map(|s| s.offset.0).collect()),
-        Column::U64(rows.iter().map(|s| s.period).collect()),
-        Column::U32(rows.iter().map(|s| s.count).collect()),
+        Column::Text(event_column(run, rows().map(|s| s.event))),
+        Column::U64(rows().map(|s| s.offset.0).collect()),
+        Column::U64(rows().map(|s| run.processes[s.process.0 as usize].key).collect()),
+        Column::U32(rows().map(|s| s.tid).collect()),
+        Column::U32(rows().map(|s| s.slice).collect()),
+        Column::U64(rows().map(|s| s.period).collect()),
+        Column::U32(rows().map(|s| s.count).collect()),
     ]
 }
 
@@ -32,10 +67,10 @@ pub(crate) fn samples_from_columns(columns: Vec<Column>, run: &Run) -> Result<Ve
         [
             Column::Id(image),
             Column::Text(event),
+            Column::U64(offset),
             Column::U64(process),
             Column::U32(tid),
             Column::U32(slice),
-            Column::U64(offset),
             Column::U64(period),
             Column::U32(count),
         ],
@@ -56,7 +91,7 @@ pub(crate) fn samples_from_columns(columns: Vec<Column>, run: &Run) -> Result<Ve
         period: period[i],
         count: count[i],
     });
-    Ok(rows.collect())
+    Ok(by_process(rows.collect()))
 }
 
 /// Columns of [`super::STACKS`].

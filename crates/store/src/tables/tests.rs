@@ -99,6 +99,7 @@ fn large_tables_keep_their_encodings() {
                 let data = match spec.coding {
                     Coding::Dict => Encoding::RLE_DICTIONARY,
                     Coding::Delta => Encoding::DELTA_BINARY_PACKED,
+                    Coding::Split => Encoding::BYTE_STREAM_SPLIT,
                     Coding::Plain => Encoding::PLAIN,
                 };
                 let pages = column.page_encoding_stats_mask().unwrap();
