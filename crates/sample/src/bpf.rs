@@ -260,6 +260,9 @@ impl BpfCollector {
     /// Task and stack records since the last call.
     pub fn reports(&mut self) -> Reports {
         let _ = self.events_ring.consume();
+        // Entries that were thrown out of the tables are kept until the next drain. A compiler throws out so many
+        // that the ring, which is as large as four seconds of the worst case, would not hold those of ten.
+        let _ = self.overflow.consume();
         std::mem::take(&mut self.reports.borrow_mut())
     }
 
