@@ -288,6 +288,10 @@ impl Book {
                 frames.push((image, offset));
             }
         }
+        // The entry point has no caller, and in the dynamic loader no unwind rule that says so.
+        if frames.last().is_some_and(|&(image, offset)| self.images.is_entry(image, offset)) {
+            end = StackEnd::Complete;
+        }
         if end == StackEnd::Truncated {
             self.losses.stacks_truncated += 1;
         }
@@ -574,7 +578,7 @@ impl Book {
         self.images.open(at.mapped.image, at.pid, (at.mapped.start, at.mapped.end))
     }
 
-    /// Bytes of an image whose file was deleted after it was mapped.
+    /// Bytes of an image whose file was deleted or replaced after it was mapped.
     #[must_use]
     pub fn held_bytes(&self, id: &whither_image::ImageId) -> Option<Vec<u8>> {
         self.images.held_bytes(id)

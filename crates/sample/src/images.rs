@@ -5,13 +5,15 @@
 
 use crate::lives::ImageNo;
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 use whither_image::{
     ElfSummary, IdKind, ImageId, ImageKind, PrefixId, Segment, build_id_from_prefix, build_id_from_sections, code_hash,
-    condensed, constant_parts,
+    condensed, constant_parts, to_offset,
 };
 use whither_kernel::records::MappedFile;
 use whither_store::model::Image;
@@ -22,6 +24,14 @@ const PREFIX: usize = 16 << 10;
 const KEPT_LIMIT: u64 = 256 << 20;
 /// Most deleted files held open.
 const HELD_LIMIT: usize = 128;
+/// What was written within this time before it was first mapped may be gone when names are wanted: programs that were just
+/// built and are built again, or tried and removed.
+const YOUNG: Duration = Duration::from_secs(3600);
+/// Most young files held open, and the largest: a file that is deleted meanwhile keeps its blocks for as long.
+const YOUNG_FILES: usize = 32;
+const YOUNG_LIMIT: u64 = 32 << 20;
+/// No `_start` is longer.
+const LONGEST_ENTRY: u64 = 64;
 
 /// What memory without a file is called.
 const ANON: &str = "[anon]";
@@ -33,6 +43,10 @@ pub struct Images {
     by_id: FxHashMap<ImageId, ImageNo>,
     by_inode: FxHashMap<(u32, u32, u64, String), ImageNo>,
     held: FxHashMap<ImageNo, File>,
+    /// The same for files that may be deleted or replaced soon, the oldest first.
+    young: VecDeque<(ImageNo, File)>,
+    /// Where programs and the dynamic loader begin: nothing called that.
+    entries: FxHashMap<ImageNo, u64>,
     /// What the file looked like when it was identified: the same once more needs no reading.
     stamps: FxHashMap<ImageNo, Stamp>,
 }
@@ -116,11 +130,30 @@ impl Images {
         if let Some(stamp) = found.as_ref().and_then(|(file, ..)| stamp(file)) {
             self.stamps.insert(no, stamp);
         }
-        let transient = m.path.ends_with(" (deleted)") || clean.starts_with("/memfd:");
-        if let (true, Some((file, ..))) = (transient && self.held.len() < HELD_LIMIT, found) {
-            self.held.insert(no, file);
+        if let Some((file, summary, size)) = found {
+            let entry = Some(summary.entry).filter(|at| at.0 != 0);
+            self.entries.extend(entry.and_then(|at| to_offset(&summary.segments, at)).map(|at| (no, at.0)));
+            let transient = m.path.ends_with(" (deleted)") || clean.starts_with("/memfd:");
+            self.hold(no, file, size, transient);
         }
         no
+    }
+
+    /// Keeps a file open that may have no name when its symbols are wanted.
+    fn hold(&mut self, no: ImageNo, file: File, size: u64, transient: bool) {
+        if transient && self.held.len() < HELD_LIMIT {
+            self.held.insert(no, file);
+        } else if !transient && size <= YOUNG_LIMIT && is_young(&file) {
+            if self.young.len() == YOUNG_FILES {
+                self.young.pop_front();
+            }
+            self.young.push_back((no, file));
+        }
+    }
+
+    /// Whether a position lies in the code that a program or the dynamic loader begins with.
+    pub(crate) fn is_entry(&self, no: ImageNo, offset: u64) -> bool {
+        self.entries.get(&no).is_some_and(|&at| (at..at + LONGEST_ENTRY).contains(&offset))
     }
 
     /// An image without a file, found by its label.
@@ -228,10 +261,13 @@ impl Images {
         })
     }
 
-    /// Bytes of a file that was deleted after it was mapped.
+    /// Bytes of a file that was deleted or replaced after it was mapped.
     #[must_use]
     pub fn held_bytes(&self, id: &ImageId) -> Option<Vec<u8>> {
-        let file = self.held.get(self.by_id.get(id)?)?;
+        let no = self.by_id.get(id)?;
+        let young = || self.young.iter().find(|(young, _)| young == no).map(|(_, file)| file);
+        let gone = |file: &&File| !names(Path::new(&self.get(*no).path), file);
+        let file = self.held.get(no).or_else(|| young().filter(gone))?;
         let size = file.metadata().ok()?.size().min(KEPT_LIMIT);
         let mut bytes = vec![0; size as usize];
         file.read_exact_at(&mut bytes, 0).ok()?;
@@ -247,6 +283,18 @@ impl Images {
         self.list.push(image);
         no
     }
+}
+
+fn is_young(file: &File) -> bool {
+    let age = file.metadata().and_then(|m| m.modified()).ok().and_then(|t| SystemTime::now().duration_since(t).ok());
+    age.is_some_and(|age| age < YOUNG)
+}
+
+/// Whether a path is the name of an open file.
+fn names(path: &Path, file: &File) -> bool {
+    let identity = |m: std::fs::Metadata| (m.dev(), m.ino());
+    let open = file.metadata().map(identity).ok();
+    open.is_some() && path.metadata().map(identity).ok() == open
 }
 
 /// A file whose bytes cannot be had any more: the kernel's build-id, else a hash of what is known.

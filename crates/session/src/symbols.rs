@@ -20,6 +20,9 @@ use whither_store::{
 /// make a recording of ten seconds weigh as much as a trace.
 pub(crate) const KEPT: GatherLimits = GatherLimits { share: 0.95, bytes: 4 << 20 };
 
+/// Names alone.
+const NAMES: GatherLimits = GatherLimits { share: 0.0, bytes: 0 };
+
 /// A longer function of the kernel is a table of names gone wrong.
 const LONGEST_KERNEL_FUNCTION: usize = 256 << 10;
 
@@ -30,10 +33,20 @@ const LONGEST_KERNEL_FUNCTION: usize = 256 << 10;
 pub(crate) fn keep(writer: &mut EpochWriter, book: &Book, code: bool) -> Result<(), whither_store::StoreError> {
     let loaded = load(&[writer.path().to_path_buf()], &Selection::default())?;
     let service = service(book, &loaded.profile, code);
-    let limits = if code { KEPT } else { GatherLimits { share: 0.0, bytes: 0 } };
+    let limits = if code { KEPT } else { NAMES };
     let mut stored = service.gather(&loaded.profile, limits);
-    stored.merge(loaded.stored);
-    writer.put_symbols(&stored)
+    if code {
+        stored.merge(of_files_gone(book, &loaded.profile));
+    }
+    stored.merge(loaded.stored.clone());
+    let full = writer.put_symbols(&stored);
+    if full.is_err() {
+        // On a full disk there may still be room for names, and those of the kernel and of run-time code are nowhere else.
+        let mut names = service.gather(&loaded.profile, NAMES);
+        names.merge(loaded.stored);
+        writer.put_symbols(&names)?;
+    }
+    full
 }
 
 /// Stores names, code and lines of the functions sampled in an epoch or recording, as far as the files
@@ -57,7 +70,6 @@ pub(crate) fn service(book: &Book, profile: &Profile, code: bool) -> SymbolServi
         let table = match image.kind {
             ImageKind::Jit => perf_map(book, image),
             ImageKind::Vdso => own_vdso().map(|bytes| function_table(&bytes, None).0),
-            ImageKind::Elf => book.held_bytes(&image.id).map(|bytes| function_table(&bytes, None).0),
             ImageKind::Kernel | ImageKind::Module | ImageKind::Bpf => kernel_table(book, image),
             _ => None,
         };
@@ -68,7 +80,6 @@ pub(crate) fn service(book: &Book, profile: &Profile, code: bool) -> SymbolServi
     // Root only, and not on every machine: then kernel functions are listed by offset.
     if let Some(kernel) = code.then(|| Kcore::open().ok()) {
         known.code = sampled_code(profile, &|image| match image.kind {
-            ImageKind::Elf => held_code(book, image),
             ImageKind::Kernel | ImageKind::Module | ImageKind::Bpf => {
                 let base = book.kernel().base(book.image_no(image)?)?;
                 Some(kernel_code(kernel.as_ref()?, base, kernel_table(book, image)?))
@@ -78,7 +89,34 @@ pub(crate) fn service(book: &Book, profile: &Profile, code: bool) -> SymbolServi
     }
     // No file cache here: it belongs to the user who reads, not to a recorder that may run as root.
     let options = SymbolOptions { cache_dir: None, ..SymbolOptions::default() };
-    SymbolService::new(options, known)
+    let mut service = SymbolService::new(options, known);
+    for image in profile.images.iter().filter(|i| i.kind == ImageKind::Elf) {
+        if let Some(bytes) = book.held_bytes(&image.id) {
+            service.provide(image.id, bytes.into());
+        }
+    }
+    service
+}
+
+/// Names, code and lines of all sampled functions of files that were deleted or replaced: nobody will find them again.
+fn of_files_gone(book: &Book, profile: &Profile) -> StoredSymbols {
+    let mut service = SymbolService::new(SymbolOptions::default(), StoredSymbols::default());
+    let mut hold = |image: &Image| {
+        let bytes = (image.kind == ImageKind::Elf).then(|| book.held_bytes(&image.id)).flatten();
+        bytes.map(|bytes| service.provide(image.id, bytes.into())).is_some()
+    };
+    let gone: Vec<bool> = profile.images.iter().map(&mut hold).collect();
+    gather_of(&service, profile, &gone)
+}
+
+/// Everything about the sampled functions of some images.
+fn gather_of(service: &SymbolService, profile: &Profile, images: &[bool]) -> StoredSymbols {
+    if !images.contains(&true) {
+        return StoredSymbols::default();
+    }
+    let samples = profile.samples.iter().filter(|s| images[s.image.0 as usize]).copied().collect();
+    let part = Profile { images: profile.images.clone(), samples, ..Profile::default() };
+    service.gather(&part, GatherLimits { share: 1.0, ..KEPT })
 }
 
 /// Where the code of an image can be had only now and here.
@@ -93,20 +131,6 @@ fn kernel_code(kernel: &Kcore, base: u64, functions: FunctionTable) -> CodeSourc
     let bytes = move |start: ImageOffset, size| {
         let usual = size <= LONGEST_KERNEL_FUNCTION;
         usual.then(|| kernel.bytes(base.checked_add(start.0)?, size)).flatten()
-    };
-    CodeSource { functions, bytes: Box::new(bytes) }
-}
-
-/// A file that was deleted or replaced after it was mapped.
-fn held_code(book: &Book, image: &Image) -> Option<CodeSource<'static>> {
-    Some(file_code(book.held_bytes(&image.id)?))
-}
-
-fn file_code(file: Vec<u8>) -> CodeSource<'static> {
-    let functions = function_table(&file, None).0;
-    let bytes = move |start: ImageOffset, size| {
-        let start = usize::try_from(start.0).ok()?;
-        file.get(start..start.checked_add(size)?).map(<[u8]>::to_vec)
     };
     CodeSource { functions, bytes: Box::new(bytes) }
 }
@@ -141,8 +165,7 @@ fn sampled_code<'a>(profile: &Profile, source: &dyn Fn(&Image) -> Option<CodeSou
 /// Of what only this machine knows now, the functions that a part has samples in; and the code of those whose file is
 /// gone.
 pub(crate) fn local_names(book: &Book, part: &Profile) -> StoredSymbols {
-    let gone = |image: &Image| (image.kind == ImageKind::Elf).then(|| held_code(book, image)).flatten();
-    let mut names = StoredSymbols { code: sampled_code(part, &gone), ..StoredSymbols::default() };
+    let mut names = of_files_gone(book, part);
     // Samples are sorted by image and, within a process, by position: equal functions come in runs.
     for run in part.samples.chunk_by(|a, b| a.image == b.image) {
         let image = part.image(run[0].image);
@@ -155,6 +178,11 @@ pub(crate) fn local_names(book: &Book, part: &Profile) -> StoredSymbols {
 
 fn stored(image: &Image, function: &Function) -> StoredFunction {
     StoredFunction { image: image.id, function: function.clone() }
+}
+
+/// The same as rows to store.
+pub(crate) fn local_functions(book: &Book, image: &Image) -> Option<Vec<StoredFunction>> {
+    Some(local_table(book, image)?.functions().iter().map(|f| stored(image, f)).collect())
 }
 
 /// Functions of an image that cannot be read from a file later or elsewhere.
@@ -262,30 +290,36 @@ mod tests {
     #[test]
     fn sampled_functions_of_a_file_that_is_gone_keep_their_code() {
         let file = std::fs::read(std::env::current_exe().expect("a running test")).expect("readable");
-        let source = file_code(file.clone());
-        let f = source.functions.functions().iter().find(|f| f.size > 16).expect("a function").clone();
-        let image = Image {
-            id: ImageId([7; 20]),
-            id_kind: IdKind::BuildId,
+        let ours = function_table(&file, None).0;
+        let f =
+            ours.functions().iter().find(|f| f.name.contains("sampled_functions_of_a_file")).expect("this function");
+        let image = |id, path: &str| Image {
+            id: ImageId([id; 20]),
+            id_kind: IdKind::CodeHash,
             kind: ImageKind::Elf,
-            path: "/bin/gone".into(),
-            segments: Vec::new(),
+            path: path.into(),
+            segments: whither_image::ElfSummary::parse(&file).expect("an ELF file").segments,
             size: file.len() as u64,
         };
-        let sample = Sample {
-            image: ImageIx(0),
+        let sample = |image| Sample {
+            image: ImageIx(image),
             event: EventIx(0),
             process: ProcessIx(0),
             tid: 0,
             slice: 0,
-            offset: ImageOffset(f.start.0 + 5),
+            offset: ImageOffset(f.start.0 + 1),
             period: 1,
             count: 3,
         };
-        let profile = Profile { images: vec![image.clone()], samples: vec![sample], ..Profile::default() };
-        let code = sampled_code(&profile, &|_| Some(file_code(file.clone())));
+        let images = vec![image(7, "/bin/gone"), image(8, "/bin/there")];
+        let profile = Profile { images, samples: vec![sample(0), sample(1)], ..Profile::default() };
+        let mut service = SymbolService::new(SymbolOptions::default(), StoredSymbols::default());
+        service.provide(ImageId([7; 20]), file.clone().into());
+        let kept = gather_of(&service, &profile, &[true, false]);
         let start = f.start.0 as usize;
         let bytes = file[start..start + f.size as usize].to_vec();
-        assert_eq!(code, [StoredCode { image: image.id, start: f.start, bytes }]);
+        assert_eq!(kept.code, [StoredCode { image: ImageId([7; 20]), start: f.start, bytes }]);
+        assert!(kept.lines.iter().any(|l| l.file.ends_with("symbols.rs") && l.line > 0), "{:?}", kept.lines);
+        assert_eq!(gather_of(&service, &profile, &[false, false]), StoredSymbols::default());
     }
 }

@@ -5,10 +5,11 @@
 use crate::debuginfod::{Artefact, Debuginfod};
 use crate::mmap;
 use crate::model::{IdKind, Image, ImageKind};
+use crate::service::mapped;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
-use whither_image::{Bytes, ElfSummary, ImageId, PrefixId, build_id_from_prefix, debuglink_crc};
+use whither_image::{Bytes, ElfSummary, ImageId, PrefixId, SplitFiles, build_id_from_prefix, debuglink_crc};
 
 /// The files of an image, as far as they were found and match.
 #[derive(Debug, Default)]
@@ -43,6 +44,22 @@ impl Finder {
             return files;
         }
         files.main = self.main(image, &mut files.problems);
+        files.debug = self.debug(image, files.main.as_ref());
+        let carrier = files.debug.as_ref().or(files.main.as_ref());
+        files.supplementary = carrier.and_then(|c| self.supplementary(c));
+        files
+    }
+
+    /// The same where the bytes of the image itself are known, whatever its path shows now.
+    pub(crate) fn beside(&self, image: &Image, bytes: &Bytes) -> Files {
+        let mut files = Files::default();
+        match ElfSummary::parse(bytes) {
+            Ok(summary) => {
+                let path = PathBuf::from(image.path.trim_end_matches(" (deleted)"));
+                files.main = Some(Opened { bytes: bytes.clone(), summary, path });
+            }
+            Err(e) => files.problems.push(format!("{}: {e}", image.path)),
+        }
         files.debug = self.debug(image, files.main.as_ref());
         let carrier = files.debug.as_ref().or(files.main.as_ref());
         files.supplementary = carrier.and_then(|c| self.supplementary(c));
@@ -133,6 +150,23 @@ impl Finder {
             .next()
     }
 
+    /// Where split debug information of an image may lie.
+    pub(crate) fn split(&self, image: &Image, files: &Files, moved: &[(String, String)]) -> SplitPlaces {
+        let carriers: Vec<PathBuf> =
+            [&files.main, &files.debug].into_iter().flatten().map(|f| f.path.clone()).collect();
+        let package = |path: &PathBuf| {
+            let mut name = path.clone().into_os_string();
+            name.push(".dwp");
+            PathBuf::from(name)
+        };
+        let mut packages: Vec<PathBuf> = carriers.iter().map(package).collect();
+        if image.id_kind == IdKind::BuildId {
+            packages.extend(self.build_id_paths(image.id, ".dwp"));
+        }
+        let beside = carriers.iter().filter_map(|p| Some(p.parent()?.to_owned())).collect();
+        SplitPlaces { packages, beside, moved: moved.to_vec() }
+    }
+
     fn build_id_paths(&self, id: ImageId, suffix: &str) -> Vec<PathBuf> {
         let hex = id.to_hex();
         let (head, tail) = hex.split_at(2);
@@ -145,6 +179,30 @@ impl Finder {
             Match::Yes(opened) => Some(*opened),
             _ => None,
         }
+    }
+}
+
+/// Files that a compiler or `dwp` wrote beside a program.
+#[derive(Debug)]
+pub(crate) struct SplitPlaces {
+    packages: Vec<PathBuf>,
+    /// Directories of the program and its debug file: trees are moved after they were built.
+    beside: Vec<PathBuf>,
+    moved: Vec<(String, String)>,
+}
+
+impl SplitFiles for SplitPlaces {
+    fn package(&self) -> Option<Bytes> {
+        self.packages.iter().find_map(|path| mmap::open(path).ok())
+    }
+
+    fn unit(&self, directory: &str, name: &str) -> Option<Bytes> {
+        let stated = Path::new(directory).join(name);
+        let moved = stated.to_str().map(|path| mapped(path, &self.moved));
+        let own = Path::new(name).file_name()?;
+        let beside = self.beside.iter().flat_map(|dir| [dir.join(name), dir.join(own)]);
+        let paths = std::iter::once(stated.clone()).chain(moved).chain(beside);
+        paths.filter(|path| path.is_absolute()).find_map(|path| mmap::open(&path).ok())
     }
 }
 

@@ -36,6 +36,7 @@ mod mmap;
 mod recording_dir;
 mod retain;
 mod run;
+mod running_kernel;
 mod segment;
 mod service;
 mod stored;

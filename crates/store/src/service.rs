@@ -5,6 +5,7 @@ use crate::cache::{Cache, MadeWith};
 use crate::debuginfod::Debuginfod;
 use crate::finder::{Files, Finder, Opened};
 use crate::model::{Image, ImageKind};
+use crate::running_kernel;
 use crate::stored::{StoredCode, StoredFunction, StoredLine, StoredSymbols};
 use crate::symbols::Symbols;
 use rayon::prelude::*;
@@ -62,6 +63,7 @@ pub struct SymbolService {
     cache: Option<Cache>,
     source_prefix_map: Vec<(String, String)>,
     stored: StoredSymbols,
+    provided: FxHashMap<ImageId, Bytes>,
     images: Mutex<FxHashMap<ImageId, Arc<Entry>>>,
     sources: Mutex<FxHashMap<String, Option<Arc<Vec<String>>>>>,
     problems: Mutex<BTreeSet<String>>,
@@ -88,10 +90,26 @@ impl SymbolService {
             cache: options.cache_dir.as_deref().map(Cache::new),
             source_prefix_map: options.source_prefix_map,
             stored,
+            provided: FxHashMap::default(),
             images: Mutex::default(),
             sources: Mutex::default(),
             problems: Mutex::new(problems),
         }
+    }
+
+    /// Bytes of an image whose file has no name any more, before anything is asked of it.
+    pub fn provide(&mut self, image: ImageId, bytes: Bytes) {
+        self.provided.insert(image, bytes);
+    }
+
+    /// Functions of an image that are in no file, instead of those told before.
+    pub fn learn(&mut self, image: ImageId, functions: Vec<StoredFunction>) {
+        let mut new = StoredSymbols { funcs: functions, ..StoredSymbols::default() };
+        new.merge(StoredSymbols::default());
+        let funcs = &mut self.stored.funcs;
+        let old = funcs.partition_point(|f| f.image < image)..funcs.partition_point(|f| f.image <= image);
+        funcs.splice(old, new.funcs);
+        self.images.get_mut().unwrap_or_else(PoisonError::into_inner).remove(&image);
     }
 
     fn entry(&self, image: &Image) -> Arc<Entry> {
@@ -101,7 +119,10 @@ impl SymbolService {
 
     fn files<'a>(&self, entry: &'a Entry, image: &Image) -> &'a Files {
         entry.files.get_or_init(|| {
-            let files = self.finder.find(image);
+            let files = match self.provided.get(&image.id) {
+                Some(bytes) => self.finder.beside(image, bytes),
+                None => self.finder.find(image),
+            };
             self.report(files.problems.iter().cloned());
             files
         })
@@ -110,7 +131,9 @@ impl SymbolService {
     fn make_functions(&self, entry: &Entry, image: &Image) -> FunctionTable {
         let stored = self.stored_functions(image.id);
         if image.kind != ImageKind::Elf {
-            return table_of(stored);
+            // A recording without names was made when they could not be written.
+            let running = || running_kernel::functions(image).unwrap_or_else(|| table_of(stored));
+            return if stored.is_empty() { running() } else { table_of(stored) };
         }
         if let Some(table) = self.cached(image) {
             return with_stored(table, stored);
@@ -139,7 +162,8 @@ impl SymbolService {
         let open = || {
             let files = self.files(entry, image);
             let bytes = [&files.debug, &files.main].into_iter().flatten().find(|f| f.summary.has_dwarf)?.bytes.clone();
-            let service = LineService::new(&bytes, files.supplementary.as_ref());
+            let split = Box::new(self.finder.split(image, files, &self.source_prefix_map));
+            let service = LineService::with_split(&bytes, files.supplementary.as_ref(), split);
             let service = service.map_err(|e| self.report([format!("{}: {e}", image.path)])).ok()?;
             self.report(service.problems().iter().map(|p| format!("{}: {p}", image.path)));
             Some(service)
@@ -403,7 +427,8 @@ fn frame_of(line: &StoredLine) -> SourceFrame {
     SourceFrame { function: text(&line.function), file: text(&line.file), line: line.line, column: 0 }
 }
 
-fn mapped(file: &str, map: &[(String, String)]) -> PathBuf {
+/// A path with its first matching beginning replaced.
+pub(crate) fn mapped(file: &str, map: &[(String, String)]) -> PathBuf {
     let replaced = map.iter().find_map(|(from, to)| file.strip_prefix(from.as_str()).map(|rest| format!("{to}{rest}")));
     PathBuf::from(replaced.as_deref().unwrap_or(file))
 }

@@ -219,3 +219,51 @@ fn source_paths_are_mapped() {
     assert!(service.source("/build/b.c").is_none());
     assert!(service.source("relative.c").is_none());
 }
+
+#[test]
+fn bytes_that_are_provided_stand_in_for_a_file_without_a_name() {
+    let Some(b) = build(&[]) else { return };
+    let image = image_of(&b.exe);
+    let bytes = std::fs::read(&b.exe).unwrap();
+    // Another program took its place.
+    std::fs::write(&b.exe, b"#!/bin/sh\n").unwrap();
+    let without = SymbolService::new(SymbolOptions::default(), StoredSymbols::default());
+    assert!(work(&without, &image).is_none());
+    let mut service = SymbolService::new(SymbolOptions::default(), StoredSymbols::default());
+    service.provide(image.id, bytes.into());
+    let f = work(&service, &image).unwrap();
+    assert!(service.code(&image, range(&f)).is_some());
+    assert!(service.frames(&image, f.start)[0].file.as_deref().is_some_and(|file| file.ends_with("prog.c")));
+    assert_eq!(service.problems(), Vec::<String>::new());
+}
+
+#[test]
+fn names_that_are_learned_replace_those_told_before() {
+    let image = |id: u8| Image {
+        id: ImageId([id; 20]),
+        id_kind: crate::model::IdKind::Synthetic,
+        kind: ImageKind::Jit,
+        path: "[jit]".into(),
+        segments: Vec::new(),
+        size: 0,
+    };
+    let named = |id: u8, name: &str, start: u64| StoredFunction {
+        image: ImageId([id; 20]),
+        function: Function {
+            start: ImageOffset(start),
+            size: 8,
+            name: name.into(),
+            source: whither_image::NameSource::Symbol,
+        },
+    };
+    let mut service = SymbolService::new(SymbolOptions::default(), StoredSymbols::default());
+    service.learn(ImageId([2; 20]), vec![named(2, "b", 16), named(2, "a", 0)]);
+    service.learn(ImageId([1; 20]), vec![named(1, "other", 0)]);
+    let names = |service: &SymbolService, id| {
+        let table = service.functions(&image(id));
+        table.functions().iter().map(|f| f.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!((names(&service, 1), names(&service, 2)), (vec!["other".into()], vec!["a".into(), "b".into()]));
+    service.learn(ImageId([2; 20]), vec![named(2, "c", 4)]);
+    assert_eq!((names(&service, 1), names(&service, 2)), (vec!["other".into()], vec!["c".into()]));
+}
