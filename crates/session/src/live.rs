@@ -4,18 +4,20 @@
 use crate::engine::{Engine, Part, Setup, note};
 use crate::options::{RecordOptions, Scope};
 use crate::{SessionError, symbols};
+use rustc_hash::FxHashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use whither_image::{ImageId, ImageKind};
 use whither_kernel::proc;
-use whither_sample::Folding;
-use whither_store::SymbolService;
+use whither_sample::{Book, Folding};
 use whither_store::model::Profile;
+use whither_store::{StoredSymbols, SymbolOptions, SymbolService};
 
 /// What the thread is asked for.
 enum Ask {
     Part(Sender<Profile>),
-    Symbols(Box<Profile>, Sender<SymbolService>),
+    Symbols(Box<Profile>, Box<Option<SymbolService>>, Sender<SymbolService>),
 }
 
 /// A running live view. Dropping it stops sampling.
@@ -60,12 +62,13 @@ impl Live {
         self.request(Ask::Part)
     }
 
-    /// Names for a profile that [`Self::poll`] gave: also of code that exists only now.
+    /// Names for a profile that [`Self::poll`] gave: also of code that exists only now. `before` is what the last call
+    /// gave: reading symbol tables anew for every picture would cost more than all sampling.
     ///
     /// # Errors
     /// When the collecting thread has died.
-    pub fn symbols(&self, profile: &Profile) -> Result<SymbolService, SessionError> {
-        self.request(|reply| Ask::Symbols(Box::new(profile.clone()), reply))
+    pub fn symbols(&self, profile: &Profile, before: Option<SymbolService>) -> Result<SymbolService, SessionError> {
+        self.request(|reply| Ask::Symbols(Box::new(profile.clone()), Box::new(before), reply))
     }
 
     /// Plain sentences about what is sampled.
@@ -95,6 +98,29 @@ impl Drop for Live {
     }
 }
 
+/// Names of code made at run time are read again after this.
+const MAP_AGE: Duration = Duration::from_secs(5);
+
+/// Images whose names only this machine knows and a service has been told, and when.
+#[derive(Debug, Default)]
+struct Learned(FxHashMap<ImageId, Instant>);
+
+impl Learned {
+    /// Tells a service the names of such images of a profile that it does not know yet.
+    fn extend(&mut self, service: &mut SymbolService, book: &Book, profile: &Profile) {
+        let now = Instant::now();
+        for image in &profile.images {
+            let stale = |at: &Instant| image.kind == ImageKind::Jit && now - *at >= MAP_AGE;
+            if self.0.get(&image.id).is_none_or(stale) {
+                self.0.insert(image.id, now);
+                if let Some(funcs) = symbols::local_functions(book, image) {
+                    service.learn(image.id, funcs);
+                }
+            }
+        }
+    }
+}
+
 fn gone() -> SessionError {
     let source = std::io::Error::other("its thread has ended");
     SessionError::Io { what: "the collector stopped".into(), source }
@@ -113,6 +139,7 @@ fn start(options: &RecordOptions) -> Result<Engine, SessionError> {
 }
 
 fn serve(mut engine: Engine, options: &RecordOptions, asked: &Receiver<Ask>) {
+    let mut learned = Learned::default();
     loop {
         match asked.recv_timeout(engine.pause()) {
             Ok(Ask::Part(reply)) => {
@@ -125,8 +152,14 @@ fn serve(mut engine: Engine, options: &RecordOptions, asked: &Receiver<Ask>) {
                 // Who asked may have given up meanwhile.
                 let _ = reply.send(profile);
             }
-            Ok(Ask::Symbols(profile, reply)) => {
-                let _ = reply.send(symbols::service(&engine.book, &profile, false));
+            Ok(Ask::Symbols(profile, before, reply)) => {
+                let mut service = before.unwrap_or_else(|| {
+                    learned = Learned::default();
+                    let options = SymbolOptions { cache_dir: options.cache_dir.clone(), ..SymbolOptions::default() };
+                    SymbolService::new(options, StoredSymbols::default())
+                });
+                learned.extend(&mut service, &engine.book, &profile);
+                let _ = reply.send(service);
             }
             Err(RecvTimeoutError::Timeout) => {
                 engine.tick();

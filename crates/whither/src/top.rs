@@ -55,12 +55,18 @@ fn watch(terminal: &mut DefaultTerminal, live: &Live, lasting: Lasting, stop: &S
     let mut screen = Screen::new();
     let mut view = None::<View>;
     let (start, mut asked) = (Instant::now(), None::<Instant>);
+    // A picture that shows nothing new costs as much as one that does.
+    let mut changed = false;
     terminal.draw(|frame| screen.draw(frame))?;
     while !stop.is_set() && lasting.duration.is_none_or(|d| start.elapsed() < d) {
         if !screen.is_paused() && asked.is_none_or(|at| at.elapsed() >= lasting.interval) {
-            view = Some(View::ask(live)?);
+            view = Some(View::ask(live, view.take())?);
             asked = Some(Instant::now());
             fill(&mut screen, view.as_ref());
+            changed = true;
+        }
+        if std::mem::take(&mut changed) {
+            terminal.draw(|frame| screen.draw(frame))?;
         }
         if event::poll(KEY_WAIT).context("cannot read the keyboard")? {
             match react(&mut screen, event::read().context("cannot read the keyboard")?) {
@@ -68,8 +74,8 @@ fn watch(terminal: &mut DefaultTerminal, live: &Live, lasting: Lasting, stop: &S
                 Step::Ask => fill(&mut screen, view.as_ref()),
                 Step::Stay => {}
             }
+            changed = true;
         }
-        terminal.draw(|frame| screen.draw(frame))?;
     }
     Ok(())
 }
@@ -88,9 +94,10 @@ struct View {
 }
 
 impl View {
-    fn ask(live: &Live) -> anyhow::Result<Self> {
+    /// `before`: the last view, whose names stay known.
+    fn ask(live: &Live, before: Option<Self>) -> anyhow::Result<Self> {
         let profile = live.poll()?;
-        let symbols = live.symbols(&profile)?;
+        let symbols = live.symbols(&profile, before.map(|v| v.symbols))?;
         Ok(Self { profile, symbols })
     }
 
