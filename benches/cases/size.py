@@ -1,6 +1,7 @@
 """Bytes on disk for the same samples' minute: both tools record at once."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -28,33 +29,44 @@ def samples_of(recording):
     return answer["provenance"]["events"][0]["samples"]
 
 
-def record_all(scratch, seconds):
-    """A recording, a database and perf.data of the same mix at the same time."""
+def record_all(scratch, seconds, mixes):
+    """A recording, a database and perf.data of the same load at the same time: so many mixes side by side."""
     running = [h.Running(*h.sampler(name, scratch)) for name in ("whither", "perf")]
-    daemon = [h.whither(), "daemon", "run", "--db", scratch / "db", "--rate", h.RATE, "--seal", f"{seconds + 60}s", "-q"]
+    # Two segments, so that there is something to merge.
+    seal = seconds * 0.6
+    daemon = [h.whither(), "daemon", "run", "--db", scratch / "db", "--rate", h.RATE, "--seal", f"{seal:.0f}s", "-q"]
     # A slice as long as the run: an entry is then an (image, event, offset), as in the paper.
     running.append(h.Running([*daemon, "--slice", f"{2 * seconds}s"]))
-    h.Running([sys.executable, h.ROOT / "benches" / "mix.py", seconds]).wait(seconds + 60)
+    load = [h.Running([sys.executable, h.ROOT / "benches" / "mix.py", seconds]) for _ in range(mixes)]
+    for mix in load:
+        mix.wait(seconds + 60)
     for sampler in running:
         sampler.stop()
+
+
+def measured(seconds, mixes):
+    """Rows of the table for one load."""
+    with h.Scratch() as scratch:
+        record_all(scratch, seconds, mixes)
+        perf, db = h.tree_bytes(scratch / "perf.data"), scratch / "db"
+        recording = h.tree_bytes(next(scratch.glob("*.wh")))
+        sealed, sealed_rows = sample_bytes(db), rows_of(db)
+        # The daemon does this by itself once an epoch is over.
+        h.timed([h.whither(), "db", "compact", db])
+        merged, merged_rows = sample_bytes(db), rows_of(db)
+        name = f"{mixes} at once: {samples_of(db):,} samples (idle left out), {merged_rows:,} entries"
+    return [
+        [name, "", "", ""],
+        ["perf.data", f"{perf:,}", "-", "1"],
+        ["database, sample tables as sealed (2 segments)", f"{sealed:,}", f"{sealed / sealed_rows:.2f}", f"{perf / sealed:.0f}"],
+        ["database, sample tables compacted", f"{merged:,}", f"{merged / merged_rows:.2f}", f"{perf / merged:.0f}"],
+        ["recording (with slices, processes, names, code of hot functions)", f"{recording:,}", "-", f"{perf / recording:.1f}"],
+    ]
 
 
 def run(options):
     seconds = 20 if options.quick else 60
     h.whither()
-    with h.Scratch() as scratch:
-        record_all(scratch, seconds)
-        perf, db = h.tree_bytes(scratch / "perf.data"), scratch / "db"
-        recording = next(scratch.glob("*.wh"))
-        sealed, rows = sample_bytes(db), rows_of(db)
-        h.timed([h.whither(), "db", "compact", db])
-        merged, merged_rows = sample_bytes(db), rows_of(db)
-        table = [
-            ["perf.data", f"{perf:,}", "-", "1"],
-            ["database, sample tables as sealed", f"{sealed:,}", f"{sealed / rows:.2f}", f"{perf / sealed:.0f}"],
-            ["database, sample tables compacted", f"{merged:,}", f"{merged / merged_rows:.2f}", f"{perf / merged:.0f}"],
-            ["recording (with slices, processes, names, code of hot functions)", f"{h.tree_bytes(recording):,}", "-", f"{perf / h.tree_bytes(recording):.1f}"],
-        ]
-        samples = samples_of(db)
-    text = h.table(["", "bytes", "B per entry", "times smaller"], table)
-    return f"{text}\n\nOne run of {seconds} s, all at once: {samples:,} samples (idle left out), {merged_rows:,} distinct entries."
+    rows = [row for mixes in sorted({1, os.cpu_count()}) for row in measured(seconds, mixes)]
+    text = h.table(["mixes", "bytes", "B per entry", "times smaller"], rows)
+    return f"{text}\n\nEach load for {seconds} s, all samplers at once. One mix keeps one CPU busy; perf.data holds idle samples too."
