@@ -65,7 +65,7 @@ impl Database {
     /// Opens a database that exists.
     ///
     /// # Errors
-    /// [`StoreError::NotAStore`], [`StoreError::Version`], or the system's.
+    /// [`StoreError::NotAStore`], [`StoreError::NotADatabase`], [`StoreError::Version`], or the system's.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         check_version(root)?;
         Ok(Self { root: root.to_owned() })
@@ -325,7 +325,10 @@ pub(crate) fn epoch_info(dir: &Path) -> Result<EpochInfo, StoreError> {
 
 fn check_version(root: &Path) -> Result<(), StoreError> {
     let path = root.join(DATABASE_FILE);
-    let text = fs::read_to_string(&path).map_err(|_| StoreError::NotAStore { path: root.to_owned() })?;
+    let text = fs::read_to_string(&path).map_err(|_| match root.join(EPOCH_FILE).exists() {
+        true => StoreError::NotADatabase { path: root.to_owned() },
+        false => StoreError::NotAStore { path: root.to_owned() },
+    })?;
     // One key: a whole TOML reader would be weight without use.
     let version = text.lines().find_map(|l| l.split_once('=').filter(|(k, _)| k.trim() == "version"));
     let found = version.and_then(|(_, v)| v.trim().parse().ok());

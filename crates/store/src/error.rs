@@ -61,6 +61,15 @@ pub enum StoreError {
         /// The directory.
         path: PathBuf,
     },
+    /// A recording where a database was asked for.
+    #[error(
+        "{} is one recording, not a database of epochs: `whither prof`, `db check` and `db compact` work on it as it is",
+        path.display()
+    )]
+    NotADatabase {
+        /// The recording.
+        path: PathBuf,
+    },
     /// Written by a newer (or unknown) version.
     #[error(
         "{} has format version {found}, this whither reads version {supported}: use the version of whither that wrote it",

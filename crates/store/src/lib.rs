@@ -52,7 +52,7 @@ pub use gather::GatherLimits;
 pub use layout::FORMAT_VERSION;
 pub use load::{ImagePredicate, Loaded, Selection, load};
 pub use mmap::open as open_bytes;
-pub use retain::{Dropped, GcReport, Limit, RetentionPolicy};
+pub use retain::{Dropped, GcReport, Limit, RetentionPolicy, gc_recording};
 pub use segment::SegmentInfo;
 pub use service::{SymbolOptions, SymbolService};
 pub use stored::{StoredCode, StoredFunction, StoredLine, StoredSymbols};

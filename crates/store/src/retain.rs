@@ -59,6 +59,14 @@ pub struct GcReport {
     pub problems: Vec<Problem>,
 }
 
+/// Removes what a crash left in a single recording, to which no limits apply.
+///
+/// # Errors
+/// [`StoreError::NotAStore`], or the system's.
+pub fn gc_recording(path: &Path) -> Result<GcReport, StoreError> {
+    Ok(GcReport { leftovers: crate::check::repair(path)?, bytes: disk_bytes(path), ..GcReport::default() })
+}
+
 impl Database {
     /// Removes leftovers of crashes, then what exceeds the limits; `now_ns` is the time since the
     /// Unix epoch. An epoch that is being written loses its oldest segments at last, when nothing

@@ -313,6 +313,9 @@ fn an_unknown_version_is_refused_with_a_clear_message() {
     assert!(matches!(Database::open_or_create(db.path()), Err(StoreError::Version { found: 9, .. })));
     assert!(matches!(Database::open(tmp.path()), Err(StoreError::NotAStore { .. })));
     assert!(matches!(Database::open_or_create(tmp.path()), Err(StoreError::NotAStore { .. })));
+    let one = recording(&tmp.path().join("one"), 1);
+    let error = Database::open(&one).unwrap_err().to_string();
+    assert!(error.contains("is one recording, not a database"), "{error}");
 }
 
 #[test]

@@ -10,7 +10,9 @@ use serde_json::json;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use whither_store::{CompactPolicy, Compacted, Database, Dropped, Finding, GcReport, Limit, RetentionPolicy, Severity};
+use whither_store::{
+    CompactPolicy, Compacted, Database, Dropped, Finding, GcReport, Limit, RetentionPolicy, Severity, StoreError,
+};
 
 /// `whither db ...`.
 pub(crate) fn db(args: DbArgs) -> anyhow::Result<Ending> {
@@ -92,6 +94,10 @@ fn compacted(path: &Path, done: &Compacted) -> String {
 fn gc(path: &Path, keep: Option<Duration>, max_disk: Option<u64>) -> anyhow::Result<Ending> {
     let now =
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
+    if keep.is_none() && max_disk.is_none() && matches!(Database::open(path), Err(StoreError::NotADatabase { .. })) {
+        answer::print(&collected(path, &whither_store::gc_recording(path)?))?;
+        return Ok(Ending::Done);
+    }
     let done = Database::open(path)?.gc(RetentionPolicy { max_age: keep, max_bytes: max_disk }, now)?;
     done.problems.iter().for_each(|p| anstream::eprintln!("whither: {p}"));
     answer::print(&collected(path, &done))?;

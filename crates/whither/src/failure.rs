@@ -94,7 +94,9 @@ fn code_of(error: &(dyn Error + 'static)) -> Option<u8> {
     if let Some(error) = error.downcast_ref::<whither_cycles::Error>() {
         return Some(code_of_lens(error));
     }
-    if let Some(StoreError::Selection { .. } | StoreError::NotAStore { .. }) = error.downcast_ref::<StoreError>() {
+    if let Some(StoreError::Selection { .. } | StoreError::NotAStore { .. } | StoreError::NotADatabase { .. }) =
+        error.downcast_ref::<StoreError>()
+    {
         return Some(USAGE);
     }
     error.downcast_ref::<SessionError>().map(SessionError::exit_code)
