@@ -8,8 +8,10 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 use whither_image::{
     ElfSummary, IdKind, ImageId, ImageKind, PrefixId, Segment, build_id_from_prefix, build_id_from_sections, code_hash,
@@ -27,7 +29,8 @@ const HELD_LIMIT: usize = 128;
 /// What was written within this time before it was first mapped may be gone when names are wanted: programs that were just
 /// built and are built again, or tried and removed.
 const YOUNG: Duration = Duration::from_secs(3600);
-/// Most young files held open, and the largest: a file that is deleted meanwhile keeps its blocks for as long.
+/// Most young files held open, and the largest: a file that is deleted meanwhile keeps its blocks for as long. Only files of
+/// the root mount are held, as nobody can unmount a file system with open files.
 const YOUNG_FILES: usize = 32;
 const YOUNG_LIMIT: u64 = 32 << 20;
 /// No `_start` is longer.
@@ -143,7 +146,7 @@ impl Images {
     fn hold(&mut self, no: ImageNo, file: File, size: u64, transient: bool) {
         if transient && self.held.len() < HELD_LIMIT {
             self.held.insert(no, file);
-        } else if !transient && size <= YOUNG_LIMIT && is_young(&file) {
+        } else if !transient && size <= YOUNG_LIMIT && is_young(&file) && on_root_mount(&file) {
             if self.young.len() == YOUNG_FILES {
                 self.young.pop_front();
             }
@@ -290,6 +293,19 @@ fn is_young(file: &File) -> bool {
     age.is_some_and(|age| age < YOUNG)
 }
 
+fn on_root_mount(file: &File) -> bool {
+    static ROOT: OnceLock<Option<u64>> = OnceLock::new();
+    let root = *ROOT.get_or_init(|| mount_of(&File::open("/").ok()?));
+    root.is_some() && mount_of(file) == root
+}
+
+/// Number of the mount that a file was opened through.
+fn mount_of(file: &File) -> Option<u64> {
+    let text = whither_kernel::proc::read(&format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+    let line = text.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(b"mnt_id:"))?;
+    std::str::from_utf8(line).ok()?.trim().parse().ok()
+}
+
 /// Whether a path is the name of an open file.
 fn names(path: &Path, file: &File) -> bool {
     let identity = |m: std::fs::Metadata| (m.dev(), m.ino());
@@ -425,6 +441,44 @@ mod tests {
         let size = file.metadata().expect("a file").len();
         let ours = summary(&file, size).expect("identified");
         assert_eq!((ours.id, ours.id_kind), (whole.id, IdKind::CodeHash));
+    }
+
+    /// A program that was just written has a name only until the next build.
+    #[test]
+    fn young_files_keep_their_bytes_when_they_are_replaced() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
+        let path = dir.path().join("program");
+        std::fs::copy("/proc/self/exe", &path).expect("copied");
+        if std::fs::metadata(&path).expect("there").len() > YOUNG_LIMIT {
+            // A test binary with much debug information.
+            std::fs::copy("/bin/true", &path).expect("copied");
+        }
+        let file = File::open(&path).expect("readable");
+        if !on_root_mount(&file) {
+            println!("SKIP: this tree is not on the root mount");
+            return;
+        }
+        let bytes = std::fs::read(&path).expect("readable");
+        let mut images = Images::default();
+        let m = MappingFacts {
+            pid: std::process::id(),
+            range: (0, 0),
+            path: path.to_str().expect("UTF-8"),
+            file: &MappedFile::BuildId(Vec::new()),
+        };
+        let no = images.first_sight(&m, None);
+        let id = images.get(no).id;
+        assert!(images.held_bytes(&id).is_none(), "it is where it was");
+        std::fs::write(dir.path().join("other"), b"#!/bin/sh").expect("written");
+        std::fs::rename(dir.path().join("other"), &path).expect("replaced");
+        assert_eq!(images.held_bytes(&id), Some(bytes));
+        std::fs::remove_file(&path).expect("removed");
+        assert!(images.held_bytes(&id).is_some());
+    }
+
+    #[test]
+    fn what_another_mount_holds_is_let_go() {
+        assert!(!on_root_mount(&File::open("/proc/self/status").expect("readable")));
     }
 
     #[test]
