@@ -299,7 +299,8 @@ impl Engine {
         for order in orders {
             match order {
                 Order::Include(Select::Point(id)) => {
-                    numbers.extend(self.book.get(*id).map(|p| p.candidate.clone()));
+                    let living = self.standing_for(&[*id]).into_iter().next_back();
+                    numbers.extend(self.book.get(living.unwrap_or(*id)).map(|p| p.candidate.clone()));
                 }
                 other => patterns.push(other.clone()),
             }
@@ -310,7 +311,7 @@ impl Engine {
     /// Says so of a candidate that is probed already, or cannot be in this way of working.
     fn mark(&self, candidate: &mut Candidate) {
         if let Some(id) = self.book.at(candidate.address) {
-            candidate.patch = Err(Refusal::Already(id));
+            candidate.patch = Err(Refusal::Already(self.shown(id)));
         } else {
             self.choose_way(candidate);
         }
@@ -356,7 +357,7 @@ impl Engine {
 
     /// Switches points on or off without stopping the target; valid from the next entry.
     pub fn enable(&mut self, ids: &[PointId], on: bool) {
-        self.enable_points(ids, on);
+        self.enable_points(&self.standing_for(ids), on);
         for (other, ids) in self.elsewhere(ids) {
             if let Some(other) = self.follow.others.get_mut(other) {
                 other.enable_points(&ids, on);

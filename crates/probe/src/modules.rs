@@ -96,6 +96,12 @@ impl Modules {
         changes
     }
 
+    /// Whether a file that was unmapped has been mapped again.
+    pub(crate) fn has_come_again(&self) -> bool {
+        let again = |gone: &Module| self.list.iter().any(|m| !std::ptr::eq(m, gone) && is_same_file(m, gone));
+        self.list.iter().any(|m| m.gone && again(m))
+    }
+
     /// Module and stated address of an address in the process; absolute when no module holds it.
     pub(crate) fn place(&self, address: u64) -> (u32, u64) {
         // A return address behind a call that ends its module still belongs to it.
@@ -255,6 +261,10 @@ impl Found {
             image: OnceCell::new(),
         }
     }
+}
+
+fn is_same_file(one: &Module, other: &Module) -> bool {
+    one.path == other.path && one.id == other.id
 }
 
 fn clean(path: &str) -> &str {

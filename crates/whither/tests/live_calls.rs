@@ -517,3 +517,24 @@ fn exceptions_pass_through_probed_functions_of_a_static_program() {
         answer["functions"].as_array().unwrap().iter().map(|f| f["totals"]["calls"].as_u64().unwrap()).collect();
     assert_eq!(calls, [100, 100], "{answer}");
 }
+
+/// A library that comes and goes is one to the user: one row for a function, whatever addresses it had.
+#[test]
+fn a_library_loaded_again_is_the_same_library() {
+    need_root!();
+    let _alone = alone();
+    let run = calls_live::run(&["-f", "plugin_work", "-m", "count,wall"], &["nasty-reload"]);
+    let rows: Vec<(String, u64, &str)> = run
+        .functions("plugin_work")
+        .iter()
+        .map(|f| {
+            let module = f["module"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+            (module, number(&f["totals"]["calls"]), f["state"].as_str().unwrap())
+        })
+        .collect();
+    let mut files: Vec<&str> = rows.iter().map(|r| r.0.as_str()).collect();
+    files.sort_unstable();
+    assert_eq!(files, ["nasty-plugin-a.so", "nasty-plugin-b.so"], "{rows:?}");
+    assert!(rows.iter().all(|r| r.1 == 1000), "{rows:?}\n{}", run.stderr);
+    run.assert_sums();
+}

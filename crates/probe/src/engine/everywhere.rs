@@ -85,7 +85,9 @@ impl Engine {
     pub(super) fn remove_everywhere(&mut self, ids: &[PointId]) -> Result<Removed, ProbeError> {
         let elsewhere = self.elsewhere(ids);
         let places = self.places(ids);
-        let mut all = self.remove_points(ids)?;
+        let mut all = self.remove_points(&self.standing_for(ids))?;
+        all.ids = all.ids.into_iter().map(|id| self.shown(id)).collect();
+        all.ids.dedup();
         for (other, theirs) in elsewhere {
             let Some(other) = self.follow.others.get_mut(other) else { continue };
             match other.remove_points(&theirs) {
@@ -110,6 +112,29 @@ impl Engine {
         Ok(all)
     }
 
+    /// The points that numbers of a snapshot mean here: those of a library that was unloaded and loaded again are new
+    /// ones, shown under the first one's number.
+    pub(super) fn standing_for(&self, ids: &[PointId]) -> Vec<PointId> {
+        let living = |id: &PointId| self.book.get(*id).is_some_and(|p| p.state != PointState::Removed);
+        let mut all = ids.to_vec();
+        if self.follow.merge.is_none() {
+            return all;
+        }
+        for place in ids.iter().filter(|id| !living(id)).filter_map(|&id| self.place_told(id)) {
+            let same = |c: &crate::api::Candidate| self.place_of(c.module, c.offset) == place;
+            let others = self.book.list().iter().filter(|p| living(&p.id) && same(&p.candidate));
+            all.extend(others.map(|p| p.id));
+        }
+        all
+    }
+
+    /// The number that a snapshot shows for a point.
+    pub(super) fn shown(&self, id: PointId) -> PointId {
+        let Some(place) = self.place_told(id).filter(|_| self.follow.merge.is_some()) else { return id };
+        let same = |c: &crate::api::Candidate| self.place_of(c.module, c.offset) == place;
+        self.book.list().iter().find(|p| same(&p.candidate)).map_or(id, |p| p.id)
+    }
+
     /// Points of the other programs that are meant by numbers of a snapshot.
     pub(super) fn elsewhere(&mut self, ids: &[PointId]) -> Vec<(usize, Vec<PointId>)> {
         if self.follow.others.is_empty() {
@@ -126,10 +151,13 @@ impl Engine {
 
     /// Where points stand whose numbers a snapshot has told.
     fn places(&self, ids: &[PointId]) -> Vec<(PointId, Place)> {
-        let place = |id: PointId| match self.book.get(id) {
+        ids.iter().filter_map(|&id| Some((id, self.place_told(id)?))).collect()
+    }
+
+    fn place_told(&self, id: PointId) -> Option<Place> {
+        match self.book.get(id) {
             Some(point) => Some(self.place_of(point.candidate.module, point.candidate.offset)),
             None => self.follow.merge.as_ref()?.place(id.0),
-        };
-        ids.iter().filter_map(|&id| Some((id, place(id)?))).collect()
+        }
     }
 }

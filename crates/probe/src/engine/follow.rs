@@ -488,7 +488,9 @@ impl Engine {
     /// All programs' numbers together.
     pub(super) fn joined(&mut self, first: CallSnapshot) -> CallSnapshot {
         let launchers = &mut self.follow.launchers;
-        if self.follow.others.is_empty() && self.follow.merge.is_none() && launchers.list.is_empty() {
+        let alone = self.follow.others.is_empty() && self.follow.merge.is_none() && launchers.list.is_empty();
+        // A library that was unloaded and loaded again is one for the user, wherever it stands now.
+        if alone && !self.modules.has_come_again() {
             return first;
         }
         // Their time is part of the whole; they are not among the processes that are measured.
