@@ -281,3 +281,6 @@ fn catches_signals(pid: u32) -> bool {
     let caught = proc::status_word(pid, "SigCgt:").and_then(|w| u64::from_str_radix(&w, 16).ok());
     caught != Some(0)
 }
+
+#[cfg(test)]
+mod tests;
