@@ -5,6 +5,7 @@
 //! Dropping [`Uprobes`] takes every breakpoint away; the kernel does the same when whither is killed.
 
 pub mod exits;
+mod spare;
 
 #[allow(clippy::all, clippy::pedantic, missing_docs, unreachable_pub, unsafe_code, dead_code)]
 #[allow(clippy::undocumented_unsafe_blocks, clippy::multiple_unsafe_ops_per_block, clippy::unwrap_used)]
@@ -89,7 +90,7 @@ pub struct UprobeTables {
 pub struct Uprobes {
     // Links go before the object they run.
     links: FxHashMap<(u32, u32), Vec<Link>>,
-    _scheduler: Vec<Link>,
+    scheduler: Vec<Link>,
     rows: SharedWords,
     skel: CallsSkel<'static>,
     half: usize,
@@ -109,8 +110,14 @@ impl Uprobes {
     /// # Errors
     /// [`UprobeError::Load`] with the kernel's reason.
     pub fn new(rows: usize) -> Result<Self, UprobeError> {
-        let load = |e: libbpf_rs::Error| UprobeError::Load(e.to_string());
         let rows = rows.max(4096).next_power_of_two();
+        let made = spare::take(rows).map_or_else(|| Self::load(rows), Ok)?;
+        spare::prepare(rows);
+        Ok(made)
+    }
+
+    fn load(rows: usize) -> Result<Self, UprobeError> {
+        let load = |e: libbpf_rs::Error| UprobeError::Load(e.to_string());
         // What it would print is in the error already, or only matters to developers.
         libbpf_rs::set_print(None);
         // One program per session: its few hundred bytes of book-keeping stay until whither ends.
@@ -125,7 +132,7 @@ impl Uprobes {
         let scheduler = vec![skel.progs.wh_switch.attach().map_err(load)?, skel.progs.wh_exit.attach().map_err(load)?];
         Ok(Self {
             links: FxHashMap::default(),
-            _scheduler: scheduler,
+            scheduler,
             rows: mapped,
             skel,
             half: 0,
@@ -234,9 +241,10 @@ impl Uprobes {
         written
     }
 
-    /// Takes all breakpoints away from one process.
+    /// Takes all breakpoints away from a process that has ended, or executes another program. Nobody waits for it.
     pub fn leave(&mut self, pid: u32) {
-        self.part_with(|(_, of)| of == pid);
+        let gone: Vec<Link> = self.links.extract_if(|key, _| key.1 == pid).flat_map(|(_, links)| links).collect();
+        spare::let_go(gone);
     }
 
     /// Closes links. Each closing waits for a grace period of the kernel, tens of milliseconds; many at once wait for
@@ -289,7 +297,13 @@ impl Uprobes {
 
 impl Drop for Uprobes {
     fn drop(&mut self) {
-        self.part_with(|_| true);
+        // Where a process lives nothing of ours may be left when this returns.
+        if self.links.keys().any(|(_, pid)| whither_kernel::proc::exists(*pid)) {
+            self.part_with(|_| true);
+        }
+        let mut rest: Vec<Link> = self.links.drain().flat_map(|(_, links)| links).collect();
+        rest.append(&mut self.scheduler);
+        spare::let_go(rest);
     }
 }
 
@@ -324,7 +338,7 @@ fn word_of(point: &UprobePoint) -> u32 {
     for (i, value) in point.values.iter().take(2).enumerate() {
         let from = match value.source {
             Source::Arg(n @ 1..=6) => u32::from(n),
-            Source::Arg(_) => 0,
+            Source::Arg(_) | Source::Event(_) => 0,
             Source::Ret => 8,
         };
         word |= from << (UP_VALUE_SHIFT + 4 * i as u32);
