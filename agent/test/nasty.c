@@ -250,6 +250,9 @@ static void signal_jumps(void)
 	}
 	memset(&it, 0, sizeof it); setitimer(ITIMER_REAL, &it, 0);
 	struct sums b = sums(q);
+	/* The last jump may have left the agent in the middle: calls from no further out are lost for a tenth of a second. */
+	for (u64 soon = now_ns() + 1000000000ull; sums(q).calls == b.calls && now_ns() < soon;)
+		sink = work(n);
 	printf("  %llu jumps out of handlers, %llu calls of %llu counted, busy %llu jumped %llu\n", (unsigned long long)jumps, (unsigned long long)b.calls,
 	       (unsigned long long)n, (unsigned long long)lost(WH_LOST_BUSY), (unsigned long long)lost(WH_LOST_JUMPED));
 	CHECK(jumps > 100 && b.calls + n / 50 > n, "jumps %llu calls %llu of %llu", (unsigned long long)jumps, (unsigned long long)b.calls, (unsigned long long)n);

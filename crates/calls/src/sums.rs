@@ -112,6 +112,9 @@ pub(crate) fn path_sums(
         }
     }
     let whole = snapshot.own_cost.whole_ps;
+    // Of calls left by an exception or a jump there is no time to take it off from.
+    let timed = |i: usize| part_of(nested[i], raw[i].done, raw[i].calls);
+    let nested: Vec<u64> = (0..raw.len()).map(timed).collect();
     let measured: Vec<(u64, u64)> = raw.iter().map(|t| (t.wall_ns, t.cpu_ns)).collect();
     let mut sums: Vec<PathSum> = raw
         .into_iter()
@@ -139,6 +142,14 @@ fn hold_callees(sums: &mut [PathSum], measured: &[(u64, u64)], nesting: &Nesting
             *all = (all.0.saturating_add(wall), all.1.saturating_add(cpu));
         }
     }
+}
+
+/// The part of `n` that falls to `some` of `all`.
+fn part_of(n: u64, some: u64, all: u64) -> u64 {
+    if some >= all {
+        return n;
+    }
+    u64::try_from(u128::from(n) * u128::from(some) / u128::from(all)).unwrap_or(n)
 }
 
 /// Time of `calls` calls at `ps` picoseconds.

@@ -276,3 +276,19 @@ fn hostile_snapshots_do_not_panic() {
     let _ = Drill::new(1, Metric::Wall).step(&snapshot, &[]);
     let _ = names_of([&snapshot], &NoNames);
 }
+
+/// Calls left by an exception have no time, so what measuring their callees cost is in nobody's.
+#[test]
+fn calls_that_were_left_by_a_jump_take_no_correction_from_the_others() {
+    let take = Take { cost: 50, ..Take::of([1, 2]) };
+    let main = call(0, 0, 50, 1, vec![call(1, 16, 1_000, 100, vec![leaf(2, 32, 20, 40)])]);
+    let mut snapshot = take.snapshot(&main);
+    // Nine of ten did not return.
+    for path in &mut snapshot.paths {
+        let t = &mut path.totals;
+        (t.done, t.wall_ns, t.cpu_ns) = (t.done / 10, t.wall_ns / 10, t.cpu_ns / 10);
+    }
+    let profile = Analysis::new(&snapshot, &Named, Options::default()).profile();
+    let wall = |id: usize| (profile.functions[id].totals.done, profile.functions[id].totals.wall_ns);
+    assert_eq!((wall(0), wall(1)), ((10, 10 * (1_000 + 40 * 20)), (400, 400 * 20)));
+}
