@@ -167,7 +167,8 @@ struct local {
 	u64 pending;                /* cpu0 of a record whose t0 belongs to this anchor: even, another for each */
 	u64 deadline;               /* TSC from which on the heartbeat must be looked at; 0 while deaf */
 	u64 checked;                /* way 2: when the thread id was last compared */
-	u64 (*words)[MAX_WORDS];    /* captured words of active[i], for event records */
+	u64 (*words)[MAX_WORDS];    /* captured words of active[i], for event records; of events, see events.c */
+	u64 event[WH_EVENTS];       /* pages of the processor's counters; 0 not opened yet, 1 refused */
 	struct wh_active *chunk[CHUNKS];
 	struct stack stacks[STACKS];
 	u32 serial, misses;
@@ -323,6 +324,23 @@ static inline u64 clock_at_entry(const struct local *l, const struct wh_active *
 /* fast.c */
 void hot_learn(struct local *l, u32 flags, u32 point, u64 slot, u64 rbp, u32 found, const struct match *match);
 void hot_forget(struct local *l);
+
+static inline const struct wh_extra *extra_at(const struct wh_point *p, u32 i)
+{
+	return (const struct wh_extra *)(G.segment + WH_AT_EXTRAS) + p->extras + i;
+}
+
+static inline u32 extras(const struct wh_point *p)
+{
+	u32 n = p->n_extras < MAX_WORDS ? p->n_extras : MAX_WORDS;
+
+	return p->extras && p->extras + n <= WH_MAX_EXTRAS ? n : 0;
+}
+
+/* events.c */
+void events_at_entry(struct local *l, const struct wh_point *p, u32 index, int counts);
+void events_at_exit(struct local *l, const struct wh_point *p, u32 index, struct wh_block *b);
+void events_drop(struct local *l);
 
 /* record.c */
 void values_at_entry(struct local *l, const struct wh_point *p, u32 index, u64 slot, const struct regs *regs,

@@ -272,6 +272,8 @@ static slow_path struct answer entry_slow(u64 index, u64 slot, const struct regs
 	push(t, r, slot, path, (u32)index);
 	if (unlikely(flags & NEEDS_WORDS))
 		values_at_entry(l, p, place, slot, regs, flags & WH_DO_VALUES ? b : 0);
+	if (unlikely(flags & WH_DO_EVENTS))
+		events_at_entry(l, p, place, !(found & WH_FOLDED));
 	if ((flags & (NEEDS_CLOCK | WH_DO_USAGE)) && likely(!(found & WH_FOLDED)))
 		start_clocks(l, flags, r);
 	leave(t);
@@ -300,6 +302,8 @@ static inline void book(struct local *l, const struct wh_point *p, const struct 
 
 	if (unlikely(!b))
 		return;
+	if (unlikely(flags & WH_DO_EVENTS))
+		events_at_exit(l, p, index, b);
 	if (unlikely(r->cpu0 && !cpu0)) /* a signal handler's call has set an anchor amid the entry */
 		l->block->lost[WH_LOST_CLOCK]++;
 	update_begin(&b->seq);

@@ -7,18 +7,6 @@
 
 #define RING_DATA (WH_RING_BYTES - 64u)
 
-static const struct wh_extra *extra_at(const struct wh_point *p, u32 i)
-{
-	return (const struct wh_extra *)(G.segment + WH_AT_EXTRAS) + p->extras + i;
-}
-
-static u32 extras(const struct wh_point *p)
-{
-	u32 n = p->n_extras < MAX_WORDS ? p->n_extras : MAX_WORDS;
-
-	return p->extras && p->extras + n <= WH_MAX_EXTRAS ? n : 0;
-}
-
 static u64 narrow(u64 word, const struct wh_extra *x)
 {
 	u32 spare = x->width < 8 ? 64 - x->width * 8u : 0;
@@ -95,7 +83,7 @@ slow_path void values_at_entry(struct local *l, const struct wh_point *p, u32 in
 	for (u32 i = 0; i < n; i++) {
 		const struct wh_extra *x = extra_at(p, i);
 
-		if (x->source == WH_RET)
+		if (x->source == WH_RET || x->source == WH_EVENT)
 			continue;
 		u64 word = x->source == WH_CONST ? source(x, slot, regs) : taken(source(x, slot, regs), x);
 		add(b, x, word);

@@ -96,6 +96,7 @@ slow_path int same_thread(struct local *l)
 	t->tid = tid;
 	t->lives++;
 	clock_drop(l);
+	events_drop(l);
 	return 1;
 }
 
@@ -162,6 +163,7 @@ static struct wh_thread *claim_block(u32 pid, u32 tid)
 static void local_reset(struct local *l)
 {
 	clock_drop(l);
+	events_drop(l);
 	for (u32 i = 0; i < STACKS; i++)
 		l->stacks[i] = (struct stack){0};
 	l->stack = (struct stack){0};

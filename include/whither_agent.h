@@ -22,7 +22,7 @@ typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
-#define WH_AGENT_ABI 2u
+#define WH_AGENT_ABI 3u
 
 /* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
 #define WH_MAX_POINTS 65536u
@@ -61,7 +61,17 @@ enum wh_lost {
 	WH_LOST_RING = 6,    /* event record dropped, the ring was full */
 	WH_LOST_CLOCK = 7,   /* recorded but for CPU time: the program has forbidden itself system calls, or a signal
 	                      * handler's call came amid the entry */
-	WH_LOST_CAUSES = 8
+	WH_LOST_EVENT = 8,   /* recorded but for a counter of the processor, which could not be read */
+	WH_LOST_CAUSES = 9
+};
+
+/* A counter of the processor that points name. 16 bytes. */
+#define WH_EVENTS 4u
+#define WH_EVENT_SET 1u    /* of `flags`: type and config hold */
+struct wh_event {
+	wh_u32 type;           /* as in struct perf_event_attr */
+	wh_u32 flags;
+	wh_u64 config;
 };
 
 /* Page 0. Controller writes, agent reads, except the words marked "atomic" (both, by locked operations). */
@@ -101,6 +111,7 @@ struct wh_header {
 	                        * before its work is done, by no more than that work */
 	wh_u32 loads_late;     /* atomic; times that the agent did not wait any longer for loads_seen */
 	wh_u32 spare;
+	struct wh_event event[WH_EVENTS]; /* once set, an entry stays */
 };
 
 enum wh_point_state {
@@ -122,6 +133,7 @@ enum wh_do {
 	WH_DO_LOADER = 256,    /* not a user's point: the loader's list has changed (header.loads) */
 	WH_DO_LOCK = 1024,     /* not a user's point: prctl or syscall, see wh_point.lock. The agent makes no system
 	                        * call any more once the program is about to forbid itself some */
+	WH_DO_EVENTS = 2048,   /* with WH_DO_VALUES and WH_DO_EXIT: some of the wh_extra list are events */
 	WH_DO_FP = 512         /* no unwind rules wanted: follow frame pointers (code without .eh_frame) */
 };
 
@@ -150,7 +162,8 @@ enum wh_source {
 	WH_ARG1 = 1, WH_ARG2, WH_ARG3, WH_ARG4, WH_ARG5, WH_ARG6, /* rdi rsi rdx rcx r8 r9 */
 	WH_STACK_ARG = 7,      /* `number`-th word above the return address, 0 = the 7th argument */
 	WH_RET = 8,            /* rax at exit */
-	WH_CONST = 9
+	WH_CONST = 9,
+	WH_EVENT = 10          /* what the `number`-th wh_header.event has counted between entry and exit */
 };
 struct wh_extra {
 	wh_u8 source;          /* enum wh_source */

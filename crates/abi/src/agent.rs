@@ -5,7 +5,7 @@
 /// `WH_AGENT_MAGIC`.
 pub const AGENT_MAGIC: u64 = 0x746e656761687700;
 /// `WH_AGENT_ABI`.
-pub const AGENT_ABI: u32 = 2;
+pub const AGENT_ABI: u32 = 3;
 /// `WH_MAX_POINTS`.
 pub const MAX_POINTS: u32 = 65536;
 /// `WH_MAX_MODULES`.
@@ -76,8 +76,14 @@ pub const LOST_EXIT: usize = 5;
 pub const LOST_RING: usize = 6;
 /// `WH_LOST_CLOCK`: recorded but for CPU time: the program has forbidden itself system calls.
 pub const LOST_CLOCK: usize = 7;
+/// `WH_LOST_EVENT`: recorded but for a counter of the processor, which could not be read.
+pub const LOST_EVENT: usize = 8;
 /// `WH_LOST_CAUSES`.
-pub const LOST_CAUSES: usize = 8;
+pub const LOST_CAUSES: usize = 9;
+/// `WH_EVENTS`.
+pub const EVENTS: usize = 4;
+/// `WH_EVENT_SET`.
+pub const EVENT_SET: u32 = 1;
 /// `WH_POINT_FREE`.
 pub const POINT_FREE: u32 = 0;
 /// `WH_POINT_ON`.
@@ -106,6 +112,8 @@ pub const DO_EMIT: u32 = 128;
 pub const DO_LOADER: u32 = 256;
 /// `WH_DO_LOCK`: not a user's point: `prctl` or `syscall`, see `Point::lock`.
 pub const DO_LOCK: u32 = 1024;
+/// `WH_DO_EVENTS`: with `DO_VALUES` and `DO_EXIT`: some of the extras are events.
+pub const DO_EVENTS: u32 = 2048;
 /// `WH_DO_FP`: no unwind rules wanted: follow frame pointers (code without .eh_frame).
 pub const DO_FP: u32 = 512;
 /// `WH_ARG1`: rdi rsi rdx rcx r8 r9.
@@ -126,6 +134,8 @@ pub const STACK_ARG: u8 = 7;
 pub const RET: u8 = 8;
 /// `WH_CONST`.
 pub const CONST: u8 = 9;
+/// `WH_EVENT`: what the `number`-th event of the header has counted between entry and exit.
+pub const EVENT: u8 = 10;
 /// `WH_RULE_NONE`: no information: the path is truncated here, and says so.
 pub const RULE_NONE: u32 = 0;
 /// `WH_RULE_RSP`.
@@ -176,6 +186,18 @@ pub const THREAD_LIVE: u32 = 1;
 pub const THREAD_DEAD: u32 = 2;
 /// `WH_THREAD_CLAIMED`: a new thread is taking it.
 pub const THREAD_CLAIMED: u32 = 3;
+
+/// `struct wh_event`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// `type`, as in `struct perf_event_attr`.
+    pub kind: u32,
+    /// `WH_EVENT_SET`.
+    pub flags: u32,
+    /// `config`.
+    pub config: u64,
+}
 
 /// `struct wh_header`.
 #[repr(C)]
@@ -246,6 +268,8 @@ pub struct Header {
     pub loads_late: u32,
     /// Not used.
     pub spare: u32,
+    /// Counters of the processor that points name.
+    pub event: [Event; EVENTS],
 }
 
 /// `struct wh_point`.
@@ -557,7 +581,8 @@ mod tests {
                 rows += "\n";
             };
         }
-        row!("wh_header", Header: magic, abi, enabled, bytes, tsc_mult, tsc_shift, controller, heartbeat, patience, n_points, n_modules, n_rules, recursion, depth, loads, loads_seen, load_wait_us, next_node, next_path, next_thread, next_page, next_ring, forks, no_cpu_page, generation, lost, cost_inside, cost_whole, cost_count, cost_early, loads_late);
+        row!("wh_header", Header: magic, abi, enabled, bytes, tsc_mult, tsc_shift, controller, heartbeat, patience, n_points, n_modules, n_rules, recursion, depth, loads, loads_seen, load_wait_us, next_node, next_path, next_thread, next_page, next_ring, forks, no_cpu_page, generation, lost, cost_inside, cost_whole, cost_count, cost_early, loads_late, event);
+        row!("wh_event", Event: kind, flags, config);
         row!("wh_point", Point: address, relocated, state, flags, root, extras, n_extras, module, patch, window, skip, lock, original, stub);
         row!("wh_extra", Extra: source, number, width, flags, loads, value, spare, offset);
         row!("wh_module", Module: start, end, base, first_row, n_rows, state, flags, spare);
@@ -580,7 +605,8 @@ mod tests {
             #define O(s, f) printf(" %zu", offsetof(struct s, f));
             #define S(s) printf(#s " %zu", sizeof(struct s));
             int main(void) {
-                S(wh_header) O(wh_header, magic) O(wh_header, abi) O(wh_header, enabled) O(wh_header, bytes) O(wh_header, tsc_mult) O(wh_header, tsc_shift) O(wh_header, controller) O(wh_header, heartbeat) O(wh_header, patience) O(wh_header, n_points) O(wh_header, n_modules) O(wh_header, n_rules) O(wh_header, recursion) O(wh_header, depth) O(wh_header, loads) O(wh_header, loads_seen) O(wh_header, load_wait_us) O(wh_header, next_node) O(wh_header, next_path) O(wh_header, next_thread) O(wh_header, next_page) O(wh_header, next_ring) O(wh_header, forks) O(wh_header, no_cpu_page) O(wh_header, generation) O(wh_header, lost) O(wh_header, cost_inside) O(wh_header, cost_whole) O(wh_header, cost_count) O(wh_header, cost_early) O(wh_header, loads_late) puts("");
+                S(wh_header) O(wh_header, magic) O(wh_header, abi) O(wh_header, enabled) O(wh_header, bytes) O(wh_header, tsc_mult) O(wh_header, tsc_shift) O(wh_header, controller) O(wh_header, heartbeat) O(wh_header, patience) O(wh_header, n_points) O(wh_header, n_modules) O(wh_header, n_rules) O(wh_header, recursion) O(wh_header, depth) O(wh_header, loads) O(wh_header, loads_seen) O(wh_header, load_wait_us) O(wh_header, next_node) O(wh_header, next_path) O(wh_header, next_thread) O(wh_header, next_page) O(wh_header, next_ring) O(wh_header, forks) O(wh_header, no_cpu_page) O(wh_header, generation) O(wh_header, lost) O(wh_header, cost_inside) O(wh_header, cost_whole) O(wh_header, cost_count) O(wh_header, cost_early) O(wh_header, loads_late) O(wh_header, event) puts("");
+                S(wh_event) O(wh_event, type) O(wh_event, flags) O(wh_event, config) puts("");
                 S(wh_point) O(wh_point, address) O(wh_point, relocated) O(wh_point, state) O(wh_point, flags) O(wh_point, root) O(wh_point, extras) O(wh_point, n_extras) O(wh_point, module) O(wh_point, patch) O(wh_point, window) O(wh_point, skip) O(wh_point, lock) O(wh_point, original) O(wh_point, stub) puts("");
                 S(wh_extra) O(wh_extra, source) O(wh_extra, number) O(wh_extra, width) O(wh_extra, flags) O(wh_extra, loads) O(wh_extra, value) O(wh_extra, spare) O(wh_extra, offset) puts("");
                 S(wh_module) O(wh_module, start) O(wh_module, end) O(wh_module, base) O(wh_module, first_row) O(wh_module, n_rows) O(wh_module, state) O(wh_module, flags) O(wh_module, spare) puts("");

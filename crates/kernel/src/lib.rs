@@ -10,6 +10,7 @@ pub mod breakpoint;
 pub mod calibrate;
 pub mod capability;
 pub mod clock;
+pub mod counters;
 pub mod events;
 pub mod gap;
 pub mod kcore;

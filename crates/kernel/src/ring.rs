@@ -18,6 +18,28 @@ pub struct Ring {
     page: usize,
 }
 
+/// Whether the page of a counter allows its thread to read it by an instruction.
+///
+/// # Errors
+/// [`KernelError::RingMap`].
+pub(crate) fn allows_reading(event: &PerfEvent) -> Result<bool, KernelError> {
+    const CAPABILITIES: usize = 40;
+    const USER_RDPMC: u64 = 1 << 2;
+    let page = rustix::param::page_size();
+    let fd = event.as_fd().as_raw_fd();
+    // SAFETY: a fresh mapping of our own choosing of address; the descriptor is an open perf event.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), page, libc::PROT_READ, libc::MAP_SHARED, fd, 0) };
+    if base == libc::MAP_FAILED {
+        return Err(KernelError::RingMap { bytes: page, source: std::io::Error::last_os_error() });
+    }
+    let word = base.wrapping_byte_add(CAPABILITIES).cast::<u64>();
+    // SAFETY: an aligned word inside the mapped page.
+    let capabilities = unsafe { word.read_volatile() };
+    // SAFETY: mapped above, and nothing refers to it any more.
+    unsafe { libc::munmap(base, page) };
+    Ok(capabilities & USER_RDPMC != 0)
+}
+
 // SAFETY: the mapping is owned by this value alone; moving it to another thread moves the only reader.
 unsafe impl Send for Ring {}
 

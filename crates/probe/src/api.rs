@@ -140,6 +140,17 @@ pub enum Source {
     Arg(u8),
     /// The return value.
     Ret,
+    /// What a counter of the processor has counted during the call.
+    Event(Counter),
+}
+
+/// A counter of the processor that a thread can read by itself, as `struct perf_event_attr` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// `type`.
+    pub kind: u32,
+    /// `config`.
+    pub config: u64,
 }
 
 /// An integer summed per call path (`-m bytes=arg3`).

@@ -441,6 +441,13 @@ impl Engine {
                 let note = "the program has forbidden itself system calls: CPU time of most calls since is not known";
                 snapshot.notes.push(note.to_string());
             }
+            if reading.no_event > 0 {
+                let count = reading.no_event;
+                let why = "the kernel gives them to one user at a time, or not at all";
+                snapshot.notes.push(format!(
+                    "counters of the processor could not be read at the end of {count} calls ({why}): their sums lack these calls"
+                ));
+            }
             if reading.torn > 0 {
                 let count = reading.torn;
                 snapshot.notes.push(format!("{count} counters were read in the middle of an update (a call each)"));

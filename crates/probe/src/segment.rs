@@ -39,7 +39,7 @@ macro_rules! plain {
         unsafe impl Plain for $name {}
     )* };
 }
-plain!(Point, Extra, Module, Row, Rule, Node, Path, Block, More, Active);
+plain!(Point, Extra, Module, Row, Rule, Node, Path, Block, More, Active, abi::Event);
 
 /// A word of the header, by its offset.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +60,7 @@ pub(crate) mod field {
         LOAD_WAIT load_wait_us, NEXT_NODE next_node, NEXT_PATH next_path, NEXT_THREAD next_thread,
         NEXT_PAGE next_page, GENERATION generation, LOST lost,
         COST_INSIDE cost_inside, COST_WHOLE cost_whole, COST_COUNT cost_count,
-        COST_EARLY cost_early, LOADS_LATE loads_late,
+        COST_EARLY cost_early, LOADS_LATE loads_late, EVENT event,
     );
 }
 
@@ -186,6 +186,16 @@ impl Segment {
     /// Sets it.
     pub(crate) fn set_header32(&self, field: Field, value: u32) {
         self.set_half(field.0, value);
+    }
+
+    /// A counter that points name.
+    pub(crate) fn event(&self, place: usize) -> abi::Event {
+        self.load(field::EVENT.0 + place as u64 * size_of::<abi::Event>() as u64)
+    }
+
+    /// Sets it.
+    pub(crate) fn set_event(&self, place: usize, event: &abi::Event) {
+        self.store(field::EVENT.0 + place as u64 * size_of::<abi::Event>() as u64, event);
     }
 
     /// Causes of loss counted for threads without a block.

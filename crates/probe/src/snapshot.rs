@@ -33,6 +33,8 @@ pub(crate) struct Reading {
     pub(crate) lost: CallLost,
     /// Times that a call's CPU time could not be taken: the program had forbidden itself system calls.
     pub(crate) no_cpu: u64,
+    /// Times that a counter of the processor could not be read.
+    pub(crate) no_event: u64,
     pub(crate) own_cost: OwnCost,
     /// Blocks whose writer stood in the middle of an update all the while: at most one call of each
     /// may be there in part.
@@ -123,6 +125,7 @@ impl Reader {
             in_progress,
             lost: self.lost(segment),
             no_cpu: lost(segment)[abi::LOST_CLOCK].wrapping_sub(self.base_lost[abi::LOST_CLOCK]),
+            no_event: lost(segment)[abi::LOST_EVENT].wrapping_sub(self.base_lost[abi::LOST_EVENT]),
             own_cost: own_cost(segment),
             torn: sums.torn(),
         }

@@ -102,3 +102,12 @@ fn exceptions_pass_through_probed_frames() {
     run(&program, "1", &[]);
     run(&program, "2", &[]);
 }
+
+#[test]
+fn counters_of_the_processor() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../agent/test/counters.c");
+    let program = dir.path().join("counters");
+    compile("cc", &["-std=gnu11", "-O2", "-g", "-w"], &[&source], &program);
+    run(&Program { agent: program.clone(), _dir: dir, program }, "1", &[]);
+}

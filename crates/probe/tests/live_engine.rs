@@ -404,6 +404,50 @@ fn a_killed_controller_is_replaced() {
     assert!(talker.hear().parse::<u64>().unwrap() > 0);
 }
 
+/// The word of the segment that tells the version of its layout, and its value.
+fn layout_word(pid: u32) -> u64 {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let line = maps.lines().find(|l| l.contains("whither-segment")).expect("a segment");
+    u64::from_str_radix(line.split('-').next().unwrap(), 16).unwrap() + 8
+}
+
+#[test]
+fn an_agent_of_another_layout_is_refused_and_left_alone() {
+    let Some((_dir, program)) = compile(THREADS, &["-pthread"]) else { return };
+    let Some(controller) = example("controller") else { return eprintln!("SKIP: the example is not built") };
+    let mut talker = Talker::start(&program, &[]);
+    assert_eq!(talker.hear(), "ready");
+    let pid = talker.pid().to_string();
+    let first = Command::new(&controller).args([&pid, "target"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = Ending(first);
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(first.0.stdout.take().unwrap()), &mut line).unwrap();
+    first.0.kill().unwrap();
+    first.0.wait().unwrap();
+    let memory = whither_probe::target::Memory::open(talker.pid()).unwrap();
+    let at = layout_word(talker.pid());
+    let mut ours = [0; 4];
+    memory.read(at, &mut ours).unwrap();
+    assert_eq!(u32::from_le_bytes(ours), whither_abi::agent::AGENT_ABI);
+    for other in [u32::from_le_bytes(ours) - 1, u32::from_le_bytes(ours) + 1] {
+        memory.write(at, &other.to_le_bytes()).unwrap();
+        let before = Looks::of(talker.pid());
+        for error in [
+            Engine::take_over(talker.pid(), Options::default()).unwrap_err(),
+            Engine::attach(talker.pid(), Options::default()).unwrap_err(),
+        ] {
+            let said = error.to_string();
+            assert!(said.contains("another version's") && said.contains(&format!("layout {other}")), "{said}");
+        }
+        assert_eq!(Looks::of(talker.pid()), before);
+    }
+    memory.write(at, &ours).unwrap();
+    let detached = Engine::take_over(talker.pid(), Options::default()).unwrap().detach().unwrap();
+    assert_eq!((detached.restored, detached.left), (1, vec![]));
+    talker.say();
+    assert!(talker.hear().parse::<u64>().unwrap() > 0);
+}
+
 /// A process that does not outlive its test.
 struct Ending(Child);
 

@@ -495,6 +495,9 @@ fn values(spec: &PointSpec, sees_exit: bool) -> (Vec<ValueSpec>, Vec<String>, Ve
                 taken.push(value.clone());
                 names.push(value.name.clone());
             }
+            PointAction::Sum(value) if matches!(value.source, Source::Event(_)) => {
+                notes.push(format!("{of}: `{}` is not counted by its uprobe", value.name));
+            }
             PointAction::Sum(value) if names.len() == 2 => {
                 notes.push(format!("{of}: `{}` is not summed: two integers per function are", value.name));
             }

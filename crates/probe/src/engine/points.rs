@@ -1,6 +1,6 @@
 //! Probe points as the engine keeps them: what the user asked for, and the words the agent needs.
 
-use crate::api::{Candidate, PointAction, PointId, Source, ValueSpec};
+use crate::api::{Candidate, Counter, PointAction, PointId, Source, ValueSpec};
 use crate::apply::Patch;
 use crate::snapshot::Points;
 use whither_abi::agent as abi;
@@ -107,6 +107,7 @@ pub(crate) fn flags(actions: &[PointAction], entry_only: bool) -> u32 {
         PointAction::Hist => abi::DO_HIST | abi::DO_WALL | abi::DO_EXIT,
         PointAction::Usage => abi::DO_USAGE | abi::DO_EXIT,
         PointAction::Sum(value) if value.source == Source::Ret => abi::DO_VALUES | abi::DO_EXIT,
+        PointAction::Sum(ValueSpec { source: Source::Event(_), .. }) => abi::DO_EVENTS | abi::DO_VALUES | abi::DO_EXIT,
         PointAction::Sum(_) => abi::DO_VALUES,
         PointAction::Emit(_) => abi::DO_EMIT | abi::DO_EXIT,
     };
@@ -114,24 +115,25 @@ pub(crate) fn flags(actions: &[PointAction], entry_only: bool) -> u32 {
     if entry_only { all & (abi::DO_PATH | abi::DO_VALUES | abi::DO_EMIT) } else { all }
 }
 
-/// The words taken at a point, and the names of those that are summed.
-pub(crate) fn extras(actions: &[PointAction]) -> (Vec<Extra>, Vec<String>) {
+/// The words taken at a point, and the names of those that are summed. `number` tells the place of a counter.
+pub(crate) fn extras(actions: &[PointAction], number: &dyn Fn(Counter) -> u8) -> (Vec<Extra>, Vec<String>) {
     let (mut extras, mut names) = (Vec::new(), Vec::new());
     for action in actions {
         match action {
             PointAction::Sum(value) if names.len() < 2 => {
-                extras.push(extra(value, names.len() as u8));
+                extras.push(extra(value, names.len() as u8, number));
                 names.push(value.name.clone());
             }
-            PointAction::Emit(words) => extras.extend(words.iter().map(|w| extra(w, u8::MAX))),
+            PointAction::Emit(words) => extras.extend(words.iter().map(|w| extra(w, u8::MAX, number))),
             _ => {}
         }
     }
     (extras, names)
 }
 
-fn extra(value: &ValueSpec, place: u8) -> Extra {
+fn extra(value: &ValueSpec, place: u8, number: &dyn Fn(Counter) -> u8) -> Extra {
     let (source, number) = match value.source {
+        Source::Event(counter) => (abi::EVENT, number(counter)),
         Source::Ret => (abi::RET, 0),
         Source::Arg(n @ 1..=6) => (n, 0),
         Source::Arg(n) => (abi::STACK_ARG, n.saturating_sub(7)),
@@ -183,10 +185,15 @@ mod tests {
         let all = abi::DO_PATH | abi::DO_HIST | abi::DO_WALL | abi::DO_EXIT | abi::DO_VALUES;
         assert_eq!(flags(&actions, false), all);
         assert_eq!(flags(&actions, true), abi::DO_PATH | abi::DO_VALUES);
-        let (extras, names) = extras(&actions);
+        let (extras, names) = extras(&actions, &|_| 0);
         assert_eq!(names, ["n"]);
         assert_eq!((extras[0].source, extras[0].number, extras[0].width), (abi::STACK_ARG, 2, 4));
         assert_eq!((extras[0].loads, extras[0].offset, extras[0].value), (1, [8, 0], 0));
+        let cycles = Counter { kind: 0, config: 1 };
+        let actions = [PointAction::Sum(value(Source::Event(cycles)))];
+        assert_eq!(flags(&actions, false), abi::DO_EVENTS | abi::DO_VALUES | abi::DO_EXIT);
+        let (extras, _) = super::extras(&actions, &|c| if c == cycles { 3 } else { 9 });
+        assert_eq!((extras[0].source, extras[0].number, extras[0].value), (abi::EVENT, 3, 0));
         for kind in [PatchKind::Jump, PatchKind::PaddedJump, PatchKind::ShortJump, PatchKind::Trap, PatchKind::Uprobe] {
             assert_eq!(patch_kind(patch_number(kind)), Some(kind));
         }

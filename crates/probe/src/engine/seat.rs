@@ -3,7 +3,7 @@
 
 use super::{ours, wait};
 use crate::agent::{IMAGE, SHADOW, Symbol};
-use crate::api::Options;
+use crate::api::{Counter, Options};
 use crate::apply::arena::{self, Arenas};
 use crate::apply::{Patch, Write, write_stubs};
 use crate::engine::clock::{self, Clock};
@@ -65,7 +65,13 @@ impl Seat {
     pub(crate) fn found(placed: Placed, options: &Options) -> Result<Self, ProbeError> {
         let segment = Segment::map(&placed.file)?;
         if segment.header(field::MAGIC) != abi::AGENT_MAGIC || segment.header32(field::ABI) != abi::AGENT_ABI {
-            let why = "the agent found in the process is another version's: use that version to detach it".into();
+            let why = format!(
+                "the agent found in process {} is another version's (layout {}, here {}): use the whither that attached to \
+                 it; nothing was changed",
+                placed.pid,
+                segment.header32(field::ABI),
+                abi::AGENT_ABI
+            );
             return Err(ProbeError::Agent { why });
         }
         ours::is_same_agent(&Memory::open(placed.pid)?, placed.image.start)?;
@@ -126,6 +132,20 @@ impl Seat {
         }
         self.next_extra += extras.len() as u32;
         first
+    }
+
+    /// Place of a counter in the agent's list; one behind its end when it is full: never read then.
+    pub(crate) fn counter(&self, counter: Counter) -> u8 {
+        let wanted = abi::Event { kind: counter.kind, flags: abi::EVENT_SET, config: counter.config };
+        let fits = |place: &usize| {
+            let there = self.segment.event(*place);
+            there == wanted || there.flags & abi::EVENT_SET == 0
+        };
+        let place = (0..abi::EVENTS).find(fits).unwrap_or(abi::EVENTS);
+        if place < abi::EVENTS {
+            self.segment.set_event(place, &wanted);
+        }
+        place as u8
     }
 
     /// Measures what a probed call costs; at the entry point of a program without a loader nothing can be

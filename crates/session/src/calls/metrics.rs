@@ -1,8 +1,10 @@
 //! The words of `-m` as actions of a probe: `count,wall,cpu,off,hist,ctxsw,faults,usage`, and integers of
-//! a call under a name (`bytes=arg3`, `n=arg2:4:signed`, `got=ret`).
+//! a call under a name (`bytes=arg3`, `n=arg2:4:signed`, `got=ret`), and counters of the processor
+//! (`cycles`, `instructions`, `llc-miss`), where threads can read them.
 
 use crate::SessionError;
-use whither_probe::{PointAction, Source, ValueSpec};
+use whither_kernel::counters::{self, Machine, ThisMachine};
+use whither_probe::{Counter, PointAction, Source, ValueSpec};
 
 /// What a session measures per call path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,11 +17,9 @@ pub struct Metrics {
 
 /// Values that one probe can sum.
 const VALUES: usize = 2;
-/// Events that need counters of the processor.
-const PMU: [&str; 8] =
-    ["cycles", "instructions", "branches", "branch-misses", "cache-misses", "llc-miss", "llc-misses", "ref-cycles"];
 /// Everything that can be written.
-const KNOWN: &str = "count, wall, cpu, off, hist, ctxsw, faults, usage, NAME=argN[:WIDTH][:signed], NAME=ret";
+const KNOWN: &str = "count, wall, cpu, off, hist, ctxsw, faults, usage, cycles and other \
+                     counters of the processor, NAME=argN[:WIDTH][:signed], NAME=ret";
 
 /// Turns the words into actions.
 ///
@@ -27,10 +27,14 @@ const KNOWN: &str = "count, wall, cpu, off, hist, ctxsw, faults, usage, NAME=arg
 /// [`SessionError::Metric`] for an unknown word, [`SessionError::Missing`] for an event that this kernel
 /// does not count.
 pub fn metrics(words: &[String], entry_only: bool) -> Result<Metrics, SessionError> {
+    metrics_on(&ThisMachine, words, entry_only)
+}
+
+fn metrics_on(machine: &dyn Machine, words: &[String], entry_only: bool) -> Result<Metrics, SessionError> {
     let mut made = Metrics { actions: vec![PointAction::Path], columns: Vec::new() };
     let mut values = 0;
     for word in words.iter().map(|w| w.trim()).filter(|w| !w.is_empty()) {
-        for action in actions(word)? {
+        for action in actions(word, machine)? {
             values += usize::from(matches!(action, PointAction::Sum(_)));
             if entry_only && needs_exit(&action) {
                 return Err(wrong(word, "it is known only when a call ends, and --entry-only looks at its beginning"));
@@ -54,12 +58,12 @@ fn wrong(word: &str, why: &str) -> SessionError {
 fn needs_exit(action: &PointAction) -> bool {
     match action {
         PointAction::Path | PointAction::Emit(_) => false,
-        PointAction::Sum(value) => value.source == Source::Ret,
+        PointAction::Sum(value) => matches!(value.source, Source::Ret | Source::Event(_)),
         _ => true,
     }
 }
 
-fn actions(word: &str) -> Result<Vec<PointAction>, SessionError> {
+fn actions(word: &str, machine: &dyn Machine) -> Result<Vec<PointAction>, SessionError> {
     Ok(match word {
         "count" => vec![],
         "wall" => vec![PointAction::Wall],
@@ -67,7 +71,7 @@ fn actions(word: &str) -> Result<Vec<PointAction>, SessionError> {
         "off" => vec![PointAction::Wall, PointAction::Cpu],
         "hist" => vec![PointAction::Wall, PointAction::Hist],
         "ctxsw" | "faults" | "usage" => vec![PointAction::Usage],
-        _ if PMU.contains(&word) => return Err(pmu(word)),
+        _ if counters::is_named(word) => vec![counted(word, machine)?],
         _ => match word.split_once('=') {
             Some((name, source)) => vec![PointAction::Sum(value(word, name.trim(), source.trim())?)],
             None => return Err(wrong(word, &format!("it is none of {KNOWN}"))),
@@ -75,18 +79,16 @@ fn actions(word: &str) -> Result<Vec<PointAction>, SessionError> {
     })
 }
 
-fn pmu(word: &str) -> SessionError {
-    let counts = std::path::Path::new("/sys/bus/event_source/devices/cpu").exists();
-    let why = if counts {
-        "probes read no processor counters; sampling does"
-    } else {
-        "this machine offers no processor counters"
-    };
-    SessionError::Missing {
+/// What a counter of the processor counts during a call, as a value of that name.
+fn counted(word: &str, machine: &dyn Machine) -> Result<PointAction, SessionError> {
+    let missing = |why: String| SessionError::Missing {
         what: format!("the metric `{word}`"),
-        why: why.into(),
+        why,
         remedy: "Leave it out; `wall` and `cpu` need no counters.".into(),
-    }
+    };
+    let found = counters::choose(machine, word).map_err(|why| missing(why.to_string()))?;
+    let source = Source::Event(Counter { kind: found.kind, config: found.config });
+    Ok(PointAction::Sum(ValueSpec { name: word.into(), source, width: 8, signed: false, loads: Vec::new() }))
 }
 
 fn value(word: &str, name: &str, text: &str) -> Result<ValueSpec, SessionError> {
@@ -119,8 +121,39 @@ fn source(text: &str) -> Option<Source> {
 mod tests {
     use super::*;
 
+    struct WithCounters;
+    impl Machine for WithCounters {
+        fn attribute(&self, path: &str) -> Option<String> {
+            (path == "cpu").then(String::new)
+        }
+        fn try_counter(&self, _: u32, _: u64) -> Result<bool, whither_kernel::KernelError> {
+            Ok(true)
+        }
+    }
+
+    #[test]
+    fn counters_are_values_where_the_machine_has_them() {
+        let words = ["cycles".to_owned(), "llc-miss".to_owned()];
+        let m = metrics_on(&WithCounters, &words, false).unwrap();
+        let sources: Vec<_> =
+            m.actions.iter().filter_map(|a| if let PointAction::Sum(v) = a { Some(v.source) } else { None }).collect();
+        let counter = |config| Source::Event(Counter { kind: 0, config });
+        assert_eq!(sources, [counter(0), counter(3)]);
+        assert_eq!(m.columns, ["cycles", "llc-miss"]);
+        assert!(metrics_on(&WithCounters, &words, true).is_err(), "they are known at the exit");
+    }
+
     fn made(words: &[&str]) -> Result<Metrics, SessionError> {
-        metrics(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>(), false)
+        struct Without;
+        impl Machine for Without {
+            fn attribute(&self, _: &str) -> Option<String> {
+                None
+            }
+            fn try_counter(&self, _: u32, _: u64) -> Result<bool, whither_kernel::KernelError> {
+                Ok(false)
+            }
+        }
+        metrics_on(&Without, &words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>(), false)
     }
 
     #[test]
