@@ -13,7 +13,9 @@ BAR = (
     "256 random paths <= 50 (wall); >= 4x cheaper than uftrace, >= 40x than uprobe + uretprobe histograms, "
     ">= 80x than bpftrace time by stack"
 )
-ONE = ["-n", "{n}", "-r", "3"]
+ONE = ["-n", "{n}", "-r", "{r}"]
+# A repetition lasts so long: shorter than a time slice, so that on a busy machine some are not interrupted.
+REPETITION_NS = 3e5
 
 
 def build_wrapper():
@@ -76,8 +78,9 @@ VARIANTS = [
 def measure(variant, scratch, wrapper, quick):
     """ns per call of one run."""
     label, how, name, arguments, expected, environment = variant
-    calls = int((5e7 if quick else 3e8) / expected)
-    command = [program(name), *(a.format(n=max(calls, 600)) for a in arguments)]
+    calls = max(int(REPETITION_NS / expected), 192)
+    repetitions = max(int((1e8 if quick else 3e8) / expected / calls), 3)
+    command = [program(name), *(a.format(n=calls, r=repetitions) for a in arguments)]
     if how:
         prefix = how(scratch)
         command = [*prefix, " ".join(command)] if prefix[-1] == "-c" else [*prefix, *command]
