@@ -161,7 +161,7 @@ fn nothing(near: &[String]) -> String {
     if near.is_empty() {
         return "nothing matches".into();
     }
-    format!("nothing matches; there are {}", near.join(", "))
+    format!("nothing matches (a pattern means the whole name); there are {}", near.join(", "))
 }
 
 /// `2 probes (#3 f, #4 g)`.
@@ -214,7 +214,10 @@ mod tests {
         );
         assert_eq!(ending, Ending::Done);
         let (text, ending) = said(&add, &Reply::Nothing { near: vec!["fa".into()] }).unwrap();
-        assert_eq!((text.as_str(), ending), ("nothing matches; there are fa", Ending::No));
+        assert_eq!(
+            (text.as_str(), ending),
+            ("nothing matches (a pattern means the whole name); there are fa", Ending::No)
+        );
         assert!(said(&add, &Reply::No { why: "gone".into() }).unwrap_err().to_string().contains("gone"));
     }
 

@@ -134,8 +134,9 @@ pub(crate) struct WhatArgs {
     /// Functions to leave out of those
     #[arg(short = 'x', long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<String>,
-    /// What to measure: count, wall, cpu, off (wall - cpu), hist (percentiles), ctxsw, faults, usage (both), and
-    /// integers: NAME=argN or NAME=ret, with :1 :2 :4 (bytes) and :signed [default: count,wall,cpu]
+    /// What to measure: count, wall, cpu, off (wall - cpu), hist (percentiles), ctxsw, faults, usage (both); counters of
+    /// the processor: cycles, instructions, llc-miss, ...; integers: NAME=argN or NAME=ret, with :1 :2 :4 (bytes) and
+    /// :signed [default: count,wall,cpu]
     #[arg(short, long, value_name = "METRICS", value_delimiter = ',')]
     pub(crate) metrics: Vec<String>,
     /// Most frames of a call path

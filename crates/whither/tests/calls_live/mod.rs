@@ -15,7 +15,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Seconds after which a run is a hang.
-const LIMIT: &str = "60";
+const LIMIT: &str = "240";
 
 /// What a program says of a function it called.
 #[derive(Clone, Debug, Default, PartialEq)]

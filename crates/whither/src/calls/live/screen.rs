@@ -196,13 +196,26 @@ impl Screen {
     }
 
     fn on_point(&mut self, wish: impl Fn(u32) -> Wish) -> Wish {
-        match self.selected().and_then(|row| row.point) {
+        match self.point() {
             Some(point) => wish(point),
             None => {
                 self.said = NO_PROBE.into();
                 Wish::Nothing
             }
         }
+    }
+
+    /// The probe that the selected row means: its own, or the only one below it.
+    fn point(&self) -> Option<u32> {
+        let row = self.selected()?;
+        let below = || {
+            let mut all: Vec<u32> =
+                self.view.rows.iter().filter(|r| r.key.starts_with(&row.key)).filter_map(|r| r.point).collect();
+            all.sort_unstable();
+            all.dedup();
+            if let [only] = all[..] { Some(only) } else { None }
+        };
+        row.point.or_else(below)
     }
 
     fn switch(&mut self) -> Wish {
@@ -243,7 +256,9 @@ impl Screen {
     }
 
     fn position(&self, rows: &[&ViewRow]) -> usize {
-        let Some(at) = &self.at else { return 0 };
+        // Callers stand above: nearly all keys mean what is probed.
+        let first = || rows.iter().position(|row| row.point.is_some()).unwrap_or(0);
+        let Some(at) = &self.at else { return first() };
         let exact = rows.iter().position(|row| row.key == *at);
         // A row that went away leaves the cursor on what is nearest above it.
         let above = || (0..rows.len()).filter(|&i| at.starts_with(&rows[i].key)).max_by_key(|&i| rows[i].key.len());
@@ -321,7 +336,10 @@ impl Screen {
         let name = row.key.last().map_or("", String::as_str);
         let indent = " ".repeat(2 * row.key.len().saturating_sub(1));
         let parent = row.of_parent.map_or_else(String::new, percent);
-        let cells = [percent(row.now), rate(row.rate), parent, percent(row.epoch), total, thousands(row.calls)];
+        // Callers that are not probed are not counted: a 0 would say that they are.
+        let counted = |text: String| if row.point.is_none() && row.calls == 0 { String::new() } else { text };
+        let (rate, calls) = (counted(rate(row.rate)), counted(thousands(row.calls)));
+        let cells = [percent(row.now), rate, parent, percent(row.epoch), total, calls];
         let cells = cells.iter().map(|text| right(text)).chain([Cell::from(format!("{indent}{fold}{name}{mark}"))]);
         Row::new(cells).style(heat(row.now, row.point.is_some()))
     }
@@ -343,7 +361,7 @@ impl Screen {
     }
 
     fn histogram(&self, width: usize) -> String {
-        let Some(point) = self.selected().and_then(|row| row.point) else { return NO_PROBE.into() };
+        let Some(point) = self.point() else { return NO_PROBE.into() };
         match self.view.histograms.iter().find(|h| h.point == point) {
             Some(h) => bars(h, width),
             None => "no histogram was asked for: start the session with -m hist".into(),

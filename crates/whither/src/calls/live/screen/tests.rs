@@ -85,7 +85,9 @@ q detach and quit   ? help   c callees  C drill  u callers  a add  d remove   m 
 #[test]
 fn keys_on_a_probe_become_verbs_of_the_session() {
     let mut s = screen();
-    assert_eq!(letter(&mut s, 'c'), Wish::Nothing, "main is no probe");
+    assert_eq!(letter(&mut s, 'c'), Wish::Ask(Verb::Callees { point: 1 }), "a probe is chosen from the start");
+    press(&mut s, KeyCode::Up);
+    assert_eq!(letter(&mut s, 'c'), Wish::Nothing, "main is no probe, and several are below it");
     assert!(drawn(&mut s).contains("this row is no probed function"));
     press(&mut s, KeyCode::Down);
     assert_eq!(letter(&mut s, 'c'), Wish::Ask(Verb::Callees { point: 1 }));
@@ -102,6 +104,18 @@ fn keys_on_a_probe_become_verbs_of_the_session() {
     assert_eq!(letter(&mut s, 'z'), Wish::Ask(Verb::Reset { label: String::new() }));
     assert_eq!(letter(&mut s, 'w'), Wish::Write);
     assert_eq!(letter(&mut s, 'q'), Wish::Quit);
+}
+
+#[test]
+fn a_caller_of_one_probe_means_that_probe_and_is_not_counted_itself() {
+    let mut s = screen();
+    s.view.rows.truncate(2);
+    (s.view.rows[0].calls, s.view.rows[0].rate) = (0, 0.0);
+    press(&mut s, KeyCode::Up);
+    assert_eq!(letter(&mut s, 'c'), Wish::Ask(Verb::Callees { point: 1 }));
+    let shown = drawn(&mut s);
+    let main = shown.lines().find(|l| l.ends_with("- main")).unwrap();
+    assert!(!main.contains(" 0 ") && !main.contains("0.0 "), "{shown}");
 }
 
 #[test]
@@ -124,7 +138,6 @@ fn a_pattern_is_written_in_place_and_letters_are_letters_there() {
 #[test]
 fn folding_hides_what_is_below_and_the_cursor_stays_on_its_row() {
     let mut s = screen();
-    press(&mut s, KeyCode::Down);
     press(&mut s, KeyCode::Left);
     assert!(!drawn(&mut s).contains("exchange"));
     assert!(drawn(&mut s).contains("+ solve"));
@@ -147,6 +160,7 @@ fn panes_show_histogram_progress_and_help() {
     letter(&mut s, 'i');
     assert!(drawn(&mut s).contains("2.500 ms  thread 77       main > solve > exchange"));
     letter(&mut s, 'h');
+    press(&mut s, KeyCode::Up);
     assert!(drawn(&mut s).contains("no probed function"));
     press(&mut s, KeyCode::Down);
     let shown = drawn(&mut s);
