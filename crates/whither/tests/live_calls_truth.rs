@@ -67,7 +67,13 @@ fn bar_12_wall_time_per_call() {
         let of = if matches!(name, "span_20ns" | "span_200ns") { "ns" } else { "loop" };
         let truth = truth[&format!("{of}_{name}")];
         // Wide cores read their clock at the end up to 20 ns before the work of the call is done.
-        near(&format!("CPU per call of {name}"), cpu as f64 / calls as f64, truth, 0.02, if of == "loop" { 60.0 } else { 25.0 });
+        near(
+            &format!("CPU per call of {name}"),
+            cpu as f64 / calls as f64,
+            truth,
+            0.02,
+            if of == "loop" { 60.0 } else { 25.0 },
+        );
         // Nothing in there waits: wall is CPU, but for what others took, which the shortest call tells.
         // One too short for this clock is said to be below what it tells.
         let told = if totals["min_ns"].is_null() { &totals["min_below_ns"] } else { &totals["min_ns"] };
