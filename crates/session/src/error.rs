@@ -188,7 +188,9 @@ impl SessionError {
 
 fn near_names(near: &[String]) -> String {
     if near.is_empty() {
-        return "; a pattern is a regular expression over the whole name, `.*part.*` finds parts of names".into();
+        return "; a pattern is a regular expression over the whole name, `.*part.*` finds parts of names; functions of \
+                stripped programs are called FILE+0xADDRESS, and `--dry-run -f '.*'` lists them"
+            .into();
     }
     format!("; there are {}", near.join(", "))
 }
