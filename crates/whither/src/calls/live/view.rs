@@ -89,7 +89,7 @@ impl View {
             path: epoch.label(c.path).unwrap_or_default().to_owned(),
         });
         Self {
-            head: calls_header(&profile).replacen("whither calls: ", "", 1),
+            head: without_folder(&calls_header(&profile).replacen("whither calls: ", "", 1)).to_owned(),
             warning,
             rows,
             metrics: measured(now),
@@ -97,6 +97,12 @@ impl View {
             histograms: histograms(&profile),
         }
     }
+}
+
+/// The line with its command's name alone: what stands behind it is cut off on narrow terminals.
+fn without_folder(head: &str) -> &str {
+    let word = head.split([' ', ',']).next().unwrap_or(head);
+    word.rfind('/').and_then(|at| head.get(at + 1..)).unwrap_or(head)
 }
 
 /// Metrics that have numbers; counts always do.
@@ -336,6 +342,12 @@ mod tests {
             paths: vec![path(0, None, 1_000_000), path(1, Some(0), 500_000)],
             ..CallSnapshot::default()
         }
+    }
+
+    #[test]
+    fn the_command_stands_without_its_folder() {
+        let heads = ["/usr/bin/app a/b, 1 s wall", "app, 1/2", ""].map(without_folder);
+        assert_eq!(heads, ["app a/b, 1 s wall", "app, 1/2", ""]);
     }
 
     #[test]
