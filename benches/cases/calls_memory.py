@@ -9,7 +9,7 @@ import harness as h
 from cases.calls_pause import segment_bytes
 
 TITLE = "Memory of call paths"
-BAR = "bars: 32 B per frame that paths do not share, 64 B per path and thread"
+BAR = "bars: 32 B per path, and 64 B per path and thread"
 # (threads, at random over 256 paths of depth 11)
 SHAPES = [(1, False), (1, True), (8, True), (32, True)]
 # Words of the header (`include/whither_agent.h`): nodes and paths in use.
@@ -96,7 +96,7 @@ def run(options):
         ["threads", "paths", "frames kept", "B per path for its frames", "KiB in all", "other B per path and thread"], rows
     )
     return (
-        f"{table}\n\nA path takes 16 B and 32 B for each frame that it shares with no other; these paths of 11 frames are drawn at random "
-        "from a binary tree, so they share most. A thread has a block of 64 B for each path that it has called, in pages of 64 blocks, and some "
+        f"{table}\n\nA path takes 16 B, and 32 B for each frame that it shares with no other. Frames are shared from the probed function "
+        "outwards: an outer end that all paths have in common is kept once for each. So 32 B per path are not held. A thread has a block of 64 B for each path that it has called, in pages of 64 blocks, and some "
         "pages of its own (directory, calls in progress), which are most of it while paths are few. Pages that were touched, as the kernel counts them."
     )
