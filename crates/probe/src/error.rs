@@ -98,6 +98,19 @@ pub enum ProbeError {
         /// What is wrong.
         why: String,
     },
+    /// Another version's agent is in the process.
+    #[error(
+        "the agent found in process {pid} is another version's (layout {theirs}, here {ours}): use the whither that attached \
+         to it; nothing was changed"
+    )]
+    OtherLayout {
+        /// The process.
+        pid: u32,
+        /// Its layout.
+        theirs: u32,
+        /// The one known here.
+        ours: u32,
+    },
     /// A pattern that is none.
     #[error(transparent)]
     Select(#[from] crate::select::SelectError),

@@ -65,14 +65,8 @@ impl Seat {
     pub(crate) fn found(placed: Placed, options: &Options) -> Result<Self, ProbeError> {
         let segment = Segment::map(&placed.file)?;
         if segment.header(field::MAGIC) != abi::AGENT_MAGIC || segment.header32(field::ABI) != abi::AGENT_ABI {
-            let why = format!(
-                "the agent found in process {} is another version's (layout {}, here {}): use the whither that attached to \
-                 it; nothing was changed",
-                placed.pid,
-                segment.header32(field::ABI),
-                abi::AGENT_ABI
-            );
-            return Err(ProbeError::Agent { why });
+            let theirs = segment.header32(field::ABI);
+            return Err(ProbeError::OtherLayout { pid: placed.pid, theirs, ours: abi::AGENT_ABI });
         }
         ours::is_same_agent(&Memory::open(placed.pid)?, placed.image.start)?;
         settings(&segment, options);
