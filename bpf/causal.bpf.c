@@ -150,8 +150,12 @@ static void tick(struct bpf_perf_event_data *ctx, struct wh_cz_cpu *cpu, struct 
 	if (owed > cpu->max_debt)
 		cpu->max_debt = owed;
 	if (owed && USER_MODE(ctx->regs)) {
+		/* A debt of more than a tick is not let grow: who goes on with it to a lock that is free takes it from
+		 * there without the delay. The tick that is met meanwhile comes right behind. */
 		__s64 limit = now + cpu->tick - c->margin - bpf_ktime_get_ns();
-		__u64 paid = pay(&t->clock, c, limit < (__s64)c->cap ? limit : (__s64)c->cap, cpu->worth);
+		if (limit > (__s64)c->cap || owed > cpu->tick)
+			limit = c->cap;
+		__u64 paid = pay(&t->clock, c, limit, cpu->worth);
 		t->spun += paid * cpu->worth / 1024;
 		cpu->inserted += paid;
 		cpu->handler -= paid;
