@@ -227,6 +227,7 @@ impl<'a> Analysis<'a> {
         let of = |s: Selection| self.kept.iter().filter(|w| w.selection == s).count() as u32;
         let short = |w: &&&Window| w.visits.iter().find(|v| v.point == 0).is_none_or(|v| v.visits < 5);
         let kept = self.kept.len() as u32;
+        let last = self.kept.iter().map(|w| w.stratum).max();
         let seconds = self.run.meta.duration_ns as f64 / 1e9;
         WindowCounts {
             kept,
@@ -236,6 +237,7 @@ impl<'a> Analysis<'a> {
             fixed: of(Selection::Fixed),
             short: self.kept.iter().filter(short).count() as u32,
             per_second: if seconds > 0.0 { f64::from(kept) / seconds } else { 0.0 },
+            settle: last.filter(|_| self.run.meta.pid > 0).map(carry::settle),
         }
     }
 }

@@ -100,9 +100,25 @@ pub(crate) fn followed<'a>(all: &'a [Window], counts: impl Fn(&Window) -> bool) 
     all.iter().enumerate().filter(|(_, w)| counts(w)).map(|(i, w)| (w, before(i))).collect()
 }
 
+/// Part of a window's shortest length for which the program settles before it counts, and longer ones for programs
+/// in which the window before is still seen after that.
+pub(crate) const SETTLE: [f64; 3] = [1.0 / 3.0, 1.0, 3.0];
+
+/// The part that windows of a stratum were given.
+pub(crate) fn settle(stratum: u32) -> f64 {
+    SETTLE.get((stratum / SETTLED) as usize).copied().unwrap_or(SETTLE[SETTLE.len() - 1])
+}
+
 /// The policy jumps to the next multiple of this when it gives the program more time to settle: strata below it hold
 /// windows that had too little.
 pub(crate) const SETTLED: u32 = 1000;
+
+/// By how much strata of further experiments are to be raised so that they stay apart from these, and still tell how much
+/// time their windows were given.
+#[must_use]
+pub fn strata_behind(before: impl Iterator<Item = u32>) -> u32 {
+    before.map(|stratum| stratum % SETTLED + 1).max().unwrap_or(0)
+}
 
 /// From which stratum on windows count, where enough are left.
 pub(crate) fn settled_from(all: &[Window], counts: impl Fn(&Window) -> bool) -> u32 {

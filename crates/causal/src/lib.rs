@@ -22,6 +22,7 @@ mod verdict;
 mod waits;
 
 pub use analyse::analyse;
+pub use carry::strata_behind;
 pub use options::{AnalyseOptions, Combine, DoneReason, Order, PolicyKind, PolicyOptions, Sort, Step};
 pub use policy::Policy;
 pub use results::*;

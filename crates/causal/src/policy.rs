@@ -8,7 +8,7 @@
 
 mod allocation;
 
-use crate::carry;
+use crate::carry::{self, SETTLE};
 use crate::options::{DoneReason, Order, PolicyKind, PolicyOptions, Step};
 use crate::series::{Measure, value};
 use allocation::{Candidate, Planned};
@@ -23,9 +23,6 @@ const LOTTERY: f64 = 0.3;
 const RECENT: usize = 512;
 /// A good window has so many visits.
 const VISITS: f64 = 10.0;
-/// Part of a window's shortest length for which the program settles before it counts, and longer ones for programs
-/// in which the window before is still seen after that.
-const SETTLE: [f64; 3] = [1.0 / 3.0, 1.0, 3.0];
 /// Windows between two looks at whether it is.
 const LOOKS: usize = 16;
 /// Strata from here on are as long as the options say; earlier ones are shorter, so that the first allocation

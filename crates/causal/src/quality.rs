@@ -246,18 +246,21 @@ pub(crate) fn drift(analysis: &Analysis<'_>) -> Vec<DriftRow> {
     strata.iter().filter_map(row).collect()
 }
 
-/// Shares of the target's CPU time; delays that were spun are part of that time.
-pub(crate) fn overhead(run: &CausalRun) -> OverheadRow {
+/// Shares of the target's CPU time; delays that were spun are part of that time. Only a run of our own has a process.
+pub(crate) fn overhead(run: &CausalRun) -> Option<OverheadRow> {
+    if run.meta.pid == 0 {
+        return None;
+    }
     let o = &run.overhead;
     let own = o.target_cpu_ns.saturating_sub(o.inserted_ns) as f64;
     let share = |ns: u64| if own > 0.0 { ns as f64 / own } else { 0.0 };
-    OverheadRow {
+    Some(OverheadRow {
         startup_ns: o.startup_ns,
         sampling: share(o.handlers_ns),
         tick_share: tick_share(run),
         delay: share(o.inserted_ns),
         own: share(o.user_ns),
-    }
+    })
 }
 
 /// Part of a thread's time that ticks take while a window is open.

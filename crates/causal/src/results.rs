@@ -47,8 +47,8 @@ pub struct CausalAnswer {
     pub load_reason: String,
     /// Observations lost.
     pub lost: LostRow,
-    /// What measuring cost.
-    pub overhead: OverheadRow,
+    /// What measuring cost; not known of profiles that were imported.
+    pub overhead: Option<OverheadRow>,
     /// Seed of all random choices.
     pub seed: u64,
     /// What limits the trust in this answer: disturbed windows, a drifting program, an oversubscribed machine.
@@ -386,6 +386,9 @@ pub struct WindowCounts {
     pub short: u32,
     /// Kept windows per second.
     pub per_second: f64,
+    /// Part of a window's shortest length that passes before it counts, while the program finds its new pace; not known
+    /// of profiles that were imported.
+    pub settle: Option<f64>,
 }
 
 /// Observations lost.

@@ -176,6 +176,18 @@ fn dear_ticks_widen_intervals_and_are_told() {
     assert!(cheap.notes.is_empty() && dear.notes.iter().any(|n| n.contains("25 us")), "{:?}", dear.notes);
 }
 
+/// What was imported has no process, and nobody knows what it cost.
+#[test]
+fn costs_that_nobody_measured_are_not_nothing() {
+    let mut run = two().run(100, 3);
+    run.meta.pid = 0;
+    let imported = analyse(&run, &AnalyseOptions::default());
+    assert_eq!((imported.overhead, imported.windows.settle), (None, None));
+    run.meta.pid = 4711;
+    let own = analyse(&run, &AnalyseOptions::default());
+    assert!(own.overhead.is_some() && own.windows.settle.is_some());
+}
+
 #[test]
 fn unpaid_delays_are_told_when_they_are_many() {
     let mut run = two().run(400, 3);

@@ -87,3 +87,12 @@ fn the_policy_gives_more_time_until_nothing_is_seen() {
     }
     assert_eq!((settles[0], settles[299]), (33, 100), "{settles:?}");
 }
+
+#[test]
+fn further_experiments_keep_their_time_to_settle() {
+    assert_eq!(strata_behind([].into_iter()), 0);
+    assert_eq!(strata_behind([0, 1, 12].into_iter()), 13);
+    // The first recording needed more time; the second one began with the usual one.
+    let behind = strata_behind([0, 3, 1000, 1001].into_iter());
+    assert_eq!((behind, settle(behind), settle(SETTLED + behind)), (4, SETTLE[0], SETTLE[1]));
+}

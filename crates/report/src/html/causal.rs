@@ -94,16 +94,16 @@ fn tiles(a: &CausalAnswer) -> Vec<Tile> {
         let detail = if i == 0 { format!("a second, {load}: {}", p.name) } else { format!("a second: {}", p.name) };
         tiles.push(Tile { label: "Point", figure: format!("{:.1}", finite(p.per_second)), detail, tone: Tone::Plain });
     }
-    tiles.push(Tile {
+    tiles.extend(a.overhead.as_ref().map(|o| Tile {
         label: "Own cost",
-        figure: format!("{} %", percent(a.overhead.sampling + a.overhead.own)),
+        figure: format!("{} %", percent(o.sampling + o.own)),
         detail: format!(
             "of the program's CPU time, besides delays of {} %; start-up {}",
-            percent(a.overhead.delay),
-            nanoseconds(a.overhead.startup_ns as f64)
+            percent(o.delay),
+            nanoseconds(o.startup_ns as f64)
         ),
-        tone: Tone::by(a.overhead.sampling + a.overhead.own, 0.05, 0.2),
-    });
+        tone: Tone::by(o.sampling + o.own, 0.05, 0.2),
+    }));
     tiles
 }
 

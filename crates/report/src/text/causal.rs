@@ -48,7 +48,7 @@ pub fn causal(answer: &CausalAnswer, view: CausalView, layout: &Layout) -> Strin
 #[must_use]
 pub fn causal_header(a: &CausalAnswer) -> String {
     let m = &a.meta;
-    let mut who = vec![format!("pid {}", m.pid)];
+    let mut who = vec![if m.pid > 0 { format!("pid {}", m.pid) } else { "imported".to_owned() }];
     if m.processes > 1 {
         who.push(format!("{} processes", thousands(u64::from(m.processes))));
     }
@@ -68,7 +68,10 @@ pub fn causal_header(a: &CausalAnswer) -> String {
         parts.push(format!("{} dropped ({})", thousands(u64::from(a.windows.dropped)), why.join(", ")));
     }
     parts.push(format!("executor {}", executor(a.executor)));
-    parts.push(format!("own cost {} %", percent(a.overhead.sampling + a.overhead.own)));
+    parts.push(match &a.overhead {
+        Some(o) => format!("own cost {} %", percent(o.sampling + o.own)),
+        None => "own cost not known".to_owned(),
+    });
     format!("whither causal: {}", parts.join(", "))
 }
 
@@ -149,7 +152,7 @@ fn with_path(name: String, path: &[String]) -> String {
 }
 
 fn program(command: &str) -> &str {
-    let first = command.split_whitespace().next().unwrap_or("?");
+    let first = command.split_whitespace().next().unwrap_or("a program");
     first.rsplit('/').next().unwrap_or(first)
 }
 
@@ -234,13 +237,17 @@ fn footer(a: &CausalAnswer, unsaid: &[&TargetRow]) -> Vec<String> {
     }
     lines.extend(a.latency.iter().filter_map(latency));
     lines.extend(a.waits.iter().map(|w| format!("wait, not speedable: {}", w.reason)));
-    lines.push(format!(
-        "% are reductions of the time per visit; delays {} % of the program's CPU time, sampling {} %, whither {} %, start-up {}",
-        percent(a.overhead.delay),
-        percent(a.overhead.sampling),
-        percent(a.overhead.own),
-        nanoseconds(a.overhead.startup_ns as f64)
-    ));
+    let cost = a.overhead.as_ref().map_or_else(String::new, |o| {
+        format!(
+            "; delays {} % of the program's CPU time, sampling {} %, whither {} %, start-up {}",
+            percent(o.delay),
+            percent(o.sampling),
+            percent(o.own),
+            nanoseconds(o.startup_ns as f64)
+        )
+    });
+    let settle = a.windows.settle.map_or_else(String::new, |part| format!(", after {part:.2} of a window to settle"));
+    lines.push(format!("% are reductions of the time per visit{settle}{cost}"));
     lines
 }
 
