@@ -10,6 +10,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include "causal_maps.h"
+#include "causal_nap.h"
 #include "causal_time.h"
 #include "causal_walk.h"
 
@@ -149,7 +150,7 @@ static void tick(struct bpf_perf_event_data *ctx, struct wh_cz_cpu *cpu, struct 
 	__u64 owed = wh_debt_owed(&t->clock, &c->g);
 	if (owed > cpu->max_debt)
 		cpu->max_debt = owed;
-	if (owed && USER_MODE(ctx->regs)) {
+	if (owed && USER_MODE(ctx->regs) && !naps(t, c, cpu, owed, now)) {
 		/* A debt of more than a tick is not let grow: who goes on with it to a lock that is free takes it from
 		 * there without the delay. The tick that is met meanwhile comes right behind. */
 		__s64 limit = now + cpu->tick - c->margin - bpf_ktime_get_ns();
@@ -161,6 +162,8 @@ static void tick(struct bpf_perf_event_data *ctx, struct wh_cz_cpu *cpu, struct 
 		cpu->handler -= paid;
 	}
 	cpu->owing = wh_debt_owed(&t->clock, &c->g);
+	if (c->nap_signal && cpu->owing < LEAST_NAP_NS)
+		cpu->owing = 0;
 }
 
 SEC("perf_event")
@@ -244,6 +247,8 @@ static void leaves(struct task_struct *task, int preempted, struct wh_cz_ctl *c,
 		return;
 	if (state & STOPPED_OR_TRACED)
 		c->stopped = 1;
+	if (falls_asleep(t, (struct pt_regs *)bpf_task_pt_regs(task)))
+		return;
 	blocks(t, task, c, cpu, now);
 }
 
@@ -274,6 +279,9 @@ static void enters(struct task_struct *task, struct wh_cz_ctl *c, struct wh_cz_c
 	/* Woken on another CPU while it was still on its way out: that wake-up was seen first. */
 	if (clock->state == WH_CLOCK_BLOCKED && t->early_t && (__s64)(t->early_t - clock->since) > -20000)
 		wh_debt_woken(clock, t->early_d, now, &c->g);
+	/* The same, and it was a nap. */
+	if (t->nap == WH_CZ_ASLEEP)
+		wakes_up(t, c, cpu, now);
 	__u64 foreign = account_wait(clock, cpu, now, from_idle);
 	__s64 before = clock->d;
 	if (cpu->out_epoch == c->epoch && cpu->out_tid != tid) {
@@ -322,7 +330,7 @@ static long other_step(void *map, const __u32 *tid, struct wh_cz_thread *t, stru
 {
 	if (*tid == o->but)
 		return 0;
-	if (t->clock.state != WH_CLOCK_BLOCKED) {
+	if (t->clock.state != WH_CLOCK_BLOCKED || t->nap == WH_CZ_ASLEEP) {
 		o->busy = 1;
 		return 1;
 	}
@@ -405,6 +413,11 @@ static void wakes(struct wh_cz_thread *t, __u32 tid, struct wh_cz_ctl *c, struct
 	if (t->clock.state != WH_CLOCK_BLOCKED) {
 		t->early_d = w ? w->clock.d : 0;
 		t->early_t = w ? now : 0;
+		return;
+	}
+	if (t->nap == WH_CZ_ASLEEP) {
+		wakes_up(t, c, cpu, now);
+		wh_debt_queues(&t->clock, now);
 		return;
 	}
 	__u64 since = t->clock.since;
@@ -542,6 +555,7 @@ int cz_exec(__u64 *args)
 		bpf_map_delete_elem(&threads, &old);
 	}
 	p->layout = 0;
+	p->napper = 0;
 	tell(WH_CZ_EXECED, tgid, 0);
 	return 0;
 }
@@ -615,7 +629,7 @@ static void visit(__u32 point, int may_pay)
 		if (t->absolute_epoch == (__u32)c->epoch)
 			__sync_fetch_and_or(&c->absolute_points, 1ull << (point & 63));
 	}
-	if (!may_pay)
+	if (!may_pay || c->nap_signal)
 		return;
 	/* Ticks go on in this pause. */
 	__u64 paid = pay(&t->clock, c, c->cap, 1024);

@@ -43,6 +43,19 @@ struct mm_struct;
 struct thread_struct {
 	unsigned long fsbase;
 };
+struct seccomp {
+	int mode;
+};
+/* Begins with the address of the handler. */
+struct k_sigaction {
+	char any[32];
+};
+struct sighand_struct {
+	struct k_sigaction action[64];
+};
+typedef struct {
+	unsigned long sig[1];
+} sigset_t;
 struct task_struct {
 	pid_t pid;
 	pid_t tgid;
@@ -59,6 +72,10 @@ struct task_struct {
 	struct css_set *cgroups;
 	char comm[16];
 	struct thread_struct thread;
+	struct sighand_struct *sighand;
+	sigset_t blocked;
+	struct seccomp seccomp;
+	unsigned int ptrace;
 };
 struct pt_regs {
 	unsigned long bp;

@@ -19,6 +19,7 @@
 #define WH_CZ_RULES 16384u /* power of two */
 #define WH_CZ_CALLERS 4u
 #define WH_CZ_SYSCALLS 512u
+#define WH_CZ_NAPPER 4096u /* bytes of code around the handler */
 /* A heartbeat older than this: nobody is credited, nobody pays. */
 #define WH_CZ_SILENCE_NS 100000000ull
 
@@ -63,7 +64,8 @@ struct wh_cz_ctl {
 	wh_u64 stopped;         /* a thread of the group was stopped or traced */
 	wh_u64 absolute_points; /* points visited by threads that absolute time had woken, one bit each */
 	wh_u64 counted;         /* visits under another number are forgotten */
-	wh_u64 spare2[4];
+	wh_u64 nap_signal;      /* threads that have a handler for it sleep their delays; 0: all spin */
+	wh_u64 spare2[3];
 };
 
 /* One CPU; written by what runs on it. From `samples` on: counts that never go down, but for max_debt. */
@@ -131,12 +133,22 @@ struct wh_cz_thread {
 	wh_u64 run;      /* run time that no tick has met yet, of window `run_epoch` */
 	wh_u32 run_epoch;
 	wh_u32 n;
+	wh_u32 nap;       /* enum wh_cz_nap */
+	wh_u32 nap_epoch; /* window of the nap */
+	wh_u64 nap_from;  /* when it was asked for */
 	wh_u64 frames[WH_CZ_FRAMES];
+};
+
+enum wh_cz_nap {
+	WH_CZ_AWAKE = 0,
+	WH_CZ_ASKED = 1,   /* the signal is on its way */
+	WH_CZ_ASLEEP = 2,  /* the handler sleeps */
 };
 
 struct wh_cz_process {
 	wh_u32 layout; /* 0: code not known */
 	wh_u32 spare;
+	wh_u64 napper; /* address of the handler that sleeps; 0: none */
 };
 /* Code of processes with equal mappings: sorted modules, and in them sorted marks. */
 struct wh_cz_layout {

@@ -83,7 +83,8 @@ pub struct Ctl {
     pub stopped: u64,
     pub absolute_points: u64,
     pub counted: u64,
-    pub spare2: [u64; 4],
+    pub nap_signal: u64,
+    pub spare2: [u64; 3],
 }
 
 /// One CPU, `struct wh_cz_cpu`.
@@ -167,6 +168,9 @@ pub struct Thread {
     pub run: u64,
     pub run_epoch: u32,
     pub n: u32,
+    pub nap: u32,
+    pub nap_epoch: u32,
+    pub nap_from: u64,
     pub frames: [u64; FRAMES],
 }
 
@@ -182,6 +186,35 @@ impl Thread {
         put(offset_of!(Self, since), &now.to_le_bytes());
         put(offset_of!(Self, state), &CLOCK_BLOCKED.to_le_bytes());
         bytes
+    }
+}
+
+/// A watched process, `struct wh_cz_process`.
+#[allow(missing_docs, reason = "told in the header")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    pub layout: u32,
+    pub spare: u32,
+    pub napper: u64,
+}
+
+impl Process {
+    /// Bytes of the table.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; size_of::<Self>()] {
+        let mut bytes = [0; size_of::<Self>()];
+        bytes[..4].copy_from_slice(&self.layout.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.napper.to_le_bytes());
+        bytes
+    }
+
+    /// From bytes of the table; `None` when they are too few.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let layout = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
+        let napper = u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?);
+        Some(Self { layout, spare: 0, napper })
     }
 }
 
@@ -307,7 +340,7 @@ mod tests {
         layouts!(rows, c;
             Ctl = "wh_cz_ctl": state, beat, epoch, begin, percent, cap, record_every, credit_every, unit, callers,
                 classes, any_site, sampled, kernel_time, follow, margin, g, stopped, absolute_points,
-                counted, spare2;
+                counted, nap_signal, spare2;
             CpuState = "wh_cz_cpu": tick, worth, in_timer, in_device, in_softirq, out_tid, out_d, out_t, out_epoch,
                 idle_since, idle, ticks, credit, record, blocks, blocks_at, shift, draw, owing, samples, sample_ns,
                 hit_ns, threads, max_debt, lost, own_wait, foreign_wait, inserted, handler, absolute, woken_in,
@@ -315,7 +348,9 @@ mod tests {
             Visits = "wh_cz_visits": count, first_t, first_v, last_t, last_v, sum_v, ever, counted;
             Thread = "wh_cz_thread": d as "clock.d", since as "clock.since", epoch as "clock.epoch",
                 state as "clock.state", tgid, sampled, start, class as "class_", absolute, absolute_epoch, looked,
-                early_d, early_t, site, marks, marks_epoch, from, spun, run, run_epoch, n, frames;
+                early_d, early_t, site, marks, marks_epoch, from, spun, run, run_epoch, n, nap,
+                nap_epoch, nap_from, frames;
+            Process = "wh_cz_process": layout, spare, napper;
             Layout = "wh_cz_layout": first_module, n_modules, first_mark, n_marks;
             Module = "wh_cz_module": start, end, base, first_row, n_rows, in_scope;
             Mark = "wh_cz_mark": start, end, bits;

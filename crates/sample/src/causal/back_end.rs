@@ -206,7 +206,7 @@ impl CausalBpf {
     pub fn watch(&mut self, pid: u32) -> Result<(), SampleError> {
         let failed = |e| SampleError::bpf("watching a process", e);
         let maps = &self.skel.maps;
-        maps.processes.update(&pid.to_le_bytes(), &code::process_value(0), MapFlags::ANY).map_err(failed)?;
+        maps.processes.update(&pid.to_le_bytes(), &abi::Process::default().bytes(), MapFlags::ANY).map_err(failed)?;
         // Threads begun from now on join by themselves; a second look finds those begun meanwhile.
         for _ in 0..2 {
             for tid in proc::threads(pid) {
@@ -215,6 +215,43 @@ impl CausalBpf {
             }
         }
         Ok(())
+    }
+
+    /// Threads of processes that have a handler for this signal ([`CausalBpf::napper`]) sleep their delays; all
+    /// others spin.
+    ///
+    /// # Errors
+    /// When the kernel cannot send signals that carry a number (before Linux 6.13).
+    pub fn naps_by(&mut self, signal: u32) -> Result<(), SampleError> {
+        let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+        if !symbols.lines().any(|l| l.split_whitespace().nth(2) == Some("bpf_send_signal_task")) {
+            let why = "this kernel has no bpf_send_signal_task (Linux 6.13); leave out --executor sleep".into();
+            return Err(SampleError::Bpf { what: "sending signals for sleeping delays", why });
+        }
+        self.words.set(ctl!(nap_signal), u64::from(signal));
+        Ok(())
+    }
+
+    /// Where a watched process has the handler that sleeps; its children inherit it, an exec ends it.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn napper(&mut self, pid: u32, handler: u64) -> Result<(), SampleError> {
+        // One that has ended meanwhile needs none.
+        let Some(known) = code::process(&self.skel, pid) else { return Ok(()) };
+        let value = abi::Process { napper: handler, ..known }.bytes();
+        match self.skel.maps.processes.update(&pid.to_le_bytes(), &value, MapFlags::EXIST) {
+            Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(SampleError::bpf("telling where a process sleeps its delays", e))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The handler of a process, 0 without one.
+    #[must_use]
+    pub fn napper_of(&self, pid: u32) -> u64 {
+        code::process(&self.skel, pid).map_or(0, |p| p.napper)
     }
 
     /// Living processes of the group.

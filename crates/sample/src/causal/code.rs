@@ -84,12 +84,9 @@ impl Code {
             Some(number) => number as u32,
             None => self.lay_out(skel, all)?,
         };
-        let value = process_value(number);
-        let known = skel.maps.processes.lookup(&pid.to_le_bytes(), MapFlags::ANY);
         // A process that has ended meanwhile is not watched any more.
-        if !matches!(known, Ok(Some(_))) {
-            return Ok(());
-        }
+        let Some(known) = process(skel, pid) else { return Ok(()) };
+        let value = abi::Process { layout: number, ..known }.bytes();
         match skel.maps.processes.update(&pid.to_le_bytes(), &value, MapFlags::EXIST) {
             Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
             Err(e) => Err(SampleError::bpf("telling the code of a process", e)),
@@ -232,8 +229,8 @@ fn store(words: &[AtomicU64], values: &[u64]) {
 }
 
 /// A process of the table as the kernel side keeps it.
-pub(super) fn process_value(layout: u32) -> [u8; 8] {
-    u64::from(layout).to_le_bytes()
+pub(super) fn process(skel: &CausalSkel<'static>, pid: u32) -> Option<abi::Process> {
+    abi::Process::read(&skel.maps.processes.lookup(&pid.to_le_bytes(), MapFlags::ANY).ok()??)
 }
 
 /// Watched processes with the numbers of their layouts.

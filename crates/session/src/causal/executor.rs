@@ -20,6 +20,9 @@ pub(super) trait CausalExecutor {
     fn also(&mut self, point: u32, hook: &Hook) -> Result<(), SampleError>;
     fn loads(&mut self) -> Loads;
     fn detach(&mut self);
+    fn naps_by(&mut self, signal: u32) -> Result<(), SampleError>;
+    fn napper(&mut self, pid: u32, handler: u64) -> Result<(), SampleError>;
+    fn napper_of(&self, pid: u32) -> u64;
 }
 
 impl CausalExecutor for CausalBpf {
@@ -67,5 +70,14 @@ impl CausalExecutor for CausalBpf {
     }
     fn detach(&mut self) {
         CausalBpf::detach(self);
+    }
+    fn naps_by(&mut self, signal: u32) -> Result<(), SampleError> {
+        CausalBpf::naps_by(self, signal)
+    }
+    fn napper(&mut self, pid: u32, handler: u64) -> Result<(), SampleError> {
+        CausalBpf::napper(self, pid, handler)
+    }
+    fn napper_of(&self, pid: u32) -> u64 {
+        CausalBpf::napper_of(self, pid)
     }
 }

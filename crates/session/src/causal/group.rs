@@ -3,6 +3,7 @@
 
 use super::code::Code;
 use super::executor::CausalExecutor;
+use super::nap::Naps;
 use super::options::CausalOptions;
 use super::points::{self, Found};
 use super::policy::CausalPolicy;
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 use whither_image::to_offset;
 use whither_kernel::memory::Memory;
 use whither_sample::causal::{CausalModule, CausalSample, Change, Hook, SampleWhat};
-use whither_store::causal::{PointKind, ProgressPoint};
+use whither_store::causal::{Executor, PointKind, ProgressPoint};
 use whither_store::{StoredSymbols, SymbolService};
 
 /// New code is looked for this often.
@@ -113,6 +114,8 @@ pub(super) struct Group {
     looked: Option<Instant>,
     holes: u64,
     learnt: u64,
+    /// Delays are slept, not spun.
+    naps: Option<Naps>,
 }
 
 impl Group {
@@ -148,6 +151,7 @@ impl Group {
             looked: None,
             holes: 0,
             learnt: 0,
+            naps: (options.executor == Executor::Sleep).then(Naps::default),
         }
     }
 
@@ -192,7 +196,21 @@ impl Group {
                 self.place_points(pid)?;
             }
         }
+        if let Some(naps) = &mut self.naps {
+            let notes = naps.look(&mut *self.exec, &self.processes, changes)?;
+            for text in notes {
+                self.note(text);
+            }
+        }
         Ok(())
+    }
+
+    /// Leaves the processes as they were.
+    pub(super) fn let_go(&mut self) {
+        if let Some(mut naps) = self.naps.take() {
+            self.exec.detach();
+            naps.end();
+        }
     }
 
     /// Takes in what debug information has told, and lets the kernel side know what is not in scope. Not while

@@ -13,6 +13,7 @@ mod disturb;
 mod executor;
 mod group;
 mod input;
+mod nap;
 mod options;
 mod points;
 mod policy;

@@ -5,7 +5,7 @@ use super::words::{PointSpec, TargetSpec};
 use std::time::Duration;
 use whither_sample::causal::WaitClass;
 use whither_store::SymbolOptions;
-use whither_store::causal::{CausalRun, LoadKind, Window};
+use whither_store::causal::{CausalRun, Executor, LoadKind, Window};
 
 /// Whom to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +78,8 @@ pub struct CausalOptions {
     pub cap: Duration,
     /// Seed, for the record.
     pub seed: u64,
+    /// How delays are inserted.
+    pub executor: Executor,
     /// What the user says of the load.
     pub load: Option<LoadKind>,
     /// Where names and lines come from.

@@ -20,9 +20,7 @@ use std::time::{Duration, Instant};
 use whither_kernel::{clock, launch, proc};
 use whither_sample::SampleError;
 use whither_sample::causal::{CausalBpf, CausalConfig};
-use whither_store::causal::{
-    CausalMeta, CausalOverhead, CausalRun, Executor, LoadKind, PointKind, PointVisits, Window,
-};
+use whither_store::causal::{CausalMeta, CausalOverhead, CausalRun, LoadKind, PointKind, PointVisits, Window};
 
 /// A command that ends sooner is run again unless the user says how often.
 const SHORT: Duration = Duration::from_secs(2);
@@ -184,6 +182,7 @@ impl<'a> Session<'a> {
             if !over && alive.is_ours() {
                 // A command that goes on does so undisturbed.
                 self.group.exec.detach();
+                self.group.let_go();
                 status = self.leave(alive, stop, on);
                 break;
             }
@@ -206,6 +205,7 @@ impl<'a> Session<'a> {
             }
             on(CausalEvent::Run { number: self.runs + 1 });
         }
+        self.group.let_go();
         Ok(self.finish(status, on))
     }
 
@@ -216,8 +216,8 @@ impl<'a> Session<'a> {
         }
         match self.options.runs {
             Runs::Times(n) => self.runs < n,
-            // One that fails does not get better by being repeated.
-            Runs::Auto if failed => false,
+            // One that fails does not get better by being repeated, nor one that never ran what was asked for.
+            Runs::Auto if failed || self.misses_target() => false,
             Runs::Auto if took >= SHORT && self.runs == 1 && !self.options.end_to_end => false,
             Runs::Auto => {
                 if self.runs == 1 {
@@ -227,6 +227,12 @@ impl<'a> Session<'a> {
                 self.runs < RUNS
             }
         }
+    }
+
+    /// Whether a target was named and no sample of a good many lies in it.
+    fn misses_target(&self) -> bool {
+        const MANY: u64 = 50;
+        self.options.target.is_some() && self.group.in_scope == 0 && self.group.sampled >= MANY
     }
 
     fn tell(&mut self, text: String, on: &mut dyn FnMut(CausalEvent)) {
@@ -622,7 +628,7 @@ impl<'a> Session<'a> {
                 host: machine.host,
                 kernel: machine.kernel,
                 version: env!("CARGO_PKG_VERSION").into(),
-                executor: Executor::Spin,
+                executor: self.options.executor,
                 period_ns: if loads.tick_ns > 0 { loads.tick_ns } else { self.config.tick_ns },
                 seed: self.options.seed,
                 load: self.options.load.unwrap_or(if self.paced * 2 > self.windows.len() {

@@ -15,7 +15,7 @@ use whither_sample::causal::{
     Armed, CausalConfig, CausalModule, CausalSample, Change, Facts, Hook, Loads, SampleWhat, WaitClass,
 };
 use whither_store::SymbolOptions;
-use whither_store::causal::{DropReason, PointVisits, Selection, Unit, Window};
+use whither_store::causal::{DropReason, Executor, PointVisits, Selection, Unit, Window};
 
 /// What the session did with the fake.
 #[derive(Debug, Default)]
@@ -95,6 +95,15 @@ impl CausalExecutor for Fake {
     fn detach(&mut self) {
         self.log.borrow_mut().detached = true;
     }
+    fn naps_by(&mut self, _signal: u32) -> Result<(), SampleError> {
+        Ok(())
+    }
+    fn napper(&mut self, _pid: u32, _handler: u64) -> Result<(), SampleError> {
+        Ok(())
+    }
+    fn napper_of(&self, _pid: u32) -> u64 {
+        0
+    }
 }
 
 /// Orders windows of 30 % on the first target.
@@ -154,6 +163,7 @@ fn options(words: &[&str]) -> CausalOptions {
         cap: Duration::from_micros(250),
         seed: 1,
         load: None,
+        executor: Executor::Spin,
         symbols: SymbolOptions::default(),
     }
 }

@@ -14,7 +14,7 @@ use whither_session::StopFlag;
 use whither_session::causal::{CausalOptions, CausalScope, CausalWhom, PointSpec, Runs, UnitChoice, point, run};
 use whither_stats::welch;
 use whither_store::SymbolOptions;
-use whither_store::causal::{CausalRun, PointKind};
+use whither_store::causal::{CausalRun, Executor, PointKind};
 
 /// `whither causal verify`.
 pub(super) fn verify(args: &CausalVerify, common: Common) -> anyhow::Result<Ending> {
@@ -89,6 +89,7 @@ pub(super) fn plain(command: &[String], point: Option<&PointSpec>) -> CausalOpti
         period: Duration::from_millis(1),
         cap: Duration::from_micros(500),
         seed: 0,
+        executor: Executor::Spin,
         load: None,
         symbols: SymbolOptions::default(),
     }

@@ -2,7 +2,7 @@
 //! becomes one run whose pieces stay apart.
 
 use super::bridge::Adapter;
-use super::measure::{Teller, finish, options, policy_options};
+use super::measure::{How, Teller, finish, options, policy_options};
 use super::{keep, show};
 use crate::cli::{CausalCombine, CausalExtend, CausalLoad, CausalPoints, Common};
 use crate::failure::{Ending, Usage};
@@ -17,9 +17,9 @@ pub(super) fn extend(args: &CausalExtend, common: Common) -> anyhow::Result<Endi
     let before = keep::load(&args.recording)?;
     let points = points_of(&before);
     let experiments = policy_options(&args.experiments, args.answer.assume, args.targets.target.is_some());
-    let irq = args.experiments.max_irq_off;
+    let how = How::of(&args.experiments, experiments.seed);
     let told = (&args.whom, args.command.as_slice());
-    let options = options(told, &points, &args.targets, &args.names, (experiments.seed, irq))?;
+    let options = options(told, &points, &args.targets, &args.names, how)?;
     let stop = signals::stop_flag()?;
     let ranking = show::analyse_options(&args.answer, CausalCombine::Ours, &[]);
     let mut teller = Teller::new(false, ranking.clone(), common, args.form.json);
@@ -68,8 +68,8 @@ fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
             format!("{} is another build than the one in the recording; make a new recording of it", changed.module);
         return Err(Usage(text).into());
     }
-    let stratum = all.windows.iter().map(|w| w.stratum).chain(all.samples.iter().map(|s| s.stratum)).max();
-    let stratum = stratum.map_or(0, |s| s.saturating_add(1));
+    let strata = all.windows.iter().map(|w| w.stratum).chain(all.samples.iter().map(|s| s.stratum));
+    let stratum = whither_causal::strata_behind(strata);
     let run = all.windows.iter().map(|w| w.run).max().map_or(0, |r| r.saturating_add(1));
     let numbers = merge(&mut all.targets, &new.targets);
     let number = |id: u32| numbers.get(id as usize).copied().unwrap_or(id);

@@ -3,8 +3,8 @@
 use super::bridge::Adapter;
 use super::{keep, show};
 use crate::cli::{
-    CausalCombine, CausalExperiments, CausalFollow, CausalLoad, CausalMeasure, CausalPoints, CausalPolicyChoice,
-    CausalTargets, CausalUnit, CausalWait, CausalWhomArgs, Common, NameArgs, YesNo,
+    CausalCombine, CausalExecutorChoice, CausalExperiments, CausalFollow, CausalLoad, CausalMeasure, CausalPoints,
+    CausalPolicyChoice, CausalTargets, CausalUnit, CausalWait, CausalWhomArgs, Common, NameArgs, YesNo,
 };
 use crate::failure::{Ending, Usage};
 use crate::source::symbol_options;
@@ -17,7 +17,7 @@ use whither_sample::causal::WaitClass;
 use whither_session::causal::{
     CausalEvent, CausalOptions, CausalOutcome, CausalScope, CausalWhom, Runs, UnitChoice, pair, point, run, target,
 };
-use whither_store::causal::LoadKind;
+use whither_store::causal::{Executor, LoadKind};
 
 /// Between two summaries on a terminal.
 const SUMMARY: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ pub(super) fn measure(args: &CausalMeasure, live: bool, common: Common) -> anyho
         &args.points,
         &args.targets,
         &args.names,
-        (experiments.seed, args.experiments.max_irq_off),
+        How::of(&args.experiments, experiments.seed),
     )?;
     keep::may_write(args.output.as_deref(), args.overwrite)?;
     let stop = signals::stop_flag()?;
@@ -71,6 +71,24 @@ pub(super) fn finish(outcome: &CausalOutcome, shown: impl FnOnce() -> anyhow::Re
     })
 }
 
+/// How delays are made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    seed: u64,
+    cap: Duration,
+    executor: Executor,
+}
+
+impl How {
+    pub(super) fn of(args: &CausalExperiments, seed: u64) -> Self {
+        let executor = match args.executor {
+            CausalExecutorChoice::Spin => Executor::Spin,
+            CausalExecutorChoice::Sleep => Executor::Sleep,
+        };
+        Self { seed, cap: args.max_irq_off, executor }
+    }
+}
+
 /// Flags as options of the session.
 ///
 /// # Errors
@@ -80,7 +98,7 @@ pub(super) fn options(
     points: &CausalPoints,
     targets: &CausalTargets,
     names: &NameArgs,
-    (seed, cap): (u64, Duration),
+    how: How,
 ) -> anyhow::Result<CausalOptions> {
     let told = match (whom.pid, command.is_empty()) {
         (Some(pid), _) => CausalWhom::Process(pid),
@@ -111,8 +129,9 @@ pub(super) fn options(
         runs: whom.runs.map_or(Runs::Auto, Runs::Times),
         end_to_end: points.end_to_end,
         period: Duration::from_millis(1),
-        cap,
-        seed,
+        cap: how.cap,
+        seed: how.seed,
+        executor: how.executor,
         load: match points.load {
             CausalLoad::Auto => None,
             CausalLoad::Closed => Some(LoadKind::Closed),

@@ -219,10 +219,21 @@ pub(crate) struct CausalExperiments {
     /// Seed of all random choices [default: the clock]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Longest delay at once; interrupts of the CPU are off meanwhile (50us to 1ms). Delays end before the next
-    /// tick, which comes after 250us where the machine's timers are cheap
+    /// Longest delay at once; interrupts of the CPU are off meanwhile (50us to 1ms). Ticks insert them, every 250us
+    /// where the machine's timers are cheap
     #[arg(long, value_name = "TIME", value_parser = cap, default_value = "500us")]
     pub(crate) max_irq_off: Duration,
+    /// How a thread is delayed: kept busy in its place, or put to sleep by a handler of a real-time signal that the
+    /// program does not use (leaves the core to others; needs ptrace and Linux 6.13)
+    #[arg(long, value_enum, default_value_t = CausalExecutorChoice::Spin, value_name = "HOW")]
+    pub(crate) executor: CausalExecutorChoice,
+}
+
+/// How delays are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CausalExecutorChoice {
+    Spin,
+    Sleep,
 }
 
 /// Who decides about targets.
