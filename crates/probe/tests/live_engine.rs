@@ -442,7 +442,9 @@ fn an_agent_of_another_layout_is_refused_and_left_alone() {
             let said = error.to_string();
             assert!(said.contains("another version's") && said.contains(&format!("layout {other}")), "{said}");
         }
-        assert_eq!(Looks::of(talker.pid()), before);
+        // Its threads call on, and the agent has pages for each from its first call on: mappings may come.
+        let after = Looks::of(talker.pid());
+        assert_eq!((after.text, after.fds, after.threads), (before.text, before.fds, before.threads));
     }
     memory.write(at, &ours).unwrap();
     let detached = Engine::take_over(talker.pid(), Options::default()).unwrap().detach().unwrap();
