@@ -27,17 +27,13 @@ def run(options):
         images = json.loads(subprocess.run([h.whither(), "prof", "--by", "image", "--json", recording], capture_output=True, text=True).stdout)
         procedures = json.loads(subprocess.run([h.whither(), "prof", "--by", "proc", "--json", "-n", "100000", recording], capture_output=True, text=True).stdout)
         rows = [listing_row(scratch, recording)]
-        hot = [r for r in procedures["rows"][:400] if "cc1" in str(r)]
-        names = [name_of(r) for r in hot[:: max(1, len(hot) // 12)] if name_of(r)][:12]
+        hot = [r["labels"][0] for r in procedures["rows"] if r["labels"][1].endswith("cc1")]
+        names = hot[:12]
         times = [h.timed([h.whither(), "annotate", "--image", "*cc1", name, recording]) for name in names for _ in range(2)]
         if times:
-            rows.append([f"`whither annotate`, {len(names)} procedures of cc1", f"{h.median(times):.2f} (slowest {max(times):.2f})"])
+            rows.append([f"`whither annotate`, the {len(names)} hottest procedures of cc1", f"{h.median(times):.2f} (slowest {max(times):.2f})"])
     text = h.table(["", "seconds"], rows)
     return f"{text}\n\nRecording of `gcc -O2` on a long file: {len(images['rows'])} images, {len(procedures['rows']):,} procedures with samples; cc1 has 27 MB."
-
-
-def name_of(listed):
-    return next((v for k, v in listed.items() if k in ("name", "procedure", "proc")), None) if isinstance(listed, dict) else None
 
 
 def listing_row(scratch, recording):
