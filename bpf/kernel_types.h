@@ -39,7 +39,9 @@ struct css_set {
 struct sched_entity {
 	__u64 sum_exec_runtime;
 };
-struct mm_struct;
+struct mm_struct {
+	unsigned long start_stack;
+};
 struct thread_struct {
 	unsigned long fsbase;
 };

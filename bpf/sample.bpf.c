@@ -12,6 +12,7 @@
 #include "../include/whither_abi.h"
 
 #define IDLE 0
+#define WH_PAGE 4096u
 #define PC_MASK ((1ull << WH_PC_BITS) - 1)
 
 /* Set before loading; the verifier removes what is off. */
@@ -87,8 +88,9 @@ struct stack_scratch {
 	__u64 frames[2 * (WH_MAX_FRAMES + 1)];
 	__u8 bytes[WH_MAX_STACK];
 };
+/* One per CPU, by its number: what a per-CPU map holds may not exceed 32 KiB. Sized before loading. */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct stack_scratch);
@@ -151,17 +153,27 @@ static __always_inline void count(struct wh_cpu *cpu, struct wh_bucket *b, __u64
 	e->count = 1;
 }
 
-static __always_inline __u32 copy_stack(struct stack_scratch *s, __u64 sp)
+/* The user stack from `sp` on, page by page, because it ends somewhere and a read that crosses an unmapped page gives
+ * nothing at all. The first thread's stack ends where the arguments begin. */
+static __always_inline __u32 copy_stack(struct stack_scratch *s, struct task_struct *task, __u64 sp)
 {
-	/* In pieces, because the top of the stack ends somewhere and a read that crosses an unmapped
-	 * page gives nothing at all. */
-	__u32 got = 0;
-	for (int i = 0; i < WH_MAX_STACK / 512; i++) {
-		if (got + 512 > wh_stack_bytes || got + 512 > WH_MAX_STACK)
+	__u64 top = BPF_CORE_READ(task, mm, start_stack), want = wh_stack_bytes;
+	__u64 got = 0;
+	if (top > sp && top - sp < want)
+		want = (top - sp + 8) & ~7ull;
+	for (int i = 0; i <= WH_MAX_STACK / WH_PAGE; i++) {
+		__u64 size = WH_PAGE - ((sp + got) & (WH_PAGE - 1));
+		if (got >= want)
 			break;
-		if (bpf_probe_read_user(&s->bytes[got & (WH_MAX_STACK - 512)], 512, (void *)(sp + got)))
+		if (size > want - got)
+			size = want - got;
+		barrier_var(size);
+		barrier_var(got);
+		if (got > WH_MAX_STACK - WH_PAGE || size > WH_PAGE)
 			break;
-		got += 512;
+		if (bpf_probe_read_user(&s->bytes[got], (__u32)size, (void *)(sp + got)))
+			break;
+		got += size;
 	}
 	return got;
 }
@@ -169,8 +181,8 @@ static __always_inline __u32 copy_stack(struct stack_scratch *s, __u64 sp)
 static __always_inline void stack(struct bpf_perf_event_data *ctx, struct task_struct *task, struct wh_cpu *cpu,
 				  __u64 where, __u32 who)
 {
-	__u32 zero = 0;
-	struct stack_scratch *s = bpf_map_lookup_elem(&scratch, &zero);
+	__u32 here = bpf_get_smp_processor_id();
+	struct stack_scratch *s = bpf_map_lookup_elem(&scratch, &here);
 	if (!s)
 		return;
 	struct wh_stack *h = &s->head;
@@ -205,7 +217,7 @@ static __always_inline void stack(struct bpf_perf_event_data *ctx, struct task_s
 				h->sp = ctx->regs.sp;
 				h->bp = ctx->regs.bp;
 			}
-			h->bytes = copy_stack(s, h->sp);
+			h->bytes = copy_stack(s, task, h->sp);
 		}
 	}
 	/* The bytes stay at their fixed place; the reader knows sizeof(frames). */

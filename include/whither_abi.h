@@ -85,7 +85,7 @@ enum wh_why {
 /* Stack of one sample. Followed by n_kernel + n_user addresses (innermost first), then `bytes` bytes
  * of user stack that begin at `sp`. */
 #define WH_MAX_FRAMES 127
-#define WH_MAX_STACK 8192
+#define WH_MAX_STACK 65536
 struct wh_stack {
 	WH_U32 kind;
 	WH_U32 who;

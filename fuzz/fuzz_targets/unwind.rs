@@ -3,10 +3,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use whither_image::{Bytes, ElfSummary, ElfUnwindInfo, UnwindCache, Unwinder, UserRegs, load_bias};
+use whither_image::{Bytes, ElfSummary, ElfUnwindInfo, UnwindCache, Unwinder, UserRegs, load_bias, rules_only};
 
 fuzz_target!(|data: &[u8]| {
     let Some((stack, file)) = data.split_at_checked(256) else { return };
+    let read = |at: u64, n: u64| file.get(at as usize..at.checked_add(n)? as usize).map(<[u8]>::to_vec);
+    if let Some(sparse) = rules_only(file.len() as u64, read) {
+        assert_eq!(sparse.len(), file.len());
+        let _ = ElfUnwindInfo::from_elf(&Bytes::from(sparse));
+    }
     let Ok(info) = ElfUnwindInfo::from_elf(&Bytes::from(file.to_vec())) else { return };
     let Ok(summary) = ElfSummary::parse(file) else { return };
     let mut unwinder = Unwinder::new();

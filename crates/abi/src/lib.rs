@@ -25,7 +25,7 @@ pub const WAYS: usize = 4;
 /// Most frames of a kernel or user stack.
 pub const MAX_FRAMES: usize = 127;
 /// Most bytes of user stack in one record.
-pub const MAX_STACK: usize = 8192;
+pub const MAX_STACK: usize = 65_536;
 /// Words of the frame area in front of the stack bytes in a [`StackHead`] record of mode "bytes".
 pub const FRAME_AREA: usize = 2 * (MAX_FRAMES + 1);
 

@@ -434,6 +434,7 @@ fn configure(
     set(&mut open.maps.table, cpus * 2 * buckets)?;
     set(&mut open.maps.cpus, cpus)?;
     set(&mut open.maps.overflow, ring_bytes(cpus, 512 << 10))?;
+    set(&mut open.maps.scratch, if stacks == StackMode::Off { 1 } else { cpus })?;
     let per_cpu = if stacks == StackMode::Off { 256 << 10 } else { 4 << 20 };
     set(&mut open.maps.events, ring_bytes(cpus, per_cpu))?;
     let Some(constants) = open.maps.rodata_data.as_deref_mut() else {
@@ -451,7 +452,7 @@ fn configure(
         }
         StackMode::Dwarf { bytes, every } => {
             constants.wh_stack_mode = 2;
-            constants.wh_stack_bytes = bytes.clamp(512, whither_abi::MAX_STACK as u32);
+            constants.wh_stack_bytes = bytes.clamp(256, whither_abi::MAX_STACK as u32);
             constants.wh_stack_every = every.max(1);
         }
     }

@@ -379,7 +379,8 @@ pub(crate) fn constant_parts_of(file: &File) -> Option<Vec<Segment>> {
     constant_parts(&condensed(|offset, n| piece(file, offset, n))?).ok()
 }
 
-fn piece(file: &File, offset: u64, n: u64) -> Option<Vec<u8>> {
+/// So many bytes at an offset, or none.
+pub(crate) fn piece(file: &File, offset: u64, n: u64) -> Option<Vec<u8>> {
     let mut piece = vec![0; usize::try_from(n).ok()?];
     file.read_exact_at(&mut piece, offset).ok()?;
     Some(piece)

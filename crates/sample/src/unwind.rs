@@ -2,14 +2,12 @@
 //! are read once per image, and one unwinder is kept per life and rebuilt when its mappings change.
 
 use crate::book::{Book, Who};
-use crate::images::Images;
-use crate::lives::{ImageNo, LifeNo, Maps};
+use crate::images::{Images, piece};
+use crate::lives::{ImageNo, LifeNo, Mapped, Maps};
 use rustc_hash::FxHashMap;
-use std::io::Read;
 use std::sync::Arc;
 use whither_image::unwind::{self, ElfUnwindInfo, UnwindCache, Unwinder, UserRegs, load_bias};
-use whither_image::{Bytes, ElfSummary, ImageKind};
-use whither_kernel::proc;
+use whither_image::{Bytes, ImageKind, rules_only};
 use whither_store::model::StackEnd;
 
 /// Largest image whose rules are read.
@@ -72,7 +70,7 @@ impl Unwinders {
             let rules = self.rules.entry(m.image).or_insert_with(|| {
                 let bytes = match image.kind {
                     ImageKind::Vdso => crate::images::own_vdso(),
-                    ImageKind::Elf => read_image(of, m.start..m.end, image),
+                    ImageKind::Elf => read_rules(of, m),
                     _ => None,
                 }?;
                 ElfUnwindInfo::from_elf(&Bytes::from(bytes)).ok()
@@ -86,18 +84,9 @@ impl Unwinders {
     }
 }
 
-/// The bytes of an image, through the process that maps it or by its path; only if they are the
-/// bytes that were mapped.
-fn read_image(of: &Walk<'_>, range: std::ops::Range<u64>, image: &whither_store::model::Image) -> Option<Vec<u8>> {
-    if image.size > SIZE_LIMIT {
-        return None;
-    }
-    if let Some(bytes) = of.images.held_bytes(&image.id) {
-        return Some(bytes);
-    }
-    proc::mapped_file_candidates(of.pid, range.start, range.end, &image.path).into_iter().find_map(|path| {
-        let mut bytes = Vec::new();
-        proc::open_plain(&path)?.take(SIZE_LIMIT).read_to_end(&mut bytes).ok()?;
-        (ElfSummary::parse(&bytes).ok()?.id == image.id).then_some(bytes)
-    })
+/// What unwinding needs of the file that was mapped, and zeros for the rest.
+fn read_rules(of: &Walk<'_>, m: &Mapped) -> Option<Vec<u8>> {
+    let file = of.images.open(m.image, of.pid, (m.start, m.end))?;
+    let size = file.metadata().ok()?.len();
+    (size <= SIZE_LIMIT).then(|| rules_only(size, |offset, n| piece(&file, offset, n)))?
 }

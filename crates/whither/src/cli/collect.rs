@@ -109,8 +109,9 @@ pub(crate) enum StackChoice {
     Dwarf(u32),
 }
 
-/// perf's default, and enough for most stacks.
-const DWARF_BYTES: u32 = 8192;
+/// Twice of what perf takes, because many programs keep buffers of some KiB in `main`; of a first thread no more is
+/// copied than its stack holds.
+const DWARF_BYTES: u32 = 16_384;
 
 impl FromStr for StackChoice {
     type Err = String;
@@ -245,8 +246,8 @@ mod tests {
     fn stacks_are_read_with_and_without_a_size() {
         assert_eq!("off".parse(), Ok(StackChoice::Off));
         assert_eq!("fp".parse(), Ok(StackChoice::FramePointers));
-        assert_eq!("dwarf".parse(), Ok(StackChoice::Dwarf(8192)));
-        assert_eq!("dwarf:16KiB".parse(), Ok(StackChoice::Dwarf(16_384)));
+        assert_eq!("dwarf".parse(), Ok(StackChoice::Dwarf(16_384)));
+        assert_eq!("dwarf:32KiB".parse(), Ok(StackChoice::Dwarf(32_768)));
         for text in ["lbr", "dwarf:", "dwarf:1MiB", "fp:8", ""] {
             text.parse::<StackChoice>().expect_err(text);
         }
