@@ -153,15 +153,16 @@ static __always_inline void count(struct wh_cpu *cpu, struct wh_bucket *b, __u64
 	e->count = 1;
 }
 
-/* The user stack from `sp` on, page by page, because it ends somewhere and a read that crosses an unmapped page gives
- * nothing at all. The first thread's stack ends where the arguments begin. */
-static __always_inline __u32 copy_stack(struct stack_scratch *s, struct task_struct *task, __u64 sp)
+/* The user stack from `sp` on, page by page: buffers that were never written have no pages, and the stack ends somewhere.
+ * The first thread's stack ends where the arguments begin. */
+static __always_inline void copy_stack(struct stack_scratch *s, struct task_struct *task)
 {
-	__u64 top = BPF_CORE_READ(task, mm, start_stack), want = wh_stack_bytes;
+	__u64 sp = s->head.sp, top = BPF_CORE_READ(task, mm, start_stack), want = wh_stack_bytes;
 	__u64 got = 0;
+	__u32 holes = 0;
 	if (top > sp && top - sp < want)
 		want = (top - sp + 8) & ~7ull;
-	for (int i = 0; i <= WH_MAX_STACK / WH_PAGE; i++) {
+	for (__u32 page = 0; page <= WH_MAX_STACK / WH_PAGE; page++) {
 		__u64 size = WH_PAGE - ((sp + got) & (WH_PAGE - 1));
 		if (got >= want)
 			break;
@@ -171,11 +172,13 @@ static __always_inline __u32 copy_stack(struct stack_scratch *s, struct task_str
 		barrier_var(got);
 		if (got > WH_MAX_STACK - WH_PAGE || size > WH_PAGE)
 			break;
-		if (bpf_probe_read_user(&s->bytes[got], (__u32)size, (void *)(sp + got)))
-			break;
+		long error = bpf_probe_read_user(&s->bytes[got], (__u32)size, (void *)(sp + got));
+		/* Without a branch, for the verifier's sake: an error is negative. */
+		holes |= (__u32)((__u64)error >> 63) << page;
 		got += size;
 	}
-	return got;
+	s->head.bytes = got;
+	s->head.holes = holes;
 }
 
 static __always_inline void stack(struct bpf_perf_event_data *ctx, struct task_struct *task, struct wh_cpu *cpu,
@@ -193,7 +196,7 @@ static __always_inline void stack(struct bpf_perf_event_data *ctx, struct task_s
 	h->tid = (__u32)bpf_get_current_pid_tgid();
 	h->time = bpf_ktime_get_ns();
 	h->ip = h->sp = h->bp = 0;
-	h->n_kernel = h->n_user = h->bytes = 0;
+	h->n_kernel = h->n_user = h->bytes = h->holes = 0;
 	long n = bpf_get_stack(ctx, s->frames, WH_MAX_FRAMES * 8, 0);
 	__u32 used = 0;
 	if (n > 0) {
@@ -217,7 +220,7 @@ static __always_inline void stack(struct bpf_perf_event_data *ctx, struct task_s
 				h->sp = ctx->regs.sp;
 				h->bp = ctx->regs.bp;
 			}
-			h->bytes = copy_stack(s, task, h->sp);
+			copy_stack(s, task);
 		}
 	}
 	/* The bytes stay at their fixed place; the reader knows sizeof(frames). */

@@ -99,7 +99,7 @@ struct wh_stack {
 	WH_U32 n_kernel;
 	WH_U32 n_user;
 	WH_U32 bytes;
-	WH_U32 spare;
+	WH_U32 holes; /* bit n: the bytes in the n-th page from `sp` on could not be read */
 };
 
 /* User registers at a sample, and what the recipe of its place found. Read at once and thrown away: registers

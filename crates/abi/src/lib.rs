@@ -172,8 +172,8 @@ pub struct StackHead {
     pub n_user: u32,
     /// Stack bytes that follow the frame area.
     pub bytes: u32,
-    /// Padding.
-    pub spare: u32,
+    /// Bit n: the bytes in the n-th page from `sp` on could not be read.
+    pub holes: u32,
 }
 
 /// Little-endian words read at fixed places of a record; `None` when it is too short.
@@ -244,6 +244,26 @@ pub struct StackRecord {
     pub bytes: Vec<u8>,
 }
 
+/// What stands for bytes that could not be read: no address of a program, and not the 0 that ends a stack.
+const UNREAD: u8 = 0xaa;
+const PAGE: usize = 4096;
+
+impl StackHead {
+    /// Marks what could not be read; at the end it is left out.
+    fn strike_holes(&self, stack: &mut Vec<u8>) {
+        let before = self.sp as usize % PAGE;
+        for page in (0..32).rev().filter(|n| self.holes >> n & 1 == 1) {
+            let end = ((page + 1) * PAGE - before).min(stack.len());
+            let start = (page * PAGE).saturating_sub(before).min(end);
+            if end == stack.len() {
+                stack.truncate(start);
+            } else {
+                stack[start..end].fill(UNREAD);
+            }
+        }
+    }
+}
+
 impl StackRecord {
     const HEAD: usize = 72;
 
@@ -264,7 +284,7 @@ impl StackRecord {
             n_kernel: w.u32(56)?,
             n_user: w.u32(60)?,
             bytes: w.u32(64)?,
-            spare: w.u32(68)?,
+            holes: w.u32(68)?,
         };
         let (nk, nu, nb) = (head.n_kernel as usize, head.n_user as usize, head.bytes as usize);
         if head.kind != KIND_STACK || nk > MAX_FRAMES || nu > MAX_FRAMES || nb > MAX_STACK {
@@ -274,7 +294,8 @@ impl StackRecord {
         let kernel: Option<Vec<u64>> = words(0, nk);
         let user: Option<Vec<u64>> = words(nk, nu);
         let from = Self::HEAD + FRAME_AREA * 8;
-        let stack = if nb == 0 { Vec::new() } else { bytes.get(from..from + nb)?.to_vec() };
+        let mut stack = if nb == 0 { Vec::new() } else { bytes.get(from..from + nb)?.to_vec() };
+        head.strike_holes(&mut stack);
         Some(Self { head, kernel: kernel?, user: user?, bytes: stack })
     }
 }
@@ -283,6 +304,17 @@ impl StackRecord {
 pub(crate) mod tests {
     use super::*;
     use std::mem::{offset_of, size_of};
+
+    #[test]
+    fn pages_that_could_not_be_read_are_marked_or_left_out() {
+        let head = StackHead { sp: 0x7ff0_0f00, holes: 0b11010, ..StackHead::default() };
+        let mut stack = vec![1; 0x100 + 3 * PAGE + 16];
+        head.strike_holes(&mut stack);
+        // Pages: 0x100 bytes, hole, whole page, hole, hole of 16 bytes.
+        assert_eq!(stack.len(), 0x100 + 2 * PAGE);
+        assert!(stack[..0x100].iter().all(|b| *b == 1) && stack[0x100 + PAGE..].iter().all(|b| *b == 1));
+        assert!(stack[0x100..0x100 + PAGE].iter().all(|b| *b == UNREAD));
+    }
 
     /// Output of a C program that sees our headers.
     pub(crate) fn run_c(name: &str, program: &str) -> String {

@@ -59,6 +59,25 @@ fn unwind_rules_give_the_chain_without_frame_pointers() {
     check_chains("deepstack", "-g=dwarf");
 }
 
+/// Share of the stacks that whither calls cut short, in percent.
+fn cut_short(how: &str) -> f64 {
+    let run = record(&[how], &[workload("deepstack"), "1".into()]);
+    let stacks = folded(&run);
+    let weight = |cut: bool| -> f64 {
+        let is_cut = |frames: &[String]| frames.iter().any(|f| f == "[stack cut short]");
+        stacks.iter().filter(|(f, _)| is_cut(f) == cut && f.iter().any(|f| f == "leaf")).map(|(_, w)| w).sum()
+    };
+    100.0 * weight(true) / (weight(true) + weight(false))
+}
+
+#[test]
+fn a_large_frame_is_behind_what_is_copied_or_not_and_that_is_said() {
+    need_root!();
+    let _alone = alone();
+    let (little, enough) = (cut_short("-g=dwarf:8KiB"), cut_short("-g=dwarf"));
+    assert!(little > 98.0 && enough < 2.0, "{little:.1} % are cut short with 8 KiB, {enough:.1} % with 16 KiB");
+}
+
 #[test]
 fn recursion_has_its_depth() {
     need_root!();
