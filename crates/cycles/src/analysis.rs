@@ -7,6 +7,7 @@
 
 mod exact;
 mod frequency;
+mod lanes;
 mod paper;
 mod recorded;
 mod scale;
@@ -27,6 +28,7 @@ use crate::results::analysis::{
 use crate::selection::Selection;
 use exact::Counted;
 use frequency::{Frequencies, estimate, frequencies};
+use lanes::in_lanes;
 use paper::{Point, Shape, paper_frequencies};
 use scale::entry_error;
 use std::ops::Range;
@@ -72,18 +74,29 @@ pub fn analyse_procedure(
     procedure: &Procedure,
     query: &AnalyseQuery,
 ) -> Analysis {
-    let annotation = annotate_procedure(selection, symbols, procedure, &query.annotate);
+    analyse_procedures(selection, symbols, std::slice::from_ref(procedure), query).pop().unwrap_or_default()
+}
+
+/// The same for many procedures, in their order, on all CPUs.
+#[must_use]
+pub fn analyse_procedures(
+    selection: &Selection<'_>,
+    symbols: &dyn Symbols,
+    wanted: &[Procedure],
+    query: &AnalyseQuery,
+) -> Vec<Analysis> {
     let tables = Tables::of(selection).filtered(&query.annotate.filter);
-    let around = Around::new(selection.profile.image(procedure.image), symbols);
     let machine = Machine::of(selection.profile, query);
-    let mut analysis = match Study::of(selection, procedure, &around, &tables, &machine, Errors::Drawn) {
-        Ok(study) => study.called(query.calls).analysis(&machine),
-        Err(refused) => {
-            Analysis { notes: vec![format!("not analysed: {}", refused.sentence())], ..Analysis::default() }
-        }
-    };
-    analysis.annotation = annotation;
-    analysis
+    in_lanes(selection.profile, symbols, wanted, |procedure, around| {
+        let mut analysis = match Study::of(selection, procedure, around, &tables, &machine, Errors::Drawn) {
+            Ok(study) => study.called(query.calls).analysis(&machine),
+            Err(refused) => {
+                Analysis { notes: vec![format!("not analysed: {}", refused.sentence())], ..Analysis::default() }
+            }
+        };
+        analysis.annotation = annotate_procedure(selection, symbols, procedure, &query.annotate);
+        analysis
+    })
 }
 
 /// The processor the samples were taken on, as far as known.

@@ -36,7 +36,7 @@ pub mod skid;
 pub mod topcounts;
 mod variance;
 
-pub use analysis::{AnalyseQuery, SummaryScope, analyse, analyse_procedure, summarise};
+pub use analysis::{AnalyseQuery, SummaryScope, analyse, analyse_procedure, analyse_procedures, summarise};
 pub use annotate::{AnnotateQuery, Attribution, annotate};
 pub use diff::{DiffQuery, Normalise, Show, diff, significant_regressions};
 pub use error::Error;

@@ -435,7 +435,12 @@ fn configure(
     set(&mut open.maps.cpus, cpus)?;
     set(&mut open.maps.overflow, ring_bytes(cpus, 512 << 10))?;
     set(&mut open.maps.scratch, if stacks == StackMode::Off { 1 } else { cpus })?;
-    let per_cpu = if stacks == StackMode::Off { 256 << 10 } else { 4 << 20 };
+    // Copied stacks: a quarter of a second at 2 kHz, as a busy machine does not let us read every 100 ms.
+    let per_cpu = match stacks {
+        StackMode::Off => 256 << 10,
+        StackMode::FramePointers { .. } => 4 << 20,
+        StackMode::Dwarf { .. } => 8 << 20,
+    };
     set(&mut open.maps.events, ring_bytes(cpus, per_cpu))?;
     let Some(constants) = open.maps.rodata_data.as_deref_mut() else {
         return Err(SampleError::Bpf { what: "setting constants", why: "the object has no .rodata".into() });

@@ -21,7 +21,8 @@ use whither_cycles::results::runs::{Explanation, RunRow, RunStatistics};
 use whither_cycles::runs::{explained, extremes};
 use whither_cycles::selection::Selection;
 use whither_cycles::{
-    AnalyseQuery, AnnotateQuery, RunsPer, RunsQuery, SummaryScope, analyse_procedure, run_statistics, summarise,
+    AnalyseQuery, AnnotateQuery, RunsPer, RunsQuery, SummaryScope, analyse_procedure, analyse_procedures,
+    run_statistics, summarise,
 };
 use whither_report::exports::flows::{self, FlowFormat, Flows};
 use whither_report::html::{Annotated, Focus, ReportData};
@@ -223,17 +224,17 @@ pub(crate) fn export_flows(
         let image = reading.profile.image(p.image);
         image.kind == ImageKind::Elf && p.samples >= LEAST_SAMPLES
     };
-    let all: Vec<Flows<'_>> = procedures(&selection, &reading.symbols)
-        .into_iter()
-        .filter(wanted)
-        .take(MOST_PROCEDURES)
-        .map(|p| Flows {
-            image: reading.profile.image(p.image),
-            start: p.start,
-            name: p.name.clone(),
-            analysis: analyse_procedure(&selection, &reading.symbols, &p, &query),
-        })
-        .collect();
+    let mut chosen = procedures(&selection, &reading.symbols);
+    chosen.retain(wanted);
+    chosen.truncate(MOST_PROCEDURES);
+    let analyses = analyse_procedures(&selection, &reading.symbols, &chosen, &query);
+    let flows = |(p, analysis): (&Procedure, _)| Flows {
+        image: reading.profile.image(p.image),
+        start: p.start,
+        name: p.name.clone(),
+        analysis,
+    };
+    let all: Vec<Flows<'_>> = chosen.iter().zip(analyses).map(flows).collect();
     let written = flows::write(format, &all, &reading.symbols, out)?;
     let mut notes = vec![format!("{} procedures with {LEAST_SAMPLES} samples or more", written.procedures)];
     if written.without_lines > 0 {

@@ -15,7 +15,7 @@ use whither_cycles::results::{CallTree, Difference, FlameNode, Listing};
 use whither_cycles::selection::Selection;
 use whither_cycles::{
     AnalyseQuery, AnnotateQuery, Attribution, By, DiffQuery, Filter, FlameQuery, Inlines, Query, Show,
-    analyse_procedure, flame, heat_map, listing, narrow, significant_regressions,
+    analyse_procedures, flame, heat_map, listing, narrow, significant_regressions,
 };
 use whither_image::Syntax;
 use whither_report::exports::{self, Format};
@@ -149,10 +149,9 @@ fn page_data(reading: &Reading, filter: &Filter, annotated: usize) -> anyhow::Re
     Ok(ReportData {
         title: title(profile),
         provenance: listings[0].provenance.clone(),
-        annotations: top
-            .iter()
-            .take(annotated)
-            .map(|p| analyse::annotated(analyse_procedure(&selection, symbols, p, &query_of)))
+        annotations: analyse_procedures(&selection, symbols, &top[..annotated.min(top.len())], &query_of)
+            .into_iter()
+            .map(analyse::annotated)
             .collect(),
         listings,
         flame: flame_graph(profile, symbols, filter)?,

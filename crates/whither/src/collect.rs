@@ -7,12 +7,13 @@ use crate::cli::{
 };
 use crate::failure::{Ending, Usage};
 use crate::progress::Reporter;
-use crate::units::show_count;
+use crate::units::{show_bytes, show_count};
 use crate::{answer, places, signals};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use whither_session::{Backend, Control, DaemonOptions, Edges, OnExisting, Pace, RecordOptions, Scope, Stacks};
+use whither_store::model::Profile;
 use whither_store::{Selection, SymbolOptions};
 
 /// Share of CPU time a recording may take when the user names no rate.
@@ -29,7 +30,10 @@ pub(crate) fn record(args: RecordArgs, common: Common) -> anyhow::Result<Ending>
     let stop = signals::stop_flag()?;
     let mut reporter = Reporter::new(common, options.duration);
     let outcome = whither_session::record(&options, &stop, &mut |event| reporter.on(event))?;
-    reporter.finished(&outcome, &account(&outcome.path));
+    let stacks = outcome.samples / u64::from(options.stack_every.max(1));
+    let cut = itself(&outcome.path).map_or(0, |profile| profile.losses().stacks_truncated);
+    let advice = deeper(options.stacks, cut, stacks);
+    reporter.finished(&outcome, &account(&outcome.path), advice.as_deref());
     Ok(outcome.target_status.map_or(Ending::Done, Ending::Target))
 }
 
@@ -38,24 +42,40 @@ pub(crate) fn import(args: &ImportArgs, common: Common) -> anyhow::Result<Ending
     let existing = if args.overwrite || args.output.is_none() { OnExisting::Replace } else { OnExisting::Refuse };
     let output = args.output.clone().unwrap_or_else(places::default_recording);
     let outcome = whither_session::import(&args.input, &output, existing)?;
-    Reporter::new(common, None).finished(&outcome, &account(&outcome.path));
+    Reporter::new(common, None).finished(&outcome, &account(&outcome.path), None);
     Ok(Ending::Done)
 }
 
-/// Losses and own cost, from what the recording says of itself; no rows are read.
+/// Losses and own cost, from what the recording says of itself.
 fn account(path: &Path) -> String {
-    let nothing = Selection { events: Some(Vec::new()), ..Selection::default() };
-    let Ok(loaded) = whither_store::load(&[path.to_owned()], &nothing) else { return String::new() };
-    let losses = loaded.profile.losses();
+    let Some(profile) = itself(path) else { return String::new() };
+    let losses = profile.losses();
     let lost = losses.dropped + losses.unwritten;
     let mut text = format!(", lost {}", show_count(lost));
     if losses.skipped > 0 {
         let _ = write!(text, ", skipped by the kernel about {}", show_count(losses.skipped));
     }
-    if let Some(cost) = loaded.profile.epochs.first().map(|e| e.cost.share).filter(|share| *share > 0.0) {
+    if let Some(cost) = profile.epochs.first().map(|e| e.cost.share).filter(|share| *share > 0.0) {
         let _ = write!(text, ", own cost {:.2} %", 100.0 * cost);
     }
     text
+}
+
+/// What a recording says of itself; no rows are read.
+fn itself(path: &Path) -> Option<Profile> {
+    let nothing = Selection { events: Some(Vec::new()), ..Selection::default() };
+    Some(whither_store::load(&[path.to_owned()], &nothing).ok()?.profile)
+}
+
+/// Advice where many stacks lie deeper than what was copied of them.
+fn deeper(how: Stacks, cut: u64, stacks: u64) -> Option<String> {
+    const MOST: u32 = 63 << 10;
+    const MANY: f64 = 0.2;
+    let Stacks::Dwarf(bytes) = how else { return None };
+    (bytes < MOST && cut as f64 > MANY * stacks.max(1) as f64).then(|| {
+        let taken = show_bytes(bytes.into());
+        format!("many stacks are cut short: where they are deeper than {taken}, '-g=dwarf:63KiB' takes more of them")
+    })
 }
 
 /// `whither daemon ...`.

@@ -61,8 +61,8 @@ impl Reporter {
         self.bar.set_message(format!("{} samples", show_count(samples)));
     }
 
-    /// The closing line and what to do next.
-    pub(crate) fn finished(&self, outcome: &Outcome, account: &str) {
+    /// The closing line, what to do otherwise another time, and what to do next.
+    pub(crate) fn finished(&self, outcome: &Outcome, account: &str, advice: Option<&str>) {
         self.bar.finish_and_clear();
         let path = outcome.path.display();
         self.line(&format!(
@@ -71,6 +71,9 @@ impl Reporter {
             show_count(outcome.rows),
             show_bytes(outcome.bytes)
         ));
+        if let Some(advice) = advice {
+            self.line(&format!("  {advice}"));
+        }
         self.line(&format!("next: whither prof {path}"));
     }
 

@@ -1,7 +1,7 @@
 //! Where the cycles went, over one procedure, an image or everything (paper figure 4).
 
+use super::lanes::in_lanes;
 use super::{AnalyseQuery, Errors, FOREIGN_BRANCHES, Machine, Study, Tables};
-use crate::around::Around;
 use crate::culprits;
 use crate::error::Error;
 use crate::find::{Procedure, find, procedures};
@@ -74,7 +74,6 @@ struct Sum<'s, 'a> {
     symbols: &'s dyn Symbols,
     machine: Machine,
     tables: Tables<'a>,
-    around: FxHashMap<ImageIx, Around<'s>>,
     insns: Vec<(InsnAnalysis, f64)>,
     analysed: (usize, f64),
     left_out: Vec<(Procedure, String)>,
@@ -92,7 +91,6 @@ impl<'s, 'a> Sum<'s, 'a> {
             symbols,
             machine: Machine::of(selection.profile, query),
             tables: Tables::of(selection).filtered(&query.annotate.filter),
-            around: FxHashMap::default(),
             insns: Vec::new(),
             analysed: (0, 0.0),
             left_out: Vec::new(),
@@ -105,39 +103,49 @@ impl<'s, 'a> Sum<'s, 'a> {
     fn add_all(&mut self, wanted: &[Procedure]) {
         let all: u64 = wanted.iter().map(|p| p.samples).sum();
         let mut looked_at = 0;
-        for p in wanted {
-            let enough = looked_at as f64 >= ENOUGH * all as f64 || p.samples < FEWEST;
-            if enough && self.analysed.0 > 0 {
+        let enough = |p: &Procedure| {
+            let before = looked_at;
+            looked_at += p.samples;
+            before as f64 >= ENOUGH * all as f64 || p.samples < FEWEST
+        };
+        let (most, rest) = wanted.split_at(wanted.iter().position(enough).unwrap_or(wanted.len()));
+        self.add(most);
+        for p in rest {
+            if self.analysed.0 > 0 {
                 break;
             }
-            looked_at += p.samples;
-            if let Err(why) = self.add(p) {
-                self.left_out.push((p.clone(), why));
+            self.add(std::slice::from_ref(p));
+        }
+    }
+
+    fn add(&mut self, wanted: &[Procedure]) {
+        let (selection, tables, machine) = (self.selection, &self.tables, &self.machine);
+        let found = in_lanes(selection.profile, self.symbols, wanted, |p, around| {
+            let study = Study::of(selection, p, around, tables, machine, Errors::Skipped);
+            study.map_err(|refused| refused.sentence().to_owned()).and_then(|study| Part::of(&study, machine))
+        });
+        for (p, part) in wanted.iter().zip(found) {
+            let start = address(selection.profile.image(p.image), p.start);
+            let covered = self.covered.entry(p.image).or_default();
+            if covered.iter().any(|c| c.contains(&start)) {
+                continue;
+            }
+            match part {
+                Ok(part) => {
+                    covered.extend(part.parts.iter().cloned());
+                    self.take(part);
+                }
+                Err(why) => self.left_out.push((p.clone(), why)),
             }
         }
     }
 
-    fn add(&mut self, p: &Procedure) -> Result<(), String> {
-        let symbols = self.symbols;
-        let profile: &'s Profile = self.selection.profile;
-        let start = address(profile.image(p.image), p.start);
-        let covered = self.covered.entry(p.image).or_default();
-        if covered.iter().any(|c| c.contains(&start)) {
-            return Ok(());
-        }
-        let around = self.around.entry(p.image).or_insert_with(|| Around::new(profile.image(p.image), symbols));
-        let study = Study::of(self.selection, p, around, &self.tables, &self.machine, Errors::Skipped)
-            .map_err(|refused| refused.sentence().to_owned())?;
-        let Some(f) = &study.frequencies else { return Err("its control flow is too entangled".to_owned()) };
-        let Some(scale) = study.scale else { return Err("too few samples to bound its executions".to_owned()) };
-        self.by_time += usize::from(f.evidence == Evidence::Samples);
-        self.counted += usize::from(study.is_told());
-        let insns = study.insns(f, &self.machine);
-        covered.extend(study.subject.cfg.parts.iter().cloned());
+    fn take(&mut self, part: Part) {
+        self.by_time += usize::from(part.by_time);
+        self.counted += usize::from(part.counted);
         self.analysed.0 += 1;
-        self.analysed.1 += insns.iter().map(|i| i.samples).sum::<f64>();
-        self.insns.extend(insns.into_iter().zip(study.flows()).map(|(i, flow)| (i, flow * scale)));
-        Ok(())
+        self.analysed.1 += part.insns.iter().map(|(i, _)| i.samples).sum::<f64>();
+        self.insns.extend(part.insns);
     }
 
     /// Why procedures were left out, the commonest reasons with how many they hold for and the one with most samples.
@@ -185,6 +193,30 @@ impl<'s, 'a> Sum<'s, 'a> {
              take at most, dynamic stalls at least the low end of their range, as far as frequencies inside procedures are right"
         ));
         out
+    }
+}
+
+/// What the summary needs of one procedure.
+struct Part {
+    /// Stated addresses, cold parts included.
+    parts: Vec<Range<u64>>,
+    /// Instructions with their executions.
+    insns: Vec<(InsnAnalysis, f64)>,
+    by_time: bool,
+    counted: bool,
+}
+
+impl Part {
+    fn of(study: &Study, machine: &Machine) -> Result<Self, String> {
+        let Some(f) = &study.frequencies else { return Err("its control flow is too entangled".to_owned()) };
+        let Some(scale) = study.scale else { return Err("too few samples to bound its executions".to_owned()) };
+        let flows = study.flows().into_iter().map(|flow| flow * scale);
+        Ok(Self {
+            parts: study.subject.cfg.parts.clone(),
+            insns: study.insns(f, machine).into_iter().zip(flows).collect(),
+            by_time: f.evidence == Evidence::Samples,
+            counted: study.is_told(),
+        })
     }
 }
 
