@@ -20,7 +20,7 @@ use whither_store::{Database, EpochWriter, RetentionPolicy, Selection, StoreErro
 const ROWS: usize = 150_000;
 /// A segment that could not be written is kept in memory and tried again, up to so many rows.
 const HELD_ROWS: usize = 300_000;
-/// Retention is looked at this often.
+/// Retention is looked at after each seal, and this often.
 const TIDY: Duration = Duration::from_secs(600);
 
 /// Runs until a stop is asked for, by signal, command or duration.
@@ -196,6 +196,7 @@ impl Daemon<'_> {
         match self.writer.append(&part.profile, part.window) {
             Ok(info) => {
                 self.samples += samples;
+                self.tidied = None;
                 self.describe(&part.losses, &part.happened, part.window.1, on);
                 self.keep_names(&part.profile, on);
                 on(Progress::Sealed { rows: info.rows, bytes: info.bytes });

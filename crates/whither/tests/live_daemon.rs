@@ -120,3 +120,24 @@ fn epochs_begin_by_command_and_end_by_command() {
     let nobody = whither().args(["daemon", "status", "--db"]).arg(db.path()).output().unwrap();
     assert_eq!(nobody.status.code(), Some(3));
 }
+
+#[test]
+fn old_epochs_go_when_the_database_is_too_large() {
+    need_root!();
+    let _alone = alone();
+    let db = tempfile::tempdir().unwrap();
+    let _daemon = start(db.path(), &["--max-disk", "1KiB"]);
+    work();
+    let epochs = || {
+        let listed = tell(db.path(), &["epochs", "list"]);
+        assert!(listed.0, "{}", listed.1);
+        listed.1.lines().count() - 1
+    };
+    assert_eq!(epochs(), 1, "the one that is being written stays");
+    assert!(tell(db.path(), &["epochs", "new", "after"]).0);
+    let begun = Instant::now();
+    while epochs() != 1 || !tell(db.path(), &["epochs", "list"]).1.contains("after") {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{}", tell(db.path(), &["epochs", "list"]).1);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
