@@ -15,7 +15,7 @@ use crate::target::maps::{self, Map};
 use rustc_hash::FxHashMap;
 use std::cell::OnceCell;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use whither_abi::agent as abi;
 use whither_image::{Bytes, ElfSummary, ImageId, load_bias};
 use whither_kernel::memory::Memory;
@@ -309,27 +309,19 @@ fn bytes_of(pid: u32, map: &Map) -> Option<Bytes> {
         return Some(Bytes::new(bytes));
     }
     let places = proc::mapped_file_candidates(pid, map.start, map.end, &map.path);
-    places.iter().find_map(|path| open(path, Some(map.inode)))
+    places.iter().find_map(|path| open(path, map.inode))
 }
 
 /// Opens a plain file, if it is the one wanted.
-fn open(path: &Path, inode: Option<u64>) -> Option<Bytes> {
+fn open(path: &Path, inode: u64) -> Option<Bytes> {
     use std::os::unix::fs::MetadataExt;
     let file = File::open(path).ok().filter(|f| f.metadata().is_ok_and(|m| m.is_file()))?;
-    if inode.is_some_and(|i| file.metadata().map(|m| m.ino()).ok() != Some(i)) {
+    if file.metadata().map(|m| m.ino()).ok() != Some(inode) {
         return None;
     }
     // SAFETY: mapped for reading only. A file cut short meanwhile would raise SIGBUS here; the target runs
     // from the same mapping and would die of it first.
     unsafe { memmap2::Mmap::map(&file) }.ok().map(Bytes::new)
-}
-
-/// The separate debug file of a build-id, where distributions put it.
-pub(crate) fn debug_file(id: Option<ImageId>) -> Option<Bytes> {
-    let hex = id?.to_hex();
-    let (head, tail) = (hex.get(..2)?, hex.get(2..)?);
-    let path = PathBuf::from(format!("/usr/lib/debug/.build-id/{head}/{tail}.debug"));
-    open(&path, None)
 }
 
 #[cfg(test)]

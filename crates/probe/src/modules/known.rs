@@ -2,12 +2,13 @@
 //! names and unwind rows take a quarter of a second. Kept as long as the thread that drives the engine lives;
 //! a file counts as the same by its identity, number and size.
 
-use super::{Module, Rows, debug_file};
+use super::{Module, Rows};
 use crate::resolve::ModuleImage;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::rc::Rc;
 use whither_image::ImageId;
+use whither_store::DebugFiles;
 
 /// What tells files apart.
 type Key = (ImageId, u64, usize);
@@ -25,7 +26,10 @@ fn key(module: &Module) -> Option<Key> {
 /// A module's file, with everything worked out of it before.
 pub(crate) fn image(module: &Module) -> Option<Rc<ModuleImage>> {
     let file = module.file.clone()?;
-    let make = || Rc::new(ModuleImage::new(file, debug_file(module.id)));
+    let make = || {
+        let debug = DebugFiles::beside(&module.path, &file);
+        Rc::new(ModuleImage::new(file, debug))
+    };
     match key(module) {
         Some(key) => Some(IMAGES.with_borrow_mut(|all| Rc::clone(all.entry(key).or_insert_with(make)))),
         None => Some(make()),

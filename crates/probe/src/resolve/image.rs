@@ -9,6 +9,7 @@ use std::fmt;
 use whither_abi::agent::{RULE_END, RULE_NONE, RULE_RSP};
 use whither_image::{Bytes, CodeMap, CodeName, Form, LineService, Linkage, NameKind, StatedBytes, Svma, UnwindRows};
 use whither_image::{code_names, demangle};
+use whither_store::DebugFiles;
 
 /// Lines further behind the one asked for are another place.
 const NEAR_LINE: u32 = 20;
@@ -16,7 +17,7 @@ const NEAR_LINE: u32 = 20;
 /// A module's file.
 pub struct ModuleImage {
     file: Bytes,
-    debug: Option<Bytes>,
+    debug: Option<DebugFiles>,
     stated: Option<StatedBytes>,
     names: OnceCell<Vec<CodeName>>,
     code: OnceCell<Option<CodeMap>>,
@@ -39,9 +40,9 @@ pub(super) enum Beginning {
 }
 
 impl ModuleImage {
-    /// From the bytes of the file, and of its separate debug file where there is one.
+    /// From the bytes of the file, and what was found beside it.
     #[must_use]
-    pub fn new(file: Bytes, debug: Option<Bytes>) -> Self {
+    pub fn new(file: Bytes, debug: Option<DebugFiles>) -> Self {
         Self {
             stated: StatedBytes::from_elf(&file).ok(),
             file,
@@ -89,7 +90,8 @@ impl ModuleImage {
     }
 
     pub(super) fn names(&self) -> &[CodeName] {
-        self.names.get_or_init(|| code_names(&self.file, self.debug.as_deref()))
+        self.names
+            .get_or_init(|| code_names(&self.file, self.debug.as_ref().and_then(DebugFiles::separate).map(|b| &**b)))
     }
 
     pub(super) fn linkage(&self) -> Option<&Linkage> {
@@ -97,7 +99,10 @@ impl ModuleImage {
     }
 
     pub(super) fn lines(&self) -> Option<&LineService> {
-        let open = || LineService::new(self.debug.as_ref().unwrap_or(&self.file), None).ok();
+        let open = || match &self.debug {
+            Some(debug) => debug.lines(),
+            None => LineService::new(&self.file, None).ok(),
+        };
         self.lines.get_or_init(open).as_ref()
     }
 
