@@ -52,6 +52,12 @@ impl Memory {
         done
     }
 
+    /// The same, but only what the process itself may read: guard pages between stacks end it. Nothing on kernels
+    /// without `process_vm_readv`.
+    pub fn read_allowed(&self, address: u64, bytes: &mut [u8]) -> usize {
+        self.gather(&[(address, bytes.len())], bytes)
+    }
+
     /// Writes, also where the process itself could not.
     ///
     /// # Errors
@@ -138,5 +144,7 @@ mod tests {
         assert_eq!(memory.gather(&[(start, 5), (start + 6, 3)], &mut into), 8);
         assert_eq!(&into, b"hellowor");
         assert_eq!(memory.gather(&[(start, 4), (8, 4)], &mut into), 4);
+        assert_eq!(memory.read_allowed(start, &mut into), 8);
+        assert_eq!(memory.read_allowed(8, &mut into), 0);
     }
 }

@@ -196,6 +196,25 @@ pub struct PointSpec {
     pub actions: Vec<PointAction>,
 }
 
+/// How long threads of a target were held up by a change of its text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pause {
+    /// Time in which none of them ran: from the moment the last one was asked to stop until the first one was let
+    /// go. Before that those run that were not asked yet, afterwards those that were let go already.
+    pub still: Duration,
+    /// At most so long one of them was held: from the moment the first one was asked until the last one was let go.
+    /// Both end there: when a thread that may run gets a processor is the scheduler's matter.
+    pub held: Duration,
+}
+
+impl Pause {
+    /// The longer of both figures: several processes, or several tries.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { still: self.still.max(other.still), held: self.held.max(other.held) }
+    }
+}
+
 /// What became of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Added {
@@ -203,8 +222,8 @@ pub struct Added {
     pub ids: Vec<PointId>,
     /// Names and reasons of those that do not.
     pub refused: Vec<(String, Refusal)>,
-    /// How long the target stood still.
-    pub pause: Duration,
+    /// How long the target was held up.
+    pub pause: Pause,
 }
 
 /// What was taken back.
@@ -212,8 +231,8 @@ pub struct Added {
 pub struct Removed {
     /// Points whose bytes are the original ones again.
     pub ids: Vec<PointId>,
-    /// How long the target stood still.
-    pub pause: Duration,
+    /// How long the target was held up.
+    pub pause: Pause,
 }
 
 /// State of the target after leaving it.
@@ -225,8 +244,8 @@ pub struct Detached {
     pub returns: usize,
     /// What could not be taken away, and why; empty = nothing of ours is left.
     pub left: Vec<String>,
-    /// How long the target stood still.
-    pub pause: Duration,
+    /// How long the target was held up.
+    pub pause: Pause,
 }
 
 /// How an engine behaves.

@@ -9,7 +9,7 @@ mod text;
 
 pub(crate) use haste::Haste;
 
-use crate::api::Refusal;
+use crate::api::{Pause, Refusal};
 use crate::error::ProbeError;
 use crate::stub::Stub;
 use crate::target::{self, Caller, Memory, Stopped};
@@ -72,10 +72,19 @@ impl Still<'_> {
         }
     }
 
-    fn release(self) -> Duration {
+    /// Lets everything run until these threads have had a turn each.
+    fn let_move(self, tids: &[u32], limit: Duration) -> Pause {
+        match self {
+            Self::Stopped(stopped) => target::let_move(*stopped, tids, limit),
+            Self::Held(_, Some(others)) => target::let_move(*others, tids, limit),
+            Self::Held(_, None) => Pause::default(),
+        }
+    }
+
+    fn release(self) -> Pause {
         match self {
             Self::Stopped(stopped) => stopped.release(),
-            Self::Held(_, others) => others.map_or(Duration::ZERO, |others| others.release()),
+            Self::Held(_, others) => others.map_or(Pause::default(), |others| others.release()),
         }
     }
 }
@@ -83,8 +92,8 @@ impl Still<'_> {
 /// What became of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// Longest time that a process stood still.
-    pub(crate) pause: Duration,
+    /// Longest time that a process was held up.
+    pub(crate) pause: Pause,
     /// Index into the batch, and why it was not done.
     pub(crate) failed: Vec<(usize, Refusal)>,
 }
@@ -124,12 +133,12 @@ pub(crate) fn install(pid: u32, held: Option<&Caller>, patches: &[&Patch]) -> Re
     loop {
         let mut still = hold(pid, held)?;
         let in_the_way = step_aside(&mut still, patches, &interiors, handlers);
-        if in_the_way && began.elapsed() < PATIENCE {
-            outcome.pause = outcome.pause.max(still.release());
-            std::thread::sleep(Duration::from_micros(300));
+        let left = PATIENCE.saturating_sub(began.elapsed());
+        if !in_the_way.is_empty() && left > Duration::ZERO {
+            outcome.pause = outcome.pause.max(still.let_move(&in_the_way, left));
             continue;
         }
-        outcome.failed = make(&mut still, patches, in_the_way);
+        outcome.failed = make(&mut still, patches, !in_the_way.is_empty());
         outcome.pause = outcome.pause.max(still.release());
         return Ok(outcome);
     }
@@ -145,17 +154,25 @@ fn hold<'a>(pid: u32, held: Option<&'a Caller>) -> Result<Still<'a>, ProbeError>
     }
 }
 
-/// Moves threads out of the windows; true when one cannot be moved now.
-fn step_aside(still: &mut Still<'_>, patches: &[&Patch], interiors: &Interiors, handlers: bool) -> bool {
-    let Some(stopped) = still.threads() else { return false };
+/// Moves threads out of the windows; those that cannot be moved now.
+fn step_aside(still: &mut Still<'_>, patches: &[&Patch], interiors: &Interiors, handlers: bool) -> Vec<u32> {
+    let Some(stopped) = still.threads() else { return Vec::new() };
     let within = |ip: u64| interiors.holding(ip);
-    if stopped.places().iter().any(|&(_, ip, _)| within(ip).is_some()) {
-        let moved = stopped.move_ips(&|ip| patches[within(ip)?].stub.moved(ip));
-        if moved.is_err() || stopped.places().iter().any(|&(_, ip, _)| within(ip).is_some()) {
-            return true;
+    let there = |stopped: &Stopped| {
+        let all = stopped.places().into_iter().filter(|&(_, ip, _)| within(ip).is_some());
+        all.map(|(tid, ..)| tid).collect::<Vec<u32>>()
+    };
+    let caught = there(stopped);
+    if !caught.is_empty() {
+        if stopped.move_ips(&|ip| patches[within(ip)?].stub.moved(ip)).is_err() {
+            return caught;
+        }
+        let caught = there(stopped);
+        if !caught.is_empty() {
+            return caught;
         }
     }
-    handlers && !target::inside(stopped, &interiors.ranges).is_empty()
+    if handlers { target::inside(stopped, &interiors.ranges) } else { Vec::new() }
 }
 
 /// Where no thread may stand, by address; made before the stop.

@@ -31,8 +31,8 @@ pub mod target;
 pub mod uprobe;
 
 pub use api::{
-    Added, Candidate, CostClass, Counter, Detached, Options, Order, PointAction, PointId, PointSpec, Refusal, Removed,
-    Select, Source, ValueSpec,
+    Added, Candidate, CostClass, Counter, Detached, Options, Order, Pause, PointAction, PointId, PointSpec, Refusal,
+    Removed, Select, Source, ValueSpec,
 };
 pub use engine::{Engine, Happening, Module};
 pub use error::ProbeError;

@@ -269,7 +269,7 @@ fn added_and_removed_while_eight_threads_run() {
         let removed = engine.remove(&added.ids).unwrap();
         assert_eq!(removed.ids, added.ids);
         last = total(&engine.snapshot());
-        pauses.extend([added.pause, removed.pause]);
+        pauses.extend([added.pause.held, removed.pause.held]);
         rounds += 1;
     }
     pauses.sort_unstable();

@@ -618,7 +618,7 @@ fn pauses_are_short() {
         let mut gaps: Vec<Duration> = Vec::new();
         for _ in 0..50 {
             target.longest();
-            pauses.push(Stopped::stop(target.pid()).expect("stops").release());
+            pauses.push(Stopped::stop(target.pid()).expect("stops").release().held);
             gaps.push(target.longest());
         }
         pauses.sort_unstable();

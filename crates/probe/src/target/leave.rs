@@ -4,9 +4,10 @@
 use super::inject::{Placed, Way, handle_of, remains, retire, take_out};
 use super::maps;
 use super::remote::Caller;
-use super::safe::words;
+use super::safe::{self, words};
 use super::stop::Stopped;
 use crate::ProbeError;
+use crate::api::Pause;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 use whither_kernel::memory::Memory;
@@ -90,48 +91,107 @@ pub fn restore_returns(stopped: &Stopped, shadows: &Shadows<'_>) -> Result<Resto
 /// handler runs.
 #[must_use]
 pub fn inside(stopped: &Stopped, ranges: &[Range<u64>]) -> Vec<u32> {
-    let within = |at: u64| ranges.iter().any(|r| r.contains(&at));
-    let all = maps::read(stopped.pid());
+    let code = Code::of(ranges);
     let places = stopped.places();
-    let share = SEARCHED / places.len().max(1) as u64;
-    let limit = share.clamp(OF_ONE.0, OF_ONE.1);
+    let limit = (SEARCHED / places.len().max(1) as u64).clamp(OF_ONE.0, OF_ONE.1);
+    let mut search = Search { memory: stopped.memory(), pid: stopped.pid(), code, bytes: Vec::new(), maps: Vec::new() };
     let mut found = Vec::new();
     for (tid, ip, sp) in places {
-        let interrupted = || {
-            let stack = all.iter().find(|m| m.holds(sp))?;
-            Some(is_interrupted(stopped.memory(), sp..stack.end.min(sp.saturating_add(limit)), &within))
-        };
-        if within(ip) || interrupted() == Some(true) {
+        if search.code.holds(ip) || search.is_interrupted(sp, sp.saturating_add(limit)) {
             found.push(tid);
         }
     }
     found
 }
 
-/// Whether a signal frame on a piece of stack leads back to where `within` says so. Words that only look
-/// like its saved instruction pointer are told from one by the code that the handler returns to: it is
-/// looked at where the frame says it is, so that the size of the program does not matter.
-fn is_interrupted(memory: &Memory, stack: Range<u64>, within: &dyn Fn(u64) -> bool) -> bool {
-    /// Read at a time.
-    const PIECE: u64 = 256 << 10;
-    /// Of the piece before, so that no frame is cut.
-    const OVERLAP: u64 = SAVED_IP as u64;
-    let mut at = stack.start;
-    let mut bytes = Vec::new();
-    while at < stack.end {
-        bytes.resize((stack.end - at).min(PIECE) as usize & !7, 0_u8);
-        let got = memory.read_some(at, &mut bytes);
-        let piece: Vec<u64> = words(&bytes[..got]).collect();
-        let frames = piece.iter().zip(piece.iter().skip(SAVED_IP / 8));
-        if frames.filter(|(_, ip)| within(**ip)).any(|(&back, _)| is_restorer(memory, back)) {
-            return true;
+/// Ranges of addresses in which one of a million words is looked up quickly: it happens while a target stands still.
+struct Code {
+    /// Ascending, none touching another.
+    ranges: Vec<Range<u64>>,
+    whole: Range<u64>,
+}
+
+impl Code {
+    fn of(ranges: &[Range<u64>]) -> Self {
+        let mut all: Vec<Range<u64>> = ranges.iter().filter(|r| r.start < r.end).cloned().collect();
+        all.sort_unstable_by_key(|r| r.start);
+        let mut ranges: Vec<Range<u64>> = Vec::with_capacity(all.len());
+        for range in all {
+            match ranges.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => ranges.push(range),
+            }
         }
-        if (got as u64) < PIECE {
-            return false;
-        }
-        at += PIECE - OVERLAP;
+        let whole = ranges.first().map_or(0, |r| r.start)..ranges.last().map_or(0, |r| r.end);
+        Self { ranges, whole }
     }
-    false
+
+    fn holds(&self, at: u64) -> bool {
+        self.whole.contains(&at) && {
+            let next = self.ranges.partition_point(|r| r.start <= at);
+            next.checked_sub(1).and_then(|place| self.ranges.get(place)).is_some_and(|r| at < r.end)
+        }
+    }
+}
+
+/// Stacks searched for signal frames that lead back into some code.
+struct Search<'a> {
+    memory: &'a Memory,
+    pid: u32,
+    code: Code,
+    bytes: Vec<u8>,
+    /// Read only when they are needed, as it takes half a millisecond.
+    maps: Vec<maps::Map>,
+}
+
+impl Search<'_> {
+    /// Whether a signal frame on a piece of stack leads back into the code. Words that only look like its saved
+    /// instruction pointer are told from one by the code that the handler returns to: it is looked at where the
+    /// frame says it is, so that the size of the program does not matter.
+    fn is_interrupted(&mut self, start: u64, end: u64) -> bool {
+        /// What most stacks have in use, and what is read at a time where there is more.
+        const PIECES: (u64, u64) = (16 << 10, 256 << 10);
+        let (mut at, mut piece) = (start, PIECES.0);
+        while at < end {
+            let wanted = ((end - at).min(piece) & !7) as usize;
+            self.bytes.resize(wanted, 0);
+            let got = self.read(at);
+            if wanted == 0 || self.has_frame(got) {
+                return wanted != 0;
+            }
+            if got < wanted {
+                return false;
+            }
+            // So that no frame is cut.
+            at += wanted as u64 - if (wanted as u64) < piece { 0 } else { SAVED_IP as u64 };
+            piece = PIECES.1;
+        }
+        false
+    }
+
+    fn has_frame(&self, got: usize) -> bool {
+        let word = |at: usize| {
+            let bytes = self.bytes.get(at..at + 8).and_then(|b| b.try_into().ok());
+            bytes.map_or(0, u64::from_le_bytes)
+        };
+        let frames = (SAVED_IP..got & !7).step_by(8).filter(|&at| self.code.holds(word(at)));
+        frames.map(|at| word(at - SAVED_IP)).any(|back| is_restorer(self.memory, back))
+    }
+
+    /// Reads what is there from an address on; how many bytes.
+    fn read(&mut self, at: u64) -> usize {
+        let got = self.memory.read_allowed(at, &mut self.bytes);
+        if got > 0 {
+            return got;
+        }
+        // A kernel without the means, or no stack.
+        if self.maps.is_empty() {
+            self.maps = maps::read(self.pid);
+        }
+        let Some(map) = self.maps.iter().find(|m| m.holds(at)) else { return 0 };
+        let most = (map.end - at).min(self.bytes.len() as u64) as usize;
+        self.bytes.get_mut(..most).map_or(0, |bytes| self.memory.read_some(at, bytes))
+    }
 }
 
 /// Whether a signal handler returns to this address.
@@ -156,10 +216,25 @@ pub fn stop_outside(pid: u32, ranges: &[Range<u64>], limit: Duration) -> Result<
         if caught.is_empty() || began.elapsed() > limit {
             return Ok((stopped, caught));
         }
-        let _ = stopped.release();
+        let _ = let_move(stopped, &caught, limit.saturating_sub(began.elapsed()));
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(20));
     }
+}
+
+/// Lets everything run, until these threads have had a turn each: on a busy machine a thread stopped again and again
+/// would otherwise stand where it stood. No longer than `limit`, or some time more.
+pub(crate) fn let_move(stopped: Stopped, tids: &[u32], limit: Duration) -> Pause {
+    let pid = stopped.pid();
+    let before: Vec<(u32, u64)> = tids.iter().filter_map(|&tid| Some((tid, safe::runtime(pid, tid)?))).collect();
+    let pause = stopped.release();
+    let began = Instant::now();
+    for turn in before {
+        if began.elapsed() < limit {
+            safe::wait_for_turn(pid, Some(turn));
+        }
+    }
+    pause
 }
 
 /// Memory that was mapped for the agent.
@@ -248,17 +323,27 @@ mod tests {
         let mut stack = vec![0x10_u64; 100_000];
         let from = stack.as_ptr() as u64;
         let range = from..from + 800_000;
-        let within = |ip: u64| ip == 0x1234;
+        let code = Code::of(&[0x1234..0x1235]);
+        let mut search = Search { memory: &ours, pid: std::process::id(), code, bytes: Vec::new(), maps: Vec::new() };
         // On both sides of the ends of pieces, and of the reach of none.
-        for at in [0, 32_745, 32_746, 32_767, 32_768, 70_000, 99_000] {
+        for at in [0, 2024, 2025, 2026, 2047, 2048, 2049, 34_745, 34_746, 34_767, 34_768, 70_000, 99_000] {
             stack[at + SAVED_IP / 8] = 0x1234;
             stack[at] = 0x10;
-            assert!(!is_interrupted(&ours, range.clone(), &within), "no handler returns to {at}");
+            assert!(!search.is_interrupted(from, range.end), "no handler returns to {at}");
             stack[at] = restorer.as_ptr() as u64;
-            assert!(is_interrupted(&ours, range.clone(), &within), "{at}");
-            assert!(!is_interrupted(&ours, from..from + 8 * at as u64, &within), "{at}");
+            assert!(search.is_interrupted(from, range.end), "{at}");
+            assert!(!search.is_interrupted(from, from + 8 * at as u64), "{at}");
             stack[at + SAVED_IP / 8] = 0;
         }
+    }
+
+    #[test]
+    fn code_is_found_in_any_of_its_ranges() {
+        let code = Code::of(&[50..60, 10..20, 15..30, 30..31, 70..70]);
+        assert_eq!(code.ranges, [10..31, 50..60]);
+        let inside: Vec<u64> = (0..100).filter(|&at| code.holds(at)).collect();
+        assert_eq!(inside, (10..31).chain(50..60).collect::<Vec<u64>>());
+        assert!(!Code::of(&[]).holds(0));
     }
 
     #[test]

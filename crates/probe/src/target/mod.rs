@@ -18,6 +18,7 @@ mod locals;
 pub mod maps;
 mod nap;
 mod remote;
+mod rush;
 mod safe;
 mod stop;
 
@@ -26,6 +27,7 @@ pub use follow_execs::{Execs, Told, Watch};
 pub use heal::heal;
 pub use inject::{Load, Placed, Way, find_agent, inject, remains, retired, throws_alone};
 pub use launch::{Child, Launched, launch};
+pub(crate) use leave::let_move;
 pub use leave::{Owned, Restored, Shadows, inside, remove, restore_returns, stop_outside, unmap};
 pub use nap::{Napper, free_signal};
 pub use remote::{Caller, filtered};

@@ -5,9 +5,12 @@
 //! a single instruction of the program before it stops. Letting it go must wait until it does; until
 //! then it stands in this thread's list of [`tend`].
 
+use super::rush::{Rush, moment};
 use crate::ProbeError;
+use crate::api::Pause;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 use whither_kernel::KernelError;
 use whither_kernel::memory::Memory;
@@ -23,10 +26,6 @@ const RESPITE: Duration = Duration::from_millis(50);
 /// After so long without progress it is asked why.
 const UNEASY: Duration = Duration::from_millis(1);
 
-/// Between two looks: threads need processors to stop, and ours is one. With 64 running threads on two
-/// busy processors a stop took 25 to 60 ms with one kept, 0.2 to 0.4 ms with none.
-const GLANCE: Duration = Duration::from_micros(20);
-
 /// A process all of whose threads stand still.
 #[derive(Debug)]
 pub struct Stopped {
@@ -35,7 +34,11 @@ pub struct Stopped {
     /// A thread that somebody else holds.
     but: Option<u32>,
     memory: Memory,
+    /// When the first thread was asked to stop.
     began: Instant,
+    /// When the last one was.
+    asked: Instant,
+    rush: Option<Rush>,
 }
 
 #[derive(Debug)]
@@ -49,6 +52,8 @@ struct Held {
 enum State {
     /// Asked to stop.
     Asked,
+    /// Has stopped a moment ago.
+    Standing,
     /// Stands still, with these registers.
     Still(Box<Regs>),
     /// Sleeps in the kernel, out of reach; where it will come out.
@@ -90,8 +95,7 @@ impl Stopped {
             if proc::threads(pid).iter().all(|&t| t == tid || ended(pid, t)) {
                 return Ok(None);
             }
-            let mut others =
-                Self { pid, held: Vec::new(), but: Some(tid), memory: Memory::open(pid)?, began: Instant::now() };
+            let mut others = Self::new(pid, Vec::new(), Some(tid), Memory::open(pid)?);
             match others.stop_all() {
                 Ok(()) => return Ok(Some(others)),
                 // They ended meanwhile.
@@ -112,7 +116,7 @@ impl Stopped {
         }
         let memory = Memory::open(pid)?;
         let held = asked.drain(..).map(|tracee| Held { tracee, state: State::Asked }).collect();
-        let mut stopped = Self { pid, held, but: None, memory, began: Instant::now() };
+        let mut stopped = Self::new(pid, held, None, memory);
         // On failure the drop lets go of what was stopped.
         stopped.stop_all()?;
         Ok(stopped)
@@ -129,26 +133,31 @@ impl Stopped {
             }
         };
         let held = vec![Held { tracee, state: State::Still(Box::new(regs)) }];
-        let mut stopped = Self { pid, held, but: None, memory, began: Instant::now() };
+        let mut stopped = Self::new(pid, held, None, memory);
         stopped.stop_all()?;
         Ok(stopped)
     }
 
+    fn new(pid: u32, held: Vec<Held>, but: Option<u32>, memory: Memory) -> Self {
+        let now = Instant::now();
+        Self { pid, held, but, memory, began: now, asked: now, rush: None }
+    }
+
     fn stop_all(&mut self) -> Result<(), ProbeError> {
-        let mut first = true;
         loop {
             let fresh = self.seize_new()?;
-            if first {
+            if self.rush.is_none() {
+                self.rush = Some(Rush::begin());
                 self.began = Instant::now();
-                first = false;
             }
             for held in &self.held[self.held.len() - fresh..] {
                 // A thread that has just ended shows when it is waited for.
                 let _ = held.tracee.interrupt();
             }
+            self.asked = Instant::now();
             self.collect()?;
             // All known threads stand: only a thread not seen yet can have made another one.
-            if fresh == 0 {
+            if fresh == 0 || self.has_all() {
                 break;
             }
         }
@@ -177,14 +186,26 @@ impl Stopped {
         Ok(fresh)
     }
 
-    /// Waits until every thread asked stands still.
+    /// Whether the process has no more threads than are held, by one question instead of a listing.
+    fn has_all(&self) -> bool {
+        let held = self.held.iter().filter(|h| !matches!(h.state, State::Gone)).count() as u64;
+        threads_of(self.pid) == Some(held + u64::from(self.but.is_some()))
+    }
+
+    /// Waits until every thread asked stands still. Asleep between the looks: threads need processors to stop,
+    /// and ours is one.
     fn collect(&mut self) -> Result<(), ProbeError> {
         let began = Instant::now();
         let mut moved = began;
         loop {
+            // Of those that stood at the last look. One that is still on its way off its processor would let us
+            // wait for a whole tick of the scheduler.
             let mut outstanding = 0;
             for at in 0..self.held.len() {
-                if matches!(self.held[at].state, State::Asked) {
+                let state = &self.held[at].state;
+                if matches!(state, State::Standing) {
+                    self.take_registers(at);
+                } else if matches!(state, State::Asked) {
                     if self.advance(at)? {
                         moved = Instant::now();
                     } else {
@@ -192,14 +213,22 @@ impl Stopped {
                     }
                 }
             }
-            if outstanding == 0 {
+            if outstanding == 0 && !self.held.iter().any(|h| matches!(h.state, State::Standing)) {
                 return Ok(());
             }
-            if moved.elapsed() > UNEASY {
+            if outstanding > 0 && moved.elapsed() > UNEASY {
                 self.ask_why(began.elapsed())?;
             }
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(moment(outstanding));
         }
+    }
+
+    fn take_registers(&mut self, at: usize) {
+        let held = &mut self.held[at];
+        held.state = match held.tracee.registers() {
+            Ok(regs) => State::Still(Box::new(repair(&held.tracee, regs))),
+            Err(_) => State::Gone,
+        };
     }
 
     /// Takes what has happened to one thread; false when nothing has.
@@ -214,12 +243,7 @@ impl Stopped {
             }
         };
         match event {
-            Event::Stopped | Event::GroupStop(_) => {
-                held.state = match held.tracee.registers() {
-                    Ok(regs) => State::Still(Box::new(repair(&held.tracee, regs))),
-                    Err(_) => State::Gone,
-                };
-            }
+            Event::Stopped | Event::GroupStop(_) => held.state = State::Standing,
             // Delivered now; the stop asked for comes before the handler's first instruction.
             Event::Signal(signal) => drop(held.tracee.go(signal)),
             Event::Exited(_) | Event::Killed(_) => {
@@ -293,7 +317,7 @@ impl Stopped {
         let place = |held: &Held| match &held.state {
             State::Still(regs) => Some((held.tracee.tid(), regs.rip, regs.rsp)),
             State::Asleep { ip, sp } => Some((held.tracee.tid(), *ip, *sp)),
-            State::Asked | State::Gone => None,
+            State::Asked | State::Standing | State::Gone => None,
         };
         self.held.iter().filter_map(place).collect()
     }
@@ -340,11 +364,12 @@ impl Stopped {
         Ok(wanted.len())
     }
 
-    /// Lets everything run again, and says how long it stood still.
+    /// Lets everything run again, and says how long it was held up.
     #[must_use]
-    pub fn release(mut self) -> Duration {
+    pub fn release(mut self) -> Pause {
+        let still = self.asked.elapsed();
         self.let_all_go();
-        self.began.elapsed()
+        Pause { still, held: self.began.elapsed() }
     }
 
     /// Its threads, still standing; those asleep in the kernel or ended are let go.
@@ -352,7 +377,7 @@ impl Stopped {
         let mut tracees = Vec::new();
         for held in self.held.drain(..) {
             match held.state {
-                State::Still(_) => tracees.push(held.tracee),
+                State::Still(_) | State::Standing => tracees.push(held.tracee),
                 State::Asked | State::Asleep { .. } => into_limbo(held.tracee),
                 State::Gone => {}
             }
@@ -363,11 +388,12 @@ impl Stopped {
     fn let_all_go(&mut self) {
         for held in self.held.drain(..) {
             match held.state {
-                State::Still(_) => let_go(held.tracee, Event::Stopped),
+                State::Still(_) | State::Standing => let_go(held.tracee, Event::Stopped),
                 State::Asked | State::Asleep { .. } => LIMBO.with_borrow_mut(|l| l.push(held.tracee)),
                 State::Gone => {}
             }
         }
+        self.rush = None;
         tend();
     }
 }
@@ -452,6 +478,12 @@ pub(super) fn thread_state(pid: u32, tid: u32) -> char {
     text.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next()).unwrap_or('?')
 }
 
+/// How many threads a process has: the kernel counts them as links of the directory that lists them.
+fn threads_of(pid: u32) -> Option<u64> {
+    let links = std::fs::metadata(format!("/proc/{pid}/task")).ok()?.nlink();
+    links.checked_sub(2)
+}
+
 /// Where a thread that sleeps in the kernel will come out: instruction and stack pointer.
 fn place_asleep(pid: u32, tid: u32) -> Option<(u64, u64)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
@@ -508,4 +540,17 @@ fn signal_on_its_way(tracee: &Tracee) -> bool {
         u64::from_str_radix(word.trim(), 16).unwrap_or(0)
     };
     (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_counted_without_a_listing() {
+        // The test runner's threads come and go.
+        let agrees = || threads_of(std::process::id()) == Some(proc::threads(std::process::id()).len() as u64);
+        assert!((0..100).any(|_| agrees()));
+        assert_eq!(threads_of(u32::MAX), None);
+    }
 }

@@ -7,8 +7,9 @@ use super::pattern;
 use super::wire::{AddedPoint, Found, Place, PointLine, Reply, Verb};
 use crate::SessionError;
 use std::path::Path;
+use std::time::Duration;
 use whither_probe::select::{Pattern, parse};
-use whither_probe::{Added, Candidate, Order, PointAction, PointId, PointSpec, Refusal, Select};
+use whither_probe::{Added, Candidate, Order, Pause, PointAction, PointId, PointSpec, Refusal, Select};
 use whither_store::calls::{CallEpoch, CallModule, CallPoint, CallSnapshot, PatchKind, PointState};
 
 /// Where verbs are obeyed.
@@ -115,7 +116,7 @@ impl Desk {
             }
             batch.refused.push((name, why.to_string()));
         }
-        batch.pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+        batch.pause = pause;
         Ok(batch)
     }
 
@@ -187,7 +188,7 @@ impl Desk {
 
     /// What other programs of the tree were given besides. Their points get numbers when they are listed.
     fn join(&mut self, batch: &mut Batch, elsewhere: Added, before: &[u32]) {
-        batch.pause_ns = batch.pause_ns.max(u64::try_from(elsewhere.pause.as_nanos()).unwrap_or(u64::MAX));
+        batch.pause = batch.pause.max(elsewhere.pause);
         for (name, why) in elsewhere.refused {
             let one = (name, why.to_string());
             self.refuse_later(&one.0, &one.1);
@@ -210,9 +211,9 @@ impl Desk {
             return Ok(Reply::Nothing { near: self.probed_names() });
         }
         let removed = self.engine.remove(&ids(&points))?;
-        let pause_ns = u64::try_from(removed.pause.as_nanos()).unwrap_or(u64::MAX);
+        let (pause_ns, held_ns) = nanoseconds(removed.pause);
         let points = points.into_iter().filter(|p| removed.ids.contains(&PointId(p.id))).collect();
-        Ok(Reply::Removed { removed: points, pause_ns })
+        Ok(Reply::Removed { removed: points, pause_ns, held_ns })
     }
 
     fn switch(&mut self, patterns: &[String], on: bool) -> Result<Reply, SessionError> {
@@ -301,8 +302,14 @@ fn refused_point(name: String, why: &str) -> CallPoint {
     }
 }
 
-fn reply(Batch { added, already, refused, pause_ns, .. }: Batch) -> Reply {
-    Reply::Added { added, already, refused, pause_ns }
+fn reply(Batch { added, already, refused, pause, .. }: Batch) -> Reply {
+    let (pause_ns, held_ns) = nanoseconds(pause);
+    Reply::Added { added, already, refused, pause_ns, held_ns }
+}
+
+fn nanoseconds(pause: Pause) -> (u64, u64) {
+    let of = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    (of(pause.still), of(pause.held))
 }
 
 /// What became of adding.
@@ -313,7 +320,7 @@ pub(super) struct Batch {
     pub(super) added: Vec<AddedPoint>,
     pub(super) already: Vec<u32>,
     pub(super) refused: Vec<(String, String)>,
-    pub(super) pause_ns: u64,
+    pub(super) pause: Pause,
 }
 
 /// How many near names a message shows.

@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use whither_probe::{
-    Added, Candidate, CostClass, Detached, Happening, Order, PointAction, PointId, PointSpec, Refusal, Removed, Select,
+    Added, Candidate, CostClass, Detached, Happening, Order, Pause, PointAction, PointId, PointSpec, Refusal, Removed,
+    Select,
 };
 use whither_store::calls::{CallModule, CallPath, CallPoint, CallSnapshot, PatchKind, PathTotals, PointState};
 
@@ -117,7 +118,7 @@ impl Instrument for Fake {
             });
             ids.push(PointId(id));
         }
-        Ok(Added { ids, refused: Vec::new(), pause: Duration::from_micros(300) })
+        Ok(Added { ids, refused: Vec::new(), pause: pause(300) })
     }
 
     fn extend(&mut self, _: &[Order], _: &[PointAction]) -> Result<Added, SessionError> {
@@ -130,7 +131,7 @@ impl Instrument for Fake {
             point.state = PointState::Removed;
         }
         self.note(format!("remove {ids:?}"));
-        Ok(Removed { ids: ids.to_vec(), pause: Duration::from_micros(200) })
+        Ok(Removed { ids: ids.to_vec(), pause: pause(200) })
     }
 
     fn enable(&mut self, ids: &[PointId], on: bool) {
@@ -194,4 +195,9 @@ impl Instrument for Fake {
     fn abandon(&mut self) {
         self.note("abandon");
     }
+}
+
+/// Of so many microseconds; one thread was held for twice as long.
+fn pause(us: u64) -> Pause {
+    Pause { still: Duration::from_micros(us), held: Duration::from_micros(2 * us) }
 }

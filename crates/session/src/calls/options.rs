@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
-use whither_probe::{CostClass, Detached, Options, Order, PointAction};
+use whither_probe::{CostClass, Detached, Options, Order, Pause, PointAction};
 use whither_store::calls::{CallEpoch, CallSnapshot, PatchKind};
 
 /// Whom to measure.
@@ -69,8 +69,8 @@ pub enum CallsEvent {
         pid: u32,
         /// Probed functions.
         points: usize,
-        /// How long the target stood still.
-        pause: Duration,
+        /// How long the target was held up; nothing for a command, which had not begun.
+        pause: Pause,
     },
     /// Something the user should know.
     Note(String),

@@ -10,7 +10,7 @@ use crate::{SessionError, StopFlag};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use whither_kernel::proc;
-use whither_probe::Happening;
+use whither_probe::{Happening, Pause};
 use whither_store::calls::{CallSnapshot, PointState};
 
 /// The longest a question, a key or a Ctrl-C waits.
@@ -284,7 +284,7 @@ fn tell(batch: &Batch, pid: u32, options: &CallsOptions, on: &mut dyn FnMut(Call
         on(CallsEvent::Refused { name: name.clone(), reason: reason.clone() });
     }
     let running = matches!(options.target, CallsTarget::Process(_));
-    let pause = Duration::from_nanos(if running { batch.pause_ns } else { 0 });
+    let pause = if running { batch.pause } else { Pause::default() };
     on(CallsEvent::Started { pid, points: batch.added.len(), pause });
 }
 

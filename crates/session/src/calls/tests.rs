@@ -167,8 +167,8 @@ fn point(id: u32, name: &str) -> AddedPoint {
 fn verbs_change_the_probes() {
     let (mut desk, done) = desk();
     let add = Verb::Add { patterns: vec!["main|solve|tiny".into()], exclude: vec![] };
-    let Reply::Added { added, already, refused, pause_ns } = desk.obey(&add) else { panic!("not added") };
-    assert_eq!((added, already, pause_ns), (vec![point(2, "main")], vec![1], 300_000));
+    let Reply::Added { added, already, refused, pause_ns, held_ns } = desk.obey(&add) else { panic!("not added") };
+    assert_eq!((added, already, pause_ns, held_ns), (vec![point(2, "main")], vec![1], 300_000, 600_000));
     assert_eq!(refused.len(), 1);
     let shown = desk.snapshot();
     let tiny: Vec<_> = shown.points.iter().filter(|p| p.state == PointState::Refused).collect();

@@ -78,8 +78,11 @@ pub enum Reply {
         already: Vec<u32>,
         /// Name and reason of those that cannot be.
         refused: Vec<(String, String)>,
-        /// How long the target stood still, nanoseconds.
+        /// How long no thread of the target ran, nanoseconds.
         pause_ns: u64,
+        /// How long one of its threads was held at most.
+        #[serde(default)]
+        held_ns: u64,
     },
     /// Functions called by a probed one.
     Found {
@@ -90,8 +93,11 @@ pub enum Reply {
     Removed {
         /// Their numbers and names.
         removed: Vec<AddedPoint>,
-        /// How long the target stood still, nanoseconds.
+        /// How long no thread of the target ran, nanoseconds.
         pause_ns: u64,
+        /// How long one of its threads was held at most.
+        #[serde(default)]
+        held_ns: u64,
     },
     /// Probes were switched.
     Switched {

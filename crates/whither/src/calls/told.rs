@@ -5,7 +5,7 @@ use crate::cli::Common;
 use anstream::eprintln;
 use std::time::Duration;
 use whither_calls::CallProfile;
-use whither_probe::Detached;
+use whither_probe::{Detached, Pause};
 use whither_report::text;
 use whither_session::calls::CallsEvent;
 
@@ -40,12 +40,12 @@ impl Teller {
         }
     }
 
-    fn started(&self, pid: u32, points: usize, pause: Duration) {
+    fn started(&self, pid: u32, points: usize, pause: Pause) {
         if points == 0 {
             return;
         }
         let functions = if points == 1 { "1 function".into() } else { format!("{points} functions") };
-        let paused = if pause.is_zero() { String::new() } else { format!(" (it stood still for {})", span(pause)) };
+        let paused = if pause.held.is_zero() { String::new() } else { format!(" ({})", held_up(pause)) };
         let end = if self.launched { "" } else { "; Ctrl-C leaves it and prints the table" };
         self.line(&format!("measuring {functions} of process {pid}{paused}{end}"));
     }
@@ -65,8 +65,7 @@ impl Teller {
             self.line(&format!("left in the target: {left}"));
         }
         if self.common.verbose > 0 {
-            let (points, pause) = (detached.restored, span(detached.pause));
-            self.line(&format!("{points} functions restored, the target stood still for {pause}"));
+            self.line(&format!("{} functions restored; {}", detached.restored, held_up(detached.pause)));
         }
     }
 
@@ -127,6 +126,11 @@ pub(super) fn is_complete(profile: &CallProfile) -> bool {
     let l = &profile.lost;
     let lost = [l.busy, l.depth, l.table, l.shadow, l.jumped, l.exit, l.ring, l.paths];
     lost.iter().all(|n| *n == 0) && profile.refused.is_empty() && !profile.paths.iter().any(|p| p.truncated || p.other)
+}
+
+/// How long threads of the target waited for us.
+pub(super) fn held_up(Pause { still, held }: Pause) -> String {
+    format!("none of its threads ran for {}, none was held for more than {}", span(still), span(held))
 }
 
 #[cfg(test)]

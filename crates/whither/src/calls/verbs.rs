@@ -4,12 +4,14 @@ use super::measure::{patch_name, pause};
 use super::names::FileNames;
 use super::runtime;
 use super::show::{self, Shape};
-use super::told::Teller;
+use super::told::{Teller, held_up};
 use crate::answer;
 use crate::cli::{CallsVerb, Common, ListArgs, ShowArgs};
 use crate::failure::Ending;
 use anyhow::bail;
 use std::fmt::Write as _;
+use std::time::Duration;
+use whither_probe::Pause;
 use whither_report::json;
 use whither_report::text::thousands;
 use whither_session::calls::{AddedPoint, PointLine, Reply, Verb, ask};
@@ -124,11 +126,11 @@ fn state(state: PointState) -> &'static str {
 /// A reply as text, and how the verb ends.
 pub(super) fn said(verb: &Verb, reply: &Reply) -> anyhow::Result<(String, Ending)> {
     let text = match reply {
-        Reply::Added { added, already, refused, pause_ns } => {
+        Reply::Added { added, already, refused, pause_ns, held_ns } => {
             if added.is_empty() && already.is_empty() && refused.is_empty() {
                 return Ok((NONE.into(), Ending::No));
             }
-            let mut text = format!("{} added{}", counted_points(added), paused(*pause_ns, added));
+            let mut text = format!("{} added{}", counted_points(added), paused((*pause_ns, *held_ns), added));
             if !already.is_empty() {
                 let _ = write!(text, "\n{} measured already: {}", already.len(), numbers(already));
             }
@@ -138,8 +140,8 @@ pub(super) fn said(verb: &Verb, reply: &Reply) -> anyhow::Result<(String, Ending
             let ending = if added.is_empty() && already.is_empty() { Ending::No } else { Ending::Done };
             return Ok((text, ending));
         }
-        Reply::Removed { removed, pause_ns } => {
-            format!("{} removed{}", counted_points(removed), paused(*pause_ns, removed))
+        Reply::Removed { removed, pause_ns, held_ns } => {
+            format!("{} removed{}", counted_points(removed), paused((*pause_ns, *held_ns), removed))
         }
         Reply::Switched { points } => {
             let word = if matches!(verb, Verb::Switch { on: true, .. }) { "on" } else { "off" };
@@ -184,8 +186,9 @@ fn numbers(ids: &[u32]) -> String {
     ids.iter().map(|id| format!("#{id}")).collect::<Vec<_>>().join(", ")
 }
 
-fn paused(ns: u64, points: &[AddedPoint]) -> String {
-    if points.is_empty() { String::new() } else { format!("; the target stood still for {}", pause(ns)) }
+fn paused((still, held): (u64, u64), points: &[AddedPoint]) -> String {
+    let pause = Pause { still: Duration::from_nanos(still), held: Duration::from_nanos(held) };
+    if points.is_empty() { String::new() } else { format!("; {}", held_up(pause)) }
 }
 
 #[cfg(test)]
@@ -205,12 +208,13 @@ mod tests {
             already: vec![1],
             refused: vec![("h".into(), "too short".into())],
             pause_ns: 420_000,
+            held_ns: 700_000,
         };
         let (text, ending) = said(&add, &added).unwrap();
         assert_eq!(
             text,
-            "2 probes (#3 f, #4 g) added; the target stood still for 420 us\n1 measured already: #1\nh is not measured: \
-             too short"
+            "2 probes (#3 f, #4 g) added; none of its threads ran for 420 us, none was held for more than 700 us\n1 \
+             measured already: #1\nh is not measured: too short"
         );
         assert_eq!(ending, Ending::Done);
         let (text, ending) = said(&add, &Reply::Nothing { near: vec!["fa".into()] }).unwrap();
