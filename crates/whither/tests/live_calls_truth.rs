@@ -212,9 +212,14 @@ fn the_look_up_case() {
     let functions = ["-f", "find_func_by_addr|triggered_in_stack_frame|catch_up|insert_instrumentation|resolve_calls"];
     let run = measured(&functions, &["calls-lookup", "hash", "1000"]);
     let truth = truth(&run);
-    let share = |name: &str| 100.0 * run.function(name)["totals"]["share_exec"].as_f64().unwrap();
+    // The program's truth is about its requests: by shares of the whole execution its preparations would count too,
+    // which a busy machine lengthens.
+    let cpu = |name: &str| number(&run.function(name)["totals"]["cpu_ns"]) as f64;
+    let share = |name: &str| 100.0 * cpu(name) / cpu("insert_instrumentation");
     near("share of catch_up", share("catch_up"), truth["share_catch_up"], 0.0, 4.0);
     near("share of find_func_by_addr", share("find_func_by_addr"), truth["share_find"], 0.0, 4.0);
+    let whole = 100.0 * run.function("insert_instrumentation")["totals"]["share_exec"].as_f64().unwrap();
+    assert!((80.0..=100.5).contains(&whole), "all requests are {whole} % of the execution");
     let all = run.calls("find_func_by_addr") as f64;
     let calls = |path: &&&Value| run.frames(path).last().is_some_and(|(_, name)| name == "triggered_in_stack_frame");
     let from: u64 = run.paths("find_func_by_addr").iter().filter(calls).map(|p| number(&p["calls"])).sum();
@@ -232,7 +237,9 @@ fn the_look_up_case() {
 fn the_halo_case() {
     need_root!();
     let _alone = alone();
-    let run = measured(&["-f", "MPI_Wait", "-f", "MPI_Allreduce", "-f", "ks_congrad"], &["calls-halo"]);
+    // Long enough that the program can lose its processor a few times between its own clock and the probes'.
+    let words = ["calls-halo", "original", "240"];
+    let run = measured(&["-f", "MPI_Wait", "-f", "MPI_Allreduce", "-f", "ks_congrad"], &words);
     let truth = truth(&run);
     let wait = run.function("MPI_Wait");
     let names: Vec<&str> = wait["names"].as_array().unwrap().iter().map(|n| n.as_str().unwrap()).collect();
@@ -242,12 +249,13 @@ fn the_halo_case() {
     let solver = number(&run.function("ks_congrad")["totals"]["wall_ns"]) as f64;
     let part = |name: &str| 100.0 * number(&run.function(name)["totals"]["wall_ns"]) as f64 / solver;
     // The ranks share two CPUs with whatever else runs: what they wait is partly for a CPU.
-    near("waiting, % of the solver", part("MPI_Wait"), truth["share_wait"], 0.0, 4.0);
-    near("reducing, % of the solver", part("MPI_Allreduce"), truth["share_reduce"], 0.0, 4.0);
+    near("waiting, % of the solver", part("MPI_Wait"), truth["share_wait"], 0.05, 3.0);
+    near("reducing, % of the solver", part("MPI_Allreduce"), truth["share_reduce"], 0.05, 3.0);
     let mut averages: Vec<f64> = paths.iter().map(|p| p["average_ns"].as_f64().unwrap()).collect();
     averages.sort_by(f64::total_cmp);
     let (second, first): (f64, f64) = (averages[..8].iter().sum(), averages[8..].iter().sum());
-    near("first wait over second", first / second, truth["first_over_second"], 0.15, 0.0);
+    // All second waits together last 0.1 s: one loss of the processor that only one of the clocks sees is a tenth.
+    near("first wait over second", first / second, truth["first_over_second"], 0.35, 0.0);
 }
 
 #[test]
@@ -278,9 +286,13 @@ fn histograms_hold_every_call() {
         let totals = &run.function(name)["totals"];
         let bins: Vec<u64> = totals["hist"].as_array().unwrap().iter().map(number).collect();
         assert_eq!(bins.iter().sum::<u64>(), number(&totals["calls"]), "{name}: {bins:?}");
-        let truth = truth(&run)[&format!("ns_{name}")];
+        // A neighbour on the core may have lengthened the twin's slices more than those of the probed calls, or less:
+        // the truth lies between what either took. A bin is a factor of two, so a wrong one still shows.
+        let told = truth(&run);
+        let (twin, own) = (told[&format!("ns_{name}")], told[&format!("loop_{name}")]);
         let (low, high) = (number(&totals["p50"]["low_ns"]) as f64, number(&totals["p50"]["high_ns"]) as f64);
-        assert!(low <= truth * 1.5 && high >= truth * 0.9, "{name}: median in [{low}, {high}], truth {truth}");
+        let fits = low <= twin.max(own) * 1.5 && high >= twin.min(own) * 0.9;
+        assert!(fits, "{name}: median in [{low}, {high}], its twin took {twin}, its own slices {own} with the probe");
     }
 }
 
