@@ -323,7 +323,7 @@ mod tests {
         let mut stack = vec![0x10_u64; 100_000];
         let from = stack.as_ptr() as u64;
         let range = from..from + 800_000;
-        let code = Code::of(&[0x1234..0x1235]);
+        let code = Code::of(std::slice::from_ref(&(0x1234..0x1235)));
         let mut search = Search { memory: &ours, pid: std::process::id(), code, bytes: Vec::new(), maps: Vec::new() };
         // On both sides of the ends of pieces, and of the reach of none.
         for at in [0, 2024, 2025, 2026, 2047, 2048, 2049, 34_745, 34_746, 34_767, 34_768, 70_000, 99_000] {

@@ -4,7 +4,7 @@
 //! before the first thread is asked to stop and over when the last one was let go; whoever waits meanwhile sleeps.
 
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// This thread comes first until it is dropped; without the right to that, nothing changes.
 #[derive(Debug)]
@@ -39,8 +39,22 @@ fn set(policy: libc::c_int, priority: libc::c_int) -> bool {
     unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
 }
 
-/// How long to sleep until some threads may have stopped: each needs a processor for a moment.
-pub(super) fn moment(threads: usize) -> Duration {
+/// Waits until some threads may have stopped. Asleep, as they need processors and ours is one; when there are none
+/// left, awake: a virtual machine that has nothing to do loses its processors for milliseconds.
+pub(super) fn wait(outstanding: usize) {
+    /// For a thread that has stopped to leave its processor.
+    const ASIDE: Duration = Duration::from_micros(3);
+    if outstanding > 0 {
+        return std::thread::sleep(moment(outstanding));
+    }
+    let began = Instant::now();
+    while began.elapsed() < ASIDE {
+        std::hint::spin_loop();
+    }
+}
+
+/// How long some threads take to stop: each needs a processor for a moment.
+fn moment(threads: usize) -> Duration {
     /// To be switched to, and to stop.
     const TURN: u64 = 4_000;
     /// So that our own looks take no more time than they have to.

@@ -5,7 +5,7 @@
 //! a single instruction of the program before it stops. Letting it go must wait until it does; until
 //! then it stands in this thread's list of [`tend`].
 
-use super::rush::{Rush, moment};
+use super::rush::{self, Rush};
 use crate::ProbeError;
 use crate::api::Pause;
 use std::cell::RefCell;
@@ -192,8 +192,7 @@ impl Stopped {
         threads_of(self.pid) == Some(held + u64::from(self.but.is_some()))
     }
 
-    /// Waits until every thread asked stands still. Asleep between the looks: threads need processors to stop,
-    /// and ours is one.
+    /// Waits until every thread asked stands still.
     fn collect(&mut self) -> Result<(), ProbeError> {
         let began = Instant::now();
         let mut moved = began;
@@ -219,7 +218,7 @@ impl Stopped {
             if outstanding > 0 && moved.elapsed() > UNEASY {
                 self.ask_why(began.elapsed())?;
             }
-            std::thread::sleep(moment(outstanding));
+            rush::wait(outstanding);
         }
     }
 
