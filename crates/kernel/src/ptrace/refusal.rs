@@ -43,7 +43,10 @@ pub enum Untraceable {
     )]
     ThirtyTwoBit,
     /// `SECCOMP_MODE_STRICT`.
-    #[error("it has put itself under strict seccomp: any system call made for us would kill it; use uprobes instead")]
+    #[error(
+        "it has put itself under strict seccomp: any system call made for us would kill it; uprobes need none \
+         ('whither calls --safe')"
+    )]
     StrictSeccomp,
     /// Another user's.
     #[error("it belongs to user {owner} and tracing it needs CAP_SYS_PTRACE: run as that user or as root")]

@@ -417,7 +417,10 @@ pub fn calls_warnings(p: &CallProfile) -> Vec<String> {
 fn losses(p: &CallProfile) -> Vec<String> {
     let l = &p.lost;
     let causes = [
-        (l.busy, "calls not counted: made by signal handlers that interrupted the measuring itself"),
+        (
+            l.busy,
+            "calls not counted: made by signal handlers that interrupted the measuring itself, or under strict seccomp",
+        ),
         (l.depth, "calls not counted: too many probed calls in progress at once; probe fewer recursive functions"),
         (l.table, "calls not counted: tables full; probe fewer functions or lower --depth"),
         (l.shadow, "calls counted without time: no memory for their return addresses (a limit on address space?)"),
