@@ -12,6 +12,29 @@ TITLE = "Memory of call paths"
 BAR = "bars: 32 B per path, and 64 B per path and thread"
 # (threads, at random over 256 paths of depth 11)
 SHAPES = [(1, False), (1, True), (8, True), (32, True)]
+# (name, functions, command, what it is told to do before it waits for more): real programs.
+PYTHON = """
+import json, re, sys
+words = [str(i) * (i % 7) for i in range(3000)]
+for i in range(20):
+    json.loads(json.dumps({w: [w, {"n": i}] for w in words}, indent=1))
+    re.sub(r"(1+)(2*)", r"\\2\\1", " ".join(words))
+    sorted(words, key=lambda w: (len(w), w))
+"""
+SQL = """
+create table t(a integer primary key, b text, c real);
+with recursive n(i) as (select 1 union all select i + 1 from n where i < 30000) insert into t select i, 'x' || i % 977, i / 7.0 from n;
+create index tb on t(b);
+select b, count(*), sum(c) from t group by b order by 3 desc limit 5;
+select count(*) from t x join t y on x.b = y.b and x.a < y.a;
+update t set c = c + 1 where b like 'x1%';
+delete from t where a % 3 = 0;
+"""
+PROGRAMS = [
+    ("python3", "PyObject_Malloc|PyDict_SetItem|memcpy", ["/usr/bin/python3", "-i", "-q", "-S"], PYTHON),
+    ("sqlite3", "malloc|memcpy|read|write|pread64|pwrite64", ["sqlite3"], SQL),
+    ("bash", "malloc|xmalloc|hash_search|strlen", ["bash", "--norc"], "for i in {1..3000}; do a[$i]=${i//1/x}; [[ $i == *7* ]] && b+=$i; done; f() { (( $1 )) && f $(( $1 - 1 )); }; f 50\n"),
+]
 # Words of the header (`include/whither_agent.h`): nodes and paths in use.
 NEXT_NODE, NEXT_PATH = 88, 92
 
@@ -83,6 +106,48 @@ def measure(threads, random):
         target.end()
 
 
+def holders():
+    """Processes that map such tables."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            yield int(pid), counts(pid)
+        except (OSError, h.Missing):
+            continue
+
+
+def real(functions, command, told):
+    """(nodes, paths) of a program when it has done what it was told."""
+    child = subprocess.Popen(
+        [h.whither(), "calls", "-q", "-f", functions, "--", *command],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True,
+    )
+    child.stdin.write(told + "\n")
+    child.stdin.flush()
+    last, same, deadline = None, 0, time.monotonic() + 60
+    while same < 10 and time.monotonic() < deadline and child.poll() is None:
+        time.sleep(0.2)
+        now = max((found for _, found in holders()), default=None)
+        same = same + 1 if now and now == last else 0
+        last = now
+    child.stdin.close()
+    child.wait()
+    if not last or not last[1]:
+        raise h.Missing(f"{command[0]} was not measured")
+    return last
+
+
+def programs():
+    rows = []
+    for name, functions, command, told in PROGRAMS:
+        try:
+            nodes, paths = real(functions, command, told)
+        except (h.Missing, OSError) as why:
+            print(f"SKIP: {name}: {why}")
+            continue
+        rows.append([name, f"`{functions.replace('|', ', ')}`", f"{paths:,}", f"{nodes / paths:.2f}", f"{(nodes * 32 + paths * 16) / paths:.0f}"])
+    return h.table(["program", "functions", "paths", "frames kept per path", "B per path"], rows)
+
+
 def run(options):
     h.build_workloads()
     rows = []
@@ -97,6 +162,8 @@ def run(options):
     )
     return (
         f"{table}\n\nA path takes 16 B, and 32 B for each frame that it shares with no other. Frames are shared from the probed function "
-        "outwards: an outer end that all paths have in common is kept once for each. So 32 B per path are not held. A thread has a block of 64 B for each path that it has called, in pages of 64 blocks, and some "
+        "outwards: an outer end that all paths have in common is kept once for each. So 32 B per path are not held, least of all by real programs, whose stacks are "
+        "deeper:\n\n"
+        f"{programs()}\n\nA thread has a block of 64 B for each path that it has called, in pages of 64 blocks, and some "
         "pages of its own (directory, calls in progress), which are most of it while paths are few. Pages that were touched, as the kernel counts them."
     )

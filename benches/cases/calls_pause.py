@@ -40,8 +40,8 @@ def verb(*arguments):
     )
     if done.returncode:
         raise h.Missing(f"whither calls {arguments[0]}: status {done.returncode}: {done.stderr[-300:]}")
-    said = re.search(r"stood still for ([0-9.]+) (us|ms|s)", done.stdout)
-    return float(said[1]) * {"us": 1, "ms": 1e3, "s": 1e6}[said[2]] if said else None
+    said = re.findall(r"(?:ran for|more than) ([0-9.]+) (ns|us|ms|s)", done.stdout)
+    return [float(number) * {"ns": 1e-3, "us": 1, "ms": 1e3, "s": 1e6}[unit] for number, unit in said]
 
 
 def session(pid):
@@ -96,14 +96,17 @@ def run(options):
         running.stop()
     rows = []
     for label, values in gaps.items():
-        pauses = told.get(label)
-        own = [f"{f(pauses) / 1000:.2f}" for f in (min, h.median)] if pauses else ["-", "-"]
-        rows.append([label, *own, f"{min(values) / 1000:.2f}", f"{h.median(values) / 1000:.2f}"])
-    table = h.table(["functions", "least ms", "median ms", "longest gap, least ms", "median ms"], rows)
+        columns = [list(column) for column in zip(*told.get(label, []))] + [values]
+        cells = [f"{f(column) / 1000:.2f}" for column in columns for f in (min, h.median)]
+        rows.append([label, *["-"] * (6 - len(cells)), *cells])
+    head = [f"{what}, {how} ms" for what in ("no thread ran", "one held at most", "measured gap") for how in ("least", "median")]
+    table = h.table(["functions", *head], rows)
     return (
-        f"{table}\n\nA process of 64 spinning threads on {os.cpu_count()} CPUs. First the pause that whither tells: from the moment the first "
-        "thread is asked to stop until the last one runs again. Then the longest time in which none of the threads ran, by their own clocks, around the "
-        "whole command; `nothing` is the same without one: the scheduler's and the other programs' part. All 62 threads that wait for a CPU must "
-        "get one before they can stop, so the pause grows with what else wants to run. "
+        f"{table}\n\nA process of 64 spinning threads on {os.cpu_count()} CPUs. First what whither tells: the time in which none of them ran, from "
+        "the moment the last one was asked to stop until the first one was let go, and what one of them was held at most, from the first question "
+        "until the last one was let go (until each has a CPU again is the scheduler's matter: with 32 threads to a CPU, a tenth of a second with or "
+        "without us). Then the longest time in which none of them ran by their own clocks, around the whole command; `nothing` is the same without "
+        "one: the scheduler's and the other programs' part. The 62 threads that wait for a CPU must each get one before they can stop, so the pause "
+        "grows with what else wants to run. "
         f"1,000 functions called by 64 threads take {(after - before) / 64e3:.0f} B per function and thread in the shared tables."
     )
