@@ -276,7 +276,7 @@ impl<'a> Session<'a> {
         self.group.look_now(&[])?;
         self.find_points(alive, policy, limits)?;
         if self.runs == 0 {
-            self.check_target(alive)?;
+            self.find_target(alive, limits)?;
             self.others.look(&self.group.processes);
             if let Some(cpus) = proc::cpu_quota(alive.pid) {
                 self.group.note(format!(
@@ -417,6 +417,20 @@ impl<'a> Session<'a> {
             pause = (pause * 2).min(Duration::from_millis(50));
             self.group.look_now(&[])?;
             self.group.drain(policy, self.stratum, true);
+        }
+        Ok(())
+    }
+
+    /// Waits for the library that has the target, as [`Self::find_points`] does for points.
+    fn find_target(&mut self, alive: &mut Alive, limits: &Limits<'_>) -> Result<(), SessionError> {
+        let patience = if alive.is_ours() { PATIENCE } else { Duration::ZERO };
+        let began = Instant::now();
+        while let Err(missing) = self.check_target(alive) {
+            if began.elapsed() >= patience || alive.is_over() || limits.are_reached() {
+                return Err(missing);
+            }
+            alive.sleep(Duration::from_millis(5));
+            self.group.look_now(&[])?;
         }
         Ok(())
     }
