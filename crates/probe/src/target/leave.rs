@@ -154,10 +154,13 @@ impl Search<'_> {
         let (mut at, mut piece) = (start, PIECES.0);
         while at < end {
             let wanted = ((end - at).min(piece) & !7) as usize;
+            if wanted == 0 {
+                return false;
+            }
             self.bytes.resize(wanted, 0);
             let got = self.read(at);
-            if wanted == 0 || self.has_frame(got) {
-                return wanted != 0;
+            if self.has_frame(got) {
+                return true;
             }
             if got < wanted {
                 return false;
