@@ -72,6 +72,12 @@ impl<'a> Memory<'a> {
         self.stores.clear();
         self.forgotten = true;
     }
+
+    /// Whether anything may have been written meanwhile, but for read-only data.
+    #[cfg(test)]
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.forgotten
+    }
 }
 
 /// A number of 1 to 8 bytes.

@@ -96,8 +96,10 @@ pub fn inside(stopped: &Stopped, ranges: &[Range<u64>]) -> Vec<u32> {
     let limit = (SEARCHED / places.len().max(1) as u64).clamp(OF_ONE.0, OF_ONE.1);
     let mut search = Search { memory: stopped.memory(), pid: stopped.pid(), code, bytes: Vec::new(), maps: Vec::new() };
     let mut found = Vec::new();
-    for (tid, ip, sp) in places {
-        if search.code.holds(ip) || search.is_interrupted(sp, sp.saturating_add(limit)) {
+    for ((tid, ip, sp), local) in places.into_iter().zip(stopped.local_storage()) {
+        // No stack runs across what its thread keeps above it: behind that, a megabyte of libraries may be mapped.
+        let end = Some(sp.saturating_add(limit)).filter(|end| !(sp..*end).contains(&local)).unwrap_or(local);
+        if search.code.holds(ip) || search.is_interrupted(sp, end) {
             found.push(tid);
         }
     }

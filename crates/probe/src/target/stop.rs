@@ -321,6 +321,16 @@ impl Stopped {
         self.held.iter().filter_map(place).collect()
     }
 
+    /// Where each thread of [`Self::places`] keeps its local storage, 0 where that is not known.
+    pub(super) fn local_storage(&self) -> Vec<u64> {
+        let base = |held: &Held| match &held.state {
+            State::Still(regs) => Some(regs.fs_base),
+            State::Asleep { .. } => Some(0),
+            State::Asked | State::Standing | State::Gone => None,
+        };
+        self.held.iter().filter_map(base).collect()
+    }
+
     /// Registers of a thread; `None` for one asleep in the kernel.
     #[must_use]
     pub fn registers(&self, tid: u32) -> Option<&Regs> {
