@@ -34,6 +34,8 @@ const STOPPING: Duration = Duration::from_millis(50);
 const CALL: Duration = Duration::from_secs(20);
 /// How long it may wait for a lock, in one go: who holds it may wait for the very thread that we hold.
 const LOCKED: Duration = Duration::from_secs(1);
+/// The same with vain tries in between: where others take it again at once, a thread that has to wake up first never gets it.
+const LOCKED_OUT: Duration = Duration::from_secs(3);
 /// Polls, each of them 100 us at least, between two looks at what it waits for.
 const LOOK: u32 = 200;
 /// Bytes of scratch at its low end, for arguments.
@@ -60,6 +62,8 @@ pub struct Caller {
     ground: Option<Ground>,
     moved: bool,
     began: Instant,
+    /// The lock that a call has waited for since, again and again, and done nothing else.
+    tried: Option<(u64, Instant)>,
 }
 
 impl Caller {
@@ -132,7 +136,20 @@ impl Caller {
             Ok((instruction, mask, extended)) => {
                 let tracee = Some(tracee);
                 let (detour, ground, moved) = (None, None, false);
-                Ok(Self { tracee, pid, memory, saved, extended, mask, instruction, detour, ground, moved, began })
+                Ok(Self {
+                    tracee,
+                    pid,
+                    memory,
+                    saved,
+                    extended,
+                    mask,
+                    instruction,
+                    detour,
+                    ground,
+                    moved,
+                    began,
+                    tried: None,
+                })
             }
             Err(e) => {
                 let_go(tracee, Event::Stopped);
@@ -259,11 +276,15 @@ impl Caller {
     /// Runs up to the way back of a call.
     fn finish_call(&mut self, what: &'static str, behind: u64) -> Result<Option<u64>, ProbeError> {
         let deadline = Instant::now() + CALL;
+        self.tried = None;
         loop {
             if !self.next_syscall_stop(what, deadline)? {
                 return Ok(None);
             }
             let mut now = self.thread()?.registers()?;
+            if now.orig_rax != libc::SYS_futex as u64 {
+                self.tried = None;
+            }
             if now.rip == behind && now.orig_rax == libc::SYS_rt_sigprocmask as u64 {
                 // Not this time: the call is skipped, its end is waited for.
                 now.orig_rax = u64::MAX;
@@ -402,7 +423,7 @@ impl Caller {
                 let since =
                     lock.filter(|(last, _)| Some(*last) == address).map_or_else(Instant::now, |(_, since)| since);
                 lock = address.map(|address| (address, since));
-                if lock.is_some() && since.elapsed() > LOCKED {
+                if lock.is_some() && (since.elapsed() > LOCKED || self.tries(address) > LOCKED_OUT) {
                     return self.halt(Next::Locked);
                 }
             }
@@ -410,6 +431,13 @@ impl Caller {
                 return self.halt(Next::Late);
             }
         }
+    }
+
+    /// How long it has tried to get the lock it waits for now.
+    fn tries(&mut self, lock: Option<u64>) -> Duration {
+        let known = self.tried.filter(|(last, _)| Some(*last) == lock);
+        self.tried = known.or_else(|| Some((lock?, Instant::now())));
+        self.tried.map_or(Duration::ZERO, |(_, since)| since.elapsed())
     }
 
     /// Stops the thread wherever it is.
