@@ -186,8 +186,10 @@ static __always_inline void stack(struct bpf_perf_event_data *ctx, struct task_s
 {
 	__u32 here = bpf_get_smp_processor_id();
 	struct stack_scratch *s = bpf_map_lookup_elem(&scratch, &here);
-	if (!s)
+	if (!s) {
+		cpu->stack_drop++;
 		return;
+	}
 	struct wh_stack *h = &s->head;
 	h->kind = WH_STACK;
 	h->who = who;

@@ -97,9 +97,10 @@ def run(options):
     rows = []
     for label, values in gaps.items():
         columns = [list(column) for column in zip(*told.get(label, []))] + [values]
-        cells = [f"{f(column) / 1000:.2f}" for column in columns for f in (min, h.median)]
-        rows.append([label, *["-"] * (6 - len(cells)), *cells])
+        cells = [f"{f(column) / 1000:.2f}" for column in columns for f in (min, h.median)] + [f"{max(values) / 1000:.2f}"]
+        rows.append([label, *["-"] * (7 - len(cells)), *cells])
     head = [f"{what}, {how} ms" for what in ("no thread ran", "one held at most", "measured gap") for how in ("least", "median")]
+    head.append("longest ms")
     table = h.table(["functions", *head], rows)
     return (
         f"{table}\n\nA process of 64 spinning threads on {os.cpu_count()} CPUs. First what whither tells: the time in which none of them ran, from "

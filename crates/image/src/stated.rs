@@ -8,12 +8,15 @@ use crate::unwind_rows::UnwindRows;
 use crate::view::{Program, View};
 use object::elf;
 use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 /// The loaded parts of a file, addressed as stated. Cloning copies pointers.
 #[derive(Clone, Debug)]
 pub struct StatedBytes {
     file: Bytes,
     loads: Vec<Load>,
+    /// Worked out once for all who look at the file.
+    rows: Arc<OnceLock<Option<UnwindRows>>>,
 }
 
 /// The loaded parts that a program cannot change: code and read-only data, where memory is what the file says.
@@ -58,7 +61,7 @@ impl StatedBytes {
             })
             .collect();
         loads.sort_by_key(|l| l.addresses.start);
-        Ok(Self { file: file.clone(), loads })
+        Ok(Self { file: file.clone(), loads, rows: Arc::default() })
     }
 
     /// Pieces of code known by address, where there is no file. Overlapping ones are cut.
@@ -76,7 +79,7 @@ impl StatedBytes {
             bytes.extend_from_slice(fresh);
             reached = end;
         }
-        Self { file: Bytes::from(bytes), loads }
+        Self { file: Bytes::from(bytes), loads, rows: Arc::default() }
     }
 
     /// The same without what relocation or the program may change: text and read-only data stay.
@@ -99,8 +102,8 @@ impl StatedBytes {
 
     /// Unwind rules of the file the bytes are of; `None` for pieces of code.
     #[must_use]
-    pub fn unwind_rows(&self) -> Option<UnwindRows> {
-        UnwindRows::from_elf(&self.file).ok()
+    pub fn unwind_rows(&self) -> Option<&UnwindRows> {
+        self.rows.get_or_init(|| UnwindRows::from_elf(&self.file).ok()).as_ref()
     }
 
     /// All bytes, each segment with the address of its first.

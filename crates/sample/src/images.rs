@@ -249,7 +249,7 @@ impl Images {
     /// The file of an image, through a process that maps it or by its path; only if it is what was mapped.
     #[must_use]
     pub fn open(&self, no: ImageNo, pid: u32, range: (u64, u64)) -> Option<File> {
-        if let Some(file) = self.held.get(&no) {
+        if let Some(file) = self.gone(no) {
             return file.try_clone().ok();
         }
         let image = self.get(no);
@@ -267,14 +267,18 @@ impl Images {
     /// Bytes of a file that was deleted or replaced after it was mapped.
     #[must_use]
     pub fn held_bytes(&self, id: &ImageId) -> Option<Vec<u8>> {
-        let no = self.by_id.get(id)?;
-        let young = || self.young.iter().find(|(young, _)| young == no).map(|(_, file)| file);
-        let gone = |file: &&File| !names(Path::new(&self.get(*no).path), file);
-        let file = self.held.get(no).or_else(|| young().filter(gone))?;
+        let file = self.gone(*self.by_id.get(id)?)?;
         let size = file.metadata().ok()?.size().min(KEPT_LIMIT);
         let mut bytes = vec![0; size as usize];
         file.read_exact_at(&mut bytes, 0).ok()?;
         Some(bytes)
+    }
+
+    /// A file that was deleted or replaced after it was mapped.
+    fn gone(&self, no: ImageNo) -> Option<&File> {
+        let young = || self.young.iter().find(|(young, _)| *young == no).map(|(_, file)| file);
+        let gone = |file: &&File| !names(Path::new(&self.get(no).path), file);
+        self.held.get(&no).or_else(|| young().filter(gone))
     }
 
     fn add(&mut self, image: Image) -> ImageNo {

@@ -7,13 +7,13 @@
 use crate::model::Image;
 use crate::symbols::Symbols;
 use rustc_hash::FxHashMap;
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 use whither_image::cfg::Surroundings;
 use whither_image::jump_tables::Data;
 use whither_image::{
-    Flow, Function, FunctionTable, ImageOffset, NameSource, StatedBytes, Svma, UnwindRows, decode, to_offset, to_svma,
+    Flow, Function, FunctionTable, ImageOffset, NameSource, StatedBytes, Svma, decode, to_offset, to_svma,
 };
 
 /// Functions that end the program or the frame they are called from, as the C library, the C++ and the Rust
@@ -67,7 +67,6 @@ pub struct Around<'a> {
     functions: Arc<FunctionTable>,
     bytes: Option<Arc<StatedBytes>>,
     returns: RefCell<FxHashMap<u64, bool>>,
-    unwinding: OnceCell<Option<UnwindRows>>,
 }
 
 impl<'a> Around<'a> {
@@ -75,7 +74,7 @@ impl<'a> Around<'a> {
     #[must_use]
     pub fn new(image: &'a Image, symbols: &'a dyn Symbols) -> Self {
         let (functions, bytes) = (symbols.functions(image), symbols.stated(image));
-        Self { image, functions, bytes, returns: RefCell::default(), unwinding: OnceCell::new() }
+        Self { image, functions, bytes, returns: RefCell::default() }
     }
 
     /// Whether there is any code to read.
@@ -107,8 +106,7 @@ impl<'a> Around<'a> {
     /// Whether unwind rules say that a frame is already there.
     #[must_use]
     pub fn has_frame(&self, f: &Function) -> Option<bool> {
-        let rows = self.unwinding.get_or_init(|| self.bytes.as_ref()?.unwind_rows());
-        rows.as_ref()?.has_frame(Svma(address(self.image, f.start)))
+        self.bytes.as_ref()?.unwind_rows()?.has_frame(Svma(address(self.image, f.start)))
     }
 
     fn comes_back(&self, callee: Svma, depth: usize) -> bool {

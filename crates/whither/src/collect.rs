@@ -30,10 +30,10 @@ pub(crate) fn record(args: RecordArgs, common: Common) -> anyhow::Result<Ending>
     let stop = signals::stop_flag()?;
     let mut reporter = Reporter::new(common, options.duration);
     let outcome = whither_session::record(&options, &stop, &mut |event| reporter.on(event))?;
+    let told = itself(&outcome.path);
     let stacks = outcome.samples / u64::from(options.stack_every.max(1));
-    let cut = itself(&outcome.path).map_or(0, |profile| profile.losses().stacks_truncated);
-    let advice = deeper(options.stacks, cut, stacks);
-    reporter.finished(&outcome, &account(&outcome.path), advice.as_deref());
+    let advice = told.as_ref().and_then(|p| deeper(options.stacks, p.losses().stacks_truncated, stacks));
+    reporter.finished(&outcome, &account(told.as_ref()), advice.as_deref());
     Ok(outcome.target_status.map_or(Ending::Done, Ending::Target))
 }
 
@@ -42,13 +42,13 @@ pub(crate) fn import(args: &ImportArgs, common: Common) -> anyhow::Result<Ending
     let existing = if args.overwrite || args.output.is_none() { OnExisting::Replace } else { OnExisting::Refuse };
     let output = args.output.clone().unwrap_or_else(places::default_recording);
     let outcome = whither_session::import(&args.input, &output, existing)?;
-    Reporter::new(common, None).finished(&outcome, &account(&outcome.path), None);
+    Reporter::new(common, None).finished(&outcome, &account(itself(&outcome.path).as_ref()), None);
     Ok(Ending::Done)
 }
 
 /// Losses and own cost, from what the recording says of itself.
-fn account(path: &Path) -> String {
-    let Some(profile) = itself(path) else { return String::new() };
+fn account(told: Option<&Profile>) -> String {
+    let Some(profile) = told else { return String::new() };
     let losses = profile.losses();
     let lost = losses.dropped + losses.unwritten;
     let mut text = format!(", lost {}", show_count(lost));

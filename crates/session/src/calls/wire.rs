@@ -81,7 +81,6 @@ pub enum Reply {
         /// How long no thread of the target ran, nanoseconds.
         pause_ns: u64,
         /// How long one of its threads was held at most.
-        #[serde(default)]
         held_ns: u64,
     },
     /// Functions called by a probed one.
@@ -96,7 +95,6 @@ pub enum Reply {
         /// How long no thread of the target ran, nanoseconds.
         pause_ns: u64,
         /// How long one of its threads was held at most.
-        #[serde(default)]
         held_ns: u64,
     },
     /// Probes were switched.
