@@ -11,8 +11,9 @@ use whither_store::model::OwnCost;
 
 /// How long the cost of a sample is measured.
 const MEASURE: Duration = Duration::from_millis(60);
-/// The rate is looked at again this often.
+/// The rate is looked at again this often, and once early: a recording of ten seconds has its budget, too.
 const REVIEW_NS: u64 = 10_000_000_000;
+const FIRST_REVIEW_NS: u64 = 3_000_000_000;
 /// Below this many samples a profile says nothing.
 const LEAST_HERTZ: f64 = 20.0;
 /// Share of the budget set aside for our own process until its cost is known.
@@ -29,6 +30,8 @@ pub(crate) struct Governor {
     user_share: f64,
     reviewed: (u64, u64),
     began: (u64, u64),
+    /// When to look at the rate next.
+    due: u64,
     hertz: f64,
 }
 
@@ -45,6 +48,7 @@ impl Governor {
             user_share: 0.0,
             reviewed: now,
             began: now,
+            due: now.0 + FIRST_REVIEW_NS,
             hertz,
         }
     }
@@ -56,7 +60,7 @@ impl Governor {
         self.handler_ns = collector.handler_ns(|| gaps = gap::measure(MEASURE)).unwrap_or(0.0);
         self.interrupt_ns = gaps?.median_ns;
         let now = (clock::monotonic_ns(), clock::own_cpu_ns());
-        (self.reviewed, self.began) = (now, now);
+        (self.reviewed, self.began, self.due) = (now, now, now.0 + FIRST_REVIEW_NS);
         let budget = self.budget?;
         self.hertz = rate(budget * (1.0 - RESERVE), self.interrupt_ns);
         Some(self.hertz)
@@ -64,20 +68,18 @@ impl Governor {
 
     /// Looks at our own cost from time to time; returns a new rate when it should change.
     pub(crate) fn review(&mut self) -> Option<f64> {
-        if clock::monotonic_ns() - self.reviewed.0 < REVIEW_NS || self.interrupt_ns == 0.0 {
+        if clock::monotonic_ns() < self.due || self.interrupt_ns == 0.0 {
             return None;
         }
         let now = (clock::monotonic_ns(), clock::own_cpu_ns());
+        self.due = now.0 + REVIEW_NS;
         self.user_share = (now.1 - self.reviewed.1) as f64 / ((now.0 - self.reviewed.0) as f64 * self.cpus);
         self.reviewed = now;
         let wanted = rate(self.budget? - self.user_share, self.interrupt_ns);
-        // Few distinct rates, and no flutter: steps of a factor of the square root of 2.
-        let steps = ((wanted / self.hertz).log2() * 2.0).trunc();
-        if steps == 0.0 {
-            return None;
-        }
-        self.hertz = (self.hertz * 2_f64.powf(steps / 2.0)).clamp(LEAST_HERTZ, FULL_HERTZ.into());
-        Some(self.hertz)
+        let next = stepped(self.hertz, wanted);
+        let changed = (next - self.hertz).abs() > f64::EPSILON;
+        self.hertz = next;
+        changed.then_some(next)
     }
 
     /// The account for the recording, from all samples delivered so far.
@@ -91,6 +93,14 @@ impl Governor {
     }
 }
 
+/// The next rate on the way to the wanted one. Few distinct rates, and no flutter: steps of a quarter of an octave,
+/// down as soon as the budget is exceeded, up when a whole step fits.
+fn stepped(hertz: f64, wanted: f64) -> f64 {
+    const PER_OCTAVE: f64 = 4.0;
+    let steps = ((wanted / hertz).log2() * PER_OCTAVE).floor();
+    (hertz * 2_f64.powf(steps / PER_OCTAVE)).clamp(LEAST_HERTZ, FULL_HERTZ.into())
+}
+
 /// Samples per second and CPU that a share of CPU time buys.
 fn rate(share: f64, interrupt_ns: f64) -> f64 {
     (share.max(0.0) * 1e9 / interrupt_ns.max(1.0)).clamp(LEAST_HERTZ, FULL_HERTZ.into())
@@ -99,6 +109,17 @@ fn rate(share: f64, interrupt_ns: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rate_that_costs_too_much_is_lowered_and_one_that_fits_stays() {
+        let below = stepped(2000.0, 1990.0);
+        assert!((1650.0..1990.0).contains(&below), "{below}");
+        // What was lowered is not raised again by the same figures.
+        assert!((stepped(below, 1990.0) - below).abs() < 1e-9);
+        assert!((stepped(2000.0, 2300.0) - 2000.0).abs() < 1e-9);
+        assert!((2800.0..=3000.0).contains(&stepped(2000.0, 3000.0)));
+        assert!((stepped(30.0, 1.0) - LEAST_HERTZ).abs() < 1e-9);
+    }
 
     #[test]
     fn a_budget_buys_a_rate() {

@@ -74,6 +74,9 @@ pub struct RecordOptions {
     pub events: Vec<String>,
     /// Events that share the remaining counters by turns.
     pub multiplexed: Vec<String>,
+    /// A command to run while the system or processes are sampled: the recording ends with it. Empty with
+    /// [`Scope::Command`].
+    pub during: Vec<String>,
     /// How fast.
     pub pace: Pace,
     /// Call stacks.

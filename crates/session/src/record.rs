@@ -29,11 +29,15 @@ const EXACT_BUDGET: f64 = 0.03;
 pub fn record(options: &RecordOptions, stop: &StopFlag, on: &mut dyn FnMut(Progress)) -> Result<Outcome, SessionError> {
     let pids = target_pids(&options.scope)?;
     let exact = patterns(&options.exact)?;
-    let held = match &options.scope {
-        Scope::Command(words) => Some(launch::hold(words)?),
-        _ => None,
+    let (held, pids) = match &options.scope {
+        Scope::Command(words) => {
+            let held = launch::hold(words)?;
+            let pid = held.pid();
+            (Some(held), vec![pid])
+        }
+        _ if options.during.is_empty() => (None, pids),
+        _ => (Some(launch::hold(&options.during)?), pids),
     };
-    let pids = held.as_ref().map_or(pids, |h: &Held| vec![h.pid()]);
     let drain = DRAIN.min(options.slice.max(Duration::from_millis(500)));
     let setup = Setup { pids: pids.clone(), folding: Folding::PerProcess, per_process: None, drain };
     let engine = Engine::start(options, setup)?;
@@ -116,8 +120,8 @@ impl Run<'_> {
     ) {
         let deadline = self.options.duration.map(|d| self.began + d);
         // The end of what is watched is noticed between two ticks.
-        let longest =
-            if matches!(self.options.scope, Scope::System) { Duration::MAX } else { Duration::from_millis(50) };
+        let endless = matches!(self.options.scope, Scope::System) && target.is_none();
+        let longest = if endless { Duration::MAX } else { Duration::from_millis(50) };
         let mut sealed = Instant::now();
         let mut ticked = Instant::now();
         while !stop.is_set() && deadline.is_none_or(|d| Instant::now() < d) {
@@ -152,11 +156,8 @@ impl Run<'_> {
 
     /// Whether what was to be watched has ended.
     fn over(&self, pids: &[u32], target: &mut Option<&mut Running>) -> bool {
-        match (target, &self.options.scope) {
-            (Some(t), _) => t.poll().is_some(),
-            (None, Scope::Pids(_)) => !pids.iter().any(|&p| proc::exists(p)),
-            _ => false,
-        }
+        let ended = target.as_mut().is_some_and(|t| t.poll().is_some());
+        ended || matches!(self.options.scope, Scope::Pids(_)) && !pids.iter().any(|&p| proc::exists(p))
     }
 
     /// Writes what was collected since the last time as a segment.

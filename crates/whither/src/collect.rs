@@ -104,11 +104,13 @@ fn run_daemon(run: DaemonRun, common: Common) -> anyhow::Result<Ending> {
 }
 
 fn record_options(args: RecordArgs) -> anyhow::Result<RecordOptions> {
-    let scope = scope(args.pid, args.command);
+    let (scope, during) = whom(args.all, args.pid, args.command);
     let overwrite = args.overwrite || args.output.is_none();
     let output = args.output.unwrap_or_else(places::default_recording);
-    let slice = args.sampling.slice.unwrap_or_else(|| default_slice(args.duration, &scope));
+    let bounded = !during.is_empty() || matches!(scope, Scope::Command(_));
+    let slice = args.sampling.slice.unwrap_or_else(|| default_slice(args.duration, bounded));
     let mut options = sampling(scope, args.sampling, args.budget.unwrap_or(RECORD_BUDGET))?;
+    options.during = during;
     options.duration = args.duration;
     options.slice = slice;
     options.output = output;
@@ -131,21 +133,22 @@ fn exact(patterns: Vec<String>, scope: &Scope) -> anyhow::Result<Vec<String>> {
 }
 
 /// Short slices show more and cost more rows: a few are enough to see change and to tell chance.
-fn default_slice(duration: Option<Duration>, scope: &Scope) -> Duration {
-    match (duration, scope) {
-        (Some(d), _) => (d / 6).clamp(Duration::from_secs(1), LONGEST_SLICE),
-        (None, Scope::Command(_)) => Duration::from_secs(1),
-        (None, _) => LONGEST_SLICE,
+fn default_slice(duration: Option<Duration>, while_a_command_runs: bool) -> Duration {
+    match duration {
+        Some(d) => (d / 6).clamp(Duration::from_secs(1), LONGEST_SLICE),
+        None if while_a_command_runs => Duration::from_secs(1),
+        None => LONGEST_SLICE,
     }
 }
 
-fn scope(pids: Vec<u32>, command: Vec<String>) -> Scope {
-    if !command.is_empty() {
-        Scope::Command(command)
-    } else if !pids.is_empty() {
-        Scope::Pids(pids)
+/// Whom to sample, and the command that only tells for how long.
+fn whom(all: bool, pids: Vec<u32>, command: Vec<String>) -> (Scope, Vec<String>) {
+    if !pids.is_empty() {
+        (Scope::Pids(pids), command)
+    } else if all || command.is_empty() {
+        (Scope::System, command)
     } else {
-        Scope::System
+        (Scope::Command(command), Vec::new())
     }
 }
 
@@ -174,13 +177,14 @@ pub(crate) fn live_options(
     sampling_args: SamplingArgs,
     budget: Option<f64>,
 ) -> anyhow::Result<RecordOptions> {
-    sampling(scope(pids, Vec::new()), sampling_args, budget.unwrap_or(RECORD_BUDGET))
+    sampling(whom(false, pids, Vec::new()).0, sampling_args, budget.unwrap_or(RECORD_BUDGET))
 }
 
 fn sampling(scope: Scope, args: SamplingArgs, budget: f64) -> anyhow::Result<RecordOptions> {
     args.event.iter().chain(&args.mux).try_for_each(|name| known_event(name))?;
     Ok(RecordOptions {
         scope,
+        during: Vec::new(),
         events: args.event,
         multiplexed: args.mux,
         pace: pace(args.rate, args.period, budget),

@@ -67,3 +67,27 @@ fn a_program_in_a_mount_namespace_of_its_own_keeps_its_names() {
     assert!(!std::path::Path::new("/mnt/inside").exists(), "the file exists in the namespace only");
     run.prof(&["--all"]).assert_shares(&run.truth(), str::to_owned, 2.0);
 }
+
+#[test]
+fn a_command_says_for_how_long_others_are_sampled() {
+    need_root!();
+    let _alone = alone();
+    let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let pid = busy.id().to_string();
+    let command = ["python3", "-c", "import time\nend = time.time() + 1\nwhile time.time() < end: pass"];
+    let whole = record(&["-a", "--rate", "999"], &command);
+    let one = record(&["-p", &pid, "--rate", "999"], &command);
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+    let of = |run: &support::Recording, name: &str| -> u64 {
+        let rows = run.prof(&["--by", "process", "--all"]).rows();
+        rows.iter().filter(|(labels, _)| labels[0].starts_with(name)).map(|(_, n)| n).sum()
+    };
+    // About a second of each, on 2 CPUs or more; a quarter of it on a loaded machine.
+    assert!(
+        of(&whole, "sh") > 250 && of(&whole, "python3") > 250,
+        "{:?}",
+        whole.prof(&["--by", "process", "--all"]).rows()
+    );
+    assert!(of(&one, "sh") > 250 && of(&one, "python3") == 0, "{:?}", one.prof(&["--by", "process", "--all"]).rows());
+}

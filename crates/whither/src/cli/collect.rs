@@ -12,21 +12,16 @@ use std::time::Duration;
 #[command(after_help = "Examples:\n  \
     whither record -d 10s                    the whole system for ten seconds\n  \
     whither record -- make -j2               a command and everything it starts\n  \
+    whither record -a -- make -j2            the whole system while a command runs\n  \
     whither record -p 4211 -g=dwarf          one process with unwound call stacks\n  \
     whither record -e cycles,cache-misses -- ./a.out")]
 pub(crate) struct RecordArgs {
-    /// Sample every process, the kernel and interrupts (the default without -p or a command)
-    #[arg(short, long, conflicts_with_all = ["pid", "command"])]
+    /// Sample every process, the kernel and interrupts (the default without -p or a command); with a command: while
+    /// it runs
+    #[arg(short, long, conflicts_with = "pid")]
     pub(crate) all: bool,
-    /// Sample these running processes and what they fork
-    #[arg(
-        short,
-        long,
-        value_name = "PID",
-        value_parser = units::pid,
-        value_delimiter = ',',
-        conflicts_with = "command"
-    )]
+    /// Sample these running processes and what they fork; with a command: while it runs
+    #[arg(short, long, value_name = "PID", value_parser = units::pid, value_delimiter = ',')]
     pub(crate) pid: Vec<u32>,
     /// Stop after this long [default: when the command ends, or Ctrl-C]
     #[arg(short, long, value_name = "TIME", value_parser = units::duration)]
@@ -62,7 +57,7 @@ pub(crate) struct RecordArgs {
     /// Do not store the code of hot functions (annotate then needs the binaries)
     #[arg(long)]
     pub(crate) no_code: bool,
-    /// Command to launch and sample
+    /// Command to launch and sample, or to run while sampling what -a or -p name
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
