@@ -242,7 +242,7 @@ fn uneven_periods(selection: &Selection<'_>) -> Option<String> {
     let samples = selection.rows.iter().map(|&r| selection.sample(r));
     let periods = samples.filter(|s| selection.column(s.event) == Some(0)).map(|s| s.period);
     let (least, most) = periods.fold((u64::MAX, 0), |(least, most), p| (least.min(p), most.max(p)));
-    (most / 2 > least).then(|| {
+    (most > least.saturating_add(least / 8)).then(|| {
         "the sampling rate changed meanwhile: shares weigh each sample by its period, so they do not follow the \
          numbers of samples"
             .to_owned()

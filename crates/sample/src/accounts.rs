@@ -223,7 +223,7 @@ impl Accounts {
                     expected.unwrap_or(0),
                     &d,
                     CpuTimes { idle_ns, steal_ns: stolen },
-                    self.events.first().map_or(0, |e| e.period),
+                    until.saturating_sub(from),
                 ),
                 steal_ns: stolen,
             });
@@ -250,16 +250,16 @@ fn at(times: &FxHashMap<u32, CpuTimes>, cpu: u32) -> CpuTimes {
 /// Samples of busy time that should have come and did not. An idle CPU may sleep through its timer,
 /// which loses nothing: what idle time could have had at most is not missed, nor what the host took.
 /// Idle time is known in steps of 10 ms, at both ends, and the kernel does not count the timer's own
-/// interrupts as such.
-fn skipped(expected: u64, d: &Delivered, times: CpuTimes, period: u64) -> u64 {
+/// interrupts as such. The rate may have changed within the interval: only shares of it are reckoned with.
+fn skipped(expected: u64, d: &Delivered, times: CpuTimes, length_ns: u64) -> u64 {
     const STEPS_NS: u64 = 20_000_000;
     const INTERRUPT_NS: u64 = 15_000;
-    let period = period.max(1);
+    let in_part = |ns: u64| (expected as f64 * ns as f64 / length_ns.max(1) as f64) as u64;
     let slept = match times.idle_ns {
         0 => 0,
-        ns => ((ns + STEPS_NS + d.idle * INTERRUPT_NS) / period).saturating_sub(d.idle),
+        ns => in_part(ns + STEPS_NS + d.idle * INTERRUPT_NS).saturating_sub(d.idle),
     };
-    expected.saturating_sub(d.all + slept + times.steal_ns / period)
+    expected.saturating_sub(d.all + slept + in_part(times.steal_ns))
 }
 
 struct Delivered {
@@ -295,12 +295,12 @@ mod tests {
         let times =
             |idle_ms: u64, steal_ms: u64| CpuTimes { idle_ns: idle_ms * 1_000_000, steal_ns: steal_ms * 1_000_000 };
         // 2 s at 2 kHz: all idle and asleep; all busy with 40 late timers, which came while the host ran others.
-        assert_eq!(skipped(4000, &delivered(10, 0), times(2000, 0), 500_000), 0);
-        assert_eq!(skipped(4000, &delivered(3960, 0), times(0, 0), 500_000), 40);
-        assert_eq!(skipped(4000, &delivered(3960, 0), times(0, 15), 500_000), 10);
+        assert_eq!(skipped(4000, &delivered(10, 0), times(2000, 0), 2_000_000_000), 0);
+        assert_eq!(skipped(4000, &delivered(3960, 0), times(0, 0), 2_000_000_000), 40);
+        assert_eq!(skipped(4000, &delivered(3960, 0), times(0, 15), 2_000_000_000), 10);
         // Half idle and awake: its interrupts take 30 ms that are not told as idle.
-        assert_eq!(skipped(4000, &delivered(3880, 2000), times(970, 0), 500_000), 80);
-        assert_eq!(skipped(4000, &delivered(3880, 2045), times(970, 0), 500_000), 120);
+        assert_eq!(skipped(4000, &delivered(3880, 2000), times(970, 0), 2_000_000_000), 80);
+        assert_eq!(skipped(4000, &delivered(3880, 2045), times(970, 0), 2_000_000_000), 120);
     }
 
     #[test]
