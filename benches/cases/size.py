@@ -32,9 +32,9 @@ def samples_of(recording):
 def record_all(scratch, seconds, mixes):
     """A recording, a database and perf.data of the same load at the same time: so many mixes side by side."""
     running = [h.Running(*h.sampler(name, scratch)) for name in ("whither", "perf")]
-    daemon = [h.whither(), "daemon", "run", "--db", scratch / "db", "--rate", h.RATE, "-q"]
-    # A slice as long as the run: an entry is then an (image, event, offset), as in the paper.
-    running.append(h.Running([*daemon, "--slice", f"{2 * seconds}s"]))
+    # One segment of one slice, as nine of ten minutes are by default: an entry is an (image, event, offset), as in the paper.
+    daemon = [h.whither(), "daemon", "run", "--db", scratch / "db", "--rate", h.RATE, "--seal", "1h", "-q"]
+    running.append(h.Running(daemon))
     load = [h.Running([sys.executable, h.ROOT / "benches" / "mix.py", seconds]) for _ in range(mixes)]
     for mix in load:
         mix.wait(seconds + 60)
@@ -49,15 +49,11 @@ def measured(seconds, mixes):
         perf, db = h.tree_bytes(scratch / "perf.data"), scratch / "db"
         recording = h.tree_bytes(next(scratch.glob("*.wh")))
         sealed, sealed_rows = sample_bytes(db), rows_of(db)
-        # The daemon does this by itself once an epoch is over.
-        h.timed([h.whither(), "db", "compact", db])
-        merged, merged_rows = sample_bytes(db), rows_of(db)
-        name = f"{mixes} at once: {samples_of(db):,} samples (idle left out), {merged_rows:,} entries"
+        name = f"{mixes} at once: {samples_of(db):,} samples (idle left out), {sealed_rows:,} entries"
     return [
         [name, "", "", ""],
         ["perf.data", f"{perf:,}", "-", "1"],
         ["database, sample tables as sealed", f"{sealed:,}", f"{sealed / sealed_rows:.2f}", f"{perf / sealed:.0f}"],
-        ["database, sample tables compacted", f"{merged:,}", f"{merged / merged_rows:.2f}", f"{perf / merged:.0f}"],
         ["recording (with slices, processes, names, code of hot functions)", f"{recording:,}", "-", f"{perf / recording:.1f}"],
     ]
 

@@ -57,7 +57,7 @@ pub fn daemon(options: &DaemonOptions, stop: &StopFlag, on: &mut dyn FnMut(Progr
         record,
         held: None,
         began: now,
-        sealed: now,
+        sealed: round(options.seal),
         epoch_began: now,
         tidied: None,
         samples: 0,
@@ -68,6 +68,12 @@ pub fn daemon(options: &DaemonOptions, stop: &StopFlag, on: &mut dyn FnMut(Progr
     run.until(stop, &listener, on);
     run.end(on);
     Ok(())
+}
+
+/// Rounds of so long since 1970. Slices begin at multiples of their length; segments do, too, so that one
+/// is not in two slices, which would keep what both have in common twice.
+fn round(length: Duration) -> u64 {
+    (u128::from(clock::wall_ns()) / length.as_nanos().max(1)) as u64
 }
 
 /// The open epoch of this boot, if a daemon was here before; else a new one.
@@ -104,7 +110,8 @@ struct Daemon<'a> {
     /// Rows of a segment that could not be written yet.
     held: Option<Part>,
     began: Instant,
-    sealed: Instant,
+    /// The round of sealing that the last segment was written in.
+    sealed: u64,
     epoch_began: Instant,
     tidied: Option<Instant>,
     samples: u64,
@@ -123,7 +130,7 @@ impl Daemon<'_> {
             if let Some(hertz) = self.engine.tick() {
                 on(Progress::Rate { hertz });
             }
-            if self.sealed.elapsed() >= self.options.seal || self.engine.exceeds(ROWS) {
+            if self.sealed != round(self.options.seal) || self.engine.exceeds(ROWS) {
                 self.seal(on);
             }
             if self.epoch_began.elapsed() >= self.options.epoch {
@@ -182,7 +189,7 @@ impl Daemon<'_> {
 
     /// Writes what was collected since the last time as a segment.
     fn seal(&mut self, on: &mut dyn FnMut(Progress)) {
-        self.sealed = Instant::now();
+        self.sealed = round(self.options.seal);
         if let Some(part) = self.held.take() {
             self.write(part, on);
         }
