@@ -45,7 +45,7 @@ pub fn accuracy(
     if selection.rows.is_empty() {
         return Err(nothing_matched(profile, &query.annotate.filter));
     }
-    let tables = Tables::of(&selection);
+    let tables = Tables::of(&selection, &query.annotate.filter);
     let machine = Machine::of(profile, query);
     let objects = matched(&selection, symbols, &exact.objects);
     if objects.is_empty() {

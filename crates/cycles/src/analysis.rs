@@ -10,6 +10,7 @@ mod frequency;
 mod lanes;
 mod paper;
 mod recorded;
+mod retired;
 mod scale;
 mod subject;
 mod summarise;
@@ -85,7 +86,7 @@ pub fn analyse_procedures(
     wanted: &[Procedure],
     query: &AnalyseQuery,
 ) -> Vec<Analysis> {
-    let tables = Tables::of(selection).filtered(&query.annotate.filter);
+    let tables = Tables::of(selection, &query.annotate.filter);
     let machine = Machine::of(selection.profile, query);
     in_lanes(selection.profile, symbols, wanted, |procedure, around| {
         let mut analysis = match Study::of(selection, procedure, around, &tables, &machine, Errors::Drawn) {
@@ -239,6 +240,7 @@ impl Study {
             decided: subject.decided,
             recorded: subject.recorded.runs,
             counted: subject.counted.as_ref().map_or(0, Counted::blocks),
+            retired: subject.retired.as_ref().map_or(0, |r| r.samples as u64),
             clock_hz: machine.clock_hz,
             model: machine.core.name.clone(),
             ..Analysis::default()
@@ -250,6 +252,7 @@ impl Study {
         out.evidence = f.evidence;
         out.scale = match (self.calls, self.scale) {
             (Some(calls), _) => Scale::Absolute(format!("{calls} calls")),
+            _ if self.counted && f.retired_scale.is_some() => Scale::Sampled,
             _ if self.counted => Scale::Counted,
             _ if self.is_bounded() => Scale::Bounded,
             _ => Scale::Relative,

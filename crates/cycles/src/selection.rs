@@ -138,9 +138,8 @@ impl<'a> Selection<'a> {
         for (i, e) in columns.iter().enumerate() {
             column_of[e.0 as usize] = Some(i);
         }
-        let mut selection = Self { profile, rows: Vec::new(), columns, column_of };
-        selection.rows = selection.pick(filter);
-        Ok(selection)
+        let rows = rows_of(profile, filter, |e| column_of[e.0 as usize].is_some());
+        Ok(Self { profile, rows, columns, column_of })
     }
 
     /// The sample of a row index.
@@ -163,16 +162,6 @@ impl<'a> Selection<'a> {
         out
     }
 
-    fn pick(&self, filter: &Filter) -> Vec<u32> {
-        let profile = self.profile;
-        let images: Vec<bool> = profile.images.iter().map(|i| image_passes(i, filter)).collect();
-        let when_and_who = when_and_who(profile, filter);
-        let passes = |s: &Sample| {
-            self.column(s.event).is_some() && images[s.image.0 as usize] && when_and_who(s.process, s.tid, s.slice)
-        };
-        (0u32..).zip(&profile.samples).filter(|(_, s)| passes(s)).map(|(i, _)| i).collect()
-    }
-
     /// The parts of a filter that concern a whole stack: process, thread, cgroup, time. With
     /// [`Side`], the innermost frame decides.
     pub(crate) fn stack_filter(profile: &'a Profile, filter: &'a Filter) -> impl Fn(&StackSample) -> bool + 'a {
@@ -183,6 +172,14 @@ impl<'a> Selection<'a> {
             side && when_and_who(s.process, s.tid, s.slice)
         }
     }
+}
+
+/// Rows of some events that pass a filter, ascending.
+pub(crate) fn rows_of(profile: &Profile, filter: &Filter, event: impl Fn(EventIx) -> bool) -> Vec<u32> {
+    let images: Vec<bool> = profile.images.iter().map(|i| image_passes(i, filter)).collect();
+    let when_and_who = when_and_who(profile, filter);
+    let passes = |s: &Sample| event(s.event) && images[s.image.0 as usize] && when_and_who(s.process, s.tid, s.slice);
+    (0u32..).zip(&profile.samples).filter(|(_, s)| passes(s)).map(|(i, _)| i).collect()
 }
 
 fn when_and_who<'a>(profile: &Profile, filter: &'a Filter) -> impl Fn(ProcessIx, u32, u32) -> bool + use<'a> {

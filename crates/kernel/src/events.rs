@@ -281,9 +281,29 @@ pub fn did_you_mean(suggestions: &[String]) -> String {
     }
 }
 
+/// Whether an event is one of AMD's instruction-based sampling, by its name in sysfs.
+#[must_use]
+pub fn is_ibs(name: &str) -> bool {
+    name.starts_with("ibs_")
+}
+
+/// The nearest period that an event takes, not above: IBS counts in steps of 16 and refuses others
+/// (`arch/x86/events/amd/ibs.c`, `perf_ibs_init`; its least is 0x90).
+#[must_use]
+pub fn possible_period(name: &str, period: u64) -> u64 {
+    if is_ibs(name) { period.max(0x90) & !0xf } else { period }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn periods_of_tagged_samples_are_multiples_of_16() {
+        assert_eq!(possible_period("ibs_op/cnt_ctl=1/", 100_003), 100_000);
+        assert_eq!(possible_period("ibs_op//", 1), 0x90);
+        assert_eq!(possible_period("instructions:pp", 100_003), 100_003);
+    }
 
     #[test]
     fn names_become_codes() {

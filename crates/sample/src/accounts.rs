@@ -5,6 +5,7 @@
 use crate::plan::Chosen;
 use rustc_hash::FxHashMap;
 use whither_abi::Cpu;
+use whither_kernel::events::possible_period;
 use whither_kernel::perf::PerfEvent;
 use whither_kernel::proc::CpuTimes;
 use whither_kernel::{clock, proc};
@@ -148,7 +149,8 @@ impl Accounts {
             if nominal < SMALLEST_PERIOD {
                 continue;
             }
-            let period = self.draw(nominal);
+            let drawn = self.draw(nominal);
+            let period = possible_period(&self.events[usize::from(*number)].name, drawn);
             // An event whose CPU or thread is gone refuses; its account just stops growing.
             if event.set_period(period).is_ok() {
                 let at = clock::monotonic_ns();

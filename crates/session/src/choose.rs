@@ -96,10 +96,12 @@ fn chosen(spec: EventSpec, pace: Pace, hertz: u32) -> Chosen {
         _ if units_per_ns > 0.0 => (nanoseconds as f64 * units_per_ns) as u64,
         _ => spec.default_period,
     };
+    let period = events::possible_period(&spec.name, period);
     let precision = match spec.unit {
         // A timer interrupt is taken when the oldest instruction has completed (design note 3.4).
         Unit::Nanoseconds => Precision::Skid(1),
-        Unit::Count if spec.precise > 0 => Precision::Exact,
+        // IBS tells the address of the operation it tagged (AMD64 manual volume 2, section 13.3).
+        Unit::Count if spec.precise > 0 || events::is_ibs(&spec.name) => Precision::Exact,
         Unit::Count if spec.name.starts_with("cycles") => Precision::Skid(1),
         Unit::Count => Precision::Unknown,
     };

@@ -10,6 +10,7 @@ mod turns;
 
 use self::turns::{Draw, Drawn, Turns};
 use super::exact::Counted;
+use super::retired::Retired;
 use super::subject::{Subject, To};
 use crate::flow::{Errors, Flow, Known, Network, Time, misfit, solve};
 use crate::results::analysis::{Confidence, Estimate, Evidence};
@@ -51,6 +52,8 @@ pub(crate) struct Frequencies {
     pub(crate) evidence: Evidence,
     /// What to multiply flows with to get executions per nanosecond of run time, where counts tell.
     pub(crate) counted_rate: Option<f64>,
+    /// What to multiply them with to get executions, where samples of instructions tell.
+    pub(crate) retired_scale: Option<f64>,
 }
 
 /// `least`: cycles one execution of each block takes at least; `cycles`: cycles of one sample.
@@ -66,7 +69,7 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
         doubt: vec![0.0; network.edges.len()],
         belief: belief(subject, &network),
         time: Vec::new(),
-        ran: records::ran(&subject.recorded),
+        ran: subject.retired.as_ref().map_or_else(|| records::ran(&subject.recorded), Retired::ran),
         ratios: subject.counted.iter().flat_map(|c| &c.ratios).copied().collect(),
         counts: subject.counted.iter().flat_map(|c| &c.rates).copied().collect(),
     };
@@ -90,13 +93,16 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     records::add(&subject.recorded, &network, None, &mut observed.raw);
     let evidence = match () {
         () if subject.counted.as_ref().is_some_and(Counted::compares) => Evidence::Counts,
+        () if subject.retired.is_some() => Evidence::Instructions,
         () if records::decide(&subject.recorded) && subject.recorded.walked > 0 => Evidence::Walks,
         () if records::decide(&subject.recorded) => Evidence::Records,
         () if decided => Evidence::Branches,
         () => Evidence::Samples,
     };
     let counted_rate = counted_rate(subject, &flow);
-    Some(Frequencies { known_edges: cfg.edges.len(), network, flow, seen: observed.raw, evidence, counted_rate })
+    let retired_scale = subject.retired.as_ref().and_then(|r| r.scale(&flow.blocks));
+    let seen = observed.raw;
+    Some(Frequencies { known_edges: cfg.edges.len(), network, flow, seen, evidence, counted_rate, retired_scale })
 }
 
 /// Executions per nanosecond over flow.

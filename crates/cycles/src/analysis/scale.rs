@@ -39,6 +39,10 @@ impl Study {
         if let (Some(rate), Some(run_ns)) = (rate, run_ns.filter(|ns| *ns > 0.0)) {
             (self.scale, self.counted) = (Some(rate * run_ns), true);
         }
+        // These cover all of the time.
+        if let Some(scale) = self.frequencies.as_ref().and_then(|f| f.retired_scale) {
+            (self.scale, self.counted) = (Some(scale), true);
+        }
         self
     }
 

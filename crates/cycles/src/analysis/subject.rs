@@ -3,6 +3,7 @@
 
 use super::exact::{Counted, counted};
 use super::recorded::Recorded;
+use super::retired::Retired;
 use super::tables::Tables;
 use crate::around::Around;
 use crate::find::Procedure;
@@ -34,6 +35,8 @@ pub(crate) struct Subject {
     pub(crate) decided: (u64, u64),
     /// What branch records show.
     pub(crate) recorded: Recorded,
+    /// Samples of executed instructions.
+    pub(crate) retired: Option<Retired>,
     /// What breakpoints counted.
     pub(crate) counted: Option<Counted>,
 }
@@ -129,13 +132,14 @@ impl Subject {
         };
         let (seen, decided) = seen(p, &places, tables);
         let recorded = Recorded::new(p, &places, tables);
+        let retired = Retired::new(p, &places, tables);
         let counted = counted(tables.exact(), |(image, at)| {
             let insn = Some(at).filter(|_| image == p.image).and_then(|at| places.insn(at))?;
             let block = cfg.blocks.partition_point(|b| b.insns.start < insn);
             (cfg.blocks.get(block)?.insns.start == insn).then_some(block)
         });
         let (effects, classes) = (effects(&cfg.insns), cfg.classes());
-        Ok(Self { effects, classes, samples: moved, per_sample, seen, decided, recorded, counted, cfg })
+        Ok(Self { effects, classes, samples: moved, per_sample, seen, decided, recorded, retired, counted, cfg })
     }
 
     /// Block of each instruction; padding between blocks has none.
@@ -144,9 +148,10 @@ impl Subject {
         self.cfg.blocks[i].insns.contains(&insn).then_some(i)
     }
 
-    /// Observations that decided a branch, of any kind.
+    /// Observations that decided a branch or showed an execution, of any kind.
     pub(crate) fn branches_seen(&self) -> u64 {
-        self.decided.0.saturating_add(self.recorded.observations())
+        let retired = self.retired.as_ref().map_or(0, |r| r.samples as u64);
+        self.decided.0.saturating_add(self.recorded.observations()).saturating_add(retired)
     }
 
     /// Samples of a block.

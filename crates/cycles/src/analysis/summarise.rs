@@ -90,7 +90,7 @@ impl<'s, 'a> Sum<'s, 'a> {
             selection,
             symbols,
             machine: Machine::of(selection.profile, query),
-            tables: Tables::of(selection).filtered(&query.annotate.filter),
+            tables: Tables::of(selection, &query.annotate.filter),
             insns: Vec::new(),
             analysed: (0, 0.0),
             left_out: Vec::new(),

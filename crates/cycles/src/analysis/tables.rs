@@ -1,11 +1,12 @@
 //! The samples and the branch evidence of a selection, sorted by place, so that one procedure after the other can
 //! be analysed without reading everything again.
 
-use crate::selection::{Filter, Selection};
+use super::retired::counts_instructions;
+use crate::selection::{Filter, Selection, rows_of};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use whither_image::ImageOffset;
-use whither_store::model::{EdgeSample, ExactCount, ImageIx, ProcessIx, Profile};
+use whither_store::model::{EdgeSample, ExactCount, ImageIx, ProcessIx, Sample};
 
 /// Samples of the main event at one place.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Place {
 /// See the module.
 pub(crate) struct Tables<'a> {
     places: FxHashMap<ImageIx, Vec<Place>>,
+    /// Samples of executed instructions.
+    retired: FxHashMap<ImageIx, Vec<Place>>,
     edges: &'a [EdgeSample],
     exact: &'a [ExactCount],
     /// Amount of the main event in processes that have samples in an image, of images with exact counts.
@@ -30,27 +33,25 @@ pub(crate) struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    pub(crate) fn of(selection: &Selection<'a>) -> Self {
-        let mut places: FxHashMap<ImageIx, Vec<Place>> = FxHashMap::default();
-        let mut samples = 0.0;
-        for &row in &selection.rows {
-            let s = selection.sample(row);
-            if selection.column(s.event) == Some(0) {
-                let place = Place { at: s.offset, samples: f64::from(s.count), weight: s.weight() as f64 };
-                places.entry(s.image).or_default().push(place);
-                samples += f64::from(s.count);
-            }
+    /// `filter`: the one that made the selection.
+    pub(crate) fn of(selection: &Selection<'a>, filter: &Filter) -> Self {
+        let profile = selection.profile;
+        let main = selection.rows.iter().map(|&row| selection.sample(row));
+        let places = by_place(main.filter(|s| selection.column(s.event) == Some(0)));
+        let instructions: Vec<bool> = profile.events.iter().map(counts_instructions).collect();
+        let retired = match instructions.contains(&true) {
+            true => rows_of(profile, filter, |e| instructions[e.0 as usize]),
+            false => Vec::new(),
+        };
+        Self {
+            samples: places.values().flatten().map(|p| p.samples).sum(),
+            places,
+            retired: by_place(retired.into_iter().map(|row| selection.sample(row))),
+            edges: &profile.edges,
+            exact: &profile.exact,
+            run: run_of_images(selection),
+            filtered: narrows(filter),
         }
-        places.values_mut().for_each(|p| p.sort_unstable_by_key(|p| p.at));
-        let Profile { edges, exact, .. } = selection.profile;
-        Self { places, edges, exact, run: run_of_images(selection), filtered: false, samples }
-    }
-
-    /// With the filter that made the selection.
-    pub(crate) fn filtered(mut self, filter: &Filter) -> Self {
-        let Filter { images: _, procs: _, processes, threads, cgroups, side: _, seconds } = filter;
-        self.filtered = !(processes.is_empty() && threads.is_empty() && cgroups.is_empty()) || seconds.is_some();
-        self
     }
 
     /// Executions that breakpoints counted, in all images.
@@ -71,8 +72,12 @@ impl<'a> Tables<'a> {
 
     /// Samples in a range of an image, by place; a place may stand there more than once.
     pub(crate) fn samples_in(&self, image: ImageIx, range: &Range<ImageOffset>) -> &[Place] {
-        let all = self.places.get(&image).map_or(&[][..], Vec::as_slice);
-        &all[all.partition_point(|p| p.at < range.start)..all.partition_point(|p| p.at < range.end)]
+        within(self.places.get(&image), range)
+    }
+
+    /// Samples of executed instructions in a range of an image; their weight is the number of instructions.
+    pub(crate) fn retired_in(&self, image: ImageIx, range: &Range<ImageOffset>) -> &[Place] {
+        within(self.retired.get(&image), range)
     }
 
     /// Branch evidence sampled in a range of an image, or by records of runs that began there.
@@ -80,6 +85,27 @@ impl<'a> Tables<'a> {
         let at = |to: ImageOffset| self.edges.partition_point(|e| (e.image, e.pc) < (image, to));
         &self.edges[at(range.start)..at(range.end)]
     }
+}
+
+/// Whether a filter leaves out processes or times.
+fn narrows(filter: &Filter) -> bool {
+    let Filter { images: _, procs: _, processes, threads, cgroups, side: _, seconds } = filter;
+    !(processes.is_empty() && threads.is_empty() && cgroups.is_empty()) || seconds.is_some()
+}
+
+fn by_place<'s>(samples: impl Iterator<Item = &'s Sample>) -> FxHashMap<ImageIx, Vec<Place>> {
+    let mut places: FxHashMap<ImageIx, Vec<Place>> = FxHashMap::default();
+    for s in samples {
+        let place = Place { at: s.offset, samples: f64::from(s.count), weight: s.weight() as f64 };
+        places.entry(s.image).or_default().push(place);
+    }
+    places.values_mut().for_each(|p| p.sort_unstable_by_key(|p| p.at));
+    places
+}
+
+fn within<'p>(places: Option<&'p Vec<Place>>, range: &Range<ImageOffset>) -> &'p [Place] {
+    let all = places.map_or(&[][..], Vec::as_slice);
+    &all[all.partition_point(|p| p.at < range.start)..all.partition_point(|p| p.at < range.end)]
 }
 
 fn run_of_images(selection: &Selection<'_>) -> FxHashMap<ImageIx, f64> {
@@ -114,8 +140,9 @@ mod tests {
         let (way, source) = (Way::Fall, EdgeSource::Registers);
         let edge = EdgeSample { image: ImageIx(0), pc: at, branch: at, way, source, count: 1 };
         let foreign = |edges: &[EdgeSample], filter: &Filter| {
-            let (places, run) = (FxHashMap::default(), FxHashMap::default());
-            Tables { places, edges, exact: &[], run, filtered: false, samples: 0.0 }.filtered(filter).foreign_branches()
+            let (places, retired, run) = (FxHashMap::default(), FxHashMap::default(), FxHashMap::default());
+            let filtered = narrows(filter);
+            Tables { places, retired, edges, exact: &[], run, filtered, samples: 0.0 }.foreign_branches()
         };
         let pattern = || vec![Pattern::parse("a").unwrap()];
         let harmless = Filter { images: pattern(), procs: pattern(), side: Side::User, ..Filter::default() };

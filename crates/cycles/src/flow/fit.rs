@@ -4,7 +4,7 @@
 //! on evidence redrawn as chance would have redrawn it.
 
 use super::eliminate::{Plan, Solved};
-use super::{Errors, Flow, Known, Network, Ratio, Time, misfit};
+use super::{Errors, Flow, Known, Network, Ran, Ratio, Time, misfit};
 
 /// Logarithm of time over least time, most often. Measured over predicted time of blocks spreads over more than an
 /// order of magnitude upwards, and hardly downwards.
@@ -260,17 +260,24 @@ fn block_cost(flow: f64, Time { samples, least }: Time) -> (f64, f64) {
 }
 
 /// Cost of where executions were seen: each was seen by chance, so blocks share observations as they share executions.
-fn ran_cost(ran: &[f64], flow: &[f64]) -> f64 {
-    let all = flow.iter().take(ran.len()).sum::<f64>().max(f64::MIN_POSITIVE);
-    let of = |(ran, flow): (&f64, &f64)| if *ran > 0.0 { -ran * (flow / all).max(f64::MIN_POSITIVE).ln() } else { 0.0 };
+fn ran_cost(ran: &[Ran], flow: &[f64]) -> f64 {
+    let all = to_be_seen(ran, flow);
+    let of = |(r, flow): (&Ran, &f64)| match r.seen > 0.0 {
+        true => -r.seen * (r.chance * flow / all).max(f64::MIN_POSITIVE).ln(),
+        false => 0.0,
+    };
     ran.iter().zip(flow).map(of).sum()
 }
 
 /// Its derivatives by the logarithm of each block's executions.
-fn ran_slopes(ran: &[f64], flow: &[f64]) -> Vec<f64> {
-    let all = flow.iter().take(ran.len()).sum::<f64>().max(f64::MIN_POSITIVE);
-    let seen: f64 = ran.iter().sum();
-    ran.iter().zip(flow).map(|(ran, flow)| seen * flow / all - ran).collect()
+fn ran_slopes(ran: &[Ran], flow: &[f64]) -> Vec<f64> {
+    let all = to_be_seen(ran, flow);
+    let seen: f64 = ran.iter().map(|r| r.seen).sum();
+    ran.iter().zip(flow).map(|(r, flow)| seen * r.chance * flow / all - r.seen).collect()
+}
+
+fn to_be_seen(ran: &[Ran], flow: &[f64]) -> f64 {
+    ran.iter().zip(flow).map(|(r, flow)| r.chance * flow).sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
 /// Cost of two blocks' executions against their counted ratio, and its derivative by the logarithm of the one counted
@@ -327,7 +334,9 @@ fn redrawn(known: &Known, chance: &mut Chance) -> Known {
         let all = (*seen + *belief) * (doubt * chance.normal()).exp();
         *seen = (count(all, chance) - *belief).max(0.0);
     }
-    out.ran.iter_mut().for_each(|ran| *ran = count(*ran, chance));
+    for ran in &mut out.ran {
+        ran.seen = count(ran.seen, chance) * (ran.doubt * chance.normal()).exp();
+    }
     out.counts.iter_mut().for_each(|c| c.log += c.error * chance.normal());
     out.ratios.iter_mut().for_each(|r| r.log += r.error * chance.normal());
     for time in out.time.iter_mut().filter(|t| t.samples > 0.0) {

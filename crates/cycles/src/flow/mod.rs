@@ -33,13 +33,25 @@ pub(crate) struct Known {
     pub(crate) belief: Vec<f64>,
     /// Per block.
     pub(crate) time: Vec<Time>,
-    /// Per block, how many of its executions are in a sample of all executions, in independent observations. Empty where
-    /// there is none; nodes behind those told are left out of the comparison.
-    pub(crate) ran: Vec<f64>,
+    /// Per block, what a sample of all executions has of it. Empty where there is none; nodes behind those told are left
+    /// out of the comparison.
+    pub(crate) ran: Vec<Ran>,
     /// Blocks counted against each other.
     pub(crate) ratios: Vec<Ratio>,
     /// Blocks counted against time. Errors are those of executions in its unit then, no longer of shares.
     pub(crate) counts: Vec<Count>,
+}
+
+/// What a sample of all executions has of a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Ran {
+    /// Independent observations of its executions.
+    pub(crate) seen: f64,
+    /// How likely one execution of it is to be seen, against those of the other blocks: 1 where a sample is of executions of
+    /// blocks, the number of its instructions where it is of those.
+    pub(crate) chance: f64,
+    /// How far the logarithm of what was seen may be off, however much it is. For errors only.
+    pub(crate) doubt: f64,
 }
 
 /// Executions of one block over those of another, as counted.

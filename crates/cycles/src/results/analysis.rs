@@ -35,6 +35,8 @@ pub enum Evidence {
     Walks,
     /// And the CPU's own records of branches.
     Records,
+    /// And samples of executed instructions (level C).
+    Instructions,
     /// And executions of some blocks, counted by breakpoints (level C).
     Counts,
 }
@@ -52,6 +54,8 @@ pub enum Scale {
     Absolute(String),
     /// Executions while recorded, from counts of rare blocks.
     Counted,
+    /// Executions while recorded, from samples of executed instructions.
+    Sampled,
 }
 
 /// A figure with its 95 % interval. With [`Scale::Bounded`] interval and confidence are about proportions alone: of blocks and
@@ -331,6 +335,8 @@ pub struct Analysis {
     pub decided: (u64, u64),
     /// Runs between two taken branches inside the procedure that branch records of the CPU show.
     pub recorded: u64,
+    /// Samples of executed instructions.
+    pub retired: u64,
     /// Blocks that were counted by breakpoints.
     pub counted: usize,
     /// Why the control-flow graph is incomplete; empty when it is complete.

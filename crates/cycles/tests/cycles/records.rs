@@ -5,10 +5,10 @@ use crate::walked::{Ask, BASE, Dice, Exit, PATH, Program, Shares, Walk, Walked, 
 use crate::world::World;
 use std::collections::BTreeMap;
 use whither_cycles::accuracy::accuracy;
-use whither_cycles::results::analysis::{Analysis, Evidence};
+use whither_cycles::results::analysis::{Analysis, Evidence, Scale};
 use whither_cycles::{AnalyseQuery, analyse};
 use whither_image::ImageOffset;
-use whither_store::model::{EdgeSample, EdgeSource, EventUnit, ImageIx, ImageKind, Precision, Way};
+use whither_store::model::{EdgeSample, EdgeSource, EventUnit, ImageIx, ImageKind, Precision, ProcessIx, Way};
 
 type Run = (u64, u64, u64);
 
@@ -92,6 +92,67 @@ fn bogus_records_are_left_out() {
         w.profile.edges.sort_unstable();
     });
     assert!(s.meets_the_bars(), "a sixth of all runs is nonsense: {s:?}");
+}
+
+/// The same programs without records: one sample for so many executed instructions, each drawn on its own.
+#[allow(clippy::print_stderr, reason = "figures that the documentation names")]
+fn shares_by_instructions(samples: u64) -> Shares {
+    let mut sum = Shares::default();
+    for seed in 1..=24_u64 {
+        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let program = Program::new(&mut dice);
+        let walk = walk(&program, 3_000_000, 1, Ask::Branches(1500), seed);
+        let mut w = recording(&program, &walk, 20_000.0);
+        w.profile.edges.clear();
+        by_instructions(&mut w, &program, &walk, samples, &mut dice);
+        sum.add(&accuracy(&w.profile, &Walked(&program), &exact(&program, &walk), &AnalyseQuery::default()).unwrap());
+    }
+    let mean = sum.mean();
+    eprintln!("{samples} samples of instructions: {mean:?}");
+    mean
+}
+
+/// Adds samples of executed instructions to a recording; returns how many instructions were executed.
+fn by_instructions(w: &mut World, program: &Program, walk: &Walk, samples: u64, dice: &mut Dice) -> u64 {
+    let event = w.event("instructions:pp", EventUnit::Count, Precision::Exact);
+    let executed: Vec<(u64, u64)> = (exact(program, walk).objects[0].counts.iter()).map(|(at, n)| (*at, *n)).collect();
+    let all: u64 = executed.iter().map(|e| e.1).sum();
+    for _ in 0..samples {
+        let mut left = dice.roll(all);
+        let hit = executed.iter().find(|(_, n)| {
+            let here = left < *n;
+            left = left.wrapping_sub(*n);
+            here
+        });
+        let at = hit.expect("drawn from their sum").0;
+        let s = w.sample(ImageIx(0), ProcessIx(0), at, 1);
+        (s.event, s.period) = (event, all / samples);
+    }
+    w.profile.samples.sort_unstable();
+    all
+}
+
+#[test]
+fn samples_of_instructions_tell_executions_and_their_scale() {
+    let s = shares_by_instructions(20_000);
+    assert!(s.meets_the_bars(), "{s:?}");
+    assert!(s.sure.0 > 0.5 && s.sure.1 > 0.9, "called sure: {s:?}");
+
+    let mut dice = Dice(7);
+    let program = Program::new(&mut dice);
+    let walk = walk(&program, 3_000_000, 1, Ask::Branches(1500), 7);
+    let mut w = recording(&program, &walk, 20_000.0);
+    w.profile.edges.clear();
+    let all = by_instructions(&mut w, &program, &walk, 20_000, &mut dice);
+    let a = analysed(&w, &program);
+    assert_eq!((a.evidence, &a.scale, a.retired), (Evidence::Instructions, &Scale::Sampled, 20_000));
+    let told: f64 = a.blocks.iter().map(|b| b.frequency.value * b.len as f64).sum();
+    assert!((told / all as f64 - 1.0).abs() < 0.01, "{told} of {all} instructions");
+
+    // Samples whose place is not exact tell nothing.
+    w.profile.events[1].precision = Precision::Unknown;
+    let a = analysed(&w, &program);
+    assert_eq!((a.evidence, a.retired), (Evidence::Samples, 0));
 }
 
 fn analysed(w: &World, program: &Program) -> Analysis {

@@ -82,6 +82,10 @@ pub(crate) fn basis(a: &Analysis) -> String {
         Evidence::Records => {
             format!("frequencies from the CPU's branch records ({} runs between taken branches)", thousands(a.recorded))
         }
+        Evidence::Instructions => format!(
+            "frequencies from samples of executed instructions ({}) and what was seen of branches",
+            thousands(a.retired)
+        ),
         Evidence::Counts => format!(
             "frequencies from {} blocks counted by breakpoints, and branch evidence ({} of {} register samples decided a branch)",
             a.counted,
@@ -96,6 +100,7 @@ pub(crate) fn basis(a: &Analysis) -> String {
         }
         Scale::Absolute(source) => format!("F is executions while recorded, by {source} as told"),
         Scale::Counted => "F is executions while recorded, by blocks counted against time".into(),
+        Scale::Sampled => "F is executions while recorded, by samples of executed instructions".into(),
     });
     if a.blocks.iter().all(|b| b.cycles.is_none()) {
         parts.push("so no cycles can be told".into());
@@ -136,6 +141,7 @@ fn evidence(e: Evidence) -> &'static str {
         Evidence::Branches => "branch evidence",
         Evidence::Walks => "walks",
         Evidence::Records => "branch records",
+        Evidence::Instructions => "sampled instructions",
         Evidence::Counts => "counted",
     }
 }

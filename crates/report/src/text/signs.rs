@@ -10,7 +10,7 @@ const FEW: u64 = 20;
 
 /// Whether executions, and so cycles, are known as such and not only bounded.
 pub(crate) fn is_absolute(a: &Analysis) -> bool {
-    matches!(a.scale, Scale::Absolute(_) | Scale::Counted)
+    matches!(a.scale, Scale::Absolute(_) | Scale::Counted | Scale::Sampled)
 }
 
 /// Before executions.
@@ -29,7 +29,7 @@ pub(crate) fn count(a: &Analysis, f: &Estimate) -> String {
     let (per, between) = match a.scale {
         Scale::Relative => (" per call", ""),
         Scale::Bounded => ("", ", relative"),
-        Scale::Absolute(_) | Scale::Counted => ("", ""),
+        Scale::Absolute(_) | Scale::Counted | Scale::Sampled => ("", ""),
     };
     let interval = interval(f);
     let between = if interval.is_empty() { "" } else { between };

@@ -8,6 +8,7 @@ use linux_perf_data::linux_perf_event_reader::{
     BranchSampleFormat, IpSkidConstraint, PerfEventAttr, PerfEventType, SampleFormat, SamplingPolicy,
     SoftwareCounterType,
 };
+use whither_kernel::events::is_ibs;
 use whither_store::model::{EdgeSource, Event, EventUnit, Precision};
 
 /// One attribute of the file.
@@ -105,7 +106,8 @@ fn event(description: &AttributeDescription, number: usize) -> Event {
     let name = if matches!(attr.type_, PerfEventType::Tracepoint(_)) { name.as_str() } else { plain_name(&name) };
     let name = if name.is_empty() { format!("event{number}") } else { name.to_owned() };
     let unit = if is_time(attr) { EventUnit::Nanoseconds } else { EventUnit::Count };
-    Event { name, unit, precision: precision(attr) }
+    let precision = if is_ibs(&name) { Precision::Exact } else { precision(attr) };
+    Event { name, unit, precision }
 }
 
 /// Without modifiers that do not choose what is counted: `cpu-clock:ppp` is `cpu-clock`, but

@@ -6,6 +6,7 @@
 
 use super::{DOUBT, Flow, Network};
 use crate::analysis::recorded::{Recorded, WORTH_OF_WALKED};
+use crate::flow::Ran;
 
 /// Standard deviation of the logarithm of a branch's odds that even records have however many there are.
 const DOUBT_OF_EVEN: f64 = 0.02;
@@ -81,8 +82,8 @@ pub(super) fn doubts(recorded: &Recorded, network: &Network, covers: &[f64], wei
 }
 
 /// Executions of blocks, in independent observations.
-pub(super) fn ran(recorded: &Recorded) -> Vec<f64> {
-    recorded.blocks.iter().map(|n| n / TOGETHER).collect()
+pub(super) fn ran(recorded: &Recorded) -> Vec<Ran> {
+    recorded.blocks.iter().map(|n| Ran { seen: n / TOGETHER, chance: 1.0, doubt: 0.0 }).collect()
 }
 
 #[cfg(test)]

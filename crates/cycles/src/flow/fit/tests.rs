@@ -1,6 +1,6 @@
 //! Flows with a known answer: planted ones recovered from noisy evidence, and what must hold of any.
 
-use super::super::Count;
+use super::super::{Count, Ran};
 use super::*;
 use proptest::prelude::*;
 
@@ -55,12 +55,25 @@ fn executions_seen_decide_where_no_branch_was_seen() {
     // A jump to unknown places: nothing tells how often it goes to 1, 2 or 3 but how often these were seen to run.
     let network = Network { blocks: 4, edges: vec![(4, 0), (0, 1), (0, 2), (0, 3), (1, 5), (2, 5), (3, 5)] };
     let mut k = known(&network);
-    k.ran = vec![1_000.0, 700.0, 300.0, 0.0];
+    k.ran = [1_000.0, 700.0, 300.0, 0.0].map(|seen| Ran { seen, chance: 1.0, doubt: 0.0 }).to_vec();
     k.time.iter_mut().for_each(|t| t.samples = 1_000.0);
     let flow = solve(&network, &k, Errors::Drawn).expect("solvable");
     let s = shares(&flow.blocks);
     assert!((s[1] - 0.7).abs() < 0.03 && (s[2] - 0.3).abs() < 0.03 && s[3] < 0.02, "{s:?}");
     assert!(flow.block_error[1] < 0.1, "{:?}", flow.block_error);
+}
+
+#[test]
+fn samples_of_instructions_count_by_how_many_a_block_has() {
+    // Both ways are as frequent; one has nine times the instructions.
+    let network = Network { blocks: 4, edges: vec![(4, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, 5)] };
+    let mut k = known(&network);
+    let of = |(seen, chance)| Ran { seen, chance, doubt: 0.05 };
+    k.ran = [(2_000.0, 2.0), (4_500.0, 9.0), (500.0, 1.0), (3_000.0, 3.0)].map(of).to_vec();
+    let flow = solve(&network, &k, Errors::Drawn).expect("solvable");
+    let s = shares(&flow.blocks);
+    assert!((s[1] - 0.5).abs() < 0.02 && (s[2] - 0.5).abs() < 0.02, "{s:?}");
+    assert!(flow.block_error[1..3].iter().all(|e| (0.01..0.2).contains(e)), "{:?}", flow.block_error);
 }
 
 /// Misled observations of branches yield to counts: a loop of twenty turns, entered and left as often as counted.

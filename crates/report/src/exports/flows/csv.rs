@@ -15,7 +15,7 @@ pub(super) fn write(all: &[Counted<'_>], out: &mut dyn Write) -> io::Result<()> 
         let scale = match &a.scale {
             Scale::Relative => "per call",
             Scale::Bounded => "at most",
-            Scale::Absolute(_) | Scale::Counted => "absolute",
+            Scale::Absolute(_) | Scale::Counted | Scale::Sampled => "absolute",
         };
         for (i, b) in a.blocks.iter().enumerate() {
             let e = &b.frequency;

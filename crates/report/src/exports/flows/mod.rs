@@ -13,7 +13,7 @@ use super::failed;
 use crate::error::Error;
 use std::io::Write;
 use std::sync::Arc;
-use whither_cycles::results::analysis::{Analysis, BlockAnalysis, Scale};
+use whither_cycles::results::analysis::{Analysis, BlockAnalysis};
 use whither_image::{FunctionTable, ImageOffset, Svma, to_offset};
 use whither_store::model::Image;
 use whither_store::symbols::Symbols;
@@ -82,7 +82,7 @@ pub fn write(
     if known.is_empty() {
         return Err(Error::NoFlows { why: why(all) });
     }
-    let absolute = known.iter().all(|f| matches!(f.analysis.scale, Scale::Absolute(_) | Scale::Counted));
+    let absolute = known.iter().all(|f| crate::text::is_absolute(&f.analysis));
     let counted: Vec<Counted<'_>> = known.iter().map(|f| Counted::new(f, absolute)).collect();
     let mut written = Written { procedures: counted.len(), absolute, ..Written::default() };
     match format {

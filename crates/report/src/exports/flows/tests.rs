@@ -3,6 +3,7 @@
 use super::*;
 use crate::analysis_fixture;
 use std::ops::Range;
+use whither_cycles::results::analysis::Scale;
 use whither_image::{Declared, Function, NameSource, Segment, SourceFrame};
 use whither_store::model::{IdKind, ImageId, ImageKind};
 
