@@ -334,6 +334,7 @@ impl Study {
             share: if total > 0.0 { samples / total } else { 0.0 },
             best_cycles: self.schedule.blocks[b].best_cycles,
             cycles: self.cost(f, b, samples),
+            mca_cycles: None,
         }
     }
 

@@ -43,6 +43,7 @@ pub(crate) fn analysis() -> Analysis {
         model: "zen5".into(),
         decided: (12_345, 30_000),
         recorded: 0,
+        mca: None,
         retired: 0,
         counted: 0,
         missing: Vec::new(),

@@ -5,6 +5,7 @@ use crate::answer;
 use crate::ask::{attribution, events, give, syntax, to_file, write_page};
 use crate::cli::{AccuracyArgs, AnnotateArgs, CfgArgs, Common, CoreArgs, SourceArgs, StatsArgs, SummaryArgs, View};
 use crate::failure::{Ending, Usage};
+use crate::mca;
 use crate::source::{Reading, Runs};
 use anyhow::Context;
 use std::io::Write;
@@ -47,13 +48,16 @@ pub(crate) fn annotate(args: &AnnotateArgs, common: Common) -> anyhow::Result<En
         reading.tell_problems();
         return give(&args.form, &counts, |a, layout| text::annotation(a, view, layout), annotation_page);
     }
-    let analysis = analyse_procedure(
+    let mut analysis = analyse_procedure(
         &selection,
         &reading.symbols,
         &procedure,
         &AnalyseQuery { annotate: query, core: core(&args.core)?, calls: args.scale.calls },
     );
     reading.tell_problems();
+    if args.mca && !analysis.blocks.is_empty() {
+        mca::ask(&mut analysis, args.intel)?;
+    }
     let blocks = blocks(args, &analysis)?;
     let print = |a: &Analysis, layout: &text::Layout| match a.blocks.is_empty() {
         true => text::annotation(&counts_of(a), view, layout),

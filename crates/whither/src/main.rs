@@ -15,6 +15,7 @@ mod db;
 mod doctor;
 mod epochs;
 mod failure;
+mod mca;
 mod pages;
 mod places;
 mod progress;

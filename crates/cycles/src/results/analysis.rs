@@ -241,6 +241,9 @@ pub struct BlockAnalysis {
     pub best_cycles: f64,
     /// Cycles of one execution.
     pub cycles: Option<f64>,
+    /// Cycles of one execution at best, of the block repeated, as `llvm-mca` has them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mca_cycles: Option<f64>,
 }
 
 /// One edge. `from` is `blocks.len()` for the callers, `to` is `blocks.len() + 1` for wherever it leaves to.
@@ -331,6 +334,9 @@ pub struct Analysis {
     pub clock_hz: Option<f64>,
     /// Which processor model gave best cases.
     pub model: String,
+    /// Who gave [`BlockAnalysis::mca_cycles`], if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mca: Option<String>,
     /// Decided branch samples inside the procedure, and all register samples in it.
     pub decided: (u64, u64),
     /// Runs between two taken branches inside the procedure that branch records of the CPU show.

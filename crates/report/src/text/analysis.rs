@@ -113,6 +113,9 @@ pub(crate) fn basis(a: &Analysis) -> String {
     if !a.model.is_empty() {
         parts.push(best_cases(&a.model));
     }
+    if let Some(mca) = &a.mca {
+        parts.push(format!("of blocks repeated without misses also by {mca}"));
+    }
     parts.join("; ")
 }
 
@@ -151,13 +154,16 @@ pub(crate) fn frequency(a: &Analysis, b: &BlockAnalysis) -> String {
     format!("F {} ({}, {})", count(a, &b.frequency), evidence(a.evidence), confidence(b.frequency.confidence))
 }
 
-/// `best-case 1.6/5 = 0.31 CPI, actual 13.6/5 = 2.71 CPI`.
+/// `best-case 1.6/5 = 0.31 CPI, actual 13.6/5 = 2.71 CPI`, and what `llvm-mca` says where it was asked.
 pub(crate) fn block_cpi(a: &Analysis, b: &BlockAnalysis) -> Option<String> {
     let one = |what: &str, sign: &str, total: f64| {
         format!("{what} {}/{} {sign} {:.2} CPI", cycles(total), b.len, total / b.len.max(1) as f64)
     };
     let sign = if is_absolute(a) { "=" } else { at_least(a).trim_end() };
-    b.cycles.map(|actual| format!("{}, {}", one("best-case", "=", b.best_cycles), one("actual", sign, actual)))
+    let own = b.cycles.map(|actual| [one("best-case", "=", b.best_cycles), one("actual", sign, actual)]);
+    let mca = b.mca_cycles.map(|best| one("llvm-mca", "=", best));
+    let all: Vec<String> = own.into_iter().flatten().chain(mca).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// Rows of the listing and the widths they share.

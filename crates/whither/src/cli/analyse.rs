@@ -52,6 +52,9 @@ pub(crate) struct AnnotateArgs {
     /// Cold blocks too
     #[arg(long)]
     pub(crate) all: bool,
+    /// Best cases of each block by llvm-mca too, where it is installed
+    #[arg(long, conflicts_with_all = ["plain", "raw", "lines"])]
+    pub(crate) mca: bool,
     /// AT&T syntax, as objdump and gcc print it (the default)
     #[arg(long, conflicts_with = "intel")]
     pub(crate) att: bool,
