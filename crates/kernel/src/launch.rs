@@ -8,6 +8,7 @@ use std::io::{Error, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// A child that waits at the gate.
 #[derive(Debug)]
@@ -38,6 +39,8 @@ pub fn hold(command: &[String]) -> Result<Held, KernelError> {
     if words.is_empty() {
         return Err(fail(Error::new(std::io::ErrorKind::InvalidInput, "no command given")));
     }
+    // Known before anything is prepared, or replaced, for its sake.
+    find_program(&name).map_err(fail)?;
     let (gate_in, gate) = pipe().map_err(fail)?;
     let (report, report_out) = pipe().map_err(fail)?;
     let mut argv: Vec<*const libc::c_char> = words.iter().map(|w| w.as_ptr()).collect();
@@ -52,6 +55,30 @@ pub fn hold(command: &[String]) -> Result<Held, KernelError> {
         child(&argv, gate_in.as_raw_fd(), gate.as_raw_fd(), report_out.as_raw_fd());
     }
     Ok(Held { pid: pid as u32, gate, report, command: name })
+}
+
+/// The file that `execvp` would execute.
+///
+/// # Errors
+/// `ENOENT` where there is none, `EACCES` where it may not be executed.
+pub fn find_program(name: &str) -> Result<PathBuf, Error> {
+    let executable = |file: PathBuf| {
+        rustix::fs::access(&file, rustix::fs::Access::EXEC_OK)?;
+        if file.is_dir() { Err(Error::from_raw_os_error(libc::EACCES)) } else { Ok(file) }
+    };
+    if name.contains('/') {
+        return executable(PathBuf::from(name));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let mut refused = Error::from_raw_os_error(libc::ENOENT);
+    for directory in std::env::split_paths(&path) {
+        match executable(directory.join(name)) {
+            Ok(file) => return Ok(file),
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => refused = e,
+            Err(_) => {}
+        }
+    }
+    Err(refused)
 }
 
 fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {

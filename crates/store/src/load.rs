@@ -7,7 +7,7 @@ use crate::error::{Problem, StoreError};
 use crate::layout::{DATABASE_FILE, EPOCH_FILE, SegmentRange};
 use crate::model::{EpochMeta, Image, Profile};
 use crate::run::Run;
-use crate::segment::{RowFilter, read, read_manifest};
+use crate::segment::{RowFilter, read_manifest, read_rest};
 use crate::stored::StoredSymbols;
 use rayon::prelude::*;
 use std::fmt;
@@ -139,13 +139,25 @@ fn read_segments(epoch: &Found, selection: &Selection) -> (Vec<Run>, Vec<Problem
         if moved && attempts < MAX_ATTEMPTS {
             continue;
         }
-        let (good, bad): (Vec<_>, Vec<_>) = read.into_iter().partition(Result::is_ok);
-        let problems = bad.into_iter().filter_map(Result::err).map(Problem::from).collect();
-        return (good.into_iter().flatten().collect(), problems);
+        let (mut runs, mut problems) = (Vec::new(), Vec::new());
+        for segment in read {
+            match segment {
+                Ok((run, missing)) => {
+                    runs.push(run);
+                    problems.extend(missing.into_iter().map(Problem::from));
+                }
+                Err(e) => problems.push(Problem::from(e)),
+            }
+        }
+        return (runs, problems);
     }
 }
 
-fn read_segment(epoch: &Found, range: SegmentRange, selection: &Selection) -> Result<Run, StoreError> {
+fn read_segment(
+    epoch: &Found,
+    range: SegmentRange,
+    selection: &Selection,
+) -> Result<(Run, Vec<StoreError>), StoreError> {
     let path = epoch.path.join(range.name());
     let filter = RowFilter {
         events: selection.events.as_deref(),
@@ -154,5 +166,5 @@ fn read_segment(epoch: &Found, range: SegmentRange, selection: &Selection) -> Re
         slice_s: epoch.meta.slice_s,
     };
     let manifest = read_manifest(&path)?;
-    if filter.wants_window(&manifest) { read(&path, &manifest, &filter) } else { Ok(Run::default()) }
+    if filter.wants_window(&manifest) { read_rest(&path, &manifest, &filter) } else { Ok(Default::default()) }
 }

@@ -117,19 +117,52 @@ pub(crate) fn read_manifest(segment: &Path) -> Result<Manifest, StoreError> {
 
 /// Reads the wanted rows of a segment.
 pub(crate) fn read(segment: &Path, manifest: &Manifest, filter: &RowFilter<'_>) -> Result<Run, StoreError> {
+    read_with(segment, manifest, filter, &mut Err)
+}
+
+/// Reads what can be read: samples are worth having without what accompanies them. What was left out comes with them.
+///
+/// # Errors
+/// The samples, or what they refer to, cannot be read.
+pub(crate) fn read_rest(
+    segment: &Path,
+    manifest: &Manifest,
+    filter: &RowFilter<'_>,
+) -> Result<(Run, Vec<StoreError>), StoreError> {
+    let mut missing = Vec::new();
+    let run = read_with(segment, manifest, filter, &mut |e| {
+        missing.push(e);
+        Ok(())
+    })?;
+    Ok((run, missing))
+}
+
+/// `damaged`: is told of a table that only accompanies the samples, and allows to go on without it.
+fn read_with(
+    segment: &Path,
+    manifest: &Manifest,
+    filter: &RowFilter<'_>,
+    damaged: &mut dyn FnMut(StoreError) -> Result<(), StoreError>,
+) -> Result<Run, StoreError> {
     let table = |table: &Table| read_table(segment, manifest, table);
-    let build = |path: &Path, made: Result<Run, TableError>| made.map_err(|e| StoreError::corrupt(path, e));
+    let mut side = |which: &Table| match table(which) {
+        Err(e) => damaged(e).map(|()| None),
+        read => read,
+    };
+    let (stacks, frames) = (side(&tables::STACKS)?, side(&tables::FRAMES)?);
+    // Neither means anything without the other.
+    let whole = frames.is_some() || !manifest.files.contains_key(tables::FRAMES.file);
     let tables = Tables {
+        edges: side(&tables::EDGES)?,
+        exact: side(&tables::EXACT)?,
+        rates: side(&tables::RATES)?,
+        frames: frames.filter(|_| stacks.is_some()),
+        stacks: stacks.filter(|_| whole),
         images: table(&tables::IMAGES)?,
         processes: table(&tables::PROCESSES)?,
         samples: table(&tables::SAMPLES)?,
-        stacks: table(&tables::STACKS)?,
-        frames: table(&tables::FRAMES)?,
-        edges: table(&tables::EDGES)?,
-        exact: table(&tables::EXACT)?,
-        rates: table(&tables::RATES)?,
     };
-    build(segment, tables.into_run(&manifest.events, filter))
+    tables.into_run(&manifest.events, filter).map_err(|e| StoreError::corrupt(segment, e))
 }
 
 /// The bytes of the tables of one segment; an absent table is `None`.

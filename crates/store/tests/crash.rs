@@ -86,7 +86,11 @@ fn a_killed_writer_loses_only_what_was_not_sealed() {
     let dir = tmp.path().join("run.wh");
     let mut dice = Dice(7);
     let mut told: BTreeSet<u64> = BTreeSet::new();
-    for round in 0..25 {
+    // On a busy machine many are killed before they wrote anything.
+    for round in 0..250 {
+        if round >= 25 && told.len() > 20 {
+            break;
+        }
         let first = (round + 1) * 1000;
         let mut child = start_writer(&dir, first);
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -143,7 +147,11 @@ fn damage_anywhere_is_told_and_the_rest_is_read() {
             fs::write(&file, &damaged).unwrap();
             let loaded = load(std::slice::from_ref(&dir), &Selection::default()).unwrap();
             assert_eq!(loaded.problems.len(), 1, "{}: {:?}", file.display(), loaded.problems);
-            assert_eq!(facts(&loaded.profile), second);
+            if accompanies(&file) {
+                assert!(samples_are_whole(&facts(&loaded.profile), &whole), "{}", file.display());
+            } else {
+                assert_eq!(facts(&loaded.profile), second, "{}", file.display());
+            }
             assert!(check(&dir).unwrap().iter().any(|f| f.severity == Severity::Damage));
         }
         fs::remove_file(&file).unwrap();
@@ -151,6 +159,21 @@ fn damage_anywhere_is_told_and_the_rest_is_read() {
         fs::write(&file, sound).unwrap();
     }
     assert_eq!(facts_of(&dir).unwrap(), whole);
+}
+
+/// Tables that samples can be read without.
+fn accompanies(file: &Path) -> bool {
+    let tables = ["stacks", "frames", "edges", "exact", "rates"];
+    tables.iter().any(|t| file.file_name().is_some_and(|name| name.to_string_lossy() == format!("{t}.parquet")))
+}
+
+/// Whether all samples are there, and nothing that was not.
+fn samples_are_whole(
+    found: &std::collections::BTreeMap<String, u64>,
+    whole: &std::collections::BTreeMap<String, u64>,
+) -> bool {
+    let known = found.iter().all(|(key, n)| whole.get(key).is_some_and(|all| n <= all));
+    known && whole.iter().filter(|(key, _)| key.starts_with("sample ")).all(|(key, n)| found.get(key) == Some(n))
 }
 
 fn facts_of(dir: &Path) -> Result<std::collections::BTreeMap<String, u64>, StoreError> {

@@ -260,6 +260,12 @@ fn give_export(args: &ExportArgs, write: impl FnOnce(&mut dyn Write) -> anyhow::
 pub(crate) fn to_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut out = BufWriter::new(file);
-    write(&mut out)?;
-    out.flush().with_context(|| format!("cannot write {}", path.display()))
+    let done = write(&mut out).and_then(|()| Ok(out.flush()?));
+    done.inspect_err(|_| {
+        // Half an answer looks like one. What is no plain file (a pipe, /dev/null) stays.
+        if path.is_file() {
+            let _ = std::fs::remove_file(path);
+        }
+    })
+    .with_context(|| format!("cannot write {}", path.display()))
 }

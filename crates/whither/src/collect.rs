@@ -16,6 +16,8 @@ use whither_session::{Backend, Control, DaemonOptions, Edges, OnExisting, Pace, 
 use whither_store::model::Profile;
 use whither_store::{Selection, SymbolOptions};
 
+/// So many times its budget a recording may cost before it is told.
+const EXCEEDED: f64 = 1.2;
 /// Share of CPU time a recording may take when the user names no rate.
 const RECORD_BUDGET: f64 = 0.03;
 /// The daemon's: it runs for weeks.
@@ -55,8 +57,12 @@ fn account(told: Option<&Profile>) -> String {
     if losses.skipped > 0 {
         let _ = write!(text, ", skipped by the kernel about {}", show_count(losses.skipped));
     }
-    if let Some(cost) = profile.epochs.first().map(|e| e.cost.share).filter(|share| *share > 0.0) {
-        let _ = write!(text, ", own cost {:.2} %", 100.0 * cost);
+    if let Some(cost) = profile.epochs.first().map(|e| &e.cost).filter(|cost| cost.share > 0.0) {
+        let _ = write!(text, ", own cost {:.2} %", 100.0 * cost.share);
+        if let Some(budget) = cost.budget.filter(|budget| cost.share > EXCEEDED * budget) {
+            let why = "events without a rate are sampled as they come: --period thins them; short runs are mostly start and end";
+            let _ = write!(text, " (more than the budget of {:.3} %: {why})", 100.0 * budget);
+        }
     }
     text
 }

@@ -239,11 +239,29 @@ fn load(paths: &[PathBuf], selection: &Selection, common: Common) -> anyhow::Res
         ))
         .into());
     }
-    let loaded = whither_store::load(paths, selection)?;
+    let mut loaded = whither_store::load(paths, selection)?;
     for problem in &loaded.problems {
         warn(common, &problem.to_string());
     }
+    if loaded.profile.samples.is_empty()
+        && let Some(first) = loaded.problems.first()
+    {
+        let more = match loaded.problems.len() {
+            1 => String::new(),
+            n => format!(" ({} more problems)", n - 1),
+        };
+        anyhow::bail!("no sample could be read: {first}{more}; `whither db check` tells what is damaged");
+    }
+    label_missing(&mut loaded);
     Ok(loaded)
+}
+
+/// Every answer, in whatever form, says that it is not of all that was recorded.
+fn label_missing(loaded: &mut Loaded) {
+    let Some(epoch) = loaded.profile.epochs.first_mut().filter(|_| !loaded.problems.is_empty()) else { return };
+    let named: Vec<String> = loaded.problems.iter().take(3).map(ToString::to_string).collect();
+    let more = if loaded.problems.len() > 3 { ", ..." } else { "" };
+    epoch.notes.push(format!("incomplete: parts of what was recorded could not be read ({}{more})", named.join("; ")));
 }
 
 fn tell_problems(symbols: &SymbolService, common: Common) {

@@ -40,6 +40,25 @@ fn a_recording_whose_description_is_no_json_is_damaged_not_fatal() {
 }
 
 #[test]
+fn a_command_that_cannot_be_launched_leaves_the_last_recording_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("whither.wh");
+    fs::create_dir(&run).unwrap();
+    fs::write(run.join("epoch.json"), "the last one").unwrap();
+    let record = |program: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_whither"));
+        command.args(["record", "-q", "--", program]).current_dir(&dir).output().unwrap()
+    };
+    for (program, why) in
+        [("/nonexist", "No such file"), ("no-such-program", "No such file"), ("/etc/passwd", "denied"), ("/", "denied")]
+    {
+        let output = record(program);
+        assert!(!output.status.success() && said(&output).contains(why), "{program}: {}", said(&output));
+        assert_eq!(fs::read_to_string(run.join("epoch.json")).unwrap(), "the last one", "{program}");
+    }
+}
+
+#[test]
 fn a_recording_of_another_format_version_names_both() {
     let dir = tempfile::tempdir().unwrap();
     let database = dir.path().join("db");

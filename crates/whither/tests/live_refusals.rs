@@ -194,6 +194,11 @@ fn without_rights_a_program_of_root_is_refused_with_the_remedy() {
         .args([path.join("elevated").as_os_str(), "30".as_ref()])
         .spawn();
     let elevated = Ended(elevated.unwrap());
+    // Launched by a tracer without rights it would run as somebody else than it does otherwise.
+    let program = path.join("elevated").to_str().unwrap().to_owned();
+    let done = as_nobody(path, &["calls", "-f", "main", "--", &program, "0"]);
+    let said = text(&done.stderr);
+    assert!(!done.status.success() && said.contains("set-user-id") && said.contains("run whither as root"), "{said}");
     let roots = Ended(Command::new("sleep").arg("30").spawn().unwrap());
     // Until both run what they were started for.
     let name = |child: &Ended| std::fs::read_to_string(format!("/proc/{}/comm", child.0.id())).unwrap();

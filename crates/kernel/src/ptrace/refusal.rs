@@ -1,7 +1,11 @@
 //! Why a process cannot be traced, told before it is touched, with what can be done about it.
 
+use crate::capability::{Capability, Rights};
+use crate::launch::find_program;
 use crate::{KernelError, proc};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// Why a process cannot be traced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -84,6 +88,34 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 pub fn examine(pid: u32) -> Result<(), KernelError> {
     let why = obstacle(pid).or_else(|| is_closed(pid).then(|| rights(pid)));
     why.map_or(Ok(()), |why| Err(KernelError::Untraceable { pid, why }))
+}
+
+/// Looks at a program before it is launched to be traced: one that takes another identity would be run without it, and so
+/// do something else (`ptrace(2)`; `cap_bprm_creds_from_file` in the kernel).
+///
+/// # Errors
+/// [`KernelError::Launch`] when it is such a program and we may not trace what it becomes.
+pub fn examine_program(command: &str) -> Result<(), KernelError> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if Rights::from_status(&status).has(Capability::SysPtrace) {
+        return Ok(());
+    }
+    let Some(program) = find_program(command).ok().filter(|p| takes_identity(p)) else { return Ok(()) };
+    let why = format!(
+        "{} is set-user-id, set-group-id or has file capabilities: traced by an ordinary user it would run without them; run whither as root",
+        program.display()
+    );
+    Err(KernelError::Launch { command: command.to_owned(), source: std::io::Error::other(why) })
+}
+
+fn takes_identity(program: &Path) -> bool {
+    let Ok(file) = std::fs::metadata(program) else { return false };
+    let allowed = rustix::fs::statvfs(program).is_ok_and(|s| !s.f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID));
+    let mode = file.mode();
+    let user = mode & 0o4000 != 0 && file.uid() != rustix::process::geteuid().as_raw();
+    let group = mode & 0o2010 == 0o2010 && file.gid() != rustix::process::getegid().as_raw();
+    let capabilities = rustix::fs::getxattr(program, "security.capability", &mut [0_u8; 64]).is_ok();
+    allowed && (user || group || capabilities)
 }
 
 /// The reason behind `EPERM`.

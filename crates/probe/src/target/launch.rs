@@ -12,7 +12,7 @@ use std::time::Duration;
 use whither_kernel::launch::hold;
 use whither_kernel::memory::Memory;
 use whither_kernel::proc;
-use whither_kernel::ptrace::{Event, Tracee, Watching};
+use whither_kernel::ptrace::{Event, Tracee, Watching, examine_program};
 
 /// A process that stands at its program's entry point.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ pub struct Child {
 /// # Errors
 /// [`whither_kernel::KernelError::Launch`] when it cannot be executed.
 pub fn launch(command: &[String]) -> Result<Launched, ProbeError> {
+    command.first().map_or(Ok(()), |program| examine_program(program))?;
     let held = hold(command)?;
     let pid = held.pid();
     let tracee = Tracee::seize(pid, pid, Watching::EXECS)?;

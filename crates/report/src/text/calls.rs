@@ -419,17 +419,31 @@ fn losses(p: &CallProfile) -> Vec<String> {
     let causes = [
         (
             l.busy,
-            "calls not counted: made by signal handlers that interrupted the measuring itself, or under strict seccomp",
+            ["call", "calls"],
+            "not counted: made by signal handlers that interrupted the measuring itself, or under strict seccomp",
         ),
-        (l.depth, "calls not counted: too many probed calls in progress at once; probe fewer recursive functions"),
-        (l.table, "calls not counted: tables full; probe fewer functions or lower --depth"),
-        (l.shadow, "calls counted without time: no memory for their return addresses (a limit on address space?)"),
-        (l.jumped, "calls counted without time: left by longjmp, an exception or the end of their thread"),
-        (l.exit, "exits without an entry: returned rightly, not timed"),
-        (l.ring, "event records dropped: the ring was full; emit from fewer calls"),
-        (l.paths, "distinct paths found no room: their calls are under [other paths]; lower --depth or --recursion"),
+        (
+            l.depth,
+            ["call", "calls"],
+            "not counted: too many probed calls in progress at once; probe fewer recursive functions",
+        ),
+        (l.table, ["call", "calls"], "not counted: tables full; probe fewer functions or lower --depth"),
+        (
+            l.shadow,
+            ["call", "calls"],
+            "counted without time: no memory for return addresses (a limit on address space?)",
+        ),
+        (l.jumped, ["call", "calls"], "counted without time: left by longjmp, an exception or the end of the thread"),
+        (l.exit, ["exit", "exits"], "without an entry: returned rightly, not timed"),
+        (l.ring, ["event record", "event records"], "dropped: the ring was full; emit from fewer calls"),
+        (
+            l.paths,
+            ["distinct path", "distinct paths"],
+            "found no room: such calls are under [other paths]; lower --depth or --recursion",
+        ),
     ];
-    causes.iter().filter(|(n, _)| *n > 0).map(|(n, why)| format!("{} {why}", thousands(*n))).collect()
+    let told = causes.iter().filter(|(n, ..)| *n > 0);
+    told.map(|(n, [one, many], why)| format!("{} {} {why}", thousands(*n), if *n == 1 { one } else { many })).collect()
 }
 
 fn unclear_paths(paths: &[PathRow]) -> Vec<String> {

@@ -44,7 +44,12 @@ impl Table {
         Self { columns, rows: Vec::new() }
     }
 
-    pub(crate) fn row(&mut self, tone: Tone, cells: Vec<String>) {
+    /// Programs give themselves names with line breaks and escape sequences in them, which would end a row: each control
+    /// character is shown as U+FFFD.
+    pub(crate) fn row(&mut self, tone: Tone, mut cells: Vec<String>) {
+        for cell in cells.iter_mut().filter(|c| c.contains(char::is_control)) {
+            *cell = cell.replace(char::is_control, "\u{fffd}");
+        }
         self.rows.push((tone, cells));
     }
 
@@ -154,6 +159,13 @@ pub(crate) fn path_cut(path: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_cannot_break_a_line() {
+        let mut table = Table::new(vec![Column::Name]);
+        table.row(Tone::Plain, vec!["new\nline\t\u{1b}[31m".into()]);
+        assert_eq!(table.render(Style::Plain, 80), "new\u{fffd}line\u{fffd}\u{fffd}[31m\n");
+    }
 
     #[test]
     fn long_names_lose_their_middle() {
