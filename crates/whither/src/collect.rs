@@ -61,7 +61,7 @@ fn account(told: Option<&Profile>) -> String {
         let _ = write!(text, ", own cost {:.2} %", 100.0 * cost.share);
         if let Some(budget) = cost.budget.filter(|budget| cost.share > EXCEEDED * budget) {
             let why = "events without a rate are sampled as they come: --period thins them; short runs are mostly start and end";
-            let _ = write!(text, " (more than the budget of {:.3} %: {why})", 100.0 * budget);
+            let _ = write!(text, " (more than the budget of {} %: {why})", (1e5 * budget).round() / 1e3);
         }
     }
     text
