@@ -4,6 +4,7 @@
 use crate::listing::By;
 use crate::names::{address, place_label, unambiguous_label};
 use crate::places::{PlaceIx, PlaceKind, Places, ambiguous};
+use crate::provenance::utc;
 use crate::selection::Selection;
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
@@ -33,7 +34,7 @@ pub(crate) fn axis<'a>(by: By, selection: &Selection<'a>, places: &'a Places, sy
         By::Command => interned(selection, |s| profile.process(s.process).comm.as_str(), |c| or(c, "[unknown]")),
         By::Cgroup => interned(selection, |s| profile.process(s.process).cgroup.as_str(), |c| or(c, "[no cgroup]")),
         By::Thread => interned(selection, |s| (s.process, s.tid), |(p, tid)| thread_label(profile.process(*p), *tid)),
-        By::Slice => interned(selection, |s| s.slice, ToString::to_string),
+        By::Slice => interned(selection, |s| s.slice, |s| utc(u64::from(*s))),
     }
 }
 

@@ -263,7 +263,7 @@ fn source_label(e: &EpochMeta) -> String {
 
 /// `2026-11-20 21:40:05Z` of seconds since the Unix epoch (proleptic Gregorian calendar, by eras of
 /// 400 years that begin in March).
-fn utc(seconds: u64) -> String {
+pub(crate) fn utc(seconds: u64) -> String {
     let (days, time) = (seconds / 86_400, seconds % 86_400);
     let z = days + 719_468;
     let (era, doe) = (z / 146_097, z % 146_097);

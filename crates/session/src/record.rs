@@ -12,8 +12,10 @@ use whither_kernel::proc;
 use whither_sample::Folding;
 use whither_store::{EpochWriter, OnExisting, StoreError};
 
-/// A segment is sealed this often, so that a crash loses at most a minute.
+/// A segment is sealed this often, so that a crash loses at most a minute; the first one sooner, so that a short recording
+/// is not lost whole.
 const SEAL: Duration = Duration::from_secs(60);
+const FIRST_SEAL: Duration = Duration::from_secs(15);
 /// The tables are drained this often; slices are cut at drains.
 const DRAIN: Duration = Duration::from_secs(5);
 /// More rows than these are sealed early, to keep memory bounded.
@@ -122,7 +124,7 @@ impl Run<'_> {
         // The end of what is watched is noticed between two ticks.
         let endless = matches!(self.options.scope, Scope::System) && target.is_none();
         let longest = if endless { Duration::MAX } else { Duration::from_millis(50) };
-        let mut sealed = Instant::now();
+        let (mut sealed, mut due) = (Instant::now(), FIRST_SEAL);
         let mut ticked = Instant::now();
         while !stop.is_set() && deadline.is_none_or(|d| Instant::now() < d) {
             let left = deadline.map_or(Duration::MAX, |d| d.saturating_duration_since(Instant::now()));
@@ -133,9 +135,9 @@ impl Run<'_> {
             if self.over(pids, &mut target) {
                 break;
             }
-            if sealed.elapsed() >= SEAL || self.engine.exceeds(ROWS) {
+            if sealed.elapsed() >= due || self.engine.exceeds(ROWS) {
                 self.seal(on);
-                sealed = Instant::now();
+                (sealed, due) = (Instant::now(), SEAL);
             }
             self.warm();
             if ticked.elapsed() >= Duration::from_millis(500) {

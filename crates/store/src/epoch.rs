@@ -171,6 +171,12 @@ pub(crate) fn write_meta(dir: &Path, meta: &EpochMeta) -> Result<(), StoreError>
     replace_file(dir, EPOCH_FILE, &description::to_text(meta))
 }
 
+/// Whether this is a recording or epoch that nobody has closed: it is being made, or its maker was killed.
+#[must_use]
+pub fn is_unfinished(dir: &Path) -> bool {
+    dir.join(EPOCH_FILE).exists() && !is_sealed(dir)
+}
+
 pub(crate) fn is_sealed(dir: &Path) -> bool {
     dir.join(SEALED_FILE).exists()
 }

@@ -48,7 +48,7 @@ pub use compact::{CompactPolicy, Compacted, compact};
 pub use core_facts::CoreFacts;
 pub use database::{Database, EpochInfo, EpochSelector};
 pub use debug_files::DebugFiles;
-pub use epoch::{EpochWriter, OnExisting, put_symbols};
+pub use epoch::{EpochWriter, OnExisting, is_unfinished, put_symbols};
 pub use error::{Problem, StoreError};
 pub use gather::GatherLimits;
 pub use layout::FORMAT_VERSION;

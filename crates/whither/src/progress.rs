@@ -74,7 +74,11 @@ impl Reporter {
         if let Some(advice) = advice {
             self.line(&format!("  {advice}"));
         }
-        self.line(&format!("next: whither prof {path}"));
+        if outcome.samples > 0 {
+            self.line(&format!("next: whither prof {path}"));
+        } else {
+            self.line("  nothing of it ran on a CPU while it was sampled: record for longer, or see 'whither doctor'");
+        }
     }
 
     /// A line with `-v` only.

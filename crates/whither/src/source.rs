@@ -40,7 +40,9 @@ impl Reading {
     ) -> anyhow::Result<(Self, Vec<Profile>)> {
         let selection =
             Selection { epochs: source.db.epoch.clone(), hosts: source.db.host.clone(), ..Selection::default() };
-        let mut loaded = load(&paths(source)?, &selection, common)?;
+        let places = paths(source)?;
+        let mut loaded = load(&places, &selection, common)?;
+        why_nothing(&loaded, &places)?;
         let others = runs(others, &mut loaded.stored, common)?;
         let symbols = SymbolService::new(symbol_options(names), loaded.stored);
         Ok((Self { profile: loaded.profile, symbols, common }, others))
@@ -243,6 +245,12 @@ fn load(paths: &[PathBuf], selection: &Selection, common: Common) -> anyhow::Res
     for problem in &loaded.problems {
         warn(common, &problem.to_string());
     }
+    label_missing(&mut loaded);
+    Ok(loaded)
+}
+
+/// Where there are no samples because of damage, or none yet.
+fn why_nothing(loaded: &Loaded, paths: &[PathBuf]) -> anyhow::Result<()> {
     if loaded.profile.samples.is_empty()
         && let Some(first) = loaded.problems.first()
     {
@@ -252,8 +260,16 @@ fn load(paths: &[PathBuf], selection: &Selection, common: Common) -> anyhow::Res
         };
         anyhow::bail!("no sample could be read: {first}{more}; `whither db check` tells what is damaged");
     }
-    label_missing(&mut loaded);
-    Ok(loaded)
+    if loaded.profile.samples.is_empty()
+        && let Some(path) = paths.iter().find(|p| whither_store::is_unfinished(p))
+    {
+        anyhow::bail!(
+            "{} holds no samples: it is still being made, or was interrupted before its first part was stored (a quarter of a minute \
+             after the start, then every minute)",
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 /// Every answer, in whatever form, says that it is not of all that was recorded.

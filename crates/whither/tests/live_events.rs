@@ -91,3 +91,15 @@ fn a_command_says_for_how_long_others_are_sampled() {
     );
     assert!(of(&one, "sh") > 250 && of(&one, "python3") == 0, "{:?}", one.prof(&["--by", "process", "--all"]).rows());
 }
+
+#[test]
+fn a_recording_that_was_killed_says_so_until_its_first_part_is_stored() {
+    need_root!();
+    let _alone = alone();
+    let (mut sampling, directory) = support::start(&["-a", "--rate", "999"]);
+    support::send("KILL", sampling.id());
+    sampling.wait().unwrap();
+    let asked = support::whither().arg("prof").arg(directory.path().join("run.wh")).output().unwrap();
+    let said = support::text(&asked.stderr);
+    assert!(!asked.status.success() && said.contains("interrupted before its first part was stored"), "{said}");
+}
