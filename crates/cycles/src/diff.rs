@@ -25,8 +25,13 @@ use whither_store::symbols::Symbols;
 /// What both sides are set against.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Normalise {
-    /// All samples of the selection: shares are compared.
+    /// [`Normalise::Run`] where that can be had, else [`Normalise::Total`].
     #[default]
+    Auto,
+    /// Recordings, each of one command from its start to its end: CPU time per run is compared. What one procedure gains
+    /// is not lost by the others then.
+    Run,
+    /// All samples of the selection: shares are compared.
     Total,
     /// Seconds covered, times CPUs: CPU time per time is compared.
     Wall,
@@ -84,9 +89,10 @@ pub fn diff(a: &[&Profile], b: &[&Profile], symbols: &dyn Symbols, query: &DiffQ
     }
     let how = How { symbols, query, by: &by, event: &event, lasting: &lasting };
     let mut keys = Keys::default();
+    let whole_commands = are_whole_commands(a, b);
     let a = Side::new(a, &how, &mut keys)?;
     let b = Side::new(b, &how, &mut keys)?;
-    let normalise = possible(&a, &b, query.normalise);
+    let normalise = possible(&a, &b, query.normalise, whole_commands);
     let exposures = exposures(&a, &b, normalise);
     let (dispersions, variance) = dispersions(&a, &b, keys.len(), &by, normalise);
     let mut rows = rows(&a, &b, &keys, &by, exposures, &dispersions);
@@ -99,6 +105,7 @@ pub fn diff(a: &[&Profile], b: &[&Profile], symbols: &dyn Symbols, query: &DiffQ
     Ok(Difference {
         by: by.iter().map(|b| b.name().to_owned()).collect(),
         hidden: all - rows.len(),
+        cut: 0,
         rows,
         normalised: normalised(normalise).into(),
         variance: variance.into(),
@@ -186,7 +193,8 @@ pub fn significant_regressions(d: &Difference) -> usize {
 
 fn normalised(n: Normalise) -> &'static str {
     match n {
-        Normalise::Total => "total",
+        Normalise::Auto | Normalise::Total => "total",
+        Normalise::Run => "run",
         Normalise::Wall => "wall",
         Normalise::Per(..) => "unit",
     }
@@ -286,7 +294,7 @@ impl Run {
     /// Slices and what counts in them are set against: the slice's own total, or its length; then
     /// without the first and last slice, which are seldom whole.
     fn exposures(&self, normalise: Normalise) -> Vec<(u32, f64)> {
-        if normalise == Normalise::Total {
+        if matches!(normalise, Normalise::Total | Normalise::Auto) {
             return self.totals.iter().map(|(slice, total)| (*slice, *total)).collect();
         }
         let (Some((first, _)), Some((last, _))) = (self.totals.first_key_value(), self.totals.last_key_value()) else {
@@ -335,19 +343,32 @@ fn join(sum: &mut Provenance, other: Provenance) {
 
 /// What was asked for, or totals where the recordings do not tell their length or the user gave no
 /// sensible number of units; the answer names what was used.
-fn possible(a: &Side, b: &Side, asked: Normalise) -> Normalise {
+fn possible(a: &Side, b: &Side, asked: Normalise, whole_commands: bool) -> Normalise {
     let positive = |x: f64, y: f64| x > 0.0 && y > 0.0 && x.is_finite() && y.is_finite();
     match asked {
         Normalise::Wall if positive(a.cpu_seconds(), b.cpu_seconds()) => asked,
         Normalise::Per(x, y) if positive(x, y) => asked,
+        Normalise::Run => asked,
+        Normalise::Auto if whole_commands => Normalise::Run,
         _ => Normalise::Total,
     }
+}
+
+/// Whether every recording is of one command that was launched and ended by itself, all alike: their CPU times can be compared
+/// as they are.
+fn are_whole_commands(a: &[&Profile], b: &[&Profile]) -> bool {
+    let mut epochs = a.iter().chain(b).flat_map(|p| &p.epochs).peekable();
+    let status = epochs.peek().and_then(|e| e.target_status);
+    status.is_some()
+        && a.iter().chain(b).all(|p| p.epochs.len() == 1)
+        && epochs.all(|e| e.target_status == status && !e.target.is_empty())
 }
 
 /// Exposure of A and of B, in units of weight, time or work.
 fn exposures(a: &Side, b: &Side, normalise: Normalise) -> (f64, f64) {
     match normalise {
-        Normalise::Total => (a.total(), b.total()),
+        Normalise::Auto | Normalise::Total => (a.total(), b.total()),
+        Normalise::Run => (a.runs.len() as f64, b.runs.len() as f64),
         Normalise::Wall => (a.cpu_seconds(), b.cpu_seconds()),
         Normalise::Per(units_a, units_b) => (units_a, units_b),
     }
@@ -376,10 +397,10 @@ fn dispersions(a: &Side, b: &Side, keys: usize, by: &[By], normalise: Normalise)
 fn run_series(side: &Side, key: usize, normalise: Normalise) -> Series {
     let count = |r: &Run| r.by_key.get(&key).copied().unwrap_or(0.0) / side.period;
     let exposure = |r: &Run| match normalise {
-        Normalise::Total => r.total,
+        Normalise::Auto | Normalise::Total => r.total,
         Normalise::Wall => r.cpu_seconds,
         // Runs on one side are taken to do the same work.
-        Normalise::Per(..) => 1.0,
+        Normalise::Run | Normalise::Per(..) => 1.0,
     };
     Series { counts: side.runs.iter().map(count).collect(), exposures: side.runs.iter().map(exposure).collect() }
 }

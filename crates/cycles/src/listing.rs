@@ -227,9 +227,23 @@ pub(crate) fn resolved(
 
 pub(crate) fn nothing_matched(profile: &Profile, filter: &Filter) -> Error {
     let filters = filter.describe();
-    let filters = if filters.is_empty() { "the events asked for".to_owned() } else { filters.join(", ") };
+    let mut filters = if filters.is_empty() { "the events asked for".to_owned() } else { filters.join(", ") };
+    filters.extend(stored_under_another_path(profile, filter));
     let samples = profile.samples.iter().map(|s| u64::from(s.count)).sum();
     Error::NothingMatched { filters, samples }
+}
+
+/// Files of the same contents are one image, under the first path seen: says so where another path was asked for.
+fn stored_under_another_path(profile: &Profile, filter: &Filter) -> Option<String> {
+    let asked = |path: &str| filter.images.iter().any(|p| p.matches(path));
+    if filter.images.is_empty() || profile.images.iter().any(|i| asked(&i.path)) {
+        return None;
+    }
+    let exe = &profile.processes.iter().find(|p| asked(&p.exe))?.exe;
+    Some(format!(
+        " ({exe} ran, but its code is that of another file with the same contents or build-id: such files are one image, under the \
+         first path seen; choose with --process)"
+    ))
 }
 
 fn finish(rows: &mut [ListingRow], totals: &[EventTotals], sampling: Sampling) {

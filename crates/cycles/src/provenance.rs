@@ -4,7 +4,7 @@
 use crate::results::{EventTotals, Provenance};
 use crate::selection::{Filter, Selection, slice_length};
 use std::ops::Range;
-use whither_store::model::{EpochMeta, EventIx, EventUnit, ImageKind, Profile, Rate, StackEnd};
+use whither_store::model::{EpochMeta, EventIx, EventUnit, ImageKind, Losses, Profile, Rate, StackEnd};
 
 /// Fewer samples than this are called too few: a share of 10 % is then uncertain by 6 points.
 const FEW_SAMPLES: u64 = 100;
@@ -16,7 +16,8 @@ pub fn provenance(selection: &Selection<'_>, filter: &Filter) -> Provenance {
     let losses = profile.losses();
     let range = filter.seconds.as_ref().map(|r| whole_slices(profile, r));
     let seconds = seconds_covered(profile, selection.columns[0], range.as_ref());
-    let events: Vec<EventTotals> = totals(selection);
+    let events: Vec<EventTotals> = totals(selection, range.as_ref());
+    let lost = lost(profile, &losses, range.as_ref());
     let unknown = unknown_by_reason(selection);
     let unknown_samples: u64 = unknown.iter().map(|u| u.1).sum();
     let main = events.first().map_or(0, |e| e.samples);
@@ -29,8 +30,8 @@ pub fn provenance(selection: &Selection<'_>, filter: &Filter) -> Provenance {
         scope: distinct(profile.epochs.iter().map(|e| e.scope.clone())).join(", "),
         unknown,
         unknown_share: if main == 0 { 0.0 } else { unknown_samples as f64 / main as f64 },
-        dropped: losses.dropped + losses.unwritten,
-        skipped: losses.skipped,
+        dropped: lost.0,
+        skipped: lost.1,
         sideband_lost: losses.sideband_lost,
         ambiguous: losses.ambiguous,
         stacks: stacks(profile, losses.stacks_dropped),
@@ -45,9 +46,24 @@ pub fn provenance(selection: &Selection<'_>, filter: &Filter) -> Provenance {
     out
 }
 
-fn totals(selection: &Selection<'_>) -> Vec<EventTotals> {
+/// Samples dropped and skipped: of the range by the accounts where there are any, else of the whole.
+fn lost(profile: &Profile, losses: &Losses, range: Option<&Range<u32>>) -> (u64, u64) {
+    if range.is_none() || profile.rates.is_empty() {
+        return (losses.dropped + losses.unwritten, losses.skipped);
+    }
+    let inside = profile.rates.iter().filter(|r| is_inside(r, range));
+    inside.fold((losses.unwritten, 0), |(dropped, skipped), r| (dropped + r.dropped, skipped + r.skipped))
+}
+
+/// Whether an account begins in a range of seconds.
+fn is_inside(rate: &Rate, range: Option<&Range<u32>>) -> bool {
+    let second = rate.start_ns / NS;
+    range.is_none_or(|w| second >= w.start.into() && second < w.end.into())
+}
+
+fn totals(selection: &Selection<'_>, range: Option<&Range<u32>>) -> Vec<EventTotals> {
     let profile = selection.profile;
-    let mut out: Vec<EventTotals> = selection.columns.iter().map(|&e| empty_total(profile, e)).collect();
+    let mut out: Vec<EventTotals> = selection.columns.iter().map(|&e| empty_total(profile, e, range)).collect();
     for &row in &selection.rows {
         let s = selection.sample(row);
         let total = &mut out[selection.column(s.event).expect("selected rows have a column")];
@@ -57,9 +73,9 @@ fn totals(selection: &Selection<'_>) -> Vec<EventTotals> {
     out
 }
 
-fn empty_total(profile: &Profile, event: EventIx) -> EventTotals {
+fn empty_total(profile: &Profile, event: EventIx, range: Option<&Range<u32>>) -> EventTotals {
     let event = profile.event(event);
-    let idle = rates_of(profile, &event.name).map(|r| r.idle).sum();
+    let idle = rates_of(profile, &event.name).filter(|r| is_inside(r, range)).map(|r| r.idle).sum();
     let unit = match event.unit {
         EventUnit::Nanoseconds => "ns",
         EventUnit::Count => "count",
@@ -190,10 +206,7 @@ fn rate_hz(profile: &Profile, main: EventIx, range: Option<&Range<u32>>, p: &Pro
         let (n, ns) = samples.fold((0.0, 0.0), |(n, ns), s| (n + f64::from(s.count), ns + s.weight() as f64));
         return if ns > 0.0 { n * NS as f64 / ns } else { 0.0 };
     }
-    let inside = |r: &&Rate| {
-        let second = r.start_ns / NS;
-        r.event == event.name && range.is_none_or(|w| second >= w.start.into() && second < w.end.into())
-    };
+    let inside = |r: &&Rate| r.event == event.name && is_inside(r, range);
     let (delivered, ns) =
         profile.rates.iter().filter(inside).fold((0u64, 0u64), |(d, ns), r| (d + r.delivered, ns + r.length_ns));
     if ns > 0 {

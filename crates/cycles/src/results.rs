@@ -216,7 +216,7 @@ pub struct Difference {
     pub a: Provenance,
     /// Of B.
     pub b: Provenance,
-    /// What the figures were normalised by (`total`, `wall`, or a unit).
+    /// What the figures were normalised by (`run`, `total`, `wall`, or a unit).
     pub normalised: String,
     /// Rows, largest absolute change first.
     pub rows: Vec<DiffRow>,
@@ -226,6 +226,16 @@ pub struct Difference {
     pub dispersion: f64,
     /// Rows not shown because within chance.
     pub hidden: usize,
+    /// Rows not shown because there are more than were asked for.
+    pub cut: usize,
+}
+
+impl Difference {
+    /// Keeps the largest changes.
+    pub fn keep(&mut self, rows: usize) {
+        self.cut += self.rows.len().saturating_sub(rows);
+        self.rows.truncate(rows);
+    }
 }
 
 /// Node of a call tree made from stacks.

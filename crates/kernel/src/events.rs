@@ -39,6 +39,14 @@ pub struct EventSpec {
     pub exclude_user: bool,
 }
 
+impl EventSpec {
+    /// Whether the kernel's own code counts it, clocks included, and not the processor.
+    #[must_use]
+    pub fn is_software(&self) -> bool {
+        matches!(self.kind, b::PERF_TYPE_SOFTWARE | b::PERF_TYPE_TRACEPOINT)
+    }
+}
+
 const TIME: u64 = 0;
 const MANY: u64 = 1_000_003;
 const SOME: u64 = 100_003;

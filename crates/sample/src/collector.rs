@@ -10,6 +10,7 @@ use crate::plan::{Chosen, Coverage, EdgeMode, StackMode};
 use crate::sideband::Sideband;
 use crate::unwind::Unwinders;
 use crate::{SampleError, accounts::Accounts};
+use rustc_hash::FxHashMap;
 use whither_abi::path::Path;
 use whither_abi::regs::Regs;
 use whither_abi::{StackRecord, Task, event_of, pc_of};
@@ -47,6 +48,8 @@ pub struct Collector {
     waiting: Vec<StackRecord>,
     waiting_regs: Vec<Regs>,
     waiting_paths: Vec<Path>,
+    /// Occurrences of synchronous events when they were last looked at.
+    occurred: FxHashMap<(u32, u16), u64>,
 }
 
 impl Collector {
@@ -114,6 +117,7 @@ impl Collector {
             waiting: Vec::new(),
             waiting_regs: Vec::new(),
             waiting_paths: Vec::new(),
+            occurred: FxHashMap::default(),
         }
     }
 
@@ -347,6 +351,34 @@ impl Collector {
             self.accounts.set_nominal(number as u16, c.period);
             if let Kind::Ring(r) = &mut self.kind {
                 r.set_nominal(number as u16, c.weight());
+            }
+        }
+    }
+
+    /// Samples of synchronous events since the last call, from how often those occurred.
+    pub fn take_synchronous(&mut self) -> u64 {
+        let mut samples = 0;
+        for (cpu, number, event) in events_of(&self.kind) {
+            let chosen = &self.chosen[usize::from(*number)];
+            if !chosen.is_synchronous() {
+                continue;
+            }
+            // An event whose CPU or thread is gone tells nothing more.
+            let now = event.count().unwrap_or(0);
+            let before = self.occurred.insert((*cpu, *number), now).unwrap_or(0);
+            samples += now.saturating_sub(before) / chosen.period.max(1);
+        }
+        samples
+    }
+
+    /// Samples synchronous events less often, by a factor. Samples counted so far must have been drained.
+    pub fn thin_synchronous(&mut self, factor: u64) {
+        for (number, c) in self.chosen.iter_mut().enumerate().filter(|(_, c)| c.is_synchronous()) {
+            c.period = c.period.saturating_mul(factor);
+            self.accounts.set_nominal(number as u16, c.period);
+            // Small periods are not drawn anew, which would set them.
+            for (.., event) in events_of(&self.kind).iter().filter(|(_, n, _)| usize::from(*n) == number) {
+                let _ = event.set_period(c.period);
             }
         }
     }

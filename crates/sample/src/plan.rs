@@ -67,6 +67,13 @@ impl Chosen {
         self.is_rated() && self.spec.precise == 0 && self.precision != Precision::Exact
     }
 
+    /// Whether a sample takes no interrupt of its own: software events other than clocks, and tracepoints, happen where
+    /// the kernel runs already.
+    #[must_use]
+    pub fn is_synchronous(&self) -> bool {
+        !self.is_time() && self.spec.is_software()
+    }
+
     /// Samples per second and CPU while it is on; 0 when no rate drives it.
     #[must_use]
     pub fn hertz(&self) -> f64 {

@@ -4,12 +4,14 @@
 
 use crate::SessionError;
 use crate::choose::{Choice, choose};
-use crate::governor::Governor;
+use crate::governor::{Change, Governor};
 use crate::options::{Backend, Edges, RecordOptions, Scope, Stacks};
 use crate::turns::Turns;
 use std::time::Duration;
 use whither_kernel::{clock, proc};
-use whither_sample::{Book, BookOptions, Collector, Coverage, EdgeMode, Folding, SampleError, Spend, StackMode};
+use whither_sample::{
+    Book, BookOptions, Chosen, Collector, Coverage, EdgeMode, Folding, SampleError, Spend, StackMode,
+};
 use whither_store::CoreFacts;
 use whither_store::model::{EpochMeta, Losses, OwnCost, Profile};
 
@@ -48,6 +50,8 @@ pub(crate) struct Engine {
     looked: u64,
     cut_at: u64,
     delivered: u64,
+    /// Of these, samples that took no interrupt.
+    synchronous: u64,
     hertz: f64,
 }
 
@@ -85,7 +89,7 @@ impl Engine {
             }
         };
         let mut book = Book::new(BookOptions {
-            events: events.iter().map(whither_sample::Chosen::event).collect(),
+            events: events.iter().map(Chosen::event).collect(),
             folding: setup.folding,
             per_process: setup.per_process,
             threads: options.threads,
@@ -98,8 +102,8 @@ impl Engine {
         {
             notes.push(problem.to_string());
         }
-        let hertz = events.iter().find(|e| e.is_rated()).map_or(0.0, whither_sample::Chosen::hertz);
-        let governor = Governor::new(options.pace, proc::online_cpus().len(), hertz);
+        let hertz = events.iter().find(|e| e.is_rated()).map_or(0.0, Chosen::hertz);
+        let governor = Governor::new(options.pace, proc::online_cpus().len(), &events);
         collector.enable()?;
         let now = clock::monotonic_ns();
         let mut engine = Self {
@@ -116,6 +120,7 @@ impl Engine {
             looked: now,
             cut_at: clock::wall_ns(),
             delivered: 0,
+            synchronous: 0,
             hertz,
         };
         engine.calibrate()?;
@@ -136,6 +141,7 @@ impl Engine {
             self.hertz = hertz;
         }
         self.collector.restart(&mut self.book)?;
+        self.collector.take_synchronous();
         self.cut_at = clock::wall_ns();
         Ok(())
     }
@@ -167,9 +173,25 @@ impl Engine {
         if self.backend() != "bpf" {
             return None;
         }
-        let hertz = self.governor.review()?;
-        self.set_hertz(hertz);
-        Some(hertz)
+        let (collector, synchronous) = (&mut self.collector, &mut self.synchronous);
+        let change = self.governor.review(|| {
+            *synchronous += collector.take_synchronous();
+            *synchronous
+        });
+        self.adapt(change?)
+    }
+
+    fn adapt(&mut self, change: Change) -> Option<f64> {
+        if change.thinner > 1 {
+            self.collector.drain(&mut self.book);
+            self.collector.thin_synchronous(change.thinner);
+            let now: Vec<String> = self.collector.chosen().iter().filter(|c| c.is_synchronous()).map(every).collect();
+            self.happened.push(format!("to stay within the budget, {} from now on", now.join(", ")));
+        }
+        if let Some(hertz) = change.hertz {
+            self.set_hertz(hertz);
+        }
+        change.hertz
     }
 
     fn pump_ns(&self) -> u64 {
@@ -211,6 +233,7 @@ impl Engine {
         }
         let (profile, losses) = self.book.cut();
         self.delivered += profile.rates.iter().map(|r| r.delivered).sum::<u64>();
+        self.synchronous += self.collector.take_synchronous();
         let now = clock::wall_ns();
         let window = (std::mem::replace(&mut self.cut_at, now), now);
         Part { profile, losses, window, happened: std::mem::take(&mut self.happened) }
@@ -228,7 +251,7 @@ impl Engine {
 
     /// What collecting costs, by measurement.
     pub(crate) fn cost(&self) -> OwnCost {
-        self.governor.cost(self.delivered)
+        self.governor.cost(self.delivered, self.synchronous)
     }
 
     pub(crate) fn hertz(&self) -> f64 {
@@ -279,6 +302,11 @@ fn allow_many_files() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
+/// How often an event is sampled, in words.
+fn every(chosen: &Chosen) -> String {
+    format!("{} is sampled once every {} occurrences", chosen.spec.name, chosen.period)
+}
+
 fn scope_text(scope: &Scope) -> String {
     match scope {
         Scope::System => "whole system".into(),
@@ -299,7 +327,7 @@ fn stack_mode(options: &RecordOptions) -> StackMode {
     }
 }
 
-fn edge_mode(edges: Edges, scope: &Scope, events: &[whither_sample::Chosen], notes: &mut Vec<String>) -> EdgeMode {
+fn edge_mode(edges: Edges, scope: &Scope, events: &[Chosen], notes: &mut Vec<String>) -> EdgeMode {
     let mode = match edges {
         Edges::Off | Edges::Records => return EdgeMode::Off,
         Edges::Registers => EdgeMode::Registers(Spend::Freely),
@@ -309,10 +337,10 @@ fn edge_mode(edges: Edges, scope: &Scope, events: &[whither_sample::Chosen], not
         Edges::Auto if *scope != Scope::System => EdgeMode::Walks,
         Edges::Auto => EdgeMode::Memory(Spend::Little),
     };
-    if events.iter().any(whither_sample::Chosen::brings_registers) {
+    if events.iter().any(Chosen::brings_registers) {
         return mode;
     }
-    notes.push(if events.iter().any(whither_sample::Chosen::is_rated) {
+    notes.push(if events.iter().any(Chosen::is_rated) {
         "branch directions are missing: registers of precise events are from after the sampled instruction; add \
          'cpu-clock' or 'cycles' without ':p' for them"
             .into()
@@ -344,7 +372,7 @@ fn records(edges: Edges, backend: Backend, scope: &Scope, registers: bool) -> Re
 }
 
 /// The event that branch records come with, if the kernel offers any. A machine without them is told of by `doctor`.
-fn recorded(events: &[whither_sample::Chosen], notes: &mut Vec<String>) -> Option<EdgeMode> {
+fn recorded(events: &[Chosen], notes: &mut Vec<String>) -> Option<EdgeMode> {
     let number = whither_sample::branch_event(events, &proc::machine().cpu)?;
     let name = &events.get(usize::from(number))?.spec.name;
     notes.push(format!("branch directions come from the CPU's branch records, taken with every sample of {name}"));
@@ -387,13 +415,13 @@ fn edges_of_rings(options: &RecordOptions, mode: EdgeMode, notes: &mut Vec<Strin
 
 fn open(
     options: &RecordOptions,
-    events: &[whither_sample::Chosen],
+    events: &[Chosen],
     coverage: &Coverage,
     book: &mut Book,
     notes: &mut Vec<String>,
 ) -> Result<Collector, SessionError> {
     let stacks = stack_mode(options);
-    let registers = events.iter().any(whither_sample::Chosen::brings_registers);
+    let registers = events.iter().any(Chosen::brings_registers);
     let records = records(options.edges, options.backend, &options.scope, registers);
     if records == Records::First {
         match recorded(events, notes) {
@@ -430,7 +458,7 @@ fn open(
 /// Walks need a helper of Linux 5.17; without it the rest still works.
 fn by_bpf(
     options: &RecordOptions,
-    events: &[whither_sample::Chosen],
+    events: &[Chosen],
     coverage: &Coverage,
     (stacks, edges): (StackMode, EdgeMode),
     book: &mut Book,
@@ -451,7 +479,7 @@ fn by_bpf(
 
 fn ring(
     options: &RecordOptions,
-    events: &[whither_sample::Chosen],
+    events: &[Chosen],
     coverage: &Coverage,
     (stacks, edges): (StackMode, EdgeMode),
     book: &mut Book,

@@ -6,7 +6,7 @@ use crate::choose::FULL_HERTZ;
 use crate::options::Pace;
 use std::time::Duration;
 use whither_kernel::{clock, gap};
-use whither_sample::Collector;
+use whither_sample::{Chosen, Collector};
 use whither_store::model::OwnCost;
 
 /// How long the cost of a sample is measured.
@@ -16,6 +16,12 @@ const REVIEW_NS: u64 = 10_000_000_000;
 const FIRST_REVIEW_NS: u64 = 3_000_000_000;
 /// Below this many samples a profile says nothing.
 const LEAST_HERTZ: f64 = 20.0;
+/// Events that no rate drives may come by the million a second: they are looked at before a recording of seconds is over.
+const FIRST_LOOK_NS: u64 = 250_000_000;
+/// What a sample costs that takes no interrupt: a page fault took 250 to 360 ns longer with one (of 1,650).
+const SYNCHRONOUS_NS: f64 = 300.0;
+/// Synchronous events may take this part of a budget together before they are sampled less often.
+const SYNCHRONOUS_PART: f64 = 0.5;
 /// Share of the budget set aside for our own process until its cost is known.
 const RESERVE: f64 = 0.15;
 
@@ -24,11 +30,15 @@ const RESERVE: f64 = 0.15;
 pub(crate) struct Governor {
     budget: Option<f64>,
     cpus: f64,
+    /// Whether no sample takes an interrupt.
+    all_synchronous: bool,
     interrupt_ns: f64,
     handler_ns: f64,
     /// Share of all CPU time our own process takes.
     user_share: f64,
     reviewed: (u64, u64),
+    /// Samples of synchronous events by then.
+    synchronous: u64,
     began: (u64, u64),
     /// When to look at the rate next.
     due: u64,
@@ -36,17 +46,20 @@ pub(crate) struct Governor {
 }
 
 impl Governor {
-    /// A governor for this pace; measures nothing yet.
-    pub(crate) fn new(pace: Pace, cpus: usize, hertz: f64) -> Self {
+    /// A governor for this pace; measures nothing yet. `hertz` is 0 without an event that a rate drives.
+    pub(crate) fn new(pace: Pace, cpus: usize, events: &[Chosen]) -> Self {
+        let hertz = events.iter().find(|e| e.is_rated()).map_or(0.0, Chosen::hertz);
         let now = (clock::monotonic_ns(), clock::own_cpu_ns());
         let budget = if let Pace::Budget(b) = pace { Some(b) } else { None };
         Self {
             budget,
             cpus: cpus as f64,
+            all_synchronous: events.iter().all(Chosen::is_synchronous),
             interrupt_ns: 0.0,
             handler_ns: 0.0,
             user_share: 0.0,
             reviewed: now,
+            synchronous: 0,
             began: now,
             due: now.0 + FIRST_REVIEW_NS,
             hertz,
@@ -66,31 +79,74 @@ impl Governor {
         Some(self.hertz)
     }
 
-    /// Looks at our own cost from time to time; returns a new rate when it should change.
-    pub(crate) fn review(&mut self) -> Option<f64> {
-        if clock::monotonic_ns() < self.due || self.interrupt_ns == 0.0 {
+    /// Looks at our own cost from time to time, with how many samples of synchronous events `synchronous` says there were
+    /// so far; returns what should change.
+    pub(crate) fn review(&mut self, synchronous: impl FnOnce() -> u64) -> Option<Change> {
+        let now = (clock::monotonic_ns(), clock::own_cpu_ns());
+        if self.synchronous == 0 && now.0 >= self.began.0 + FIRST_LOOK_NS && now.0 < self.due {
+            return self.first_look(now.0, synchronous());
+        }
+        if now.0 < self.due {
             return None;
         }
-        let now = (clock::monotonic_ns(), clock::own_cpu_ns());
         self.due = now.0 + REVIEW_NS;
-        self.user_share = (now.1 - self.reviewed.1) as f64 / ((now.0 - self.reviewed.0) as f64 * self.cpus);
+        let elapsed = (now.0 - self.reviewed.0) as f64 * self.cpus;
+        self.user_share = (now.1 - self.reviewed.1) as f64 / elapsed;
         self.reviewed = now;
-        let wanted = rate(self.budget? - self.user_share, self.interrupt_ns);
-        let next = stepped(self.hertz, wanted);
+        let budget = self.budget?;
+        let so_far = synchronous();
+        let new = so_far.saturating_sub(std::mem::replace(&mut self.synchronous, so_far));
+        let synchronous = new as f64 * SYNCHRONOUS_NS / elapsed;
+        let thinner = thinner(synchronous, (budget - self.user_share).max(budget / 4.0) * SYNCHRONOUS_PART);
+        let hertz = self.next_rate(budget - self.user_share - synchronous / thinner as f64);
+        (hertz.is_some() || thinner > 1).then_some(Change { hertz, thinner })
+    }
+
+    fn first_look(&mut self, now: u64, synchronous: u64) -> Option<Change> {
+        // Not again, even where there are none.
+        self.synchronous = synchronous.max(1);
+        let share = synchronous as f64 * SYNCHRONOUS_NS / ((now - self.began.0) as f64 * self.cpus);
+        let thinner = thinner(share, self.budget? * SYNCHRONOUS_PART);
+        (thinner > 1).then_some(Change { hertz: None, thinner })
+    }
+
+    fn next_rate(&mut self, share: f64) -> Option<f64> {
+        if self.interrupt_ns == 0.0 {
+            return None;
+        }
+        let next = stepped(self.hertz, rate(share, self.interrupt_ns));
         let changed = (next - self.hertz).abs() > f64::EPSILON;
         self.hertz = next;
         changed.then_some(next)
     }
 
-    /// The account for the recording, from all samples delivered so far.
-    pub(crate) fn cost(&self, delivered: u64) -> OwnCost {
+    /// The account for the recording, from all samples delivered so far and how many of them took no interrupt.
+    pub(crate) fn cost(&self, delivered: u64, synchronous: u64) -> OwnCost {
         let elapsed = clock::monotonic_ns().saturating_sub(self.began.0).max(1) as f64 * self.cpus;
         let user_ns = clock::own_cpu_ns().saturating_sub(self.began.1);
-        let stolen = delivered as f64 * self.interrupt_ns;
+        let synchronous = if self.all_synchronous { delivered } else { synchronous.min(delivered) };
+        let interrupts = delivered - synchronous;
+        let stolen = interrupts as f64 * self.interrupt_ns + synchronous as f64 * SYNCHRONOUS_NS;
         // Without the cost of a sample the share would be a half-truth: 0 stands for "not measured".
-        let share = if self.interrupt_ns > 0.0 { (stolen + user_ns as f64) / elapsed } else { 0.0 };
+        let measured = self.interrupt_ns > 0.0 || self.all_synchronous;
+        let share = if measured { (stolen + user_ns as f64) / elapsed } else { 0.0 };
         OwnCost { interrupt_ns: self.interrupt_ns, handler_ns: self.handler_ns, user_ns, share, budget: self.budget }
     }
+}
+
+/// What a review asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Change {
+    /// A new rate.
+    pub(crate) hertz: Option<f64>,
+    /// How many times less often synchronous events are to be sampled.
+    pub(crate) thinner: u64,
+}
+
+/// The power of two that brings a share within what it may be.
+fn thinner(share: f64, allowed: f64) -> u64 {
+    let steps = (share / allowed.max(1e-6)).log2().ceil().clamp(0.0, 20.0);
+    if steps.is_finite() { 1 << steps as u32 } else { 1 }
 }
 
 /// The next rate on the way to the wanted one. Few distinct rates, and no flutter: steps of a quarter of an octave,
@@ -119,6 +175,13 @@ mod tests {
         assert!((stepped(2000.0, 2300.0) - 2000.0).abs() < 1e-9);
         assert!((2800.0..=3000.0).contains(&stepped(2000.0, 3000.0)));
         assert!((stepped(30.0, 1.0) - LEAST_HERTZ).abs() < 1e-9);
+    }
+
+    #[test]
+    fn events_without_a_rate_are_thinned_until_they_fit() {
+        assert_eq!([0.0, 0.004, 0.005].map(|share| thinner(share, 0.005)), [1, 1, 1]);
+        assert_eq!([0.006, 0.01, 0.3].map(|share| thinner(share, 0.005)), [2, 2, 64]);
+        assert_eq!(thinner(f64::NAN, 0.005), 1);
     }
 
     #[test]

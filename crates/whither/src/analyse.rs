@@ -32,7 +32,7 @@ use whither_store::model::{Image, ImageKind};
 
 /// `whither annotate`: with frequencies and causes unless only counts are wanted, or nothing more can be told.
 pub(crate) fn annotate(args: &AnnotateArgs, common: Common) -> anyhow::Result<Ending> {
-    let (target, source) = target_and_source(args.target.as_deref(), &args.source);
+    let (target, source) = target_and_source(args.target.as_deref(), &args.source)?;
     let reading = Reading::open(&source, &args.names, common)?;
     let query = AnnotateQuery {
         filter: reading.filter(&args.filter)?,
@@ -68,15 +68,19 @@ pub(crate) fn annotate(args: &AnnotateArgs, common: Common) -> anyhow::Result<En
 
 /// A recording may stand first, as for the other verbs: a procedure's name is no directory. Without a
 /// procedure the hottest is meant.
-fn target_and_source(target: Option<&str>, source: &SourceArgs) -> (Option<String>, SourceArgs) {
+fn target_and_source(target: Option<&str>, source: &SourceArgs) -> anyhow::Result<(Option<String>, SourceArgs)> {
     let mut source = source.clone();
-    let Some(first) = target else { return (None, source) };
+    let Some(first) = target else { return Ok((None, source)) };
     if !Path::new(first).is_dir() {
-        return (Some(first.to_owned()), source);
+        // Recordings are called that by default, procedures never.
+        return match first.ends_with(".wh") {
+            true => Err(Usage(format!("there is no recording {first}")).into()),
+            false => Ok((Some(first.to_owned()), source)),
+        };
     }
     let name = source.recordings.iter().position(|r| !r.is_dir()).map(|i| source.recordings.remove(i));
     source.recordings.insert(0, PathBuf::from(first));
-    (name.map(|n| n.to_string_lossy().into_owned()), source)
+    Ok((name.map(|n| n.to_string_lossy().into_owned()), source))
 }
 
 fn procedure(reading: &Reading, selection: &Selection<'_>, wanted: Option<&str>) -> anyhow::Result<Procedure> {
@@ -176,7 +180,7 @@ pub(crate) fn cfg(args: &CfgArgs, common: Common) -> anyhow::Result<Ending> {
             return Err(Usage(format!("cannot tell the form of {path}; end its name in .svg, .html or .dot")).into());
         }
     };
-    let (target, source) = target_and_source(args.target.as_deref(), &args.source);
+    let (target, source) = target_and_source(args.target.as_deref(), &args.source)?;
     let reading = Reading::open(&source, &args.names, common)?;
     let annotate = AnnotateQuery {
         filter: reading.filter(&args.filter)?,
@@ -254,7 +258,7 @@ pub(crate) fn export_flows(
 
 /// `whither summary`.
 pub(crate) fn summary(args: &SummaryArgs, common: Common) -> anyhow::Result<Ending> {
-    let (target, source) = target_and_source(args.target.as_deref(), &args.source);
+    let (target, source) = target_and_source(args.target.as_deref(), &args.source)?;
     let reading = Reading::open(&source, &args.names, common)?;
     let annotate = AnnotateQuery {
         filter: reading.filter(&args.filter)?,

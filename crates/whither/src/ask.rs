@@ -100,7 +100,9 @@ pub(crate) fn diff(args: &DiffArgs, common: Common) -> anyhow::Result<Ending> {
         show: if args.all { Show::All } else { Show::Significant },
     };
     let (before, after) = (sides.before(), sides.after());
-    let answer = whither_cycles::diff(&before, &after, sides.symbols(), &query)?;
+    let mut answer = whither_cycles::diff(&before, &after, sides.symbols(), &query)?;
+    let regressed = args.gate && significant_regressions(&answer) > 0;
+    answer.keep(args.limit.unwrap_or(usize::MAX));
     sides.tell_problems();
     let page = |d: Difference| ReportData {
         title: format!("{} against {}", args.after, args.before),
@@ -109,7 +111,6 @@ pub(crate) fn diff(args: &DiffArgs, common: Common) -> anyhow::Result<Ending> {
         ..ReportData::default()
     };
     give(&args.form, &answer, text::difference, page)?;
-    let regressed = args.gate && significant_regressions(&answer) > 0;
     Ok(if regressed { Ending::No } else { Ending::Done })
 }
 

@@ -60,7 +60,7 @@ fn account(told: Option<&Profile>) -> String {
     if let Some(cost) = profile.epochs.first().map(|e| &e.cost).filter(|cost| cost.share > 0.0) {
         let _ = write!(text, ", own cost {:.2} %", 100.0 * cost.share);
         if let Some(budget) = cost.budget.filter(|budget| cost.share > EXCEEDED * budget) {
-            let why = "events without a rate are sampled as they come: --period thins them; short runs are mostly start and end";
+            let why = "short runs are mostly start and end; events without a rate are sampled as they come at first: --period thins them";
             let _ = write!(text, " (more than the budget of {} %: {why})", (1e5 * budget).round() / 1e3);
         }
     }

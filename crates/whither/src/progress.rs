@@ -47,10 +47,8 @@ impl Reporter {
     }
 
     fn started(&self, events: &[String], hertz: f64, backend: &str, notes: &[String]) {
-        self.line(&format!(
-            "sampling {} at {hertz:.0} Hz per CPU ({backend}); Ctrl-C stops and keeps the data",
-            events.join(", ")
-        ));
+        let rate = if hertz > 0.0 { format!(" at {hertz:.0} Hz per CPU") } else { String::new() };
+        self.line(&format!("sampling {}{rate} ({backend}); Ctrl-C stops and keeps the data", events.join(", ")));
         for note in notes {
             self.line(&format!("  {note}"));
         }

@@ -75,6 +75,34 @@ fn not_a_duration(text: &str) -> String {
     )
 }
 
+/// Seconds since the Unix epoch of `2026-11-23 08:10:00Z`, as answers show times; also without the `Z`, the seconds or the
+/// time of day, and with a `T` between.
+///
+/// # Errors
+/// A sentence for clap to print.
+pub(crate) fn utc(text: &str) -> Result<u64, String> {
+    let parsed = (|| {
+        let plain = text.trim().trim_end_matches('Z');
+        let (date, time) = plain.split_once([' ', 'T']).unwrap_or((plain, "0:0"));
+        let numbers = |text: &str, between| text.split(between).map(|n| n.parse().ok()).collect::<Option<Vec<u64>>>();
+        let (date, time) = (numbers(date, '-')?, numbers(time, ':')?);
+        let [year @ 1970..=9999, month @ 1..=12, day @ 1..=31] = date[..] else { return None };
+        let seconds = match time[..] {
+            [h @ 0..=23, m @ 0..=59] => 60 * (60 * h + m),
+            [h @ 0..=23, m @ 0..=59, s @ 0..=60] => 60 * (60 * h + m) + s,
+            _ => return None,
+        };
+        Some(86_400 * days_before(year, month, day) + seconds)
+    })();
+    parsed.ok_or_else(|| format!("`{text}` is not a time; write for example 2026-11-23 08:10:00Z (always UTC)"))
+}
+
+/// Days from 1970-01-01 to a day of the Gregorian calendar; years begin in March, so that a leap day is the last one.
+fn days_before(year: u64, month: u64, day: u64) -> u64 {
+    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719_468
+}
+
 /// `512`, `64KiB`, `16MiB`, `1GiB` (powers of 1024) or `10kB`, `5MB`, `1GB` (powers of 1000).
 ///
 /// # Errors
@@ -186,6 +214,25 @@ mod tests {
         ];
         for (text, seconds) in cases {
             assert_eq!(duration(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_utc_as_answers_show_them() {
+        let cases = [
+            ("1970-01-01 00:16:40Z", 1000),
+            ("2026-11-23 08:10:53Z", 1_795_421_453),
+            ("2026-11-23T08:10", 1_795_421_400),
+            ("2024-02-29", 1_709_164_800),
+            ("2100-03-01 00:00:00Z", 4_107_542_400),
+        ];
+        for (text, seconds) in cases {
+            assert_eq!(utc(text), Ok(seconds), "{text}");
+        }
+        for text in
+            ["2026-13-01", "2026-11-23 25:00", "2026-11", "2026-11-23 8", "1066-10-14", "-", "99999999999999999999-1-1"]
+        {
+            assert!(utc(text).expect_err(text).contains(text));
         }
     }
 

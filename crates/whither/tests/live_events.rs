@@ -53,6 +53,26 @@ fn events_that_take_turns_stand_for_all_of_their_time() {
 }
 
 #[test]
+fn events_without_a_rate_are_sampled_less_often_where_they_cost_too_much() {
+    need_root!();
+    let _alone = alone();
+    let program = "import mmap, resource, time\nend = time.time() + 2\n\
+        while time.time() < end:\n  m = mmap.mmap(-1, 500 * 4096)\n  for i in range(500): m[i * 4096] = 1\n  m.close()\n\
+        print('faults', resource.getrusage(resource.RUSAGE_SELF).ru_minflt)";
+    let run = record(&["-e", "cpu-clock,page-faults", "--budget", "0.3%"], &["python3", "-c", program]);
+    let truth = run.truth().number("faults");
+    let answer = run.prof(&["--all"]).0;
+    let event = answer["provenance"]["events"][1].clone();
+    let (samples, weight) = (event["samples"].as_u64().unwrap() as f64, event["weight"].as_u64().unwrap() as f64);
+    assert!(samples < 0.6 * truth, "{samples} samples of {truth} faults: not thinned");
+    assert!((weight / truth - 1.0).abs() < 0.05, "{weight} of {truth}");
+    // A page fault's sample takes no interrupt: at 13 us each they would be more than the whole machine.
+    let cost = answer["provenance"]["own_cost"].as_f64().unwrap();
+    assert!(cost < 0.25, "{cost}");
+    assert!(answer["provenance"]["notes"].to_string().contains("page-faults is sampled once every"), "{answer}");
+}
+
+#[test]
 fn a_program_in_a_mount_namespace_of_its_own_keeps_its_names() {
     need_root!();
     let _alone = alone();

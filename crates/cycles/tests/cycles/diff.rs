@@ -214,6 +214,32 @@ fn wall_time_shows_what_shares_hide() {
     assert!(changed(&per).is_empty(), "{:?}", changed(&per));
 }
 
+/// A recording of a command that was launched and ended.
+fn launched(mut world: World) -> World {
+    for e in &mut world.profile.epochs {
+        e.target = vec!["./app".into()];
+        e.target_status = Some(0);
+    }
+    world
+}
+
+#[test]
+fn whole_commands_are_compared_by_their_time_not_by_shares() {
+    // f8 takes four times its time, everything else the same: of shares, all others lose.
+    let sides = |seed| (run(&mut Dice(seed), 4000.0, 0.0, 1.0), run(&mut Dice(seed + 1), 4000.0, 0.0, 4.0));
+    let (a, b) = sides(1);
+    let d = compare(&[launched(a)], &[launched(b)], &DiffQuery::default());
+    assert_eq!((d.normalised.as_str(), changed(&d)), ("run", vec!["f8"]));
+    assert_eq!(significant_regressions(&d), 1);
+    // One that did not end, or others of the system: shares.
+    let (a, b) = sides(1);
+    let d = compare(&[launched(a)], &[b], &DiffQuery::default());
+    assert_eq!(d.normalised, "total");
+    let (a, mut b) = (launched(sides(1).0), launched(sides(1).1));
+    b.profile.epochs[0].target_status = Some(1);
+    assert_eq!(compare(&[a], &[b], &DiffQuery::default()).normalised, "total");
+}
+
 #[test]
 fn periods_may_differ() {
     let mut flagged = 0;

@@ -37,9 +37,13 @@ pub(super) fn section(out: &mut String, d: &Difference) {
     let scale =
         d.rows.iter().map(|r| r.change.0.abs() + r.change.1.abs()).filter(|x| x.is_finite()).fold(1e-9, f64::max);
     for r in &d.rows {
-        row(out, r, scale);
+        row(out, r, scale, d.normalised == "total");
     }
-    out.push_str("</tbody></table></div></section>");
+    out.push_str("</tbody></table></div>");
+    if d.cut > 0 {
+        put!(out, "<p class=\"hint\">{} smaller changes not shown</p>", grouped(d.cut as u64));
+    }
+    out.push_str("</section>");
 }
 
 /// The name's parts in one column; the image has its own, empty where a name is of no image.
@@ -51,8 +55,8 @@ fn columns(out: &mut String, by: &[String]) {
     put!(out, "<th scope=\"col\" class=\"t\">{image}</th>");
 }
 
-fn row(out: &mut String, r: &DiffRow, scale: f64) {
-    let (word, class) = verdict(r.verdict);
+fn row(out: &mut String, r: &DiffRow, scale: f64, shares: bool) {
+    let (word, class) = verdict(r.verdict, shares);
     put!(
         out,
         "<tr class=\"{class}\"><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\" data-v=\"{:.9}\">{:+.2}</td><td class=\"n dim opt\">{:.2}</td>",
@@ -72,8 +76,11 @@ fn row(out: &mut String, r: &DiffRow, scale: f64) {
     );
 }
 
-fn verdict(v: Verdict) -> (&'static str, &'static str) {
+/// Word and class. A larger share is no proof of being slower.
+fn verdict(v: Verdict, shares: bool) -> (&'static str, &'static str) {
     match v {
+        Verdict::Slower if shares => ("more", "slower"),
+        Verdict::Faster if shares => ("less", "faster"),
         Verdict::Slower => ("slower", "slower"),
         Verdict::Faster => ("faster", "faster"),
         Verdict::Same => ("within chance", "same"),

@@ -10,7 +10,11 @@ use whither_cycles::results::{DiffRow, Difference, Provenance, Verdict};
 #[must_use]
 pub fn difference(d: &Difference, layout: &Layout) -> String {
     let mut out = side("A", &d.a, layout) + &side("B", &d.b, layout);
-    let meaning = if d.normalised == "total" { " (shares: what one gains, the others lose)" } else { "" };
+    let meaning = match d.normalised.as_str() {
+        "total" => " (shares: what one gains, the others lose; --per tells more)",
+        "run" => " (CPU time of whole runs)",
+        _ => "",
+    };
     out.push_str(&format!(
         "normalised by {}{meaning}; variance from {}, {:.2} times that of independent samples\n",
         d.normalised, d.variance, d.dispersion
@@ -19,6 +23,9 @@ pub fn difference(d: &Difference, layout: &Layout) -> String {
         out.push_str(&format!("no {} changed beyond chance\n", row_word(d)));
     } else {
         out.push_str(&table(d).render(layout.style, layout.width));
+    }
+    if d.cut > 0 {
+        out.push_str(&format!("{} smaller changes not shown\n", thousands(d.cut as u64)));
     }
     if d.hidden > 0 {
         out.push_str(&format!("{} {} within chance not shown\n", thousands(d.hidden as u64), rows_word(d)));
@@ -68,19 +75,19 @@ fn table(d: &Difference) -> Table {
     let mut table = Table::new(columns);
     table.row(Tone::Head, titles);
     for row in &d.rows {
-        table.row(tone(row.verdict), cells(row, with_image));
+        table.row(tone(row.verdict), cells(d, row, with_image));
     }
     table
 }
 
-fn cells(row: &DiffRow, with_image: bool) -> Vec<String> {
+fn cells(d: &Difference, row: &DiffRow, with_image: bool) -> Vec<String> {
     let mut cells = vec![
         percent(row.share.0),
         percent(row.share.1),
         signed_percent(row.change.0),
         percent(row.change.1),
         chance(row.q),
-        verdict(row.verdict).into(),
+        verdict(d, row.verdict).into(),
         row.label.clone(),
     ];
     cells.extend(with_image.then(|| row.image.clone()));
@@ -91,8 +98,12 @@ fn chance(q: f64) -> String {
     if q < 0.001 { "<0.001".into() } else { format!("{q:.3}") }
 }
 
-fn verdict(v: Verdict) -> &'static str {
+/// A larger share is no proof of being slower.
+fn verdict(d: &Difference, v: Verdict) -> &'static str {
+    let shares = d.normalised == "total";
     match v {
+        Verdict::Slower if shares => "more",
+        Verdict::Faster if shares => "less",
         Verdict::Slower => "slower",
         Verdict::Faster => "faster",
         Verdict::Same => "same",

@@ -207,6 +207,7 @@ fn a_difference_shows_change_interval_and_chance() {
         variance: "slices".into(),
         dispersion: 1.7,
         hidden: 412,
+        cut: 0,
     };
     assert_snapshot!(difference(&d, &Layout::default()));
     let none = Difference { rows: vec![], ..d };

@@ -316,5 +316,6 @@ pub(crate) fn difference() -> Difference {
         variance: "runs".into(),
         dispersion: 1.7,
         hidden: 41,
+        cut: 7,
     }
 }

@@ -92,7 +92,7 @@ pub(crate) struct FilterArgs {
     /// Only user space
     #[arg(long)]
     pub(crate) user: bool,
-    /// Only from this moment: seconds after the start (`90s`) or a Unix time (`@1760000000`)
+    /// Only from this moment: after the start (`90s`), a time (`2026-11-23 08:10:00Z`), or a Unix time (`@1760000000`)
     #[arg(long, value_name = "WHEN")]
     pub(crate) since: Option<Moment>,
     /// Only before this moment
@@ -118,6 +118,7 @@ impl std::str::FromStr for Moment {
                 unix.parse().map(Self::Unix).map_err(|_| format!("`{text}`: after @ comes a whole number of seconds"))
             }
             None if text == "0" || text == "0s" => Ok(Self::AfterStart(Duration::ZERO)),
+            None if text.contains('-') => units::utc(text).map(Self::Unix),
             None => units::duration(text).map(Self::AfterStart),
         }
     }
@@ -216,6 +217,8 @@ impl std::str::FromStr for Per {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
+            "auto" => return Ok(Self(Normalise::Auto)),
+            "run" => return Ok(Self(Normalise::Run)),
             "total" => return Ok(Self(Normalise::Total)),
             "wall" => return Ok(Self(Normalise::Wall)),
             _ => {}
@@ -223,7 +226,7 @@ impl std::str::FromStr for Per {
         let number = |t: &str| t.trim().parse::<f64>().ok().filter(|n| *n > 0.0 && n.is_finite());
         let units = text.split_once(',').and_then(|(a, b)| Some((number(a)?, number(b)?)));
         units.map(|(a, b)| Self(Normalise::Per(a, b))).ok_or_else(|| {
-            format!("`{text}` is no unit; write total, wall, or the work done in A and in B as 1200,1350")
+            format!("`{text}` is no unit; write run, total, wall, or the work done in A and in B as 1200,1350")
         })
     }
 }
@@ -246,12 +249,16 @@ pub(crate) struct DiffArgs {
     /// Event compared [default: the first of the recordings]
     #[arg(short, long, value_name = "EVENT")]
     pub(crate) event: Option<String>,
-    /// Set figures against `total` (shares), `wall` (CPU time per time), or work done in A and B (`1200,1350` requests)
-    #[arg(long, value_name = "UNIT", default_value = "total")]
+    /// Set figures against `run` (CPU time of a recording), `total` (shares), `wall` (CPU time per time), or work done in A and B
+    /// (`1200,1350` requests); `auto`: `run` for commands that were launched and ended, else `total`
+    #[arg(long, value_name = "UNIT", default_value = "auto")]
     pub(crate) per: Per,
     /// Changes within chance too
     #[arg(long)]
     pub(crate) all: bool,
+    /// The largest changes only
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
     /// Exit 1 when something got slower beyond chance
     #[arg(long)]
     pub(crate) gate: bool,

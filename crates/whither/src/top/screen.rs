@@ -7,7 +7,7 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
+use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Wrap};
 use whither_cycles::By;
 use whither_cycles::results::{Listing, ListingRow, Provenance};
 
@@ -133,11 +133,14 @@ impl Screen {
 
     /// Draws everything.
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
-        let areas = Layout::vertical([Constraint::Length(4), Constraint::Min(3), Constraint::Length(1)]);
+        let keys = self.foot();
+        let lines = if keys.len() > usize::from(frame.area().width) { 2 } else { 1 };
+        let areas = Layout::vertical([Constraint::Length(4), Constraint::Min(3), Constraint::Length(lines)]);
         let [head, body, foot] = areas.areas(frame.area());
         frame.render_widget(Paragraph::new(self.head()), head);
         self.draw_table(frame, body);
-        frame.render_widget(Paragraph::new(self.foot()).style(Style::new().add_modifier(Modifier::DIM)), foot);
+        let keys = Paragraph::new(keys).wrap(Wrap { trim: true }).style(Style::new().add_modifier(Modifier::DIM));
+        frame.render_widget(keys, foot);
     }
 
     fn head(&self) -> Vec<Line<'static>> {
@@ -155,7 +158,7 @@ impl Screen {
 
     fn foot(&self) -> String {
         let views: Vec<String> = VIEWS.iter().map(|(key, by)| format!("{key} {}", by.name())).collect();
-        format!("q quit   space pause   s next event   arrows scroll   {}", views.join("  "))
+        format!("q quit  space pause  s next event  arrows scroll   {}", views.join("  "))
     }
 
     fn draw_table(&mut self, frame: &mut Frame<'_>, area: Rect) {
