@@ -12,8 +12,9 @@ use self::turns::{Draw, Drawn, Turns};
 use super::exact::Counted;
 use super::retired::Retired;
 use super::subject::{Subject, To};
-use crate::flow::{Errors, Flow, Known, Network, Time, misfit, solve};
+use crate::flow::{Errors, Flow, Known, Network, Problem, Time, misfit};
 use crate::results::analysis::{Confidence, Estimate, Evidence};
+use rustc_hash::FxHashSet;
 use whither_image::cfg::EdgeKind;
 use whither_image::{Cfg, Flow as After};
 
@@ -80,7 +81,8 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
         .collect();
     cap(&network, &mut known.seen);
     records::add(&subject.recorded, &network, None, &mut known.seen);
-    let first = solve(&network, &known, Errors::Skipped)?;
+    let problem = Problem::new(&network)?;
+    let (first, found) = problem.solve(&known, None, Errors::Skipped)?;
     let mut observed = seen(subject, &network, &turns, Some(&first));
     known.doubt = observed.doubt(&network);
     known.seen.clone_from(&observed.seen);
@@ -88,7 +90,7 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     let covers = records::covers(&subject.recorded, &network, &first);
     records::doubts(&subject.recorded, &network, &covers, &known.seen, &mut known.doubt);
     records::add(&subject.recorded, &network, Some(&covers), &mut known.seen);
-    let flow = solve(&network, &known, errors)?;
+    let (flow, _) = problem.solve(&known, Some(&found), errors)?;
     let decided = subject.decided.0 >= FEWEST_DECIDED && observed.raw.iter().any(|s| *s > 0.0);
     records::add(&subject.recorded, &network, None, &mut observed.raw);
     let evidence = match () {
@@ -123,15 +125,22 @@ fn network_of(cfg: &Cfg) -> Network {
 /// Blocks that end in a jump of which no way is known.
 fn unknown_jumps(cfg: &Cfg) -> Vec<usize> {
     let last = |b: usize| cfg.insns[cfg.blocks[b].insns.end - 1].flow;
-    (0..cfg.blocks.len())
-        .filter(|&b| last(b) == After::IndirectJump && !cfg.edges.iter().any(|e| e.from == b))
-        .collect()
+    let dead = dead(cfg);
+    (0..cfg.blocks.len()).filter(|&b| last(b) == After::IndirectJump && dead[b]).collect()
+}
+
+/// Per block, whether nothing is known to follow it.
+fn dead(cfg: &Cfg) -> Vec<bool> {
+    let mut dead = vec![true; cfg.blocks.len() + 2];
+    cfg.edges.iter().for_each(|e| dead[e.from] = false);
+    dead
 }
 
 /// Indirect jumps were seen to go to places that no table tells of.
 fn add_observed(subject: &Subject, network: &mut Network) {
+    let mut known: FxHashSet<(usize, usize)> = network.edges.iter().copied().collect();
     for &(from, to, _) in &subject.recorded.jumps {
-        if !network.edges.contains(&(from, to)) {
+        if known.insert((from, to)) {
             network.edges.push((from, to));
         }
     }
@@ -139,7 +148,7 @@ fn add_observed(subject: &Subject, network: &mut Network) {
         if let (To::Block(to), Some(from)) = (s.to, subject.block_of(s.branch)) {
             let ends = subject.cfg.blocks[from].insns.end == s.branch + 1;
             let at_head = subject.cfg.insns[s.branch].flow == After::IndirectJump;
-            if ends && at_head && !network.edges.contains(&(from, to)) {
+            if ends && at_head && known.insert((from, to)) {
                 network.edges.push((from, to));
             }
         }
@@ -194,6 +203,7 @@ fn attach(network: &mut Network, forwards: bool, hub: Option<usize>) {
 fn seen(subject: &Subject, network: &Network, turns: &Turns, flow: Option<&Flow>) -> Observed {
     let mut out = Observed::new(network);
     let (mut views, mut drawn) = (Vec::new(), vec![Drawn::default(); network.blocks]);
+    let ways = ways(network);
     for rows in subject.seen.chunk_by(|a, b| a.pc == b.pc) {
         let Some(pc) = subject.block_of(rows[0].pc) else { continue };
         let of_branch = |branch: usize| rows.iter().filter(|s| s.branch == branch).map(|s| s.count).sum::<f64>();
@@ -201,7 +211,7 @@ fn seen(subject: &Subject, network: &Network, turns: &Turns, flow: Option<&Flow>
         let all = rows.iter().map(|s| of_branch(s.branch)).fold(0.0, f64::max);
         for s in rows {
             let Some(from) = subject.block_of(s.branch) else { continue };
-            let Some(e) = edge_of(subject, network, from, s.branch, s.to) else { continue };
+            let Some(e) = edge_of(subject, network, &ways[from], from, s.branch, s.to) else { continue };
             let draw = turns.draw(pc, from);
             let same = from == pc || subject.classes.0[from] == subject.classes.0[pc];
             let covers = match flow {
@@ -272,21 +282,26 @@ fn waits_for_inputs(subject: &Subject, pc: usize, branch: usize) -> bool {
     false
 }
 
-fn edge_of(subject: &Subject, network: &Network, from: usize, branch: usize, to: To) -> Option<usize> {
+/// Edges out of each node.
+fn ways(network: &Network) -> Vec<Vec<usize>> {
+    let mut ways = vec![Vec::new(); network.blocks + 1];
+    network.edges.iter().enumerate().for_each(|(e, &(from, _))| ways[from].push(e));
+    ways
+}
+
+/// The edge that a branch at the end of a block took, of the block's `ways`.
+fn edge_of(subject: &Subject, network: &Network, ways: &[usize], from: usize, branch: usize, to: To) -> Option<usize> {
     let cfg = &subject.cfg;
     if cfg.blocks[from].insns.end != branch + 1 {
         return None;
     }
+    let mut ways = ways.iter().copied();
+    let of = |kind: EdgeKind| ways.clone().find(|&e| cfg.edges.get(e).is_some_and(|e| e.kind == kind));
     match to {
-        To::Block(to) if cfg.insns[branch].flow == After::IndirectJump => {
-            network.edges.iter().position(|&e| e == (from, to))
-        }
+        To::Block(to) if cfg.insns[branch].flow == After::IndirectJump => ways.find(|&e| network.edges[e].1 == to),
         To::Block(_) => None,
-        To::Fall => cfg.edges.iter().position(|e| e.from == from && e.kind == EdgeKind::Fall),
-        To::Taken => {
-            let of = |kind: EdgeKind| cfg.edges.iter().position(|e| e.from == from && e.kind == kind);
-            of(EdgeKind::Taken).or_else(|| of(EdgeKind::Leave))
-        }
+        To::Fall => of(EdgeKind::Fall),
+        To::Taken => of(EdgeKind::Taken).or_else(|| of(EdgeKind::Leave)),
     }
 }
 
@@ -294,7 +309,7 @@ fn edge_of(subject: &Subject, network: &Network, from: usize, branch: usize, to:
 fn belief(subject: &Subject, network: &Network) -> Vec<f64> {
     let cfg = &subject.cfg;
     let n = cfg.blocks.len();
-    let dead: Vec<bool> = (0..n).map(|b| !cfg.edges.iter().any(|e| e.from == b)).collect();
+    let dead = dead(cfg);
     let hot = &cfg.parts[0];
     let cold = |b: usize| {
         let at = cfg.insns[cfg.blocks[b].insns.start].address.0;

@@ -5,6 +5,7 @@
 
 use super::eliminate::{Plan, Solved};
 use super::{Errors, Flow, Known, Network, Ran, Ratio, Time, misfit};
+use rayon::prelude::*;
 
 /// Logarithm of time over least time, most often. Measured over predicted time of blocks spreads over more than an
 /// order of magnitude upwards, and hardly downwards.
@@ -27,29 +28,20 @@ const FEWEST_DRAWS: usize = 4;
 const DRAWS_WORK: usize = 200_000;
 /// Steps remembered by the search.
 const MEMORY: usize = 8;
-/// The search ends when a step gains less than this, in natural logarithms of likelihood.
-const ENOUGH: f64 = 1e-4;
+/// The search ends when so many steps in a row gain less than this, in natural logarithms of likelihood: evidence leaves a
+/// likelihood in doubt by one half.
+const ENOUGH: f64 = 0.01;
+const IN_A_ROW: usize = 3;
 /// A probability's logarithm does not change by more in one step.
 const LONGEST_STEP: f64 = 2.0;
-
-/// The flow that fits best, or `None` where the graph is too entangled, has no way in, or nothing was sampled.
-pub(crate) fn solve(network: &Network, known: &Known, errors: Errors) -> Option<Flow> {
-    let problem = Problem::new(network)?;
-    let mut point = problem.start(known)?;
-    problem.search(&mut point, known, steps(STEPS, known));
-    let state = problem.state(&point);
-    let (block_error, edge_error) = match errors {
-        Errors::Drawn => problem.errors(&point, &state, known),
-        Errors::Skipped => (vec![f64::INFINITY; network.blocks], vec![f64::INFINITY; network.edges.len()]),
-    };
-    Some(Flow { edges: problem.edge_flows(&state), blocks: state.flow, block_error, edge_error })
-}
 
 fn steps(usual: usize, known: &Known) -> usize {
     if known.counts.is_empty() && known.ratios.is_empty() { usual } else { usual * FOR_COUNTS }
 }
 
-struct Problem<'n> {
+/// A graph whose flow is asked for.
+#[derive(Debug)]
+pub(crate) struct Problem<'n> {
     network: &'n Network,
     plan: Plan,
     /// Edges that leave each node, the callers last.
@@ -57,17 +49,39 @@ struct Problem<'n> {
 }
 
 /// Logits of all edges; the last one is the logarithm of the number of entries.
-type Point = Vec<f64>;
+pub(crate) type Point = Vec<f64>;
 
 struct State<'p> {
     probability: Vec<f64>,
+    /// Per node, what its edges' logits are above the logarithms of their probabilities.
+    above: Vec<f64>,
     entries: f64,
     solved: Solved<'p>,
     flow: Vec<f64>,
 }
 
 impl<'n> Problem<'n> {
-    fn new(network: &'n Network) -> Option<Self> {
+    /// The flow that fits best and where it was found, or `None` where nothing was sampled. `before`: where one was found
+    /// that knew nearly the same.
+    pub(crate) fn solve(&self, known: &Known, before: Option<&Point>, errors: Errors) -> Option<(Flow, Point)> {
+        let mut point = self.start(known)?;
+        let cost = |point: &Point| self.cost(point, &self.state(point), known);
+        if let Some(before) = before.filter(|b| cost(b) < cost(&point)) {
+            point.clone_from(before);
+        }
+        self.search(&mut point, known, steps(STEPS, known));
+        let state = self.state(&point);
+        let (block_error, edge_error) = match errors {
+            Errors::Drawn => self.errors(&point, &state, known),
+            Errors::Skipped => {
+                (vec![f64::INFINITY; self.network.blocks], vec![f64::INFINITY; self.network.edges.len()])
+            }
+        };
+        Some((Flow { edges: self.edge_flows(&state), blocks: state.flow, block_error, edge_error }, point))
+    }
+
+    /// `None` where the graph is too entangled, or has no way in.
+    pub(crate) fn new(network: &'n Network) -> Option<Self> {
         let mut out = vec![Vec::new(); network.blocks + 1];
         for (e, &(from, to)) in network.edges.iter().enumerate() {
             (from <= network.blocks && to <= network.blocks + 1 && to != network.blocks).then(|| out[from].push(e))?;
@@ -93,12 +107,16 @@ impl<'n> Problem<'n> {
 
     fn state(&self, point: &Point) -> State<'_> {
         let mut probability = vec![0.0; self.network.edges.len()];
+        let mut above = Vec::with_capacity(self.out.len());
         for edges in &self.out {
             let most = edges.iter().map(|&e| point[e]).fold(f64::NEG_INFINITY, f64::max);
-            let sum: f64 = edges.iter().map(|&e| (point[e] - most).exp()).sum();
+            let mut sum = 0.0;
             for &e in edges {
-                probability[e] = (point[e] - most).exp() / sum;
+                probability[e] = (point[e] - most).exp();
+                sum += probability[e];
             }
+            edges.iter().for_each(|&e| probability[e] /= sum);
+            above.push(most + sum.ln());
         }
         let entries = point.last().map_or(1.0, |e| e.clamp(-60.0, 60.0).exp());
         let mut source = vec![0.0; self.network.blocks];
@@ -109,13 +127,15 @@ impl<'n> Problem<'n> {
         }
         let solved = self.plan.with(&probability);
         let flow = solved.flow(&source);
-        State { probability, entries, solved, flow }
+        State { probability, above, entries, solved, flow }
     }
 
     /// Minus the logarithm of the likelihood.
-    fn cost(&self, state: &State<'_>, known: &Known) -> f64 {
-        let branches: f64 = (self.out.iter().filter(|out| out.len() > 1).flatten())
-            .map(|&e| (known.seen[e] + known.belief[e]) * state.probability[e].max(f64::MIN_POSITIVE).ln())
+    fn cost(&self, point: &Point, state: &State<'_>, known: &Known) -> f64 {
+        let branches: f64 = (self.out.iter().zip(&state.above).filter(|(out, _)| out.len() > 1))
+            .map(|(out, above)| {
+                out.iter().map(|&e| (known.seen[e] + known.belief[e]) * (point[e] - above)).sum::<f64>()
+            })
             .sum();
         let blocks: f64 = (0..self.network.blocks).map(|b| block_cost(state.flow[b], known.time[b]).0).sum();
         let (_, above) = misfit(&known.counts, &state.flow);
@@ -172,10 +192,11 @@ impl<'n> Problem<'n> {
     }
 
     fn search(&self, point: &mut Point, known: &Known, steps: usize) {
-        let mut memory: Vec<(Point, Point)> = Vec::new();
+        let mut memory: Vec<Step> = Vec::new();
         let mut state = self.state(point);
-        let mut cost = self.cost(&state, known);
+        let mut cost = self.cost(point, &state, known);
         let mut gradient = self.gradient(&state, known);
+        let mut little = 0;
         for _ in 0..steps {
             let scale = self.scale(&state, known);
             let mut direction = direction(&gradient, &memory, &scale);
@@ -189,7 +210,7 @@ impl<'n> Problem<'n> {
             let better = loop {
                 let next: Point = point.iter().zip(&direction).map(|(x, d)| x + length * d).collect();
                 let next_state = self.state(&next);
-                let next_cost = self.cost(&next_state, known);
+                let next_cost = self.cost(&next, &next_state, known);
                 if next_cost <= cost + 1e-4 * length * slope {
                     break Some((next, next_state, next_cost));
                 }
@@ -203,7 +224,8 @@ impl<'n> Problem<'n> {
             remember(&mut memory, point, &next, &gradient, &next_gradient);
             let gained = cost - next_cost;
             (*point, state, cost, gradient) = (next, next_state, next_cost, next_gradient);
-            if gained < ENOUGH {
+            little = if gained < ENOUGH { little + 1 } else { 0 };
+            if little == IN_A_ROW {
                 return;
             }
         }
@@ -227,12 +249,15 @@ impl<'n> Problem<'n> {
         let best = logs(&state.flow, &self.edge_flows(state), known);
         let mut squares = (vec![0.0; best.0.len()], vec![0.0; best.1.len()]);
         let draws = (DRAWS_WORK / self.plan.work().max(1)).clamp(FEWEST_DRAWS, DRAWS);
-        for _ in 0..draws {
-            let redrawn = redrawn(known, &mut chance);
+        let redrawn: Vec<Known> = (0..draws).map(|_| redrawn(known, &mut chance)).collect();
+        let again = |known: &Known| {
             let mut again = point.clone();
-            self.search(&mut again, &redrawn, steps(STEPS_AGAIN, known));
+            self.search(&mut again, known, steps(STEPS_AGAIN, known));
             let state = self.state(&again);
-            let drawn = logs(&state.flow, &self.edge_flows(&state), &redrawn);
+            logs(&state.flow, &self.edge_flows(&state), known)
+        };
+        let drawn: Vec<_> = redrawn.par_iter().map(again).collect();
+        for drawn in drawn {
             let add = |sum: &mut [f64], a: &[f64], b: &[f64]| {
                 sum.iter_mut().zip(a).zip(b).for_each(|((s, a), b)| *s += (a - b).powi(2));
             };
@@ -290,36 +315,54 @@ fn ratio_cost(flow: &[f64], r: &Ratio) -> (f64, f64) {
 }
 
 /// Two loops over what the last steps told of curvature.
-fn direction(gradient: &Point, memory: &[(Point, Point)], scale: &Point) -> Point {
+fn direction(gradient: &Point, memory: &[Step], scale: &Point) -> Point {
     let mut q = gradient.clone();
     let mut alphas = Vec::with_capacity(memory.len());
-    for (s, y) in memory.iter().rev() {
-        let alpha = dot(s, &q) / dot(s, y);
+    for Step { s, y, curvature } in memory.iter().rev() {
+        let alpha = dot(s, &q) / curvature;
         q.iter_mut().zip(y).for_each(|(q, y)| *q -= alpha * y);
         alphas.push(alpha);
     }
     q.iter_mut().zip(scale).for_each(|(q, s)| *q *= s);
-    for ((s, y), alpha) in memory.iter().zip(alphas.into_iter().rev()) {
-        let beta = dot(y, &q) / dot(s, y);
+    for (Step { s, y, curvature }, alpha) in memory.iter().zip(alphas.into_iter().rev()) {
+        let beta = dot(y, &q) / curvature;
         q.iter_mut().zip(s).for_each(|(q, s)| *q += (alpha - beta) * s);
     }
     q.iter_mut().for_each(|q| *q = -*q);
     q
 }
 
-fn remember(memory: &mut Vec<(Point, Point)>, from: &Point, to: &Point, before: &Point, after: &Point) {
+/// A step of the search.
+struct Step {
+    /// How far it went, and how much the gradient changed.
+    s: Point,
+    y: Point,
+    /// Their product.
+    curvature: f64,
+}
+
+fn remember(memory: &mut Vec<Step>, from: &Point, to: &Point, before: &Point, after: &Point) {
     let difference = |a: &Point, b: &Point| -> Point { b.iter().zip(a).map(|(b, a)| b - a).collect() };
     let (s, y) = (difference(from, to), difference(before, after));
-    if dot(&s, &y) > 1e-10 * dot(&y, &y).sqrt() * dot(&s, &s).sqrt() {
+    let curvature = dot(&s, &y);
+    if curvature > 1e-10 * dot(&y, &y).sqrt() * dot(&s, &s).sqrt() {
         if memory.len() == MEMORY {
             memory.remove(0);
         }
-        memory.push((s, y));
+        memory.push(Step { s, y, curvature });
     }
 }
 
-fn dot(a: &Point, b: &Point) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
+/// In eight sums side by side: one alone waits for each addition.
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let (a8, rest_a) = a.as_chunks::<8>();
+    let (b8, rest_b) = b.as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    for (a, b) in a8.iter().zip(b8) {
+        (0..8).for_each(|i| sums[i] += a[i] * b[i]);
+    }
+    let rest: f64 = rest_a.iter().zip(rest_b).map(|(a, b)| a * b).sum();
+    sums.iter().sum::<f64>() + rest
 }
 
 /// The evidence as chance might have given it.

@@ -10,7 +10,7 @@
 mod eliminate;
 mod fit;
 
-pub(crate) use fit::solve;
+pub(crate) use fit::Problem;
 
 /// A function's graph. Blocks are nodes 0 to `blocks`; `blocks` stands for the callers, `blocks + 1` for wherever
 /// it leaves to, as in [`whither_image::Cfg`].

@@ -7,6 +7,7 @@
 use super::{DOUBT, Flow, Network};
 use crate::analysis::recorded::{Recorded, WORTH_OF_WALKED};
 use crate::flow::Ran;
+use rustc_hash::FxHashMap;
 
 /// Standard deviation of the logarithm of a branch's odds that even records have however many there are.
 const DOUBT_OF_EVEN: f64 = 0.02;
@@ -29,8 +30,13 @@ pub(super) fn add(recorded: &Recorded, network: &Network, covers: Option<&[f64]>
     for (e, n) in recorded.edges.iter().enumerate() {
         seen[e] += n * part(e);
     }
+    let edges: FxHashMap<(usize, usize), usize> = match recorded.jumps.is_empty() {
+        true => FxHashMap::default(),
+        // The first of several.
+        false => network.edges.iter().enumerate().rev().map(|(e, edge)| (*edge, e)).collect(),
+    };
     for (from, to, n) in &recorded.jumps {
-        if let Some(e) = network.edges.iter().position(|e| e == &(*from, *to)) {
+        if let Some(&e) = edges.get(&(*from, *to)) {
             seen[e] += n * part(e);
         }
     }

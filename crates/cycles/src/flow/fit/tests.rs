@@ -16,6 +16,10 @@ fn known(network: &Network) -> Known {
     }
 }
 
+fn solve(network: &Network, known: &Known, errors: Errors) -> Option<Flow> {
+    Problem::new(network)?.solve(known, None, errors).map(|(flow, _)| flow)
+}
+
 fn shares(flow: &[f64]) -> Vec<f64> {
     flow.iter().map(|f| f / flow[0]).collect()
 }
