@@ -375,7 +375,7 @@ fn exposures(a: &Side, b: &Side, normalise: Normalise) -> (f64, f64) {
 }
 
 /// From runs when a side has several, else from slices (unless those are the rows), else as if samples
-/// were independent.
+/// were independent. Slices of a command's whole run show its phases and not how runs differ: that is assumed.
 fn dispersions(a: &Side, b: &Side, keys: usize, by: &[By], normalise: Normalise) -> (Dispersions, &'static str) {
     let sides = |of: &dyn Fn(&Side, usize) -> Series| -> Vec<Vec<Series>> {
         (0..keys).map(|k| vec![of(a, k), of(b, k)]).collect()
@@ -385,6 +385,10 @@ fn dispersions(a: &Side, b: &Side, keys: usize, by: &[By], normalise: Normalise)
         if found.is_known() {
             return (found, "runs");
         }
+    }
+    if normalise == Normalise::Run && a.runs.len() == 1 && b.runs.len() == 1 {
+        let mean = |k: usize| (a.weight(k) / a.period + b.weight(k) / b.period) / 2.0;
+        return (Dispersions::assumed(&(0..keys).map(mean).collect::<Vec<_>>()), "an assumption");
     }
     if by.contains(&By::Slice) {
         return (Dispersions::from_slices(&[]), "poisson");
@@ -459,6 +463,8 @@ impl Compared {
         let ones = (a.period / a.total(), b.period * scale / a.total());
         let sum = variance(share.0, counts.0, ones.0) + variance(share.1, counts.1, ones.1);
         let half_width = student_quantile(0.975, dispersion.degrees) * (sum * dispersion.factor).sqrt();
+        // Nothing changes by more than all there is.
+        let half_width = half_width.min(share.0.max(share.1).max(1.0));
         Self { weight, share, half_width, samples: counts.0 + counts.1, p: test.p }
     }
 

@@ -220,7 +220,7 @@ pub struct Difference {
     pub normalised: String,
     /// Rows, largest absolute change first.
     pub rows: Vec<DiffRow>,
-    /// How the variance was obtained (`runs`, `slices`, `poisson`), for the reader.
+    /// How the variance was obtained (`runs`, `slices`, `an assumption` of single runs, `poisson`), for the reader.
     pub variance: String,
     /// Variance over Poisson variance, 1 when counts are independent.
     pub dispersion: f64,

@@ -27,6 +27,9 @@ const CLEARLY_MORE: f64 = 1.1;
 /// What all procedures together say weighs as much as this many runs or slices of one: at least
 /// (also when there are too few procedures to tell), and at most.
 const PRIOR: (f64, f64) = (4.0, 400.0);
+/// Standard deviation of the time that the same work takes from run to run, as a part of it, where only one run is known:
+/// clocks, caches and neighbours differ.
+const BETWEEN_RUNS: f64 = 0.03;
 /// So many procedures tell how much procedures differ.
 const ENOUGH_PROCEDURES: usize = 10;
 
@@ -114,6 +117,16 @@ impl Dispersions {
         Self { pooled, prior: Prior::of(&known, trend), each, trend }
     }
 
+    /// For single runs, of which nothing can be estimated: phases of a program make its slices vary, but not its runs.
+    /// `counts`: per procedure, the mean of both sides. Time of one piece of work varies by [`BETWEEN_RUNS`] besides chance.
+    pub(crate) fn assumed(counts: &[f64]) -> Self {
+        let trend = BETWEEN_RUNS * BETWEEN_RUNS;
+        let all: f64 = counts.iter().sum();
+        let pooled = counts.iter().map(|m| m * (1.0 + trend * m)).sum::<f64>() / all.max(f64::MIN_POSITIVE);
+        let each = counts.iter().map(|&mean| Fit { chi: 0.0, degrees: 0.0, mean }).collect();
+        Self { pooled: pooled.max(1.0), each, trend, prior: Prior { scale: 1.0, degrees: f64::INFINITY } }
+    }
+
     /// Whether anything could be estimated.
     pub(crate) fn is_known(&self) -> bool {
         self.each.iter().any(|f| f.degrees > 0.0)
@@ -121,6 +134,9 @@ impl Dispersions {
 
     /// Of one procedure: its own estimate, drawn towards that of all.
     pub(crate) fn of(&self, procedure: usize) -> Dispersion {
+        if self.prior.degrees.is_infinite() {
+            return Dispersion { factor: 1.0 + self.trend * self.each[procedure].mean, degrees: f64::INFINITY };
+        }
         if !self.is_known() {
             return Dispersion::POISSON;
         }

@@ -26,10 +26,11 @@ impl Study {
     pub(super) fn bounded_scale(&self) -> Option<f64> {
         let f = self.frequencies.as_ref()?;
         let of = |b: usize| {
-            let at_best = &self.schedule.blocks[b];
-            (self.subject.block_samples(b), at_best.best_cycles.max(at_best.c_min) * f.flow.blocks[b])
+            let (at_best, flow) = (&self.schedule.blocks[b], f.flow.blocks[b]);
+            let (single, together) = (at_best.c_min * flow, at_best.best_cycles.max(at_best.c_min) * flow);
+            Bounding { samples: self.subject.block_samples(b), single, together }
         };
-        let blocks: Vec<(f64, f64)> = (0..self.subject.cfg.blocks.len()).map(of).collect();
+        let blocks: Vec<Bounding> = (0..self.subject.cfg.blocks.len()).map(of).collect();
         Some(bound(&blocks)? * self.cycles_per_sample)
     }
 
@@ -104,14 +105,27 @@ impl Study {
     }
 }
 
+/// A block that bounds the scale: its samples, and the cycles that its executions take at least, for any scale of 1.
+#[derive(Clone, Copy, Debug)]
+struct Bounding {
+    samples: f64,
+    /// By itself. Of what a block takes at best much may pass while others are waited for: only slots, and the chains of its own
+    /// loop, cannot be had for nothing.
+    single: f64,
+    /// With all others.
+    together: f64,
+}
+
 /// Samples per cycle that flows are bounded to, from samples and least cycles of each block: together no less time than
 /// all take at least, and hardly a block faster than it can be. A block's own bound leaves room for chance.
-fn bound(blocks: &[(f64, f64)]) -> Option<f64> {
-    let (samples, least) = blocks.iter().fold((0.0, 0.0), |sum, b| (sum.0 + b.0, sum.1 + b.1));
+fn bound(blocks: &[Bounding]) -> Option<f64> {
+    let (samples, least) = blocks.iter().fold((0.0, 0.0), |sum, b| (sum.0 + b.samples, sum.1 + b.together));
     if samples < BOUNDING_TOGETHER || least <= 0.0 {
         return None;
     }
-    let single = |&(n, least): &(f64, f64)| (n >= BOUNDING && least > 0.0).then(|| ((n + 2.0 * n.sqrt()) / least, n));
+    let single = |&Bounding { samples: n, single: least, .. }: &Bounding| {
+        (n >= BOUNDING && least > 0.0).then(|| ((n + 2.0 * n.sqrt()) / least, n))
+    };
     let mut bounds: Vec<(f64, f64)> = blocks.iter().filter_map(single).collect();
     bounds.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut left = OUTLIERS * bounds.iter().map(|b| b.1).sum::<f64>();
@@ -134,11 +148,14 @@ mod tests {
 
     #[test]
     fn together_blocks_take_no_less_than_their_least() {
+        let bound = |blocks: &[(f64, f64)]| {
+            bound(&blocks.iter().map(|b| Bounding { samples: b.0, single: b.1, together: b.1 }).collect::<Vec<_>>())
+        };
         let near = |a: Option<f64>, b: f64| assert!((a.unwrap() / b - 1.0).abs() < 1e-9, "{a:?} {b}");
         // One hot block: no room above its own best.
         near(bound(&[(900.0, 300.0)]), 3.0);
         // Flat: none has samples enough by itself.
-        near(bound(&vec![(5.0, 2.0); 400]), 2.5);
+        near(bound(&[(5.0, 2.0); 400]), 2.5);
         // The fastest block bounds all, with room for chance.
         near(bound(&[(100.0, 100.0), (9900.0, 100.0)]), 50.0);
         near(bound(&[(2500.0, 100.0), (7500.0, 100.0)]), 26.0);

@@ -231,6 +231,19 @@ fn whole_commands_are_compared_by_their_time_not_by_shares() {
     let d = compare(&[launched(a)], &[launched(b)], &DiffQuery::default());
     assert_eq!((d.normalised.as_str(), changed(&d)), ("run", vec!["f8"]));
     assert_eq!(significant_regressions(&d), 1);
+    // Phases of a program are no doubt of its runs: f8 runs in the last third only.
+    let phased = |times: f64| {
+        let mut w = run(&mut Dice(7), 4000.0, 0.0, times);
+        for s in &mut w.profile.samples {
+            s.slice = if (0x800..0x900).contains(&s.offset.0) { 1040 + s.slice % 5 } else { 1000 + s.slice % 30 };
+        }
+        launched(w)
+    };
+    let d = compare(&[phased(1.0)], &[phased(2.0)], &DiffQuery::default());
+    assert_eq!((d.variance.as_str(), changed(&d)), ("an assumption", vec!["f8"]), "{:?}", d.rows);
+    // The same work is within the 3 % that runs differ by.
+    let d = compare(&[phased(1.0)], &[phased(1.05)], &DiffQuery::default());
+    assert!(changed(&d).is_empty(), "{:?}", changed(&d));
     // One that did not end, or others of the system: shares.
     let (a, b) = sides(1);
     let d = compare(&[launched(a)], &[b], &DiffQuery::default());

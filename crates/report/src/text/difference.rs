@@ -19,6 +19,11 @@ pub fn difference(d: &Difference, layout: &Layout) -> String {
         "normalised by {}{meaning}; variance from {}, {:.2} times that of independent samples\n",
         d.normalised, d.variance, d.dispersion
     ));
+    if d.variance == "an assumption" {
+        out.push_str(
+            "one run on each side: runs of the same are taken to differ by 3 %; several on a side (a1.wh,a2.wh) tell\n",
+        );
+    }
     if d.rows.is_empty() {
         out.push_str(&format!("no {} changed beyond chance\n", row_word(d)));
     } else {
