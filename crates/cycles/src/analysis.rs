@@ -152,6 +152,8 @@ pub(crate) struct Study {
 
 /// The core's clock where it is not known.
 const USUAL_CLOCK: f64 = 3e9;
+/// With fewer samples in a procedure nothing is said of executions.
+const FEWEST_SAMPLES: f64 = 10.0;
 /// No execution takes longer on average.
 const MOST_CYCLES: f64 = 1e7;
 
@@ -175,7 +177,8 @@ impl Study {
         let even = inflows(blocks.len(), subject.cfg.edges.iter().map(|e| (e.from, e.to, 1.0)));
         let first = schedule(&machine.core, &subject.effects, &blocks, &|b| even[b].clone());
         let least: Vec<f64> = first.blocks.iter().map(|b| b.c_min).collect();
-        let frequencies = frequencies(&subject, &least, cycles_per_sample, errors);
+        let enough = subject.samples.iter().sum::<f64>() >= FEWEST_SAMPLES;
+        let frequencies = if enough { frequencies(&subject, &least, cycles_per_sample, errors) } else { None };
         let schedule = match &frequencies {
             Some(f) => {
                 let flows = f.network.edges.iter().zip(&f.flow.edges).map(|(e, x)| (e.0, e.1, *x));
@@ -246,7 +249,14 @@ impl Study {
             ..Analysis::default()
         };
         let Some(f) = &self.frequencies else {
-            out.notes.push("frequencies are not known: its control flow is too entangled".to_owned());
+            let samples: f64 = subject.samples.iter().sum();
+            out.notes.push(match samples < FEWEST_SAMPLES {
+                true => format!(
+                    "{samples:.0} samples are too few to tell how often anything ran, or why it waited: record for longer, or at a \
+                     higher rate"
+                ),
+                false => "frequencies are not known: its control flow is too entangled".to_owned(),
+            });
             return out;
         };
         out.evidence = f.evidence;

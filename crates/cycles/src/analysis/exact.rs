@@ -51,8 +51,13 @@ pub(crate) struct Counted {
 impl Counted {
     /// How many blocks.
     pub(crate) fn blocks(&self) -> usize {
+        self.all_blocks().len()
+    }
+
+    /// The blocks.
+    pub(crate) fn all_blocks(&self) -> BTreeSet<usize> {
         let of_ratios = self.ratios.iter().flat_map(|r| [r.from, r.to]);
-        of_ratios.chain(self.rates.iter().map(|c| c.block)).collect::<BTreeSet<usize>>().len()
+        of_ratios.chain(self.rates.iter().map(|c| c.block)).collect()
     }
 
     /// Whether blocks compare with each other.

@@ -38,13 +38,27 @@ impl Study {
     pub(super) fn counted(mut self, run_ns: Option<f64>) -> Self {
         let rate = self.frequencies.as_ref().and_then(|f| f.counted_rate);
         if let (Some(rate), Some(run_ns)) = (rate, run_ns.filter(|ns| *ns > 0.0)) {
-            (self.scale, self.counted) = (Some(rate * run_ns), true);
+            match self.uncounted_loop() {
+                Some(why) => self.declined = Some(why),
+                None => (self.scale, self.counted) = (Some(rate * run_ns), true),
+            }
         }
         // These cover all of the time.
         if let Some(scale) = self.frequencies.as_ref().and_then(|f| f.retired_scale) {
             (self.scale, self.counted) = (Some(scale), true);
         }
         self
+    }
+
+    /// Why counts give no scale: time goes into a loop in which nothing was counted, and whose rounds are hardly known.
+    fn uncounted_loop(&self) -> Option<String> {
+        let (f, counted) = (self.frequencies.as_ref()?, self.subject.counted.as_ref()?);
+        let within = |nodes: &[usize]| counted.all_blocks().iter().any(|b| nodes.binary_search(b).is_ok());
+        let (address, ends) = self.least_known_loop(f, |nodes| !within(nodes)).filter(|l| l.1 < ENDS)?;
+        Some(format!(
+            "what was counted gives no scale: the loop at {address:#x} was seen to end {ends:.0} times and nothing in it was counted, so \
+             its rounds are hardly known ({ENDS} are needed; record for longer or at a higher rate)"
+        ))
     }
 
     /// With a number of calls that is known, as far as it determines anything.
@@ -61,7 +75,7 @@ impl Study {
     /// Why so many calls give no scale.
     fn refusal(&self, f: &Frequencies, calls: f64) -> Option<String> {
         let error = entry_error(f);
-        if let Some((address, ends)) = self.least_known_loop(f).filter(|l| l.1 < ENDS) {
+        if let Some((address, ends)) = self.least_known_loop(f, |_| true).filter(|l| l.1 < ENDS) {
             return Some(format!(
                 "{calls} calls give no scale: the loop at {address:#x} was seen to end {ends:.0} times, so its rounds per call \
                  are hardly known ({ENDS} are needed; record for longer, at a higher rate, or with --edges mem)"
@@ -86,8 +100,8 @@ impl Study {
         })
     }
 
-    /// Of the loops that time goes into, the one that was seen to end least often, with how often.
-    fn least_known_loop(&self, f: &Frequencies) -> Option<(u64, f64)> {
+    /// Of the loops that time goes into, and that are asked for, the one that was seen to end least often, with how often.
+    fn least_known_loop(&self, f: &Frequencies, asked: impl Fn(&[usize]) -> bool) -> Option<(u64, f64)> {
         let cfg = &self.subject.cfg;
         let total: f64 = self.subject.samples.iter().sum();
         let inside = |nodes: &[usize], b: usize| nodes.binary_search(&b).is_ok();
@@ -99,7 +113,9 @@ impl Study {
             (0..f.known_edges).filter(out).map(|e| f.seen[e]).sum()
         };
         let loops = self.graph().loops(cfg.start());
-        let hot = loops.iter().filter(|l| l.header < cfg.blocks.len() && samples(&l.nodes) >= MATTERS * total);
+        let hot = loops
+            .iter()
+            .filter(|l| l.header < cfg.blocks.len() && samples(&l.nodes) >= MATTERS * total && asked(&l.nodes));
         hot.map(|l| (cfg.insns[cfg.blocks[l.header].insns.start].address.0, ends(&l.nodes)))
             .min_by(|a, b| a.1.total_cmp(&b.1))
     }
