@@ -217,10 +217,23 @@ impl<'a> Analysis<'a> {
             (visits.map(|v| v.visits).fold(0, u64::saturating_add), if time > 0.0 { 1e9 * periods / time } else { 0.0 })
         };
         let rows = self.run.points.iter().enumerate().map(|(i, p)| {
-            let (visits, per_second) = of(i, Measure::Period(i as u32));
+            let (visits, mut per_second) = of(i, Measure::Period(i as u32));
+            if per_second == 0.0 {
+                per_second = self.rate_of_all(i as u32);
+            }
             PointRow { name: p.name.clone(), kind: p.kind, end: p.end, visits, per_second }
         });
         rows.collect()
+    }
+
+    /// Visits per second where no window without speed-up is kept: of all of them.
+    fn rate_of_all(&self, point: u32) -> f64 {
+        let plain = self.run.windows.iter().filter(|w| w.percent == 0);
+        let (visits, ns) = plain.fold((0, 0), |(visits, ns), w| {
+            let own = w.visits.iter().filter(|v| v.point == point).map(|v| v.visits).sum::<u64>();
+            (visits + own, ns + w.wall_ns)
+        });
+        if ns > 0 { visits as f64 * 1e9 / ns as f64 } else { 0.0 }
     }
 
     fn counts(&self) -> WindowCounts {

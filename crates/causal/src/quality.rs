@@ -246,13 +246,14 @@ pub(crate) fn drift(analysis: &Analysis<'_>) -> Vec<DriftRow> {
     strata.iter().filter_map(row).collect()
 }
 
-/// Shares of the target's CPU time; delays that were spun are part of that time. Only a run of our own has a process.
+/// Shares of the target's CPU time, or of the time measured where it used less than one CPU; delays that were spun are part
+/// of that time. Only a run of our own has a process.
 pub(crate) fn overhead(run: &CausalRun) -> Option<OverheadRow> {
     if run.meta.pid == 0 {
         return None;
     }
     let o = &run.overhead;
-    let own = o.target_cpu_ns.saturating_sub(o.inserted_ns) as f64;
+    let own = o.target_cpu_ns.saturating_sub(o.inserted_ns).max(run.meta.duration_ns) as f64;
     let share = |ns: u64| if own > 0.0 { ns as f64 / own } else { 0.0 };
     Some(OverheadRow {
         startup_ns: o.startup_ns,

@@ -398,7 +398,7 @@ pub struct LostRow {
     pub observations: u64,
 }
 
-/// What measuring cost; shares are of the target's CPU time.
+/// What measuring cost; shares are of the target's CPU time, or of the time measured where it used less than one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct OverheadRow {
     /// From the order to the first window.

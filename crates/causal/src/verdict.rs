@@ -160,7 +160,9 @@ fn sentence(row: &TargetRow, facts: &Facts<'_>) -> String {
     });
     match &row.verdict {
         Verdict::FixThis if row.gain.is_some_and(|g| g.low > 0.0) => format!("fix this: {gain} if {at} % faster"),
-        Verdict::FixThis => format!("fix this: its removal helps for certain; {gain} if {at} % faster"),
+        Verdict::FixThis => format!(
+            "fix this: its removal helps for certain; how much {at} % faster is worth is not known yet ({gain})"
+        ),
         Verdict::HelpsUntil { percent } => {
             format!("fix this: {gain} if {at} % faster; no more gain beyond {percent:.0} %{}", limit(row, facts))
         }

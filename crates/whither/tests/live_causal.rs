@@ -6,7 +6,7 @@
 mod causal_live;
 mod support;
 use causal_live::{AMOUNTS, Bar, NOTHING, Ran, SHORT, causal, knee, line, run};
-use support::{alone, need_root};
+use support::{alone, need_root, workload};
 
 /// Ten seconds of experiments with one function; `None`, said, where others left too little of them.
 fn one(target: &str, words: &[&str]) -> Option<Ran> {
@@ -215,4 +215,30 @@ fn a_program_that_ends_at_once() {
     assert_ne!(run.code, 0, "{}", run.told());
     assert!(run.stdout.contains("visits 1"), "the program did not do its work:\n{}", run.stdout);
     assert!(!run.stderr.trim().is_empty(), "no reason");
+}
+
+/// The head of a loop has code where it is entered and code where it turns: a point there counts turns. `serial.c` says in
+/// which line its loop begins.
+#[test]
+fn a_point_at_the_head_of_a_loop_counts_its_turns() {
+    need_root!();
+    let _alone = alone();
+    let source = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../workloads/causal/serial.c"))
+        .expect("the source");
+    let line = 1 + source.lines().position(|l| l.contains("for (uint64_t round")).expect("a loop");
+    let run = run(&["--progress", &format!("serial.c:{line}"), "-d", "3"], &["serial", "--rounds", "200"]);
+    let visits = run.answer["points"][0]["visits"].as_u64().unwrap_or(0);
+    assert!(visits > 20, "{}", run.told());
+}
+
+/// Without a point and without marks there is still the time of whole runs.
+#[test]
+fn without_a_point_whole_runs_are_compared() {
+    need_root!();
+    let _alone = alone();
+    let args = ["causal", "--json", "-n", "3", "--"];
+    let ran = support::whither().args(args).arg(workload("shares")).arg("1").output().expect("whither runs");
+    let (out, told) = (support::text(&ran.stdout), support::text(&ran.stderr));
+    assert!(told.contains("its whole runs are compared"), "{told}");
+    assert!(out.contains("end of the run"), "{out}{told}");
 }

@@ -62,6 +62,11 @@ impl Counter {
 }
 
 impl Point {
+    /// The end of a run.
+    fn end() -> Self {
+        Self::new(PointSpec { text: "end of the run".into(), place: PointPlace::End }, false, None)
+    }
+
     pub(super) fn new(spec: PointSpec, is_end: bool, end: Option<u32>) -> Self {
         let kind = match spec.place {
             PointPlace::Syscall(_) | PointPlace::Tracepoint(..) => PointKind::Kernel,
@@ -128,7 +133,7 @@ impl Group {
             points.push(Point::new(end.clone(), true, None));
         }
         if options.end_to_end {
-            points.push(Point::new(PointSpec { text: "end of the run".into(), place: PointPlace::End }, false, None));
+            points.push(Point::end());
         }
         Self {
             exec,
@@ -153,6 +158,12 @@ impl Group {
             learnt: 0,
             naps: (options.executor == Executor::Sleep).then(Naps::default),
         }
+    }
+
+    /// Makes the end of a run a point.
+    pub(super) fn add_end(&mut self) {
+        self.points.push(Point::end());
+        self.forget_places();
     }
 
     /// Tells the user something, once.

@@ -90,22 +90,50 @@ fn past_refused(found: &mut Found, of: &CodeFile, code: &Code) {
     }
 }
 
-/// The first instruction of a line in each function and each inlined copy.
+/// The first instruction of a line in each function and each inlined copy; of the head of a loop, which begins where the loop
+/// is entered and goes on where it turns, the one that each turn passes.
 fn statements(line: &FileLine, file: usize, of: &CodeFile, code: &mut Code) -> Vec<Svma> {
     let all = code.service().statements(&of.image, &line.file);
     let ours: Vec<Svma> = all.into_iter().filter(|s| s.line == line.line).map(|s| s.at).collect();
-    let mut copies: FxHashMap<_, Svma> = FxHashMap::default();
+    let bytes = code.service().file(&of.image);
+    let bytes = bytes.and_then(|f| StatedBytes::from_elf(&f).ok());
+    let mut turns: FxHashMap<Range<u64>, Vec<Range<u64>>> = FxHashMap::default();
+    let mut copies: FxHashMap<_, (usize, Svma)> = FxHashMap::default();
     for at in ours {
-        let function = code.extent(file, of, at).map(|e| e.start);
+        let extent = code.extent(file, of, at);
+        let depth = extent.clone().zip(bytes.as_ref()).map_or(0, |(extent, bytes)| {
+            let loops = turns.entry(extent.clone()).or_insert_with(|| backward_jumps(extent, bytes));
+            loops.iter().filter(|l| l.contains(&at.0)).count()
+        });
+        let function = extent.map(|e| e.start);
         let mut chain = code.service().chain(&of.image, at);
         // Where in the innermost function it is tells nothing of the copy.
         if let Some(innermost) = chain.first_mut() {
             (innermost.line, innermost.column, innermost.file) = (0, 0, None);
         }
-        let first = copies.entry((function, chain)).or_insert(at);
-        *first = (*first).min(at);
+        let best = copies.entry((function, chain)).or_insert((depth, at));
+        if depth > best.0 || (depth == best.0 && at < best.1) {
+            *best = (depth, at);
+        }
     }
-    copies.into_values().collect()
+    copies.into_values().map(|(_, at)| at).collect()
+}
+
+/// From where each backward jump leads to where it is: what lies in several is in nested loops.
+fn backward_jumps(extent: Range<u64>, bytes: &StatedBytes) -> Vec<Range<u64>> {
+    let Some(text) = bytes.get(extent.clone()) else { return Vec::new() };
+    let mut loops: FxHashMap<u64, u64> = FxHashMap::default();
+    for insn in decode(text, Svma(extent.start)) {
+        if let Flow::Branch(to) | Flow::Jump(to) = insn.flow
+            && to <= insn.address
+            && extent.contains(&to.0)
+        {
+            // Several jumps to one head are one loop.
+            let end = loops.entry(to.0).or_default();
+            *end = (*end).max(insn.address.0 + 1);
+        }
+    }
+    loops.into_iter().map(|(head, end)| head..end).collect()
 }
 
 fn entries(name: &NamePattern, of: &CodeFile, code: &Code) -> Vec<Svma> {

@@ -2,12 +2,14 @@
 //! ends, the time is over or the user has seen enough; short commands again and again. It always ends with
 //! what was measured, or with the reason why nothing was.
 
+mod ending;
+
 use super::alive::Alive;
 use super::disturb::Disturbers;
 use super::executor::CausalExecutor;
 use super::group::Group;
 use super::input::Input;
-use super::options::{CausalEnd, CausalEvent, CausalOptions, CausalOutcome, CausalWhom, Runs, UnitChoice};
+use super::options::{CausalEnd, CausalEvent, CausalOptions, CausalOutcome, CausalWhom, Runs};
 use super::points;
 use super::policy::{CausalPolicy, Step};
 use super::program::CodeFile;
@@ -20,7 +22,7 @@ use std::time::{Duration, Instant};
 use whither_kernel::{clock, launch, proc};
 use whither_sample::SampleError;
 use whither_sample::causal::{CausalBpf, CausalConfig};
-use whither_store::causal::{CausalMeta, CausalOverhead, CausalRun, LoadKind, PointKind, PointVisits, Window};
+use whither_store::causal::{PointKind, PointVisits, Window};
 
 /// A command that ends sooner is run again unless the user says how often.
 const SHORT: Duration = Duration::from_secs(2);
@@ -28,14 +30,14 @@ const SHORT: Duration = Duration::from_secs(2);
 const RUNS: u32 = 30;
 /// A point that is nowhere is waited for so long: libraries are loaded, wrappers execute the program.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// A program without marks may still be a wrapper for so long.
+const WRAPPED: Duration = Duration::from_millis(200);
 /// Everything so far is told this often to those who watch.
 const LOOK: Duration = Duration::from_secs(1);
 /// Who else uses the machine is looked at this often: it takes a look at every process.
 const BLAME: Duration = Duration::from_secs(5);
 /// Warming up is cut into pieces, so that enough samples end it.
 const WARM: u64 = 50_000_000;
-/// Part of the windows that may be spoilt by others.
-const MOST_DISTURBED: f64 = 0.3;
 
 /// Runs a session on this thread.
 ///
@@ -172,6 +174,9 @@ impl<'a> Session<'a> {
             if let Err(error) = lived {
                 // Refused before anything was measured: the command was started for nothing.
                 if self.windows.is_empty() {
+                    if alive.is_ours() && !alive.is_over() {
+                        self.tell("the command was stopped again, as nothing could be measured".to_owned(), on);
+                    }
                     alive.terminate();
                     return Err(error);
                 }
@@ -218,7 +223,7 @@ impl<'a> Session<'a> {
             Runs::Times(n) => self.runs < n,
             // One that fails does not get better by being repeated, nor one that never ran what was asked for.
             Runs::Auto if failed || self.misses_target() => false,
-            Runs::Auto if took >= SHORT && self.runs == 1 && !self.options.end_to_end => false,
+            Runs::Auto if took >= SHORT && self.runs == 1 && !self.is_whole() => false,
             Runs::Auto => {
                 if self.runs == 1 {
                     let took = took.as_secs_f64();
@@ -274,7 +279,11 @@ impl<'a> Session<'a> {
         on: &mut dyn FnMut(CausalEvent),
     ) -> Result<(), SessionError> {
         self.group.look_now(&[])?;
-        self.find_points(alive, policy, limits)?;
+        self.find_points(alive, policy, limits, on)?;
+        if self.group.points.is_empty() {
+            self.end = CausalEnd::Stopped;
+            return Ok(());
+        }
         if self.runs == 0 {
             self.find_target(alive, limits)?;
             self.others.look(&self.group.processes);
@@ -386,7 +395,9 @@ impl<'a> Session<'a> {
             );
         }
         if self.group.in_scope == 0 && self.began.elapsed() > Duration::from_secs(5) {
-            let text = if self.group.sampled == 0 {
+            let text = if self.options.target.is_some() && self.group.sampled > 0 {
+                "no sample lies in the target yet: is its name right, and does it run?"
+            } else if self.group.sampled == 0 {
                 "the program has not run in the last seconds, so there is nothing to speed up yet; --off-cpu all makes its \
                  waits targets"
             } else {
@@ -404,8 +415,9 @@ impl<'a> Session<'a> {
         alive: &mut Alive,
         policy: &mut dyn CausalPolicy,
         limits: &Limits<'_>,
+        on: &mut dyn FnMut(CausalEvent),
     ) -> Result<(), SessionError> {
-        self.name_points()?;
+        self.name_points(alive, limits, on)?;
         let patience = if alive.is_ours() { PATIENCE } else { Duration::ZERO };
         let began = Instant::now();
         let mut pause = Duration::from_millis(1);
@@ -469,12 +481,35 @@ impl<'a> Session<'a> {
         Err(SessionError::Point { text, why: format!("the program has no such code{instead}") })
     }
 
-    /// Without a point of the user's, the marks in the program.
-    fn name_points(&mut self) -> Result<(), SessionError> {
+    /// Without a point of the user's, the marks in the program; without those, the end of each run.
+    fn name_points(
+        &mut self,
+        alive: &mut Alive,
+        limits: &Limits<'_>,
+        on: &mut dyn FnMut(CausalEvent),
+    ) -> Result<(), SessionError> {
         if !self.options.marks || !self.group.points.is_empty() {
             return Ok(());
         }
-        let marks = self.group.own_marks();
+        let mut marks = self.group.own_marks();
+        let began = Instant::now();
+        // A wrapper executes the program a little later.
+        while marks.is_empty()
+            && alive.is_ours()
+            && !alive.is_over()
+            && !limits.are_reached()
+            && began.elapsed() < WRAPPED
+        {
+            alive.sleep(Duration::from_millis(5));
+            self.group.look_now(&[])?;
+            marks = self.group.own_marks();
+        }
+        if marks.is_empty() && alive.is_ours() {
+            let text = "no progress point was named and the program has no marks: its whole runs are compared, as with \
+                        --end-to-end; --progress names something that it does again and again (`whither causal suggest`)";
+            self.tell(text.to_owned(), on);
+            self.group.add_end();
+        }
         let pairs = |name: &str, this: &str, other: &str| {
             name.strip_suffix(this).is_some_and(|stem| marks.contains(&format!("{stem}{other}")))
         };
@@ -528,164 +563,6 @@ impl<'a> Session<'a> {
             alive.sleep(Duration::from_millis(if asked { 300 } else { 50 }));
         }
     }
-
-    fn finish(mut self, status: Option<i32>, on: &mut dyn FnMut(CausalEvent)) -> CausalOutcome {
-        self.others.look(&self.group.processes);
-        if let Some(text) = self.disturbed() {
-            self.tell(text, on);
-        }
-        let nothing = self.nothing();
-        self.group.code.poll();
-        let mut run = self.described();
-        run.targets = self.group.targets.finished(&self.group.code, &self.group.program);
-        run.waits = self.group.targets.waits(&self.group.code);
-        run.meta.status = status;
-        CausalOutcome {
-            run,
-            target_status: status,
-            end: self.end,
-            visits: self.visits,
-            observed_ns: self.observed_ns,
-            nothing,
-        }
-    }
-
-    /// The sentence about a machine that was not quiet.
-    fn disturbed(&self) -> Option<String> {
-        let spoilt = self.windows.iter().filter(|w| window::is_disturbed(w)).count();
-        let all = self.windows.len();
-        if all == 0 || spoilt as f64 <= MOST_DISTURBED * all as f64 {
-            return None;
-        }
-        let worst: Vec<String> = self
-            .others
-            .worst()
-            .into_iter()
-            .map(|(name, time)| format!("{name} ({:.1} s)", time.as_secs_f64()))
-            .collect();
-        let who = if worst.is_empty() {
-            "the hypervisor or short-lived processes used them".to_owned()
-        } else {
-            format!("CPU time went to {}", worst.join(", "))
-        };
-        Some(format!(
-            "{spoilt} of {all} windows were spoilt because others used the CPUs, so the answer cannot be trusted: {who}; \
-             measure on a quiet machine, or keep CPUs free for the program"
-        ))
-    }
-
-    /// Why there is no answer.
-    fn nothing(&self) -> Option<String> {
-        if self.windows.iter().any(|w| w.dropped.is_none()) {
-            return None;
-        }
-        let seconds = self.began.elapsed().as_secs_f64();
-        let point = self.group.points.iter().find(|p| p.kind != PointKind::End);
-        let visited =
-            self.windows.iter().any(|w| w.visits.iter().any(|v| v.visits > 0)) || self.rates.iter().any(|r| *r > 0.0);
-        Some(match point {
-            None if self.group.points.is_empty() => {
-                "no progress point: name one with --progress, or whole runs with --end-to-end; `whither causal suggest` \
-                 proposes some"
-                    .into()
-            }
-            _ if !self.windows.is_empty() && self.windows.iter().all(window::is_disturbed) => self.none_counts(),
-            Some(point) if !visited && self.group.sampled > 0 => format!(
-                "the point {} was never reached in {seconds:.1} s; `whither causal suggest` proposes points that are",
-                point.spec.text
-            ),
-            _ if self.windows.iter().any(window::is_disturbed) => self.none_counts(),
-            _ if self.group.in_scope == 0 && self.group.sampled == 0 => format!(
-                "the program used no CPU time that could be sampled in {seconds:.2} s: it is too short or only waits; repeat \
-                 it with -n 30, or make its waits targets with --off-cpu all"
-            ),
-            _ if self.group.in_scope == 0 && self.options.target.is_some() => {
-                let names = self.group.targets.list.iter().take(8).map(|t| t.name.clone()).collect::<Vec<_>>().join(", ");
-                format!("none of the samples lies in the target; they lie in {names}")
-            }
-            _ if self.group.in_scope == 0 && self.options.unit == UnitChoice::Line && self.group.without_lines().is_some() => {
-                "the program has no debug information, so its lines are not known; compile it with -g, or use --unit function"
-                    .into()
-            }
-            _ if self.group.in_scope == 0 => {
-                "none of the samples lies in the program's own code; --binary and --source say what is".into()
-            }
-            _ if self.windows.is_empty() => format!(
-                "the program ended after {seconds:.2} s, before the first experiment; repeat it with -n 30, or give it more \
-                 work"
-            ),
-            _ => self.none_counts(),
-        })
-    }
-
-    fn none_counts(&self) -> String {
-        format!(
-            "none of the {} windows counts ({}); measure longer with -d, or repeat the command with -n",
-            self.windows.len(),
-            reasons(&self.windows)
-        )
-    }
-
-    fn described(&mut self) -> CausalRun {
-        let machine = proc::machine();
-        let loads = self.group.exec.loads();
-        let times = self.first_window.zip(self.last_window);
-        let duration = times.map_or(Duration::ZERO, |(first, last)| last.saturating_duration_since(first));
-        CausalRun {
-            meta: CausalMeta {
-                command: self.command.clone(),
-                pid: self.pid,
-                processes: self.group.most_processes.max(1),
-                threads: self.threads,
-                began_ns: self.began_ns,
-                duration_ns: nanos(duration),
-                host: machine.host,
-                kernel: machine.kernel,
-                version: env!("CARGO_PKG_VERSION").into(),
-                executor: self.options.executor,
-                period_ns: if loads.tick_ns > 0 { loads.tick_ns } else { self.config.tick_ns },
-                seed: self.options.seed,
-                load: self.options.load.unwrap_or(if self.paced * 2 > self.windows.len() {
-                    LoadKind::Open
-                } else {
-                    LoadKind::Closed
-                }),
-                runs: self.runs.max(1),
-                status: None,
-            },
-            points: self.group.points.iter().map(super::group::Point::described).collect(),
-            targets: self.group.targets.list.clone(),
-            windows: self.windows.clone(),
-            samples: self.group.targets.samples(),
-            waits: Vec::new(),
-            overhead: CausalOverhead {
-                startup_ns: self.first_window.map_or(0, |f| nanos(f.saturating_duration_since(self.ordered))),
-                handlers_ns: loads.handlers_ns,
-                user_ns: clock::own_cpu_ns(),
-                inserted_ns: loads.inserted_ns,
-                target_cpu_ns: loads.run_ns.saturating_add(loads.inserted_ns),
-                tick_cost_ns: loads.tick_cost_ns,
-            },
-            notes: self.group.notes.clone(),
-        }
-    }
-}
-
-fn reasons(windows: &[Window]) -> String {
-    use whither_store::causal::DropReason as R;
-    let all = [
-        (R::ForeignLoad, "others used the CPUs"),
-        (R::Steal, "the hypervisor used the CPUs"),
-        (R::NoVisits, "fewer than two visits"),
-        (R::Ended, "the program ended"),
-        (R::Stopped, "the program was stopped"),
-        (R::Lost, "observations were lost"),
-        (R::NotDrained, "delays could not be paid in time (threads of a real-time policy are never delayed)"),
-    ];
-    let count = |r: R| windows.iter().filter(|w| w.dropped == Some(r)).count();
-    let told: Vec<String> =
-        all.iter().filter(|(r, _)| count(*r) > 0).map(|(r, text)| format!("{}: {text}", count(*r))).collect();
-    told.join(", ")
 }
 
 fn command_of(pid: u32) -> String {

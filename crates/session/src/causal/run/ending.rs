@@ -1,0 +1,175 @@
+//! What a session leaves: the run as measured, who disturbed it, and why there is no answer where there is none.
+
+use super::super::group::Point;
+use super::super::options::{CausalEvent, CausalOutcome, UnitChoice};
+use super::super::window;
+use super::{Session, nanos};
+use std::time::Duration;
+use whither_kernel::{clock, proc};
+use whither_store::causal::{CausalMeta, CausalOverhead, CausalRun, LoadKind, PointKind, Window};
+
+/// Part of the windows that may be spoilt by others.
+const MOST_DISTURBED: f64 = 0.3;
+/// Less CPU time than this is nobody's fault.
+const BLAMED: Duration = Duration::from_millis(100);
+
+impl Session<'_> {
+    pub(super) fn finish(mut self, status: Option<i32>, on: &mut dyn FnMut(CausalEvent)) -> CausalOutcome {
+        self.others.look(&self.group.processes);
+        if let Some(text) = self.disturbed() {
+            self.tell(text, on);
+        }
+        let nothing = self.nothing();
+        self.group.code.poll();
+        let mut run = self.described();
+        run.targets = self.group.targets.finished(&self.group.code, &self.group.program);
+        run.waits = self.group.targets.waits(&self.group.code);
+        run.meta.status = status;
+        CausalOutcome {
+            run,
+            target_status: status,
+            end: self.end,
+            visits: self.visits,
+            observed_ns: self.observed_ns,
+            nothing,
+        }
+    }
+
+    /// The sentence about a machine that was not quiet.
+    fn disturbed(&self) -> Option<String> {
+        let spoilt = self.windows.iter().filter(|w| window::is_disturbed(w)).count();
+        let all = self.windows.len();
+        if all == 0 || spoilt as f64 <= MOST_DISTURBED * all as f64 {
+            return None;
+        }
+        let worst: Vec<String> = self
+            .others
+            .worst()
+            .into_iter()
+            .filter(|(_, time)| *time >= BLAMED)
+            .map(|(name, time)| format!("{name} ({:.1} s)", time.as_secs_f64()))
+            .collect();
+        let who = if worst.is_empty() {
+            "the hypervisor or short-lived processes used them".to_owned()
+        } else {
+            format!("CPU time went to {}", worst.join(", "))
+        };
+        Some(format!(
+            "{spoilt} of {all} windows were spoilt because others used the CPUs, so the answer cannot be trusted: {who}; \
+             measure on a quiet machine, or keep CPUs free for the program"
+        ))
+    }
+
+    /// Why there is no answer.
+    fn nothing(&self) -> Option<String> {
+        if self.windows.iter().any(|w| w.dropped.is_none()) {
+            return None;
+        }
+        let seconds = self.began.elapsed().as_secs_f64();
+        let point = self.group.points.iter().find(|p| p.kind != PointKind::End);
+        let visited =
+            self.windows.iter().any(|w| w.visits.iter().any(|v| v.visits > 0)) || self.rates.iter().any(|r| *r > 0.0);
+        Some(match point {
+            None if self.group.points.is_empty() => {
+                "no progress point: name one with --progress, or whole runs with --end-to-end; `whither causal suggest` \
+                 proposes some"
+                    .into()
+            }
+            _ if !self.windows.is_empty() && self.windows.iter().all(window::is_disturbed) => self.none_counts(),
+            Some(point) if !visited && self.group.sampled > 0 => format!(
+                "the point {} was never reached in {seconds:.1} s; `whither causal suggest` proposes points that are",
+                point.spec.text
+            ),
+            _ if self.windows.iter().any(window::is_disturbed) => self.none_counts(),
+            _ if self.group.in_scope == 0 && self.group.sampled == 0 => format!(
+                "the program used no CPU time that could be sampled in {seconds:.2} s: it is too short or only waits; repeat \
+                 it with -n 30, or make its waits targets with --off-cpu all"
+            ),
+            _ if self.group.in_scope == 0 && self.options.target.is_some() => {
+                let names = self.group.targets.list.iter().take(8).map(|t| t.name.clone()).collect::<Vec<_>>().join(", ");
+                format!("none of the samples lies in the target; they lie in {names}")
+            }
+            _ if self.group.in_scope == 0 && self.options.unit == UnitChoice::Line && self.group.without_lines().is_some() => {
+                "the program has no debug information, so its lines are not known; compile it with -g, or use --unit function"
+                    .into()
+            }
+            _ if self.group.in_scope == 0 => {
+                "none of the samples lies in the program's own code; --binary and --source say what is".into()
+            }
+            _ if self.windows.is_empty() => format!(
+                "the program ended after {seconds:.2} s, before the first experiment; repeat it with -n 30, or give it more \
+                 work"
+            ),
+            _ => self.none_counts(),
+        })
+    }
+
+    fn none_counts(&self) -> String {
+        format!(
+            "none of the {} windows counts ({}); measure longer with -d, or repeat the command with -n",
+            self.windows.len(),
+            reasons(&self.windows)
+        )
+    }
+
+    pub(super) fn described(&mut self) -> CausalRun {
+        let machine = proc::machine();
+        let loads = self.group.exec.loads();
+        let times = self.first_window.zip(self.last_window);
+        let duration = times.map_or(Duration::ZERO, |(first, last)| last.saturating_duration_since(first));
+        CausalRun {
+            meta: CausalMeta {
+                command: self.command.clone(),
+                pid: self.pid,
+                processes: self.group.most_processes.max(1),
+                threads: self.threads,
+                began_ns: self.began_ns,
+                duration_ns: nanos(duration),
+                host: machine.host,
+                kernel: machine.kernel,
+                version: env!("CARGO_PKG_VERSION").into(),
+                executor: self.options.executor,
+                period_ns: if loads.tick_ns > 0 { loads.tick_ns } else { self.config.tick_ns },
+                seed: self.options.seed,
+                load: self.options.load.unwrap_or(if self.paced * 2 > self.windows.len() {
+                    LoadKind::Open
+                } else {
+                    LoadKind::Closed
+                }),
+                runs: self.runs.max(1),
+                status: None,
+            },
+            points: self.group.points.iter().map(Point::described).collect(),
+            targets: self.group.targets.list.clone(),
+            windows: self.windows.clone(),
+            samples: self.group.targets.samples(),
+            waits: Vec::new(),
+            overhead: CausalOverhead {
+                startup_ns: self.first_window.map_or(0, |f| nanos(f.saturating_duration_since(self.ordered))),
+                handlers_ns: loads.handlers_ns,
+                user_ns: clock::own_cpu_ns(),
+                inserted_ns: loads.inserted_ns,
+                target_cpu_ns: loads.run_ns.saturating_add(loads.inserted_ns),
+                tick_cost_ns: loads.tick_cost_ns,
+            },
+            notes: self.group.notes.clone(),
+        }
+    }
+}
+
+fn reasons(windows: &[Window]) -> String {
+    use whither_store::causal::DropReason as R;
+    let all = [
+        (R::ForeignLoad, "others used the CPUs"),
+        (R::Steal, "the hypervisor used the CPUs"),
+        (R::NoVisits, "fewer than two visits"),
+        (R::Ended, "the program ended"),
+        (R::Stopped, "the program was stopped"),
+        (R::Lost, "observations were lost"),
+        (R::NotDrained, "delays could not be paid in time (threads of a real-time policy are never delayed)"),
+    ];
+    let count = |r: R| windows.iter().filter(|w| w.dropped == Some(r)).count();
+    let told: Vec<String> =
+        all.iter().filter(|(r, _)| count(*r) > 0).map(|(r, text)| format!("{}: {text}", count(*r))).collect();
+    told.join(", ")
+}
