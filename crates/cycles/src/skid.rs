@@ -50,7 +50,10 @@ fn plan_one(i: usize, insns: &[Insn], blocks: &Blocks, evidence: &[f64], leads: 
     if before.is_empty() || insns[i].flow == Flow::Invalid || waits_for_its_page(i, &before, insns, blocks, evidence) {
         return vec![(i, PARTS)];
     }
-    let likelihood: Vec<f64> = before.iter().map(|b| ran(*b, blocks, evidence)).collect();
+    let mut likelihood: Vec<f64> = before.iter().map(|b| ran(*b, blocks, evidence)).collect();
+    if likelihood.iter().all(|l| *l <= 0.0) {
+        likelihood = before.iter().map(|b| unseen(*b, insns, blocks)).collect();
+    }
     let parts = split(&likelihood);
     let target = |b: &Before| match b {
         // A fused pair retires as one: its time is shown on the comparison, whose address it has.
@@ -104,6 +107,20 @@ fn ran(before: Before, blocks: &Blocks, evidence: &[f64]) -> f64 {
     let Some(block) = blocks.block_of(j) else { return 0.0 };
     let insns = &blocks.blocks[block].insns;
     evidence[insns.clone()].iter().sum::<f64>() / insns.len() as f64
+}
+
+/// Blocks up to this long may run often and be sampled nowhere; a call counts for so many instructions.
+const SHORT: usize = 8;
+const CALL: usize = 32;
+
+/// How likely it is that a predecessor ran although nothing of it was sampled: what is long, or calls, would have been.
+fn unseen(before: Before, insns: &[Insn], blocks: &Blocks) -> f64 {
+    let (Before::Insn(j) | Before::ReturnFrom(j)) = before else { return 1.0 };
+    let Some(block) = blocks.block_of(j) else { return 1.0 };
+    let range = blocks.blocks[block].insns.clone();
+    let calls = insns[range.clone()].iter().filter(|i| matches!(i.flow, Flow::Call(_) | Flow::IndirectCall)).count();
+    let costs = (range.len() + CALL * calls).max(SHORT);
+    (SHORT as f64 / costs as f64).powi(2)
 }
 
 /// Integer parts of [`PARTS`] in proportion, evenly without any evidence; what rounding leaves goes
@@ -190,6 +207,14 @@ mod tests {
         // 0: je 3   1: nop   2: jmp 4   3: nop   4: ret
         let code = [0x74, 0x03, 0x90, 0xeb, 0x01, 0x90, 0xc3];
         assert_eq!(moved(&code, &[0.0, 0.0, 0.0, 0.0, 8.0]), [0.0, 0.0, 4.0, 4.0, 0.0]);
+    }
+
+    #[test]
+    fn a_predecessor_that_calls_would_have_been_seen() {
+        // 0: je 4   1: sqrtsd %xmm0,%xmm0   2: addsd %xmm0,%xmm2   3: ret   4: call +0   5: jmp 2
+        let code = [0x74, 9, 0xf2, 0x0f, 0x51, 0xc0, 0xf2, 0x0f, 0x58, 0xd0, 0xc3, 0xe8, 0, 0, 0, 0, 0xeb, 0xf4];
+        let out = moved(&code, &[0.0, 0.0, 1000.0, 0.0, 0.0, 0.0]);
+        assert!(out[1] > 940.0, "{out:?}");
     }
 
     #[test]
