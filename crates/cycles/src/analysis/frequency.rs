@@ -88,7 +88,8 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     known.seen.clone_from(&observed.seen);
     cap(&network, &mut known.seen);
     let covers = records::covers(&subject.recorded, &network, &first);
-    records::doubts(&subject.recorded, &network, &covers, &known.seen, &mut known.doubt);
+    let waiting = records::waiting(subject, cycles, &first);
+    records::doubts(&subject.recorded, &network, (&covers, waiting), &known.seen, &mut known.doubt);
     records::add(&subject.recorded, &network, Some(&covers), &mut known.seen);
     let (flow, _) = problem.solve(&known, Some(&found), errors)?;
     let decided = subject.decided.0 >= FEWEST_DECIDED && observed.raw.iter().any(|s| *s > 0.0);
