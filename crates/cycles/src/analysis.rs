@@ -440,7 +440,7 @@ impl Study {
         let way = |(e, x): (&(usize, usize), &f64)| culprits::Flow { from: e.0, to: e.1, executions: *x };
         let flows: Vec<culprits::Flow> = f.network.edges.iter().zip(&f.flow.edges).map(way).collect();
         let cycles: Vec<f64> = insns.iter().map(|i| i.cycles.unwrap_or(0.0)).collect();
-        let stalls: Vec<f64> = insns.iter().map(|i| i.stall_cycles.unwrap_or(0.0)).collect();
+        let stalls: Vec<f64> = insns.iter().map(|i| self.least_stall(f, i)).collect();
         let scene = culprits::Scene {
             core: &machine.core,
             insns: &self.subject.effects,
@@ -459,6 +459,17 @@ impl Study {
             (insn.culprits, insn.unexplained) = (judged.culprits, judged.unexplained);
         }
         insns
+    }
+
+    /// What an instruction stalls at least. Where executions are bounded, they may still be more by their error, and the time of
+    /// each less.
+    fn least_stall(&self, f: &Frequencies, insn: &InsnAnalysis) -> f64 {
+        let stall = insn.stall_cycles.unwrap_or(0.0);
+        let error = insn.block.map_or(0.0, |b| f.flow.block_error[b]);
+        if self.is_told() || !error.is_finite() {
+            return stall;
+        }
+        (stall - insn.cycles.unwrap_or(0.0) * (1.0 - (-1.96 * error).exp())).max(0.0)
     }
 
     /// How a conditional branch went.
