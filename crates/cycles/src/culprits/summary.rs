@@ -39,6 +39,7 @@ struct Tally {
     /// What causes not ruled out, and what was not judged, can have taken.
     most_dynamic: f64,
     unexplained: f64,
+    unjudged: f64,
     gain: f64,
     ranges: [(f64, f64); Cause::ALL.len()],
     best: f64,
@@ -61,6 +62,7 @@ impl Tally {
         self.dynamic += executions * stall.max(0.0);
         self.most_dynamic += executions * if insn.unjudged { cycles } else { suspects.max(stall).clamp(0.0, cycles) };
         self.gain += executions * (-stall).max(0.0);
+        self.unjudged += if insn.unjudged { executions * cycles } else { 0.0 };
         let unexplained = if insn.unjudged { stall } else { insn.unexplained };
         self.unexplained += executions * unexplained.clamp(0.0, stall.max(0.0));
         if let Some(s) = &insn.static_stall {
@@ -100,6 +102,7 @@ impl Tally {
             cpi: self.per_instruction(self.time),
             causes: Cause::ALL.iter().zip(self.ranges).map(range).collect(),
             unexplained_stall: self.share(self.unexplained),
+            unjudged: self.share(self.unjudged),
             unexplained_gain: self.share(self.gain),
             dynamic,
             static_stall: statics,
@@ -136,6 +139,7 @@ impl Tally {
             cpi: self.per_instruction(self.time).map(|c| c.max(best_cpi.unwrap_or(0.0))),
             causes: Cause::ALL.iter().zip(self.ranges).map(range).collect(),
             unexplained_stall: self.share(self.unexplained) * kept,
+            unjudged: self.share(self.unjudged),
             dynamic: dynamic.0,
             static_stall: statics.1,
             execution: execution.1,

@@ -296,6 +296,8 @@ pub struct Summary {
     pub causes: Vec<CauseRange>,
     /// Stalls that no cause explains, and those at instructions with too few samples to be judged.
     pub unexplained_stall: f64,
+    /// Time at instructions with too few samples to be judged: causes leave it out, subtotals do not.
+    pub unjudged: f64,
     /// Instructions faster than the model allows; 0 when `bounded`, as that only says how loose the bound is.
     pub unexplained_gain: f64,
     /// All dynamic stalls; their low end when `bounded`.

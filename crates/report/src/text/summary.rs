@@ -77,6 +77,9 @@ pub(crate) enum SummaryLineKind {
     Total,
 }
 
+/// Instructions that were not judged are told from this share of the time on.
+const TOLD: f64 = 0.005;
+
 /// The lines: groups with their subtotals, then what adds up to everything.
 pub(crate) fn summary_lines(s: &Summary) -> Vec<SummaryLine> {
     const KIND: SummaryLineKind = SummaryLineKind::Cause;
@@ -84,6 +87,9 @@ pub(crate) fn summary_lines(s: &Summary) -> Vec<SummaryLine> {
     let cause = |c: &CauseRange| SummaryLine { letter: c.cause.letter(), ..line(c.cause.name(), range(c), KIND) };
     let mut out: Vec<SummaryLine> = s.causes.iter().filter(|c| !c.cause.is_static()).map(cause).collect();
     out.push(line("unexplained stall", (s.unexplained_stall, s.unexplained_stall), KIND));
+    if s.unjudged >= TOLD {
+        out.push(line("few samples, not judged", (0.0, s.unjudged), KIND));
+    }
     out.push(line("subtotal dynamic", s.dynamic_range, SummaryLineKind::Total));
     out.extend(s.causes.iter().filter(|c| c.cause.is_static()).map(cause));
     out.push(line("subtotal static", s.static_range, SummaryLineKind::Total));
