@@ -46,7 +46,7 @@ pub fn accuracy(
         return Err(nothing_matched(profile, &query.annotate.filter));
     }
     let tables = Tables::of(&selection, &query.annotate.filter);
-    let machine = Machine::of(profile, query);
+    let machine = Machine::of(profile, symbols, query);
     let objects = matched(&selection, symbols, &exact.objects);
     if objects.is_empty() {
         let have = exact.objects.iter().map(|o| o.path.clone()).collect::<Vec<_>>().join(", ");

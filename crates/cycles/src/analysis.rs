@@ -8,6 +8,7 @@
 mod exact;
 mod frequency;
 mod lanes;
+mod machine;
 mod paper;
 mod recorded;
 mod retired;
@@ -30,6 +31,7 @@ use crate::selection::Selection;
 use exact::Counted;
 use frequency::{Frequencies, estimate, frequencies};
 use lanes::in_lanes;
+pub(crate) use machine::Machine;
 use paper::{Point, Shape, paper_frequencies};
 use scale::entry_error;
 use std::ops::Range;
@@ -38,7 +40,7 @@ pub use summarise::{SummaryScope, summarise};
 pub(crate) use tables::Tables;
 use whither_image::cfg::EdgeKind;
 use whither_image::graph::Graph;
-use whither_store::model::{Event, EventUnit, Profile, Rate};
+use whither_store::model::{Event, EventUnit, Profile};
 use whither_store::symbols::Symbols;
 
 /// How to analyse.
@@ -87,7 +89,7 @@ pub fn analyse_procedures(
     query: &AnalyseQuery,
 ) -> Vec<Analysis> {
     let tables = Tables::of(selection, &query.annotate.filter);
-    let machine = Machine::of(selection.profile, query);
+    let machine = Machine::of(selection.profile, symbols, query);
     in_lanes(selection.profile, symbols, wanted, |procedure, around| {
         let mut analysis = match Study::of(selection, procedure, around, &tables, &machine, Errors::Drawn) {
             Ok(study) => study.called(query.calls).analysis(&machine),
@@ -98,33 +100,6 @@ pub fn analyse_procedures(
         analysis.annotation = annotate_procedure(selection, symbols, procedure, &query.annotate);
         analysis
     })
-}
-
-/// The processor the samples were taken on, as far as known.
-pub(crate) struct Machine {
-    pub(crate) core: Core,
-    /// Cycles per second of the core.
-    pub(crate) clock_hz: Option<f64>,
-    /// Time that the hypervisor took, as a share of the time of what ran.
-    steal: f64,
-}
-
-impl Machine {
-    /// What the recording measured of its core; recordings of several kinds of core have none in common.
-    pub(crate) fn of(profile: &Profile, query: &AnalyseQuery) -> Self {
-        let mut facts = profile.epochs.iter().filter_map(|e| e.core.as_ref());
-        let first = facts.next().filter(|f| facts.all(|o| o.cpu == f.cpu));
-        let core = query.core.clone().or_else(|| first.map(Core::from_facts)).unwrap_or_default();
-        Self { core, clock_hz: first.and_then(|f| f.clock_hz), steal: steal(profile) }
-    }
-}
-
-/// Steal over busy time, whole machine.
-fn steal(profile: &Profile) -> f64 {
-    let busy = |r: &Rate| r.length_ns as f64 * r.delivered.saturating_sub(r.idle) as f64 / r.delivered.max(1) as f64;
-    let sum = |of: &dyn Fn(&Rate) -> f64| profile.rates.iter().map(of).sum::<f64>();
-    let (taken, busy) = (sum(&|r| r.steal_ns as f64), sum(&busy));
-    if busy > 0.0 { (taken / busy).min(1.0) } else { 0.0 }
 }
 
 pub(crate) use crate::flow::Errors;
@@ -452,6 +427,7 @@ impl Study {
             stalls: &stalls,
             branch: &|i| self.branch_seen(f, i),
             kernel_share: machine.steal,
+            fault_share: machine.faults,
             certainty: self.certainty(),
         };
         for (insn, judged) in insns.iter_mut().zip(culprits::judge(&scene)) {

@@ -57,7 +57,7 @@ struct Suspect {
 type Rule = fn(&Lay<'_>, usize) -> Option<Suspect>;
 
 /// All rules. Static causes are the model's business.
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
     fetch::instruction_cache,
     fetch::instruction_tlb,
     fetch::mispredict,
@@ -68,6 +68,7 @@ const RULES: [Rule; 11] = [
     units::synchronisation,
     units::unit,
     units::assist,
+    units::page_fault,
     units::kernel,
 ];
 
@@ -172,7 +173,8 @@ fn share_out(stall: Stall, mut suspects: Vec<Suspect>) -> Vec<Culprit> {
 
 /// Among equals: what costs most when it happens first.
 fn rank(cause: Cause) -> usize {
-    const ORDER: [Cause; 11] = [
+    const ORDER: [Cause; 12] = [
+        Cause::PageFault,
         Cause::Synchronisation,
         Cause::Forwarding,
         Cause::Mispredict,

@@ -89,7 +89,7 @@ impl<'s, 'a> Sum<'s, 'a> {
         Self {
             selection,
             symbols,
-            machine: Machine::of(selection.profile, query),
+            machine: Machine::of(selection.profile, symbols, query),
             tables: Tables::of(selection, &query.annotate.filter),
             insns: Vec::new(),
             analysed: (0, 0.0),

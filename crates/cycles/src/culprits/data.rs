@@ -54,7 +54,7 @@ fn loads(lay: &Lay<'_>, i: usize) -> Option<MemRef> {
 }
 
 /// Whether a loop that runs long reads the same place in every round.
-fn fixed_place(lay: &Lay<'_>, i: usize, load: &MemRef) -> bool {
+pub(super) fn fixed_place(lay: &Lay<'_>, i: usize, load: &MemRef) -> bool {
     let fixed = |l: &super::scene::LoopFacts| l.trips >= LONG_RUNNING && !l.writes.meets(load.registers());
     lay.loop_of(i).is_some_and(fixed)
 }

@@ -67,6 +67,8 @@ pub struct Scene<'a> {
     pub certainty: Certainty,
     /// Time that the hypervisor took, as a share of the time of what ran.
     pub kernel_share: f64,
+    /// Time that the kernel spent on page faults, as a share of all time.
+    pub fault_share: f64,
 }
 
 /// The innermost loop of a block.

@@ -15,6 +15,7 @@ struct Case {
     executions: Vec<f64>,
     branch: Option<BranchSeen>,
     kernel_share: f64,
+    fault_share: f64,
     core: Core,
     certainty: Certainty,
     /// Samples of each instruction.
@@ -43,7 +44,18 @@ impl Case {
         let executions = (0..blocks.len()).map(into).collect();
         let core = Core::default();
         let certainty = Certainty::Known;
-        Self { insns, blocks, flows, executions, branch: None, kernel_share: 0.0, core, certainty, samples: 1e4 }
+        Self {
+            insns,
+            blocks,
+            flows,
+            executions,
+            branch: None,
+            kernel_share: 0.0,
+            fault_share: 0.0,
+            core,
+            certainty,
+            samples: 1e4,
+        }
     }
 
     fn decided(mut self, taken: f64, decided: f64) -> Self {
@@ -68,6 +80,7 @@ impl Case {
             stalls: &stalls,
             branch: &branch,
             kernel_share: self.kernel_share,
+            fault_share: self.fault_share,
             certainty: self.certainty,
         };
         judge(&scene).swap_remove(i)
@@ -278,6 +291,15 @@ fn the_kernel_is_a_suspect_where_it_was_seen() {
     let judged = case.judge(0, 5.0);
     assert_eq!(judged.culprits.len(), 1);
     assert!((judged.culprits[0].max_cycles - 0.5).abs() < 1e-9, "a tenth of all: {judged:?}");
+}
+
+#[test]
+fn page_faults_are_suspects_where_the_kernel_handled_many() {
+    let mut case = Case::looped(&around(&[&LOAD, &ADD]));
+    assert!(!case.causes(0, 900.0).contains(&Cause::PageFault), "none was handled");
+    case.fault_share = 0.5;
+    assert_eq!(case.causes(0, 900.0)[0], Cause::PageFault);
+    assert!(!case.causes(1, 900.0).contains(&Cause::PageFault), "an addition does not fault");
 }
 
 #[test]

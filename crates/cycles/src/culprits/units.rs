@@ -1,6 +1,7 @@
 //! Causes that an instruction brings along by what it is: it orders memory, keeps a slow unit busy, or is done in
 //! microcode; and those from outside: the kernel and the hypervisor.
 
+use super::data::fixed_place;
 use super::scene::Lay;
 use super::{Likelihood, Suspect};
 use crate::results::analysis::Cause;
@@ -73,8 +74,24 @@ pub(super) fn assist(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     Some(Suspect { cause: Cause::Assist, bound, at: i, likelihood })
 }
 
+/// Most cycles of the way into the page fault handler and back, under a hypervisor and with mitigations.
+const FAULT: f64 = 4000.0;
+/// Share of time that the kernel spends on page faults from which on they are likely.
+const MANY_FAULTS: f64 = 0.1;
+
+/// G: ruled out unless it goes to memory and the kernel spent noticeable time on page faults. Bound: one way in and back.
+pub(super) fn page_fault(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
+    let (insn, share) = (&lay.scene.insns[i], lay.scene.fault_share);
+    let fresh = insn.load.or(insn.store).is_some_and(|m| !m.stack && !fixed_place(lay, i, &m));
+    if !fresh || !share.is_finite() || share < NOTICEABLE {
+        return None;
+    }
+    let likelihood = if share >= MANY_FAULTS { Likelihood::Plain } else { Likelihood::Late };
+    Some(Suspect { cause: Cause::PageFault, bound: FAULT, at: i, likelihood })
+}
+
 /// K: ruled out when the hypervisor took no noticeable time (steal). Bound: its share of the procedure's time, all of it at this
-/// instruction. Page faults and system calls are samples of the kernel and stand there.
+/// instruction. System calls are samples of the kernel and stand there.
 pub(super) fn kernel(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let share = lay.scene.kernel_share;
     if !share.is_finite() || share < NOTICEABLE {

@@ -96,7 +96,9 @@ pub enum Cause {
     Forwarding,
     /// Assist or microcode.
     Assist,
-    /// The hypervisor ran something else. Page faults and system calls are samples of the kernel.
+    /// Page fault: the way into the kernel's handler and back. What the handler does is samples of the kernel.
+    PageFault,
+    /// The hypervisor ran something else. System calls are samples of the kernel.
     Kernel,
     /// Static: width of the machine.
     Width,
@@ -108,7 +110,7 @@ pub enum Cause {
 
 impl Cause {
     /// All, in the order of summaries: dynamic ones first.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::ICache,
         Self::Itlb,
         Self::DCache,
@@ -119,6 +121,7 @@ impl Cause {
         Self::Unit,
         Self::Forwarding,
         Self::Assist,
+        Self::PageFault,
         Self::Kernel,
         Self::Width,
         Self::Operand,
@@ -145,6 +148,7 @@ impl Cause {
             Self::Unit => 'u',
             Self::Forwarding => 'f',
             Self::Assist => 'm',
+            Self::PageFault => 'g',
             Self::Kernel => 'k',
             Self::Width => 's',
             Self::Operand => 'a',
@@ -166,6 +170,7 @@ impl Cause {
             Self::Unit => "divider or multiplier busy",
             Self::Forwarding => "store forwarding",
             Self::Assist => "assist or microcode",
+            Self::PageFault => "page fault",
             Self::Kernel => "hypervisor",
             Self::Width => "width",
             Self::Operand => "operand dependency",

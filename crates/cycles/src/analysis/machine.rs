@@ -1,0 +1,67 @@
+//! The machine that samples were taken on: its core as measured, what the hypervisor took, what page faults cost.
+
+use super::AnalyseQuery;
+use crate::model::Core;
+use std::ops::Range;
+use whither_store::model::{EventIx, Image, ImageIx, ImageKind, Profile, Rate, Sample};
+use whither_store::symbols::Symbols;
+
+/// The processor the samples were taken on, as far as known.
+pub(crate) struct Machine {
+    pub(crate) core: Core,
+    /// Cycles per second of the core.
+    pub(crate) clock_hz: Option<f64>,
+    /// Time that the hypervisor took, as a share of the time of what ran.
+    pub(super) steal: f64,
+    /// Time that the kernel spent on page faults, as a share of all time.
+    pub(super) faults: f64,
+}
+
+impl Machine {
+    /// What the recording measured of its core; recordings of several kinds of core have none in common.
+    pub(crate) fn of(profile: &Profile, symbols: &dyn Symbols, query: &AnalyseQuery) -> Self {
+        let mut facts = profile.epochs.iter().filter_map(|e| e.core.as_ref());
+        let first = facts.next().filter(|f| facts.all(|o| o.cpu == f.cpu));
+        let core = query.core.clone().or_else(|| first.map(Core::from_facts)).unwrap_or_default();
+        Self { core, clock_hz: first.and_then(|f| f.clock_hz), steal: steal(profile), faults: faults(profile, symbols) }
+    }
+}
+
+/// Functions of the kernel that page faults pass time in, and little else does.
+const OF_FAULTS: [&str; 12] = [
+    "asm_exc_page_fault",
+    "exc_page_fault",
+    "do_user_addr_fault",
+    "handle_mm_fault",
+    "__handle_mm_fault",
+    "do_anonymous_page",
+    "do_fault",
+    "do_wp_page",
+    "do_swap_page",
+    "do_pte_missing",
+    "filemap_map_pages",
+    "lock_vma_under_rcu",
+];
+
+/// Samples of functions that only page faults run, over all samples, of the first event.
+fn faults(profile: &Profile, symbols: &dyn Symbols) -> f64 {
+    let main = EventIx(0);
+    let all: u64 = profile.samples.iter().filter(|s| s.event == main).map(|s| u64::from(s.count)).sum();
+    let kernels = (0..).map(ImageIx).zip(&profile.images).filter(|(_, i)| i.kind == ImageKind::Kernel);
+    let of_faults = |(ix, image): (ImageIx, &Image)| -> u64 {
+        let table = symbols.functions(image);
+        let own = table.functions().iter().filter(|f| OF_FAULTS.contains(&&*f.name));
+        let ranges: Vec<Range<u64>> = own.map(|f| f.start.0..f.start.0.saturating_add(f.size)).collect();
+        let inside = |s: &&Sample| s.image == ix && s.event == main && ranges.iter().any(|r| r.contains(&s.offset.0));
+        profile.samples.iter().filter(inside).map(|s| u64::from(s.count)).sum()
+    };
+    kernels.map(of_faults).sum::<u64>() as f64 / all.max(1) as f64
+}
+
+/// Steal over busy time, whole machine.
+fn steal(profile: &Profile) -> f64 {
+    let busy = |r: &Rate| r.length_ns as f64 * r.delivered.saturating_sub(r.idle) as f64 / r.delivered.max(1) as f64;
+    let sum = |of: &dyn Fn(&Rate) -> f64| profile.rates.iter().map(of).sum::<f64>();
+    let (taken, busy) = (sum(&|r| r.steal_ns as f64), sum(&busy));
+    if busy > 0.0 { (taken / busy).min(1.0) } else { 0.0 }
+}
