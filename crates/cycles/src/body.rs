@@ -168,7 +168,7 @@ impl Body {
         let why = match image.kind {
             _ if !self.insns.is_empty() => return None,
             ImageKind::Kernel | ImageKind::Module | ImageKind::Bpf => {
-                "the kernel's code was not recorded: it is read from /proc/kcore, which needs root and a kernel that has it"
+                "the kernel's code was not recorded: it is read from /proc/kcore, which only root may read and some kernels lack"
             }
             ImageKind::Jit | ImageKind::Anon => "code made at run time is gone with its process",
             _ => "the file is gone, has changed since, or was never readable",

@@ -77,7 +77,7 @@ impl Refused {
         match self {
             Self::NoCode => "its machine code is not there: the file is gone, has changed since, or was never readable",
             Self::NoKernelCode => {
-                "the kernel's code was not recorded: it is read from /proc/kcore, which needs root and a kernel that has it"
+                "the kernel's code was not recorded: it is read from /proc/kcore, which only root may read and some kernels lack"
             }
             Self::NoRuntimeCode => "its machine code is not there: code made at run time is gone with its process",
             Self::TooLarge => "it is larger than 1 MiB, or has more than 20,000 basic blocks",

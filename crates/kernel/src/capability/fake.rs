@@ -33,6 +33,7 @@ impl Fake {
             .file("/proc/sys/kernel/perf_event_mlock_kb", "516\n")
             .file("/proc/sys/kernel/perf_event_max_sample_rate", "100000\n")
             .file("/proc/kallsyms", "ffffffff81000000 T _stext\n")
+            .file("/proc/kcore", "")
             .file("/proc/1/cgroup", "0::/init.scope\n")
             .file("/sys/kernel/security/lockdown", "[none] integrity confidentiality\n")
             .file("/sys/kernel/btf/vmlinux", "")

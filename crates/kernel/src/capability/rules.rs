@@ -66,6 +66,7 @@ pub(super) fn findings(system: &dyn System, facts: &Facts) -> Vec<Finding> {
         bpf(system, facts),
         btf(system),
         kernel_symbols(system, facts),
+        kernel_code(system, facts),
         other_processes(facts),
         other_files(facts),
         process_view(facts),
@@ -226,6 +227,20 @@ fn kernel_symbols(system: &dyn System, facts: &Facts) -> Finding {
             .lost(lost)
             .fix("build the kernel with CONFIG_KALLSYMS=y"),
     }
+}
+
+fn kernel_code(system: &dyn System, facts: &Facts) -> Finding {
+    let (id, what) = ("kernel-code", "machine code of the kernel");
+    let lost = "kernel procedures are listed, but not annotated instruction by instruction";
+    if !system.exists("/proc/kcore") {
+        return Finding::no(id, what, "there is no /proc/kcore")
+            .lost(lost)
+            .fix("build the kernel with CONFIG_PROC_KCORE=y (kernels of distributions have it; containers hide it)");
+    }
+    if facts.rights.uid() == 0 {
+        return Finding::yes(id, what, "/proc/kcore");
+    }
+    Finding::no(id, what, "/proc/kcore is root's alone").lost(lost).fix("record as root")
 }
 
 fn kallsyms_fix(facts: &Facts) -> String {
