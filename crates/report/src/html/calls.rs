@@ -6,7 +6,7 @@ use super::escape::{Text, put};
 use super::number::{fine_percent, fraction, grouped, percent};
 use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, flame, foot, head};
-use crate::text::{calls_warnings, duration, nanoseconds, silent};
+use crate::text::{average, calls_warnings, duration, nanoseconds, silent};
 use whither_calls::{
     CallDifference, CallProfile, DifferenceRow, Figures, Group, Listing, Mark, Metric, Rest, TreeNode,
 };
@@ -307,7 +307,8 @@ fn columns(all: &Figures) -> Vec<Column> {
         figure: Box::new(move |f| optional_ns(figure(f))),
     };
     if wall {
-        list.push(optional("avg", false, |f| f.average_ns));
+        let shown = |f: &Figures| f.average_ns.map_or((-1.0, "-".into()), |a| (a, average(a)));
+        list.push(column("avg", false, shown));
         list.push(column("min", true, |f| match (f.min_ns, f.min_below_ns) {
             (Some(ns), _) => (ns as f64, nanoseconds(ns as f64)),
             (None, Some(below)) => (0.0, format!("<{}", nanoseconds(below as f64))),
@@ -436,7 +437,7 @@ fn difference_row(out: &mut String, row: &DifferenceRow) {
     };
     put!(out, "<td class=\"n\" data-v=\"{change}\"><span class=\"verdict\">{text}</span></td>");
     for f in sides {
-        cell(out, f.as_ref().and_then(|f| f.average_ns), &nanoseconds);
+        cell(out, f.as_ref().and_then(|f| f.average_ns), &average);
     }
     for f in sides {
         cell(out, f.as_ref().map(|f| f.calls as f64), &|n| grouped(n as u64));

@@ -212,7 +212,7 @@ impl View<'_> {
             CallColumn::SelfWall => timed(nanoseconds(f.self_wall_ns as f64)),
             CallColumn::Cpu => timed(nanoseconds(f.cpu_ns as f64)),
             CallColumn::Off => timed(nanoseconds(f.off_cpu_ns as f64)),
-            CallColumn::Average => vec![f.average_ns.map_or_else(|| "-".into(), nanoseconds)],
+            CallColumn::Average => vec![f.average_ns.map_or_else(|| "-".into(), average)],
             CallColumn::Min => vec![match f.min_below_ns {
                 Some(below) => format!("<{}", nanoseconds(below as f64)),
                 None => ns(f.min_ns).concat(),
@@ -272,7 +272,7 @@ impl View<'_> {
             }
             parts.push(format!("{} % wall", percent(f.share_wall)));
             parts.push(nanoseconds(f.wall_ns as f64));
-            parts.extend(f.average_ns.map(|a| format!("{} a call", nanoseconds(a))));
+            parts.extend(f.average_ns.map(|a| format!("{} a call", average(a))));
         }
         parts.push(n_calls(f.calls));
         parts.join(", ")
@@ -466,4 +466,10 @@ fn unclear_paths(paths: &[PathRow]) -> Vec<String> {
 
 fn paths_are(n: u64) -> String {
     if n == 1 { "1 path is".into() } else { format!("{} paths are", thousands(n)) }
+}
+
+/// Time of a call. What measuring costs is taken off, and that is known to a few nanoseconds only.
+pub(crate) fn average(ns: f64) -> String {
+    const KNOWN_TO: f64 = 5.0;
+    if ns < KNOWN_TO { format!("<{}", nanoseconds(KNOWN_TO)) } else { nanoseconds(ns) }
 }
