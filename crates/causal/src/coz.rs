@@ -9,6 +9,7 @@ pub use read::import;
 
 use crate::series::{Measure, length, value};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use whither_store::causal::{CausalRun, Target, Unit, Window};
 
@@ -43,6 +44,9 @@ pub enum CozError {
 enum Record {
     Startup {
         time: u64,
+        /// Time between two samples, where it is not Coz's. A field of our own: Coz and its viewer pass it over.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        period: Option<u64>,
     },
     Experiment {
         selected: String,
@@ -89,7 +93,7 @@ pub struct Exported {
 pub fn export(run: &CausalRun, format: Format) -> Exported {
     let mut exported = Exported::default();
     let mut put = |record: &Record| exported.text.push_str(&line(record, format));
-    put(&Record::Startup { time: run.meta.began_ns });
+    put(&Record::Startup { time: run.meta.began_ns, period: Some(run.meta.period_ns).filter(|p| *p > 0) });
     let mut left_out = 0;
     for window in run.windows.iter().filter(|w| w.dropped.is_none()) {
         match run.targets.get(window.target as usize).and_then(location) {
@@ -97,9 +101,10 @@ pub fn export(run: &CausalRun, format: Format) -> Exported {
             None => left_out += 1,
         }
     }
-    put(&Record::Runtime { time: run.meta.duration_ns });
+    // Readers set samples against this time: both are those without speed-ups.
+    put(&Record::Runtime { time: plain_ns(run) });
     for (i, target) in run.targets.iter().enumerate() {
-        let of = run.samples.iter().filter(|s| s.target == Some(i as u32)).map(|s| s.all);
+        let of = run.samples.iter().filter(|s| s.target == Some(i as u32)).map(|s| s.plain);
         let count = of.fold(0, u64::saturating_add);
         if let Some(location) = location(target).filter(|_| count > 0) {
             put(&Record::Samples { location, count });
@@ -107,6 +112,16 @@ pub fn export(run: &CausalRun, format: Format) -> Exported {
     }
     exported.left_out = left_out;
     exported
+}
+
+/// Time in which samples without speed-ups were taken.
+fn plain_ns(run: &CausalRun) -> u64 {
+    let mut strata: BTreeMap<u32, u64> = BTreeMap::new();
+    for row in &run.samples {
+        let ns = strata.entry(row.stratum).or_default();
+        *ns = row.plain_ns.max(*ns);
+    }
+    strata.into_values().fold(0, u64::saturating_add)
 }
 
 fn location(target: &Target) -> Option<String> {
@@ -165,7 +180,8 @@ fn tabs(record: &Record) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = match record {
-        Record::Startup { time } => writeln!(text, "startup\ttime={time}"),
+        Record::Startup { time, period: None } => writeln!(text, "startup\ttime={time}"),
+        Record::Startup { time, period: Some(period) } => writeln!(text, "startup\ttime={time}\tperiod={period}"),
         Record::Experiment { selected, speedup, duration, selected_samples } => writeln!(
             text,
             "experiment\tselected={}\tspeedup={speedup:.2}\tduration={duration}\tselected-samples={selected_samples}",

@@ -9,6 +9,8 @@ use whither_store::causal::{
 
 /// Real time between two samples of a thread, of which a delay is `speedup` parts.
 const PERIOD_NS: u64 = 1_000_000;
+/// Longer periods than this are none.
+const LONGEST_PERIOD_NS: u64 = 1_000_000_000;
 /// Pieces of a run that share a baseline.
 const STRATUM_NS: u64 = 10_000_000_000;
 /// Thirty years.
@@ -64,7 +66,7 @@ fn fields(line: &str) -> Result<Option<Record>, String> {
     let text = |name: &str| values.get(name).map(|v| (*v).to_owned()).ok_or_else(|| format!("{kind} without {name}"));
     let number = |name: &str| text(name)?.parse::<u64>().map_err(|e| format!("{name} of {kind}: {e}"));
     let record = match kind {
-        "startup" => Record::Startup { time: number("time")? },
+        "startup" => Record::Startup { time: number("time")?, period: number("period").ok() },
         "runtime" => Record::Runtime { time: number("time")? },
         "shutdown" => Record::Shutdown {},
         "experiment" => Record::Experiment {
@@ -100,13 +102,18 @@ struct Reader {
     stratum_ns: u64,
     now_ns: u64,
     runtime_ns: u64,
+    /// Told by profiles of our own.
+    period_ns: Option<u64>,
     started: bool,
 }
 
 impl Reader {
     fn take(&mut self, record: Record) {
         match record {
-            Record::Startup { time } => self.startup(time),
+            Record::Startup { time, period } => {
+                self.period_ns = period.filter(|p| (1..=LONGEST_PERIOD_NS).contains(p)).or(self.period_ns);
+                self.startup(time);
+            }
             Record::Experiment { selected, speedup, duration, selected_samples } => {
                 self.experiment(&selected, speedup, duration, selected_samples);
             }
@@ -148,7 +155,8 @@ impl Reader {
         }
         let percent = (100.0 * speedup).round() as u8;
         // Each sample of the line delayed the others.
-        let delay_ns = hits.saturating_mul(PERIOD_NS / 100).saturating_mul(u64::from(percent));
+        let delay_ns =
+            hits.saturating_mul(self.period_ns.unwrap_or(PERIOD_NS) / 100).saturating_mul(u64::from(percent));
         let wall_ns = duration.saturating_add(delay_ns);
         let window = Window {
             run: self.run.meta.runs,
@@ -210,8 +218,11 @@ impl Reader {
         }
         let delays: u64 = self.run.windows.iter().map(|w| w.delay_ns).fold(0, u64::saturating_add);
         let measured = self.now_ns.saturating_sub(delays);
-        // Samples are counted over the whole run, delays included in its time.
-        let plain_ns = self.runtime_ns.saturating_sub(delays).max(measured);
+        // Coz counts samples over the whole run, delays included in its time; our own profiles leave both out.
+        let plain_ns = match self.period_ns {
+            Some(_) => self.runtime_ns.max(1),
+            None => self.runtime_ns.saturating_sub(delays).max(measured),
+        };
         let mut samples: Vec<(u32, u64)> = self.samples.into_iter().collect();
         samples.sort_unstable();
         let row = |(target, n)| TargetSamples { target: Some(target), stratum: 0, plain: n, plain_ns, all: n };
@@ -219,7 +230,7 @@ impl Reader {
         self.run.meta.runs = self.run.meta.runs.saturating_add(1);
         self.run.meta.duration_ns = self.runtime_ns.max(self.now_ns);
         self.run.meta.executor = Executor::Sleep;
-        self.run.meta.period_ns = PERIOD_NS;
+        self.run.meta.period_ns = self.period_ns.unwrap_or(PERIOD_NS);
         self.run.notes.push("read from a profile of Coz, which has no times, delays or disturbances in it".to_owned());
         let more = self.problems.len().saturating_sub(TOLD);
         self.run.notes.extend(self.problems.into_iter().take(TOLD));
