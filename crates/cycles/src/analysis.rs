@@ -129,6 +129,8 @@ pub(crate) struct Study {
 const USUAL_CLOCK: f64 = 3e9;
 /// With fewer samples in a procedure nothing is said of executions.
 const FEWEST_SAMPLES: f64 = 10.0;
+/// Part of the runs between branches that may contradict the code by chance: interrupts, patched instructions.
+const CONTRADICTED: f64 = 0.1;
 /// No execution takes longer on average.
 const MOST_CYCLES: f64 = 1e7;
 
@@ -265,6 +267,13 @@ impl Study {
         out
     }
 
+    /// Whether the code, as it was stored, does not allow a good part of what branches were seen to do: then its graph is not the
+    /// program's.
+    fn is_contradicted(&self) -> bool {
+        let (runs, misfits) = (self.subject.recorded.runs as f64, self.subject.recorded.misfits as f64);
+        misfits > CONTRADICTED * (runs + misfits)
+    }
+
     /// Branch records that the code contradicts.
     fn misfits(&self) -> Option<String> {
         let (runs, misfits) = (self.subject.recorded.runs, self.subject.recorded.misfits);
@@ -362,7 +371,7 @@ impl Study {
         // Scaled by the entries, a block is as uncertain as both.
         let error = if self.calls.is_some() { error.hypot(entry_error(f)) } else { error };
         let mut estimate = estimate(value, error, f.evidence, self.subject.cfg.missing.is_empty());
-        if self.foreign_branches {
+        if self.foreign_branches || self.is_contradicted() {
             estimate.confidence = Confidence::Low;
         } else if !self.is_well_observed(f) && estimate.confidence == Confidence::High {
             estimate.confidence = Confidence::Medium;

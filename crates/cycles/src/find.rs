@@ -131,7 +131,7 @@ fn images_named(profile: &Profile, text: &str) -> Result<Vec<bool>, Error> {
         return Ok(exact);
     }
     let pattern = Pattern::parse(text)?;
-    Ok(profile.images.iter().map(|i| pattern.matches(&i.path)).collect())
+    Ok(profile.images.iter().map(|i| pattern.matches_path(&i.path)).collect())
 }
 
 fn parse_address(text: &str) -> Option<u64> {

@@ -170,7 +170,7 @@ impl<'a> Tree<'a> {
     fn passes(&self, path: &[Step], filter: &Filter) -> bool {
         let images = path.iter().filter_map(|s| s.image).map(|i| self.profile.image(i));
         let mut images = images.map(|i| i.path.as_str());
-        let image = filter.images.is_empty() || images.any(|path| filter.images.iter().any(|p| p.matches(path)));
+        let image = filter.images.is_empty() || images.any(|path| filter.images.iter().any(|p| p.matches_path(path)));
         let proc = || path.iter().any(|s| filter.procs.iter().any(|p| p.matches(&s.name)));
         image && (filter.procs.is_empty() || proc())
     }

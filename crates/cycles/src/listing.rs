@@ -235,7 +235,7 @@ pub(crate) fn nothing_matched(profile: &Profile, filter: &Filter) -> Error {
 
 /// Files of the same contents are one image, under the first path seen: says so where another path was asked for.
 fn stored_under_another_path(profile: &Profile, filter: &Filter) -> Option<String> {
-    let asked = |path: &str| filter.images.iter().any(|p| p.matches(path));
+    let asked = |path: &str| filter.images.iter().any(|p| p.matches_path(path));
     if filter.images.is_empty() || profile.images.iter().any(|i| asked(&i.path)) {
         return None;
     }

@@ -41,6 +41,12 @@ impl Pattern {
         }
     }
 
+    /// Whether a path passes, or its last component by itself: `libc*` is a file's name.
+    #[must_use]
+    pub fn matches_path(&self, path: &str) -> bool {
+        self.matches(path) || path.rsplit_once('/').is_some_and(|(_, name)| self.matches(name))
+    }
+
     /// As the user wrote it.
     #[must_use]
     pub fn text(&self) -> &str {
@@ -83,6 +89,14 @@ mod tests {
         check("[kernel]", "[kernel]", true);
         check("operator[]", "A::operator[](int)", true);
         check("Kernel", "[kernel]", false);
+    }
+
+    #[test]
+    fn a_glob_may_be_of_a_files_name() {
+        let path = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+        let passes = |pattern: &str| Pattern::parse(pattern).unwrap().matches_path(path);
+        assert!(passes("libc*") && passes("/usr/*") && passes("/^libc/") && passes("gnu/libc"));
+        assert!(!passes("libm*") && !passes("usr*"));
     }
 
     #[test]

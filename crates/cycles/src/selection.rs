@@ -222,7 +222,8 @@ fn unknown_event(profile: &Profile, name: &str) -> Error {
 }
 
 fn image_passes(image: &Image, filter: &Filter) -> bool {
-    side_passes(image, filter.side) && any(&filter.images, &image.path)
+    let named = filter.images.is_empty() || filter.images.iter().any(|p| p.matches_path(&image.path));
+    side_passes(image, filter.side) && named
 }
 
 fn side_passes(image: &Image, side: Side) -> bool {

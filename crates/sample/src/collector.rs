@@ -371,16 +371,29 @@ impl Collector {
         samples
     }
 
-    /// Samples synchronous events less often, by a factor. Samples counted so far must have been drained.
-    pub fn thin_synchronous(&mut self, factor: u64) {
-        for (number, c) in self.chosen.iter_mut().enumerate().filter(|(_, c)| c.is_synchronous()) {
+    /// Samples synchronous events less often, by a factor; not those that take turns, which are few already. They stand still
+    /// meanwhile: what is in the tables has the period of before.
+    pub fn thin_synchronous(&mut self, factor: u64, book: &mut Book) {
+        let thinned = |c: &Chosen| c.is_synchronous() && c.turns == 1;
+        let of_thinned = |kind: &Kind, chosen: &[Chosen], act: &dyn Fn(&PerfEvent, u64)| {
+            for (_, number, event) in events_of(kind) {
+                let c = &chosen[usize::from(*number)];
+                if thinned(c) {
+                    act(event, c.period);
+                }
+            }
+        };
+        // An event that is gone (CPU off line) needs nothing.
+        of_thinned(&self.kind, &self.chosen, &|event, _| drop(event.disable()));
+        self.drain(book);
+        for (number, c) in self.chosen.iter_mut().enumerate().filter(|(_, c)| thinned(c)) {
             c.period = c.period.saturating_mul(factor);
             self.accounts.set_nominal(number as u16, c.period);
-            // Small periods are not drawn anew, which would set them.
-            for (.., event) in events_of(&self.kind).iter().filter(|(_, n, _)| usize::from(*n) == number) {
-                let _ = event.set_period(c.period);
-            }
         }
+        // Small periods are not drawn anew, which would set them.
+        of_thinned(&self.kind, &self.chosen, &|event, period| {
+            drop(event.set_period(period).and_then(|()| event.enable()))
+        });
     }
 
     /// Closes the accounts of the interval since the last call.

@@ -183,10 +183,12 @@ impl Engine {
 
     fn adapt(&mut self, change: Change) -> Option<f64> {
         if change.thinner > 1 {
-            self.collector.drain(&mut self.book);
-            self.collector.thin_synchronous(change.thinner);
-            let now: Vec<String> = self.collector.chosen().iter().filter(|c| c.is_synchronous()).map(every).collect();
-            self.happened.push(format!("to stay within the budget, {} from now on", now.join(", ")));
+            self.collector.thin_synchronous(change.thinner, &mut self.book);
+            let all = self.collector.chosen().iter();
+            let now: Vec<String> = all.filter(|c| c.is_synchronous() && c.turns == 1).map(every).collect();
+            if !now.is_empty() {
+                self.happened.push(format!("to stay within the budget, {} from now on", now.join(", ")));
+            }
         }
         if let Some(hertz) = change.hertz {
             self.set_hertz(hertz);

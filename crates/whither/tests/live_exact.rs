@@ -103,8 +103,9 @@ fn rare_entries_tell_the_scale() {
     };
     let truth = run.truth().number("turns");
     let (value, low, high) = (entries("value"), entries("low"), entries("high"));
+    // What a hit costs is measured before, and hits of a busy machine cost more: the interval allows for it.
     assert!(
-        (value / truth - 1.0).abs() <= 0.3 && low <= truth * 1.05 && truth <= high * 1.05,
+        (value / truth).ln().abs() <= 0.7 && low <= truth * 1.05 && truth <= high * 1.05 && high < 5.0 * low,
         "{value} ({low} to {high}) entries, truth {truth}\n{all:?}"
     );
     let told = answered(&run, "register_50_loop");

@@ -71,7 +71,7 @@ pub(crate) struct FormArgs {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Filters")]
 pub(crate) struct FilterArgs {
-    /// Only images whose path matches: text, a glob, or /REGEX/
+    /// Only images whose path or file name matches: text, a glob, or /REGEX/
     #[arg(long, value_name = "PATTERN")]
     pub(crate) image: Vec<String>,
     /// Only procedures whose name matches
