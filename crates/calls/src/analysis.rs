@@ -3,7 +3,7 @@
 use crate::frames::{Frames, nameless};
 use crate::names::Names;
 use crate::results::*;
-use crate::sums::{Adder, Nesting, PathSum, Wholes, cost_ns, path_sums, share};
+use crate::sums::{Adder, Nesting, PathSum, Wholes, cost_ns, cost_of_call, path_sums, share};
 use rustc_hash::FxHashMap;
 use whither_store::calls::{CallPoint, CallSnapshot, PatchKind, PointState};
 
@@ -89,9 +89,10 @@ impl<'a> Analysis<'a> {
         let cost = self.snapshot.own_cost;
         let calls = self.sums.iter().zip(&self.snapshot.paths).filter(|(_, p)| self.is_patched(p.point));
         let calls = calls.fold(0_u64, |sum, (s, _)| sum.saturating_add(s.calls));
-        let ns = cost_ns(calls, cost.whole_ps);
+        let per_call = cost_of_call(self.snapshot, calls);
+        let ns = cost_ns(calls, per_call);
         OwnCostRow {
-            ns_per_call: cost.whole_ps as f64 / 1000.0,
+            ns_per_call: per_call as f64 / 1000.0,
             inside_ns_per_call: cost.inside_ps as f64 / 1000.0,
             ns,
             // Without a calibration the cost is not known, and not nothing.

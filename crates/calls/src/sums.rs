@@ -12,6 +12,9 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use whither_store::calls::{CallSnapshot, PatchKind, PathTotals, Usage};
 
+/// A call's least time is not rid of what nested probes cost: so many times what can be told from nothing.
+const FAR_SHORTER: u64 = 8;
+
 /// How paths nest.
 pub(crate) struct Nesting {
     /// Per path: index of the path of the probed call around it.
@@ -111,7 +114,8 @@ pub(crate) fn path_sums(
             nested[parent] = nested[parent].saturating_add(nested[path]).saturating_add(costly[path]);
         }
     }
-    let whole = snapshot.own_cost.whole_ps;
+    let all = costly.iter().fold(0_u64, |all, n| all.saturating_add(*n));
+    let whole = cost_of_call(snapshot, all);
     // Of calls left by an exception or a jump there is no time to take it off from.
     let timed = |i: usize| part_of(nested[i], raw[i].done, raw[i].calls);
     let nested: Vec<u64> = (0..raw.len()).map(timed).collect();
@@ -150,6 +154,17 @@ fn part_of(n: u64, some: u64, all: u64) -> u64 {
         return n;
     }
     u64::try_from(u128::from(n) * u128::from(some) / u128::from(all)).unwrap_or(n)
+}
+
+/// What a probed call costs, picoseconds. It is measured on a function of the agent's own, where calls come one after the other;
+/// in a program they overlap with its work, and so many `calls` have cost no more than all CPU time there was.
+pub(crate) fn cost_of_call(snapshot: &CallSnapshot, calls: u64) -> u64 {
+    let (measured, cpu_ns) = (snapshot.own_cost.whole_ps, snapshot.whole.cpu_ns);
+    if calls == 0 || cpu_ns == 0 {
+        return measured;
+    }
+    let most = u128::from(cpu_ns) * 1000 / u128::from(calls);
+    measured.min(u64::try_from(most).unwrap_or(u64::MAX))
 }
 
 /// Time of `calls` calls at `ps` picoseconds.
@@ -258,6 +273,9 @@ impl Adder {
 
     pub(crate) fn figures(self, whole: &Wholes) -> Figures {
         let average = (self.done > 0 && self.every_wall > 0).then(|| self.every_wall as f64 / self.done as f64);
+        // Of folded recursion the outermost calls are timed alone: no call is far shorter than the shortest.
+        let shortest = self.min.unwrap_or(0).saturating_sub(FAR_SHORTER * whole.resolution_ns) as f64;
+        let average = average.filter(|a| *a >= shortest / 2.0);
         let quantile = |q: f64| self.hist.as_deref().and_then(|h| quantile(h, q, (self.min.unwrap_or(0), self.max)));
         let listed =
             if whole.self_wall > 0 { part(self.self_wall, whole.self_wall) } else { part(self.calls, whole.calls) };

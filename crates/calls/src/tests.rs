@@ -277,12 +277,27 @@ fn hostile_snapshots_do_not_panic() {
     let _ = names_of([&snapshot], &NoNames);
 }
 
+/// Calls cannot have cost more than all CPU time there was, whatever was measured beforehand: their callers keep more of theirs.
+#[test]
+fn own_cost_is_no_more_than_the_cpu_time() {
+    let take = Take { cost: 50, ..Take::of([1, 2]) };
+    let main = call(0, 0, 50, 1, vec![call(1, 16, 1_000, 100, vec![leaf(2, 32, 20, 40)])]);
+    let mut snapshot = take.snapshot(&main);
+    let all = |s: &CallSnapshot| Analysis::new(s, &Named, Options::default()).own_cost();
+    snapshot.whole.cpu_ns = 4_100 * 30;
+    assert_eq!((all(&snapshot).ns, all(&snapshot).share), (4_100 * 30, 1.0));
+    snapshot.whole.cpu_ns = 4_100 * 500;
+    assert_eq!((all(&snapshot).ns, all(&snapshot).share), (4_100 * 50, 0.1));
+}
+
 /// Calls left by an exception have no time, so what measuring their callees cost is in nobody's.
 #[test]
 fn calls_that_were_left_by_a_jump_take_no_correction_from_the_others() {
     let take = Take { cost: 50, ..Take::of([1, 2]) };
     let main = call(0, 0, 50, 1, vec![call(1, 16, 1_000, 100, vec![leaf(2, 32, 20, 40)])]);
     let mut snapshot = take.snapshot(&main);
+    // What measuring cost is in the program's CPU time, too.
+    snapshot.whole.cpu_ns += 4_100 * 50;
     // Nine of ten did not return.
     for path in &mut snapshot.paths {
         let t = &mut path.totals;

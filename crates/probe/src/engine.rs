@@ -438,8 +438,9 @@ impl Engine {
                 snapshot.notes.push(format!("{note} ({late} times): their first calls are not counted"));
             }
             if reading.no_cpu > 0 {
-                let note = "the program has forbidden itself system calls: CPU time of most calls since is not known";
-                snapshot.notes.push(note.to_string());
+                let count = reading.no_cpu;
+                let why = "the program has forbidden itself system calls, or a signal handler came amid the call";
+                snapshot.notes.push(format!("CPU time is not known of {count} calls at least ({why})"));
             }
             if reading.no_event > 0 {
                 let count = reading.no_event;
