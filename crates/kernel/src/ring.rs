@@ -5,9 +5,11 @@
 use crate::KernelError;
 use crate::perf::PerfEvent;
 use perf_event_open_sys::bindings::perf_event_mmap_page;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A mapped ring.
 #[derive(Debug)]
@@ -16,6 +18,16 @@ pub struct Ring {
     /// Bytes of the data area, a power of two.
     size: usize,
     page: usize,
+}
+
+/// Sleeps until one of the events has as much in its ring as its [`crate::perf::Attr::wakeup_bytes`] asks for, until the
+/// time is over, or until a signal comes; returns whether a ring has.
+pub fn wait<'a>(events: impl Iterator<Item = &'a PerfEvent>, at_most: Duration) -> bool {
+    let mut fds: Vec<PollFd<'_>> = events.map(|e| PollFd::new(e, PollFlags::IN)).collect();
+    // A time too long for the kernel's struct cannot come: rings are read every second.
+    let limit = Timespec::try_from(at_most).ok();
+    // A signal is no ring; the caller looks at its rings again soon in any case.
+    poll(&mut fds, limit.as_ref()).is_ok_and(|filled| filled > 0)
 }
 
 /// Whether the page of a counter allows its thread to read it by an instruction.

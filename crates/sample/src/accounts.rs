@@ -16,13 +16,14 @@ const SPREAD: f64 = 0.06;
 /// A period holds for so many samples: each draw restarts the interval under way, which costs half a
 /// sample, and interrupts the CPU it is for. Fewer draws do not let a program in step show more: drift
 /// within a longer hold takes the samples through more of its rhythm.
-const HOLD_SAMPLES: u64 = 1250;
+const HOLD_SAMPLES: u64 = 10_000;
 /// Bounds of the hold. The draw must not become rare where sampling is slow, and not at the start either:
 /// a short recording has to see several periods too.
 const SHORTEST_NS: u64 = 40_000_000;
-const LONGEST_NS: u64 = 250_000_000;
-/// A hold is no longer than this part of the time so far.
-const HOLD_OF_RUN: u64 = 16;
+const LONGEST_NS: u64 = 2_000_000_000;
+/// A hold is no longer than this part of the time so far: what ran during one hold is told with its period's error,
+/// up to [`SPREAD`], and a short recording has to average that over many.
+const HOLD_OF_RUN: u64 = 32;
 /// Events sampled this densely (page faults) are not drawn anew: there is no room for a draw.
 const SMALLEST_PERIOD: u64 = 100;
 
@@ -334,8 +335,8 @@ mod tests {
             a.until_draw(now)
         };
         assert_eq!(hold(1_100_000_000), SHORTEST_NS);
-        assert_eq!(hold(2_600_000_000), 100_000_000);
-        assert_eq!(hold(60_000_000_000), LONGEST_NS);
+        assert_eq!(hold(2_600_000_000), 50_000_000);
+        assert_eq!(hold(100_000_000_000), LONGEST_NS);
     }
 
     #[test]

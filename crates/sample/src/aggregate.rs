@@ -1,14 +1,15 @@
 //! Rows in the making: counts by (image, event, process, thread, slice, offset) and by stack, until a
 //! segment is cut. Only arithmetic lives here; who and what a sample belongs to is decided in `book`.
 //! Constraint: sampling itself must cost next to nothing, so sample rows are a list that is appended to and
-//! summed now and then; a look into a large hash table for each entry took half of the collector's time.
+//! summed now and then (`rows`); a look into a large hash table for each entry took half of the collector's time.
 
 use crate::branches::{Place, Weighing};
 use crate::lives::ImageNo;
-use rustc_hash::FxHashMap;
+use crate::rows::Rows;
+use rustc_hash::{FxHashMap, FxHashSet};
 use whither_store::model::{
-    EdgeSample, EdgeSource, Event, EventIx, Frame, Image, ImageIx, ImageOffset, Process, ProcessIx, Profile, Rate,
-    Sample, Stack, StackEnd, StackIx, StackSample, Way,
+    EdgeSample, EdgeSource, Event, EventIx, Frame, Image, ImageId, ImageIx, ImageOffset, Process, ProcessIx, Profile,
+    Rate, Stack, StackEnd, StackIx, StackSample, Way,
 };
 
 /// Number of a process row, handed out by [`Aggregate::process`].
@@ -69,10 +70,8 @@ pub struct EdgeKey {
 /// The rows since the last cut.
 #[derive(Debug, Default)]
 pub struct Aggregate {
-    /// Sorted and distinct up to `distinct`, then as they came.
-    samples: Vec<(Key, u32)>,
-    distinct: usize,
-    /// The same for branches.
+    samples: Rows,
+    /// Branches, sorted and distinct up to `distinct_edges`, then as they came.
     edges: Vec<(EdgeKey, u32)>,
     distinct_edges: usize,
     /// Branch records that came with samples of time.
@@ -89,10 +88,7 @@ pub struct Aggregate {
 impl Aggregate {
     /// Counts samples.
     pub fn add(&mut self, key: Key, count: u32) {
-        if self.samples.len() >= LONGEST_LIST.max(2 * self.distinct) {
-            self.sum_up();
-        }
-        self.samples.push((key, count));
+        self.samples.add(key, count);
         self.total += u64::from(count);
     }
 
@@ -160,18 +156,13 @@ impl Aggregate {
         if self.rows() <= rows {
             return false;
         }
-        if self.samples.len() >= self.distinct + rows / 4 {
-            self.sum_up();
+        if self.samples.len() >= self.samples.distinct() + rows / 4 {
+            self.samples.sum_up();
         }
         if self.edges.len() >= self.distinct_edges + rows / 4 {
             self.sum_up_edges();
         }
-        self.distinct + self.stacks.len() + self.edges.len() > rows
-    }
-
-    fn sum_up(&mut self) {
-        sum_up(&mut self.samples);
-        self.distinct = self.samples.len();
+        self.samples.distinct() + self.stacks.len() + self.edges.len() > rows
     }
 
     fn sum_up_edges(&mut self) {
@@ -192,38 +183,43 @@ impl Aggregate {
         profile
     }
 
-    /// The rows so far as a profile; they stay.
+    /// The rows so far as a profile; they stay. Images, processes and rows are in the order that a segment has them in.
     pub fn snapshot<'a>(&mut self, events: &[Event], image: impl Fn(ImageNo) -> &'a Image) -> Profile {
         self.weigh();
-        self.sum_up();
         self.sum_up_edges();
-        let mut images = Renumber::default();
         let mut stacks: Vec<_> = self.stack_numbers.iter().collect();
         stacks.sort_unstable_by_key(|(_, no)| **no);
-        let mut profile = Profile { events: events.to_vec(), processes: self.processes.clone(), ..Profile::default() };
+        let in_stacks = stacks.iter().flat_map(|((frames, _), _)| frames.iter().map(|&(i, _)| i));
+        let in_edges = self.edges.iter().map(|(k, _)| k.image);
+        let images = Renumber::of(self.samples.images().chain(in_stacks).chain(in_edges), |no| image(no).id);
+        let mut processes: Vec<ProcessNo> = (0..self.processes.len() as u32).map(ProcessNo).collect();
+        processes.sort_by_key(|no| self.processes[no.0 as usize].key);
+        let mut places = vec![ProcessIx(0); processes.len()];
+        for (no, ix) in processes.iter().zip(0..) {
+            places[no.0 as usize] = ProcessIx(ix);
+        }
+        let process = |no: ProcessNo| places[no.0 as usize];
+        let mut profile = Profile { events: events.to_vec(), ..Profile::default() };
+        profile.processes = processes.iter().map(|no| self.processes[no.0 as usize].clone()).collect();
         profile.rates.clone_from(&self.rates);
-        profile.samples = self.samples.iter().map(|(k, n)| sample(k, *n, images.of(k.image))).collect();
-        profile.samples.sort_unstable();
+        profile.samples = self.samples.samples(|no| images.get(no), process);
         profile.stacks = stacks
             .into_iter()
             .map(|((frames, end), _)| Stack {
-                frames: frames.iter().map(|&(i, o)| Frame { image: images.of(i), offset: ImageOffset(o) }).collect(),
+                frames: frames.iter().map(|&(i, o)| Frame { image: images.get(i), offset: ImageOffset(o) }).collect(),
                 end: *end,
             })
             .collect();
-        profile.stack_samples = self.stacks.iter().map(|(k, n)| stack_sample(k, *n)).collect();
+        profile.stack_samples = self.stacks.iter().map(|(k, n)| stack_sample(k, *n, process(k.process))).collect();
         profile.stack_samples.sort_unstable();
-        profile.edges = self.edges.iter().map(|(k, n)| edge(k, *n, images.of(k.image))).collect();
+        profile.edges = self.edges.iter().map(|(k, n)| edge(k, *n, images.get(k.image))).collect();
         profile.edges.sort_unstable();
         profile.images = images.order.iter().map(|no| image(*no).clone()).collect();
         profile
     }
 }
 
-/// A list this long is summed, so that memory stays bounded: 12 MiB.
-const LONGEST_LIST: usize = 256 << 10;
-
-/// The same for branches: 3 MiB.
+/// A list of branches this long is summed, so that memory stays bounded: 3 MiB.
 const LONGEST_EDGES: usize = 64 << 10;
 
 /// Sorts, and adds up counts of equal keys.
@@ -238,28 +234,15 @@ fn sum_up<K: Ord + Copy>(list: &mut Vec<(K, u32)>) {
     });
 }
 
-fn sample(k: &Key, count: u32, image: ImageIx) -> Sample {
-    Sample {
-        image,
-        event: EventIx(k.event),
-        process: ProcessIx(k.process.0),
-        tid: k.tid,
-        slice: k.slice,
-        offset: ImageOffset(k.offset),
-        period: k.period,
-        count,
-    }
-}
-
 fn edge(k: &EdgeKey, count: u32, image: ImageIx) -> EdgeSample {
     EdgeSample { image, pc: k.pc, branch: k.branch, way: k.way, source: k.source, count }
 }
 
-fn stack_sample(k: &StackKey, count: u32) -> StackSample {
+fn stack_sample(k: &StackKey, count: u32, process: ProcessIx) -> StackSample {
     StackSample {
         stack: StackIx(k.stack),
         event: EventIx(k.event),
-        process: ProcessIx(k.process.0),
+        process,
         tid: k.tid,
         slice: k.slice,
         period: k.period,
@@ -267,30 +250,42 @@ fn stack_sample(k: &StackKey, count: u32) -> StackSample {
     }
 }
 
-#[derive(Default)]
+/// The images in use, in the order of their ids, and the place of each.
 struct Renumber {
     map: FxHashMap<ImageNo, ImageIx>,
     order: Vec<ImageNo>,
 }
 
 impl Renumber {
-    fn of(&mut self, no: ImageNo) -> ImageIx {
-        let next = ImageIx(self.order.len() as u32);
-        let ix = *self.map.entry(no).or_insert(next);
-        if ix == next {
-            self.order.push(no);
-        }
-        ix
+    fn of(used: impl Iterator<Item = ImageNo>, id: impl Fn(ImageNo) -> ImageId) -> Self {
+        let used: FxHashSet<ImageNo> = used.collect();
+        let mut order: Vec<ImageNo> = used.into_iter().collect();
+        order.sort_unstable_by_key(|&no| (id(no), no));
+        let map = order.iter().copied().zip((0..).map(ImageIx)).collect();
+        Self { map, order }
+    }
+
+    fn get(&self, no: ImageNo) -> ImageIx {
+        *self.map.get(&no).expect("every image of a row is numbered")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use whither_store::model::{IdKind, ImageId, ImageKind};
+    use crate::rows::LONGEST_LIST;
+    use whither_store::model::{IdKind, ImageKind};
 
     fn key(image: u32, offset: u64) -> Key {
         Key { image: ImageNo(image), event: 0, process: ProcessNo(0), tid: 0, slice: 0, offset, period: 1 }
+    }
+
+    /// No rows, of one process.
+    fn of_one_process() -> Aggregate {
+        let mut rows = Aggregate::default();
+        let text = String::new;
+        rows.process(1, || Process { key: 1, pid: 7, start_ns: 0, comm: text(), exe: text(), cgroup: text() });
+        rows
     }
 
     fn image() -> Image {
@@ -306,7 +301,7 @@ mod tests {
 
     #[test]
     fn equal_keys_are_one_row_however_long_the_list_was() {
-        let mut rows = Aggregate::default();
+        let mut rows = of_one_process();
         let many = LONGEST_LIST as u64 + 1000;
         for i in 0..many {
             rows.add(key((i % 3) as u32, i % 500), 2);
@@ -358,7 +353,7 @@ mod tests {
 
     #[test]
     fn counts_stop_at_the_largest() {
-        let mut rows = Aggregate::default();
+        let mut rows = of_one_process();
         rows.add(key(0, 0), u32::MAX - 1);
         rows.add(key(0, 0), 5);
         let image = image();

@@ -139,6 +139,8 @@ pub struct Book {
     /// Row of the life asked for last, with and without its process kept: drained samples come
     /// sorted by life. Void as soon as anything about processes changes.
     recent: Option<(LifeNo, bool, ProcessNo)>,
+    /// The life looked up last, of an id and tag that stand for one alone.
+    recent_life: Option<((u32, u16), LifeNo)>,
 }
 
 impl Book {
@@ -161,6 +163,7 @@ impl Book {
             maps: FxHashMap::default(),
             slice: 0,
             recent: None,
+            recent_life: None,
             options,
         };
         book.turn_slice();
@@ -216,7 +219,7 @@ impl Book {
 
     /// Takes a side-band record in; records must come in time order.
     pub fn record(&mut self, r: &Record) {
-        self.recent = None;
+        self.forget_recent();
         match &r.body {
             Body::Mmap(Mmap { pid, .. }) | Body::Comm { pid, .. } | Body::Fork { pid, .. }
                 if self.lives.is_old(*pid, r.time) => {}
@@ -243,7 +246,7 @@ impl Book {
 
     /// Takes a task record in.
     pub fn task(&mut self, task: &whither_abi::Task) {
-        self.recent = None;
+        self.forget_recent();
         if self.options.threads {
             self.lives.thread(task.tid, task.tgid);
         }
@@ -331,13 +334,25 @@ impl Book {
         Some((no, self.lives.get(no)?))
     }
 
+    /// What was looked up last may have changed.
+    fn forget_recent(&mut self) {
+        (self.recent, self.recent_life) = (None, None);
+    }
+
     /// The life of a sample at an address.
     fn life_at(&mut self, who: Who, pc: u64) -> Option<LifeNo> {
         let Who::Tagged { id, tag } = who else { return self.life(who) };
         if (pc as i64) < 0 {
             return self.life(who);
         }
+        if let Some((_, known)) = self.recent_life.filter(|(key, _)| *key == (id, tag)) {
+            return Some(known);
+        }
         Some(match self.lives.by_tag_at(self.lives.process_of(id)?, tag, pc)? {
+            Which::Only(no) => {
+                self.recent_life = Some(((id, tag), no));
+                no
+            }
             Which::One(no) => no,
             Which::Several(no) => {
                 self.losses.ambiguous += 1;
@@ -561,7 +576,7 @@ impl Book {
 
     /// Takes the rows and losses out for a segment.
     pub fn cut(&mut self) -> (Profile, Losses) {
-        self.recent = None;
+        self.forget_recent();
         self.look_for_maps();
         let images = &self.images;
         let profile = self.rows.cut(&self.options.events, |no| images.get(no));

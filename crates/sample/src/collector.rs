@@ -229,7 +229,8 @@ impl Collector {
             let mut entries = b.drain();
             Sideband::settle();
             self.pump(book);
-            entries.sort_unstable_by_key(|e| (e.who, e.place));
+            // As one number: comparing it takes no branch.
+            entries.sort_unstable_by_key(|e| u128::from(e.who) << 64 | u128::from(e.place));
             for e in &entries {
                 let who = Who::Tagged { id: e.id(), tag: e.tag() };
                 let period = self.chosen.get(usize::from(e.event())).map_or(0, Chosen::weight);
@@ -328,6 +329,18 @@ impl Collector {
     #[must_use]
     pub fn until_redraw(&self) -> std::time::Duration {
         std::time::Duration::from_nanos(self.accounts.until_draw(clock::monotonic_ns()))
+    }
+
+    /// Sleeps until a ring of the side-band fills and must be read, the time is over, or a signal comes; returns whether
+    /// one must be read.
+    pub fn wait(&self, at_most: std::time::Duration) -> bool {
+        match &self.kind {
+            Kind::Bpf(_, sideband) => sideband.wait(at_most),
+            Kind::Ring(_) => {
+                std::thread::sleep(at_most);
+                false
+            }
+        }
     }
 
     /// Draws a new period for every event whose time has come.

@@ -20,6 +20,7 @@ pub mod kernel_map;
 pub mod lives;
 pub mod perf_ring;
 pub mod plan;
+mod rows;
 pub mod sideband;
 pub mod unwind;
 

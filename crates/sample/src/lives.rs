@@ -118,7 +118,9 @@ pub enum Found {
 /// Answer of [`Lives::by_tag_at`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// The one there is.
+    /// The one there is, whatever the address.
+    Only(LifeNo),
+    /// The one that had code there.
     One(LifeNo),
     /// The newest of several that the sample may belong to.
     Several(LifeNo),
@@ -180,7 +182,7 @@ impl Lives {
     pub fn by_tag_at(&self, pid: u32, tag: u16, address: u64) -> Option<Which> {
         let mut twins = self.by_pid.get(&pid)?.iter().rev().filter(|no| self.lives[no].tag == Some(tag));
         let (Some(newest), Some(second)) = (twins.next(), twins.next()) else {
-            return self.by_tag(pid, tag).map(Which::One);
+            return self.by_tag(pid, tag).map(Which::Only);
         };
         let all = [newest, second].into_iter().chain(twins);
         let mut holding = all.filter_map(|no| match self.lives[no].maps.find(address) {

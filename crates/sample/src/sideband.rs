@@ -2,9 +2,10 @@
 //! exit. Opened before anything else, so that the books miss nothing.
 
 use crate::SampleError;
+use std::time::Duration;
 use whither_kernel::perf::{Attr, PerfEvent, Watch};
 use whither_kernel::records::{Record, SampleFields, parse};
-use whither_kernel::ring::Ring;
+use whither_kernel::ring::{Ring, wait};
 use whither_kernel::{clock, proc};
 
 /// `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_DUMMY`.
@@ -12,6 +13,8 @@ const SOFTWARE: u32 = 1;
 const DUMMY: u64 = 9;
 /// Data pages of a ring: a build storm writes some 3,000 mappings of 150 bytes a second and CPU.
 const PAGES: usize = 128;
+/// Who waits is woken when a quarter of a ring is full.
+const WAKE_BYTES: u32 = 128 * 4096 / 4;
 
 /// A record is stamped a little before it can be read: what is younger than this may still have
 /// older ones behind it.
@@ -42,7 +45,7 @@ impl Sideband {
     /// # Errors
     /// The kernel's reason.
     pub fn join(&mut self, cpu: u32) -> Result<(), SampleError> {
-        let attr = Attr { kind: SOFTWARE, config: DUMMY, sideband: true, ..Attr::default() };
+        let attr = Attr { kind: SOFTWARE, config: DUMMY, sideband: true, wakeup_bytes: WAKE_BYTES, ..Attr::default() };
         let event = PerfEvent::open(&attr, Watch::Cpu(cpu))?;
         let ring = Ring::map(&event, PAGES)?;
         self.rings.push((cpu, event, ring));
@@ -73,8 +76,13 @@ impl Sideband {
         (self.pending.drain(..ready).collect(), until)
     }
 
+    /// Sleeps until a ring fills, the time is over, or a signal comes; returns whether a ring has.
+    pub fn wait(&self, at_most: Duration) -> bool {
+        wait(self.rings.iter().map(|(_, event, _)| event), at_most)
+    }
+
     /// Waits until everything that happened before now is handed out by the next [`Self::drain`].
     pub fn settle() {
-        std::thread::sleep(std::time::Duration::from_nanos(SETTLE_NS));
+        std::thread::sleep(Duration::from_nanos(SETTLE_NS));
     }
 }

@@ -126,7 +126,7 @@ impl Daemon<'_> {
     fn until(&mut self, stop: &StopFlag, listener: &Listener, on: &mut dyn FnMut(Progress)) {
         let deadline = self.options.duration.map(|d| self.began + d);
         while !stop.is_set() && deadline.is_none_or(|d| Instant::now() < d) {
-            std::thread::sleep(self.engine.pause());
+            self.engine.sleep(Duration::MAX);
             if let Some(hertz) = self.engine.tick() {
                 on(Progress::Rate { hertz });
             }

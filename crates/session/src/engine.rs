@@ -15,8 +15,8 @@ use whither_sample::{
 use whither_store::CoreFacts;
 use whither_store::model::{EpochMeta, Losses, OwnCost, Profile};
 
-/// The side-band is read this often: a ring holds several seconds of a build storm.
-const PUMP_NS: u64 = 250_000_000;
+/// The side-band is read this often, and as soon as a ring fills; registers of samples take their ring a second to fill.
+const PUMP_NS: u64 = 500_000_000;
 /// The same where samples come through rings, or each with kilobytes of its stack.
 const PUMP_RINGS_NS: u64 = 100_000_000;
 /// CPUs that came or went are looked for this often.
@@ -48,6 +48,7 @@ pub(crate) struct Engine {
     pumped: u64,
     drained: u64,
     looked: u64,
+    online: proc::OnlineCpus,
     cut_at: u64,
     delivered: u64,
     /// Of these, samples that took no interrupt.
@@ -118,6 +119,7 @@ impl Engine {
             pumped: now,
             drained: now,
             looked: now,
+            online: proc::OnlineCpus::open(),
             cut_at: clock::wall_ns(),
             delivered: 0,
             synchronous: 0,
@@ -167,7 +169,7 @@ impl Engine {
         }
         if now - self.looked >= LOOK_NS {
             self.looked = now;
-            self.happened.extend(self.collector.follow_cpus(&proc::online_cpus(), &mut self.book));
+            self.happened.extend(self.collector.follow_cpus(&self.online.now(), &mut self.book));
         }
         // Rings of processes: children keep the period they were born with, so the rate stays.
         if self.backend() != "bpf" {
@@ -199,6 +201,14 @@ impl Engine {
     fn pump_ns(&self) -> u64 {
         let copies = self.backend() != "bpf" || self.collector.copies_stacks();
         if copies { PUMP_RINGS_NS } else { PUMP_NS }
+    }
+
+    /// Sleeps until the next tick is due, but no longer than `at_most`; a signal ends it.
+    pub(crate) fn sleep(&mut self, at_most: Duration) {
+        if self.collector.wait(self.pause().min(at_most)) {
+            // The next tick reads.
+            self.pumped = 0;
+        }
     }
 
     /// How long the caller may sleep before the next tick.

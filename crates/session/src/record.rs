@@ -128,7 +128,7 @@ impl Run<'_> {
         let mut ticked = Instant::now();
         while !stop.is_set() && deadline.is_none_or(|d| Instant::now() < d) {
             let left = deadline.map_or(Duration::MAX, |d| d.saturating_duration_since(Instant::now()));
-            std::thread::sleep(self.engine.pause().min(longest).min(left));
+            self.engine.sleep(longest.min(left));
             if let Some(hertz) = self.engine.tick() {
                 on(Progress::Rate { hertz });
             }
@@ -174,7 +174,7 @@ impl Run<'_> {
         let samples: u64 = part.profile.samples.iter().map(|s| u64::from(s.count)).sum();
         let cost = self.engine.cost();
         let losses = part.losses;
-        let done = self.writer.append(&part.profile, part.window).and_then(|info| {
+        let done = self.writer.append_owned(part.profile, part.window).map_err(|(e, _)| e).and_then(|info| {
             self.writer.update_meta(|m| {
                 m.losses.add(&losses);
                 note(m, &part.happened);

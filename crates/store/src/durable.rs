@@ -2,7 +2,6 @@
 //! temporary name, fsync, rename, fsync of the directory. No format is known here.
 
 use crate::error::StoreError;
-use rayon::prelude::*;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -29,10 +28,10 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     write_unsynced(path, bytes).and_then(|file| file.sync_all().map_err(StoreError::io("fsync", path)))
 }
 
-/// Makes the contents of all files of a directory durable, and then their names. Asked for at the
-/// same time, the file system writes them in one go.
+/// Makes the contents of all files of a directory durable, and then their names. One after another: threads that ask at
+/// the same time spin for 4 ms of CPU time to save 10 of waiting.
 pub(crate) fn sync_all(dir: &Path, names: &[&str]) -> Result<(), StoreError> {
-    names.par_iter().try_for_each(|name| {
+    names.iter().try_for_each(|name| {
         let path = dir.join(name);
         File::open(&path).and_then(|f| f.sync_all()).map_err(StoreError::io("fsync", &path))
     })?;

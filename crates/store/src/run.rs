@@ -178,6 +178,9 @@ impl Run {
     }
 
     fn renumber(&mut self, map: &Maps) {
+        if map.keeps_all() {
+            return;
+        }
         for s in &mut self.samples {
             s.image = ImageIx(map.images[s.image.0 as usize]);
             s.event = map.event(s.event);
@@ -224,6 +227,13 @@ struct Maps {
 }
 
 impl Maps {
+    /// Whether every index stays what it is, as where a sampler hands over rows in order.
+    fn keeps_all(&self) -> bool {
+        [&self.events, &self.images, &self.processes]
+            .iter()
+            .all(|map| map.iter().zip(0..).all(|(&new, old)| new == old))
+    }
+
     fn event(&self, old: EventIx) -> EventIx {
         EventIx(u16::try_from(self.events[old.0 as usize]).expect("event indexes come from u16 indexes"))
     }

@@ -379,7 +379,7 @@ fn when_there_is_no_room_numbers_are_given_anew() {
 fn no_memory_is_read_of_a_process_that_has_mapped_a_device() {
     thread_local!(static MAPPED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
     let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
-    edges.devices = Devices::told_by(|pid| pid == std::process::id() && MAPPED.get());
+    edges.devices = Devices::told_by(|pid| pid == std::process::id() && MAPPED.get(), |_| MAPPED.get().into());
     let mut blocked = |edges: &mut Edges| (0..2).for_each(|_| edges.take(&mut book, &sample(by_memory(), 0x1000, 7)));
     blocked(&mut edges);
     let mut other = self::book();
@@ -396,6 +396,19 @@ fn no_memory_is_read_of_a_process_that_has_mapped_a_device() {
     blocked(&mut edges);
     assert_eq!(edges.orders_at(soon + 10_000_000_000), []);
     assert_eq!(edges.take_walks(&mut other, std::iter::once(path(1, &[], turns()))), WalkOrders::default());
+}
+
+#[test]
+fn a_device_in_the_place_of_something_as_large_is_found_later() {
+    thread_local!(static MAPPED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
+    let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
+    edges.devices = Devices::told_by(|_| MAPPED.get(), |_| 7);
+    (0..2).for_each(|_| edges.take(&mut book, &sample(by_memory(), 0x1000, 7)));
+    assert_eq!(edges.orders().len(), 1);
+    MAPPED.set(true);
+    let now = clock::monotonic_ns();
+    assert_eq!(edges.orders_at(now + 10_000_000_000), []);
+    assert!(matches!(edges.orders_at(now + 17_000_000_000)[..], [Order::Remove(_)]));
 }
 
 #[test]

@@ -90,7 +90,8 @@ impl Quality {
     /// Of columns whose bytes are split: these are what compresses.
     fn split_level(self) -> i32 {
         match self {
-            Self::Seal => 9,
+            // 9 was measured to save 1 % and to cost an eighth of sealing.
+            Self::Seal => 3,
             Self::Compact => 15,
         }
     }
@@ -246,11 +247,11 @@ fn write_column<W: std::io::Write + Send>(
     match column {
         Column::Id(c) => {
             let values: Vec<FixedLenByteArray> = c.values.iter().map(|id| id.0.to_vec().into()).collect();
-            write_values::<FixedLenByteArrayType, _, W>(group, &c.rows, |&i| values[i as usize].clone())
+            write_indexed::<FixedLenByteArrayType, W>(group, &values, &c.rows)
         }
         Column::Text(c) => {
             let values: Vec<ByteArray> = c.values.iter().map(|s| ByteArray::from(&**s)).collect();
-            write_values::<ByteArrayType, _, W>(group, &c.rows, |&i| values[i as usize].clone())
+            write_indexed::<ByteArrayType, W>(group, &values, &c.rows)
         }
         Column::Blob(v) => write_values::<ByteArrayType, _, W>(group, v, |b| ByteArray::from(b.as_slice())),
         Column::U32(v) => write_values::<Int32Type, _, W>(group, v, |x| x.cast_signed()),
@@ -270,6 +271,27 @@ fn write_values<T: DataType, V, W: std::io::Write + Send>(
     for part in values.chunks(BATCH_ROWS) {
         page.clear();
         page.extend(part.iter().map(&convert));
+        column.typed::<T>().write_batch(&page, None, None)?;
+    }
+    column.close()
+}
+
+/// As [`write_values`]; where a value repeats for long, as in sorted columns, it is not copied again.
+fn write_indexed<T: DataType, W: std::io::Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: &[T::T],
+    rows: &[u32],
+) -> Result<(), ParquetError> {
+    let mut column =
+        group.next_column()?.ok_or_else(|| ParquetError::General("more columns than the schema has".into()))?;
+    let mut page: Vec<T::T> = Vec::with_capacity(BATCH_ROWS.min(rows.len()));
+    let mut last: &[u32] = &[];
+    for part in rows.chunks(BATCH_ROWS) {
+        if part != last {
+            page.clear();
+            page.extend(part.iter().map(|&i| values[i as usize].clone()));
+            last = part;
+        }
         column.typed::<T>().write_batch(&page, None, None)?;
     }
     column.close()

@@ -10,15 +10,37 @@ use std::hash::Hash;
 use std::ops::Range;
 use whither_image::ImageId;
 
+/// Fewer rows are sorted by one thread: a sampler pays with CPU time for threads that wait for each other.
+const WORTH_THREADS: usize = 500_000;
+
 /// The rows of a run in the order of [`super::SAMPLES`].
 pub(crate) fn by_place(samples: &[Sample]) -> Vec<u32> {
     let number = |n: usize| u32::try_from(n).expect("a table in memory has fewer than 2^32 rows");
-    let mut order: Vec<(u64, u32)> = (0..number(samples.len())).map(|i| (samples[i as usize].offset.0, i)).collect();
+    let mut order: Vec<u32> = (0..number(samples.len())).collect();
     // Rows of one image and event are sorted by process, thread and slice already, which the row's number stands for.
+    let parts = order.chunk_by_mut(|&a, &b| same_image(&samples[a as usize], &samples[b as usize]));
+    if samples.len() < WORTH_THREADS {
+        parts.for_each(|part| sort_by_offset(part, samples));
+    } else {
+        parts.collect::<Vec<_>>().into_par_iter().for_each(|part| sort_by_offset(part, samples));
+    }
     order
-        .par_chunk_by_mut(|a, b| same_image(&samples[a.1 as usize], &samples[b.1 as usize]))
-        .for_each(<[_]>::sort_unstable);
-    order.into_iter().map(|(_, row)| row).collect()
+}
+
+/// Sorts neighbouring rows by their offset, then by their number.
+fn sort_by_offset(rows: &mut [u32], samples: &[Sample]) {
+    let first = rows[0];
+    let offset = |row: u32| samples[row as usize].offset.0;
+    let bits = u64::BITS - (rows.len() as u64).leading_zeros();
+    // Of all but code made at run time both fit in a word, which sorts three times as fast.
+    if rows.iter().all(|&row| offset(row) >> (u64::BITS - bits) == 0) {
+        let mut words: Vec<u64> = rows.iter().map(|&row| offset(row) << bits | u64::from(row - first)).collect();
+        words.sort_unstable();
+        let mask = (1 << bits) - 1;
+        rows.iter_mut().zip(words).for_each(|(row, word)| *row = first + (word & mask) as u32);
+    } else {
+        rows.sort_unstable_by_key(|&row| (offset(row), row));
+    }
 }
 
 /// The inverse of [`by_place`]; segments of version 1 are in this order already.
