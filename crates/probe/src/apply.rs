@@ -11,7 +11,7 @@ pub(crate) use haste::Haste;
 
 use crate::api::{Pause, Refusal};
 use crate::error::ProbeError;
-use crate::stub::Stub;
+use crate::stub::{ALIGN, Stub};
 use crate::target::{self, Caller, Memory, Stopped};
 use rustc_hash::FxHashSet;
 use std::ops::Range;
@@ -103,11 +103,12 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Writes the stubs: nothing leads to them yet.
 pub(crate) fn write_stubs(memory: &Memory, patches: &[&Patch]) -> Result<(), ProbeError> {
-    // Neighbours in one piece: a thousand stubs are a few writes.
+    // Neighbours in one piece: a thousand stubs are a few writes. Only what aligning them leaves lies between neighbours;
+    // what lies further apart may have anything between, of another batch or of the target.
     let mut run: Option<(u64, Vec<u8>)> = None;
     for patch in patches {
         match &mut run {
-            Some((at, bytes)) if patch.stub_at >= *at + bytes.len() as u64 && patch.stub_at - *at < 0x10000 => {
+            Some((at, bytes)) if (*at + bytes.len() as u64).next_multiple_of(ALIGN) == patch.stub_at => {
                 bytes.resize((patch.stub_at - *at) as usize, 0xcc);
                 bytes.extend(&patch.stub.bytes);
             }

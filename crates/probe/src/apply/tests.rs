@@ -54,3 +54,36 @@ fn a_window_half_written_is_the_old_one_again() {
     assert_eq!(restore(&memory, &[&before, &beside]), []);
     assert_eq!(bytes(&memory, edge - 40), [0; 5]);
 }
+
+#[test]
+fn stubs_are_written_where_they_lie_and_nowhere_between() {
+    let memory = Memory::open(std::process::id()).unwrap();
+    // Two mappings of stubs with a page of the target's own between them.
+    let mut area = vec![0x11_u8; 3 * PAGE];
+    let start = (area.as_mut_ptr() as u64).next_multiple_of(PAGE as u64);
+    let stub = |at: u64, length: usize| Patch {
+        stub: Stub { bytes: vec![0x90; length], relocated: 0, map: Vec::new() },
+        stub_at: at,
+        ..patch(0, &[], 0)
+    };
+    // The second one begins where the first, aligned, ends.
+    let patches = [stub(start + 64, 10), stub(start + 80, 16), stub(start + 512, 16), stub(start + 256, 16)];
+    write_stubs(&memory, &patches.iter().collect::<Vec<_>>()).unwrap();
+    let mut there = vec![0; 1024];
+    memory.read(start, &mut there).unwrap();
+    let is_stub = |i: usize| (64..74).contains(&i) || [80, 256, 512].iter().any(|s| (*s..s + 16).contains(&i));
+    for (i, &byte) in there.iter().enumerate() {
+        let padding = (74..80).contains(&i);
+        assert_eq!(
+            byte,
+            if is_stub(i) {
+                0x90
+            } else if padding {
+                0xcc
+            } else {
+                0x11
+            },
+            "byte {i}"
+        );
+    }
+}
