@@ -11,21 +11,30 @@ use std::ops::Range;
 
 type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 
-/// Stated address ranges of all FDEs, sorted and without empty ones.
-pub(crate) fn extents(view: &View<'_>, problems: &mut Vec<Problem>) -> Vec<Range<u64>> {
+/// What `.eh_frame` tells of where functions are.
+#[derive(Debug, Default)]
+pub(crate) struct Extents {
+    /// Stated address ranges of all FDEs, sorted and without empty ones.
+    pub(crate) ranges: Vec<Range<u64>>,
+    /// Starts of those that describe the frame of a signal handler: the code that handlers return to.
+    pub(crate) signal_frames: Vec<u64>,
+}
+
+/// Reads the extents.
+pub(crate) fn extents(view: &View<'_>, problems: &mut Vec<Problem>) -> Extents {
     let Some((address, bytes)) = eh_frame(view) else {
-        return Vec::new();
+        return Extents::default();
     };
-    let mut found = Vec::new();
+    let mut found = Extents::default();
     if let Err(e) = walk(view, address, bytes, &mut found) {
         problems.push(Problem::new(".eh_frame", format!("read up to a broken entry: {e}")));
     }
-    found.sort_unstable_by_key(|r| (r.start, r.end));
-    found.dedup();
+    found.ranges.sort_unstable_by_key(|r| (r.start, r.end));
+    found.ranges.dedup();
     found
 }
 
-fn walk(view: &View<'_>, address: u64, bytes: &[u8], found: &mut Vec<Range<u64>>) -> gimli::Result<()> {
+fn walk(view: &View<'_>, address: u64, bytes: &[u8], found: &mut Extents) -> gimli::Result<()> {
     let mut section = EhFrame::new(bytes, endian(view));
     section.set_address_size(if view.is_64 { 8 } else { 4 });
     let bases = bases(view).set_eh_frame(address);
@@ -42,7 +51,10 @@ fn walk(view: &View<'_>, address: u64, bytes: &[u8], found: &mut Vec<Range<u64>>
         })?;
         let (start, end) = (fde.initial_address(), fde.initial_address().saturating_add(fde.len()));
         if start != 0 && start < end {
-            found.push(start..end);
+            found.ranges.push(start..end);
+            if fde.is_signal_trampoline() {
+                found.signal_frames.push(start);
+            }
         }
     }
     Ok(())

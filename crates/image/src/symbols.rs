@@ -5,7 +5,7 @@
 
 use crate::elf::build_id;
 use crate::error::Problem;
-use crate::extents::extents;
+use crate::extents::{Extents, extents};
 use crate::functions::{Function, FunctionTable, NameSource};
 use crate::go_names::{GoFunction, go_functions};
 use crate::ids::{ImageOffset, Segment, Svma, to_offset};
@@ -47,7 +47,7 @@ pub fn function_table(main: &[u8], debug: Option<&[u8]>) -> (FunctionTable, Vec<
         labels.extend(go_functions(&view).into_iter().map(go_label).filter(|l| range_of(&code, l.address).is_some()));
     }
     labels.extend(plt_labels(&view, &labels));
-    let mut functions = sized(labels, &code, &extents);
+    let mut functions = sized(labels, &code, &extents.ranges);
     let named = FunctionTable::new(functions.clone(), ImageOffset(0));
     functions.extend(fill_gaps(&named, &code, &extents));
     (in_file_offsets(functions, &view.code_segments()), problems)
@@ -258,8 +258,11 @@ fn sized(mut labels: Vec<Label<'_>>, code: &[(Range<u64>, &[u8])], extents: &[Ra
     labels.iter().map(function).collect()
 }
 
+/// What stands for the code that signal handlers return to, where no symbol names it: the words of gdb.
+const SIGNAL_FRAME: &str = "<signal handler called>";
+
 /// Entries for code that no symbol covers: by unwind extents, else by section.
-fn fill_gaps(named: &FunctionTable, code: &[(Range<u64>, &[u8])], extents: &[Range<u64>]) -> Vec<Function> {
+fn fill_gaps(named: &FunctionTable, code: &[(Range<u64>, &[u8])], extents: &Extents) -> Vec<Function> {
     let mut out = Vec::new();
     let mut named = named.functions().iter().peekable();
     for (range, section) in code {
@@ -277,11 +280,15 @@ fn fill_gaps(named: &FunctionTable, code: &[(Range<u64>, &[u8])], extents: &[Ran
     out
 }
 
-fn fill_gap(gap: Range<u64>, section: &[u8], section_start: u64, extents: &[Range<u64>], out: &mut Vec<Function>) {
+fn fill_gap(gap: Range<u64>, section: &[u8], section_start: u64, extents: &Extents, out: &mut Vec<Function>) {
     let mut at = gap.start;
+    let Extents { ranges: extents, signal_frames } = extents;
     let first = extents.partition_point(|e| e.start < at).saturating_sub(1);
-    let mut unwound =
-        |range: Range<u64>| out.push(anonymous(&range, format!("fn@{:#x}", range.start), NameSource::Unwind));
+    let mut unwound = |range: Range<u64>| {
+        let signal = signal_frames.contains(&range.start);
+        let name = if signal { SIGNAL_FRAME.to_owned() } else { format!("fn@{:#x}", range.start) };
+        out.push(anonymous(&range, name, NameSource::Unwind));
+    };
     let mut unknown = Vec::new();
     for extent in extents[first..].iter().take_while(|e| e.start < gap.end) {
         let (start, end) = (extent.start.max(at), extent.end.min(gap.end));

@@ -150,7 +150,7 @@ impl CodeMap {
         let [linkage, code] = [linkage, code].map(|l| l.into_iter().map(|(r, _)| r).collect::<Vec<_>>());
         let inside = |r: &Range<u64>| code.iter().any(|c| c.contains(&r.start) && r.end <= c.end);
         let mut problems: Vec<Problem> = Vec::new();
-        let mut unwound = extents(&view, &mut problems);
+        let mut unwound = extents(&view, &mut problems).ranges;
         unwound.retain(inside);
         let mut sized: Vec<Range<u64>> = names
             .iter()
