@@ -65,10 +65,17 @@ static u64 source(const struct wh_extra *x, u64 slot, const struct regs *r)
 	}
 }
 
+/* Sums are signed and stop at the largest value, which the reader takes for "at least": one that wrapped would look like any
+ * other. */
 static void add(struct wh_block *b, const struct wh_extra *x, u64 word)
 {
-	if (b && x->value < 2)
-		b->value[x->value] += word;
+	s64 sum;
+
+	if (!b || x->value >= 2)
+		return;
+	if (__builtin_add_overflow((s64)b->value[x->value], (s64)word, &sum))
+		sum = (s64)word < 0 ? -(s64)(~0ull >> 1) - 1 : (s64)(~0ull >> 1);
+	b->value[x->value] = (u64)sum;
 }
 
 /* Words known at entry: summed into `b`, kept for the event record of active[index]. */

@@ -103,11 +103,21 @@ fn exceptions_pass_through_probed_frames() {
     run(&program, "2", &[]);
 }
 
-#[test]
-fn counters_of_the_processor() {
+/// Builds and runs a test that stands alone: it includes the part of the agent it is of.
+fn alone(source: &str) {
     let dir = tempfile::tempdir().expect("a directory");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../agent/test/counters.c");
-    let program = dir.path().join("counters");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../agent/test").join(source);
+    let program = dir.path().join("program");
     compile("cc", &["-std=gnu11", "-O2", "-g", "-w"], &[&source], &program);
     run(&Program { agent: program.clone(), _dir: dir, program }, "1", &[]);
+}
+
+#[test]
+fn counters_of_the_processor() {
+    alone("counters.c");
+}
+
+#[test]
+fn sums_stop_at_their_limits() {
+    alone("sums.c");
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use whither_image::{FunctionTable, ImageId};
 
 /// Grows whenever function tables of the same bytes would come out differently.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 const MAGIC: [u8; 3] = *b"WSC";
 
 /// Whether a table was made with a separate debug file.

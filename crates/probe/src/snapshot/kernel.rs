@@ -272,7 +272,7 @@ fn join(sum: &mut PathTotals, one: &PathTotals) {
         sum.min_ns = one.min_ns;
     }
     for (sum, one) in sum.values.iter_mut().zip(one.values) {
-        *sum = sum.wrapping_add(one);
+        *sum = sum.saturating_add(one);
     }
     if let Some(one) = &one.hist {
         let hist = sum.hist.get_or_insert_with(|| vec![0; one.len()]);

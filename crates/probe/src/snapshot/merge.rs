@@ -259,7 +259,7 @@ fn add(sum: &mut PathTotals, other: &PathTotals) {
         sum.min_ns = other.min_ns;
     }
     for (sum, one) in sum.values.iter_mut().zip(other.values) {
-        *sum = sum.wrapping_add(one);
+        *sum = sum.saturating_add(one);
     }
     if let Some(other) = other.usage {
         let usage = sum.usage.get_or_insert(Usage::default());

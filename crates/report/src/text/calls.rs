@@ -4,7 +4,7 @@
 use super::number::{duration, nanoseconds, percent, thousands};
 use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
-use whither_calls::{CallProfile, Figures, FunctionRow, Group, Listing, Metric, PathRow, TreeNode};
+use whither_calls::{CallProfile, Figures, FunctionRow, Group, Listing, Metric, PathRow, TreeNode, ValueRow};
 use whither_store::calls::{PatchKind, PointState};
 
 /// A column of numbers.
@@ -266,7 +266,8 @@ impl View<'_> {
 
     fn sum(&self, f: &Figures) -> String {
         let mut parts = Vec::new();
-        if f.timed {
+        // Where only calls are counted, no time is 0 ns.
+        if f.timed && self.listing.all.wall_ns > 0 {
             if self.listing.all.cpu_ns > 0 {
                 parts.push(format!("{} % exec", percent(f.share_exec)));
             }
@@ -332,8 +333,15 @@ fn counted(n: u64, group: Group) -> String {
 }
 
 fn value(f: &Figures, name: &str) -> [String; 2] {
-    let signed = |n: i64| format!("{}{}", if n < 0 { "-" } else { "" }, thousands(n.unsigned_abs()));
-    f.values.get(name).map_or_else(|| ["-".into(), "-".into()], |v| [signed(v.sum), format!("{:.1}", v.average)])
+    // A sum that reached its limit stopped there.
+    let stopped =
+        |n: i64| [(i64::MAX, ">"), (i64::MIN, "<")].into_iter().find_map(|(end, sign)| (n == end).then_some(sign));
+    let signed = |n: i64| {
+        let sign = if n < 0 { "-" } else { "" };
+        format!("{}{sign}{}", stopped(n).unwrap_or(""), thousands(n.unsigned_abs()))
+    };
+    let average = |v: &ValueRow| if stopped(v.sum).is_some() { "?".into() } else { format!("{:.1}", v.average) };
+    f.values.get(name).map_or_else(|| ["-".into(), "-".into()], |v| [signed(v.sum), average(v)])
 }
 
 fn usage(f: &Figures) -> Vec<String> {

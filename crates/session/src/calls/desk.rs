@@ -176,8 +176,24 @@ impl Desk {
         if !matched && elsewhere == Added::default() {
             return Ok(Reply::Nothing { near: near(self.engine.as_mut(), patterns) });
         }
+        if elsewhere == Added::default() {
+            batch.refused.extend(self.unmatched(patterns)?);
+        }
         self.join(&mut batch, elsewhere, &before);
         Ok(reply(batch))
+    }
+
+    /// Those of several patterns that no function matches, with words to say so.
+    pub(super) fn unmatched(&mut self, patterns: &[String]) -> Result<Vec<(String, String)>, SessionError> {
+        let mut out = Vec::new();
+        for pattern in patterns.iter().filter(|_| patterns.len() > 1) {
+            if self.engine.resolve(&[pattern::including(pattern)?])?.is_empty() {
+                let near = near(self.engine.as_mut(), std::slice::from_ref(pattern));
+                let near = if near.is_empty() { String::new() } else { format!(" (it has {})", near.join(", ")) };
+                out.push((pattern.clone(), format!("no function of the program matches it{near}")));
+            }
+        }
+        Ok(out)
     }
 
     /// Numbers of the probes in place.

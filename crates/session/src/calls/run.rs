@@ -5,12 +5,14 @@ use super::counter::{self, Counter};
 use super::desk::{self, Batch, Desk};
 use super::instrument::{self, Fate, Instrument};
 use super::options::{CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Prospect};
+use super::pattern;
 use super::wire::Ask;
 use crate::{SessionError, StopFlag};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use whither_kernel::proc;
-use whither_probe::{Happening, Pause};
+use whither_probe::select::Pattern;
+use whither_probe::{Happening, Order, Pause, Select};
 use whither_store::calls::{CallSnapshot, PointState};
 
 /// The longest a question, a key or a Ctrl-C waits.
@@ -136,6 +138,8 @@ struct Session<'a> {
     next: Option<Instant>,
     /// Whether any function ever matched.
     matched: bool,
+    /// Patterns that matched nothing at the start, with words for that.
+    waiting: Vec<(String, String)>,
     over: bool,
 }
 
@@ -164,6 +168,7 @@ impl<'a> Session<'a> {
         if stop.is_set() {
             return Err(give_up(desk, options, SessionError::Interrupted));
         }
+        let waiting = desk.unmatched(&options.patterns).unwrap_or_default();
         desk.engine.keep(options.orders.clone(), options.actions.clone());
         let counter = Counter::open(&options.runtime, pid, sender.clone());
         let counter = counter.map_err(|e| on(CallsEvent::Note(format!("no control socket: {e}")))).ok();
@@ -176,7 +181,11 @@ impl<'a> Session<'a> {
         let began = Instant::now();
         let next = options.interval.map(|i| began + i);
         let matched = batch.matched > 0;
-        Ok(Self { options, desk, asks, _sender: sender, _counter: counter, pid, began, next, matched, over: false })
+        if batch.matched > 0 && !may_match_later(options) {
+            waiting.iter().for_each(|(pattern, why)| on(CallsEvent::Note(format!("{pattern}: {why}"))));
+        }
+        let _sender = sender;
+        Ok(Self { options, desk, asks, _sender, _counter: counter, pid, began, next, matched, waiting, over: false })
     }
 
     fn measure(mut self, stop: &StopFlag, on: &mut dyn FnMut(CallsEvent)) -> Result<CallsOutcome, SessionError> {
@@ -236,6 +245,10 @@ impl<'a> Session<'a> {
         let last = self.desk.snapshot();
         let any = self.matched || last.points.iter().any(|p| p.state != PointState::Refused);
         let unmatched = (!any).then(|| desk::near(self.desk.engine.as_mut(), &self.options.patterns));
+        if any && may_match_later(self.options) {
+            let never = self.waiting.iter().filter(|(pattern, _)| !matches_any(pattern, &last));
+            never.for_each(|(pattern, why)| on(CallsEvent::Note(format!("{pattern}: {why}"))));
+        }
         let (mut engine, epochs) = self.desk.finish(last);
         let launched = matches!(self.options.target, CallsTarget::Command(_));
         // What was measured is the user's, whether the target can be left or not.
@@ -269,6 +282,13 @@ fn give_up(desk: Desk, options: &CallsOptions, error: SessionError) -> SessionEr
 /// A launched program may load libraries and execute other programs in which the functions are.
 fn may_match_later(options: &CallsOptions) -> bool {
     matches!(options.target, CallsTarget::Command(_))
+}
+
+/// Whether a point bears a name that the pattern matches. Of what matches by an address nothing is said.
+fn matches_any(pattern: &str, snapshot: &CallSnapshot) -> bool {
+    let Ok(Order::Include(Select::Name { function, .. })) = pattern::including(pattern) else { return true };
+    let Ok(function) = Pattern::new(&function) else { return true };
+    snapshot.points.iter().flat_map(|p| &p.names).any(|name| function.matches(name))
 }
 
 fn not_yet(patterns: &[String], near: &[String]) -> String {

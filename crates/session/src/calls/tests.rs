@@ -127,6 +127,17 @@ fn a_command_may_match_later_or_never() {
 }
 
 #[test]
+fn one_of_several_patterns_that_matches_nothing_is_told() {
+    let told = |target, rounds| {
+        let (_, _, told) = ran(target, &["solve", "wrk"], rounds, &StopFlag::default());
+        let notes = told.into_iter().filter_map(|e| if let CallsEvent::Note(text) = e { Some(text) } else { None });
+        notes.filter(|text| text.starts_with("wrk: no function")).count()
+    };
+    assert_eq!(told(command(), vec![vec![ended()]]), 1, "at the end, as libraries may have come");
+    assert_eq!(told(CallsTarget::Process(42), vec![vec![ended()]]), 1, "at once");
+}
+
+#[test]
 fn an_interrupted_command_is_never_run() {
     let stop = StopFlag::default();
     stop.request();
@@ -161,6 +172,15 @@ fn desk() -> (Desk, Done) {
 
 fn point(id: u32, name: &str) -> AddedPoint {
     AddedPoint { id, name: name.into() }
+}
+
+#[test]
+fn what_matches_nothing_is_told_beside_what_is_added() {
+    let (mut desk, _) = desk();
+    let add = Verb::Add { patterns: vec!["main".into(), "wrk".into()], exclude: vec![] };
+    let Reply::Added { added, refused, .. } = desk.obey(&add) else { panic!("not added") };
+    assert_eq!((added.len(), refused.len()), (1, 1), "{refused:?}");
+    assert!(refused[0].0 == "wrk" && refused[0].1.starts_with("no function"), "{refused:?}");
 }
 
 #[test]
