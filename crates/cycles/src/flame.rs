@@ -6,10 +6,11 @@ use crate::places::Inlines;
 use crate::provenance::provenance;
 use crate::results::{CallTree, FlameNode};
 use crate::selection::{Filter, Selection, is_kernel};
+use crate::thinned::weighed;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use whither_image::FunctionTable;
-use whither_store::model::{EventIx, Frame, ImageIx, ImageKind, Profile, Stack, StackEnd, StackSample};
+use whither_store::model::{EventIx, Frame, ImageIx, ImageKind, ProcessIx, Profile, Stack, StackEnd, StackSample};
 use whither_store::symbols::Symbols;
 
 /// What the first level below the root is.
@@ -37,22 +38,32 @@ pub struct FlameQuery {
 
 /// Name of the node that holds stacks whose outer part is missing.
 pub const CUT_SHORT: &str = "[stack cut short]";
+/// Name of the node that holds samples of processes of which no stack was taken.
+const NOT_TAKEN: &str = "[no stack taken]";
 /// Recursion deeper than this is cut: the tree is walked recursively by everything that shows it.
 const DEEPEST: usize = 400;
 
-/// Builds the tree of one event; weights are count x period.
+/// Builds the tree of one event; weights are count x period, and where stacks were taken of some samples only, what the
+/// samples of each process weigh.
 ///
 /// # Errors
 /// [`Error::NoStacks`] when none was recorded or none passes the filter; [`Error::Event`].
 pub fn flame(profile: &Profile, symbols: &dyn Symbols, query: &FlameQuery) -> Result<FlameNode, Error> {
     let event = event(profile, query)?;
     let mut tree = Tree::new(profile, symbols, query.inlines);
-    let passes = Selection::stack_filter(profile, &query.filter);
-    for s in profile.stack_samples.iter().filter(|s| s.event == event && passes(s)) {
+    let weighed = weighed(profile, event, &query.filter);
+    for (s, weight) in weighed.stacks {
         let stack = &profile.stacks[s.stack.0 as usize];
         let path = tree.path(stack, s, query.roots);
         if tree.passes(&path, &query.filter) {
-            tree.add(&path, u64::from(s.count).saturating_mul(s.period));
+            tree.add(&path, weight);
+        }
+    }
+    for (process, weight) in weighed.without {
+        let mut path = tree.first(process, query.roots);
+        path.push(label(NOT_TAKEN));
+        if tree.passes(&path, &query.filter) {
+            tree.add(&path, weight);
         }
     }
     let root = tree.finish();
@@ -117,12 +128,16 @@ impl<'a> Tree<'a> {
         }
     }
 
+    fn first(&self, process: ProcessIx, roots: Roots) -> Vec<Step> {
+        match roots {
+            Roots::Command => vec![label(&self.profile.process(process).comm)],
+            Roots::Function => Vec::new(),
+        }
+    }
+
     /// Root first.
     fn path(&mut self, stack: &Stack, sample: &StackSample, roots: Roots) -> Vec<Step> {
-        let mut path = Vec::with_capacity(stack.frames.len() + 2);
-        if roots == Roots::Command {
-            path.push(label(&self.profile.process(sample.process).comm));
-        }
+        let mut path = self.first(sample.process, roots);
         if stack.end == StackEnd::Truncated {
             path.push(label(CUT_SHORT));
         }

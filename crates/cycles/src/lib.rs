@@ -33,6 +33,7 @@ pub mod results;
 pub mod runs;
 pub mod selection;
 pub mod skid;
+mod thinned;
 pub mod topcounts;
 mod variance;
 

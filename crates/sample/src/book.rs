@@ -611,7 +611,7 @@ impl Book {
     /// Number of a store row's image.
     #[must_use]
     pub fn image_no(&self, image: &Image) -> Option<ImageNo> {
-        self.images.number(&image.id)
+        self.images.of_path(&image.id, &image.path).or_else(|| self.images.number(&image.id))
     }
 
     /// All images.

@@ -43,7 +43,9 @@ const ANON: &str = "[anon]";
 #[derive(Debug, Default)]
 pub struct Images {
     list: Vec<Image>,
-    by_id: FxHashMap<ImageId, ImageNo>,
+    /// Equal files are one image, but under each path that they are mapped by they have a number of their own: what was
+    /// sampled must not bear the name of a copy that was seen before.
+    by_id: FxHashMap<ImageId, Vec<ImageNo>>,
     by_inode: FxHashMap<(u32, u32, u64, String), ImageNo>,
     held: FxHashMap<ImageNo, File>,
     /// The same for files that may be deleted or replaced soon, the oldest first.
@@ -76,8 +78,8 @@ impl Images {
         match m.file {
             MappedFile::BuildId(bytes) if !bytes.is_empty() => {
                 let id = ImageId::from_build_id(bytes);
-                match self.by_id.get(&id) {
-                    Some(no) => *no,
+                match self.of_path(&id, clean(m.path)) {
+                    Some(no) => no,
                     None => self.first_sight(m, Some(id)),
                 }
             }
@@ -113,7 +115,7 @@ impl Images {
     }
 
     fn first_sight(&mut self, m: &MappingFacts<'_>, known: Option<ImageId>) -> ImageNo {
-        let clean = m.path.strip_suffix(" (deleted)").unwrap_or(m.path);
+        let path = clean(m.path);
         let found = whither_kernel::proc::mapped_file_candidates(m.pid, m.range.0, m.range.1, m.path)
             .into_iter()
             .filter_map(|path| identify(path, known))
@@ -123,11 +125,11 @@ impl Images {
                 id: known.unwrap_or(summary.id),
                 id_kind: if known.is_some() { IdKind::BuildId } else { summary.id_kind },
                 kind: ImageKind::Elf,
-                path: clean.to_string(),
+                path: path.to_string(),
                 segments: summary.segments.clone(),
                 size: *size,
             },
-            None => unread(m, clean, known),
+            None => unread(m, path, known),
         };
         let no = self.add(image);
         if let Some(stamp) = found.as_ref().and_then(|(file, ..)| stamp(file)) {
@@ -136,7 +138,7 @@ impl Images {
         if let Some((file, summary, size)) = found {
             let entry = Some(summary.entry).filter(|at| at.0 != 0);
             self.entries.extend(entry.and_then(|at| to_offset(&summary.segments, at)).map(|at| (no, at.0)));
-            let transient = m.path.ends_with(" (deleted)") || clean.starts_with("/memfd:");
+            let transient = m.path.ends_with(" (deleted)") || path.starts_with("/memfd:");
             self.hold(no, file, size, transient);
         }
         no
@@ -167,8 +169,8 @@ impl Images {
     /// An image without a file whose identity needs more than its label (a process's JIT area).
     pub fn labelled(&mut self, kind: ImageKind, label: &str, identity: &str) -> ImageNo {
         let id = label_id(identity);
-        if let Some(no) = self.by_id.get(&id) {
-            return *no;
+        if let Some(no) = self.number(&id) {
+            return no;
         }
         let path = label.to_string();
         self.add(Image { id, id_kind: IdKind::Synthetic, kind, path, segments: Vec::new(), size: 0 })
@@ -196,16 +198,16 @@ impl Images {
     /// The kernel or a module, by its build-id when there is one.
     pub fn kernel_part(&mut self, kind: ImageKind, label: &str, id: Option<ImageId>, size: u64) -> ImageNo {
         let (id, id_kind) = id.map_or_else(|| (label_id(label), IdKind::Synthetic), |id| (id, IdKind::BuildId));
-        if let Some(no) = self.by_id.get(&id) {
-            return *no;
+        if let Some(no) = self.number(&id) {
+            return no;
         }
         self.add(Image { id, id_kind, kind, path: label.to_string(), segments: Vec::new(), size })
     }
 
     fn vdso(&mut self) -> ImageNo {
         let label = "[vdso]";
-        if let Some(no) = self.by_id.get(&label_id(label)) {
-            return *no;
+        if let Some(no) = self.number(&label_id(label)) {
+            return no;
         }
         let bytes = own_vdso().unwrap_or_default();
         let summary = ElfSummary::parse(&bytes).ok();
@@ -218,7 +220,7 @@ impl Images {
             size: bytes.len() as u64,
         };
         let no = self.add(image);
-        self.by_id.insert(label_id(label), no);
+        self.by_id.insert(label_id(label), vec![no]);
         no
     }
 
@@ -228,10 +230,15 @@ impl Images {
         &self.list[no.0 as usize]
     }
 
-    /// Number of an identity.
+    /// Number of an identity, under the path that it was seen by first.
     #[must_use]
     pub fn number(&self, id: &ImageId) -> Option<ImageNo> {
-        self.by_id.get(id).copied()
+        self.by_id.get(id)?.first().copied()
+    }
+
+    /// Number of an identity under a path.
+    pub(crate) fn of_path(&self, id: &ImageId, path: &str) -> Option<ImageNo> {
+        self.by_id.get(id)?.iter().copied().find(|&no| self.get(no).path == path)
     }
 
     /// How many there are.
@@ -267,7 +274,7 @@ impl Images {
     /// Bytes of a file that was deleted or replaced after it was mapped.
     #[must_use]
     pub fn held_bytes(&self, id: &ImageId) -> Option<Vec<u8>> {
-        let file = self.gone(*self.by_id.get(id)?)?;
+        let file = self.by_id.get(id)?.iter().find_map(|&no| self.gone(no))?;
         let size = file.metadata().ok()?.size().min(KEPT_LIMIT);
         let mut bytes = vec![0; size as usize];
         file.read_exact_at(&mut bytes, 0).ok()?;
@@ -282,14 +289,19 @@ impl Images {
     }
 
     fn add(&mut self, image: Image) -> ImageNo {
-        if let Some(no) = self.by_id.get(&image.id) {
-            return *no;
+        if let Some(no) = self.of_path(&image.id, &image.path) {
+            return no;
         }
         let no = ImageNo(self.list.len() as u32);
-        self.by_id.insert(image.id, no);
+        self.by_id.entry(image.id).or_default().push(no);
         self.list.push(image);
         no
     }
+}
+
+/// A path without the kernel's word that the file is gone.
+fn clean(path: &str) -> &str {
+    path.strip_suffix(" (deleted)").unwrap_or(path)
 }
 
 fn is_young(file: &File) -> bool {
@@ -429,6 +441,25 @@ mod tests {
         assert_eq!((by_id, images.len()), (by_inode, 1));
         let whole_segments = ElfSummary::parse(&whole).expect("ELF").segments;
         assert_eq!(images.get(by_id).segments, whole_segments, "a prefix tells the same segments");
+    }
+
+    #[test]
+    fn copies_of_a_file_bear_their_own_names() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let exe = std::env::current_exe().expect("a running test");
+        let whole = std::fs::read(&exe).expect("readable");
+        let id = ElfSummary::parse(&whole).expect("ELF").id;
+        let copy = dir.path().join("copy");
+        std::fs::write(&copy, &whole).expect("a copy");
+        let (mut images, file) = (Images::default(), MappedFile::BuildId(id.0.to_vec()));
+        let paths = [exe.to_str().expect("utf-8"), copy.to_str().expect("utf-8")];
+        let numbers = paths.map(|path| images.of_mapping(&facts(path, &file)));
+        assert_eq!(numbers.map(|no| images.get(no).path.clone()), paths.map(str::to_owned));
+        assert_eq!(numbers.map(|no| images.get(no).id), [id, id]);
+        // A file that was deleted while it ran keeps its name.
+        let gone = format!("{} (deleted)", paths[1]);
+        assert_eq!(images.of_mapping(&facts(&gone, &file)), numbers[1]);
+        assert_eq!(images.len(), 2);
     }
 
     #[test]

@@ -244,6 +244,7 @@ impl Engine {
             );
         }
         let (profile, losses) = self.book.cut();
+        self.happened.extend(copies(&profile.images));
         self.delivered += profile.rates.iter().map(|r| r.delivered).sum::<u64>();
         self.synchronous += self.collector.take_synchronous();
         let now = clock::wall_ns();
@@ -517,6 +518,17 @@ fn refused(what: &str, e: &SampleError) -> SessionError {
                  ('whither record -- command'); 'whither doctor' tells what these rights allow."
             .into(),
     }
+}
+
+/// What to say of files that are equal and were sampled under more than one path: a recording holds one path of each.
+fn copies(images: &[Image]) -> Vec<String> {
+    let told = |same: &[Image]| {
+        let paths: Vec<&str> = same.iter().map(|i| i.path.as_str()).collect();
+        let kept = paths.iter().min_by_key(|p| (p.len(), **p)).unwrap_or(&"");
+        format!("{} are copies of one file: what was sampled in any of them is told as {kept}", paths.join(" and "))
+    };
+    let equal = images.chunk_by(|a, b| a.id == b.id).filter(|same| same.len() > 1);
+    equal.map(told).collect()
 }
 
 #[cfg(test)]

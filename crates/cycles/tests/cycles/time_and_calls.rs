@@ -106,6 +106,33 @@ fn a_call_tree_tells_its_data_and_keeps_its_total() {
     assert_eq!(answer.provenance.events[0].samples, 9, "the samples of all procedures");
 }
 
+/// Of 95 parts in 100 that the stacks tell, the samples know better: 90 and 10.
+#[test]
+fn thinned_stacks_add_up_to_what_the_samples_say() {
+    let mut w = world();
+    w.sample(ImageIx(0), ProcessIx(0), 4, 90_007);
+    w.sample(ImageIx(0), ProcessIx(1), 4, 10_001);
+    let weight = |process: u32| -> u64 {
+        w.profile
+            .samples
+            .iter()
+            .filter(|s| s.process == ProcessIx(process))
+            .map(whither_store::model::Sample::weight)
+            .sum()
+    };
+    let tree = ask(&w, &FlameQuery::default());
+    assert_eq!(tree.total, weight(0) + weight(1));
+    let of: Vec<_> = tree.children.iter().map(|c| (c.name.as_str(), c.total)).collect();
+    assert_eq!(of, [("app", weight(0)), ("other", weight(1))]);
+    // Of a process without stacks that is said.
+    w.profile.stack_samples.retain(|s| s.process != ProcessIx(1));
+    let tree = ask(&w, &FlameQuery::default());
+    assert_eq!(
+        lines(&tree)[6..],
+        [format!(" other 0/{0}", weight(1)), format!("  [no stack taken] {0}/{0}", weight(1))]
+    );
+}
+
 #[test]
 fn no_stacks_is_an_error_that_says_how_to_get_them() {
     let w = World::new("cpu-clock");
