@@ -13,7 +13,7 @@ use whither_sample::{
     Book, BookOptions, Chosen, Collector, Coverage, EdgeMode, Folding, SampleError, Spend, StackMode,
 };
 use whither_store::CoreFacts;
-use whither_store::model::{EpochMeta, Losses, OwnCost, Profile};
+use whither_store::model::{EpochMeta, Image, Losses, OwnCost, Profile};
 
 /// The side-band is read this often, and as soon as a ring fills; registers of samples take their ring a second to fill.
 const PUMP_NS: u64 = 500_000_000;

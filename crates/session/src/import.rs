@@ -26,6 +26,7 @@ pub fn import(input: &Path, output: &Path, existing: OnExisting) -> Result<Outco
         samples: profile.samples.iter().map(|s| u64::from(s.count)).sum(),
         rows: info.rows,
         bytes: symbols::bytes_below(output),
+        unwritten: 0,
         target_status: None,
     })
 }

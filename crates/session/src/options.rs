@@ -178,6 +178,8 @@ pub struct Outcome {
     pub path: PathBuf,
     /// Samples in it.
     pub samples: u64,
+    /// Samples that could not be stored.
+    pub unwritten: u64,
     /// Distinct rows.
     pub rows: u64,
     /// Bytes on disk.

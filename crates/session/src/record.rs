@@ -47,7 +47,7 @@ pub fn record(options: &RecordOptions, stop: &StopFlag, on: &mut dyn FnMut(Progr
     // it does not run in vain. A held target ends when we fail here.
     let existing = if options.overwrite { OnExisting::Replace } else { OnExisting::Refuse };
     let writer = EpochWriter::create(&options.output, engine.meta(options), existing)?;
-    let mut run = Run { writer, engine, exact: None, options, samples: 0, rows: 0, began: Instant::now() };
+    let mut run = Run { writer, engine, exact: None, options, samples: 0, lost: 0, rows: 0, began: Instant::now() };
     on(Progress::Started {
         events: run.engine.event_names(),
         hertz: run.engine.hertz(),
@@ -108,6 +108,7 @@ struct Run<'a> {
     exact: Option<Exact>,
     options: &'a RecordOptions,
     samples: u64,
+    lost: u64,
     rows: u64,
     began: Instant,
 }
@@ -196,6 +197,7 @@ impl Run<'_> {
     fn unwritten(&mut self, samples: u64, e: &StoreError, on: &mut dyn FnMut(Progress)) {
         on(Progress::Warning(format!("{samples} samples could not be stored and are lost: {e}")));
         // Best effort: the account of the loss needs a few bytes of the same disk.
+        self.lost += samples;
         let _ = self.writer.update_meta(|m| m.losses.unwritten += samples);
     }
 
@@ -222,7 +224,7 @@ impl Run<'_> {
         let end = self.writer.meta().end_ns;
         self.writer.seal(end)?;
         let bytes = symbols::bytes_below(&path);
-        Ok(Outcome { path, samples: self.samples, rows: self.rows, bytes, target_status })
+        Ok(Outcome { path, samples: self.samples, unwritten: self.lost, rows: self.rows, bytes, target_status })
     }
 }
 

@@ -7,6 +7,7 @@ use crate::epoch::{EpochWriter, OnExisting, is_sealed, lock, read_meta, remove_e
 use crate::error::{Problem, StoreError};
 use crate::layout::{DATABASE_FILE, EPOCH_FILE, FORMAT_VERSION, epoch_name, epoch_parent};
 use crate::model::EpochMeta;
+use crate::rebuild::with_remedy;
 use crate::segment::read_manifest;
 use crate::tables::SAMPLES;
 use std::fs;
@@ -240,9 +241,14 @@ pub(crate) fn list_epochs(
     for dir in dirs.into_iter().filter(|d| !replaced.contains(d)) {
         match epoch_info(&dir) {
             Ok(info) => epochs.push(info),
-            Err(e) => problems.push(Problem::new(&dir, e)),
+            Err(e) => problems.push(Problem::new(&dir, with_remedy(&dir, e))),
         }
     }
+    // A directory without parts is one that a writer has just made.
+    let lost = |dir: &PathBuf| with_remedy(dir, StoreError::NotAStore { path: dir.clone() });
+    let stray = stray_dirs(root)?.into_iter().map(|dir| (lost(&dir), dir));
+    let stray = stray.filter(|(e, _)| matches!(e, StoreError::Corrupt { .. }));
+    problems.extend(stray.map(|(e, dir)| Problem::new(&dir, e)));
     epochs.sort_by(|a, b| (a.start_ns, &a.path).cmp(&(b.start_ns, &b.path)));
     selector.map_or(Ok(epochs.clone()), |s| EpochSelector(s).pick(&epochs))
 }

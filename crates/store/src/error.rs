@@ -22,7 +22,7 @@ pub enum StoreError {
     /// The disk (or quota) is full. Nothing of the refused part was left behind; what was sealed
     /// before is intact, and the same part may be appended again after space was made.
     #[error(
-        "no space left for {}: the part was not written; free space, lower --keep/--max-disk, or run `whither db gc`",
+        "no space left for {}: the part was not written; free space there (of a database: lower --keep/--max-disk, or run `whither db gc`)",
         path.display()
     )]
     NoSpace {

@@ -6,6 +6,7 @@ use crate::epoch::{read_meta, segments};
 use crate::error::{Problem, StoreError};
 use crate::layout::{DATABASE_FILE, EPOCH_FILE, SegmentRange};
 use crate::model::{EpochMeta, Image, Profile};
+use crate::rebuild::with_remedy;
 use crate::run::Run;
 use crate::segment::{RowFilter, read_manifest, read_rest};
 use crate::stored::StoredSymbols;
@@ -86,7 +87,7 @@ struct Found {
 fn find_epochs(path: &Path, selection: &Selection, problems: &mut Vec<Problem>) -> Result<Vec<Found>, StoreError> {
     let wanted_host = |m: &EpochMeta| selection.hosts.is_empty() || selection.hosts.contains(&m.host);
     if path.join(EPOCH_FILE).exists() || !path.join(DATABASE_FILE).exists() {
-        let meta = read_meta(path)?;
+        let meta = read_meta(path).map_err(|e| with_remedy(path, e))?;
         return Ok(if wanted_host(&meta) { vec![Found { path: path.to_owned(), meta }] } else { Vec::new() });
     }
     let infos = database::list_epochs(path, selection.epochs.as_deref(), problems)?;

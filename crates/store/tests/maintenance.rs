@@ -14,7 +14,7 @@ use support::{WINDOW, facts, meta, random_profile};
 use whither_store::model::Profile;
 use whither_store::{
     CompactPolicy, Database, EpochWriter, Limit, OnExisting, RetentionPolicy, Selection, Severity, StoreError, check,
-    compact, load, repair,
+    compact, load, rebuild, repair,
 };
 
 const HOUR_NS: u64 = 3_600_000_000_000;
@@ -91,6 +91,42 @@ fn an_epoch_being_written_is_compacted_up_to_its_newest_segment() {
     writer.append(&random_profile(5, 100), WINDOW).unwrap();
     assert!(segment_names(&path).contains(&"seg-000006-000006".to_owned()));
     assert_eq!(check(&path).unwrap(), []);
+}
+
+#[test]
+fn parts_without_a_description_are_told_and_described_anew() {
+    let tmp = tempfile::tempdir().unwrap();
+    let path = recording(tmp.path(), 3);
+    let before = read(&path);
+    for damage in ["", "{\"version\""] {
+        let file = path.join("epoch.json");
+        fs::write(&file, damage).unwrap();
+        if damage.is_empty() {
+            fs::remove_file(&file).unwrap();
+        }
+        let told = load(std::slice::from_ref(&path), &Selection::default()).unwrap_err().to_string();
+        assert!(told.contains("in 3 parts") && told.contains("db check --repair"), "{told}");
+        assert_eq!(rebuild(&path).unwrap(), std::slice::from_ref(&path));
+        assert_eq!(read(&path), before);
+        let loaded = load(std::slice::from_ref(&path), &Selection::default()).unwrap();
+        assert_eq!(loaded.profile.epochs[0].start_ns, WINDOW.0);
+        assert!(loaded.profile.epochs[0].notes[0].contains("made anew"));
+        assert_eq!((rebuild(&path).unwrap(), check(&path).unwrap()), (vec![], vec![]));
+    }
+    assert_eq!(rebuild(tmp.path()).unwrap(), Vec::<PathBuf>::new(), "what is no store stays as it is");
+}
+
+#[test]
+fn an_epoch_that_lost_its_description_is_not_passed_over_in_silence() {
+    let tmp = tempfile::tempdir().unwrap();
+    let (db, _) = database(tmp.path(), 3);
+    let before = read(db.path());
+    let (epochs, _) = db.epochs().unwrap();
+    fs::remove_file(epochs[1].path.join("epoch.json")).unwrap();
+    let loaded = load(&[db.path().to_owned()], &Selection::default()).unwrap();
+    assert_eq!(loaded.problems.len(), 1, "{:?}", loaded.problems);
+    assert_eq!(rebuild(db.path()).unwrap(), [epochs[1].path.clone()]);
+    assert_eq!(read(db.path()), before);
 }
 
 #[test]

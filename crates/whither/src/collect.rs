@@ -36,7 +36,12 @@ pub(crate) fn record(args: RecordArgs, common: Common) -> anyhow::Result<Ending>
     let stacks = outcome.samples / u64::from(options.stack_every.max(1));
     let advice = told.as_ref().and_then(|p| deeper(options.stacks, p.losses().stacks_truncated, stacks));
     reporter.finished(&outcome, &account(told.as_ref()), advice.as_deref());
-    Ok(outcome.target_status.map_or(Ending::Done, Ending::Target))
+    Ok(match outcome.target_status {
+        // Of the command something was kept, so the status is its own.
+        Some(status) if outcome.unwritten == 0 || outcome.samples > 0 => Ending::Target(status),
+        _ if outcome.unwritten > 0 => Ending::Incomplete,
+        _ => Ending::Done,
+    })
 }
 
 /// `whither import`.

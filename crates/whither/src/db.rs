@@ -34,6 +34,8 @@ fn store(place: StorePlace) -> anyhow::Result<PathBuf> {
 /// The answer is "no" when something sealed is damaged; leftovers of a crash are no damage.
 fn check(path: &Path, repair: bool, json: bool) -> anyhow::Result<Ending> {
     if repair {
+        let rebuilt = whither_store::rebuild(path)?;
+        rebuilt.iter().for_each(|dir| anstream::eprintln!("whither: described {} anew from its parts", dir.display()));
         let removed = whither_store::repair(path)?;
         removed.iter().for_each(|left| anstream::eprintln!("whither: removed {}", left.display()));
     }

@@ -74,6 +74,8 @@ impl Reporter {
         }
         if outcome.samples > 0 {
             self.line(&format!("next: whither prof {path}"));
+        } else if outcome.unwritten > 0 {
+            self.line("  none of its samples could be stored: make room there, or record to another disk with -o");
         } else {
             self.line("  nothing of it ran on a CPU while it was sampled: record for longer, or see 'whither doctor'");
         }

@@ -260,6 +260,10 @@ fn why_nothing(loaded: &Loaded, paths: &[PathBuf]) -> anyhow::Result<()> {
         };
         anyhow::bail!("no sample could be read: {first}{more}; `whither db check` tells what is damaged");
     }
+    let unwritten = loaded.profile.losses().unwritten;
+    if loaded.profile.samples.is_empty() && unwritten > 0 {
+        anyhow::bail!("there are no samples: {unwritten} could not be stored, the disk was full or failed");
+    }
     if loaded.profile.samples.is_empty()
         && let Some(path) = paths.iter().find(|p| whither_store::is_unfinished(p))
     {
