@@ -50,3 +50,4 @@ pub use places::Inlines;
 pub use runs::{RunsPer, RunsQuery, explained, run_statistics};
 pub use selection::{Filter, ProcessIs, Side};
 pub use topcounts::topcounts;
+pub use variance::BETWEEN_RUNS;

@@ -30,7 +30,7 @@ const PRIOR: (f64, f64) = (4.0, 400.0);
 /// Standard deviation of the time that the same work takes from run to run, as a part of it, where only one run is known:
 /// clocks, caches and neighbours differ. Ten equal runs of one query in a virtual machine took 0.68 to 0.95 s: with 3 % half of
 /// their pairs were told apart with certainty.
-const BETWEEN_RUNS: f64 = 0.08;
+pub const BETWEEN_RUNS: f64 = 0.08;
 /// So many procedures tell how much procedures differ.
 const ENOUGH_PROCEDURES: usize = 10;
 

@@ -4,6 +4,7 @@ use super::header::{header, notes};
 use super::number::{percent, signed_percent, thousands};
 use super::table::{Column, Table, Tone};
 use super::{Layout, grouping};
+use whither_cycles::BETWEEN_RUNS;
 use whither_cycles::results::{DiffRow, Difference, Provenance, Verdict};
 
 /// Both sides' provenance, the rows, and how the error was obtained.
@@ -20,9 +21,10 @@ pub fn difference(d: &Difference, layout: &Layout) -> String {
         d.normalised, d.variance, d.dispersion
     ));
     if d.variance == "an assumption" {
-        out.push_str(
-            "one run on each side: runs of the same are taken to differ by 3 %; several on a side (a1.wh,a2.wh) tell\n",
-        );
+        out.push_str(&format!(
+            "one run on each side: runs of the same are taken to differ by {:.0} %; several on a side (a1.wh,a2.wh) tell\n",
+            100.0 * BETWEEN_RUNS
+        ));
     }
     if d.rows.is_empty() {
         out.push_str(&format!("no {} changed beyond chance\n", row_word(d)));
