@@ -44,7 +44,7 @@ def measure(name, scratch, seconds):
 
 
 def run(options):
-    rounds, seconds = (1, 6) if options.quick else (2, 60)
+    rounds, seconds = (1, 6) if options.quick else (1, 60)
     with h.Scratch() as scratch:
         names = [DAEMON, OFTEN, *h.available(["whither", "bpftrace", "perf"], scratch)]
         results = {name: [] for name in names}
@@ -52,9 +52,10 @@ def run(options):
             for name in names:
                 results[name].append(measure(name, scratch, seconds))
                 print(f"  {name}: {results[name][-1][0]:.2f} % steady", file=sys.stderr)
-    rows = [
-        ["whither record" if name == "whither" else name, f"{h.median(s for s, _ in results[name]):.2f}", f"{h.median(e for _, e in results[name]):.2f}"]
-        for name in names
-    ]
+    rows = []
+    for name in names:
+        steady, ends = ([one[i] for one in results[name]] for i in (0, 1))
+        shown = "whither record" if name == "whither" else name
+        rows.append([shown, f"{h.median(steady):.2f}", f"{h.median(ends):.2f}"])
     text = h.table(["sampler, 4,999 Hz, all CPUs", "% of one CPU, sampling", "CPU s for start and end"], rows)
     return f"{text}\n\nThe mix for {seconds} s; {rounds} interleaved rounds; medians."
