@@ -187,7 +187,8 @@ impl Collector {
         self.accounts.stop(clock::monotonic_ns());
     }
 
-    /// Moves side-band and stacks into the book: twice a second, ten times where stacks are copied, and when [`Self::wait`] says so.
+    /// Moves side-band and stacks into the book: twice a second, ten times where stacks are copied, and when
+    /// [`Self::wait`] says so.
     pub fn pump(&mut self, book: &mut Book) {
         match &mut self.kind {
             Kind::Bpf(b, sideband) => {
