@@ -78,7 +78,7 @@ pub enum ProbeError {
     /// A seccomp filter judges the process's system calls, and may not be suspended.
     #[error(
         "process {pid} runs under a seccomp filter, which might kill it for a system call made for us; suspending the \
-         filter needs CAP_SYS_ADMIN"
+         filter needs CAP_SYS_ADMIN; uprobes need no call ('whither calls --safe')"
     )]
     Seccomp {
         /// The process.

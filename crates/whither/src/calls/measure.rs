@@ -222,7 +222,11 @@ fn ending(args: &MeasureArgs, outcome: &CallsOutcome, complete: bool) -> Ending 
 
 fn nothing(what: &WhatArgs, near: &[String]) -> String {
     let patterns = patterns(what).unwrap_or_default().join(" or ");
-    let near = if near.is_empty() { String::new() } else { format!("; there were {}", near.join(", ")) };
+    let near = if near.is_empty() {
+        "; functions of stripped programs are called FILE+0xADDRESS: `--dry-run -f '.*'` lists them".to_owned()
+    } else {
+        format!("; there were {}", near.join(", "))
+    };
     format!("no function of any program measured matched {patterns}{near}")
 }
 
