@@ -41,6 +41,7 @@ struct sched_entity {
 };
 struct mm_struct {
 	unsigned long start_stack;
+	unsigned long exec_vm;
 };
 struct thread_struct {
 	unsigned long fsbase;

@@ -22,7 +22,10 @@
  *           gives it back)
  *   who:    31..22 tag, low bits  | 21..0 thread-group id, or thread id when threads are kept apart
  * The tag tells lives of one pid apart: the hashed start time, XOR the number of execs, so that the
- * lives of one process all differ. Processes that reuse a pid may share a tag by chance. */
+ * lives of one process all differ, XOR the phase of its process id. Processes that reuse a pid may share a tag by chance.
+ * A phase ends when a process has unmapped code: what was sampled in it is told from what is mapped at the same place
+ * afterwards. Process ids share WH_PHASES numbers, which only count up. */
+#define WH_PHASES 1024
 #define WH_PC_BITS 57
 #define WH_EVENT_BITS 4
 #define WH_PID_BITS 22
@@ -80,6 +83,7 @@ enum wh_why {
 	WH_SEEN = 0, /* start-up scan */
 	WH_FORKED = 1,
 	WH_EXECED = 2,
+	WH_UNMAPPED = 3, /* a phase of `tgid` begins, whose number is in `tag` */
 };
 
 /* Stack of one sample. Followed by n_kernel + n_user addresses (innermost first), then `bytes` bytes

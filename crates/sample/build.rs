@@ -39,7 +39,8 @@ fn main() {
         let source = format!("bpf/{name}.bpf.c");
         libbpf_cargo::SkeletonBuilder::new()
             .source(root.join(&source))
-            .clang_args(["-Wall", "-Werror", "-Wno-unknown-attributes"])
+            // Atomic operations that return a value came with this instruction set (Linux 5.12).
+            .clang_args(["-Wall", "-Werror", "-Wno-unknown-attributes", "-mcpu=v3"])
             .build_and_generate(out.join(format!("{name}.skel.rs")))
             .unwrap_or_else(|e| panic!("compiling {source} failed: is clang installed (apt-get install clang)? {e:#}"));
         println!("cargo:rerun-if-changed={}", root.join(&source).display());

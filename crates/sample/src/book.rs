@@ -5,7 +5,7 @@ use crate::aggregate::{Aggregate, EdgeKey, Key, ProcessNo, StackKey};
 use crate::branches::Place;
 use crate::images::{Images, MappingFacts};
 use crate::kernel_map::KernelMap;
-use crate::lives::{Found, ImageNo, Life, LifeNo, Lives, Mapped, Which};
+use crate::lives::{Found, ImageNo, Life, LifeNo, Lives, Mapped, Moment, STILL, Which};
 use rustc_hash::FxHashMap;
 use whither_image::ImageKind;
 use whither_kernel::records::{Body, MappedFile, Mmap, Record};
@@ -140,7 +140,7 @@ pub struct Book {
     /// sorted by life. Void as soon as anything about processes changes.
     recent: Option<(LifeNo, bool, ProcessNo)>,
     /// The life looked up last, of an id and tag that stand for one alone.
-    recent_life: Option<((u32, u16), LifeNo)>,
+    recent_life: Option<((u32, u16), Moment)>,
 }
 
 impl Book {
@@ -247,10 +247,19 @@ impl Book {
     /// Takes a task record in.
     pub fn task(&mut self, task: &whither_abi::Task) {
         self.forget_recent();
+        if task.why == whither_abi::WHY_UNMAPPED {
+            self.lives.unmapped(task);
+            return;
+        }
         if self.options.threads {
             self.lives.thread(task.tid, task.tgid);
         }
         self.lives.tagged(task);
+    }
+
+    /// Task records will tell when a process has unmapped code.
+    pub fn will_be_phased(&mut self) {
+        self.lives.will_be_phased();
     }
 
     fn map(&mut self, m: &Mmap, time: u64) {
@@ -265,8 +274,9 @@ impl Book {
 
     /// Counts a sample.
     pub fn sample(&mut self, s: &SampleIn) {
-        let life = self.life_at(s.who, s.pc);
-        let (image, offset) = self.place(life, s.pc, true);
+        let at = self.life_at(s.who, s.pc);
+        let life = at.map(|at| at.life);
+        let (image, offset) = self.place(at, s.pc, true);
         let process = self.process(life, s.who, image);
         let key =
             Key { image, event: s.event, process, tid: self.tid(s.who), slice: self.slice, offset, period: s.period };
@@ -275,14 +285,15 @@ impl Book {
 
     /// Counts a stack.
     pub fn stack(&mut self, s: &StackIn) {
-        let life = self.life(s.who);
+        let moment = self.moment(s.who);
+        let life = moment.map(|m| m.life);
         let mut frames = Vec::with_capacity(s.kernel.len() + s.user.len());
         let mut end = s.end;
         for part in [&s.kernel, &s.user] {
             for (i, &address) in part.iter().enumerate() {
                 // A return address lies behind its call; the call is what the caller was doing.
                 let at = if i == 0 { address } else { address.wrapping_sub(1) };
-                let (image, offset) = self.place(life, at, false);
+                let (image, offset) = self.place(moment, at, false);
                 // Code without frame pointers leads a walk astray: what lies in no code is no caller.
                 if i > 0 && self.images.get(image).kind == ImageKind::Unknown {
                     end = StackEnd::Truncated;
@@ -310,9 +321,9 @@ impl Book {
     /// Code from a file at an address, for interpreting it; `None` where it is not certain what was there.
     #[must_use]
     pub fn code_at(&self, who: Who, pc: u64) -> Option<CodeAt> {
-        let life = self.life(who)?;
+        let Moment { life, until } = self.moment(who)?;
         let Life { pid, maps, .. } = self.lives.get(life)?;
-        let Found::One(mapped) = maps.find(pc) else { return None };
+        let mapped = if self.is_exact(who) { maps.find_until(pc, until)? } else { maps.find(pc).alone()? };
         let of_file = matches!(self.images.get(mapped.image).kind, ImageKind::Elf | ImageKind::Vdso);
         of_file.then_some(CodeAt { life, pid: *pid, mapped })
     }
@@ -330,7 +341,7 @@ impl Book {
     /// The address space of a sample's life, for unwinding.
     #[must_use]
     pub fn life_of(&self, who: Who) -> Option<(LifeNo, &Life)> {
-        let no = self.life(who)?;
+        let no = self.moment(who)?.life;
         Some((no, self.lives.get(no)?))
     }
 
@@ -340,32 +351,37 @@ impl Book {
     }
 
     /// The life of a sample at an address.
-    fn life_at(&mut self, who: Who, pc: u64) -> Option<LifeNo> {
-        let Who::Tagged { id, tag } = who else { return self.life(who) };
+    fn life_at(&mut self, who: Who, pc: u64) -> Option<Moment> {
+        let Who::Tagged { id, tag } = who else { return self.moment(who) };
         if (pc as i64) < 0 {
-            return self.life(who);
+            return self.moment(who);
         }
         if let Some((_, known)) = self.recent_life.filter(|(key, _)| *key == (id, tag)) {
             return Some(known);
         }
         Some(match self.lives.by_tag_at(self.lives.process_of(id)?, tag, pc)? {
-            Which::Only(no) => {
-                self.recent_life = Some(((id, tag), no));
-                no
+            Which::Only(at) => {
+                self.recent_life = Some(((id, tag), at));
+                at
             }
-            Which::One(no) => no,
-            Which::Several(no) => {
+            Which::One(at) => at,
+            Which::Several(at) => {
                 self.losses.ambiguous += 1;
-                no
+                at
             }
         })
     }
 
-    fn life(&self, who: Who) -> Option<LifeNo> {
+    fn moment(&self, who: Who) -> Option<Moment> {
         match who {
             Who::Tagged { id, tag } => self.lives.by_tag(self.lives.process_of(id)?, tag),
-            Who::At { pid, time, .. } => self.lives.at(pid, time),
+            Who::At { pid, time, .. } => Some(Moment { life: self.lives.at(pid, time)?, until: time }),
         }
+    }
+
+    /// Whether it is known when a sample was taken, as far as it matters for what was mapped.
+    fn is_exact(&self, who: Who) -> bool {
+        matches!(who, Who::At { .. }) || self.lives.is_phased()
     }
 
     fn tid(&self, who: Who) -> u32 {
@@ -377,9 +393,9 @@ impl Book {
     }
 
     /// Image and offset of an address.
-    fn place(&mut self, life: Option<LifeNo>, pc: u64, count_ambiguous: bool) -> (ImageNo, u64) {
+    fn place(&mut self, at: Option<Moment>, pc: u64, count_ambiguous: bool) -> (ImageNo, u64) {
         if pc as i64 >= 0 {
-            return self.user_place(life, pc, count_ambiguous);
+            return self.user_place(at, pc, count_ambiguous);
         }
         self.kernel.find(pc).unwrap_or_else(|| {
             let label = if self.kernel.is_readable() {
@@ -391,11 +407,16 @@ impl Book {
         })
     }
 
-    fn user_place(&mut self, no: Option<LifeNo>, pc: u64, count_ambiguous: bool) -> (ImageNo, u64) {
-        let Some((no, life)) = no.and_then(|no| Some((no, self.lives.get(no)?))) else {
+    fn user_place(&mut self, at: Option<Moment>, pc: u64, count_ambiguous: bool) -> (ImageNo, u64) {
+        let Some((Moment { life: no, until }, life)) = at.and_then(|at| Some((at, self.lives.get(at.life)?))) else {
             return (self.images.synthetic(ImageKind::Unknown, "[unknown: process was never seen]"), 0);
         };
+        let exact = until != STILL || self.lives.is_phased();
         let found = match life.maps.find(pc) {
+            Found::Several(m) if exact => Found::One(life.maps.find_until(pc, until).unwrap_or(m)),
+            found => found,
+        };
+        let found = match found {
             Found::One(m) => m,
             Found::Several(m) => {
                 self.losses.ambiguous += u64::from(count_ambiguous);
@@ -600,6 +621,13 @@ impl Book {
     #[must_use]
     pub fn held_bytes(&self, id: &whither_image::ImageId) -> Option<Vec<u8>> {
         self.images.held_bytes(id)
+    }
+
+    /// Lets go of files of containers that have ended. What is wanted of them must have been read.
+    pub fn let_go(&mut self) {
+        let all = self.lives.iter().flat_map(|(_, life)| life.maps.mappings());
+        let mapped = all.map(|m| m.image).collect();
+        self.images.let_go(&mapped);
     }
 
     /// The kernel's symbols as read at the start, and BPF programs seen since.

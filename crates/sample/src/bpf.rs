@@ -54,6 +54,8 @@ pub struct BpfCollector {
     skel: SampleSkel<'static>,
     buckets: usize,
     active: u32,
+    /// Whether samples tell when a process has unmapped code.
+    phased: bool,
     spilled: Rc<RefCell<Vec<Entry>>>,
     reports: Rc<RefCell<Reports>>,
 }
@@ -129,6 +131,7 @@ impl BpfCollector {
             skel,
             buckets,
             active: 0,
+            phased: false,
             spilled,
             reports,
         };
@@ -156,6 +159,10 @@ impl BpfCollector {
         let exec = self.skel.progs.on_exec.attach().map_err(|e| SampleError::bpf("attaching to execs", e))?;
         let free = self.skel.progs.on_free.attach().map_err(|e| SampleError::bpf("attaching to freed tasks", e))?;
         self.links.extend([fork, exec, free]);
+        // Which of the two fits depends on the kernel; none does before 5.11.
+        let changes = self.skel.progs.on_locking_in_group.attach().or_else(|_| self.skel.progs.on_locking.attach());
+        self.phased = changes.is_ok();
+        self.links.extend(changes);
         proc::online_cpus().into_iter().try_for_each(|cpu| self.join(cpu, chosen, stacks))
     }
 
@@ -232,6 +239,11 @@ impl BpfCollector {
             // An event that is gone (CPU off line) needs no switching off.
             let _ = event.disable();
         }
+    }
+
+    /// Whether samples tell when a process has unmapped code.
+    pub(crate) fn is_phased(&self) -> bool {
+        self.phased
     }
 
     /// The opened events: CPU, number of the event, event.

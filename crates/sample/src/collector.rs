@@ -32,6 +32,8 @@ enum Kind {
 pub struct Collector {
     kind: Kind,
     chosen: Vec<Chosen>,
+    /// When the rate last changed, and the events before that.
+    former: (u64, Vec<Chosen>),
     stacks: StackMode,
     /// `None` when no registers are taken.
     edges: Option<Edges>,
@@ -68,6 +70,9 @@ impl Collector {
         // Order matters: the side-band first, so that what changes during the scan is seen.
         let sideband = Sideband::open()?;
         let mut bpf = BpfCollector::open(chosen, coverage, stacks, edges, threads)?;
+        if bpf.is_phased() {
+            book.will_be_phased();
+        }
         book.scan(None);
         for task in bpf.scan_tasks()? {
             book.task(&task);
@@ -105,6 +110,7 @@ impl Collector {
         Self {
             kind,
             chosen,
+            former: (0, Vec::new()),
             stacks,
             edges,
             accounts,
@@ -204,7 +210,8 @@ impl Collector {
                 }
                 self.waiting.extend(reports.stacks);
                 for s in self.waiting.extract_if(.., |s| s.head.time <= until) {
-                    let stack = stack_in(&s, book, &mut self.unwinders, &self.chosen, self.stacks);
+                    let chosen = if s.head.time < self.former.0 { &self.former.1 } else { &self.chosen };
+                    let stack = stack_in(&s, book, &mut self.unwinders, chosen, self.stacks);
                     book.stack(&stack);
                 }
                 if let Some(edges) = &mut self.edges {
@@ -357,8 +364,21 @@ impl Collector {
         }
     }
 
-    /// New nominal distance of samples, ns, for events that a rate drives. Samples counted so far must
-    /// have been drained.
+    /// New nominal distance of samples, ns, for events that a rate drives, while sampling is on. Draining takes a while, and
+    /// what is sampled meanwhile must not be booked with a period that it was not taken with: so the events change first,
+    /// and the tables change halves right behind that.
+    pub fn change_time_period(&mut self, ns: u64, book: &mut Book) {
+        self.account(book);
+        let old = self.chosen.clone();
+        self.set_time_period(ns);
+        let new = std::mem::replace(&mut self.chosen, old);
+        self.redraw();
+        let changed = clock::monotonic_ns();
+        self.drain(book);
+        self.former = (changed, std::mem::replace(&mut self.chosen, new));
+    }
+
+    /// New nominal distance of samples, ns, for events that a rate drives. Nothing may have been sampled that is wanted.
     pub fn set_time_period(&mut self, ns: u64) {
         for (number, c) in self.chosen.iter_mut().enumerate().filter(|(_, c)| c.is_rated()) {
             c.period = ((ns as f64 * c.units_per_ns) as u64).max(1);

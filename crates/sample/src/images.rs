@@ -4,7 +4,7 @@
 //! symbols are wanted (deleted, memfd) are held open.
 
 use crate::lives::ImageNo;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
@@ -33,6 +33,9 @@ const YOUNG: Duration = Duration::from_secs(3600);
 /// the root mount are held, as nobody can unmount a file system with open files.
 const YOUNG_FILES: usize = 32;
 const YOUNG_LIMIT: u64 = 32 << 20;
+/// Most files held open that our own root does not show: programs of containers, which nobody finds again by their path.
+/// Only their mount is kept by that, not the directory it is made of.
+const FOREIGN_FILES: usize = 256;
 /// No `_start` is longer.
 const LONGEST_ENTRY: u64 = 64;
 
@@ -50,6 +53,10 @@ pub struct Images {
     held: FxHashMap<ImageNo, File>,
     /// The same for files that may be deleted or replaced soon, the oldest first.
     young: VecDeque<(ImageNo, File)>,
+    /// The same for files of other mount namespaces, the oldest first.
+    foreign: VecDeque<(ImageNo, File)>,
+    /// Images that were in `foreign` once: what is let go is taken again when it is mapped again.
+    strangers: FxHashSet<ImageNo>,
     /// Where programs and the dynamic loader begin: nothing called that.
     entries: FxHashMap<ImageNo, u64>,
     /// What the file looked like when it was identified: the same once more needs no reading.
@@ -75,6 +82,14 @@ impl Images {
         if let Some(no) = self.special(m.path) {
             return no;
         }
+        let no = self.of_file(m);
+        if self.strangers.contains(&no) && !self.foreign.iter().any(|(held, _)| *held == no) {
+            self.hold_again(no, m);
+        }
+        no
+    }
+
+    fn of_file(&mut self, m: &MappingFacts<'_>) -> ImageNo {
         match m.file {
             MappedFile::BuildId(bytes) if !bytes.is_empty() => {
                 let id = ImageId::from_build_id(bytes);
@@ -148,12 +163,34 @@ impl Images {
     fn hold(&mut self, no: ImageNo, file: File, size: u64, transient: bool) {
         if transient && self.held.len() < HELD_LIMIT {
             self.held.insert(no, file);
+        } else if !transient && size <= KEPT_LIMIT && !names(Path::new(&self.get(no).path), &file) {
+            self.hold_foreign(no, file);
         } else if !transient && size <= YOUNG_LIMIT && is_young(&file) && on_root_mount(&file) {
             if self.young.len() == YOUNG_FILES {
                 self.young.pop_front();
             }
             self.young.push_back((no, file));
         }
+    }
+
+    fn hold_foreign(&mut self, no: ImageNo, file: File) {
+        if self.foreign.len() == FOREIGN_FILES {
+            self.foreign.pop_front();
+        }
+        self.strangers.insert(no);
+        self.foreign.push_back((no, file));
+    }
+
+    fn hold_again(&mut self, no: ImageNo, m: &MappingFacts<'_>) {
+        if let Some(file) = self.open(no, m.pid, m.range) {
+            self.hold_foreign(no, file);
+        }
+    }
+
+    /// Lets go of files of other mount namespaces but those that `mapped` says are in use; what is wanted of them must have
+    /// been read.
+    pub(crate) fn let_go(&mut self, mapped: &FxHashSet<ImageNo>) {
+        self.foreign.retain(|(no, _)| mapped.contains(no));
     }
 
     /// Whether a position lies in the code that a program or the dynamic loader begins with.
@@ -283,9 +320,9 @@ impl Images {
 
     /// A file that was deleted or replaced after it was mapped.
     fn gone(&self, no: ImageNo) -> Option<&File> {
-        let young = || self.young.iter().find(|(young, _)| *young == no).map(|(_, file)| file);
+        let mut at_risk = self.young.iter().chain(&self.foreign);
         let gone = |file: &&File| !names(Path::new(&self.get(no).path), file);
-        self.held.get(&no).or_else(|| young().filter(gone))
+        self.held.get(&no).or_else(|| at_risk.find(|(held, _)| *held == no).map(|(_, file)| file).filter(gone))
     }
 
     fn add(&mut self, image: Image) -> ImageNo {

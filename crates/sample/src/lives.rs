@@ -3,9 +3,15 @@
 //! files: images are numbers handed out by `images`.
 //!
 //! Aggregated samples carry no time, so a life is found by the *tag* of its pid (design note 4.3),
-//! and a mapping that was replaced is kept until the samples taken before have been drained. A tag
-//! has few bits: lives that share pid and tag by chance are told apart by what they had mapped.
+//! and a mapping that was replaced is kept until the samples taken before have been drained; the tag
+//! tells as well which of several were there (`phases`). A tag has few bits: lives that share pid and
+//! tag by chance are told apart by what they had mapped.
 
+mod phases;
+
+pub use phases::STILL;
+
+use phases::Phases;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -78,6 +84,16 @@ impl Maps {
         self.now.splice(first..last, pieces);
     }
 
+    /// What was mapped at an address for samples taken until `until` ([`STILL`]: now), without knowing since when.
+    #[must_use]
+    pub fn find_until(&self, address: u64, until: u64) -> Option<Mapped> {
+        let replaced = self.before.iter().filter(|(m, ended)| *ended > until && m.holds(address));
+        match replaced.min_by_key(|(_, ended)| *ended) {
+            Some((mapped, _)) => Some(*mapped),
+            None => self.find(address).any(),
+        }
+    }
+
     /// What is or was mapped at an address; several answers when it changed since the last drain.
     #[must_use]
     pub fn find(&self, address: u64) -> Found {
@@ -115,15 +131,39 @@ pub enum Found {
     None,
 }
 
+impl Found {
+    /// The mapping, if there was just one.
+    #[must_use]
+    pub fn alone(self) -> Option<Mapped> {
+        if let Self::One(m) = self { Some(m) } else { None }
+    }
+
+    fn any(self) -> Option<Mapped> {
+        match self {
+            Self::One(m) | Self::Several(m) => Some(m),
+            Self::None => None,
+        }
+    }
+}
+
+/// A life up to some time: what was mapped then is what its samples lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Whose.
+    pub life: LifeNo,
+    /// `CLOCK_MONOTONIC` ns, or [`STILL`].
+    pub until: u64,
+}
+
 /// Answer of [`Lives::by_tag_at`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// The one there is, whatever the address.
-    Only(LifeNo),
+    Only(Moment),
     /// The one that had code there.
-    One(LifeNo),
+    One(Moment),
     /// The newest of several that the sample may belong to.
-    Several(LifeNo),
+    Several(Moment),
 }
 
 /// One pid between two execs.
@@ -162,6 +202,9 @@ pub struct Lives {
     lives: FxHashMap<LifeNo, Life>,
     by_pid: FxHashMap<u32, Vec<LifeNo>>,
     threads: FxHashMap<u32, u32>,
+    phases: Phases,
+    /// Whether the kernel side tells phases.
+    phased: bool,
     next: u32,
     crowded: bool,
 }
@@ -170,28 +213,55 @@ impl Lives {
     /// The life a tagged sample belongs to: the newest of that pid with the tag, else the newest one
     /// whose tag is not known yet.
     #[must_use]
-    pub fn by_tag(&self, pid: u32, tag: u16) -> Option<LifeNo> {
+    pub fn by_tag(&self, pid: u32, tag: u16) -> Option<Moment> {
         let all = self.by_pid.get(&pid)?;
-        let tagged = all.iter().rev().find(|no| self.lives[no].tag == Some(tag));
-        tagged.or_else(|| all.iter().rev().find(|no| self.lives[no].tag.is_none())).copied()
+        let untagged = || all.iter().rev().find(|no| self.lives[no].tag.is_none());
+        self.tagged_so(pid, tag).next().or_else(|| untagged().map(|&life| Moment { life, until: STILL }))
+    }
+
+    /// Lives of a pid with a tag, the newest first.
+    fn tagged_so(&self, pid: u32, tag: u16) -> impl Iterator<Item = Moment> {
+        let all = self.by_pid.get(&pid).map_or(&[][..], Vec::as_slice);
+        all.iter().rev().filter_map(move |&life| {
+            let until = self.phases.end(pid, self.lives[&life].tag?, tag)?;
+            Some(Moment { life, until })
+        })
     }
 
     /// As [`Self::by_tag`] for a sample at a user address. Of several lives with that tag it is the
     /// newest that had code there; [`Which::Several`] when they had different code there.
     #[must_use]
     pub fn by_tag_at(&self, pid: u32, tag: u16, address: u64) -> Option<Which> {
-        let mut twins = self.by_pid.get(&pid)?.iter().rev().filter(|no| self.lives[no].tag == Some(tag));
+        let mut twins = self.tagged_so(pid, tag);
         let (Some(newest), Some(second)) = (twins.next(), twins.next()) else {
-            return self.by_tag(pid, tag).map(Which::Only);
+            // Without the word that a phase began its tag is a stranger's.
+            let lost = || Some(Moment { life: self.newest(pid).filter(|_| self.phased)?, until: STILL });
+            return self.by_tag(pid, tag).map(Which::Only).or_else(|| lost().map(Which::Several));
         };
         let all = [newest, second].into_iter().chain(twins);
-        let mut holding = all.filter_map(|no| match self.lives[no].maps.find(address) {
-            Found::One(m) | Found::Several(m) => Some((*no, m.image, m.offset_of(address))),
-            Found::None => None,
+        let mut holding = all.filter_map(|at| {
+            let mapped = self.lives[&at.life].maps.find_until(address, at.until)?;
+            Some((at, mapped.image, mapped.offset_of(address)))
         });
-        let Some((no, image, offset)) = holding.next() else { return Some(Which::One(*newest)) };
+        let Some((at, image, offset)) = holding.next() else { return Some(Which::One(newest)) };
         let same = holding.all(|(_, i, o)| (i, o) == (image, offset));
-        Some(if same { Which::One(no) } else { Which::Several(no) })
+        Some(if same { Which::One(at) } else { Which::Several(at) })
+    }
+
+    /// Whether the kernel side tells phases: what is mapped at the place of something else is then no riddle.
+    #[must_use]
+    pub fn is_phased(&self) -> bool {
+        self.phased
+    }
+
+    /// The kernel side tells phases.
+    pub fn will_be_phased(&mut self) {
+        self.phased = true;
+    }
+
+    /// The kernel side tells that a process has unmapped code: a phase begins.
+    pub fn unmapped(&mut self, task: &whither_abi::Task) {
+        self.phases.begun(task.tgid, task.tag, task.time);
     }
 
     /// The life of a pid at a time.
@@ -323,6 +393,7 @@ impl Lives {
                 }
             }
         }
+        self.phases.forget(time);
         let by_pid = &self.by_pid;
         self.threads.retain(|_, pid| by_pid.contains_key(pid));
         for life in self.lives.values_mut().filter(|l| !l.maps.before.is_empty()) {

@@ -1,12 +1,16 @@
 //! The daemon's control socket: one line of command in, a few lines of answer out. A Unix socket in
-//! the database directory, readable by its owner only; no network.
+//! the database directory, one per host that shares it, readable by its owner only; no network.
 
 use crate::SessionError;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use whither_kernel::proc;
+use whither_store::{DaemonFiles, Database};
 
 /// What a daemon can be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +39,7 @@ const LONGEST: u64 = 4096;
 /// [`SessionError::NoDaemon`] when none answers.
 pub fn control(db: &Path, command: &Control) -> Result<String, SessionError> {
     let ask = || -> std::io::Result<String> {
-        let mut stream = UnixStream::connect(socket_path(db))?;
+        let mut stream = UnixStream::connect(files(db).socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(encode(command).as_bytes())?;
         let mut answer = String::new();
@@ -45,8 +49,8 @@ pub fn control(db: &Path, command: &Control) -> Result<String, SessionError> {
     ask().map_err(|source| SessionError::NoDaemon { db: db.to_path_buf(), source })
 }
 
-fn socket_path(db: &Path) -> PathBuf {
-    db.join("control.sock")
+fn files(db: &Path) -> DaemonFiles {
+    Database::daemon_files(db, &proc::machine().host)
 }
 
 fn encode(command: &Control) -> String {
@@ -74,6 +78,8 @@ fn decode(line: &str) -> Option<Control> {
 pub(crate) struct Listener {
     socket: UnixListener,
     path: PathBuf,
+    /// Held as long as it is open: of two daemons that start at once one wins.
+    _lock: File,
 }
 
 impl Listener {
@@ -82,11 +88,12 @@ impl Listener {
     /// # Errors
     /// [`SessionError::DaemonRuns`] when another daemon answers there.
     pub(crate) fn open(db: &Path) -> Result<Self, SessionError> {
-        let path = socket_path(db);
-        if UnixStream::connect(&path).is_ok() {
+        let DaemonFiles { socket: path, lock } = files(db);
+        let io = |source| SessionError::Io { what: format!("cannot listen on {}", path.display()), source };
+        let held = File::options().create(true).append(true).mode(0o600).open(&lock).map_err(io)?;
+        if flock(&held, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(SessionError::DaemonRuns { db: db.to_path_buf() });
         }
-        let io = |source| SessionError::Io { what: format!("cannot listen on {}", path.display()), source };
         // A socket nobody answers is what a killed daemon left.
         match std::fs::remove_file(&path) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(io(e)),
@@ -95,7 +102,7 @@ impl Listener {
         let socket = UnixListener::bind(&path).map_err(io)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).map_err(io)?;
         socket.set_nonblocking(true).map_err(io)?;
-        Ok(Self { socket, path })
+        Ok(Self { socket, path, _lock: held })
     }
 
     /// Answers whoever is waiting.
@@ -146,7 +153,7 @@ mod tests {
     fn one_daemon_per_database_and_a_dead_socket_is_no_daemon() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         assert!(matches!(control(dir.path(), &Control::Status), Err(SessionError::NoDaemon { .. })));
-        drop(UnixListener::bind(socket_path(dir.path())).expect("bind"));
+        drop(UnixListener::bind(files(dir.path()).socket).expect("bind"));
         let listener = Listener::open(dir.path()).expect("replaces a dead socket");
         let db = dir.path().to_path_buf();
         let asker = std::thread::spawn(move || control(&db, &Control::Flush));
@@ -155,7 +162,9 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(asker.join().expect("no panic").expect("answered"), "Flush");
+        assert!(matches!(Listener::open(dir.path()), Err(SessionError::DaemonRuns { .. })));
         drop(listener);
-        assert!(!socket_path(dir.path()).exists());
+        assert!(!files(dir.path()).socket.exists());
+        assert!(Listener::open(dir.path()).is_ok(), "the lock goes with its holder");
     }
 }

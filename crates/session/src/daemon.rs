@@ -243,6 +243,7 @@ impl Daemon<'_> {
     fn keep_names(&mut self, part: &Profile, on: &mut dyn FnMut(Progress)) {
         let before = self.names.funcs.len();
         self.names.merge(symbols::local_names(&self.engine.book, part));
+        self.engine.book.let_go();
         if self.names.funcs.len() == before {
             return;
         }

@@ -149,10 +149,7 @@ impl Engine {
     }
 
     fn set_hertz(&mut self, hertz: f64) {
-        // Rows carry the period they were sampled with, so what is in the tables goes first.
-        self.collector.drain(&mut self.book);
-        self.collector.set_time_period((1e9 / hertz) as u64);
-        self.collector.redraw();
+        self.collector.change_time_period((1e9 / hertz) as u64, &mut self.book);
         self.hertz = hertz;
     }
 

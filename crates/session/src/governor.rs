@@ -22,6 +22,9 @@ const FIRST_LOOK_NS: u64 = 250_000_000;
 const SYNCHRONOUS_NS: f64 = 300.0;
 /// Synchronous events may take this part of a budget together before they are sampled less often.
 const SYNCHRONOUS_PART: f64 = 0.5;
+/// What interrupts get of a budget in any case. Reading the files of many new programs takes most of a second once, and a
+/// profile of 20 samples a second would be no profile: the cost is told, and the next look finds it gone.
+const INTERRUPT_PART: f64 = 0.25;
 /// Share of the budget set aside for our own process until its cost is known.
 const RESERVE: f64 = 0.15;
 
@@ -98,7 +101,8 @@ impl Governor {
         let new = so_far.saturating_sub(std::mem::replace(&mut self.synchronous, so_far));
         let synchronous = new as f64 * SYNCHRONOUS_NS / elapsed;
         let thinner = thinner(synchronous, (budget - self.user_share).max(budget / 4.0) * SYNCHRONOUS_PART);
-        let hertz = self.next_rate(budget - self.user_share - synchronous / thinner as f64);
+        let left = budget - self.user_share - synchronous / thinner as f64;
+        let hertz = self.next_rate(left.max(budget * INTERRUPT_PART));
         (hertz.is_some() || thinner > 1).then_some(Change { hertz, thinner })
     }
 

@@ -12,10 +12,11 @@ use whither_kernel::proc;
 use whither_sample::Folding;
 use whither_store::{EpochWriter, OnExisting, StoreError};
 
-/// A segment is sealed this often, so that a crash loses at most a minute; the first one sooner, so that a short recording
-/// is not lost whole.
+/// A segment is sealed this often, so that a crash loses at most a minute; the first ones sooner, each later by this factor,
+/// so that a short recording is not lost whole.
 const SEAL: Duration = Duration::from_secs(60);
-const FIRST_SEAL: Duration = Duration::from_secs(15);
+const FIRST_SEAL: Duration = Duration::from_secs(3);
+const SEAL_GROWTH: u32 = 4;
 /// The tables are drained this often; slices are cut at drains.
 const DRAIN: Duration = Duration::from_secs(5);
 /// More rows than these are sealed early, to keep memory bounded.
@@ -138,7 +139,7 @@ impl Run<'_> {
             }
             if sealed.elapsed() >= due || self.engine.exceeds(ROWS) {
                 self.seal(on);
-                (sealed, due) = (Instant::now(), SEAL);
+                (sealed, due) = (Instant::now(), SEAL.min(due * SEAL_GROWTH));
             }
             self.warm();
             if ticked.elapsed() >= Duration::from_millis(500) {

@@ -2,6 +2,15 @@
 
 use crate::describe::count;
 
+/// [`benjamini_hochberg`] where some hypotheses matter more: each p-value is divided by its weight (taken over the mean weight) before it is
+/// adjusted, which keeps the promise as long as weights do not depend on p-values (Genovese, Roeder and Wasserman 2006).
+#[must_use]
+pub fn weighted(p: &[f64], weights: &[f64]) -> Vec<f64> {
+    let mean = weights.iter().sum::<f64>() / count(weights.len().max(1));
+    let heavier = |(&p, &weight): (&f64, &f64)| if weight > 0.0 { (p * mean / weight).min(1.0) } else { 1.0 };
+    benjamini_hochberg(&p.iter().zip(weights).map(heavier).collect::<Vec<_>>())
+}
+
 /// Benjamini and Hochberg's adjusted p-values, in the order given: reporting everything with
 /// q <= 0.05 lets on average at most 5 % of what is reported be chance. NaN counts as 1.
 #[must_use]
@@ -32,6 +41,15 @@ mod tests {
         }
         assert_eq!(benjamini_hochberg(&[]), [] as [f64; 0]);
         assert_eq!(benjamini_hochberg(&[f64::NAN, 0.5]), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn weight_moves_trust_to_what_matters() {
+        let even = weighted(&[0.01, 0.04, 0.03, 0.005], &[2.0; 4]);
+        assert!((even[0] - 0.02).abs() < 1e-12, "{even:?}");
+        let q = weighted(&[0.04, 0.04], &[3.0, 1.0]);
+        assert!((q[0] - 0.08 * 2.0 / 3.0).abs() < 1e-12 && (q[1] - 0.08).abs() < 1e-12, "{q:?}");
+        assert_eq!(weighted(&[0.001], &[0.0]), [1.0]);
     }
 
     proptest! {

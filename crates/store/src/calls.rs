@@ -202,7 +202,7 @@ pub struct CallPath {
 pub struct PathTotals {
     /// Entries.
     pub calls: u64,
-    /// Completed calls; equals `calls` where only entries are seen.
+    /// Completed calls that carry times, so without folded ones; equals `calls` where only entries are seen.
     pub done: u64,
     /// Wall time of completed calls, own cost inside the measured interval already subtracted.
     pub wall_ns: u64,

@@ -5,7 +5,7 @@ use crate::compact::replaced_by;
 use crate::durable::{TMP, create_dirs, replace_file, sync_dir};
 use crate::epoch::{EpochWriter, OnExisting, is_sealed, lock, read_meta, remove_epoch, segments, write_meta};
 use crate::error::{Problem, StoreError};
-use crate::layout::{DATABASE_FILE, EPOCH_FILE, FORMAT_VERSION, epoch_name, epoch_parent};
+use crate::layout::{DATABASE_FILE, EPOCH_FILE, FORMAT_VERSION, epoch_name, epoch_parent, host_word};
 use crate::model::EpochMeta;
 use crate::rebuild::with_remedy;
 use crate::segment::read_manifest;
@@ -40,6 +40,15 @@ pub struct EpochInfo {
     pub bytes: u64,
 }
 
+/// What the daemon of one host has in a database beside its epochs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DaemonFiles {
+    /// Socket that it listens on.
+    pub socket: PathBuf,
+    /// Locked as long as it runs.
+    pub lock: PathBuf,
+}
+
 impl Database {
     /// Opens a database, creating it when the directory does not exist or is empty.
     ///
@@ -50,9 +59,15 @@ impl Database {
         if root.join(DATABASE_FILE).exists() {
             return Self::open(root);
         }
-        let used = fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_some());
+        let temporary = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(TMP);
+        // Temporary files may be those of another that makes the same database just now.
+        let used = fs::read_dir(root).is_ok_and(|entries| entries.flatten().any(|entry| !temporary(&entry)));
         if used {
-            return Err(StoreError::NotAStore { path: root.to_owned() });
+            return if root.join(DATABASE_FILE).exists() {
+                Self::open(root)
+            } else {
+                Err(StoreError::NotAStore { path: root.to_owned() })
+            };
         }
         create_dirs(root)?;
         replace_file(
@@ -61,6 +76,16 @@ impl Database {
             format!("# A profile database of whither.\nversion = {FORMAT_VERSION}\n").as_bytes(),
         )?;
         Ok(Self { root: root.to_owned() })
+    }
+
+    /// Files by which the daemon of a host is reached, and by which it is the only one: hosts share a tree, but not a kernel.
+    #[must_use]
+    pub fn daemon_files(root: &Path, host: &str) -> DaemonFiles {
+        let word = host_word(host);
+        DaemonFiles {
+            socket: root.join(format!("control-{word}.sock")),
+            lock: root.join(format!("daemon-{word}.lock")),
+        }
     }
 
     /// Opens a database that exists.

@@ -91,6 +91,14 @@ pub enum StoreError {
         /// How it shows.
         what: String,
     },
+    /// No epoch is of that host.
+    #[error("no epoch is of host `{host}`; there are {known}")]
+    NoSuchHost {
+        /// As given.
+        host: String,
+        /// Those there are.
+        known: String,
+    },
     /// A selection of epochs that selects nothing or is ambiguous.
     #[error("epoch selection `{text}`: {why}")]
     Selection {

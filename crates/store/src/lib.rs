@@ -47,7 +47,7 @@ mod tables;
 pub use check::{Finding, Severity, check, repair};
 pub use compact::{CompactPolicy, Compacted, compact};
 pub use core_facts::CoreFacts;
-pub use database::{Database, EpochInfo, EpochSelector};
+pub use database::{DaemonFiles, Database, EpochInfo, EpochSelector};
 pub use debug_files::DebugFiles;
 pub use epoch::{EpochWriter, OnExisting, is_unfinished, put_symbols};
 pub use error::{Problem, StoreError};

@@ -1,7 +1,7 @@
 //! Reading recordings, epochs and whole databases into one merged profile. A damaged segment becomes
 //! a problem beside the answer; the rest is read.
 
-use crate::database;
+use crate::database::{self, EpochInfo};
 use crate::epoch::{read_meta, segments};
 use crate::error::{Problem, StoreError};
 use crate::layout::{DATABASE_FILE, EPOCH_FILE, SegmentRange};
@@ -11,6 +11,7 @@ use crate::run::Run;
 use crate::segment::{RowFilter, read_manifest, read_rest};
 use crate::stored::StoredSymbols;
 use rayon::prelude::*;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -91,6 +92,9 @@ fn find_epochs(path: &Path, selection: &Selection, problems: &mut Vec<Problem>) 
         return Ok(if wanted_host(&meta) { vec![Found { path: path.to_owned(), meta }] } else { Vec::new() });
     }
     let infos = database::list_epochs(path, selection.epochs.as_deref(), problems)?;
+    if let Some(unknown) = selection.hosts.iter().find(|&host| infos.iter().all(|info| info.host != *host)) {
+        return Err(no_such_host(unknown, &infos));
+    }
     let mut found = Vec::new();
     for info in infos {
         match read_meta(&info.path) {
@@ -100,6 +104,12 @@ fn find_epochs(path: &Path, selection: &Selection, problems: &mut Vec<Problem>) 
         }
     }
     Ok(found)
+}
+
+fn no_such_host(host: &str, epochs: &[EpochInfo]) -> StoreError {
+    let known: BTreeSet<&str> = epochs.iter().map(|e| e.host.as_str()).collect();
+    let there = known.into_iter().collect::<Vec<_>>().join(", ");
+    StoreError::NoSuchHost { host: host.to_owned(), known: if there.is_empty() { "none".to_owned() } else { there } }
 }
 
 fn overlaps(meta: &EpochMeta, selection: &Selection) -> bool {

@@ -142,7 +142,16 @@ impl SymbolService {
         let (table, problems) = match (&files.main, &files.debug) {
             (Some(main), debug) => function_table(&main.bytes, debug.as_ref().map(|d| &*d.bytes)),
             (None, Some(debug)) => moved(function_table(&debug.bytes, None), &debug.summary.segments, &image.segments),
-            (None, None) => return table_of(stored),
+            (None, None) => {
+                if stored.is_empty() && files.problems.is_empty() {
+                    self.report([format!(
+                        "{}: there is no such file here, so its functions have no names: it was gone before it could be read, or \
+                         belongs to a container or another machine",
+                        image.path
+                    )]);
+                }
+                return table_of(stored);
+            }
         };
         self.report(problems.iter().map(|p| format!("{}: {p}", image.path)));
         if let (Some(cache), true) = (&self.cache, files.main.is_some()) {

@@ -268,8 +268,8 @@ fn why_nothing(loaded: &Loaded, paths: &[PathBuf]) -> anyhow::Result<()> {
         && let Some(path) = paths.iter().find(|p| whither_store::is_unfinished(p))
     {
         anyhow::bail!(
-            "{} holds no samples: it is still being made, or was interrupted before its first part was stored (a quarter of a minute \
-             after the start, then every minute)",
+            "{} holds no samples: it is still being made, or was interrupted before its first part was stored (3 s after the \
+             start, then after 15 s, then every minute)",
             path.display()
         );
     }

@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::process::Command;
+
 mod support;
 use support::{alone, need_root, record, record_system, tolerance, workload};
 
@@ -78,6 +80,41 @@ fn a_program_whose_file_is_deleted_while_it_runs_keeps_its_names() {
     let script = format!("{0} 2 & sleep 0.5; rm {0}; wait", copy.display());
     let run = record(&[], &["sh", "-c", &script]);
     assert!(!copy.exists());
+    run.prof(&["--all"]).assert_shares(&run.truth(), str::to_owned, 2.0);
+}
+
+#[test]
+fn libraries_that_take_turns_at_one_place_are_told_apart() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&[], &[workload("swap"), "2".into()]);
+    if run.truth().get("same_place") != "1" {
+        println!("SKIP: the loader put the libraries at different places");
+        return;
+    }
+    run.prof(&["--all"]).assert_shares(&run.truth(), str::to_owned, 2.0);
+}
+
+#[test]
+fn a_program_of_a_container_keeps_its_names() {
+    need_root!();
+    let _alone = alone();
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("bin")).unwrap();
+    let (source, program) = (
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/cycles/shares/shares.c"),
+        root.path().join("bin/fresh"),
+    );
+    // A build of its own: names of one that was seen before are known from then.
+    let id = format!("-Wl,--build-id=0x{:032x}", std::process::id());
+    let made = Command::new("gcc").args(["-O2", "-static", &id, "-o"]).arg(&program).arg(source).status();
+    let entered = Command::new("unshare").args(["-m", "true"]).status();
+    if ![made, entered].into_iter().all(|done| done.is_ok_and(|status| status.success())) {
+        println!("SKIP: no static C program or no mount namespace can be made");
+        return;
+    }
+    let inside: Vec<&str> = vec!["unshare", "-m", "chroot", root.path().to_str().unwrap(), "/bin/fresh", "2"];
+    let run = record(&[], &inside);
     run.prof(&["--all"]).assert_shares(&run.truth(), str::to_owned, 2.0);
 }
 

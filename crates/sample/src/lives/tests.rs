@@ -11,6 +11,15 @@ fn task(pid: u32, tag: u32, time: u64) -> whither_abi::Task {
     whither_abi::Task { tgid: pid, tid: pid, tag, time, start: 5, ..Default::default() }
 }
 
+/// A life whose present phase goes on.
+fn still(life: LifeNo) -> Moment {
+    Moment { life, until: STILL }
+}
+
+fn life_of(l: &Lives, pid: u32, tag: u16) -> Option<LifeNo> {
+    l.by_tag(pid, tag).map(|at| at.life)
+}
+
 #[test]
 fn an_exec_in_place_is_another_life() {
     let mut l = Lives::default();
@@ -20,12 +29,12 @@ fn an_exec_in_place_is_another_life() {
     l.execed(10, "cc1".into(), 100);
     l.mapped(10, map(0x1000, 0x2000, 2), "/usr/lib/cc1", 101);
     l.tagged(&task(10, 4, 110));
-    let (old, new) = (l.by_tag(10, 3).expect("old"), l.by_tag(10, 4).expect("new"));
+    let (old, new) = (life_of(&l, 10, 3).expect("old"), life_of(&l, 10, 4).expect("new"));
     assert_eq!(l.get(old).expect("kept").maps.find(0x1800), Found::One(map(0x1000, 0x2000, 1)));
     assert_eq!(l.get(new).expect("kept").maps.find(0x1800), Found::One(map(0x1000, 0x2000, 2)));
     assert_eq!((l.get(new).expect("kept").exe.as_str(), l.get(new).expect("kept").start), ("/usr/lib/cc1", 5));
     l.forget(200, |_| true);
-    assert_eq!((l.by_tag(10, 3), l.by_tag(10, 4)), (None, Some(new)));
+    assert_eq!((life_of(&l, 10, 3), life_of(&l, 10, 4)), (None, Some(new)));
 }
 
 #[test]
@@ -63,10 +72,10 @@ fn lives_that_share_a_tag_are_told_apart_by_their_mappings() {
         l.tagged(&task(7, 9, time + 2));
         l.ended(7, time + 3);
     }
-    assert_eq!(l.by_tag(7, 9), Some(lives[2]), "without an address it is the newest");
-    assert_eq!(l.by_tag_at(7, 9, 0x1800), Some(Which::One(lives[0])));
-    assert_eq!(l.by_tag_at(7, 9, 0x5800), Some(Which::Several(lives[2])));
-    assert_eq!(l.by_tag_at(7, 9, 0x9000), Some(Which::One(lives[2])), "nobody had code there");
+    assert_eq!(l.by_tag(7, 9), Some(still(lives[2])), "without an address it is the newest");
+    assert_eq!(l.by_tag_at(7, 9, 0x1800), Some(Which::One(still(lives[0]))));
+    assert_eq!(l.by_tag_at(7, 9, 0x5800), Some(Which::Several(still(lives[2]))));
+    assert_eq!(l.by_tag_at(7, 9, 0x9000), Some(Which::One(still(lives[2]))), "nobody had code there");
     assert_eq!(l.by_tag_at(7, 8, 0x1800), None);
 }
 
@@ -79,7 +88,7 @@ fn what_was_reported_before_the_scan_does_not_undo_it() {
     // Forked before it was looked at: its record comes after the scan.
     assert!(l.is_old(10, 90) && !l.is_old(10, 100) && !l.is_old(11, 90));
     l.tagged(&task(10, 4, 90));
-    let no = l.by_tag(10, 5).expect("the tag of the scan stays");
+    let no = life_of(&l, 10, 5).expect("the tag of the scan stays");
     assert_eq!((l.by_tag(10, 4), l.get(no).expect("kept").comm.as_str()), (None, "make"));
     // Another process with that pid later on.
     l.ended(10, 200);
@@ -129,6 +138,44 @@ fn a_replaced_mapping_is_ambiguous_until_forgotten() {
     let Found::One(tail) = m.find(0x3800) else { panic!("the tail is still mapped") };
     assert_eq!(tail.offset_of(0x3800), 0x3800);
     assert_eq!(m.find(0x4000), Found::None);
+}
+
+fn unmapped(pid: u32, phase: u32, time: u64) -> whither_abi::Task {
+    whither_abi::Task { tgid: pid, tag: phase, time, why: whither_abi::WHY_UNMAPPED, ..Default::default() }
+}
+
+#[test]
+fn what_was_sampled_before_code_was_unmapped_is_looked_up_as_of_then() {
+    let mut l = Lives::default();
+    l.will_be_phased();
+    let no = l.found(10, "host".into(), "/bin/host".into(), 1);
+    l.tagged(&task(10, 5, 2));
+    l.mapped(10, map(0x1000, 0x2000, 1), "/lib/a.so", 3);
+    l.unmapped(&unmapped(10, 1, 50));
+    l.mapped(10, map(0x1000, 0x2000, 2), "/lib/b.so", 51);
+    l.unmapped(&unmapped(10, 2, 90));
+    l.mapped(10, map(0x1000, 0x2000, 3), "/lib/c.so", 91);
+    let image = |l: &Lives, tag: u16| {
+        let Some(Which::Only(at)) = l.by_tag_at(10, tag, 0x1800) else { panic!("one life, each phase known") };
+        assert_eq!(at.life, no);
+        l.get(no).and_then(|life| life.maps.find_until(0x1800, at.until)).map(|m| m.image.0)
+    };
+    assert_eq!([5, 5 ^ 1, 5 ^ 2].map(|tag| image(&l, tag)), [Some(1), Some(2), Some(3)]);
+    assert_eq!(l.by_tag_at(10, 5 ^ 7, 0x1800), Some(Which::Several(still(no))), "the word of that phase was lost");
+    l.forget(60, |_| true);
+    assert_eq!((l.by_tag(10, 5), image(&l, 5 ^ 1)), (None, Some(2)), "its samples are in");
+    l.forget(100, |_| true);
+    assert_eq!(image(&l, 5 ^ 2), Some(3), "the last one goes on");
+}
+
+#[test]
+fn a_phase_of_another_process_with_that_number_changes_nothing() {
+    let mut l = Lives::default();
+    let no = l.found(10, "calm".into(), "/bin/calm".into(), 1);
+    l.tagged(&task(10, 5, 2));
+    l.unmapped(&unmapped(10 + whither_abi::PHASES, 1, 50));
+    assert_eq!(l.by_tag(10, 5), Some(Moment { life: no, until: 50 }));
+    assert_eq!(l.by_tag(10, 5 ^ 1), Some(still(no)));
 }
 
 proptest! {
