@@ -15,8 +15,10 @@
 /* What an exit has to do, as wh_active.major tells it. */
 static inline u64 hot_bits(u32 flags, u32 found)
 {
-	if (!(flags & NEEDS_CLOCK) || found & WH_FOLDED)
+	if (!(flags & NEEDS_CLOCK))
 		return HOT_OURS;
+	if (found & WH_FOLDED)
+		return 0; /* the slow exit counts it apart; the quick one has no place for that */
 	return HOT_OURS | HOT_TIMED | (flags & WH_DO_CPU ? HOT_CPU : 0) | (flags & WH_DO_HIST ? HOT_HIST : 0);
 }
 

@@ -261,7 +261,7 @@ static slow_path struct answer entry_slow(u64 index, u64 slot, const struct regs
 	}
 	count_call(b);
 	if (unlikely(l->stack.no_shadow)) {
-		t->lost[WH_LOST_SHADOW]++;
+		t->lost[slot < (u64)-WH_SHADOW + BLOCK_BYTES ? WH_LOST_LOW : WH_LOST_SHADOW]++;
 		leave(t);
 		return answer;
 	}
@@ -332,6 +332,11 @@ static inline void book(struct local *l, const struct wh_point *p, const struct 
 					add_usage(m, r);
 			}
 		}
+	} else if (flags & NEEDS_CLOCK) {
+		struct wh_more *m = more_of(l, b);
+
+		if (m)
+			m->folded++;
 	}
 	if (unlikely(flags & WH_DO_VALUES))
 		values_at_exit(p, ret, b);

@@ -50,7 +50,27 @@ static u64 taken(u64 word, const struct wh_extra *x)
 	return narrow(word, x);
 }
 
-static u64 source(const struct wh_extra *x, u64 slot, const struct regs *r)
+/* A word of our own memory that may not be there: asked of the kernel, which answers instead of faulting. */
+static int asked_for(const struct local *l, u64 at, u64 *word)
+{
+	struct {
+		u64 base, bytes;
+	} to = {(u64)word, 8}, from = {at, 8};
+
+	return !G.locked && sys6(SYS_PROCESS_VM_READV, l->block->pid, (u64)&to, 1, (u64)&from, 1, 0) == 8;
+}
+
+/* The user may have named an argument that the function has not, and above the first frame of a stack nothing need be
+ * mapped: only the page of the slot itself is read without asking. What is known of the stack may be out of date. */
+static int stack_word(const struct local *l, u64 slot, u64 at, u64 *word)
+{
+	if (unlikely((at + 7) / PAGE != slot / PAGE))
+		return asked_for(l, at, word);
+	*word = *(const u64 *)at;
+	return 1;
+}
+
+static u64 source(const struct wh_extra *x, const struct regs *r)
 {
 	switch (x->source) {
 	case WH_ARG1: return r->rdi;
@@ -59,7 +79,6 @@ static u64 source(const struct wh_extra *x, u64 slot, const struct regs *r)
 	case WH_ARG4: return r->rcx;
 	case WH_ARG5: return r->r8;
 	case WH_ARG6: return r->r9;
-	case WH_STACK_ARG: return *(const u64 *)(slot + 8 + 8ull * x->number);
 	case WH_CONST: return (u64)(s64)x->offset[0];
 	default: return 0;
 	}
@@ -78,6 +97,19 @@ static void add(struct wh_block *b, const struct wh_extra *x, u64 word)
 	b->value[x->value] = (u64)sum;
 }
 
+/* A word known at entry; 0: it cannot be read. */
+static int entry_word(struct local *l, const struct wh_extra *x, u64 slot, const struct regs *regs, u64 *word)
+{
+	*word = 0;
+	if (x->source != WH_STACK_ARG)
+		*word = source(x, regs);
+	else if (!stack_word(l, slot, slot + 8 + 8ull * x->number, word))
+		return 0;
+	if (x->source != WH_CONST)
+		*word = taken(*word, x);
+	return 1;
+}
+
 /* Words known at entry: summed into `b`, kept for the event record of active[index]. */
 slow_path void values_at_entry(struct local *l, const struct wh_point *p, u32 index, u64 slot, const struct regs *regs,
 			       struct wh_block *b)
@@ -92,8 +124,11 @@ slow_path void values_at_entry(struct local *l, const struct wh_point *p, u32 in
 
 		if (x->source == WH_RET || x->source == WH_EVENT)
 			continue;
-		u64 word = x->source == WH_CONST ? source(x, slot, regs) : taken(source(x, slot, regs), x);
-		add(b, x, word);
+		u64 word;
+		if (likely(entry_word(l, x, slot, regs, &word)))
+			add(b, x, word);
+		else
+			l->block->lost[WH_LOST_VALUE]++;
 		if (l->words && index < WH_ACTIVE)
 			l->words[index][i] = word;
 	}

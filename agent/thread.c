@@ -148,7 +148,7 @@ static struct wh_thread *claim_block(u32 pid, u32 tid)
 		used = WH_MAX_THREADS;
 	u32 window = used < LOOKED_AT ? used : LOOKED_AT;
 	u32 from = used > window ? (u32)(ticks() >> 6) % (used - window) : 0;
-	t = claim_used(from, from + window, pid, tid);
+	t = h->apart ? 0 : claim_used(from, from + window, pid, tid);
 	if (t)
 		return t;
 	while (h->next_thread < WH_MAX_THREADS) {

@@ -22,7 +22,7 @@ typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
-#define WH_AGENT_ABI 3u
+#define WH_AGENT_ABI 4u
 
 /* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
 #define WH_MAX_POINTS 65536u
@@ -62,7 +62,9 @@ enum wh_lost {
 	WH_LOST_CLOCK = 7,   /* recorded but for CPU time: the program has forbidden itself system calls, or a signal
 	                      * handler's call came amid the entry */
 	WH_LOST_EVENT = 8,   /* recorded but for a counter of the processor, which could not be read */
-	WH_LOST_CAUSES = 9
+	WH_LOST_VALUE = 9,   /* recorded but for a stack argument where no memory can be read: not summed */
+	WH_LOST_LOW = 10,    /* as SHADOW: the stack lies so low (a heap of a program without PIE) that there is no place for it */
+	WH_LOST_CAUSES = 11
 };
 
 /* A counter of the processor that points name. 16 bytes. */
@@ -110,7 +112,7 @@ struct wh_header {
 	wh_u64 cost_early;     /* ticks that a probed call seems shorter than it is: processors read the clock at its end
 	                        * before its work is done, by no more than that work */
 	wh_u32 loads_late;     /* atomic; times that the agent did not wait any longer for loads_seen */
-	wh_u32 spare;
+	wh_u32 apart;          /* not 0: blocks of ended threads are used again only when there are no fresh ones */
 	struct wh_event event[WH_EVENTS]; /* once set, an entry stays */
 };
 
@@ -273,7 +275,8 @@ struct wh_more {
 	wh_u64 switches;       /* context switches, voluntary and not */
 	wh_u64 faults_minor;
 	wh_u64 faults_major;
-	wh_u64 spare[4];
+	wh_u64 folded;         /* completed calls without times, being part of one that has them */
+	wh_u64 spare[3];
 	wh_u32 hist[64];       /* [i]: calls of [2^i, 2^(i+1)) ticks */
 };
 

@@ -80,6 +80,18 @@ static void paths(void)
 
 /* ---- recursion: joined paths, folding ---- */
 static u64 deepest;
+/* Calls of a point that were part of a timed one. */
+static u64 folded(u32 point)
+{
+	u64 all = 0;
+	for (u32 i = 1; i < HEADER->next_path; i++) {
+		u32 page = THREAD(0)->directory[i / 64];
+		if (!page || PATHS[i].point != point) continue;
+		struct wh_block *b = (struct wh_block *)(seg + WH_AT_PAGES + (u64)page * 4096) + i % 64;
+		if (b->extra) all += ((struct wh_more *)(seg + WH_AT_PAGES + (u64)b->extra * 64))->folded;
+	}
+	return all;
+}
 PROBED u64 rec(u64 n) { if (!n) return 1; return rec(n - 1) + 1; }
 PROBED u64 even(u64 n);
 PROBED u64 odd(u64 n) { return n ? even(n - 1) + 1 : 0; }
@@ -99,6 +111,7 @@ static void recursion(void)
 			if (PATHS[i].same > deepest) deepest = PATHS[i].same;
 		}
 	CHECK(deepest == 64, "deepest %llu", (unsigned long long)deepest);
+	CHECK(folded(p) == 1001 - 65, "folded %llu", (unsigned long long)folded(p));
 	unprobe(p);
 	u32 e = probe((void *)even, ALL_TIMES), o = probe((void *)odd, ALL_TIMES);
 	CHECK(even(500) == 500, "result");
@@ -533,6 +546,19 @@ static void without_rows(void)
 
 /* ---- the place of the shadow is taken: counted, not timed, unharmed ---- */
 static void *on_taken_stack(void *arg) { u64 r = 0; for (int i = 0; i < 1000; i++) r += work((u64)i) + rec(3); return arg ? (void *)r : 0; }
+/* Where heaps of programs without PIE lie there is nothing 16 TiB below. */
+static void low_stack(void)
+{
+	u32 p = probe((void *)work, ALL_TIMES), q = probe((void *)rec, ALL_TIMES);
+	u64 size = 1 << 20;
+	char *stack = (char *)mmap(0, size, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+	pthread_attr_t a; pthread_attr_init(&a); pthread_attr_setstack(&a, stack, size);
+	pthread_t t; void *got; u64 before = lost(WH_LOST_LOW), other = lost(WH_LOST_SHADOW);
+	pthread_create(&t, &a, on_taken_stack, (void *)1); pthread_join(t, &got);
+	CHECK(sums(p).calls == 1000 && sums(q).calls == 4000, "calls %llu %llu", (unsigned long long)sums(p).calls, (unsigned long long)sums(q).calls);
+	CHECK(lost(WH_LOST_LOW) - before == 5000 && lost(WH_LOST_SHADOW) == other, "lost %llu", (unsigned long long)(lost(WH_LOST_LOW) - before));
+	munmap(stack, size); unprobe(p); unprobe(q);
+}
 static void shadow_taken(void)
 {
 	u32 p = probe((void *)work, ALL_TIMES), q = probe((void *)rec, ALL_TIMES);
@@ -600,6 +626,7 @@ static void sequences(void)
 		}
 		THREAD(0)->seq_active |= round == 0;
 	}
+	CHECK(folded(q) == 2 * 100 * (21 - 4), "folded %llu", (unsigned long long)folded(q));
 	CHECK(!(THREAD(0)->seq_active & 1), "the active stack stays odd");
 	HEADER->recursion = levels;
 	unprobe(p); unprobe(q);
@@ -658,7 +685,7 @@ int main(int argc, char **argv)
 		{"paths", paths}, {"recursion", recursion}, {"deep", deep}, {"tails", tails}, {"jumps", jumps}, {"threads", threads}, {"churn", churn},
 		{"signals", signals}, {"signal_jumps", signal_jumps}, {"alternate_stack", alternate_stack}, {"forks", forks}, {"coroutines", coroutines},
 		{"arguments", arguments}, {"values", values}, {"silence", silence}, {"cpu_clock", cpu_clock},
-		{"without_rows", without_rows}, {"shadow_taken", shadow_taken}, {"many_paths", many_paths}, {"sequences", sequences}, {"locks", locks}};
+		{"without_rows", without_rows}, {"shadow_taken", shadow_taken}, {"low stack", low_stack}, {"many_paths", many_paths}, {"sequences", sequences}, {"locks", locks}};
 	setup(argv[1]);
 	for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
 		int wanted = argc == 2;

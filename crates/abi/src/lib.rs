@@ -20,6 +20,8 @@ pub const PID_BITS: u32 = 22;
 pub const TAG_LOW_BITS: u32 = 10;
 /// Bits of a life's tag; the high ones are in [`Entry::place`].
 pub const TAG_BITS: u32 = 13;
+/// `WH_PHASES`.
+pub const PHASES: u32 = 1024;
 /// Entries of a bucket.
 pub const WAYS: usize = 4;
 /// Most frames of a kernel or user stack.
@@ -39,6 +41,8 @@ pub const KIND_REGS: u32 = 3;
 pub const WHY_SEEN: u32 = 0;
 /// [`Task::why`]: just forked.
 pub const WHY_FORKED: u32 = 1;
+/// [`Task::why`]: the process has unmapped code; [`Task::tag`] is the number of the phase that begins.
+pub const WHY_UNMAPPED: u32 = 3;
 /// [`Task::why`]: just exec'ed.
 pub const WHY_EXECED: u32 = 2;
 

@@ -52,6 +52,7 @@ impl<'a> Analysis<'a> {
             whole: self.whole(),
             functions: self.functions(),
             paths: self.paths(),
+            listing: None,
             frames: self.frames.rows.clone(),
             in_progress: self.in_progress(),
             lost: self.snapshot.lost,
@@ -258,9 +259,11 @@ pub(crate) fn running(snapshot: &CallSnapshot, tid: Option<u32>) -> Vec<Running>
 
 fn wholes(snapshot: &CallSnapshot, sums: &[PathSum]) -> Wholes {
     let cost = snapshot.own_cost;
+    let own_cpu = sums.iter().fold(0_u64, |all, s| all.saturating_add(s.self_cpu));
     Wholes {
         resolution_ns: cost.inside_ps.saturating_add(cost.step_ps).div_ceil(1000),
-        cpu: snapshot.whole.cpu_ns,
+        // Of a process that was killed the time is the last one read: parts of it add up to no more than all, all the same.
+        cpu: if snapshot.whole.cpu_ns > 0 { snapshot.whole.cpu_ns.max(own_cpu) } else { 0 },
         thread: snapshot.whole.thread_ns,
         self_wall: sums.iter().fold(0, |all, s| all.saturating_add(s.self_wall)),
         calls: sums.iter().fold(0, |all, s| all.saturating_add(s.calls)),

@@ -136,11 +136,15 @@ fn merged(all: Option<Figures>, f: &Figures) -> Figures {
     let completed = |f: &Figures| f.average_ns.unwrap_or(0.0) * f.done as f64;
     let done = all.done.saturating_add(f.done);
     let average = (done > 0).then(|| (completed(&all) + completed(f)) / done as f64).filter(|a| *a > 0.0);
-    let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
-    let below = all.min_below_ns.max(f.min_below_ns);
+    // No longer than any of them, whether told exactly or as a bound.
+    let least = [all.min_ns, f.min_ns, all.min_below_ns, f.min_below_ns].into_iter().flatten().min();
+    let is_bound = all.min_below_ns.or(f.min_below_ns).is_some();
+    let most = |f: &Figures| f.wall_below_ns.unwrap_or(f.wall_ns);
+    let unclear = all.wall_below_ns.or(f.wall_below_ns).is_some();
     Figures {
         calls: all.calls.saturating_add(f.calls),
         done,
+        untimed: all.untimed.saturating_add(f.untimed),
         timed: all.timed || f.timed,
         wall_ns: all.wall_ns.saturating_add(f.wall_ns),
         self_wall_ns: all.self_wall_ns.saturating_add(f.self_wall_ns),
@@ -148,8 +152,9 @@ fn merged(all: Option<Figures>, f: &Figures) -> Figures {
         self_cpu_ns: all.self_cpu_ns.saturating_add(f.self_cpu_ns),
         off_cpu_ns: all.off_cpu_ns.saturating_add(f.off_cpu_ns),
         average_ns: average,
-        min_ns: least(all.min_ns, f.min_ns).filter(|_| below.is_none()),
-        min_below_ns: below,
+        wall_below_ns: unclear.then(|| most(&all).saturating_add(most(f))),
+        min_ns: least.filter(|_| !is_bound),
+        min_below_ns: least.filter(|_| is_bound),
         max_ns: all.max_ns.max(f.max_ns),
         share_exec: all.share_exec + f.share_exec,
         share_wall: all.share_wall + f.share_wall,

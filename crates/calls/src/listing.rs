@@ -35,6 +35,8 @@ pub struct NoThreads;
 /// A row before its numbers are known.
 struct Draft {
     label: String,
+    /// Of the thread or process.
+    id: Option<u32>,
     paths: Vec<usize>,
     sums: Rc<Vec<PathSum>>,
 }
@@ -82,7 +84,10 @@ impl Analysis<'_> {
             drafts.entry((label, number)).or_default().push(path);
         }
         let sums = Rc::new(self.sums.clone());
-        Ok(drafts.into_iter().map(|((label, _), paths)| Draft { label, paths, sums: Rc::clone(&sums) }).collect())
+        Ok(drafts
+            .into_iter()
+            .map(|((label, _), paths)| Draft { label, id: None, paths, sums: Rc::clone(&sums) })
+            .collect())
     }
 
     /// Label of a path's group, and a number that keeps groups of equal text apart.
@@ -117,7 +122,7 @@ impl Analysis<'_> {
             };
             members.entry(key).or_default().push(tid);
         }
-        Ok(members.into_iter().map(|((_, label), tids)| self.thread_draft(label, &tids)).collect())
+        Ok(members.into_iter().map(|((id, label), tids)| self.thread_draft((id, label), &tids)).collect())
     }
 
     fn process_label(&self, pid: u32) -> String {
@@ -125,7 +130,7 @@ impl Analysis<'_> {
         process.map_or_else(|| format!("process {pid}"), |p| format!("{} ({pid})", crate::frames::base(&p.exe)))
     }
 
-    fn thread_draft(&self, label: String, tids: &[u32]) -> Draft {
+    fn thread_draft(&self, (id, label): (u32, String), tids: &[u32]) -> Draft {
         let running: Vec<Vec<Running>> = tids.iter().map(|&t| running(self.snapshot, Some(t))).collect();
         let running = |path: usize| {
             running.iter().fold(Running::default(), |all, of| Running {
@@ -139,14 +144,14 @@ impl Analysis<'_> {
         };
         let sums = path_sums(self.snapshot, &self.nesting, &totals, &running);
         let paths = (0..sums.len()).filter(|&p| sums[p].is_active()).collect();
-        Draft { label, paths, sums: Rc::new(sums) }
+        Draft { label, id: Some(id), paths, sums: Rc::new(sums) }
     }
 
     fn row(&self, draft: &Draft, group: Group, marks: &[Mark]) -> ListRow {
         let paths: Vec<u32> = draft.paths.iter().map(|&p| self.snapshot.paths[p].id).collect();
         let remarks = marks.iter().filter(|m| concerns(m, group, &paths, self, draft)).map(Mark::sentence).collect();
         let figures = self.add(&draft.paths, &draft.sums, &self.wholes);
-        ListRow { label: draft.label.clone(), paths, figures, remarks }
+        ListRow { label: draft.label.clone(), id: draft.id, paths, figures, remarks }
     }
 
     /// Rows added up; times nested in one another count once.

@@ -24,6 +24,9 @@ pub struct CallProfile {
     pub functions: Vec<FunctionRow>,
     /// Call paths, most time first.
     pub paths: Vec<PathRow>,
+    /// Rows of threads or processes, where those were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listing: Option<Listing>,
     /// Frames that [`PathRow::frames`] points into.
     pub frames: Vec<FrameRow>,
     /// Calls that had not returned, the longest first.
@@ -88,10 +91,14 @@ pub struct Figures {
     pub calls: u64,
     /// Calls that carry times.
     pub done: u64,
+    /// Calls that ended without a time, left by an exception or a jump: times are at least what is told.
+    pub untimed: u64,
     /// False where only entries are seen: then times mean nothing.
     pub timed: bool,
     /// Wall time, calls in progress included, own cost of nested probes taken off.
     pub wall_ns: u64,
+    /// Where that is not known: it is no more than this.
+    pub wall_below_ns: Option<u64>,
     /// The same without probed callees.
     pub self_wall_ns: u64,
     /// CPU time of completed calls.
@@ -104,7 +111,7 @@ pub struct Figures {
     pub average_ns: Option<f64>,
     /// Shortest completed call, when known.
     pub min_ns: Option<u64>,
-    /// Where it is too short to be told: it is shorter than this.
+    /// Where it cannot be told (too short, with measured callees in it, or folded into a call of the same function): no longer than this.
     pub min_below_ns: Option<u64>,
     /// Longest.
     pub max_ns: Option<u64>,
@@ -404,7 +411,7 @@ impl Sort {
             Self::Count => n(f.calls),
             Self::Average => f.average_ns.unwrap_or(0.0),
             Self::Max => f.max_ns.map_or(0.0, n),
-            Self::Min => f.min_ns.map_or(0.0, n),
+            Self::Min => f.min_ns.or(f.min_below_ns).map_or(0.0, n),
         }
     }
 }
@@ -428,6 +435,9 @@ words!(Group, Sort, Metric);
 pub struct ListRow {
     /// What it is: a path (`main > solve+0x31 > MPI_Wait`), a site, a name.
     pub label: String,
+    /// Number of the thread or process, in rows of those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u32>,
     /// [`PathRow::id`]s in it.
     pub paths: Vec<u32>,
     /// Numbers; times of nested activations count once.

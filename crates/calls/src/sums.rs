@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use whither_store::calls::{CallSnapshot, PatchKind, PathTotals, Usage};
 
-/// A call's least time is not rid of what nested probes cost: so many times what can be told from nothing.
+/// What nested probes cost is taken off the average, not off the least time: so many times what can be told from nothing.
 const FAR_SHORTER: u64 = 8;
 
 /// How paths nest.
@@ -75,11 +75,17 @@ pub(crate) struct PathSum {
     pub(crate) timed: bool,
     /// Completed calls.
     pub(crate) wall: u64,
+    /// The same with what measuring their callees cost.
+    pub(crate) raw_wall: u64,
     pub(crate) running: Running,
     pub(crate) cpu: u64,
     pub(crate) self_wall: u64,
     pub(crate) self_cpu: u64,
     pub(crate) min: u64,
+    /// The shortest call may have been shorter.
+    pub(crate) min_open: bool,
+    /// Calls left by an exception or a jump, or on a stack without shadow.
+    pub(crate) untimed: u64,
     pub(crate) max: u64,
     pub(crate) usage: Option<Usage>,
     pub(crate) hist: Option<Vec<u64>>,
@@ -116,8 +122,14 @@ pub(crate) fn path_sums(
     }
     let all = costly.iter().fold(0_u64, |all, n| all.saturating_add(*n));
     let whole = cost_of_call(snapshot, all);
-    // Of calls left by an exception or a jump there is no time to take it off from.
-    let timed = |i: usize| part_of(nested[i], raw[i].done, raw[i].calls);
+    // Of calls left by an exception or a jump there is no time to take it off from; folded ones lie in calls that have some, and
+    // have cost these.
+    let timed = |i: usize| {
+        let t = &raw[i];
+        let folded = if costly[i] > 0 { t.calls.saturating_sub(t.done) } else { 0 };
+        let all = nested[i].saturating_add(folded);
+        if snapshot.paths[i].folded { all } else { part_of(nested[i], t.done, t.calls) }
+    };
     let nested: Vec<u64> = (0..raw.len()).map(timed).collect();
     let measured: Vec<(u64, u64)> = raw.iter().map(|t| (t.wall_ns, t.cpu_ns)).collect();
     let mut sums: Vec<PathSum> = raw
@@ -125,6 +137,13 @@ pub(crate) fn path_sums(
         .enumerate()
         .map(|(i, t)| corrected(t, cost_ns(nested[i], whole), is_timed(snapshot, i), running(i)))
         .collect();
+    for (i, (sum, path)) in sums.iter_mut().zip(&snapshot.paths).enumerate() {
+        // Folded calls lie in timed ones and may be far shorter.
+        let folded = path.folded && sum.calls > sum.done.saturating_add(sum.running.calls);
+        // How many measured callees the shortest call had is not known, so their cost is still in it.
+        sum.min_open = folded || cost_ns(nested[i], whole) > 0;
+        sum.untimed = if path.folded { 0 } else { untimed(snapshot, sum) };
+    }
     hold_callees(&mut sums, &measured, nesting);
     exclude_callees(&mut sums, nesting);
     sums
@@ -146,6 +165,14 @@ fn hold_callees(sums: &mut [PathSum], measured: &[(u64, u64)], nesting: &Nesting
             *all = (all.0.saturating_add(wall), all.1.saturating_add(cpu));
         }
     }
+}
+
+/// Calls that ended without a time. Where threads still run, what was read at different moments may differ by a call each.
+fn untimed(snapshot: &CallSnapshot, sum: &PathSum) -> u64 {
+    let lost = &snapshot.lost;
+    let all = lost.jumped.saturating_add(lost.shadow).saturating_add(lost.exit);
+    let missing = sum.calls.saturating_sub(sum.done).saturating_sub(sum.running.calls);
+    if all > 0 && missing > u64::from(snapshot.whole.threads) { missing } else { 0 }
 }
 
 /// The part of `n` that falls to `some` of `all`.
@@ -185,11 +212,14 @@ fn corrected(t: PathTotals, cost: u64, jumped_patch: bool, running: Running) -> 
         done: t.done,
         timed: jumped_patch || t.wall_ns > 0 || t.cpu_ns > 0,
         wall,
+        raw_wall: t.wall_ns,
         running,
         cpu,
         self_wall: 0,
         self_cpu: 0,
         min: t.min_ns,
+        min_open: false,
+        untimed: 0,
         max: t.max_ns,
         usage: t.usage,
         hist: t.hist,
@@ -221,6 +251,32 @@ pub(crate) struct Wholes {
     pub(crate) calls: u64,
 }
 
+/// Calls whose cost of being measured is as much as was measured.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unclear {
+    /// What was measured, where that is something.
+    wall: u64,
+    /// Calls of those where it is nothing.
+    calls: u64,
+}
+
+impl Unclear {
+    fn add(&mut self, sum: &PathSum) {
+        if sum.max == 0 || sum.inside() > 0 {
+            return;
+        }
+        match sum.raw_wall {
+            0 => self.calls = self.calls.saturating_add(sum.done),
+            raw => self.wall = self.wall.saturating_add(raw),
+        }
+    }
+
+    /// None of them took as long as can be told from nothing.
+    fn most(self, resolution_ns: u64) -> u64 {
+        self.wall.saturating_add(self.calls.saturating_mul(resolution_ns.max(1)))
+    }
+}
+
 /// Adds paths up.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Adder {
@@ -228,6 +284,8 @@ pub(crate) struct Adder {
     done: u64,
     timed: bool,
     inside: u64,
+    /// What calls may have taken at most that are left without time by the correction.
+    unclear: Unclear,
     /// Wall and CPU of outermost calls.
     wall: u64,
     cpu: u64,
@@ -236,6 +294,8 @@ pub(crate) struct Adder {
     /// Wall of completed calls, nested ones too: for the average.
     every_wall: u64,
     min: Option<u64>,
+    min_open: bool,
+    untimed: u64,
     max: u64,
     usage: Option<Usage>,
     hist: Option<Vec<u64>>,
@@ -248,6 +308,8 @@ impl Adder {
     pub(crate) fn add(&mut self, sum: &PathSum, names: &[String], outermost: bool) {
         if outermost {
             self.inside = self.inside.saturating_add(sum.inside());
+            self.unclear.add(sum);
+            self.untimed = self.untimed.saturating_add(sum.untimed);
             self.wall = self.wall.saturating_add(sum.wall);
             self.cpu = self.cpu.saturating_add(sum.cpu);
             add_usage(&mut self.usage, sum.usage);
@@ -264,6 +326,7 @@ impl Adder {
         if sum.max > 0 {
             self.min = Some(self.min.map_or(sum.min, |m| m.min(sum.min)));
         }
+        self.min_open |= sum.min_open;
         add_hist(&mut self.hist, sum.hist.as_deref());
         for (name, value) in names.iter().zip(sum.values) {
             let all = self.values.entry(name.clone()).or_default();
@@ -271,9 +334,19 @@ impl Adder {
         }
     }
 
+    /// The shortest call, or what it is shorter than.
+    fn shortest(&self, least: u64, average: Option<f64>) -> (Option<u64>, Option<u64>) {
+        match self.min {
+            Some(min) if min < least => (None, Some(least)),
+            // Nor is it longer than the average, which is rid of more.
+            Some(min) if self.min_open => (None, Some(average.map_or(min, |a| min.min(a.ceil() as u64).max(least)))),
+            min => (min, None),
+        }
+    }
+
     pub(crate) fn figures(self, whole: &Wholes) -> Figures {
         let average = (self.done > 0 && self.every_wall > 0).then(|| self.every_wall as f64 / self.done as f64);
-        // Of folded recursion the outermost calls are timed alone: no call is far shorter than the shortest.
+        // An average of calls cannot be: too much was taken off.
         let shortest = self.min.unwrap_or(0).saturating_sub(FAR_SHORTER * whole.resolution_ns) as f64;
         let average = average.filter(|a| *a >= shortest / 2.0);
         let quantile = |q: f64| self.hist.as_deref().and_then(|h| quantile(h, q, (self.min.unwrap_or(0), self.max)));
@@ -281,19 +354,27 @@ impl Adder {
             if whole.self_wall > 0 { part(self.self_wall, whole.self_wall) } else { part(self.calls, whole.calls) };
         let per_call =
             |sum: i64| ValueRow { sum, average: if self.calls > 0 { sum as f64 / self.calls as f64 } else { 0.0 } };
+        let (min_ns, min_below_ns) = self.shortest(whole.resolution_ns.max(1), average);
+        let most = self.unclear.most(whole.resolution_ns);
+        // No calls last longer than their threads: such times are counted several times.
+        let beyond = whole.thread > 0 && share(self.inside, whole.thread).is_nan();
+        let wall_ns = if beyond { whole.thread } else { self.inside };
         Figures {
             calls: self.calls,
             done: self.done,
+            untimed: self.untimed,
             timed: self.timed,
-            wall_ns: self.inside,
-            self_wall_ns: self.self_wall,
+            wall_ns,
+            wall_below_ns: if beyond { Some(wall_ns) } else { Some(most).filter(|most| self.inside == 0 && *most > 0) },
+            self_wall_ns: if beyond { self.self_wall.min(wall_ns) } else { self.self_wall },
             cpu_ns: self.cpu,
             self_cpu_ns: self.self_cpu,
             off_cpu_ns: self.wall.saturating_sub(self.cpu),
             average_ns: average,
-            min_ns: self.min.filter(|m| *m >= whole.resolution_ns.max(1)),
-            min_below_ns: self.min.filter(|m| *m < whole.resolution_ns.max(1)).map(|_| whole.resolution_ns.max(1)),
-            max_ns: (self.max > 0).then_some(self.max),
+            min_ns,
+            min_below_ns,
+            // What measuring cost is in it, but no call lasts longer than all together.
+            max_ns: (self.max > 0).then(|| if self.every_wall > 0 { self.max.min(self.every_wall) } else { self.max }),
             p50: quantile(0.5),
             p90: quantile(0.9),
             p99: quantile(0.99),

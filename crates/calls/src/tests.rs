@@ -227,6 +227,7 @@ fn threads_and_processes_are_told_apart() {
         threads.rows.iter().map(|r| (&*r.label, r.figures.calls, r.figures.wall_ns)).collect();
     // Half of f1 from main (400) and of f2 (220) with the f1 inside, which do not count again.
     assert_eq!(rows, [("app (7)", 5, 310), ("worker (8)", 5, 310)]);
+    assert_eq!(threads.rows.iter().map(|r| r.id).collect::<Vec<_>>(), [Some(7), Some(8)]);
     let top = list(Group::Thread, Some(1));
     assert_eq!(top.rest.unwrap().figures.wall_ns, 310);
     let processes = list(Group::Process, None);
@@ -306,4 +307,120 @@ fn calls_that_were_left_by_a_jump_take_no_correction_from_the_others() {
     let profile = Analysis::new(&snapshot, &Named, Options::default()).profile();
     let wall = |id: usize| (profile.functions[id].totals.done, profile.functions[id].totals.wall_ns);
     assert_eq!((wall(0), wall(1)), ((10, 10 * (1_000 + 40 * 20)), (400, 400 * 20)));
+}
+
+/// Calls beyond the limit of recursion are counted, not timed: part of no average, and shorter than the shortest that was.
+#[test]
+fn folded_calls_are_no_part_of_the_average() {
+    let main = call(0, 0, 1, 1, vec![call(1, 0x20, 100, 1, vec![leaf(1, 0x30, 1_000, 1)])]);
+    let mut snapshot = Take::of([1]).snapshot(&main);
+    let figures = |s: &CallSnapshot| {
+        let profile = Analysis::new(s, &Named, Options::default()).profile();
+        let f = &profile.functions[0].totals;
+        (f.calls, f.average_ns, f.min_ns, f.min_below_ns)
+    };
+    snapshot.paths[1].folded = true;
+    assert_eq!(figures(&snapshot), (2, Some(1_050.0), Some(1_000), None), "nothing was folded");
+    snapshot.paths[1].totals.calls = 500;
+    assert_eq!(figures(&snapshot), (501, Some(1_050.0), None, Some(1_000)));
+    // What their callees cost is in the time of the calls around them.
+    let inner = call(1, 0x30, 1_000, 1, vec![leaf(2, 0x40, 10, 90)]);
+    let main = call(0, 0, 1, 1, vec![call(1, 0x20, 100, 1, vec![inner])]);
+    let mut snapshot = Take { cost: 50, ..Take::of([1, 2]) }.snapshot(&main);
+    snapshot.whole.cpu_ns = 1_000_000;
+    (snapshot.paths[1].folded, snapshot.paths[1].totals.calls) = (true, 10);
+    snapshot.paths.iter_mut().take(2).for_each(|p| p.totals.wall_ns += 9 * 50);
+    let profile = Analysis::new(&snapshot, &Named, Options::default()).profile();
+    let wall: Vec<u64> = profile.paths.iter().map(|p| p.figures.wall_ns).collect();
+    assert_eq!(wall, [100 + 1_000 + 900, 1_000 + 900, 900]);
+}
+
+/// How many measured callees the shortest call had is not known: its time is a bound, and no longer than the average.
+#[test]
+fn the_least_time_is_a_bound_where_measured_callees_are_in_it() {
+    let main = call(0, 0, 50, 1, vec![call(1, 16, 1_000, 100, vec![leaf(2, 32, 20, 4)])]);
+    let figures = |take: &Take| {
+        let mut snapshot = take.snapshot(&main);
+        snapshot.whole.cpu_ns += 1_000_000;
+        let profile = Analysis::new(&snapshot, &Named, Options::default()).profile();
+        let of = |f: &Figures| (f.min_ns, f.min_below_ns, f.max_ns);
+        profile.functions.iter().map(|f| of(&f.totals)).collect::<Vec<_>>()
+    };
+    let both = figures(&Take { cost: 50, ..Take::of([1, 2]) });
+    assert_eq!(both, [(None, Some(1_080), Some(1_280)), (Some(20), None, Some(20))]);
+    assert_eq!(figures(&Take { cost: 50, ..Take::of([1]) }), [(Some(1_080), None, Some(1_080))]);
+    // One call: it is no longer than all of them together.
+    let once = call(0, 0, 50, 1, vec![call(1, 16, 1_000, 1, vec![leaf(2, 32, 20, 4)])]);
+    let mut snapshot = Take { cost: 50, ..Take::of([1, 2]) }.snapshot(&once);
+    snapshot.whole.cpu_ns += 1_000_000;
+    let profile = Analysis::new(&snapshot, &Named, Options::default()).profile();
+    let f = &profile.functions[0].totals;
+    assert_eq!((f.wall_ns, f.min_below_ns, f.max_ns), (1_080, Some(1_080), Some(1_080)));
+}
+
+/// Calls that seem to have cost more than they took: a bound, not 0. And none longer than the threads lived.
+#[test]
+fn what_correction_leaves_nothing_of_is_a_bound() {
+    let main = call(0, 0, 50, 1, vec![call(1, 16, 10, 100, vec![leaf(2, 32, 20, 4)])]);
+    let mut snapshot = Take { cost: 0, ..Take::of([1, 2]) }.snapshot(&main);
+    snapshot.own_cost = OwnCost { inside_ps: 7_000, whole_ps: 50_000, step_ps: 1_000 };
+    snapshot.whole.cpu_ns = 1_000_000;
+    // The probe's own part was all of it, but of the longest.
+    let inner = &mut snapshot.paths[1].totals;
+    (inner.wall_ns, inner.cpu_ns, inner.min_ns, inner.max_ns) = (0, 0, 1, 1);
+    let wall = |s: &CallSnapshot| {
+        let analysis = Analysis::new(s, &Named, Options::default());
+        let of = |f: &Figures| (f.wall_ns, f.wall_below_ns, f.self_wall_ns, f.average_ns);
+        let all = analysis.listing(&ListQuery { group: Group::Function, ..ListQuery::default() }).unwrap().all;
+        let mut functions = analysis.profile().functions;
+        functions.sort_by_key(|f| f.id);
+        (functions.iter().map(|f| of(&f.totals)).collect::<Vec<_>>(), of(&all))
+    };
+    let (rows, all) = wall(&snapshot);
+    assert_eq!(rows[0], (0, Some(100 * 90), 0, None), "what was measured, with its callees");
+    assert_eq!(rows[1], (0, Some(400 * 8), 0, None), "what can be told from nothing, of each");
+    assert_eq!(all, (0, Some(9_000), 0, None));
+    snapshot.paths[0].totals.wall_ns = 1_000_000;
+    let (rows, _) = wall(&snapshot);
+    let lived = snapshot.whole.thread_ns;
+    assert_eq!((rows[0].0, rows[0].1, rows[0].2), (lived, Some(lived), lived), "more than there was");
+}
+
+/// Calls that an exception has left have no time: what there is, is a lower bound, and it is said whose.
+#[test]
+fn calls_left_by_an_exception_mark_their_row() {
+    let main = call(0, 0, 50, 1, vec![call(1, 16, 1_000, 100, vec![leaf(2, 32, 20, 4)])]);
+    let mut snapshot = Take::of([1, 2]).snapshot(&main);
+    let untimed = |s: &CallSnapshot| {
+        let profile = Analysis::new(s, &Named, Options::default()).profile();
+        profile.paths.iter().map(|p| p.figures.untimed).collect::<Vec<_>>()
+    };
+    snapshot.whole.threads = 0;
+    snapshot.paths[0].totals.done = 40;
+    assert_eq!(untimed(&snapshot), [0, 0], "nothing was lost: read at another moment");
+    snapshot.lost.jumped = 60;
+    assert_eq!(untimed(&snapshot), [60, 0]);
+    snapshot.in_progress = vec![InProgress { tid: 7, pid: 7, path: snapshot.paths[0].id, elapsed_ns: 9 }];
+    assert_eq!(untimed(&snapshot), [59, 0]);
+    snapshot.whole.threads = 100;
+    assert_eq!(untimed(&snapshot), [0, 0], "threads still run");
+    (snapshot.whole.threads, snapshot.paths[0].folded) = (0, true);
+    assert_eq!(untimed(&snapshot), [0, 0], "folded calls lie in timed ones");
+}
+
+/// The CPU time of a process that was killed was read some time before its end: what its calls took is part of it nevertheless.
+#[test]
+fn shares_of_a_killed_process_add_up_to_no_more_than_all() {
+    let main = call(0, 0, 50, 1, vec![leaf(1, 16, 300, 1), leaf(2, 32, 900, 1)]);
+    let mut snapshot = Take::of([1, 2]).snapshot(&main);
+    let shares = |s: &CallSnapshot| {
+        let profile = Analysis::new(s, &Named, Options::default()).profile();
+        profile.functions.iter().map(|f| f.totals.share_exec).collect::<Vec<_>>()
+    };
+    snapshot.whole.cpu_ns = 1_000;
+    assert_eq!(shares(&snapshot), [0.75, 0.25]);
+    snapshot.whole.cpu_ns = 2_400;
+    assert_eq!(shares(&snapshot), [0.375, 0.125]);
+    snapshot.whole.cpu_ns = 0;
+    assert!(shares(&snapshot).iter().all(|s| s.is_nan()), "it is not known");
 }

@@ -125,8 +125,16 @@ pub(crate) fn write_stubs(memory: &Memory, patches: &[&Patch]) -> Result<(), Pro
     }
 }
 
+/// Of some addresses, which are not in a file's code any more that has patches: asked while the process stands still.
+pub(crate) type Lost<'a> = &'a dyn Fn(u32, &[u64]) -> Vec<bool>;
+
 /// Makes the detours in one process.
-pub(crate) fn install(pid: u32, held: Option<&Caller>, patches: &[&Patch]) -> Result<Outcome, ProbeError> {
+pub(crate) fn install(
+    pid: u32,
+    held: Option<&Caller>,
+    patches: &[&Patch],
+    lost: Lost<'_>,
+) -> Result<Outcome, ProbeError> {
     let interiors = Interiors::of(patches);
     let handlers = catches_signals(pid);
     let began = Instant::now();
@@ -140,6 +148,9 @@ pub(crate) fn install(pid: u32, held: Option<&Caller>, patches: &[&Patch]) -> Re
             continue;
         }
         outcome.failed = make(&mut still, patches, !in_the_way.is_empty());
+        let gone = lost_among(pid, patches, &outcome.failed, lost);
+        let gone = outcome.failed.iter_mut().filter(|(index, _)| gone.contains(index));
+        gone.for_each(|(_, refusal)| *refusal = Refusal::NotMapped);
         outcome.pause = outcome.pause.max(still.release());
         return Ok(outcome);
     }
@@ -264,10 +275,29 @@ fn busy(still: &mut Still<'_>, patch: &Patch) -> bool {
     still.threads().is_some_and(|stopped| !target::inside(stopped, &[patch.interior()]).is_empty())
 }
 
-/// Takes the detours back in one process. Threads in the copies run on: the stubs stay.
-pub(crate) fn uninstall(pid: u32, held: Option<&Caller>, patches: &[&Patch]) -> Result<Outcome, ProbeError> {
+/// Those of the patches whose bytes were not the expected ones that are in a library which was unloaded, or is being
+/// loaded anew just now.
+fn lost_among(pid: u32, patches: &[&Patch], failed: &[(usize, Refusal)], lost: Lost<'_>) -> FxHashSet<usize> {
+    let foreign: Vec<usize> = failed.iter().filter(|(_, why)| *why == Refusal::Foreign).map(|(i, _)| *i).collect();
+    if foreign.is_empty() {
+        return FxHashSet::default();
+    }
+    let places: Vec<u64> = foreign.iter().filter_map(|&i| Some(patches.get(i)?.window.start)).collect();
+    foreign.into_iter().zip(lost(pid, &places)).filter(|(_, gone)| *gone).map(|(i, _)| i).collect()
+}
+
+/// Takes the detours back in one process; what is not mapped any more needs nothing. Threads in the copies run on: the
+/// stubs stay.
+pub(crate) fn uninstall(
+    pid: u32,
+    held: Option<&Caller>,
+    patches: &[&Patch],
+    lost: Lost<'_>,
+) -> Result<Outcome, ProbeError> {
     let still = hold(pid, held)?;
-    let failed = restore(still.memory(), patches);
+    let mut failed = restore(still.memory(), patches);
+    let gone = lost_among(pid, patches, &failed, lost);
+    failed.retain(|(index, _)| !gone.contains(index));
     Ok(Outcome { failed, pause: still.release() })
 }
 

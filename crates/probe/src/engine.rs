@@ -386,6 +386,12 @@ impl Engine {
     /// Standing orders: applied by [`Engine::poll`] to libraries loaded and programs executed later.
     pub fn keep(&mut self, orders: Vec<Order>, actions: Vec<PointAction>) {
         self.standing = vec![(orders, actions)];
+        // A process attached to has the agent already, one launched is worth it.
+        if (self.seat.is_some() || !matches!(self.hold, Hold::Runs))
+            && let Err(e) = self.listen()
+        {
+            self.note(format!("functions of libraries loaded later miss their first calls: {e}"));
+        }
         if matches!(self.hold, Hold::Runs) {
             self.watch_all();
         }
@@ -422,6 +428,7 @@ impl Engine {
         if let Some(seat) = &self.seat {
             let modules = &self.modules;
             let reading = self.reader.read(&seat.segment, &self.book, &|ra| modules.place(ra));
+            let notes = reading.notes();
             snapshot.frames = reading.frames;
             snapshot.paths = reading.paths;
             snapshot.threads = reading.threads;
@@ -437,22 +444,7 @@ impl Engine {
                 let note = "loading a library did not wait for its functions to be probed, as this machine is busy";
                 snapshot.notes.push(format!("{note} ({late} times): their first calls are not counted"));
             }
-            if reading.no_cpu > 0 {
-                let count = reading.no_cpu;
-                let why = "the program has forbidden itself system calls, or a signal handler came amid the call";
-                snapshot.notes.push(format!("CPU time is not known of {count} calls at least ({why})"));
-            }
-            if reading.no_event > 0 {
-                let count = reading.no_event;
-                let why = "the kernel gives them to one user at a time, or not at all";
-                snapshot.notes.push(format!(
-                    "counters of the processor could not be read at the end of {count} calls ({why}): their sums lack these calls"
-                ));
-            }
-            if reading.torn > 0 {
-                let count = reading.torn;
-                snapshot.notes.push(format!("{count} counters were read in the middle of an update (a call each)"));
-            }
+            snapshot.notes.extend(notes);
         }
         self.add_kernel_rows(&mut snapshot);
         snapshot

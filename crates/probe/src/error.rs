@@ -62,6 +62,15 @@ pub enum ProbeError {
         /// What happened.
         why: String,
     },
+    /// It was stopped by somebody.
+    #[error(
+        "process {pid} is stopped, by a signal or job control, and none of its threads can let us in: let it go on (kill \
+         -CONT {pid}), then try again"
+    )]
+    Halted {
+        /// The process.
+        pid: u32,
+    },
     /// No thread stands where a function may be called.
     #[error(
         "none of the {threads} threads of process {pid} came to a place where a function may be called (all are in the \

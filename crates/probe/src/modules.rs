@@ -102,6 +102,15 @@ impl Modules {
         self.list.iter().any(|m| m.gone && again(m))
     }
 
+    /// For each address whether it is in the code of no module, as the process has it mapped now: what was patched there
+    /// is gone, or another file's.
+    pub(crate) fn lost(&self, pid: u32, addresses: &[u64]) -> Vec<bool> {
+        let maps = maps::read(pid);
+        let is_ours = |map: &Map, at: u64| self.list.iter().any(|m| (m.start..m.end).contains(&at) && is_of(map, m));
+        let stands = |at: u64| maps.iter().any(|map| map.execute && map.holds(at) && is_ours(map, at));
+        addresses.iter().map(|&at| !stands(at)).collect()
+    }
+
     /// Module and stated address of an address in the process; absolute when no module holds it.
     pub(crate) fn place(&self, address: u64) -> (u32, u64) {
         // A return address behind a call that ends its module still belongs to it.
@@ -263,6 +272,13 @@ impl Found {
     }
 }
 
+/// Whether a mapping is a module's code. Where its place cannot be told it is taken for that.
+fn is_of(map: &Map, module: &Module) -> bool {
+    let summary = || ElfSummary::parse(module.file.as_ref()?).ok();
+    let bias = || load_bias(&summary()?.segments, map.start, map.offset);
+    map.inode == module.inode && clean(&map.path) == module.path && bias().is_none_or(|bias| bias == module.bias)
+}
+
 fn is_same_file(one: &Module, other: &Module) -> bool {
     one.path == other.path && one.id == other.id
 }
@@ -327,6 +343,21 @@ fn open(path: &Path, inode: u64) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_mapped_any_more_is_lost() {
+        let mut modules = Modules::of(std::process::id());
+        let code = our_own_modules_are_read as fn() as usize as u64;
+        let pid = std::process::id();
+        assert_eq!(modules.lost(pid, &[code, 8]), [false, true]);
+        // The same file elsewhere, and another file there.
+        let main = modules.list.iter().position(|m| m.main).unwrap();
+        modules.list[main].bias += 0x1000;
+        assert_eq!(modules.lost(pid, &[code]), [true]);
+        modules.list[main].bias -= 0x1000;
+        modules.list[main].inode += 1;
+        assert_eq!(modules.lost(pid, &[code]), [true]);
+    }
 
     #[test]
     fn our_own_modules_are_read() {

@@ -60,7 +60,7 @@ pub(crate) mod field {
         LOAD_WAIT load_wait_us, NEXT_NODE next_node, NEXT_PATH next_path, NEXT_THREAD next_thread,
         NEXT_PAGE next_page, GENERATION generation, LOST lost,
         COST_INSIDE cost_inside, COST_WHOLE cost_whole, COST_COUNT cost_count,
-        COST_EARLY cost_early, LOADS_LATE loads_late, EVENT event,
+        COST_EARLY cost_early, LOADS_LATE loads_late, APART apart, EVENT event,
     );
 }
 
@@ -70,6 +70,8 @@ pub(crate) struct ThreadHead {
     pub(crate) state: u32,
     pub(crate) pid: u32,
     pub(crate) tid: u32,
+    /// Threads that have used the block.
+    pub(crate) lives: u32,
     pub(crate) started: u64,
     pub(crate) n_active: u32,
     pub(crate) lost: [u64; abi::LOST_CAUSES],
@@ -393,6 +395,7 @@ impl Segment {
             state: half(offset_of!(Thread, state)),
             pid: half(offset_of!(Thread, pid)),
             tid: half(offset_of!(Thread, tid)),
+            lives: half(offset_of!(Thread, lives)),
             started: self.word(at + offset_of!(Thread, started) as u64),
             n_active: half(offset_of!(Thread, n_active)),
             lost: std::array::from_fn(|i| self.word(lost + i as u64 * 8)),
@@ -515,6 +518,10 @@ impl Segment {
 
     pub(crate) fn put_path(&self, index: u32, path: &Path) {
         self.store(abi::AT_PATHS + u64::from(index) * 16, path);
+    }
+
+    pub(crate) fn put_lost(&self, cause: usize, calls: u64) {
+        self.set_word(field::LOST.0 + cause as u64 * 8, calls);
     }
 
     pub(crate) fn put_block(&self, thread: u32, page: u32, path: u32, block: &Block) {

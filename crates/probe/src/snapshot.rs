@@ -35,10 +35,45 @@ pub(crate) struct Reading {
     pub(crate) no_cpu: u64,
     /// Times that a counter of the processor could not be read.
     pub(crate) no_event: u64,
+    /// Calls on stacks that lie too low for shadows.
+    pub(crate) low: u64,
+    /// Times that a stack argument lay where no memory is.
+    pub(crate) no_value: u64,
     pub(crate) own_cost: OwnCost,
     /// Blocks whose writer stood in the middle of an update all the while: at most one call of each
     /// may be there in part.
     pub(crate) torn: usize,
+}
+
+impl Reading {
+    /// What is missing from it, and why: sentences for the user.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let refused = self.lost.shadow.saturating_sub(self.low);
+        let all = [
+            (
+                self.no_cpu,
+                "CPU time is not known of {} calls at least (the program has forbidden itself system calls, or a signal handler came amid the call)",
+            ),
+            (
+                self.no_event,
+                "counters of the processor could not be read at the end of {} calls (the kernel gives them to one user at a time, or not at all): their sums lack these calls",
+            ),
+            (
+                self.no_value,
+                "an argument on the stack could not be read in {} calls, as no memory is mapped there: its sum lacks them (has the function so many arguments?)",
+            ),
+            (
+                self.low,
+                "{} calls have no time because their stacks lie in a heap below 16 TiB (coroutines or signal stacks from malloc in a program linked without PIE), where return addresses find no place: link it with -pie, or take the stacks from mmap",
+            ),
+            (
+                refused,
+                "{} calls have no time because memory for their return addresses was refused (is there a limit on address space, ulimit -v?)",
+            ),
+            (self.torn as u64, "{} counters were read in the middle of an update (a call each)"),
+        ];
+        all.into_iter().filter(|(n, _)| *n > 0).map(|(n, text)| text.replace("{}", &n.to_string())).collect()
+    }
 }
 
 /// Reads the tables again and again; remembers frames and what was there at the last reset.
@@ -118,21 +153,25 @@ impl Reader {
         });
         let mut paths: Vec<CallPath> = paths.collect();
         let threads = if self.split { self.by_thread(segment, points, &scale, &mut paths) } else { Vec::new() };
+        let lost_now = lost(segment);
+        let without = |cause: usize| lost_now[cause].wrapping_sub(self.base_lost[cause]);
         Reading {
             threads,
             paths,
             frames: self.frames.frames().to_vec(),
             in_progress,
             lost: self.lost(segment),
-            no_cpu: lost(segment)[abi::LOST_CLOCK].wrapping_sub(self.base_lost[abi::LOST_CLOCK]),
-            no_event: lost(segment)[abi::LOST_EVENT].wrapping_sub(self.base_lost[abi::LOST_EVENT]),
+            no_cpu: without(abi::LOST_CLOCK),
+            no_event: without(abi::LOST_EVENT),
+            no_value: without(abi::LOST_VALUE),
+            low: without(abi::LOST_LOW),
             own_cost: own_cost(segment),
             torn: sums.torn(),
         }
     }
 
     /// Adds to each path what every thread had of it. A block that several threads used one after the
-    /// other is the last one's.
+    /// other bears the last one's id, and its name says so.
     fn by_thread(
         &self,
         segment: &Segment,
@@ -163,7 +202,7 @@ impl Reader {
                 threads.push(CallThread {
                     tid: thread.tid,
                     pid: thread.pid,
-                    name: proc::comm(thread.tid),
+                    name: name_of(thread.tid, thread.lives),
                     lived_ns: scale.clock.ns(lived),
                 });
             }
@@ -178,13 +217,22 @@ impl Reader {
             busy: since(abi::LOST_BUSY),
             depth: since(abi::LOST_DEPTH),
             table: since(abi::LOST_TABLE),
-            shadow: since(abi::LOST_SHADOW),
+            shadow: since(abi::LOST_SHADOW).wrapping_add(since(abi::LOST_LOW)),
             jumped: since(abi::LOST_JUMPED),
             exit: since(abi::LOST_EXIT),
             ring: since(abi::LOST_RING),
             // The agent gives up paths when a table is full; how many there would have been is not known.
             paths: u64::from(segment.n_paths() >= abi::MAX_PATHS || segment.n_nodes() >= abi::MAX_NODES),
         }
+    }
+}
+
+fn name_of(tid: u32, lives: u32) -> String {
+    let name = proc::comm(tid);
+    match lives {
+        0 | 1 => name,
+        2 => format!("{name} and another before it"),
+        n => format!("{name} and {} others before it", n - 1),
     }
 }
 
@@ -236,9 +284,12 @@ struct Scale {
 
 impl Scale {
     fn totals(&self, sum: &Sum, extra: Option<&Extra>, flags: u32) -> PathTotals {
-        let done = if flags & abi::DO_EXIT == 0 { sum.calls } else { sum.done() };
+        // Read at different moments: never more folded calls than ended.
+        let folded = extra.map_or(0, |e| e.folded);
+        let done = if flags & abi::DO_EXIT == 0 { sum.calls } else { sum.done().saturating_sub(folded) };
         let own = done.saturating_mul(self.inside);
-        let one = |ticks: u64| if ticks == 0 { 0 } else { self.clock.ns(ticks.saturating_sub(self.inside)) };
+        // Not 0, which says that there was none.
+        let one = |ticks: u64| if ticks == 0 { 0 } else { self.clock.ns(ticks.saturating_sub(self.inside)).max(1) };
         let usage =
             |e: &Extra| Usage { switches: e.switches, faults_minor: e.faults_minor, faults_major: e.faults_major };
         PathTotals {

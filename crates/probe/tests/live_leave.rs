@@ -1,9 +1,10 @@
 //! Programs left at an awkward moment: a handler runs whose signal has interrupted a thread inside of our
-//! code. However large the program is, it must not find that code gone when the handler returns.
+//! code. However large the program is, it must not find that code gone when the handler returns. Or a probed library is
+//! gone that nobody has told us of yet: there is nothing to be restored, and nothing of ours stays.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use whither_probe::{Engine, Options, Order, PointAction, PointSpec, Select};
@@ -70,4 +71,54 @@ fn a_large_program_in_a_handler_is_left_unharmed() {
         target.kill().unwrap();
         target.wait().unwrap();
     }
+}
+
+/// Unloads its library when it is told to, and says so.
+const UNLOADS: &str = r#"
+#include <dlfcn.h>
+#include <stdio.h>
+__attribute__((noinline, noclone)) long base(long x) { __asm__ volatile("" : "+r"(x)); return x + 1; }
+int main(int n, char **v) {
+	void *h = dlopen(v[n - 1], RTLD_NOW);
+	long (*plug)(long) = (long (*)(long))dlsym(h, "plug");
+	printf("%ld\n", base(plug(2))); fflush(stdout);
+	getchar();
+	dlclose(h);
+	puts("closed"); fflush(stdout);
+	for (;;) getchar();
+}
+"#;
+const PLUG: &str = "long plug(long x) { __asm__ volatile(\"\" : \"+r\"(x)); return x * 3 + 1; }";
+
+#[test]
+fn a_library_that_is_gone_keeps_nothing_of_ours() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("unloads.c"), UNLOADS).unwrap();
+    std::fs::write(at("plug.c"), PLUG).unwrap();
+    let gcc = |flags: &[&str], from: &str, to: &str| {
+        Command::new("gcc").args(flags).arg(at(from)).arg("-o").arg(at(to)).status().is_ok_and(|s| s.success())
+    };
+    if !gcc(&["-O2", "-shared", "-fPIC"], "plug.c", "plug.so") || !gcc(&["-O2", "-ldl"], "unloads.c", "unloads") {
+        println!("SKIP: gcc");
+        return;
+    }
+    let command = Command::new(at("unloads")).arg(at("plug.so")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut target = command.unwrap();
+    let mut lines = BufReader::new(target.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "8");
+    let mut engine = Engine::attach(target.id(), Options::default()).unwrap();
+    let either = Order::Include(Select::Name { function: "base|plug".into(), module: None });
+    let found = engine.resolve(&[either]).unwrap();
+    let spec = |candidate| PointSpec { candidate, actions: vec![PointAction::Path, PointAction::Wall] };
+    let added = engine.add(&found.into_iter().map(spec).collect::<Vec<_>>()).unwrap();
+    assert_eq!((added.ids.len(), added.refused), (2, Vec::new()));
+    target.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "closed");
+    let detached = engine.detach().unwrap();
+    assert!(detached.left.is_empty(), "{detached:?}");
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", target.id())).unwrap();
+    assert!(!maps.contains("whither"), "{maps}");
+    target.kill().unwrap();
+    target.wait().unwrap();
 }

@@ -65,6 +65,16 @@ impl Engine {
         Ok(added)
     }
 
+    /// The agent, and the probes of our own, without any point that was asked for.
+    pub(super) fn add_only_notices(&mut self) -> Result<(), ProbeError> {
+        self.place_agent()?;
+        self.gather();
+        let _haste = Haste::begin();
+        self.map_arenas(&[])?;
+        let notices = self.notice_patches();
+        self.write(Vec::new(), notices, &mut Added::default())
+    }
+
     /// Those that can be patched, with what is known of their code.
     fn choose<'a>(&self, specs: &'a [PointSpec], added: &mut Added) -> (Vec<&'a PointSpec>, Vec<Place>) {
         let mut seen = FxHashSet::default();
@@ -215,8 +225,23 @@ impl Engine {
         Ok(Patch { writes, window, stub: made, stub_at: at })
     }
 
-    /// Bytes in memory, if they are those of the file.
+    /// Bytes in memory, if they are those of the file. A library may be unloaded and loaded again meanwhile.
     fn unchanged(&self, candidate: &Candidate, at: u64, length: usize) -> Result<Vec<u8>, Refusal> {
+        const TRIES: u32 = 3;
+        let mut bytes = Err(Refusal::NotMapped);
+        for _ in 0..TRIES {
+            bytes = self.compared(candidate, at, length);
+            if bytes != Err(Refusal::Foreign) {
+                break;
+            }
+            if self.modules.lost(self.pid, &[at]) == [true] {
+                return Err(Refusal::NotMapped);
+            }
+        }
+        bytes
+    }
+
+    fn compared(&self, candidate: &Candidate, at: u64, length: usize) -> Result<Vec<u8>, Refusal> {
         let module = self.modules.list().get(candidate.module).ok_or(Refusal::NotMapped)?;
         let file = module.file.as_ref().ok_or(Refusal::NotMapped)?;
         let stated = StatedBytes::from_elf(file).map_err(|_| Refusal::NotMapped)?;
@@ -239,7 +264,12 @@ impl Engine {
     }
 
     /// The stop: stubs first, then the jumps, in every process.
-    fn write(&mut self, ready: Vec<Ready>, notices: Vec<Patch>, added: &mut Added) -> Result<(), ProbeError> {
+    pub(super) fn write(
+        &mut self,
+        ready: Vec<Ready>,
+        notices: Vec<Patch>,
+        added: &mut Added,
+    ) -> Result<(), ProbeError> {
         let mut patches: Vec<&Patch> = ready.iter().map(|r| &r.patch).collect();
         patches.extend(&notices);
         if patches.is_empty() {
@@ -301,7 +331,7 @@ impl Engine {
     fn install_everywhere(&mut self, patches: &[&Patch]) -> Result<Outcome, ProbeError> {
         if let Hold::Borrowed(caller) = &self.hold {
             write_stubs(caller.memory(), patches)?;
-            return apply::install(self.pid, Some(caller), patches);
+            return apply::install(self.pid, Some(caller), patches, &|pid, at| self.modules.lost(pid, at));
         }
         let mut all = Outcome::default();
         let mut done = Vec::new();
@@ -309,7 +339,7 @@ impl Engine {
             let one = Memory::open(pid)
                 .map_err(ProbeError::from)
                 .and_then(|memory| write_stubs(&memory, patches))
-                .and_then(|()| apply::install(pid, None, patches));
+                .and_then(|()| apply::install(pid, None, patches, &|pid, at| self.modules.lost(pid, at)));
             match one {
                 Ok(one) => {
                     all.pause = all.pause.max(one.pause);
@@ -324,7 +354,7 @@ impl Engine {
                         continue;
                     }
                     for pid in done {
-                        let _ = apply::uninstall(pid, None, patches);
+                        let _ = apply::uninstall(pid, None, patches, &|pid, at| self.modules.lost(pid, at));
                     }
                     return Err(error);
                 }
@@ -341,7 +371,7 @@ impl Engine {
         }
         let failed: Vec<&Patch> = all.failed.iter().filter_map(|(i, _)| patches.get(*i).copied()).collect();
         for &pid in done {
-            let _ = apply::uninstall(pid, None, &failed);
+            let _ = apply::uninstall(pid, None, &failed, &|pid, at| self.modules.lost(pid, at));
         }
     }
 
@@ -363,7 +393,7 @@ impl Engine {
                 Hold::Borrowed(caller) => Some(&**caller),
                 _ => None,
             };
-            match apply::uninstall(pid, held, &patches) {
+            match apply::uninstall(pid, held, &patches, &|pid, at| self.modules.lost(pid, at)) {
                 Ok(outcome) => {
                     removed.pause = removed.pause.max(outcome.pause);
                     stuck.extend(outcome.failed.iter().filter_map(|(i, _)| Some(with_patch.get(*i)?.0)));

@@ -414,11 +414,11 @@ impl Engine {
         }
     }
 
-    /// Applies the standing orders to a program; without match nothing is put in.
+    /// Applies the standing orders to a program; without match nothing is put in, unless it may load libraries.
     pub(super) fn obey(&mut self, refused: &mut Vec<(String, Refusal)>) -> Result<(), ProbeError> {
         let specs = self.ordered()?;
         refused.extend(self.add_points(&specs)?.refused);
-        Ok(())
+        if matches!(self.hold, Hold::Borrowed(_)) { self.listen() } else { Ok(()) }
     }
 
     /// Loaders and ends of the other programs.

@@ -84,11 +84,13 @@ impl Engine {
             .filter_map(|p| p.patch.as_ref())
             .chain(&self.notices)
             .collect();
-        let outcome = apply::uninstall(pid, held.as_ref(), &patches)?;
+        let outcome = apply::uninstall(pid, held.as_ref(), &patches, &|pid, at| self.modules.lost(pid, at))?;
         detached.pause = detached.pause.max(outcome.pause);
         let changed = outcome.failed.len();
         if changed > 0 {
-            detached.left.push(format!("process {pid}: {changed} functions whose bytes somebody else has changed"));
+            detached.left.push(format!(
+                "process {pid}: {changed} functions whose bytes somebody else has changed, and the agent with them"
+            ));
         }
         let cleared = match &held {
             Some(_) => true,

@@ -1,22 +1,28 @@
 //! Probes of our own, that nobody has asked for. On the function that the loader calls for debuggers when
 //! its list of libraries changes: the agent waits a moment, so that new ones are patched before their code
-//! runs. On `prctl` and `syscall`: once a program forbids itself system calls (seccomp) it would be killed
+//! runs. A program in which nothing matches has them too if it may load libraries, unless it is a shell. On `prctl` and `syscall`: once a program forbids itself system calls (seccomp) it would be killed
 //! for those of the agent, which makes none from that moment on.
 
-use super::Engine;
+use super::{Engine, Module};
 use crate::api::{Candidate, Order, Select};
-use crate::apply::Patch;
-use crate::apply::Write;
-use crate::resolve;
+use crate::apply::{Patch, Write};
+use crate::error::ProbeError;
+use crate::resolve::{self, ModuleView};
 use crate::stub::{jump, stub};
 use crate::target::Memory;
 use std::ops::Range;
 use whither_abi::agent as abi;
+use whither_kernel::proc;
 
 /// Called by the loaders of glibc and musl before and after they change their list.
 const NOTICE: &str = "_dl_debug_state";
 /// By what a program forbids itself system calls, with the agent's numbers for them.
 const LOCKS: [(&str, u8); 2] = [("prctl", 1), ("syscall", 2)];
+
+/// By what a program loads libraries of its own accord.
+const OPENERS: [&str; 2] = ["dlopen", "dlmopen"];
+/// Programs that are there to start others, one a line.
+const SHELLS: &str = "/etc/shells";
 
 /// A function to be watched.
 struct Watched {
@@ -26,6 +32,19 @@ struct Watched {
 }
 
 impl Engine {
+    /// Has libraries that are loaded later met before their code runs, where no point has seen to that yet.
+    pub(super) fn listen(&mut self) -> Result<(), ProbeError> {
+        let no_need = self.standing.is_empty() || !self.notices.is_empty();
+        if no_need || !self.may_change || self.options.safe || !self.opens_libraries() {
+            return Ok(());
+        }
+        self.add_only_notices()
+    }
+
+    fn opens_libraries(&self) -> bool {
+        !is_shell(&proc::exe(self.pid)) && self.modules.list().iter().any(opens_libraries)
+    }
+
     /// Code beside which our own probes will want room, unless they are in place.
     pub(super) fn notice_places(&self) -> Vec<Range<u64>> {
         let module = |w: &Watched| self.modules.list().get(w.candidate.module).map(|m| m.start..m.end);
@@ -97,6 +116,14 @@ impl Engine {
         seat.segment.set_point(index, &words);
         Some(patch)
     }
+}
+
+fn opens_libraries(module: &Module) -> bool {
+    !module.gone && module.image().is_some_and(|image| OPENERS.iter().any(|name| image.imports(name)))
+}
+
+fn is_shell(exe: &str) -> bool {
+    std::fs::read_to_string(SHELLS).unwrap_or_default().lines().any(|shell| shell == exe)
 }
 
 fn is_loader(path: &str) -> bool {

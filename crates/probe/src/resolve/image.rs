@@ -7,7 +7,9 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::fmt;
 use whither_abi::agent::{RULE_END, RULE_NONE, RULE_RSP};
-use whither_image::{Bytes, CodeMap, CodeName, Form, LineService, Linkage, NameKind, StatedBytes, Svma, UnwindRows};
+use whither_image::{
+    Bytes, CodeMap, CodeName, Form, LineService, Linkage, NameKind, SlotTarget, StatedBytes, Svma, UnwindRows,
+};
 use whither_image::{code_names, demangle};
 use whither_store::DebugFiles;
 
@@ -96,6 +98,12 @@ impl ModuleImage {
 
     pub(super) fn linkage(&self) -> Option<&Linkage> {
         self.linkage.get_or_init(|| Linkage::from_elf(&self.file).ok()).as_ref()
+    }
+
+    /// Whether it calls a function of this name in another module.
+    pub(crate) fn imports(&self, name: &str) -> bool {
+        let is = |target: &SlotTarget| matches!(target, SlotTarget::Name(wanted) if wanted == name);
+        self.linkage().is_some_and(|linkage| !linkage.slots(is).is_empty())
     }
 
     pub(super) fn lines(&self) -> Option<&LineService> {

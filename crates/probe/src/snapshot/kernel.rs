@@ -20,6 +20,8 @@ use whither_store::calls::{
 /// Numbers of these paths begin behind all that other tables give.
 const FIRST: u32 = 1 << 30;
 const NONE: u32 = u32::MAX;
+const TOO_DEEP: &str =
+    "uprobes see 64 frames of a call: recursion deeper than that is counted without time in an outer level (marked …)";
 
 /// A point that the kernel counts.
 #[derive(Clone, Debug)]
@@ -32,6 +34,9 @@ pub(crate) struct Counted {
     pub(crate) code: Range<u64>,
 }
 
+/// Module and stated address.
+type Place = (u32, u64);
+
 /// What is known of a path.
 #[derive(Clone, Copy, Debug)]
 struct Known {
@@ -40,6 +45,8 @@ struct Known {
     same: u16,
     /// Point of the innermost caller that is counted here, and that call's frame.
     caller: Option<(u32, u32)>,
+    /// It has more frames than are kept: calls further out are not known.
+    deep: bool,
 }
 
 /// Reads the tables again and again.
@@ -48,6 +55,11 @@ pub(crate) struct KernelReader {
     frames: Vec<CallFrame>,
     index: FxHashMap<CallFrame, u32>,
     known: FxHashMap<(u32, u64), Known>,
+    /// Of paths that are known to their end, by point and place of the call: the one with most levels of recursion.
+    /// Without place: of all of the point.
+    deepest: FxHashMap<(u32, Option<Place>), Known>,
+    /// Where calls of paths are counted that are too deep, and nested in calls of the same function.
+    folds: FxHashMap<u32, Known>,
     base: FxHashMap<PathKey, Counts>,
     base_lost: [u64; 4],
     split: bool,
@@ -85,8 +97,11 @@ impl KernelReader {
             if since.calls == 0 && since.done == 0 && !is_open() {
                 continue;
             }
-            let totals = totals(&since, point.flags);
+            let folded = known.is_nested() && point.flags & abi::DO_EXIT != 0;
+            let totals = if folded { untimed(&since) } else { totals(&since, point.flags) };
+            let known = self.counted_in(known);
             let row = rows.entry(known.id).or_insert_with(|| path(*known, point));
+            row.folded |= folded;
             join(&mut row.totals, &totals);
             if self.split {
                 row.threads.push((key.tgid, totals));
@@ -94,6 +109,9 @@ impl KernelReader {
             }
         }
         self.find_parents(&mut rows, points);
+        if rows.values().any(|row| row.folded) {
+            into.notes.push(TOO_DEEP.into());
+        }
         let ids: Vec<u32> = rows.keys().copied().collect();
         let shift = into.frames.len() as u32;
         let moved = |frame: u32| if frame == NONE { NONE } else { frame + shift };
@@ -101,11 +119,18 @@ impl KernelReader {
         into.paths.extend(rows.into_values().map(|p| CallPath { frame: moved(p.frame), ..p }));
         let now = whither_kernel::clock::monotonic_ns();
         into.in_progress.extend(open.iter().filter_map(|(key, call)| {
-            let id = self.known.get(&(call.point, call.path))?.id;
-            let elapsed_ns = now.saturating_sub(call.t0);
+            let known = self.known.get(&(call.point, call.path))?;
+            let id = self.counted_in(known).id;
+            // A nested one lies in another that is in progress.
+            let elapsed_ns = if known.is_nested() { 0 } else { now.saturating_sub(call.t0) };
             ids.contains(&id).then_some(InProgress { tid: call.tid, pid: key.tgid, path: id, elapsed_ns })
         }));
         self.add_lost(tables, &mut into.lost);
+    }
+
+    /// The path that calls of a path are counted in: another one where they are nested and the path is cut.
+    fn counted_in<'a>(&'a self, known: &'a Known) -> &'a Known {
+        self.folds.get(&known.id).unwrap_or(known)
     }
 
     /// The calls in which paths happened, among those that are there.
@@ -117,7 +142,9 @@ impl KernelReader {
             .values()
             .filter_map(|known| {
                 let (point, frame) = known.caller?;
-                let parent = *by_frame.get(&(point, frame))?;
+                // The caller of a path that is cut has one more frame, which is not known.
+                let likely = || Some(self.deepest_of(point, frame)?.id).filter(|_| known.deep);
+                let parent = by_frame.get(&(point, frame)).copied().or_else(likely)?;
                 (points.contains_key(&point) && rows.contains_key(&parent)).then_some((known.id, parent))
             })
             .collect();
@@ -144,6 +171,7 @@ impl KernelReader {
         points: &FxHashMap<u32, Counted>,
         place: &dyn Fn(u64) -> (u32, u64),
     ) {
+        let mut nested = Vec::new();
         for (key, _) in &tables.counts {
             if self.known.contains_key(&(key.point, key.path)) {
                 continue;
@@ -152,15 +180,45 @@ impl KernelReader {
             let keeps_paths = points.get(&key.point).is_some_and(|p| p.flags & abi::DO_PATH != 0);
             let known = match tables.frames.get(&key.path) {
                 Some(frames) => self.frames_of(id, key.point, frames, points, place),
-                None if !keeps_paths => Known { id, frame: NONE, same: 0, caller: None },
+                None if !keeps_paths => Known { id, frame: NONE, same: 0, caller: None, deep: false },
                 // It found no room.
                 None => {
                     let frame = self.frame(FrameKind::Other, NONE, (NONE, 0));
-                    Known { id, frame, same: 0, caller: None }
+                    Known { id, frame, same: 0, caller: None, deep: false }
                 }
             };
             self.known.insert((key.point, key.path), known);
+            if known.is_nested() {
+                nested.push((key.point, known));
+            } else if !known.deep {
+                self.rank(key.point, known);
+            }
         }
+        // When those are known that they lie in.
+        for (point, known) in nested {
+            let fold = self.deepest_of(point, known.frame).copied();
+            self.folds.extend(fold.map(|fold| (known.id, fold)));
+        }
+    }
+
+    /// Keeps the deepest of the paths that are known to their end.
+    fn rank(&mut self, point: u32, known: Known) {
+        for place in [self.place_of(known.frame), None] {
+            let deepest = self.deepest.entry((point, place)).or_insert(known);
+            if deepest.same < known.same {
+                *deepest = known;
+            }
+        }
+    }
+
+    /// The deepest known path of a point that is called from the same place, if there is one, else from anywhere.
+    fn deepest_of(&self, point: u32, frame: u32) -> Option<&Known> {
+        let from = |place| self.deepest.get(&(point, place));
+        from(self.place_of(frame)).or_else(|| from(None))
+    }
+
+    fn place_of(&self, frame: u32) -> Option<Place> {
+        self.frames.get(frame as usize).map(|f| (f.module, f.offset))
     }
 
     fn frames_of(
@@ -171,8 +229,10 @@ impl KernelReader {
         points: &FxHashMap<u32, Counted>,
         place: &dyn Fn(u64) -> (u32, u64),
     ) -> Known {
-        let mut known = Known { id, frame: NONE, same: 0, caller: None };
-        if frames.flags & u32::from(abi::NODE_TRUNCATED) != 0 {
+        let cut = frames.flags & u32::from(abi::NODE_TRUNCATED) != 0;
+        let deep = cut && frames.n as usize >= frames.ra.len();
+        let mut known = Known { id, frame: NONE, same: 0, caller: None, deep };
+        if cut {
             known.frame = self.frame(FrameKind::Truncated, NONE, (NONE, 0));
         }
         // From the outermost inwards: what is known before a frame is the path of the call it lies in.
@@ -193,6 +253,13 @@ impl KernelReader {
             self.frames.push(frame);
             (self.frames.len() - 1) as u32
         })
+    }
+}
+
+impl Known {
+    /// Calls of the function around it are known, not which of them: another one has its time.
+    fn is_nested(&self) -> bool {
+        self.deep && self.same > 0
     }
 }
 
@@ -262,6 +329,11 @@ fn totals(counts: &Counts, flags: u32) -> PathTotals {
     }
 }
 
+/// Calls whose time is that of others, too.
+fn untimed(counts: &Counts) -> PathTotals {
+    PathTotals { calls: counts.calls, values: counts.value.map(u64::cast_signed), ..PathTotals::default() }
+}
+
 fn join(sum: &mut PathTotals, one: &PathTotals) {
     sum.calls += one.calls;
     sum.done += one.done;
@@ -283,7 +355,7 @@ fn join(sum: &mut PathTotals, one: &PathTotals) {
 /// The kernel's side counts by process, not by thread.
 fn name_thread(threads: &mut Vec<CallThread>, pid: u32) {
     if !threads.iter().any(|t| t.tid == pid) {
-        threads.push(CallThread { tid: pid, pid, name: proc::comm(pid), lived_ns: 0 });
+        threads.push(CallThread { tid: pid, pid, name: format!("{}, all threads", proc::comm(pid)), lived_ns: 0 });
     }
 }
 
@@ -364,6 +436,41 @@ mod tests {
         assert_eq!((plain.threads.len(), first.threads.len(), first.lost.exit), (1, 1, 5));
         let ids = |s: &CallSnapshot| s.paths.iter().map(|p| p.id).collect::<Vec<_>>();
         assert_eq!(ids(&first), ids(&read(&mut reader, &tables(6))));
+    }
+
+    /// Point 9 calls itself, through other code of nobody, deeper than frames are kept.
+    #[test]
+    fn recursion_beyond_the_frames_kept_is_counted_and_not_timed_again() {
+        let key = |path, point| PathKey { path, point, tgid: 77 };
+        let (all, cut) = (u32::from(abi::NODE_END), u32::from(abi::NODE_TRUNCATED));
+        let level = |n: usize| [vec![0x110; n], vec![0x310]].concat();
+        let deepest: Vec<u64> = std::iter::once(0x110).chain(std::iter::repeat_n(0x210, 63)).collect();
+        // In the order of a hash table.
+        let mut tables = UprobeTables { counts: vec![(key(100, 9), counts(136))], ..UprobeTables::default() };
+        for n in [0, 1, 63] {
+            tables.counts.push((key(n as u64 + 1, 9), counts(1)));
+            tables.frames.insert(n as u64 + 1, frames(&level(n), all));
+        }
+        // Called by 9 and by 8 around 64 times, and 8 so.
+        tables.counts.extend([(key(101, 9), counts(50)), (key(102, 8), counts(7))]);
+        tables.frames.extend([
+            (100, frames(&[0x110; 64], cut)),
+            (101, frames(&deepest, cut)),
+            (102, frames(&[0x110; 64], cut)),
+        ]);
+        let snapshot = read(&mut KernelReader::splitting(true), &tables);
+        let of = |point: u32| snapshot.paths.iter().filter(move |p| p.point == point);
+        let folded: Vec<&CallPath> = of(0).filter(|p| p.folded).collect();
+        assert_eq!(folded.len(), 1, "{:#?}", snapshot.paths);
+        let deepest = folded[0];
+        assert_eq!((deepest.same, deepest.totals.calls, deepest.totals.done), (63, 1 + 136 + 50, 1));
+        assert_eq!(of(0).map(|p| p.totals.wall_ns).sum::<u64>(), 3 * 10, "only of calls known to their end");
+        // Another function's is no outermost call either: it is in a known one.
+        let other: Vec<&CallPath> = of(1).collect();
+        assert_eq!((other.len(), other[0].parent, other[0].totals.wall_ns), (1, Some(deepest.id), 70));
+        assert_eq!(snapshot.notes, [TOO_DEEP]);
+        let threads: u64 = deepest.threads.iter().map(|(_, t)| t.calls).sum();
+        assert_eq!(threads, 187);
     }
 
     #[test]

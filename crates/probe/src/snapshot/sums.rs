@@ -34,8 +34,10 @@ impl Sum {
         self.open = self.open.wrapping_add(open(block));
         self.wall = self.wall.wrapping_add(block.wall);
         self.cpu = self.cpu.wrapping_add(block.cpu);
-        self.value[0] = self.value[0].wrapping_add(block.value[0]);
-        self.value[1] = self.value[1].wrapping_add(block.value[1]);
+        // Sums of signed integers, which stay at their limits, as the agent's own do.
+        for (sum, one) in self.value.iter_mut().zip(block.value) {
+            *sum = sum.cast_signed().saturating_add(one.cast_signed()).cast_unsigned();
+        }
         self.max = self.max.max(block.max);
         if block.min != 0 && (self.min == 0 || block.min < self.min) {
             self.min = block.min;
@@ -58,7 +60,9 @@ impl Sum {
             cpu: self.cpu.wrapping_sub(base.cpu),
             min: if none { 0 } else { self.min },
             max: if none { 0 } else { self.max },
-            value: [self.value[0].wrapping_sub(base.value[0]), self.value[1].wrapping_sub(base.value[1])],
+            value: std::array::from_fn(|i| {
+                self.value[i].cast_signed().saturating_sub(base.value[i].cast_signed()).cast_unsigned()
+            }),
         }
     }
 }
@@ -69,12 +73,14 @@ pub(crate) struct Extra {
     pub(crate) switches: u64,
     pub(crate) faults_minor: u64,
     pub(crate) faults_major: u64,
+    /// Completed calls without times.
+    pub(crate) folded: u64,
     pub(crate) hist: [u64; 64],
 }
 
 impl Default for Extra {
     fn default() -> Self {
-        Self { switches: 0, faults_minor: 0, faults_major: 0, hist: [0; 64] }
+        Self { switches: 0, faults_minor: 0, faults_major: 0, folded: 0, hist: [0; 64] }
     }
 }
 
@@ -85,6 +91,7 @@ impl Extra {
             switches: self.switches.wrapping_sub(base.switches),
             faults_minor: self.faults_minor.wrapping_sub(base.faults_minor),
             faults_major: self.faults_major.wrapping_sub(base.faults_major),
+            folded: self.folded.wrapping_sub(base.folded),
             hist: std::array::from_fn(|i| self.hist[i].wrapping_sub(base.hist[i])),
         }
     }
@@ -169,6 +176,7 @@ impl Sums {
         extra.switches = extra.switches.wrapping_add(more.switches);
         extra.faults_minor = extra.faults_minor.wrapping_add(more.faults_minor);
         extra.faults_major = extra.faults_major.wrapping_add(more.faults_major);
+        extra.folded = extra.folded.wrapping_add(more.folded);
         for (sum, one) in extra.hist.iter_mut().zip(more.hist) {
             *sum = sum.wrapping_add(u64::from(one));
         }

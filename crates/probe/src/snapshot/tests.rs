@@ -111,7 +111,7 @@ fn own_cost_done_and_reset() {
     // Never more than there was.
     segment.set_header(field::COST_INSIDE, u64::MAX);
     let totals = reader.read(&segment, &All(TIMED), &place).paths[0].totals.clone();
-    assert_eq!((totals.wall_ns, totals.min_ns, totals.max_ns, totals.cpu_ns), (0, 0, 0, 0));
+    assert_eq!((totals.wall_ns, totals.min_ns, totals.max_ns, totals.cpu_ns), (0, 1, 1, 0), "there was a call");
 }
 
 #[test]
@@ -194,4 +194,19 @@ fn tables_full_of_rubbish_are_read_in_bounds() {
         }
         assert!(began.elapsed().as_secs() < 20, "round {round} took {:?}", began.elapsed());
     }
+}
+
+#[test]
+fn what_has_no_time_is_said_with_its_cause() {
+    let segment = with_paths(&[&[0x1010]]);
+    segment.set_header32(field::NEXT_THREAD, 1);
+    let notes = |segment: &Segment| Reader::default().read(segment, &All(TIMED), &place).notes();
+    assert!(notes(&segment).is_empty());
+    segment.put_lost(abi::LOST_LOW, 3);
+    let low = Reader::default().read(&segment, &All(TIMED), &place);
+    assert_eq!(low.lost.shadow, 3);
+    assert!(low.notes()[0].starts_with("3 calls have no time because their stacks lie in a heap"), "{:?}", low.notes());
+    assert_eq!(low.notes().len(), 1, "memory was not refused");
+    segment.put_lost(abi::LOST_SHADOW, 2);
+    assert!(notes(&segment)[1].starts_with("2 calls have no time because memory"), "{:?}", notes(&segment));
 }

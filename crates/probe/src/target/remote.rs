@@ -110,8 +110,11 @@ impl Caller {
                 let_go(tracee, Event::Stopped);
             }
             if began.elapsed() > if busy { BUSY_SEARCH } else { SEARCH } {
-                let threads = proc::threads(pid).len();
-                return Err(ProbeError::NoSafeThread { pid, threads, waited: began.elapsed() });
+                let threads = proc::threads(pid);
+                if threads.iter().all(|&tid| thread_state(pid, tid) == 'T') {
+                    return Err(ProbeError::Halted { pid });
+                }
+                return Err(ProbeError::NoSafeThread { pid, threads: threads.len(), waited: began.elapsed() });
             }
             safe::wait_for_turn(pid, last);
             round += 1;

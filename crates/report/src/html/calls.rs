@@ -6,7 +6,7 @@ use super::escape::{Text, put};
 use super::number::{fine_percent, fraction, grouped, percent};
 use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, flame, foot, head};
-use crate::text::{average, calls_warnings, duration, nanoseconds, silent};
+use crate::text::{average, beside, calls_warnings, duration, is_timed, nanoseconds, silent, total};
 use whither_calls::{
     CallDifference, CallProfile, DifferenceRow, Figures, Group, Listing, Mark, Metric, Rest, TreeNode,
 };
@@ -273,7 +273,7 @@ fn main_share(f: &Figures) -> f64 {
 
 /// The columns that have numbers.
 fn columns(all: &Figures) -> Vec<Column> {
-    let (wall, cpu) = (all.wall_ns > 0, all.cpu_ns > 0);
+    let (wall, cpu) = (is_timed(all), all.cpu_ns > 0);
     let column = |title: &str, optional, figure: fn(&Figures) -> (f64, String)| Column {
         title: title.into(),
         optional,
@@ -281,25 +281,22 @@ fn columns(all: &Figures) -> Vec<Column> {
     };
     let optional_ns = |ns: Option<f64>| ns.map_or((-1.0, "-".to_owned()), |n| (n, nanoseconds(n)));
     let mut list = vec![if wall {
-        column("wall\u{2009}%", false, |f| (fraction(f.share_wall), percent(f.share_wall)))
+        column("wall\u{2009}%", false, |f| (fraction(f.share_wall), beside(f, percent(f.share_wall))))
     } else {
         column("listed\u{2009}%", false, |f| (fraction(f.share_listed), percent(f.share_listed)))
     }];
     if cpu {
-        list.push(column("exec\u{2009}%", false, |f| (fraction(f.share_exec), percent(f.share_exec))));
+        list.push(column("exec\u{2009}%", false, |f| (fraction(f.share_exec), beside(f, percent(f.share_exec)))));
     }
     if wall {
-        list.push(column("total", false, |f| {
-            let running = if f.running.calls > 0 { "+" } else { "" };
-            (f.wall_ns as f64, nanoseconds(f.wall_ns as f64) + running)
-        }));
-        list.push(column("self", true, |f| (f.self_wall_ns as f64, nanoseconds(f.self_wall_ns as f64))));
+        list.push(column("total", false, |f| (f.wall_ns as f64, total(f))));
+        list.push(column("self", true, |f| (f.self_wall_ns as f64, beside(f, nanoseconds(f.self_wall_ns as f64)))));
     }
     if cpu {
-        list.push(column("cpu", true, |f| (f.cpu_ns as f64, nanoseconds(f.cpu_ns as f64))));
+        list.push(column("cpu", true, |f| (f.cpu_ns as f64, beside(f, nanoseconds(f.cpu_ns as f64)))));
     }
     if wall && cpu {
-        list.push(column("off cpu", true, |f| (f.off_cpu_ns as f64, nanoseconds(f.off_cpu_ns as f64))));
+        list.push(column("off cpu", true, |f| (f.off_cpu_ns as f64, beside(f, nanoseconds(f.off_cpu_ns as f64)))));
     }
     let optional = |title: &str, is_optional, figure: fn(&Figures) -> Option<f64>| Column {
         title: title.into(),

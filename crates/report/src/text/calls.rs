@@ -4,7 +4,7 @@
 use super::number::{duration, nanoseconds, percent, thousands};
 use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
-use whither_calls::{CallProfile, Figures, FunctionRow, Group, Listing, Metric, PathRow, TreeNode, ValueRow};
+use whither_calls::{CallProfile, Figures, FunctionRow, Group, ListRow, Listing, Metric, PathRow, TreeNode, ValueRow};
 use whither_store::calls::{PatchKind, PointState};
 
 /// A column of numbers.
@@ -131,7 +131,7 @@ fn patch(kind: Option<PatchKind>) -> &'static str {
 fn usual(listing: &Listing) -> Vec<CallColumn> {
     use CallColumn::*;
     let all = &listing.all;
-    let (wall, cpu) = (all.wall_ns > 0, all.cpu_ns > 0);
+    let (wall, cpu) = (is_timed(all), all.cpu_ns > 0);
     let there = [
         (Exec, cpu),
         (WallShare, wall),
@@ -148,6 +148,28 @@ fn usual(listing: &Listing) -> Vec<CallColumn> {
         (Count, true),
     ];
     there.into_iter().filter(|(_, there)| *there).map(|(column, _)| column).collect()
+}
+
+/// Whether there is something to be said of times.
+pub(crate) fn is_timed(f: &Figures) -> bool {
+    f.wall_ns > 0 || f.wall_below_ns.is_some() || (f.timed && f.untimed > 0)
+}
+
+/// Total wall time: `1.2 ms`, with `+` where calls go on, `<` and `>` where no more than a bound is known.
+pub(crate) fn total(f: &Figures) -> String {
+    match f.wall_below_ns {
+        Some(most) => format!("<{}", nanoseconds(most as f64)),
+        None => beside(f, nanoseconds(f.wall_ns as f64) + if f.running.calls > 0 { "+" } else { "" }),
+    }
+}
+
+/// Another time, or a part of one: not known where the total is not, at least so much where that is.
+pub(crate) fn beside(f: &Figures, text: String) -> String {
+    match (f.wall_below_ns, f.untimed) {
+        (None, 0) => text,
+        (None, _) if f.done > 0 || f.running.calls > 0 => format!(">{text}"),
+        _ => "-".into(),
+    }
 }
 
 struct View<'a> {
@@ -205,13 +227,13 @@ impl View<'_> {
         let timed = |text: String| vec![if f.timed { text } else { "-".into() }];
         let ns = |ns: Option<u64>| vec![ns.map_or_else(|| "-".into(), |n| nanoseconds(n as f64))];
         match column {
-            CallColumn::Exec => timed(percent(f.share_exec)),
-            CallColumn::WallShare => timed(percent(f.share_wall)),
+            CallColumn::Exec => timed(beside(f, percent(f.share_exec))),
+            CallColumn::WallShare => timed(beside(f, percent(f.share_wall))),
             CallColumn::Listed => vec![percent(f.share_listed)],
-            CallColumn::Total => timed(nanoseconds(f.wall_ns as f64) + if f.running.calls > 0 { "+" } else { "" }),
-            CallColumn::SelfWall => timed(nanoseconds(f.self_wall_ns as f64)),
-            CallColumn::Cpu => timed(nanoseconds(f.cpu_ns as f64)),
-            CallColumn::Off => timed(nanoseconds(f.off_cpu_ns as f64)),
+            CallColumn::Total => timed(total(f)),
+            CallColumn::SelfWall => timed(beside(f, nanoseconds(f.self_wall_ns as f64))),
+            CallColumn::Cpu => timed(beside(f, nanoseconds(f.cpu_ns as f64))),
+            CallColumn::Off => timed(beside(f, nanoseconds(f.off_cpu_ns as f64))),
             CallColumn::Average => vec![f.average_ns.map_or_else(|| "-".into(), average)],
             CallColumn::Min => vec![match f.min_below_ns {
                 Some(below) => format!("<{}", nanoseconds(below as f64)),
@@ -257,6 +279,7 @@ impl View<'_> {
             let n = thousands(self.listing.all.running.calls);
             lines.push(format!("+ includes calls that have not returned ({n}), with the time since their entry"));
         }
+        lines.extend(bounds(&self.listing.all, &self.listing.rows));
         let mut sentences: Vec<&String> = self.listing.rows.iter().flat_map(|r| &r.remarks).collect();
         let mut seen = std::collections::BTreeSet::new();
         sentences.retain(|s| seen.insert(*s));
@@ -267,17 +290,34 @@ impl View<'_> {
     fn sum(&self, f: &Figures) -> String {
         let mut parts = Vec::new();
         // Where only calls are counted, no time is 0 ns.
-        if f.timed && self.listing.all.wall_ns > 0 {
+        if f.timed && is_timed(&self.listing.all) {
             if self.listing.all.cpu_ns > 0 {
-                parts.push(format!("{} % exec", percent(f.share_exec)));
+                parts.push(format!("{} % exec", beside(f, percent(f.share_exec))));
             }
-            parts.push(format!("{} % wall", percent(f.share_wall)));
-            parts.push(nanoseconds(f.wall_ns as f64));
+            parts.push(format!("{} % wall", beside(f, percent(f.share_wall))));
+            parts.push(total(f));
             parts.extend(f.average_ns.map(|a| format!("{} a call", average(a))));
         }
         parts.push(n_calls(f.calls));
         parts.join(", ")
     }
+}
+
+/// What signs beside totals mean.
+fn bounds(all: &Figures, rows: &[ListRow]) -> Vec<String> {
+    let shown = || std::iter::once(all).chain(rows.iter().map(|r| &r.figures)).filter(|f| f.timed);
+    let signs = [
+        (
+            shown().any(|f| f.wall_below_ns.is_some()),
+            "< of totals: measuring cost as much as was measured, or nested calls may be counted twice; these times are known \
+             no better (-m count counts without)",
+        ),
+        (
+            shown().any(|f| f.untimed > 0),
+            "> at least: calls without a time (left by an exception, for one) are counted there",
+        ),
+    ];
+    signs.into_iter().filter(|(is, _)| *is).map(|(_, text)| text.to_owned()).collect()
 }
 
 /// The name of a function, with its module where another one has the same name.
@@ -424,6 +464,10 @@ pub fn calls_warnings(p: &CallProfile) -> Vec<String> {
 
 fn losses(p: &CallProfile) -> Vec<String> {
     let l = &p.lost;
+    let jumped = format!(
+        "counted without time: left by longjmp, an exception or the end of the thread{}",
+        without_time(&p.functions)
+    );
     let causes = [
         (
             l.busy,
@@ -435,13 +479,13 @@ fn losses(p: &CallProfile) -> Vec<String> {
             ["call", "calls"],
             "not counted: too many probed calls in progress at once; probe fewer recursive functions",
         ),
-        (l.table, ["call", "calls"], "not counted: tables full; probe fewer functions or lower --depth"),
         (
-            l.shadow,
+            l.table,
             ["call", "calls"],
-            "counted without time: no memory for return addresses (a limit on address space?)",
+            "not counted: tables full (probe fewer functions or lower --depth), or made before the C library of a static program was ready",
         ),
-        (l.jumped, ["call", "calls"], "counted without time: left by longjmp, an exception or the end of the thread"),
+        (l.shadow, ["call", "calls"], "counted without time: no place for their return addresses"),
+        (l.jumped, ["call", "calls"], jumped.as_str()),
         (l.exit, ["exit", "exits"], "without an entry: returned rightly, not timed"),
         (l.ring, ["event record", "event records"], "dropped: the ring was full; emit from fewer calls"),
         (
@@ -454,6 +498,26 @@ fn losses(p: &CallProfile) -> Vec<String> {
     told.map(|(n, [one, many], why)| format!("{} {} {why}", thousands(*n), if *n == 1 { one } else { many })).collect()
 }
 
+/// `, of pass (2,000), parse (3): their totals are at least what is shown`.
+fn without_time(functions: &[FunctionRow]) -> String {
+    const MOST: usize = 5;
+    let mut all: Vec<&FunctionRow> = functions.iter().filter(|f| f.totals.untimed > 0).collect();
+    all.sort_by_key(|f| std::cmp::Reverse(f.totals.untimed));
+    let mut named: Vec<String> = all
+        .iter()
+        .take(MOST)
+        .map(|f| format!("{} ({})", told_apart(functions, f), thousands(f.totals.untimed)))
+        .collect();
+    if all.len() > MOST {
+        named.push(format!("and {} more functions", thousands((all.len() - MOST) as u64)));
+    }
+    if named.is_empty() {
+        String::new()
+    } else {
+        format!(", of {}: times shown with > are at least so long", named.join(", "))
+    }
+}
+
 fn unclear_paths(paths: &[PathRow]) -> Vec<String> {
     let count = |is: &dyn Fn(&&PathRow) -> bool| {
         let (n, calls) =
@@ -462,12 +526,16 @@ fn unclear_paths(paths: &[PathRow]) -> Vec<String> {
     };
     let truncated = count(&|p| p.truncated).map(|(n, calls)| {
         format!(
-            "{} truncated ({calls} calls): outer callers are unknown; a larger --depth or unwind information helps",
+            "{} truncated ({calls} calls): outer callers are unknown (deeper than --depth, no unwind information there, or the \
+             stack of a coroutine, which ends there)",
             paths_are(n)
         )
     });
     let folded = count(&|p| p.folded).map(|(n, calls)| {
-        format!("{} folded ({calls} calls, marked …): deeper recursion is added up there; raise --recursion to keep levels apart", paths_are(n))
+        format!("{} folded ({calls} calls, marked …): deeper recursion is counted there, its time is that of the calls around it, so \
+             avg and min are without it; raise --recursion to keep levels apart",
+            paths_are(n)
+        )
     });
     truncated.into_iter().chain(folded).collect()
 }

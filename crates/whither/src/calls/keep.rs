@@ -4,7 +4,7 @@ use super::names::{Both, FileNames};
 use super::show::{self, Shape};
 use super::told::Teller;
 use crate::answer;
-use crate::cli::{CallsReportArgs, Common, MeasureArgs};
+use crate::cli::{CallsReportArgs, Common, MeasureArgs, ShapeArgs};
 use crate::failure::{Ending, Usage};
 use crate::units::show_count;
 use anyhow::Context;
@@ -87,9 +87,9 @@ impl Opened {
         Ok(Self { recording, stored, files: FileNames::new(&args.names, None) })
     }
 
-    fn profile(&self, epoch: &CallEpoch, title: &str, inlines: bool) -> CallProfile {
+    fn profile(&self, epoch: &CallEpoch, title: &str, shape: &ShapeArgs) -> CallProfile {
         let files = self.files.names();
-        show::profile(&epoch.snapshot, title, &Both(&self.stored, &files), inlines)
+        show::profile(&epoch.snapshot, title, &Both(&self.stored, &files), shape)
     }
 
     fn epochs(&self, wanted: Option<&str>) -> anyhow::Result<Vec<&CallEpoch>> {
@@ -112,7 +112,7 @@ fn tables(args: &CallsReportArgs, path: &Path, common: Common) -> anyhow::Result
     let mut texts = Vec::new();
     for epoch in &epochs {
         let title = if epochs.len() > 1 || args.epoch.is_some() { epoch.name.as_str() } else { "" };
-        let profile = opened.profile(epoch, title, args.shape.inlines);
+        let profile = opened.profile(epoch, title, &args.shape);
         if args.form.json {
             answer::write(json::calls(&profile).as_bytes())?;
         } else if let Some(file) = &args.form.html {
@@ -136,7 +136,7 @@ fn comparison(args: &CallsReportArgs, before: &Path, after: &Path) -> anyhow::Re
     let last = |opened: &Opened| -> anyhow::Result<CallProfile> {
         let epochs = opened.epochs(args.epoch.as_deref())?;
         let epoch = epochs.last().ok_or_else(|| Usage("the recording holds no epoch".into()))?;
-        Ok(opened.profile(epoch, &epoch.name, args.shape.inlines))
+        Ok(opened.profile(epoch, &epoch.name, &args.shape))
     };
     let difference = compare(&last(&before)?, &last(&after)?);
     if args.form.json {

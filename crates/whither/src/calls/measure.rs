@@ -154,7 +154,7 @@ impl<'a> Session<'a> {
         self.before = Some(now);
         let names = self.names.names();
         if self.args.form.json {
-            let profile = show::profile(&interval, "", &names, self.args.shape.inlines);
+            let profile = show::profile(&interval, "", &names, &self.args.shape);
             // Whoever reads the lines may have seen enough; the session goes on.
             let _ = answer::write(json::calls(&profile).as_bytes());
             return;
@@ -179,7 +179,7 @@ pub(super) fn finish(args: &MeasureArgs, common: Common, outcome: &CallsOutcome)
         teller.line(&nothing(&args.what, near));
     }
     if let Some(detached) = &outcome.detached {
-        teller.left(detached);
+        teller.left(detached, args.whom.pid);
     }
     if let Some(why) = &outcome.stayed {
         teller.stayed(why, args.whom.pid);
@@ -190,7 +190,7 @@ pub(super) fn finish(args: &MeasureArgs, common: Common, outcome: &CallsOutcome)
     let several = outcome.epochs.len() > 1;
     for epoch in &outcome.epochs {
         let title = if several { epoch.name.as_str() } else { "" };
-        let profile = show::profile(&epoch.snapshot, title, &names, args.shape.inlines);
+        let profile = show::profile(&epoch.snapshot, title, &names, &args.shape);
         complete &= told::is_complete(&profile);
         if args.form.json {
             answer::write(json::calls(&profile).as_bytes())?;
@@ -208,12 +208,13 @@ pub(super) fn finish(args: &MeasureArgs, common: Common, outcome: &CallsOutcome)
     Ok(ending(args, outcome, complete))
 }
 
-/// The target's own failure is told first, then that probes stay in it, then that nothing matched, then that data
-/// are missing.
+/// The target's own failure is told first, then that probes or the agent stay in it, then that nothing matched, then
+/// that data are missing.
 fn ending(args: &MeasureArgs, outcome: &CallsOutcome, complete: bool) -> Ending {
     match outcome.target_status {
         Some(status) if status != 0 => Ending::Target(status),
         _ if outcome.stayed.is_some() => Ending::Incomplete,
+        _ if outcome.detached.as_ref().is_some_and(|d| !d.left.is_empty()) => Ending::Incomplete,
         _ if outcome.unmatched.is_some() => Ending::No,
         _ if args.strict && !complete => Ending::Incomplete,
         status => status.map_or(Ending::Done, Ending::Target),

@@ -54,9 +54,18 @@ const TRIFLE: f64 = 0.0001;
 /// Rows of a periodic summary.
 const BRIEF: usize = 8;
 
-/// Everything a snapshot says, under the name of its epoch.
-pub(super) fn profile(snapshot: &CallSnapshot, epoch: &str, names: &dyn Names, inlines: bool) -> CallProfile {
-    CallProfile { epoch: epoch.into(), ..Analysis::new(snapshot, names, Options { inlines }).profile() }
+/// Everything a snapshot says, under the name of its epoch; rows of threads or processes when those are asked for, which
+/// the paths do not tell.
+pub(super) fn profile(snapshot: &CallSnapshot, epoch: &str, names: &dyn Names, shape: &ShapeArgs) -> CallProfile {
+    let analysis = Analysis::new(snapshot, names, Options { inlines: shape.inlines });
+    let mut profile = CallProfile { epoch: epoch.into(), ..analysis.profile() };
+    if matches!(shape.group, Group::Thread | Group::Process) {
+        match analysis.listing(&ListQuery { group: shape.group, sort: shape.sort, ..ListQuery::default() }) {
+            Ok(listing) => profile.listing = Some(listing),
+            Err(e) => profile.notes.push(e.to_string()),
+        }
+    }
+    profile
 }
 
 /// A snapshot as text.

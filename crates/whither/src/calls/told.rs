@@ -60,9 +60,16 @@ impl Teller {
     }
 
     /// How the target was left.
-    pub(super) fn left(&self, detached: &Detached) {
+    pub(super) fn left(&self, detached: &Detached, pid: Option<u32>) {
         for left in &detached.left {
-            self.line(&format!("left in the target: {left}"));
+            // Also with -q: the target is not what it was.
+            eprintln!("whither: left in the target, and harmless there: {left}");
+        }
+        if !detached.left.is_empty() {
+            let pid = pid.map_or_else(|| "PID".to_owned(), |pid| pid.to_string());
+            eprintln!(
+                "whither: `whither calls -p {pid} ...` takes that away at its end, as soon as it can be; so does the end of the process"
+            );
         }
         if self.common.verbose > 0 {
             self.line(&format!("{} functions restored; {}", detached.restored, held_up(detached.pause)));

@@ -45,7 +45,7 @@ pub(super) fn show(args: &ShowArgs, common: Common) -> anyhow::Result<Ending> {
     let snapshot = counted(ask(&runtime(), pid, &Verb::Show)?)?;
     let files = FileNames::new(&args.names, Some(pid));
     let names = files.names();
-    let profile = show::profile(&snapshot, "", &names, args.shape.inlines);
+    let profile = show::profile(&snapshot, "", &names, &args.shape);
     if args.form.json {
         answer::write(json::calls(&profile).as_bytes())?;
     } else if let Some(file) = &args.form.html {

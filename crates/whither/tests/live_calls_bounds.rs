@@ -1,0 +1,140 @@
+//! What `whither calls` cannot know of single calls is told as a bound, or left out and said, never as a fact: deep
+//! recursion, calls left by exceptions, arguments where no memory is. Small programs made here, each with its truth.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests; a test that cannot run says so")]
+
+mod calls_live;
+mod support;
+use calls_live::{WHITHER, number};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use support::{alone, need_root, text};
+
+/// A program made of its source; `None` without compiler.
+fn made(directory: &tempfile::TempDir, name: &str, source: &str) -> Option<PathBuf> {
+    let (from, to) = (directory.path().join(name), directory.path().join(name.split('.').next().unwrap()));
+    std::fs::write(&from, source).unwrap();
+    let compiler = if name.ends_with("cpp") { "g++" } else { "gcc" };
+    let flags = ["-O1", "-fno-optimize-sibling-calls", "-pthread", "-o"];
+    let built = Command::new(compiler).args(flags).args([&to, &from]).output();
+    if !built.is_ok_and(|b| b.status.success()) {
+        println!("SKIP: no {compiler}");
+        return None;
+    }
+    Some(to)
+}
+
+fn calls(args: &[&str], program: &PathBuf) -> Output {
+    Command::new(WHITHER).arg("calls").args(args).arg("--").arg(program).output().unwrap()
+}
+
+fn document(args: &[&str], program: &PathBuf) -> Value {
+    let run = calls(&[&["--json"], args].concat(), program);
+    let out = text(&run.stdout);
+    let line = out.lines().find(|l| l.starts_with('{')).unwrap_or_default();
+    serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {out}\n{}", text(&run.stderr)))
+}
+
+/// The top of this coroutine's stack is the end of what is mapped.
+const COROUTINE: &str = r#"
+#define _GNU_SOURCE
+#include <ucontext.h>
+#include <sys/mman.h>
+#include <stdio.h>
+static ucontext_t m, c; long n;
+__attribute__((noinline)) void task(int a) { n += a; __asm__ volatile(""); }
+int main(void) {
+	char *b = mmap(0, 131072, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	mprotect(b + 65536, 65536, 0);
+	for (int i = 0; i < 1000; i++) {
+		getcontext(&c);
+		c.uc_stack.ss_sp = b; c.uc_stack.ss_size = 65536; c.uc_link = &m;
+		makecontext(&c, (void (*)(void))task, 1, i);
+		swapcontext(&m, &c);
+	}
+	return n == 499500 ? 0 : 1;
+}
+"#;
+
+#[test]
+fn an_argument_where_no_memory_is_harms_nobody() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = made(&directory, "coroutine.c", COROUTINE) else { return };
+    for argument in ["arg9", "arg20", "arg99"] {
+        let run = calls(&["-f", "task", "-m", &format!("count,a=arg1,b={argument}")], &program);
+        let said = text(&run.stdout) + &text(&run.stderr);
+        assert_eq!(run.status.code(), Some(0), "{argument}: {said}");
+        assert!(said.contains("499,500") && said.contains("could not be read in 1000 calls"), "{argument}: {said}");
+    }
+}
+
+/// Twenty trees of 200 calls, the innermost waiting.
+const DEEP: &str = r#"
+#include <unistd.h>
+__attribute__((noipa)) long deep(int n) { if (!n) { usleep(2000); return 1; } return deep(n - 1) + 1; }
+int main(void) { long s = 0; for (int i = 0; i < 20; i++) s += deep(199); return s == 4000 ? 0 : 1; }
+"#;
+
+#[test]
+fn recursion_deeper_than_is_kept_apart_is_neither_in_averages_nor_timed_again() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = made(&directory, "deep.c", DEEP) else { return };
+    for back_end in [&[][..], &["--safe"]] {
+        let answer = document(&[&["-f", "deep"], back_end].concat(), &program);
+        let f = &answer["functions"][0]["totals"];
+        let lived = number(&answer["whole"]["thread_ns"]);
+        assert_eq!(number(&f["calls"]), 4000, "{back_end:?}: {f}");
+        // All last as long as the innermost waits.
+        assert!(f["average_ns"].as_f64().unwrap() >= 2e6, "{back_end:?}: {f}");
+        assert!(f["min_ns"].is_null() && number(&f["min_below_ns"]) >= 2_000_000, "{back_end:?}: {f}");
+        let total = number(&f["wall_ns"]);
+        assert!((40_000_000..=lived).contains(&total) && number(&f["self_wall_ns"]) <= total, "{back_end:?}: {f}");
+        let more =
+            answer["paths"].as_array().unwrap().iter().filter(|p| number(&p["self_wall_ns"]) > number(&p["wall_ns"]));
+        assert_eq!(more.count(), 0, "{back_end:?}: {answer}");
+    }
+}
+
+/// Every second call ends by an exception; of two threads, each.
+const HALF: &str = r#"
+#include <unistd.h>
+#include <pthread.h>
+extern "C" __attribute__((noipa)) int pass(int n) { usleep(100); if (n & 1) throw n; return n; }
+static void *work(void *) { for (int i = 0; i < 100; i++) try { pass(i); } catch (int) {} return 0; }
+int main() { pthread_t t[2]; for (auto &one : t) pthread_create(&one, 0, work, 0); for (auto one : t) pthread_join(one, 0); }
+"#;
+
+#[test]
+fn calls_left_by_an_exception_are_marked_and_named() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = made(&directory, "half.cpp", HALF) else { return };
+    let run = calls(&["-f", "pass", "--group", "function"], &program);
+    let (table, said) = (text(&run.stdout), text(&run.stderr));
+    let row = table.lines().find(|l| l.ends_with("pass")).unwrap_or_default();
+    assert!(row.split("  ").filter(|cell| cell.trim().starts_with('>')).count() >= 3, "{table}{said}");
+    assert!(said.contains("exception") && said.contains("of pass (100)"), "{said}");
+    let answer = document(&["-f", "pass"], &program);
+    assert_eq!(number(&answer["functions"][0]["totals"]["untimed"]), 100, "{answer}");
+}
+
+#[test]
+fn rows_of_threads_are_in_the_document() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = made(&directory, "half.cpp", HALF) else { return };
+    for (group, rows) in [("thread", vec![100, 100]), ("process", vec![200])] {
+        let answer = document(&["-f", "pass", "--group", group], &program);
+        let all = answer["listing"]["rows"].as_array().unwrap_or_else(|| panic!("{answer}"));
+        assert_eq!(all.iter().map(|r| number(&r["figures"]["calls"])).collect::<Vec<_>>(), rows, "{answer}");
+        assert!(all.iter().all(|r| number(&r["id"]) > 0), "{answer}");
+    }
+    assert!(document(&["-f", "pass"], &program)["listing"].is_null());
+}
