@@ -153,6 +153,23 @@ wh_syscall_insn:
 	.cfi_endproc
 	.size wh_syscall_insn, . - wh_syscall_insn
 
+/* `u64 wh_calibrate(u64 rounds)`: the outermost frame of calibration, said to be one. */
+	.globl wh_calibrate
+	.type wh_calibrate, @function
+	.p2align 4
+wh_calibrate:
+	.cfi_startproc
+	.cfi_undefined rip
+	endbr64
+	sub $8, %rsp
+	.cfi_adjust_cfa_offset 8
+	call calibrate
+	add $8, %rsp
+	.cfi_adjust_cfa_offset -8
+	ret
+	.cfi_endproc
+	.size wh_calibrate, . - wh_calibrate
+
 /* What calibration probes, behind enough bytes for a jump: some 20 ns of work, each step of which waits for the
  * one before. With nothing to do in it a call would show all of the agent's own cost; processors do most of that
  * beside the work that calls hold. */

@@ -181,15 +181,15 @@ impl Modules {
         if indexes.is_empty() {
             return;
         }
-        for &index in indexes {
-            let Ok(number) = u32::try_from(index) else { continue };
+        let gone: Vec<(u64, u64)> =
+            indexes.iter().filter_map(|&i| self.list.get(i)).map(|m| (m.start, m.end)).collect();
+        // By address: an earlier controller has numbered its modules in its own way.
+        for number in 0..segment.header32(field::N_MODULES).min(abi::MAX_MODULES) {
             let entry = segment.module(number);
-            if entry.state == 1 {
+            if entry.state == 1 && gone.iter().any(|&(start, end)| start <= entry.start && entry.end <= end) {
                 segment.set_module(number, &abi::Module { state: 2, ..entry });
             }
         }
-        let gone: Vec<(u64, u64)> =
-            indexes.iter().filter_map(|&i| self.list.get(i)).map(|m| (m.start, m.end)).collect();
         for node in 1..segment.n_nodes() {
             let ra = segment.node(node).ra;
             let probe = ra.wrapping_sub(1);

@@ -12,9 +12,9 @@ use whither_kernel::proc;
 use whither_sample::Folding;
 use whither_store::{EpochWriter, OnExisting, StoreError};
 
-/// A segment is sealed this often, so that a crash loses at most a minute; the first ones sooner, each later by this factor,
-/// so that a short recording is not lost whole.
-const SEAL: Duration = Duration::from_secs(60);
+/// A segment is sealed this often, so that a crash loses at most three minutes (one a minute cost a third of the collector's
+/// own time); the first ones sooner, each later by this factor, so that a short recording is not lost whole.
+const SEAL: Duration = Duration::from_secs(180);
 const FIRST_SEAL: Duration = Duration::from_secs(3);
 const SEAL_GROWTH: u32 = 4;
 /// The tables are drained this often; slices are cut at drains.

@@ -45,6 +45,11 @@ impl Rows {
         }
     }
 
+    /// Rows of the agent's own code. Its frames that need a rare rule are not among those that measure.
+    pub(crate) fn of_agent() -> Self {
+        Self::of(&Bytes::new(crate::agent::IMAGE.to_vec()))
+    }
+
     /// Rows of some modules, in their order; empty where a file has none.
     pub(crate) fn of_all(modules: &[&Module]) -> Vec<Self> {
         let mut all: Vec<Option<Self>> = modules.iter().map(|m| known::rows(m)).collect();

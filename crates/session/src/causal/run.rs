@@ -221,8 +221,17 @@ impl<'a> Session<'a> {
         }
         match self.options.runs {
             Runs::Times(n) => self.runs < n,
-            // One that fails does not get better by being repeated, nor one that never ran what was asked for.
-            Runs::Auto if failed || self.misses_target() => false,
+            // One that fails does not get better by being repeated.
+            Runs::Auto if failed => {
+                if took < SHORT {
+                    let text = "the command failed, so it is not repeated by itself; if its status means no failure, say how \
+                                often with -n";
+                    self.tell(text.to_owned(), on);
+                }
+                false
+            }
+            // Nor one that never ran what was asked for.
+            Runs::Auto if self.misses_target() => false,
             Runs::Auto if took >= SHORT && self.runs == 1 && !self.is_whole() => false,
             Runs::Auto => {
                 if self.runs == 1 {

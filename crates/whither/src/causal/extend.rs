@@ -29,7 +29,7 @@ pub(super) fn extend(args: &CausalExtend, common: Common) -> anyhow::Result<Endi
     keep::save(Some(&args.recording), true, &all, common)?;
     finish(&outcome, || {
         let found = show::show(&all, &ranking, &args.answer, &args.form, common)?;
-        Ok(show::is_worth(&found))
+        Ok(show::Found::of(&found))
     })
 }
 

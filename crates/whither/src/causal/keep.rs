@@ -6,7 +6,9 @@ use crate::cli::{CausalCombine, CausalImport, CausalReport, Common};
 use crate::failure::{Ending, Usage};
 use anyhow::Context;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use whither_causal::{AnalyseOptions, coz};
+use whither_session::causal::CausalEvent;
 use whither_store::causal::CausalRun;
 use whither_store::{OnExisting, StoreError, causal_recording};
 
@@ -32,6 +34,39 @@ pub(super) fn save(path: Option<&Path>, overwrite: bool, run: &CausalRun, common
     let shown = path.display();
     show::tell(common, &format!("{shown}: {} windows; next: whither causal report {shown}", run.windows.len()));
     Ok(())
+}
+
+/// A first part of the recording is stored after so long, so that a session that is killed leaves something.
+const FIRST: Duration = Duration::from_secs(5);
+/// Then everything so far, this often: storing takes CPU time from the program.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Stores what has been measured while a session runs.
+pub(super) struct Keeper<'a> {
+    path: Option<&'a Path>,
+    next: Instant,
+    begun: bool,
+}
+
+impl<'a> Keeper<'a> {
+    pub(super) fn new(path: Option<&'a Path>) -> Self {
+        Self { path, next: Instant::now() + FIRST, begun: false }
+    }
+
+    /// Whether the recording that is there is this session's.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// What cannot be stored now is told at the end, when it is stored again.
+    pub(super) fn on(&mut self, event: &CausalEvent) {
+        let (CausalEvent::Look(run), Some(path)) = (event, self.path) else { return };
+        if run.windows.is_empty() || Instant::now() < self.next {
+            return;
+        }
+        self.begun |= causal_recording::save(path, run, OnExisting::Replace).is_ok();
+        self.next = Instant::now() + AGAIN;
+    }
 }
 
 /// Reads a recording.
@@ -66,7 +101,7 @@ pub(super) fn report(args: &CausalReport, common: Common) -> anyhow::Result<Endi
         let text = format!("no target is called {}; there are {}", args.target.join(" or "), names.join(", "));
         return Err(Usage(text).into());
     }
-    Ok(if show::is_worth(&answer) { Ending::Done } else { Ending::No })
+    Ok(show::Found::of(&answer).ending())
 }
 
 /// `whither causal import`.
@@ -78,5 +113,5 @@ pub(super) fn import(args: &CausalImport, common: Common) -> anyhow::Result<Endi
     save(args.output.as_deref(), args.overwrite, &run, common)?;
     let options = show::analyse_options(&args.answer, CausalCombine::Ours, &[]);
     let answer = show::show(&run, &options, &args.answer, &args.form, common)?;
-    Ok(if show::is_worth(&answer) { Ending::Done } else { Ending::No })
+    Ok(show::Found::of(&answer).ending())
 }

@@ -37,37 +37,40 @@ pub(super) fn measure(args: &CausalMeasure, live: bool, common: Common) -> anyho
     let ranking = show::analyse_options(&args.answer, CausalCombine::Ours, &[]);
     let mut teller = Teller::new(live, ranking.clone(), common, args.form.json);
     let mut policy = Adapter(Policy::new(experiments));
-    let outcome = run(&options, &mut policy, &stop, &mut |event| teller.on(event))?;
-    keep::save(args.output.as_deref(), args.overwrite, &outcome.run, common)?;
+    let mut keeper = keep::Keeper::new(args.output.as_deref());
+    let outcome = run(&options, &mut policy, &stop, &mut |event| {
+        keeper.on(&event);
+        teller.on(event);
+    })?;
+    let overwrite = args.overwrite || keeper.has_begun();
+    keep::save(args.output.as_deref(), overwrite, &outcome.run, common)?;
     finish(&outcome, || {
         let found = show::show(&outcome.run, &ranking, &args.answer, &args.form, common)?;
-        Ok(show::is_worth(&found))
+        Ok(show::Found::of(&found))
     })
 }
 
-/// The answer and the exit code of a session; `shown` prints and tells whether anything is worth fixing.
+/// The answer and the exit code of a session; `shown` prints and tells what was found.
 ///
 /// # Errors
 /// There is nothing to print it with, or it cannot be printed.
-pub(super) fn finish(outcome: &CausalOutcome, shown: impl FnOnce() -> anyhow::Result<bool>) -> anyhow::Result<Ending> {
-    let worth = match &outcome.nothing {
+pub(super) fn finish(
+    outcome: &CausalOutcome,
+    shown: impl FnOnce() -> anyhow::Result<show::Found>,
+) -> anyhow::Result<Ending> {
+    let found = match &outcome.nothing {
         Some(why) => {
             anstream::eprintln!("whither: no answer: {why}");
-            false
+            show::Found::Nothing
         }
         None => shown()?,
     };
-    Ok(match (outcome.target_status, outcome.nothing.is_some()) {
+    Ok(match (outcome.target_status, found) {
         (Some(status), _) if status != 0 => Ending::Target(status),
-        (_, true) => Ending::No,
+        (_, show::Found::Nothing) => Ending::No,
         (Some(status), _) => Ending::Target(status),
-        (None, _) => {
-            if worth {
-                Ending::Done
-            } else {
-                Ending::No
-            }
-        }
+        (None, show::Found::Worth) => Ending::Done,
+        (None, show::Found::NotWorth) => Ending::No,
     })
 }
 

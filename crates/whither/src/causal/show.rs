@@ -2,6 +2,7 @@
 
 use crate::answer;
 use crate::cli::{CausalAnswerArgs, CausalCombine, CausalSort, Common, FormArgs};
+use crate::failure::Ending;
 use anstream::eprintln;
 use anyhow::Context;
 use whither_causal::{AnalyseOptions, CausalAnswer, Combine, Sort, Verdict, analyse, coz};
@@ -102,9 +103,34 @@ pub(super) fn tell(common: Common, text: &str) {
     }
 }
 
-/// Whether anything is worth fixing.
-pub(super) fn is_worth(answer: &CausalAnswer) -> bool {
-    let worth = |v: &Verdict| matches!(v, Verdict::FixThis | Verdict::HelpsUntil { .. } | Verdict::Contention { .. });
-    answer.targets.iter().any(|t| worth(&t.verdict))
-        || answer.latency.iter().any(|l| l.gain.is_some_and(|g| g.low > 0.0))
+/// What an answer comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Worth,
+    NotWorth,
+    /// Nothing can be said of any target.
+    Nothing,
+}
+
+impl Found {
+    pub(super) fn of(answer: &CausalAnswer) -> Self {
+        let worth =
+            |v: &Verdict| matches!(v, Verdict::FixThis | Verdict::HelpsUntil { .. } | Verdict::Contention { .. });
+        if answer.targets.iter().any(|t| worth(&t.verdict))
+            || answer.latency.iter().any(|l| l.gain.is_some_and(|g| g.low > 0.0))
+        {
+            Self::Worth
+        } else if answer.targets.iter().any(|t| t.verdict.is_an_answer())
+            || answer.latency.iter().any(|l| l.gain.is_some())
+        {
+            Self::NotWorth
+        } else {
+            Self::Nothing
+        }
+    }
+
+    /// Without a command whose status comes first.
+    pub(super) fn ending(self) -> Ending {
+        if self == Self::Worth { Ending::Done } else { Ending::No }
+    }
 }

@@ -21,7 +21,8 @@ use std::time::Duration;
     polled), sampled:FILE:LINE (samples instead of visits). The first one ranks.\n\n\
     While a piece of code runs, all other threads are delayed by what it would save; whatever the program gains in \
     virtual time it would gain if that code were really faster.\n\n\
-    Exit status: the command's own; 1 when nothing is worth fixing or nothing could be said.")]
+    Exit status: the command's own; where that is 0, 1 when nothing could be said. Of a running process and of a \
+    recording, 1 also when nothing is worth fixing.")]
 pub(crate) struct CausalArgs {
     #[command(subcommand)]
     pub(crate) verb: Option<CausalVerb>,
