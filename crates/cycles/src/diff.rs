@@ -172,7 +172,8 @@ fn sensitivity_note(a: &Side, b: &Side, rows: usize, dispersions: &Dispersions) 
     let one_in = |side: &Side| 1.0 / (SHARE * side.total() / side.period);
     let level = LEVEL * attention(SHARE, rows) / rows.max(1) as f64;
     let z = student_quantile(1.0 - level / 2.0, dispersions.degrees());
-    let change = z * (dispersions.pooled * (one_in(a) + one_in(b))).sqrt();
+    let variance = |side: &Side| dispersions.at_count(1.0 / one_in(side)) * one_in(side);
+    let change = z * (variance(a) + variance(b)).sqrt();
     format!(
         "with these data a row of {:.0} % must change by about {:.0} % of itself to be told from chance",
         SHARE * 100.0,

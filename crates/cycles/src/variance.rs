@@ -137,6 +137,11 @@ impl Dispersions {
         }
     }
 
+    /// Variance over Poisson variance of a procedure with so many counts of which nothing else is known.
+    pub(crate) fn at_count(&self, count: f64) -> f64 {
+        if self.assumed { 1.0 + self.trend * count } else { self.pooled }
+    }
+
     /// Whether anything could be estimated.
     pub(crate) fn is_known(&self) -> bool {
         self.each.iter().any(|f| f.degrees > 0.0)

@@ -64,9 +64,21 @@ fn numbers(dir: &str) -> Vec<u32> {
 /// Executable mappings of a process; empty when it is gone, a kernel thread, or not ours to see.
 #[must_use]
 pub fn executable_mappings(pid: u32) -> Vec<Mapping> {
-    let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let mut text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    if text.is_empty() {
+        // The main thread has ended before the others: they still show what all of them had.
+        let of = |tid: u32| fs::read(format!("/proc/{pid}/task/{tid}/maps")).ok().filter(|text| !text.is_empty());
+        text = threads(pid).into_iter().filter(|tid| *tid != pid).find_map(of).unwrap_or_default();
+    }
     let text = String::from_utf8_lossy(&text);
     text.lines().filter_map(parse_mapping).collect()
+}
+
+/// The process of a thread; itself for a process, `None` when there is no such thread.
+#[must_use]
+pub fn process_of(tid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
 /// Pages that a process maps; 0 when it is gone.
@@ -125,7 +137,9 @@ pub fn comm(pid: u32) -> String {
 /// Path of the executable; empty for kernel threads or when not ours to see.
 #[must_use]
 pub fn exe(pid: u32) -> String {
-    let link = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let of_thread = |tid: u32| fs::read_link(format!("/proc/{pid}/task/{tid}/exe")).ok();
+    let link = fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let link = link.or_else(|| threads(pid).into_iter().find_map(of_thread)).unwrap_or_default();
     link.to_string_lossy().into_owned()
 }
 

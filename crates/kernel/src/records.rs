@@ -230,7 +230,7 @@ const TRAILER: usize = 32;
 
 fn body(kind: u32, misc: u16, c: &mut Cursor<'_>) -> Option<Body> {
     Some(match kind {
-        b::PERF_RECORD_MMAP2 => Body::Mmap(mmap(misc, c)?),
+        b::PERF_RECORD_MMAP2 => Body::Mmap(mmap(c)?),
         b::PERF_RECORD_COMM => {
             let (pid, tid) = (c.u32()?, c.u32()?);
             Body::Comm { pid, tid, exec: u32::from(misc) & b::PERF_RECORD_MISC_COMM_EXEC != 0, name: c.text() }
@@ -258,19 +258,13 @@ fn body(kind: u32, misc: u16, c: &mut Cursor<'_>) -> Option<Body> {
     })
 }
 
-fn mmap(misc: u16, c: &mut Cursor<'_>) -> Option<Mmap> {
+/// The flag that says "build-id" is not looked at: it may be there for another listener, who has asked for one.
+fn mmap(c: &mut Cursor<'_>) -> Option<Mmap> {
     let (pid, _tid) = (c.u32()?, c.u32()?);
     let (start, length, offset) = (c.u64()?, c.u64()?, c.u64()?);
-    let file = if u32::from(misc) & b::PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
-        let size = usize::from(c.u8()?).min(20);
-        c.skip(3)?;
-        let id = c.take(20)?;
-        MappedFile::BuildId(id[..size].to_vec())
-    } else {
-        let (major, minor, inode) = (c.u32()?, c.u32()?, c.u64()?);
-        c.u64()?;
-        MappedFile::Inode { major, minor, inode }
-    };
+    let (major, minor, inode) = (c.u32()?, c.u32()?, c.u64()?);
+    c.u64()?;
+    let file = MappedFile::Inode { major, minor, inode };
     let (prot, _flags) = (c.u32()?, c.u32()?);
     let exec = prot & libc::PROT_EXEC as u32 != 0;
     Some(Mmap { pid, start, length, offset, file, exec, path: c.text() })
@@ -345,12 +339,6 @@ impl<'a> Cursor<'a> {
         self.at = end;
         Some(part)
     }
-    fn skip(&mut self, n: usize) -> Option<()> {
-        self.take(n).map(|_| ())
-    }
-    fn u8(&mut self) -> Option<u8> {
-        Some(self.take(1)?[0])
-    }
     fn u16(&mut self) -> Option<u16> {
         Some(u16::from_le_bytes(self.take(2)?.try_into().ok()?))
     }
@@ -404,15 +392,17 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_with_build_id() {
+    fn a_mapping_with_the_flag_of_another_listener() {
         let mut body = Vec::new();
         body.extend(7_u32.to_le_bytes());
         body.extend(7_u32.to_le_bytes());
         for w in [0x1000_u64, 0x2000, 0x3000] {
             body.extend(w.to_le_bytes());
         }
-        body.extend([20, 0, 0, 0]);
-        body.extend([0xab; 20]);
+        body.extend(254_u32.to_le_bytes());
+        body.extend(1_u32.to_le_bytes());
+        body.extend(77_u64.to_le_bytes());
+        body.extend(5_u64.to_le_bytes());
         body.extend((libc::PROT_EXEC as u32).to_le_bytes());
         body.extend(0_u32.to_le_bytes());
         body.extend(b"/bin/x\0\0");
@@ -421,7 +411,7 @@ mod tests {
             panic!("not a mapping")
         };
         assert_eq!((m.start, m.length, m.offset, m.exec, m.path.as_str()), (0x1000, 0x2000, 0x3000, true, "/bin/x"));
-        assert_eq!(m.file, MappedFile::BuildId(vec![0xab; 20]));
+        assert_eq!(m.file, MappedFile::Inode { major: 254, minor: 1, inode: 77 });
     }
 
     /// A sample with a call chain of one, these branches, and registers of 64-bit code.

@@ -101,8 +101,8 @@ impl Images {
             MappedFile::BuildId(_) => self.first_sight(m, None),
             MappedFile::Inode { major, minor, inode } => {
                 let key = (*major, *minor, *inode, m.path.to_string());
-                match self.by_inode.get(&key) {
-                    Some(no) => *no,
+                match self.by_inode.get(&key).copied().filter(|no| !self.is_rewritten(*no, m)) {
+                    Some(no) => no,
                     None => {
                         let no = self.first_sight(m, None);
                         self.by_inode.insert(key, no);
@@ -111,6 +111,14 @@ impl Images {
                 }
             }
         }
+    }
+
+    /// Whether a known file has other bytes by now: written anew in place, or another one under its number.
+    fn is_rewritten(&self, no: ImageNo, m: &MappingFacts<'_>) -> bool {
+        let Some(known) = self.stamps.get(&no) else { return false };
+        let now = std::fs::symlink_metadata(clean(m.path)).map(|meta| stamp_of(&meta));
+        // Another file of its name says nothing of what was mapped.
+        now.is_ok_and(|now| (now.0, now.1) == (known.0, known.1) && now != *known)
     }
 
     /// vDSO, vsyscall page and memory without a file.
@@ -134,7 +142,7 @@ impl Images {
         let found = whither_kernel::proc::mapped_file_candidates(m.pid, m.range.0, m.range.1, m.path)
             .into_iter()
             .filter_map(|path| identify(path, known))
-            .next();
+            .find(|(file, ..)| may_be(file, m.file));
         let image = match &found {
             Some((_, summary, size)) => Image {
                 id: known.unwrap_or(summary.id),
@@ -390,8 +398,18 @@ fn label_id(label: &str) -> ImageId {
 type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
 
 fn stamp(file: &File) -> Option<Stamp> {
-    let m = file.metadata().ok()?;
-    Some((m.dev(), m.ino(), m.size(), (m.mtime(), m.mtime_nsec()), (m.ctime(), m.ctime_nsec())))
+    Some(stamp_of(&file.metadata().ok()?))
+}
+
+fn stamp_of(m: &std::fs::Metadata) -> Stamp {
+    (m.dev(), m.ino(), m.size(), (m.mtime(), m.mtime_nsec()), (m.ctime(), m.ctime_nsec()))
+}
+
+/// Whether a file may be the one that was mapped. Stacked file systems show devices of their own, of which nothing follows.
+fn may_be(file: &File, mapped: &MappedFile) -> bool {
+    let MappedFile::Inode { major, minor, inode } = *mapped else { return true };
+    let same_device = |m: &std::fs::Metadata| m.dev() == rustix::fs::makedev(major, minor);
+    file.metadata().is_ok_and(|m| inode == 0 || !same_device(&m) || m.ino() == inode)
 }
 
 /// Opens a candidate and checks that it is the file wanted.

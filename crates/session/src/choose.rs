@@ -29,7 +29,11 @@ pub(crate) fn choose(options: &RecordOptions) -> Result<Choice, SessionError> {
     let mut notes = Vec::new();
     let mut specs = Vec::new();
     for name in options.events.iter().chain(&options.multiplexed) {
-        specs.push(checked(name, options)?);
+        let spec = checked(name, options)?;
+        // Named twice it is one column, and would count twice there.
+        if specs.iter().all(|s: &EventSpec| s.name != spec.name) {
+            specs.push(spec);
+        }
     }
     // Muxed events share counters by turns; time keeps one of its own (paper section 4.1).
     if options.events.is_empty() {

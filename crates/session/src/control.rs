@@ -36,7 +36,7 @@ const LONGEST: u64 = 4096;
 /// Tells the daemon of a database something and returns its answer.
 ///
 /// # Errors
-/// [`SessionError::NoDaemon`] when none answers.
+/// [`SessionError::NoDaemon`] when none answers, [`SessionError::NotYourDaemon`].
 pub fn control(db: &Path, command: &Control) -> Result<String, SessionError> {
     let ask = || -> std::io::Result<String> {
         let mut stream = UnixStream::connect(files(db).socket)?;
@@ -46,7 +46,10 @@ pub fn control(db: &Path, command: &Control) -> Result<String, SessionError> {
         stream.read_to_string(&mut answer)?;
         Ok(answer)
     };
-    ask().map_err(|source| SessionError::NoDaemon { db: db.to_path_buf(), source })
+    ask().map_err(|source| match source.kind() {
+        std::io::ErrorKind::PermissionDenied => SessionError::NotYourDaemon { db: db.to_path_buf() },
+        _ => SessionError::NoDaemon { db: db.to_path_buf(), source },
+    })
 }
 
 fn files(db: &Path) -> DaemonFiles {

@@ -62,6 +62,7 @@ pub fn daemon(options: &DaemonOptions, stop: &StopFlag, on: &mut dyn FnMut(Progr
         tidied: None,
         samples: 0,
         lost: 0,
+        untold: Losses::default(),
         names,
         gatherers: Vec::new(),
     };
@@ -116,6 +117,8 @@ struct Daemon<'a> {
     tidied: Option<Instant>,
     samples: u64,
     lost: u64,
+    /// Losses that the epoch's account does not have yet: the disk was full then, too.
+    untold: Losses,
     /// Names that exist only on this machine now, of functions sampled in this epoch.
     names: StoredSymbols,
     /// Processes that store symbols of closed epochs.
@@ -228,14 +231,17 @@ impl Daemon<'_> {
 
     fn describe(&mut self, losses: &Losses, happened: &[String], end: u64, on: &mut dyn FnMut(Progress)) {
         let cost = self.engine.cost();
+        self.untold.add(losses);
+        let untold = self.untold.clone();
         let done = self.writer.update_meta(|m| {
-            m.losses.add(losses);
+            m.losses.add(&untold);
             note(m, happened);
             m.cost = cost;
             m.end_ns = end;
         });
-        if let Err(e) = done {
-            on(Progress::Warning(format!("the account of the epoch could not be written: {e}")));
+        match done {
+            Ok(()) => self.untold = Losses::default(),
+            Err(e) => on(Progress::Warning(format!("the account of the epoch could not be written: {e}"))),
         }
     }
 

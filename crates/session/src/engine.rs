@@ -517,12 +517,18 @@ fn refused(what: &str, e: &SampleError) -> SessionError {
     }
 }
 
+/// So many copies of a file are named.
+const COPIES: usize = 3;
+
 /// What to say of files that are equal and were sampled under more than one path: a recording holds one path of each.
 fn copies(images: &[Image]) -> Vec<String> {
     let told = |same: &[Image]| {
         let paths: Vec<&str> = same.iter().map(|i| i.path.as_str()).collect();
         let kept = paths.iter().min_by_key(|p| (p.len(), **p)).unwrap_or(&"");
-        format!("{} are copies of one file: what was sampled in any of them is told as {kept}", paths.join(" and "))
+        let (named, others) = paths.split_at(paths.len().min(COPIES));
+        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+        let named = named.join(" and ");
+        format!("{named}{more} are copies of one file: what was sampled in any of them is told as {kept}")
     };
     let equal = images.chunk_by(|a, b| a.id == b.id).filter(|same| same.len() > 1);
     equal.map(told).collect()

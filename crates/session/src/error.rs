@@ -61,6 +61,23 @@ pub enum SessionError {
     /// A pid does not exist.
     #[error("there is no process {0}")]
     NoSuchProcess(u32),
+    /// A thread where a process is meant.
+    #[error(
+        "{tid} is a thread of process {process}, and processes are sampled whole: record -p {process} --threads, then \
+         prof --by thread"
+    )]
+    IsThread {
+        /// Thread.
+        tid: u32,
+        /// Its process.
+        process: u32,
+    },
+    /// The daemon's socket is another user's.
+    #[error("the daemon of the database {db} belongs to another user, who alone may ask it (or root)")]
+    NotYourDaemon {
+        /// Database.
+        db: PathBuf,
+    },
     /// No daemon answers.
     #[error("no daemon runs on the database {db}: {source}; start one with 'whither daemon run --db {db}'")]
     NoDaemon {

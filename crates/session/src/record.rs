@@ -89,6 +89,9 @@ fn target_pids(scope: &Scope) -> Result<Vec<u32>, SessionError> {
         if !proc::exists(pid) {
             return Err(SessionError::NoSuchProcess(pid));
         }
+        if let Some(process) = proc::process_of(pid).filter(|process| *process != pid) {
+            return Err(SessionError::IsThread { tid: pid, process });
+        }
     }
     Ok(pids.clone())
 }

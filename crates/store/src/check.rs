@@ -2,7 +2,7 @@
 //! behind. Nothing is changed by [`check()`]; [`repair()`] removes leftovers only, never data.
 
 use crate::compact::replaced_by;
-use crate::database::{epoch_dirs, is_database, stray_dirs, temporary_dirs};
+use crate::database::{epoch_dirs, is_database, is_unbegun, stray_dirs, temporary_dirs};
 use crate::durable::TMP;
 use crate::epoch::{epoch_dirs_at, is_busy, is_our_name, is_sealed, read_meta, segments};
 use crate::error::StoreError;
@@ -46,7 +46,13 @@ pub fn check(path: &Path) -> Result<Vec<Finding>, StoreError> {
     if is_database(path) {
         findings
             .extend(temporary_dirs(path)?.into_iter().map(|p| leftover(p, "left by an interrupted removal or merge")));
-        findings.extend(stray_dirs(path)?.into_iter().map(|p| damage(p, "an epoch directory without epoch.json")));
+        findings.extend(stray_dirs(path)?.into_iter().map(|p| {
+            if is_unbegun(&p) {
+                leftover(p, "an epoch that could not be begun")
+            } else {
+                damage(p, "an epoch directory without epoch.json")
+            }
+        }));
         for epoch in epoch_dirs(path)? {
             let replaced = replaced_by(path, &epoch).into_iter().filter(|p| p.exists());
             findings.extend(replaced.map(|p| leftover(p, "already merged into another epoch")));

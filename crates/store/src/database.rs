@@ -2,10 +2,10 @@
 //! coordination. Listing, selecting, labelling and removing live here; what an epoch holds does not.
 
 use crate::compact::replaced_by;
-use crate::durable::{TMP, create_dirs, replace_file, sync_dir};
-use crate::epoch::{EpochWriter, OnExisting, is_sealed, lock, read_meta, remove_epoch, segments, write_meta};
+use crate::durable::{TMP, create_dirs, remove_any, replace_file, sync_dir};
+use crate::epoch::{EpochWriter, OnExisting, is_busy, is_sealed, lock, read_meta, remove_epoch, segments, write_meta};
 use crate::error::{Problem, StoreError};
-use crate::layout::{DATABASE_FILE, EPOCH_FILE, FORMAT_VERSION, epoch_name, epoch_parent, host_word};
+use crate::layout::{DATABASE_FILE, EPOCH_FILE, FORMAT_VERSION, LOCK_FILE, epoch_name, epoch_parent, host_word};
 use crate::model::EpochMeta;
 use crate::rebuild::with_remedy;
 use crate::segment::read_manifest;
@@ -112,9 +112,14 @@ impl Database {
         create_dirs(&parent)?;
         let mut n = 1;
         loop {
-            match EpochWriter::create(&parent.join(epoch_name(meta.start_ns, n)), meta.clone(), OnExisting::Refuse) {
+            let dir = parent.join(epoch_name(meta.start_ns, n));
+            match EpochWriter::create(&dir, meta.clone(), OnExisting::Refuse) {
                 Err(StoreError::Exists { .. } | StoreError::Busy { .. }) if n < 10_000 => n += 1,
                 made => {
+                    if made.is_err() && is_unbegun(&dir) {
+                        // Best effort; `db check --repair` does it otherwise.
+                        let _ = remove_any(&dir);
+                    }
                     sync_dir(&parent)?;
                     return made;
                 }
@@ -294,6 +299,13 @@ pub(crate) fn stray_dirs(root: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let mut dirs = below(root, &["host=", "date=", "epoch="])?;
     dirs.retain(|dir| !dir.join(EPOCH_FILE).exists());
     Ok(dirs)
+}
+
+/// Whether a directory without epoch.json holds nothing but a lock that nobody has: an epoch that could not be begun.
+pub(crate) fn is_unbegun(dir: &Path) -> bool {
+    let is_nothing = |name: &str| name == LOCK_FILE || name.starts_with(TMP);
+    let entries = fs::read_dir(dir);
+    entries.is_ok_and(|all| all.flatten().all(|e| e.file_name().to_str().is_some_and(is_nothing))) && !is_busy(dir)
 }
 
 /// What an interrupted removal or merge left beside epochs.

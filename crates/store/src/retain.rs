@@ -2,7 +2,7 @@
 //! stays, and everything dropped is told.
 
 use crate::compact::{finish_replacing, remove_segments, replaced_by};
-use crate::database::{Database, EpochInfo, disk_bytes, epoch_dirs, temporary_dirs};
+use crate::database::{Database, EpochInfo, disk_bytes, epoch_dirs, is_unbegun, stray_dirs, temporary_dirs};
 use crate::durable::{remove_any, remove_leftovers};
 use crate::epoch::{is_busy, lock, lock_compaction, remove_epoch, segments};
 use crate::error::{Problem, StoreError};
@@ -166,7 +166,8 @@ pub(crate) fn remove_all_leftovers(root: &Path) -> Result<Vec<PathBuf>, StoreErr
             finish_replacing(root, &epoch)?;
         }
     }
-    for dir in temporary_dirs(root)? {
+    let unbegun = stray_dirs(root)?.into_iter().filter(|dir| is_unbegun(dir));
+    for dir in temporary_dirs(root)?.into_iter().chain(unbegun) {
         remove_any(&dir)?;
         removed.push(dir);
     }

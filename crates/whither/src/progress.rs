@@ -77,7 +77,8 @@ impl Reporter {
         } else if outcome.unwritten > 0 {
             self.line("  none of its samples could be stored: make room there, or record to another disk with -o");
         } else {
-            self.line("  nothing of it ran on a CPU while it was sampled: record for longer, or see 'whither doctor'");
+            self.line("  nothing of it ran on a CPU while it was sampled, or no event of those asked for occurred: record for longer, \
+                 or see 'whither doctor'");
         }
     }
 

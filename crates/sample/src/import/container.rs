@@ -110,7 +110,8 @@ fn header<R: Read + Seek>(reader: &mut R, length: u64) -> Result<[u8; HEADER as 
     }
     match u64_at(&header, 8) {
         PIPE_HEADER => Err(Refusal::Unsupported(
-            "it is a stream (perf record -o -); record to a file, or convert it with `perf inject -i FILE -o perf.data`",
+            "it is a stream (perf record -o -), which does not describe its events in the form that is read here: record to a file \
+             (perf record -o perf.data)",
         )),
         HEADER if length >= HEADER => Ok(header),
         _ => Err(Refusal::Damaged { what: "the header", offset: 8 }),

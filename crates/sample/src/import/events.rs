@@ -5,7 +5,7 @@ use super::record::Layout;
 use crate::branches::counts_taken;
 use linux_perf_data::AttributeDescription;
 use linux_perf_data::linux_perf_event_reader::{
-    BranchSampleFormat, IpSkidConstraint, PerfEventAttr, PerfEventType, SampleFormat, SamplingPolicy,
+    AttrFlags, BranchSampleFormat, IpSkidConstraint, PerfEventAttr, PerfEventType, SampleFormat, SamplingPolicy,
     SoftwareCounterType,
 };
 use whither_kernel::events::is_ibs;
@@ -55,6 +55,7 @@ fn source(description: &AttributeDescription, event: Option<u16>, cpu: &str) -> 
         read: attr.read_format.bits(),
         branch_index: attr.branch_sample_format.contains(BranchSampleFormat::HW_INDEX),
         user_registers: attr.sample_regs_user,
+        build_ids: attr.flags.contains(AttrFlags::BUILD_ID),
     };
     // 127 is the kernel's default limit (perf_event_max_stack).
     let max_stack = if attr.sample_max_stack == 0 { 127 } else { attr.sample_max_stack.into() };

@@ -14,6 +14,8 @@ pub(super) struct Layout {
     pub(super) branch_index: bool,
     /// Which user registers there are (`perf_event_attr.sample_regs_user`).
     pub(super) user_registers: u64,
+    /// Mappings tell build-ids (`perf_event_attr.build_id`).
+    pub(super) build_ids: bool,
 }
 
 impl Layout {
@@ -129,7 +131,7 @@ pub(super) fn decode(kind: u32, misc: u16, body: &[u8], layout: Layout) -> Optio
     let mut c = Cursor(body);
     Some(match kind {
         SAMPLE => Entry::Sample(sample(&mut c, misc, layout)?),
-        MMAP | MMAP2 => mapping(&mut c, misc, kind == MMAP2)?,
+        MMAP | MMAP2 => mapping(&mut c, misc, kind == MMAP2, layout.build_ids)?,
         COMM => {
             let (pid, tid) = (c.u32()?, c.u32()?);
             Entry::Comm { pid, tid, exec: misc & MISC_13 != 0, name: c.text() }
@@ -157,13 +159,13 @@ pub(super) fn decode(kind: u32, misc: u16, body: &[u8], layout: Layout) -> Optio
     })
 }
 
-fn mapping(c: &mut Cursor<'_>, misc: u16, second: bool) -> Option<Entry> {
+fn mapping(c: &mut Cursor<'_>, misc: u16, second: bool, build_ids: bool) -> Option<Entry> {
     let (pid, _) = (c.u32()?, c.u32()?);
     let (start, length, offset) = (c.u64()?, c.u64()?, c.u64()?);
     let mut file = MappedFile::Inode { major: 0, minor: 0, inode: 0 };
     let mut executable = misc & MISC_13 == 0;
     if second {
-        file = mapped_file(c, misc)?;
+        file = mapped_file(c, misc, build_ids)?;
         let (protection, _) = (c.u32()?, c.u32()?);
         // Synthesised records of old perf versions have no protection.
         executable &= protection == 0 || protection & PROT_EXEC != 0;
@@ -172,8 +174,11 @@ fn mapping(c: &mut Cursor<'_>, misc: u16, second: bool) -> Option<Entry> {
     Some(if executable { Entry::Mapping(Mapping { pid, start, length, offset, file, path }) } else { Entry::Other })
 }
 
-fn mapped_file(c: &mut Cursor<'_>, misc: u16) -> Option<MappedFile> {
-    if misc & MISC_BUILD_ID != 0 {
+/// The kernel leaves the flag of a listener who asked for build-ids in records of others, who get device and inode: those are
+/// no build-ids of usual length.
+fn mapped_file(c: &mut Cursor<'_>, misc: u16, build_ids: bool) -> Option<MappedFile> {
+    let usual = matches!(c.0.first_chunk(), Some([16 | 20, 0, 0, 0]));
+    if misc & MISC_BUILD_ID != 0 && (build_ids || usual) {
         let size = usize::from(c.take(4)?[0]);
         let id = c.take(20)?;
         return Some(MappedFile::BuildId(id.get(..size)?.to_vec()));

@@ -179,7 +179,7 @@ fn other_files_are_refused_with_the_reason() {
     let refuse = |bytes: Vec<u8>| read(Cursor::new(bytes), 0, Lookup::Nothing).expect_err("not importable").to_string();
     assert!(refuse(Vec::new()).contains("not a perf.data file"));
     assert!(refuse(b"\x7fELF and more than sixteen bytes".to_vec()).contains("not a perf.data file"));
-    assert!(refuse([&b"PERFILE2"[..], &16u64.to_le_bytes(), &[0; 64]].concat()).contains("perf inject"));
+    assert!(refuse([&b"PERFILE2"[..], &16u64.to_le_bytes(), &[0; 64]].concat()).contains("record to a file"));
     let mut killed = bytes("flat.data");
     killed[48..56].fill(0);
     assert!(refuse(killed).contains("let it finish"));
