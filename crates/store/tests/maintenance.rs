@@ -371,3 +371,22 @@ fn a_store_is_private() {
     }
     assert!(seen > 8);
 }
+
+#[test]
+fn an_epoch_that_could_not_be_begun_is_a_leftover() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, _) = database(dir.path(), 1);
+    let begun = db.epochs().unwrap().0[0].path.clone();
+    let empty = begun.with_file_name(format!("{}9", begun.file_name().unwrap().to_str().unwrap()));
+    fs::create_dir(&empty).unwrap();
+    fs::write(empty.join("LOCK"), "").unwrap();
+    let root = dir.path().join("db");
+    let found: Vec<_> = check(&root).unwrap().into_iter().map(|f| (f.path, f.severity)).collect();
+    assert_eq!(found, [(empty.clone(), Severity::Leftover)]);
+    assert_eq!(repair(&root).unwrap(), std::slice::from_ref(&empty));
+    assert_eq!(check(&root).unwrap(), []);
+    // What has rows in it is no leftover.
+    fs::create_dir_all(empty.join("seg-000001")).unwrap();
+    assert!(check(&root).unwrap().iter().all(|f| f.severity == Severity::Damage));
+    assert_eq!(repair(&root).unwrap(), [] as [PathBuf; 0]);
+}

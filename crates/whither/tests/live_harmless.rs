@@ -146,3 +146,21 @@ fn attaching_leaves_the_process_as_it_was() {
     let shares = listing.shares_among(&["alpha", "beta", "gamma_", "delta"]);
     assert!((shares[0] - 50.0).abs() < tolerance(4.0, 50.0, listing.total()), "{shares:?}");
 }
+
+/// What we ask the kernel for must not change what other listeners are told.
+#[test]
+fn another_profiler_beside_us_works_as_ever() {
+    need_root!();
+    if Command::new("perf").arg("--version").output().is_err() {
+        println!("SKIP: perf is not installed");
+        return;
+    }
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("perf.data");
+    let command = ["perf", "record", "-q", "-e", "cpu-clock", "-o", data.to_str().unwrap(), "--", "true"];
+    for _ in 0..3 {
+        let run = try_record(&["-a"], &command);
+        assert_eq!(run.output.status.code(), Some(0), "{}", text(&run.output.stderr));
+    }
+}

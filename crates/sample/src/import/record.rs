@@ -315,3 +315,30 @@ impl<'a> Cursor<'a> {
         String::from_utf8_lossy(&self.0[..end]).into_owned()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping_of(file: [u32; 6], build_ids: bool) -> MappedFile {
+        let layout = Layout { sample: 0, read: 0, branch_index: false, user_registers: 0, build_ids };
+        let mut body: Vec<u8> = [7_u32, 7].iter().flat_map(|n| n.to_le_bytes()).collect();
+        body.extend([0x1000_u64, 0x2000, 0].iter().flat_map(|n| n.to_le_bytes()));
+        body.extend(file.iter().chain(&[PROT_EXEC, 2]).flat_map(|n| n.to_le_bytes()));
+        body.extend(b"/bin/x\0\0");
+        match decode(MMAP2, MISC_BUILD_ID, &body, layout) {
+            Some(Entry::Mapping(mapping)) => mapping.file,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_build_id_flag_of_another_listener_is_not_believed() {
+        let inode = MappedFile::Inode { major: 254, minor: 1, inode: 77 };
+        assert_eq!(mapping_of([254, 1, 77, 0, 5, 0], false), inode);
+        let id: Vec<u8> = [1_u32, 2, 3, 4, 5].iter().flat_map(|n| n.to_le_bytes()).collect();
+        for asked in [true, false] {
+            assert_eq!(mapping_of([20, 1, 2, 3, 4, 5], asked), MappedFile::BuildId(id.clone()));
+        }
+    }
+}
