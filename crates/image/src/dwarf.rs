@@ -6,14 +6,14 @@ use crate::bytes::Bytes;
 use crate::declared::{Declared, declared};
 use crate::error::{ImageError, Problem};
 use crate::ids::Svma;
+use crate::sections::section;
 use crate::source::SourceFrame;
 use crate::split::{self, Split, SplitFiles};
 use crate::statements::{Statement, statements};
 use addr2line::{Context, FrameIter, Location, LookupContinuation, LookupResult, SplitDwarfLoad};
 use gimli::{Dwarf, EndianSlice, RunTimeEndian, SectionId};
-use object::{Object, ObjectSection};
+use object::Object;
 use rustc_hash::FxHashMap;
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,9 +33,6 @@ const SECTIONS: [SectionId; 10] = [
     SectionId::DebugStr,
     SectionId::DebugStrOffsets,
 ];
-
-/// No compressor in use shrinks more than zlib's best case; a header that claims more is hostile.
-const GREATEST_RATIO: u64 = 1100;
 
 /// Answers what source code an address came from. Shared between threads; one question at a time.
 pub struct LineService {
@@ -220,21 +217,6 @@ impl Sections {
     pub(crate) fn endian(&self) -> RunTimeEndian {
         self.endian
     }
-}
-
-fn section(elf: &object::File<'_>, file: &Bytes, name: Option<&'static str>) -> Result<Bytes, Problem> {
-    let Some((name, section)) = name.and_then(|name| Some((name, elf.section_by_name(name)?))) else {
-        return Ok(Bytes::default());
-    };
-    let failed = |e: object::read::Error| Problem::new(name, e);
-    let compressed = section.compressed_data().map_err(failed)?;
-    if compressed.uncompressed_size / GREATEST_RATIO > compressed.data.len() as u64 {
-        return Err(Problem::new(name, "it claims an impossible uncompressed size and is not read"));
-    }
-    Ok(match compressed.decompress().map_err(failed)? {
-        Cow::Borrowed(part) => file.share(part),
-        Cow::Owned(bytes) => Bytes::from(bytes),
-    })
 }
 
 fn context<'a>(files: &'a Files, problems: &mut Vec<Problem>) -> Result<LockedLines<'a>, ImageError> {

@@ -60,6 +60,36 @@ fn walk(view: &View<'_>, address: u64, bytes: &[u8], found: &mut Extents) -> gim
     Ok(())
 }
 
+/// Stated ranges of the code that signal handlers return to. Every entry is stepped over, but only those are parsed.
+pub(crate) fn signal_frames(view: &View<'_>) -> Vec<Range<u64>> {
+    let mut found = Vec::new();
+    if let Some((address, bytes)) = eh_frame(view) {
+        // What was found before a broken entry holds.
+        let _ = walk_signal_frames(view, address, bytes, &mut found);
+    }
+    found
+}
+
+fn walk_signal_frames(view: &View<'_>, address: u64, bytes: &[u8], found: &mut Vec<Range<u64>>) -> gimli::Result<()> {
+    let mut section = EhFrame::new(bytes, endian(view));
+    section.set_address_size(if view.is_64 { 8 } else { 4 });
+    let bases = bases(view).set_eh_frame(address);
+    let mut trampolines: FxHashMap<usize, CommonInformationEntry<Slice<'_>>> = FxHashMap::default();
+    let mut entries = section.entries(&bases);
+    while let Some(entry) = entries.next()? {
+        match entry {
+            CieOrFde::Cie(cie) if cie.is_signal_trampoline() => drop(trampolines.insert(cie.offset(), cie)),
+            CieOrFde::Fde(partial) => {
+                let Some(cie) = trampolines.get(&partial.cie_offset().0) else { continue };
+                let fde = partial.parse(|_, _, _| Ok(cie.clone()))?;
+                found.push(fde.initial_address()..fde.initial_address().saturating_add(fde.len()));
+            }
+            CieOrFde::Cie(_) => {}
+        }
+    }
+    Ok(())
+}
+
 /// Stated address and bytes of `.eh_frame`, found by section or, without sections, through the
 /// program header of `.eh_frame_hdr`.
 pub(crate) fn eh_frame<'a>(view: &View<'a>) -> Option<(u64, &'a [u8])> {

@@ -36,6 +36,7 @@ pub mod relocate;
 pub mod return_reads;
 pub mod rules_only;
 mod section_notes;
+mod sections;
 pub mod source;
 mod split;
 pub mod stated;

@@ -68,7 +68,7 @@ fn word(file: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(file.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
-/// Search table and rules; without section headers the whole segment that the table is in, which holds the rules too.
+/// Search tables and rules; without section headers the whole segment that the table is in, which holds the rules too.
 fn rules(headers: &[u8]) -> Vec<Place> {
     let Ok(view) = View::parse(headers) else { return Vec::new() };
     let mut places = Vec::new();
@@ -83,6 +83,8 @@ fn rules(headers: &[u8]) -> Vec<Place> {
             view.programs.iter().find(holds).map(|p| (p.offset, p.file_size))
         })),
     }
+    // Rules for debuggers, where there are any.
+    places.extend(view.section(".debug_frame").map(|section| (section.offset, section.size)));
     places
 }
 

@@ -7,9 +7,11 @@ use crate::bytes::Bytes;
 use crate::error::{ImageError, Problem};
 use crate::extents::{bases, eh_frame};
 use crate::ids::Svma;
+use crate::unwind::UserRegs;
 use crate::view::View;
-use gimli::{CfaRule, CieOrFde, CommonInformationEntry, EhFrame, EndianSlice, FrameDescriptionEntry};
-use gimli::{LittleEndian, Operation, Register, RegisterRule, UnwindContext, UnwindExpression, UnwindSection, X86_64};
+use gimli::{BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice};
+use gimli::{FrameDescriptionEntry, LittleEndian, Operation, Register, RegisterRule, UnwindContext};
+use gimli::{UnwindExpression, UnwindOffset, UnwindSection, X86_64};
 use object::elf;
 use rustc_hash::FxHashMap;
 use whither_abi::agent::{RULE_BIG, RULE_END, RULE_NONE, RULE_RBP, RULE_RSP, RULE_SIGNAL, Row, Rule};
@@ -50,15 +52,74 @@ impl UnwindRows {
             let detail = format!("machine {} is not x86-64, the only one that can be unwound", view.machine.0);
             return Err(ImageError::broken("unwind information", detail));
         }
-        let base = view.programs.iter().filter(|p| p.kind == elf::PT_LOAD).map(|p| p.address).min().unwrap_or(0);
-        let mut reader =
-            Reader { base, spans: Vec::new(), rows: Vec::new(), big: Big::default(), problems: Vec::new() };
-        if let Some((address, bytes)) = eh_frame(&view)
-            && let Err(e) = reader.read(&view, address, bytes)
-        {
-            reader.problem(format_args!("read up to a broken entry: {e}"));
+        let mut reader = Reader::new(&view, ".eh_frame");
+        if let Some((address, bytes)) = eh_frame(&view) {
+            let mut section = EhFrame::new(bytes, LittleEndian);
+            section.set_address_size(8);
+            reader.read(&section, &bases(&view).set_eh_frame(address));
         }
         Ok(reader.finish())
+    }
+
+    /// The rules in the bytes of a `.debug_frame` section, which debuggers read: code built without asynchronous
+    /// unwind tables and Go programs have no others.
+    pub(crate) fn of_debug_frame(view: &View<'_>, bytes: &[u8]) -> Self {
+        let mut section = DebugFrame::new(bytes, LittleEndian);
+        section.set_address_size(8);
+        let mut reader = Reader::new(view, ".debug_frame");
+        reader.read(&section, &bases(view));
+        reader.finish()
+    }
+
+    /// From the frame that runs at a stated address (one before a return address) to its caller: registers become the
+    /// caller's, and its address is returned. `read` gives the word at an address of the stack.
+    pub(crate) fn step(&self, at: Svma, regs: &mut UserRegs, read: &mut impl FnMut(u64) -> Result<u64, ()>) -> RowStep {
+        let rule = self.find(at);
+        let caller = match rule & 7 {
+            RULE_RSP | RULE_RBP => Ok(Self::small_step(rule, regs)),
+            RULE_BIG => match self.big.get((rule >> 3) as usize) {
+                Some(big) => Self::big_step(big, regs, read),
+                None => return RowStep::NoRule,
+            },
+            RULE_END => return RowStep::Root,
+            _ => return RowStep::NoRule,
+        };
+        let saved = |(frame, saved): (u64, Option<u64>), read: &mut dyn FnMut(u64) -> Result<u64, ()>| {
+            let back = word(read, frame.wrapping_sub(8))?;
+            let bp = saved.map_or(Ok(regs.bp), |at| word(read, at))?;
+            Ok((frame, bp, back))
+        };
+        match caller.and_then(|found| saved(found, read)) {
+            Ok((frame, bp, back)) => {
+                *regs = UserRegs { ip: back, sp: frame, bp };
+                RowStep::Caller(back)
+            }
+            Err(Unread(at)) => RowStep::Unread(at),
+        }
+    }
+
+    /// Frame address, and where the caller's rbp is saved.
+    fn small_step(rule: u32, regs: &UserRegs) -> (u64, Option<u64>) {
+        let words = u64::from(rule >> 3 & ((1 << OFFSET_BITS) - 1));
+        let frame = if rule & 7 == RULE_RSP { regs.sp } else { regs.bp }.wrapping_add(words * 8);
+        let saved = frame.wrapping_add_signed(i64::from(rule.cast_signed() >> 18) * 8);
+        (frame, (rule & RBP_SAVED != 0).then_some(saved))
+    }
+
+    fn big_step(
+        big: &Rule,
+        regs: &UserRegs,
+        read: &mut impl FnMut(u64) -> Result<u64, ()>,
+    ) -> Result<(u64, Option<u64>), Unread> {
+        let base = if u32::from(big.reg) == RULE_RSP { regs.sp } else { regs.bp };
+        let at = base.wrapping_add_signed(big.cfa_offset.into());
+        let frame = if big.deref != 0 { word(read, at)?.wrapping_add_signed(big.more.into()) } else { at };
+        let saved = match big.rbp {
+            0 => None,
+            1 => Some(frame.wrapping_add_signed(big.rbp_offset.into())),
+            _ => Some(regs.bp.wrapping_add_signed(big.rbp_offset.into())),
+        };
+        Ok((frame, saved))
     }
 
     /// The packed rule at a stated address (not one before): `RULE_NONE` where nothing is known.
@@ -93,6 +154,26 @@ impl UnwindRows {
     }
 }
 
+/// Where one step by a row leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowStep {
+    /// The caller's address.
+    Caller(u64),
+    /// This is the outermost frame.
+    Root,
+    /// The word at this address could not be read.
+    Unread(u64),
+    /// Nothing is known of this address.
+    NoRule,
+}
+
+/// The address of a word that could not be read.
+struct Unread(u64);
+
+fn word(read: &mut (impl FnMut(u64) -> Result<u64, ()> + ?Sized), at: u64) -> Result<u64, Unread> {
+    read(at).map_err(|()| Unread(at))
+}
+
 /// Rows of one function, before all are put in order.
 struct Span {
     start: u32,
@@ -101,6 +182,8 @@ struct Span {
 }
 
 struct Reader {
+    /// What is read, for problems.
+    section: &'static str,
     base: u64,
     spans: Vec<Span>,
     rows: Vec<Row>,
@@ -109,24 +192,36 @@ struct Reader {
 }
 
 impl Reader {
-    fn read(&mut self, view: &View<'_>, address: u64, bytes: &[u8]) -> gimli::Result<()> {
-        let mut section = EhFrame::new(bytes, LittleEndian);
-        section.set_address_size(8);
-        let bases = bases(view).set_eh_frame(address);
-        let mut cies: FxHashMap<usize, CommonInformationEntry<Slice<'_>>> = FxHashMap::default();
+    fn new(view: &View<'_>, section: &'static str) -> Self {
+        let loads = view.programs.iter().filter(|p| p.kind == elf::PT_LOAD);
+        let base = loads.map(|p| p.address).min().unwrap_or(0);
+        Self { section, base, spans: Vec::new(), rows: Vec::new(), big: Big::default(), problems: Vec::new() }
+    }
+
+    fn read<'a, S: UnwindSection<Slice<'a>>>(&mut self, section: &S, bases: &BaseAddresses) {
+        if let Err(e) = self.functions(section, bases) {
+            self.problem(format_args!("read up to a broken entry: {e}"));
+        }
+    }
+
+    fn functions<'a, S: UnwindSection<Slice<'a>>>(&mut self, section: &S, bases: &BaseAddresses) -> gimli::Result<()> {
+        let mut cies: FxHashMap<usize, CommonInformationEntry<Slice<'a>>> = FxHashMap::default();
         let mut context = UnwindContext::new();
-        let mut entries = section.entries(&bases);
+        let mut entries = section.entries(bases);
         while let Some(entry) = entries.next()? {
             let CieOrFde::Fde(partial) = entry else { continue };
-            let fde = partial.parse(|section, bases, offset| match cies.get(&offset.0) {
-                Some(cie) => Ok(cie.clone()),
-                None => section.cie_from_offset(bases, offset).inspect(|cie| {
-                    cies.insert(offset.0, cie.clone());
-                }),
+            let fde = partial.parse(|section, bases, offset| {
+                let key = UnwindOffset::into(offset);
+                match cies.get(&key) {
+                    Some(cie) => Ok(cie.clone()),
+                    None => section.cie_from_offset(bases, offset).inspect(|cie| {
+                        cies.insert(key, cie.clone());
+                    }),
+                }
             })?;
             let Some((start, end)) = self.range(&fde) else { continue };
             let first = self.rows.len();
-            if let Err(e) = self.function(&section, &bases, &mut context, &fde, start, end) {
+            if let Err(e) = self.function(section, bases, &mut context, &fde, start, end) {
                 self.problem(format_args!("rules of the function at {:#x}: {e}", fde.initial_address()));
                 self.rows.push(Row { offset: self.rows[first..].last().map_or(start, |r| r.offset), rule: RULE_NONE });
             }
@@ -144,10 +239,10 @@ impl Reader {
         (from < to).then_some((from, to))
     }
 
-    fn function<'a>(
+    fn function<'a, S: UnwindSection<Slice<'a>>>(
         &mut self,
-        section: &EhFrame<Slice<'a>>,
-        bases: &gimli::BaseAddresses,
+        section: &S,
+        bases: &BaseAddresses,
         context: &mut UnwindContext<usize>,
         fde: &FrameDescriptionEntry<Slice<'a>>,
         start: u32,
@@ -186,7 +281,7 @@ impl Reader {
 
     fn problem(&mut self, sentence: std::fmt::Arguments<'_>) {
         if self.problems.len() < MOST_PROBLEMS {
-            self.problems.push(Problem::new(".eh_frame", sentence));
+            self.problems.push(Problem::new(self.section, sentence));
         }
     }
 
@@ -247,8 +342,8 @@ impl Big {
 }
 
 /// What a row states of the registers that matter.
-struct Shape<'r, 'a> {
-    section: &'r EhFrame<Slice<'a>>,
+struct Shape<'r, 'a, S> {
+    section: &'r S,
     cie: &'r CommonInformationEntry<Slice<'a>>,
     cfa: &'r CfaRule<usize>,
     rbp: Option<RegisterRule<usize>>,
@@ -273,7 +368,7 @@ struct Cfa {
     more: i32,
 }
 
-impl Shape<'_, '_> {
+impl<'a, S: UnwindSection<Slice<'a>>> Shape<'_, 'a, S> {
     fn packed(&self, big: &mut Big) -> u32 {
         match self.ra {
             Some(RegisterRule::Undefined) => return RULE_END,
@@ -322,7 +417,7 @@ impl Shape<'_, '_> {
     }
 
     /// An expression that begins with a register plus offset: that, and at most two further operations.
-    fn based(&self, expression: &Expression) -> Option<(Register, i32, Vec<Operation<Slice<'_>>>)> {
+    fn based(&self, expression: &Expression) -> Option<(Register, i32, Vec<Operation<Slice<'a>>>)> {
         let mut operations = expression.get(self.section).ok()?.operations(self.cie.encoding());
         let Operation::RegisterOffset { register, offset, .. } = operations.next().ok()?? else { return None };
         let mut rest = Vec::new();
@@ -419,7 +514,7 @@ mod tests {
         ];
         let row = |offset, rule| Row { offset, rule };
         let rows = vec![row(10, 9), row(12, 17), row(40, 9), row(15, 25)];
-        let reader = Reader { base: 0, spans, rows, big: Big::default(), problems: Vec::new() };
+        let reader = Reader { section: "", base: 0, spans, rows, big: Big::default(), problems: Vec::new() };
         let rows = reader.finish();
         let expected = [row(0, 0), row(10, 9), row(12, 17), row(20, 25), row(30, 0), row(40, 9), row(50, 0)];
         assert_eq!(rows.rows, expected);

@@ -59,6 +59,26 @@ fn unwind_rules_give_the_chain_without_frame_pointers() {
     check_chains("deepstack", "-g=dwarf");
 }
 
+#[test]
+fn unwind_rules_for_debuggers_only_give_the_chain() {
+    need_root!();
+    check_chains("deepstack-debugger", "-g=dwarf");
+}
+
+#[test]
+fn a_signal_handler_stands_on_what_it_interrupted() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&["-g=dwarf"], &[workload("handler"), "2".into()]);
+    let (stacks, truth, leaves) = (folded(&run), run.truth(), run.prof(&["--all"]).samples("leaf"));
+    let handled = ["main", "outer", "interrupted", "", "on_trap", "leaf"];
+    for (chain, key) in [(&handled[..], "share_handler"), (&SHORT[..], "share_side")] {
+        let (measured, share) = (percent(&stacks, chain), truth.number(key));
+        let good = (measured - share).abs() <= tolerance(3.0, share, leaves);
+        assert!(good, "{chain:?} {measured:.2} %, truth {share} %: {:?}", &stacks[..stacks.len().min(5)]);
+    }
+}
+
 /// Share of the stacks that whither calls cut short, in percent.
 fn cut_short(how: &str) -> f64 {
     let run = record(&[how], &[workload("deepstack"), "1".into()]);
