@@ -283,7 +283,7 @@ fn distance(a: &str, b: &str) -> usize {
 #[must_use]
 pub fn did_you_mean(suggestions: &[String]) -> String {
     if suggestions.is_empty() {
-        "; `man perf-list` has the names, tracepoints are those of /sys/kernel/tracing/events (mount tracefs there if it is empty)".to_string()
+        "; `whither doctor --events` lists the names, tracepoints too where tracefs is mounted".to_string()
     } else {
         format!("; did you mean {}?", suggestions.join(" or "))
     }

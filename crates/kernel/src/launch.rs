@@ -185,6 +185,14 @@ impl Running {
         self.done
     }
 
+    /// Passes on a signal that was sent to us, where it was to end us. Ctrl-C reaches the command by itself, as the
+    /// terminal sends it to the whole group.
+    pub fn pass_on(&self, signal: i32) {
+        if matches!(signal, libc::SIGTERM | libc::SIGHUP) {
+            self.signal(signal);
+        }
+    }
+
     /// Sends a signal, for passing on Ctrl-C to a target in another session. Errors are ignored: the
     /// target may be gone.
     pub fn signal(&self, signal: i32) {

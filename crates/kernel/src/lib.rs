@@ -16,6 +16,7 @@ pub mod gap;
 pub mod kcore;
 pub mod launch;
 pub mod memory;
+pub mod offered;
 pub mod perf;
 pub mod proc;
 pub mod ptrace;

@@ -159,7 +159,7 @@ fn checked(name: &str, options: &RecordOptions) -> Result<EventSpec, SessionErro
 fn refusal(name: &str, e: &KernelError) -> SessionError {
     let (what, why) = (format!("the event '{name}'"), e.to_string());
     if matches!(e.errno(), Some(2 | 19 | 22 | 95)) {
-        let remedy = "This CPU or virtual machine does not offer it; 'whither doctor' lists what there is, and \
+        let remedy = "This CPU or virtual machine does not offer it; 'whither doctor --events' lists what there is, and \
                       'cpu-clock' works everywhere.";
         return SessionError::Missing { what, why, remedy: remedy.into() };
     }

@@ -16,7 +16,10 @@ use whither_store::{DaemonFiles, Database};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
     /// How it does.
-    Status,
+    Status {
+        /// As one JSON object.
+        json: bool,
+    },
     /// Store what is collected now.
     Flush,
     /// End the current epoch and begin another.
@@ -24,8 +27,20 @@ pub enum Control {
         /// Label of the new one; may be empty.
         label: String,
     },
+    /// Name the epoch that it writes.
+    Label {
+        /// Name of the epoch's directory.
+        epoch: String,
+        /// Its label; may be empty.
+        label: String,
+    },
     /// End.
     Stop,
+}
+
+impl Control {
+    /// Answer to [`Control::Label`] when it was done.
+    pub const NAMED: &str = "named\n";
 }
 
 /// A daemon that hangs must not hang those who ask.
@@ -58,7 +73,9 @@ fn files(db: &Path) -> DaemonFiles {
 
 fn encode(command: &Control) -> String {
     match command {
-        Control::Status => "status\n".into(),
+        Control::Status { json: false } => "status\n".into(),
+        Control::Status { json: true } => "status-json\n".into(),
+        Control::Label { epoch, label } => format!("label {epoch} {}\n", label.replace('\n', " ")),
         Control::Flush => "flush\n".into(),
         Control::NewEpoch { label } => format!("epoch {}\n", label.replace('\n', " ")),
         Control::Stop => "stop\n".into(),
@@ -68,9 +85,14 @@ fn encode(command: &Control) -> String {
 fn decode(line: &str) -> Option<Control> {
     let line = line.trim_end();
     match line.split_once(' ').unwrap_or((line, "")) {
-        ("status", "") => Some(Control::Status),
+        ("status", "") => Some(Control::Status { json: false }),
+        ("status-json", "") => Some(Control::Status { json: true }),
         ("flush", "") => Some(Control::Flush),
         ("stop", "") => Some(Control::Stop),
+        ("label", rest) => {
+            let (epoch, label) = rest.split_once(' ').unwrap_or((rest, ""));
+            Some(Control::Label { epoch: epoch.into(), label: label.into() })
+        }
         ("epoch", label) => Some(Control::NewEpoch { label: label.into() }),
         _ => None,
     }
@@ -124,8 +146,10 @@ fn talk(stream: UnixStream, answer: &mut impl FnMut(Control) -> String) -> std::
     stream.set_write_timeout(Some(Duration::from_millis(200)))?;
     let mut line = String::new();
     BufReader::new((&stream).take(LONGEST)).read_line(&mut line)?;
-    let reply =
-        decode(&line).map_or_else(|| "unknown command; there are status, flush, epoch [LABEL], stop\n".into(), answer);
+    let reply = decode(&line).map_or_else(
+        || "unknown command; there are status, status-json, flush, epoch [LABEL], label EPOCH [LABEL], stop\n".into(),
+        answer,
+    );
     (&stream).write_all(reply.as_bytes())
 }
 
@@ -142,7 +166,10 @@ mod tests {
 
     #[test]
     fn commands_survive_the_wire() {
-        for c in [Control::Status, Control::Flush, Control::Stop, Control::NewEpoch { label: "after fix".into() }] {
+        let (text, json) = (Control::Status { json: false }, Control::Status { json: true });
+        let label = |label: &str| Control::Label { epoch: "epoch=1".into(), label: label.into() };
+        let epoch = Control::NewEpoch { label: "after fix".into() };
+        for c in [text, json, Control::Flush, Control::Stop, epoch, label("a b"), label("")] {
             assert_eq!(decode(&encode(&c)), Some(c));
         }
         assert_eq!(decode("status now\n"), None);
@@ -155,7 +182,7 @@ mod tests {
     #[test]
     fn one_daemon_per_database_and_a_dead_socket_is_no_daemon() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        assert!(matches!(control(dir.path(), &Control::Status), Err(SessionError::NoDaemon { .. })));
+        assert!(matches!(control(dir.path(), &Control::Status { json: false }), Err(SessionError::NoDaemon { .. })));
         drop(UnixListener::bind(files(dir.path()).socket).expect("bind"));
         let listener = Listener::open(dir.path()).expect("replaces a dead socket");
         let db = dir.path().to_path_buf();

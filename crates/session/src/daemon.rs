@@ -8,7 +8,7 @@ use crate::engine::{Engine, Part, Setup, note};
 use crate::options::{DaemonOptions, Progress, RecordOptions};
 use crate::stop::StopFlag;
 use crate::symbols;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use whither_kernel::{clock, proc};
@@ -149,7 +149,9 @@ impl Daemon<'_> {
 
     fn obey(&mut self, command: &Control, stop: &StopFlag, on: &mut dyn FnMut(Progress)) -> String {
         match command {
-            Control::Status => self.status(),
+            Control::Status { json: true } => self.status().json(),
+            Control::Status { json: false } => self.status().text(),
+            Control::Label { epoch, label } => self.label(epoch, label),
             Control::Flush => {
                 self.seal(on);
                 match &self.held {
@@ -172,22 +174,34 @@ impl Daemon<'_> {
         }
     }
 
-    fn status(&self) -> String {
+    fn status(&self) -> Status {
         let cost = self.engine.cost();
         let (rows, waiting) = self.engine.waiting();
-        format!(
-            "sampling {} by {} at {:.0} Hz per CPU for {} s\nown cost {:.2} % of all CPU time, one sample takes {:.2} us\n\
-             {} samples stored, {waiting} in {rows} rows waiting, {} lost\nepoch {}\n",
-            self.engine.event_names().join(", "),
-            self.engine.backend(),
-            self.engine.hertz(),
-            self.began.elapsed().as_secs(),
-            cost.share * 100.0,
-            cost.interrupt_ns / 1000.0,
-            self.samples,
-            self.lost,
-            self.writer.path().display(),
-        )
+        Status {
+            schema: "whither.daemon/1",
+            events: self.engine.event_names(),
+            backend: self.engine.backend().into(),
+            hertz: self.engine.hertz(),
+            seconds: self.began.elapsed().as_secs(),
+            cost: cost.share,
+            sample_ns: cost.interrupt_ns,
+            stored: self.samples,
+            waiting,
+            waiting_rows: rows as u64,
+            lost: self.lost,
+            epoch: self.writer.path().to_path_buf(),
+        }
+    }
+
+    /// Names the epoch that is being written, which only its writer may.
+    fn label(&mut self, epoch: &str, label: &str) -> String {
+        if self.writer.path().file_name().is_none_or(|name| name != epoch) {
+            return format!("the daemon writes {}, not {epoch}\n", self.writer.path().display());
+        }
+        match self.writer.update_meta(|m| label.clone_into(&mut m.label)) {
+            Ok(()) => Control::NAMED.into(),
+            Err(e) => format!("could not be named: {e}\n"),
+        }
     }
 
     /// Writes what was collected since the last time as a segment.
@@ -332,6 +346,45 @@ impl Daemon<'_> {
                 on(Progress::Warning("names of sampled functions could not be stored".into()));
             }
         }
+    }
+}
+
+/// What a daemon tells of itself.
+#[derive(Debug, serde::Serialize)]
+struct Status {
+    schema: &'static str,
+    events: Vec<String>,
+    backend: String,
+    /// Per CPU.
+    hertz: f64,
+    /// Since it started.
+    seconds: u64,
+    /// Share of all CPU time, 0 to 1.
+    cost: f64,
+    /// Time that one sample takes.
+    sample_ns: f64,
+    stored: u64,
+    waiting: u64,
+    waiting_rows: u64,
+    lost: u64,
+    epoch: PathBuf,
+}
+
+impl Status {
+    fn json(&self) -> String {
+        serde_json::to_string(self).map_or_else(|e| format!("{e}\n"), |text| text + "\n")
+    }
+
+    fn text(&self) -> String {
+        let Self { backend, hertz, seconds, stored, waiting, waiting_rows: rows, lost, .. } = self;
+        format!(
+            "sampling {} by {backend} at {hertz:.0} Hz per CPU for {seconds} s\nown cost {:.2} % of all CPU time, one sample takes \
+             {:.2} us\n{stored} samples stored, {waiting} in {rows} rows waiting, {lost} lost\nepoch {}\n",
+            self.events.join(", "),
+            self.cost * 100.0,
+            self.sample_ns / 1000.0,
+            self.epoch.display(),
+        )
     }
 }
 

@@ -211,6 +211,10 @@ impl Run<'_> {
         stop: &StopFlag,
         on: &mut dyn FnMut(Progress),
     ) -> Result<Outcome, SessionError> {
+        // Who is asked to end ends what it started, as `timeout` around us expects.
+        if let Some((target, signal)) = target.as_ref().zip(stop.signal()) {
+            target.pass_on(signal);
+        }
         if let Some(exact) = &mut self.exact {
             exact.stop();
         }

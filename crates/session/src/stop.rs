@@ -1,17 +1,38 @@
 //! The one way a user ends a session: a flag set by a signal handler or a control command.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 /// Shared wish to stop. The first request asks for a tidy end that keeps the data, the second to
 /// leave at once.
 #[derive(Clone, Debug, Default)]
-pub struct StopFlag(Arc<AtomicU8>);
+pub struct StopFlag(Arc<Wish>);
+
+#[derive(Debug, Default)]
+struct Wish {
+    times: AtomicU8,
+    /// The first signal that asked for it, 0 without one.
+    signal: AtomicI32,
+}
 
 impl StopFlag {
+    /// Asks to stop because of a signal; returns how often a stop was asked for.
+    pub fn request_by(&self, signal: i32) -> u8 {
+        // A later signal does not change why the session ends.
+        let _ = self.0.signal.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
+        self.request()
+    }
+
+    /// The signal that asked first.
+    #[must_use]
+    pub fn signal(&self) -> Option<i32> {
+        Some(self.0.signal.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
+    }
+
     /// Asks to stop; returns how often that was asked.
     pub fn request(&self) -> u8 {
         self.0
+            .times
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| Some(n.saturating_add(1)))
             .map_or(u8::MAX, |n| n.saturating_add(1))
     }
@@ -19,12 +40,12 @@ impl StopFlag {
     /// Whether a stop was asked for.
     #[must_use]
     pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::SeqCst) > 0
+        self.0.times.load(Ordering::SeqCst) > 0
     }
 
     /// Whether it was asked for twice.
     #[must_use]
     pub fn is_urgent(&self) -> bool {
-        self.0.load(Ordering::SeqCst) > 1
+        self.0.times.load(Ordering::SeqCst) > 1
     }
 }

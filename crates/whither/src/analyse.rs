@@ -46,7 +46,12 @@ pub(crate) fn annotate(args: &AnnotateArgs, common: Common) -> anyhow::Result<En
     if args.is_plain() {
         let counts = annotate_procedure(&selection, &reading.symbols, &procedure, &query);
         reading.tell_problems();
-        return give(&args.form, &counts, |a, layout| text::annotation(a, view, layout), annotation_page);
+        return Ok(reading.end(give(
+            &args.form,
+            &counts,
+            |a, layout| text::annotation(a, view, layout),
+            annotation_page,
+        )?));
     }
     let mut analysis = analyse_procedure(
         &selection,
@@ -63,7 +68,7 @@ pub(crate) fn annotate(args: &AnnotateArgs, common: Common) -> anyhow::Result<En
         true => text::annotation(&counts_of(a), view, layout),
         false => text::analysis(a, view, blocks, layout),
     };
-    give(&args.form, &analysis, print, analysis_page)
+    Ok(reading.end(give(&args.form, &analysis, print, analysis_page)?))
 }
 
 /// A recording may stand first, as for the other verbs: a procedure's name is no directory. Without a
@@ -206,12 +211,12 @@ pub(crate) fn cfg(args: &CfgArgs, common: Common) -> anyhow::Result<Ending> {
         Drawing::Dot => whither_report::cfg::dot(&analysis),
         Drawing::Html => {
             write_page(&args.output, &ReportData { focus: Focus::Graph, ..analysis_page(analysis) })?;
-            return Ok(Ending::Done);
+            return Ok(reading.end(Ending::Done));
         }
     };
     to_file(&args.output, |out| Ok(out.write_all(text.as_bytes())?))?;
     answer::print(&args.output.display().to_string())?;
-    Ok(Ending::Done)
+    Ok(reading.end(Ending::Done))
 }
 
 /// Procedures of an export with fewer samples tell optimisers nothing.
@@ -275,7 +280,7 @@ pub(crate) fn summary(args: &SummaryArgs, common: Common) -> anyhow::Result<Endi
         causes: Some(s),
         ..ReportData::default()
     };
-    give(&args.form, &answer, text::summary, page)
+    Ok(reading.end(give(&args.form, &answer, text::summary, page)?))
 }
 
 /// The user's own processor model.
@@ -320,7 +325,7 @@ pub(crate) fn stats(args: &StatsArgs, common: Common) -> anyhow::Result<Ending> 
         ..ReportData::default()
     };
     let limit = (!args.all).then_some(args.limit);
-    give(&args.form, &answer, |s, layout| text::run_statistics(s, limit, layout), page)
+    Ok(runs.end(give(&args.form, &answer, |s, layout| text::run_statistics(s, limit, layout), page)?))
 }
 
 /// Work of the runs that are compared, where it was given for those without samples too.
@@ -386,5 +391,5 @@ pub(crate) fn accuracy(args: &AccuracyArgs, common: Common) -> anyhow::Result<En
         accuracy: Some(a),
         ..ReportData::default()
     };
-    give(&args.form, &answer, |a, layout| text::accuracy(a, args.limit, layout), page)
+    Ok(reading.end(give(&args.form, &answer, |a, layout| text::accuracy(a, args.limit, layout), page)?))
 }

@@ -25,22 +25,25 @@ use whither_report::text::{self, Layout};
 use whither_store::model::Profile;
 use whither_store::symbols::Symbols;
 
+/// Rows of a listing when nothing is said.
+const ROWS: usize = 30;
+
 /// `whither prof`.
 pub(crate) fn prof(args: &ProfArgs, common: Common) -> anyhow::Result<Ending> {
     let reading = Reading::open(&args.source, &args.names, common)?;
     if args.tree {
-        return call_tree(args, &reading);
+        return Ok(reading.end(call_tree(args, &reading)?));
     }
     let query = Query {
         by: args.by.clone(),
         filter: reading.filter(&args.filter)?,
         events: events(&args.event),
-        limit: (!args.all).then_some(args.limit),
+        limit: (!args.all).then_some(args.limit.unwrap_or(ROWS)),
         inlines: inlines(args.inlined),
     };
     let answer = listing(&reading.profile, &reading.symbols, &query)?;
     reading.tell_problems();
-    give(&args.form, &answer, text::listing, listing_page)
+    Ok(reading.end(give(&args.form, &answer, text::listing, listing_page)?))
 }
 
 /// `whither prof --tree`, for the first of the events asked for.
@@ -59,7 +62,8 @@ fn call_tree(args: &ProfArgs, reading: &Reading) -> anyhow::Result<Ending> {
         flame: Some(t.tree),
         ..ReportData::default()
     };
-    give(&args.form, &answer, |t, layout| text::tree(t, args.least, layout), page)
+    let least = if args.all { 0.0 } else { args.least };
+    give(&args.form, &answer, |t, layout| text::tree(t, least, args.limit, layout), page)
 }
 
 fn inlines(expand: bool) -> Inlines {
@@ -81,7 +85,7 @@ pub(crate) fn topcounts(args: &TopcountsArgs, common: Common) -> anyhow::Result<
     };
     let answer = whither_cycles::topcounts(&reading.profile, &reading.symbols, &query, args.limit)?;
     reading.tell_problems();
-    give(&args.form, &answer, text::listing, listing_page)
+    Ok(reading.end(give(&args.form, &answer, text::listing, listing_page)?))
 }
 
 pub(crate) fn syntax(intel: bool) -> Syntax {
@@ -111,7 +115,7 @@ pub(crate) fn diff(args: &DiffArgs, common: Common) -> anyhow::Result<Ending> {
         ..ReportData::default()
     };
     give(&args.form, &answer, text::difference, page)?;
-    Ok(if regressed { Ending::No } else { Ending::Done })
+    Ok(sides.end(if regressed { Ending::No } else { Ending::Done }, args.strict))
 }
 
 /// Listings on the page, and their rows.
@@ -133,7 +137,7 @@ pub(crate) fn report(args: &ReportArgs, common: Common) -> anyhow::Result<Ending
     }
     write_page(&args.output, &data)?;
     reading.tell_problems();
-    Ok(Ending::Done)
+    Ok(reading.end(Ending::Done))
 }
 
 fn page_data(reading: &Reading, filter: &Filter, annotated: usize) -> anyhow::Result<ReportData> {
@@ -245,7 +249,7 @@ pub(crate) fn export(args: &ExportArgs, common: Common) -> anyhow::Result<Ending
     }
     reading.tell(&notes);
     reading.tell_problems();
-    Ok(Ending::Done)
+    Ok(reading.end(Ending::Done))
 }
 
 /// To the file asked for, else to stdout.

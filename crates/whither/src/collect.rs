@@ -93,7 +93,7 @@ fn deeper(how: Stacks, cut: u64, stacks: u64) -> Option<String> {
 pub(crate) fn daemon(args: DaemonArgs, common: Common) -> anyhow::Result<Ending> {
     match args.action {
         DaemonAction::Run(run) => run_daemon(*run, common),
-        DaemonAction::Status(db) => control(db.db, &Control::Status),
+        DaemonAction::Status(status) => control(status.db.db, &Control::Status { json: status.json }),
         DaemonAction::Flush(db) => control(db.db, &Control::Flush),
         DaemonAction::Stop(db) => control(db.db, &Control::Stop),
     }

@@ -7,12 +7,16 @@ use crate::failure::Ending;
 use std::fmt::Write as _;
 use whither_kernel::capability::{Answer, Diagnosis, Finding, Linux, diagnose};
 use whither_kernel::events;
+use whither_kernel::offered::{Family, Offer, offered};
 use whither_sample::bpf::BpfCollector;
 use whither_sample::{Chosen, Coverage, EdgeMode, StackMode};
 use whither_store::model::Precision;
 
 /// `whither doctor`. The answer is "no" when not even one's own processes can be sampled.
 pub(crate) fn doctor(args: &DoctorArgs) -> anyhow::Result<Ending> {
+    if args.events {
+        return list_events(args.json);
+    }
     let diagnosis = diagnose(&Linux::new(&try_bpf));
     if args.json {
         answer::print(&serde_json::to_string_pretty(&diagnosis)?)?;
@@ -21,6 +25,52 @@ pub(crate) fn doctor(args: &DoctorArgs) -> anyhow::Result<Ending> {
     }
     let samples = diagnosis.finding("own-process").is_some_and(|f| f.answer != Answer::No);
     Ok(if samples { Ending::Done } else { Ending::No })
+}
+
+/// `whither doctor --events`.
+fn list_events(json: bool) -> anyhow::Result<Ending> {
+    #[derive(serde::Serialize)]
+    struct Events {
+        schema: &'static str,
+        events: Vec<Offer>,
+    }
+    let events = Events { schema: "whither.events/1", events: offered() };
+    answer::print(&if json { serde_json::to_string_pretty(&events)? } else { events_text(&events.events) })?;
+    Ok(if events.events.iter().any(|e| e.opens) { Ending::Done } else { Ending::No })
+}
+
+/// One paragraph per family, those that can be had first; tracepoints below each other, as they are grepped for.
+fn events_text(offers: &[Offer]) -> String {
+    let families = [
+        (Family::Hardware, "hardware"),
+        (Family::Cache, "caches"),
+        (Family::Software, "software"),
+        (Family::Pmu, "described in sysfs"),
+    ];
+    let mut out = String::new();
+    for (opens, what) in [(true, ""), (false, ", not offered by this CPU, virtual machine or kernel")] {
+        for (family, title) in families {
+            let of = offers.iter().filter(|o| o.family == family && o.opens == opens);
+            let names: Vec<&str> = of.map(|o| o.name.as_str()).collect();
+            if !names.is_empty() {
+                let _ = writeln!(out, "{title}{what}:\n  {}", names.join("\n  "));
+            }
+        }
+    }
+    out.push_str(
+        "raw: rNNN (a code of the CPU's own PMU), pmu/term=value,.../ (terms: /sys/bus/event_source/devices/PMU/format)\n\
+         behind a name: :u user mode only, :k kernel mode only, :p :pp :ppp more precise addresses\n",
+    );
+    let points: Vec<&str> = offers.iter().filter(|o| o.family == Family::Tracepoint).map(|o| o.name.as_str()).collect();
+    match points.as_slice() {
+        [] => out.push_str(
+            "tracepoints: none to be seen; `mount -t tracefs tracefs /sys/kernel/tracing` shows them to root",
+        ),
+        _ => {
+            let _ = write!(out, "tracepoints:\n  {}", points.join("\n  "));
+        }
+    }
+    out
 }
 
 /// Loads the real collector with its events switched off, and drops it again.

@@ -8,9 +8,10 @@ use crate::units::{show_bytes, show_count};
 use crate::{collect, places};
 use serde::Serialize;
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use whither_session::Control;
-use whither_store::{Database, EpochInfo};
+use whither_store::{Database, EpochInfo, StoreError};
 
 /// `whither epochs ...`.
 pub(crate) fn epochs(args: EpochsArgs) -> anyhow::Result<Ending> {
@@ -18,10 +19,11 @@ pub(crate) fn epochs(args: EpochsArgs) -> anyhow::Result<Ending> {
     if let EpochsAction::New { label } = action {
         return collect::control(db, &Control::NewEpoch { label });
     }
-    let database = Database::open(&places::database(db))?;
+    let place = places::database(db);
+    let database = Database::open(&place)?;
     let shown = match action {
         EpochsAction::List => list(&database)?,
-        EpochsAction::Label { epoch, label } => database.label(&epoch, &label)?,
+        EpochsAction::Label { epoch, label } => name(&database, &place, &epoch, &label)?,
         EpochsAction::Merge { epochs } => vec![database.merge(&epochs.join(","))?],
         EpochsAction::Rm { epochs } => database.remove(&epochs.join(","))?,
         EpochsAction::New { .. } => unreachable!("handled above"),
@@ -29,6 +31,21 @@ pub(crate) fn epochs(args: EpochsArgs) -> anyhow::Result<Ending> {
     let rows: Vec<Row> = shown.iter().map(Row::from).collect();
     answer::print(&if json { as_json(&rows)? } else { as_text(&rows) })?;
     Ok(if rows.is_empty() { Ending::No } else { Ending::Done })
+}
+
+/// The epoch that a daemon writes is named by the daemon.
+fn name(database: &Database, place: &Path, epoch: &str, label: &str) -> anyhow::Result<Vec<EpochInfo>> {
+    match database.label(epoch, label) {
+        Err(StoreError::Busy { path }) => {
+            // By its own name: a label or a date may select others by now.
+            let open = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let command = Control::Label { epoch: open.clone(), label: label.to_owned() };
+            let reply = whither_session::control(place, &command)?;
+            anyhow::ensure!(reply == Control::NAMED, "{}", reply.trim_end());
+            Ok(database.select(&open)?)
+        }
+        done => Ok(done?),
+    }
 }
 
 /// Unreadable epochs are told and do not hide the others.

@@ -20,7 +20,7 @@ pub(crate) fn stop_flag() -> anyhow::Result<StopFlag> {
         .spawn(move || {
             for signal in signals.forever() {
                 // The third is for a session that does not even leave at once.
-                if told.request() > 2 && low_level::emulate_default_handler(signal).is_err() {
+                if told.request_by(signal) > 2 && low_level::emulate_default_handler(signal).is_err() {
                     low_level::abort();
                 }
             }

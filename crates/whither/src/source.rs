@@ -2,7 +2,7 @@
 //! store for reading; what could not be read is told on stderr and the rest is used.
 
 use crate::cli::{Common, FilterArgs, Moment, NameArgs, SourceArgs};
-use crate::failure::Usage;
+use crate::failure::{Ending, Usage};
 use crate::places;
 use anstream::eprintln;
 use std::ops::Range;
@@ -17,6 +17,8 @@ pub(crate) struct Reading {
     pub(crate) profile: Profile,
     pub(crate) symbols: SymbolService,
     common: Common,
+    /// Whether it matters that something is missing, and something is.
+    missing: bool,
 }
 
 impl Reading {
@@ -45,7 +47,13 @@ impl Reading {
         why_nothing(&loaded, &places)?;
         let others = runs(others, &mut loaded.stored, common)?;
         let symbols = SymbolService::new(symbol_options(names), loaded.stored);
-        Ok((Self { profile: loaded.profile, symbols, common }, others))
+        let missing = source.strict && others.iter().chain([&loaded.profile]).any(is_incomplete);
+        Ok((Self { profile: loaded.profile, symbols, common, missing }, others))
+    }
+
+    /// How a verb ends that would end with `ending`.
+    pub(crate) fn end(&self, ending: Ending) -> Ending {
+        strictly(self.missing, ending)
     }
 
     /// The lens's filter for these flags.
@@ -88,6 +96,11 @@ impl Sides {
         Ok(Self { profiles, split: a.len(), symbols: SymbolService::new(symbol_options(names), stored), common })
     }
 
+    /// As [`Reading::end`].
+    pub(crate) fn end(&self, ending: Ending, strict: bool) -> Ending {
+        strictly(strict && self.profiles.iter().any(is_incomplete), ending)
+    }
+
     /// Runs before.
     pub(crate) fn before(&self) -> Vec<&Profile> {
         self.profiles[..self.split].iter().collect()
@@ -125,6 +138,7 @@ pub(crate) struct Runs {
     empty: Vec<(usize, String)>,
     symbols: SymbolService,
     common: Common,
+    strict: bool,
 }
 
 impl Runs {
@@ -156,7 +170,12 @@ impl Runs {
             return Err(whither_cycles::Error::Empty.into());
         }
         let symbols = SymbolService::new(symbol_options(names), stored);
-        Ok(Self { profiles: kept, names: labels_kept, empty, symbols, common })
+        Ok(Self { profiles: kept, names: labels_kept, empty, symbols, common, strict: source.strict })
+    }
+
+    /// As [`Reading::end`].
+    pub(crate) fn end(&self, ending: Ending) -> Ending {
+        strictly(self.strict && self.profiles.iter().any(is_incomplete), ending)
     }
 
     /// Places and names of runs without samples.
@@ -269,19 +288,34 @@ fn why_nothing(loaded: &Loaded, paths: &[PathBuf]) -> anyhow::Result<()> {
     {
         anyhow::bail!(
             "{} holds no samples: it is still being made, or was interrupted before its first part was stored (3 s after the \
-             start, then after 15 s, then every minute)",
+             start, then after 15 s and a minute, then every three minutes)",
             path.display()
         );
     }
     Ok(())
 }
 
+/// Begins the note on parts that could not be read.
+const INCOMPLETE: &str = "incomplete:";
+
 /// Every answer, in whatever form, says that it is not of all that was recorded.
 fn label_missing(loaded: &mut Loaded) {
     let Some(epoch) = loaded.profile.epochs.first_mut().filter(|_| !loaded.problems.is_empty()) else { return };
     let named: Vec<String> = loaded.problems.iter().take(3).map(ToString::to_string).collect();
     let more = if loaded.problems.len() > 3 { ", ..." } else { "" };
-    epoch.notes.push(format!("incomplete: parts of what was recorded could not be read ({}{more})", named.join("; ")));
+    epoch.notes.push(format!("{INCOMPLETE} parts of what was recorded could not be read ({}{more})", named.join("; ")));
+}
+
+/// Whether samples were lost, or [`label_missing`] had something to say. What the kernel is estimated to have skipped,
+/// when the machine was busy with something else, is not lost.
+fn is_incomplete(profile: &Profile) -> bool {
+    let losses = profile.losses();
+    let lost = losses.dropped + losses.unwritten + losses.sideband_lost + losses.stacks_dropped;
+    lost > 0 || profile.epochs.iter().flat_map(|e| &e.notes).any(|note| note.starts_with(INCOMPLETE))
+}
+
+fn strictly(missing: bool, ending: Ending) -> Ending {
+    if missing && ending == Ending::Done { Ending::Incomplete } else { ending }
 }
 
 fn tell_problems(symbols: &SymbolService, common: Common) {

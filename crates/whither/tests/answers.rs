@@ -109,6 +109,12 @@ fn the_tree_of_the_stacks_is_printed_whole_and_cut() {
         text(&output.stdout).lines().count()
     };
     assert!(lines("0.1%") > lines("60%"), "small branches are summed up");
+    let output = whither().arg("prof").arg(run.path()).args(["--tree", "-n", "2"]).output().unwrap();
+    assert!(
+        output.status.success() && text(&output.stdout).lines().count() < lines("0.1%"),
+        "{}",
+        text(&output.stdout)
+    );
     let none = whither().arg("prof").arg(Imported::new("flat.data").path()).arg("--tree").output().unwrap();
     assert_eq!(none.status.code(), Some(2), "{}", text(&none.stderr));
     assert!(text(&none.stderr).contains("record with -g"), "{}", text(&none.stderr));
@@ -122,6 +128,33 @@ fn a_page_says_what_changed_since_another_recording() {
         whither().arg("report").arg(run.path()).arg("--against").arg(run.path()).arg("-o").arg(&page).output().unwrap();
     assert!(made.status.success(), "{}", text(&made.stderr));
     assert!(std::fs::read_to_string(page).unwrap().contains("id=\"diff\""));
+}
+
+#[test]
+fn strict_is_told_by_the_status() {
+    let (whole, broken) = (Imported::new("flat.data"), Imported::new("stacks.data"));
+    let status = |more: &[&str]| {
+        let both = whither().arg("prof").arg(whole.path()).arg(broken.path()).args(more).output().unwrap();
+        both.status.code()
+    };
+    assert_eq!((status(&[]), status(&["--strict"])), (Some(0), Some(0)));
+    let samples = broken.path().join("seg-000001-000001/samples.parquet");
+    let mut bytes = std::fs::read(&samples).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&samples, bytes).unwrap();
+    assert_eq!((status(&[]), status(&["--strict"])), (Some(0), Some(4)));
+}
+
+#[test]
+fn an_export_of_one_event_is_of_that_event() {
+    let run = Imported::new("flat.data");
+    let export = |event: &str| whither().args(["export", "pprof", "-e", event]).arg(run.path()).output().unwrap();
+    let event = run.json("prof", &[])["provenance"]["events"][0]["name"].as_str().unwrap().to_owned();
+    assert!(export(&event).status.success());
+    let absent = export("absent");
+    assert!(!absent.status.success() && absent.stdout.is_empty(), "{}", text(&absent.stderr));
+    assert!(text(&absent.stderr).contains(&event), "{}", text(&absent.stderr));
 }
 
 #[test]

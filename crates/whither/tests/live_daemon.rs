@@ -108,6 +108,10 @@ fn epochs_begin_by_command_and_end_by_command() {
     let db = tempfile::tempdir().unwrap();
     let mut daemon = start(db.path(), &[]);
     work();
+    assert!(tell(db.path(), &["epochs", "label", "last", "before"]).0, "the daemon names what it writes");
+    assert!(tell(db.path(), &["epochs", "list"]).1.contains("before"));
+    let status: serde_json::Value = serde_json::from_str(&tell(db.path(), &["daemon", "status", "--json"]).1).unwrap();
+    assert_eq!((&status["schema"], &status["lost"]), (&"whither.daemon/1".into(), &0.into()), "{status}");
     let (done, said) = tell(db.path(), &["epochs", "new", "after"]);
     assert!(done, "{said}");
     work();

@@ -115,6 +115,17 @@ fn an_interrupt_keeps_the_data() {
 }
 
 #[test]
+fn a_request_to_end_reaches_the_command() {
+    need_root!();
+    let _alone = alone();
+    // A child of the shell, so that its trap runs as soon as the signal is there.
+    let (mut child, directory) = start(&["--", "sh", "-c", "trap 'exit 7' TERM; sleep 60 & wait"]);
+    send("TERM", child.id());
+    assert_eq!(child.wait().unwrap().code(), Some(7), "the command's own answer to SIGTERM");
+    assert!(directory.path().join("run.wh").join("epoch.json").exists(), "and the recording is kept");
+}
+
+#[test]
 fn a_killed_recording_opens_with_what_was_sealed_or_says_why_not() {
     need_root!();
     let _alone = alone();

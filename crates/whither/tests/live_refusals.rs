@@ -67,6 +67,18 @@ fn doctor_tells_what_is_possible() {
     assert!(report.as_object().is_some_and(|o| !o.is_empty()), "{report}");
 }
 
+#[test]
+fn doctor_lists_the_events_that_the_kernel_opens() {
+    let report = answer(whither().args(["doctor", "--events", "--json"]));
+    let opens = |name: &str| {
+        let event = report["events"].as_array().unwrap().iter().find(|e| e["name"] == name);
+        event.and_then(|e| e["opens"].as_bool())
+    };
+    assert_eq!((opens("cpu-clock"), opens("no-such-event")), (Some(true), None), "{report}");
+    let said = text(&whither().args(["doctor", "--events"]).output().unwrap().stdout);
+    assert!(said.starts_with("hardware:") || said.starts_with("software:"), "{said}");
+}
+
 /// whither as user `nobody`, in a directory of theirs.
 fn as_nobody(directory: &std::path::Path, args: &[&str]) -> Output {
     Command::new("setpriv")

@@ -90,7 +90,7 @@ pub enum Figure {
 pub struct Options {
     /// Title, for formats that have one.
     pub title: String,
-    /// The event of formats that hold one (folded, flame graph, Firefox); the first when `None`.
+    /// Only this event; when `None` all, and of formats that hold one (folded, flame graph, Firefox) the first.
     pub event: Option<String>,
     /// Figure of formats that hold one (folded, flame graph, speedscope).
     pub figure: Figure,
@@ -111,6 +111,8 @@ pub fn write(
     options: &Options,
     out: &mut dyn io::Write,
 ) -> Result<(), Error> {
+    let only = options.event.is_some().then(|| Ok(only(profile, event_of(profile, options)?))).transpose()?;
+    let profile = only.as_ref().unwrap_or(profile);
     match format {
         Format::Pprof => pprof::write(profile, symbols, options, out),
         Format::Folded => folded::write(profile, symbols, options, out),
@@ -133,6 +135,15 @@ fn event_of(profile: &Profile, options: &Options) -> Result<EventIx, Error> {
     let names = || profile.events.iter().map(|e| e.name.as_str());
     let found = names().position(|n| n == name).and_then(|i| u16::try_from(i).ok());
     found.map(EventIx).ok_or_else(|| Error::Event { name: name.clone(), have: names().collect::<Vec<_>>().join(", ") })
+}
+
+/// What was sampled of one event.
+fn only(profile: &Profile, event: EventIx) -> Profile {
+    let mut kept = profile.clone();
+    kept.events = vec![profile.events[usize::from(event.0)].clone()];
+    kept.samples.retain_mut(|s| std::mem::replace(&mut s.event, EventIx(0)) == event);
+    kept.stack_samples.retain_mut(|s| std::mem::replace(&mut s.event, EventIx(0)) == event);
+    kept
 }
 
 /// Title of the export: the user's, else the scope of what was recorded.

@@ -241,7 +241,9 @@ fn a_tree_is_cut_where_branches_get_small() {
         filters: vec!["process make".into()],
         tree: root,
     };
-    assert_snapshot!(tree(&answer, 0.02, &Layout::default()));
+    assert_snapshot!(tree(&answer, 0.02, None, &Layout::default()));
+    let heaviest = tree(&answer, 0.0, Some(3), &Layout::default());
+    assert!(heaviest.contains("work") && !heaviest.contains("tiny") && heaviest.contains("(2 smaller)"), "{heaviest}");
 }
 
 #[test]

@@ -5,18 +5,32 @@ use super::number::{percent, thousands};
 use super::{Layout, tone_of};
 use whither_cycles::results::{CallTree, FlameNode};
 
-/// Header, the tree down to nodes that hold at least `least` (0 to 1) of the whole, notes.
+/// Header, the tree down to nodes that hold at least `least` (0 to 1) of the whole and of those the `rows` heaviest, notes.
 #[must_use]
-pub fn tree(answer: &CallTree, least: f64, layout: &Layout) -> String {
+pub fn tree(answer: &CallTree, least: f64, rows: Option<usize>, layout: &Layout) -> String {
     let mut out = header(&answer.provenance, layout);
     if !answer.filters.is_empty() {
         out.push_str(&format!("only {}\n", answer.filters.join(", ")));
     }
     out.push_str("     %   own %  call tree\n");
     let root = &answer.tree;
-    let mut walk = Walk { whole: root.total.max(1) as f64, least, layout, out: &mut out };
+    let whole = root.total.max(1) as f64;
+    let lightest = rows.and_then(|rows| nth_heaviest(root, rows)).map_or(0.0, |total| total as f64 / whole);
+    let mut walk = Walk { whole, least: least.max(lightest), layout, out: &mut out };
     walk.node(root, 0);
     out + &notes(&answer.provenance.notes, layout)
+}
+
+/// Weight of the `n`-th heaviest node; no node is heavier than its caller.
+fn nth_heaviest(root: &FlameNode, n: usize) -> Option<u64> {
+    let mut totals = Vec::new();
+    let mut left = vec![root];
+    while let Some(node) = left.pop() {
+        totals.push(node.total);
+        left.extend(&node.children);
+    }
+    totals.sort_unstable_by(|a, b| b.cmp(a));
+    totals.get(n.max(1) - 1).copied()
 }
 
 struct Walk<'a> {

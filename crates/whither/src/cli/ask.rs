@@ -19,6 +19,9 @@ pub(crate) struct SourceArgs {
     pub(crate) recordings: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) db: DbSource,
+    /// Exit with status 4 when samples were lost or parts could not be read
+    #[arg(long)]
+    pub(crate) strict: bool,
 }
 
 /// Where names, lines and source text come from.
@@ -141,14 +144,14 @@ pub(crate) struct ProfArgs {
     #[arg(short, long, value_name = "EVENT", value_delimiter = ',', default_value = "all")]
     pub(crate) event: Vec<String>,
     /// Call tree of the recorded stacks; image and procedure filters keep stacks with a match anywhere
-    #[arg(long, conflicts_with_all = ["by", "limit", "all"])]
+    #[arg(long, conflicts_with = "by")]
     pub(crate) tree: bool,
     /// Branches of the tree below this share are summed up
     #[arg(long, value_name = "SHARE", value_parser = units::share, default_value = "0.5%", requires = "tree")]
     pub(crate) least: f64,
-    /// Rows shown
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 30)]
-    pub(crate) limit: usize,
+    /// Rows shown [default: 30; of a tree those that hold enough]
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
     /// All rows
     #[arg(long, conflicts_with = "limit")]
     pub(crate) all: bool,
@@ -262,6 +265,9 @@ pub(crate) struct DiffArgs {
     /// Exit 1 when something got slower beyond chance
     #[arg(long)]
     pub(crate) gate: bool,
+    /// Exit with status 4 when samples were lost or parts could not be read
+    #[arg(long)]
+    pub(crate) strict: bool,
     #[command(flatten)]
     pub(crate) form: FormArgs,
     #[command(flatten)]

@@ -14,7 +14,8 @@ use std::time::Duration;
     whither record -- make -j2               a command and everything it starts\n  \
     whither record -a -- make -j2            the whole system while a command runs\n  \
     whither record -p 4211 -g=dwarf          one process with unwound call stacks\n  \
-    whither record -e cycles,cache-misses -- ./a.out")]
+    whither record -e cycles,cache-misses -- ./a.out\n\n\
+    SIGTERM and SIGHUP end the recording and are passed on to the command; a second signal leaves it running.")]
 pub(crate) struct RecordArgs {
     /// Sample every process, the kernel and interrupts (the default without -p or a command); with a command: while
     /// it runs
@@ -165,7 +166,7 @@ pub(crate) enum DaemonAction {
     #[command(visible_alias = "start")]
     Run(Box<DaemonRun>),
     /// Tell what the running daemon does
-    Status(DbDir),
+    Status(DaemonStatus),
     /// Write everything collected so far to disk now
     Flush(DbDir),
     /// Stop the running daemon, keeping everything collected
@@ -178,6 +179,16 @@ pub(crate) struct DbDir {
     /// Database directory [default: $WHITHER_DB, else /var/lib/whither for root, ~/.local/share/whither for others]
     #[arg(long, value_name = "DIR")]
     pub(crate) db: Option<PathBuf>,
+}
+
+/// Flags of `whither daemon status`.
+#[derive(Debug, Args)]
+pub(crate) struct DaemonStatus {
+    #[command(flatten)]
+    pub(crate) db: DbDir,
+    /// Answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Flags of `whither daemon run`.

@@ -116,6 +116,9 @@ pub(crate) enum DbAction {
 /// Flags of `whither doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
+    /// List the events that can be sampled here, instead
+    #[arg(long)]
+    pub(crate) events: bool,
     /// Answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
