@@ -13,6 +13,9 @@ CREATE OR REPLACE VIEW processes AS
   SELECT DISTINCT process, pid, comm, exe, cgroup
   FROM read_parquet(getvariable('store') || '/**/processes.parquet', union_by_name = true);
 
+-- Of recordings with --threads, and only names that are not the command's:
+--   SELECT DISTINCT process, tid, name FROM read_parquet(getvariable('store') || '/**/threads.parquet', union_by_name = true);
+
 CREATE OR REPLACE VIEW funcs AS
   SELECT DISTINCT ON (image_id, start) image_id, start, size, name
   FROM read_parquet(getvariable('store') || '/**/symbols/funcs.parquet', union_by_name = true);

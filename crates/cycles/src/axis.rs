@@ -33,7 +33,7 @@ pub(crate) fn axis<'a>(by: By, selection: &Selection<'a>, places: &'a Places, sy
         By::Process => processes(selection),
         By::Command => interned(selection, |s| profile.process(s.process).comm.as_str(), |c| or(c, "[unknown]")),
         By::Cgroup => interned(selection, |s| profile.process(s.process).cgroup.as_str(), |c| or(c, "[no cgroup]")),
-        By::Thread => interned(selection, |s| (s.process, s.tid), |(p, tid)| thread_label(profile.process(*p), *tid)),
+        By::Thread => interned(selection, |s| (s.process, s.tid), |(p, tid)| thread_label(profile, *p, *tid)),
         By::Slice => interned(selection, |s| s.slice, |s| utc(u64::from(*s))),
     }
 }
@@ -83,8 +83,13 @@ fn process_label(p: &Process) -> String {
     }
 }
 
-fn thread_label(p: &Process, tid: u32) -> String {
-    if tid == 0 { format!("{} all threads", process_label(p)) } else { format!("{} thread {tid}", process_label(p)) }
+fn thread_label(profile: &Profile, process: ProcessIx, tid: u32) -> String {
+    let of = process_label(profile.process(process));
+    match (tid, profile.thread_name(process, tid)) {
+        (0, _) => format!("{of} all threads"),
+        (_, Some(name)) => format!("{of} thread {name} ({tid})"),
+        (_, None) => format!("{of} thread {tid}"),
+    }
 }
 
 /// A process that went through several programs of one name (a script's interpreters) is one row.

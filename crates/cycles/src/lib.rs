@@ -48,6 +48,6 @@ pub use narrow::narrow;
 pub use pattern::Pattern;
 pub use places::Inlines;
 pub use runs::{RunsPer, RunsQuery, explained, run_statistics};
-pub use selection::{Filter, ProcessIs, Side};
+pub use selection::{Filter, ProcessIs, Side, ThreadIs};
 pub use topcounts::topcounts;
 pub use variance::BETWEEN_RUNS;

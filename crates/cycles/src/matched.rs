@@ -14,7 +14,7 @@ use crate::places::{Place, PlaceKind, Places};
 use crate::selection::Selection;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
-use whither_store::model::{Image, Process, Profile};
+use whither_store::model::{Image, Process, ProcessIx, Profile};
 use whither_store::symbols::Symbols;
 
 /// Rows of all recordings, numbered.
@@ -76,9 +76,16 @@ impl Lasting {
         if self.processes.contains(&process.key) { format!("{comm} ({})", process.pid) } else { comm.to_owned() }
     }
 
-    fn thread_label(&self, process: &Process, tid: u32) -> String {
-        let label = self.label(process);
-        if tid != 0 && self.processes.contains(&process.key) { format!("{label} thread {tid}") } else { label }
+    /// Names of threads last from run to run, their numbers do not.
+    fn thread_label(&self, profile: &Profile, process: ProcessIx, tid: u32) -> String {
+        let of = profile.process(process);
+        let label = self.label(of);
+        match (profile.thread_name(process, tid), tid != 0 && self.processes.contains(&of.key)) {
+            (Some(name), true) => format!("{label} thread {name} ({tid})"),
+            (Some(name), false) => format!("{label} thread {name}"),
+            (None, true) => format!("{label} thread {tid}"),
+            (None, false) => label,
+        }
     }
 }
 
@@ -115,9 +122,7 @@ fn lasting_axis<'a>(
         }
         By::Insn => instructions(selection, places),
         By::Process => interned(selection, |s| s.process, |p| lasting.label(profile.process(*p))),
-        By::Thread => {
-            interned(selection, |s| (s.process, s.tid), |(p, tid)| lasting.thread_label(profile.process(*p), *tid))
-        }
+        By::Thread => interned(selection, |s| (s.process, s.tid), |(p, tid)| lasting.thread_label(profile, *p, *tid)),
         By::Slice => {
             let first = profile.samples.iter().map(|s| s.slice).min().unwrap_or(0);
             interned(selection, |s| s.slice, move |slice| format!("+{} s", slice.saturating_sub(first)))

@@ -17,8 +17,8 @@ pub struct Filter {
     pub procs: Vec<Pattern>,
     /// Process is one of these.
     pub processes: Vec<ProcessIs>,
-    /// Thread id is one of these.
-    pub threads: Vec<u32>,
+    /// Thread is one of these.
+    pub threads: Vec<ThreadIs>,
     /// Cgroup path matches one of these.
     pub cgroups: Vec<Pattern>,
     /// Kernel, user or both.
@@ -52,6 +52,44 @@ impl ProcessIs {
         match self {
             Self::Pid(pid) => process.pid == *pid,
             Self::Name(p) => p.matches(&process.comm) || p.matches(&process.exe),
+        }
+    }
+}
+
+/// One way to name a thread.
+#[derive(Clone, Debug)]
+pub enum ThreadIs {
+    /// By thread id.
+    Tid(u32),
+    /// By what it calls itself: the command's name unless it has one of its own.
+    Name(Pattern),
+}
+
+impl ThreadIs {
+    /// A number is a thread id, anything else a [`Pattern`].
+    ///
+    /// # Errors
+    /// [`Error::Pattern`].
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        match text.parse() {
+            Ok(tid) => Ok(Self::Tid(tid)),
+            Err(_) => Pattern::parse(text).map(Self::Name),
+        }
+    }
+
+    fn matches(&self, profile: &Profile, process: ProcessIx, tid: u32) -> bool {
+        match self {
+            Self::Tid(wanted) => tid == *wanted,
+            // Where threads are not kept apart, none has a name.
+            Self::Name(_) if tid == 0 => false,
+            Self::Name(p) => p.matches(profile.thread_name(process, tid).unwrap_or(&profile.process(process).comm)),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Tid(tid) => tid.to_string(),
+            Self::Name(p) => p.text().to_owned(),
         }
     }
 }
@@ -92,7 +130,7 @@ impl Filter {
         push("image", texts(&self.images));
         push("procedure", texts(&self.procs));
         push("process", self.processes.iter().map(describe_process).collect());
-        push("thread", self.threads.iter().map(ToString::to_string).collect());
+        push("thread", self.threads.iter().map(ThreadIs::text).collect());
         push("cgroup", texts(&self.cgroups));
         push("time", self.seconds.iter().map(|r| describe_seconds(r, false)).collect());
         match self.side {
@@ -182,12 +220,12 @@ pub(crate) fn rows_of(profile: &Profile, filter: &Filter, event: impl Fn(EventIx
     (0u32..).zip(&profile.samples).filter(|(_, s)| passes(s)).map(|(i, _)| i).collect()
 }
 
-fn when_and_who<'a>(profile: &Profile, filter: &'a Filter) -> impl Fn(ProcessIx, u32, u32) -> bool + use<'a> {
+fn when_and_who<'a>(profile: &'a Profile, filter: &'a Filter) -> impl Fn(ProcessIx, u32, u32) -> bool + use<'a> {
     let processes: Vec<bool> = profile.processes.iter().map(|p| process_passes(p, filter)).collect();
     let slice_s = slice_length(profile);
     move |process, tid, slice| {
         processes[process.0 as usize]
-            && (filter.threads.is_empty() || filter.threads.contains(&tid))
+            && (filter.threads.is_empty() || filter.threads.iter().any(|t| t.matches(profile, process, tid)))
             && filter.seconds.as_ref().is_none_or(|r| touches(r, slice, slice_s))
     }
 }

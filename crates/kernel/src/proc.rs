@@ -134,6 +134,12 @@ pub fn comm(pid: u32) -> String {
     read_line(&format!("/proc/{pid}/comm"))
 }
 
+/// Name of a thread of a process, empty when it is gone.
+#[must_use]
+pub fn thread_comm(pid: u32, tid: u32) -> String {
+    read_line(&format!("/proc/{pid}/task/{tid}/comm"))
+}
+
 /// Path of the executable; empty for kernel threads or when not ours to see.
 #[must_use]
 pub fn exe(pid: u32) -> String {

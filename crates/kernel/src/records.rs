@@ -159,6 +159,8 @@ pub enum Body {
         parent: u32,
         /// New thread.
         tid: u32,
+        /// The thread that made it, whose name it has at first.
+        by: u32,
     },
     /// A thread ended; the process too when `tid == pid`.
     Exit {
@@ -236,8 +238,8 @@ fn body(kind: u32, misc: u16, c: &mut Cursor<'_>) -> Option<Body> {
             Body::Comm { pid, tid, exec: u32::from(misc) & b::PERF_RECORD_MISC_COMM_EXEC != 0, name: c.text() }
         }
         b::PERF_RECORD_FORK => {
-            let (pid, parent, tid) = (c.u32()?, c.u32()?, c.u32()?);
-            Body::Fork { pid, parent, tid }
+            let (pid, parent, tid, by) = (c.u32()?, c.u32()?, c.u32()?, c.u32()?);
+            Body::Fork { pid, parent, tid, by }
         }
         b::PERF_RECORD_EXIT => {
             let (pid, _, tid) = (c.u32()?, c.u32()?, c.u32()?);

@@ -105,6 +105,7 @@ fn profile() -> Profile {
     Profile {
         edges: Vec::new(),
         exact: Vec::new(),
+        threads: Vec::new(),
         epochs: vec![EpochMeta {
             host: "box".into(),
             kernel: "6.18".into(),

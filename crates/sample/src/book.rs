@@ -199,6 +199,9 @@ impl Book {
             let exe = exe.strip_suffix(" (deleted)").map_or(exe.clone(), str::to_string);
             self.lives.found(pid, comm, exe, time);
             for tid in if self.options.threads { proc::threads(pid) } else { Vec::new() } {
+                if tid != pid {
+                    self.lives.name_thread(tid, proc::thread_comm(pid, tid));
+                }
                 self.lives.thread(tid, pid);
             }
             for m in proc::executable_mappings(pid) {
@@ -231,11 +234,15 @@ impl Book {
             Body::Fork { pid, parent, .. } if pid != parent => {
                 self.lives.forked(*pid, *parent, r.time);
             }
-            Body::Fork { pid, tid, .. } if self.options.threads => self.lives.thread(*tid, *pid),
+            Body::Fork { pid, tid, by, .. } if self.options.threads => self.lives.thread_born(*tid, *pid, *by),
+            Body::Comm { tid, exec: false, name, .. } if self.options.threads => {
+                self.lives.name_thread(*tid, name.clone());
+            }
             Body::Exit { pid, tid } if pid == tid => {
                 self.note_jit_of(*pid, r.time);
                 self.lives.ended(*pid, r.time);
             }
+            Body::Exit { tid, .. } if self.options.threads => self.lives.thread_ended(*tid),
             Body::Lost(n) => self.losses.sideband_lost += n,
             Body::Ksymbol { address, length, gone, name } => {
                 self.kernel.symbol(&mut self.images, *address, *length, *gone, name);
@@ -600,7 +607,9 @@ impl Book {
         self.forget_recent();
         self.look_for_maps();
         let images = &self.images;
-        let profile = self.rows.cut(&self.options.events, |no| images.get(no));
+        let mut profile = self.rows.cut(&self.options.events, |no| images.get(no));
+        self.lives.tell_names(&mut profile);
+        self.lives.forget_names();
         (profile, std::mem::take(&mut self.losses))
     }
 
@@ -608,7 +617,9 @@ impl Book {
     #[must_use]
     pub fn snapshot(&mut self) -> (Profile, Losses) {
         self.look_for_maps();
-        (self.rows.snapshot(&self.options.events, |no| self.images.get(no)), self.losses.clone())
+        let mut profile = self.rows.snapshot(&self.options.events, |no| self.images.get(no));
+        self.lives.tell_names(&mut profile);
+        (profile, self.losses.clone())
     }
 
     /// An image's file, opened through a process that maps it; only if it is what was mapped.

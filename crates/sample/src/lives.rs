@@ -14,6 +14,7 @@ pub use phases::STILL;
 use phases::Phases;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
+use whither_store::model::{ProcessIx, Profile, ThreadName};
 
 /// Number of an image in the image book.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -202,6 +203,10 @@ pub struct Lives {
     lives: FxHashMap<LifeNo, Life>,
     by_pid: FxHashMap<u32, Vec<LifeNo>>,
     threads: FxHashMap<u32, u32>,
+    /// What threads other than the first of a process call themselves.
+    names: FxHashMap<u32, String>,
+    /// Threads that have ended, whose samples are not in yet.
+    ended: Vec<u32>,
     phases: Phases,
     /// Whether the kernel side tells phases.
     phased: bool,
@@ -319,10 +324,51 @@ impl Lives {
         self.add(life)
     }
 
-    /// A thread was born.
+    /// A thread is of a process.
     pub fn thread(&mut self, tid: u32, pid: u32) {
         if tid != pid {
             self.threads.insert(tid, pid);
+        }
+    }
+
+    /// A thread was born; it is called as the one that made it.
+    pub fn thread_born(&mut self, tid: u32, pid: u32, by: u32) {
+        self.thread(tid, pid);
+        match self.names.get(&by).cloned() {
+            Some(name) => self.names.insert(tid, name),
+            None => self.names.remove(&tid),
+        };
+    }
+
+    /// A thread that is not the first of its process calls itself so.
+    pub fn name_thread(&mut self, tid: u32, name: String) {
+        self.names.insert(tid, name);
+    }
+
+    /// A thread has ended; its name is kept until the samples that are on their way have been told of.
+    pub fn thread_ended(&mut self, tid: u32) {
+        self.ended.push(tid);
+    }
+
+    /// Names of the threads that a profile has samples of.
+    pub fn tell_names(&self, profile: &mut Profile) {
+        if self.names.is_empty() {
+            return;
+        }
+        let mut threads: Vec<(ProcessIx, u32)> = profile.samples.iter().map(|s| (s.process, s.tid)).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        let told = threads.into_iter().filter_map(|(process, tid)| {
+            let name = self.names.get(&tid).filter(|name| **name != profile.process(process).comm)?;
+            Some(ThreadName { process, tid, name: name.clone() })
+        });
+        profile.threads = told.collect();
+    }
+
+    /// Forgets names of threads that have ended.
+    pub fn forget_names(&mut self) {
+        for tid in self.ended.drain(..) {
+            self.names.remove(&tid);
         }
     }
 

@@ -98,6 +98,17 @@ pub struct Process {
     pub cgroup: String,
 }
 
+/// What a thread calls itself (`prctl(PR_SET_NAME)`), where that is not the command's name and threads are kept apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadName {
+    /// Process, never a folded one.
+    pub process: ProcessIx,
+    /// Thread id.
+    pub tid: u32,
+    /// Its latest name.
+    pub name: String,
+}
+
 /// Key of a process row: FNV-1a of its parts, equal on every merge.
 #[must_use]
 pub fn process_key(host: &str, pid: u32, start_ns: u64, exec_seq: u32, comm: &str, cgroup: &str) -> u64 {
@@ -452,6 +463,8 @@ pub struct Profile {
     pub edges: Vec<EdgeSample>,
     /// Exact counts, sorted. Their time is that of their segment.
     pub exact: Vec<ExactCount>,
+    /// Names of threads, sorted by process and thread.
+    pub threads: Vec<ThreadName>,
     /// Accounting rows.
     pub rates: Vec<Rate>,
 }
@@ -467,6 +480,13 @@ impl Profile {
     #[must_use]
     pub fn process(&self, ix: ProcessIx) -> &Process {
         &self.processes[ix.0 as usize]
+    }
+
+    /// What a thread calls itself, where that is known and not the command's name.
+    #[must_use]
+    pub fn thread_name(&self, process: ProcessIx, tid: u32) -> Option<&str> {
+        let at = self.threads.binary_search_by_key(&(process, tid), |t| (t.process, t.tid)).ok()?;
+        Some(&self.threads[at].name)
     }
 
     /// The event at an index.

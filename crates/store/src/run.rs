@@ -5,7 +5,7 @@
 use crate::merge::{into_run, merge_runs};
 use crate::model::{
     EdgeSample, Event, EventIx, EventUnit, ExactCount, Frame, Image, ImageIx, Precision, Process, ProcessIx, Profile,
-    Rate, Sample, Stack, StackEnd, StackIx, StackSample,
+    Rate, Sample, Stack, StackEnd, StackIx, StackSample, ThreadName,
 };
 use rayon::prelude::*;
 use sha1_smol::Sha1;
@@ -36,6 +36,7 @@ pub(crate) struct Run {
     pub(crate) stack_samples: Vec<StackSample>,
     pub(crate) edges: Vec<EdgeSample>,
     pub(crate) exact: Vec<ExactCount>,
+    pub(crate) threads: Vec<ThreadName>,
     pub(crate) rates: Vec<Rate>,
 }
 
@@ -53,6 +54,7 @@ impl Run {
             stack_samples: profile.stack_samples,
             edges: profile.edges,
             exact: profile.exact,
+            threads: profile.threads,
             rates: profile.rates,
         }
         .pruned()
@@ -75,6 +77,7 @@ impl Run {
         out.stack_samples = merge_runs(runs.iter_mut().map(|r| std::mem::take(&mut r.stack_samples)).collect());
         out.edges = merge_runs(runs.iter_mut().map(|r| std::mem::take(&mut r.edges)).collect());
         out.exact = summed(runs.iter_mut().flat_map(|r| std::mem::take(&mut r.exact)).collect());
+        out.threads = latest_names(runs.iter_mut().flat_map(|r| std::mem::take(&mut r.threads)).collect());
         out.samples = merge_runs(runs.into_iter().map(|r| r.samples).collect());
         out
     }
@@ -97,6 +100,7 @@ impl Run {
             stack_samples: run.stack_samples,
             edges: run.edges,
             exact: run.exact,
+            threads: run.threads,
             rates: run.rates,
         }
     }
@@ -127,6 +131,7 @@ impl Run {
         let mut used = vec![false; self.processes.len()];
         self.samples.iter().for_each(|s| used[s.process.0 as usize] = true);
         self.stack_samples.iter().for_each(|s| used[s.process.0 as usize] = true);
+        self.threads.retain(|t| used[t.process.0 as usize]);
         let processes = keep_used(&mut self.processes, &used);
 
         let events = (0..u16::MAX).take(self.events.len()).map(u32::from).collect();
@@ -152,6 +157,7 @@ impl Run {
         out.stack_samples = into_run(run.stack_samples);
         out.edges = into_run(run.edges);
         out.exact = summed(run.exact);
+        out.threads = latest_names(run.threads);
         out.rates = sorted_rates(run.rates);
         out
     }
@@ -189,6 +195,9 @@ impl Run {
         for s in &mut self.stack_samples {
             s.event = map.event(s.event);
             s.process = ProcessIx(map.processes[s.process.0 as usize]);
+        }
+        for t in &mut self.threads {
+            t.process = ProcessIx(map.processes[t.process.0 as usize]);
         }
         for e in &mut self.edges {
             e.image = ImageIx(map.images[e.image.0 as usize]);
@@ -342,6 +351,19 @@ fn summed(mut rows: Vec<ExactCount>) -> Vec<ExactCount> {
         same
     });
     rows
+}
+
+/// Sorted; of several names of one thread the last, as runs are merged in the order in which they were sampled.
+fn latest_names(mut names: Vec<ThreadName>) -> Vec<ThreadName> {
+    names.sort_by_key(|t| (t.process, t.tid));
+    names.dedup_by(|later, kept| {
+        let same = (later.process, later.tid) == (kept.process, kept.tid);
+        if same {
+            std::mem::swap(&mut later.name, &mut kept.name);
+        }
+        same
+    });
+    names
 }
 
 fn sorted_rates(mut rates: Vec<Rate>) -> Vec<Rate> {

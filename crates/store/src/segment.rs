@@ -8,7 +8,7 @@ use crate::layout::{SEGMENT_FILE, SEGMENT_VERSION, SegmentRange};
 use crate::model::{EdgeSample, Event, ExactCount, Image, Sample, StackIx, StackSample};
 use crate::run::{RankedEvent, Run};
 use crate::tables::columns::{Column, Quality, TableError};
-use crate::tables::{self, Table, decode, edges, encode, exact, parts, samples};
+use crate::tables::{self, Table, decode, edges, encode, exact, parts, samples, threads};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -155,6 +155,7 @@ fn read_with(
     let tables = Tables {
         edges: side(&tables::EDGES)?,
         exact: side(&tables::EXACT)?,
+        threads: side(&tables::THREADS)?,
         rates: side(&tables::RATES)?,
         frames: frames.filter(|_| stacks.is_some()),
         stacks: stacks.filter(|_| whole),
@@ -174,6 +175,7 @@ struct Tables {
     frames: Option<Bytes>,
     edges: Option<Bytes>,
     exact: Option<Bytes>,
+    threads: Option<Bytes>,
     rates: Option<Bytes>,
 }
 
@@ -187,6 +189,9 @@ impl Tables {
         }
         if let Some(columns) = rows(&tables::PROCESSES, self.processes)? {
             run.processes = parts::processes_from_columns(columns)?;
+        }
+        if let Some(columns) = rows(&tables::THREADS, self.threads)? {
+            run.threads = threads::threads_from_columns(columns, &run)?;
         }
         if let Some(columns) = rows(&tables::FRAMES, self.frames)? {
             run.stacks = parts::frames_from_columns(columns, &run)?;
@@ -293,6 +298,7 @@ fn check_sorted(run: &Run) -> Result<(), TableError> {
         && run.stack_samples.is_sorted()
         && run.edges.is_sorted()
         && run.exact.is_sorted()
+        && run.threads.is_sorted_by_key(|t| (t.process, t.tid))
         && run.images.is_sorted_by_key(|i| i.id)
         && run.processes.is_sorted_by_key(|p| p.key)
         && run.stacks.is_sorted_by_key(|s| s.hash);
@@ -336,6 +342,7 @@ fn write_tables(dir: &Path, window_ns: (u64, u64), run: &Run, quality: Quality) 
     put(&tables::SAMPLES, places.len(), &|r| samples::samples_to_columns(run, &places[r]))?;
     put(&tables::IMAGES, run.images.len(), &|r| parts::images_to_columns(&run.images[r]))?;
     put(&tables::PROCESSES, run.processes.len(), &|r| parts::processes_to_columns(&run.processes[r]))?;
+    put(&tables::THREADS, run.threads.len(), &|r| threads::threads_to_columns(run, r))?;
     put(&tables::STACKS, run.stack_samples.len(), &|r| samples::stacks_to_columns(run, r))?;
     put(&tables::FRAMES, frames.len(), &|r| parts::frames_to_columns(run, &frames[r]))?;
     put(&tables::EDGES, run.edges.len(), &|r| edges::edges_to_columns(run, r))?;

@@ -5,8 +5,8 @@
 mod support;
 
 use std::path::PathBuf;
-use support::{WINDOW, facts, meta, random_profile};
-use whither_store::model::{EdgeSample, EventIx, ExactCount, Profile, Sample};
+use support::{WINDOW, facts, meta, process, random_profile};
+use whither_store::model::{EdgeSample, EventIx, ExactCount, ProcessIx, Profile, Sample, ThreadName};
 use whither_store::{Database, EpochWriter, Loaded, OnExisting, Selection, StoreError, load};
 
 fn write(dir: &std::path::Path, parts: &[Profile]) -> EpochWriter {
@@ -104,6 +104,22 @@ fn exact_counts_add_up_and_are_optional() {
     drop(write(&tmp.path().join("none.wh"), std::slice::from_ref(&none)));
     assert!(!tmp.path().join("none.wh/seg-000001-000001/exact.parquet").exists());
     assert_eq!(load_all(tmp.path().join("none.wh")).profile.exact, []);
+}
+
+#[test]
+fn the_latest_name_of_a_thread_is_kept() {
+    let tmp = tempfile::tempdir().unwrap();
+    let named = |name: &str| {
+        let part = random_profile(6, 900);
+        let threads = vec![ThreadName { process: ProcessIx(2), tid: 7, name: name.into() }];
+        Profile { threads, ..part }
+    };
+    let path = tmp.path().join("run.wh");
+    drop(write(&path, &[named("z starts"), named("a goes on")]));
+    let profile = load_all(path).profile;
+    let [name] = profile.threads.as_slice() else { panic!("{:?}", profile.threads) };
+    assert_eq!(profile.thread_name(name.process, 7), Some("a goes on"));
+    assert_eq!((profile.process(name.process), profile.thread_name(name.process, 8)), (&process(2), None));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::places;
 use anstream::eprintln;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use whither_cycles::{Filter, Pattern, ProcessIs, Side};
+use whither_cycles::{Filter, Pattern, ProcessIs, Side, ThreadIs};
 use whither_store::model::Profile;
 use whither_store::symbols::Symbols as _;
 use whither_store::{Database, EpochInfo, Loaded, Selection, StoredSymbols, SymbolOptions, SymbolService};
@@ -330,7 +330,7 @@ fn filter(args: &FilterArgs, profiles: &[Profile]) -> anyhow::Result<Filter> {
         images: patterns(&args.image)?,
         procs: patterns(&args.procedure)?,
         processes: args.process.iter().map(|t| ProcessIs::parse(t)).collect::<Result<_, _>>()?,
-        threads: args.thread.clone(),
+        threads: args.thread.iter().map(|t| ThreadIs::parse(t)).collect::<Result<_, _>>()?,
         cgroups: patterns(&args.cgroup)?,
         side: side(args),
         seconds: seconds(args.since, args.until, profiles)?,

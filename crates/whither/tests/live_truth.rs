@@ -132,8 +132,11 @@ fn threads_that_have_ended_keep_name_and_share() {
         let of = format!("work_{name}");
         let rows: Vec<_> = threads.rows().into_iter().filter(|(l, _)| l[1] == of).collect();
         assert_eq!(rows.len(), 1, "{of} ran in one thread: {rows:?}");
+        assert!(rows[0].0[0].contains(&format!("thread {name} (")), "its name: {rows:?}");
         let off = (100.0 * rows[0].1 as f64 / total - share).abs();
         assert!(off <= tolerance(2.0, share, total as u64), "{rows:?} of {total}, truth {share} %");
+        let only = run.prof(&["--thread", name, "--all"]);
+        assert_eq!(only.samples(&of), rows[0].1, "{name} picked by name: {:?}", only.rows());
     }
 }
 

@@ -131,7 +131,7 @@ fn run_of_images(selection: &Selection<'_>) -> FxHashMap<ImageIx, f64> {
 mod tests {
     use super::*;
     use crate::pattern::Pattern;
-    use crate::selection::Side;
+    use crate::selection::{Side, ThreadIs};
     use whither_store::model::{EdgeSource, Way};
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
         let harmless = Filter { images: pattern(), procs: pattern(), side: Side::User, ..Filter::default() };
         assert!(!foreign(std::slice::from_ref(&edge), &harmless));
         let narrower = [
-            Filter { threads: vec![7], ..Filter::default() },
+            Filter { threads: vec![ThreadIs::Tid(7)], ..Filter::default() },
             Filter { cgroups: pattern(), ..Filter::default() },
             Filter { seconds: Some(3..9), ..Filter::default() },
         ];

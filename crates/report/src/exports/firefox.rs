@@ -119,6 +119,9 @@ impl<'a> Builder<'a> {
         let pid = self.profile.process(first.process).pid;
         let tid = if first.tid == 0 { pid } else { first.tid };
         let thread = self.fx.add_thread(process, tid, start, tid == pid);
+        if let Some(name) = self.profile.thread_name(first.process, tid) {
+            self.fx.set_thread_name(thread, name);
+        }
         for in_slice in thread_rows.chunk_by(|a, b| a.slice == b.slice) {
             self.slice_of(thread, in_slice);
         }

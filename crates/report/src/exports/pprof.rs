@@ -148,7 +148,8 @@ impl<'a> Builder<'a> {
     fn labels(&mut self, row: &Row) -> Vec<Label> {
         let process = self.profile.process(row.process);
         let mut labels = Vec::new();
-        for (key, text) in [("comm", &process.comm), ("cgroup", &process.cgroup)] {
+        let thread = self.profile.thread_name(row.process, row.tid).unwrap_or_default();
+        for (key, text) in [("comm", process.comm.as_str()), ("thread", thread), ("cgroup", &process.cgroup)] {
             if !text.is_empty() {
                 let label = Label { key: self.string(key), str: self.string(text), num: 0 };
                 labels.push(label);

@@ -123,7 +123,7 @@ impl Importer {
                 self.lives.execed(pid, name, time);
             }
             Entry::Comm { pid, tid, exec: false, name } => self.named(pid, tid, name, time),
-            Entry::Fork { pid, parent, tid, .. } if pid == parent => self.lives.thread(tid, pid),
+            Entry::Fork { pid, parent, tid, by, .. } if pid == parent => self.lives.thread_born(tid, pid, by),
             // perf invents these for what ran already; the parent's mappings are not inherited.
             Entry::Fork { announced: true, .. } => {}
             Entry::Fork { pid, parent, .. } => {
@@ -144,6 +144,8 @@ impl Importer {
             // Also how perf announces a process that ran already.
             self.lives.found(pid, name.clone(), String::new(), time);
             self.lives.renamed(pid, name);
+        } else {
+            self.lives.name_thread(tid, name);
         }
     }
 
@@ -395,6 +397,7 @@ impl Importer {
         self.rows.rates = self.rates(first, anchor);
         let (images, events) = (&self.images, std::mem::take(&mut self.events));
         let mut profile = self.rows.cut(&events, |no| images.get(no));
+        self.lives.tell_names(&mut profile);
         let shift =
             |slice: &mut u32| *slice = u32::try_from(anchor.wall(u64::from(*slice) * NS) / NS).unwrap_or(u32::MAX);
         profile.samples.iter_mut().for_each(|s| shift(&mut s.slice));

@@ -90,6 +90,8 @@ pub(super) enum Entry {
         pid: u32,
         parent: u32,
         tid: u32,
+        /// The thread that made it.
+        by: u32,
         announced: bool,
     },
     Exit {
@@ -137,8 +139,8 @@ pub(super) fn decode(kind: u32, misc: u16, body: &[u8], layout: Layout) -> Optio
             Entry::Comm { pid, tid, exec: misc & MISC_13 != 0, name: c.text() }
         }
         FORK => {
-            let (pid, parent, tid) = (c.u32()?, c.u32()?, c.u32()?);
-            Entry::Fork { pid, parent, tid, announced: misc & MISC_13 != 0 }
+            let (pid, parent, tid, by) = (c.u32()?, c.u32()?, c.u32()?, c.u32()?);
+            Entry::Fork { pid, parent, tid, by, announced: misc & MISC_13 != 0 }
         }
         EXIT => {
             let (pid, _, tid) = (c.u32()?, c.u32()?, c.u32()?);

@@ -10,6 +10,7 @@ pub(crate) mod exact;
 pub(crate) mod parts;
 pub(crate) mod samples;
 pub(crate) mod stored;
+pub(crate) mod threads;
 
 pub(crate) use columns::{Quality, decode, encode};
 
@@ -114,6 +115,17 @@ pub(crate) static PROCESSES: Table = Table {
         col("cgroup", Kind::Text, Coding::Dict),
     ],
     sorted: 1,
+};
+
+/// Names of threads.
+pub(crate) static THREADS: Table = Table {
+    file: "threads.parquet",
+    columns: &[
+        col("process", Kind::U64, Coding::Dict),
+        col("tid", Kind::U32, Coding::Delta),
+        col("name", Kind::Text, Coding::Dict),
+    ],
+    sorted: 2,
 };
 
 /// Aggregated samples that carried a stack.

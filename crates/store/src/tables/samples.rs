@@ -189,7 +189,7 @@ fn event_numbers(column: &Indexed<Box<str>>, run: &Run) -> Result<Vec<EventIx>, 
         .collect()
 }
 
-fn process_numbers(column: &[u64], run: &Run) -> Result<Vec<ProcessIx>, TableError> {
+pub(crate) fn process_numbers(column: &[u64], run: &Run) -> Result<Vec<ProcessIx>, TableError> {
     let known = numbers(run.processes.iter().map(|p| p.key));
     let mut last: Option<(u64, ProcessIx)> = None;
     column

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use whither_store::model::{
     EdgeSample, EdgeSource, EpochMeta, Event, EventIx, EventUnit, ExactCount, Frame, IdKind, Image, ImageId, ImageIx,
     ImageKind, ImageOffset, Precision, Process, ProcessIx, Profile, Rate, Sample, Segment, Stack, StackEnd, StackIx,
-    StackSample, Way,
+    StackSample, ThreadName, Way,
 };
 
 /// A small generator of our own: the same numbers on every machine.
@@ -121,6 +121,11 @@ pub(crate) fn random_profile(seed: u64, rows: usize) -> Profile {
             enabled_ns: 1_000_000 * d.roll(99),
             hits_ns: 10_000 * hits,
         });
+    }
+    // Names do not add up and are no facts below; they have a test of their own.
+    for (process, tid) in [(1, 0), (1, 1), (4, 1)] {
+        let name = format!("worker {process}/{tid}");
+        profile.threads.push(ThreadName { process: ProcessIx(process), tid, name });
     }
     for cpu in 0..2 {
         profile.rates.push(Rate {

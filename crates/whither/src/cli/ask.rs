@@ -83,9 +83,9 @@ pub(crate) struct FilterArgs {
     /// Only processes: a pid, or a pattern on command name or executable
     #[arg(long, value_name = "PID|PATTERN")]
     pub(crate) process: Vec<String>,
-    /// Only these thread ids (recorded with --threads)
-    #[arg(long, value_name = "TID")]
-    pub(crate) thread: Vec<u32>,
+    /// Only threads: a thread id, or a pattern on their names (recorded with --threads)
+    #[arg(long, value_name = "TID|PATTERN")]
+    pub(crate) thread: Vec<String>,
     /// Only cgroups whose path matches
     #[arg(long, value_name = "PATTERN")]
     pub(crate) cgroup: Vec<String>,
