@@ -96,7 +96,11 @@ pub fn diff(a: &[&Profile], b: &[&Profile], symbols: &dyn Symbols, query: &DiffQ
     let exposures = exposures(&a, &b, normalise);
     let (dispersions, variance) = dispersions(&a, &b, keys.len(), &by, normalise);
     let mut rows = rows(&a, &b, &keys, &by, exposures, &dispersions);
-    let sensitivity = sensitivity_note(&a, &b, rows.len(), &dispersions);
+    let mut notes = vec![sensitivity_note(&a, &b, rows.len(), &dispersions)];
+    notes.extend(note(&lasting.renamed));
+    if query.normalise == Normalise::Auto && rows.iter().all(|r| r.verdict == Verdict::Same) {
+        notes.extend(shares_note(&a, &b, &keys, &by, normalise));
+    }
     rows.sort_by(|x, y| y.change.0.abs().total_cmp(&x.change.0.abs()).then_with(|| x.label.cmp(&y.label)));
     let all = rows.len();
     if query.show == Show::Significant {
@@ -110,8 +114,8 @@ pub fn diff(a: &[&Profile], b: &[&Profile], symbols: &dyn Symbols, query: &DiffQ
         normalised: normalised(normalise).into(),
         variance: variance.into(),
         dispersion: dispersions.pooled,
-        a: with_notes(a.provenance, [Some(&sensitivity), note(&lasting.renamed).as_ref()]),
-        b: with_notes(b.provenance, [Some(&sensitivity), note(&lasting.renamed).as_ref()]),
+        a: with_notes(a.provenance, &notes),
+        b: with_notes(b.provenance, &notes),
     })
 }
 
@@ -181,8 +185,22 @@ fn sensitivity_note(a: &Side, b: &Side, rows: usize, dispersions: &Dispersions) 
     )
 }
 
-fn with_notes(mut provenance: Provenance, notes: [Option<&String>; 2]) -> Provenance {
-    provenance.notes.extend(notes.into_iter().flatten().cloned());
+/// Of commands that always take the same time only shares change, and those are known from one run already: how CPU time
+/// varies from run to run is not.
+fn shares_note(a: &Side, b: &Side, keys: &Keys, by: &[By], normalise: Normalise) -> Option<String> {
+    if normalise != Normalise::Run {
+        return None;
+    }
+    let (dispersions, _) = dispersions(a, b, keys.len(), by, Normalise::Total);
+    let rows = rows(a, b, keys, by, exposures(a, b, Normalise::Total), &dispersions);
+    let changed = rows.iter().filter(|r| r.verdict != Verdict::Same).count();
+    (changed > 0).then(|| {
+        format!("shares of the total changed in {changed} rows beyond chance within a run: --per total lists them")
+    })
+}
+
+fn with_notes(mut provenance: Provenance, notes: &[String]) -> Provenance {
+    provenance.notes.extend(notes.iter().cloned());
     provenance
 }
 

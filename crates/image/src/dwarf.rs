@@ -139,6 +139,12 @@ impl LineService {
         &self.problems
     }
 
+    /// Why addresses asked for had no answer, where damage is the reason.
+    #[must_use]
+    pub fn trouble(&self) -> Option<Problem> {
+        self.ask(|lines| lines.trouble.clone().flatten())
+    }
+
     fn ask<T>(&self, question: impl FnOnce(&mut Lines<'_>) -> T) -> T {
         self.loaded.with_dependent(|_, lines| {
             // The caches inside are only ever extended, so a panic elsewhere left them usable.
@@ -168,6 +174,28 @@ struct Files {
     main: Sections,
     sup: Option<Sections>,
     split: Split,
+}
+
+impl Files {
+    /// The first unit whose description cannot be read, which the reader of lines passes over in silence.
+    fn unreadable(&self) -> Option<Problem> {
+        let dwarf = Dwarf::load(|id| self.main.reader(id)).ok()?;
+        let mut units = dwarf.units();
+        loop {
+            match units.next() {
+                Ok(Some(header)) => match dwarf.unit(header) {
+                    Ok(_) => {}
+                    Err(e) => return Some(damaged(&e)),
+                },
+                Ok(None) => return None,
+                Err(e) => return Some(damaged(&e)),
+            }
+        }
+    }
+}
+
+fn damaged(e: &gimli::Error) -> Problem {
+    Problem::new("debug information", format!("some is damaged, so that code has no lines ({e}); install or build the file anew"))
 }
 
 /// The debug sections of one file, decompressed.
@@ -239,7 +267,7 @@ fn context<'a>(files: &'a Files, problems: &mut Vec<Problem>) -> Result<LockedLi
     if let Ok(dwarf) = Dwarf::load(|id| files.main.reader(id)) {
         problems.extend(split::missing(&dwarf, &files.split));
     }
-    Ok(Mutex::new(Lines { context, split: &files.split, names: Names::default() }))
+    Ok(Mutex::new(Lines { context, files, names: Names::default(), trouble: None }))
 }
 
 /// Answers a lookup, fetching what units left elsewhere when it is asked for.
@@ -259,25 +287,35 @@ fn fetch<'a>(load: &SplitDwarfLoad<Slice<'a>>, split: &'a Split) -> Option<Arc<D
 
 struct Lines<'a> {
     context: Context<Slice<'a>>,
-    split: &'a Split,
+    files: &'a Files,
     names: Names,
+    /// What keeps addresses from having an answer, once one had none.
+    trouble: Option<Option<Problem>>,
 }
 
 impl Lines<'_> {
     fn frames(&mut self, at: Svma) -> Vec<SourceFrame> {
-        let Self { context, split, names } = self;
+        let Self { context, files, names, .. } = self;
         if at.0 == u64::MAX {
             // The reader asks for the byte behind; no code is there anyway.
             return Vec::new();
         }
-        match complete(context.find_frames(at.0), split) {
+        let found = match complete(context.find_frames(at.0), &files.split) {
             Ok(frames) => names.chain(frames),
             // The unit's functions cannot be read (a missing supplementary file, say); lines may be.
-            Err(_) => match context.find_location(at.0) {
+            Err(e) => match context.find_location(at.0) {
                 Ok(Some(location)) => vec![names.frame(None, Some(location))],
-                _ => Vec::new(),
+                Ok(None) => Vec::new(),
+                Err(_) => {
+                    self.trouble.get_or_insert_with(|| Some(damaged(&e)));
+                    Vec::new()
+                }
             },
+        };
+        if found.is_empty() && self.trouble.is_none() {
+            self.trouble = Some(files.unreadable());
         }
+        found
     }
 
     fn of_file(&mut self, file: &str) -> Vec<(Range<Svma>, u32)> {

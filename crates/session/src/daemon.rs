@@ -142,7 +142,12 @@ impl Daemon<'_> {
             if self.tidied.is_none_or(|t| t.elapsed() >= TIDY) {
                 self.tidy(on);
             }
+            let before = self.gatherers.len();
             self.gatherers.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+            if self.gatherers.len() < before {
+                // The epoch has grown by its names and code.
+                self.tidied = None;
+            }
             listener.serve(|command| self.obey(&command, stop, on));
         }
     }

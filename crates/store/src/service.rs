@@ -198,7 +198,7 @@ impl SymbolService {
     #[must_use]
     pub fn runs(&self, image: &Image, range: Range<Svma>) -> Vec<FrameRun> {
         let entry = self.entry(image);
-        self.lines(&entry, image).map(|lines| lines.frames_in(range)).unwrap_or_default()
+        self.lines(&entry, image).map(|lines| self.told(image, lines, lines.frames_in(range))).unwrap_or_default()
     }
 
     /// Where the statements of a source file begin in an image.
@@ -219,7 +219,7 @@ impl SymbolService {
     #[must_use]
     pub fn chain(&self, image: &Image, at: Svma) -> Vec<SourceFrame> {
         let entry = self.entry(image);
-        self.lines(&entry, image).map(|lines| lines.frames(at)).unwrap_or_default()
+        self.lines(&entry, image).map(|lines| self.told(image, lines, lines.frames(at))).unwrap_or_default()
     }
 
     /// Every name in the image's symbol tables, aliases included.
@@ -240,7 +240,7 @@ impl SymbolService {
         };
         let end = Svma(start.0.saturating_add(range.end.0.saturating_sub(range.start.0)));
         let mut rows = Vec::new();
-        for run in lines.frames_in(start..end) {
+        for run in self.told(image, lines, lines.frames_in(start..end)) {
             let offset = ImageOffset(range.start.0 + (run.range.start.0 - start.0));
             rows.extend(rows_of(image.id, offset, &run.frames));
         }
@@ -287,6 +287,12 @@ impl SymbolService {
         (!pieces.is_empty()).then(|| StatedBytes::from_pieces(pieces.iter().map(|c| (placed(c), &c.bytes[..]))))
     }
 
+    /// An answer, and a word on damage if it has holes for that.
+    fn told<T>(&self, image: &Image, lines: &LineService, answer: T) -> T {
+        self.report(lines.trouble().map(|p| format!("{}: {p}", image.path)));
+        answer
+    }
+
     fn report(&self, sentences: impl IntoIterator<Item = String>) {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).extend(sentences);
     }
@@ -308,7 +314,7 @@ impl Symbols for SymbolService {
             let entry = self.entry(image);
             let found = self.lines(&entry, image).and_then(|lines| {
                 let segments = segments(self.files(&entry, image), image);
-                to_svma(&segments, at).map(|svma| lines.frames(svma))
+                to_svma(&segments, at).map(|svma| self.told(image, lines, lines.frames(svma)))
             });
             if let Some(frames) = found.filter(|f| !f.is_empty()) {
                 return frames;

@@ -254,6 +254,17 @@ fn whole_commands_are_compared_by_their_time_not_by_shares() {
 }
 
 #[test]
+fn shares_that_changed_within_what_runs_may_differ_by_are_hinted_at() {
+    let hint = |times: f64| {
+        let (a, b) = (run(&mut Dice(1), 100_000.0, 0.0, 1.0), run(&mut Dice(2), 100_000.0, 0.0, times));
+        let d = compare(&[launched(a)], &[launched(b)], &DiffQuery::default());
+        assert_eq!((d.normalised.as_str(), changed(&d).len()), ("run", 0));
+        d.a.notes.iter().any(|n| n.contains("--per total lists them"))
+    };
+    assert!(hint(1.3) && !hint(1.0));
+}
+
+#[test]
 fn periods_may_differ() {
     let mut flagged = 0;
     for seed in 0..10 {

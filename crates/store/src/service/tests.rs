@@ -72,6 +72,25 @@ fn names_lines_code_and_source_of_a_program() {
 }
 
 #[test]
+fn damaged_lines_are_told() {
+    let Some(b) = build(&[]) else { return };
+    let section = b.dir.path().join("lines");
+    objcopy(&["--dump-section", &format!(".debug_line={}", section.display())], &b.exe, &b.dir.path().join("copy"));
+    let mut bytes = std::fs::read(&section).unwrap();
+    // The length of the header.
+    bytes[8..16].fill(0xff);
+    std::fs::write(&section, bytes).unwrap();
+    let damaged = b.dir.path().join("damaged");
+    objcopy(&["--update-section", &format!(".debug_line={}", section.display())], &b.exe, &damaged);
+    let service = SymbolService::new(SymbolOptions::default(), StoredSymbols::default());
+    let image = image_of(&damaged);
+    let f = work(&service, &image).unwrap();
+    assert_eq!(service.frames(&image, f.start), []);
+    let problems = service.problems();
+    assert!(problems.len() == 1 && problems[0].contains("is damaged, so that code has no lines"), "{problems:?}");
+}
+
+#[test]
 fn a_changed_file_is_told_and_not_used() {
     let Some(b) = build(&[]) else { return };
     let image = image_of(&b.exe);
