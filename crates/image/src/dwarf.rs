@@ -195,7 +195,10 @@ impl Files {
 }
 
 fn damaged(e: &gimli::Error) -> Problem {
-    Problem::new("debug information", format!("some is damaged, so that code has no lines ({e}); install or build the file anew"))
+    Problem::new(
+        "debug information",
+        format!("some is damaged, so that code has no lines ({e}); install or build the file anew"),
+    )
 }
 
 /// The debug sections of one file, decompressed.

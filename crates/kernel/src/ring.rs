@@ -21,14 +21,24 @@ pub struct Ring {
 }
 
 /// Sleeps until one of the events has as much in its ring as its [`crate::perf::Attr::wakeup_bytes`] asks for, until the
-/// time is over, or until a signal comes; returns whether a ring has.
+/// time is over, or until a signal comes; returns whether a ring has, as far as can be told.
 pub fn wait<'a>(events: impl Iterator<Item = &'a PerfEvent>, at_most: Duration) -> bool {
     let mut fds: Vec<PollFd<'_>> = events.map(|e| PollFd::new(e, PollFlags::IN)).collect();
     // A time too long for the kernel's struct cannot come: rings are read every second.
     let limit = Timespec::try_from(at_most).ok();
     // A signal is no ring; the caller looks at its rings again soon in any case.
-    poll(&mut fds, limit.as_ref()).is_ok_and(|filled| filled > 0)
+    if !poll(&mut fds, limit.as_ref()).is_ok_and(|filled| filled > 0) {
+        return false;
+    }
+    if !fds.iter().any(|fd| fd.revents().contains(PollFlags::IN)) {
+        // The thread of an event has ended, which is told for ever; its children write into the ring unheard.
+        std::thread::sleep(UNHEARD.min(at_most));
+    }
+    true
 }
+
+/// Rings that nobody is woken for are read this often.
+const UNHEARD: Duration = Duration::from_millis(10);
 
 /// Whether the page of a counter allows its thread to read it by an instruction.
 ///

@@ -339,15 +339,12 @@ impl Collector {
         std::time::Duration::from_nanos(self.accounts.until_draw(clock::monotonic_ns()))
     }
 
-    /// Sleeps until a ring of the side-band fills and must be read, the time is over, or a signal comes; returns whether
+    /// Sleeps until a ring of the side-band, or of samples, fills and must be read, the time is over, or a signal comes; returns whether
     /// one must be read.
     pub fn wait(&self, at_most: std::time::Duration) -> bool {
         match &self.kind {
             Kind::Bpf(_, sideband) => sideband.wait(at_most),
-            Kind::Ring(_) => {
-                std::thread::sleep(at_most);
-                false
-            }
+            Kind::Ring(rings) => rings.wait(at_most),
         }
     }
 

@@ -9,18 +9,21 @@ use crate::plan::{Chosen, Coverage, EdgeMode, StackMode};
 use crate::sideband::SETTLE_NS;
 use crate::{SampleError, unwind::Unwinders};
 use rustc_hash::FxHashMap;
+use std::time::Duration;
 use whither_abi::regs::STEPS;
 use whither_image::interp::Registers;
 use whither_kernel::perf::{Attr, PerfEvent, SampleFields, Watch};
 use whither_kernel::records::{Body, Record, RingSample, event_of_sample, parse};
-use whither_kernel::ring::Ring;
+use whither_kernel::ring::{Ring, wait};
 use whither_kernel::{clock, proc};
-use whither_store::model::{EdgeSource, StackEnd};
+use whither_store::model::{EdgeSource, Losses, StackEnd};
 
-/// Data pages per ring for those who may lock memory, and for those who may not
-/// (`perf_event_mlock_kb` is 516 by default: 128 pages and the control page).
-const PAGES: usize = 512;
-const PAGES_WITHOUT_RIGHTS: usize = 64;
+/// Data pages per ring, as many as may be locked: without rights `perf_event_mlock_kb` per CPU (516 by default: 128 pages
+/// and the control page), of which other tools may have taken a part, and what `RLIMIT_MEMLOCK` allows on top.
+const PAGES: [usize; 4] = [512, 128, 64, 32];
+const PAGE_BYTES: usize = 4096;
+/// Who waits is woken when a ring is full to this part: copies of stacks fill 30 MB a second.
+const WAKE_PART: usize = 4;
 /// Most threads times CPUs that are watched one by one.
 const EVENT_LIMIT: usize = 8192;
 /// `PERF_CONTEXT_MAX`: larger values in a call chain are markers.
@@ -115,18 +118,26 @@ impl RingCollector {
             // The side-band of a thread comes once, with its first event.
             let sideband = number == 0;
             let attr = Attr { disabled: true, inherit, fields, sideband, ..event.attr() };
-            let perf = PerfEvent::open(&attr, watch)?;
-            self.numbers.insert(perf.id()?, number as u16);
             // The first event of a CPU owns the ring of all.
-            if let Some((_, _, owner)) = self.perf.iter().find(|(c, ..)| *c == cpu) {
+            let perf = if let Some((_, _, owner)) = self.perf.iter().find(|(c, ..)| *c == cpu) {
+                let perf = PerfEvent::open(&attr, watch)?;
                 perf.redirect_to(owner)?;
+                perf
             } else {
-                let ring = Ring::map(&perf, PAGES).or_else(|_| Ring::map(&perf, PAGES_WITHOUT_RIGHTS))?;
+                let (perf, ring) = with_ring(&attr, watch)?;
                 self.rings.push((cpu, ring));
-            }
+                perf
+            };
+            self.numbers.insert(perf.id()?, number as u16);
             self.perf.push((cpu, number as u16, perf));
         }
         Ok(())
+    }
+
+    /// Sleeps until a ring fills, the time is over, or a signal comes; returns whether one must be read.
+    pub fn wait(&self, at_most: Duration) -> bool {
+        let owners = self.rings.iter().filter_map(|(cpu, _)| self.perf.iter().find(|(c, ..)| c == cpu));
+        wait(owners.map(|(_, _, event)| event), at_most)
     }
 
     /// Switches all events on.
@@ -186,6 +197,8 @@ impl RingCollector {
                         edges.take(book, &regs);
                     }
                 }
+                // Nearly all that goes through these rings are samples.
+                Body::Lost(n) => book.lost(&Losses { dropped: *n, ..Losses::default() }),
                 _ => book.record(r),
             }
         }
@@ -242,6 +255,20 @@ impl RingCollector {
             book.stack(&stack);
         }
     }
+}
+
+/// An event and its ring, as large as can be had.
+fn with_ring(attr: &Attr, watch: Watch) -> Result<(PerfEvent, Ring), SampleError> {
+    let mut refused = None;
+    for pages in PAGES {
+        let wakeup_bytes = (pages * PAGE_BYTES / WAKE_PART) as u32;
+        let perf = PerfEvent::open(&Attr { wakeup_bytes, ..attr.clone() }, watch)?;
+        match Ring::map(&perf, pages) {
+            Ok(ring) => return Ok((perf, ring)),
+            Err(e) => refused = Some(e),
+        }
+    }
+    Err(refused.expect("there are sizes to try").into())
 }
 
 /// What the samples of an event carry: branch records come with one event only.

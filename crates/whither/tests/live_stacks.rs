@@ -79,6 +79,18 @@ fn a_signal_handler_stands_on_what_it_interrupted() {
     }
 }
 
+#[test]
+fn rings_keep_up_with_copies_of_stacks() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&["-g=dwarf", "--backend", "ring"], &[workload("deepstack"), "2".into()]);
+    let told = run.prof(&["--all"]).0["provenance"].clone();
+    let lost = told["dropped"].as_u64().unwrap() + told["sideband_lost"].as_u64().unwrap();
+    let seconds = told["events"][0]["weight"].as_u64().unwrap() as f64 / 1e9;
+    // Two seconds of its own CPU time, and what it takes to measure its pace.
+    assert!(lost == 0 && seconds > 1.9, "{lost} records lost, {seconds} s of CPU time seen");
+}
+
 /// Share of the stacks that whither calls cut short, in percent.
 fn cut_short(how: &str) -> f64 {
     let run = record(&[how], &[workload("deepstack"), "1".into()]);
