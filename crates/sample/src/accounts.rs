@@ -173,7 +173,7 @@ impl Accounts {
     }
 
     /// Closes the interval with the counters of the kernel side.
-    pub fn close_bpf(&mut self, counters: &[Cpu]) -> Vec<Rate> {
+    pub fn close_bpf(&mut self, counters: &[Cpu]) -> Vec<Accounted> {
         let before = std::mem::replace(&mut self.before, counters.to_vec());
         let zero = Cpu::default();
         let seen = |cpu: u32| {
@@ -181,7 +181,7 @@ impl Accounts {
             let idle = now.idle - then.idle;
             let other = now.other - then.other;
             let all = now.hit + now.miss - then.hit - then.miss + idle + other;
-            Delivered { all, idle, dropped: now.drop - then.drop }
+            Delivered { all, idle, other, dropped: now.drop - then.drop }
         };
         let expects = self.events.len() == 1 && self.events[0].steady;
         self.close(seen, expects)
@@ -189,12 +189,12 @@ impl Accounts {
 
     /// Closes the interval with what the rings delivered. Rings follow threads, which do not run all
     /// the time, so nothing can be said of samples that should have come.
-    pub fn close_ring(&mut self, delivered: &FxHashMap<u32, u64>) -> Vec<Rate> {
-        let seen = |cpu: u32| Delivered { all: delivered.get(&cpu).copied().unwrap_or(0), idle: 0, dropped: 0 };
+    pub fn close_ring(&mut self, delivered: &FxHashMap<u32, u64>) -> Vec<Accounted> {
+        let seen = |cpu: u32| Delivered { all: delivered.get(&cpu).copied().unwrap_or(0), ..Delivered::default() };
         self.close(seen, false)
     }
 
-    fn close(&mut self, seen: impl Fn(u32) -> Delivered, expects: bool) -> Vec<Rate> {
+    fn close(&mut self, seen: impl Fn(u32) -> Delivered, expects: bool) -> Vec<Accounted> {
         let now = clock::monotonic_ns();
         let (start, wall) = std::mem::replace(&mut self.opened, (now, clock::wall_ns()));
         let times: FxHashMap<u32, CpuTimes> = proc::cpu_times().into_iter().collect();
@@ -213,7 +213,7 @@ impl Accounts {
             let idle_ns = now_at.idle_ns.saturating_sub(then.idle_ns);
             // What an absent CPU has idled is not told any more, so nothing can be said to be missing.
             let expected = Some(self.take_expected(cpu, now)).filter(|_| expects && times.contains_key(&cpu));
-            rates.push(Rate {
+            let rate = Rate {
                 start_ns: wall,
                 length_ns: until.saturating_sub(from),
                 cpu,
@@ -229,7 +229,8 @@ impl Accounts {
                     until.saturating_sub(from),
                 ),
                 steal_ns: stolen,
-            });
+            };
+            rates.push(Accounted { skipped_of_ours: of_ours(rate.skipped, &d), rate });
         }
         self.times = times;
         self.joined.clear();
@@ -265,9 +266,28 @@ fn skipped(expected: u64, d: &Delivered, times: CpuTimes, length_ns: u64) -> u64
     expected.saturating_sub(d.all + slept + in_part(times.steal_ns))
 }
 
+/// The account of one CPU and interval.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Accounted {
+    /// Of the whole CPU.
+    pub rate: Rate,
+    /// Samples skipped, of the processes recorded.
+    pub skipped_of_ours: u64,
+}
+
+/// Of the samples that the kernel skipped on a CPU, those of the processes recorded: timers tick for whoever runs there.
+fn of_ours(skipped: u64, d: &Delivered) -> u64 {
+    let busy = d.all.saturating_sub(d.idle);
+    let share = busy.saturating_sub(d.other) as f64 / busy.max(1) as f64;
+    if busy == 0 { skipped } else { (skipped as f64 * share).round() as u64 }
+}
+
+#[derive(Default)]
 struct Delivered {
     all: u64,
     idle: u64,
+    /// Samples of processes that are not recorded.
+    other: u64,
     dropped: u64,
 }
 
@@ -294,7 +314,7 @@ mod tests {
 
     #[test]
     fn an_idle_cpu_that_slept_through_its_timer_missed_nothing() {
-        let delivered = |all, idle| Delivered { all, idle, dropped: 0 };
+        let delivered = |all, idle| Delivered { all, idle, ..Delivered::default() };
         let times =
             |idle_ms: u64, steal_ms: u64| CpuTimes { idle_ns: idle_ms * 1_000_000, steal_ns: steal_ms * 1_000_000 };
         // 2 s at 2 kHz: all idle and asleep; all busy with 40 late timers, which came while the host ran others.
@@ -304,6 +324,15 @@ mod tests {
         // Half idle and awake: its interrupts take 30 ms that are not told as idle.
         assert_eq!(skipped(4000, &delivered(3880, 2000), times(970, 0), 2_000_000_000), 80);
         assert_eq!(skipped(4000, &delivered(3880, 2045), times(970, 0), 2_000_000_000), 120);
+    }
+
+    #[test]
+    fn what_others_lost_is_no_loss_of_ours() {
+        let of = |all, idle, other| of_ours(33, &Delivered { all, idle, other, dropped: 0 });
+        assert_eq!(of(266, 100, 160), 1, "one program among others");
+        assert_eq!(of(266, 100, 0), 33, "the whole system");
+        assert_eq!(of(266, 100, 166), 0, "a CPU that it did not run on");
+        assert_eq!(of(100, 100, 0), 33, "nothing came but of idle time");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Where a sample finds its place: side-band and task records keep the books of lives and images up
 //! to date; a drained sample is looked up in them and counted. One value of this type per recording.
 
+use crate::accounts::Accounted;
 use crate::aggregate::{Aggregate, EdgeKey, Key, ProcessNo, StackKey};
 use crate::branches::Place;
 use crate::images::{Images, MappingFacts};
@@ -10,7 +11,7 @@ use rustc_hash::FxHashMap;
 use whither_image::ImageKind;
 use whither_kernel::records::{Body, MappedFile, Mmap, Record};
 use whither_kernel::{clock, proc};
-use whither_store::model::{Event, Image, Losses, Process, Profile, Rate, StackEnd, process_key};
+use whither_store::model::{Event, Image, Losses, Process, Profile, StackEnd, process_key};
 
 /// How rows name processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -574,16 +575,13 @@ impl Book {
         self.made.retain(|no, _| lives.get(*no).is_some());
     }
 
-    /// Adds accounting rows of the time since the last cut, whose samples have been drained.
-    pub fn account(&mut self, rates: impl IntoIterator<Item = Rate>) {
-        let (mut skipped, mut delivered) = (0, 0);
-        for r in rates {
-            self.losses.dropped += r.dropped;
-            skipped += r.skipped;
-            delivered += r.delivered.saturating_sub(r.idle);
-            self.rows.rates.push(r);
+    /// Adds accounting rows of the time since the last cut.
+    pub fn account(&mut self, rates: impl IntoIterator<Item = Accounted>) {
+        for Accounted { rate, skipped_of_ours } in rates {
+            self.losses.dropped += rate.dropped;
+            self.losses.skipped += skipped_of_ours;
+            self.rows.rates.push(rate);
         }
-        self.losses.skipped += of_ours(skipped, self.rows.total(), delivered);
     }
 
     /// Adds losses that no rate row tells.
@@ -662,24 +660,5 @@ impl Book {
     #[must_use]
     pub fn image(&self, no: ImageNo) -> &Image {
         self.images.get(no)
-    }
-}
-
-/// Of the samples that the kernel skipped on all CPUs, those of the processes recorded: timers tick for whoever runs.
-fn of_ours(skipped: u64, ours: u64, delivered: u64) -> u64 {
-    let share = ours.min(delivered) as f64 / delivered.max(1) as f64;
-    if delivered == 0 { skipped } else { (skipped as f64 * share).round() as u64 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_others_lost_is_no_loss_of_ours() {
-        assert_eq!(of_ours(33, 6, 166), 1, "one program among others");
-        assert_eq!(of_ours(33, 166, 166), 33, "the whole system");
-        assert_eq!(of_ours(33, 170, 166), 33, "never more than there were");
-        assert_eq!(of_ours(4, 0, 0), 4, "nothing came at all");
     }
 }
