@@ -419,20 +419,26 @@ static __always_inline void tell(struct task_struct *task, __u32 why)
 	bpf_ringbuf_submit(t, BPF_RB_NO_WAKEUP);
 }
 
+/* Tells two processes of one pid apart; 0 stands for one that was a target from the start. */
+static __always_inline __u32 life_of(struct task_struct *task)
+{
+	return (__u32)(BPF_CORE_READ(task, start_time) >> 10) | 1;
+}
+
 SEC("tp_btf/sched_process_fork")
 int on_fork(__u64 *args)
 {
 	struct task_struct *parent = (void *)args[0], *child = (void *)args[1];
 	__u32 from = BPF_CORE_READ(parent, tgid), to = BPF_CORE_READ(child, tgid);
 	if (wh_filtered) {
-		__u32 one = 1;
+		__u32 life = life_of(child);
 		if (!bpf_map_lookup_elem(&targets, &from)) {
 			/* The pid may have been a target's before. */
 			if (from != to)
 				bpf_map_delete_elem(&targets, &to);
 			return 0;
 		}
-		if (from != to && bpf_map_update_elem(&targets, &to, &one, BPF_ANY))
+		if (from != to && bpf_map_update_elem(&targets, &to, &life, BPF_ANY))
 			__sync_fetch_and_add(&wh_task_drop, 1);
 	}
 	if (from != to || wh_by_thread)
@@ -440,13 +446,17 @@ int on_fork(__u64 *args)
 	return 0;
 }
 
-/* The pid of a target is free again. Not at its exit: tearing a process down is work of its own. */
+/* The pid of a target is free again. Not at its exit: tearing a process down is work of its own. This comes a while
+ * later, and the pid may be another target's by then. */
 SEC("tp_btf/sched_process_free")
 int on_free(__u64 *args)
 {
 	struct task_struct *task = (void *)args[0];
 	__u32 tid = BPF_CORE_READ(task, pid), tgid = BPF_CORE_READ(task, tgid);
-	if (wh_filtered && tid == tgid)
+	if (!wh_filtered || tid != tgid)
+		return 0;
+	__u32 *life = bpf_map_lookup_elem(&targets, &tgid);
+	if (life && (!*life || *life == life_of(task)))
 		bpf_map_delete_elem(&targets, &tgid);
 	return 0;
 }

@@ -198,6 +198,14 @@ pub fn in_first_pid_namespace() -> bool {
     fs::metadata("/proc/self/ns/pid").is_ok_and(|m| m.ino() == FIRST)
 }
 
+/// The /tmp of a process, which outlives it as long as this is held: of its root only what is not mounted below would.
+#[must_use]
+pub fn open_tmp(pid: u32) -> Option<std::os::fd::OwnedFd> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(format!("/proc/{pid}/root/tmp"), flags, Mode::empty()).ok()
+}
+
 /// Opens a path that somebody else chose, if it is a plain file: opening a FIFO or a device by mistake
 /// would hang us or do something to it.
 #[must_use]

@@ -5,6 +5,7 @@ use crate::accounts::Accounted;
 use crate::aggregate::{Aggregate, EdgeKey, Key, ProcessNo, StackKey};
 use crate::branches::Place;
 use crate::images::{Images, MappingFacts};
+use crate::jit::Home;
 use crate::kernel_map::KernelMap;
 use crate::lives::{Found, ImageNo, Life, LifeNo, Lives, Mapped, Moment, STILL, Which};
 use rustc_hash::FxHashMap;
@@ -110,9 +111,10 @@ struct Made {
 }
 
 /// Where the names of made code are to be found.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct PerfMap {
-    pid: u32,
+    life: LifeNo,
+    home: Home,
     /// When the process started, wall time.
     started: u64,
 }
@@ -135,6 +137,8 @@ pub struct Book {
     cgroups: FxHashMap<u64, String>,
     cgroups_read: u64,
     made: FxHashMap<LifeNo, Made>,
+    /// Of lives that have mapped code without a file.
+    homes: FxHashMap<LifeNo, Home>,
     maps: FxHashMap<ImageNo, PerfMap>,
     slice: u32,
     /// Row of the life asked for last, with and without its process kept: drained samples come
@@ -161,6 +165,7 @@ impl Book {
             cgroups: FxHashMap::default(),
             cgroups_read: 0,
             made: FxHashMap::default(),
+            homes: FxHashMap::default(),
             maps: FxHashMap::default(),
             slice: 0,
             recent: None,
@@ -278,6 +283,11 @@ impl Book {
         let facts = MappingFacts { pid: m.pid, range: (m.start, end), path: &m.path, file: &m.file };
         let image = self.images.of_mapping(&facts);
         self.lives.mapped(m.pid, Mapped { start: m.start, end, offset: m.offset, image }, &m.path, time);
+        if self.images.is_anon(image)
+            && let Some(no) = self.lives.at(m.pid, time)
+        {
+            self.homes.entry(no).or_insert_with(|| Home::of(m.pid));
+        }
     }
 
     /// Counts a sample.
@@ -458,13 +468,14 @@ impl Book {
     fn look_for_map(&mut self, no: LifeNo) -> Option<ImageNo> {
         let life = self.lives.get(no)?;
         let started = Self::wall_time(life.start);
-        let has_map = crate::jit::perf_map_path(life.pid, started).is_some();
+        let home = self.homes.get(&no).cloned().unwrap_or_else(|| Home::of(life.pid));
+        let has_map = home.map(started).is_some();
         let image = (has_map || self.options.folding == Folding::PerProcess).then(|| {
             let identity = format!("jit {} {} {} {}", self.host, life.pid, life.start, life.execs);
             self.images.made_at_run_time(&identity, &life.comm, has_map)
         });
         if let Some(image) = image.filter(|_| has_map) {
-            self.maps.insert(image, PerfMap { pid: life.pid, started });
+            self.maps.insert(image, PerfMap { life: no, home, started });
         }
         self.made.insert(no, Made { image, has_map, look_again: clock::monotonic_ns() + LOOK_AGAIN_NS });
         image
@@ -496,7 +507,7 @@ impl Book {
     #[must_use]
     pub fn perf_map(&self, id: &whither_image::ImageId) -> Option<Vec<u8>> {
         let map = self.maps.get(&self.images.number(id)?)?;
-        crate::jit::read_perf_map(map.pid, map.started)
+        crate::jit::read_perf_map(&map.home, map.started)
     }
 
     fn process(&mut self, no: Option<LifeNo>, who: Who, image: ImageNo) -> ProcessNo {
@@ -573,6 +584,7 @@ impl Book {
         self.lives.forget(time, proc::exists);
         let lives = &self.lives;
         self.made.retain(|no, _| lives.get(*no).is_some());
+        self.homes.retain(|no, _| lives.get(*no).is_some());
     }
 
     /// Adds accounting rows of the time since the last cut.
@@ -634,6 +646,8 @@ impl Book {
 
     /// Lets go of files of containers that have ended. What is wanted of them must have been read.
     pub fn let_go(&mut self) {
+        let lives = &self.lives;
+        self.maps.values_mut().filter(|map| lives.get(map.life).is_none()).for_each(|map| map.home.let_go());
         let all = self.lives.iter().flat_map(|(_, life)| life.maps.mappings());
         let mapped = all.map(|m| m.image).collect();
         self.images.let_go(&mapped);

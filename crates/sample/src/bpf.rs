@@ -148,7 +148,7 @@ impl BpfCollector {
             self.skel
                 .maps
                 .targets
-                .update(&pid.to_le_bytes(), &1_u32.to_le_bytes(), MapFlags::ANY)
+                .update(&pid.to_le_bytes(), &0_u32.to_le_bytes(), MapFlags::ANY)
                 .map_err(|e| SampleError::bpf("choosing a process", e))?;
         }
         Ok(())

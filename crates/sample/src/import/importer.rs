@@ -358,7 +358,7 @@ impl Importer {
             return *image;
         }
         let life = self.lives.get(no)?;
-        let map = if self.same_host { crate::jit::perf_map_path(life.pid, 0) } else { None };
+        let map = if self.same_host { crate::jit::Home::of(life.pid).map(0) } else { None };
         let image = map.map(|_| {
             let identity = format!("jit {} {} {} {}", self.host, life.pid, life.born, life.execs);
             self.images.labelled(ImageKind::Jit, &format!("[jit: {}]", life.comm), &identity)

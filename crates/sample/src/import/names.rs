@@ -67,5 +67,5 @@ fn vdso(image: &Image) -> Option<FunctionTable> {
 
 fn generated(imported: &Imported, image: &Image) -> Option<FunctionTable> {
     let (_, pid) = imported.jit_images.iter().find(|(id, _)| *id == image.id)?;
-    Some(parse_perf_map(&crate::jit::read_perf_map(*pid, 0)?).0)
+    Some(parse_perf_map(&crate::jit::read_perf_map(&crate::jit::Home::of(*pid), 0)?).0)
 }
