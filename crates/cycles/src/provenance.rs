@@ -52,7 +52,11 @@ fn lost(profile: &Profile, losses: &Losses, range: Option<&Range<u32>>) -> (u64,
         return (losses.dropped + losses.unwritten, losses.skipped);
     }
     let inside = profile.rates.iter().filter(|r| is_inside(r, range));
-    inside.fold((losses.unwritten, 0), |(dropped, skipped), r| (dropped + r.dropped, skipped + r.skipped))
+    let (dropped, skipped) = inside.fold((0, 0), |(dropped, skipped), r| (dropped + r.dropped, skipped + r.skipped));
+    // Accounts are of whole CPUs; the loss of the whole is of the processes recorded.
+    let all: u64 = profile.rates.iter().map(|r| r.skipped).sum();
+    let part = if all == 0 { 0.0 } else { skipped as f64 / all as f64 };
+    (losses.unwritten + dropped, (losses.skipped as f64 * part).round() as u64)
 }
 
 /// Whether an account begins in a range of seconds.

@@ -315,6 +315,7 @@ impl Collector {
     }
 
     fn lost(&mut self, book: &mut Book) {
+        book.lost(&Losses { stacks_beyond: self.unwinders.take_beyond(), ..Losses::default() });
         let Kind::Bpf(b, _) = &self.kind else { return };
         let stacks: u64 = b.cpu_counters().iter().map(|c| c.stack_drop).sum();
         let tasks = b.tasks_dropped();

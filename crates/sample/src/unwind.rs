@@ -19,6 +19,7 @@ pub struct Unwinders {
     lives: FxHashMap<LifeNo, (Arc<Maps>, Unwinder)>,
     rules: FxHashMap<ImageNo, Option<ElfUnwindInfo>>,
     cache: UnwindCache,
+    beyond: u64,
 }
 
 /// Whose stack is walked.
@@ -52,9 +53,15 @@ impl Unwinders {
         }
         let unwinder = &self.lives[&of.no].1;
         let walked = unwinder.unwind(&mut self.cache, UserRegs { ip, sp, bp }, stack, whither_abi::MAX_FRAMES);
+        self.beyond += u64::from(walked.end == unwind::StackEnd::BeyondCopy);
         let end = if walked.end == unwind::StackEnd::Root { StackEnd::Complete } else { StackEnd::Truncated };
         let addresses = if walked.addresses.is_empty() { vec![ip] } else { walked.addresses };
         (addresses, end)
+    }
+
+    /// Stacks since the last call that go on behind what was copied of them.
+    pub(crate) fn take_beyond(&mut self) -> u64 {
+        std::mem::take(&mut self.beyond)
     }
 
     /// Forgets lives that the book has forgotten.

@@ -126,6 +126,8 @@ impl Engine {
             hertz,
         };
         engine.calibrate()?;
+        // Nothing of what is booked was sampled before.
+        engine.book.turn_slice();
         Ok(engine)
     }
 
@@ -186,7 +188,7 @@ impl Engine {
             let all = self.collector.chosen().iter();
             let now: Vec<String> = all.filter(|c| c.is_synchronous() && c.turns == 1).map(every).collect();
             if !now.is_empty() {
-                self.happened.push(format!("to stay within the budget, {} from now on", now.join(", ")));
+                self.happened.push(format!("{}, {} from now on", self.governor.reason(), now.join(", ")));
             }
         }
         if let Some(hertz) = change.hertz {

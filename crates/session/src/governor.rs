@@ -32,6 +32,8 @@ const RESERVE: f64 = 0.15;
 #[derive(Debug)]
 pub(crate) struct Governor {
     budget: Option<f64>,
+    /// Samples per second and CPU that the user asked for.
+    asked: Option<f64>,
     cpus: f64,
     /// Whether no sample takes an interrupt.
     all_synchronous: bool,
@@ -54,8 +56,10 @@ impl Governor {
         let hertz = events.iter().find(|e| e.is_rated()).map_or(0.0, Chosen::hertz);
         let now = (clock::monotonic_ns(), clock::own_cpu_ns());
         let budget = if let Pace::Budget(b) = pace { Some(b) } else { None };
+        let asked = if let Pace::Hertz(h) = pace { Some(f64::from(h)) } else { None };
         Self {
             budget,
+            asked,
             cpus: cpus as f64,
             all_synchronous: events.iter().all(Chosen::is_synchronous),
             interrupt_ns: 0.0,
@@ -96,9 +100,12 @@ impl Governor {
         let elapsed = (now.0 - self.reviewed.0) as f64 * self.cpus;
         self.user_share = (now.1 - self.reviewed.1) as f64 / elapsed;
         self.reviewed = now;
-        let budget = self.budget?;
         let so_far = synchronous();
         let new = so_far.saturating_sub(std::mem::replace(&mut self.synchronous, so_far));
+        if let Some(asked) = self.asked {
+            return only_thinner(thinner(new as f64 * 1e9 / elapsed, asked));
+        }
+        let budget = self.budget?;
         let synchronous = new as f64 * SYNCHRONOUS_NS / elapsed;
         let thinner = thinner(synchronous, (budget - self.user_share).max(budget / 4.0) * SYNCHRONOUS_PART);
         let left = budget - self.user_share - synchronous / thinner as f64;
@@ -109,9 +116,16 @@ impl Governor {
     fn first_look(&mut self, now: u64, synchronous: u64) -> Option<Change> {
         // Not again, even where there are none.
         self.synchronous = synchronous.max(1);
-        let share = synchronous as f64 * SYNCHRONOUS_NS / ((now - self.began.0) as f64 * self.cpus);
-        let thinner = thinner(share, self.budget? * SYNCHRONOUS_PART);
-        (thinner > 1).then_some(Change { hertz: None, thinner })
+        let elapsed = (now - self.began.0) as f64 * self.cpus;
+        only_thinner(match self.asked {
+            Some(asked) => thinner(synchronous as f64 * 1e9 / elapsed, asked),
+            None => thinner(synchronous as f64 * SYNCHRONOUS_NS / elapsed, self.budget? * SYNCHRONOUS_PART),
+        })
+    }
+
+    /// Why events are thinned.
+    pub(crate) fn reason(&self) -> &'static str {
+        if self.asked.is_some() { "to keep to the rate asked for" } else { "to stay within the budget" }
     }
 
     fn next_rate(&mut self, share: f64) -> Option<f64> {
@@ -145,6 +159,10 @@ pub(crate) struct Change {
     pub(crate) hertz: Option<f64>,
     /// How many times less often synchronous events are to be sampled.
     pub(crate) thinner: u64,
+}
+
+fn only_thinner(thinner: u64) -> Option<Change> {
+    (thinner > 1).then_some(Change { hertz: None, thinner })
 }
 
 /// The power of two that brings a share within what it may be.
@@ -186,6 +204,16 @@ mod tests {
         assert_eq!([0.0, 0.004, 0.005].map(|share| thinner(share, 0.005)), [1, 1, 1]);
         assert_eq!([0.006, 0.01, 0.3].map(|share| thinner(share, 0.005)), [2, 2, 64]);
         assert_eq!(thinner(f64::NAN, 0.005), 1);
+    }
+
+    #[test]
+    fn a_rate_asked_for_thins_events_too() {
+        let mut governor = Governor::new(Pace::Hertz(500), 2, &[]);
+        assert_eq!(governor.reason(), "to keep to the rate asked for");
+        // 40,000 samples in a quarter of a second on two CPUs are 80,000 a second and CPU.
+        let change = governor.first_look(governor.began.0 + FIRST_LOOK_NS, 40_000).expect("too many");
+        assert_eq!((change.thinner, change.hertz), (256, None));
+        assert!(governor.first_look(governor.began.0 + FIRST_LOOK_NS, 200).is_none());
     }
 
     #[test]

@@ -60,6 +60,16 @@ pub(crate) fn create_dirs(path: &Path) -> Result<(), StoreError> {
     path.parent().filter(|p| !p.as_os_str().is_empty()).map_or(Ok(()), sync_dir)
 }
 
+/// As [`create_dirs`], for a place that the user named: where it is to be made must be there, as a slip of the pen would
+/// make any tree.
+pub(crate) fn create_dir(path: &Path) -> Result<(), StoreError> {
+    let missing = |parent: &Path| !parent.as_os_str().is_empty() && !parent.exists();
+    match path.parent().filter(|parent| missing(parent)) {
+        Some(parent) => Err(StoreError::io("find", parent)(rustix::io::Errno::NOENT.into())),
+        None => create_dirs(path),
+    }
+}
+
 /// Makes renames and creations inside a directory durable.
 pub(crate) fn sync_dir(path: &Path) -> Result<(), StoreError> {
     File::open(path).and_then(|d| d.sync_all()).map_err(StoreError::io("fsync", path))

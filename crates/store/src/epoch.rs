@@ -3,7 +3,7 @@
 
 use crate::database::{Database, epoch_dirs, is_database};
 use crate::description;
-use crate::durable::{TMP, create_dirs, remove_any, remove_leftovers, replace_file, sync_dir};
+use crate::durable::{TMP, create_dir, remove_any, remove_leftovers, replace_file, sync_dir};
 use crate::error::StoreError;
 use crate::layout::{
     COMPACT_LOCK_FILE, EPOCH_FILE, FORMAT_VERSION, LOCK_FILE, REPLACES_FILE, SEALED_FILE, SYMBOLS_DIR, SegmentRange,
@@ -40,14 +40,14 @@ pub struct EpochWriter {
 }
 
 impl EpochWriter {
-    /// Starts a recording in `dir` (made if missing; an empty directory is used as it is).
+    /// Starts a recording in `dir` (made if missing, but not what it is in; an empty directory is used as it is).
     /// `meta.version` is filled in.
     ///
     /// # Errors
     /// [`StoreError::Exists`], [`StoreError::NotOurs`], [`StoreError::Busy`], or the system's.
     pub fn create(dir: &Path, mut meta: EpochMeta, on_existing: OnExisting) -> Result<Self, StoreError> {
         make_room(dir, on_existing)?;
-        create_dirs(dir)?;
+        create_dir(dir)?;
         let lock = lock(dir)?;
         meta.version = FORMAT_VERSION;
         write_meta(dir, &meta)?;

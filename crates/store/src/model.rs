@@ -349,6 +349,9 @@ pub struct Losses {
     pub stacks_dropped: u64,
     /// Stacks that ended early.
     pub stacks_truncated: u64,
+    /// Of these, stacks that go on behind what was copied of them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stacks_beyond: u64,
     /// Bytes or segments that could not be written (disk full), as counted samples lost.
     pub unwritten: u64,
     /// Runs between two branch records of the CPU that cannot have happened, left out.
@@ -370,6 +373,7 @@ impl Losses {
         self.ambiguous += other.ambiguous;
         self.stacks_dropped += other.stacks_dropped;
         self.stacks_truncated += other.stacks_truncated;
+        self.stacks_beyond += other.stacks_beyond;
         self.unwritten += other.unwritten;
         self.impossible_runs += other.impossible_runs;
     }

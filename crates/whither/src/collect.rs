@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use whither_session::{Backend, Control, DaemonOptions, Edges, OnExisting, Pace, RecordOptions, Scope, Stacks};
-use whither_store::model::Profile;
+use whither_store::model::{Losses, Profile};
 use whither_store::{Selection, SymbolOptions};
 
 /// So many times its budget a recording may cost before it is told.
@@ -34,7 +34,7 @@ pub(crate) fn record(args: RecordArgs, common: Common) -> anyhow::Result<Ending>
     let outcome = whither_session::record(&options, &stop, &mut |event| reporter.on(event))?;
     let told = itself(&outcome.path);
     let stacks = outcome.samples / u64::from(options.stack_every.max(1));
-    let advice = told.as_ref().and_then(|p| deeper(options.stacks, p.losses().stacks_truncated, stacks));
+    let advice = told.as_ref().and_then(|p| deeper(options.stacks, &p.losses(), stacks));
     reporter.finished(&outcome, &account(told.as_ref()), advice.as_deref());
     Ok(match outcome.target_status {
         // Of the command something was kept, so the status is its own.
@@ -78,14 +78,20 @@ fn itself(path: &Path) -> Option<Profile> {
     Some(whither_store::load(&[path.to_owned()], &nothing).ok()?.profile)
 }
 
-/// Advice where many stacks lie deeper than what was copied of them.
-fn deeper(how: Stacks, cut: u64, stacks: u64) -> Option<String> {
+/// Advice where many stacks are cut short: they lie deeper than what was copied of them, or in code without unwind rules.
+fn deeper(how: Stacks, losses: &Losses, stacks: u64) -> Option<String> {
     const MOST: u32 = 63 << 10;
     const MANY: f64 = 0.2;
     let Stacks::Dwarf(bytes) = how else { return None };
-    (bytes < MOST && cut as f64 > MANY * stacks.max(1) as f64).then(|| {
+    let is_many = |cut: u64| cut as f64 > MANY * stacks.max(1) as f64;
+    if bytes < MOST && is_many(losses.stacks_beyond) {
         let taken = show_bytes(bytes.into());
-        format!("many stacks are cut short: where they are deeper than {taken}, '-g=dwarf:63KiB' takes more of them")
+        return Some(format!("many stacks are deeper than the {taken} taken of each: '-g=dwarf:63KiB' takes more"));
+    }
+    is_many(losses.stacks_truncated.saturating_sub(losses.stacks_beyond)).then(|| {
+        "many stacks are cut short in code without unwind rules, or where a signal handler has a stack of its own; \
+         where code keeps frame pointers, '-g' goes on"
+            .into()
     })
 }
 
@@ -256,5 +262,22 @@ fn backend(choice: BackendChoice) -> Backend {
         BackendChoice::Auto => Backend::Auto,
         BackendChoice::Bpf => Backend::Bpf,
         BackendChoice::Ring => Backend::Ring,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_on_stacks_is_by_what_cut_them_short() {
+        let advice = |stacks_truncated, stacks_beyond| {
+            let losses = Losses { stacks_truncated, stacks_beyond, ..Losses::default() };
+            deeper(Stacks::Dwarf(16 << 10), &losses, 1000)
+        };
+        assert!(advice(500, 450).is_some_and(|a| a.contains("63KiB")));
+        assert!(advice(500, 20).is_some_and(|a| a.contains("without unwind rules")));
+        assert_eq!(advice(100, 50), None);
+        assert_eq!(deeper(Stacks::FramePointers, &Losses { stacks_truncated: 900, ..Losses::default() }, 1000), None);
     }
 }

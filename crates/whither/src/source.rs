@@ -7,6 +7,7 @@ use crate::places;
 use anstream::eprintln;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use whither_cycles::{Filter, Pattern, ProcessIs, Side, ThreadIs};
 use whither_store::model::Profile;
 use whither_store::symbols::Symbols as _;
@@ -238,7 +239,14 @@ fn run_places(path: &Path, source: &SourceArgs) -> anyhow::Result<Vec<(String, P
 /// Each recording on its own; their names go into `stored`.
 fn runs(paths: &[PathBuf], stored: &mut StoredSymbols, common: Common) -> anyhow::Result<Vec<Profile>> {
     let mut profiles = Vec::new();
+    let mut seen = Vec::new();
     for path in paths {
+        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+        if seen.contains(&real) {
+            warn(common, &format!("{} is named twice and taken once: it is one run", path.display()));
+            continue;
+        }
+        seen.push(real);
         let loaded = load(&[existing(path.clone())?], &Selection::default(), common)?;
         stored.merge(loaded.stored);
         profiles.push(loaded.profile);
@@ -338,18 +346,22 @@ fn filter(args: &FilterArgs, profiles: &[Profile]) -> anyhow::Result<Filter> {
 }
 
 fn seconds(since: Option<Moment>, until: Option<Moment>, profiles: &[Profile]) -> anyhow::Result<Option<Range<u32>>> {
-    let start = profiles.iter().flat_map(|p| &p.epochs).map(|e| e.start_ns).min().unwrap_or(0) / 1_000_000_000;
+    const SECOND: u64 = 1_000_000_000;
+    let start = profiles.iter().flat_map(|p| &p.epochs).map(|e| e.start_ns).min().unwrap_or(0);
     let at = |moment: Moment| match moment {
-        Moment::AfterStart(after) => start.saturating_add(after.as_secs()),
-        Moment::Unix(seconds) => seconds,
+        Moment::AfterStart(after) => start.saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)),
+        Moment::Unix(seconds) => seconds.saturating_mul(SECOND),
     };
     let clamp = |seconds: u64| u32::try_from(seconds).unwrap_or(u32::MAX);
-    let range = since.map_or(0, |m| clamp(at(m)))..until.map_or(u32::MAX, |m| clamp(at(m)));
+    // Every second that is touched: a recording begins in the middle of one.
+    let from = |m: Moment| if m == Moment::AfterStart(Duration::ZERO) { 0 } else { clamp(at(m) / SECOND) };
+    let range = since.map_or(0, from)..until.map_or(u32::MAX, |m| clamp(at(m).div_ceil(SECOND)));
     if since.is_none() && until.is_none() {
         return Ok(None);
     }
-    if range.is_empty() {
-        return Err(Usage("--since must be earlier than --until, by a second at least".into()).into());
+    let backwards = since.zip(until).is_some_and(|(since, until)| at(since) >= at(until));
+    if backwards || range.is_empty() {
+        return Err(Usage("--since must be earlier than --until".into()).into());
     }
     Ok(Some(range))
 }

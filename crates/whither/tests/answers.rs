@@ -92,6 +92,9 @@ fn a_range_of_time_that_holds_nothing_is_refused_and_slices_count_whole() {
         assert_eq!(refused.status.code(), Some(2), "{args:?}: {}", text(&refused.stdout));
         assert!(text(&refused.stderr).contains("--since must be earlier than --until"), "{}", text(&refused.stderr));
     }
+    // It began in the middle of a second.
+    let (whole, all) = (run.json("prof", &["--since", "0s", "--until", "60s"]), run.json("prof", &[]));
+    assert_eq!((samples(&whole), &whole["provenance"]["skipped"]), (samples(&all), &all["provenance"]["skipped"]));
     let nothing = ask(&["--since", "900s"]);
     assert_eq!(nothing.status.code(), Some(1), "{}", text(&nothing.stdout));
     assert!(text(&nothing.stderr).contains("no sample matches time since 20"), "{}", text(&nothing.stderr));

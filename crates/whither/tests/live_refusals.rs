@@ -46,6 +46,12 @@ fn a_place_that_cannot_be_written_is_named_before_sampling() {
     let (code, said) = run(&["record", "-a", "-d", "30s", "-o", "/proc/x.wh"]);
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("/proc/x.wh"), "{said}");
+    let (code, said) = run(&["record", "-a", "-d", "30s", "-o", "/nonexistent/directory/x.wh"]);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(
+        said.contains("/nonexistent/directory: No such file") && !std::path::Path::new("/nonexistent").exists(),
+        "{said}"
+    );
 }
 
 #[test]

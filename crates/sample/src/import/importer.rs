@@ -66,6 +66,8 @@ struct Importer {
     kernel: KernelLayout,
     rows: Aggregate,
     losses: Losses,
+    /// Records lost as told where they are missing, and samples lost as perf sums them up at the end: mostly the same.
+    lost: (u64, u64),
     jits: FxHashMap<LifeNo, Option<ImageNo>>,
     jit_images: FxHashMap<ImageNo, u32>,
     file_images: FxHashMap<(String, Identity), ImageNo>,
@@ -100,6 +102,7 @@ impl Importer {
             kernel: KernelLayout::default(),
             rows: Aggregate::default(),
             losses: Losses::default(),
+            lost: (0, 0),
             jits: FxHashMap::default(),
             jit_images: FxHashMap::default(),
             file_images: FxHashMap::default(),
@@ -130,7 +133,8 @@ impl Importer {
                 self.lives.forked(pid, parent, time);
             }
             Entry::Exit { pid, tid } if pid == tid => self.lives.ended(pid, time),
-            Entry::Lost(n) | Entry::LostSamples(n) => self.losses.dropped = self.losses.dropped.saturating_add(n),
+            Entry::Lost(n) => self.lost.0 = self.lost.0.saturating_add(n),
+            Entry::LostSamples(n) => self.lost.1 = self.lost.1.saturating_add(n),
             Entry::Throttled => self.throttled += 1,
             Entry::Ksymbol { gone: false, address, length, name } => {
                 self.kernel.symbol(&mut self.images, address, length, &name);
@@ -442,7 +446,7 @@ impl Importer {
             notes: self.notes(anchor),
             slice_s: 1,
             threads: true,
-            losses: self.losses.clone(),
+            losses: Losses { dropped: self.lost.0.max(self.lost.1), ..self.losses.clone() },
             ..EpochMeta::default()
         }
     }

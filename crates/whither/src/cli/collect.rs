@@ -72,7 +72,8 @@ pub(crate) struct SamplingArgs {
     /// Events that share the remaining counters by turns
     #[arg(long, value_name = "EVENT", value_delimiter = ',')]
     pub(crate) mux: Vec<String>,
-    /// Samples per second and CPU, whatever they cost
+    /// Samples per second and CPU, whatever they cost; of events that no rate drives (page faults, tracepoints) every one is
+    /// taken, or one in so many that there are no more than these
     #[arg(long, value_name = "HERTZ", value_parser = units::hertz, conflicts_with = "period")]
     pub(crate) rate: Option<u32>,
     /// One sample every so many units of the event (cycles, misses, nanoseconds)
