@@ -23,7 +23,7 @@ enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_EXIST = 2 };
 enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_RINGBUF = 27 };
 enum { BPF_F_NO_PREALLOC = 1u << 0, BPF_F_MMAPABLE = 1u << 10 };
 enum { BPF_F_USER_STACK = 1ull << 8 };
-enum { BPF_RB_NO_WAKEUP = 1 };
+enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -39,9 +39,21 @@ struct css_set {
 struct sched_entity {
 	__u64 sum_exec_runtime;
 };
+struct super_block {
+	__u32 s_dev;
+};
+struct inode {
+	unsigned long i_ino;
+	__u32 i_generation; /* counts files that bore one number */
+	struct super_block *i_sb;
+};
+struct file {
+	struct inode *f_inode;
+};
 struct mm_struct {
 	unsigned long start_stack;
 	unsigned long exec_vm;
+	struct file *exe_file;
 };
 struct thread_struct {
 	unsigned long fsbase;

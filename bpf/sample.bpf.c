@@ -37,6 +37,11 @@ volatile __u32 wh_active = 0;
 volatile __u32 wh_regs_every = 0;
 /* Phases, by process id. */
 __u32 wh_phase[WH_PHASES] = {};
+/* Hashes of programs seen, by place, and when the tool was woken for one. */
+#define PROGRAMS 4096
+#define WAKE_EVERY_NS 20000000ull
+__u64 wh_programs[PROGRAMS] = {};
+__u64 wh_woken = 0;
 /* Task records that found the ring full: their samples may end as "unknown". */
 __u64 wh_task_drop = 0;
 
@@ -74,6 +79,13 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } targets SEC(".maps");
+
+/* Programs that were not seen before: whoever waits for this ring reads at once what was mapped, as a program that was
+ * just built may be removed as soon as it has run. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} arrivals SEC(".maps");
 
 /* What to load at which place, put there by the tool for places that need it; else empty. */
 struct {
@@ -461,6 +473,21 @@ int on_free(__u64 *args)
 	return 0;
 }
 
+/* Wakes the tool for a program that it has not seen, at most fifty times a second. */
+static __always_inline void arrived(struct task_struct *task)
+{
+	struct inode *inode = BPF_CORE_READ(task, mm, exe_file, f_inode);
+	__u64 dev = BPF_CORE_READ(inode, i_sb, s_dev), generation = BPF_CORE_READ(inode, i_generation);
+	__u64 file = (BPF_CORE_READ(inode, i_ino) ^ dev << 44 ^ generation << 24) * 0x9e3779b97f4a7c15ull | 1;
+	__u32 place = file >> 50 & (PROGRAMS - 1);
+	__u64 now = bpf_ktime_get_ns();
+	if (wh_programs[place] == file || now - wh_woken < WAKE_EVERY_NS)
+		return;
+	wh_programs[place] = file;
+	wh_woken = now;
+	bpf_ringbuf_output(&arrivals, &now, sizeof(now), BPF_RB_FORCE_WAKEUP);
+}
+
 SEC("tp_btf/sched_process_exec")
 int on_exec(__u64 *args)
 {
@@ -469,6 +496,7 @@ int on_exec(__u64 *args)
 	if (wh_filtered && !bpf_map_lookup_elem(&targets, &tgid))
 		return 0;
 	tell(task, WH_EXECED);
+	arrived(task);
 	return 0;
 }
 

@@ -6,7 +6,7 @@ use crate::KernelError;
 use crate::perf::PerfEvent;
 use perf_event_open_sys::bindings::perf_event_mmap_page;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,10 +20,11 @@ pub struct Ring {
     page: usize,
 }
 
-/// Sleeps until one of the events has as much in its ring as its [`crate::perf::Attr::wakeup_bytes`] asks for, until the
-/// time is over, or until a signal comes; returns whether a ring has, as far as can be told.
-pub fn wait<'a>(events: impl Iterator<Item = &'a PerfEvent>, at_most: Duration) -> bool {
-    let mut fds: Vec<PollFd<'_>> = events.map(|e| PollFd::new(e, PollFlags::IN)).collect();
+/// Sleeps until one of these is readable (an event is when it has as much in its ring as its
+/// [`crate::perf::Attr::wakeup_bytes`] asks for), until the time is over, or until a signal comes; returns whether one is,
+/// as far as can be told.
+pub fn wait<'a>(events: impl Iterator<Item = BorrowedFd<'a>>, at_most: Duration) -> bool {
+    let mut fds: Vec<PollFd<'_>> = events.map(|e| PollFd::from_borrowed_fd(e, PollFlags::IN)).collect();
     // A time too long for the kernel's struct cannot come: rings are read every second.
     let limit = Timespec::try_from(at_most).ok();
     // A signal is no ring; the caller looks at its rings again soon in any case.

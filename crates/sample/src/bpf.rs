@@ -10,7 +10,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PerfEventOpts, RingBuffer, RingBufferBuilder};
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use whither_abi::path::{Path, Start};
@@ -48,6 +48,7 @@ pub struct BpfCollector {
     attached: Vec<(u32, Link)>,
     overflow: RingBuffer<'static>,
     events_ring: RingBuffer<'static>,
+    arrivals: RingBuffer<'static>,
     perf: Vec<(u32, u16, PerfEvent)>,
     table: SharedWords,
     cpus: SharedWords,
@@ -120,11 +121,13 @@ impl BpfCollector {
             let reports = Rc::clone(&reports);
             move |bytes| report(&mut reports.borrow_mut(), bytes)
         })?;
+        let arrivals = ring(&skel.maps.arrivals, |_| ())?;
         let mut this = Self {
             links: Vec::new(),
             attached: Vec::new(),
             overflow,
             events_ring,
+            arrivals,
             perf: Vec::new(),
             table,
             cpus: cpu_state,
@@ -276,6 +279,17 @@ impl BpfCollector {
         // that the ring, which is as large as four seconds of the worst case, would not hold those of ten.
         let _ = self.overflow.consume();
         std::mem::take(&mut self.reports.borrow_mut())
+    }
+
+    /// Becomes readable when a program runs that was not seen before.
+    #[must_use]
+    pub fn arrivals(&self) -> BorrowedFd<'_> {
+        self.skel.maps.arrivals.as_fd()
+    }
+
+    /// Takes note of them.
+    pub fn saw_arrivals(&self) {
+        let _ = self.arrivals.consume();
     }
 
     /// Drops the stacks and registers read or waiting; task records stay.

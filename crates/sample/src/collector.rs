@@ -344,7 +344,15 @@ impl Collector {
     /// one must be read.
     pub fn wait(&self, at_most: std::time::Duration) -> bool {
         match &self.kind {
-            Kind::Bpf(_, sideband) => sideband.wait(at_most),
+            Kind::Bpf(b, sideband) => {
+                let woken = sideband.wait(b.arrivals(), at_most);
+                if woken {
+                    b.saw_arrivals();
+                    // What was mapped a moment ago is not handed out yet.
+                    Sideband::settle();
+                }
+                woken
+            }
             Kind::Ring(rings) => rings.wait(at_most),
         }
     }

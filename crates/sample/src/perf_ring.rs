@@ -9,6 +9,7 @@ use crate::plan::{Chosen, Coverage, EdgeMode, StackMode};
 use crate::sideband::SETTLE_NS;
 use crate::{SampleError, unwind::Unwinders};
 use rustc_hash::FxHashMap;
+use std::os::fd::AsFd;
 use std::time::Duration;
 use whither_abi::regs::STEPS;
 use whither_image::interp::Registers;
@@ -137,7 +138,7 @@ impl RingCollector {
     /// Sleeps until a ring fills, the time is over, or a signal comes; returns whether one must be read.
     pub fn wait(&self, at_most: Duration) -> bool {
         let owners = self.rings.iter().filter_map(|(cpu, _)| self.perf.iter().find(|(c, ..)| c == cpu));
-        wait(owners.map(|(_, _, event)| event), at_most)
+        wait(owners.map(|(_, _, event)| event.as_fd()), at_most)
     }
 
     /// Switches all events on.

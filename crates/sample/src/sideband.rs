@@ -2,6 +2,7 @@
 //! exit. Opened before anything else, so that the books miss nothing.
 
 use crate::SampleError;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 use whither_kernel::perf::{Attr, PerfEvent, Watch};
 use whither_kernel::records::{Record, SampleFields, parse};
@@ -76,9 +77,10 @@ impl Sideband {
         (self.pending.drain(..ready).collect(), until)
     }
 
-    /// Sleeps until a ring fills, the time is over, or a signal comes; returns whether a ring has.
-    pub fn wait(&self, at_most: Duration) -> bool {
-        wait(self.rings.iter().map(|(_, event, _)| event), at_most)
+    /// Sleeps until a ring fills or `other` becomes readable, the time is over, or a signal comes; returns whether something
+    /// has.
+    pub fn wait(&self, other: BorrowedFd<'_>, at_most: Duration) -> bool {
+        wait(self.rings.iter().map(|(_, event, _)| event.as_fd()).chain([other]), at_most)
     }
 
     /// Waits until everything that happened before now is handed out by the next [`Self::drain`].

@@ -327,9 +327,34 @@ fn strictly(missing: bool, ending: Ending) -> Ending {
 }
 
 fn tell_problems(symbols: &SymbolService, common: Common) {
-    for problem in symbols.problems() {
+    let most = if common.verbose > 0 { usize::MAX } else { ALIKE };
+    for problem in in_short(&symbols.problems(), most) {
         warn(common, &problem);
     }
+}
+
+/// So many problems that differ by their files only are told one by one.
+const ALIKE: usize = 3;
+
+/// `FILE: what is wrong`, and the first of many of one kind with how many more there are.
+fn in_short(problems: &[String], most: usize) -> Vec<String> {
+    let kind = |problem: &str| problem.split_once(": ").map_or(problem, |(_, kind)| kind).to_owned();
+    let mut told: Vec<(String, Vec<&String>)> = Vec::new();
+    for problem in problems {
+        let kind = kind(problem);
+        match told.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, alike)) => alike.push(problem),
+            None => told.push((kind, vec![problem])),
+        }
+    }
+    let line = |(kind, alike): (String, Vec<&String>)| match alike.len() {
+        n if n > most => {
+            let first = alike[0].split_once(": ").map_or("", |(file, _)| file);
+            vec![format!("{first} and {} more files: {kind} (-v names them)", n - 1)]
+        }
+        _ => alike.into_iter().cloned().collect(),
+    };
+    told.into_iter().flat_map(line).collect()
 }
 
 fn filter(args: &FilterArgs, profiles: &[Profile]) -> anyhow::Result<Filter> {
@@ -425,4 +450,17 @@ fn nothing_to_read(here: &Path, database: &Path) -> anyhow::Error {
         database.display()
     ))
     .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_problems_of_one_kind_are_one_line() {
+        let problems: Vec<String> =
+            ["/a: gone: x", "/b: gone: x", "/c: gone: x", "/d: broken", "odd"].map(String::from).into();
+        assert_eq!(in_short(&problems, 3), problems);
+        assert_eq!(in_short(&problems, 2), ["/a and 2 more files: gone: x (-v names them)", "/d: broken", "odd"]);
+    }
 }

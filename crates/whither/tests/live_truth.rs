@@ -141,6 +141,22 @@ fn threads_that_have_ended_keep_name_and_share() {
     }
 }
 
+#[test]
+fn programs_that_are_removed_when_they_have_run_are_named() {
+    need_root!();
+    let _alone = alone();
+    let here = tempfile::tempdir().unwrap();
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do cp \"$0\" p$i; ./p$i 0.1 > /dev/null; rm p$i; done";
+    let inside = format!("cd {} && {script}", here.path().display());
+    let command: Vec<PathBuf> =
+        ["sh", "-c", &inside].map(PathBuf::from).into_iter().chain([workload("shares")]).collect();
+    let procs = record(&[], &command).prof(&["--all"]);
+    let four: u64 = ["alpha", "beta", "gamma_", "delta"].iter().map(|n| procs.samples(n)).sum();
+    let nameless = procs.samples_where(|labels| labels[0].starts_with('['));
+    // Reading twice a second would name two or three of them.
+    assert!(four as f64 > 0.8 * (four + nameless) as f64, "{four} named, {nameless} not: {:?}", procs.rows());
+}
+
 /// Starts one program after another under one process id, then tells what all of it took.
 const ONE_PID: &str = "
 import os, sys
