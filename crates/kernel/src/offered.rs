@@ -58,7 +58,7 @@ pub fn offered() -> Vec<Offer> {
 fn offer(name: String, family: Family) -> Offer {
     let opens = events::parse(&name).is_ok_and(|spec| {
         let attr = Attr { kind: spec.kind, config: spec.config, config1: spec.config1, ..Attr::default() };
-        let user = Attr { exclude_kernel: true, ..attr.clone() };
+        let user = Attr { exclude_kernel: true, ..attr };
         // Thread 0 is the caller; uncore PMUs count on a CPU only.
         [(&attr, Watch::Thread(0)), (&user, Watch::Thread(0)), (&attr, Watch::Cpu(0))]
             .into_iter()

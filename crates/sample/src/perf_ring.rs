@@ -263,7 +263,7 @@ fn with_ring(attr: &Attr, watch: Watch) -> Result<(PerfEvent, Ring), SampleError
     let mut refused = None;
     for pages in PAGES {
         let wakeup_bytes = (pages * PAGE_BYTES / WAKE_PART) as u32;
-        let perf = PerfEvent::open(&Attr { wakeup_bytes, ..attr.clone() }, watch)?;
+        let perf = PerfEvent::open(&Attr { wakeup_bytes, ..*attr }, watch)?;
         match Ring::map(&perf, pages) {
             Ok(ring) => return Ok((perf, ring)),
             Err(e) => refused = Some(e),
