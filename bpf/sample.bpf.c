@@ -37,11 +37,13 @@ volatile __u32 wh_active = 0;
 volatile __u32 wh_regs_every = 0;
 /* Phases, by process id. */
 __u32 wh_phase[WH_PHASES] = {};
-/* Hashes of programs seen, by place, and when the tool was woken for one. */
+/* Hashes of programs seen, by place. The tool is woken for new ones fifty times a second, or 16 times at once: then
+ * `wh_due`, when the next would be due at that pace, is no further ahead. */
 #define PROGRAMS 4096
 #define WAKE_EVERY_NS 20000000ull
+#define WAKES_AT_ONCE 16
 __u64 wh_programs[PROGRAMS] = {};
-__u64 wh_woken = 0;
+__u64 wh_due = 0;
 /* Task records that found the ring full: their samples may end as "unknown". */
 __u64 wh_task_drop = 0;
 
@@ -473,18 +475,18 @@ int on_free(__u64 *args)
 	return 0;
 }
 
-/* Wakes the tool for a program that it has not seen, at most fifty times a second. */
+/* Wakes the tool for a program that it has not seen. */
 static __always_inline void arrived(struct task_struct *task)
 {
 	struct inode *inode = BPF_CORE_READ(task, mm, exe_file, f_inode);
 	__u64 dev = BPF_CORE_READ(inode, i_sb, s_dev), generation = BPF_CORE_READ(inode, i_generation);
 	__u64 file = (BPF_CORE_READ(inode, i_ino) ^ dev << 44 ^ generation << 24) * 0x9e3779b97f4a7c15ull | 1;
 	__u32 place = file >> 50 & (PROGRAMS - 1);
-	__u64 now = bpf_ktime_get_ns();
-	if (wh_programs[place] == file || now - wh_woken < WAKE_EVERY_NS)
+	__u64 now = bpf_ktime_get_ns(), due = wh_due > now ? wh_due : now;
+	if (wh_programs[place] == file || due > now + WAKES_AT_ONCE * WAKE_EVERY_NS)
 		return;
 	wh_programs[place] = file;
-	wh_woken = now;
+	wh_due = due + WAKE_EVERY_NS;
 	bpf_ringbuf_output(&arrivals, &now, sizeof(now), BPF_RB_FORCE_WAKEUP);
 }
 

@@ -26,6 +26,7 @@ fn read(path: &Path) -> BTreeMap<String, u64> {
 }
 
 fn recording(dir: &Path, parts: u64) -> PathBuf {
+    fs::create_dir_all(dir).unwrap();
     let path = dir.join("run.wh");
     let mut writer = EpochWriter::create(&path, meta(), OnExisting::Refuse).unwrap();
     for i in 0..parts {

@@ -92,9 +92,10 @@ impl Sides {
     /// As [`Reading::open`].
     pub(crate) fn open(a: &[PathBuf], b: &[PathBuf], names: &NameArgs, common: Common) -> anyhow::Result<Self> {
         let mut stored = StoredSymbols::default();
-        let mut profiles = runs(a, &mut stored, common)?;
-        profiles.extend(runs(b, &mut stored, common)?);
-        Ok(Self { profiles, split: a.len(), symbols: SymbolService::new(symbol_options(names), stored), common })
+        let mut profiles = runs(&distinct(a, common), &mut stored, common)?;
+        let split = profiles.len();
+        profiles.extend(runs(&distinct(b, common), &mut stored, common)?);
+        Ok(Self { profiles, split, symbols: SymbolService::new(symbol_options(names), stored), common })
     }
 
     /// As [`Reading::end`].
@@ -236,10 +237,9 @@ fn run_places(path: &Path, source: &SourceArgs) -> anyhow::Result<Vec<(String, P
     Ok(wanted.map(|e| (label(&e), e.path)).collect())
 }
 
-/// Each recording on its own; their names go into `stored`.
-fn runs(paths: &[PathBuf], stored: &mut StoredSymbols, common: Common) -> anyhow::Result<Vec<Profile>> {
-    let mut profiles = Vec::new();
-    let mut seen = Vec::new();
+/// Each path once: copies of one run would look like several that hardly vary.
+fn distinct(paths: &[PathBuf], common: Common) -> Vec<PathBuf> {
+    let (mut seen, mut kept) = (Vec::new(), Vec::new());
     for path in paths {
         let real = path.canonicalize().unwrap_or_else(|_| path.clone());
         if seen.contains(&real) {
@@ -247,6 +247,15 @@ fn runs(paths: &[PathBuf], stored: &mut StoredSymbols, common: Common) -> anyhow
             continue;
         }
         seen.push(real);
+        kept.push(path.clone());
+    }
+    kept
+}
+
+/// Each recording on its own; their names go into `stored`.
+fn runs(paths: &[PathBuf], stored: &mut StoredSymbols, common: Common) -> anyhow::Result<Vec<Profile>> {
+    let mut profiles = Vec::new();
+    for path in paths {
         let loaded = load(&[existing(path.clone())?], &Selection::default(), common)?;
         stored.merge(loaded.stored);
         profiles.push(loaded.profile);

@@ -171,3 +171,13 @@ fn the_store_can_be_named_either_way() {
     let both = whither().args(["db", "check"]).arg(run.path()).arg("--db").arg(run.path()).output().unwrap();
     assert_eq!(both.status.code(), Some(2), "one store at a time");
 }
+
+#[test]
+fn a_run_that_is_named_twice_is_one_run() {
+    let run = Imported::new("flat.data");
+    let twice = format!("{0},{0}", run.path().display());
+    let output = whither().args(["diff", &twice, &twice, "--json"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr).matches("is named twice and taken once").count(), 2, "{}", text(&output.stderr));
+    assert_ne!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["variance"], "runs");
+}

@@ -191,7 +191,8 @@ fn generated_code_is_named_by_its_map() {
 #[test]
 fn generated_code_of_a_container_that_has_ended_is_named_by_its_map() {
     need_root!();
-    let inside = "mount -t tmpfs tmpfs /tmp && cd / && exec \"$0\" 1";
+    // By a descriptor, as what is mounted may hide the program.
+    let inside = "exec 9< \"$0\" && mount -t tmpfs tmpfs /tmp && cd / && exec /proc/self/fd/9 1";
     let namespaces = ["unshare", "-m", "-p", "-f", "--mount-proc", "sh", "-c", inside];
     let command: Vec<PathBuf> = namespaces.iter().map(PathBuf::from).chain([workload("jit")]).collect();
     generated_code(&command);
