@@ -11,7 +11,7 @@ use whither_kernel::proc::CpuTimes;
 use whither_kernel::{clock, proc};
 use whither_store::model::Rate;
 
-/// Width of the draw: +-6 % around the nominal period, as DCPI's 60K to 64K.
+/// Width of the draw: +-6 % around the nominal rate, as DCPI's 60K to 64K.
 const SPREAD: f64 = 0.06;
 /// A period holds for so many samples: each draw restarts the interval under way, which costs half a
 /// sample, and interrupts the CPU it is for. Fewer draws do not let a program in step show more: drift
@@ -22,8 +22,9 @@ const HOLD_SAMPLES: u64 = 10_000;
 const SHORTEST_NS: u64 = 40_000_000;
 const LONGEST_NS: u64 = 2_000_000_000;
 /// A hold is no longer than this part of the time so far: what ran during one hold is told with its period's error,
-/// up to [`SPREAD`], and a short recording has to average that over many.
-const HOLD_OF_RUN: u64 = 32;
+/// up to [`SPREAD`], and a short recording has to average that over many. Each draw goes with its mirror image, so that two
+/// holds together have next to none.
+const HOLD_OF_RUN: u64 = 16;
 /// Events sampled this densely (page faults) are not drawn anew: there is no room for a draw.
 const SMALLEST_PERIOD: u64 = 100;
 
@@ -33,6 +34,8 @@ struct Timer {
     period: u64,
     since: u64,
     expected: u64,
+    /// Where in the spread the next draw lies, when the last one has no counterpart yet.
+    mirror: Option<f64>,
 }
 
 /// An event as the accounts see it.
@@ -150,26 +153,32 @@ impl Accounts {
             if nominal < SMALLEST_PERIOD {
                 continue;
             }
-            let drawn = self.draw(nominal);
-            let period = possible_period(&self.events[usize::from(*number)].name, drawn);
+            let known = self.timers.get_mut(&(*cpu, *number)).and_then(|t| t.mirror.take());
+            let (at_unit, mirror) = known.map_or_else(|| self.fresh(), |mirrored| (mirrored, None));
+            let period = possible_period(&self.events[usize::from(*number)].name, within_spread(nominal, at_unit));
             // An event whose CPU or thread is gone refuses; its account just stops growing.
             if event.set_period(period).is_ok() {
                 let at = clock::monotonic_ns();
-                let t = self.timers.entry((*cpu, *number)).or_insert(Timer { period, since: at, expected: 0 });
+                let t = self.timers.entry((*cpu, *number)).or_insert(Timer { period, since: at, expected: 0, mirror });
                 settle(t, at);
-                (t.period, t.since) = (period, at);
+                (t.period, t.since, t.mirror) = (period, at, mirror);
             }
         }
     }
 
-    fn draw(&mut self, nominal: u64) -> u64 {
+    /// A place in the spread by chance, and its counterpart.
+    fn fresh(&mut self) -> (f64, Option<f64>) {
+        let unit = self.unit();
+        (unit, Some(1.0 - unit))
+    }
+
+    fn unit(&mut self) -> f64 {
         // splitmix64
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.random;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        let unit = ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
-        (nominal as f64 * (1.0 - SPREAD + 2.0 * SPREAD * unit)) as u64
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// Closes the interval with the counters of the kernel side.
@@ -291,6 +300,12 @@ struct Delivered {
     dropped: u64,
 }
 
+/// The period at a place in the spread, 0 to 1. Rates are spread evenly, not periods: samples come by rate, and as many are
+/// to come in the mean as the nominal period says.
+fn within_spread(nominal: u64, unit: f64) -> u64 {
+    (nominal as f64 / (1.0 - SPREAD + 2.0 * SPREAD * unit)) as u64
+}
+
 /// Books the whole periods since the timer (re)started, and keeps the rest for the next time.
 fn settle(t: &mut Timer, now: u64) {
     let periods = now.saturating_sub(t.since) / t.period.max(1);
@@ -305,11 +320,20 @@ mod tests {
     #[test]
     fn draws_stay_within_the_spread_and_cover_it() {
         let mut a = Accounts::new(&[]);
-        let draws: Vec<u64> = (0..2000).map(|_| a.draw(1_000_000)).collect();
+        let draws: Vec<u64> = (0..2000).map(|_| within_spread(1_000_000, a.unit())).collect();
         let (low, high) = (*draws.iter().min().expect("some"), *draws.iter().max().expect("some"));
-        assert!((940_000..943_000).contains(&low) && (1_057_000..=1_060_000).contains(&high), "{low} {high}");
-        let mean = draws.iter().sum::<u64>() / 2000;
-        assert!((995_000..1_005_000).contains(&mean), "{mean}");
+        assert!((943_396..946_000).contains(&low) && (1_060_000..=1_063_829).contains(&high), "{low} {high}");
+        let rate = draws.iter().map(|d| 1e6 / *d as f64).sum::<f64>() / 2000.0;
+        assert!((0.995..1.005).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn a_draw_and_its_mirror_give_the_nominal_rate() {
+        let mut a = Accounts::new(&[]);
+        let (unit, mirror) = a.fresh();
+        let mirror = mirror.expect("the first of a pair");
+        let rate = [unit, mirror].map(|u| 1e9 / within_spread(1_000_000_000, u) as f64).iter().sum::<f64>() / 2.0;
+        assert!((rate - 1.0).abs() < 1e-6, "{rate}");
     }
 
     #[test]
@@ -339,7 +363,7 @@ mod tests {
     fn a_cpu_that_went_off_line_is_expected_to_deliver_no_more() {
         let mut a = Accounts::new(&[]);
         a.running = true;
-        a.timers.insert((5, 0), Timer { period: 100, since: 1000, expected: 0 });
+        a.timers.insert((5, 0), Timer { period: 100, since: 1000, expected: 0, mirror: None });
         a.left(5, 1500);
         assert_eq!(a.take_expected(5, 9000), 5);
         assert_eq!(a.take_expected(5, 19_000), 0);
@@ -364,13 +388,13 @@ mod tests {
             a.until_draw(now)
         };
         assert_eq!(hold(1_100_000_000), SHORTEST_NS);
-        assert_eq!(hold(2_600_000_000), 50_000_000);
+        assert_eq!(hold(2_600_000_000), 100_000_000);
         assert_eq!(hold(100_000_000_000), LONGEST_NS);
     }
 
     #[test]
     fn whole_periods_are_expected_and_the_rest_is_kept() {
-        let mut t = Timer { period: 100, since: 1000, expected: 0 };
+        let mut t = Timer { period: 100, since: 1000, expected: 0, mirror: None };
         settle(&mut t, 1250);
         assert_eq!((t.expected, t.since), (2, 1200));
         settle(&mut t, 1299);

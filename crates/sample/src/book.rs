@@ -226,6 +226,11 @@ impl Book {
         }
     }
 
+    /// The side-band records from here on are learnt of at one moment.
+    pub fn begin_batch(&mut self) {
+        self.images.begin_batch();
+    }
+
     /// Takes a side-band record in; records must come in time order.
     pub fn record(&mut self, r: &Record) {
         self.forget_recent();

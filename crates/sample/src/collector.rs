@@ -196,6 +196,7 @@ impl Collector {
     /// Moves side-band and stacks into the book: twice a second, ten times where stacks are copied, and when
     /// [`Self::wait`] says so.
     pub fn pump(&mut self, book: &mut Book) {
+        book.begin_batch();
         match &mut self.kind {
             Kind::Bpf(b, sideband) => {
                 let reports = b.reports();

@@ -61,6 +61,8 @@ pub struct Images {
     entries: FxHashMap<ImageNo, u64>,
     /// What the file looked like when it was identified: the same once more needs no reading.
     stamps: FxHashMap<ImageNo, Stamp>,
+    /// Those compared with their stamps in the batch of mappings under way.
+    compared: FxHashSet<ImageNo>,
 }
 
 /// A mapping as a collector knows it.
@@ -77,6 +79,11 @@ pub struct MappingFacts<'a> {
 }
 
 impl Images {
+    /// The mappings from here on are learnt of at one moment: whether a file was rewritten need be asked once for all.
+    pub fn begin_batch(&mut self) {
+        self.compared.clear();
+    }
+
     /// The image of a mapping; identifies the file when it is seen for the first time.
     pub fn of_mapping(&mut self, m: &MappingFacts<'_>) -> ImageNo {
         if let Some(no) = self.special(m.path) {
@@ -101,7 +108,8 @@ impl Images {
             MappedFile::BuildId(_) => self.first_sight(m, None),
             MappedFile::Inode { major, minor, inode } => {
                 let key = (*major, *minor, *inode, m.path.to_string());
-                match self.by_inode.get(&key).copied().filter(|no| !self.is_rewritten(*no, m)) {
+                let known = self.by_inode.get(&key).copied();
+                match known.filter(|no| !self.is_rewritten(*no, m)) {
                     Some(no) => no,
                     None => {
                         let no = self.first_sight(m, None);
@@ -114,11 +122,18 @@ impl Images {
     }
 
     /// Whether a known file has other bytes by now: written anew in place, or another one under its number.
-    fn is_rewritten(&self, no: ImageNo, m: &MappingFacts<'_>) -> bool {
+    fn is_rewritten(&mut self, no: ImageNo, m: &MappingFacts<'_>) -> bool {
+        if self.compared.contains(&no) {
+            return false;
+        }
         let Some(known) = self.stamps.get(&no) else { return false };
         let now = std::fs::symlink_metadata(clean(m.path)).map(|meta| stamp_of(&meta));
         // Another file of its name says nothing of what was mapped.
-        now.is_ok_and(|now| (now.0, now.1) == (known.0, known.1) && now != *known)
+        let rewritten = now.is_ok_and(|now| (now.0, now.1) == (known.0, known.1) && now != *known);
+        if !rewritten {
+            self.compared.insert(no);
+        }
+        rewritten
     }
 
     /// vDSO, vsyscall page and memory without a file.
@@ -515,6 +530,23 @@ mod tests {
         let gone = format!("{} (deleted)", paths[1]);
         assert_eq!(images.of_mapping(&facts(&gone, &file)), numbers[1]);
         assert_eq!(images.len(), 2);
+    }
+
+    #[test]
+    fn a_file_written_anew_in_place_is_another_image_from_the_next_batch_on() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("program");
+        std::fs::copy("/bin/true", &path).expect("copied");
+        let inode = std::fs::metadata(&path).expect("there").ino();
+        let (file, name) = (MappedFile::Inode { major: 0, minor: 0, inode }, path.to_str().expect("UTF-8"));
+        let mut images = Images::default();
+        let first = images.of_mapping(&facts(name, &file));
+        assert_eq!(images.of_mapping(&facts(name, &file)), first);
+        std::fs::write(&path, std::fs::read("/bin/cat").expect("readable")).expect("written in place");
+        images.begin_batch();
+        let second = images.of_mapping(&facts(name, &file));
+        assert_ne!(images.get(second).id, images.get(first).id);
+        assert_eq!(images.of_mapping(&facts(name, &file)), second);
     }
 
     #[test]

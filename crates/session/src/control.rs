@@ -2,6 +2,7 @@
 //! the database directory, one per host that shares it, readable by its owner only; no network.
 
 use crate::SessionError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -132,10 +133,18 @@ impl Listener {
 
     /// Answers whoever is waiting.
     pub(crate) fn serve(&self, mut answer: impl FnMut(Control) -> String) {
-        while let Ok((stream, _)) = self.socket.accept() {
+        // Asked four times a second: accepting makes a socket before it finds that nobody is there.
+        while self.somebody_waits()
+            && let Ok((stream, _)) = self.socket.accept()
+        {
             // A peer that goes away in the middle is its own problem.
             let _ = talk(stream, &mut answer);
         }
+    }
+
+    fn somebody_waits(&self) -> bool {
+        let mut fd = [PollFd::new(&self.socket, PollFlags::IN)];
+        poll(&mut fd, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 }
 
