@@ -328,7 +328,10 @@ impl BpfCollector {
             self.wait_for_handlers();
             let keys: Vec<u8> = gone.iter().flat_map(Start::bytes).collect();
             let all = gone.len() as u32;
-            let _ = self.skel.maps.path_starts.delete_batch(&keys, all, MapFlags::ANY, MapFlags::ANY);
+            // libbpf-rs divides by the number of keys.
+            if all > 0 {
+                let _ = self.skel.maps.path_starts.delete_batch(&keys, all, MapFlags::ANY, MapFlags::ANY);
+            }
             if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
                 bss.wh_paths_code = *code;
             }

@@ -173,6 +173,8 @@ impl Run<'_> {
         let mut part = self.engine.cut();
         if let Some(exact) = &self.exact {
             let mut found = exact.take();
+            // Whoever asked for counts wants to know now why there are none.
+            found.notes.iter().for_each(|note| on(Progress::Warning(note.clone())));
             part.happened.append(&mut found.notes);
             found.into_profile(&mut part.profile);
         }

@@ -6,7 +6,7 @@
 mod support;
 use serde_json::Value;
 use std::process::Command;
-use support::{Recording, alone, need_root, record, text, try_record, workload};
+use support::{Recording, alone, need_root, record, record_system, text, try_record, workload};
 use whither_store::model::{EdgeSource, Profile, Way};
 use whither_store::{Selection, load};
 
@@ -214,6 +214,32 @@ fn samples_of_other_events_bring_no_registers_and_that_is_said() {
     let profile = profile(&run);
     assert_eq!(profile.edges, []);
     assert!(notes(&profile).contains("branch directions are missing"), "{}", notes(&profile));
+}
+
+/// Of a process that maps what is no plain file no memory is read any more; nothing else changes.
+#[test]
+fn a_process_that_maps_a_device_ends_no_recording() {
+    need_root!();
+    let _alone = alone();
+    let script = "
+import mmap, os, time
+def spin(seconds):
+    end, n = time.process_time() + seconds, 0
+    while time.process_time() < end:
+        for i in range(1000): n += i
+spin(1.5)
+try:
+    mapped = mmap.mmap(os.open('/sys/kernel/btf/vmlinux', os.O_RDONLY), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ)
+    print('mapped')
+except OSError:
+    pass
+spin(3)";
+    let run = record_system(&[], &["/usr/bin/python3", "-c", script]);
+    if !text(&run.output.stdout).contains("mapped") {
+        println!("SKIP: this kernel's type information cannot be mapped");
+        return;
+    }
+    assert!(profile(&run).samples.len() > 100);
 }
 
 #[test]

@@ -179,6 +179,8 @@ fn what_cannot_be_counted_is_said() {
     let run = record(&["--exact", "no_such_procedure_at_all"], &["sleep", "0.3"]);
     let notes = profile(&run).epochs[0].notes.join("\n");
     assert!(notes.contains("no procedure of the target matches") || notes.contains("cannot be had"), "{notes}");
+    let told = support::text(&run.output.stderr);
+    assert!(told.contains("no exact counts: "), "{told}");
     // Breakpoints of others are respected: while all slots are taken, nothing is counted.
     let mut target = Command::new(workload("branchy")).arg("30").stdout(Stdio::null()).spawn().unwrap();
     let held = whither_kernel::breakpoint::Breakpoints::open(target.id(), &[0x1000, 0x2000, 0x3000, 0x4000]);

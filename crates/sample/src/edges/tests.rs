@@ -409,6 +409,8 @@ fn a_device_in_the_place_of_something_as_large_is_found_later() {
     let now = clock::monotonic_ns();
     assert_eq!(edges.orders_at(now + 10_000_000_000), []);
     assert!(matches!(edges.orders_at(now + 17_000_000_000)[..], [Order::Remove(_)]));
+    // Where nobody walks, walks are not begun by it.
+    assert_eq!(edges.take_walks(&mut book, std::iter::empty()), WalkOrders::default());
 }
 
 #[test]

@@ -139,6 +139,10 @@ impl Walked {
 
     /// Gives up all that is prepared.
     pub(crate) fn begin_anew(&mut self) {
+        if self.ops.is_empty() && self.orders == WalkOrders::default() {
+            // Perhaps nobody wants walks at all.
+            return;
+        }
         let code = self.code.wrapping_add(1);
         let mut gone = std::mem::take(&mut self.starts);
         // An order that was not carried out yet still stands.

@@ -9,7 +9,7 @@ use super::points::{self, Found};
 use super::policy::CausalPolicy;
 use super::program::{Mapped, Program};
 use super::targets::{Targets, Wanted};
-use super::words::{PointPlace, PointSpec};
+use super::words::{PointPlace, PointSpec, TargetSpec};
 use crate::SessionError;
 use rustc_hash::FxHashSet;
 use std::path::PathBuf;
@@ -411,6 +411,11 @@ impl Group {
     pub(super) fn without_lines(&self) -> Option<&str> {
         let bare = |i: &usize| self.code.lines_known(*i) == Some(false);
         (0..self.program.files.len()).find(bare).map(|i| self.program.files[i].seen_as.as_str())
+    }
+
+    /// What the program has that resembles a target.
+    pub(super) fn like_target(&self, target: &TargetSpec) -> Option<String> {
+        self.program.files.iter().find_map(|of| points::like_target(target, of, &self.code))
     }
 
     /// Names of marks in the program, taken as points when the user names none.

@@ -4,7 +4,7 @@
 
 use super::code::{Code, readable};
 use super::program::{CodeFile, Program};
-use super::words::{FileLine, NamePattern, PointPlace};
+use super::words::{FileLine, NamePattern, PointPlace, TargetSpec};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use whither_image::data_names::variables;
@@ -244,6 +244,18 @@ pub(super) fn instead(place: &PointPlace, of: &CodeFile, code: &Code) -> Option<
         PointPlace::Syscall(_) | PointPlace::Tracepoint(..) | PointPlace::End => Vec::new(),
     };
     (!offered.is_empty()).then(|| format!("there are {}", offered.join(", ")))
+}
+
+/// What a file has that resembles a target it may not have.
+pub(super) fn like_target(target: &TargetSpec, of: &CodeFile, code: &Code) -> Option<String> {
+    match target {
+        TargetSpec::Line(line) => lines_instead(line, of, code),
+        TargetSpec::Function(name, _) => {
+            let offered = names_instead(&name.text, of, code);
+            let has = offered.iter().any(|n| name.is(n));
+            (!has && !offered.is_empty()).then(|| format!("there are {}", offered.join(", ")))
+        }
+    }
 }
 
 fn lines_instead(line: &FileLine, of: &CodeFile, code: &Code) -> Option<String> {

@@ -34,6 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const WRAPPED: Duration = Duration::from_millis(200);
 /// Everything so far is told this often to those who watch.
 const LOOK: Duration = Duration::from_secs(1);
+/// Without a sample in the program's code, or in the target, it is told after so long.
+const UNSEEN: Duration = Duration::from_secs(5);
+const UNSEEN_TARGET: Duration = Duration::from_secs(2);
 /// Who else uses the machine is looked at this often: it takes a look at every process.
 const BLAME: Duration = Duration::from_secs(5);
 /// Warming up is cut into pieces, so that enough samples end it.
@@ -403,19 +406,33 @@ impl<'a> Session<'a> {
                 on,
             );
         }
-        if self.group.in_scope == 0 && self.began.elapsed() > Duration::from_secs(5) {
-            let text = if self.options.target.is_some() && self.group.sampled > 0 {
-                "no sample lies in the target yet: is its name right, and does it run?"
-            } else if self.group.sampled == 0 {
-                "the program has not run in the last seconds, so there is nothing to speed up yet; --off-cpu all makes its \
-                 waits targets"
-            } else {
-                "no sample lies in the program's own code yet; --binary names libraries that count as such"
-            };
-            self.tell(text.to_owned(), on);
+        if let Some(text) = self.nothing_to_speed_up() {
+            self.tell(text, on);
         }
         let run = self.described();
         on(CausalEvent::Look(Box::new(run)));
+    }
+
+    /// Why there is nothing to try yet.
+    fn nothing_to_speed_up(&self) -> Option<String> {
+        if self.group.in_scope > 0 {
+            return None;
+        }
+        let age = self.began.elapsed();
+        if let Some(target) = self.options.target.as_ref().filter(|_| self.group.sampled > 0) {
+            if age < UNSEEN_TARGET {
+                return None;
+            }
+            let like = self.group.like_target(target).map(|like| format!("; {like}")).unwrap_or_default();
+            return Some(format!("no sample lies in the target yet: is its name right, and does it run?{like}"));
+        }
+        let text = if self.group.sampled == 0 {
+            "the program has not run in the last seconds, so there is nothing to speed up yet; --off-cpu all makes its \
+             waits targets"
+        } else {
+            "no sample lies in the program's own code yet; --binary names libraries that count as such"
+        };
+        (age >= UNSEEN).then(|| text.to_owned())
     }
 
     /// Waits until every point is somewhere, or until it is clear that one is nowhere.

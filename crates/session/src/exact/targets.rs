@@ -88,6 +88,7 @@ impl Targets {
             }
         }
         self.maps.retain(|pid, _| processes.contains(pid));
+        self.images.begin_batch();
         for pid in processes {
             self.threaded |= proc::threads(pid).len() > 1;
             let maps: Vec<(Mapping, ImageNo)> = proc::executable_mappings(pid)
