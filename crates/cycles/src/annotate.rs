@@ -10,7 +10,7 @@ use crate::provenance::provenance;
 use crate::results::{Annotation, Cell, EventTotals, InsnRow, LineRow, Provenance};
 use crate::selection::{Filter, Selection};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whither_image::{ImageOffset, SourceFrame, Syntax};
 use whither_store::model::Profile;
@@ -84,6 +84,7 @@ pub(crate) fn annotation(
     let lines = lines(&insns, &files, symbols);
     let mut notes = body.notes(image, query);
     notes.extend(source_note(&insns, &lines));
+    notes.extend(changed_note(selection, symbols, &lines, &files));
     notes.extend(few_note(&samples));
     Annotation {
         procedure: demangled(&procedure.name).into_owned(),
@@ -117,6 +118,25 @@ fn source_note(insns: &[InsnRow], lines: &[LineRow]) -> Option<String> {
         return None;
     };
     Some(note.to_owned())
+}
+
+/// Names of source files told in a note.
+const NAMED: usize = 3;
+
+/// A file written since may have other lines than those that ran.
+fn changed_note(selection: &Selection<'_>, symbols: &dyn Symbols, lines: &[LineRow], files: &Files) -> Option<String> {
+    let end = selection.profile.epochs.iter().map(|e| e.end_ns).max()?;
+    let shown: BTreeSet<u32> = lines.iter().filter(|l| l.text.is_some()).map(|l| l.file).collect();
+    let changed: Vec<&str> = shown
+        .into_iter()
+        .map(|file| &*files.names[file as usize])
+        .filter(|name| symbols.source_written(name).is_some_and(|written| written > end))
+        .collect();
+    let more = if changed.len() > NAMED { format!(" and {} more", changed.len() - NAMED) } else { String::new() };
+    (!changed.is_empty()).then(|| {
+        let named = changed[..changed.len().min(NAMED)].join(", ");
+        format!("written since the recording: {named}{more}; the text beside the samples may not be what ran")
+    })
 }
 
 /// Raw samples and weights of a procedure, by position, per column.

@@ -90,8 +90,7 @@ pub fn diff(a: &[&Profile], b: &[&Profile], symbols: &dyn Symbols, query: &DiffQ
     let how = How { symbols, query, by: &by, event: &event, lasting: &lasting };
     let mut keys = Keys::default();
     let whole_commands = are_whole_commands(a, b);
-    let a = Side::new(a, &how, &mut keys)?;
-    let b = Side::new(b, &how, &mut keys)?;
+    let (a, b) = both(Side::new(a, &how, &mut keys), Side::new(b, &how, &mut keys), &how)?;
     let normalise = possible(&a, &b, query.normalise, whole_commands);
     let exposures = exposures(&a, &b, normalise);
     let (dispersions, variance) = dispersions(&a, &b, keys.len(), &by, normalise);
@@ -276,6 +275,24 @@ impl Side {
     fn weight(&self, key: usize) -> f64 {
         // Not `sum`, which makes -0 of nothing.
         self.runs.iter().filter_map(|r| r.by_key.get(&key)).fold(0.0, |sum, w| sum + w)
+    }
+}
+
+/// Both sides, or why there are not two. What is on one side only has no share of what was asked for on the other: then
+/// that is said.
+fn both(a: Result<Side, Error>, b: Result<Side, Error>, how: &How<'_>) -> Result<(Side, Side), Error> {
+    let only = |side: &Side, in_side: &str, missing: &str| Error::Runs {
+        why: format!(
+            "what was asked for ({}) has {} samples {in_side} and none {missing}; without the filter its row tells how much \
+             that is",
+            how.query.filter.describe().join(", "),
+            side.runs.iter().map(|r| r.samples).sum::<u64>()
+        ),
+    };
+    match (a, b) {
+        (Ok(side), Err(Error::NothingMatched { .. })) => Err(only(&side, "before", "after")),
+        (Err(Error::NothingMatched { .. }), Ok(side)) => Err(only(&side, "after", "before")),
+        (a, b) => Ok((a?, b?)),
     }
 }
 

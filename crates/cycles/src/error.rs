@@ -99,6 +99,14 @@ pub enum Error {
         /// Names that look alike, the nearest first.
         near: Vec<String>,
     },
+    /// The procedure has been inlined wherever it was sampled.
+    #[error("`{name}` was inlined into {}: look at the procedures that it is part of", .into.join(", "))]
+    Inlined {
+        /// As the user wrote it.
+        name: String,
+        /// Procedures that hold its code, most samples first.
+        into: Vec<String>,
+    },
     /// Several procedures match.
     #[error("`{name}` matches {} procedures; name one as IMAGE!NAME or by address: {}", .candidates.len(), list(.candidates))]
     Ambiguous {

@@ -8,6 +8,7 @@ use crate::pattern::Pattern;
 use crate::places::{Inlines, Place, PlaceKind, Places};
 use crate::selection::Selection;
 use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use whither_image::{ImageOffset, Svma, to_offset};
 use whither_store::model::{Image, ImageIx, Profile};
@@ -71,7 +72,7 @@ pub fn find(selection: &Selection<'_>, symbols: &dyn Symbols, wanted: &str) -> R
     let all = procedures(selection, symbols);
     let mut found = matching(selection, symbols, wanted, &all)?;
     match found.len() {
-        0 => Err(missing(wanted, &all)),
+        0 => Err(inlined(selection, symbols, wanted).unwrap_or_else(|| missing(wanted, &all))),
         1 => Ok(found.swap_remove(0)),
         _ => Err(ambiguous(selection.profile, wanted, &found)),
     }
@@ -212,6 +213,34 @@ fn by_name(profile: &Profile, name: &str, within: &[&Procedure]) -> Result<Vec<P
     }
     let pattern = Pattern::parse(name)?;
     Ok(owned(within.iter().filter(|p| pattern.matches(&demangled(&p.name))).copied()))
+}
+
+/// Most procedures named that hold the code of an inlined one.
+const HOLDERS: usize = 5;
+
+/// Where a function went that is sampled in inlined copies only.
+fn inlined(selection: &Selection<'_>, symbols: &dyn Symbols, wanted: &str) -> Option<Error> {
+    let (_, wanted) = split_image(wanted);
+    let pattern = Pattern::parse(wanted).ok()?;
+    let expanded = Places::resolve(selection, symbols, Inlines::Expand);
+    let outermost = Places::resolve(selection, symbols, Inlines::Outermost);
+    let mut holders: BTreeMap<String, u64> = BTreeMap::new();
+    for ((&row, inner), outer) in selection.rows.iter().zip(&expanded.of_row).zip(&outermost.of_row) {
+        let PlaceKind::Inlined { name } = &expanded.places[inner.0 as usize].kind else { continue };
+        let PlaceKind::Function { name: outer, .. } = &outermost.places[outer.0 as usize].kind else { continue };
+        let full = demangled(name);
+        if [name.as_ref(), without_arguments(&full), last_component(&full)]
+            .iter()
+            .any(|n| *n == wanted || pattern.matches(n))
+        {
+            *holders.entry(demangled(outer).into_owned()).or_default() += u64::from(selection.sample(row).count);
+        }
+    }
+    let mut into: Vec<(u64, String)> = holders.into_iter().map(|(name, n)| (n, name)).collect();
+    into.sort_by(|a, b| b.cmp(a));
+    into.truncate(HOLDERS);
+    let into: Vec<String> = into.into_iter().map(|(_, name)| name).collect();
+    (!into.is_empty()).then(|| Error::Inlined { name: wanted.to_owned(), into })
 }
 
 fn missing(wanted: &str, all: &[Procedure]) -> Error {

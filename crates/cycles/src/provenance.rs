@@ -34,7 +34,7 @@ pub fn provenance(selection: &Selection<'_>, filter: &Filter) -> Provenance {
         skipped: lost.1,
         sideband_lost: losses.sideband_lost,
         ambiguous: losses.ambiguous,
-        stacks: stacks(profile, losses.stacks_dropped),
+        stacks: stacks(selection, losses.stacks_dropped),
         own_cost: own_cost(&profile.epochs),
         rate_hz: 0.0,
         notes: Vec::new(),
@@ -112,9 +112,11 @@ fn reason(path: &str) -> &str {
     inner.map_or(path, str::trim)
 }
 
-fn stacks(profile: &Profile, dropped: u64) -> (u64, u64, u64) {
+/// Of the main event: those of all events would be more than there are samples.
+fn stacks(selection: &Selection<'_>, dropped: u64) -> (u64, u64, u64) {
+    let profile = selection.profile;
     let (mut seen, mut truncated) = (0, 0);
-    for s in &profile.stack_samples {
+    for s in profile.stack_samples.iter().filter(|s| selection.column(s.event) == Some(0)) {
         seen += u64::from(s.count);
         if profile.stacks[s.stack.0 as usize].end == StackEnd::Truncated {
             truncated += u64::from(s.count);

@@ -28,6 +28,8 @@ pub struct SampleFields {
     pub registers: bool,
     /// The branches that user code took last, as far as the CPU records them. Only events that a CPU counts have them.
     pub branches: bool,
+    /// Which of an event's instances it was: an inherited one keeps the period that it was born with.
+    pub instance: bool,
 }
 
 /// An event to open.
@@ -41,6 +43,8 @@ pub struct Attr {
     pub config1: u64,
     /// One sample every so many units; 0 counts only.
     pub period: u64,
+    /// Samples per second instead: the kernel looks for the period. 0: none are asked for.
+    pub hertz: u64,
     /// Leave kernel mode out.
     pub exclude_kernel: bool,
     /// Leave user mode out.
@@ -76,6 +80,10 @@ pub(crate) fn raw(attr: &Attr, watch: Watch) -> b::perf_event_attr {
     a.config = attr.config;
     a.config1 = attr.config1;
     a.sample_period = attr.period;
+    if attr.hertz > 0 {
+        a.set_freq(1);
+        a.sample_freq = attr.hertz;
+    }
     a.set_disabled(attr.disabled.into());
     a.set_enable_on_exec(attr.enable_on_exec.into());
     a.set_inherit(attr.inherit.into());
@@ -103,6 +111,9 @@ pub(crate) fn raw(attr: &Attr, watch: Watch) -> b::perf_event_attr {
 
 fn set_fields(a: &mut b::perf_event_attr, fields: SampleFields) {
     a.sample_type |= u64::from(b::PERF_SAMPLE_IP | b::PERF_SAMPLE_PERIOD);
+    if fields.instance {
+        a.sample_type |= u64::from(b::PERF_SAMPLE_STREAM_ID);
+    }
     if fields.callchain {
         a.sample_type |= u64::from(b::PERF_SAMPLE_CALLCHAIN);
     }

@@ -428,6 +428,16 @@ fn read_line(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_string()
 }
 
+/// Id of a process's cgroup in the unified hierarchy, as BPF tells it: its directory's inode. 0 when not known.
+#[must_use]
+pub fn cgroup_id(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let Some(path) = text.lines().find_map(|line| line.strip_prefix("0::")) else { return 0 };
+    let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+    let inode = |root: &str| fs::metadata(format!("{root}{path}")).map(|m| std::os::unix::fs::MetadataExt::ino(&m));
+    roots.into_iter().find_map(|root| inode(root).ok()).unwrap_or(0)
+}
+
 /// Cgroup ids to paths, by walking the unified hierarchy: a cgroup's id is its directory's inode.
 #[must_use]
 pub fn cgroup_paths() -> Vec<(u64, String)> {

@@ -121,8 +121,10 @@ pub struct RingSample {
     pub ip: u64,
     /// Taken in user mode.
     pub user: bool,
-    /// Distance to the sample before, in the event's unit.
+    /// Distance to the sample before, in the event's unit; of an instance whose period was changed, that it was born with.
     pub period: u64,
+    /// By an instance that a thread or process has inherited, where that is told.
+    pub inherited: bool,
     /// Call chain with context markers, innermost first.
     pub chain: Vec<u64>,
     /// Branches taken before, the last one first.
@@ -206,10 +208,14 @@ pub fn parse(bytes: &[u8], fields: SampleFields) -> Option<Record> {
     if kind == b::PERF_RECORD_SAMPLE {
         return sample(&mut c, misc, fields);
     }
-    let trailer_at = bytes.len().checked_sub(TRAILER).filter(|&at| at >= 8)?;
+    let length = if fields.instance { TRAILER + INSTANCE } else { TRAILER };
+    let trailer_at = bytes.len().checked_sub(length).filter(|&at| at >= 8)?;
     let mut trailer = Cursor { bytes, at: trailer_at };
     let (pid, tid) = (trailer.u32()?, trailer.u32()?);
     let time = trailer.u64()?;
+    if fields.instance {
+        trailer.u64()?;
+    }
     let cpu = trailer.u32()?;
     trailer.u32()?;
     let id = trailer.u64()?;
@@ -229,6 +235,8 @@ pub fn event_of_sample(bytes: &[u8]) -> Option<u64> {
 
 /// TID (8), TIME (8), CPU (8), IDENTIFIER (8).
 const TRAILER: usize = 32;
+/// `STREAM_ID`, between `TIME` and `CPU`.
+const INSTANCE: usize = 8;
 
 fn body(kind: u32, misc: u16, c: &mut Cursor<'_>) -> Option<Body> {
     Some(match kind {
@@ -277,11 +285,12 @@ fn sample(c: &mut Cursor<'_>, misc: u16, fields: SampleFields) -> Option<Record>
     let ip = c.u64()?;
     let (pid, tid) = (c.u32()?, c.u32()?);
     let time = c.u64()?;
+    let inherited = fields.instance && c.u64()? != id;
     let cpu = c.u32()?;
     c.u32()?;
     let period = c.u64()?;
     let mode = u32::from(misc) & b::PERF_RECORD_MISC_CPUMODE_MASK;
-    let mut s = RingSample { ip, user: mode == b::PERF_RECORD_MISC_USER, period, ..RingSample::default() };
+    let mut s = RingSample { ip, user: mode == b::PERF_RECORD_MISC_USER, period, inherited, ..RingSample::default() };
     if fields.callchain {
         let n = usize::try_from(c.u64()?).ok().filter(|&n| n <= c.rest() / 8)?;
         s.chain = (0..n).map_while(|_| c.u64()).collect();
@@ -430,6 +439,23 @@ mod tests {
     }
 
     #[test]
+    fn samples_tell_whether_their_event_was_inherited() {
+        let fields = SampleFields { instance: true, ..SampleFields::default() };
+        let of = |instance: u64| {
+            // Id, address, pid and tid, time, instance, CPU, period.
+            let words = [5, 0x1234, 7 | 8 << 32, 99, instance, 1, 1000];
+            let mut r = b::PERF_RECORD_SAMPLE.to_le_bytes().to_vec();
+            r.extend((b::PERF_RECORD_MISC_USER as u16).to_le_bytes());
+            r.extend(((8 + 8 * words.len()) as u16).to_le_bytes());
+            r.extend(words.iter().flat_map(|w| w.to_le_bytes()));
+            let record = parse(&r, fields).expect("well formed");
+            let Body::Sample(s) = record.body else { panic!("no sample") };
+            (record.time, record.cpu, s.period, s.inherited)
+        };
+        assert_eq!((of(5), of(6)), ((99, 1, 1000, false), (99, 1, 1000, true)));
+    }
+
+    #[test]
     fn a_sample_brings_the_branches_before_it() {
         let fields = SampleFields { callchain: true, registers: true, branches: true, ..SampleFields::default() };
         let wrong_path = 1 << 24;
@@ -451,9 +477,9 @@ mod tests {
         fn any_bytes_are_refused_or_read(
             kind in 0..24_u32, misc in any::<u16>(), body in prop::collection::vec(any::<u8>(), 0..300),
             callchain in any::<bool>(), registers in any::<bool>(), user_stack in prop::sample::select(vec![0_u32, 8192]),
-            branches in any::<bool>(),
+            branches in any::<bool>(), instance in any::<bool>(),
         ) {
-            let fields = SampleFields { callchain, user_stack, registers, branches };
+            let fields = SampleFields { callchain, user_stack, registers, branches, instance };
             for bytes in [record(kind, misc, &body), body] {
                 let _ = (parse(&bytes, fields), event_of_sample(&bytes));
             }

@@ -198,8 +198,8 @@ impl Accounts {
 
     /// Closes the interval with what the rings delivered. Rings follow threads, which do not run all
     /// the time, so nothing can be said of samples that should have come.
-    pub fn close_ring(&mut self, delivered: &FxHashMap<u32, u64>) -> Vec<Accounted> {
-        let seen = |cpu: u32| Delivered { all: delivered.get(&cpu).copied().unwrap_or(0), ..Delivered::default() };
+    pub fn close_ring(&mut self, delivered: &FxHashMap<u32, Delivered>) -> Vec<Accounted> {
+        let seen = |cpu: u32| delivered.get(&cpu).copied().unwrap_or_default();
         self.close(seen, false)
     }
 
@@ -291,13 +291,14 @@ fn of_ours(skipped: u64, d: &Delivered) -> u64 {
     if busy == 0 { skipped } else { (skipped as f64 * share).round() as u64 }
 }
 
-#[derive(Default)]
-struct Delivered {
-    all: u64,
-    idle: u64,
-    /// Samples of processes that are not recorded.
-    other: u64,
-    dropped: u64,
+/// Samples that came from one CPU.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Delivered {
+    pub(crate) all: u64,
+    pub(crate) idle: u64,
+    /// Of processes that are not recorded.
+    pub(crate) other: u64,
+    pub(crate) dropped: u64,
 }
 
 /// The period at a place in the spread, 0 to 1. Rates are spread evenly, not periods: samples come by rate, and as many are

@@ -203,7 +203,7 @@ impl Book {
                 continue;
             }
             let exe = exe.strip_suffix(" (deleted)").map_or(exe.clone(), str::to_string);
-            self.lives.found(pid, comm, exe, time);
+            self.lives.found(pid, comm, exe, proc::cgroup_id(pid), time);
             for tid in if self.options.threads { proc::threads(pid) } else { Vec::new() } {
                 if tid != pid {
                     self.lives.name_thread(tid, proc::thread_comm(pid, tid));

@@ -80,7 +80,8 @@ impl Collector {
         Ok(Self::new(Kind::Bpf(Box::new(bpf), sideband), chosen, stacks, edges))
     }
 
-    /// Opens perf rings and fills the book with what runs already. Switched off.
+    /// Opens perf rings and fills the book with what runs already. Switched off. `hertz`: how often, at most, events are
+    /// sampled that no period keeps to a rate.
     ///
     /// # Errors
     /// When the events are refused.
@@ -89,9 +90,10 @@ impl Collector {
         coverage: &Coverage,
         stacks: StackMode,
         edges: EdgeMode,
+        hertz: Option<u64>,
         book: &mut Book,
     ) -> Result<Self, SampleError> {
-        let ring = RingCollector::open(chosen, coverage, stacks, edges)?;
+        let ring = RingCollector::open(chosen, coverage, stacks, edges, hertz)?;
         match coverage {
             Coverage::System => book.scan(None),
             Coverage::Processes(pids) => book.scan(Some(pids)),
@@ -388,7 +390,7 @@ impl Collector {
     /// New nominal distance of samples, ns, for events that a rate drives. Nothing may have been sampled that is wanted.
     pub fn set_time_period(&mut self, ns: u64) {
         for (number, c) in self.chosen.iter_mut().enumerate().filter(|(_, c)| c.is_rated()) {
-            c.period = ((ns as f64 * c.units_per_ns) as u64).max(1);
+            c.set_distance(ns);
             self.accounts.set_nominal(number as u16, c.period);
             if let Kind::Ring(r) = &mut self.kind {
                 r.set_nominal(number as u16, c.weight());
@@ -412,29 +414,27 @@ impl Collector {
         samples
     }
 
-    /// Samples synchronous events less often, by a factor; not those that take turns, which are few already. They stand still
-    /// meanwhile: what is in the tables has the period of before.
+    /// Samples synchronous events less often, by a factor; not those that take turns, which are few already. They come by
+    /// the million a second perhaps, so they go on meanwhile: as with [`Self::change_time_period`], the events change
+    /// first, and the tables change halves right behind that.
     pub fn thin_synchronous(&mut self, factor: u64, book: &mut Book) {
         let thinned = |c: &Chosen| c.is_synchronous() && c.turns == 1;
-        let of_thinned = |kind: &Kind, chosen: &[Chosen], act: &dyn Fn(&PerfEvent, u64)| {
-            for (_, number, event) in events_of(kind) {
-                let c = &chosen[usize::from(*number)];
-                if thinned(c) {
-                    act(event, c.period);
-                }
-            }
-        };
-        // An event that is gone (CPU off line) needs nothing.
-        of_thinned(&self.kind, &self.chosen, &|event, _| drop(event.disable()));
-        self.drain(book);
-        for (number, c) in self.chosen.iter_mut().enumerate().filter(|(_, c)| thinned(c)) {
+        let mut new = self.chosen.clone();
+        for (number, c) in new.iter_mut().enumerate().filter(|(_, c)| thinned(c)) {
             c.period = c.period.saturating_mul(factor);
             self.accounts.set_nominal(number as u16, c.period);
         }
         // Small periods are not drawn anew, which would set them.
-        of_thinned(&self.kind, &self.chosen, &|event, period| {
-            drop(event.set_period(period).and_then(|()| event.enable()))
-        });
+        for (_, number, event) in events_of(&self.kind) {
+            let c = &new[usize::from(*number)];
+            if thinned(c) {
+                // An event that is gone (CPU off line) needs nothing.
+                let _ = event.set_period(c.period);
+            }
+        }
+        let changed = clock::monotonic_ns();
+        self.drain(book);
+        self.former = (changed, std::mem::replace(&mut self.chosen, new));
     }
 
     /// Closes the accounts of the interval since the last call.
@@ -447,16 +447,6 @@ impl Collector {
             }
         };
         book.account(rates);
-    }
-
-    /// Samples the calling thread into a ring of its own for as long as the value lives: what that
-    /// costs is what a ring costs a target.
-    #[must_use]
-    pub fn probe_own_thread(&self) -> Option<(Ring, PerfEvent)> {
-        let time = self.chosen.iter().find(|c| c.is_rated())?;
-        let attr = Attr { fields: Some(SampleFields::default()), ..time.attr() };
-        let event = PerfEvent::open(&attr, Watch::Thread(0)).ok()?;
-        Some((Ring::map(&event, 16).ok()?, event))
     }
 
     /// Mean time of the handler in ns, measured while `during` runs; `None` where it cannot be told.
@@ -479,6 +469,16 @@ impl Collector {
     pub fn chosen(&self) -> &[Chosen] {
         &self.chosen
     }
+}
+
+/// Samples the calling thread into a ring of its own for as long as the value lives: what that costs is what a ring costs a
+/// target.
+#[must_use]
+pub fn probe_own_thread(chosen: &[Chosen]) -> Option<(Ring, PerfEvent)> {
+    let time = chosen.iter().find(|c| c.is_rated())?;
+    let attr = Attr { fields: Some(SampleFields::default()), ..time.attr() };
+    let event = PerfEvent::open(&attr, Watch::Thread(0)).ok()?;
+    Some((Ring::map(&event, 16).ok()?, event))
 }
 
 /// The opened events: CPU, number of the event, event.

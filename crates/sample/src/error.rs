@@ -47,6 +47,13 @@ impl SampleError {
         Self::Bpf { what, why: format!("{error:#}") }
     }
 
+    /// Whether the thread that was to be watched has ended.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        const ESRCH: i32 = 3;
+        matches!(self, Self::Kernel(e) if e.errno() == Some(ESRCH))
+    }
+
     /// Whether rights, not a defect, are the reason.
     #[must_use]
     pub fn is_refusal(&self) -> bool {

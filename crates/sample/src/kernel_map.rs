@@ -133,6 +133,14 @@ pub struct IdleCode {
     pub halt: (u64, u64),
 }
 
+impl IdleCode {
+    /// Whether an address is of it.
+    #[must_use]
+    pub fn holds(&self, pc: u64) -> bool {
+        [self.section, self.halt].iter().any(|(from, to)| (*from..*to).contains(&pc))
+    }
+}
+
 /// The kernel's idle code: a sample of pid 0 elsewhere is real work done in interrupts on an idle
 /// CPU. `None` when addresses are hidden.
 #[must_use]

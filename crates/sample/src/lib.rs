@@ -26,6 +26,6 @@ pub mod unwind;
 
 pub use book::{Book, BookOptions, Folding, SampleIn, StackIn, Who};
 pub use branches::branch_event;
-pub use collector::Collector;
+pub use collector::{Collector, probe_own_thread};
 pub use error::SampleError;
 pub use plan::{Chosen, Coverage, EdgeMode, Spend, StackMode};

@@ -289,7 +289,7 @@ impl Lives {
     }
 
     /// A process found by the start-up scan.
-    pub fn found(&mut self, pid: u32, comm: String, exe: String, time: u64) -> LifeNo {
+    pub fn found(&mut self, pid: u32, comm: String, exe: String, cgroup: u64, time: u64) -> LifeNo {
         if let Some(no) = self.newest(pid) {
             let life = self.lives.get_mut(&no).expect("numbers in by_pid exist");
             if life.exe.is_empty() {
@@ -297,7 +297,7 @@ impl Lives {
             }
             return no;
         }
-        self.add(Life { comm, exe, scanned: time, ..blank(pid, time) })
+        self.add(Life { comm, exe, cgroup, scanned: time, ..blank(pid, time) })
     }
 
     /// Whether the start-up scan looked at the process after `time`: a report of then is in what it

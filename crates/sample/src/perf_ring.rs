@@ -2,9 +2,11 @@
 //! in time order and are aggregated here. Costs more per sample than BPF; needs no rights for one's
 //! own processes.
 
+use crate::accounts::Delivered;
 use crate::book::{Book, SampleIn, StackIn, Who};
 use crate::branches;
 use crate::edges::{Edges, RegsIn};
+use crate::kernel_map::{IdleCode, idle_code};
 use crate::plan::{Chosen, Coverage, EdgeMode, StackMode};
 use crate::sideband::SETTLE_NS;
 use crate::{SampleError, unwind::Unwinders};
@@ -32,6 +34,30 @@ const CONTEXT_MAX: u64 = -4095_i64 as u64;
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
 
+/// What a sample of one event stands for.
+#[derive(Clone, Copy, Debug)]
+struct Weighing {
+    /// Of an instance of ours: its period is drawn around this one, and samples do not tell the last draw.
+    nominal: u64,
+    /// How many events take turns.
+    turns: u64,
+    /// The kernel looks for a period that gives so many samples a second; 0: ours counts.
+    hertz: u64,
+}
+
+impl Weighing {
+    fn of(c: &Chosen, hertz: Option<u64>) -> Self {
+        let hertz = hertz.filter(|_| c.is_synchronous()).unwrap_or(0);
+        Self { nominal: c.weight(), turns: c.turns, hertz }
+    }
+
+    /// The kernel swaps the events of a process with those of its child, so that sooner or later both run on inherited
+    /// ones, whose period is that of their birth.
+    fn of_sample(self, s: &RingSample) -> u64 {
+        if s.inherited || self.hertz > 0 { s.period.saturating_mul(self.turns) } else { self.nominal }
+    }
+}
+
 /// A running perf-ring collector.
 #[derive(Debug)]
 pub struct RingCollector {
@@ -40,20 +66,23 @@ pub struct RingCollector {
     coverage: Coverage,
     numbers: FxHashMap<u64, u16>,
     fields: SampleFields,
-    periods: Vec<u64>,
+    weighing: Vec<Weighing>,
     thinning: (u32, u32),
     /// The event whose samples bring registers.
     rated: Option<u16>,
     /// The event whose samples bring branch records, and what these are.
     recorded: Option<(u16, EdgeSource)>,
-    delivered: FxHashMap<u32, u64>,
+    delivered: FxHashMap<u32, Delivered>,
+    /// The kernel's idle code, where idle CPUs are sampled too.
+    idle: Option<IdleCode>,
     /// Read, but not yet booked.
     pending: Vec<Record>,
     scratch: Vec<u8>,
 }
 
 impl RingCollector {
-    /// Opens rings for all CPUs, still switched off.
+    /// Opens rings for all CPUs, still switched off. `hertz`: how often, at most, events are sampled that no period
+    /// keeps to a rate.
     ///
     /// # Errors
     /// The kernel's reason; [`SampleError::is_refusal`] tells whether rights are missing.
@@ -62,29 +91,45 @@ impl RingCollector {
         coverage: &Coverage,
         stacks: StackMode,
         edges: EdgeMode,
+        hertz: Option<u64>,
     ) -> Result<Self, SampleError> {
         let user_stack = if let StackMode::Dwarf { bytes, .. } = stacks { bytes.next_multiple_of(8) } else { 0 };
         let registers = edges.spend().is_some() && chosen.iter().any(Chosen::brings_registers);
-        let fields =
-            SampleFields { callchain: stacks != StackMode::Off, user_stack, registers, ..SampleFields::default() };
+        let instance = *coverage != Coverage::System;
+        let fields = SampleFields {
+            callchain: stacks != StackMode::Off,
+            user_stack,
+            registers,
+            instance,
+            ..SampleFields::default()
+        };
         let mut this = Self {
             rings: Vec::new(),
             perf: Vec::new(),
             coverage: coverage.clone(),
             numbers: FxHashMap::default(),
             fields,
-            periods: chosen.iter().map(Chosen::weight).collect(),
+            weighing: chosen.iter().map(|c| Weighing::of(c, hertz)).collect(),
             thinning: (stacks.every(), 0),
             rated: chosen.iter().position(Chosen::brings_registers).map(|n| n as u16),
             recorded: recorded(chosen, edges),
             delivered: FxHashMap::default(),
+            idle: if *coverage == Coverage::System { idle_code() } else { None },
             pending: Vec::new(),
             scratch: Vec::new(),
         };
+        let mut gone = None;
         for watch in watches(coverage, &proc::online_cpus())? {
-            this.open_group(chosen, watch)?;
+            match this.open_group(chosen, watch) {
+                // Threads end while others are opened.
+                Err(e) if e.is_gone() => gone = Some(e),
+                other => other?,
+            }
         }
-        Ok(this)
+        match gone {
+            Some(e) if this.perf.is_empty() => Err(e),
+            _ => Ok(this),
+        }
     }
 
     /// Opens the events of a CPU that came on line, switched off.
@@ -118,7 +163,8 @@ impl RingCollector {
             let fields = Some(self.fields_of(number as u16));
             // The side-band of a thread comes once, with its first event.
             let sideband = number == 0;
-            let attr = Attr { disabled: true, inherit, fields, sideband, ..event.attr() };
+            let hertz = self.weighing[number].hertz;
+            let attr = Attr { disabled: true, inherit, fields, sideband, hertz, ..event.attr() };
             // The first event of a CPU owns the ring of all.
             let perf = if let Some((_, _, owner)) = self.perf.iter().find(|(c, ..)| *c == cpu) {
                 let perf = PerfEvent::open(&attr, watch)?;
@@ -165,13 +211,13 @@ impl RingCollector {
 
     /// New nominal period of an event, for the rows to come.
     pub fn set_nominal(&mut self, number: u16, period: u64) {
-        if let Some(p) = self.periods.get_mut(usize::from(number)) {
-            *p = period;
+        if let Some(w) = self.weighing.get_mut(usize::from(number)) {
+            w.nominal = period;
         }
     }
 
     /// Samples delivered per CPU since the last call.
-    pub fn take_delivered(&mut self) -> FxHashMap<u32, u64> {
+    pub fn take_delivered(&mut self) -> FxHashMap<u32, Delivered> {
         std::mem::take(&mut self.delivered)
     }
 
@@ -241,9 +287,15 @@ impl RingCollector {
     }
 
     fn sample(&mut self, r: &Record, s: &RingSample, book: &mut Book, unwinders: &mut Unwinders) {
-        *self.delivered.entry(r.cpu).or_default() += 1;
+        let idle = r.tid == 0 && self.coverage == Coverage::System && self.idle.is_none_or(|code| code.holds(s.ip));
+        let delivered = self.delivered.entry(r.cpu).or_default();
+        delivered.all += 1;
+        delivered.idle += u64::from(idle);
+        if idle {
+            return;
+        }
         let event = self.numbers.get(&r.id).copied().unwrap_or(0);
-        let period = self.periods[usize::from(event)];
+        let period = self.weighing[usize::from(event)].of_sample(s);
         let who = Who::At { pid: r.pid, tid: r.tid, time: r.time };
         book.sample(&SampleIn { who, pc: s.ip, event, period, count: 1 });
         let (every, seen) = self.thinning;

@@ -53,6 +53,11 @@ impl Chosen {
         Event { name: self.spec.name.clone(), unit, precision: self.precision }
     }
 
+    /// Sets the nominal distance of samples, ns, of an event that a rate drives.
+    pub fn set_distance(&mut self, ns: u64) {
+        self.period = ((ns as f64 * self.units_per_ns) as u64).max(1);
+    }
+
     /// Whether a rate sets the period.
     #[must_use]
     pub fn is_rated(&self) -> bool {

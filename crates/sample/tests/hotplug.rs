@@ -113,7 +113,7 @@ fn bpf_follows_cpus_that_come_and_go() {
 
 #[test]
 fn rings_follow_cpus_that_come_and_go() {
-    check(|chosen, coverage, stacks, book| Collector::ring(chosen, coverage, stacks, EdgeMode::Off, book));
+    check(|chosen, coverage, stacks, book| Collector::ring(chosen, coverage, stacks, EdgeMode::Off, None, book));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use crate::SessionError;
 use crate::choose::{Choice, choose};
 use crate::governor::{Change, Governor};
-use crate::options::{Backend, Edges, RecordOptions, Scope, Stacks};
+use crate::options::{Backend, Edges, Pace, RecordOptions, Scope, Stacks};
 use crate::turns::Turns;
 use std::time::Duration;
 use whither_kernel::{clock, proc};
@@ -97,14 +97,14 @@ impl Engine {
             slice_s: u32::try_from(options.slice.as_secs()).unwrap_or(u32::MAX).max(1),
         });
         let coverage = if setup.pids.is_empty() { Coverage::System } else { Coverage::Processes(setup.pids) };
-        let mut collector = open(options, &events, &coverage, &mut book, &mut notes)?;
+        let mut governor = Governor::new(options.pace, proc::online_cpus().len(), &events);
+        let mut collector = open(options, &events, &coverage, &mut book, &mut notes, &mut governor)?;
         if let (Some(problem), false) =
             (book.kernel().problem(), collector.chosen().iter().all(|c| c.spec.exclude_kernel))
         {
             notes.push(problem.to_string());
         }
-        let hertz = events.iter().find(|e| e.is_rated()).map_or(0.0, Chosen::hertz);
-        let governor = Governor::new(options.pace, proc::online_cpus().len(), &events);
+        let hertz = collector.chosen().iter().find(|e| e.is_rated()).map_or(0.0, Chosen::hertz);
         collector.enable()?;
         let now = clock::monotonic_ns();
         let mut engine = Self {
@@ -136,11 +136,10 @@ impl Engine {
         if self.hertz == 0.0 {
             return Ok(());
         }
-        // Rings of a target say nothing of this CPU: a ring on our own thread stands in for them.
-        let probe = (self.collector.backend() != "bpf").then(|| self.collector.probe_own_thread());
-        let bought = self.governor.measure(&self.collector);
-        drop(probe);
-        if let Some(hertz) = bought {
+        // For rings that was done before they were opened.
+        if self.backend() == "bpf"
+            && let Some(hertz) = self.governor.measure(&self.collector)
+        {
             self.collector.set_time_period((1e9 / hertz) as u64);
             self.hertz = hertz;
         }
@@ -431,13 +430,14 @@ fn open(
     coverage: &Coverage,
     book: &mut Book,
     notes: &mut Vec<String>,
+    governor: &mut Governor,
 ) -> Result<Collector, SessionError> {
     let stacks = stack_mode(options);
     let registers = events.iter().any(Chosen::brings_registers);
     let records = records(options.edges, options.backend, &options.scope, registers);
     if records == Records::First {
         match recorded(events, notes) {
-            Some(edges) => return ring(options, events, coverage, (stacks, edges), book, notes),
+            Some(edges) => return ring(options, events, coverage, (stacks, edges), book, notes, governor),
             None if options.edges == Edges::Records => return Err(no_records()),
             None => {}
         }
@@ -464,7 +464,7 @@ fn open(
             edges_of_rings(options, edges, notes)
         }
     };
-    ring(options, events, coverage, (stacks, edges), book, notes)
+    ring(options, events, coverage, (stacks, edges), book, notes, governor)
 }
 
 /// Walks need a helper of Linux 5.17; without it the rest still works.
@@ -496,14 +496,22 @@ fn ring(
     (stacks, edges): (StackMode, EdgeMode),
     book: &mut Book,
     notes: &mut Vec<String>,
+    governor: &mut Governor,
 ) -> Result<Collector, SessionError> {
-    match Collector::ring(events, coverage, stacks, edges, book) {
+    let asked = if let Pace::Hertz(hertz) = options.pace { Some(hertz.into()) } else { None };
+    let mut open = |mut events: Vec<Chosen>| {
+        if let Some(hertz) = governor.measure_ahead(&events) {
+            events.iter_mut().filter(|c| c.is_rated()).for_each(|c| c.set_distance((1e9 / hertz) as u64));
+        }
+        Collector::ring(&events, coverage, stacks, edges, asked, book)
+    };
+    match open(events.to_vec()) {
         Ok(c) => Ok(c),
         Err(e) if e.is_refusal() && !options.user_only => {
             notes.push("the kernel may not be sampled with these rights: user mode only".into());
             let mut user = events.to_vec();
             user.iter_mut().for_each(|c| c.spec.exclude_kernel = true);
-            Collector::ring(&user, coverage, stacks, edges, book).map_err(|e| refused(&scope_text(&options.scope), &e))
+            open(user).map_err(|e| refused(&scope_text(&options.scope), &e))
         }
         Err(e) => Err(refused(&scope_text(&options.scope), &e)),
     }

@@ -6,7 +6,7 @@ use crate::choose::FULL_HERTZ;
 use crate::options::Pace;
 use std::time::Duration;
 use whither_kernel::{clock, gap};
-use whither_sample::{Chosen, Collector};
+use whither_sample::{Chosen, Collector, probe_own_thread};
 use whither_store::model::OwnCost;
 
 /// How long the cost of a sample is measured.
@@ -78,7 +78,20 @@ impl Governor {
     pub(crate) fn measure(&mut self, collector: &Collector) -> Option<f64> {
         let mut gaps = None;
         self.handler_ns = collector.handler_ns(|| gaps = gap::measure(MEASURE)).unwrap_or(0.0);
-        self.interrupt_ns = gaps?.median_ns;
+        self.buy(gaps?.median_ns)
+    }
+
+    /// The same before anything is opened, for rings of a target, which say nothing of this CPU: a ring on our own thread
+    /// stands in for them. Processes keep the period that they inherit, so the rate is known before they can.
+    pub(crate) fn measure_ahead(&mut self, events: &[Chosen]) -> Option<f64> {
+        let probe = probe_own_thread(events)?;
+        let gaps = gap::measure(MEASURE);
+        drop(probe);
+        self.buy(gaps?.median_ns)
+    }
+
+    fn buy(&mut self, interrupt_ns: f64) -> Option<f64> {
+        self.interrupt_ns = interrupt_ns;
         let now = (clock::monotonic_ns(), clock::own_cpu_ns());
         (self.reviewed, self.began, self.due) = (now, now, now.0 + FIRST_REVIEW_NS);
         let budget = self.budget?;

@@ -6,6 +6,7 @@ use crate::exact::Exact;
 use crate::options::{Outcome, Pace, Progress, RecordOptions, Scope};
 use crate::stop::StopFlag;
 use crate::symbols;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 use whither_kernel::launch::{self, Held, Running};
 use whither_kernel::proc;
@@ -43,7 +44,8 @@ pub fn record(options: &RecordOptions, stop: &StopFlag, on: &mut dyn FnMut(Progr
     };
     let drain = DRAIN.min(options.slice.max(Duration::from_millis(500)));
     let setup = Setup { pids: pids.clone(), folding: Folding::PerProcess, per_process: None, drain };
-    let engine = Engine::start(options, setup)?;
+    let mut engine = Engine::start(options, setup)?;
+    engine.notes.extend(gains_rights(&options.scope, engine.backend()));
     // Only now, so that a refusal leaves an older recording alone; but before the target runs, so that
     // it does not run in vain. A held target ends when we fail here.
     let existing = if options.overwrite { OnExisting::Replace } else { OnExisting::Refuse };
@@ -94,6 +96,22 @@ fn target_pids(scope: &Scope) -> Result<Vec<u32>, SessionError> {
         }
     }
     Ok(pids.clone())
+}
+
+/// A program that gains rights when it is executed is not for those without to look into: the kernel ends their events.
+fn gains_rights(scope: &Scope, backend: &str) -> Option<String> {
+    let Scope::Command(words) = scope else { return None };
+    if backend == "bpf" || rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let program = launch::find_program(words.first()?).ok()?;
+    let mode = program.metadata().ok()?.permissions().mode();
+    (mode & 0o6000 != 0).then(|| {
+        format!(
+            "{} runs with the rights of another user (setuid): the kernel lets only root sample it",
+            program.display()
+        )
+    })
 }
 
 fn patterns(of: &[String]) -> Result<Vec<regex::Regex>, SessionError> {

@@ -354,6 +354,11 @@ impl Symbols for SymbolService {
         lines
     }
 
+    fn source_written(&self, file: &str) -> Option<u64> {
+        let written = mapped(file, &self.source_prefix_map).metadata().ok()?.modified().ok()?;
+        u64::try_from(written.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos()).ok()
+    }
+
     fn problems(&self) -> Vec<String> {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }

@@ -36,6 +36,11 @@ pub trait Symbols: Send + Sync {
     /// Lines of a source file, when it can be found on this machine.
     fn source(&self, file: &str) -> Option<Arc<Vec<String>>>;
 
+    /// When a source file was last written, ns since 1970.
+    fn source_written(&self, _file: &str) -> Option<u64> {
+        None
+    }
+
     /// What went wrong so far, as sentences for the user (missing debug info is not a problem).
     fn problems(&self) -> Vec<String>;
 }

@@ -108,6 +108,7 @@ fn code_of_lens(error: &whither_cycles::Error) -> u8 {
     match error {
         Error::Empty
         | Error::NothingMatched { .. }
+        | Error::Inlined { .. }
         | Error::NoProcedure { .. }
         | Error::NothingAnalysed { .. }
         | Error::NothingCompared { .. }

@@ -81,8 +81,23 @@ impl<'a> Builder<'a> {
         builder
     }
 
-    fn finish(self) -> Proto {
+    fn finish(mut self) -> Proto {
+        self.main_program_first();
         self.proto
+    }
+
+    /// Readers take the first mapping for the program (profile.proto, `mapping`): the executable with most samples.
+    fn main_program_first(&mut self) {
+        let mut weights: FxHashMap<&str, u64> = FxHashMap::default();
+        for s in &self.profile.samples {
+            *weights.entry(self.profile.process(s.process).exe.as_str()).or_default() += s.weight();
+        }
+        weights.remove("");
+        let main = weights.into_iter().max_by_key(|(exe, weight)| (*weight, std::cmp::Reverse(*exe)));
+        let name = main.and_then(|(exe, _)| self.strings.get(exe).copied());
+        if let Some(at) = name.and_then(|name| self.proto.mapping.iter().position(|m| m.filename == name)) {
+            self.proto.mapping[..=at].rotate_right(1);
+        }
     }
 
     fn header(&mut self) {

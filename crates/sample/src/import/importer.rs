@@ -146,7 +146,7 @@ impl Importer {
     fn named(&mut self, pid: u32, tid: u32, name: String, time: u64) {
         if pid == tid {
             // Also how perf announces a process that ran already.
-            self.lives.found(pid, name.clone(), String::new(), time);
+            self.lives.found(pid, name.clone(), String::new(), 0, time);
             self.lives.renamed(pid, name);
         } else {
             self.lives.name_thread(tid, name);
@@ -399,7 +399,7 @@ impl Importer {
         let first = self.first.ok_or(Refusal::Empty)?;
         let anchor = Anchor::new(file, self.last, written_ns);
         self.rows.rates = self.rates(first, anchor);
-        let (images, events) = (&self.images, std::mem::take(&mut self.events));
+        let (images, events) = (&self.images, self.events.clone());
         let mut profile = self.rows.cut(&events, |no| images.get(no));
         self.lives.tell_names(&mut profile);
         let shift =
@@ -451,6 +451,15 @@ impl Importer {
         }
     }
 
+    /// Events of groups without a sample of their own.
+    fn counted_only(&self) -> impl Iterator<Item = &str> {
+        const OF_GROUP: u64 = 1 << 3;
+        let sampled = |event: u16| self.seen.keys().any(|(_, e)| *e == event);
+        let grouped = |event: u16| self.sources.iter().any(|s| s.event == Some(event) && s.layout.read & OF_GROUP != 0);
+        let numbered = self.events.iter().enumerate().map(|(n, e)| (n as u16, e));
+        numbered.filter(move |(n, _)| grouped(*n) && !sampled(*n)).map(|(_, e)| e.name.as_str())
+    }
+
     fn notes(&self, anchor: Anchor) -> Vec<String> {
         let mut notes =
             vec!["Imported from perf.data; samples of idle CPUs are included, as in perf report.".to_owned()];
@@ -464,6 +473,12 @@ impl Importer {
             ));
         }
         notes.extend(self.straight.notes());
+        notes.extend(self.counted_only().map(|event| {
+            format!(
+                "{event} was counted at samples of another event of its group (leader sampling, `:S`): such counts are not \
+                 imported, its column is empty."
+            )
+        }));
         if self.short_records > 0 {
             notes.push(format!("{} records were too short to be read and were left out.", self.short_records));
         }

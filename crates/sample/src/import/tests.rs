@@ -161,6 +161,17 @@ fn records_of_some_kinds_of_branches_are_not_used_and_that_is_said() {
 }
 
 #[test]
+fn counts_at_anothers_samples_are_not_imported_and_that_is_said() {
+    // perf record -e '{cpu-clock,page-faults}:S' -c 1000000
+    let p = import("leader.data");
+    let columns: Vec<&str> = p.events.iter().map(|e| e.name.as_str()).collect();
+    assert_eq!(columns, ["cpu-clock", "page-faults"]);
+    let notes = &p.epochs[0].notes;
+    assert!(notes.iter().any(|n| n.starts_with("page-faults was counted at samples of another event")), "{notes:?}");
+    assert!(!notes.iter().any(|n| n.starts_with("cpu-clock was counted")));
+}
+
+#[test]
 fn the_file_tells_of_its_machine() {
     let p = import("system.data");
     let meta = &p.epochs[0];

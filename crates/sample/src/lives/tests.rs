@@ -23,7 +23,7 @@ fn life_of(l: &Lives, pid: u32, tag: u16) -> Option<LifeNo> {
 #[test]
 fn an_exec_in_place_is_another_life() {
     let mut l = Lives::default();
-    l.found(10, "sh".into(), "/bin/sh".into(), 1);
+    l.found(10, "sh".into(), "/bin/sh".into(), 0, 1);
     l.mapped(10, map(0x1000, 0x2000, 1), "/bin/sh", 1);
     l.tagged(&task(10, 3, 2));
     l.execed(10, "cc1".into(), 100);
@@ -40,7 +40,7 @@ fn an_exec_in_place_is_another_life() {
 #[test]
 fn a_child_starts_on_its_parents_mappings() {
     let mut l = Lives::default();
-    l.found(10, "make".into(), "/bin/make".into(), 1);
+    l.found(10, "make".into(), "/bin/make".into(), 0, 1);
     l.mapped(10, map(0x1000, 0x2000, 1), "/bin/make", 1);
     let child = l.forked(11, 10, 50);
     l.mapped(10, map(0x1000, 0x2000, 9), "/x", 60);
@@ -82,7 +82,7 @@ fn lives_that_share_a_tag_are_told_apart_by_their_mappings() {
 #[test]
 fn what_was_reported_before_the_scan_does_not_undo_it() {
     let mut l = Lives::default();
-    l.found(10, "make".into(), "/bin/make".into(), 100);
+    l.found(10, "make".into(), "/bin/make".into(), 0, 100);
     l.mapped(10, map(0x1000, 0x2000, 1), "/bin/make", 100);
     l.tagged(&task(10, 5, 110));
     // Forked before it was looked at: its record comes after the scan.
@@ -148,7 +148,7 @@ fn unmapped(pid: u32, phase: u32, time: u64) -> whither_abi::Task {
 fn what_was_sampled_before_code_was_unmapped_is_looked_up_as_of_then() {
     let mut l = Lives::default();
     l.will_be_phased();
-    let no = l.found(10, "host".into(), "/bin/host".into(), 1);
+    let no = l.found(10, "host".into(), "/bin/host".into(), 0, 1);
     l.tagged(&task(10, 5, 2));
     l.mapped(10, map(0x1000, 0x2000, 1), "/lib/a.so", 3);
     l.unmapped(&unmapped(10, 1, 50));
@@ -171,7 +171,7 @@ fn what_was_sampled_before_code_was_unmapped_is_looked_up_as_of_then() {
 #[test]
 fn a_phase_of_another_process_with_that_number_changes_nothing() {
     let mut l = Lives::default();
-    let no = l.found(10, "calm".into(), "/bin/calm".into(), 1);
+    let no = l.found(10, "calm".into(), "/bin/calm".into(), 0, 1);
     l.tagged(&task(10, 5, 2));
     l.unmapped(&unmapped(10 + whither_abi::PHASES, 1, 50));
     assert_eq!(l.by_tag(10, 5), Some(Moment { life: no, until: 50 }));
