@@ -66,7 +66,7 @@ fn events_without_a_rate_are_sampled_less_often_where_they_cost_too_much() {
     let event = answer["provenance"]["events"][1].clone();
     let (samples, weight) = (event["samples"].as_u64().unwrap() as f64, event["weight"].as_u64().unwrap() as f64);
     assert!(samples < 0.6 * truth, "{samples} samples of {truth} faults: not thinned");
-    assert!((weight / truth - 1.0).abs() < 0.05, "{weight} of {truth}");
+    assert!((weight / truth - 1.0).abs() < 0.03, "{weight} of {truth}");
     // A page fault's sample takes no interrupt: at 13 us each they would be more than the whole machine.
     let cost = answer["provenance"]["own_cost"].as_f64().unwrap();
     assert!(cost < 0.25, "{cost}");
