@@ -79,12 +79,23 @@ fn totals(selection: &Selection<'_>, range: Option<&Range<u32>>) -> Vec<EventTot
 
 fn empty_total(profile: &Profile, event: EventIx, range: Option<&Range<u32>>) -> EventTotals {
     let event = profile.event(event);
-    let idle = rates_of(profile, &event.name).filter(|r| is_inside(r, range)).map(|r| r.idle).sum();
+    let alone = profile.events.len() == 1 && event.unit == EventUnit::Nanoseconds;
+    let whole_cpus = alone && profile.epochs.iter().all(|e| e.backend == "bpf");
+    let idle = rates_of(profile, &event.name)
+        .filter(|r| is_inside(r, range))
+        .map(|r| r.idle + if whole_cpus { slept_through(r) } else { 0 })
+        .sum();
     let unit = match event.unit {
         EventUnit::Nanoseconds => "ns",
         EventUnit::Count => "count",
     };
     EventTotals { name: event.name.clone(), unit: unit.into(), samples: 0, weight: 0, idle }
+}
+
+/// Samples that an idle CPU slept through: what neither came nor is missed. Told by timers that tick for whoever runs.
+fn slept_through(r: &Rate) -> u64 {
+    let Some(expected) = r.length_ns.saturating_sub(r.steal_ns).checked_div(r.period) else { return 0 };
+    expected.saturating_sub(r.delivered + r.skipped)
 }
 
 /// Samples of the main event without an image, by reason, most first.
