@@ -140,11 +140,26 @@ impl Database {
         if epochs.iter().any(|e| e.host != epochs[0].host) {
             return Err(refuse("the epochs are of several hosts"));
         }
+        if let Some(between) = self.between(&epochs)? {
+            return Err(refuse(&format!(
+                "{} lies between them: its time would be told twice; merge it too, or only those next to each other",
+                between.path.display()
+            )));
+        }
         let locks: Result<Vec<_>, StoreError> = epochs.iter().map(|e| lock(&e.path)).collect();
         let _held = locks?;
         let merged = self.write_merged(&epochs)?;
         finish_replacing(self.path(), &merged)?;
         epoch_info(&merged)
+    }
+
+    /// An epoch of the same host that began between the first and the last of these, and is none of them.
+    fn between(&self, epochs: &[EpochInfo]) -> Result<Option<EpochInfo>, StoreError> {
+        let starts = || epochs.iter().map(|e| e.start_ns);
+        let (first, last) = (starts().min().unwrap_or(0), starts().max().unwrap_or(0));
+        let others = self.epochs()?.0.into_iter().filter(|e| e.host == epochs[0].host);
+        let within = |e: &EpochInfo| e.start_ns > first && e.start_ns < last && epochs.iter().all(|m| m.path != e.path);
+        Ok(others.into_iter().find(within))
     }
 
     /// Builds the merged epoch under a temporary name. Once it has its real name, the list it

@@ -193,6 +193,17 @@ fn merged_epochs_are_the_sum() {
 }
 
 #[test]
+fn epochs_with_another_between_them_are_not_merged() {
+    let tmp = tempfile::tempdir().unwrap();
+    let (db, _) = database(tmp.path(), 3);
+    db.label("e0", "ends").unwrap();
+    db.label("e2", "ends").unwrap();
+    let refused = db.merge("ends");
+    assert!(matches!(&refused, Err(StoreError::Selection { why, .. }) if why.contains("lies between")), "{refused:?}");
+    assert_eq!(db.epochs().unwrap().0.len(), 3);
+}
+
+#[test]
 fn an_interrupted_merge_counts_nothing_twice() {
     let tmp = tempfile::tempdir().unwrap();
     let (db, _) = database(tmp.path(), 2);
