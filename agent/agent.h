@@ -49,7 +49,7 @@ struct global {
 	s32 often;         /* after so many entries: look at the heartbeat, and in way 2 at the thread id */
 	u64 fast;          /* `segment` while fast.c may do its part: way 1, not locked; else 1, which no segment is */
 };
-extern struct global G;
+extern struct global G __attribute__((visibility("hidden"))); /* told here too: addressed without a table */
 
 /* A stack of the thread. Slots in [lo, hi) have their shadow (or none can be had); words in [lo, top)
  * can be read. Both grow when needed. */
@@ -113,25 +113,32 @@ struct match {
  * path to be the same, by address and value. Filled while `slot` is 0. */
 #define HOTS 256u
 #define HOT_WORDS 72u /* a multiple of 4 */
+/* Words of the stack by their distance from what entry.S has pushed, in words, and their values. Together and
+ * narrow, because reading them is most of what a call that only counts costs. */
+struct words {
+	u16 at[4];
+	u64 value[4];
+};
 struct hot {
 	u64 slot, ra;
-	u64 gate;                   /* state and flags of the point */
 	u32 point;
 	u32 serial;                 /* another for each filling */
+	const u64 *gate_at;         /* state and flags of the point: */
+	u64 gate;
 	u64 top_slot;               /* innermost call in progress, 0 when there was none */
 	u32 top_path;
 	u32 words;                  /* a multiple of 4: the last is repeated. From the slot outwards */
+	const struct words *end;    /* behind the words to be compared; no words: `varied` may be */
+	u64 relocated;              /* of the point */
 	u64 record;                 /* path and point as a record holds them */
 	u64 block;                  /* of the path, from the segment's start, with HOT_ bits */
+	u64 *counter;               /* its calls */
 	u64 owner;                  /* slot ^ ra of who filled it */
 	u64 calls;                  /* of the block at that time */
-	u32 skip, left;             /* the path is another each time: fillings to be left out, still */
-	u32 varied, spare;          /* the values are those of variants[], found by a hash of the words */
-	struct word {
-		const u64 *at;
-		u64 value;
-	} word[HOT_WORDS];
-} __attribute__((aligned(256))); /* 5 * 256 bytes: found by a shift and an addition, and no power of two */
+	u16 skip, left;             /* the path is another each time: fillings to be left out, still */
+	u32 varied;                 /* the values are those of variants[], found by a hash of the words */
+	struct words word[HOT_WORDS / 4];
+} __attribute__((aligned(128))); /* 7 * 128 bytes: found by few steps, and no power of two */
 /* The values of one path through a call site that is reached by many. */
 #define VARIANTS 1024u
 struct variant {
@@ -158,11 +165,13 @@ struct local {
 	u32 stack_now, stack_next;  /* its place in stacks[]; place to be used next */
 	u32 deaf;                   /* the controller has not been heard for too long */
 	u32 strict;                 /* not even the time stamp counter may be read: nothing is recorded */
-	s32 credit;                 /* entries left until the heartbeat is looked at */
+	u32 enabled;                /* 1: as in the header, where it is followed by */
 	u32 generation;             /* header.generation that hints, cache and templates belong to */
-	u32 more_page, more_used;   /* page that wh_more blocks are taken from */
+	s32 credit;                 /* entries left until the heartbeat is looked at */
+	u32 clock_seen;
 	volatile u32 *clock;        /* word that changes with each scheduling; 0 = not set up */
-	u32 clock_seen, spare;
+	u32 no_clock;               /* what `clock` points to where there is none */
+	u32 more_page, more_used;   /* page that wh_more blocks are taken from */
 	u64 cpu_ns, cpu_ticks;      /* anchor: CPU time at a TSC value */
 	u64 pending;                /* cpu0 of a record whose t0 belongs to this anchor: even, another for each */
 	u64 deadline;               /* TSC from which on the heartbeat must be looked at; 0 while deaf */
@@ -299,6 +308,14 @@ static inline u64 ns_of(const struct wh_header *h, u64 t)
 	if (likely(!((t | mult) >> 32))) /* a multiplication and a shift less */
 		return t * mult >> (h->tsc_shift & 63);
 	return (u64)((unsigned __int128)t * mult >> h->tsc_shift);
+}
+
+/* Place of a call of so many ticks in wh_more.hist. */
+static inline u32 bin_of(const struct wh_header *h, u64 wall)
+{
+	u64 inside = h->cost_inside;
+
+	return 63u - (u32)__builtin_clzll(ns_of(h, wall > inside ? wall - inside : 0) | 1);
 }
 
 static inline u64 ticks_to_ns(u64 t)

@@ -44,7 +44,7 @@ static void clock_open(struct local *l)
 	l->clock = perf_page(l->block->pid);
 	l->block->cpu_mode = l->clock ? 1 : 2;
 	if (!l->clock) {
-		l->clock = &l->spare;
+		l->clock = &l->no_clock;
 		__atomic_fetch_add(&header()->no_cpu_page, 1, __ATOMIC_RELAXED);
 	}
 }
@@ -86,6 +86,6 @@ slow_path int clock_anchor(struct local *l)
 			break;
 	}
 	if (l->block->cpu_mode == 2)
-		l->clock_seen = ~l->spare; /* never equal: ask again next time */
+		l->clock_seen = ~l->no_clock; /* never equal: ask again next time */
 	return 1;
 }

@@ -24,27 +24,36 @@ static inline struct hot *hot_of(struct local *l, u64 slot, u64 ra)
 	return h;
 }
 
-static inline const struct wh_point *point_in(u64 segment, u64 index)
+/* What entry.S has pushed for a call at the slot of `h`. */
+static inline const u64 *frame_of(const struct hot *h)
 {
-	return (const struct wh_point *)(segment + WH_AT_POINTS) + index;
+	return (const u64 *)(h->slot - __builtin_offsetof(struct frame, ra));
+}
+
+static inline u64 two_words(const u32 *first)
+{
+	u64 both;
+
+	__builtin_memcpy(&both, first, 8);
+	return both;
 }
 
 /* Whether all is as it was but for the words; `h->serial` is to be looked at before and behind. */
 static inline __attribute__((always_inline)) int as_it_was(u64 segment, const struct local *l, const struct hot *h,
 							   const struct frame *f)
 {
-	u64 ra = f->ra;
-	u32 index = (u32)f->index;
-	const struct wh_header *header = (const struct wh_header *)segment;
-	const struct wh_thread *t = l->block;
-	u64 gate;
-	u32 n = t->n_active;
+	const struct wh_thread *t;
+	u32 n;
 
-	if (unlikely(h->slot != (u64)&f->ra || h->ra != ra || h->point != index))
+	if (unlikely(h->slot != (u64)&f->ra || h->ra != f->ra || h->point != (u32)f->index))
 		return 0;
-	__builtin_memcpy(&gate, &point_in(segment, index)->state, 8);
-	if (unlikely(gate != h->gate || !header->enabled || header->generation != l->generation || t->busy_sp))
+	/* First that the tables are those that it was filled from: then its addresses hold. */
+	t = l->block;
+	if (unlikely(two_words(&((const struct wh_header *)segment)->enabled) != two_words(&l->enabled) || t->busy_sp))
 		return 0;
+	if (unlikely(*h->gate_at != h->gate))
+		return 0;
+	n = t->n_active;
 	if (n) {
 		const struct wh_active *top = &t->active[n - 1];
 
@@ -58,14 +67,27 @@ static inline __attribute__((always_inline)) int as_it_was(u64 segment, const st
 
 /* From the slot outwards, each word only when those before are as they were: they prove that its frame is
  * there, and so that it can be read, whatever became of the memory further out since. */
-static inline int words_fit(const struct hot *h)
+static inline int words_fit(const u64 *f, const struct words *w, const struct words *end)
 {
-	const struct word *end = h->word + h->words;
+	do {
+		u64 at;
 
-	for (const struct word *w = h->word; w < end; w += 4)
-		if (unlikely(*w[0].at != w[0].value || *w[1].at != w[1].value || *w[2].at != w[2].value ||
-			     *w[3].at != w[3].value))
+		__builtin_memcpy(&at, w->at, 8);
+		if (unlikely(f[at & 0xffff] != w->value[0]))
 			return 0;
+		at >>= 16;
+		one_register(at); /* shifted where it is */
+		if (unlikely(f[at & 0xffff] != w->value[1]))
+			return 0;
+		at >>= 16;
+		one_register(at);
+		if (unlikely(f[at & 0xffff] != w->value[2]))
+			return 0;
+		at >>= 16;
+		if (unlikely(f[at] != w->value[3]))
+			return 0;
+		w++;
+	} while (w < end);
 	return 1;
 }
 
@@ -99,30 +121,38 @@ static inline const struct variant *variant_that_fits(struct local *l, const str
 {
 	u64 hash = owner, differ = 0;
 
-	if (unlikely(h->slot - l->stack.lo >= l->stack.hi - l->stack.lo || !h->words ||
-		     (u64)h->word[h->words - 1].at > l->stack.top - 8))
+	const u64 *f = frame_of(h);
+	u32 groups = h->words / 4;
+
+	if (unlikely(h->slot - l->stack.lo >= l->stack.hi - l->stack.lo || !groups ||
+		     (u64)(f + h->word[groups - 1].at[3]) > l->stack.top - 8))
 		return 0;
-	for (u32 i = 0; i < h->words; i += 4)
-		hash = mixed(hash, *h->word[i].at, *h->word[i + 1].at, *h->word[i + 2].at, *h->word[i + 3].at);
+	for (u32 i = 0; i < groups; i++) {
+		const u16 *at = h->word[i].at;
+
+		hash = mixed(hash, f[at[0]], f[at[1]], f[at[2]], f[at[3]]);
+	}
 	const struct variant *v = variant_of(l, hash);
 	*serial = look(&v->serial);
 	if (unlikely(v->owner != owner))
 		return 0;
-	for (u32 i = 0; i < h->words; i += 4)
-		differ |= (*h->word[i].at ^ v->value[i]) | (*h->word[i + 1].at ^ v->value[i + 1]) |
-			  (*h->word[i + 2].at ^ v->value[i + 2]) | (*h->word[i + 3].at ^ v->value[i + 3]);
+	for (u32 i = 0; i < groups; i++) {
+		const u16 *at = h->word[i].at;
+		const u64 *value = v->value + i * 4;
+
+		differ |= (f[at[0]] ^ value[0]) | (f[at[1]] ^ value[1]) | (f[at[2]] ^ value[2]) | (f[at[3]] ^ value[3]);
+	}
 	return likely(!differ) ? v : 0;
 }
 
-static inline void finish_count(u64 segment, struct local *l, struct frame *f, u64 block)
+static inline void finish_count(struct frame *f, u64 *counter, u64 relocated)
 {
-	l->credit--;
-	__asm__ volatile("incq %0" : "+m"(((struct wh_block *)(segment + (block & ~HOT_BITS)))->calls));
-	f->index = point_in(segment, f->index)->relocated;
+	__asm__ volatile("incq %0" : "+m"(*counter));
+	f->index = relocated;
 }
 
-static inline __attribute__((always_inline)) void finish_entry(u64 segment, struct local *l, struct frame *f, u64 block,
-							       u64 record)
+static inline __attribute__((always_inline)) void finish_entry(struct local *l, struct frame *f, u64 block, u64 *counter,
+							       u64 record, u64 relocated)
 {
 	u64 pending = 0, now = 0;
 
@@ -135,32 +165,32 @@ static inline __attribute__((always_inline)) void finish_entry(u64 segment, stru
 	} else if (unlikely(l->credit-- <= 0)) {
 		return;
 	}
-	admit(segment, l, (u64)&f->ra, f->ra, block, record, now, pending);
-	f->index = point_in(segment, f->index)->relocated;
+	admit(l, (u64)&f->ra, f->ra, block, counter, record, now, pending);
+	f->index = relocated;
 }
 
 /* Functions of their own, so that the others need fewer registers. */
-FAST static void count_varied(struct local *l, struct frame *f, const struct hot *h, u32 owner);
-FAST static void entry_varied(struct local *l, struct frame *f, const struct hot *h, u32 owner);
+FAST static void count_varied(struct frame *f, struct local *l, const struct hot *h, u32 owner);
+FAST static void entry_varied(struct frame *f, struct local *l, const struct hot *h, u32 owner);
 
-static void count_varied(struct local *l, struct frame *f, const struct hot *h, u32 owner)
+static void count_varied(struct frame *f, struct local *l, const struct hot *h, u32 owner)
 {
 	u32 serial;
 	const struct variant *v = variant_that_fits(l, h, owner, &serial);
-	u64 block = v ? v->block : 0;
+	u64 block = v ? v->block & ~HOT_BITS : 0, relocated = h->relocated;
 
 	if (likely(v && serial == look(&v->serial) && owner == look(&h->serial)))
-		finish_count((u64)l->home, l, f, block);
+		finish_count(f, &((struct wh_block *)(l->home + block))->calls, relocated);
 }
 
-static void entry_varied(struct local *l, struct frame *f, const struct hot *h, u32 owner)
+static void entry_varied(struct frame *f, struct local *l, const struct hot *h, u32 owner)
 {
 	u32 serial;
 	const struct variant *v = variant_that_fits(l, h, owner, &serial);
-	u64 block = v ? v->block : 0, record = v ? v->record : 0;
+	u64 block = v ? v->block : 0, record = v ? v->record : 0, relocated = h->relocated;
 
 	if (likely(v && serial == look(&v->serial) && owner == look(&h->serial)))
-		finish_entry((u64)l->home, l, f, block, record);
+		finish_entry(l, f, block, &((struct wh_block *)(l->home + (block & ~HOT_BITS)))->calls, record, relocated);
 }
 
 /* Entry of a point that only counts. */
@@ -172,21 +202,23 @@ void wh_fast_count(struct frame *f)
 	if (unlikely(segment & 1))
 		return;
 	l = wh_own.local;
-	if (unlikely(!l || (u64)l->home != segment || l->credit <= 0))
+	if (unlikely(!l || (u64)l->home != segment || --l->credit < 0))
 		return;
 	const struct hot *h = hot_of(l, (u64)&f->ra, f->ra);
 	u32 serial = look(&h->serial);
 	if (unlikely(!as_it_was(segment, l, h, f)))
 		return;
-	if (unlikely(h->varied)) {
-		count_varied(l, f, h, serial);
+	const struct words *end = h->end;
+	if (likely(end != h->word)) {
+		if (unlikely(!words_fit((const u64 *)f, h->word, end)))
+			return;
+	} else if (h->varied) {
+		count_varied(f, l, h, serial);
 		return;
 	}
-	if (unlikely(!words_fit(h)))
-		return;
-	u64 block = h->block;
+	u64 *counter = h->counter, relocated = h->relocated;
 	if (likely(serial == look(&h->serial)))
-		finish_count(segment, l, f, block);
+		finish_count(f, counter, relocated);
 }
 
 /* Entry of a point whose exit is seen. */
@@ -204,15 +236,17 @@ void wh_fast_entry(struct frame *f)
 	u32 serial = look(&h->serial);
 	if (unlikely(!as_it_was(segment, l, h, f)))
 		return;
-	if (unlikely(h->varied)) {
-		entry_varied(l, f, h, serial);
+	const struct words *end = h->end;
+	if (likely(end != h->word)) {
+		if (unlikely(!words_fit((const u64 *)f, h->word, end)))
+			return;
+	} else if (h->varied) {
+		entry_varied(f, l, h, serial);
 		return;
 	}
-	if (unlikely(!words_fit(h)))
-		return;
-	u64 block = h->block, record = h->record;
+	u64 block = h->block, *counter = h->counter, record = h->record, relocated = h->relocated;
 	if (likely(serial == look(&h->serial)))
-		finish_entry(segment, l, f, block, record);
+		finish_entry(l, f, block, counter, record, relocated);
 }
 
 /* Exit of a call: puts its return address into its slot, 0 if handlers.c is to do it. */
@@ -232,25 +266,40 @@ otherwise:
 	*slot = 0;
 }
 
-/* Adds a word in its place: the one furthest out is the last. */
-static void add_word(struct hot *h, u64 at, u64 value)
+static inline u16 *word_at(struct hot *h, u32 i)
 {
-	u32 i = h->words;
-
-	if (i >= HOT_WORDS)
-		return;
-	h->words = i + 1;
-	for (; i && (u64)h->word[i - 1].at > at; i--)
-		h->word[i] = h->word[i - 1];
-	h->word[i] = (struct word){(const u64 *)at, value};
+	return &h->word[i / 4].at[i % 4];
 }
 
-static int same_places(const struct hot *a, const struct hot *b)
+static inline u64 *word_value(struct hot *h, u32 i)
+{
+	return &h->word[i / 4].value[i % 4];
+}
+
+/* Adds a word in its place: the one furthest out is the last. 0: it lies too far out, or between two words. */
+static int add_word(struct hot *h, u64 at, u64 value)
+{
+	u64 distance = at - (u64)frame_of(h);
+	u32 i = h->words;
+
+	if (i >= HOT_WORDS || distance % 8 || distance / 8 > 0xffff)
+		return 0;
+	h->words = i + 1;
+	for (; i && *word_at(h, i - 1) > distance / 8; i--) {
+		*word_at(h, i) = *word_at(h, i - 1);
+		*word_value(h, i) = *word_value(h, i - 1);
+	}
+	*word_at(h, i) = (u16)(distance / 8);
+	*word_value(h, i) = value;
+	return 1;
+}
+
+static int same_places(struct hot *a, struct hot *b)
 {
 	if (a->words != b->words)
 		return 0;
 	for (u32 i = 0; i < a->words; i++)
-		if (a->word[i].at != b->word[i].at)
+		if (*word_at(a, i) != *word_at(b, i))
 			return 0;
 	return 1;
 }
@@ -262,13 +311,15 @@ static int same_but_words(const struct hot *a, const struct hot *b)
 }
 
 /* Keeps the values of `fresh` beside others of the entry `h`. */
-static void vary(struct local *l, const struct hot *h, const struct hot *fresh)
+static void vary(struct local *l, const struct hot *h, struct hot *fresh)
 {
 	u64 hash = h->serial;
 
-	for (u32 i = 0; i < fresh->words; i += 4)
-		hash = mixed(hash, fresh->word[i].value, fresh->word[i + 1].value, fresh->word[i + 2].value,
-			     fresh->word[i + 3].value);
+	for (u32 i = 0; i < fresh->words / 4; i++) {
+		const u64 *value = fresh->word[i].value;
+
+		hash = mixed(hash, value[0], value[1], value[2], value[3]);
+	}
 	struct variant *v = variant_of(l, hash);
 	v->owner = 0;
 	barrier();
@@ -276,7 +327,7 @@ static void vary(struct local *l, const struct hot *h, const struct hot *fresh)
 	v->record = fresh->record;
 	v->block = fresh->block;
 	for (u32 i = 0; i < fresh->words; i++)
-		v->value[i] = fresh->word[i].value;
+		v->value[i] = *word_value(fresh, i);
 	barrier();
 	v->owner = h->serial;
 }
@@ -296,30 +347,34 @@ static int worth(struct hot *h)
 	return 1;
 }
 
-static void fill(struct local *l, struct hot *h, const struct hot *fresh)
+static void fill(struct local *l, struct hot *h, struct hot *fresh)
 {
 	h->slot = 0;
 	barrier();
 	h->serial = next_serial(l);
 	h->ra = fresh->ra;
+	h->gate_at = fresh->gate_at;
 	h->gate = fresh->gate;
 	h->point = fresh->point;
+	h->relocated = fresh->relocated;
 	h->top_slot = fresh->top_slot;
 	h->top_path = fresh->top_path;
 	h->record = fresh->record;
 	h->block = fresh->block;
+	h->counter = fresh->counter;
 	h->calls = fresh->calls;
 	h->words = fresh->words;
-	for (u32 i = 0; i < fresh->words; i++)
+	for (u32 i = 0; i < fresh->words / 4; i++)
 		h->word[i] = fresh->word[i];
 	h->varied = h->skip > 1;
+	h->end = h->word + (h->varied ? 0 : h->words / 4);
 	if (h->varied)
 		vary(l, h, fresh);
 	barrier();
 	h->slot = fresh->slot;
 }
 
-static void keep(struct local *l, struct hot *h, const struct hot *fresh)
+static void keep(struct local *l, struct hot *h, struct hot *fresh)
 {
 	if (h->owner != (fresh->slot ^ fresh->ra)) {
 		h->owner = fresh->slot ^ fresh->ra;
@@ -332,17 +387,23 @@ static void keep(struct local *l, struct hot *h, const struct hot *fresh)
 	}
 }
 
-static void add_words(struct hot *h, u64 slot, u64 rbp, const struct shape *s, const struct template *t)
+static int add_words(struct hot *h, u64 slot, u64 rbp, const struct shape *s, const struct template *t)
 {
+	int all = 1;
+
 	if (t->live != ~0ull) /* as entry.S pushes it */
-		add_word(h, slot - __builtin_offsetof(struct frame, ra), rbp);
+		all &= add_word(h, slot - __builtin_offsetof(struct frame, ra), rbp);
 	for (u32 i = 0; i < s->words; i++)
 		if (s->offset[i]) /* not the slot itself */
-			add_word(h, slot + (u64)(s64)s->offset[i], t->value[i]);
+			all &= add_word(h, slot + (u64)(s64)s->offset[i], t->value[i]);
 	for (u32 i = 0; i < t->relatives; i++)
-		add_word(h, slot + t->relative[i].offset, t->relative[i].value + slot);
-	while (h->words % 4)
-		add_word(h, (u64)h->word[h->words - 1].at, h->word[h->words - 1].value);
+		all &= add_word(h, slot + t->relative[i].offset, t->relative[i].value + slot);
+	while (h->words % 4) {
+		*word_at(h, h->words) = *word_at(h, h->words - 1);
+		*word_value(h, h->words) = *word_value(h, h->words - 1);
+		h->words++;
+	}
+	return all;
 }
 
 /* Keeps what a call of a point that is on, with `flags`, has found at `slot`: the path `found`, by its
@@ -367,19 +428,21 @@ void hot_learn(struct local *l, u32 flags, u32 point, u64 slot, u64 rbp, u32 fou
 	fresh->slot = slot;
 	fresh->ra = ra;
 	fresh->point = point;
+	fresh->gate_at = (const u64 *)&point_at(point)->state;
 	fresh->gate = WH_POINT_ON | (u64)flags << 32; /* as they were seen, whatever they are by now */
 	fresh->top_slot = n ? thread->active[n - 1].slot : 0;
 	fresh->top_path = n ? thread->active[n - 1].path : 0;
 	fresh->record = record_words(path, point);
 	fresh->block = WH_AT_PAGES + (u64)page * PAGE + path % 64 * sizeof(struct wh_block);
-	fresh->calls = ((struct wh_block *)(G.segment + fresh->block))->calls;
+	fresh->counter = &((struct wh_block *)(G.segment + fresh->block))->calls;
+	fresh->calls = *fresh->counter;
+	fresh->relocated = point_at(point)->relocated;
 	fresh->block |= bits;
 	fresh->words = 0;
-	if (t)
-		add_words(fresh, slot, rbp, match->shape, t);
+	int all = !t || add_words(fresh, slot, rbp, match->shape, t);
 	barrier();
 	/* A handler's call that walked may have written another template or shape where these were. */
-	if (!t || match->learnt == *(volatile u32 *)&l->learnt)
+	if (all && (!t || match->learnt == *(volatile u32 *)&l->learnt))
 		keep(l, h, fresh);
 	barrier();
 	if (likely(l->learning == serial))

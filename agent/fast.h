@@ -22,10 +22,10 @@ static inline u64 hot_bits(u32 flags, u32 found)
 	return HOT_OURS | HOT_TIMED | (flags & WH_DO_CPU ? HOT_CPU : 0) | (flags & WH_DO_HIST ? HOT_HIST : 0);
 }
 
-/* Counts a call and puts its record on the active stack; `block` has HOT_ bits, `t0` is 0 if it is not
+/* Counts a call in `counter` and puts its record on the active stack; `block` has HOT_ bits, `t0` is 0 if it is not
  * timed, `pending` was read before t0. The place is reserved before it is filled: a signal handler's
  * calls take places above, and give them back. */
-static inline void admit(u64 segment, struct local *l, u64 slot, u64 ra, u64 block, u64 record, u64 t0, u64 pending)
+static inline void admit(struct local *l, u64 slot, u64 ra, u64 block, u64 *counter, u64 record, u64 t0, u64 pending)
 {
 	struct wh_thread *t = l->block;
 	struct wh_active *r = &t->active[t->n_active];
@@ -44,7 +44,7 @@ static inline void admit(u64 segment, struct local *l, u64 slot, u64 ra, u64 blo
 	*(u64 *)(slot + WH_SHADOW) = ra;
 	t->seq_active = (t->seq_active | 1) + 1;
 	/* One instruction: a signal in between cannot lose a count. */
-	__asm__ volatile("incq %0" : "+m"(((struct wh_block *)(segment + (block & ~HOT_BITS)))->calls));
+	__asm__ volatile("incq %0" : "+m"(*counter));
 }
 
 static inline u64 record_words(u32 path, u64 point)
@@ -81,7 +81,7 @@ static inline int booked(u64 segment, struct local *l, struct wh_thread *t, u64 
 				struct wh_more *m = (struct wh_more *)(segment + WH_AT_PAGES + (u64)b->extra * 64);
 
 				m->done++;
-				m->hist[63 - __builtin_clzll(wall)]++;
+				m->hist[bin_of((const struct wh_header *)segment, wall)]++;
 			}
 		} else {
 			update_begin(&b->seq);

@@ -327,7 +327,7 @@ static inline void book(struct local *l, const struct wh_point *p, const struct 
 
 			if (m) {
 				m->done++;
-				m->hist[63 - __builtin_clzll(wall)]++;
+				m->hist[bin_of(header(), wall)]++;
 				if (r->usage)
 					add_usage(m, r);
 			}
@@ -463,7 +463,7 @@ struct answer wh_on_entry(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 			return entry_slow(index, slot, regs, rbp);
 	}
 	l->credit--;
-	admit((u64)G.segment, l, slot, ra, block, record_words(found & ~WH_FOLDED, index), now, pending);
+	admit(l, slot, ra, block, &((struct wh_block *)(G.segment + (block & ~HOT_BITS)))->calls, record_words(found & ~WH_FOLDED, index), now, pending);
 	return (struct answer){p->relocated, 0};
 }
 

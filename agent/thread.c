@@ -77,7 +77,7 @@ void count_lost(enum wh_lost cause)
 
 static void clock_drop(struct local *l)
 {
-	if (l->clock && l->clock != &l->spare)
+	if (l->clock && l->clock != &l->no_clock)
 		unmap_own((u64)l->clock & ~(PAGE - 1), PAGE);
 	l->clock = 0;
 }
@@ -229,6 +229,7 @@ static struct local *join(void)
 	l->block = t;
 	if (G.way == 1)
 		wh_own.block = t;
+	l->enabled = 1;
 	l->generation = header()->generation - 1; /* forget what was learnt in another segment */
 	barrier();
 	l->home = G.segment;

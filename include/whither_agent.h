@@ -22,7 +22,7 @@ typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
-#define WH_AGENT_ABI 4u
+#define WH_AGENT_ABI 5u
 
 /* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
 #define WH_MAX_POINTS 65536u
@@ -80,11 +80,12 @@ struct wh_event {
 struct wh_header {
 	wh_u64 magic;
 	wh_u32 abi;
-	wh_u32 enabled;        /* 0: every entry passes through, nothing is recorded */
+	wh_u32 controller;     /* pid of the controller */
 	wh_u64 bytes;          /* length of the segment */
 	wh_u64 tsc_mult;       /* ns = (ticks * tsc_mult) >> tsc_shift, 128-bit product */
-	wh_u32 tsc_shift;
-	wh_u32 controller;     /* pid of the controller */
+	wh_u32 enabled;        /* 0: every entry passes through, nothing is recorded. Otherwise 1 */
+	wh_u32 generation;     /* raised by the controller after it has changed nodes or modules (dlclose). The agent compares
+	                        * both words at once */
 	wh_u64 heartbeat;      /* TSC, written by the controller at least once a second */
 	wh_u64 patience;       /* ticks after the heartbeat at which entries stop recording; 0 = for ever */
 	wh_u32 n_points;       /* points[1..n_points) may be looked at; 0 is never used */
@@ -104,7 +105,7 @@ struct wh_header {
 	wh_u32 next_ring;      /* atomic */
 	wh_u32 forks;          /* atomic; children that joined */
 	wh_u32 no_cpu_page;    /* atomic; threads whose CPU time costs two system calls, perf refused */
-	wh_u32 generation;     /* raised by the controller after it has changed nodes or modules (dlclose) */
+	wh_u32 tsc_shift;
 	wh_u64 lost[WH_LOST_CAUSES]; /* atomic; of threads without a block */
 	wh_u64 cost_inside;    /* ticks that a probed call seems longer than it is (wall, by path): subtract per call */
 	wh_u64 cost_whole;     /* ticks that one probed call costs its caller */
@@ -128,7 +129,7 @@ enum wh_do {
 	WH_DO_PATH = 2,        /* count by call path; without it by point */
 	WH_DO_WALL = 4,
 	WH_DO_CPU = 8,
-	WH_DO_HIST = 16,       /* log2 of wall ticks, in the extra block */
+	WH_DO_HIST = 16,       /* log2 of wall ns, in the extra block */
 	WH_DO_USAGE = 32,      /* page faults and context switches by getrusage(RUSAGE_THREAD), extra block */
 	WH_DO_VALUES = 64,     /* wh_extra list: sum integers, or emit words */
 	WH_DO_EMIT = 128,      /* a record per call to the thread's ring */
@@ -269,7 +270,7 @@ struct wh_block {
 	wh_u64 value[2];
 };
 
-/* Behind wh_block.extra. 320 bytes. */
+/* Behind wh_block.extra. 576 bytes. */
 struct wh_more {
 	wh_u64 done;           /* completed calls */
 	wh_u64 switches;       /* context switches, voluntary and not */
@@ -277,7 +278,7 @@ struct wh_more {
 	wh_u64 faults_major;
 	wh_u64 folded;         /* completed calls without times, being part of one that has them */
 	wh_u64 spare[3];
-	wh_u32 hist[64];       /* [i]: calls of [2^i, 2^(i+1)) ticks */
+	wh_u64 hist[64];       /* [i]: calls of [2^i, 2^(i+1)) ns without our own cost, [0] those of 0 too */
 };
 
 /* A call in progress. 48 bytes. */

@@ -5,7 +5,7 @@
 /// `WH_AGENT_MAGIC`.
 pub const AGENT_MAGIC: u64 = 0x746e656761687700;
 /// `WH_AGENT_ABI`.
-pub const AGENT_ABI: u32 = 4;
+pub const AGENT_ABI: u32 = 5;
 /// `WH_MAX_POINTS`.
 pub const MAX_POINTS: u32 = 65536;
 /// `WH_MAX_MODULES`.
@@ -104,7 +104,7 @@ pub const DO_PATH: u32 = 2;
 pub const DO_WALL: u32 = 4;
 /// `WH_DO_CPU`.
 pub const DO_CPU: u32 = 8;
-/// `WH_DO_HIST`: log2 of wall ticks, in the extra block.
+/// `WH_DO_HIST`: log2 of wall ns, in the extra block.
 pub const DO_HIST: u32 = 16;
 /// `WH_DO_USAGE`: page faults and context switches by getrusage(RUSAGE_THREAD), extra block.
 pub const DO_USAGE: u32 = 32;
@@ -211,16 +211,16 @@ pub struct Header {
     pub magic: u64,
     /// `abi`.
     pub abi: u32,
-    /// 0: every entry passes through, nothing is recorded.
-    pub enabled: u32,
+    /// Pid of the controller.
+    pub controller: u32,
     /// Length of the segment.
     pub bytes: u64,
     /// Ns = (ticks * tsc_mult) >> tsc_shift, 128-bit product.
     pub tsc_mult: u64,
-    /// `tsc_shift`.
-    pub tsc_shift: u32,
-    /// Pid of the controller.
-    pub controller: u32,
+    /// 0: every entry passes through, nothing is recorded. Otherwise 1: compared by the agent as one word with `generation`.
+    pub enabled: u32,
+    /// Raised by the controller after it has changed nodes or modules (dlclose).
+    pub generation: u32,
     /// TSC, written by the controller at least once a second.
     pub heartbeat: u64,
     /// Ticks after the heartbeat at which entries stop recording; 0 = for ever.
@@ -255,8 +255,8 @@ pub struct Header {
     pub forks: u32,
     /// Atomic; threads whose CPU time costs two system calls, perf refused.
     pub no_cpu_page: u32,
-    /// Raised by the controller after it has changed nodes or modules (dlclose).
-    pub generation: u32,
+    /// `tsc_shift`.
+    pub tsc_shift: u32,
     /// Atomic; of threads without a block.
     pub lost: [u64; LOST_CAUSES],
     /// Ticks that a probed call seems longer than it is (wall, by path): subtract per call.
@@ -460,8 +460,8 @@ pub struct More {
     pub folded: u64,
     /// `spare`.
     pub spare: [u64; 3],
-    /// \[i\]: calls of \[2^i, 2^(i+1)) ticks.
-    pub hist: [u32; 64],
+    /// \[i\]: calls of \[2^i, 2^(i+1)) ns without our own cost, \[0\] those of 0 too.
+    pub hist: [u64; 64],
 }
 
 /// `struct wh_active`.

@@ -5,13 +5,11 @@
 //! it is first seen, so that they outlive a library that is unloaded.
 
 mod frames;
-mod histogram;
 mod kernel;
 mod merge;
 mod sums;
 
 pub(crate) use frames::Frames;
-pub(crate) use histogram::in_ns;
 pub(crate) use kernel::{Counted, KernelReader};
 pub(crate) use merge::Merge;
 pub(crate) use sums::{Extra, Sum, Sums};
@@ -305,10 +303,7 @@ impl Scale {
             max_ns: one(sum.max),
             values: sum.value.map(u64::cast_signed),
             usage: (flags & abi::DO_USAGE != 0).then(|| extra.map(usage).unwrap_or_default()),
-            hist: (flags & abi::DO_HIST != 0).then(|| {
-                let bins = extra.map_or([0; 64], |e| e.hist);
-                in_ns(&bins, self.clock.mult(), self.inside)
-            }),
+            hist: (flags & abi::DO_HIST != 0).then(|| extra.map_or([0; 64], |e| e.hist).to_vec()),
         }
     }
 }

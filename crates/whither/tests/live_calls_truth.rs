@@ -292,6 +292,12 @@ fn histograms_hold_every_call() {
         let totals = &run.function(name)["totals"];
         let bins: Vec<u64> = totals["hist"].as_array().unwrap().iter().map(number).collect();
         assert_eq!(bins.iter().sum::<u64>(), number(&totals["calls"]), "{name}: {bins:?}");
+        // The shortest call lies in the first bin that holds any, the longest in the last: nothing is shared out.
+        let held = |bin: Option<usize>| bin.map(|b| (1_u64 << b)..(2_u64 << b)).unwrap();
+        let (min, max) = (number(&totals["min_ns"]), number(&totals["max_ns"]));
+        let (first, last) = (bins.iter().position(|&n| n > 0), bins.iter().rposition(|&n| n > 0));
+        assert!(held(first).contains(&min), "{name}: shortest {min} ns, {bins:?}");
+        assert!(held(last).contains(&max), "{name}: longest {max} ns, {bins:?}");
         // A neighbour on the core may have lengthened the twin's slices more than those of the probed calls, or less:
         // the truth lies between what either took. A bin is a factor of two, so a wrong one still shows.
         let told = truth(&run);

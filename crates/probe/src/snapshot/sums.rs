@@ -178,7 +178,7 @@ impl Sums {
         extra.faults_major = extra.faults_major.wrapping_add(more.faults_major);
         extra.folded = extra.folded.wrapping_add(more.folded);
         for (sum, one) in extra.hist.iter_mut().zip(more.hist) {
-            *sum = sum.wrapping_add(u64::from(one));
+            *sum = sum.wrapping_add(one);
         }
     }
 
