@@ -46,6 +46,7 @@ struct global {
 	u32 way;           /* wh_start.way */
 	u32 fsgsbase;      /* way 2: the thread pointer can be read by an instruction */
 	u32 locked;        /* the program forbids itself system calls: the agent makes none any more */
+	u32 pid;           /* of the process that was asked in */
 	s32 often;         /* after so many entries: look at the heartbeat, and in way 2 at the thread id */
 	u64 fast;          /* `segment` while fast.c may do its part: way 1, not locked; else 1, which no segment is */
 };
@@ -231,6 +232,7 @@ struct local *local_by_base(void);
 struct local *thread_join(void);
 int same_thread(struct local *l);
 void count_lost(enum wh_lost cause);
+int outsider(void);
 
 static inline struct local *local_of_thread(void)
 {

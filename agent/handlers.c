@@ -108,6 +108,8 @@ static inline struct local *begin(const struct wh_point *p, u64 slot)
 		return 0;
 	l = local_of_thread();
 	if (unlikely(!l || l->home != G.segment)) {
+		if (outsider())
+			return 0;
 		l = thread_join();
 		if (!l) {
 			count_lost(WH_LOST_TABLE);
@@ -366,7 +368,8 @@ static slow_path u64 exit_slow(u64 slot, const struct regs *regs)
 		return ra;
 	l = local_of_thread();
 	if (unlikely(!l || l->home != G.segment)) {
-		count_lost(WH_LOST_EXIT);
+		if (!outsider())
+			count_lost(WH_LOST_EXIT);
 		return ra;
 	}
 	struct wh_thread *t = l->block;

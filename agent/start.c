@@ -51,6 +51,7 @@ exported u64 wh_start(const struct wh_start *start)
 		G.cookie = ticks() | 1;
 	G.exit = (u64)wh_exit_address;
 	G.way = start->way;
+	G.pid = (u32)sys0(SYS_GETPID);
 	G.often = start->way == 2 ? 15 : 1023;
 	if (start->way == 2)
 		G.fsgsbase = may_read_base();

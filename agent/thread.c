@@ -236,6 +236,13 @@ static struct local *join(void)
 	return l;
 }
 
+/* A forked child where children are nobody's business. Asked each time: what is noted in memory might be so in
+ * that of the parent, after vfork. */
+slow_path int outsider(void)
+{
+	return header()->no_forks && !G.locked && (u32)sys0(SYS_GETPID) != G.pid;
+}
+
 /* Gives the calling thread a block; 0 when there is none. None for a thread that cannot be told from
  * others yet (way 2), and none once system calls are forbidden. */
 slow_path struct local *thread_join(void)

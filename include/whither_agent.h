@@ -114,6 +114,8 @@ struct wh_header {
 	                        * before its work is done, by no more than that work */
 	wh_u32 loads_late;     /* atomic; times that the agent did not wait any longer for loads_seen */
 	wh_u32 apart;          /* not 0: blocks of ended threads are used again only when there are no fresh ones */
+	wh_u32 no_forks;       /* not 0: children pass through, nothing of them is recorded or lost */
+	wh_u32 spare;
 	struct wh_event event[WH_EVENTS]; /* once set, an entry stays */
 };
 

@@ -267,5 +267,6 @@ fn wholes(snapshot: &CallSnapshot, sums: &[PathSum]) -> Wholes {
         thread: snapshot.whole.thread_ns,
         self_wall: sums.iter().fold(0, |all, s| all.saturating_add(s.self_wall)),
         calls: sums.iter().fold(0, |all, s| all.saturating_add(s.calls)),
+        cpu_timed: crate::sums::clocks(snapshot).cpu,
     }
 }

@@ -146,6 +146,7 @@ fn merged(all: Option<Figures>, f: &Figures) -> Figures {
         done,
         untimed: all.untimed.saturating_add(f.untimed),
         timed: all.timed || f.timed,
+        cpu_timed: all.cpu_timed || f.cpu_timed,
         wall_ns: all.wall_ns.saturating_add(f.wall_ns),
         self_wall_ns: all.self_wall_ns.saturating_add(f.self_wall_ns),
         cpu_ns: all.cpu_ns.saturating_add(f.cpu_ns),

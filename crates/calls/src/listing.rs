@@ -84,10 +84,33 @@ impl Analysis<'_> {
             drafts.entry((label, number)).or_default().push(path);
         }
         let sums = Rc::new(self.sums.clone());
-        Ok(drafts
+        let mut drafts: Vec<Draft> = drafts
             .into_iter()
             .map(|((label, _), paths)| Draft { label, id: None, paths, sums: Rc::clone(&sums) })
-            .collect())
+            .collect();
+        for twins in drafts.chunk_by_mut(|a, b| a.label == b.label).filter(|twins| twins.len() > 1) {
+            self.tell_apart(twins);
+        }
+        Ok(drafts)
+    }
+
+    /// Functions of one name: their files stand behind the labels, and where these do not tell them apart, their places there.
+    fn tell_apart(&self, twins: &mut [Draft]) {
+        let point = |d: &Draft| {
+            let path = *d.paths.first()?;
+            self.snapshot.points.get(self.snapshot.paths[path].point as usize)
+        };
+        let places: Vec<Option<(u32, u64)>> = twins.iter().map(|d| point(d).map(|p| (p.module, p.offset))).collect();
+        for (twin, place) in twins.iter_mut().zip(&places) {
+            let Some((module, offset)) = *place else { continue };
+            if places.iter().flatten().all(|other| *other == (module, offset)) {
+                continue;
+            }
+            let file = self.snapshot.modules.get(module as usize).map_or("", |m| crate::frames::base(&m.path));
+            let alone = !places.iter().flatten().any(|&(m, o)| m == module && o != offset);
+            let place = if alone { file.to_owned() } else { format!("{file}+{offset:#x}") };
+            twin.label = format!("{} ({place})", twin.label);
+        }
     }
 
     /// Label of a path's group, and a number that keeps groups of equal text apart.

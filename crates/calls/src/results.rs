@@ -93,8 +93,10 @@ pub struct Figures {
     pub done: u64,
     /// Calls that ended without a time, left by an exception or a jump: times are at least what is told.
     pub untimed: u64,
-    /// False where only entries are seen: then times mean nothing.
+    /// False where only entries are seen, or no time was asked for: then times mean nothing.
     pub timed: bool,
+    /// False where no CPU time was measured: then it means nothing, nor does the time off the CPU.
+    pub cpu_timed: bool,
     /// Wall time, calls in progress included, own cost of nested probes taken off.
     pub wall_ns: u64,
     /// Where that is not known: it is no more than this.

@@ -131,11 +131,12 @@ pub(crate) fn path_sums(
         if snapshot.paths[i].folded { all } else { part_of(nested[i], t.done, t.calls) }
     };
     let nested: Vec<u64> = (0..raw.len()).map(timed).collect();
+    let has_wall = clocks(snapshot).wall;
     let measured: Vec<(u64, u64)> = raw.iter().map(|t| (t.wall_ns, t.cpu_ns)).collect();
     let mut sums: Vec<PathSum> = raw
         .into_iter()
         .enumerate()
-        .map(|(i, t)| corrected(t, cost_ns(nested[i], whole), is_timed(snapshot, i), running(i)))
+        .map(|(i, t)| corrected(t, cost_ns(nested[i], whole), has_wall && is_timed(snapshot, i), running(i)))
         .collect();
     for (i, (sum, path)) in sums.iter_mut().zip(&snapshot.paths).enumerate() {
         // Folded calls lie in timed ones and may be far shorter.
@@ -199,6 +200,22 @@ pub(crate) fn cost_ns(calls: u64, ps: u64) -> u64 {
     u64::try_from(u128::from(calls) * u128::from(ps) / 1000).unwrap_or(u64::MAX)
 }
 
+/// Which times a snapshot has.
+pub(crate) struct Clocks {
+    pub(crate) wall: bool,
+    pub(crate) cpu: bool,
+}
+
+/// No call takes no time at all: what is nothing in all of them was not asked for.
+pub(crate) fn clocks(snapshot: &CallSnapshot) -> Clocks {
+    let totals = || snapshot.paths.iter().map(|p| &p.totals);
+    Clocks {
+        wall: totals().any(|t| t.max_ns > 0 || t.wall_ns > 0)
+            || snapshot.in_progress.iter().any(|call| call.elapsed_ns > 0),
+        cpu: totals().any(|t| t.cpu_ns > 0) || totals().all(|t| t.done == 0),
+    }
+}
+
 /// Points that see exits; only their cost has been measured.
 fn is_timed(snapshot: &CallSnapshot, path: usize) -> bool {
     let point = snapshot.points.get(snapshot.paths[path].point as usize);
@@ -249,6 +266,8 @@ pub(crate) struct Wholes {
     pub(crate) thread: u64,
     pub(crate) self_wall: u64,
     pub(crate) calls: u64,
+    /// CPU time was measured.
+    pub(crate) cpu_timed: bool,
 }
 
 /// Calls whose cost of being measured is as much as was measured.
@@ -364,12 +383,13 @@ impl Adder {
             done: self.done,
             untimed: self.untimed,
             timed: self.timed,
+            cpu_timed: self.timed && whole.cpu_timed,
             wall_ns,
             wall_below_ns: if beyond { Some(wall_ns) } else { Some(most).filter(|most| self.inside == 0 && *most > 0) },
             self_wall_ns: if beyond { self.self_wall.min(wall_ns) } else { self.self_wall },
             cpu_ns: self.cpu,
             self_cpu_ns: self.self_cpu,
-            off_cpu_ns: self.wall.saturating_sub(self.cpu),
+            off_cpu_ns: if whole.cpu_timed { self.wall.saturating_sub(self.cpu) } else { 0 },
             average_ns: average,
             min_ns,
             min_below_ns,
@@ -378,7 +398,7 @@ impl Adder {
             p50: quantile(0.5),
             p90: quantile(0.9),
             p99: quantile(0.99),
-            share_exec: share(self.cpu, whole.cpu),
+            share_exec: if whole.cpu_timed { share(self.cpu, whole.cpu) } else { f64::NAN },
             share_wall: share(self.inside, whole.thread),
             share_listed: listed,
             values: self.values.iter().map(|(name, &sum)| (name.clone(), per_call(sum))).collect(),

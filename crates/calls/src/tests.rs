@@ -424,3 +424,46 @@ fn shares_of_a_killed_process_add_up_to_no_more_than_all() {
     snapshot.whole.cpu_ns = 0;
     assert!(shares(&snapshot).iter().all(|s| s.is_nan()), "it is not known");
 }
+
+fn function_rows(snapshot: &CallSnapshot, min_share: f64) -> Vec<(String, Figures)> {
+    let analysis = Analysis::new(snapshot, &Named, Options::default());
+    let query = ListQuery { group: Group::Function, min_share, at_least: 0, ..ListQuery::default() };
+    analysis.listing(&query).unwrap().rows.into_iter().map(|row| (row.label, row.figures)).collect()
+}
+
+/// A time that was not asked for is not a time of nothing: it hides no row, and is no number.
+#[test]
+fn times_that_were_not_measured_are_told_as_such() {
+    let main = call(0, 0, 50, 1, vec![leaf(1, 16, 300, 1), leaf(2, 32, 900, 3)]);
+    let mut snapshot = Take::of([1, 2]).snapshot(&main);
+    let known = |s: &CallSnapshot| {
+        let rows = function_rows(s, 0.01);
+        rows.into_iter().map(|(_, f)| (f.timed, f.cpu_timed, f.share_exec.is_nan())).collect::<Vec<_>>()
+    };
+    assert_eq!(known(&snapshot), [(true, true, false); 2]);
+    snapshot.paths.iter_mut().for_each(|p| p.totals.cpu_ns = 0);
+    assert_eq!(known(&snapshot), [(true, false, true); 2]);
+    assert!(function_rows(&snapshot, 0.0).iter().all(|(_, f)| f.off_cpu_ns == 0), "nothing was taken from nothing");
+    snapshot
+        .paths
+        .iter_mut()
+        .for_each(|p| p.totals = PathTotals { calls: p.totals.calls, done: p.totals.done, ..PathTotals::default() });
+    assert_eq!(known(&snapshot), [(false, false, true); 2], "by count no row is small");
+}
+
+/// Functions of one name in two files, or twice in one.
+#[test]
+fn rows_of_one_name_are_told_apart() {
+    let main = call(0, 0, 50, 1, vec![leaf(1, 16, 300, 1), leaf(2, 32, 900, 3)]);
+    let mut snapshot = Take::of([1, 2]).snapshot(&main);
+    let labels = |s: &CallSnapshot| function_rows(s, 0.0).into_iter().map(|(label, _)| label).collect::<Vec<_>>();
+    let one = snapshot.points[0].names[0].clone();
+    assert_ne!(labels(&snapshot)[0], labels(&snapshot)[1]);
+    assert!(labels(&snapshot).contains(&one));
+    snapshot.points[1].names[0].clone_from(&one);
+    let places = snapshot.points.iter().rev().map(|p| format!("{one} (app+{:#x})", p.offset));
+    assert_eq!(labels(&snapshot), places.collect::<Vec<_>>());
+    snapshot.modules.push(CallModule { path: "/lib/libb.so".into(), ..snapshot.modules[0].clone() });
+    snapshot.points[1].module = 1;
+    assert_eq!(labels(&snapshot), [format!("{one} (libb.so)"), format!("{one} (app)")]);
+}

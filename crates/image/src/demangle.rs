@@ -54,9 +54,11 @@ fn rust(name: &str, form: Form) -> Option<String> {
 
 /// Ends in `17h`, 16 hexadecimal digits, `E`, and maybe a suffix of the compiler (`.llvm.123`).
 fn has_rust_hash(name: &str) -> bool {
-    let base = name.split('.').next().unwrap_or(name);
-    let hash = base.strip_suffix('E').and_then(|b| b.get(b.len().checked_sub(19)?..));
-    hash.is_some_and(|h| h.starts_with("17h") && h[3..].bytes().all(|b| b.is_ascii_hexdigit()))
+    let Some(at) = name.rfind("17h") else { return false };
+    // Points are part of names, too: `_$LT$a..B$GT$`.
+    let Some((hash, suffix)) = name[at + 3..].split_at_checked(16) else { return false };
+    let ends = suffix.strip_prefix('E').is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    ends && hash.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 fn cpp(name: &str, form: Form) -> Option<String> {
@@ -191,6 +193,11 @@ mod tests {
             "std::vector::push_back@plt",
         );
         check("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write::h0123456789abcdef", "core::fmt::write");
+        check(
+            "_ZN48_$LT$pan..D$u20$as$u20$core..ops..drop..Drop$GT$4drop17h0123456789abcdefE.llvm.123",
+            "<pan::D as core::ops::drop::Drop>::drop::h0123456789abcdef",
+            "<pan::D as core::ops::drop::Drop>::drop",
+        );
         check("_RNvCskwGfYPst2Cb_3foo3bar", "foo[ef17931c9e9b4641]::bar", "foo::bar");
         check("_ZlsRSoRK3Foo", "operator<<(std::ostream&, Foo const&)", "operator<<");
         check("_ZNK1AltERKS_", "A::operator<(A const&) const", "A::operator<");

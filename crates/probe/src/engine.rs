@@ -191,7 +191,9 @@ impl Engine {
     /// [`ProbeError`] with the reason; nothing of ours runs then.
     pub fn launch(command: &[String], options: Options) -> Result<Self, ProbeError> {
         let launched = target::launch(command)?;
-        Self::new(launched.pid(), options, Hold::Entry(launched))
+        let mut engine = Self::new(launched.pid(), options, Hold::Entry(launched))?;
+        engine.note_safe();
+        Ok(engine)
     }
 
     /// Puts the agent into a running process, which runs on; no point yet.
@@ -214,6 +216,7 @@ impl Engine {
         }
         let mut engine = Self::new(pid, options, Hold::Runs)?;
         engine.heed_filters();
+        engine.note_safe();
         if !engine.options.safe {
             engine.place_agent()?;
         }
@@ -554,6 +557,13 @@ impl Engine {
     fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
+        }
+    }
+
+    /// What uprobes alone do not see: children are found by looking, and their programs by the agent's way in.
+    fn note_safe(&mut self) {
+        if self.options.safe && self.options.follow {
+            self.note("with uprobes alone (--safe) programs that it executes are not measured, and forked children from some milliseconds after the fork".into());
         }
     }
 

@@ -60,7 +60,7 @@ pub(crate) mod field {
         LOAD_WAIT load_wait_us, NEXT_NODE next_node, NEXT_PATH next_path, NEXT_THREAD next_thread,
         NEXT_PAGE next_page, GENERATION generation, LOST lost,
         COST_INSIDE cost_inside, COST_WHOLE cost_whole, COST_COUNT cost_count,
-        COST_EARLY cost_early, LOADS_LATE loads_late, APART apart, EVENT event,
+        COST_EARLY cost_early, LOADS_LATE loads_late, APART apart, NO_FORKS no_forks, EVENT event,
     );
 }
 

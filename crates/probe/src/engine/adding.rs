@@ -14,6 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use whither_abi::agent as abi;
 use whither_image::{Plan, PlanKind, StatedBytes};
+use whither_kernel::proc;
 use whither_store::calls::{PatchKind, PointState};
 
 /// A point about to be written.
@@ -434,6 +435,10 @@ impl Engine {
         let range = (seat.placed.segment, seat.placed.segment_bytes);
         let mut found: Vec<u32> = self.tree.children();
         found.extend((0..seat.segment.n_threads()).map(|i| seat.segment.thread(i).pid).filter(|&pid| pid != 0));
+        if !self.options.follow {
+            // Children leave no trace in the tables, and their parents may have ended.
+            found.extend(proc::pids());
+        }
         let mut next = 0;
         while next < found.len() {
             let pid = found[next];

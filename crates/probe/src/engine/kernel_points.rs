@@ -356,7 +356,11 @@ impl Engine {
             for point in self.kernel.points.iter().filter(|p| !p.sites.is_empty()) {
                 let _ = set(uprobes, pid, point);
             }
-            self.note("calls that uprobes count in forked children count from some milliseconds after the fork".into());
+            if !self.options.safe {
+                self.note(
+                    "calls that uprobes count in forked children count from some milliseconds after the fork".into(),
+                );
+            }
         }
     }
 

@@ -324,6 +324,7 @@ fn settings(segment: &Segment, options: &Options) {
     segment.set_header32(field::RECURSION, options.recursion);
     segment.set_header32(field::DEPTH, options.depth);
     segment.set_header32(field::APART, u32::from(options.threads));
+    segment.set_header32(field::NO_FORKS, u32::from(!options.follow));
     let wait = u32::try_from(options.load_wait.as_micros()).unwrap_or(u32::MAX);
     segment.set_header32(field::LOAD_WAIT, wait);
 }

@@ -12,8 +12,8 @@ use crate::ProbeError;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 use whither_kernel::memory::Memory;
-use whither_kernel::proc;
-use whither_kernel::ptrace::{Event, Tracee, Watching};
+use whither_kernel::ptrace::{Event, Tracee, Untraceable, Watching};
+use whither_kernel::{KernelError, proc};
 
 /// How long threads may take to be let go.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -166,7 +166,12 @@ impl Tree {
             }
             Err(e) => {
                 go_on(pid);
-                Err(e.into())
+                if !is_ours(&e) {
+                    return Err(e.into());
+                }
+                // The kernel seized it when it was made: its exec is told by that way.
+                self.freed.push(pid);
+                Ok(())
             }
         }
     }
@@ -388,6 +393,12 @@ impl Drop for Tree {
 }
 
 /// Ends a stop: the program is new, so it has no handler that could see the signal.
+/// Whether it cannot be traced because we do already.
+fn is_ours(error: &KernelError) -> bool {
+    let KernelError::Untraceable { why: Untraceable::Traced { tracer, .. }, .. } = error else { return false };
+    proc::tgid(*tracer) == Some(std::process::id())
+}
+
 fn go_on(pid: u32) {
     // SAFETY: kill(2) takes plain numbers; the process stands still, so the number is still its own.
     unsafe { libc::kill(pid as i32, libc::SIGCONT) };
