@@ -227,10 +227,8 @@ impl Lives {
     /// Lives of a pid with a tag, the newest first.
     fn tagged_so(&self, pid: u32, tag: u16) -> impl Iterator<Item = Moment> {
         let all = self.by_pid.get(&pid).map_or(&[][..], Vec::as_slice);
-        all.iter().rev().filter_map(move |&life| {
-            let until = self.phases.end(pid, self.lives[&life].tag?, tag)?;
-            Some(Moment { life, until })
-        })
+        let tagged = all.iter().rev().filter_map(|&life| Some((life, self.lives[&life].tag?)));
+        tagged.flat_map(move |(life, own)| self.phases.ends(pid, own, tag).map(move |until| Moment { life, until }))
     }
 
     /// As [`Self::by_tag`] for a sample at a user address. Of several lives with that tag it is the

@@ -15,6 +15,7 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 use whither_cycles::results::Listing;
 use whither_cycles::{Query, listing};
+use whither_kernel::proc;
 use whither_session::{Live, StopFlag};
 use whither_store::SymbolService;
 use whither_store::model::Profile;
@@ -38,31 +39,43 @@ pub(crate) fn top(args: TopArgs) -> anyhow::Result<Ending> {
         .into());
     }
     let lasting = Lasting { interval: args.interval, duration: args.duration };
+    let pids = args.pid.clone();
     let options = collect::live_options(args.pid, args.sampling, args.budget)?;
     let stop = signals::stop_flag()?;
     let live = Live::start(&options)?;
     // `init` also installs a panic hook that restores the terminal first.
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
-    let done = watch(&mut terminal, &live, lasting, &stop);
+    let done = watch(&mut terminal, &live, &pids, lasting, &stop);
     ratatui::restore();
     live.stop();
     done?;
     Ok(Ending::Done)
 }
 
-/// One round: new samples when it is time, keys as they come, a picture when anything changed.
-fn watch(terminal: &mut DefaultTerminal, live: &Live, lasting: Lasting, stop: &StopFlag) -> anyhow::Result<()> {
+/// One round: new samples when it is time, keys as they come, a picture when anything changed. When all of `pids` have ended
+/// their last figures stay.
+fn watch(
+    terminal: &mut DefaultTerminal,
+    live: &Live,
+    pids: &[u32],
+    lasting: Lasting,
+    stop: &StopFlag,
+) -> anyhow::Result<()> {
     let mut screen = Screen::new();
     let mut view = None::<View>;
     let (start, mut asked) = (Instant::now(), None::<Instant>);
     // A picture that shows nothing new costs as much as one that does.
-    let mut changed = false;
+    let (mut changed, mut over) = (false, false);
     terminal.draw(|frame| screen.draw(frame))?;
     while !stop.is_set() && lasting.duration.is_none_or(|d| start.elapsed() < d) {
-        if !screen.is_paused() && asked.is_none_or(|at| at.elapsed() >= lasting.interval) {
+        if !over && !screen.is_paused() && asked.is_none_or(|at| at.elapsed() >= lasting.interval) {
+            over = have_ended(pids);
             view = Some(View::ask(live, view.take())?);
             asked = Some(Instant::now());
             fill(&mut screen, view.as_ref());
+            if over {
+                screen.explain(last_words(pids));
+            }
             changed = true;
         }
         if std::mem::take(&mut changed) {
@@ -78,6 +91,20 @@ fn watch(terminal: &mut DefaultTerminal, live: &Live, lasting: Lasting, stop: &S
         }
     }
     Ok(())
+}
+
+fn have_ended(pids: &[u32]) -> bool {
+    !pids.is_empty() && !pids.iter().any(|&pid| proc::exists(pid))
+}
+
+fn last_words(pids: &[u32]) -> String {
+    let all: Vec<String> = pids.iter().map(u32::to_string).collect();
+    let who = if let [one] = all.as_slice() {
+        format!("process {one} has")
+    } else {
+        format!("processes {} have", all.join(", "))
+    };
+    format!("{who} ended: these are the last figures (q quits)")
 }
 
 fn react(screen: &mut Screen, event: Event) -> Step {
@@ -119,6 +146,9 @@ fn fill(screen: &mut Screen, view: Option<&View>) {
     let Some(view) = view else { return };
     match view.listing(screen) {
         Ok(listing) => screen.show(listing),
+        Err(whither_cycles::Error::Empty) => {
+            screen.explain("no samples in the last interval: the rows are those of the one before".into());
+        }
         Err(error) => screen.explain(error.to_string()),
     }
 }

@@ -216,7 +216,8 @@ fn children_that_are_not_followed_count_nothing() {
     need_root!();
     let _alone = alone();
     // Its four children, one of which is forked and executes nothing, call it as well; its own calls are 100.
-    let run = measured(&["-f", "leafwork", "--follow", "none"], &["calls-forktree", "5"]);
+    let run = run(&["-f", "leafwork", "--follow", "none"], &["calls-forktree", "5"]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
     assert_eq!(run.told["leafwork"].calls, 5 * 100 + 1 + 2 + 3 + 4, "the program's own count");
     assert_eq!(run.calls("leafwork"), 100);
     assert!(run.document["lost"].as_object().unwrap().values().all(|n| number(n) == 0), "{}", run.document["lost"]);

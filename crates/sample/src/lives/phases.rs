@@ -23,13 +23,19 @@ impl Phases {
         all.insert(place, (number, time));
     }
 
-    /// When the phase ended that makes `tagged` of a life's own tag; `None`: there is no such phase.
-    pub(super) fn end(&self, pid: u32, own: u16, tagged: u16) -> Option<u64> {
-        let low = |number: u32| number & ((1 << TAG_BITS) - 1);
-        let wanted = u32::from(own ^ tagged);
-        let Some(all) = self.slots.get(&(pid % PHASES)) else { return (wanted == 0).then_some(STILL) };
-        let at = all.iter().rposition(|&(number, _)| low(number) == wanted)?;
-        Some(all.get(at + 1).map_or(STILL, |&(_, began)| began))
+    /// When the phases ended that make `tagged` of a life's own tag, the last first: several where more have begun since the
+    /// last drain than a tag has numbers.
+    pub(super) fn ends(&self, pid: u32, own: u16, tagged: u16) -> impl Iterator<Item = u64> {
+        const NONE_YET: &[(u32, u64)] = &[(0, 0)];
+        const NUMBERS: u32 = 1 << TAG_BITS;
+        let all = self.slots.get(&(pid % PHASES)).map_or(NONE_YET, Vec::as_slice);
+        let (first, last) = (all.first().map_or(0, |p| p.0), all.last().map_or(0, |p| p.0));
+        let newest = last.checked_sub(last.wrapping_sub(u32::from(own ^ tagged)) % NUMBERS);
+        let numbers = std::iter::successors(newest, |n| n.checked_sub(NUMBERS)).take_while(move |n| *n >= first);
+        numbers.filter_map(|n| {
+            let at = all.binary_search_by_key(&n, |p| p.0).ok()?;
+            Some(all.get(at + 1).map_or(STILL, |&(_, began)| began))
+        })
     }
 
     /// Forgets phases that ended before `time`.

@@ -168,6 +168,30 @@ fn what_was_sampled_before_code_was_unmapped_is_looked_up_as_of_then() {
     assert_eq!(image(&l, 5 ^ 2), Some(3), "the last one goes on");
 }
 
+/// A tag has fewer numbers than a program that loads and unloads libraries all the time can have phases between two drains.
+#[test]
+fn more_phases_than_a_tag_has_numbers_are_ambiguous() {
+    let numbers = 1_u32 << whither_abi::TAG_BITS;
+    let mut l = Lives::default();
+    l.will_be_phased();
+    let no = l.found(10, "host".into(), "/bin/host".into(), 0, 1);
+    l.tagged(&task(10, 5, 2));
+    let begins = |phase: u32| 100 + u64::from(phase) * 2;
+    l.mapped(10, map(0x1000, 0x2000, 0), "/lib/0.so", 3);
+    for phase in 1..numbers + 10 {
+        l.unmapped(&unmapped(10, phase, begins(phase)));
+        // Libraries in turn, one more than divides the numbers: the same place of the next round is another's.
+        l.mapped(10, map(0x1000, 0x2000, phase % 3), "/lib/x.so", begins(phase) + 1);
+    }
+    let seen = |l: &Lives, phase: u32| l.by_tag_at(10, 5 ^ (phase % numbers) as u16, 0x1800);
+    let until = |phase: u32| Moment { life: no, until: begins(phase + 1) };
+    assert_eq!(seen(&l, 4), Some(Which::Several(until(numbers + 4))), "phase 4 or 8196");
+    assert_eq!(seen(&l, 4_000), Some(Which::Only(until(4_000))));
+    assert_eq!(seen(&l, 9), Some(Which::Several(still(no))));
+    l.forget(begins(numbers), |_| true);
+    assert_eq!(seen(&l, 4), Some(Which::Only(until(numbers + 4))), "samples of the first round are in");
+}
+
 #[test]
 fn a_phase_of_another_process_with_that_number_changes_nothing() {
     let mut l = Lives::default();
