@@ -12,7 +12,7 @@ use crate::remark::IRQS_OFF;
 use crate::results::{EventTotals, Listing, ListingRow};
 use crate::selection::{Filter, Selection};
 use std::str::FromStr;
-use whither_store::model::Profile;
+use whither_store::model::{EventIx, Precision, Profile};
 use whither_store::symbols::Symbols;
 
 /// What rows of a listing are about.
@@ -115,7 +115,8 @@ pub fn listing(profile: &Profile, symbols: &dyn Symbols, query: &Query) -> Resul
     let Prepared { selection, by, places } = Prepared::new(profile, symbols, query)?;
     let axes: Vec<Axis<'_>> = by.iter().map(|b| axis(*b, &selection, &places, symbols)).collect();
     let groups = Groups::new(&selection, &axes);
-    let provenance = provenance(&selection, &query.filter);
+    let mut provenance = provenance(&selection, &query.filter);
+    provenance.notes.extend(late_note(&selection, &by, query.inlines == Inlines::Expand));
     let totals = &provenance.events;
     let order = groups.largest_first();
     let shown = query.limit.unwrap_or(usize::MAX).min(order.len());
@@ -134,6 +135,19 @@ pub fn listing(profile: &Profile, symbols: &dyn Symbols, query: &Query) -> Resul
     let rest = groups.rest(&order[shown..], totals);
     let by = by.iter().map(|b| b.name().to_owned()).collect();
     Ok(Listing { provenance, by, rows, rest, filters: query.filter.describe() })
+}
+
+/// Rows finer than procedures are of where the CPU stood, not of what it waited for.
+fn late_note(selection: &Selection<'_>, by: &[By], inlines: bool) -> Option<String> {
+    let fine = inlines || by.iter().any(|b| matches!(b, By::Insn | By::Line));
+    let late = |e: &EventIx| {
+        let precision = selection.profile.event(*e).precision;
+        !matches!(precision, Precision::Exact | Precision::Skid(0))
+    };
+    (fine && selection.columns.iter().any(late)).then(|| {
+        "instructions, lines and inlined functions are those at which the CPU was interrupted, mostly one instruction behind the one that took the time; `whither topcounts` and `whither annotate` move samples back"
+            .to_owned()
+    })
 }
 
 /// What rows were made from.

@@ -273,6 +273,15 @@ pub fn exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
+/// Whether a process runs: it exists, and is more than a body that its parent has not looked at yet.
+#[must_use]
+pub fn runs(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    // A leader that has ended is one, too, while other threads of it run.
+    !state.is_empty() && (!state.starts_with(['Z', 'X']) || threads(pid).len() > 1)
+}
+
 /// Places where the bytes of a mapping can be read, best first: the mapping itself (right across
 /// mount namespaces and for deleted files), the process's root, our own root.
 #[must_use]
@@ -536,5 +545,21 @@ mod tests {
         assert!(executable_mappings(me).iter().any(|m| m.path.contains("whither_kernel")));
         assert_eq!((tgid(me), inner_pid(me) > 0, tracer(u32::MAX)), (Some(me), true, 0));
         assert!(!machine().kernel.is_empty() && possible_cpus() >= machine().cpus.len() as u32);
+    }
+
+    #[test]
+    fn a_process_that_waits_for_its_parent_runs_no_more() {
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        assert!(runs(pid) && exists(pid));
+        drop(child.stdin.take());
+        // SAFETY: an all-zero siginfo is a value, and the call writes no further.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: our own child's number; it stays to be waited for (WNOWAIT).
+        let ended = unsafe { libc::waitid(libc::P_PID, pid, &raw mut info, libc::WEXITED | libc::WNOWAIT) };
+        assert_eq!(ended, 0);
+        assert!(exists(pid) && !runs(pid), "a zombie");
+        child.wait().unwrap();
+        assert!(!exists(pid) && !runs(pid));
     }
 }

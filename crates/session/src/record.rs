@@ -182,7 +182,7 @@ impl Run<'_> {
     /// Whether what was to be watched has ended.
     fn over(&self, pids: &[u32], target: &mut Option<&mut Running>) -> bool {
         let ended = target.as_mut().is_some_and(|t| t.poll().is_some());
-        ended || matches!(self.options.scope, Scope::Pids(_)) && !pids.iter().any(|&p| proc::exists(p))
+        ended || matches!(self.options.scope, Scope::Pids(_)) && !pids.iter().any(|&p| proc::runs(p))
     }
 
     /// Writes what was collected since the last time as a segment.

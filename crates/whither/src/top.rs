@@ -94,7 +94,7 @@ fn watch(
 }
 
 fn have_ended(pids: &[u32]) -> bool {
-    !pids.is_empty() && !pids.iter().any(|&pid| proc::exists(pid))
+    !pids.is_empty() && !pids.iter().any(|&pid| proc::runs(pid))
 }
 
 fn last_words(pids: &[u32]) -> String {
