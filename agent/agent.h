@@ -50,7 +50,7 @@ struct global {
 	s32 often;         /* after so many entries: look at the heartbeat, and in way 2 at the thread id */
 	u64 fast;          /* `segment` while fast.c may do its part: way 1, not locked; else 1, which no segment is */
 };
-extern struct global G __attribute__((visibility("hidden"))); /* told here too: addressed without a table */
+extern struct global G;
 
 /* A stack of the thread. Slots in [lo, hi) have their shadow (or none can be had); words in [lo, top)
  * can be read. Both grow when needed. */
@@ -114,11 +114,11 @@ struct match {
  * path to be the same, by address and value. Filled while `slot` is 0. */
 #define HOTS 256u
 #define HOT_WORDS 72u /* a multiple of 4 */
-/* Words of the stack by their distance from what entry.S has pushed, in words, and their values. Together and
- * narrow, because reading them is most of what a call that only counts costs. */
-struct words {
-	u16 at[4];
-	u64 value[4];
+/* By its address: a signal handler's call may fill an entry anew amid the comparing, and a distance of that
+ * filling would lead from this call's frame to where there may be no memory. */
+struct word {
+	const u64 *at;
+	u64 value;
 };
 struct hot {
 	u64 slot, ra;
@@ -129,7 +129,7 @@ struct hot {
 	u64 top_slot;               /* innermost call in progress, 0 when there was none */
 	u32 top_path;
 	u32 words;                  /* a multiple of 4: the last is repeated. From the slot outwards */
-	const struct words *end;    /* behind the words to be compared; no words: `varied` may be */
+	const struct word *end;     /* behind the words to be compared; no words: `varied` may be */
 	u64 relocated;              /* of the point */
 	u64 record;                 /* path and point as a record holds them */
 	u64 block;                  /* of the path, from the segment's start, with HOT_ bits */
@@ -138,8 +138,8 @@ struct hot {
 	u64 calls;                  /* of the block at that time */
 	u16 skip, left;             /* the path is another each time: fillings to be left out, still */
 	u32 varied;                 /* the values are those of variants[], found by a hash of the words */
-	struct words word[HOT_WORDS / 4];
-} __attribute__((aligned(128))); /* 7 * 128 bytes: found by few steps, and no power of two */
+	struct word word[HOT_WORDS];
+} __attribute__((aligned(256))); /* 5 * 256 bytes: found by a shift and an addition, and no power of two */
 /* The values of one path through a call site that is reached by many. */
 #define VARIANTS 1024u
 struct variant {

@@ -24,12 +24,6 @@ static inline struct hot *hot_of(struct local *l, u64 slot, u64 ra)
 	return h;
 }
 
-/* What entry.S has pushed for a call at the slot of `h`. */
-static inline const u64 *frame_of(const struct hot *h)
-{
-	return (const u64 *)(h->slot - __builtin_offsetof(struct frame, ra));
-}
-
 static inline u64 two_words(const u32 *first)
 {
 	u64 both;
@@ -67,26 +61,15 @@ static inline __attribute__((always_inline)) int as_it_was(u64 segment, const st
 
 /* From the slot outwards, each word only when those before are as they were: they prove that its frame is
  * there, and so that it can be read, whatever became of the memory further out since. */
-static inline int words_fit(const u64 *f, const struct words *w, const struct words *end)
+static inline int words_fit(const struct hot *h, const struct word *end)
 {
-	do {
-		u64 at;
+	const struct word *w = h->word;
 
-		__builtin_memcpy(&at, w->at, 8);
-		if (unlikely(f[at & 0xffff] != w->value[0]))
+	do {
+		if (unlikely(*w[0].at != w[0].value || *w[1].at != w[1].value || *w[2].at != w[2].value ||
+			     *w[3].at != w[3].value))
 			return 0;
-		at >>= 16;
-		one_register(at); /* shifted where it is */
-		if (unlikely(f[at & 0xffff] != w->value[1]))
-			return 0;
-		at >>= 16;
-		one_register(at);
-		if (unlikely(f[at & 0xffff] != w->value[2]))
-			return 0;
-		at >>= 16;
-		if (unlikely(f[at] != w->value[3]))
-			return 0;
-		w++;
+		w += 4;
 	} while (w < end);
 	return 1;
 }
@@ -121,27 +104,18 @@ static inline const struct variant *variant_that_fits(struct local *l, const str
 {
 	u64 hash = owner, differ = 0;
 
-	const u64 *f = frame_of(h);
-	u32 groups = h->words / 4;
-
-	if (unlikely(h->slot - l->stack.lo >= l->stack.hi - l->stack.lo || !groups ||
-		     (u64)(f + h->word[groups - 1].at[3]) > l->stack.top - 8))
+	if (unlikely(h->slot - l->stack.lo >= l->stack.hi - l->stack.lo || !h->words ||
+		     (u64)h->word[h->words - 1].at > l->stack.top - 8))
 		return 0;
-	for (u32 i = 0; i < groups; i++) {
-		const u16 *at = h->word[i].at;
-
-		hash = mixed(hash, f[at[0]], f[at[1]], f[at[2]], f[at[3]]);
-	}
+	for (u32 i = 0; i < h->words; i += 4)
+		hash = mixed(hash, *h->word[i].at, *h->word[i + 1].at, *h->word[i + 2].at, *h->word[i + 3].at);
 	const struct variant *v = variant_of(l, hash);
 	*serial = look(&v->serial);
 	if (unlikely(v->owner != owner))
 		return 0;
-	for (u32 i = 0; i < groups; i++) {
-		const u16 *at = h->word[i].at;
-		const u64 *value = v->value + i * 4;
-
-		differ |= (f[at[0]] ^ value[0]) | (f[at[1]] ^ value[1]) | (f[at[2]] ^ value[2]) | (f[at[3]] ^ value[3]);
-	}
+	for (u32 i = 0; i < h->words; i += 4)
+		differ |= (*h->word[i].at ^ v->value[i]) | (*h->word[i + 1].at ^ v->value[i + 1]) |
+			  (*h->word[i + 2].at ^ v->value[i + 2]) | (*h->word[i + 3].at ^ v->value[i + 3]);
 	return likely(!differ) ? v : 0;
 }
 
@@ -170,27 +144,27 @@ static inline __attribute__((always_inline)) void finish_entry(struct local *l, 
 }
 
 /* Functions of their own, so that the others need fewer registers. */
-FAST static void count_varied(struct frame *f, struct local *l, const struct hot *h, u32 owner);
-FAST static void entry_varied(struct frame *f, struct local *l, const struct hot *h, u32 owner);
+FAST static void count_varied(struct local *l, struct frame *f, const struct hot *h, u32 owner);
+FAST static void entry_varied(struct local *l, struct frame *f, const struct hot *h, u32 owner);
 
-static void count_varied(struct frame *f, struct local *l, const struct hot *h, u32 owner)
+static void count_varied(struct local *l, struct frame *f, const struct hot *h, u32 owner)
 {
 	u32 serial;
 	const struct variant *v = variant_that_fits(l, h, owner, &serial);
-	u64 block = v ? v->block & ~HOT_BITS : 0, relocated = h->relocated;
+	u64 block = v ? v->block : 0, relocated = h->relocated;
 
 	if (likely(v && serial == look(&v->serial) && owner == look(&h->serial)))
-		finish_count(f, &((struct wh_block *)(l->home + block))->calls, relocated);
+		finish_count(f, counter_of(l->home, block), relocated);
 }
 
-static void entry_varied(struct frame *f, struct local *l, const struct hot *h, u32 owner)
+static void entry_varied(struct local *l, struct frame *f, const struct hot *h, u32 owner)
 {
 	u32 serial;
 	const struct variant *v = variant_that_fits(l, h, owner, &serial);
 	u64 block = v ? v->block : 0, record = v ? v->record : 0, relocated = h->relocated;
 
 	if (likely(v && serial == look(&v->serial) && owner == look(&h->serial)))
-		finish_entry(l, f, block, &((struct wh_block *)(l->home + (block & ~HOT_BITS)))->calls, record, relocated);
+		finish_entry(l, f, block, counter_of(l->home, block), record, relocated);
 }
 
 /* Entry of a point that only counts. */
@@ -208,12 +182,12 @@ void wh_fast_count(struct frame *f)
 	u32 serial = look(&h->serial);
 	if (unlikely(!as_it_was(segment, l, h, f)))
 		return;
-	const struct words *end = h->end;
+	const struct word *end = h->end;
 	if (likely(end != h->word)) {
-		if (unlikely(!words_fit((const u64 *)f, h->word, end)))
+		if (unlikely(!words_fit(h, end)))
 			return;
 	} else if (h->varied) {
-		count_varied(f, l, h, serial);
+		count_varied(l, f, h, serial);
 		return;
 	}
 	u64 *counter = h->counter, relocated = h->relocated;
@@ -236,12 +210,12 @@ void wh_fast_entry(struct frame *f)
 	u32 serial = look(&h->serial);
 	if (unlikely(!as_it_was(segment, l, h, f)))
 		return;
-	const struct words *end = h->end;
+	const struct word *end = h->end;
 	if (likely(end != h->word)) {
-		if (unlikely(!words_fit((const u64 *)f, h->word, end)))
+		if (unlikely(!words_fit(h, end)))
 			return;
 	} else if (h->varied) {
-		entry_varied(f, l, h, serial);
+		entry_varied(l, f, h, serial);
 		return;
 	}
 	u64 block = h->block, *counter = h->counter, record = h->record, relocated = h->relocated;
@@ -266,40 +240,25 @@ otherwise:
 	*slot = 0;
 }
 
-static inline u16 *word_at(struct hot *h, u32 i)
+/* Adds a word in its place: the one furthest out is the last. */
+static void add_word(struct hot *h, u64 at, u64 value)
 {
-	return &h->word[i / 4].at[i % 4];
-}
-
-static inline u64 *word_value(struct hot *h, u32 i)
-{
-	return &h->word[i / 4].value[i % 4];
-}
-
-/* Adds a word in its place: the one furthest out is the last. 0: it lies too far out, or between two words. */
-static int add_word(struct hot *h, u64 at, u64 value)
-{
-	u64 distance = at - (u64)frame_of(h);
 	u32 i = h->words;
 
-	if (i >= HOT_WORDS || distance % 8 || distance / 8 > 0xffff)
-		return 0;
+	if (i >= HOT_WORDS)
+		return;
 	h->words = i + 1;
-	for (; i && *word_at(h, i - 1) > distance / 8; i--) {
-		*word_at(h, i) = *word_at(h, i - 1);
-		*word_value(h, i) = *word_value(h, i - 1);
-	}
-	*word_at(h, i) = (u16)(distance / 8);
-	*word_value(h, i) = value;
-	return 1;
+	for (; i && (u64)h->word[i - 1].at > at; i--)
+		h->word[i] = h->word[i - 1];
+	h->word[i] = (struct word){(const u64 *)at, value};
 }
 
-static int same_places(struct hot *a, struct hot *b)
+static int same_places(const struct hot *a, const struct hot *b)
 {
 	if (a->words != b->words)
 		return 0;
 	for (u32 i = 0; i < a->words; i++)
-		if (*word_at(a, i) != *word_at(b, i))
+		if (a->word[i].at != b->word[i].at)
 			return 0;
 	return 1;
 }
@@ -311,15 +270,13 @@ static int same_but_words(const struct hot *a, const struct hot *b)
 }
 
 /* Keeps the values of `fresh` beside others of the entry `h`. */
-static void vary(struct local *l, const struct hot *h, struct hot *fresh)
+static void vary(struct local *l, const struct hot *h, const struct hot *fresh)
 {
 	u64 hash = h->serial;
 
-	for (u32 i = 0; i < fresh->words / 4; i++) {
-		const u64 *value = fresh->word[i].value;
-
-		hash = mixed(hash, value[0], value[1], value[2], value[3]);
-	}
+	for (u32 i = 0; i < fresh->words; i += 4)
+		hash = mixed(hash, fresh->word[i].value, fresh->word[i + 1].value, fresh->word[i + 2].value,
+			     fresh->word[i + 3].value);
 	struct variant *v = variant_of(l, hash);
 	v->owner = 0;
 	barrier();
@@ -327,7 +284,7 @@ static void vary(struct local *l, const struct hot *h, struct hot *fresh)
 	v->record = fresh->record;
 	v->block = fresh->block;
 	for (u32 i = 0; i < fresh->words; i++)
-		v->value[i] = *word_value(fresh, i);
+		v->value[i] = fresh->word[i].value;
 	barrier();
 	v->owner = h->serial;
 }
@@ -339,7 +296,7 @@ static int worth(struct hot *h)
 		h->left--;
 		return 0;
 	}
-	u64 served = ((struct wh_block *)(G.segment + (h->block & ~HOT_BITS)))->calls - h->calls;
+	u64 served = *h->counter - h->calls;
 	h->skip = served < 8 ? h->skip * 2 + 1 : 0;
 	if (h->skip > 255)
 		h->skip = 255;
@@ -347,7 +304,7 @@ static int worth(struct hot *h)
 	return 1;
 }
 
-static void fill(struct local *l, struct hot *h, struct hot *fresh)
+static void fill(struct local *l, struct hot *h, const struct hot *fresh)
 {
 	h->slot = 0;
 	barrier();
@@ -364,17 +321,17 @@ static void fill(struct local *l, struct hot *h, struct hot *fresh)
 	h->counter = fresh->counter;
 	h->calls = fresh->calls;
 	h->words = fresh->words;
-	for (u32 i = 0; i < fresh->words / 4; i++)
+	for (u32 i = 0; i < fresh->words; i++)
 		h->word[i] = fresh->word[i];
 	h->varied = h->skip > 1;
-	h->end = h->word + (h->varied ? 0 : h->words / 4);
+	h->end = h->word + (h->varied ? 0 : h->words);
 	if (h->varied)
 		vary(l, h, fresh);
 	barrier();
 	h->slot = fresh->slot;
 }
 
-static void keep(struct local *l, struct hot *h, struct hot *fresh)
+static void keep(struct local *l, struct hot *h, const struct hot *fresh)
 {
 	if (h->owner != (fresh->slot ^ fresh->ra)) {
 		h->owner = fresh->slot ^ fresh->ra;
@@ -387,23 +344,17 @@ static void keep(struct local *l, struct hot *h, struct hot *fresh)
 	}
 }
 
-static int add_words(struct hot *h, u64 slot, u64 rbp, const struct shape *s, const struct template *t)
+static void add_words(struct hot *h, u64 slot, u64 rbp, const struct shape *s, const struct template *t)
 {
-	int all = 1;
-
 	if (t->live != ~0ull) /* as entry.S pushes it */
-		all &= add_word(h, slot - __builtin_offsetof(struct frame, ra), rbp);
+		add_word(h, slot - __builtin_offsetof(struct frame, ra), rbp);
 	for (u32 i = 0; i < s->words; i++)
 		if (s->offset[i]) /* not the slot itself */
-			all &= add_word(h, slot + (u64)(s64)s->offset[i], t->value[i]);
+			add_word(h, slot + (u64)(s64)s->offset[i], t->value[i]);
 	for (u32 i = 0; i < t->relatives; i++)
-		all &= add_word(h, slot + t->relative[i].offset, t->relative[i].value + slot);
-	while (h->words % 4) {
-		*word_at(h, h->words) = *word_at(h, h->words - 1);
-		*word_value(h, h->words) = *word_value(h, h->words - 1);
-		h->words++;
-	}
-	return all;
+		add_word(h, slot + t->relative[i].offset, t->relative[i].value + slot);
+	while (h->words % 4)
+		add_word(h, (u64)h->word[h->words - 1].at, h->word[h->words - 1].value);
 }
 
 /* Keeps what a call of a point that is on, with `flags`, has found at `slot`: the path `found`, by its
@@ -434,15 +385,16 @@ void hot_learn(struct local *l, u32 flags, u32 point, u64 slot, u64 rbp, u32 fou
 	fresh->top_path = n ? thread->active[n - 1].path : 0;
 	fresh->record = record_words(path, point);
 	fresh->block = WH_AT_PAGES + (u64)page * PAGE + path % 64 * sizeof(struct wh_block);
-	fresh->counter = &((struct wh_block *)(G.segment + fresh->block))->calls;
+	fresh->counter = counter_of(G.segment, fresh->block);
 	fresh->calls = *fresh->counter;
 	fresh->relocated = point_at(point)->relocated;
 	fresh->block |= bits;
 	fresh->words = 0;
-	int all = !t || add_words(fresh, slot, rbp, match->shape, t);
+	if (t)
+		add_words(fresh, slot, rbp, match->shape, t);
 	barrier();
 	/* A handler's call that walked may have written another template or shape where these were. */
-	if (all && (!t || match->learnt == *(volatile u32 *)&l->learnt))
+	if (!t || match->learnt == *(volatile u32 *)&l->learnt)
 		keep(l, h, fresh);
 	barrier();
 	if (likely(l->learning == serial))

@@ -22,6 +22,12 @@ static inline u64 hot_bits(u32 flags, u32 found)
 	return HOT_OURS | HOT_TIMED | (flags & WH_DO_CPU ? HOT_CPU : 0) | (flags & WH_DO_HIST ? HOT_HIST : 0);
 }
 
+/* The calls of a block, which may have HOT_ bits. */
+static inline u64 *counter_of(char *segment, u64 block)
+{
+	return &((struct wh_block *)(segment + (block & ~HOT_BITS)))->calls;
+}
+
 /* Counts a call in `counter` and puts its record on the active stack; `block` has HOT_ bits, `t0` is 0 if it is not
  * timed, `pending` was read before t0. The place is reserved before it is filled: a signal handler's
  * calls take places above, and give them back. */

@@ -466,7 +466,7 @@ struct answer wh_on_entry(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 			return entry_slow(index, slot, regs, rbp);
 	}
 	l->credit--;
-	admit(l, slot, ra, block, &((struct wh_block *)(G.segment + (block & ~HOT_BITS)))->calls, record_words(found & ~WH_FOLDED, index), now, pending);
+	admit(l, slot, ra, block, counter_of(G.segment, block), record_words(found & ~WH_FOLDED, index), now, pending);
 	return (struct answer){p->relocated, 0};
 }
 
