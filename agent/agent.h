@@ -60,9 +60,13 @@ struct stack {
 };
 #define STACKS 32u
 
-/* Hints: node -> the child met last. Cache: (node, return address) -> child. Both only spare a search. */
-#define HINTS 32768u
+/* Sites met, by return address; paths met, by a hash of their frames. Both only spare a search. */
+#define KNOWN 4096u
 #define CACHE 8192u
+struct known {
+	u64 ra;
+	u32 site, rule;
+};
 /* Active records beyond WH_ACTIVE, in chunks. */
 #define CHUNK 65536u
 #define CHUNKS 64u
@@ -167,7 +171,7 @@ struct local {
 	u32 deaf;                   /* the controller has not been heard for too long */
 	u32 strict;                 /* not even the time stamp counter may be read: nothing is recorded */
 	u32 enabled;                /* 1: as in the header, where it is followed by */
-	u32 generation;             /* header.generation that hints, cache and templates belong to */
+	u32 generation;             /* header.generation that known, cache and templates belong to */
 	s32 credit;                 /* entries left until the heartbeat is looked at */
 	u32 clock_seen;
 	volatile u32 *clock;        /* word that changes with each scheduling; 0 = not set up */
@@ -186,8 +190,9 @@ struct local {
 	u64 learning_since;         /* TSC */
 	u32 learnt;                 /* templates written or forgotten so far */
 	struct trace trace;
-	u32 hint[HINTS];
+	struct known known[KNOWN];
 	u32 cache[CACHE];
+	u32 frames[WH_MOST_DEPTH];  /* of the walk under way, innermost first, without FIRST and LAST */
 	struct shape shapes[SHAPES][2];
 	struct template templates[TEMPLATES];
 	struct hot hot[HOTS], fresh;
@@ -212,9 +217,14 @@ static inline struct wh_point *point_at(u64 index)
 	return (struct wh_point *)(G.segment + WH_AT_POINTS) + index;
 }
 
-static inline struct wh_node *node_at(u32 index)
+static inline struct wh_site *site_at(u32 index)
 {
-	return (struct wh_node *)(G.segment + WH_AT_NODES) + index;
+	return (struct wh_site *)(G.segment + WH_AT_SITES) + index;
+}
+
+static inline u32 *frame_at(u32 index)
+{
+	return (u32 *)(G.segment + WH_AT_FRAMES) + index;
 }
 
 static inline struct wh_path *path_at(u32 index)
@@ -261,15 +271,15 @@ static inline struct wh_active *record(struct local *l, u32 index)
 	return likely(index < WH_ACTIVE) ? &l->block->active[index] : record_slow(l, index);
 }
 
-/* path.c: `WH_FOLDED | id` when the call is counted in a path it is itself part of. */
+/* path.c, walk.c: `WH_FOLDED | id` when the call is counted in a path it is itself part of. */
 #define WH_FOLDED 0x80000000u
+u32 path_of_frames(struct local *l, const struct wh_point *p, u32 point, u32 root, u32 n);
 u32 find_path(struct local *l, const struct wh_point *p, u32 point, u64 slot, u64 rbp);
-u32 path_create(u32 node);
 
-/* The point's own path; 0 when the controller has not given it a root. */
+/* The point's own path; 0 when the controller has not given it one. */
 static inline u32 root_path(const struct wh_point *p)
 {
-	return likely(p->root < WH_MAX_NODES) ? node_at(p->root)->path : 0;
+	return likely(p->root < WH_MAX_PATHS) ? p->root : 0;
 }
 
 /* template.c */
@@ -278,7 +288,7 @@ void template_learn(struct local *l, u32 point, u64 slot, u32 path);
 void templates_forget(struct local *l);
 
 /* rules.c */
-u32 rule_of(u64 ra, int frame_pointers);
+u32 rule_of(u64 ra);
 int plausible(u64 ra);
 int big_step(u32 rule, u64 slot, u64 *rbp, u64 low, u64 top, u64 *next);
 

@@ -83,8 +83,8 @@ static slow_path int recheck(struct local *l)
 		l->generation = header()->generation;
 		for (u32 i = 0; i < CACHE; i++)
 			l->cache[i] = 0;
-		for (u32 i = 0; i < HINTS; i++)
-			l->hint[i] = 0;
+		for (u32 i = 0; i < KNOWN; i++)
+			l->known[i].ra = 0;
 		templates_forget(l);
 		hot_forget(l);
 	}

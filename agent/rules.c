@@ -1,6 +1,6 @@
 /*
  * Unwind rules: from a return address to the rule of the frame it lies in, and the rare rules that the
- * walk does not know by heart. Constraints: runs once per new node, may take microseconds; tables come
+ * walk does not know by heart. Constraints: runs once per new site, may take microseconds; tables come
  * from the controller and are checked anyway, a read must never fault.
  */
 #include "agent.h"
@@ -37,16 +37,14 @@ static u32 row_rule(const struct wh_module *m, u64 address)
 	return low ? rows[low - 1].rule : WH_RULE_NONE;
 }
 
-/* Rule of the frame that `ra` returns to. `frame_pointers`: the point wants no rows. */
-u32 rule_of(u64 ra, int frame_pointers)
+/* Rule of the frame that `ra` returns to. */
+u32 rule_of(u64 ra)
 {
-	if (frame_pointers)
-		return WH_RULE_FP;
 	const struct wh_module *m = module_of(ra - 1);
 	if (!m || (m->flags & 1))
 		return WH_RULE_FP;
 	u32 rule = row_rule(m, ra - 1);
-	return (rule & 7) == WH_RULE_FP ? WH_RULE_NONE : rule;
+	return (rule & 7) >= WH_RULE_FP ? WH_RULE_NONE : rule;
 }
 
 /* Whether the bytes before `ra` may be a call: only then can a frame pointer have led to it. */

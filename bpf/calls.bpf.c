@@ -151,11 +151,11 @@ static long walk_step(__u32 i, struct walk **hold)
 	struct walk *w = *hold;
 	__u64 ra;
 	if (w->frames.n >= WH_UP_FRAMES || wh_read_word(w->at.sp, &ra)) {
-		w->frames.flags = WH_NODE_TRUNCATED;
+		w->frames.flags = WH_ROOT_TRUNCATED;
 		return 1;
 	}
 	if (ra == wh_agent_exit && wh_read_word(w->at.sp + wh_agent_shadow, &ra)) {
-		w->frames.flags = WH_NODE_TRUNCATED;
+		w->frames.flags = WH_ROOT_TRUNCATED;
 		return 1;
 	}
 	w->frames.ra[w->frames.n & (WH_UP_FRAMES - 1)] = ra;
@@ -163,7 +163,7 @@ static long walk_step(__u32 i, struct walk **hold)
 	int done = wh_step(&w->at, rule_for(ra, w));
 	if (!done)
 		return 0;
-	w->frames.flags = done > 0 ? WH_NODE_END : WH_NODE_TRUNCATED;
+	w->frames.flags = done > 0 ? WH_ROOT_END : WH_ROOT_TRUNCATED;
 	return 1;
 }
 
@@ -194,7 +194,7 @@ static __u64 path_of(const struct wh_user_regs *regs, struct walk *w)
 	w->half = wh_ranges_half & 1;
 	w->n_ranges = wh_n_ranges[w->half];
 	w->frames.n = 0;
-	w->frames.flags = WH_NODE_TRUNCATED;
+	w->frames.flags = WH_ROOT_TRUNCATED;
 	bpf_loop(WH_UP_FRAMES + 1, walk_step, &w, 0);
 	struct hash h = {w->frames.flags, w};
 	bpf_loop(WH_UP_FRAMES, hash_step, &h, 0);

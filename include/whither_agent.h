@@ -6,8 +6,8 @@
  *
  * Who writes what:
  *   controller  header (but for the atomics), points, modules, rows, rules, extras
- *   agent       nodes, paths, threads, pages; each thread block and the pages it owns have one writer,
- *               its thread. x86-64 keeps stores in order: a reader needs no fence, only WH_SEQ.
+ *   agent       sites, frames, paths, threads, pages; each thread block and the pages it owns have one
+ *               writer, its thread. x86-64 keeps stores in order: a reader needs no fence, only WH_SEQ.
  * A counter block is read as: s = seq; copy; again while s was odd or seq has changed.
  */
 #ifndef WHITHER_AGENT_H
@@ -22,15 +22,20 @@ typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
-#define WH_AGENT_ABI 5u
+#define WH_AGENT_ABI 6u
 
 /* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
 #define WH_MAX_POINTS 65536u
 #define WH_MAX_MODULES 4096u
 #define WH_MAX_RULES 65536u
 #define WH_MAX_ROWS (16u << 20)
-#define WH_MAX_NODES (1u << 20)
+#define WH_MAX_SITES (1u << 19)
+#define WH_MAX_FRAMES (1u << 23)
 #define WH_MAX_PATHS (1u << 18)
+#define WH_MOST_DEPTH 4096u
+#define WH_SITE_HEADS 2048u
+#define WH_MIN_HEADS 1024u
+#define WH_MAX_HEADS (1u << 19)
 #define WH_MAX_THREADS 4096u
 #define WH_MAX_PAGES 32768u
 #define WH_MAX_EXTRAS 65536u
@@ -42,9 +47,13 @@ typedef unsigned long long wh_u64;
 #define WH_AT_MODULES (WH_AT_POINTS + (wh_u64)WH_MAX_POINTS * 64)
 #define WH_AT_RULES (WH_AT_MODULES + (wh_u64)WH_MAX_MODULES * 64)
 #define WH_AT_EXTRAS (WH_AT_RULES + (wh_u64)WH_MAX_RULES * 16)
-#define WH_AT_NODES (WH_AT_EXTRAS + (wh_u64)WH_MAX_EXTRAS * 16)
-#define WH_AT_PATHS (WH_AT_NODES + (wh_u64)WH_MAX_NODES * 32)
-#define WH_AT_ROWS (WH_AT_PATHS + (wh_u64)WH_MAX_PATHS * 16)
+#define WH_AT_SITES (WH_AT_EXTRAS + (wh_u64)WH_MAX_EXTRAS * 16)
+#define WH_AT_FRAMES (WH_AT_SITES + (wh_u64)WH_MAX_SITES * 16)
+#define WH_AT_PATHS (WH_AT_FRAMES + (wh_u64)WH_MAX_FRAMES * 4)
+#define WH_AT_SITE_HEADS (WH_AT_PATHS + (wh_u64)WH_MAX_PATHS * 12)
+#define WH_AT_RUN_HEADS (WH_AT_SITE_HEADS + (wh_u64)WH_SITE_HEADS * 4)
+#define WH_AT_PATH_HEADS (WH_AT_RUN_HEADS + (wh_u64)WH_MAX_HEADS * 4)
+#define WH_AT_ROWS (WH_AT_PATH_HEADS + (wh_u64)WH_MAX_HEADS * 4)
 #define WH_AT_PAGES (WH_AT_ROWS + (wh_u64)WH_MAX_ROWS * 8)
 #define WH_AT_THREADS (WH_AT_PAGES + (wh_u64)WH_MAX_PAGES * 4096)
 #define WH_AT_RINGS (WH_AT_THREADS + (wh_u64)WH_MAX_THREADS * WH_THREAD_STRIDE)
@@ -84,7 +93,7 @@ struct wh_header {
 	wh_u64 bytes;          /* length of the segment */
 	wh_u64 tsc_mult;       /* ns = (ticks * tsc_mult) >> tsc_shift, 128-bit product */
 	wh_u32 enabled;        /* 0: every entry passes through, nothing is recorded. Otherwise 1 */
-	wh_u32 generation;     /* raised by the controller after it has changed nodes or modules (dlclose). The agent compares
+	wh_u32 generation;     /* raised by the controller after it has changed sites or modules (dlclose). The agent compares
 	                        * both words at once */
 	wh_u64 heartbeat;      /* TSC, written by the controller at least once a second */
 	wh_u64 patience;       /* ticks after the heartbeat at which entries stop recording; 0 = for ever */
@@ -93,12 +102,12 @@ struct wh_header {
 	wh_u32 n_rules;
 	wh_u32 recursion;      /* levels of one function kept apart below itself; deeper calls fold into the last
 	                        * level: they are counted there, but not timed, being part of a call that is */
-	wh_u32 depth;          /* most frames of a path, WH_NODE_TRUNCATED beyond */
+	wh_u32 depth;          /* most frames of a path, at most WH_MOST_DEPTH; WH_ROOT_TRUNCATED beyond */
 	wh_u32 loads;          /* atomic; +1 by the agent when the loader changed its list (futex) */
 	wh_u32 loads_seen;     /* controller has seen that many (futex) */
 	wh_u32 load_wait_us;   /* the agent waits that long for loads_seen to follow, unless the heartbeat stops; 0 = does
 	                        * not wait */
-	wh_u32 next_node;      /* atomic; nodes[1..next_node) are in use */
+	wh_u32 next_frame;     /* atomic; frames[WH_FIRST_FRAME..next_frame) are in use */
 	wh_u32 next_path;      /* atomic; paths[1..next_path) are in use */
 	wh_u32 next_thread;    /* atomic; threads[0..next_thread) were used at some time */
 	wh_u32 next_page;      /* atomic; pages[1..next_page) belong to some thread */
@@ -115,7 +124,7 @@ struct wh_header {
 	wh_u32 loads_late;     /* atomic; times that the agent did not wait any longer for loads_seen */
 	wh_u32 apart;          /* not 0: blocks of ended threads are used again only when there are no fresh ones */
 	wh_u32 no_forks;       /* not 0: children pass through, nothing of them is recorded or lost */
-	wh_u32 spare;
+	wh_u32 next_site;      /* atomic; sites[1..next_site) are in use */
 	struct wh_event event[WH_EVENTS]; /* once set, an entry stays */
 };
 
@@ -148,7 +157,7 @@ struct wh_point {
 	wh_u64 relocated;      /* copy of the displaced instructions, followed by the jump back */
 	wh_u32 state;          /* enum wh_point_state */
 	wh_u32 flags;          /* enum wh_do */
-	wh_u32 root;           /* node from which its paths grow: ra 0, has a path of its own */
+	wh_u32 root;           /* its own path: calls without a path, and those whose path found no room */
 	wh_u32 extras;         /* first of its wh_extra list, 0 = none */
 	wh_u16 n_extras;
 	wh_u16 module;         /* index of its module */
@@ -214,7 +223,8 @@ enum wh_rule_kind {
 	WH_RULE_SIGNAL = 4,    /* return address of a signal frame. The path ends here, complete: what a signal
 	                        * interrupts is no caller, and would be another path for each instruction */
 	WH_RULE_END = 5,       /* outermost frame (return address undefined) */
-	WH_RULE_FP = 6         /* only in nodes: no row, frame pointers are followed from here */
+	WH_RULE_FP = 6,        /* only in sites: no row, frame pointers are followed from here */
+	WH_RULE_LATER = 7      /* only in sites: FP it was, but now there are rows: to be looked up */
 };
 /* The rare shapes. 16 bytes. cfa = REG + cfa_offset, or *(REG + cfa_offset) + more if `deref`. */
 struct wh_rule {
@@ -227,37 +237,57 @@ struct wh_rule {
 	wh_s32 more;
 };
 
-/* A frame of a call path, from callee to caller: the trie is the unwind cache. Immutable once linked
- * but for first_child, path and rule of a node that is completed by its first walker. 32 bytes. */
-struct wh_node {
-	wh_u64 ra;             /* return address; WH_JOIN | path: the frame above is an active probed call */
-	wh_u32 parent;         /* towards the probed function */
-	wh_u32 first_child;    /* atomic */
-	wh_u32 next_sibling;
-	wh_u32 rule;           /* how to get from this return slot to the caller's */
-	wh_u32 path;           /* atomic; id of the path that ends here, 0 = none yet */
-	wh_u16 depth;          /* frames from the probed function */
-	wh_u16 flags;
-};
-#define WH_JOIN 0x8000000000000000ull
-/* `ra` of a node that stands for callers on a stack that cannot be read; flagged TRUNCATED. */
-#define WH_RA_UNREAD 1ull
-enum wh_node_flags {
-	WH_NODE_END = 1,       /* outermost frame reached */
-	WH_NODE_TRUNCATED = 2, /* no rule, no readable stack, or too deep: callers are missing */
-	WH_NODE_JOIN = 4,
-	WH_NODE_FP = 8,        /* reached by frame pointers, not by a rule */
-	WH_NODE_FULL = 16      /* root's own path: calls whose path was not or could not be kept */
+/* A place that calls return to. 16 bytes. Immutable once linked, but for the controller, which gives another
+ * `ra` to sites of code that is gone, and another rule to those whose rows have come. */
+struct wh_site {
+	wh_u64 ra;
+	wh_u32 rule;           /* how to get from its return slot to the caller's */
+	wh_u32 next;           /* of the same head, 0 = none */
 };
 
-/* A distinct call path of a point. 16 bytes. Path ids are never reused; one whose node is 0 was lost in
- * a race between two threads and stands for nothing. */
+/* Call paths are kept from the outermost frame inwards, for outer frames are what paths have in common. A *run* is
+ * what a path has for itself when it is first met: words of frames[], each a frame with the one outside of it in
+ * front of it:
+ *
+ *     next run of the same head | the frame outside of the run, or a root | outermost frame | ... | innermost frame
+ *
+ * A frame is known by the index of its word. The one inside of a frame is the next word of its run, or the first
+ * of another run: that of a bucket's chain which tells the right frame outside and the right site. Immutable once linked. */
+enum wh_frame_bits {
+	WH_FRAME_SITE = (1 << 29) - 1,
+	WH_FRAME_FP = 1 << 29,     /* reached by frame pointers, not by a rule */
+	WH_FRAME_FIRST = 1 << 30   /* outermost of its run */
+};
+#define WH_FRAME_LAST 0x80000000u  /* innermost of its run */
+#define WH_FIRST_FRAME 8u          /* no run lies before it */
+
+/* What stands in the place of a frame outside of the outermost one. */
+enum wh_root {
+	WH_ROOT_END = 1,       /* nothing: the path is whole */
+	WH_ROOT_TRUNCATED = 2, /* no rule, no readable stack, or too deep: callers are missing */
+	WH_ROOT_FULL = 3       /* of a point's own path */
+};
+#define WH_ROOT_JOIN 0x80000000u   /* | path: the call in progress of that path */
+
+/* Heads of the chains of what lies inside of a frame: runs by frame and site, paths by frame and point. The
+ * further down a frame lies the more heads it is spread over, so that they grow with what hangs on them. */
+static inline wh_u32 wh_head(wh_u32 frame, wh_u32 what)
+{
+	wh_u32 n = (frame & ~WH_ROOT_JOIN) << (frame & WH_ROOT_JOIN ? 2 : 0) >> 3;
+	wh_u64 hash = ((wh_u64)frame << 32 | what) * 0x9e3779b97f4a7c15ull;
+
+	n = n < WH_MIN_HEADS ? WH_MIN_HEADS : 1u << (31 - __builtin_clz(n));
+	n = n > WH_MAX_HEADS ? WH_MAX_HEADS : n;
+	return (wh_u32)((hash ^ hash >> 29) * 0xbf58476d1ce4e5b9ull >> 40) & (n - 1);
+}
+
+/* A distinct call path of a point. 12 bytes. Path ids are never reused; one whose frame is 0 was lost in
+ * a race between two threads and stands for nothing. The path it joins is told by the root of its frames. */
 struct wh_path {
-	wh_u32 node;           /* its last node (outermost frame) */
-	wh_u32 point;
-	wh_u32 parent;         /* the path it joins (the active probed caller), 0 = none */
-	wh_u16 same;           /* ancestors by `parent` with the same point: 0 = outermost activation */
-	wh_u16 level;          /* ancestors by `parent` */
+	wh_u32 frame;          /* its innermost caller, or a root */
+	wh_u32 next;           /* of the same head, 0 = none */
+	wh_u16 point;
+	wh_u16 same;           /* ancestors with the same point: 0 = outermost activation */
 };
 
 /* Counters of one path in one thread. 64 bytes, 64 to a page. Times in TSC ticks, cpu in ns. */

@@ -50,7 +50,7 @@ struct wh_up_counts {
 };
 struct wh_up_frames {
 	wh_u32 n;
-	wh_u32 flags; /* WH_NODE_END or WH_NODE_TRUNCATED */
+	wh_u32 flags; /* WH_ROOT_END or WH_ROOT_TRUNCATED */
 	wh_u64 ra[WH_UP_FRAMES];
 };
 struct wh_up_off {

@@ -64,7 +64,7 @@ int main(void)
 	is("no width", counter_read(&page), 0);
 	page.width = 48;
 
-	G.segment = calloc(1, WH_AT_NODES);
+	G.segment = calloc(1, WH_AT_SITES);
 	struct wh_point *p = point_at(1);
 	struct wh_extra *x = (struct wh_extra *)(G.segment + WH_AT_EXTRAS);
 	*p = (struct wh_point){.extras = 1, .n_extras = 2};

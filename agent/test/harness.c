@@ -171,7 +171,7 @@ void setup(const char *so)
 	while (now_ns() - t0 < 20000000) {}
 	h->tsc_shift = 32; h->tsc_mult = (u64)(((unsigned __int128)(now_ns() - t0) << 32) / (__builtin_ia32_rdtsc() - c0));
 	h->n_points = 1; h->recursion = 64; h->depth = 64;
-	h->next_node = h->next_path = h->next_page = 1;
+	h->next_site = h->next_path = h->next_page = 1; h->next_frame = WH_FIRST_FRAME;
 	h->enabled = 1;
 	dl_iterate_phdr(module, 0);
 	const char *way = getenv("WAY");
@@ -217,10 +217,8 @@ u32 probe(void *function, u32 flags)
 	memcpy(p->original, (void *)a, 8); p->window = 5; p->address = (u64)function; p->skip = (u8)(a - (u64)function);
 	memcpy(q, (void *)a, 5); q += 5;
 	*q++ = 0xe9; int32_t back = (int32_t)(a + 5 - ((u64)q + 4)); memcpy(q, &back, 4);
-	p->root = __atomic_fetch_add(&h->next_node, 1, __ATOMIC_SEQ_CST);
-	u32 path = __atomic_fetch_add(&h->next_path, 1, __ATOMIC_SEQ_CST);
-	NODES[p->root].path = path; NODES[p->root].flags = WH_NODE_FULL;
-	PATHS[path].node = p->root; PATHS[path].point = id;
+	p->root = __atomic_fetch_add(&h->next_path, 1, __ATOMIC_SEQ_CST);
+	PATHS[p->root].frame = WH_ROOT_FULL; PATHS[p->root].point = id;
 	p->flags = flags; p->state = WH_POINT_ON; p->stub = (u64)stub;
 	u8 jmp[5] = {0xe9}; int32_t to = (int32_t)((u64)stub - (a + 5)); memcpy(jmp + 1, &to, 4);
 	write_text(a, jmp, 5);
@@ -257,7 +255,7 @@ struct sums sums(u32 point)
 {
 	struct sums s = {0};
 	for (u32 i = 1; i < HEADER->next_path; i++) {
-		if (PATHS[i].point != point || !PATHS[i].node) continue;
+		if (PATHS[i].point != point || !PATHS[i].frame) continue;
 		struct sums p = sums_of_path(i);
 		if (!p.calls) continue;
 		s.calls += p.calls; s.wall += p.wall; s.cpu += p.cpu; s.done += p.done; s.hist += p.hist;
@@ -275,20 +273,38 @@ u64 lost(int cause)
 	return n;
 }
 
-int frames_of(u32 path, u64 *ra, u32 *flags, int max)
+int frames_of(u32 path, u64 *ra, u32 *root, int max)
 {
-	u64 rev[4096]; int n = 0;
-	for (u32 k = PATHS[path].node; NODES[k].parent && n < 4096; k = NODES[k].parent) rev[n++] = NODES[k].ra;
-	if (flags) *flags = NODES[PATHS[path].node].flags;
-	int out = 0;
-	while (n && out < max) ra[out++] = rev[--n];
+	u32 frame = PATHS[path].frame; int out = 0;
+	while (frame >= WH_FIRST_FRAME && frame < WH_MAX_FRAMES) {
+		if (out < max) ra[out++] = SITES[FRAMES[frame] & WH_FRAME_SITE].ra;
+		frame = FRAMES[frame] & WH_FRAME_FIRST ? FRAMES[frame - 1] : frame - 1;
+	}
+	if (root) *root = frame;
 	return out;
+}
+
+int by_frame_pointers(u32 path)
+{
+	u32 frame = PATHS[path].frame;
+	while (frame >= WH_FIRST_FRAME && frame < WH_MAX_FRAMES) {
+		if (FRAMES[frame] & WH_FRAME_FP) return 1;
+		frame = FRAMES[frame] & WH_FRAME_FIRST ? FRAMES[frame - 1] : frame - 1;
+	}
+	return 0;
+}
+
+u32 joined(u32 path)
+{
+	u64 ra[1]; u32 root;
+	frames_of(path, ra, &root, 1);
+	return root & WH_ROOT_JOIN ? root & ~WH_ROOT_JOIN : 0;
 }
 
 int exact_path(u32 path, u64 *ra, int max)
 {
-	int n = frames_of(path, ra, 0, max);
-	while (n && (ra[n - 1] & WH_JOIN)) { u32 up = (u32)ra[n - 1]; n--; n += frames_of(up, ra + n, 0, max - n); }
+	int n = 0;
+	for (; path; path = joined(path)) n += frames_of(path, ra + n, 0, max - n);
 	return n;
 }
 

@@ -43,7 +43,9 @@ struct sums {
 struct sums sums(u32 point);
 struct sums sums_of_path(u32 path);
 u64 lost(int cause);
-int frames_of(u32 path, u64 *ra, u32 *flags, int max);
+int frames_of(u32 path, u64 *ra, u32 *root, int max); /* from the innermost caller outwards */
+int by_frame_pointers(u32 path);
+u32 joined(u32 path); /* the path it joins, 0 = none */
 int exact_path(u32 path, u64 *ra, int max); /* joins resolved */
 u64 now_ns(void);
 extern int failures;
@@ -53,7 +55,8 @@ extern int failures;
 
 #define HEADER ((struct wh_header *)seg)
 #define POINTS ((struct wh_point *)(seg + WH_AT_POINTS))
-#define NODES ((struct wh_node *)(seg + WH_AT_NODES))
+#define FRAMES ((u32 *)(seg + WH_AT_FRAMES))
+#define SITES ((struct wh_site *)(seg + WH_AT_SITES))
 #define PATHS ((struct wh_path *)(seg + WH_AT_PATHS))
 #define THREAD(i) ((struct wh_thread *)(seg + WH_AT_THREADS + (u64)(i) * WH_THREAD_STRIDE))
 

@@ -44,7 +44,7 @@ static void same_as_backtrace(const char *what)
 	CHECK(from < n_seen, "%s: backtrace does not show the agent's frame", what);
 	from++;
 	for (u32 i = 1; i < HEADER->next_path; i++) {
-		if (PATHS[i].point != want_point || !PATHS[i].node) continue;
+		if (PATHS[i].point != want_point || !PATHS[i].frame) continue;
 		int n = exact_path(i, ra, 128), k = 0;
 		while (k < n && from + k < n_seen && ra[k] == (u64)seen[from + k]) k++;
 		if (k == n && from + k == n_seen) return;
@@ -107,7 +107,7 @@ static void recursion(void)
 	CHECK(s.calls == 11 + 1001 && s.paths == 11 + 65, "calls %llu paths %llu", (unsigned long long)s.calls, (unsigned long long)s.paths);
 	for (u32 i = 1; i < HEADER->next_path; i++)
 		if (PATHS[i].point == p && PATHS[i].same) {
-			CHECK(PATHS[PATHS[i].parent].point == p && PATHS[PATHS[i].parent].same == PATHS[i].same - 1, "same");
+			CHECK(PATHS[joined(i)].point == p && PATHS[joined(i)].same == PATHS[i].same - 1, "same");
 			if (PATHS[i].same > deepest) deepest = PATHS[i].same;
 		}
 	CHECK(deepest == 64, "deepest %llu", (unsigned long long)deepest);
@@ -200,6 +200,36 @@ static void threads(void)
 	CHECK(e.calls == 320, "exits %llu", (unsigned long long)e.calls);
 	CHECK(HEADER->next_thread <= 48, "blocks %u", HEADER->next_thread);
 	unprobe(p); unprobe(q);
+}
+/* ---- threads that meet the same new paths at the same time: each path is kept once ---- */
+#define TURNS 11
+NOINLINE u64 turn(u64 way, int left) { return !left ? work(way) : way >> left & 1 ? turn(way, left - 1) + 1 : turn(way, left - 1) + 2; }
+static volatile u32 started;
+static void *turns(void *arg)
+{
+	u64 n = 0;
+	__atomic_fetch_add(&started, 1, __ATOMIC_SEQ_CST);
+	while (started < 4) {}
+	for (u64 way = 0; way < 1 << TURNS; way++) n += turn(way << 1, TURNS);
+	return (void *)n;
+}
+static void racing(void)
+{
+	for (int round = 0; round < 3; round++) {
+		u32 p = probe((void *)work, round == 1 ? WH_DO_PATH : ALL_TIMES);
+		pthread_t t[4];
+		started = 0;
+		for (int i = 0; i < 4; i++) pthread_create(&t[i], 0, turns, 0);
+		for (int i = 0; i < 4; i++) pthread_join(t[i], 0);
+		struct sums s = sums(p);
+		CHECK(s.calls == 4 << TURNS && s.paths == 1 << TURNS, "calls %llu paths %llu", (unsigned long long)s.calls, (unsigned long long)s.paths);
+		for (u32 i = 1; i < HEADER->next_path; i++) {
+			u64 ra[64];
+			if (PATHS[i].point != p || !PATHS[i].frame || i == POINTS[p].root) continue;
+			CHECK(sums_of_path(i).calls == 4 && exact_path(i, ra, 64) >= TURNS + 2, "path %u: %llu calls", i, (unsigned long long)sums_of_path(i).calls);
+		}
+		unprobe(p);
+	}
 }
 static void *brief(void *arg) { return (void *)work((u64)arg); }
 static void churn(void)
@@ -532,10 +562,10 @@ static void without_rows(void)
 	CHECK(sums(p).calls == n, "calls %llu of %llu", (unsigned long long)sums(p).calls, (unsigned long long)n);
 	int through = 0;
 	for (u32 i = 1; i < HEADER->next_path; i++) {
-		u64 ra[128]; u32 flags;
-		if (PATHS[i].point != p || PATHS[i].node == POINTS[p].root) continue;
-		int k = frames_of(i, ra, &flags, 128);
-		CHECK(flags & (WH_NODE_FP | WH_NODE_TRUNCATED), "path %u of %d frames without a mark, flags %u", i, k, flags);
+		u64 ra[128]; u32 root;
+		if (PATHS[i].point != p || i == POINTS[p].root) continue;
+		int k = frames_of(i, ra, &root, 128);
+		CHECK(by_frame_pointers(i) || root == WH_ROOT_TRUNCATED, "path %u of %d frames without a mark, root %u", i, k, root);
 		if (k > 2) through++;
 	}
 	printf("  %d paths went on by frame pointers\n", through);
@@ -682,7 +712,7 @@ static void locks(void)
 int main(int argc, char **argv)
 {
 	struct { const char *name; void (*run)(void); } all[] = {
-		{"paths", paths}, {"recursion", recursion}, {"deep", deep}, {"tails", tails}, {"jumps", jumps}, {"threads", threads}, {"churn", churn},
+		{"paths", paths}, {"recursion", recursion}, {"deep", deep}, {"tails", tails}, {"jumps", jumps}, {"threads", threads}, {"racing", racing}, {"churn", churn},
 		{"signals", signals}, {"signal_jumps", signal_jumps}, {"alternate_stack", alternate_stack}, {"forks", forks}, {"coroutines", coroutines},
 		{"arguments", arguments}, {"values", values}, {"silence", silence}, {"cpu_clock", cpu_clock},
 		{"without_rows", without_rows}, {"shadow_taken", shadow_taken}, {"low stack", low_stack}, {"many_paths", many_paths}, {"sequences", sequences}, {"locks", locks}};

@@ -35,8 +35,8 @@ PROGRAMS = [
     ("sqlite3", "malloc|memcpy|read|write|pread64|pwrite64", ["sqlite3"], SQL),
     ("bash", "malloc|xmalloc|hash_search|strlen", ["bash", "--norc"], "for i in {1..3000}; do a[$i]=${i//1/x}; [[ $i == *7* ]] && b+=$i; done; f() { (( $1 )) && f $(( $1 - 1 )); }; f 50\n"),
 ]
-# Words of the header (`include/whither_agent.h`): nodes and paths in use.
-NEXT_NODE, NEXT_PATH = 88, 92
+# Words of the header (`include/whither_agent.h`): words of frames, paths and sites in use.
+NEXT_FRAME, NEXT_PATH, NEXT_SITE = 88, 92, 252
 
 
 class Target:
@@ -64,14 +64,39 @@ class Target:
         self.child.wait()
 
 
+class Used:
+    """What the tables of paths hold: words of frames, paths, sites."""
+
+    def __init__(self, frames, paths, sites):
+        self.frames, self.paths, self.sites = frames, paths, sites
+
+    def __sub__(self, other):
+        return Used(self.frames - other.frames, self.paths - other.paths, self.sites - other.sites)
+
+    def __eq__(self, other):
+        return other is not None and vars(self) == vars(other)
+
+    def entries(self):
+        """Bytes of the entries."""
+        return self.frames * 4 + self.paths * 12 + self.sites * 16
+
+    def heads(self):
+        """Bytes of the heads of their chains (`wh_head`): they grow with the frames, from 16 KiB on."""
+        grown = 1 << max(self.frames // 8, 1).bit_length() - 1
+        return 2048 * 4 + 2 * 4 * max(1024, grown)
+
+    def per_path(self):
+        return (self.entries() + self.heads()) / self.paths
+
+
 def counts(pid):
-    """(nodes, paths) in use."""
+    """What is in use."""
     for line in os.listdir(f"/proc/{pid}/map_files"):
         link = f"/proc/{pid}/map_files/{line}"
         if "whither-segment" in os.readlink(link):
             with open(link, "rb") as segment:
-                head = segment.read(256)
-            return struct.unpack_from("<I", head, NEXT_NODE)[0], struct.unpack_from("<I", head, NEXT_PATH)[0]
+                head = segment.read(320)
+            return Used(*(struct.unpack_from("<I", head, at)[0] for at in (NEXT_FRAME, NEXT_PATH, NEXT_SITE)))
     raise h.Missing("no segment in the target")
 
 
@@ -90,17 +115,16 @@ def until_probed(pid, running):
 
 
 def measure(threads, random):
-    """(nodes, paths, bytes) that the calls have taken."""
+    """What the calls have put into the tables, and the bytes of all pages that they touched."""
     target = Target(threads, random)
     pid = target.child.pid
     running = h.Running([h.whither(), "calls", "-p", pid, "-f", "target"])
     try:
         until_probed(pid, running)
-        before, (nodes, paths) = segment_bytes(pid), counts(pid)
+        before, used = segment_bytes(pid), counts(pid)
         target.go()
         target.wait()
-        now = counts(pid)
-        return now[0] - nodes, now[1] - paths, segment_bytes(pid) - before
+        return counts(pid) - used, segment_bytes(pid) - before
     finally:
         running.stop()
         target.end()
@@ -116,7 +140,7 @@ def holders():
 
 
 def real(functions, command, told):
-    """(nodes, paths) of a program when it has done what it was told."""
+    """What a program's tables hold when it has done what it was told."""
     child = subprocess.Popen(
         [h.whither(), "calls", "-q", "-f", functions, "--", *command],
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True,
@@ -126,12 +150,12 @@ def real(functions, command, told):
     last, same, deadline = None, 0, time.monotonic() + 60
     while same < 10 and time.monotonic() < deadline and child.poll() is None:
         time.sleep(0.2)
-        now = max((found for _, found in holders()), default=None)
+        now = max((found for _, found in holders()), default=None, key=lambda used: used.paths)
         same = same + 1 if now and now == last else 0
         last = now
     child.stdin.close()
     child.wait()
-    if not last or not last[1]:
+    if not last or not last.paths:
         raise h.Missing(f"{command[0]} was not measured")
     return last
 
@@ -140,30 +164,40 @@ def programs():
     rows = []
     for name, functions, command, told in PROGRAMS:
         try:
-            nodes, paths = real(functions, command, told)
+            used = real(functions, command, told)
         except (h.Missing, OSError) as why:
             print(f"SKIP: {name}: {why}")
             continue
-        rows.append([name, f"`{functions.replace('|', ', ')}`", f"{paths:,}", f"{nodes / paths:.2f}", f"{(nodes * 32 + paths * 16) / paths:.0f}"])
-    return h.table(["program", "functions", "paths", "frames kept per path", "B per path"], rows)
+        shown = f"`{functions.replace('|', ', ')}`"
+        rows.append(
+            [name, shown, f"{used.paths:,}", f"{used.sites:,}", f"{used.frames / used.paths:.1f}", f"{used.entries() / used.paths:.0f}", f"{used.per_path():.0f}"]
+        )
+    return h.table(["program", "functions", "paths", "call sites", "words per path", "B per path", "with heads"], rows)
 
 
 def run(options):
     h.build_workloads()
     rows = []
     for threads, random in SHAPES:
-        nodes, paths, taken = measure(threads, random)
-        tables = nodes * 32 + paths * 16
+        used, taken = measure(threads, random)
+        entries = used.entries()
         rows.append(
-            [str(threads), str(paths), str(nodes), f"{tables / paths:.0f}", f"{taken / 1024:.0f}", f"{max(taken - tables, 0) / paths / threads:.0f}"]
+            [
+                str(threads),
+                str(used.paths),
+                str(used.sites),
+                f"{used.frames / used.paths:.1f}",
+                f"{entries / used.paths:.0f}",
+                f"{taken / 1024:.0f}",
+                f"{max(taken - entries, 0) / used.paths / threads:.0f}",
+            ]
         )
     table = h.table(
-        ["threads", "paths", "frames kept", "B per path for its frames", "KiB in all", "other B per path and thread"], rows
+        ["threads", "paths", "call sites", "words per path", "B per path", "KiB in all", "other B per path and thread"], rows
     )
     return (
-        f"{table}\n\nA path takes 16 B, and 32 B for each frame that it shares with no other. Frames are shared from the probed function "
-        "outwards: an outer end that all paths have in common is kept once for each. So 32 B per path are not held, least of all by real programs, whose stacks are "
-        "deeper:\n\n"
-        f"{programs()}\n\nA thread has a block of 64 B for each path that it has called, in pages of 64 blocks, and some "
+        f"{table}\n\nA path takes 12 B, and 4 B for each frame that no other path has between the same outer ones, with 8 B for all of these "
+        "together; a call site takes 16 B, once for all paths through it. The heads of the chains by which they are found begin at 16 KiB and grow with "
+        f"the frames:\n\n{programs()}\n\nA thread has a block of 64 B for each path that it has called, in pages of 64 blocks, and some "
         "pages of its own (directory, calls in progress), which are most of it while paths are few. Pages that were touched, as the kernel counts them."
     )

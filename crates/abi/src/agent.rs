@@ -5,7 +5,7 @@
 /// `WH_AGENT_MAGIC`.
 pub const AGENT_MAGIC: u64 = 0x746e656761687700;
 /// `WH_AGENT_ABI`.
-pub const AGENT_ABI: u32 = 5;
+pub const AGENT_ABI: u32 = 6;
 /// `WH_MAX_POINTS`.
 pub const MAX_POINTS: u32 = 65536;
 /// `WH_MAX_MODULES`.
@@ -14,10 +14,18 @@ pub const MAX_MODULES: u32 = 4096;
 pub const MAX_RULES: u32 = 65536;
 /// `WH_MAX_ROWS`.
 pub const MAX_ROWS: u32 = 16 << 20;
-/// `WH_MAX_NODES`.
-pub const MAX_NODES: u32 = 1 << 20;
+/// `WH_MAX_SITES`.
+pub const MAX_SITES: u32 = 1 << 19;
+/// `WH_MAX_FRAMES`.
+pub const MAX_FRAMES: u32 = 1 << 23;
 /// `WH_MAX_PATHS`.
 pub const MAX_PATHS: u32 = 1 << 18;
+/// `WH_MOST_DEPTH`.
+pub const MOST_DEPTH: u32 = 4096;
+/// `WH_SITE_HEADS`.
+pub const SITE_HEADS: u32 = 2048;
+/// `WH_MAX_HEADS`.
+pub const MAX_HEADS: u32 = 1 << 19;
 /// `WH_MAX_THREADS`.
 pub const MAX_THREADS: u32 = 4096;
 /// `WH_MAX_PAGES`.
@@ -38,12 +46,20 @@ pub const AT_MODULES: u64 = AT_POINTS + MAX_POINTS as u64 * 64;
 pub const AT_RULES: u64 = AT_MODULES + MAX_MODULES as u64 * 64;
 /// `WH_AT_EXTRAS`.
 pub const AT_EXTRAS: u64 = AT_RULES + MAX_RULES as u64 * 16;
-/// `WH_AT_NODES`.
-pub const AT_NODES: u64 = AT_EXTRAS + MAX_EXTRAS as u64 * 16;
+/// `WH_AT_SITES`.
+pub const AT_SITES: u64 = AT_EXTRAS + MAX_EXTRAS as u64 * 16;
+/// `WH_AT_FRAMES`.
+pub const AT_FRAMES: u64 = AT_SITES + MAX_SITES as u64 * 16;
 /// `WH_AT_PATHS`.
-pub const AT_PATHS: u64 = AT_NODES + MAX_NODES as u64 * 32;
+pub const AT_PATHS: u64 = AT_FRAMES + MAX_FRAMES as u64 * 4;
+/// `WH_AT_SITE_HEADS`.
+pub const AT_SITE_HEADS: u64 = AT_PATHS + MAX_PATHS as u64 * 12;
+/// `WH_AT_RUN_HEADS`.
+pub const AT_RUN_HEADS: u64 = AT_SITE_HEADS + SITE_HEADS as u64 * 4;
+/// `WH_AT_PATH_HEADS`.
+pub const AT_PATH_HEADS: u64 = AT_RUN_HEADS + MAX_HEADS as u64 * 4;
 /// `WH_AT_ROWS`.
-pub const AT_ROWS: u64 = AT_PATHS + MAX_PATHS as u64 * 16;
+pub const AT_ROWS: u64 = AT_PATH_HEADS + MAX_HEADS as u64 * 4;
 /// `WH_AT_PAGES`.
 pub const AT_PAGES: u64 = AT_ROWS + MAX_ROWS as u64 * 8;
 /// `WH_AT_THREADS`.
@@ -54,8 +70,6 @@ pub const AT_RINGS: u64 = AT_THREADS + MAX_THREADS as u64 * THREAD_STRIDE as u64
 pub const SEGMENT_BYTES: u64 = AT_RINGS + MAX_RINGS as u64 * RING_BYTES as u64;
 /// `WH_SIGNED`.
 pub const SIGNED: u8 = 1;
-/// `WH_JOIN`.
-pub const JOIN: u64 = 0x8000000000000000;
 /// `WH_DIRECTORY`.
 pub const DIRECTORY: u32 = MAX_PATHS / 64;
 /// `WH_ACTIVE`.
@@ -152,10 +166,10 @@ pub const RULE_BIG: u32 = 3;
 pub const RULE_SIGNAL: u32 = 4;
 /// `WH_RULE_END`: outermost frame (return address undefined).
 pub const RULE_END: u32 = 5;
-/// `WH_RULE_FP`: only in nodes: no row, frame pointers are followed from here.
+/// `WH_RULE_FP`: only in sites: no row, frame pointers are followed from here.
 pub const RULE_FP: u32 = 6;
-/// `WH_RA_UNREAD`: `ra` of a node that stands for callers on a stack that cannot be read.
-pub const RA_UNREAD: u64 = 1;
+/// `WH_RULE_LATER`: only in sites: to be looked up anew.
+pub const RULE_LATER: u32 = 7;
 /// `WH_SHADOW_READY`: lowest bits of an entry of the agent's shadow set.
 pub const SHADOW_READY: u64 = 0;
 /// `WH_SHADOW_MAPPING`: a thread is at it.
@@ -172,16 +186,24 @@ pub const START_ABI: u64 = 2;
 pub const START_SHADOW: u64 = 3;
 /// `WH_START_FORK`: the kernel cannot wipe memory on fork.
 pub const START_FORK: u64 = 4;
-/// `WH_NODE_END`: outermost frame reached.
-pub const NODE_END: u16 = 1;
-/// `WH_NODE_TRUNCATED`: no rule, no readable stack, or too deep: callers are missing.
-pub const NODE_TRUNCATED: u16 = 2;
-/// `WH_NODE_JOIN`.
-pub const NODE_JOIN: u16 = 4;
-/// `WH_NODE_FP`: reached by frame pointers, not by a rule.
-pub const NODE_FP: u16 = 8;
-/// `WH_NODE_FULL`: root's own path: calls whose path was not or could not be kept.
-pub const NODE_FULL: u16 = 16;
+/// `WH_FRAME_SITE`: the bits of a frame's word that number its site.
+pub const FRAME_SITE: u32 = (1 << 29) - 1;
+/// `WH_FRAME_FP`: reached by frame pointers, not by a rule.
+pub const FRAME_FP: u32 = 1 << 29;
+/// `WH_FRAME_FIRST`: outermost of its run.
+pub const FRAME_FIRST: u32 = 1 << 30;
+/// `WH_FRAME_LAST`: innermost of its run.
+pub const FRAME_LAST: u32 = 0x8000_0000;
+/// `WH_FIRST_FRAME`: no run lies before it.
+pub const FIRST_FRAME: u32 = 8;
+/// `WH_ROOT_END`: nothing stands outside of the outermost frame, the path is whole.
+pub const ROOT_END: u32 = 1;
+/// `WH_ROOT_TRUNCATED`: no rule, no readable stack, or too deep: callers are missing.
+pub const ROOT_TRUNCATED: u32 = 2;
+/// `WH_ROOT_FULL`: of a point's own path.
+pub const ROOT_FULL: u32 = 3;
+/// `WH_ROOT_JOIN`: with a path: the call in progress of that path.
+pub const ROOT_JOIN: u32 = 0x8000_0000;
 /// `WH_THREAD_FREE`.
 pub const THREAD_FREE: u32 = 0;
 /// `WH_THREAD_LIVE`.
@@ -233,7 +255,7 @@ pub struct Header {
     pub n_rules: u32,
     /// Levels of one function kept apart below itself; deeper calls fold.
     pub recursion: u32,
-    /// Most frames of a path, WH_NODE_TRUNCATED beyond.
+    /// Most frames of a path, WH_ROOT_TRUNCATED beyond.
     pub depth: u32,
     /// Atomic; +1 by the agent when the loader changed its list (futex).
     pub loads: u32,
@@ -241,8 +263,8 @@ pub struct Header {
     pub loads_seen: u32,
     /// The agent waits that long for loads_seen to follow; 0 = does not wait.
     pub load_wait_us: u32,
-    /// Atomic; nodes\[1..next_node) are in use.
-    pub next_node: u32,
+    /// Atomic; frames\[WH_FIRST_FRAME..next_frame) are in use.
+    pub next_frame: u32,
     /// Atomic; paths\[1..next_path) are in use.
     pub next_path: u32,
     /// Atomic; threads\[0..next_thread) were used at some time.
@@ -274,8 +296,8 @@ pub struct Header {
     pub apart: u32,
     /// Not 0: children pass through, nothing of them is recorded or lost.
     pub no_forks: u32,
-    /// `spare`.
-    pub spare: u32,
+    /// Atomic; sites\[1..next_site) are in use.
+    pub next_site: u32,
     /// Counters of the processor that points name.
     pub event: [Event; EVENTS],
 }
@@ -292,7 +314,7 @@ pub struct Point {
     pub state: u32,
     /// Enum wh_do.
     pub flags: u32,
-    /// Node from which its paths grow: ra 0, has a path of its own.
+    /// Its own path: calls without a path, and those whose path found no room.
     pub root: u32,
     /// First of its wh_extra list, 0 = none.
     pub extras: u32,
@@ -388,42 +410,30 @@ pub struct Rule {
     pub more: i32,
 }
 
-/// `struct wh_node`.
+/// `struct wh_site`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Node {
-    /// Return address; WH_JOIN | path: the frame above is an active probed call.
+pub struct Site {
+    /// Return address.
     pub ra: u64,
-    /// Towards the probed function.
-    pub parent: u32,
-    /// Atomic.
-    pub first_child: u32,
-    /// `next_sibling`.
-    pub next_sibling: u32,
-    /// How to get from this return slot to the caller's.
+    /// How to get from its return slot to the caller's.
     pub rule: u32,
-    /// Atomic; id of the path that ends here, 0 = none yet.
-    pub path: u32,
-    /// Frames from the probed function.
-    pub depth: u16,
-    /// `flags`.
-    pub flags: u16,
+    /// Of the same head, 0 = none.
+    pub next: u32,
 }
 
 /// `struct wh_path`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Path {
-    /// Its last node (outermost frame).
-    pub node: u32,
+    /// Its innermost caller, or a root.
+    pub frame: u32,
+    /// Of the same head, 0 = none.
+    pub next: u32,
     /// `point`.
-    pub point: u32,
-    /// The path it joins (the active probed caller), 0 = none.
-    pub parent: u32,
-    /// Ancestors by `parent` with the same point: 0 = outermost activation.
+    pub point: u16,
+    /// Ancestors with the same point: 0 = outermost activation.
     pub same: u16,
-    /// Ancestors by `parent`.
-    pub level: u16,
 }
 
 /// `struct wh_block`.
@@ -591,15 +601,15 @@ mod tests {
                 rows += "\n";
             };
         }
-        row!("wh_header", Header: magic, abi, enabled, bytes, tsc_mult, tsc_shift, controller, heartbeat, patience, n_points, n_modules, n_rules, recursion, depth, loads, loads_seen, load_wait_us, next_node, next_path, next_thread, next_page, next_ring, forks, no_cpu_page, generation, lost, cost_inside, cost_whole, cost_count, cost_early, loads_late, apart, no_forks, spare, event);
+        row!("wh_header", Header: magic, abi, enabled, bytes, tsc_mult, tsc_shift, controller, heartbeat, patience, n_points, n_modules, n_rules, recursion, depth, loads, loads_seen, load_wait_us, next_frame, next_path, next_thread, next_page, next_ring, forks, no_cpu_page, generation, lost, cost_inside, cost_whole, cost_count, cost_early, loads_late, apart, no_forks, next_site, event);
         row!("wh_event", Event: kind, flags, config);
         row!("wh_point", Point: address, relocated, state, flags, root, extras, n_extras, module, patch, window, skip, lock, original, stub);
         row!("wh_extra", Extra: source, number, width, flags, loads, value, spare, offset);
         row!("wh_module", Module: start, end, base, first_row, n_rows, state, flags, spare);
         row!("wh_row", Row: offset, rule);
         row!("wh_rule", Rule: reg, deref, rbp, spare, cfa_offset, rbp_offset, more);
-        row!("wh_node", Node: ra, parent, first_child, next_sibling, rule, path, depth, flags);
-        row!("wh_path", Path: node, point, parent, same, level);
+        row!("wh_site", Site: ra, rule, next);
+        row!("wh_path", Path: frame, next, point, same);
         row!("wh_block", Block: seq, extra, calls, wall, cpu, min, max, value);
         row!("wh_more", More: done, switches, faults_minor, faults_major, spare, hist);
         row!("wh_active", Active: slot, t0, cpu0, path, point, usage, major);
@@ -607,7 +617,9 @@ mod tests {
         row!("wh_ring", Ring: head, tail, lost, spare);
         row!("wh_record", Record: bytes, kind, point, start, end, path, tid, ret);
         row!("wh_start", Start: segment, shadow, way, abi);
-        rows += &format!("{SEGMENT_BYTES} {JOIN} {AGENT_ABI} {NODE_FULL} {DO_FP}\n");
+        let frame = FRAME_SITE | FRAME_FP | FRAME_FIRST | FRAME_LAST;
+        rows += &format!("{SEGMENT_BYTES} {AGENT_ABI} {DO_FP} {frame} {FRAME_FP} {FRAME_FIRST} {FRAME_LAST}\n");
+        rows += &format!("{FIRST_FRAME} {ROOT_END} {ROOT_TRUNCATED} {ROOT_FULL} {ROOT_JOIN} {RULE_FP} {RULE_LATER}\n");
         let program = r#"
             #include <stdio.h>
             #include <stddef.h>
@@ -615,15 +627,15 @@ mod tests {
             #define O(s, f) printf(" %zu", offsetof(struct s, f));
             #define S(s) printf(#s " %zu", sizeof(struct s));
             int main(void) {
-                S(wh_header) O(wh_header, magic) O(wh_header, abi) O(wh_header, enabled) O(wh_header, bytes) O(wh_header, tsc_mult) O(wh_header, tsc_shift) O(wh_header, controller) O(wh_header, heartbeat) O(wh_header, patience) O(wh_header, n_points) O(wh_header, n_modules) O(wh_header, n_rules) O(wh_header, recursion) O(wh_header, depth) O(wh_header, loads) O(wh_header, loads_seen) O(wh_header, load_wait_us) O(wh_header, next_node) O(wh_header, next_path) O(wh_header, next_thread) O(wh_header, next_page) O(wh_header, next_ring) O(wh_header, forks) O(wh_header, no_cpu_page) O(wh_header, generation) O(wh_header, lost) O(wh_header, cost_inside) O(wh_header, cost_whole) O(wh_header, cost_count) O(wh_header, cost_early) O(wh_header, loads_late) O(wh_header, apart) O(wh_header, no_forks) O(wh_header, spare) O(wh_header, event) puts("");
+                S(wh_header) O(wh_header, magic) O(wh_header, abi) O(wh_header, enabled) O(wh_header, bytes) O(wh_header, tsc_mult) O(wh_header, tsc_shift) O(wh_header, controller) O(wh_header, heartbeat) O(wh_header, patience) O(wh_header, n_points) O(wh_header, n_modules) O(wh_header, n_rules) O(wh_header, recursion) O(wh_header, depth) O(wh_header, loads) O(wh_header, loads_seen) O(wh_header, load_wait_us) O(wh_header, next_frame) O(wh_header, next_path) O(wh_header, next_thread) O(wh_header, next_page) O(wh_header, next_ring) O(wh_header, forks) O(wh_header, no_cpu_page) O(wh_header, generation) O(wh_header, lost) O(wh_header, cost_inside) O(wh_header, cost_whole) O(wh_header, cost_count) O(wh_header, cost_early) O(wh_header, loads_late) O(wh_header, apart) O(wh_header, no_forks) O(wh_header, next_site) O(wh_header, event) puts("");
                 S(wh_event) O(wh_event, type) O(wh_event, flags) O(wh_event, config) puts("");
                 S(wh_point) O(wh_point, address) O(wh_point, relocated) O(wh_point, state) O(wh_point, flags) O(wh_point, root) O(wh_point, extras) O(wh_point, n_extras) O(wh_point, module) O(wh_point, patch) O(wh_point, window) O(wh_point, skip) O(wh_point, lock) O(wh_point, original) O(wh_point, stub) puts("");
                 S(wh_extra) O(wh_extra, source) O(wh_extra, number) O(wh_extra, width) O(wh_extra, flags) O(wh_extra, loads) O(wh_extra, value) O(wh_extra, spare) O(wh_extra, offset) puts("");
                 S(wh_module) O(wh_module, start) O(wh_module, end) O(wh_module, base) O(wh_module, first_row) O(wh_module, n_rows) O(wh_module, state) O(wh_module, flags) O(wh_module, spare) puts("");
                 S(wh_row) O(wh_row, offset) O(wh_row, rule) puts("");
                 S(wh_rule) O(wh_rule, reg) O(wh_rule, deref) O(wh_rule, rbp) O(wh_rule, spare) O(wh_rule, cfa_offset) O(wh_rule, rbp_offset) O(wh_rule, more) puts("");
-                S(wh_node) O(wh_node, ra) O(wh_node, parent) O(wh_node, first_child) O(wh_node, next_sibling) O(wh_node, rule) O(wh_node, path) O(wh_node, depth) O(wh_node, flags) puts("");
-                S(wh_path) O(wh_path, node) O(wh_path, point) O(wh_path, parent) O(wh_path, same) O(wh_path, level) puts("");
+                S(wh_site) O(wh_site, ra) O(wh_site, rule) O(wh_site, next) puts("");
+                S(wh_path) O(wh_path, frame) O(wh_path, next) O(wh_path, point) O(wh_path, same) puts("");
                 S(wh_block) O(wh_block, seq) O(wh_block, extra) O(wh_block, calls) O(wh_block, wall) O(wh_block, cpu) O(wh_block, min) O(wh_block, max) O(wh_block, value) puts("");
                 S(wh_more) O(wh_more, done) O(wh_more, switches) O(wh_more, faults_minor) O(wh_more, faults_major) O(wh_more, spare) O(wh_more, hist) puts("");
                 S(wh_active) O(wh_active, slot) O(wh_active, t0) O(wh_active, cpu0) O(wh_active, path) O(wh_active, point) O(wh_active, usage) O(wh_active, major) puts("");
@@ -631,8 +643,10 @@ mod tests {
                 S(wh_ring) O(wh_ring, head) O(wh_ring, tail) O(wh_ring, lost) O(wh_ring, spare) puts("");
                 S(wh_record) O(wh_record, bytes) O(wh_record, kind) O(wh_record, point) O(wh_record, start) O(wh_record, end) O(wh_record, path) O(wh_record, tid) O(wh_record, ret) puts("");
                 S(wh_start) O(wh_start, segment) O(wh_start, shadow) O(wh_start, way) O(wh_start, abi) puts("");
-                printf("%llu %llu %u %d %d\n", (unsigned long long)WH_SEGMENT_BYTES, (unsigned long long)WH_JOIN,
-                       WH_AGENT_ABI, WH_NODE_FULL, WH_DO_FP);
+                printf("%llu %u %d %u %u %u %u\n", (unsigned long long)WH_SEGMENT_BYTES, WH_AGENT_ABI, WH_DO_FP,
+                       WH_FRAME_SITE | WH_FRAME_FP | WH_FRAME_FIRST | WH_FRAME_LAST, WH_FRAME_FP, WH_FRAME_FIRST, WH_FRAME_LAST);
+                printf("%u %u %u %u %u %u %u\n", WH_FIRST_FRAME, WH_ROOT_END, WH_ROOT_TRUNCATED, WH_ROOT_FULL, WH_ROOT_JOIN,
+                       WH_RULE_FP, WH_RULE_LATER);
             }"#;
         assert_eq!(crate::tests::run_c("agent", program), rows);
     }

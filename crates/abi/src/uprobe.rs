@@ -52,7 +52,7 @@ pub struct Counts {
 pub struct Frames {
     /// Frames in use.
     pub n: u32,
-    /// [`crate::agent::NODE_END`] or [`crate::agent::NODE_TRUNCATED`].
+    /// [`crate::agent::ROOT_END`] or [`crate::agent::ROOT_TRUNCATED`].
     pub flags: u32,
     /// Return addresses.
     pub ra: [u64; UP_FRAMES],

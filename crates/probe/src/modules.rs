@@ -172,11 +172,12 @@ impl Modules {
         if segment.header32(field::N_MODULES) <= number {
             segment.set_header32(field::N_MODULES, number + 1);
         }
+        revise(segment, &entry);
         Ok(())
     }
 
-    /// Tells the agent that modules are gone: their rows are not looked at any more, and nodes that stand
-    /// for their code are given an address that nothing has, for another library may come to their place.
+    /// Tells the agent that modules are gone: their rows are not looked at any more, and sites in their code are
+    /// given an address that nothing has, for another library may come to their place.
     pub(crate) fn withdraw(&self, segment: &Segment, indexes: &[usize]) {
         if indexes.is_empty() {
             return;
@@ -190,11 +191,10 @@ impl Modules {
                 segment.set_module(number, &abi::Module { state: 2, ..entry });
             }
         }
-        for node in 1..segment.n_nodes() {
-            let ra = segment.node(node).ra;
-            let probe = ra.wrapping_sub(1);
-            if ra & abi::JOIN == 0 && gone.iter().any(|&(start, end)| (start..end).contains(&probe)) {
-                segment.poison(node, POISON);
+        for site in 1..segment.n_sites() {
+            let probe = segment.site(site).ra.wrapping_sub(1);
+            if gone.iter().any(|&(start, end)| (start..end).contains(&probe)) {
+                segment.poison(site, POISON);
             }
         }
         segment.set_header32(field::GENERATION, segment.header32(field::GENERATION).wrapping_add(1));
@@ -221,10 +221,26 @@ impl Modules {
     }
 }
 
+/// Sites that the agent met before their module had rows are followed by rows from now on.
+fn revise(segment: &Segment, module: &abi::Module) {
+    let mut any = false;
+    for index in 1..segment.n_sites() {
+        let site = segment.site(index);
+        let within = (module.start..module.end).contains(&site.ra.wrapping_sub(1));
+        if within && matches!(site.rule & 7, abi::RULE_NONE | abi::RULE_FP) {
+            segment.forget_rule(index);
+            any = true;
+        }
+    }
+    if any {
+        segment.set_header32(field::GENERATION, segment.header32(field::GENERATION).wrapping_add(1));
+    }
+}
+
 /// Rows put into the table at a time.
 const PIECE: u32 = 1 << 14;
 
-/// Return address of nodes whose code is gone: not canonical, so no stack holds it as one.
+/// Return address of sites whose code is gone: not canonical, so no stack holds it as one.
 const POISON: u64 = 0x0bad_0bad_0bad_0bad;
 
 fn is_code_of_interest(map: &Map) -> bool {

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 use whither_abi::agent as abi;
-use whither_abi::agent::{Active, Block, Extra, Header, Module, More, Node, Path, Point, Row, Rule, Thread};
+use whither_abi::agent::{Active, Block, Extra, Header, Module, More, Path, Point, Row, Rule, Site, Thread};
 use whither_kernel::KernelError;
 
 /// The mapped tables.
@@ -39,7 +39,7 @@ macro_rules! plain {
         unsafe impl Plain for $name {}
     )* };
 }
-plain!(Point, Extra, Module, Row, Rule, Node, Path, Block, More, Active, abi::Event);
+plain!(Point, Extra, Module, Row, Rule, Site, Block, More, Active, abi::Event);
 
 /// A word of the header, by its offset.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ pub(crate) mod field {
         MAGIC magic, ABI abi, ENABLED enabled, BYTES bytes, TSC_MULT tsc_mult, TSC_SHIFT tsc_shift,
         CONTROLLER controller, HEARTBEAT heartbeat, PATIENCE patience, N_POINTS n_points, N_MODULES n_modules,
         N_RULES n_rules, RECURSION recursion, DEPTH depth, LOADS loads, LOADS_SEEN loads_seen,
-        LOAD_WAIT load_wait_us, NEXT_NODE next_node, NEXT_PATH next_path, NEXT_THREAD next_thread,
+        LOAD_WAIT load_wait_us, NEXT_FRAME next_frame, NEXT_SITE next_site, NEXT_PATH next_path, NEXT_THREAD next_thread,
         NEXT_PAGE next_page, GENERATION generation, LOST lost,
         COST_INSIDE cost_inside, COST_WHOLE cost_whole, COST_COUNT cost_count,
         COST_EARLY cost_early, LOADS_LATE loads_late, APART apart, NO_FORKS no_forks, EVENT event,
@@ -133,7 +133,8 @@ impl Segment {
         self.set_header(field::BYTES, abi::SEGMENT_BYTES);
         self.set_header32(field::N_POINTS, 1);
         self.set_header32(field::N_RULES, 1);
-        self.set_header32(field::NEXT_NODE, 1);
+        self.set_header32(field::NEXT_FRAME, abi::FIRST_FRAME);
+        self.set_header32(field::NEXT_SITE, 1);
         self.set_header32(field::NEXT_PATH, 1);
         self.set_header32(field::NEXT_PAGE, 1);
         self.set_header32(field::ABI, abi::AGENT_ABI);
@@ -330,7 +331,7 @@ impl Segment {
         }
     }
 
-    // ---- nodes and paths: shared with the agent ----------------------------------------------------
+    // ---- sites, frames and paths: shared with the agent --------------------------------------------
 
     /// Takes the next index of a table that the agent allocates from too.
     fn allocate(&self, field: Field, limit: u32) -> Option<u32> {
@@ -339,18 +340,29 @@ impl Segment {
         counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, grown).ok()
     }
 
-    /// Makes the root node of a point and its own path; `None` when a table is full.
+    /// Makes a point's own path; `None` when the table is full.
     pub(crate) fn allocate_root(&self, point: u32) -> Option<u32> {
-        let node = self.allocate(field::NEXT_NODE, abi::MAX_NODES)?;
         let path = self.allocate(field::NEXT_PATH, abi::MAX_PATHS)?;
-        self.store(abi::AT_NODES + u64::from(node) * 32, &Node { path, flags: abi::NODE_FULL, ..Node::default() });
-        self.store(abi::AT_PATHS + u64::from(path) * 16, &Path { node, point, ..Path::default() });
-        Some(node)
+        let point = u16::try_from(point).ok()?;
+        self.set_path(path, &Path { frame: abi::ROOT_FULL, point, ..Path::default() });
+        Some(path)
     }
 
-    /// Number of nodes in use.
-    pub(crate) fn n_nodes(&self) -> u32 {
-        self.header32(field::NEXT_NODE).min(abi::MAX_NODES)
+    fn path_at(index: u32) -> u64 {
+        abi::AT_PATHS + u64::from(index) * size_of::<Path>() as u64
+    }
+
+    /// Its frame goes last: it makes the path one.
+    fn set_path(&self, index: u32, path: &Path) {
+        let at = Self::path_at(index);
+        self.set_half(at + offset_of!(Path, next) as u64, path.next);
+        self.set_half(at + offset_of!(Path, point) as u64, u32::from(path.same) << 16 | u32::from(path.point));
+        self.set_half(at + offset_of!(Path, frame) as u64, path.frame);
+    }
+
+    /// Number of sites in use, index 0 included.
+    pub(crate) fn n_sites(&self) -> u32 {
+        self.header32(field::NEXT_SITE).min(abi::MAX_SITES)
     }
 
     /// Number of paths in use, index 0 included.
@@ -358,21 +370,53 @@ impl Segment {
         self.header32(field::NEXT_PATH).min(abi::MAX_PATHS)
     }
 
-    /// A node; zeros outside the table.
-    pub(crate) fn node(&self, index: u32) -> Node {
-        if index < abi::MAX_NODES { self.load(abi::AT_NODES + u64::from(index) * 32) } else { self.load(u64::MAX) }
+    /// A table of paths has no room any more.
+    pub(crate) fn paths_full(&self) -> bool {
+        // The agent gives up a run that does not fit, and the longest has this many words.
+        let frames = self.header32(field::NEXT_FRAME) >= abi::MAX_FRAMES - abi::MOST_DEPTH;
+        frames || self.n_paths() >= abi::MAX_PATHS || self.n_sites() >= abi::MAX_SITES
     }
 
-    /// Gives a node another return address, one that no code has: what it stood for is unmapped.
+    /// A site; zeros outside the table.
+    pub(crate) fn site(&self, index: u32) -> Site {
+        if index < abi::MAX_SITES { self.load(abi::AT_SITES + u64::from(index) * 16) } else { Site::default() }
+    }
+
+    /// Gives a site another return address, one that no code has: what it stood for is unmapped.
     pub(crate) fn poison(&self, index: u32, ra: u64) {
-        if index != 0 && index < abi::MAX_NODES {
-            self.set_word(abi::AT_NODES + u64::from(index) * 32, ra);
+        if index != 0 && index < abi::MAX_SITES {
+            self.set_word(abi::AT_SITES + u64::from(index) * 16, ra);
         }
+    }
+
+    /// Has the agent look up the rule of a site anew.
+    pub(crate) fn forget_rule(&self, index: u32) {
+        if index != 0 && index < abi::MAX_SITES {
+            let at = abi::AT_SITES + u64::from(index) * 16;
+            self.set_half(at + offset_of!(Site, rule) as u64, abi::RULE_LATER);
+        }
+    }
+
+    /// The word of a frame; `None` when the index is none.
+    pub(crate) fn frame(&self, index: u32) -> Option<u32> {
+        let known = (abi::FIRST_FRAME..abi::MAX_FRAMES).contains(&index);
+        known.then(|| self.half(abi::AT_FRAMES + u64::from(index) * 4))
     }
 
     /// A path; zeros outside the table.
     pub(crate) fn path(&self, index: u32) -> Path {
-        if index < abi::MAX_PATHS { self.load(abi::AT_PATHS + u64::from(index) * 16) } else { self.load(u64::MAX) }
+        if index >= abi::MAX_PATHS {
+            return Path::default();
+        }
+        let at = Self::path_at(index);
+        let frame = self.half(at + offset_of!(Path, frame) as u64);
+        let rest = self.half(at + offset_of!(Path, point) as u64);
+        Path {
+            frame,
+            next: self.half(at + offset_of!(Path, next) as u64),
+            point: rest as u16,
+            same: (rest >> 16) as u16,
+        }
     }
 
     // ---- threads -----------------------------------------------------------------------------------
@@ -512,12 +556,29 @@ impl Segment {
         self.set_word(at, value);
     }
 
-    pub(crate) fn put_node(&self, index: u32, node: &Node) {
-        self.store(abi::AT_NODES + u64::from(index) * 32, node);
+    /// A run of frames, outermost first, by return addresses; answers its innermost.
+    pub(crate) fn put_run(&self, outside: u32, addresses: &[u64]) -> u32 {
+        let mut at = self.header32(field::NEXT_FRAME) + 1;
+        self.put_frame(at, outside);
+        for (i, &ra) in addresses.iter().enumerate() {
+            let site = self.header32(field::NEXT_SITE);
+            self.store(abi::AT_SITES + u64::from(site) * 16, &Site { ra, ..Site::default() });
+            self.set_header32(field::NEXT_SITE, site + 1);
+            let first = if i == 0 { abi::FRAME_FIRST } else { 0 };
+            let last = if i + 1 == addresses.len() { abi::FRAME_LAST } else { 0 };
+            at += 1;
+            self.put_frame(at, site | first | last);
+        }
+        self.set_header32(field::NEXT_FRAME, at + 1);
+        at
+    }
+
+    pub(crate) fn put_frame(&self, index: u32, word: u32) {
+        self.set_half(abi::AT_FRAMES + u64::from(index) * 4, word);
     }
 
     pub(crate) fn put_path(&self, index: u32, path: &Path) {
-        self.store(abi::AT_PATHS + u64::from(index) * 16, path);
+        self.set_path(index, path);
     }
 
     pub(crate) fn put_lost(&self, cause: usize, calls: u64) {

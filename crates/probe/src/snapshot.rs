@@ -1,5 +1,5 @@
 //! From the shared tables to a `CallSnapshot`, while the target runs. Lives here: adding up the blocks
-//! of all threads, ticks to nanoseconds, nodes to frames, taking away what was counted before a reset.
+//! of all threads, ticks to nanoseconds, taking away what was counted before a reset.
 //! Not here: shares, self times and names (the analysis). Constraints: the target is never paused and
 //! may write rubbish, so every chain is walked with a bound; frames of a path are worked out once, when
 //! it is first seen, so that they outlive a library that is unloaded.
@@ -220,7 +220,7 @@ impl Reader {
             exit: since(abi::LOST_EXIT),
             ring: since(abi::LOST_RING),
             // The agent gives up paths when a table is full; how many there would have been is not known.
-            paths: u64::from(segment.n_paths() >= abi::MAX_PATHS || segment.n_nodes() >= abi::MAX_NODES),
+            paths: u64::from(segment.paths_full()),
         }
     }
 }

@@ -252,7 +252,7 @@ impl Seat {
         for _ in 0..VISITS {
             fewest = fewest.min(self.own_calls(caller)?);
             let sums = crate::snapshot::Sums::read(&self.segment);
-            let paths = (1..self.segment.n_paths()).filter(|&id| self.segment.path(id).point == index);
+            let paths = (1..self.segment.n_paths()).filter(|&id| u32::from(self.segment.path(id).point) == index);
             let now = paths.map(|id| sums.get(id)).fold((0, 0), |all, sum| (all.0 + sum.wall, all.1 + sum.done()));
             visits.push((now.0.saturating_sub(before.0), now.1.saturating_sub(before.1)));
             before = now;

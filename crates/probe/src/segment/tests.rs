@@ -23,8 +23,15 @@ fn what_is_written_is_read() {
     assert_eq!(segment.load::<Row>(abi::AT_ROWS + 5 * 8), Row { offset: 8, rule: 9 });
     assert!(!segment.set_rows(abi::MAX_ROWS, &[Row::default()]));
     let root = segment.allocate_root(3).expect("room");
-    assert_eq!(segment.node(root).flags, abi::NODE_FULL);
-    assert_eq!(segment.path(segment.node(root).path).point, 3);
+    assert_eq!(segment.path(root), Path { frame: abi::ROOT_FULL, point: 3, ..Path::default() });
+    let path = Path { frame: segment.put_run(abi::ROOT_END, &[0x10, 0x20]), next: 5, point: 3, same: 9 };
+    segment.put_path(7, &path);
+    assert_eq!(segment.path(7), path);
+    let word = segment.frame(path.frame).expect("a frame");
+    assert_eq!(word & !abi::FRAME_SITE, abi::FRAME_LAST);
+    assert_eq!(segment.site(word & abi::FRAME_SITE).ra, 0x20);
+    segment.forget_rule(1);
+    assert_eq!((segment.site(1).ra, segment.site(1).rule), (0x10, abi::RULE_LATER));
 }
 
 #[test]
@@ -35,8 +42,10 @@ fn indexes_outside_of_tables_are_zeros() {
     words(&segment, abi::AT_RULES, abi::AT_RULES + 4096, u64::MAX);
     words(&segment, abi::AT_PATHS, abi::AT_PATHS + 4096, u64::MAX);
     words(&segment, abi::AT_ROWS, abi::AT_ROWS + 4096, u64::MAX);
-    for index in [abi::MAX_NODES, u32::MAX] {
-        assert_eq!(segment.node(index), Node::default());
+    words(&segment, abi::AT_SITE_HEADS, abi::AT_SITE_HEADS + 4096, u64::MAX);
+    for index in [abi::MAX_FRAMES, u32::MAX] {
+        assert_eq!(segment.frame(index), None);
+        assert_eq!(segment.site(index), Site::default());
         assert_eq!(segment.path(index), Path::default());
         assert_eq!(segment.point(index), Point::default());
         assert_eq!(segment.module(index), Module::default());
@@ -51,7 +60,7 @@ fn indexes_outside_of_tables_are_zeros() {
 fn counts_that_a_target_made_up_are_bounded() {
     let segment = Segment::private();
     words(&segment, 0, 4096, u64::MAX);
-    assert!(segment.n_paths() <= abi::MAX_PATHS && segment.n_nodes() <= abi::MAX_NODES);
+    assert!(segment.n_paths() <= abi::MAX_PATHS && segment.n_sites() <= abi::MAX_SITES);
     assert!(segment.n_threads() <= abi::MAX_THREADS && segment.n_points() <= abi::MAX_POINTS);
     assert_eq!(segment.allocate_root(1), None);
     let head = Segment::thread_at(0);

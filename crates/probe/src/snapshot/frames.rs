@@ -1,5 +1,5 @@
-//! Frames of call paths. Nodes grow from the probed function outwards, frames of a snapshot are shared
-//! from the outermost inwards: each path is turned round once, equal tails become one.
+//! Frames of call paths. The shared tables and the snapshot both share them from the outermost inwards, but by
+//! numbers of their own: sites of a snapshot are places in modules, and stay when the modules go.
 
 use crate::segment::Segment;
 use rustc_hash::FxHashMap;
@@ -7,7 +7,7 @@ use whither_abi::agent as abi;
 use whither_store::calls::{CallFrame, FrameKind};
 
 /// Most frames followed of a chain: more than any honest one has.
-const MOST: usize = 1 << 16;
+const MOST: usize = abi::MOST_DEPTH as usize;
 /// No frame.
 const NONE: u32 = u32::MAX;
 
@@ -51,29 +51,21 @@ impl Frames {
 
     fn known(&mut self, segment: &Segment, id: u32, place: &dyn Fn(u64) -> (u32, u64)) -> Known {
         let path = segment.path(id);
-        if path.node == 0 || path.point == 0 {
+        if path.frame == 0 || path.point == 0 {
             return Known::default();
         }
-        let mut frame = NONE;
-        let mut node = segment.node(path.node);
-        if node.flags & abi::NODE_FULL != 0 && node.parent == 0 {
-            frame = self.frame(FrameKind::Other, 0, NONE, false, &|_| (u32::MAX, 0));
+        let (words, root) = chain(segment, path.frame);
+        let mut frame = match root {
+            abi::ROOT_FULL => self.frame(FrameKind::Other, 0, NONE, false, &|_| (u32::MAX, 0)),
+            abi::ROOT_TRUNCATED => self.frame(FrameKind::Truncated, 0, NONE, false, &|_| (u32::MAX, 0)),
+            _ => NONE,
+        };
+        for word in words.into_iter().rev() {
+            let ra = segment.site(word & abi::FRAME_SITE).ra;
+            frame = self.frame(FrameKind::Caller, ra, frame, word & abi::FRAME_FP != 0, place);
         }
-        if node.flags & abi::NODE_TRUNCATED != 0 {
-            frame = self.frame(FrameKind::Truncated, 0, NONE, false, &|_| (u32::MAX, 0));
-        }
-        // From the outermost node inwards; the root stands for the function itself.
-        for _ in 0..MOST {
-            if node.parent == 0 {
-                break;
-            }
-            if node.ra & abi::JOIN == 0 && node.ra > abi::RA_UNREAD {
-                let by_fp = node.flags & abi::NODE_FP != 0;
-                frame = self.frame(FrameKind::Caller, node.ra, frame, by_fp, place);
-            }
-            node = segment.node(node.parent);
-        }
-        Known { point: path.point, parent: path.parent, same: path.same, frame, valid: true }
+        let parent = if root & abi::ROOT_JOIN == 0 { 0 } else { root & !abi::ROOT_JOIN };
+        Known { point: u32::from(path.point), parent, same: path.same, frame, valid: true }
     }
 
     fn frame(
@@ -101,4 +93,16 @@ impl Frames {
     pub(crate) fn frames(&self) -> &[CallFrame] {
         &self.frames
     }
+}
+
+/// Words of a chain of frames, from the innermost outwards, and the root that it ends in. Rubbish ends it too.
+fn chain(segment: &Segment, innermost: u32) -> (Vec<u32>, u32) {
+    let mut words = Vec::new();
+    let mut at = innermost;
+    while let Some(word) = segment.frame(at).filter(|_| words.len() < MOST) {
+        words.push(word);
+        // Never none: what is a frame has words before it.
+        at = if word & abi::FRAME_FIRST == 0 { at - 1 } else { segment.frame(at - 1).unwrap_or(abi::ROOT_TRUNCATED) };
+    }
+    (words, at)
 }

@@ -229,7 +229,7 @@ impl KernelReader {
         points: &FxHashMap<u32, Counted>,
         place: &dyn Fn(u64) -> (u32, u64),
     ) -> Known {
-        let cut = frames.flags & u32::from(abi::NODE_TRUNCATED) != 0;
+        let cut = frames.flags & abi::ROOT_TRUNCATED != 0;
         let deep = cut && frames.n as usize >= frames.ra.len();
         let mut known = Known { id, frame: NONE, same: 0, caller: None, deep };
         if cut {
@@ -379,7 +379,7 @@ mod tests {
     /// Point 9 at 0x100, called by point 8 at 0x200, by itself, and from code of nobody.
     fn tables(calls: u64) -> UprobeTables {
         let key = |path, point| PathKey { path, point, tgid: 77 };
-        let all = u32::from(abi::NODE_END);
+        let all = abi::ROOT_END;
         UprobeTables {
             counts: vec![
                 (key(1, 9), counts(calls)),
@@ -442,7 +442,7 @@ mod tests {
     #[test]
     fn recursion_beyond_the_frames_kept_is_counted_and_not_timed_again() {
         let key = |path, point| PathKey { path, point, tgid: 77 };
-        let (all, cut) = (u32::from(abi::NODE_END), u32::from(abi::NODE_TRUNCATED));
+        let (all, cut) = (abi::ROOT_END, abi::ROOT_TRUNCATED);
         let level = |n: usize| [vec![0x110; n], vec![0x310]].concat();
         let deepest: Vec<u64> = std::iter::once(0x110).chain(std::iter::repeat_n(0x210, 63)).collect();
         // In the order of a hash table.

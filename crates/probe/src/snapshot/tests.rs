@@ -3,7 +3,7 @@
 use super::*;
 use crate::segment::Copied;
 use std::time::Instant;
-use whither_abi::agent::{Block, Node, Path};
+use whither_abi::agent::{Block, Path};
 use whither_store::calls::FrameKind;
 
 struct All(u32);
@@ -24,24 +24,17 @@ fn place(ra: u64) -> (u32, u64) {
     (7, ra - 0x1000)
 }
 
-/// Point 1 with a root, and a chain of nodes for each list of return addresses.
+/// Point 1 with a path of its own, and a path for each list of return addresses, innermost first.
 fn with_paths(chains: &[&[u64]]) -> Segment {
     let segment = Segment::private();
-    let root = segment.allocate_root(1).expect("room");
-    let (mut node, mut path) = (segment.n_nodes(), segment.n_paths());
+    segment.allocate_root(1).expect("room");
+    let mut path = segment.n_paths();
     for chain in chains {
-        let mut parent = root;
-        for (depth, &ra) in chain.iter().enumerate() {
-            let last = depth + 1 == chain.len();
-            let flags = if last { abi::NODE_END } else { 0 };
-            segment.put_node(node, &Node { ra, parent, flags, depth: depth as u16 + 1, ..Node::default() });
-            parent = node;
-            node += 1;
-        }
-        segment.put_path(path, &Path { node: parent, point: 1, ..Path::default() });
+        let outwards: Vec<u64> = chain.iter().rev().copied().collect();
+        let frame = segment.put_run(abi::ROOT_END, &outwards);
+        segment.put_path(path, &Path { frame, point: 1, ..Path::default() });
         path += 1;
     }
-    segment.set_header32(field::NEXT_NODE, node);
     segment.set_header32(field::NEXT_PATH, path);
     segment
 }
@@ -69,8 +62,8 @@ fn chains_become_frames_and_tails_are_shared() {
 #[test]
 fn truncated_and_other_paths_are_labelled() {
     let segment = with_paths(&[&[0x1010]]);
-    let node = segment.n_nodes() - 1;
-    segment.put_node(node, &Node { flags: abi::NODE_TRUNCATED, ..segment.node(node) });
+    let frame = segment.put_run(abi::ROOT_TRUNCATED, &[0x1010]);
+    segment.put_path(2, &Path { frame, point: 1, ..Path::default() });
     segment.set_header32(field::NEXT_THREAD, 1);
     for path in [1, 2] {
         segment.put_block(0, 1, path, &Block { calls: 1, ..Block::default() });
@@ -115,11 +108,43 @@ fn own_cost_done_and_reset() {
 }
 
 #[test]
+fn runs_inside_of_others_and_joins() {
+    let segment = with_paths(&[&[0x1010, 0x1030]]);
+    // What has another frame inside of 0x1030, and a call within the call of path 2.
+    let outermost = segment.path(2).frame - 1;
+    let frame = segment.put_run(outermost, &[0x1040, 0x1050]);
+    segment.put_path(3, &Path { frame, point: 1, ..Path::default() });
+    let frame = segment.put_run(abi::ROOT_JOIN | 2, &[0x1060]);
+    segment.put_path(4, &Path { frame, point: 1, same: 1, ..Path::default() });
+    segment.set_header32(field::NEXT_PATH, 5);
+    segment.set_header32(field::NEXT_THREAD, 1);
+    for path in [2, 3, 4] {
+        segment.put_block(0, 1, path, &Block { calls: 1, ..Block::default() });
+    }
+    let reading = Reader::default().read(&segment, &All(TIMED), &place);
+    let offsets = |path: usize| {
+        let mut all = Vec::new();
+        let mut at = reading.paths[path].frame;
+        while let Some(frame) = reading.frames.get(at as usize) {
+            all.push(frame.offset);
+            at = frame.caller;
+        }
+        all
+    };
+    assert_eq!(offsets(0), [0x10, 0x30]);
+    assert_eq!(offsets(1), [0x50, 0x40, 0x30]);
+    assert_eq!(offsets(2), [0x60]);
+    assert_eq!((reading.paths[2].parent, reading.paths[2].same), (Some(2), 1));
+}
+
+#[test]
 fn rubbish_does_not_hang_or_panic() {
     let segment = with_paths(&[&[0x1010, 0x1020]]);
-    let (a, b) = (segment.n_nodes() - 2, segment.n_nodes() - 1);
-    segment.put_node(a, &Node { parent: b, ra: 0x1010, ..Node::default() });
-    segment.put_path(1, &Path { node: u32::MAX, point: u32::MAX, parent: u32::MAX, ..Path::default() });
+    // A ring of two frames, each outside of the other.
+    let frame = segment.path(2).frame;
+    segment.put_frame(frame - 1, abi::FRAME_FIRST | 1);
+    segment.put_frame(frame - 2, frame);
+    segment.put_path(1, &Path { frame: u32::MAX, next: u32::MAX, point: u16::MAX, same: u16::MAX });
     segment.set_header32(field::NEXT_THREAD, u32::MAX);
     segment.put_block(0, 1, 2, &Block { extra: u32::MAX, calls: u64::MAX, wall: u64::MAX, ..Block::default() });
     let reading = Reader::default().read(&segment, &All(u32::MAX), &place);
@@ -173,7 +198,7 @@ fn tables_full_of_rubbish_are_read_in_bounds() {
         for at in (0..0x1000).chain(abi::AT_POINTS..abi::AT_POINTS + 0x2000).step_by(8) {
             segment.scribble(at, random());
         }
-        let regions = [abi::AT_EXTRAS, abi::AT_MODULES, abi::AT_RULES, abi::AT_NODES, abi::AT_PATHS, abi::AT_ROWS];
+        let regions = [abi::AT_EXTRAS, abi::AT_MODULES, abi::AT_RULES, abi::AT_SITES, abi::AT_FRAMES, abi::AT_PATHS];
         for region in regions.into_iter().chain([abi::AT_PAGES, abi::AT_PAGES + 4096, abi::AT_THREADS, abi::AT_RINGS]) {
             for at in (region..region + 0x1_0000).step_by(8) {
                 segment.scribble(at, random());
@@ -182,14 +207,14 @@ fn tables_full_of_rubbish_are_read_in_bounds() {
         segment.set_header32(field::NEXT_THREAD, 2 + round % 3);
         if round % 2 == 0 {
             segment.set_header32(field::NEXT_PATH, 4000);
-            segment.set_header32(field::NEXT_NODE, 2000);
+            segment.set_header32(field::NEXT_FRAME, 2000);
         }
         let began = std::time::Instant::now();
         let mut reader = Reader::splitting(round % 2 == 0);
         for _ in 0..2 {
             let reading = reader.read(&segment, &All(u32::MAX), &|ra| (0, ra));
             assert!(reading.paths.len() <= abi::MAX_PATHS as usize, "{}", reading.paths.len());
-            assert!(reading.frames.len() <= 2 * abi::MAX_NODES as usize, "{}", reading.frames.len());
+            assert!(reading.frames.len() <= abi::MAX_FRAMES as usize, "{}", reading.frames.len());
             reader.reset(&segment);
         }
         assert!(began.elapsed().as_secs() < 20, "round {round} took {:?}", began.elapsed());

@@ -1,0 +1,225 @@
+/*
+ * From a return slot to the frames of a call. The walk goes from frame to frame by the rules of their
+ * call sites: equal return address means equal rule, so only a site that was never met asks the unwind
+ * tables. Constraints: other threads and processes add sites at the same time without locks; every word
+ * read lies in the known part of the stack; a walk that cannot go on says so by its root.
+ *
+ * A slot that holds our exit address belongs to a call in progress: its path is already known, the walk
+ * ends by joining it. If its record was lost, its true address is in the shadow.
+ */
+#include "agent.h"
+
+/* Of the walk: the table of sites is full. */
+#define NO_ROOM 0u
+
+static u32 *site_head(u64 ra)
+{
+	return (u32 *)(G.segment + WH_AT_SITE_HEADS) + (u32)(ra * 0x9e3779b97f4a7c15ull >> 40) % WH_SITE_HEADS;
+}
+
+static u32 site_among(u32 site, u32 end, u64 ra)
+{
+	for (; site && site != end; site = site_at(site)->next)
+		if (site_at(site)->ra == ra)
+			return site;
+	return 0;
+}
+
+/* A site met for the first time; 0: the table is full. */
+static u32 site_create(u32 *head, u64 ra)
+{
+	struct wh_header *h = header();
+
+	if (h->next_site >= WH_MAX_SITES)
+		return 0;
+	u32 id = __atomic_fetch_add(&h->next_site, 1, __ATOMIC_RELAXED);
+	if (!id || id >= WH_MAX_SITES)
+		return 0;
+	struct wh_site *site = site_at(id);
+	u32 next = __atomic_load_n(head, __ATOMIC_ACQUIRE), found = site_among(next, 0, ra);
+	if (found)
+		return found;
+	site->ra = ra;
+	site->rule = rule_of(ra);
+	for (;;) {
+		u32 before = next;
+
+		site->next = next;
+		if (__atomic_compare_exchange_n(head, &next, id, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			return id;
+		found = site_among(next, before, ra);
+		if (found)
+			return found;
+	}
+}
+
+/* What is to be known of a return address, which a frame pointer may have led to. 0: it is none, or the table is
+ * full (then it is `full`). */
+static slow_path const struct known *site_of(struct local *l, u64 ra, int by_fp, int *full)
+{
+	struct known *known = &l->known[(u32)(ra * 0x9e3779b97f4a7c15ull >> 40) % KNOWN];
+	u32 *head = site_head(ra), site = site_among(__atomic_load_n(head, __ATOMIC_ACQUIRE), 0, ra);
+
+	if (!site) {
+		if (by_fp && !plausible(ra))
+			return 0;
+		site = site_create(head, ra);
+		*full = !site;
+		if (!site)
+			return 0;
+	}
+	u32 rule = *(volatile u32 *)&site_at(site)->rule;
+	if (unlikely((rule & 7) == WH_RULE_LATER))
+		rule = site_at(site)->rule = rule_of(ra);
+	known->ra = 0;
+	barrier();
+	known->site = site;
+	known->rule = rule;
+	barrier();
+	known->ra = ra;
+	return known;
+}
+
+/* Notes a word that the walk has relied on. */
+static inline void note(struct trace *t, u64 offset, u64 value)
+{
+	struct shape *shape = &t->shape;
+
+	if (unlikely(shape->words >= WORDS || offset > 1 << 30)) {
+		t->usable = 0;
+		return;
+	}
+	shape->offset[shape->words] = (s32)offset;
+	t->template.value[shape->words++] = value;
+}
+
+/* Notes that a rule used rbp, which came from the word at `from`, or was live at entry (0). */
+static inline void note_rbp(struct trace *t, u64 slot, u64 from, u64 rbp)
+{
+	struct template *to = &t->template;
+
+	if (!from) {
+		to->live = rbp - slot;
+	} else if (to->relatives < RELATIVES) {
+		to->relative[to->relatives].offset = from - slot;
+		to->relative[to->relatives++].value = rbp - slot;
+	} else {
+		t->usable = 0;
+	}
+}
+
+/* Ends a walk that cannot go on: callers are missing, and no template can tell. */
+static slow_path u32 cut(struct local *l)
+{
+	l->trace.usable = 0;
+	return WH_ROOT_TRUNCATED;
+}
+
+/* Gathers the frames above `slot` in l->frames, innermost first, and tells what stands outside of them: a root. */
+static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u32 *n)
+{
+	struct trace *t = &l->trace;
+	u64 s = slot, rbp_from = 0;
+	u32 most = header()->depth;
+	int by_fp = 0, rows = !(p->flags & WH_DO_FP);
+
+	if (most > WH_MOST_DEPTH)
+		most = WH_MOST_DEPTH;
+	for (;;) {
+		u64 ra = *(const u64 *)s;
+		const struct known *known = &l->known[(u32)(ra * 0x9e3779b97f4a7c15ull >> 40) % KNOWN];
+
+		if (unlikely(known->ra != ra || !ra)) {
+			int full = 0;
+
+			if (ra == G.exit) {
+				const struct wh_active *r = find_record(l, s);
+
+				if (r) {
+					note(t, s - slot, ra);
+					t->template.join = s - slot + 1;
+					t->template.join_path = r->path;
+					return WH_ROOT_JOIN | r->path;
+				}
+				t->usable = 0;
+				ra = *(const u64 *)(s + WH_SHADOW);
+			}
+			if (!ra) {
+				if (by_fp) /* where a register happened to point */
+					return cut(l);
+				note(t, s - slot, ra);
+				return WH_ROOT_END;
+			}
+			known = site_of(l, ra, by_fp, &full);
+			if (!known) {
+				t->usable = 0;
+				return full ? NO_ROOM : WH_ROOT_TRUNCATED;
+			}
+		}
+		l->frames[(*n)++] = known->site | (by_fp ? WH_FRAME_FP : 0);
+		note(t, s - slot, ra);
+
+		u32 rule = rows ? known->rule : WH_RULE_FP;
+		u64 next;
+		if ((rule & 7) == WH_RULE_END || (rule & 7) == WH_RULE_SIGNAL)
+			return WH_ROOT_END;
+		if (unlikely(*n >= most))
+			return WH_ROOT_TRUNCATED;
+		if (likely((rule & 7) == WH_RULE_RSP)) {
+			next = s + (u64)(rule >> 3 & 0x3fff) * 8;
+		} else if ((rule & 7) == WH_RULE_RBP) {
+			next = rbp + (u64)(rule >> 3 & 0x3fff) * 8 - 8;
+			note_rbp(t, slot, rbp_from, rbp);
+		} else if ((rule & 7) == WH_RULE_FP) {
+			if ((rbp & 7) || rbp <= s || rbp - s > 1 << 20 || !stack_reach(l, rbp + 8))
+				return cut(l);
+			next = rbp + 8;
+		} else if ((rule & 7) == WH_RULE_BIG) {
+			if (!big_step(rule, s, &rbp, slot, l->stack.top, &next))
+				return cut(l);
+		} else {
+			return WH_ROOT_TRUNCATED;
+		}
+		if (unlikely(next - s - 1 >= l->stack.top - 8 - s) && (next <= s || !stack_reach(l, next)))
+			return cut(l);
+		if ((rule & 7) == WH_RULE_FP) {
+			rbp = *(const u64 *)rbp;
+			by_fp = 1;
+			t->usable = 0;
+		} else if ((rule & 7) == WH_RULE_BIG) {
+			by_fp = 0;
+			t->usable = 0;
+		} else {
+			by_fp = 0;
+			if (rule & 1 << 17) {
+				u64 saved = next + 8 + (u64)((s64)(s32)rule >> 18) * 8;
+
+				if (unlikely(saved - slot >= l->stack.top - 7 - slot))
+					return cut(l);
+				rbp = *(const u64 *)saved;
+				rbp_from = saved;
+			}
+		}
+		s = next;
+	}
+}
+
+/* The path of a call of `point` whose return slot is `slot`; 0: the point has none of its own yet. */
+u32 find_path(struct local *l, const struct wh_point *p, u32 point, u64 slot, u64 rbp)
+{
+	struct trace *t = &l->trace;
+	u32 n = 0, root, path;
+
+	if (unlikely(!root_path(p)))
+		return 0;
+	t->usable = 1;
+	t->shape.words = 0;
+	t->template.relatives = 0;
+	t->template.join = 0;
+	t->template.live = ~0ull;
+	root = walk(l, p, slot, rbp, &n);
+	path = root == NO_ROOM ? root_path(p) : path_of_frames(l, p, point, root, n);
+	if (t->usable)
+		template_learn(l, point, slot, path);
+	return path;
+}
