@@ -4,7 +4,7 @@ use crate::frames::{Frames, nameless};
 use crate::names::Names;
 use crate::results::*;
 use crate::sums::{Adder, Nesting, PathSum, Wholes, cost_ns, cost_of_call, path_sums, share};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use whither_store::calls::{CallPoint, CallSnapshot, PatchKind, PointState};
 
 /// How names are shown.
@@ -79,9 +79,15 @@ impl<'a> Analysis<'a> {
             cpu_ns: w.cpu_ns,
             thread_ns: w.thread_ns,
             threads: w.threads,
-            processes: u32::try_from(self.snapshot.processes.len()).unwrap_or(u32::MAX),
+            processes: self.processes(),
             calls: self.wholes.calls,
         }
+    }
+
+    /// A process has a row for each program that it was, and is one all the same.
+    fn processes(&self) -> u32 {
+        let pids: FxHashSet<u32> = self.snapshot.processes.iter().map(|p| p.pid).collect();
+        u32::try_from(pids.len()).unwrap_or(u32::MAX)
     }
 
     /// What measuring cost. Only patched, timed calls are known to cost; see the engine's notes for others.

@@ -78,7 +78,7 @@ pub struct WholeRow {
     pub thread_ns: u64,
     /// Threads alive at the end.
     pub threads: u32,
-    /// Processes instrumented.
+    /// Processes instrumented, each once, whatever programs it executed one after the other.
     pub processes: u32,
     /// Calls counted.
     pub calls: u64,

@@ -197,6 +197,14 @@ fn calls_in_progress_count_with_the_time_inside_the_interval() {
 }
 
 #[test]
+fn a_process_that_executes_another_program_is_one() {
+    let mut snapshot = Take::of([1]).snapshot(&call(0, 0, 0, 1, vec![leaf(1, 0x10, 100, 4)]));
+    let row = |pid, exe: &str| CallProcess { pid, exe: exe.into(), command: String::new(), status: None };
+    snapshot.processes = vec![row(7, "/bin/sh"), row(8, "/bin/sh"), row(8, "/bin/true")];
+    assert_eq!(Analysis::new(&snapshot, &Named, Options::default()).whole().processes, 2);
+}
+
+#[test]
 fn threads_and_processes_are_told_apart() {
     let main = call(0, 0, 0, 1, vec![leaf(1, 0x10, 100, 4), call(2, 0x20, 10, 2, vec![leaf(1, 0x30, 50, 2)])]);
     let mut snapshot = Take::of([1, 2]).snapshot(&main);
