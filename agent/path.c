@@ -66,9 +66,11 @@ static u32 run_new(u32 n)
 static u32 grow(const struct local *l, u32 outside, u32 n, int *raced)
 {
 	u32 *head = run_head(outside, l->frames[n - 1]);
-	u32 next = __atomic_load_n(head, __ATOMIC_ACQUIRE);
-	u32 run = run_new(n);
+	u32 next = __atomic_load_n(head, __ATOMIC_ACQUIRE), run;
 
+	/* What was not among the runs a moment ago may be by now; below only what comes after `next` is looked at. */
+	*raced = run_among(next, 0, outside, l->frames[n - 1]) != 0;
+	run = *raced ? 0 : run_new(n);
 	if (!run)
 		return 0;
 	for (u32 i = 0; i < n; i++)

@@ -202,7 +202,7 @@ static void threads(void)
 	unprobe(p); unprobe(q);
 }
 /* ---- threads that meet the same new paths at the same time: each path is kept once ---- */
-#define TURNS 11
+#define TURNS 14
 NOINLINE u64 turn(u64 way, int left) { return !left ? work(way) : way >> left & 1 ? turn(way, left - 1) + 1 : turn(way, left - 1) + 2; }
 static volatile u32 started;
 static void *turns(void *arg)
@@ -215,8 +215,8 @@ static void *turns(void *arg)
 }
 static void racing(void)
 {
-	for (int round = 0; round < 3; round++) {
-		u32 p = probe((void *)work, round == 1 ? WH_DO_PATH : ALL_TIMES);
+	for (int round = 0; round < 2; round++) {
+		u32 p = probe((void *)work, round ? WH_DO_PATH : ALL_TIMES);
 		pthread_t t[4];
 		started = 0;
 		for (int i = 0; i < 4; i++) pthread_create(&t[i], 0, turns, 0);
