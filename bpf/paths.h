@@ -29,6 +29,9 @@ struct {
 	__type(value, struct wh_op);
 } path_ops SEC(".maps");
 
+/* Instructions where walks may begin or go on. Code at a fixed address is there once for all processes that run it: under the number
+ * of its executable instead of `tgid`, and WH_PATH_FIXED for the life. That number stands at pc 0 of each process that may use it. */
+#define WH_PATH_FIXED 0xffffffffu
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -42,6 +45,8 @@ struct path_scratch {
 	struct wh_start start;
 	__u32 here;
 	__u32 tells_from;
+	__u32 fixed; /* its executable's number, 0: none at a fixed address */
+	__u32 spare;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -49,6 +54,17 @@ struct {
 	__type(key, __u32);
 	__type(value, struct path_scratch);
 } path_walks SEC(".maps");
+
+/* The instruction at a place in this process. */
+static __always_inline __u32 *known_at(struct path_scratch *s, __u64 pc)
+{
+	s->start.pc = pc;
+	__u32 *known = bpf_map_lookup_elem(&path_starts, &s->start);
+	if (known || !s->fixed)
+		return known;
+	struct wh_start fixed = {.pc = pc, .tgid = s->fixed, .tag = WH_PATH_FIXED};
+	return bpf_map_lookup_elem(&path_starts, &fixed);
+}
 
 /* A transfer of control. 1: there is no room for more. */
 static __always_inline int hop(struct path_scratch *s, __u32 from, __u32 to)
@@ -88,8 +104,7 @@ static long path_step(__u32 i, void *unused)
 			return 1;
 		}
 	} else if (went == WH_WENT_FAR) {
-		s->start.pc = s->walk.to;
-		__u32 *known = bpf_map_lookup_elem(&path_starts, &s->start);
+		__u32 *known = s->walk.to ? known_at(s, s->walk.to) : 0;
 		if (!known) {
 			s->path.end = WH_END_NEW_CODE;
 			s->path.wanted = s->walk.to;
@@ -135,10 +150,12 @@ static __always_inline void walk_from(struct bpf_perf_event_data *ctx, struct ta
 	p->last = p->went = p->steps = p->hops = 0;
 	p->end = WH_END_LENGTH;
 	p->wanted = 0;
-	s->start.pc = pc;
+	s->start.pc = 0;
 	s->start.tgid = tgid;
 	s->start.tag = tag;
-	__u32 *known = bpf_map_lookup_elem(&path_starts, &s->start);
+	__u32 *fixed = bpf_map_lookup_elem(&path_starts, &s->start);
+	s->fixed = fixed ? *fixed : 0;
+	__u32 *known = pc ? known_at(s, pc) : 0;
 	if (known) {
 		struct wh_walk *w = &s->walk;
 		w->gpr[0] = ctx->regs.ax;

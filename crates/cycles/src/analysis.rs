@@ -24,6 +24,7 @@ use crate::error::Error;
 use crate::find::{Procedure, find};
 use crate::flow::Network;
 use crate::model::{Core, InsnSchedule, Schedule, schedule};
+use crate::names::demangled;
 use crate::results::analysis::{
     Analysis, BlockAnalysis, Confidence, Culprit, EdgeAnalysis, Estimate, Evidence, InsnAnalysis, Scale, Summary,
 };
@@ -92,17 +93,50 @@ pub fn analyse_procedures(
     let machine = Machine::of(selection.profile, symbols, query);
     in_lanes(selection.profile, symbols, wanted, |procedure, around| {
         let mut analysis = match Study::of(selection, procedure, around, &tables, &machine, Errors::Drawn) {
-            Ok(study) => study.called(query.calls).analysis(&machine),
-            Err(refused) => {
-                Analysis { notes: vec![format!("not analysed: {}", refused.sentence())], ..Analysis::default() }
-            }
+            Ok(study) => study.called(query.calls).analysis(&machine, Detail::Causes),
+            Err(refused) => not_analysed(refused),
         };
         analysis.annotation = annotate_procedure(selection, symbols, procedure, &query.annotate);
         analysis
     })
 }
 
-pub(crate) use crate::flow::Errors;
+/// Executions of the blocks and edges of many procedures, with what a block's cost; no causes, no listing but the name. For optimisers,
+/// which want thousands of procedures.
+#[must_use]
+pub fn executions(
+    selection: &Selection<'_>,
+    symbols: &dyn Symbols,
+    wanted: &[Procedure],
+    query: &AnalyseQuery,
+    errors: Errors,
+) -> Vec<Analysis> {
+    let tables = Tables::of(selection, &query.annotate.filter);
+    let machine = Machine::of(selection.profile, symbols, query);
+    in_lanes(selection.profile, symbols, wanted, |procedure, around| {
+        let mut analysis = match Study::of(selection, procedure, around, &tables, &machine, errors) {
+            Ok(study) => study.analysis(&machine, Detail::Executions),
+            Err(refused) => not_analysed(refused),
+        };
+        analysis.annotation.procedure = demangled(&procedure.name).into_owned();
+        analysis
+    })
+}
+
+fn not_analysed(refused: Refused) -> Analysis {
+    Analysis { notes: vec![format!("not analysed: {}", refused.sentence())], ..Analysis::default() }
+}
+
+/// How much of an analysis is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Detail {
+    /// Executions and costs of blocks.
+    Executions,
+    /// And what each instruction may have waited for.
+    Causes,
+}
+
+pub use crate::flow::Errors;
 
 /// A procedure with its frequencies.
 pub(crate) struct Study {
@@ -213,7 +247,7 @@ impl Study {
         }
     }
 
-    fn analysis(&self, machine: &Machine) -> Analysis {
+    fn analysis(&self, machine: &Machine, detail: Detail) -> Analysis {
         let subject = &self.subject;
         let mut out = Analysis {
             missing: subject.missing(),
@@ -248,8 +282,13 @@ impl Study {
         let total = subject.samples.iter().sum();
         out.blocks = (0..subject.cfg.blocks.len()).map(|b| self.block(f, b, loops[b], total)).collect();
         out.edges = (0..f.network.edges.len()).filter_map(|e| self.edge(f, e)).collect();
-        out.insns = self.insns(f, machine);
-        out.summary = self.summary(&out.insns, machine);
+        out.insns = match detail {
+            Detail::Executions => (0..subject.cfg.insns.len()).map(|i| self.insn(f, i)).collect(),
+            Detail::Causes => self.insns(f, machine),
+        };
+        if detail == Detail::Causes {
+            out.summary = self.summary(&out.insns, machine);
+        }
         (out.best_cpi, out.cpi) = self.cpi(f);
         out.notes.extend(self.declined.clone());
         match (f.evidence, subject.decided.0) {
@@ -424,6 +463,7 @@ impl Study {
         let way = |(e, x): (&(usize, usize), &f64)| culprits::Flow { from: e.0, to: e.1, executions: *x };
         let flows: Vec<culprits::Flow> = f.network.edges.iter().zip(&f.flow.edges).map(way).collect();
         let cycles: Vec<f64> = insns.iter().map(|i| i.cycles.unwrap_or(0.0)).collect();
+        let ways = f.ways();
         let stalls: Vec<f64> = insns.iter().map(|i| self.least_stall(f, i)).collect();
         let scene = culprits::Scene {
             core: &machine.core,
@@ -434,7 +474,7 @@ impl Study {
             executions: &f.flow.blocks[..blocks.len()],
             cycles: &cycles,
             stalls: &stalls,
-            branch: &|i| self.branch_seen(f, i),
+            branch: &|i| self.branch_seen(f, &ways, i),
             kernel_share: machine.steal,
             fault_share: machine.faults,
             certainty: self.certainty(),
@@ -457,10 +497,10 @@ impl Study {
         (stall - insn.cycles.unwrap_or(0.0) * (1.0 - (-1.96 * error).exp())).max(0.0)
     }
 
-    /// How a conditional branch went.
-    fn branch_seen(&self, f: &Frequencies, insn: usize) -> Option<culprits::BranchSeen> {
+    /// How a conditional branch went. `ways`: known edges out of each block.
+    fn branch_seen(&self, f: &Frequencies, ways: &[Vec<usize>], insn: usize) -> Option<culprits::BranchSeen> {
         let block = self.subject.block_of(insn).filter(|&b| self.subject.cfg.blocks[b].insns.end == insn + 1)?;
-        let out = || (0..f.known_edges).filter(|&e| f.network.edges[e].0 == block);
+        let out = || ways[block].iter().copied();
         let fall = out().find(|&e| self.subject.cfg.edges[e].kind == EdgeKind::Fall)?;
         let decided = out().map(|e| f.seen[e]).sum();
         let through = f.flow.blocks[block];

@@ -37,7 +37,9 @@ mod thinned;
 pub mod topcounts;
 mod variance;
 
-pub use analysis::{AnalyseQuery, SummaryScope, analyse, analyse_procedure, analyse_procedures, summarise};
+pub use analysis::{
+    AnalyseQuery, Errors, SummaryScope, analyse, analyse_procedure, analyse_procedures, executions, summarise,
+};
 pub use annotate::{AnnotateQuery, Attribution, annotate};
 pub use diff::{DiffQuery, Normalise, Show, diff, significant_regressions};
 pub use error::Error;

@@ -59,6 +59,8 @@ pub struct BpfCollector {
     phased: bool,
     spilled: Rc<RefCell<Vec<Entry>>>,
     reports: Rc<RefCell<Reports>>,
+    /// Walks begin from one in so many samples.
+    walks_every: u32,
 }
 
 impl std::fmt::Debug for BpfCollector {
@@ -137,9 +139,10 @@ impl BpfCollector {
             phased: false,
             spilled,
             reports,
+            walks_every: EVERY,
         };
         this.thin_registers(FIRST_EVERY);
-        this.walk_every(EVERY);
+        this.walk_every(this.walks_every);
         this.watch(coverage)?;
         this.attach(chosen, stacks)?;
         Ok(this)
@@ -342,8 +345,11 @@ impl BpfCollector {
             &self.skel.maps.path_starts,
             orders.starts.iter().map(|(start, number)| (start.bytes(), number.to_le_bytes())),
         );
-        if orders.anew.is_some() {
-            self.walk_every(EVERY);
+        if let Some(every) = orders.every {
+            self.walks_every = every;
+        }
+        if orders.anew.is_some() || orders.every.is_some() {
+            self.walk_every(self.walks_every);
         }
     }
 

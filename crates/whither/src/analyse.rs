@@ -5,6 +5,7 @@ use crate::answer;
 use crate::ask::{attribution, events, give, syntax, to_file, write_page};
 use crate::cli::{AccuracyArgs, AnnotateArgs, CfgArgs, Common, CoreArgs, SourceArgs, StatsArgs, SummaryArgs, View};
 use crate::failure::{Ending, Usage};
+use crate::left_out::left_out;
 use crate::mca;
 use crate::source::{Reading, Runs};
 use anyhow::Context;
@@ -22,8 +23,8 @@ use whither_cycles::results::runs::{Explanation, RunRow, RunStatistics};
 use whither_cycles::runs::{explained, extremes};
 use whither_cycles::selection::Selection;
 use whither_cycles::{
-    AnalyseQuery, AnnotateQuery, RunsPer, RunsQuery, SummaryScope, analyse_procedure, analyse_procedures,
-    run_statistics, summarise,
+    AnalyseQuery, AnnotateQuery, RunsPer, RunsQuery, SummaryScope, analyse_procedure, executions, run_statistics,
+    summarise,
 };
 use whither_report::exports::flows::{self, FlowFormat, Flows};
 use whither_report::html::{Annotated, Focus, ReportData};
@@ -238,9 +239,14 @@ pub(crate) fn export_flows(
         image.kind == ImageKind::Elf && p.samples >= LEAST_SAMPLES
     };
     let mut chosen = procedures(&selection, &reading.symbols);
+    let left_out = left_out(&chosen, |p| reading.profile.image(p.image), LEAST_SAMPLES);
     chosen.retain(wanted);
+    if let Some(why) = left_out.first().filter(|_| chosen.is_empty()) {
+        anyhow::bail!("no sampled procedure could be analysed: {why}");
+    }
+    let enough = chosen.len();
     chosen.truncate(MOST_PROCEDURES);
-    let analyses = analyse_procedures(&selection, &reading.symbols, &chosen, &query);
+    let analyses = executions(&selection, &reading.symbols, &chosen, &query, format.errors());
     let flows = |(p, analysis): (&Procedure, _)| Flows {
         image: reading.profile.image(p.image),
         start: p.start,
@@ -250,6 +256,10 @@ pub(crate) fn export_flows(
     let all: Vec<Flows<'_>> = chosen.iter().zip(analyses).map(flows).collect();
     let written = flows::write(format, &all, &reading.symbols, out)?;
     let mut notes = vec![format!("{} procedures with {LEAST_SAMPLES} samples or more", written.procedures)];
+    if enough > MOST_PROCEDURES {
+        notes.push(format!("these are the hottest {MOST_PROCEDURES} of {enough}"));
+    }
+    notes.extend(left_out);
     if written.without_lines > 0 {
         notes.push(format!("{} more left out: no line information, or an ambiguous name", written.without_lines));
     }

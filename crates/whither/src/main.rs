@@ -15,6 +15,7 @@ mod db;
 mod doctor;
 mod epochs;
 mod failure;
+mod left_out;
 mod mca;
 mod pages;
 mod places;

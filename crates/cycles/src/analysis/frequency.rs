@@ -57,6 +57,15 @@ pub(crate) struct Frequencies {
     pub(crate) retired_scale: Option<f64>,
 }
 
+impl Frequencies {
+    /// Known edges that leave each node.
+    pub(crate) fn ways(&self) -> Vec<Vec<usize>> {
+        let mut out = ways(&self.network);
+        out.iter_mut().for_each(|edges| edges.retain(|e| *e < self.known_edges));
+        out
+    }
+}
+
 /// `least`: cycles one execution of each block takes at least; `cycles`: cycles of one sample.
 pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors: Errors) -> Option<Frequencies> {
     let cfg = &subject.cfg;
@@ -65,8 +74,11 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     add_missing(subject, &mut network);
     let block = |insn| subject.block_of(insn);
     let turns = Turns::new(&network, subject.seen.iter().filter_map(|s| Some((block(s.pc)?, block(s.branch)?))));
+    let observed = seen(subject, &network, &turns, None);
+    let mut shown = observed.raw;
+    records::add(&subject.recorded, &network, None, &mut shown);
     let mut known = Known {
-        seen: seen(subject, &network, &turns, None).seen,
+        seen: observed.seen,
         doubt: vec![0.0; network.edges.len()],
         belief: belief(subject, &network),
         time: Vec::new(),
@@ -81,9 +93,9 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
         .collect();
     cap(&network, &mut known.seen);
     records::add(&subject.recorded, &network, None, &mut known.seen);
-    let problem = Problem::new(&network)?;
+    let problem = Problem::new(&network, &shown)?;
     let (first, found) = problem.solve(&known, None, Errors::Skipped)?;
-    let mut observed = seen(subject, &network, &turns, Some(&first));
+    let observed = seen(subject, &network, &turns, Some(&first));
     known.doubt = observed.doubt(&network);
     known.seen.clone_from(&observed.seen);
     cap(&network, &mut known.seen);
@@ -93,7 +105,6 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     records::add(&subject.recorded, &network, Some(&covers), &mut known.seen);
     let (flow, _) = problem.solve(&known, Some(&found), errors)?;
     let decided = subject.decided.0 >= FEWEST_DECIDED && observed.raw.iter().any(|s| *s > 0.0);
-    records::add(&subject.recorded, &network, None, &mut observed.raw);
     let evidence = match () {
         () if subject.counted.as_ref().is_some_and(Counted::compares) => Evidence::Counts,
         () if subject.retired.is_some() => Evidence::Instructions,
@@ -104,7 +115,7 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     };
     let counted_rate = counted_rate(subject, &flow);
     let retired_scale = subject.retired.as_ref().and_then(|r| r.scale(&flow.blocks));
-    let seen = observed.raw;
+    let seen = shown;
     Some(Frequencies { known_edges: cfg.edges.len(), network, flow, seen, evidence, counted_rate, retired_scale })
 }
 
@@ -340,9 +351,12 @@ fn loop_membership(subject: &Subject) -> impl Fn(usize, usize) -> Option<bool> +
         edges: cfg.edges.iter().map(|e| (e.from, e.to)).collect(),
     };
     let loops = graph.loops(cfg.start());
+    // Outer loops come first.
+    let mut around: Vec<Vec<usize>> = vec![Vec::new(); graph.nodes];
+    loops.iter().enumerate().for_each(|(i, l)| l.nodes.iter().for_each(|&n| around[n].push(i)));
     move |from, to| {
         let mut answer = None;
-        for l in loops.iter().filter(|l| l.nodes.binary_search(&from).is_ok()) {
+        for l in around[from].iter().map(|&i| &loops[i]) {
             if l.header == to {
                 answer = Some(true);
             } else if l.nodes.binary_search(&to).is_err() {

@@ -79,7 +79,10 @@ impl Refused {
             Self::NoKernelCode => {
                 "the kernel's code was not recorded: it is read from /proc/kcore, which only root may read and some kernels lack"
             }
-            Self::NoRuntimeCode => "its machine code is not there: code made at run time is gone with its process",
+            Self::NoRuntimeCode => {
+                "its machine code is not there: code made at run time is gone with its process, so of its instructions neither executions \
+                 nor causes can be told, only samples"
+            }
             Self::TooLarge => "it is larger than 1 MiB, or has more than 20,000 basic blocks",
             Self::NotTime => "samples of this event are not time; name `cycles` or `cpu-clock` first with --event",
             Self::Undecodable => "its bytes are no instructions",

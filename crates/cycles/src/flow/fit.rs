@@ -3,6 +3,7 @@
 //! more. The best probabilities are searched by gradient (L-BFGS: Nocedal and Wright, Numerical Optimization, chapter 7), which costs two passes of `eliminate` a step; errors come from repeating the end of the search
 //! on evidence redrawn as chance would have redrawn it.
 
+use super::condense::Condensed;
 use super::eliminate::{Plan, Solved};
 use super::{Errors, Flow, Known, Network, Ran, Ratio, Time, misfit};
 use rayon::prelude::*;
@@ -41,8 +42,8 @@ fn steps(usual: usize, known: &Known) -> usize {
 
 /// A graph whose flow is asked for.
 #[derive(Debug)]
-pub(crate) struct Problem<'n> {
-    network: &'n Network,
+pub(crate) struct Problem {
+    condensed: Condensed,
     plan: Plan,
     /// Edges that leave each node, the callers last.
     out: Vec<Vec<usize>>,
@@ -60,10 +61,11 @@ struct State<'p> {
     flow: Vec<f64>,
 }
 
-impl<'n> Problem<'n> {
+impl Problem {
     /// The flow that fits best and where it was found, or `None` where nothing was sampled. `before`: where one was found
     /// that knew nearly the same.
     pub(crate) fn solve(&self, known: &Known, before: Option<&Point>, errors: Errors) -> Option<(Flow, Point)> {
+        let known = &self.condensed.known(known);
         let mut point = self.start(known)?;
         let cost = |point: &Point| self.cost(point, &self.state(point), known);
         if let Some(before) = before.filter(|b| cost(b) < cost(&point)) {
@@ -74,20 +76,30 @@ impl<'n> Problem<'n> {
         let (block_error, edge_error) = match errors {
             Errors::Drawn => self.errors(&point, &state, known),
             Errors::Skipped => {
-                (vec![f64::INFINITY; self.network.blocks], vec![f64::INFINITY; self.network.edges.len()])
+                (vec![f64::INFINITY; self.network().blocks], vec![f64::INFINITY; self.network().edges.len()])
             }
         };
-        Some((Flow { edges: self.edge_flows(&state), blocks: state.flow, block_error, edge_error }, point))
+        let flow = Flow { edges: self.edge_flows(&state), blocks: state.flow, block_error, edge_error };
+        Some((self.condensed.whole(flow), point))
     }
 
-    /// `None` where the graph is too entangled, or has no way in.
-    pub(crate) fn new(network: &'n Network) -> Option<Self> {
+    /// The graph that is solved.
+    fn network(&self) -> &Network {
+        &self.condensed.network
+    }
+
+    /// `None` where the graph is too entangled, or has no way in. `shown`: per edge, above 0 where it may be known to have been
+    /// seen.
+    pub(crate) fn new(network: &Network, shown: &[f64]) -> Option<Self> {
+        let condensed = Condensed::new(network, shown);
+        let network = &condensed.network;
         let mut out = vec![Vec::new(); network.blocks + 1];
         for (e, &(from, to)) in network.edges.iter().enumerate() {
             (from <= network.blocks && to <= network.blocks + 1 && to != network.blocks).then(|| out[from].push(e))?;
         }
         (!out[network.blocks].is_empty()).then_some(())?;
-        Some(Self { network, plan: Plan::new(network)?, out })
+        let plan = Plan::new(network)?;
+        Some(Self { condensed, plan, out })
     }
 
     fn start(&self, known: &Known) -> Option<Point> {
@@ -106,7 +118,7 @@ impl<'n> Problem<'n> {
     }
 
     fn state(&self, point: &Point) -> State<'_> {
-        let mut probability = vec![0.0; self.network.edges.len()];
+        let mut probability = vec![0.0; self.network().edges.len()];
         let mut above = Vec::with_capacity(self.out.len());
         for edges in &self.out {
             let most = edges.iter().map(|&e| point[e]).fold(f64::NEG_INFINITY, f64::max);
@@ -119,9 +131,9 @@ impl<'n> Problem<'n> {
             above.push(most + sum.ln());
         }
         let entries = point.last().map_or(1.0, |e| e.clamp(-60.0, 60.0).exp());
-        let mut source = vec![0.0; self.network.blocks];
-        for &e in &self.out[self.network.blocks] {
-            if let Some(s) = source.get_mut(self.network.edges[e].1) {
+        let mut source = vec![0.0; self.network().blocks];
+        for &e in &self.out[self.network().blocks] {
+            if let Some(s) = source.get_mut(self.network().edges[e].1) {
                 *s += entries * probability[e];
             }
         }
@@ -137,7 +149,7 @@ impl<'n> Problem<'n> {
                 out.iter().map(|&e| (known.seen[e] + known.belief[e]) * (point[e] - above)).sum::<f64>()
             })
             .sum();
-        let blocks: f64 = (0..self.network.blocks).map(|b| block_cost(state.flow[b], known.time[b]).0).sum();
+        let blocks: f64 = (0..self.network().blocks).map(|b| block_cost(state.flow[b], known.time[b]).0).sum();
         let (_, above) = misfit(&known.counts, &state.flow);
         let counts: f64 = above.iter().zip(&known.counts).map(|(a, c)| (a * c.error).powi(2) / 2.0).sum();
         let ratios: f64 = known.ratios.iter().map(|r| ratio_cost(&state.flow, r).0).sum();
@@ -147,7 +159,7 @@ impl<'n> Problem<'n> {
     fn gradient(&self, state: &State<'_>, known: &Known) -> Point {
         let ran = ran_slopes(&known.ran, &state.flow);
         let slope = |b: usize| block_cost(state.flow[b], known.time[b]).1 + ran.get(b).copied().unwrap_or(0.0);
-        let mut slopes: Vec<f64> = (0..self.network.blocks).map(slope).collect();
+        let mut slopes: Vec<f64> = (0..self.network().blocks).map(slope).collect();
         let (_, above) = misfit(&known.counts, &state.flow);
         known.counts.iter().zip(above).for_each(|(c, above)| slopes[c.block] += above);
         for r in &known.ratios {
@@ -157,14 +169,14 @@ impl<'n> Problem<'n> {
         }
         let gain: Vec<f64> = slopes.iter().zip(&state.flow).map(|(s, f)| s / f.max(f64::MIN_POSITIVE)).collect();
         let worth = state.solved.worth(&gain);
-        let mut gradient = vec![0.0; self.network.edges.len() + 1];
+        let mut gradient = vec![0.0; self.network().edges.len() + 1];
         for (node, edges) in self.out.iter().enumerate() {
             let passes = state.flow.get(node).copied().unwrap_or(state.entries);
-            let worth_of = |e: usize| worth.get(self.network.edges[e].1).copied().unwrap_or(0.0);
+            let worth_of = |e: usize| worth.get(self.network().edges[e].1).copied().unwrap_or(0.0);
             let mean: f64 = edges.iter().map(|&e| state.probability[e] * worth_of(e)).sum();
             let seen: f64 = edges.iter().map(|&e| known.seen[e] + known.belief[e]).sum();
-            if node == self.network.blocks {
-                gradient[self.network.edges.len()] = state.entries * mean;
+            if node == self.network().blocks {
+                gradient[self.network().edges.len()] = state.entries * mean;
             }
             if edges.len() > 1 {
                 for &e in edges {
@@ -178,7 +190,7 @@ impl<'n> Problem<'n> {
 
     /// Curvature to begin with: that of the branches' own evidence.
     fn scale(&self, state: &State<'_>, known: &Known) -> Point {
-        let mut scale = vec![1.0; self.network.edges.len() + 1];
+        let mut scale = vec![1.0; self.network().edges.len() + 1];
         for edges in &self.out {
             let seen: f64 = edges.iter().map(|&e| known.seen[e] + known.belief[e]).sum();
             for &e in edges {
@@ -187,7 +199,7 @@ impl<'n> Problem<'n> {
             }
         }
         let timed = known.time.iter().filter(|t| t.samples > 0.0).count() as f64;
-        scale[self.network.edges.len()] = 1.0 / (1.0 + timed);
+        scale[self.network().edges.len()] = 1.0 / (1.0 + timed);
         scale
     }
 
@@ -233,7 +245,7 @@ impl<'n> Problem<'n> {
 
     fn edge_flows(&self, state: &State<'_>) -> Vec<f64> {
         let passes = |from: usize| state.flow.get(from).copied().unwrap_or(state.entries);
-        self.network.edges.iter().zip(&state.probability).map(|(e, p)| passes(e.0) * p).collect()
+        self.network().edges.iter().zip(&state.probability).map(|(e, p)| passes(e.0) * p).collect()
     }
 
     /// How much the logarithm of each share moves when the evidence is drawn anew.

@@ -7,6 +7,7 @@
 //! *probabilities* at each branch. Whatever they are, the flow conserves itself, nothing is negative, trip
 //! counts keep their precision (`eliminate`), and evidence of any kind is weighed by its own likelihood (`fit`).
 
+mod condense;
 mod eliminate;
 mod fit;
 
@@ -109,7 +110,7 @@ pub(crate) struct Flow {
 
 /// Whether errors are wanted: they cost a few times what the flow itself does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Errors {
+pub enum Errors {
     /// By redrawing the evidence.
     Drawn,
     /// All infinite.

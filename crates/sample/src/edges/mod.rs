@@ -6,6 +6,7 @@
 
 mod code;
 mod devices;
+mod pace;
 mod places;
 mod thrift;
 mod walks;

@@ -352,6 +352,7 @@ fn code_is_prepared_where_a_walk_wants_to_go_and_its_transfers_become_runs() {
 #[test]
 fn when_there_is_no_room_numbers_are_given_anew() {
     let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
+    edges.walked.room = walks::Room(1 << 12);
     let mut at = turns();
     let mut all = 0;
     let mut orders = WalkOrders::default();
@@ -436,4 +437,34 @@ fn walks_through_what_is_mapped_no_more_mean_nothing() {
     let found = edges.take_walks(&mut book, std::iter::once(path(0, &hops, 0)));
     assert_eq!(rows(&mut book), []);
     assert!(found.anew.is_some(), "{found:?}");
+}
+
+/// Two processes with this program at its stated address, as position-dependent ones are.
+#[test]
+fn code_at_a_fixed_address_is_prepared_once_for_all_processes() {
+    let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
+    edges.devices = Devices::told_by(|_| false, |_| 0);
+    let pid = std::process::id();
+    let own =
+        book.code_at(Who::At { pid, tid: pid, time: clock::monotonic_ns() }, turns()).expect("our own code").mapped;
+    let bias = load_bias(&book.image(own.image).segments, own.start, own.offset).expect("a mapping of our own");
+    let mappings = proc::executable_mappings(pid);
+    let m = mappings.iter().find(|m| (m.start..m.end).contains(&turns())).expect("our own code");
+    let mut walk = |pid: u32| {
+        let file = whither_kernel::records::MappedFile::Inode { major: m.device.0, minor: m.device.1, inode: m.inode };
+        let (start, length, offset) = (m.start - bias, m.end - m.start, m.offset);
+        let mmap = whither_kernel::records::Mmap { pid, start, length, offset, file, exec: true, path: m.path.clone() };
+        let body = whither_kernel::records::Body::Mmap(mmap);
+        let time = clock::monotonic_ns();
+        book.record(&whither_kernel::records::Record { time, cpu: 0, pid, tid: pid, id: 0, body });
+        let path = Path { tgid: pid, pc: turns() - bias, ..path(0, &[], turns() - bias) };
+        edges.take_walks(&mut book, std::iter::once(path))
+    };
+    let (first, second) = (walk(4_100_001), walk(4_100_002));
+    assert!(first.ops.len() > 3, "{first:?}");
+    let executable = first.starts.iter().find(|s| s.0.pc == turns() - bias).expect("prepared").0;
+    assert_eq!(executable.tag, u32::MAX);
+    let joins = |pid| (whither_abi::path::Start { pc: 0, tgid: pid, tag: 9 }, executable.tgid);
+    assert!(first.starts.contains(&joins(4_100_001)), "{first:?}");
+    assert_eq!(second, WalkOrders { starts: vec![joins(4_100_002)], ..WalkOrders::default() });
 }

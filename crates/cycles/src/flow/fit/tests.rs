@@ -17,7 +17,7 @@ fn known(network: &Network) -> Known {
 }
 
 fn solve(network: &Network, known: &Known, errors: Errors) -> Option<Flow> {
-    Problem::new(network)?.solve(known, None, errors).map(|(flow, _)| flow)
+    Problem::new(network, &known.seen)?.solve(known, None, errors).map(|(flow, _)| flow)
 }
 
 fn shares(flow: &[f64]) -> Vec<f64> {

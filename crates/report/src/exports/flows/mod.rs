@@ -13,6 +13,7 @@ use super::failed;
 use crate::error::Error;
 use std::io::Write;
 use std::sync::Arc;
+use whither_cycles::Errors;
 use whither_cycles::results::analysis::{Analysis, BlockAnalysis};
 use whither_image::{FunctionTable, ImageOffset, Svma, to_offset};
 use whither_store::model::Image;
@@ -33,6 +34,12 @@ impl FlowFormat {
     /// All formats with their names.
     pub const ALL: [(&'static str, Self); 3] =
         [("autofdo", Self::Autofdo), ("bolt", Self::Bolt), ("blocks", Self::Blocks)];
+
+    /// What of the errors of executions it has room for: optimisers ask for counts alone.
+    #[must_use]
+    pub fn errors(self) -> Errors {
+        if self == Self::Blocks { Errors::Drawn } else { Errors::Skipped }
+    }
 
     /// The format of a name.
     #[must_use]

@@ -1,0 +1,82 @@
+//! From how many samples walks begin. At the rates that a budget allows there are few samples, and executions are known by walks rather than by
+//! samples: then more of them walk. And while most walks end in code that is not prepared yet, which takes them no time and tells nothing,
+//! as many as may be walk, so that a program of much code is known soon. Pure arithmetic; who is told is not here.
+
+use super::EVERY;
+
+/// Walks per second, of all CPUs, that are worth their time, and while most of them find new code.
+const ENOUGH: f64 = 500.0;
+const ENOUGH_IN_NEW_CODE: f64 = 1000.0;
+/// More than this part of them in new code is most.
+const NEW: f64 = 0.3;
+/// It is looked at this often, once so many walks have come.
+const LOOK_NS: u64 = 200_000_000;
+const LEAST: u32 = 16;
+
+/// Walks since it was looked at last.
+#[derive(Clone, Copy)]
+pub(super) struct Pace {
+    since: Option<u64>,
+    walks: u32,
+    new: u32,
+    every: u32,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { since: None, walks: 0, new: 0, every: EVERY }
+    }
+}
+
+impl Pace {
+    /// A walk began at `time`, and ended in new code or did not; one from how many samples is to walk, when that changes.
+    pub(super) fn walked(&mut self, time: u64, new: bool) -> Option<u32> {
+        let since = *self.since.get_or_insert(time);
+        self.walks += 1;
+        self.new += u32::from(new);
+        let length = time.saturating_sub(since);
+        if length < LOOK_NS || self.walks < LEAST {
+            return None;
+        }
+        let samples = f64::from(self.walks * self.every) / (length as f64 / 1e9);
+        let is_new = f64::from(self.new) > NEW * f64::from(self.walks);
+        let enough = if is_new { ENOUGH_IN_NEW_CODE } else { ENOUGH };
+        let every = ((samples / enough).round() as u32).clamp(1, EVERY);
+        (self.since, self.walks, self.new) = (Some(time), 0, 0);
+        (std::mem::replace(&mut self.every, every) != every).then_some(every)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Walks of two seconds in a program that is sampled at a rate; what was told last.
+    fn told(pace: &mut Pace, rate: u64, new: bool) -> u32 {
+        let mut time = pace.since.unwrap_or(0);
+        let end = time + 2_000_000_000;
+        while time < end {
+            time += 1_000_000_000 / rate * u64::from(pace.every);
+            pace.walked(time, new);
+        }
+        pace.every
+    }
+
+    #[test]
+    fn few_samples_walk_more_often_and_most_in_new_code() {
+        let mut pace = Pace::default();
+        assert_eq!(told(&mut pace, 10_000, true), EVERY, "as many as ever");
+        assert_eq!(told(&mut pace, 10_000, false), EVERY);
+        assert_eq!(told(&mut pace, 1_000, true), 1);
+        assert_eq!(told(&mut pace, 1_000, false), 2);
+        assert_eq!(told(&mut pace, 400, false), 1);
+        assert_eq!(told(&mut pace, 4_000, false), EVERY);
+    }
+
+    #[test]
+    fn it_is_told_once() {
+        let mut pace = Pace::default();
+        let told: Vec<u32> = (0..2000).filter_map(|n| pace.walked(n * 5_000_000, false)).collect();
+        assert_eq!(told, [2, 1], "1000 samples a second, and then as few as walks");
+    }
+}
