@@ -143,7 +143,9 @@ pub(crate) fn path_sums(
         let folded = path.folded && sum.calls > sum.done.saturating_add(sum.running.calls);
         // How many measured callees the shortest call had is not known, so their cost is still in it.
         sum.min_open = folded || cost_ns(nested[i], whole) > 0;
-        sum.untimed = if path.folded { 0 } else { untimed(snapshot, sum) };
+        // Of a folded path only what has no time at all is known to have lost it.
+        let all_lost = sum.done == 0 && !is_by_uprobe(snapshot, path.point);
+        sum.untimed = if path.folded && !all_lost { 0 } else { untimed(snapshot, sum) };
     }
     hold_callees(&mut sums, &measured, nesting);
     exclude_callees(&mut sums, nesting);
@@ -166,6 +168,11 @@ fn hold_callees(sums: &mut [PathSum], measured: &[(u64, u64)], nesting: &Nesting
             *all = (all.0.saturating_add(wall), all.1.saturating_add(cpu));
         }
     }
+}
+
+/// Uprobes do not time nested calls.
+fn is_by_uprobe(snapshot: &CallSnapshot, point: u32) -> bool {
+    snapshot.points.get(point as usize).is_some_and(|p| p.patch == Some(PatchKind::Uprobe))
 }
 
 /// Calls that ended without a time. Where threads still run, what was read at different moments may differ by a call each.

@@ -414,6 +414,10 @@ fn calls_left_by_an_exception_mark_their_row() {
     assert_eq!(untimed(&snapshot), [0, 0], "threads still run");
     (snapshot.whole.threads, snapshot.paths[0].folded) = (0, true);
     assert_eq!(untimed(&snapshot), [0, 0], "folded calls lie in timed ones");
+    (snapshot.paths[0].totals.done, snapshot.in_progress) = (0, Vec::new());
+    assert_eq!(untimed(&snapshot), [100, 0], "there is none that they could lie in");
+    snapshot.points[0].patch = Some(PatchKind::Uprobe);
+    assert_eq!(untimed(&snapshot), [0, 0], "uprobes do not time them");
 }
 
 /// The CPU time of a process that was killed was read some time before its end: what its calls took is part of it nevertheless.

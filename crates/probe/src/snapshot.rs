@@ -144,7 +144,9 @@ impl Reader {
                 frame: if flags & abi::DO_PATH == 0 { u32::MAX } else { known.frame },
                 parent: (known.parent != 0).then_some(known.parent),
                 same: known.same,
-                folded: recursion > 0 && u32::from(known.same) >= recursion,
+                // Where nothing is kept apart each path is at the limit: only what was folded tells.
+                folded: u32::from(known.same) >= recursion
+                    && (recursion > 0 || extra.as_ref().is_some_and(|e| e.folded > 0)),
                 totals: scale.totals(&sum, extra.as_ref(), flags),
                 threads: Vec::new(),
             })

@@ -464,10 +464,11 @@ pub fn calls_warnings(p: &CallProfile) -> Vec<String> {
 
 fn losses(p: &CallProfile) -> Vec<String> {
     let l = &p.lost;
-    let jumped = format!(
-        "counted without time: left by longjmp, an exception or the end of the thread{}",
-        without_time(&p.functions)
-    );
+    let jumped =
+        format!("counted without time: left by longjmp, an exception or the end of the thread{}", without_time(p));
+    // Those left last are noticed by the agent at the next probed call, if one comes.
+    let missing = p.paths.iter().fold(0_u64, |sum, path| sum.saturating_add(path.figures.untimed));
+    let left = if l.jumped > 0 && l.shadow == 0 && l.exit == 0 { l.jumped.max(missing) } else { l.jumped };
     let causes = [
         (
             l.busy,
@@ -485,7 +486,7 @@ fn losses(p: &CallProfile) -> Vec<String> {
             "not counted: tables full (probe fewer functions or lower --depth), or made before the C library of a static program was ready",
         ),
         (l.shadow, ["call", "calls"], "counted without time: no place for their return addresses"),
-        (l.jumped, ["call", "calls"], jumped.as_str()),
+        (left, ["call", "calls"], jumped.as_str()),
         (l.exit, ["exit", "exits"], "without an entry: returned rightly, not timed"),
         (l.ring, ["event record", "event records"], "dropped: the ring was full; emit from fewer calls"),
         (
@@ -499,15 +500,16 @@ fn losses(p: &CallProfile) -> Vec<String> {
 }
 
 /// `, of pass (2,000), parse (3): their totals are at least what is shown`.
-fn without_time(functions: &[FunctionRow]) -> String {
+fn without_time(p: &CallProfile) -> String {
     const MOST: usize = 5;
-    let mut all: Vec<&FunctionRow> = functions.iter().filter(|f| f.totals.untimed > 0).collect();
-    all.sort_by_key(|f| std::cmp::Reverse(f.totals.untimed));
-    let mut named: Vec<String> = all
-        .iter()
-        .take(MOST)
-        .map(|f| format!("{} ({})", told_apart(functions, f), thousands(f.totals.untimed)))
-        .collect();
+    let of = |f: &FunctionRow| {
+        let paths = p.paths.iter().filter(|path| path.func == f.id);
+        paths.fold(0_u64, |sum, path| sum.saturating_add(path.figures.untimed))
+    };
+    let mut all: Vec<(&FunctionRow, u64)> = p.functions.iter().map(|f| (f, of(f))).filter(|(_, n)| *n > 0).collect();
+    all.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let named = all.iter().take(MOST).map(|(f, n)| format!("{} ({})", told_apart(&p.functions, f), thousands(*n)));
+    let mut named: Vec<String> = named.collect();
     if all.len() > MOST {
         named.push(format!("and {} more functions", thousands((all.len() - MOST) as u64)));
     }
