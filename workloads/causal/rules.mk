@@ -3,10 +3,12 @@
 Z := $(OUT)/causal
 CAUSAL_C := serial example sleepy phases hammer queue1 callers over iobar ticker warmup eintr
 CAUSAL_SYNC := mutex atomicwait cppsem sem pipe socket eventfd c11 spinfutex
+# Those that are semaphores themselves.
+CAUSAL_TURNS := atomicwait sem pipe eventfd spinfutex
 # How serial (C) and prodcons (C++) are built besides.
 CAUSAL_BUILDS := static nopie dwarf4 dwarf5 stripped debuglink splitdwarf nodebug
 CAUSAL := $(CAUSAL_C:%=$(Z)-%) $(Z)-twothread $(Z)-twothread-barrier $(Z)-twothread-latch $(Z)-scope \
-	$(CAUSAL_SYNC:%=$(Z)-prodcons-%) $(CAUSAL_SYNC:%=$(Z)-lockc-%) \
+	$(CAUSAL_SYNC:%=$(Z)-prodcons-%) $(CAUSAL_SYNC:%=$(Z)-lockc-%) $(CAUSAL_TURNS:%=$(Z)-pingpong-%) \
 	$(foreach b,$(CAUSAL_BUILDS),$(Z)-serial-$b $(Z)-build-prodcons-$b)
 LLD_DIR := $(wildcard $(if $(shell command -v rustc),$(shell rustc --print sysroot 2>/dev/null)/lib/rustlib/x86_64-unknown-linux-gnu/bin/gcc-ld))
 CAUSAL_LINKERS := $(if $(shell command -v ld.lld)$(LLD_DIR),lld) $(if $(shell command -v mold),mold)
@@ -21,7 +23,7 @@ causal-coz: $(CAUSAL_COZ:%=$(Z)-%-coz)
 
 CAUSAL_HEAD := causal/causal.h cycles/work.h ../include/whither.h causal/rules.mk Makefile
 $(CAUSAL) $(CAUSAL_EXTRA) $(CAUSAL_COZ:%=$(Z)-%-coz): $(CAUSAL_HEAD) | $(OUT)
-$(CAUSAL_SYNC:%=$(Z)-prodcons-%) $(CAUSAL_SYNC:%=$(Z)-lockc-%) $(Z)-build-prodcons-lld $(Z)-prodcons-coz $(Z)-lockc-coz: causal/sync.hpp
+$(CAUSAL_SYNC:%=$(Z)-prodcons-%) $(CAUSAL_SYNC:%=$(Z)-lockc-%) $(CAUSAL_TURNS:%=$(Z)-pingpong-%) $(Z)-build-prodcons-lld $(Z)-prodcons-coz $(Z)-lockc-coz: causal/sync.hpp
 
 # Functions of equal bodies stay apart, and bodies as they are written: one function, one line, one part.
 ZFLAGS := -O2 -g -fno-ipa-icf -pthread
@@ -55,6 +57,8 @@ $(Z)-scope: causal/scope.cpp
 $(CAUSAL_SYNC:%=$(Z)-prodcons-%): $(Z)-prodcons-%: causal/prodcons.cpp
 	$(ZX) -DSYNC_$*
 $(CAUSAL_SYNC:%=$(Z)-lockc-%): $(Z)-lockc-%: causal/lockc.cpp
+	$(ZX) -DSYNC_$*
+$(CAUSAL_TURNS:%=$(Z)-pingpong-%): $(Z)-pingpong-%: causal/pingpong.cpp
 	$(ZX) -DSYNC_$*
 $(Z)-serial-%: causal/serial.c
 	$(ZC)
