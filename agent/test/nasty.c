@@ -201,36 +201,6 @@ static void threads(void)
 	CHECK(HEADER->next_thread <= 48, "blocks %u", HEADER->next_thread);
 	unprobe(p); unprobe(q);
 }
-/* ---- threads that meet the same new paths at the same time: each path is kept once ---- */
-#define TURNS 14
-NOINLINE u64 turn(u64 way, int left) { return !left ? work(way) : way >> left & 1 ? turn(way, left - 1) + 1 : turn(way, left - 1) + 2; }
-static volatile u32 started;
-static void *turns(void *arg)
-{
-	u64 n = 0;
-	__atomic_fetch_add(&started, 1, __ATOMIC_SEQ_CST);
-	while (started < 4) {}
-	for (u64 way = 0; way < 1 << TURNS; way++) n += turn(way << 1, TURNS);
-	return (void *)n;
-}
-static void racing(void)
-{
-	for (int round = 0; round < 2; round++) {
-		u32 p = probe((void *)work, round ? WH_DO_PATH : ALL_TIMES);
-		pthread_t t[4];
-		started = 0;
-		for (int i = 0; i < 4; i++) pthread_create(&t[i], 0, turns, 0);
-		for (int i = 0; i < 4; i++) pthread_join(t[i], 0);
-		struct sums s = sums(p);
-		CHECK(s.calls == 4 << TURNS && s.paths == 1 << TURNS, "calls %llu paths %llu", (unsigned long long)s.calls, (unsigned long long)s.paths);
-		for (u32 i = 1; i < HEADER->next_path; i++) {
-			u64 ra[64];
-			if (PATHS[i].point != p || !PATHS[i].frame || i == POINTS[p].root) continue;
-			CHECK(sums_of_path(i).calls == 4 && exact_path(i, ra, 64) >= TURNS + 2, "path %u: %llu calls", i, (unsigned long long)sums_of_path(i).calls);
-		}
-		unprobe(p);
-	}
-}
 static void *brief(void *arg) { return (void *)work((u64)arg); }
 static void churn(void)
 {
@@ -713,7 +683,7 @@ static void locks(void)
 int main(int argc, char **argv)
 {
 	struct { const char *name; void (*run)(void); } all[] = {
-		{"paths", paths}, {"recursion", recursion}, {"deep", deep}, {"tails", tails}, {"jumps", jumps}, {"threads", threads}, {"racing", racing}, {"churn", churn},
+		{"paths", paths}, {"recursion", recursion}, {"deep", deep}, {"tails", tails}, {"jumps", jumps}, {"threads", threads}, {"churn", churn},
 		{"signals", signals}, {"signal_jumps", signal_jumps}, {"alternate_stack", alternate_stack}, {"forks", forks}, {"coroutines", coroutines},
 		{"arguments", arguments}, {"values", values}, {"silence", silence}, {"cpu_clock", cpu_clock},
 		{"without_rows", without_rows}, {"shadow_taken", shadow_taken}, {"low stack", low_stack}, {"many_paths", many_paths}, {"sequences", sequences}, {"locks", locks}};

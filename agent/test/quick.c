@@ -1,7 +1,8 @@
 /*
  * What the quick entries of the agent (fast.c) could get wrong: what they have learnt while a signal came,
  * CPU time that refers to an anchor which is gone, points switched while they are called, controllers that
- * fall silent, and everything at once. Run: quick AGENT.SO [case...].
+ * fall silent, and everything at once; and what threads could that meet new paths at the same time.
+ * Run: quick AGENT.SO [case...].
  */
 #include "harness.h"
 #include <pthread.h>
@@ -300,10 +301,41 @@ static void storm(void)
 	}
 }
 
+/* ---- threads that meet the same new paths at the same time: each path is kept once ---- */
+#define TURNS 14
+NOINLINE u64 bend(u64 way, int left) { return !left ? work(way) : way >> left & 1 ? bend(way, left - 1) + 1 : bend(way, left - 1) + 2; }
+static volatile u32 started;
+static void *turns(void *arg)
+{
+	u64 n = 0;
+	__atomic_fetch_add(&started, 1, __ATOMIC_SEQ_CST);
+	while (started < 4) {}
+	for (u64 way = 0; way < 1 << TURNS; way++) n += bend(way << 1, TURNS);
+	return (void *)n;
+}
+static void racing(void)
+{
+	for (int round = 0; round < 2; round++) {
+		u32 p = probe((void *)work, round ? WH_DO_PATH : ALL_TIMES);
+		pthread_t t[4];
+		started = 0;
+		for (int i = 0; i < 4; i++) pthread_create(&t[i], 0, turns, 0);
+		for (int i = 0; i < 4; i++) pthread_join(t[i], 0);
+		struct sums s = sums(p);
+		CHECK(s.calls == 4 << TURNS && s.paths == 1 << TURNS, "calls %llu paths %llu", (unsigned long long)s.calls, (unsigned long long)s.paths);
+		for (u32 i = 1; i < HEADER->next_path; i++) {
+			u64 ra[64];
+			if (PATHS[i].point != p || !PATHS[i].frame || i == POINTS[p].root) continue;
+			CHECK(sums_of_path(i).calls == 4 && exact_path(i, ra, 64) >= TURNS + 2, "path %u: %llu calls", i, (unsigned long long)sums_of_path(i).calls);
+		}
+		unprobe(p);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	struct { const char *name; void (*run)(void); } all[] = {
-		{"learning", learning}, {"anchors", anchors}, {"silence", silence}, {"switching", switching}, {"storm", storm}};
+		{"learning", learning}, {"anchors", anchors}, {"silence", silence}, {"switching", switching}, {"storm", storm}, {"racing", racing}};
 	setup(argv[1]);
 	for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
 		int wanted = argc == 2;
