@@ -233,6 +233,7 @@ fn a_point_at_the_head_of_a_loop_counts_its_turns() {
 
 /// Without a point and without marks there is still the time of whole runs.
 #[test]
+#[allow(clippy::print_stdout, reason = "a skip must be seen")]
 fn without_a_point_whole_runs_are_compared() {
     need_root!();
     let _alone = alone();
@@ -240,5 +241,9 @@ fn without_a_point_whole_runs_are_compared() {
     let ran = support::whither().args(args).arg(workload("shares")).arg("1").output().expect("whither runs");
     let (out, told) = (support::text(&ran.stdout), support::text(&ran.stderr));
     assert!(told.contains("its whole runs are compared"), "{told}");
+    if told.contains("none of the") && told.contains("others used the CPUs") {
+        println!("SKIP: others on this machine used the CPUs, and left no run to compare");
+        return;
+    }
     assert!(out.contains("end of the run"), "{out}{told}");
 }
