@@ -57,8 +57,10 @@ impl Frames {
         let (words, root) = chain(segment, path.frame);
         let mut frame = match root {
             abi::ROOT_FULL => self.frame(FrameKind::Other, 0, NONE, false, &|_| (u32::MAX, 0)),
-            abi::ROOT_TRUNCATED => self.frame(FrameKind::Truncated, 0, NONE, false, &|_| (u32::MAX, 0)),
-            _ => NONE,
+            abi::ROOT_END => NONE,
+            joined if joined & abi::ROOT_JOIN != 0 => NONE,
+            // And what is no root: nothing tells that such a path is whole.
+            _ => self.frame(FrameKind::Truncated, 0, NONE, false, &|_| (u32::MAX, 0)),
         };
         for word in words.into_iter().rev() {
             let ra = segment.site(word & abi::FRAME_SITE).ra;

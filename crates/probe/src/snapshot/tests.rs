@@ -149,6 +149,11 @@ fn rubbish_does_not_hang_or_panic() {
     segment.put_block(0, 1, 2, &Block { extra: u32::MAX, calls: u64::MAX, wall: u64::MAX, ..Block::default() });
     let reading = Reader::default().read(&segment, &All(u32::MAX), &place);
     assert_eq!(reading.paths.len(), 1);
+    let mut frame = &reading.frames[reading.paths[0].frame as usize];
+    while let Some(caller) = reading.frames.get(frame.caller as usize) {
+        frame = caller;
+    }
+    assert_eq!(frame.kind, FrameKind::Truncated, "a chain without an end is no whole path");
 }
 
 #[test]
