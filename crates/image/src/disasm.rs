@@ -3,8 +3,8 @@
 
 use crate::ids::Svma;
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction, IntelFormatter, Mnemonic, OpKind,
-    Register,
+    Code, Decoder, DecoderOptions, EncodingKind, FlowControl, Formatter, GasFormatter, Instruction, IntelFormatter,
+    Mnemonic, OpKind, Register,
 };
 
 /// Where control goes after an instruction.
@@ -85,12 +85,18 @@ impl Insn {
             })
     }
 
-    /// Whether the kernel puts no uprobe on it: a LOCK prefix, or one of the old segments (arch/x86/kernel/uprobes.c,
-    /// `is_prefix_bad`). In files that are mapped later the kernel says nothing of it, and the probe is never hit.
+    /// Whether no uprobe may stand on it. The kernel refuses a LOCK prefix, or one of the old segments
+    /// (arch/x86/kernel/uprobes.c, `is_prefix_bad`); in files that are mapped later it says nothing of it, and the probe is never
+    /// hit. Instructions with a VEX, EVEX or XOP prefix it takes, but for what the byte of their operation means without the prefix:
+    /// `vpcmpeqd` (76) is executed as a branch, `vcmpps` (c2) is stepped over as a return. And what is a breakpoint already is none of ours.
     #[must_use]
     pub fn takes_no_uprobe(&self) -> bool {
         let old = [Register::ES, Register::CS, Register::SS, Register::DS];
-        self.flow == Flow::Invalid || self.raw.has_lock_prefix() || old.contains(&self.raw.segment_prefix())
+        self.flow == Flow::Invalid
+            || self.raw.has_lock_prefix()
+            || old.contains(&self.raw.segment_prefix())
+            || self.raw.code().encoding() != EncodingKind::Legacy
+            || self.raw.mnemonic() == Mnemonic::Int3
     }
 
     /// Whether it ends within a cycle or so of its operands being there: moves, additions, comparisons and the
@@ -283,11 +289,15 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_that_the_kernel_refuses_to_probe() {
+    fn prefixes_that_no_uprobe_may_stand_on() {
         let refused = |code: &[u8]| decode(code, Svma(0x1000))[0].takes_no_uprobe();
         assert!(refused(&[0xf0, 0x48, 0xff, 0x00]), "lock incq (%rax)");
         assert!(refused(&[0x3e, 0xff, 0xe0]), "notrack jmp *%rax");
         assert!(refused(&[0x2e, 0x0f, 0x1f, 0x00]), "cs nopl (%rax)");
+        assert!(refused(&[0x62, 0xe2, 0x7d, 0x28, 0x7a, 0xc6]), "vpbroadcastb %esi,%ymm16");
+        assert!(refused(&[0xc5, 0xf9, 0x76, 0xc1]), "vpcmpeqd %xmm1,%xmm0,%xmm0");
+        assert!(refused(&[0xc5, 0xf8, 0xc2, 0xc1, 0x00]), "vcmpeqps %xmm1,%xmm0,%xmm0");
+        assert!(!refused(&[0x66, 0x0f, 0x76, 0xc1]), "pcmpeqd %xmm1,%xmm0");
         assert!(!refused(&[0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0]), "mov %fs:0,%rax");
         assert!(!refused(&[0x48, 0xff, 0x00]), "incq (%rax)");
     }

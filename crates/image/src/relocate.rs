@@ -115,12 +115,11 @@ impl Copy {
             // call: into the jump that has replaced it meanwhile.
             FlowControl::Interrupt if insn.mnemonic() == Mnemonic::Int => immovable("a system call"),
             FlowControl::Call if !insn.is_call_near() => immovable("a system call"),
-            FlowControl::Next | FlowControl::Interrupt => self
-                .plain(decoder, insn, bytes)
-                .map(|()| insn.mnemonic() != Mnemonic::Hlt && insn.mnemonic() != Mnemonic::Int3),
-            FlowControl::Return | FlowControl::Exception | FlowControl::IndirectBranch => {
-                self.plain(decoder, insn, bytes).map(|()| false)
-            }
+            // A program that traps on purpose goes on in a handler, which is told the address and may change it.
+            FlowControl::Interrupt | FlowControl::Exception => immovable("a trap"),
+            FlowControl::Next if insn.mnemonic() == Mnemonic::Hlt => immovable("a trap"),
+            FlowControl::Next => self.plain(decoder, insn, bytes).map(|()| true),
+            FlowControl::Return | FlowControl::IndirectBranch => self.plain(decoder, insn, bytes).map(|()| false),
             FlowControl::UnconditionalBranch => self.jump(insn.near_branch_target()).map(|()| false),
             FlowControl::ConditionalBranch => self.branch(insn, bytes).map(|()| true),
             FlowControl::Call | FlowControl::IndirectCall if !last => Err(RelocateError::CallInside { at }),

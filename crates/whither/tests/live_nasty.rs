@@ -76,6 +76,8 @@ nasty! {
     n41_stacks_below_16_tib: ["nasty-coroutine-nopie", "brk"];
     n45_return_twice: ["nasty-twice"];
     n49_restartable_sequences: ["nasty-percpu"];
+    n51_traps_and_vectors_at_entries: ["nasty-traps"];
+    n52_traps_and_vectors_under_uprobes: ["nasty-traps"], ["--safe"];
 }
 
 /// A handler that walks the stack while its thread is inside a stub finds no unwind rules there: such walks

@@ -22,7 +22,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use whither_abi::agent as abi;
 use whither_image::ids::to_offset;
-use whither_image::{CodeMap, ElfSummary, Svma};
+use whither_image::{CodeMap, ElfSummary, Svma, decode};
 use whither_kernel::proc;
 use whither_store::calls::{CallSnapshot, PatchKind, PointState};
 
@@ -138,6 +138,11 @@ impl Engine {
         let inode = module.inode;
         let index = (abi::MAX_POINTS - 1).checked_sub(self.kernel.given).filter(|&i| i > abi::MAX_POINTS / 2);
         let index = index.ok_or(Refusal::TooMany)?;
+        if !may_stand(module, candidate.offset) {
+            return Err(Refusal::Uprobe(
+                "its first instruction is one that the kernel executes wrongly under them, or sets none on".into(),
+            ));
+        }
         let (entry_only, stated) = way_out(module, candidate, &spec.actions);
         let mut flags = points::flags(&spec.actions, entry_only.is_some()) & !(abi::DO_USAGE | abi::DO_EMIT);
         let (values, names, notes) = values(spec, flags & abi::DO_EXIT != 0);
@@ -458,6 +463,14 @@ fn offsets(module: &Module) -> Result<impl Fn(u64) -> Result<u64, Refusal> + use
     Ok(move |at| to_offset(&segments, Svma(at)).map(|o| o.0).ok_or(Refusal::NotMapped))
 }
 
+/// Whether a uprobe may stand on the instruction at a stated address.
+fn may_stand(module: &Module, at: u64) -> bool {
+    let Some(code) = module.image().and_then(|i| i.code()) else { return false };
+    // The file may end before the longest instruction would.
+    let text = (1..=15).rev().find_map(|n| code.bytes().get(at..at.saturating_add(n)));
+    text.and_then(|text| decode(text, Svma(at)).first().copied()).is_some_and(|first| !first.takes_no_uprobe())
+}
+
 /// Why only entries are counted, if so, and the stated addresses of the exits that are wanted.
 fn way_out(module: &Module, candidate: &Candidate, actions: &[PointAction]) -> (Option<String>, Vec<u64>) {
     if candidate.entry_only.is_some() || points::flags(actions, false) & abi::DO_EXIT == 0 {
@@ -468,6 +481,9 @@ fn way_out(module: &Module, candidate: &Candidate, actions: &[PointAction]) -> (
     };
     let extent = code.extent(Svma(candidate.offset)).unwrap_or(candidate.offset..candidate.offset);
     match exits(extent, &Parts(code)) {
+        Ok(found) if !found.iter().all(|&at| may_stand(module, at)) => {
+            (Some("one of its exits is an instruction that no uprobe can stand on".into()), Vec::new())
+        }
         Ok(found) => (None, found),
         Err(why) => (Some(format!("{why}: no uprobe can stand at its exits")), Vec::new()),
     }
