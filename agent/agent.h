@@ -222,15 +222,23 @@ static inline struct wh_site *site_at(u32 index)
 	return (struct wh_site *)(G.segment + WH_AT_SITES) + index;
 }
 
-static inline u32 *frame_at(u32 index)
+static inline u32 *path_frame(u32 path)
 {
-	return (u32 *)(G.segment + WH_AT_FRAMES) + index;
+	return (u32 *)(G.segment + WH_AT_PATH_FRAMES) + path;
 }
 
-static inline struct wh_path *path_at(u32 index)
+static inline u32 *path_link(u32 path)
 {
-	return (struct wh_path *)(G.segment + WH_AT_PATHS) + index;
+	return (u32 *)(G.segment + WH_AT_PATH_LINKS) + path;
 }
+
+static inline u16 *path_point(u32 path)
+{
+	return (u16 *)(G.segment + WH_AT_PATH_POINTS) + path;
+}
+
+/* A frame of the walk: its site, and whether frame pointers led to it. */
+#define BY_FP 0x80000000u
 
 /* thread.c */
 struct own {

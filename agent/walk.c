@@ -156,7 +156,7 @@ static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u3
 				return full ? NO_ROOM : WH_ROOT_TRUNCATED;
 			}
 		}
-		l->frames[(*n)++] = known->site | (by_fp ? WH_FRAME_FP : 0);
+		l->frames[(*n)++] = known->site | (by_fp ? BY_FP : 0);
 		note(t, s - slot, ra);
 
 		u32 rule = rows ? known->rule : WH_RULE_FP;

@@ -22,7 +22,7 @@ typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
-#define WH_AGENT_ABI 6u
+#define WH_AGENT_ABI 7u
 
 /* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
 #define WH_MAX_POINTS 65536u
@@ -30,11 +30,11 @@ typedef unsigned long long wh_u64;
 #define WH_MAX_RULES 65536u
 #define WH_MAX_ROWS (16u << 20)
 #define WH_MAX_SITES (1u << 19)
-#define WH_MAX_FRAMES (1u << 23)
+#define WH_MAX_FRAMES (1u << 24)
 #define WH_MAX_PATHS (1u << 18)
 #define WH_MOST_DEPTH 4096u
 #define WH_SITE_HEADS 2048u
-#define WH_MIN_HEADS 1024u
+#define WH_MIN_HEADS 256u
 #define WH_MAX_HEADS (1u << 19)
 #define WH_MAX_THREADS 4096u
 #define WH_MAX_PAGES 32768u
@@ -49,8 +49,10 @@ typedef unsigned long long wh_u64;
 #define WH_AT_EXTRAS (WH_AT_RULES + (wh_u64)WH_MAX_RULES * 16)
 #define WH_AT_SITES (WH_AT_EXTRAS + (wh_u64)WH_MAX_EXTRAS * 16)
 #define WH_AT_FRAMES (WH_AT_SITES + (wh_u64)WH_MAX_SITES * 16)
-#define WH_AT_PATHS (WH_AT_FRAMES + (wh_u64)WH_MAX_FRAMES * 4)
-#define WH_AT_SITE_HEADS (WH_AT_PATHS + (wh_u64)WH_MAX_PATHS * 12)
+#define WH_AT_PATH_FRAMES (WH_AT_FRAMES + (wh_u64)WH_MAX_FRAMES * 2)
+#define WH_AT_PATH_LINKS (WH_AT_PATH_FRAMES + (wh_u64)WH_MAX_PATHS * 4)
+#define WH_AT_PATH_POINTS (WH_AT_PATH_LINKS + (wh_u64)WH_MAX_PATHS * 4)
+#define WH_AT_SITE_HEADS (WH_AT_PATH_POINTS + (wh_u64)WH_MAX_PATHS * 2)
 #define WH_AT_RUN_HEADS (WH_AT_SITE_HEADS + (wh_u64)WH_SITE_HEADS * 4)
 #define WH_AT_PATH_HEADS (WH_AT_RUN_HEADS + (wh_u64)WH_MAX_HEADS * 4)
 #define WH_AT_ROWS (WH_AT_PATH_HEADS + (wh_u64)WH_MAX_HEADS * 4)
@@ -107,7 +109,7 @@ struct wh_header {
 	wh_u32 loads_seen;     /* controller has seen that many (futex) */
 	wh_u32 load_wait_us;   /* the agent waits that long for loads_seen to follow, unless the heartbeat stops; 0 = does
 	                        * not wait */
-	wh_u32 next_frame;     /* atomic; frames[WH_FIRST_FRAME..next_frame) are in use */
+	wh_u32 next_frame;     /* atomic; units [WH_FIRST_FRAME..next_frame) of frames[] are in use */
 	wh_u32 next_path;      /* atomic; paths[1..next_path) are in use */
 	wh_u32 next_thread;    /* atomic; threads[0..next_thread) were used at some time */
 	wh_u32 next_page;      /* atomic; pages[1..next_page) belong to some thread */
@@ -246,19 +248,25 @@ struct wh_site {
 };
 
 /* Call paths are kept from the outermost frame inwards, for outer frames are what paths have in common. A *run* is
- * what a path has for itself when it is first met: words of frames[], each a frame with the one outside of it in
- * front of it:
+ * what a path has for itself when it is first met, in units of frames[], which have 16 bits: frames, each with the one outside
+ * of it in front of it,
  *
  *     next run of the same head | the frame outside of the run, or a root | outermost frame | ... | innermost frame
+ *            (2 units)                          (2 units)
  *
- * A frame is known by the index of its word. The one inside of a frame is the next word of its run, or the first
- * of another run: that of a bucket's chain which tells the right frame outside and the right site. Immutable once linked. */
+ * A frame is a unit with the low bits of its site; behind one with the others, if there are any. It is known by the index of
+ * the former. The one inside of a frame is the next of its run, or the first of another run: that of a
+ * bucket's chain which tells the right frame outside and the right site. Immutable once linked. */
 enum wh_frame_bits {
-	WH_FRAME_SITE = (1 << 29) - 1,
-	WH_FRAME_FP = 1 << 29,     /* reached by frame pointers, not by a rule */
-	WH_FRAME_FIRST = 1 << 30   /* outermost of its run */
+	WH_FRAME_SITE = (1 << 11) - 1, /* the low bits of its site */
+	WH_FRAME_WIDE = 1 << 11,   /* the others are in the unit before */
+	WH_FRAME_FP = 1 << 12,     /* reached by frame pointers, not by a rule */
+	WH_FRAME_FIRST = 1 << 13,  /* outermost of its run */
+	WH_FRAME_LAST = 1 << 14,   /* innermost of its run */
+	WH_FRAME_MORE = 1 << 15    /* it is no frame, but the other bits of the site of the next unit */
 };
-#define WH_FRAME_LAST 0x80000000u  /* innermost of its run */
+#define WH_FRAME_LOW 11u           /* how many bits WH_FRAME_SITE are */
+#define WH_RUN_HEAD 4u             /* units in front of the frames */
 #define WH_FIRST_FRAME 8u          /* no run lies before it */
 
 /* What stands in the place of a frame outside of the outermost one. */
@@ -273,7 +281,7 @@ enum wh_root {
  * further down a frame lies the more heads it is spread over, so that they grow with what hangs on them. */
 static inline wh_u32 wh_head(wh_u32 frame, wh_u32 what)
 {
-	wh_u32 n = (frame & ~WH_ROOT_JOIN) << (frame & WH_ROOT_JOIN ? 2 : 0) >> 3;
+	wh_u32 n = (frame & ~WH_ROOT_JOIN) << (frame & WH_ROOT_JOIN ? 4 : 0) >> 5;
 	wh_u64 hash = ((wh_u64)frame << 32 | what) * 0x9e3779b97f4a7c15ull;
 
 	n = n < WH_MIN_HEADS ? WH_MIN_HEADS : 1u << (31 - __builtin_clz(n));
@@ -281,14 +289,13 @@ static inline wh_u32 wh_head(wh_u32 frame, wh_u32 what)
 	return (wh_u32)((hash ^ hash >> 29) * 0xbf58476d1ce4e5b9ull >> 40) & (n - 1);
 }
 
-/* A distinct call path of a point. 12 bytes. Path ids are never reused; one whose frame is 0 was lost in
- * a race between two threads and stands for nothing. The path it joins is told by the root of its frames. */
-struct wh_path {
-	wh_u32 frame;          /* its innermost caller, or a root */
-	wh_u32 next;           /* of the same head, 0 = none */
-	wh_u16 point;
-	wh_u16 same;           /* ancestors with the same point: 0 = outermost activation */
-};
+/* A distinct call path of a point: 10 bytes in three tables. Path ids are never reused; one whose frame is 0 was lost
+ * in a race between two threads and stands for nothing. The path it joins is told by the root of its frames.
+ *   WH_AT_PATH_FRAMES  its innermost caller, or a root
+ *   WH_AT_PATH_LINKS   the next of the same head, 0 = none; and how many ancestors have the same point: 0 = outermost activation
+ *   WH_AT_PATH_POINTS  its point */
+#define WH_LINK_NEXT (WH_MAX_PATHS - 1)
+#define WH_LINK_SAME_SHIFT 18u
 
 /* Counters of one path in one thread. 64 bytes, 64 to a page. Times in TSC ticks, cpu in ns. */
 struct wh_block {

@@ -171,7 +171,9 @@ void setup(const char *so)
 	while (now_ns() - t0 < 20000000) {}
 	h->tsc_shift = 32; h->tsc_mult = (u64)(((unsigned __int128)(now_ns() - t0) << 32) / (__builtin_ia32_rdtsc() - c0));
 	h->n_points = 1; h->recursion = 64; h->depth = 64;
-	h->next_site = h->next_path = h->next_page = 1; h->next_frame = WH_FIRST_FRAME;
+	/* Some sites fit into a unit of a frame, the others do not. */
+	h->next_site = WH_FRAME_SITE - 18;
+	h->next_path = h->next_page = 1; h->next_frame = WH_FIRST_FRAME;
 	h->enabled = 1;
 	dl_iterate_phdr(module, 0);
 	const char *way = getenv("WAY");
@@ -218,7 +220,7 @@ u32 probe(void *function, u32 flags)
 	memcpy(q, (void *)a, 5); q += 5;
 	*q++ = 0xe9; int32_t back = (int32_t)(a + 5 - ((u64)q + 4)); memcpy(q, &back, 4);
 	p->root = __atomic_fetch_add(&h->next_path, 1, __ATOMIC_SEQ_CST);
-	PATHS[p->root].frame = WH_ROOT_FULL; PATHS[p->root].point = id;
+	PATH_FRAME[p->root] = WH_ROOT_FULL; PATH_POINT[p->root] = id;
 	p->flags = flags; p->state = WH_POINT_ON; p->stub = (u64)stub;
 	u8 jmp[5] = {0xe9}; int32_t to = (int32_t)((u64)stub - (a + 5)); memcpy(jmp + 1, &to, 4);
 	write_text(a, jmp, 5);
@@ -255,7 +257,7 @@ struct sums sums(u32 point)
 {
 	struct sums s = {0};
 	for (u32 i = 1; i < HEADER->next_path; i++) {
-		if (PATHS[i].point != point || !PATHS[i].frame) continue;
+		if (PATH_POINT[i] != point || !PATH_FRAME[i]) continue;
 		struct sums p = sums_of_path(i);
 		if (!p.calls) continue;
 		s.calls += p.calls; s.wall += p.wall; s.cpu += p.cpu; s.done += p.done; s.hist += p.hist;
@@ -273,24 +275,34 @@ u64 lost(int cause)
 	return n;
 }
 
+static u32 outside_of(u32 frame)
+{
+	u32 begin = frame - !!(FRAMES[frame] & WH_FRAME_WIDE), outside;
+
+	memcpy(&outside, &FRAMES[begin - 2], 4);
+	return FRAMES[frame] & WH_FRAME_FIRST ? outside : begin - 1;
+}
+
+static u32 site_of(u32 frame)
+{
+	u32 more = FRAMES[frame] & WH_FRAME_WIDE ? (FRAMES[frame - 1] & ~WH_FRAME_MORE) << WH_FRAME_LOW : 0;
+
+	return more | (FRAMES[frame] & WH_FRAME_SITE);
+}
+
 int frames_of(u32 path, u64 *ra, u32 *root, int max)
 {
-	u32 frame = PATHS[path].frame; int out = 0;
-	while (frame >= WH_FIRST_FRAME && frame < WH_MAX_FRAMES) {
-		if (out < max) ra[out++] = SITES[FRAMES[frame] & WH_FRAME_SITE].ra;
-		frame = FRAMES[frame] & WH_FRAME_FIRST ? FRAMES[frame - 1] : frame - 1;
-	}
+	u32 frame = PATH_FRAME[path]; int out = 0;
+	for (; frame >= WH_FIRST_FRAME && frame < WH_MAX_FRAMES; frame = outside_of(frame))
+		if (out < max) ra[out++] = SITES[site_of(frame)].ra;
 	if (root) *root = frame;
 	return out;
 }
 
 int by_frame_pointers(u32 path)
 {
-	u32 frame = PATHS[path].frame;
-	while (frame >= WH_FIRST_FRAME && frame < WH_MAX_FRAMES) {
+	for (u32 frame = PATH_FRAME[path]; frame >= WH_FIRST_FRAME && frame < WH_MAX_FRAMES; frame = outside_of(frame))
 		if (FRAMES[frame] & WH_FRAME_FP) return 1;
-		frame = FRAMES[frame] & WH_FRAME_FIRST ? FRAMES[frame - 1] : frame - 1;
-	}
 	return 0;
 }
 

@@ -55,9 +55,11 @@ extern int failures;
 
 #define HEADER ((struct wh_header *)seg)
 #define POINTS ((struct wh_point *)(seg + WH_AT_POINTS))
-#define FRAMES ((u32 *)(seg + WH_AT_FRAMES))
+#define FRAMES ((unsigned short *)(seg + WH_AT_FRAMES))
 #define SITES ((struct wh_site *)(seg + WH_AT_SITES))
-#define PATHS ((struct wh_path *)(seg + WH_AT_PATHS))
+#define PATH_FRAME ((u32 *)(seg + WH_AT_PATH_FRAMES))
+#define PATH_POINT ((unsigned short *)(seg + WH_AT_PATH_POINTS))
+#define PATH_SAME(path) (((u32 *)(seg + WH_AT_PATH_LINKS))[path] >> WH_LINK_SAME_SHIFT)
 #define THREAD(i) ((struct wh_thread *)(seg + WH_AT_THREADS + (u64)(i) * WH_THREAD_STRIDE))
 
 #define CHECK(cond, ...) do { if (!(cond)) { failures++; printf("FAILED %s:%d %s: ", __FILE__, __LINE__, #cond); \

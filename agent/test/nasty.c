@@ -44,7 +44,7 @@ static void same_as_backtrace(const char *what)
 	CHECK(from < n_seen, "%s: backtrace does not show the agent's frame", what);
 	from++;
 	for (u32 i = 1; i < HEADER->next_path; i++) {
-		if (PATHS[i].point != want_point || !PATHS[i].frame) continue;
+		if (PATH_POINT[i] != want_point || !PATH_FRAME[i]) continue;
 		int n = exact_path(i, ra, 128), k = 0;
 		while (k < n && from + k < n_seen && ra[k] == (u64)seen[from + k]) k++;
 		if (k == n && from + k == n_seen) return;
@@ -86,7 +86,7 @@ static u64 folded(u32 point)
 	u64 all = 0;
 	for (u32 i = 1; i < HEADER->next_path; i++) {
 		u32 page = THREAD(0)->directory[i / 64];
-		if (!page || PATHS[i].point != point) continue;
+		if (!page || PATH_POINT[i] != point) continue;
 		struct wh_block *b = (struct wh_block *)(seg + WH_AT_PAGES + (u64)page * 4096) + i % 64;
 		if (b->extra) all += ((struct wh_more *)(seg + WH_AT_PAGES + (u64)b->extra * 64))->folded;
 	}
@@ -106,9 +106,9 @@ static void recursion(void)
 	s = sums(p);
 	CHECK(s.calls == 11 + 1001 && s.paths == 11 + 65, "calls %llu paths %llu", (unsigned long long)s.calls, (unsigned long long)s.paths);
 	for (u32 i = 1; i < HEADER->next_path; i++)
-		if (PATHS[i].point == p && PATHS[i].same) {
-			CHECK(PATHS[joined(i)].point == p && PATHS[joined(i)].same == PATHS[i].same - 1, "same");
-			if (PATHS[i].same > deepest) deepest = PATHS[i].same;
+		if (PATH_POINT[i] == p && PATH_SAME(i)) {
+			CHECK(PATH_POINT[joined(i)] == p && PATH_SAME(joined(i)) == PATH_SAME(i) - 1, "same");
+			if (PATH_SAME(i) > deepest) deepest = PATH_SAME(i);
 		}
 	CHECK(deepest == 64, "deepest %llu", (unsigned long long)deepest);
 	CHECK(folded(p) == 1001 - 65, "folded %llu", (unsigned long long)folded(p));
@@ -534,7 +534,7 @@ static void without_rows(void)
 	int through = 0;
 	for (u32 i = 1; i < HEADER->next_path; i++) {
 		u64 ra[128]; u32 root;
-		if (PATHS[i].point != p || i == POINTS[p].root) continue;
+		if (PATH_POINT[i] != p || i == POINTS[p].root) continue;
 		int k = frames_of(i, ra, &root, 128);
 		CHECK(by_frame_pointers(i) || root == WH_ROOT_TRUNCATED, "path %u of %d frames without a mark, root %u", i, k, root);
 		if (k > 2) through++;
@@ -601,7 +601,7 @@ static void many_paths(void)
 		u64 got = 0;
 		for (u32 i = 1; i < HEADER->next_path; i++) {
 			u64 ra[128];
-			if (PATHS[i].point != p || frames_of(i, ra, 0, 128) < 2) continue;
+			if (PATH_POINT[i] != p || frames_of(i, ra, 0, 128) < 2) continue;
 			Dl_info in;
 			if (ra[0] - (u64)f[k] < 96 && dladdr((void *)ra[0], &in) && in.dli_saddr == (void *)f[k]) got += sums_of_path(i).calls;
 		}
@@ -619,7 +619,7 @@ static void sequences(void)
 		for (int i = 0; i < 100; i++) sink = work(1) + rec(20);
 		for (u32 i = 1; i < HEADER->next_path; i++) {
 			u32 page = THREAD(0)->directory[i / 64];
-			if (!page || (PATHS[i].point != p && PATHS[i].point != q)) continue;
+			if (!page || (PATH_POINT[i] != p && PATH_POINT[i] != q)) continue;
 			struct wh_block *b = (struct wh_block *)(seg + WH_AT_PAGES + (u64)page * 4096) + i % 64;
 			if (!b->calls) continue;
 			CHECK(b->seq == 2 * b->calls, "round %d, path %u: sequence %u after %llu calls", round, i, b->seq, (unsigned long long)b->calls);

@@ -35,7 +35,7 @@ static u64 counted_at(u32 p, u64 (*site)(u64))
 	for (u32 i = 1; i < HEADER->next_path; i++) {
 		u64 ra[128];
 		Dl_info in;
-		if (PATHS[i].point != p || frames_of(i, ra, 0, 128) < 2) continue;
+		if (PATH_POINT[i] != p || frames_of(i, ra, 0, 128) < 2) continue;
 		if (ra[0] - (u64)site < 96 && dladdr((void *)ra[0], &in) && in.dli_saddr == (void *)site) got += sums_of_path(i).calls;
 	}
 	return got;
@@ -281,7 +281,7 @@ static void storm(void)
 		for (int i = 0; i < WH_LOST_CAUSES; i++) d[i] = lost(i) - before[i];
 		for (int i = 0; i < 6; i++) calls += sums(p[i]).calls;
 		for (u32 i = 1; i < HEADER->next_path; i++) {
-			if (PATHS[i].point < p[0] || PATHS[i].point == p[2]) continue;
+			if (PATH_POINT[i] < p[0] || PATH_POINT[i] == p[2]) continue;
 			for (u32 k = 0; k < HEADER->next_thread; k++) {
 				u32 page = THREAD(k)->directory[i / 64];
 				struct wh_block *b = (struct wh_block *)(seg + WH_AT_PAGES + (u64)page * 4096) + i % 64;
@@ -325,7 +325,7 @@ static void racing(void)
 		CHECK(s.calls == 4 << TURNS && s.paths == 1 << TURNS, "calls %llu paths %llu", (unsigned long long)s.calls, (unsigned long long)s.paths);
 		for (u32 i = 1; i < HEADER->next_path; i++) {
 			u64 ra[64];
-			if (PATHS[i].point != p || !PATHS[i].frame || i == POINTS[p].root) continue;
+			if (PATH_POINT[i] != p || !PATH_FRAME[i] || i == POINTS[p].root) continue;
 			CHECK(sums_of_path(i).calls == 4 && exact_path(i, ra, 64) >= TURNS + 2, "path %u: %llu calls", i, (unsigned long long)sums_of_path(i).calls);
 		}
 		unprobe(p);

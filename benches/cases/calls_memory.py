@@ -35,7 +35,7 @@ PROGRAMS = [
     ("sqlite3", "malloc|memcpy|read|write|pread64|pwrite64", ["sqlite3"], SQL),
     ("bash", "malloc|xmalloc|hash_search|strlen", ["bash", "--norc"], "for i in {1..3000}; do a[$i]=${i//1/x}; [[ $i == *7* ]] && b+=$i; done; f() { (( $1 )) && f $(( $1 - 1 )); }; f 50\n"),
 ]
-# Words of the header (`include/whither_agent.h`): words of frames, paths and sites in use.
+# Words of the header (`include/whither_agent.h`): units of frames, paths and sites in use.
 NEXT_FRAME, NEXT_PATH, NEXT_SITE = 88, 92, 252
 
 
@@ -65,7 +65,7 @@ class Target:
 
 
 class Used:
-    """What the tables of paths hold: words of frames, paths, sites."""
+    """What the tables of paths hold: units of frames, paths, sites."""
 
     def __init__(self, frames, paths, sites):
         self.frames, self.paths, self.sites = frames, paths, sites
@@ -78,12 +78,12 @@ class Used:
 
     def entries(self):
         """Bytes of the entries."""
-        return self.frames * 4 + self.paths * 12 + self.sites * 16
+        return self.frames * 2 + self.paths * 10 + self.sites * 16
 
     def heads(self):
-        """Bytes of the heads of their chains (`wh_head`): they grow with the frames, from 16 KiB on."""
-        grown = 1 << max(self.frames // 8, 1).bit_length() - 1
-        return 2048 * 4 + 2 * 4 * max(1024, grown)
+        """Bytes of the heads of their chains (`wh_head`): they grow with the frames, from 10 KiB on."""
+        grown = 1 << max(self.frames // 32, 1).bit_length() - 1
+        return 2048 * 4 + 2 * 4 * max(256, grown)
 
     def per_path(self):
         return (self.entries() + self.heads()) / self.paths
@@ -172,7 +172,7 @@ def programs():
         rows.append(
             [name, shown, f"{used.paths:,}", f"{used.sites:,}", f"{used.frames / used.paths:.1f}", f"{used.entries() / used.paths:.0f}", f"{used.per_path():.0f}"]
         )
-    return h.table(["program", "functions", "paths", "call sites", "words per path", "B per path", "with heads"], rows)
+    return h.table(["program", "functions", "paths", "call sites", "units per path", "B per path", "with heads"], rows)
 
 
 def run(options):
@@ -193,11 +193,11 @@ def run(options):
             ]
         )
     table = h.table(
-        ["threads", "paths", "call sites", "words per path", "B per path", "KiB in all", "other B per path and thread"], rows
+        ["threads", "paths", "call sites", "units per path", "B per path", "KiB in all", "other B per path and thread"], rows
     )
     return (
-        f"{table}\n\nA path takes 12 B, and 4 B for each frame that no other path has between the same outer ones, with 8 B for all of these "
-        "together; a call site takes 16 B, once for all paths through it. The heads of the chains by which they are found begin at 16 KiB and grow with "
+        f"{table}\n\nA path takes 10 B, and 2 B (4 B behind the first 2,048 call sites) for each frame that no other path has between the same outer ones, with 8 B for all of these "
+        "together; a call site takes 16 B, once for all paths through it. The heads of the chains by which they are found begin at 10 KiB and grow with "
         f"the frames:\n\n{programs()}\n\nA thread has a block of 64 B for each path that it has called, in pages of 64 blocks, and some "
         "pages of its own (directory, calls in progress), which are most of it while paths are few. Pages that were touched, as the kernel counts them."
     )

@@ -5,7 +5,7 @@
 /// `WH_AGENT_MAGIC`.
 pub const AGENT_MAGIC: u64 = 0x746e656761687700;
 /// `WH_AGENT_ABI`.
-pub const AGENT_ABI: u32 = 6;
+pub const AGENT_ABI: u32 = 7;
 /// `WH_MAX_POINTS`.
 pub const MAX_POINTS: u32 = 65536;
 /// `WH_MAX_MODULES`.
@@ -17,7 +17,7 @@ pub const MAX_ROWS: u32 = 16 << 20;
 /// `WH_MAX_SITES`.
 pub const MAX_SITES: u32 = 1 << 19;
 /// `WH_MAX_FRAMES`.
-pub const MAX_FRAMES: u32 = 1 << 23;
+pub const MAX_FRAMES: u32 = 1 << 24;
 /// `WH_MAX_PATHS`.
 pub const MAX_PATHS: u32 = 1 << 18;
 /// `WH_MOST_DEPTH`.
@@ -50,10 +50,14 @@ pub const AT_EXTRAS: u64 = AT_RULES + MAX_RULES as u64 * 16;
 pub const AT_SITES: u64 = AT_EXTRAS + MAX_EXTRAS as u64 * 16;
 /// `WH_AT_FRAMES`.
 pub const AT_FRAMES: u64 = AT_SITES + MAX_SITES as u64 * 16;
-/// `WH_AT_PATHS`.
-pub const AT_PATHS: u64 = AT_FRAMES + MAX_FRAMES as u64 * 4;
+/// `WH_AT_PATH_FRAMES`.
+pub const AT_PATH_FRAMES: u64 = AT_FRAMES + MAX_FRAMES as u64 * 2;
+/// `WH_AT_PATH_LINKS`.
+pub const AT_PATH_LINKS: u64 = AT_PATH_FRAMES + MAX_PATHS as u64 * 4;
+/// `WH_AT_PATH_POINTS`.
+pub const AT_PATH_POINTS: u64 = AT_PATH_LINKS + MAX_PATHS as u64 * 4;
 /// `WH_AT_SITE_HEADS`.
-pub const AT_SITE_HEADS: u64 = AT_PATHS + MAX_PATHS as u64 * 12;
+pub const AT_SITE_HEADS: u64 = AT_PATH_POINTS + MAX_PATHS as u64 * 2;
 /// `WH_AT_RUN_HEADS`.
 pub const AT_RUN_HEADS: u64 = AT_SITE_HEADS + SITE_HEADS as u64 * 4;
 /// `WH_AT_PATH_HEADS`.
@@ -186,16 +190,28 @@ pub const START_ABI: u64 = 2;
 pub const START_SHADOW: u64 = 3;
 /// `WH_START_FORK`: the kernel cannot wipe memory on fork.
 pub const START_FORK: u64 = 4;
-/// `WH_FRAME_SITE`: the bits of a frame's word that number its site.
-pub const FRAME_SITE: u32 = (1 << 29) - 1;
+/// `WH_FRAME_SITE`: of a unit of frames: the low bits of its site.
+pub const FRAME_SITE: u32 = (1 << FRAME_LOW) - 1;
+/// `WH_FRAME_WIDE`: the others are in the unit before.
+pub const FRAME_WIDE: u32 = 1 << 11;
 /// `WH_FRAME_FP`: reached by frame pointers, not by a rule.
-pub const FRAME_FP: u32 = 1 << 29;
+pub const FRAME_FP: u32 = 1 << 12;
 /// `WH_FRAME_FIRST`: outermost of its run.
-pub const FRAME_FIRST: u32 = 1 << 30;
+pub const FRAME_FIRST: u32 = 1 << 13;
 /// `WH_FRAME_LAST`: innermost of its run.
-pub const FRAME_LAST: u32 = 0x8000_0000;
+pub const FRAME_LAST: u32 = 1 << 14;
+/// `WH_FRAME_MORE`: no frame, but the other bits of the site of the next unit.
+pub const FRAME_MORE: u32 = 1 << 15;
+/// `WH_FRAME_LOW`: how many bits `FRAME_SITE` are.
+pub const FRAME_LOW: u32 = 11;
+/// `WH_RUN_HEAD`: units in front of the frames of a run.
+pub const RUN_HEAD: u32 = 4;
 /// `WH_FIRST_FRAME`: no run lies before it.
 pub const FIRST_FRAME: u32 = 8;
+/// `WH_LINK_NEXT`: of a path's link: the next of the same head.
+pub const LINK_NEXT: u32 = MAX_PATHS - 1;
+/// `WH_LINK_SAME_SHIFT`: above it stands how many ancestors have the same point.
+pub const LINK_SAME_SHIFT: u32 = 18;
 /// `WH_ROOT_END`: nothing stands outside of the outermost frame, the path is whole.
 pub const ROOT_END: u32 = 1;
 /// `WH_ROOT_TRUNCATED`: no rule, no readable stack, or too deep: callers are missing.
@@ -263,7 +279,7 @@ pub struct Header {
     pub loads_seen: u32,
     /// The agent waits that long for loads_seen to follow; 0 = does not wait.
     pub load_wait_us: u32,
-    /// Atomic; frames\[WH_FIRST_FRAME..next_frame) are in use.
+    /// Atomic; units \[WH_FIRST_FRAME..next_frame) of frames\[\] are in use.
     pub next_frame: u32,
     /// Atomic; paths\[1..next_path) are in use.
     pub next_path: u32,
@@ -420,20 +436,6 @@ pub struct Site {
     pub rule: u32,
     /// Of the same head, 0 = none.
     pub next: u32,
-}
-
-/// `struct wh_path`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Path {
-    /// Its innermost caller, or a root.
-    pub frame: u32,
-    /// Of the same head, 0 = none.
-    pub next: u32,
-    /// `point`.
-    pub point: u16,
-    /// Ancestors with the same point: 0 = outermost activation.
-    pub same: u16,
 }
 
 /// `struct wh_block`.
@@ -609,7 +611,6 @@ mod tests {
         row!("wh_row", Row: offset, rule);
         row!("wh_rule", Rule: reg, deref, rbp, spare, cfa_offset, rbp_offset, more);
         row!("wh_site", Site: ra, rule, next);
-        row!("wh_path", Path: frame, next, point, same);
         row!("wh_block", Block: seq, extra, calls, wall, cpu, min, max, value);
         row!("wh_more", More: done, switches, faults_minor, faults_major, spare, hist);
         row!("wh_active", Active: slot, t0, cpu0, path, point, usage, major);
@@ -617,8 +618,10 @@ mod tests {
         row!("wh_ring", Ring: head, tail, lost, spare);
         row!("wh_record", Record: bytes, kind, point, start, end, path, tid, ret);
         row!("wh_start", Start: segment, shadow, way, abi);
-        let frame = FRAME_SITE | FRAME_FP | FRAME_FIRST | FRAME_LAST;
-        rows += &format!("{SEGMENT_BYTES} {AGENT_ABI} {DO_FP} {frame} {FRAME_FP} {FRAME_FIRST} {FRAME_LAST}\n");
+        rows += &format!(
+            "{SEGMENT_BYTES} {AGENT_ABI} {DO_FP} {FRAME_SITE} {FRAME_WIDE} {FRAME_FP} {FRAME_FIRST} {FRAME_LAST}\n"
+        );
+        rows += &format!("{FRAME_MORE} {FRAME_LOW} {RUN_HEAD} {LINK_NEXT} {LINK_SAME_SHIFT} {AT_PATH_POINTS}\n");
         rows += &format!("{FIRST_FRAME} {ROOT_END} {ROOT_TRUNCATED} {ROOT_FULL} {ROOT_JOIN} {RULE_FP} {RULE_LATER}\n");
         let program = r#"
             #include <stdio.h>
@@ -635,7 +638,6 @@ mod tests {
                 S(wh_row) O(wh_row, offset) O(wh_row, rule) puts("");
                 S(wh_rule) O(wh_rule, reg) O(wh_rule, deref) O(wh_rule, rbp) O(wh_rule, spare) O(wh_rule, cfa_offset) O(wh_rule, rbp_offset) O(wh_rule, more) puts("");
                 S(wh_site) O(wh_site, ra) O(wh_site, rule) O(wh_site, next) puts("");
-                S(wh_path) O(wh_path, frame) O(wh_path, next) O(wh_path, point) O(wh_path, same) puts("");
                 S(wh_block) O(wh_block, seq) O(wh_block, extra) O(wh_block, calls) O(wh_block, wall) O(wh_block, cpu) O(wh_block, min) O(wh_block, max) O(wh_block, value) puts("");
                 S(wh_more) O(wh_more, done) O(wh_more, switches) O(wh_more, faults_minor) O(wh_more, faults_major) O(wh_more, spare) O(wh_more, hist) puts("");
                 S(wh_active) O(wh_active, slot) O(wh_active, t0) O(wh_active, cpu0) O(wh_active, path) O(wh_active, point) O(wh_active, usage) O(wh_active, major) puts("");
@@ -643,8 +645,10 @@ mod tests {
                 S(wh_ring) O(wh_ring, head) O(wh_ring, tail) O(wh_ring, lost) O(wh_ring, spare) puts("");
                 S(wh_record) O(wh_record, bytes) O(wh_record, kind) O(wh_record, point) O(wh_record, start) O(wh_record, end) O(wh_record, path) O(wh_record, tid) O(wh_record, ret) puts("");
                 S(wh_start) O(wh_start, segment) O(wh_start, shadow) O(wh_start, way) O(wh_start, abi) puts("");
-                printf("%llu %u %d %u %u %u %u\n", (unsigned long long)WH_SEGMENT_BYTES, WH_AGENT_ABI, WH_DO_FP,
-                       WH_FRAME_SITE | WH_FRAME_FP | WH_FRAME_FIRST | WH_FRAME_LAST, WH_FRAME_FP, WH_FRAME_FIRST, WH_FRAME_LAST);
+                printf("%llu %u %d %u %u %u %u %u\n", (unsigned long long)WH_SEGMENT_BYTES, WH_AGENT_ABI, WH_DO_FP, WH_FRAME_SITE,
+                       WH_FRAME_WIDE, WH_FRAME_FP, WH_FRAME_FIRST, WH_FRAME_LAST);
+                printf("%u %u %u %u %u %llu\n", WH_FRAME_MORE, WH_FRAME_LOW, WH_RUN_HEAD, WH_LINK_NEXT, WH_LINK_SAME_SHIFT,
+                       (unsigned long long)WH_AT_PATH_POINTS);
                 printf("%u %u %u %u %u %u %u\n", WH_FIRST_FRAME, WH_ROOT_END, WH_ROOT_TRUNCATED, WH_ROOT_FULL, WH_ROOT_JOIN,
                        WH_RULE_FP, WH_RULE_LATER);
             }"#;

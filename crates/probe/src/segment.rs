@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 use whither_abi::agent as abi;
-use whither_abi::agent::{Active, Block, Extra, Header, Module, More, Path, Point, Row, Rule, Site, Thread};
+use whither_abi::agent::{Active, Block, Extra, Header, Module, More, Point, Row, Rule, Site, Thread};
 use whither_kernel::KernelError;
 
 /// The mapped tables.
@@ -76,6 +76,27 @@ pub(crate) struct ThreadHead {
     pub(crate) n_active: u32,
     pub(crate) lost: [u64; abi::LOST_CAUSES],
     pub(crate) cpu_mode: u32,
+}
+
+/// A call path, as its three tables tell it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Path {
+    /// Its innermost caller, or a root.
+    pub(crate) frame: u32,
+    /// Of the same head, 0 = none.
+    pub(crate) next: u32,
+    pub(crate) point: u16,
+    /// Ancestors with the same point: 0 = outermost activation.
+    pub(crate) same: u16,
+}
+
+/// A frame of call paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) site: u32,
+    pub(crate) by_frame_pointer: bool,
+    /// The frame outside of it, or a root.
+    pub(crate) outside: u32,
 }
 
 /// A copied block, and whether it was copied between two writes.
@@ -168,6 +189,19 @@ impl Segment {
     fn set_half(&self, at: u64, value: u32) {
         if let Some(half) = self.halves().get((at / 4) as usize) {
             half.store(value, Ordering::Release);
+        }
+    }
+
+    fn quarter(&self, at: u64) -> u32 {
+        self.half(at & !3) >> ((at & 2) * 8) & 0xffff
+    }
+
+    /// The agent may write the other one of the pair at the same time.
+    fn set_quarter(&self, at: u64, value: u16) {
+        let shift = (at & 2) * 8;
+        if let Some(half) = self.halves().get((at / 4) as usize) {
+            let put = |old: u32| Some(old & !(0xffff << shift) | u32::from(value) << shift);
+            let _ = half.fetch_update(Ordering::AcqRel, Ordering::Acquire, put);
         }
     }
 
@@ -348,16 +382,12 @@ impl Segment {
         Some(path)
     }
 
-    fn path_at(index: u32) -> u64 {
-        abi::AT_PATHS + u64::from(index) * size_of::<Path>() as u64
-    }
-
     /// Its frame goes last: it makes the path one.
     fn set_path(&self, index: u32, path: &Path) {
-        let at = Self::path_at(index);
-        self.set_half(at + offset_of!(Path, next) as u64, path.next);
-        self.set_half(at + offset_of!(Path, point) as u64, u32::from(path.same) << 16 | u32::from(path.point));
-        self.set_half(at + offset_of!(Path, frame) as u64, path.frame);
+        let link = path.next & abi::LINK_NEXT | u32::from(path.same) << abi::LINK_SAME_SHIFT;
+        self.set_half(abi::AT_PATH_LINKS + u64::from(index) * 4, link);
+        self.set_quarter(abi::AT_PATH_POINTS + u64::from(index) * 2, path.point);
+        self.set_half(abi::AT_PATH_FRAMES + u64::from(index) * 4, path.frame);
     }
 
     /// Number of sites in use, index 0 included.
@@ -372,8 +402,9 @@ impl Segment {
 
     /// A table of paths has no room any more.
     pub(crate) fn paths_full(&self) -> bool {
-        // The agent gives up a run that does not fit, and the longest has this many words.
-        let frames = self.header32(field::NEXT_FRAME) >= abi::MAX_FRAMES - abi::MOST_DEPTH;
+        // The agent gives up a run that does not fit, and the longest has this many units.
+        let longest = abi::RUN_HEAD + 2 * abi::MOST_DEPTH;
+        let frames = self.header32(field::NEXT_FRAME) >= abi::MAX_FRAMES - longest;
         frames || self.n_paths() >= abi::MAX_PATHS || self.n_sites() >= abi::MAX_SITES
     }
 
@@ -397,10 +428,24 @@ impl Segment {
         }
     }
 
-    /// The word of a frame; `None` when the index is none.
-    pub(crate) fn frame(&self, index: u32) -> Option<u32> {
-        let known = (abi::FIRST_FRAME..abi::MAX_FRAMES).contains(&index);
-        known.then(|| self.half(abi::AT_FRAMES + u64::from(index) * 4))
+    fn unit(&self, index: u32) -> u32 {
+        self.quarter(abi::AT_FRAMES + u64::from(index) * 2)
+    }
+
+    /// A frame; `None` when the index is none.
+    pub(crate) fn frame(&self, index: u32) -> Option<Frame> {
+        if !(abi::FIRST_FRAME..abi::MAX_FRAMES).contains(&index) {
+            return None;
+        }
+        let unit = self.unit(index);
+        let begin = if unit & abi::FRAME_WIDE == 0 { index } else { index - 1 };
+        let high = if begin == index { 0 } else { self.unit(begin) & !abi::FRAME_MORE };
+        let outside = match unit & abi::FRAME_FIRST {
+            0 => begin - 1,
+            _ => self.unit(begin - 2) | self.unit(begin - 1) << 16,
+        };
+        let site = unit & abi::FRAME_SITE | high << abi::FRAME_LOW;
+        Some(Frame { site, by_frame_pointer: unit & abi::FRAME_FP != 0, outside })
     }
 
     /// A path; zeros outside the table.
@@ -408,14 +453,13 @@ impl Segment {
         if index >= abi::MAX_PATHS {
             return Path::default();
         }
-        let at = Self::path_at(index);
-        let frame = self.half(at + offset_of!(Path, frame) as u64);
-        let rest = self.half(at + offset_of!(Path, point) as u64);
+        let frame = self.half(abi::AT_PATH_FRAMES + u64::from(index) * 4);
+        let link = self.half(abi::AT_PATH_LINKS + u64::from(index) * 4);
         Path {
             frame,
-            next: self.half(at + offset_of!(Path, next) as u64),
-            point: rest as u16,
-            same: (rest >> 16) as u16,
+            next: link & abi::LINK_NEXT,
+            point: self.quarter(abi::AT_PATH_POINTS + u64::from(index) * 2) as u16,
+            same: (link >> abi::LINK_SAME_SHIFT) as u16,
         }
     }
 
@@ -558,23 +602,35 @@ impl Segment {
 
     /// A run of frames, outermost first, by return addresses; answers its innermost.
     pub(crate) fn put_run(&self, outside: u32, addresses: &[u64]) -> u32 {
-        let mut at = self.header32(field::NEXT_FRAME) + 1;
-        self.put_frame(at, outside);
+        let mut at = self.header32(field::NEXT_FRAME) + abi::RUN_HEAD;
+        self.put_outside(at, outside);
         for (i, &ra) in addresses.iter().enumerate() {
             let site = self.header32(field::NEXT_SITE);
             self.store(abi::AT_SITES + u64::from(site) * 16, &Site { ra, ..Site::default() });
             self.set_header32(field::NEXT_SITE, site + 1);
             let first = if i == 0 { abi::FRAME_FIRST } else { 0 };
             let last = if i + 1 == addresses.len() { abi::FRAME_LAST } else { 0 };
+            let mut bits = first | last;
+            if site > abi::FRAME_SITE {
+                self.put_unit(at, abi::FRAME_MORE | site >> abi::FRAME_LOW);
+                bits |= abi::FRAME_WIDE;
+                at += 1;
+            }
+            self.put_unit(at, site & abi::FRAME_SITE | bits);
             at += 1;
-            self.put_frame(at, site | first | last);
         }
-        self.set_header32(field::NEXT_FRAME, at + 1);
-        at
+        self.set_header32(field::NEXT_FRAME, at);
+        at - 1
     }
 
-    pub(crate) fn put_frame(&self, index: u32, word: u32) {
-        self.set_half(abi::AT_FRAMES + u64::from(index) * 4, word);
+    /// What stands outside of the run whose first unit is at `begin`.
+    pub(crate) fn put_outside(&self, begin: u32, outside: u32) {
+        self.put_unit(begin - 2, outside & 0xffff);
+        self.put_unit(begin - 1, outside >> 16);
+    }
+
+    pub(crate) fn put_unit(&self, index: u32, unit: u32) {
+        self.set_quarter(abi::AT_FRAMES + u64::from(index) * 2, unit as u16);
     }
 
     pub(crate) fn put_path(&self, index: u32, path: &Path) {

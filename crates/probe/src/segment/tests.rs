@@ -27,11 +27,32 @@ fn what_is_written_is_read() {
     let path = Path { frame: segment.put_run(abi::ROOT_END, &[0x10, 0x20]), next: 5, point: 3, same: 9 };
     segment.put_path(7, &path);
     assert_eq!(segment.path(7), path);
-    let word = segment.frame(path.frame).expect("a frame");
-    assert_eq!(word & !abi::FRAME_SITE, abi::FRAME_LAST);
-    assert_eq!(segment.site(word & abi::FRAME_SITE).ra, 0x20);
+    let inner = segment.frame(path.frame).expect("a frame");
+    assert_eq!(segment.site(inner.site).ra, 0x20);
+    let outer = segment.frame(inner.outside).expect("a frame");
+    assert_eq!((segment.site(outer.site).ra, outer.outside), (0x10, abi::ROOT_END));
     segment.forget_rule(1);
     assert_eq!((segment.site(1).ra, segment.site(1).rule), (0x10, abi::RULE_LATER));
+}
+
+#[test]
+fn frames_whose_sites_take_two_units_are_read_too() {
+    let segment = Segment::private();
+    segment.set_header32(field::NEXT_SITE, abi::FRAME_SITE - 1);
+    let addresses: Vec<u64> = (0x10..0x20).collect();
+    let root = abi::ROOT_JOIN | 0x1_2345;
+    let mut at = segment.put_run(root, &addresses);
+    for ra in addresses.iter().rev() {
+        let frame = segment.frame(at).expect("a frame");
+        assert_eq!(segment.site(frame.site).ra, *ra);
+        at = frame.outside;
+    }
+    assert_eq!(at, root);
+    // Neighbours, which the agent and the controller write.
+    for path in 4..8 {
+        segment.put_path(path, &Path { frame: at, next: abi::LINK_NEXT, point: 0xfff0 + path as u16, same: 4096 });
+    }
+    assert_eq!(segment.path(5), Path { frame: root, next: abi::LINK_NEXT, point: 0xfff5, same: 4096 });
 }
 
 #[test]
@@ -40,7 +61,7 @@ fn indexes_outside_of_tables_are_zeros() {
     // What lies behind each table must not be reached through it.
     words(&segment, abi::AT_POINTS, abi::AT_POINTS + 4096, u64::MAX);
     words(&segment, abi::AT_RULES, abi::AT_RULES + 4096, u64::MAX);
-    words(&segment, abi::AT_PATHS, abi::AT_PATHS + 4096, u64::MAX);
+    words(&segment, abi::AT_PATH_FRAMES, abi::AT_PATH_FRAMES + 4096, u64::MAX);
     words(&segment, abi::AT_ROWS, abi::AT_ROWS + 4096, u64::MAX);
     words(&segment, abi::AT_SITE_HEADS, abi::AT_SITE_HEADS + 4096, u64::MAX);
     for index in [abi::MAX_FRAMES, u32::MAX] {

@@ -1,7 +1,7 @@
 //! Frames of call paths. The shared tables and the snapshot both share them from the outermost inwards, but by
 //! numbers of their own: sites of a snapshot are places in modules, and stay when the modules go.
 
-use crate::segment::Segment;
+use crate::segment::{Frame, Segment};
 use rustc_hash::FxHashMap;
 use whither_abi::agent as abi;
 use whither_store::calls::{CallFrame, FrameKind};
@@ -54,7 +54,7 @@ impl Frames {
         if path.frame == 0 || path.point == 0 {
             return Known::default();
         }
-        let (words, root) = chain(segment, path.frame);
+        let (callers, root) = chain(segment, path.frame);
         let mut frame = match root {
             abi::ROOT_FULL => self.frame(FrameKind::Other, 0, NONE, false, &|_| (u32::MAX, 0)),
             abi::ROOT_END => NONE,
@@ -62,9 +62,9 @@ impl Frames {
             // And what is no root: nothing tells that such a path is whole.
             _ => self.frame(FrameKind::Truncated, 0, NONE, false, &|_| (u32::MAX, 0)),
         };
-        for word in words.into_iter().rev() {
-            let ra = segment.site(word & abi::FRAME_SITE).ra;
-            frame = self.frame(FrameKind::Caller, ra, frame, word & abi::FRAME_FP != 0, place);
+        for caller in callers.into_iter().rev() {
+            let ra = segment.site(caller.site).ra;
+            frame = self.frame(FrameKind::Caller, ra, frame, caller.by_frame_pointer, place);
         }
         let parent = if root & abi::ROOT_JOIN == 0 { 0 } else { root & !abi::ROOT_JOIN };
         Known { point: u32::from(path.point), parent, same: path.same, frame, valid: true }
@@ -97,14 +97,13 @@ impl Frames {
     }
 }
 
-/// Words of a chain of frames, from the innermost outwards, and the root that it ends in. Rubbish ends it too.
-fn chain(segment: &Segment, innermost: u32) -> (Vec<u32>, u32) {
-    let mut words = Vec::new();
+/// The frames from the innermost outwards, and the root that they end in. Rubbish ends them too.
+fn chain(segment: &Segment, innermost: u32) -> (Vec<Frame>, u32) {
+    let mut frames = Vec::new();
     let mut at = innermost;
-    while let Some(word) = segment.frame(at).filter(|_| words.len() < MOST) {
-        words.push(word);
-        // Never none: what is a frame has words before it.
-        at = if word & abi::FRAME_FIRST == 0 { at - 1 } else { segment.frame(at - 1).unwrap_or(abi::ROOT_TRUNCATED) };
+    while let Some(frame) = segment.frame(at).filter(|_| frames.len() < MOST) {
+        frames.push(frame);
+        at = frame.outside;
     }
-    (words, at)
+    (frames, at)
 }

@@ -1,9 +1,9 @@
 //! Tests of the snapshot: blocks of the segment as paths and totals.
 
 use super::*;
-use crate::segment::Copied;
+use crate::segment::{Copied, Path};
 use std::time::Instant;
-use whither_abi::agent::{Block, Path};
+use whither_abi::agent::Block;
 use whither_store::calls::FrameKind;
 
 struct All(u32);
@@ -142,8 +142,8 @@ fn rubbish_does_not_hang_or_panic() {
     let segment = with_paths(&[&[0x1010, 0x1020]]);
     // A ring of two frames, each outside of the other.
     let frame = segment.path(2).frame;
-    segment.put_frame(frame - 1, abi::FRAME_FIRST | 1);
-    segment.put_frame(frame - 2, frame);
+    segment.put_unit(frame - 1, abi::FRAME_FIRST | 1);
+    segment.put_outside(frame - 1, frame);
     segment.put_path(1, &Path { frame: u32::MAX, next: u32::MAX, point: u16::MAX, same: u16::MAX });
     segment.set_header32(field::NEXT_THREAD, u32::MAX);
     segment.put_block(0, 1, 2, &Block { extra: u32::MAX, calls: u64::MAX, wall: u64::MAX, ..Block::default() });
@@ -203,8 +203,14 @@ fn tables_full_of_rubbish_are_read_in_bounds() {
         for at in (0..0x1000).chain(abi::AT_POINTS..abi::AT_POINTS + 0x2000).step_by(8) {
             segment.scribble(at, random());
         }
-        let regions = [abi::AT_EXTRAS, abi::AT_MODULES, abi::AT_RULES, abi::AT_SITES, abi::AT_FRAMES, abi::AT_PATHS];
-        for region in regions.into_iter().chain([abi::AT_PAGES, abi::AT_PAGES + 4096, abi::AT_THREADS, abi::AT_RINGS]) {
+        let regions = [abi::AT_EXTRAS, abi::AT_MODULES, abi::AT_RULES, abi::AT_SITES, abi::AT_FRAMES];
+        let paths = [abi::AT_PATH_FRAMES, abi::AT_PATH_LINKS, abi::AT_PATH_POINTS];
+        for region in regions.into_iter().chain(paths).chain([
+            abi::AT_PAGES,
+            abi::AT_PAGES + 4096,
+            abi::AT_THREADS,
+            abi::AT_RINGS,
+        ]) {
             for at in (region..region + 0x1_0000).step_by(8) {
                 segment.scribble(at, random());
             }
