@@ -153,6 +153,7 @@ fn merged(all: Option<Figures>, f: &Figures) -> Figures {
         self_cpu_ns: all.self_cpu_ns.saturating_add(f.self_cpu_ns),
         off_cpu_ns: all.off_cpu_ns.saturating_add(f.off_cpu_ns),
         average_ns: average,
+        rough: all.rough || f.rough,
         wall_below_ns: unclear.then(|| most(&all).saturating_add(most(f))),
         min_ns: least.filter(|_| !is_bound),
         min_below_ns: least.filter(|_| is_bound),

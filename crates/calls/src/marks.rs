@@ -59,10 +59,12 @@ impl Analysis<'_> {
         let calls = sites.values().fold(0_u64, |all, s| all.saturating_add(s.calls));
         let timed: Vec<(u32, Site)> = sites.into_iter().filter(|(_, s)| s.done > 0 && s.wall > 0).collect();
         let mut marks: Vec<(f64, Mark)> = Vec::new();
+        let is_usual = |s: &Site| s.calls as f64 >= USUAL * calls as f64;
+        let mut usual: Vec<f64> = timed.iter().filter(|(_, s)| is_usual(s)).map(|(_, s)| average(s)).collect();
+        usual.sort_by(f64::total_cmp);
         for (frame, site) in &timed {
-            let usual = |s: &Site| s.calls as f64 >= USUAL * calls as f64;
-            let others = timed.iter().filter(|(f, s)| f != frame && usual(s)).map(|(_, s)| average(s)).collect();
-            let Some(others_ns) = lower_median(others) else { continue };
+            let own = is_usual(site).then(|| average(site));
+            let Some(others_ns) = lower_median(&usual, own) else { continue };
             let (average_ns, share) = (average(site), site.wall as f64 / whole.max(1) as f64);
             if average_ns >= SLOWER * others_ns && share >= WORTH && site.calls >= ENOUGH_CALLS {
                 let paths = site.paths.iter().map(|&p| self.snapshot.paths[p].id).collect();
@@ -106,10 +108,12 @@ fn average(site: &Site) -> f64 {
     site.wall as f64 / site.done.max(1) as f64
 }
 
-/// Of an even number the smaller one in the middle: half of the sites may be slow.
-fn lower_median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len().checked_sub(1)? / 2).copied()
+/// Of sorted values, without one of them. Of an even number the smaller one in the middle: half of the sites may be slow.
+fn lower_median(sorted: &[f64], without: Option<f64>) -> Option<f64> {
+    let n = sorted.len().checked_sub(usize::from(without.is_some()))?;
+    let middle = n.checked_sub(1)? / 2;
+    let left_out = without.map_or(usize::MAX, |own| sorted.partition_point(|v| v.total_cmp(&own).is_lt()));
+    sorted.get(if middle < left_out { middle } else { middle + 1 }).copied()
 }
 
 /// A time in the unit that suits it.
@@ -140,5 +144,21 @@ impl Mark {
                 format!("{percent:.1} % of its calls come from {caller}")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_the_others() {
+        let all = [1.0, 2.0, 2.0, 5.0, 9.0];
+        assert_eq!(lower_median(&all, None), Some(2.0));
+        assert_eq!(lower_median(&all, Some(1.0)), Some(2.0));
+        assert_eq!(lower_median(&all, Some(9.0)), Some(2.0));
+        assert_eq!(lower_median(&[1.0, 5.0, 9.0], Some(1.0)), Some(5.0));
+        assert_eq!(lower_median(&[1.0, 5.0, 9.0], Some(5.0)), Some(1.0));
+        assert_eq!((lower_median(&[3.0], Some(3.0)), lower_median(&[], None)), (None, None));
     }
 }

@@ -101,6 +101,8 @@ pub struct Figures {
     pub wall_ns: u64,
     /// Where that is not known: it is no more than this.
     pub wall_below_ns: Option<u64>,
+    /// Calls so short that what measuring adds and hides may be as much as they take: times are of their order only.
+    pub rough: bool,
     /// The same without probed callees.
     pub self_wall_ns: u64,
     /// CPU time of completed calls.

@@ -393,6 +393,7 @@ impl Adder {
             cpu_timed: self.timed && whole.cpu_timed,
             wall_ns,
             wall_below_ns: if beyond { Some(wall_ns) } else { Some(most).filter(|most| self.inside == 0 && *most > 0) },
+            rough: average.is_some_and(|a| a < whole.resolution_ns as f64),
             self_wall_ns: if beyond { self.self_wall.min(wall_ns) } else { self.self_wall },
             cpu_ns: self.cpu,
             self_cpu_ns: self.self_cpu,

@@ -8,7 +8,7 @@
 mod refusal;
 mod status;
 
-pub use refusal::{Untraceable, examine, examine_program};
+pub use refusal::{Untraceable, deprived, examine, examine_program};
 pub use status::{Event, decode};
 
 use crate::KernelError;

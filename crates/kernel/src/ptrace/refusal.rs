@@ -71,6 +71,11 @@ pub enum Untraceable {
     /// Set-user-id program, file capabilities, or `prctl(PR_SET_DUMPABLE, 0)`.
     #[error("it is set-user-id, has file capabilities or has made itself non-dumpable: only root may trace it")]
     NotDumpable,
+    /// A program with the rights of another user that has come without them.
+    #[error(
+        "it is set-user-id, set-group-id or has file capabilities, and runs WITHOUT these rights, because an ordinary user traces what executed it; run whither as root"
+    )]
+    Deprived,
     /// Another reason.
     #[error(
         "the kernel does not permit it (a container's seccomp profile or a security module): run with CAP_SYS_PTRACE"
@@ -106,6 +111,13 @@ pub fn examine_program(command: &str) -> Result<(), KernelError> {
         program.display()
     );
     Err(KernelError::Launch { command: command.to_owned(), source: std::io::Error::other(why) })
+}
+
+/// Whether a program that a process we trace has executed runs without the rights that it should have.
+#[must_use]
+pub fn deprived(program: &Path) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    !Rights::from_status(&status).has(Capability::SysPtrace) && takes_identity(program)
 }
 
 fn takes_identity(program: &Path) -> bool {

@@ -315,7 +315,8 @@ fn since(now: &Counts, base: Option<&Counts>) -> Counts {
 
 fn totals(counts: &Counts, flags: u32) -> PathTotals {
     let timed = flags & abi::DO_EXIT != 0;
-    let wall = flags & abi::DO_WALL != 0;
+    // As the agent does, which reads one clock with the other.
+    let wall = flags & (abi::DO_WALL | abi::DO_CPU) != 0;
     PathTotals {
         calls: counts.calls,
         done: if timed { counts.done } else { counts.calls },

@@ -10,9 +10,10 @@ use super::remote::Caller;
 use super::stop::{Stopped, note_end};
 use crate::ProbeError;
 use std::collections::HashSet;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use whither_kernel::memory::Memory;
-use whither_kernel::ptrace::{Event, Tracee, Untraceable, Watching};
+use whither_kernel::ptrace::{Event, Tracee, Untraceable, Watching, deprived};
 use whither_kernel::{KernelError, proc};
 
 /// How long threads may take to be let go.
@@ -262,6 +263,11 @@ impl Tree {
         it.approach = None;
         let pid = it.tracee.pid();
         let exe = proc::exe(pid);
+        if deprived(Path::new(&exe)) {
+            let why = KernelError::Untraceable { pid, why: Untraceable::Deprived }.into();
+            seen.push(Seen::Passed { pid, exe, why });
+            return;
+        }
         if !(self.choose)(&exe) {
             return;
         }

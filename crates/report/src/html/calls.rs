@@ -6,7 +6,7 @@ use super::escape::{Text, put};
 use super::number::{fine_percent, fraction, grouped, percent};
 use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, flame, foot, head};
-use crate::text::{average, beside, calls_warnings, duration, is_timed, nanoseconds, silent, total};
+use crate::text::{average, beside, calls_warnings, duration, is_timed, nanoseconds, per_call, silent, total};
 use whither_calls::{
     CallDifference, CallProfile, DifferenceRow, Figures, Group, Listing, Mark, Metric, Rest, TreeNode,
 };
@@ -304,7 +304,7 @@ fn columns(all: &Figures) -> Vec<Column> {
         figure: Box::new(move |f| optional_ns(figure(f))),
     };
     if wall {
-        let shown = |f: &Figures| f.average_ns.map_or((-1.0, "-".into()), |a| (a, average(a)));
+        let shown = |f: &Figures| (f.average_ns.unwrap_or(-1.0), per_call(f));
         list.push(column("avg", false, shown));
         list.push(column("min", true, |f| match (f.min_ns, f.min_below_ns) {
             (Some(ns), _) => (ns as f64, nanoseconds(ns as f64)),

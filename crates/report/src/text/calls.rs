@@ -155,7 +155,7 @@ pub(crate) fn is_timed(f: &Figures) -> bool {
     f.wall_ns > 0 || f.wall_below_ns.is_some() || (f.timed && f.untimed > 0)
 }
 
-/// Total wall time: `1.2 ms`, with `+` where calls go on, `<` and `>` where no more than a bound is known.
+/// Total wall time: `1.2 ms`, with `+` where calls go on, `<` and `>` where no more than a bound is known, `~` where that is rough.
 pub(crate) fn total(f: &Figures) -> String {
     match f.wall_below_ns {
         Some(most) => format!("<{}", nanoseconds(most as f64)),
@@ -163,9 +163,16 @@ pub(crate) fn total(f: &Figures) -> String {
     }
 }
 
+/// Wall time of a call.
+pub(crate) fn per_call(f: &Figures) -> String {
+    let rough = if f.rough { "~" } else { "" };
+    f.average_ns.map_or_else(|| "-".into(), |a| format!("{rough}{}", average(a)))
+}
+
 /// Another time, or a part of one: not known where the total is not, at least so much where that is.
 pub(crate) fn beside(f: &Figures, text: String) -> String {
     match (f.wall_below_ns, f.untimed) {
+        (None, 0) if f.rough => format!("~{text}"),
         (None, 0) => text,
         (None, _) if f.done > 0 || f.running.calls > 0 => format!(">{text}"),
         _ => "-".into(),
@@ -234,7 +241,7 @@ impl View<'_> {
             CallColumn::SelfWall => timed(beside(f, nanoseconds(f.self_wall_ns as f64))),
             CallColumn::Cpu => timed(beside(f, nanoseconds(f.cpu_ns as f64))),
             CallColumn::Off => timed(beside(f, nanoseconds(f.off_cpu_ns as f64))),
-            CallColumn::Average => vec![f.average_ns.map_or_else(|| "-".into(), average)],
+            CallColumn::Average => vec![per_call(f)],
             CallColumn::Min => vec![match f.min_below_ns {
                 Some(below) => format!("<{}", nanoseconds(below as f64)),
                 None => ns(f.min_ns).concat(),
@@ -296,7 +303,7 @@ impl View<'_> {
             }
             parts.push(format!("{} % wall", beside(f, percent(f.share_wall))));
             parts.push(total(f));
-            parts.extend(f.average_ns.map(|a| format!("{} a call", average(a))));
+            parts.extend(f.average_ns.map(|_| format!("{} a call", per_call(f))));
         }
         parts.push(n_calls(f.calls));
         parts.join(", ")
@@ -311,6 +318,11 @@ fn bounds(all: &Figures, rows: &[ListRow]) -> Vec<String> {
             shown().any(|f| f.wall_below_ns.is_some()),
             "< of totals: measuring cost as much as was measured, or nested calls may be counted twice; these times are known \
              no better (-m count counts without)",
+        ),
+        (
+            shown().any(|f| f.rough && f.wall_below_ns.is_none()),
+            "~ of times: calls that are about as short as what measuring adds to them or hides of them (some tens of ns); \
+             trust their numbers, not their times",
         ),
         (
             shown().any(|f| f.untimed > 0),
@@ -469,6 +481,8 @@ fn losses(p: &CallProfile) -> Vec<String> {
     // Those left last are noticed by the agent at the next probed call, if one comes.
     let missing = p.paths.iter().fold(0_u64, |sum, path| sum.saturating_add(path.figures.untimed));
     let left = if l.jumped > 0 && l.shadow == 0 && l.exit == 0 { l.jumped.max(missing) } else { l.jumped };
+    let other =
+        p.paths.iter().filter(|path| path.other).fold(0_u64, |sum, path| sum.saturating_add(path.figures.calls));
     let causes = [
         (
             l.busy,
@@ -490,9 +504,9 @@ fn losses(p: &CallProfile) -> Vec<String> {
         (l.exit, ["exit", "exits"], "without an entry: returned rightly, not timed"),
         (l.ring, ["event record", "event records"], "dropped: the ring was full; emit from fewer calls"),
         (
-            l.paths,
-            ["distinct path", "distinct paths"],
-            "found no room: such calls are under [other paths]; lower --depth or --recursion",
+            if l.paths > 0 { other.max(l.paths) } else { 0 },
+            ["call", "calls"],
+            "not told apart by path: the tables of paths are full; they are under [other paths]; probe fewer functions, or lower --depth or --recursion",
         ),
     ];
     let told = causes.iter().filter(|(n, ..)| *n > 0);

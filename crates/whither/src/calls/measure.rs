@@ -176,7 +176,7 @@ pub(super) fn finish(args: &MeasureArgs, common: Common, outcome: &CallsOutcome)
     let files = FileNames::new(&args.names, args.whom.pid);
     let names = files.names();
     if let Some(near) = &outcome.unmatched {
-        teller.line(&nothing(&args.what, near));
+        Teller::failure(&nothing(&args.what, near));
     }
     if let Some(detached) = &outcome.detached {
         teller.left(detached, args.whom.pid);

@@ -110,6 +110,11 @@ impl Teller {
         }
     }
 
+    /// One line that says why there is no answer: quiet or not.
+    pub(super) fn failure(text: &str) {
+        eprintln!("whither: {text}");
+    }
+
     /// Text as it is.
     pub(super) fn text(&self, text: &str) {
         if !self.common.quiet {
