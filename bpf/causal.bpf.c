@@ -111,12 +111,15 @@ static void look(struct bpf_perf_event_data *ctx, struct wh_cz_thread *t, __u32 
 	else if (c->kernel_time)
 		walk_user(bpf_get_current_task_btf());
 	if (credits_now) {
-		if (w->hit)
+		if (w->hit) {
 			credit(t, c, cpu, cpu->credit);
+			cpu->hit_waits += cpu->waits;
+		}
 		__u64 points = w->marks / WH_CZ_POINT & c->sampled;
 		if (points)
 			visit_by_tick(points, cpu->credit, c->counted);
 		cpu->credit = 0;
+		cpu->waits = 0;
 	}
 	if (records_now) {
 		record_run(t, w, tid, now, cpu->record, !user, cpu);
@@ -138,6 +141,8 @@ static void tick(struct bpf_perf_event_data *ctx, struct wh_cz_cpu *cpu, struct 
 	cpu->ticks++;
 	cpu->credit += ns;
 	cpu->record += ns;
+	cpu->waits += t->waits;
+	t->waits = 0;
 	cpu->samples++;
 	cpu->sample_ns += ns;
 	if (t->sampled != (__u32)c->epoch) {
@@ -408,8 +413,10 @@ static void wakes(struct wh_cz_thread *t, __u32 tid, struct wh_cz_ctl *c, struct
 {
 	__u32 waker_tid = (__u32)bpf_get_current_pid_tgid();
 	struct wh_cz_thread *w = waker_of(cpu, waker_tid, t->class_);
-	if (w)
+	if (w) {
 		wh_debt_sync(&w->clock, (__u32)c->epoch);
+		t->waits += t->nap != WH_CZ_ASLEEP;
+	}
 	if (t->clock.state != WH_CLOCK_BLOCKED) {
 		t->early_d = w ? w->clock.d : 0;
 		t->early_t = w ? now : 0;

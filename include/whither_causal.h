@@ -81,6 +81,7 @@ struct wh_cz_cpu {
 	wh_u64 ticks;
 	wh_u64 credit; /* ns not yet credited */
 	wh_u64 record; /* ns not yet recorded */
+	wh_u64 waits;  /* of the time not yet credited: waits that other threads of the group have ended */
 	wh_u64 blocks; /* switches since `blocks_at`, and how many of them are looked at: 1 in 2^shift */
 	wh_u64 blocks_at;
 	wh_u64 shift;
@@ -100,6 +101,7 @@ struct wh_cz_cpu {
 	wh_u64 woken_in;    /* by a thread of the group */
 	wh_u64 woken_out;   /* by anything else */
 	wh_u64 handed;      /* cores handed over after a wait */
+	wh_u64 hit_waits;   /* `waits` of the time in hit_ns */
 };
 
 struct wh_cz_visits {
@@ -136,6 +138,8 @@ struct wh_cz_thread {
 	wh_u32 nap;       /* enum wh_cz_nap */
 	wh_u32 nap_epoch; /* window of the nap */
 	wh_u64 nap_from;  /* when it was asked for */
+	wh_u32 waits;     /* ended by other threads of the group since its last tick */
+	wh_u32 spare;
 	wh_u64 frames[WH_CZ_FRAMES];
 };
 

@@ -106,6 +106,7 @@ pub struct CpuState {
     pub ticks: u64,
     pub credit: u64,
     pub record: u64,
+    pub waits: u64,
     pub blocks: u64,
     pub blocks_at: u64,
     pub shift: u64,
@@ -125,6 +126,7 @@ pub struct CpuState {
     pub woken_in: u64,
     pub woken_out: u64,
     pub handed: u64,
+    pub hit_waits: u64,
 }
 
 /// Visits of a point on a CPU in the counted part of the open window, `struct wh_cz_visits`.
@@ -171,6 +173,8 @@ pub struct Thread {
     pub nap: u32,
     pub nap_epoch: u32,
     pub nap_from: u64,
+    pub waits: u32,
+    pub spare: u32,
     pub frames: [u64; FRAMES],
 }
 
@@ -342,14 +346,14 @@ mod tests {
                 classes, any_site, sampled, kernel_time, follow, margin, g, stopped, absolute_points,
                 counted, nap_signal, spare2;
             CpuState = "wh_cz_cpu": tick, worth, in_timer, in_device, in_softirq, out_tid, out_d, out_t, out_epoch,
-                idle_since, idle, ticks, credit, record, blocks, blocks_at, shift, draw, owing, samples, sample_ns,
+                idle_since, idle, ticks, credit, record, waits, blocks, blocks_at, shift, draw, owing, samples, sample_ns,
                 hit_ns, threads, max_debt, lost, own_wait, foreign_wait, inserted, handler, absolute, woken_in,
-                woken_out, handed;
+                woken_out, handed, hit_waits;
             Visits = "wh_cz_visits": count, first_t, first_v, last_t, last_v, sum_v, ever, counted;
             Thread = "wh_cz_thread": d as "clock.d", since as "clock.since", epoch as "clock.epoch",
                 state as "clock.state", tgid, sampled, start, class as "class_", absolute, absolute_epoch, looked,
                 early_d, early_t, site, marks, marks_epoch, from, spun, run, run_epoch, n, nap,
-                nap_epoch, nap_from, frames;
+                nap_epoch, nap_from, waits, spare, frames;
             Process = "wh_cz_process": layout, spare, napper;
             Layout = "wh_cz_layout": first_module, n_modules, first_mark, n_marks;
             Module = "wh_cz_module": start, end, base, first_row, n_rows, in_scope;

@@ -8,6 +8,7 @@ use crate::phase;
 use crate::quality::{self, Quality};
 use crate::results::*;
 use crate::series::{Baselines, Measure, plain_series, series, value};
+use crate::turns::Pace;
 use crate::verdict::{self, Facts};
 use crate::waits;
 use rustc_hash::FxHashMap;
@@ -43,7 +44,7 @@ pub fn analyse(run: &CausalRun, options: &AnalyseOptions) -> CausalAnswer {
         overhead: quality::overhead(run),
         seed: run.meta.seed,
         warnings: analysis.quality.warnings.clone(),
-        notes: run.notes.iter().cloned().chain(quality::dear_ticks(run)).collect(),
+        notes: run.notes.iter().cloned().chain(quality::dear_ticks(run)).chain(analysis.paces(&targets)).collect(),
         targets,
     }
 }
@@ -97,20 +98,40 @@ impl<'a> Analysis<'a> {
     /// Interval of an effect, with what windows cannot tell: it is wider where the machine is not to be trusted;
     /// it allows for a quarter of a delay per window, which is what the insertion of delays itself missed in
     /// the simulator (a delay reaches the other threads only at their next tick); where ticks are dear it
-    /// allows for their share, since a paused thread meets ticks that the faster program would not; and for what
-    /// windows show of those before them.
+    /// allows for their share, since a paused thread meets ticks that the faster program would not; for turns that threads take
+    /// faster than ticks come; and for what windows show of those before them.
     pub(crate) fn interval(&self, target: u32, percent: u8, effect: &Effect, many: usize) -> (f64, f64) {
         let own = self.by_target.get(&target).map_or(&[][..], Vec::as_slice);
         let mean = own.iter().map(|w| w.wall_ns as f64).sum::<f64>() / own.len().max(1) as f64;
         let missed = f64::from(percent) / 100.0 * self.run.meta.period_ns as f64 / mean.max(1.0) / 4.0;
-        let missed = missed + self.tick_allowance(percent) + self.quality.carried;
+        let missed = missed + self.allowance(target, percent) + self.quality.carried;
         let (low, high) = effect.interval(many);
         self.quality.widened(effect.y, (low - missed, high + missed))
     }
 
-    /// What dear ticks may make of an effect of nothing.
-    pub(crate) fn tick_allowance(&self, percent: u8) -> f64 {
-        f64::from(percent) / 100.0 * quality::tick_share(self.run)
+    /// What dear ticks, and ticks that come too seldom, may make of an effect of nothing.
+    pub(crate) fn allowance(&self, target: u32, percent: u8) -> f64 {
+        f64::from(percent) / 100.0 * quality::tick_share(self.run) + self.late(target, percent)
+    }
+
+    /// The latter.
+    fn late(&self, target: u32, percent: u8) -> f64 {
+        Pace::of(self, target).map_or(0.0, |pace| pace.allowance(percent))
+    }
+
+    /// A curve whose intervals allow for delays that come late.
+    pub(crate) fn curve(&self, target: u32, estimate: &Estimate) -> Vec<CurvePoint> {
+        let widened = |p: &CurvePoint| {
+            let late = self.late(target, p.percent);
+            CurvePoint { low: p.low - late, high: p.high + late, ..*p }
+        };
+        estimate.curve.iter().map(widened).collect()
+    }
+
+    /// What is said of such targets, where something is said of them at all.
+    fn paces(&self, targets: &[TargetRow]) -> Vec<String> {
+        let told = targets.iter().filter(|t| t.verdict.is_an_answer());
+        told.filter_map(|t| Pace::of(self, t.id)?.note(&t.name)).collect()
     }
 
     fn targets(&self) -> Vec<TargetRow> {
@@ -163,7 +184,7 @@ impl<'a> Analysis<'a> {
             samples,
             windows: own.len() as u32,
             zero_windows: own.iter().filter(|w| w.percent == 0).count() as u32,
-            curve: estimate.map(|e| e.curve.clone()).unwrap_or_default(),
+            curve: estimate.map(|e| self.curve(id, e)).unwrap_or_default(),
             fit: estimate.map_or(Fit::NOTHING, |e| e.fit),
             gain: gains.map(|(joint, _)| applied.map_or(joint, |p| phase::over_the_run(&joint, &p))),
             local: gains.map(|(_, local)| local),
@@ -182,7 +203,7 @@ impl<'a> Analysis<'a> {
             let measure = Measure::Period(point);
             let baselines = Baselines::new(self.kept.iter().copied(), measure);
             let e = self.estimate(id, measure, &baselines)?;
-            Some(PointEffect { point, curve: e.curve.clone(), fit: e.fit, gain: Some(self.gain(id, &e, 1)) })
+            Some(PointEffect { point, curve: self.curve(id, &e), fit: e.fit, gain: Some(self.gain(id, &e, 1)) })
         });
         effects.collect()
     }

@@ -6,6 +6,7 @@ use crate::analyse::Analysis;
 use crate::quality::trend;
 use crate::results::{Fit, LatencyRow};
 use crate::series::{Baselines, Measure, under_way, value};
+use crate::turns::Pace;
 
 /// One row per pair and target that was measured.
 pub(crate) fn rows(analysis: &Analysis<'_>) -> Vec<LatencyRow> {
@@ -46,9 +47,10 @@ fn pair(analysis: &Analysis<'_>, begin: u32, end: u32) -> Vec<LatencyRow> {
             Some(LatencyRow {
                 target: Some(target),
                 target_name: analysis.run.targets.get(target as usize).map(|t| t.name.clone()).unwrap_or_default(),
-                curve: estimate.curve.clone(),
+                curve: analysis.curve(target, &estimate),
                 fit: estimate.fit,
                 gain: Some(analysis.gain(target, &estimate, 1)),
+                cannot_say: Pace::of(analysis, target).and_then(Pace::cannot_say),
                 ..whole.clone()
             })
         })

@@ -18,6 +18,7 @@ mod quality;
 mod results;
 mod series;
 mod shape;
+mod turns;
 mod verdict;
 mod waits;
 

@@ -6,6 +6,7 @@ use crate::estimate::Estimate;
 use crate::phase::over_the_run;
 use crate::quality::seconds;
 use crate::results::{FitKind, Gain, Phase, TargetRow, Verdict};
+use crate::turns::Pace;
 use std::collections::BTreeSet;
 use whither_store::causal::{CausalRun, LoadKind, Selection, Target, Unit};
 
@@ -46,6 +47,9 @@ pub(crate) fn of(
     if analysis.quality.load == LoadKind::Open {
         return Verdict::RateFixed;
     }
+    if let Some(why) = Pace::of(analysis, id).and_then(Pace::cannot_say) {
+        return Verdict::CannotSay { why };
+    }
     let Some(estimate) = estimate else {
         let missing = "windows with enough visits".to_owned();
         return Verdict::NotEnoughData { missing, more_seconds: None };
@@ -69,8 +73,8 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
         let partner = analysis.run.waits.iter().max_by_key(|w| w.blocked_ns).map(|w| w.site.name.clone());
         return Verdict::Contention { partner };
     }
-    // Where ticks are dear no interval gets narrower than they allow; then less can be ruled out, and it is said.
-    let within = |percent: u8| SMALL + analysis.tick_allowance(percent);
+    // No interval gets narrower than what is allowed for ticks; then less can be ruled out, and it is said.
+    let within = |percent: u8| SMALL + analysis.allowance(id, percent);
     let small = |low: f64, high: f64, within: f64| low > -within && high < within;
     let (of_all, of_some) = (within(estimate.largest_percent), within(gain.percent));
     if small(low, high, of_all) && small(gain.low, gain.high, of_some) {
@@ -85,7 +89,7 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
         return Verdict::FixThis;
     }
     let own = analysis.by_target.get(&id).map_or(&[][..], Vec::as_slice);
-    let half = (gain.high - gain.low) / 2.0 - analysis.tick_allowance(gain.percent);
+    let half = (gain.high - gain.low) / 2.0 - analysis.allowance(id, gain.percent);
     let factor = (half / SMALL).powi(2) - 1.0;
     let spent = seconds(&analysis.kept).max(seconds(own));
     Verdict::NotEnoughData {

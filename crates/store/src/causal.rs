@@ -19,6 +19,8 @@ pub struct CausalRun {
     pub windows: Vec<Window>,
     /// Samples by target and stratum, those outside any window included.
     pub samples: Vec<TargetSamples>,
+    /// How often threads took turns in the targets.
+    pub turns: Vec<Turns>,
     /// Waits that no virtual speed-up applies to, with who ended them.
     pub waits: Vec<Wait>,
     /// What the measuring cost.
@@ -265,6 +267,17 @@ pub struct TargetSamples {
     pub plain_ns: u64,
     /// Samples in it in all.
     pub all: u64,
+}
+
+/// How often threads that were sampled in a target waited for other threads of the program, in windows with speed-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turns {
+    /// Target, an index into [`CausalRun::targets`].
+    pub target: u32,
+    /// Run time that its samples stand for.
+    pub run_ns: u64,
+    /// Waits in it that other threads ended.
+    pub waits: u64,
 }
 
 /// A place where threads wait for one another.

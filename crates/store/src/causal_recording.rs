@@ -2,7 +2,7 @@
 //! Every window is kept as it was, dropped ones with their reason. Extending a recording reads it, appends
 //! and writes it anew: an hour of windows is less than a megabyte.
 
-use crate::causal::{CausalMeta, CausalOverhead, CausalRun, PointVisits, ProgressPoint, Wait, Window};
+use crate::causal::{CausalMeta, CausalOverhead, CausalRun, PointVisits, ProgressPoint, Turns, Wait, Window};
 use crate::epoch::OnExisting;
 use crate::error::StoreError;
 use crate::layout::FORMAT_VERSION;
@@ -54,6 +54,7 @@ pub fn load(dir: &Path) -> Result<CausalRun, StoreError> {
         targets,
         windows,
         samples,
+        turns: manifest.turns,
         waits: manifest.waits,
         overhead: manifest.overhead,
         notes: manifest.notes,
@@ -70,6 +71,9 @@ struct Manifest {
     version: u32,
     meta: CausalMeta,
     points: Vec<ProgressPoint>,
+    /// Not known of recordings made before.
+    #[serde(default)]
+    turns: Vec<Turns>,
     waits: Vec<Wait>,
     overhead: CausalOverhead,
     notes: Vec<String>,
@@ -81,7 +85,8 @@ fn dangling(run: &CausalRun) -> Option<&'static str> {
     let (targets, points) = (run.targets.len(), run.points.len());
     let target = |t: u32| (t as usize) < targets;
     let point = |p: u32| (p as usize) < points;
-    if !run.windows.iter().all(|w| target(w.target)) || !run.samples.iter().all(|s| s.target.is_none_or(target)) {
+    let named = run.windows.iter().map(|w| w.target).chain(run.turns.iter().map(|t| t.target));
+    if !named.into_iter().all(target) || !run.samples.iter().all(|s| s.target.is_none_or(target)) {
         return Some("target");
     }
     let visited = run.windows.iter().flat_map(|w| &w.visits).all(|v| point(v.point));
@@ -104,6 +109,7 @@ fn write(dir: &Path, run: &CausalRun) -> Result<(), StoreError> {
         version: FORMAT_VERSION,
         meta: run.meta.clone(),
         points: run.points.clone(),
+        turns: run.turns.clone(),
         waits: run.waits.clone(),
         overhead: run.overhead,
         notes: run.notes.clone(),

@@ -72,6 +72,7 @@ fn run(windows: u32, targets: u32) -> CausalRun {
         samples: (0..windows)
             .map(|n| TargetSamples { target: (n % 2 == 0).then_some(0), stratum: n, plain: 1, plain_ns: 2, all: 3 })
             .collect(),
+        turns: vec![whither_store::causal::Turns { target: 0, run_ns: 7, waits: 3 }],
         waits: vec![Wait { site: target(1), blocked_ns: 5, woken_by: vec![(target(2), 7)] }],
         overhead: CausalOverhead { startup_ns: 1, ..CausalOverhead::default() },
         notes: vec!["a note".into()],

@@ -150,6 +150,34 @@ fn k13_a_rate_that_a_timer_fixes() {
     run.assert_verdict("work", &["rate-fixed", "do-not-bother"]);
 }
 
+/// Its threads take turns several times between two ticks: what is measured then is not what a change would bring, and nobody may
+/// be told so with confidence.
+#[test]
+fn k17_turns_faster_than_ticks_have_no_verdict() {
+    need_root!();
+    let _alone = alone();
+    let Some(run) = one("ping", &["pingpong-sem"]) else { return };
+    let row = run.target("ping");
+    if run.verdict("ping") == "cannot-say" {
+        let reason = row["reason"].as_str().unwrap_or_default();
+        assert!(reason.contains("threads take turns every") || run.disturbed().is_some(), "{reason}; {}", run.told());
+    } else {
+        // Where a tick is cheap they come every 250 us, and it is as good as its interval.
+        let (low, high) = (row["gain"]["low"].as_f64().unwrap(), row["gain"]["high"].as_f64().unwrap());
+        assert!(low < 0.07 && high > 0.08, "{} for a truth of 7 to 10 points; {}", row["gain"], run.told());
+    }
+    let far: Vec<_> =
+        run.points("ping", line(0.26)).into_iter().zip(row["curve"].as_array().unwrap().iter().skip(1)).collect();
+    for ((percent, y, truth), point) in far {
+        let (low, high) = (100.0 * point["low"].as_f64().unwrap(), 100.0 * point["high"].as_f64().unwrap());
+        assert!(
+            low < truth && truth < high,
+            "at {percent} %: {y:.1} ({low:.1} to {high:.1}), truth {truth:.1}; {}",
+            run.told()
+        );
+    }
+}
+
 /// Without debug information functions are targets all the same, and lines are refused with the reason.
 #[test]
 fn a_program_without_debug_information() {

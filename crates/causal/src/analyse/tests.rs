@@ -353,3 +353,48 @@ fn fixed_amounts_need_no_others() {
     let only = AnalyseOptions { only: vec!["f1".to_owned()], sort: Sort::Share, ..AnalyseOptions::default() };
     assert_eq!(analyse(&run, &only).targets.len(), 1);
 }
+
+/// The run of a program whose `f0` waits for other threads every `turn_us` of its run time.
+fn in_turns(turn_us: u64) -> CausalRun {
+    let mut run = two().run(300, 1);
+    run.meta.period_ns = 800_000;
+    let run_ns = 20_000_000_000;
+    run.turns.push(Turns { target: 0, run_ns, waits: run_ns / (1_000 * turn_us) });
+    run
+}
+
+#[test]
+fn threads_that_take_turns_between_two_ticks_leave_nothing_to_say() {
+    let answer = analyse(&in_turns(100), &AnalyseOptions::default());
+    let fast = named(&answer, "f0");
+    assert!(
+        matches!(&fast.verdict, Verdict::CannotSay { why } if why.contains("turns every 100 us")
+        && why.contains("ticks come every 800 us")),
+        "{:?}",
+        fast.verdict
+    );
+    assert!(fast.reason.starts_with("cannot say: threads take turns"), "{}", fast.reason);
+    // The figures that stand beside it are no better.
+    let gain = fast.gain.unwrap();
+    assert!(gain.low < 0.05 && gain.high > 0.45, "{gain:?}");
+    assert!(fast.curve.iter().filter(|p| p.percent >= 50).all(|p| p.high - p.low > 0.7), "{:?}", fast.curve);
+    // The other target has turns of its own, and none are known.
+    let other = named(&answer, "f1");
+    assert_eq!(other.verdict, Verdict::DoNotBother { up_to: 100, within: 0.02 }, "{:?}", other.gain);
+}
+
+#[test]
+fn turns_as_long_as_ticks_widen_intervals_and_long_ones_do_not() {
+    let half = |run: &CausalRun| {
+        let gain = named(&analyse(run, &AnalyseOptions::default()), "f0").gain.unwrap();
+        (gain.high - gain.low) / 2.0
+    };
+    let none = half(&two().run(300, 1));
+    let (slow, like_a_tick) = (in_turns(10_000), in_turns(700));
+    assert!(half(&slow) < none + 0.003, "{} {none}", half(&slow));
+    assert!((half(&like_a_tick) - none - 0.034).abs() < 0.005, "{} {none}", half(&like_a_tick));
+    let answer = analyse(&like_a_tick, &AnalyseOptions::default());
+    assert!(matches!(named(&answer, "f0").verdict, Verdict::HelpsUntil { .. }));
+    assert!(answer.notes.iter().any(|n| n.contains("in f0 threads take turns every 700 us")), "{:?}", answer.notes);
+    assert!(analyse(&slow, &AnalyseOptions::default()).notes.is_empty());
+}

@@ -256,6 +256,9 @@ fn latency(l: &LatencyRow) -> Option<String> {
         let why = l.cannot_say.as_ref().map_or(String::new(), |why| format!("; {why}"));
         return Some(format!("latency {}: {} on average{why}", l.name, nanoseconds(l.mean_ns)));
     }
+    if let Some(why) = &l.cannot_say {
+        return Some(format!("latency {} by {}: cannot say: {why}", l.name, l.target_name));
+    }
     let gain = l.gain.as_ref()?;
     Some(format!("latency {}: {} if {} is {} % faster", l.name, effect(gain), l.target_name, gain.percent))
 }

@@ -135,6 +135,9 @@ pub struct Facts {
     pub delay_ns: u64,
     /// Ticks in the target.
     pub hits: u64,
+    /// Waits that other threads of the group ended in the run time that `hits` stand for: how often the target's threads
+    /// took turns with others meanwhile.
+    pub hit_waits: u64,
     /// Ticks in any thread of the group.
     pub samples: u64,
     /// By point, in order of [`CausalBpf::point`]; `under_way` holds the visits before the window, since the

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use whither_kernel::{clock, launch, proc};
 use whither_sample::SampleError;
 use whither_sample::causal::{CausalBpf, CausalConfig};
-use whither_store::causal::{PointKind, PointVisits, Window};
+use whither_store::causal::{PointKind, PointVisits, Turns, Window};
 
 /// A command that ends sooner is run again unless the user says how often.
 const SHORT: Duration = Duration::from_secs(2);
@@ -108,6 +108,7 @@ pub(super) struct Session<'a> {
     config: CausalConfig,
     group: Group,
     windows: Vec<Window>,
+    turns: Vec<Turns>,
     /// Windows in which a clock paced the first point.
     paced: usize,
     rates: Vec<f64>,
@@ -138,6 +139,7 @@ impl<'a> Session<'a> {
             config,
             group: Group::new(options, exec),
             windows: Vec::new(),
+            turns: Vec::new(),
             paced: 0,
             rates: Vec::new(),
             stratum: 0,
@@ -352,8 +354,11 @@ impl<'a> Session<'a> {
                 self.stratum = order.stratum;
                 let made = window::make(&mut self.group, &order, self.runs, policy, alive, limits)?;
                 self.last_window = Some(Instant::now());
-                if let Some(window::Made { window: made, paced }) = made {
+                if let Some(window::Made { window: made, paced, turns }) = made {
                     self.paced += usize::from(paced);
+                    if made.percent > 0 && made.dropped.is_none() {
+                        self.took_turns(turns);
+                    }
                     policy.finished(&made);
                     self.take_rates(&made.visits, made.wall_ns);
                     self.threads = self.threads.max(made.threads);
@@ -371,6 +376,16 @@ impl<'a> Session<'a> {
             }
         }
         Ok(true)
+    }
+
+    fn took_turns(&mut self, new: Turns) {
+        match self.turns.iter_mut().find(|t| t.target == new.target) {
+            Some(all) => {
+                all.run_ns = all.run_ns.saturating_add(new.run_ns);
+                all.waits = all.waits.saturating_add(new.waits);
+            }
+            None => self.turns.push(new),
+        }
     }
 
     fn is_whole(&self) -> bool {

@@ -8,7 +8,7 @@ use crate::{SessionError, StopFlag};
 use std::time::{Duration, Instant};
 use whither_kernel::{clock, proc};
 use whither_sample::causal::{Armed, Facts};
-use whither_store::causal::{DropReason, PointKind, PointVisits, Window};
+use whither_store::causal::{DropReason, PointKind, PointVisits, Turns, Window};
 
 /// The kernel side believes that we live for 100 ms; samples and visits are looked at this often.
 const BEAT: Duration = Duration::from_millis(5);
@@ -46,6 +46,8 @@ pub(super) struct Made {
     pub(super) window: Window,
     /// Threads that absolute time had woken visited the first point.
     pub(super) paced: bool,
+    /// How often the target's threads took turns with others.
+    pub(super) turns: Turns,
 }
 
 /// Makes an experiment. `None` when a limit cut it short: it is no observation then.
@@ -84,6 +86,8 @@ pub(super) fn make(
     let dropped = judge(&facts, &visits, group, end, whole);
     let first = group.points.first().and_then(|p| p.index);
     let paced = first.is_some_and(|i| facts.absolute_points & 1_u64.checked_shl(i).unwrap_or(0) != 0);
+    let turns =
+        Turns { target: order.target, run_ns: facts.hits.saturating_mul(facts.unit_ns), waits: facts.hit_waits };
     let window = Window {
         run,
         target: order.target,
@@ -107,7 +111,7 @@ pub(super) fn make(
         lost: facts.lost,
         dropped,
     };
-    Ok(Some(Made { window, paced }))
+    Ok(Some(Made { window, paced, turns }))
 }
 
 /// Watches without speeding anything up; visits by point, and in which time.

@@ -10,7 +10,7 @@ use crate::signals;
 use rustc_hash::FxHashMap;
 use whither_causal::Policy;
 use whither_session::causal::run;
-use whither_store::causal::{CausalRun, LoadKind, PointKind, Target};
+use whither_store::causal::{CausalRun, LoadKind, PointKind, Target, Turns};
 
 /// `whither causal extend`.
 pub(super) fn extend(args: &CausalExtend, common: Common) -> anyhow::Result<Ending> {
@@ -85,6 +85,16 @@ fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
         sample.stratum = sample.stratum.saturating_add(stratum);
         sample.target = sample.target.map(number);
         all.samples.push(sample);
+    }
+    for turns in &new.turns {
+        let target = number(turns.target);
+        match all.turns.iter_mut().find(|t| t.target == target) {
+            Some(same) => {
+                same.run_ns = same.run_ns.saturating_add(turns.run_ns);
+                same.waits = same.waits.saturating_add(turns.waits);
+            }
+            None => all.turns.push(Turns { target, ..*turns }),
+        }
     }
     for wait in &new.waits {
         match all.waits.iter_mut().find(|w| w.site == wait.site) {

@@ -44,6 +44,7 @@ impl CausalBpf {
             words[cpu!(max_debt)].store(0, Relaxed);
             words[cpu!(owing)].store(0, Relaxed);
             words[cpu!(credit)].store(0, Relaxed);
+            words[cpu!(waits)].store(0, Relaxed);
         }
         for tick in 0..self.ticks.len() {
             let ns = self.drawn();
@@ -143,6 +144,7 @@ impl CausalBpf {
         facts.foreign_wait_ns = in_count.foreign_wait;
         facts.threads = u32::try_from(in_window.threads).unwrap_or(u32::MAX);
         facts.hits = (in_count.hit_ns + facts.unit_ns / 2) / facts.unit_ns;
+        facts.hit_waits = in_count.hit_waits;
         facts.samples = (in_count.sample_ns + facts.unit_ns / 2) / facts.unit_ns;
         (facts.drain_ns, facts.drained) = (drain_ns, drained);
         Ok(facts)

@@ -143,6 +143,7 @@ impl Session<'_> {
             targets: self.group.targets.list.clone(),
             windows: self.windows.clone(),
             samples: self.group.targets.samples(),
+            turns: self.turns.clone(),
             waits: Vec::new(),
             overhead: CausalOverhead {
                 startup_ns: self.first_window.map_or(0, |f| nanos(f.saturating_duration_since(self.ordered))),
