@@ -16,15 +16,15 @@ use whither_store::model::{EdgeSample, EdgeSource, Way};
 /// What an execution shown by a walk counts: those of one walk are near each other, so many tell what few would.
 pub(crate) const WORTH_OF_WALKED: f64 = 0.15;
 
-/// Executions that branch records show. What even records show is shown by chance alone; of others, the ways that leave a
-/// block can be compared, but not blocks far apart.
+/// Executions that branch records show. What even records show is shown by chance alone, and nearly so what walks show; of others, the
+/// ways that leave a block can be compared, but not blocks far apart.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorded {
     /// Per edge of the graph.
     pub(crate) edges: Vec<f64>,
     /// Indirect jumps: block, block it led to, how often.
     pub(crate) jumps: Vec<(usize, usize, f64)>,
-    /// Per block, how often its end was reached, by even records alone.
+    /// Per block, how often its end was reached, by even records and walks.
     pub(crate) blocks: Vec<f64>,
     /// Runs that count.
     pub(crate) runs: u64,
@@ -70,7 +70,7 @@ struct Tally<'p> {
     /// Edges of each block to the next one and away from it.
     fall: Vec<Option<usize>>,
     away: Vec<Option<usize>>,
-    /// Runs that fell out of each block, as differences to the block before; all, and even ones.
+    /// Runs that fell out of each block, as differences to the block before; all, and those that tell of places.
     fell: Vec<[f64; 2]>,
     jumps: BTreeMap<(usize, usize), f64>,
     out: Recorded,
@@ -112,7 +112,8 @@ impl<'p> Tally<'p> {
         };
         let even = row.source == EdgeSource::EvenRecords;
         let count = f64::from(row.count);
-        let counts = [count, if even { count } else { 0.0 }];
+        let tells_of_places = even || row.source == EdgeSource::Walks;
+        let counts = [count, if tells_of_places { count } else { 0.0 }];
         self.out.runs += u64::from(row.count);
         self.out.walked += if row.source == EdgeSource::Walks { u64::from(row.count) } else { 0 };
         self.out.even += if even { u64::from(row.count) } else { 0 };

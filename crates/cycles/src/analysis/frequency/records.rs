@@ -1,8 +1,8 @@
 //! Branch records, and walks, as evidence of frequencies. Which executions a CPU's records show does not depend on where a branch
 //! stands, what it waits for or which turn of its loop it is in, so nothing is weighed down here as interpreted evidence is.
 //! Records that come with samples of time show more of slow stretches: enough to doubt proportions, and to say
-//! nothing of blocks against each other but by way of the branches between them. Walks are doubted more, and least trusted
-//! behind places where they end.
+//! nothing of blocks against each other but by way of the branches between them. Walks pass over what is near their sample and are long, so
+//! they do; they are doubted more, and least trusted behind places where they end.
 
 use super::{DOUBT, Flow, Network};
 use crate::analysis::recorded::{Recorded, WORTH_OF_WALKED};
@@ -21,6 +21,9 @@ const DOUBT_OF_WAITS: f64 = 1.0;
 const AT_ONCE: f64 = 1.0;
 /// Executions of one stack of records are near each other: so many tell as much of where executions are as one by chance.
 const TOGETHER: f64 = 31.0;
+/// Standard deviation of the logarithm of how often walks show a block that they have however many there are, as they begin where time is
+/// spent. In a program of much code, where each block is seen a few times, it is little beside chance.
+const DOUBT_OF_PLACES: f64 = 0.3;
 /// Fewer runs are no evidence to speak of.
 const FEWEST: u64 = 30;
 
@@ -111,7 +114,15 @@ pub(super) fn doubts(
 
 /// Executions of blocks, in independent observations.
 pub(super) fn ran(recorded: &Recorded) -> Vec<Ran> {
-    recorded.blocks.iter().map(|n| Ran { seen: n / TOGETHER, chance: 1.0, doubt: 0.0 }).collect()
+    let walked = recorded.walked > 0;
+    let doubt = if walked { DOUBT_OF_PLACES } else { 0.0 };
+    let together = if walked { 1.0 + DOUBT_OF_PLACES.powi(2) * usual(&recorded.blocks) } else { TOGETHER };
+    recorded.blocks.iter().map(|n| Ran { seen: n / together, chance: 1.0, doubt }).collect()
+}
+
+/// How often most of what was seen was seen.
+fn usual(blocks: &[f64]) -> f64 {
+    blocks.iter().map(|n| n * n).sum::<f64>() / blocks.iter().sum::<f64>().max(1.0)
 }
 
 #[cfg(test)]
@@ -136,5 +147,16 @@ mod tests {
         assert!((half[1] - 0.26).abs() < 1e-9 && half[3] == 0.02, "{half:?}");
         recorded.even = 0;
         assert_eq!(doubts_of(&recorded, &[0.0; 5])[1], DOUBT);
+    }
+    #[test]
+    fn walks_tell_of_blocks_but_many_not_much_more_than_some() {
+        let walked = |blocks: &[f64]| Recorded { blocks: blocks.to_vec(), runs: 9, walked: 9, ..Recorded::default() };
+        let seen = |blocks: &[f64]| ran(&walked(blocks)).iter().map(|r| r.seen).collect::<Vec<f64>>();
+        let few = seen(&[2.0, 1.0, 0.0]);
+        assert!(few[0] > 1.5 && few[0] / few[1] == 2.0 && few[2] == 0.0, "{few:?}");
+        let many = seen(&[20_000.0, 10_000.0, 0.0]);
+        assert!((5.0..15.0).contains(&many[0]) && (many[0] / many[1] - 2.0).abs() < 1e-9, "{many:?}");
+        let even = Recorded { blocks: vec![31.0], runs: 31, even: 31, ..Recorded::default() };
+        assert_eq!(ran(&even), [Ran { seen: 1.0, chance: 1.0, doubt: 0.0 }]);
     }
 }
