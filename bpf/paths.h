@@ -1,8 +1,8 @@
 /*
  * Walks from samples: from the registers of some samples on, code that the tool has prepared is executed in thought
  * (whither_walk.h), and the transfers of control on the way are told. So executions are seen that no sample chose: what
- * time is spent at is only where a walk begins. Not here: which code is prepared, what transfers mean. Constraint: some ten
- * microseconds per walk at most, no lock, reads only.
+ * time is spent at is only where a walk begins. Not here: which code is prepared, what transfers mean. Constraint: a tenth of a
+ * millisecond per walk, no lock, reads only.
  */
 #define WH_READ_USER(to, size, from)                                    \
 	((size) == 8   ? bpf_probe_read_user((to), 8, (void *)(from)) \
@@ -16,6 +16,7 @@
  * waits at one place, what stands at one distance behind that place would be told too often else. */
 const volatile __u32 wh_path_tells = 0; /* 0: no walks */
 const volatile __u32 wh_path_settles = 0;
+const volatile __u32 wh_path_late = 0;
 
 /* Walks from one in so many samples with user registers; 0: none. */
 volatile __u32 wh_paths_every = 0;
@@ -24,20 +25,36 @@ volatile __u32 wh_paths_code = 0;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct wh_op);
 } path_ops SEC(".maps");
 
-/* Instructions where walks may begin or go on. Code at a fixed address is there once for all processes that run it: under the number
- * of its executable instead of `tgid`, and WH_PATH_FIXED for the life. That number stands at pc 0 of each process that may use it. */
+/* Numbers of the instructions that begin in each WH_CHUNK bytes of code: walks begin and go on there. Code at a fixed address is there
+ * once for all processes that run it: under the number of its executable instead of `tgid`, and WH_PATH_FIXED for the life. That number
+ * stands at WH_PATH_JOINED of each process that may use it. */
 #define WH_PATH_FIXED 0xffffffffu
+#define WH_PATH_JOINED (~0ull)
+#define WH_CHUNK 256
+struct path_slot {
+	__u32 number[WH_CHUNK];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct path_slot);
+} path_slots SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1);
 	__type(key, struct wh_start);
 	__type(value, __u32);
-} path_starts SEC(".maps");
+} path_chunks SEC(".maps");
 
 struct path_scratch {
 	struct wh_walk walk;
@@ -48,22 +65,25 @@ struct path_scratch {
 	__u32 fixed; /* its executable's number, 0: none at a fixed address */
 	__u32 spare;
 };
+/* By CPU: per-CPU arrays have no room for that many stores. */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct path_scratch);
 } path_walks SEC(".maps");
 
-/* The instruction at a place in this process. */
-static __always_inline __u32 *known_at(struct path_scratch *s, __u64 pc)
+/* The number of the instruction at a place in this process. */
+static __always_inline __u32 known_at(struct path_scratch *s, __u64 pc)
 {
-	s->start.pc = pc;
-	__u32 *known = bpf_map_lookup_elem(&path_starts, &s->start);
-	if (known || !s->fixed)
-		return known;
-	struct wh_start fixed = {.pc = pc, .tgid = s->fixed, .tag = WH_PATH_FIXED};
-	return bpf_map_lookup_elem(&path_starts, &fixed);
+	s->start.pc = pc / WH_CHUNK;
+	__u32 *slot = bpf_map_lookup_elem(&path_chunks, &s->start);
+	if (!slot && s->fixed) {
+		struct wh_start fixed = {.pc = pc / WH_CHUNK, .tgid = s->fixed, .tag = WH_PATH_FIXED};
+		slot = bpf_map_lookup_elem(&path_chunks, &fixed);
+	}
+	struct path_slot *numbers = slot ? bpf_map_lookup_elem(&path_slots, slot) : 0;
+	return numbers ? numbers->number[pc & (WH_CHUNK - 1)] : WH_NO_OP;
 }
 
 /* A transfer of control. 1: there is no room for more. */
@@ -85,8 +105,8 @@ static __always_inline int hop(struct path_scratch *s, __u32 from, __u32 to)
 /* One instruction; 1 ends the walk. */
 static long path_step(__u32 i, void *unused)
 {
-	__u32 zero = 0, next;
-	struct path_scratch *s = bpf_map_lookup_elem(&path_walks, &zero);
+	__u32 number = bpf_get_smp_processor_id(), next;
+	struct path_scratch *s = bpf_map_lookup_elem(&path_walks, &number);
 	if (!s)
 		return 1;
 	__u32 here = s->here;
@@ -104,13 +124,12 @@ static long path_step(__u32 i, void *unused)
 			return 1;
 		}
 	} else if (went == WH_WENT_FAR) {
-		__u32 *known = s->walk.to ? known_at(s, s->walk.to) : 0;
-		if (!known) {
+		next = s->walk.to ? known_at(s, s->walk.to) : WH_NO_OP;
+		if (next == WH_NO_OP) {
 			s->path.end = WH_END_NEW_CODE;
 			s->path.wanted = s->walk.to;
 			return 1;
 		}
-		next = *known;
 	} else if (went == WH_WENT_ROUND) {
 		return 0;
 	} else {
@@ -136,8 +155,8 @@ static __always_inline __u64 fs_base(struct task_struct *task)
 static __always_inline void walk_from(struct bpf_perf_event_data *ctx, struct task_struct *task, struct wh_cpu *cpu,
 				      __u32 tgid, __u32 tag, __u64 pc)
 {
-	__u32 zero = 0;
-	struct path_scratch *s = bpf_map_lookup_elem(&path_walks, &zero);
+	__u32 number = bpf_get_smp_processor_id();
+	struct path_scratch *s = bpf_map_lookup_elem(&path_walks, &number);
 	if (!s)
 		return;
 	struct wh_path *p = &s->path;
@@ -150,13 +169,13 @@ static __always_inline void walk_from(struct bpf_perf_event_data *ctx, struct ta
 	p->last = p->went = p->steps = p->hops = 0;
 	p->end = WH_END_LENGTH;
 	p->wanted = 0;
-	s->start.pc = 0;
+	s->start.pc = WH_PATH_JOINED;
 	s->start.tgid = tgid;
 	s->start.tag = tag;
-	__u32 *fixed = bpf_map_lookup_elem(&path_starts, &s->start);
+	__u32 *fixed = bpf_map_lookup_elem(&path_chunks, &s->start);
 	s->fixed = fixed ? *fixed : 0;
-	__u32 *known = pc ? known_at(s, pc) : 0;
-	if (known) {
+	__u32 known = pc ? known_at(s, pc) : WH_NO_OP;
+	if (known != WH_NO_OP) {
 		struct wh_walk *w = &s->walk;
 		w->gpr[0] = ctx->regs.ax;
 		w->gpr[1] = ctx->regs.cx;
@@ -184,14 +203,15 @@ static __always_inline void walk_from(struct bpf_perf_event_data *ctx, struct ta
 			w->k_sure[i] = 0;
 		w->fs = fs_base(task);
 		w->number++;
-		s->here = *known;
-		__u32 late = bpf_get_prandom_u32() % wh_path_tells;
+		s->here = known;
+		__u32 late = bpf_get_prandom_u32() % wh_path_late;
 		s->tells_from = wh_path_settles + late;
 		bpf_loop(wh_path_settles + late + wh_path_tells, path_step, (void *)0, 0);
 	} else {
 		p->end = WH_END_NEW_CODE;
 		p->wanted = pc;
 	}
+	p->took = bpf_ktime_get_ns() - p->time;
 	__u32 hops = p->hops & (2 * WH_HOPS - 1);
 	if (hops > WH_HOPS)
 		hops = WH_HOPS;

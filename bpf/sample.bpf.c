@@ -44,6 +44,9 @@ __u32 wh_phase[WH_PHASES] = {};
 #define WAKES_AT_ONCE 16
 __u64 wh_programs[PROGRAMS] = {};
 __u64 wh_due = 0;
+/* With walks for programs seen before, too, twenty times a second: what their processes share the tool has to tell of each. */
+#define AGAIN_EVERY_NS 50000000ull
+__u64 wh_due_again = 0;
 /* Task records that found the ring full: their samples may end as "unknown". */
 __u64 wh_task_drop = 0;
 
@@ -475,7 +478,7 @@ int on_free(__u64 *args)
 	return 0;
 }
 
-/* Wakes the tool for a program that it has not seen. */
+/* Wakes the tool for a program that it has not seen, and for what it may have to tell of a process. */
 static __always_inline void arrived(struct task_struct *task)
 {
 	struct inode *inode = BPF_CORE_READ(task, mm, exe_file, f_inode);
@@ -483,10 +486,16 @@ static __always_inline void arrived(struct task_struct *task)
 	__u64 file = (BPF_CORE_READ(inode, i_ino) ^ dev << 44 ^ generation << 24) * 0x9e3779b97f4a7c15ull | 1;
 	__u32 place = file >> 50 & (PROGRAMS - 1);
 	__u64 now = bpf_ktime_get_ns(), due = wh_due > now ? wh_due : now;
-	if (wh_programs[place] == file || due > now + WAKES_AT_ONCE * WAKE_EVERY_NS)
-		return;
-	wh_programs[place] = file;
-	wh_due = due + WAKE_EVERY_NS;
+	if (wh_programs[place] == file) {
+		if (!wh_path_tells || wh_due_again > now)
+			return;
+		wh_due_again = now + AGAIN_EVERY_NS;
+	} else {
+		if (due > now + WAKES_AT_ONCE * WAKE_EVERY_NS)
+			return;
+		wh_programs[place] = file;
+		wh_due = due + WAKE_EVERY_NS;
+	}
 	bpf_ringbuf_output(&arrivals, &now, sizeof(now), BPF_RB_FORCE_WAKEUP);
 }
 

@@ -35,7 +35,7 @@ struct wh_word {
 	unsigned char sure; /* and known */
 	WH_U16 spare;
 };
-#define WH_WORDS 512
+#define WH_WORDS 2048
 
 /* A vector register, as far as known. */
 struct wh_vector {
@@ -79,7 +79,7 @@ static __attribute__((always_inline)) inline WH_U64 wh_mask(WH_U32 size)
 static __attribute__((noinline)) struct wh_word *wh_slot(struct wh_walk *w, WH_U64 at)
 {
 	WH_U64 n = at >> 3;
-	n ^= n >> 9 ^ n >> 18;
+	n ^= n >> 11 ^ n >> 22;
 	for (int i = 0; i < 8; i++) {
 		struct wh_word *word = &w->word[(n + i) & (WH_WORDS - 1)];
 		if (word->walk != w->number || word->at == at)

@@ -202,7 +202,7 @@ enum wh_path_end {
 	WH_END_HOPS,	 /* no room for more */
 };
 
-#define WH_HOPS 128
+#define WH_HOPS 512
 struct wh_path {
 	WH_U32 kind; /* WH_PATH */
 	WH_U32 tgid;
@@ -216,6 +216,8 @@ struct wh_path {
 	WH_U16 end;
 	WH_U32 steps;
 	WH_U32 hops;
+	WH_U32 took; /* ns */
+	WH_U32 spare;
 	struct wh_hop hop[WH_HOPS];
 };
 

@@ -7,7 +7,7 @@ use crate::Words;
 /// First word of a record, `WH_PATH`.
 pub const KIND_PATH: u32 = 4;
 /// Most transfers of control in a record.
-pub const HOPS: usize = 128;
+pub const HOPS: usize = 512;
 /// [`Op::next`], [`Op::taken`]: not known yet.
 pub const NO_OP: u32 = 0;
 /// [`Op::base`], [`Op::index`]: none.
@@ -265,13 +265,15 @@ pub struct Path {
     pub end: End,
     /// Instructions executed.
     pub steps: u32,
+    /// Nanoseconds it took.
+    pub took: u32,
     /// Transfers of control, by the numbers of the instructions; none of the beginning of the walk.
     pub hops: Vec<(u32, u32)>,
 }
 
 impl Path {
     /// Bytes before the transfers.
-    pub const HEAD: usize = 56;
+    pub const HEAD: usize = 64;
 
     /// Reads a record; `None` when it is short or of another kind.
     #[must_use]
@@ -302,6 +304,7 @@ impl Path {
             at_target: ends & 0xffff != 0,
             end,
             steps: w.u32(48)?,
+            took: w.u32(56)?,
             hops: (0..count).map(hop).collect::<Option<_>>()?,
         })
     }
@@ -371,7 +374,7 @@ mod tests {
             #include <stdio.h>
             #include "whither_path.h"
             int main(void) {
-                struct wh_path p = { WH_PATH, 7, 0x1122334455667788, 99, 0x4000, 5, 6, 12, 1, WH_END_NEW_CODE, 300, 2, {{1, 2}, {3, 4}} };
+                struct wh_path p = { WH_PATH, 7, 0x1122334455667788, 99, 0x4000, 5, 6, 12, 1, WH_END_NEW_CODE, 300, 2, 1234, 0, {{1, 2}, {3, 4}} };
                 for (unsigned i = 0; i < sizeof(p) - sizeof(p.hop) + 16; i++) printf("%d ", ((unsigned char *)&p)[i]);
             }"#;
         let bytes: Vec<u8> = run_c("walked", program).split_whitespace().map(|b| b.parse().expect("a byte")).collect();
@@ -386,6 +389,7 @@ mod tests {
             at_target: true,
             end: End::NewCode,
             steps: 300,
+            took: 1234,
             hops: vec![(1, 2), (3, 4)],
         };
         assert_eq!(Path::read(&bytes), Some(expect));

@@ -4,8 +4,9 @@
 
 use crate::SampleError;
 use crate::bpf_skel::{OpenSampleSkel, SampleSkel, SampleSkelBuilder};
-use crate::edges::{EVERY, FIRST_EVERY, OP_ROOM, Order, RECIPE_ROOM, SETTLES, TELLS, WalkOrders};
+use crate::edges::{EVERY, FIRST_EVERY, LATE, OP_ROOM, Order, RECIPE_ROOM, SETTLES, TELLS, WalkOrders};
 use crate::plan::{Chosen, Coverage, EdgeMode, StackMode};
+use crate::walk_maps::{CHUNK_ROOM, SLOT_ROOM, WalkMaps};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PerfEventOpts, RingBuffer, RingBufferBuilder};
 use std::cell::RefCell;
@@ -13,7 +14,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
-use whither_abi::path::{Path, Start};
+use whither_abi::path::Path;
 use whither_abi::regs::Regs;
 use whither_abi::{Cpu, Entry, StackRecord, Task, WAYS};
 use whither_kernel::perf::{Attr, PerfEvent, SampleFields, Watch};
@@ -61,6 +62,8 @@ pub struct BpfCollector {
     reports: Rc<RefCell<Reports>>,
     /// Walks begin from one in so many samples.
     walks_every: u32,
+    /// With walks.
+    walk_maps: Option<WalkMaps>,
 }
 
 impl std::fmt::Debug for BpfCollector {
@@ -94,7 +97,7 @@ impl BpfCollector {
         let builder = SampleSkelBuilder::default();
         let mut open = builder.open(object).map_err(|e| SampleError::bpf("opening the BPF object", e))?;
         configure(&mut open, coverage, stacks, threads, buckets, cpus)?;
-        configure_edges(&mut open, edges, chosen)?;
+        configure_edges(&mut open, edges, chosen, cpus)?;
         let skel = open.load().map_err(|e| SampleError::bpf("loading the BPF programs", e))?;
         Self::start(skel, chosen, coverage, stacks, buckets, cpus)
     }
@@ -113,6 +116,9 @@ impl BpfCollector {
             // Word 1 holds `draw` (low half): xorshift must not start at 0.
             cpu_state.words()[cpu * CPU_WORDS + 1].store(0x9E37_79B9 ^ (cpu as u64 + 1), Relaxed);
         }
+        let walks = skel.maps.rodata_data.is_some_and(|constants| constants.wh_path_tells > 0);
+        let map_walks = || WalkMaps::map(skel.maps.path_ops.as_fd(), skel.maps.path_slots.as_fd());
+        let walk_maps = walks.then(map_walks).transpose()?;
         let spilled = Rc::new(RefCell::new(Vec::new()));
         let reports = Rc::new(RefCell::new(Reports::default()));
         let overflow = ring(&skel.maps.overflow, {
@@ -140,6 +146,7 @@ impl BpfCollector {
             spilled,
             reports,
             walks_every: EVERY,
+            walk_maps,
         };
         this.thin_registers(FIRST_EVERY);
         this.walk_every(this.walks_every);
@@ -323,34 +330,31 @@ impl BpfCollector {
         }
     }
 
-    /// Changes what walks know. What finds no room changes only how far they get.
-    pub(crate) fn obey_walks(&mut self, orders: &WalkOrders) {
-        if let Some((code, gone)) = &orders.anew {
+    /// Changes what walks know; whether there was room. What finds none changes only how far they get.
+    pub(crate) fn obey_walks(&mut self, orders: &WalkOrders) -> bool {
+        if let Some(code) = &orders.anew {
             // Nobody may hold a number while they are given anew.
             self.walk_every(0);
             self.wait_for_handlers();
-            let keys: Vec<u8> = gone.iter().flat_map(Start::bytes).collect();
-            let all = gone.len() as u32;
-            // libbpf-rs divides by the number of keys.
-            if all > 0 {
-                let _ = self.skel.maps.path_starts.delete_batch(&keys, all, MapFlags::ANY, MapFlags::ANY);
-            }
+            self.walk_maps.iter_mut().for_each(|maps| maps.clear(&self.skel.maps.path_chunks));
             if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
                 bss.wh_paths_code = *code;
             }
         }
-        put(&self.skel.maps.path_ops, orders.ops.iter().map(|(number, op)| (number.to_le_bytes(), op.bytes())));
-        // Last: what can be begun at is there.
-        put(
-            &self.skel.maps.path_starts,
-            orders.starts.iter().map(|(start, number)| (start.bytes(), number.to_le_bytes())),
-        );
+        let chunks = &self.skel.maps.path_chunks;
+        let had_room = self.walk_maps.as_mut().is_none_or(|maps| maps.put(chunks, orders));
         if let Some(every) = orders.every {
             self.walks_every = every;
         }
         if orders.anew.is_some() || orders.every.is_some() {
             self.walk_every(self.walks_every);
         }
+        had_room
+    }
+
+    /// Whether walks were asked for.
+    pub(crate) fn walks(&self) -> bool {
+        self.walk_maps.is_some()
     }
 
     fn walk_every(&mut self, every: u32) {
@@ -504,7 +508,12 @@ fn configure(
 }
 
 /// Registers are taken at samples of one event only, of those that bring any.
-fn configure_edges(open: &mut OpenSampleSkel<'static>, edges: EdgeMode, chosen: &[Chosen]) -> Result<(), SampleError> {
+fn configure_edges(
+    open: &mut OpenSampleSkel<'static>,
+    edges: EdgeMode,
+    chosen: &[Chosen],
+    cpus: usize,
+) -> Result<(), SampleError> {
     let Some(event) = chosen.iter().position(Chosen::brings_registers) else { return Ok(()) };
     let Some(constants) = open.maps.rodata_data.as_deref_mut() else { return Ok(()) };
     constants.wh_regs_on = edges.spend().is_some().into();
@@ -512,6 +521,7 @@ fn configure_edges(open: &mut OpenSampleSkel<'static>, edges: EdgeMode, chosen: 
     if edges == EdgeMode::Walks {
         constants.wh_path_tells = TELLS;
         constants.wh_path_settles = SETTLES;
+        constants.wh_path_late = LATE;
     }
     if matches!(edges, EdgeMode::Memory(_) | EdgeMode::Walks) {
         constants.wh_recipes_on = 1;
@@ -521,23 +531,12 @@ fn configure_edges(open: &mut OpenSampleSkel<'static>, edges: EdgeMode, chosen: 
     if edges == EdgeMode::Walks {
         let sized = open.maps.path_ops.set_max_entries(OP_ROOM);
         sized
-            .and_then(|()| open.maps.path_starts.set_max_entries(OP_ROOM))
+            .and_then(|()| open.maps.path_walks.set_max_entries(cpus as u32))
+            .and_then(|()| open.maps.path_slots.set_max_entries(SLOT_ROOM))
+            .and_then(|()| open.maps.path_chunks.set_max_entries(CHUNK_ROOM))
             .map_err(|e| SampleError::bpf("sizing a BPF map", e))?;
     }
     Ok(())
-}
-
-/// Puts many things into a map at once.
-fn put<const K: usize, const V: usize>(map: &impl MapCore, entries: impl Iterator<Item = ([u8; K], [u8; V])>) {
-    let (mut keys, mut values, mut count) = (Vec::new(), Vec::new(), 0);
-    for (key, value) in entries {
-        keys.extend(key);
-        values.extend(value);
-        count += 1;
-    }
-    if count > 0 {
-        let _ = map.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY);
-    }
 }
 
 fn ring_bytes(cpus: usize, per_cpu: usize) -> usize {

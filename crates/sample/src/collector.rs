@@ -13,7 +13,7 @@ use crate::{SampleError, accounts::Accounts};
 use rustc_hash::FxHashMap;
 use whither_abi::path::Path;
 use whither_abi::regs::Regs;
-use whither_abi::{StackRecord, Task, event_of, pc_of};
+use whither_abi::{StackRecord, Task, WHY_EXECED, event_of, pc_of};
 use whither_kernel::bpf_stats::BpfStats;
 use whither_kernel::clock;
 use whither_kernel::perf::{Attr, PerfEvent, SampleFields, Watch};
@@ -208,8 +208,9 @@ impl Collector {
                 }
                 // Every task record finds the fork or exec it belongs to: younger ones wait.
                 self.tasks.extend(reports.tasks);
-                for task in self.tasks.extract_if(.., |t| t.time <= until) {
-                    book.task(&task);
+                let tasks: Vec<Task> = self.tasks.extract_if(.., |t| t.time <= until).collect();
+                for task in &tasks {
+                    book.task(task);
                 }
                 self.waiting.extend(reports.stacks);
                 for s in self.waiting.extract_if(.., |s| s.head.time <= until) {
@@ -224,9 +225,12 @@ impl Collector {
                         b.thin_registers(every);
                     }
                     b.obey(&edges.orders());
+                    edges.begun(book, tasks.iter().filter(|t| t.why == WHY_EXECED));
                     self.waiting_paths.extend(reports.paths);
                     let ready = self.waiting_paths.extract_if(.., |p| p.time <= until);
-                    b.obey_walks(&edges.take_walks(book, ready));
+                    if !b.obey_walks(&edges.take_walks(book, ready)) {
+                        edges.begin_walks_anew();
+                    }
                 }
             }
             Kind::Ring(r) => r.drain(book, &mut self.unwinders, self.edges.as_mut()),
@@ -358,6 +362,18 @@ impl Collector {
             }
             Kind::Ring(rings) => rings.wait(at_most),
         }
+    }
+
+    /// Whether what is read soon makes more of what comes next.
+    #[must_use]
+    pub fn is_learning(&self) -> bool {
+        matches!((&self.kind, &self.edges), (Kind::Bpf(b, _), Some(edges)) if b.walks() && edges.is_learning())
+    }
+
+    /// Time that walks took so far, ns.
+    #[must_use]
+    pub fn walks_ns(&self) -> u64 {
+        self.edges.as_ref().map_or(0, Edges::walks_ns)
     }
 
     /// Draws a new period for every event whose time has come.

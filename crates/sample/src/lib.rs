@@ -23,6 +23,7 @@ pub mod plan;
 mod rows;
 pub mod sideband;
 pub mod unwind;
+mod walk_maps;
 
 pub use book::{Book, BookOptions, Folding, SampleIn, StackIn, Who};
 pub use branches::branch_event;

@@ -17,6 +17,8 @@ use whither_store::model::{EpochMeta, Image, Losses, OwnCost, Profile};
 
 /// The side-band is read this often, and as soon as a ring fills; registers of samples take their ring a second to fill.
 const PUMP_NS: u64 = 500_000_000;
+/// And this often while walks want more code than is prepared: what they meet next they are better told soon.
+const PUMP_LEARNING_NS: u64 = 50_000_000;
 /// The same where samples come through rings, or each with kilobytes of its stack.
 const PUMP_RINGS_NS: u64 = 100_000_000;
 /// CPUs that came or went are looked for this often.
@@ -173,6 +175,7 @@ impl Engine {
         if self.backend() != "bpf" {
             return None;
         }
+        self.governor.walked(self.collector.walks_ns());
         let (collector, synchronous) = (&mut self.collector, &mut self.synchronous);
         let change = self.governor.review(|| {
             *synchronous += collector.take_synchronous();
@@ -198,7 +201,11 @@ impl Engine {
 
     fn pump_ns(&self) -> u64 {
         let copies = self.backend() != "bpf" || self.collector.copies_stacks();
-        if copies { PUMP_RINGS_NS } else { PUMP_NS }
+        match () {
+            () if copies => PUMP_RINGS_NS,
+            () if self.collector.is_learning() => PUMP_LEARNING_NS,
+            () => PUMP_NS,
+        }
     }
 
     /// Sleeps until the next tick is due, but no longer than `at_most`; a signal ends it.

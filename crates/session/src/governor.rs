@@ -39,7 +39,9 @@ pub(crate) struct Governor {
     all_synchronous: bool,
     interrupt_ns: f64,
     handler_ns: f64,
-    /// Share of all CPU time our own process takes.
+    /// Time that walks took in the kernel: no probe of a sample's cost meets any.
+    walks_ns: u64,
+    /// Share of all CPU time our own process takes, and walks.
     user_share: f64,
     reviewed: (u64, u64),
     /// Samples of synchronous events by then.
@@ -64,6 +66,7 @@ impl Governor {
             all_synchronous: events.iter().all(Chosen::is_synchronous),
             interrupt_ns: 0.0,
             handler_ns: 0.0,
+            walks_ns: 0,
             user_share: 0.0,
             reviewed: now,
             synchronous: 0,
@@ -102,7 +105,7 @@ impl Governor {
     /// Looks at our own cost from time to time, with how many samples of synchronous events `synchronous` says there were
     /// so far; returns what should change.
     pub(crate) fn review(&mut self, synchronous: impl FnOnce() -> u64) -> Option<Change> {
-        let now = (clock::monotonic_ns(), clock::own_cpu_ns());
+        let now = (clock::monotonic_ns(), clock::own_cpu_ns() + self.walks_ns);
         if self.synchronous == 0 && now.0 >= self.began.0 + FIRST_LOOK_NS && now.0 < self.due {
             return self.first_look(now.0, synchronous());
         }
@@ -136,6 +139,11 @@ impl Governor {
         })
     }
 
+    /// Walks have taken so much time so far.
+    pub(crate) fn walked(&mut self, ns: u64) {
+        self.walks_ns = ns;
+    }
+
     /// Why events are thinned.
     pub(crate) fn reason(&self) -> &'static str {
         if self.asked.is_some() { "to keep to the rate asked for" } else { "to stay within the budget" }
@@ -157,7 +165,8 @@ impl Governor {
         let user_ns = clock::own_cpu_ns().saturating_sub(self.began.1);
         let synchronous = if self.all_synchronous { delivered } else { synchronous.min(delivered) };
         let interrupts = delivered - synchronous;
-        let stolen = interrupts as f64 * self.interrupt_ns + synchronous as f64 * SYNCHRONOUS_NS;
+        let walks = self.walks_ns as f64;
+        let stolen = interrupts as f64 * self.interrupt_ns + synchronous as f64 * SYNCHRONOUS_NS + walks;
         // Without the cost of a sample the share would be a half-truth: 0 stands for "not measured".
         let measured = self.interrupt_ns > 0.0 || self.all_synchronous;
         let share = if measured { (stolen + user_ns as f64) / elapsed } else { 0.0 };
@@ -227,6 +236,17 @@ mod tests {
         let change = governor.first_look(governor.began.0 + FIRST_LOOK_NS, 40_000).expect("too many");
         assert_eq!((change.thinner, change.hertz), (256, None));
         assert!(governor.first_look(governor.began.0 + FIRST_LOOK_NS, 200).is_none());
+    }
+
+    #[test]
+    fn walks_are_paid_from_the_budget() {
+        let mut governor = Governor::new(Pace::Budget(0.03), 2, &[]);
+        (governor.interrupt_ns, governor.hertz, governor.due) = (13_500.0, 1_000.0, 0);
+        let without = governor.cost(0, 0).share;
+        governor.walked(1 << 40);
+        assert!(governor.cost(0, 0).share > without + 1.0, "they are told");
+        let change = governor.review(|| 0).expect("much too much");
+        assert!(change.hertz.is_some_and(|hertz| hertz < 300.0), "{change:?}");
     }
 
     #[test]

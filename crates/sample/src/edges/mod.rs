@@ -23,6 +23,7 @@ use std::fmt;
 use std::rc::Rc;
 use thrift::Thrift;
 use walks::Walked;
+use whither_abi::Task;
 use whither_abi::path::Path;
 use whither_abi::regs::{Place, Recipe, Regs, STEPS, Step};
 use whither_image::interp::{Decision, MOST_LOADS, RecipeStep, Registers, Sampled, Slice, Source, WalkEnd, Walks};
@@ -42,7 +43,7 @@ const WORTH_A_RECIPE: u32 = 2;
 const MOST_CODE: usize = 12 << 20;
 
 pub(crate) use thrift::FIRST_EVERY;
-pub(crate) use walks::{EVERY, OP_ROOM, SETTLES, TELLS, WalkOrders};
+pub(crate) use walks::{EVERY, LATE, OP_ROOM, SETTLES, TELLS, WalkOrders};
 
 /// Registers of one sample.
 pub(crate) struct RegsIn {
@@ -97,6 +98,8 @@ pub(crate) struct Edges {
     orders: Vec<Order>,
     thrift: Thrift,
     walked: Walked,
+    /// Time that walks took.
+    walks_ns: u64,
     devices: Devices,
     /// Of one sample; kept for its room.
     decisions: Vec<Decision>,
@@ -120,6 +123,7 @@ impl Edges {
             orders: Vec::new(),
             thrift: Thrift::new(spend),
             walked: Walked::default(),
+            walks_ns: 0,
             devices: Devices::default(),
             decisions: Vec::new(),
         }
@@ -136,10 +140,34 @@ impl Edges {
     pub(crate) fn take_walks(&mut self, book: &mut Book, paths: impl Iterator<Item = Path>) -> WalkOrders {
         let now = clock::monotonic_ns();
         for path in paths {
+            self.walks_ns += u64::from(path.took);
             let devices = &mut self.devices;
             self.walked.take(book, &mut self.files, &path, |life| devices.bar(life, path.tgid, now));
         }
         self.walked.orders()
+    }
+
+    /// Processes have begun to execute programs.
+    pub(crate) fn begun<'t>(&mut self, book: &Book, tasks: impl Iterator<Item = &'t Task>) {
+        let now = clock::monotonic_ns();
+        for task in tasks {
+            let devices = &mut self.devices;
+            self.walked.begun(book, task, |life| devices.bar(life, task.tgid, now));
+        }
+    }
+
+    pub(crate) fn walks_ns(&self) -> u64 {
+        self.walks_ns
+    }
+
+    /// Whether code is still being learnt that walks want, so that they are better read soon.
+    pub(crate) fn is_learning(&self) -> bool {
+        self.walked.is_learning()
+    }
+
+    /// Gives up what walks know: there was no room for more.
+    pub(crate) fn begin_walks_anew(&mut self) {
+        self.walked.begin_anew();
     }
 
     /// Interprets one sample into rows. Where it is not certain which code ran, and for code that is in no file,

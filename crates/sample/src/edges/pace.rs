@@ -20,15 +20,21 @@ pub(super) struct Pace {
     walks: u32,
     new: u32,
     every: u32,
+    learning: bool,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { since: None, walks: 0, new: 0, every: EVERY }
+        Self { since: None, walks: 0, new: 0, every: EVERY, learning: true }
     }
 }
 
 impl Pace {
+    /// Whether most walks ended in new code when it was looked at last.
+    pub(super) fn is_learning(&self) -> bool {
+        self.learning
+    }
+
     /// A walk began at `time`, and ended in new code or did not; one from how many samples is to walk, when that changes.
     pub(super) fn walked(&mut self, time: u64, new: bool) -> Option<u32> {
         let since = *self.since.get_or_insert(time);
@@ -40,6 +46,7 @@ impl Pace {
         }
         let samples = f64::from(self.walks * self.every) / (length as f64 / 1e9);
         let is_new = f64::from(self.new) > NEW * f64::from(self.walks);
+        self.learning = is_new;
         let enough = if is_new { ENOUGH_IN_NEW_CODE } else { ENOUGH };
         let every = ((samples / enough).round() as u32).clamp(1, EVERY);
         (self.since, self.walks, self.new) = (Some(time), 0, 0);
@@ -71,6 +78,16 @@ mod tests {
         assert_eq!(told(&mut pace, 1_000, false), 2);
         assert_eq!(told(&mut pace, 400, false), 1);
         assert_eq!(told(&mut pace, 4_000, false), EVERY);
+    }
+
+    #[test]
+    fn what_ends_in_new_code_is_learning() {
+        let mut pace = Pace::default();
+        assert!(pace.is_learning(), "nothing is known at first");
+        told(&mut pace, 1_000, false);
+        assert!(!pace.is_learning());
+        told(&mut pace, 1_000, true);
+        assert!(pace.is_learning());
     }
 
     #[test]

@@ -313,6 +313,7 @@ fn path(code: u32, hops: &[(u32, u32)], wanted: u64) -> Path {
         at_target: false,
         end: if wanted == 0 { whither_abi::path::End::Length } else { whither_abi::path::End::NewCode },
         steps: 100,
+        took: 0,
         hops: hops.to_vec(),
     }
 }
@@ -369,8 +370,7 @@ fn when_there_is_no_room_numbers_are_given_anew() {
             break;
         }
     }
-    let Some((code, gone)) = &orders.anew else { panic!("{all} instructions up to {at:#x}") };
-    assert_eq!((*code, gone.len()), (1, all), "every start is taken back");
+    assert_eq!(orders.anew, Some(1), "{all} instructions up to {at:#x}");
     assert!(orders.ops.is_empty() && orders.starts.is_empty());
     let fresh = edges.take_walks(&mut book, std::iter::once(path(1, &[], turns())));
     assert!(fresh.ops.iter().any(|o| o.0 == 1) && fresh.anew.is_none());
@@ -390,8 +390,7 @@ fn no_memory_is_read_of_a_process_that_has_mapped_a_device() {
     let soon = clock::monotonic_ns() + 10_000_000_000;
     let orders = edges.orders_at(soon);
     assert!(matches!(orders[..], [Order::Remove(_)]), "{orders:?}");
-    let anew = edges.take_walks(&mut other, std::iter::empty()).anew;
-    assert!(anew.is_some_and(|(code, gone)| code == 1 && !gone.is_empty()));
+    assert_eq!(edges.take_walks(&mut other, std::iter::empty()).anew, Some(1));
     // It stays so.
     MAPPED.set(false);
     blocked(&mut edges);
@@ -439,32 +438,74 @@ fn walks_through_what_is_mapped_no_more_mean_nothing() {
     assert!(found.anew.is_some(), "{found:?}");
 }
 
-/// Two processes with this program at its stated address, as position-dependent ones are.
+/// A process with this program at its stated address, as position-dependent ones have it; and where its turns are.
+fn mapped_as_stated(book: &mut Book, pid: u32) -> u64 {
+    let own = std::process::id();
+    let time = clock::monotonic_ns();
+    let at = book.code_at(Who::At { pid: own, tid: own, time }, turns()).expect("our own code").mapped;
+    let bias = load_bias(&book.image(at.image).segments, at.start, at.offset).expect("a mapping of our own");
+    let mappings = proc::executable_mappings(own);
+    let m = mappings.iter().find(|m| (m.start..m.end).contains(&turns())).expect("our own code");
+    let file = whither_kernel::records::MappedFile::Inode { major: m.device.0, minor: m.device.1, inode: m.inode };
+    let (start, length, offset) = (m.start - bias, m.end - m.start, m.offset);
+    let mmap = whither_kernel::records::Mmap { pid, start, length, offset, file, exec: true, path: m.path.clone() };
+    let body = whither_kernel::records::Body::Mmap(mmap);
+    book.record(&whither_kernel::records::Record { time, cpu: 0, pid, tid: pid, id: 0, body });
+    turns() - bias
+}
+
+fn walk_as_stated(book: &mut Book, edges: &mut Edges, pid: u32) -> WalkOrders {
+    let at = mapped_as_stated(book, pid);
+    edges.take_walks(book, std::iter::once(Path { tgid: pid, pc: at, ..path(0, &[], at) }))
+}
+
 #[test]
 fn code_at_a_fixed_address_is_prepared_once_for_all_processes() {
     let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
     edges.devices = Devices::told_by(|_| false, |_| 0);
-    let pid = std::process::id();
-    let own =
-        book.code_at(Who::At { pid, tid: pid, time: clock::monotonic_ns() }, turns()).expect("our own code").mapped;
-    let bias = load_bias(&book.image(own.image).segments, own.start, own.offset).expect("a mapping of our own");
-    let mappings = proc::executable_mappings(pid);
-    let m = mappings.iter().find(|m| (m.start..m.end).contains(&turns())).expect("our own code");
-    let mut walk = |pid: u32| {
-        let file = whither_kernel::records::MappedFile::Inode { major: m.device.0, minor: m.device.1, inode: m.inode };
-        let (start, length, offset) = (m.start - bias, m.end - m.start, m.offset);
-        let mmap = whither_kernel::records::Mmap { pid, start, length, offset, file, exec: true, path: m.path.clone() };
-        let body = whither_kernel::records::Body::Mmap(mmap);
-        let time = clock::monotonic_ns();
-        book.record(&whither_kernel::records::Record { time, cpu: 0, pid, tid: pid, id: 0, body });
-        let path = Path { tgid: pid, pc: turns() - bias, ..path(0, &[], turns() - bias) };
-        edges.take_walks(&mut book, std::iter::once(path))
-    };
-    let (first, second) = (walk(4_100_001), walk(4_100_002));
+    let first = walk_as_stated(&mut book, &mut edges, 4_100_001);
+    let second = walk_as_stated(&mut book, &mut edges, 4_100_002);
     assert!(first.ops.len() > 3, "{first:?}");
-    let executable = first.starts.iter().find(|s| s.0.pc == turns() - bias).expect("prepared").0;
-    assert_eq!(executable.tag, u32::MAX);
+    let executable = first.starts.iter().find(|s| s.0.tag == u32::MAX).expect("prepared").0;
     let joins = |pid| (whither_abi::path::Start { pc: 0, tgid: pid, tag: 9 }, executable.tgid);
     assert!(first.starts.contains(&joins(4_100_001)), "{first:?}");
     assert_eq!(second, WalkOrders { starts: vec![joins(4_100_002)], ..WalkOrders::default() });
+}
+
+/// A compiler is over before its first samples could be answered.
+#[test]
+fn a_process_knows_from_its_beginning_what_others_of_its_program_know() {
+    let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
+    edges.devices = Devices::told_by(|pid| pid == 4_200_003, |_| 0);
+    let first = walk_as_stated(&mut book, &mut edges, 4_200_001);
+    let executable = first.starts.iter().find(|s| s.0.tag == u32::MAX).expect("prepared").0;
+    let mut begun = |pid: u32, known: bool| {
+        if known {
+            mapped_as_stated(&mut book, pid);
+        }
+        let task = Task { why: whither_abi::WHY_EXECED, tgid: pid, tid: pid, tag: 9, ..Task::default() };
+        let task = Task { time: clock::monotonic_ns(), ..task };
+        edges.begun(&book, std::iter::once(&task));
+        edges.take_walks(&mut book, std::iter::empty())
+    };
+    let join = (whither_abi::path::Start { pc: 0, tgid: 4_200_002, tag: 9 }, executable.tgid);
+    assert_eq!(begun(4_200_002, true), WalkOrders { starts: vec![join], ..WalkOrders::default() });
+    assert_eq!(begun(4_200_002, true), WalkOrders::default(), "once");
+    assert_eq!(begun(4_200_003, true), WalkOrders::default(), "it has a device");
+    assert_eq!(begun(4_200_004, false), WalkOrders::default(), "another program");
+}
+
+#[test]
+fn code_that_was_waited_for_is_led_to_when_it_is_prepared() {
+    let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
+    // This test program has places enough from which more is reached than is prepared at once.
+    let reached = (0..1000_u64).find_map(|n| {
+        edges.take_walks(&mut book, std::iter::once(path(0, &[], turns() + n * 1021)));
+        edges.walked.some_awaited()
+    });
+    let (awaited, from) = reached.expect("more code than is prepared at once");
+    let orders = edges.take_walks(&mut book, std::iter::once(path(0, &[], awaited)));
+    let number = orders.starts.iter().find(|s| s.0.pc == awaited).expect("prepared").1;
+    let led = orders.ops.iter().rev().find(|o| o.0 == from).expect("told anew").1;
+    assert!(led.next == number || led.taken == number, "{led:?} to {number}");
 }
