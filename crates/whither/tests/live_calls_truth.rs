@@ -82,7 +82,7 @@ fn bar_12_wall_time_per_call() {
         assert!(truth < 50.0 || totals["min_ns"].is_u64(), "{name}: {totals}");
         let short = truth < 1e6;
         // What the clock cannot tell is a bound: its steps and the probe's cost above the truth, never below it.
-        let most = if totals["min_ns"].is_null() { 25.0 } else { 10.0 };
+        let most = if totals["min_ns"].is_null() { 45.0 } else { 10.0 };
         assert!(!short || shortest <= truth * 1.02 + most, "{name}: {shortest} ns at best, truth {truth}");
         assert!(
             !totals["min_ns"].is_null() || shortest >= truth * 0.98,

@@ -423,7 +423,7 @@ impl Engine {
         let count = self.kernel.points.iter().filter(|p| !p.sites.is_empty()).count();
         if count > 0 {
             let what = if count == 1 { "1 function is".into() } else { format!("{count} functions are") };
-            let cost = "about 1 to 10 us per call, times not corrected for it";
+            let cost = "1 to 10 us per call, twenty and more in some virtual machines, times not corrected for it";
             snapshot.notes.push(format!("{what} counted by uprobes ({cost})"));
         }
     }

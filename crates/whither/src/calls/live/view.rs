@@ -24,7 +24,7 @@ pub(super) struct ViewRow {
     pub(super) rate: f64,
     /// Part of the whole in the last interval.
     pub(super) now: f64,
-    /// Part of its parent in the epoch.
+    /// Part of its parent in the last interval: what was added later than its parent has less of the epoch.
     pub(super) of_parent: Option<f64>,
     /// Part of the whole in the epoch.
     pub(super) epoch: f64,
@@ -168,23 +168,25 @@ fn collect(node: &TreeNode, key: &mut Key, out: &mut FxHashMap<Key, (u64, u64)>)
 }
 
 impl TreeRows<'_> {
-    fn add(&mut self, node: &TreeNode, key: &mut Key, parent: Option<u64>) {
+    /// `parent`: its weight in the epoch, and in the last interval.
+    fn add(&mut self, node: &TreeNode, key: &mut Key, parent: Option<(u64, u64)>) {
         key.push(node.name.clone());
         let (calls, total) = self.last.get(key).copied().unwrap_or_default();
+        let of_parent = parent.map(|(all, last)| if last > 0 { part(total, last) } else { part(node.total, all) });
         self.rows.push(ViewRow {
             key: key.clone(),
             point: node.func,
             off: node.func.is_some_and(|id| self.off.contains(&id)),
             rate: per_second(calls, self.interval.whole.wall_ns),
             now: part(total, whole(self.interval, self.metric)),
-            of_parent: parent.map(|p| part(node.total, p)),
+            of_parent,
             epoch: part(node.total, whole(self.now, self.metric)),
             total: node.total,
             calls: node.calls,
             children: !node.children.is_empty(),
         });
         for child in &node.children {
-            self.add(child, key, Some(node.total));
+            self.add(child, key, Some((node.total, total)));
         }
         key.pop();
     }
@@ -361,6 +363,16 @@ mod tests {
         assert!((outer.epoch - 0.35).abs() < 1e-9 && outer.total == 700_000_000, "{outer:?}");
         assert_eq!((inner.of_parent, inner.off, outer.off), (Some(0.5), true, false));
         assert_eq!(view.metrics, [Metric::Wall, Metric::Count]);
+    }
+
+    #[test]
+    fn what_was_added_later_is_compared_with_its_parent_since() {
+        let (mut before, mut now) = (snapshot(100, 1), snapshot(700, 2));
+        before.paths.pop();
+        let inner = &mut now.paths[1].totals;
+        (inner.calls, inner.done, inner.wall_ns) = (600, 600, 300_000_000);
+        let view = View::new(&now, Some(&before), &Known, Metric::Wall, Group::Path);
+        assert_eq!(view.rows[1].of_parent, Some(0.5), "300 of 600 ms, not of 700");
     }
 
     #[test]
