@@ -172,7 +172,8 @@ fn a_chain_of_multiplications_waits_for_itself() {
     let analysed = Analysed::of(&run, "multiplies");
     let at = truth.address("multiply_address");
     let multiply = analysed.insns().iter().find(|i| i["address"].as_u64() == Some(at)).unwrap();
-    assert!(samples(multiply) >= 0.9 * analysed.samples(), "{}", analysed.told());
+    // On a Xeon (2026) the branch that closes the loop has 9 to 12 % by phases of minutes, whatever version of whither asks.
+    assert!(samples(multiply) >= 0.8 * analysed.samples(), "{}", analysed.told());
     assert_eq!(multiply["static_stall"]["cause"], "operand", "{multiply}");
     assert!(multiply["culprits"].as_array().unwrap().is_empty(), "nothing dynamic: {multiply}");
 }
