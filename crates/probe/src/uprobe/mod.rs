@@ -247,8 +247,19 @@ impl Uprobes {
         spare::let_go(gone);
     }
 
+    /// Closes links. Each closing waits for a grace period of the kernel, tens of milliseconds; many at once wait for
+    /// the same one.
     fn part_with(&mut self, which: impl Fn((u32, u32)) -> bool) {
-        spare::close(self.links.extract_if(|key, _| which(*key)).flat_map(|(_, links)| links).collect());
+        const AT_ONCE: usize = 64;
+        let mut gone: Vec<Link> = self.links.extract_if(|key, _| which(*key)).flat_map(|(_, links)| links).collect();
+        let share = gone.len().div_ceil(AT_ONCE).max(1);
+        std::thread::scope(|scope| {
+            while !gone.is_empty() {
+                let part = gone.split_off(gone.len().saturating_sub(share));
+                // Without a thread they are closed here.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(part));
+            }
+        });
     }
 
     /// Lets a point count or pass.
@@ -286,10 +297,8 @@ impl Uprobes {
 
 impl Drop for Uprobes {
     fn drop(&mut self) {
-        // Where a process lives nothing of ours may be left when this returns; and what is not closed then the kernel closes one
-        // after the other when whither ends: a quarter of an hour, when there are twenty thousand.
-        let many = self.links.len() > spare::FEW;
-        if many || self.links.keys().any(|(_, pid)| whither_kernel::proc::exists(*pid)) {
+        // Where a process lives nothing of ours may be left when this returns.
+        if self.links.keys().any(|(_, pid)| whither_kernel::proc::exists(*pid)) {
             self.part_with(|_| true);
         }
         let mut rest: Vec<Link> = self.links.drain().flat_map(|(_, links)| links).collect();

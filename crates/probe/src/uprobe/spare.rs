@@ -34,25 +34,6 @@ pub(super) fn prepare(rows: usize) {
     }
 }
 
-/// So many points are let go of in no time worth mentioning.
-pub(super) const FEW: usize = 16;
-
-/// Closes links. Each closing waits for a grace period of the kernel, tens of milliseconds; many at once wait for the
-/// same one.
-pub(super) fn close(mut links: Vec<Link>) {
-    const EACH: usize = 16;
-    const STACK: usize = 128 << 10;
-    let threads = (links.len() / EACH).clamp(64, 1024);
-    let share = links.len().div_ceil(threads).max(1);
-    std::thread::scope(|scope| {
-        while !links.is_empty() {
-            let part = links.split_off(links.len().saturating_sub(share));
-            // Without a thread they are closed here.
-            let _ = Builder::new().stack_size(STACK).spawn_scoped(scope, move || drop(part));
-        }
-    });
-}
-
 /// Closes links without waiting for the kernel.
 pub(super) fn let_go(links: Vec<Link>) {
     if !links.is_empty() {
