@@ -4,6 +4,7 @@
 use super::number::{duration, nanoseconds, percent, thousands};
 use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
+use rustc_hash::FxHashMap;
 use whither_calls::{CallProfile, Figures, FunctionRow, Group, ListRow, Listing, Metric, PathRow, TreeNode, ValueRow};
 use whither_store::calls::{PatchKind, PointState};
 
@@ -516,10 +517,13 @@ fn losses(p: &CallProfile) -> Vec<String> {
 /// `, of pass (2,000), parse (3): their totals are at least what is shown`.
 fn without_time(p: &CallProfile) -> String {
     const MOST: usize = 5;
-    let of = |f: &FunctionRow| {
-        let paths = p.paths.iter().filter(|path| path.func == f.id);
-        paths.fold(0_u64, |sum, path| sum.saturating_add(path.figures.untimed))
-    };
+    // By function, once: a program may have a hundred thousand paths, and as many functions.
+    let mut untimed: FxHashMap<u32, u64> = FxHashMap::default();
+    for path in p.paths.iter().filter(|path| path.figures.untimed > 0) {
+        let sum = untimed.entry(path.func).or_default();
+        *sum = sum.saturating_add(path.figures.untimed);
+    }
+    let of = |f: &FunctionRow| untimed.get(&f.id).copied().unwrap_or(0);
     let mut all: Vec<(&FunctionRow, u64)> = p.functions.iter().map(|f| (f, of(f))).filter(|(_, n)| *n > 0).collect();
     all.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     let named = all.iter().take(MOST).map(|(f, n)| format!("{} ({})", told_apart(&p.functions, f), thousands(*n)));
