@@ -65,6 +65,23 @@ struct {
 	__type(value, __u32);
 } points SEC(".maps");
 
+/* 1 while breakpoints of two turns may stand at one place. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} changing SEC(".maps");
+
+/* The turn met last, while that is so. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct wh_up_seen_key);
+	__type(value, __u32);
+} seen SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -242,15 +259,42 @@ static __u64 path_in_scratch(const struct wh_user_regs *regs)
 	return 0;
 }
 
+/*
+ * Breakpoints that stay when others of their link go are set anew before the old link is closed. The kernel puts new
+ * consumers first (kernel/events/uprobes.c, consumer_add), so where both stand, the newer one runs, counts and says so
+ * to the older one. A thread is told from the others, and the two run one after the other in the same trap.
+ */
+static int is_second(__u64 cookie, __u32 tid)
+{
+	__u32 zero = 0, turn = WH_UP_TURN(cookie);
+	__u32 *is_changing = bpf_map_lookup_elem(&changing, &zero);
+	if (!is_changing || !*is_changing)
+		return 0;
+	struct wh_up_seen_key key = {tid, WH_UP_POINT(cookie)};
+	__u32 *met = bpf_map_lookup_elem(&seen, &key);
+	if (met && (__s32)(*met - turn) > 0) {
+		bpf_map_delete_elem(&seen, &key);
+		return 1;
+	}
+	/* Untold, both would count. */
+	if (!bpf_map_update_elem(&seen, &key, &turn, BPF_ANY))
+		return 0;
+	__sync_fetch_and_add(&wh_lost_table, 1);
+	return 1;
+}
+
 SEC("uprobe.multi")
 int wh_enter(struct wh_user_regs *regs)
 {
-	__u32 point = (__u32)bpf_get_attach_cookie(regs);
+	__u64 cookie = bpf_get_attach_cookie(regs);
+	__u32 point = WH_UP_POINT(cookie);
 	__u32 *flags = bpf_map_lookup_elem(&points, &point);
 	if (!flags || !(*flags & WH_UP_ON))
 		return 0;
 	__u64 id = bpf_get_current_pid_tgid();
 	__u32 tgid = id >> 32, tid = (__u32)id;
+	if (is_second(cookie, tid))
+		return 0;
 	__u64 path = *flags & WH_DO_PATH ? path_in_scratch(regs) : 0;
 	struct wh_up_counts *c = counts_of(point, tgid, path);
 	if (!c) {
@@ -307,8 +351,10 @@ SEC("uprobe.multi")
 int wh_leave(struct wh_user_regs *regs)
 {
 	__u64 now = bpf_ktime_get_ns();
-	__u64 id = bpf_get_current_pid_tgid();
-	__u32 point = (__u32)bpf_get_attach_cookie(regs), tgid = id >> 32, tid = (__u32)id;
+	__u64 id = bpf_get_current_pid_tgid(), cookie = bpf_get_attach_cookie(regs);
+	__u32 point = WH_UP_POINT(cookie), tgid = id >> 32, tid = (__u32)id;
+	if (is_second(cookie, tid))
+		return 0;
 	struct wh_up_call_key key = {regs->sp, tgid, 0};
 	struct wh_up_call *call = bpf_map_lookup_elem(&calls, &key);
 	if (!call || call->point != point) {

@@ -16,6 +16,10 @@
 #define WH_UP_ON 0x10000u
 #define WH_UP_VALUE_SHIFT 20u
 
+/* Cookie of a breakpoint: its point, and from bit 32 the turn that it was set in. */
+#define WH_UP_POINT(cookie) ((wh_u32)(cookie))
+#define WH_UP_TURN(cookie) ((wh_u32)((cookie) >> 32))
+
 /* Registers of the probed thread, as the kernel hands them to a uprobe program. */
 struct wh_user_regs {
 	wh_u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
@@ -32,6 +36,11 @@ struct wh_up_call {
 	wh_u64 path;
 	wh_u32 point;
 	wh_u32 tid;
+};
+/* Which turn of a point's breakpoints a thread met last. */
+struct wh_up_seen_key {
+	wh_u32 tid;
+	wh_u32 point;
 };
 struct wh_up_path_key {
 	wh_u64 path; /* hash of its frames, 0 = path not kept */

@@ -12,6 +12,12 @@ pub const UP_ON: u32 = 0x10000;
 /// `WH_UP_VALUE_SHIFT`.
 pub const UP_VALUE_SHIFT: u32 = 20;
 
+/// The cookie of a breakpoint: its point, and from bit 32 the turn that it was set in.
+#[must_use]
+pub const fn cookie(point: u32, turn: u32) -> u64 {
+    point as u64 | (turn as u64) << 32
+}
+
 /// Key of a path's counters, `struct wh_up_path_key`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

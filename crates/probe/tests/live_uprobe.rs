@@ -367,6 +367,54 @@ fn attached_removed_and_as_before() {
 }
 
 #[test]
+fn some_are_removed_while_the_others_count() {
+    const ROUNDS: u64 = 6000;
+    let Some((_dir, program)) = compile(PATHS, "c", "gcc") else { return };
+    let mut talker = Talker::start(&program, &[&ROUNDS.to_string(), "x"]);
+    assert_eq!(talker.hear(), "ready");
+    let pid = talker.child.id();
+    let mut engine = Engine::attach(pid, safe()).unwrap();
+    let first_byte = |address: u64| {
+        let mut byte = [0];
+        whither_probe::target::Memory::open(pid).unwrap().read(address, &mut byte).unwrap();
+        byte[0]
+    };
+    let reds: Vec<(u64, u8)> =
+        specs(&mut engine, "red.").iter().map(|s| (s.candidate.address, first_byte(s.candidate.address))).collect();
+    if add(&mut engine, "target|red.|green.").is_none() {
+        return;
+    }
+    assert!(reds.iter().all(|(at, was)| first_byte(*at) != *was));
+    let number = |p: &whither_store::calls::CallPoint| whither_probe::api::PointId(p.id);
+    let points = engine.snapshot().points;
+    let ids: Vec<_> = points.iter().filter(|p| p.names[0].starts_with("red")).map(number).collect();
+    talker.say();
+    // The calls go on meanwhile: a removal that lost some of the others' or counted them twice would show.
+    for id in &ids {
+        assert_eq!(engine.remove(&[*id]).unwrap().ids, [*id]);
+    }
+    let amid = calls(&engine.snapshot());
+    assert_ne!(talker.hear(), "");
+    let snapshot = engine.snapshot();
+    assert!(amid < calls(&snapshot), "the program was done before the removals: more rounds");
+    let mut of: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for path in &snapshot.paths {
+        let name = snapshot.points[path.point as usize].names[0].as_str();
+        let sum = of.entry(name).or_default();
+        *sum = (sum.0 + path.totals.calls, sum.1 + path.totals.done);
+    }
+    let ways = ROUNDS + ROUNDS / 2 + ROUNDS / 5;
+    assert_eq!(of.get("target"), Some(&(ways, ways)), "{of:?}");
+    for way in 0..7 {
+        assert_eq!(of.get(format!("green{way}").as_str()), Some(&(ROUNDS / 2, ROUNDS / 2)), "{of:?}");
+    }
+    assert!(reds.iter().all(|(at, was)| first_byte(*at) == *was), "a breakpoint stayed");
+    engine.detach().unwrap();
+    talker.say();
+    assert_eq!(talker.child.wait().unwrap().code(), Some(7));
+}
+
+#[test]
 fn sqlite_answers_as_always() {
     let sql = "with recursive t(x) as (select 1 union all select x+1 from t where x<500) select sum(x) from t;";
     let Ok(alone) = Command::new("sqlite3").args([":memory:", sql]).output() else {

@@ -17,12 +17,13 @@ use crate::target::{self, Memory, maps};
 use crate::uprobe::exits::{Code, exits};
 use crate::uprobe::{UprobeError, UprobePoint, Uprobes};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use whither_abi::agent as abi;
 use whither_image::ids::to_offset;
-use whither_image::{CodeMap, ElfSummary, Svma, decode};
+use whither_image::{CodeMap, ElfSummary, Segment, Svma, decode};
 use whither_kernel::proc;
 use whither_store::calls::{CallSnapshot, PatchKind, PointState};
 
@@ -115,17 +116,30 @@ impl Engine {
     pub(super) fn add_by_kernel(&mut self, specs: &[PointSpec], added: &mut Added) -> Vec<PointSpec> {
         let (mine, others): (Vec<_>, Vec<_>) =
             specs.iter().cloned().partition(|s| s.candidate.patch == Ok(PatchKind::Uprobe));
-        for spec in &mine {
-            match self.add_one_by_kernel(spec) {
-                Ok(id) => added.ids.push(id),
-                Err(refusal) => added.refused.push((super::adding::name(&spec.candidate), refusal)),
+        let mut surroundings = Surroundings::default();
+        let mut ready: Vec<Ready> = Vec::new();
+        let mut refuse = |spec: &PointSpec, why| added.refused.push((super::adding::name(&spec.candidate), why));
+        let mut seen = FxHashSet::default();
+        for spec in mine.iter().filter(|s| seen.insert(s.candidate.address)) {
+            match self.prepare(spec, &mut surroundings, &ready) {
+                Ok(one) => ready.push(one),
+                Err(refusal) => refuse(spec, refusal),
+            }
+        }
+        let new: Vec<&KernelPoint> = ready.iter().map(|r| &r.point).collect();
+        let mut failed = self.set_in_all(&new);
+        for one in ready {
+            match failed.remove(&one.point.words.index) {
+                None => added.ids.push(self.take_in(one)),
+                Some(refusal) => added.refused.push((super::adding::name(&one.candidate), refusal)),
             }
         }
         self.know_agent();
         others
     }
 
-    fn add_one_by_kernel(&mut self, spec: &PointSpec) -> Result<PointId, Refusal> {
+    /// A point as it would be set, if it may be.
+    fn prepare(&mut self, spec: &PointSpec, around: &mut Surroundings, before: &[Ready]) -> Result<Ready, Refusal> {
         let candidate = &spec.candidate;
         if let Some(id) = self.book.at(candidate.address) {
             return Err(Refusal::Already(id));
@@ -135,8 +149,8 @@ impl Engine {
         if module.inode == 0 {
             return Err(Refusal::Uprobe("its code is in no file".into()));
         }
-        let inode = module.inode;
-        let index = (abi::MAX_POINTS - 1).checked_sub(self.kernel.given).filter(|&i| i > abi::MAX_POINTS / 2);
+        let given = self.kernel.given + before.len() as u32;
+        let index = (abi::MAX_POINTS - 1).checked_sub(given).filter(|&i| i > abi::MAX_POINTS / 2);
         let index = index.ok_or(Refusal::TooMany)?;
         if !may_stand(module, candidate.offset) {
             return Err(Refusal::Uprobe(
@@ -151,23 +165,27 @@ impl Engine {
         }
         let mut sites = vec![candidate.address];
         sites.extend(stated.iter().map(|at| at.wrapping_add(module.bias)));
-        let offset = offsets(module)?;
+        let segments = around.segments(candidate.module, module)?;
+        let offset = |at| to_offset(segments, Svma(at)).map(|o| o.0).ok_or(Refusal::NotMapped);
         let words = UprobePoint {
             index,
-            file: PathBuf::new(),
             entry: offset(candidate.offset)?,
             exits: stated.iter().map(|&at| offset(at)).collect::<Result<_, _>>()?,
             by_path: flags & abi::DO_PATH != 0,
             values,
         };
-        let point = KernelPoint { id: PointId(0), words, address: candidate.address, inode, sites };
-        self.is_unchanged(&point, candidate.module)?;
-        self.set_in_all(&point)?;
-        self.kernel.given += 1;
+        let point = KernelPoint { id: PointId(0), words, address: candidate.address, inode: module.inode, sites };
+        self.is_unchanged(&point, candidate.module, around)?;
         let candidate = Candidate { entry_only, ..candidate.clone() };
+        Ok(Ready { point, candidate, flags, names, notes })
+    }
+
+    fn take_in(&mut self, ready: Ready) -> PointId {
+        let Ready { point, candidate, flags, names, notes } = ready;
+        self.kernel.given = self.kernel.given.max(abi::MAX_POINTS - point.words.index);
         let id = self.book.push(Point {
             id: PointId(0),
-            index,
+            index: point.words.index,
             candidate,
             flags,
             values: names,
@@ -176,15 +194,20 @@ impl Engine {
         });
         self.kernel.points.push(KernelPoint { id, ..point });
         notes.into_iter().for_each(|n| self.note(n));
-        Ok(id)
+        id
     }
 
     /// Bytes where breakpoints are to stand must be those of the file, or breakpoints of ours.
-    fn is_unchanged(&self, point: &KernelPoint, module: usize) -> Result<(), Refusal> {
-        let ours: FxHashSet<u64> = self.kernel.points.iter().flat_map(|p| p.sites.iter().copied()).collect();
+    fn is_unchanged(&self, point: &KernelPoint, module: usize, around: &mut Surroundings) -> Result<(), Refusal> {
+        let ours = around
+            .ours
+            .get_or_insert_with(|| self.kernel.points.iter().flat_map(|p| p.sites.iter().copied()).collect());
+        let memory = match &around.memory {
+            Some(memory) => memory,
+            None => around.memory.insert(Memory::open(self.pid).map_err(|_| Refusal::NotMapped)?),
+        };
         let module = self.modules.list().get(module).ok_or(Refusal::NotMapped)?;
         let code = module.image().and_then(|i| i.code()).ok_or(Refusal::NotMapped)?;
-        let memory = Memory::open(self.pid).map_err(|_| Refusal::NotMapped)?;
         for &site in point.sites.iter().filter(|s| !ours.contains(s)) {
             let at = site.wrapping_sub(module.bias);
             let file = code.bytes().get(at..at.saturating_add(1)).ok_or(Refusal::NotMapped)?;
@@ -197,22 +220,25 @@ impl Engine {
         Ok(())
     }
 
-    fn set_in_all(&mut self, point: &KernelPoint) -> Result<(), Refusal> {
-        let Some(uprobes) = &mut self.kernel.uprobes else { return Err(Refusal::NotMapped) };
+    /// Sets points in every process; those that the first process refuses.
+    fn set_in_all(&mut self, points: &[&KernelPoint]) -> FxHashMap<u32, Refusal> {
+        let mut failed = FxHashMap::default();
+        let Some(uprobes) = &mut self.kernel.uprobes else { return failed };
         for pid in self.tree.alive() {
-            match set(uprobes, pid, point) {
-                Ok(()) => {
-                    self.kernel.attached.insert(pid);
-                }
-                // A child that ends or executes something needs none.
-                Err(_) if pid != self.pid => {}
-                Err(refusal) => {
-                    let _ = uprobes.remove(&[point.words.index]);
-                    return Err(refusal);
-                }
+            let refused = set(uprobes, pid, points);
+            if refused.len() < points.len() {
+                self.kernel.attached.insert(pid);
+            }
+            // A child that ends or executes something needs none.
+            if pid == self.pid {
+                failed.extend(refused);
             }
         }
-        Ok(())
+        if !failed.is_empty() {
+            let indexes: Vec<u32> = failed.keys().copied().collect();
+            let _ = uprobes.remove(&indexes);
+        }
+        failed
     }
 
     /// Loads the program and gives it the rows of all code.
@@ -358,9 +384,8 @@ impl Engine {
         for pid in fresh {
             self.kernel.attached.insert(pid);
             let Some(uprobes) = &mut self.kernel.uprobes else { return };
-            for point in self.kernel.points.iter().filter(|p| !p.sites.is_empty()) {
-                let _ = set(uprobes, pid, point);
-            }
+            let standing: Vec<&KernelPoint> = self.kernel.points.iter().filter(|p| !p.sites.is_empty()).collect();
+            let _ = set(uprobes, pid, &standing);
             if !self.options.safe {
                 self.note(
                     "calls that uprobes count in forked children count from some milliseconds after the fork".into(),
@@ -446,21 +471,68 @@ fn refused(error: UprobeError) -> Refusal {
     Refusal::Uprobe(error.to_string())
 }
 
-/// Sets the breakpoints of a point in one process, by a path to its file that we can open.
-fn set(uprobes: &mut Uprobes, pid: u32, point: &KernelPoint) -> Result<(), Refusal> {
+/// Sets points in one process, by paths to their files that we can open; those refused, by index.
+fn set(uprobes: &mut Uprobes, pid: u32, points: &[&KernelPoint]) -> Vec<(u32, Refusal)> {
     let all = maps::read(pid);
-    let map = all.iter().find(|m| m.holds(point.address) && m.inode == point.inode).ok_or(Refusal::NotMapped)?;
-    let places = proc::mapped_file_candidates(pid, map.start, map.end, &map.path);
-    let is_it = |path: &&PathBuf| std::fs::metadata(path).is_ok_and(|m| m.ino() == point.inode);
-    let file = places.iter().find(is_it).ok_or_else(|| Refusal::Uprobe(format!("{} cannot be opened", map.path)))?;
-    uprobes.add(pid, &UprobePoint { file: file.clone(), ..point.words.clone() }).map_err(refused)
+    let mut failed = Vec::new();
+    let mut by_file: FxHashMap<PathBuf, Vec<UprobePoint>> = FxHashMap::default();
+    let mut files: FxHashMap<u64, Result<PathBuf, Refusal>> = FxHashMap::default();
+    for point in points {
+        let map = all.iter().find(|m| m.holds(point.address) && m.inode == point.inode);
+        let file = match map {
+            Some(map) => files.entry(map.start).or_insert_with(|| file_of(pid, map)).clone(),
+            None => Err(Refusal::NotMapped),
+        };
+        match file {
+            Ok(file) => by_file.entry(file).or_default().push(point.words.clone()),
+            Err(refusal) => failed.push((point.words.index, refusal)),
+        }
+    }
+    for (file, its) in by_file {
+        match uprobes.add(pid, &file, &its) {
+            Ok(some) => failed.extend(some.into_iter().map(|(index, e)| (index, refused(e)))),
+            Err(e) => {
+                let why = refused(e);
+                failed.extend(its.iter().map(|p| (p.index, why.clone())));
+            }
+        }
+    }
+    failed
 }
 
-/// From stated addresses of a module to places in its file.
-fn offsets(module: &Module) -> Result<impl Fn(u64) -> Result<u64, Refusal> + use<>, Refusal> {
-    let file = module.file.as_ref().ok_or(Refusal::NotMapped)?;
-    let segments = ElfSummary::parse(file).map_err(|_| Refusal::NotMapped)?.segments;
-    Ok(move |at| to_offset(&segments, Svma(at)).map(|o| o.0).ok_or(Refusal::NotMapped))
+fn file_of(pid: u32, map: &maps::Map) -> Result<PathBuf, Refusal> {
+    let places = proc::mapped_file_candidates(pid, map.start, map.end, &map.path);
+    let is_it = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|m| m.ino() == map.inode);
+    places.into_iter().find(is_it).ok_or_else(|| Refusal::Uprobe(format!("{} cannot be opened", map.path)))
+}
+
+/// What many points ask for alike.
+#[derive(Default)]
+struct Surroundings {
+    ours: Option<FxHashSet<u64>>,
+    memory: Option<Memory>,
+    segments: FxHashMap<usize, Vec<Segment>>,
+}
+
+impl Surroundings {
+    fn segments(&mut self, number: usize, module: &Module) -> Result<&[Segment], Refusal> {
+        match self.segments.entry(number) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(new) => {
+                let file = module.file.as_ref().ok_or(Refusal::NotMapped)?;
+                Ok(new.insert(ElfSummary::parse(file).map_err(|_| Refusal::NotMapped)?.segments))
+            }
+        }
+    }
+}
+
+/// A point that may be set.
+struct Ready {
+    point: KernelPoint,
+    candidate: Candidate,
+    flags: u32,
+    names: Vec<String>,
+    notes: Vec<String>,
 }
 
 /// Whether a uprobe may stand on the instruction at a stated address.

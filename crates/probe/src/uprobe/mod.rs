@@ -5,6 +5,7 @@
 //! Dropping [`Uprobes`] takes every breakpoint away; the kernel does the same when whither is killed.
 
 pub mod exits;
+mod groups;
 mod spare;
 
 #[allow(clippy::all, clippy::pedantic, missing_docs, unreachable_pub, unsafe_code, dead_code)]
@@ -14,13 +15,14 @@ mod skeleton {
 }
 
 use crate::api::{Source, ValueSpec};
+use groups::{Groups, Setter, Side};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, UprobeMultiOpts};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use skeleton::{CallsSkel, CallsSkelBuilder};
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use whither_abi::agent::{DO_EXIT, DO_PATH, Module, Row, Rule};
 use whither_abi::uprobe::{Call, CallKey, Counts, Frames, PathKey, UP_ON, UP_RANGES, UP_RULES, UP_VALUE_SHIFT};
@@ -55,8 +57,6 @@ pub enum UprobeError {
 pub struct UprobePoint {
     /// Index of the point within the session.
     pub index: u32,
-    /// A path under which the controller can open the file that is mapped.
-    pub file: PathBuf,
     /// File offset of the function's first byte.
     pub entry: u64,
     /// File offsets of all its exits; empty = only entries are counted.
@@ -89,7 +89,7 @@ pub struct UprobeTables {
 /// The loaded program and its breakpoints.
 pub struct Uprobes {
     // Links go before the object they run.
-    links: FxHashMap<(u32, u32), Vec<Link>>,
+    groups: Groups<Link>,
     scheduler: Vec<Link>,
     rows: SharedWords,
     skel: CallsSkel<'static>,
@@ -100,7 +100,7 @@ pub struct Uprobes {
 
 impl std::fmt::Debug for Uprobes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Uprobes").field("links", &self.links.len()).finish_non_exhaustive()
+        f.debug_struct("Uprobes").field("processes", &self.groups.pids().count()).finish_non_exhaustive()
     }
 }
 
@@ -131,7 +131,7 @@ impl Uprobes {
         let mapped = SharedWords::map(skel.maps.rows.as_fd(), rows).map_err(|e| UprobeError::Load(e.to_string()))?;
         let scheduler = vec![skel.progs.wh_switch.attach().map_err(load)?, skel.progs.wh_exit.attach().map_err(load)?];
         Ok(Self {
-            links: FxHashMap::default(),
+            groups: Groups::default(),
             scheduler,
             rows: mapped,
             skel,
@@ -201,65 +201,49 @@ impl Uprobes {
         Ok(())
     }
 
-    /// Sets the breakpoints of a point in one process.
+    /// Sets the breakpoints of points of one file in one process; `file` is a path under which we can open what is
+    /// mapped there. Those that the kernel refuses come back, by index.
     ///
     /// # Errors
-    /// [`UprobeError::Attach`] with the kernel's reason; nothing stays set then.
-    pub fn add(&mut self, pid: u32, point: &UprobePoint) -> Result<(), UprobeError> {
-        write(&self.skel.maps.points, point.index, &word_of(point).to_le_bytes())?;
-        let attach = |program: &libbpf_rs::ProgramMut<'_>, offsets: &[u64]| {
-            let options = UprobeMultiOpts {
-                offsets: offsets.iter().map(|o| *o as usize).collect(),
-                cookies: vec![u64::from(point.index); offsets.len()],
-                ..UprobeMultiOpts::default()
-            };
-            program.attach_uprobe_multi_with_opts(pid as i32, &point.file, "", options).map_err(|e| {
-                UprobeError::Attach {
-                    file: point.file.clone(),
-                    offset: offsets.first().copied().unwrap_or(0),
-                    reason: e.to_string(),
-                }
-            })
-        };
-        let mut links = Vec::new();
-        // Exits first: an entry seen before its exit is watched would stay in progress for ever.
-        if !point.exits.is_empty() {
-            links.push(attach(&self.skel.progs.wh_leave, &point.exits)?);
+    /// [`UprobeError::Table`] when the table of points refuses: nothing is set then.
+    pub fn add(
+        &mut self,
+        pid: u32,
+        file: &Path,
+        points: &[UprobePoint],
+    ) -> Result<Vec<(u32, UprobeError)>, UprobeError> {
+        for point in points {
+            write(&self.skel.maps.points, point.index, &word_of(point).to_le_bytes())?;
         }
-        links.push(attach(&self.skel.progs.wh_enter, &[point.entry])?);
-        self.links.entry((point.index, pid)).or_default().extend(links);
-        Ok(())
+        Ok(self.groups.add(&Kernel(&self.skel), pid, file, points))
     }
 
     /// Takes the breakpoints of points away, in every process. Their counts stay.
     ///
     /// # Errors
-    /// [`UprobeError::Table`] when the table of points refuses.
+    /// [`UprobeError::Table`] when a table refuses, [`UprobeError::Attach`] when the others of their group cannot be set
+    /// without them: they stay then, and count nothing.
     pub fn remove(&mut self, indexes: &[u32]) -> Result<(), UprobeError> {
         let written = indexes.iter().try_for_each(|&index| write(&self.skel.maps.points, index, &0_u32.to_le_bytes()));
-        self.part_with(|(index, _)| indexes.contains(&index));
-        written
+        let over: FxHashSet<u32> = indexes.iter().copied().collect();
+        let (gone, removed) = self.groups.remove(&Kernel(&self.skel), |index| over.contains(&index));
+        close(gone);
+        written.and(removed).and(self.end_change())
+    }
+
+    /// When no breakpoint stands twice any more.
+    fn end_change(&self) -> Result<(), UprobeError> {
+        write(&self.skel.maps.changing, 0, &0_u32.to_le_bytes())?;
+        let seen = &self.skel.maps.seen;
+        let left: Vec<Vec<u8>> = seen.keys().collect();
+        // One that is gone already is as good.
+        left.iter().for_each(|key| drop(seen.delete(key)));
+        Ok(())
     }
 
     /// Takes all breakpoints away from a process that has ended, or executes another program. Nobody waits for it.
     pub fn leave(&mut self, pid: u32) {
-        let gone: Vec<Link> = self.links.extract_if(|key, _| key.1 == pid).flat_map(|(_, links)| links).collect();
-        spare::let_go(gone);
-    }
-
-    /// Closes links. Each closing waits for a grace period of the kernel, tens of milliseconds; many at once wait for
-    /// the same one.
-    fn part_with(&mut self, which: impl Fn((u32, u32)) -> bool) {
-        const AT_ONCE: usize = 64;
-        let mut gone: Vec<Link> = self.links.extract_if(|key, _| which(*key)).flat_map(|(_, links)| links).collect();
-        let share = gone.len().div_ceil(AT_ONCE).max(1);
-        std::thread::scope(|scope| {
-            while !gone.is_empty() {
-                let part = gone.split_off(gone.len().saturating_sub(share));
-                // Without a thread they are closed here.
-                let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(part));
-            }
-        });
+        spare::let_go(self.groups.leave(pid));
     }
 
     /// Lets a point count or pass.
@@ -297,14 +281,56 @@ impl Uprobes {
 
 impl Drop for Uprobes {
     fn drop(&mut self) {
+        let pids: FxHashSet<u32> = self.groups.pids().collect();
         // Where a process lives nothing of ours may be left when this returns.
-        if self.links.keys().any(|(_, pid)| whither_kernel::proc::exists(*pid)) {
-            self.part_with(|_| true);
-        }
-        let mut rest: Vec<Link> = self.links.drain().flat_map(|(_, links)| links).collect();
-        rest.append(&mut self.scheduler);
-        spare::let_go(rest);
+        let (alive, gone): (Vec<u32>, Vec<u32>) = pids.into_iter().partition(|&pid| whither_kernel::proc::exists(pid));
+        let mut leave = |pids: Vec<u32>| pids.into_iter().flat_map(|pid| self.groups.leave(pid)).collect::<Vec<Link>>();
+        let (now, mut later) = (leave(alive), leave(gone));
+        later.append(&mut self.scheduler);
+        spare::let_go(later);
+        close(now);
     }
+}
+
+/// Sets links with the loaded programs.
+struct Kernel<'a>(&'a CallsSkel<'static>);
+
+impl Setter for Kernel<'_> {
+    type Link = Link;
+
+    fn set(&self, side: Side, pid: u32, file: &Path, at: &[(u64, u64)]) -> Result<Link, UprobeError> {
+        let program = match side {
+            Side::Entries => &self.0.progs.wh_enter,
+            Side::Exits => &self.0.progs.wh_leave,
+        };
+        let options = UprobeMultiOpts {
+            offsets: at.iter().map(|(offset, _)| *offset as usize).collect(),
+            cookies: at.iter().map(|(_, cookie)| *cookie).collect(),
+            ..UprobeMultiOpts::default()
+        };
+        program.attach_uprobe_multi_with_opts(pid as i32, file, "", options).map_err(|e| UprobeError::Attach {
+            file: file.into(),
+            offset: at.first().map_or(0, |(offset, _)| *offset),
+            reason: e.to_string(),
+        })
+    }
+
+    fn begin_change(&self) -> Result<(), UprobeError> {
+        write(&self.0.maps.changing, 0, &1_u32.to_le_bytes())
+    }
+}
+
+/// Closes links side by side, and waits: each closing takes grace periods of the kernel, tens of milliseconds.
+fn close(mut links: Vec<Link>) {
+    const AT_ONCE: usize = 64;
+    let share = links.len().div_ceil(AT_ONCE).max(1);
+    std::thread::scope(|scope| {
+        while !links.is_empty() {
+            let part = links.split_off(links.len().saturating_sub(share));
+            // Without a thread they are closed here.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(part));
+        }
+    });
 }
 
 /// All pairs of a hash map; a row that vanishes while reading is left out.
