@@ -28,6 +28,9 @@ __u64 wh_lost_table = 0;
 __u64 wh_lost_exit = 0;
 __u64 wh_lost_jumped = 0;
 __u64 wh_lost_paths = 0;
+/* Traps, and what these programs took in them. */
+__u64 wh_traps = 0;
+__u64 wh_spent_ns = 0;
 /* Where the agent works too: return slots may hold this address, and the true one stands in the slot's
  * shadow, so far away. */
 volatile __u64 wh_agent_exit = 0;
@@ -283,8 +286,13 @@ static int is_second(__u64 cookie, __u32 tid)
 	return 1;
 }
 
-SEC("uprobe.multi")
-int wh_enter(struct wh_user_regs *regs)
+static void account(__u64 from)
+{
+	__sync_fetch_and_add(&wh_traps, 1);
+	__sync_fetch_and_add(&wh_spent_ns, bpf_ktime_get_ns() - from);
+}
+
+static int enter(struct wh_user_regs *regs)
 {
 	__u64 cookie = bpf_get_attach_cookie(regs);
 	__u32 point = WH_UP_POINT(cookie);
@@ -322,6 +330,15 @@ int wh_enter(struct wh_user_regs *regs)
 	return 0;
 }
 
+SEC("uprobe.multi")
+int wh_enter(struct wh_user_regs *regs)
+{
+	__u64 from = bpf_ktime_get_ns();
+	enter(regs);
+	account(from);
+	return 0;
+}
+
 static void note_extremes(struct wh_up_counts *c, __u64 wall)
 {
 	for (int i = 0; i < 8; i++) {
@@ -347,10 +364,8 @@ static __u32 log2_of(__u64 v)
 	return r;
 }
 
-SEC("uprobe.multi")
-int wh_leave(struct wh_user_regs *regs)
+static int leave(struct wh_user_regs *regs, __u64 now)
 {
-	__u64 now = bpf_ktime_get_ns();
 	__u64 id = bpf_get_current_pid_tgid(), cookie = bpf_get_attach_cookie(regs);
 	__u32 point = WH_UP_POINT(cookie), tgid = id >> 32, tid = (__u32)id;
 	if (is_second(cookie, tid))
@@ -379,6 +394,15 @@ int wh_leave(struct wh_user_regs *regs)
 		if ((*flags >> (WH_UP_VALUE_SHIFT + 4 * i) & 15) == WH_RET)
 			__sync_fetch_and_add(&c->value[i], regs->ax);
 	__sync_fetch_and_add(&c->hist[log2_of(wall) & 63], 1);
+	return 0;
+}
+
+SEC("uprobe.multi")
+int wh_leave(struct wh_user_regs *regs)
+{
+	__u64 now = bpf_ktime_get_ns();
+	leave(regs, now);
+	account(now);
 	return 0;
 }
 

@@ -90,18 +90,22 @@ impl<'a> Analysis<'a> {
         u32::try_from(pids.len()).unwrap_or(u32::MAX)
     }
 
-    /// What measuring cost. Only patched, timed calls are known to cost; see the engine's notes for others.
+    /// What measuring cost. Of calls by way of signals (`int3`) it is not known.
     #[must_use]
     pub fn own_cost(&self) -> OwnCostRow {
         let cost = self.snapshot.own_cost;
         let calls = self.sums.iter().zip(&self.snapshot.paths).filter(|(_, p)| self.is_patched(p.point));
         let calls = calls.fold(0_u64, |sum, (s, _)| sum.saturating_add(s.calls));
         let per_call = cost_of_call(self.snapshot, calls);
-        let ns = cost_ns(calls, per_call);
+        // An estimate: no more than there is.
+        let kernel_ns = cost.kernel_ns.unwrap_or(0).min(self.snapshot.whole.cpu_ns);
+        let ns = cost_ns(calls, per_call).saturating_add(kernel_ns);
         OwnCostRow {
             ns_per_call: per_call as f64 / 1000.0,
             inside_ns_per_call: cost.inside_ps as f64 / 1000.0,
             ns,
+            kernel_ns,
+            open: cost.kernel_ns.is_none() || self.has_traps(),
             // Without a calibration the cost is not known, and not nothing.
             share: if cost.whole_ps == 0 && calls > 0 { f64::NAN } else { share(ns, self.snapshot.whole.cpu_ns) },
         }
@@ -129,6 +133,14 @@ impl<'a> Analysis<'a> {
     fn is_patched(&self, point: u32) -> bool {
         let point = self.snapshot.points.get(point as usize);
         point.is_some_and(|p| !matches!(p.patch, Some(PatchKind::Trap | PatchKind::Uprobe) | None))
+    }
+
+    fn has_traps(&self) -> bool {
+        let mut paths = self.sums.iter().zip(&self.snapshot.paths);
+        paths.any(|(sum, path)| {
+            let point = self.snapshot.points.get(path.point as usize);
+            sum.calls > 0 && point.is_some_and(|p| p.patch == Some(PatchKind::Trap))
+        })
     }
 
     fn target(&self) -> Target {

@@ -81,7 +81,7 @@ impl Take {
             points: engine.points,
             frames: engine.frames,
             paths: engine.paths,
-            own_cost: OwnCost { inside_ps: 0, whole_ps: self.cost * 1000, step_ps: 0 },
+            own_cost: OwnCost { inside_ps: 0, whole_ps: self.cost * 1000, step_ps: 0, ..OwnCost::default() },
             ..CallSnapshot::default()
         }
     }

@@ -296,6 +296,10 @@ pub struct OwnCostRow {
     pub inside_ns_per_call: f64,
     /// Of all calls.
     pub ns: u64,
+    /// Part of that which uprobes cost: taken off nothing.
+    pub kernel_ns: u64,
+    /// Some calls cost more than is known: it is more than this.
+    pub open: bool,
     /// That as a part of the CPU time of the process tree; NaN (JSON: null) where that is not known.
     pub share: f64,
 }

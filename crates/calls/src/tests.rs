@@ -270,7 +270,7 @@ fn hostile_snapshots_do_not_panic() {
             InProgress { tid: 1, pid: 1, path: 1, elapsed_ns: u64::MAX },
             InProgress { tid: 1, pid: 1, path: 99, elapsed_ns: 1 },
         ],
-        own_cost: OwnCost { inside_ps: u64::MAX, whole_ps: u64::MAX, step_ps: u64::MAX },
+        own_cost: OwnCost { inside_ps: u64::MAX, whole_ps: u64::MAX, step_ps: u64::MAX, kernel_ns: Some(u64::MAX) },
         ..CallSnapshot::default()
     };
     let analysis = Analysis::new(&snapshot, &NoNames, Options { inlines: true });
@@ -371,7 +371,7 @@ fn the_least_time_is_a_bound_where_measured_callees_are_in_it() {
 fn what_correction_leaves_nothing_of_is_a_bound() {
     let main = call(0, 0, 50, 1, vec![call(1, 16, 10, 100, vec![leaf(2, 32, 20, 4)])]);
     let mut snapshot = Take { cost: 0, ..Take::of([1, 2]) }.snapshot(&main);
-    snapshot.own_cost = OwnCost { inside_ps: 7_000, whole_ps: 50_000, step_ps: 1_000 };
+    snapshot.own_cost = OwnCost { inside_ps: 7_000, whole_ps: 50_000, step_ps: 1_000, ..OwnCost::default() };
     snapshot.whole.cpu_ns = 1_000_000;
     // The probe's own part was all of it, but of the longest.
     let inner = &mut snapshot.paths[1].totals;

@@ -257,6 +257,7 @@ fn own_cost(segment: &Segment) -> OwnCost {
         inside_ps: clock.ps(segment.header(field::COST_INSIDE)),
         whole_ps: clock.ps(segment.header(field::COST_WHOLE)),
         step_ps: clock.ps(clock.step().max(segment.header(field::COST_EARLY))).max(EARLY_PS),
+        ..OwnCost::default()
     }
 }
 

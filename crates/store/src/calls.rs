@@ -266,7 +266,7 @@ pub struct CallLost {
 }
 
 /// What a probed call costs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnCost {
     /// Part that lies inside the measured interval, picoseconds per call.
     pub inside_ps: u64,
@@ -276,6 +276,20 @@ pub struct OwnCost {
     /// read them before the work of the call is done.
     #[serde(default)]
     pub step_ps: u64,
+    /// Nanoseconds that the kernel's breakpoints (uprobes) have cost in all, taken off nothing. `None`: not known.
+    #[serde(default = "none_at_all")]
+    pub kernel_ns: Option<u64>,
+}
+
+impl Default for OwnCost {
+    fn default() -> Self {
+        Self { inside_ps: 0, whole_ps: 0, step_ps: 0, kernel_ns: none_at_all() }
+    }
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "serde wants the field's type")]
+fn none_at_all() -> Option<u64> {
+    Some(0)
 }
 
 /// What an address is called: kept with a recording, so that it opens where the files are not.

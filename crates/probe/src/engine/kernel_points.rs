@@ -441,15 +441,20 @@ impl Engine {
         match uprobes.read() {
             Ok(tables) => {
                 let modules = &self.modules;
-                self.kernel.reader.add(&tables, &points, &|ra| modules.place(ra), snapshot);
+                let reader = &mut self.kernel.reader;
+                reader.add(&tables, &points, &|ra| modules.place(ra), snapshot);
+                snapshot.own_cost.kernel_ns = uprobes.trap_ns().map(|ns| reader.cost(&tables, ns));
             }
             Err(e) => snapshot.notes.push(e.to_string()),
         }
         let count = self.kernel.points.iter().filter(|p| !p.sites.is_empty()).count();
         if count > 0 {
             let what = if count == 1 { "1 function is".into() } else { format!("{count} functions are") };
-            let cost = "1 to 10 us per call, twenty and more in some virtual machines, times not corrected for it";
-            snapshot.notes.push(format!("{what} counted by uprobes ({cost})"));
+            let each = match uprobes.trap_ns() {
+                Some(ns) => format!("here some {:.0} us for each entry and each exit", (ns as f64 / 1000.0).max(1.0)),
+                None => "1 to 10 us per call, twenty and more in some virtual machines".into(),
+            };
+            snapshot.notes.push(format!("{what} counted by uprobes ({each}, times not corrected for it)"));
         }
     }
 

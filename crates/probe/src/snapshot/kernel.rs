@@ -62,6 +62,7 @@ pub(crate) struct KernelReader {
     folds: FxHashMap<u32, Known>,
     base: FxHashMap<PathKey, Counts>,
     base_lost: [u64; 4],
+    base_cost: (u64, u64),
     split: bool,
 }
 
@@ -75,6 +76,7 @@ impl KernelReader {
     pub(crate) fn reset(&mut self, tables: &UprobeTables) {
         self.base = tables.counts.iter().copied().collect();
         self.base_lost = lost(tables);
+        self.base_cost = (tables.traps, tables.spent_ns);
     }
 
     /// Adds what the tables say to a snapshot.
@@ -126,6 +128,13 @@ impl KernelReader {
             ids.contains(&id).then_some(InProgress { tid: call.tid, pid: key.tgid, path: id, elapsed_ns })
         }));
         self.add_lost(tables, &mut into.lost);
+    }
+
+    /// Nanoseconds that breakpoints have cost since the last reset, when a trap costs so many.
+    pub(crate) fn cost(&self, tables: &UprobeTables, trap_ns: u64) -> u64 {
+        let (traps, spent) = self.base_cost;
+        let in_traps = tables.traps.saturating_sub(traps).saturating_mul(trap_ns);
+        in_traps.saturating_add(tables.spent_ns.saturating_sub(spent))
     }
 
     /// The path that calls of a path are counted in: another one where they are nested and the path is cut.

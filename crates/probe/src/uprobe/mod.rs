@@ -4,6 +4,7 @@
 //!
 //! Dropping [`Uprobes`] takes every breakpoint away; the kernel does the same when whither is killed.
 
+mod cost;
 pub mod exits;
 mod groups;
 mod spare;
@@ -84,6 +85,10 @@ pub struct UprobeTables {
     pub lost_jumped: u64,
     /// Paths that found no room: counted without path.
     pub lost_paths: u64,
+    /// Traps taken.
+    pub traps: u64,
+    /// Nanoseconds that the programs at the breakpoints took, without the traps themselves.
+    pub spent_ns: u64,
 }
 
 /// The loaded program and its breakpoints.
@@ -96,6 +101,7 @@ pub struct Uprobes {
     half: usize,
     used_rows: usize,
     used_rules: usize,
+    trap_ns: Option<u64>,
 }
 
 impl std::fmt::Debug for Uprobes {
@@ -139,6 +145,7 @@ impl Uprobes {
             used_rows: 0,
             // Rule 0 is none.
             used_rules: 1,
+            trap_ns: None,
         })
     }
 
@@ -215,7 +222,9 @@ impl Uprobes {
         for point in points {
             write(&self.skel.maps.points, point.index, &word_of(point).to_le_bytes())?;
         }
-        Ok(self.groups.add(&Kernel(&self.skel), pid, file, points))
+        let kernel = Kernel(&self.skel);
+        self.trap_ns = cost::of_a_trap(&kernel, spare::let_go);
+        Ok(self.groups.add(&kernel, pid, file, points))
     }
 
     /// Takes the breakpoints of points away, in every process. Their counts stay.
@@ -255,6 +264,12 @@ impl Uprobes {
         write(&self.skel.maps.points, point.index, &word.to_le_bytes())
     }
 
+    /// Nanoseconds that a trap costs the program it interrupts, once a breakpoint has been set.
+    #[must_use]
+    pub fn trap_ns(&self) -> Option<u64> {
+        self.trap_ns
+    }
+
     /// What is counted so far; calls go on meanwhile.
     ///
     /// # Errors
@@ -274,6 +289,7 @@ impl Uprobes {
             tables.lost_exit = bss.wh_lost_exit;
             tables.lost_jumped = bss.wh_lost_jumped;
             tables.lost_paths = bss.wh_lost_paths;
+            (tables.traps, tables.spent_ns) = (bss.wh_traps, bss.wh_spent_ns);
         }
         Ok(tables)
     }

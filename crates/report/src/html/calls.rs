@@ -8,7 +8,7 @@ use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, flame, foot, head};
 use crate::text::{average, beside, calls_warnings, duration, is_timed, nanoseconds, per_call, silent, total};
 use whither_calls::{
-    CallDifference, CallProfile, DifferenceRow, Figures, Group, Listing, Mark, Metric, Rest, TreeNode,
+    CallDifference, CallProfile, DifferenceRow, Figures, Group, Listing, Mark, Metric, OwnCostRow, Rest, TreeNode,
 };
 use whither_cycles::results::FlameNode;
 
@@ -162,18 +162,28 @@ fn tiles(p: &CallProfile) -> Vec<Tile> {
         tile(
             "Own cost",
             match p.own_cost {
-                cost if !cost.share.is_nan() => format!("{}\u{2009}%", fine_percent(cost.share)),
-                cost if cost.ns == 0 => "unknown".into(),
+                cost if cost.ns == 0 && (cost.open || cost.share.is_nan()) => "unknown".into(),
+                cost if !cost.share.is_nan() => {
+                    format!("{}{}\u{2009}%", if cost.open { "more than " } else { "" }, fine_percent(cost.share))
+                }
                 cost => format!("about {}", duration(cost.ns as f64 / 1e9)),
             },
-            if p.own_cost.ns > 0 {
-                format!("of CPU time; {:.1} ns a call, taken off", p.own_cost.ns_per_call)
-            } else {
-                "nothing is taken off".into()
-            },
+            taken_off(&p.own_cost),
             if p.own_cost.share.is_nan() { Tone::Plain } else { Tone::by(p.own_cost.share, 0.02, 0.1) },
         ),
     ]
+}
+
+fn taken_off(cost: &OwnCostRow) -> String {
+    let of_uprobes = duration(cost.kernel_ns as f64 / 1e9);
+    match (cost.ns > cost.kernel_ns, cost.kernel_ns > 0) {
+        (true, false) => format!("of CPU time; {:.1} ns a call, taken off", cost.ns_per_call),
+        (true, true) => {
+            format!("of CPU time; {:.1} ns a call, taken off, but not {of_uprobes} of uprobes", cost.ns_per_call)
+        }
+        (false, true) => format!("of CPU time; {of_uprobes} of uprobes, not taken off"),
+        (false, false) => "nothing is taken off".into(),
+    }
 }
 
 fn processes(n: u32) -> String {

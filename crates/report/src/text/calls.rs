@@ -85,8 +85,13 @@ pub fn calls_header(p: &CallProfile) -> String {
 /// A part of the CPU time, or the estimate itself where that cannot be.
 fn own_cost(p: &CallProfile) -> String {
     match p.own_cost {
-        cost if !cost.share.is_nan() => format!("{} % of CPU", percent(cost.share)),
-        cost if cost.ns == 0 => "unknown".into(),
+        cost if cost.ns == 0 && (cost.open || cost.share.is_nan()) => "unknown".into(),
+        cost if !cost.share.is_nan() && cost.kernel_ns > cost.ns / 2 => {
+            format!("about {:.0} % of CPU", 100.0 * cost.share)
+        }
+        cost if !cost.share.is_nan() => {
+            format!("{}{} % of CPU", if cost.open { "more than " } else { "" }, percent(cost.share))
+        }
         cost => format!("about {}", nanoseconds(cost.ns as f64)),
     }
 }
