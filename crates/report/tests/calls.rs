@@ -176,7 +176,7 @@ fn tables_of_groups() {
 fn warnings_tell_cause_and_remedy() {
     let snapshot = snapshot();
     let profile = Analysis::new(&snapshot, &Symbols, Options::default()).profile();
-    insta::assert_snapshot!(text::calls_warnings(&profile).join("\n"));
+    insta::assert_snapshot!(text::calls_warnings(&profile, text::FEW_NAMES).join("\n"));
 }
 
 #[test]
@@ -302,4 +302,17 @@ fn an_interval_without_calls_says_so() {
     let listing = analysis.listing(&ListQuery::default()).unwrap();
     let text = text::calls(&analysis.profile(), &listing, &[], &Layout::default());
     assert!(text.contains("no call was seen"), "{text}");
+}
+
+#[test]
+fn what_is_true_of_many_functions_is_said_once() {
+    let names = |n: usize| (0..n).map(|i| format!("f{i}")).collect::<Vec<_>>();
+    let said = [0, 1, 2, 3, 4].map(|n| text::some_are(&names(n), 3));
+    assert_eq!(said, ["nothing is", "f0 is", "f0 and f1 are", "f0, f1 and f2 are", "f0, f1, f2 and 1 more are"]);
+    let snapshot = snapshot();
+    let mut profile = Analysis::new(&snapshot, &Symbols, Options::default()).profile();
+    profile.notes = ["g: later", "h: later", "a sentence", "k: sooner", "i: later"].map(String::from).to_vec();
+    profile.refused = Vec::new();
+    let lines = text::calls_warnings(&profile, 2);
+    assert_eq!(lines[lines.len() - 3..], ["g, h and 1 more: later", "a sentence", "k: sooner"]);
 }

@@ -122,7 +122,7 @@ fn summary(out: &mut String, data: &CallsPage<'_>) {
     put_tiles(out, &tiles(p));
     let mut list: Vec<(&str, String)> = p.marks.iter().map(|m| ("note", mark(p, m))).collect();
     list.extend(silent(&p.functions).map(|s| ("note", s)));
-    list.extend(calls_warnings(p).into_iter().map(|w| ("warn", w)));
+    list.extend(calls_warnings(p, usize::MAX).into_iter().map(|w| ("warn", w)));
     put_remarks(out, &list);
     out.push_str("</section>");
 }

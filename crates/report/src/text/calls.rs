@@ -467,17 +467,70 @@ fn amount(n: u64, metric: Metric) -> String {
     if metric == Metric::Count { thousands(n) } else { nanoseconds(n as f64) }
 }
 
-/// What is lost, truncated, refused or otherwise to be known, one sentence each, with the remedy.
+/// Functions named in a sentence that is true of many.
+pub const FEW_NAMES: usize = 6;
+
+/// `f is`, `f and g are`, `f, g and 12 more are`: with at most so many names.
 #[must_use]
-pub fn calls_warnings(p: &CallProfile) -> Vec<String> {
+pub fn some_are(names: &[String], most: usize) -> String {
+    format!("{} {}", several(names, most), if names.len() > 1 { "are" } else { "is" })
+}
+
+/// `f`, `f and g`, `f, g and 12 more`: with at most so many names.
+fn several(names: &[String], most: usize) -> String {
+    match (names, names.len().saturating_sub(most)) {
+        ([], _) => "nothing".into(),
+        ([only], _) => only.clone(),
+        ([first @ .., last], 0) => format!("{} and {last}", first.join(", ")),
+        (_, more) => format!("{} and {} more", names[..most].join(", "), thousands(more as u64)),
+    }
+}
+
+/// Names of equal reasons, in the order of the first ones.
+fn by_reason(each: impl Iterator<Item = (String, String)>) -> Vec<(String, Vec<String>)> {
+    let mut places: FxHashMap<String, usize> = FxHashMap::default();
+    let mut all: Vec<(String, Vec<String>)> = Vec::new();
+    for (name, reason) in each {
+        let place = *places.entry(reason.clone()).or_insert(all.len());
+        match all.get_mut(place) {
+            Some((_, names)) => names.push(name),
+            None => all.push((reason, vec![name])),
+        }
+    }
+    all
+}
+
+/// What is lost, truncated, refused or otherwise to be known, one sentence each, with the remedy; of functions that
+/// share a reason at most so many are named.
+#[must_use]
+pub fn calls_warnings(p: &CallProfile, names: usize) -> Vec<String> {
     let mut lines: Vec<String> = losses(p);
     lines.extend(unclear_paths(&p.paths));
-    let refused = p.refused.iter().map(|r| format!("{} is not measured: {}", r.name, r.reason));
-    lines.extend(refused);
-    let entry_only = p.functions.iter().filter_map(|f| Some((f, f.entry_only.as_ref()?)));
-    lines.extend(entry_only.map(|(f, why)| format!("{}: only its entries are counted, no times ({why})", f.names[0])));
-    lines.extend(p.notes.iter().cloned());
+    let refused = by_reason(p.refused.iter().map(|r| (r.name.clone(), r.reason.clone())));
+    lines.extend(refused.iter().map(|(why, of)| format!("{} not measured: {why}", some_are(of, names))));
+    let entry_only = p.functions.iter().filter_map(|f| Some((f.names[0].clone(), f.entry_only.clone()?)));
+    let entry_only = by_reason(entry_only);
+    lines.extend(entry_only.iter().map(|(why, of)| {
+        format!("{} counted at their entries only, without times ({why})", some_are(of, names)).replacen(
+            "is counted at their entries",
+            "is counted at its entry",
+            usize::from(of.len() == 1),
+        )
+    }));
+    lines.extend(notes_together(&p.notes, names));
     lines
+}
+
+/// Notes that say the same of several functions, `f: why`, say it once.
+fn notes_together(notes: &[String], names: usize) -> Vec<String> {
+    let parts = |n: &String| n.split_once(": ").map_or((n.clone(), String::new()), |(f, why)| (f.into(), why.into()));
+    let together = by_reason(notes.iter().map(parts));
+    let sentences = together.into_iter().flat_map(|(why, of)| match (why.is_empty(), of.len()) {
+        (true, _) => of,
+        (false, 1) => vec![format!("{}: {why}", of[0])],
+        (false, _) => vec![format!("{}: {why}", several(&of, names))],
+    });
+    sentences.collect()
 }
 
 fn losses(p: &CallProfile) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! What a session of `whither calls` is asked for, what it tells while it runs, and what it leaves.
 
+use rustc_hash::FxHashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use whither_probe::{CostClass, Detached, Options, Order, Pause, PointAction};
@@ -74,17 +75,31 @@ pub enum CallsEvent {
     },
     /// Something the user should know.
     Note(String),
-    /// A function that matched and is not measured.
+    /// Functions that matched and are not measured.
     Refused {
-        /// Its name.
-        name: String,
-        /// Why.
+        /// Their names.
+        names: Vec<String>,
+        /// Why none of them is.
         reason: String,
     },
     /// It is time for a summary.
     Interval(Box<CallSnapshot>),
     /// The table waits for the command's end.
     Waiting,
+}
+
+/// Functions that are refused for the same reason, in the order of the first ones.
+pub(super) fn refusals(each: impl IntoIterator<Item = (String, String)>) -> Vec<CallsEvent> {
+    let mut by_reason: Vec<(String, Vec<String>)> = Vec::new();
+    let mut places: FxHashMap<String, usize> = FxHashMap::default();
+    for (name, reason) in each {
+        let place = *places.entry(reason.clone()).or_insert(by_reason.len());
+        match by_reason.get_mut(place) {
+            Some((_, names)) => names.push(name),
+            None => by_reason.push((reason, vec![name])),
+        }
+    }
+    by_reason.into_iter().map(|(reason, names)| CallsEvent::Refused { names, reason }).collect()
 }
 
 /// What a session leaves.

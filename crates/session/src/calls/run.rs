@@ -4,7 +4,7 @@
 use super::counter::{self, Counter};
 use super::desk::{self, Batch, Desk};
 use super::instrument::{self, Fate, Instrument};
-use super::options::{CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Prospect};
+use super::options::{CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Prospect, refusals};
 use super::pattern;
 use super::wire::Ask;
 use crate::{SessionError, StopFlag};
@@ -231,10 +231,9 @@ impl<'a> Session<'a> {
             Happening::Note(text) => on(CallsEvent::Note(text)),
             Happening::Added(added) => {
                 self.matched |= !added.ids.is_empty() || !added.refused.is_empty();
-                for (name, why) in added.refused {
-                    self.desk.refuse_later(&name, &why.to_string());
-                    on(CallsEvent::Refused { name, reason: why.to_string() });
-                }
+                let refused: Vec<_> = added.refused.into_iter().map(|(name, why)| (name, why.to_string())).collect();
+                refused.iter().for_each(|(name, why)| self.desk.refuse_later(name, why));
+                refusals(refused).into_iter().for_each(on);
             }
             // Libraries, children and programs show in the snapshot.
             _ => {}
@@ -300,9 +299,7 @@ fn not_yet(patterns: &[String], near: &[String]) -> String {
 }
 
 fn tell(batch: &Batch, pid: u32, options: &CallsOptions, on: &mut dyn FnMut(CallsEvent)) {
-    for (name, reason) in &batch.refused {
-        on(CallsEvent::Refused { name: name.clone(), reason: reason.clone() });
-    }
+    refusals(batch.refused.iter().cloned()).into_iter().for_each(&mut *on);
     let running = matches!(options.target, CallsTarget::Process(_));
     let pause = if running { batch.pause } else { Pause::default() };
     on(CallsEvent::Started { pid, points: batch.added.len(), pause });

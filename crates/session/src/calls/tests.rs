@@ -71,8 +71,8 @@ fn a_stop_leaves_a_process_as_it_was_and_keeps_the_data() {
     let (answer, reply) = channel();
     asker.send(Ask { verb: Verb::Stop, answer }).unwrap();
     let outcome = with_engine(&options, fake, ends, &stop, &mut |event| {
-        if let CallsEvent::Refused { name, reason } = event {
-            refused.push(format!("{name}: {reason}"));
+        if let CallsEvent::Refused { names, reason } = event {
+            refused.push(format!("{}: {reason}", names.join(" ")));
         }
     });
     let outcome = outcome.unwrap();

@@ -23,7 +23,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use view::View;
-use whither_report::text::{Layout, Style};
+use whither_report::text::{Layout, Style, some_are};
 use whither_session::calls::{self, CallsEvent, CallsOutcome, CallsTarget, Reply, Verb};
 use whither_session::{SessionError, StopFlag};
 use whither_store::calls::CallSnapshot;
@@ -186,7 +186,9 @@ impl<'a> Watch<'a> {
     fn take_in(&mut self, event: &CallsEvent) {
         match event {
             CallsEvent::Note(text) => self.screen.say(text.clone()),
-            CallsEvent::Refused { name, reason } => self.screen.say(format!("{name} is not measured: {reason}")),
+            CallsEvent::Refused { names, reason } => {
+                self.screen.say(format!("{} not measured: {reason}", some_are(names, 3)));
+            }
             CallsEvent::Started { .. } | CallsEvent::Interval(_) | CallsEvent::Waiting => {}
         }
     }

@@ -6,7 +6,7 @@ use anstream::eprintln;
 use std::time::Duration;
 use whither_calls::CallProfile;
 use whither_probe::{Detached, Pause};
-use whither_report::text;
+use whither_report::text::{self, some_are};
 use whither_session::calls::CallsEvent;
 
 /// Sentences about single functions shown without `-v`.
@@ -31,7 +31,7 @@ impl Teller {
         match event {
             CallsEvent::Started { pid, points, pause } => self.started(*pid, *points, *pause),
             CallsEvent::Note(text) => self.line(text),
-            CallsEvent::Refused { name, reason } => self.refused(name, reason),
+            CallsEvent::Refused { names, reason } => self.refused(names, reason),
             CallsEvent::Interval(_) => {}
             CallsEvent::Waiting => self.line(
                 "measuring has ended, the command still runs: the table comes at its end (press Ctrl-C twice to leave it \
@@ -50,10 +50,10 @@ impl Teller {
         self.line(&format!("measuring {functions} of process {pid}{paused}{end}"));
     }
 
-    fn refused(&mut self, name: &str, reason: &str) {
+    fn refused(&mut self, names: &[String], reason: &str) {
         self.refused += 1;
         if self.refused <= FEW || self.common.verbose > 0 {
-            self.line(&format!("{name} is not measured: {reason}"));
+            self.line(&format!("{} not measured: {reason}", some_are(names, self.most_names())));
         } else if self.refused == FEW + 1 {
             self.line("more functions are not measured; -v names them all, so does --json");
         }
@@ -87,12 +87,17 @@ impl Teller {
     /// Losses, cut paths and notes of a profile. Refusals were told as they happened.
     pub(super) fn missing(&self, profile: &CallProfile) {
         let told = CallProfile { refused: Vec::new(), ..profile.clone() };
-        self.some(&text::calls_warnings(&told));
+        self.some(&text::calls_warnings(&told, self.most_names()));
     }
 
     /// The same of a profile that somebody else measured: refusals too.
     pub(super) fn everything_missing(&self, profile: &CallProfile) {
-        self.some(&text::calls_warnings(profile));
+        self.some(&text::calls_warnings(profile, self.most_names()));
+    }
+
+    /// Functions named in one sentence.
+    fn most_names(&self) -> usize {
+        if self.common.verbose > 0 { usize::MAX } else { text::FEW_NAMES }
     }
 
     fn some(&self, lines: &[String]) {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use whither_calls::{
     Analysis, CallProfile, Figures, Group, ListQuery, Metric, Names, Options, Sort, TreeNode, TreeQuery, difference,
 };
-use whither_report::text::{calls_header, calls_warnings};
+use whither_report::text::{FEW_NAMES, calls_header, calls_warnings};
 use whither_store::calls::{CallSnapshot, PointState};
 
 /// Names from the root to a node: what stays the same from picture to picture.
@@ -82,7 +82,7 @@ impl View {
             Group::Path => tree_rows(&epoch, &last, now, &interval, metric),
             _ => list_rows(&epoch, &last, metric, group),
         };
-        let warning = calls_warnings(&profile).into_iter().next().unwrap_or_default();
+        let warning = calls_warnings(&profile, FEW_NAMES).into_iter().next().unwrap_or_default();
         let progress = profile.in_progress.iter().map(|c| ProgressLine {
             tid: c.tid,
             elapsed_ns: c.elapsed_ns,
