@@ -476,7 +476,9 @@ fn bar_28_drill_finds_the_culprit() {
                     .unwrap(),
             );
             wait_until("the session", || calls(&["list", "-p", &pid]).status.success());
-            let drilled = calls(&["drill", "-p", &pid, "#1", "-i", "300ms"]);
+            // By number and by name in turn.
+            let probe = if turn % 2 == 0 { "#1" } else { from };
+            let drilled = calls(&["drill", "-p", &pid, probe, "-i", "300ms"]);
             let said = text(&drilled.stdout) + &text(&drilled.stderr);
             assert!(drilled.status.success(), "{words:?}: {said}");
             // The way down, from the first one to where it stopped.

@@ -311,7 +311,7 @@ impl Engine {
 
     /// A process of ours has made a child, which shares the agent.
     fn has_child(&mut self, parent: u32, child: u32) -> bool {
-        self.tree.list.iter().any(|p| p.pid == parent) && self.tree.add(child, true)
+        self.tree.add_child(parent, child)
     }
 
     /// A process executes something else: it is none of this engine's any more.

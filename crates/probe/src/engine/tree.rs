@@ -32,6 +32,9 @@ struct Life {
     last: u64,
 }
 
+/// Stands for the `starttime` of a process that nobody could read any more.
+const GONE: u64 = u64::MAX;
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
@@ -77,6 +80,39 @@ impl Tree {
         process.look(monotonic_ns(), None);
         self.list.push(process);
         true
+    }
+
+    /// Takes in a forked child that somebody told of, and that may have ended and been waited for meanwhile: then
+    /// it was what its parent is.
+    pub(crate) fn add_child(&mut self, parent: u32, child: u32) -> bool {
+        let Some(parent) = self.list.iter().rfind(|p| p.pid == parent) else { return false };
+        let (exe, command, last) = (parent.exe.clone(), parent.command.clone(), parent.ended);
+        if start_time(child).is_some() {
+            let new = self.add(child, true);
+            // Of a process that nobody has waited for yet only the number can be read.
+            if let Some(process) = self.list.last_mut().filter(|p| new && p.exe.is_empty()) {
+                (process.exe, process.command) = (exe, command);
+            }
+            return new;
+        }
+        let known = self.list.iter().any(|p| p.pid == child && (p.alive || p.start == GONE));
+        if !known {
+            self.list.push(Process {
+                pid: child,
+                exe,
+                command,
+                status: None,
+                alive: false,
+                // When is not known; the session must not seem to go on behind its parent's end for it.
+                ended: Some(last.unwrap_or_else(monotonic_ns)),
+                settled: false,
+                start: GONE,
+                cpu_first: 0,
+                cpu_last: 0,
+                threads: BTreeMap::new(),
+            });
+        }
+        !known
     }
 
     /// A process goes on as something else, which is not counted here.
@@ -322,6 +358,21 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert_eq!(tree.whole(), whole, "an ended session goes on");
         child.wait().expect("waits");
+    }
+
+    #[test]
+    fn a_child_that_ended_before_anybody_looked_is_one_of_the_tree() {
+        let mut child = std::process::Command::new("true").spawn().expect("true");
+        let (us, gone) = (std::process::id(), child.id());
+        child.wait().expect("waits");
+        let mut tree = Tree::begin(us);
+        assert!(!tree.add_child(1, gone), "a stranger's");
+        assert!(tree.add_child(us, gone));
+        assert!(!tree.add_child(us, gone), "twice");
+        tree.settle(&|pid| (pid == gone).then_some(7_000_000));
+        let described = tree.described();
+        assert_eq!((described[1].pid, &described[1].exe), (gone, &described[0].exe));
+        assert_eq!((tree.list[1].cpu_last, tree.alive()), (7_000_000, vec![us]));
     }
 
     #[test]

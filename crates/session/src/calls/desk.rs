@@ -55,6 +55,10 @@ impl Desk {
             Verb::Add { patterns, exclude } => self.add_patterns(patterns, exclude)?,
             Verb::Remove { patterns } => self.remove(patterns)?,
             Verb::Switch { patterns, on } => self.switch(patterns, *on)?,
+            Verb::Which { patterns } => match self.chosen(patterns)? {
+                points if points.is_empty() => Reply::Nothing { near: self.probed_names() },
+                points => Reply::Meant { points },
+            },
             Verb::List => Reply::Points { points: self.points() },
             Verb::Show => Reply::Counted { snapshot: Box::new(self.snapshot()) },
             Verb::Reset { label } => self.reset(label),

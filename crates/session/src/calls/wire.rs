@@ -30,6 +30,11 @@ pub enum Verb {
         /// Whether they count.
         on: bool,
     },
+    /// Tell which probes are meant.
+    Which {
+        /// Names, or `#12`.
+        patterns: Vec<String>,
+    },
     /// Tell the probes.
     List,
     /// Tell everything counted.
@@ -100,6 +105,11 @@ pub enum Reply {
     /// Probes were switched.
     Switched {
         /// Which.
+        points: Vec<AddedPoint>,
+    },
+    /// Probes that are meant.
+    Meant {
+        /// Their numbers and names.
         points: Vec<AddedPoint>,
     },
     /// The probes.
@@ -205,6 +215,7 @@ mod tests {
             Verb::Add { patterns: vec!["a\nb".into()], exclude: vec![] },
             Verb::Remove { patterns: vec!["#3".into()] },
             Verb::Switch { patterns: vec!["x".into()], on: false },
+            Verb::Which { patterns: vec!["x".into()] },
             Verb::List,
             Verb::Show,
             Verb::Reset { label: "after".into() },

@@ -2,7 +2,7 @@
 //! to do next is decided by `whither_calls::Drill`; this file carries it out.
 
 use super::runtime;
-use super::verbs::counted;
+use super::verbs::{counted, meant};
 use crate::answer;
 use crate::cli::{Common, DrillArgs};
 use crate::failure::Ending;
@@ -133,7 +133,14 @@ fn place(callee: &Callee) -> Place {
 /// `whither calls drill`.
 pub(super) fn drill(args: &DrillArgs, common: Common) -> anyhow::Result<Ending> {
     let desk = Desk::Other { runtime: runtime(), pid: args.session.pid };
-    let mut driller = Driller::start(&desk, args.probe, Metric::Wall)?;
+    let probe = match meant(args.session.pid, &args.probe)?.as_slice() {
+        [only] => only.id,
+        several => {
+            let several: Vec<String> = several.iter().map(|p| format!("#{} {}", p.id, p.name)).collect();
+            bail!("a drill begins at one probe, and `{}` means {}", args.probe, several.join(", "));
+        }
+    };
+    let mut driller = Driller::start(&desk, probe, Metric::Wall)?;
     loop {
         std::thread::sleep(args.interval);
         let focus = driller.focus();

@@ -6,7 +6,7 @@ use super::runtime;
 use super::show::{self, Shape};
 use super::told::{Teller, held_up};
 use crate::answer;
-use crate::cli::{CallsVerb, Common, ListArgs, ShowArgs};
+use crate::cli::{CallsVerb, Common, ExpandArgs, ListArgs, ShowArgs};
 use crate::failure::Ending;
 use anyhow::bail;
 use std::fmt::Write as _;
@@ -25,8 +25,7 @@ pub(super) fn obey(verb: CallsVerb) -> anyhow::Result<Ending> {
         CallsVerb::Remove(args) => (args.session.pid, Verb::Remove { patterns: args.probes }),
         CallsVerb::Enable(args) => (args.session.pid, Verb::Switch { patterns: args.probes, on: true }),
         CallsVerb::Disable(args) => (args.session.pid, Verb::Switch { patterns: args.probes, on: false }),
-        CallsVerb::Expand(args) if args.callers => (args.session.pid, Verb::Callers { point: args.probe }),
-        CallsVerb::Expand(args) => (args.session.pid, Verb::Callees { point: args.probe }),
+        CallsVerb::Expand(args) => return expand(&args),
         CallsVerb::Reset(args) => (args.session.pid, Verb::Reset { label: args.label }),
         CallsVerb::Stop(args) => (args.pid, Verb::Stop),
         CallsVerb::Top(_) | CallsVerb::Report(_) | CallsVerb::Show(_) | CallsVerb::Drill(_) => {
@@ -37,6 +36,35 @@ pub(super) fn obey(verb: CallsVerb) -> anyhow::Result<Ending> {
     let (text, ending) = said(&verb, &reply)?;
     answer::print(&text)?;
     Ok(ending)
+}
+
+/// Probes the callees or callers of every probe that is meant.
+fn expand(args: &ExpandArgs) -> anyhow::Result<Ending> {
+    let mut ending = Ending::No;
+    for AddedPoint { id: point, .. } in meant(args.session.pid, &args.probe)? {
+        let verb = if args.callers { Verb::Callers { point } } else { Verb::Callees { point } };
+        let (text, of_one) = said(&verb, &ask(&runtime(), args.session.pid, &verb)?)?;
+        answer::print(&text)?;
+        if of_one == Ending::Done {
+            ending = Ending::Done;
+        }
+    }
+    Ok(ending)
+}
+
+/// The probes in place that a number (`12`, `#12`) or a pattern over names means; at least one.
+///
+/// # Errors
+/// There is none, or the session says no.
+pub(super) fn meant(pid: u32, probe: &str) -> anyhow::Result<Vec<AddedPoint>> {
+    let number = probe.parse::<u32>().map(|id| format!("#{id}"));
+    let patterns = vec![number.unwrap_or_else(|_| probe.to_owned())];
+    match ask(&runtime(), pid, &Verb::Which { patterns })? {
+        Reply::Meant { points } => Ok(points),
+        Reply::Nothing { near } => bail!("no probe is `{probe}`: {}", nothing(&near)),
+        Reply::No { why } => bail!(why),
+        other => bail!("the session answered something else than its probes: {other:?}"),
+    }
 }
 
 /// `whither calls show`.
@@ -151,7 +179,9 @@ pub(super) fn said(verb: &Verb, reply: &Reply) -> anyhow::Result<(String, Ending
         Reply::Done { text } => text.clone(),
         Reply::No { why } => bail!(why.clone()),
         Reply::Points { points } => listed(points),
-        Reply::Counted { .. } | Reply::Found { .. } => bail!("the session answered another question"),
+        Reply::Counted { .. } | Reply::Found { .. } | Reply::Meant { .. } => {
+            bail!("the session answered another question")
+        }
     };
     Ok((text, Ending::Done))
 }

@@ -241,9 +241,9 @@ pub(crate) struct PointsArgs {
 pub(crate) struct ExpandArgs {
     #[command(flatten)]
     pub(crate) session: SessionArgs,
-    /// Probe by its number ('#12')
-    #[arg(value_name = "PROBE", value_parser = point)]
-    pub(crate) probe: u32,
+    /// Probe by its number ('#12') or its function; several of one name are all expanded
+    #[arg(value_name = "PROBE")]
+    pub(crate) probe: String,
     /// The functions that call it, not those that it calls
     #[arg(long)]
     pub(crate) callers: bool,
@@ -254,17 +254,12 @@ pub(crate) struct ExpandArgs {
 pub(crate) struct DrillArgs {
     #[command(flatten)]
     pub(crate) session: SessionArgs,
-    /// Probe to begin at, by its number ('#12')
-    #[arg(value_name = "PROBE", value_parser = point)]
-    pub(crate) probe: u32,
+    /// Probe to begin at, by its number ('#12') or its function
+    #[arg(value_name = "PROBE")]
+    pub(crate) probe: String,
     /// How long each step is measured
     #[arg(short, long, value_name = "TIME", value_parser = units::duration, default_value = "1s")]
     pub(crate) interval: Duration,
-}
-
-fn point(text: &str) -> Result<u32, String> {
-    let digits = text.strip_prefix('#').unwrap_or(text);
-    digits.parse().map_err(|_| format!("`{text}` is not the number of a probe; `whither calls list` shows them"))
 }
 
 /// Flags of `calls list`.

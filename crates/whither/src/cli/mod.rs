@@ -14,8 +14,8 @@ pub(crate) use ask::{
     TopArgs, TopcountsArgs,
 };
 pub(crate) use calls::{
-    CallsArgs, CallsBackendChoice, CallsReportArgs, CallsVerb, DrillArgs, Follow, ListArgs, MeasureArgs, ShapeArgs,
-    ShowArgs, WhatArgs,
+    CallsArgs, CallsBackendChoice, CallsReportArgs, CallsVerb, DrillArgs, ExpandArgs, Follow, ListArgs, MeasureArgs,
+    ShapeArgs, ShowArgs, WhatArgs,
 };
 pub(crate) use causal::{
     CausalAnswerArgs, CausalArgs, CausalCombine, CausalExecutorChoice, CausalExperiments, CausalExtend, CausalFollow,
