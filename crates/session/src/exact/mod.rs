@@ -43,6 +43,10 @@ const PLAN: Duration = Duration::from_millis(300);
 const MOST_THREADS: usize = 4;
 /// Switching a group on and off interrupts its thread.
 const SWITCHING: Duration = Duration::from_micros(30);
+/// What a hit costs a program besides: its caches and its branch history have to be learnt anew. It depends on the program,
+/// so it is assumed, and doubted as a whole: 11 us were measured by the hit alone and 35 lost on a Zen 4 VM, 4 to 6
+/// measured and 15 to 40 lost on a Zen 3 one (`perf stat -e mem:ADDR:x`, functions of `branchy`).
+const DISTURBANCE: Duration = Duration::from_micros(14);
 /// A place that was not hit in so many windows is hardly looked for any more.
 const PATIENCE: u64 = 3;
 /// One visit in so many goes to places that were never hit.
@@ -171,7 +175,7 @@ impl Counter {
         Self {
             shared,
             targets,
-            cost_ns: u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX).max(1),
+            cost_ns: u64::try_from((cost + DISTURBANCE).as_nanos()).unwrap_or(u64::MAX),
             budget: budget.clamp(1e-4, 0.5),
             tally: Tally::default(),
             dice: Dice(clock::monotonic_ns() | 1),
