@@ -161,6 +161,21 @@ N void both(long ns) { leaf(ns); nap(); __asm__ volatile("" ::: "memory"); }
 int main(void) { long t = now(); for (int i = 0; i < 40; i++) both(1000000); printf("%ld\n", now() - t); return 0; }
 "#;
 
+/// The traps by which whither measures what one costs are its own: they were told as 1.5 ms of two calls.
+#[test]
+fn what_measuring_a_trap_took_is_not_the_targets() {
+    let Some((_dir, program)) = compile(PATHS, "c", "gcc") else { return };
+    let mut engine = Engine::launch(&words(&program, &["1000"]), safe()).unwrap();
+    if add(&mut engine, "target").is_none() {
+        engine.abandon();
+        return;
+    }
+    assert_eq!(engine.snapshot().own_cost.kernel_ns, Some(0), "it has not run yet");
+    assert_eq!(finish(&mut engine), 7);
+    let snapshot = engine.snapshot();
+    assert!(calls(&snapshot) > 0 && snapshot.own_cost.kernel_ns > Some(0), "{:?}", snapshot.own_cost);
+}
+
 #[test]
 fn times_of_known_spins_and_who_called_whom() {
     let Some((_dir, program)) = compile(SPIN, "c", "gcc") else { return };

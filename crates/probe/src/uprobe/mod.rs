@@ -102,6 +102,8 @@ pub struct Uprobes {
     used_rows: usize,
     used_rules: usize,
     trap_ns: Option<u64>,
+    /// Traps, and nanoseconds in them, by which the cost of one was measured: whither's, and not the target's.
+    ours: Option<(u64, u64)>,
 }
 
 impl std::fmt::Debug for Uprobes {
@@ -146,6 +148,7 @@ impl Uprobes {
             // Rule 0 is none.
             used_rules: 1,
             trap_ns: None,
+            ours: None,
         })
     }
 
@@ -224,6 +227,8 @@ impl Uprobes {
         }
         let kernel = Kernel(&self.skel);
         self.trap_ns = cost::of_a_trap(&kernel, spare::let_go);
+        // No breakpoint of the target's is set before.
+        self.ours = self.ours.or(Some(self.in_traps()));
         Ok(self.groups.add(&kernel, pid, file, points))
     }
 
@@ -270,6 +275,11 @@ impl Uprobes {
         self.trap_ns
     }
 
+    /// Traps so far, and nanoseconds that the programs took in them; whither's own too.
+    fn in_traps(&self) -> (u64, u64) {
+        self.skel.maps.bss_data.as_deref().map_or((0, 0), |bss| (bss.wh_traps, bss.wh_spent_ns))
+    }
+
     /// What is counted so far; calls go on meanwhile.
     ///
     /// # Errors
@@ -289,8 +299,9 @@ impl Uprobes {
             tables.lost_exit = bss.wh_lost_exit;
             tables.lost_jumped = bss.wh_lost_jumped;
             tables.lost_paths = bss.wh_lost_paths;
-            (tables.traps, tables.spent_ns) = (bss.wh_traps, bss.wh_spent_ns);
         }
+        let ((traps, ns), ours) = (self.in_traps(), self.ours.unwrap_or_default());
+        (tables.traps, tables.spent_ns) = (traps.saturating_sub(ours.0), ns.saturating_sub(ours.1));
         Ok(tables)
     }
 }
