@@ -118,8 +118,13 @@ fn an_interrupt_keeps_the_data() {
 fn a_request_to_end_reaches_the_command() {
     need_root!();
     let _alone = alone();
-    // A child of the shell, so that its trap runs as soon as the signal is there.
-    let (mut child, directory) = start(&["--", "sh", "-c", "trap 'exit 7' TERM; sleep 60 & wait"]);
+    let place = tempfile::tempdir().unwrap();
+    let begun = place.path().join("begun");
+    // The shell says when its trap is there: a signal before that ends it, by whoever it is sent. It waits for
+    // a child, so that the trap runs as soon as the signal comes.
+    let script = format!("trap 'exit 7' TERM; echo > {}; sleep 60 & wait", begun.display());
+    let (mut child, directory) = start(&["--", "sh", "-c", &script]);
+    wait_until("the shell's trap", || begun.exists());
     send("TERM", child.id());
     assert_eq!(child.wait().unwrap().code(), Some(7), "the command's own answer to SIGTERM");
     assert!(directory.path().join("run.wh").join("epoch.json").exists(), "and the recording is kept");
