@@ -27,6 +27,17 @@ enum Kind {
     Ring(RingCollector),
 }
 
+/// What was taken since sampling was switched on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Samples of all events, idle ones too.
+    pub samples: u64,
+    /// Walks that ended.
+    pub walks: u64,
+    /// The time they took, ns.
+    pub walks_ns: u64,
+}
+
 /// A running collection.
 #[derive(Debug)]
 pub struct Collector {
@@ -370,10 +381,20 @@ impl Collector {
         matches!((&self.kind, &self.edges), (Kind::Bpf(b, _), Some(edges)) if b.walks() && edges.is_learning())
     }
 
-    /// Time that walks took so far, ns.
+    /// What was taken so far, where the kernel side counts it.
     #[must_use]
-    pub fn walks_ns(&self) -> u64 {
-        self.edges.as_ref().map_or(0, Edges::walks_ns)
+    pub fn taken(&self) -> Taken {
+        let Kind::Bpf(b, _) = &self.kind else { return Taken::default() };
+        let samples = b.cpu_counters().iter().map(|c| c.hit + c.miss + c.idle + c.other).sum();
+        let (walks, walks_ns) = self.edges.as_ref().map_or((0, 0), Edges::walks);
+        Taken { samples, walks, walks_ns }
+    }
+
+    /// No more walks than so many a second, of all CPUs.
+    pub fn limit_walks(&mut self, walks: f64) {
+        if let Some(edges) = &mut self.edges {
+            edges.limit_walks(walks);
+        }
     }
 
     /// Draws a new period for every event whose time has come.

@@ -27,6 +27,7 @@ mod walk_maps;
 
 pub use book::{Book, BookOptions, Folding, SampleIn, StackIn, Who};
 pub use branches::branch_event;
-pub use collector::{Collector, probe_own_thread};
+pub use collector::{Collector, Taken, probe_own_thread};
+pub use edges::ENOUGH_WALKS;
 pub use error::SampleError;
 pub use plan::{Chosen, Coverage, EdgeMode, Spend, StackMode};

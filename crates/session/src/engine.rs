@@ -175,11 +175,10 @@ impl Engine {
         if self.backend() != "bpf" {
             return None;
         }
-        self.governor.walked(self.collector.walks_ns());
         let (collector, synchronous) = (&mut self.collector, &mut self.synchronous);
         let change = self.governor.review(|| {
             *synchronous += collector.take_synchronous();
-            *synchronous
+            (collector.taken(), *synchronous)
         });
         self.adapt(change?)
     }
@@ -192,6 +191,9 @@ impl Engine {
             if !now.is_empty() {
                 self.happened.push(format!("{}, {} from now on", self.governor.reason(), now.join(", ")));
             }
+        }
+        if let Some(walks) = change.walks {
+            self.collector.limit_walks(walks);
         }
         if let Some(hertz) = change.hertz {
             self.set_hertz(hertz);
@@ -269,7 +271,7 @@ impl Engine {
 
     /// What collecting costs, by measurement.
     pub(crate) fn cost(&self) -> OwnCost {
-        self.governor.cost(self.delivered, self.synchronous)
+        self.governor.cost(self.delivered, self.synchronous, self.collector.taken())
     }
 
     pub(crate) fn hertz(&self) -> f64 {

@@ -1,30 +1,37 @@
 //! Keeps sampling within a budget. What a sample costs is measured on this machine (in a virtual
-//! machine the interrupt alone takes 13 us, design note 3.1), and so is our own CPU time; the rate is
-//! what the budget buys.
+//! machine the interrupt alone takes 6 to 13 us, design note 3.1), what walks take is counted as they end, and so is our own
+//! CPU time; what the budget leaves is what rate and walks may spend. Constraint: the budget is that of the whole recording, so
+//! what was overspent (a program's files are read once, its code learnt once) is paid back later.
 
 use crate::choose::FULL_HERTZ;
 use crate::options::Pace;
 use std::time::Duration;
 use whither_kernel::{clock, gap};
-use whither_sample::{Chosen, Collector, probe_own_thread};
+use whither_sample::{Chosen, Collector, ENOUGH_WALKS, Taken, probe_own_thread};
 use whither_store::model::OwnCost;
 
 /// How long the cost of a sample is measured.
 const MEASURE: Duration = Duration::from_millis(60);
-/// The rate is looked at again this often, and once early: a recording of ten seconds has its budget, too.
-const REVIEW_NS: u64 = 10_000_000_000;
-const FIRST_REVIEW_NS: u64 = 3_000_000_000;
+/// Costs are looked at when a recording has become twice as long since the last time, from here on, and this often in the
+/// end. Events that no rate drives may come by the million a second, so it begins early.
+const FIRST_REVIEW_NS: u64 = 250_000_000;
+const REVIEW_NS: u64 = 4_000_000_000;
+/// What was overspent is paid back until the next look, but not sooner than in this time.
+const PAY_BACK_NS: u64 = 1_000_000_000;
+/// Our own CPU time before this is mostly that of the beginning, which does not come again: it is paid back, not expected.
+const BEGINNING_NS: u64 = 2_000_000_000;
 /// Below this many samples a profile says nothing.
 const LEAST_HERTZ: f64 = 20.0;
-/// Events that no rate drives may come by the million a second: they are looked at before a recording of seconds is over.
-const FIRST_LOOK_NS: u64 = 250_000_000;
 /// What a sample costs that takes no interrupt: a page fault took 250 to 360 ns longer with one (of 1,650).
 const SYNCHRONOUS_NS: f64 = 300.0;
 /// Synchronous events may take this part of a budget together before they are sampled less often.
 const SYNCHRONOUS_PART: f64 = 0.5;
-/// What interrupts get of a budget in any case. Reading the files of many new programs takes most of a second once, and a
+/// What samples and walks get of a budget in any case. Reading the files of many new programs takes most of a second once, and a
 /// profile of 20 samples a second would be no profile: the cost is told, and the next look finds it gone.
-const INTERRUPT_PART: f64 = 0.25;
+const LEAST_PART: f64 = 0.25;
+/// Of what samples and walks get, what walks may take: executions are known by walks, and with fewer samples than walks nothing is known
+/// of what executions cost.
+const WALKS_PART: f64 = 0.6;
 /// Share of the budget set aside for our own process until its cost is known.
 const RESERVE: f64 = 0.15;
 
@@ -39,41 +46,70 @@ pub(crate) struct Governor {
     all_synchronous: bool,
     interrupt_ns: f64,
     handler_ns: f64,
-    /// Time that walks took in the kernel: no probe of a sample's cost meets any.
-    walks_ns: u64,
-    /// Share of all CPU time our own process takes, and walks.
-    user_share: f64,
-    reviewed: (u64, u64),
-    /// Samples of synchronous events by then.
-    synchronous: u64,
-    began: (u64, u64),
-    /// When to look at the rate next.
+    began: u64,
+    /// Our own CPU time when it began, ns.
+    own_began: u64,
+    last: Seen,
+    /// When to look again.
     due: u64,
     hertz: f64,
+}
+
+/// What there was by some time, since the beginning.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// ns since the beginning.
+    elapsed: u64,
+    /// Our own CPU time, ns.
+    own_ns: u64,
+    taken: Taken,
+    /// Of the samples, those of synchronous events.
+    synchronous: u64,
+}
+
+impl Seen {
+    fn since(&self, earlier: &Self) -> Self {
+        let less = u64::saturating_sub;
+        Self {
+            elapsed: less(self.elapsed, earlier.elapsed),
+            own_ns: less(self.own_ns, earlier.own_ns),
+            taken: Taken {
+                samples: less(self.taken.samples, earlier.taken.samples),
+                walks: less(self.taken.walks, earlier.taken.walks),
+                walks_ns: less(self.taken.walks_ns, earlier.taken.walks_ns),
+            },
+            synchronous: less(self.synchronous, earlier.synchronous),
+        }
+    }
 }
 
 impl Governor {
     /// A governor for this pace; measures nothing yet. `hertz` is 0 without an event that a rate drives.
     pub(crate) fn new(pace: Pace, cpus: usize, events: &[Chosen]) -> Self {
         let hertz = events.iter().find(|e| e.is_rated()).map_or(0.0, Chosen::hertz);
-        let now = (clock::monotonic_ns(), clock::own_cpu_ns());
         let budget = if let Pace::Budget(b) = pace { Some(b) } else { None };
         let asked = if let Pace::Hertz(h) = pace { Some(f64::from(h)) } else { None };
-        Self {
+        let mut governor = Self {
             budget,
             asked,
             cpus: cpus as f64,
             all_synchronous: events.iter().all(Chosen::is_synchronous),
             interrupt_ns: 0.0,
             handler_ns: 0.0,
-            walks_ns: 0,
-            user_share: 0.0,
-            reviewed: now,
-            synchronous: 0,
-            began: now,
-            due: now.0 + FIRST_REVIEW_NS,
+            began: 0,
+            own_began: 0,
+            last: Seen::default(),
+            due: 0,
             hertz,
-        }
+        };
+        governor.begin();
+        governor
+    }
+
+    /// From now on it counts.
+    fn begin(&mut self) {
+        (self.began, self.own_began) = (clock::monotonic_ns(), clock::own_cpu_ns());
+        (self.last, self.due) = (Seen::default(), self.began + FIRST_REVIEW_NS);
     }
 
     /// Measures what one sample steals from the CPU this runs on, which must be sampled meanwhile;
@@ -95,53 +131,63 @@ impl Governor {
 
     fn buy(&mut self, interrupt_ns: f64) -> Option<f64> {
         self.interrupt_ns = interrupt_ns;
-        let now = (clock::monotonic_ns(), clock::own_cpu_ns());
-        (self.reviewed, self.began, self.due) = (now, now, now.0 + FIRST_REVIEW_NS);
+        self.begin();
         let budget = self.budget?;
         self.hertz = rate(budget * (1.0 - RESERVE), self.interrupt_ns);
         Some(self.hertz)
     }
 
-    /// Looks at our own cost from time to time, with how many samples of synchronous events `synchronous` says there were
-    /// so far; returns what should change.
-    pub(crate) fn review(&mut self, synchronous: impl FnOnce() -> u64) -> Option<Change> {
-        let now = (clock::monotonic_ns(), clock::own_cpu_ns() + self.walks_ns);
-        if self.synchronous == 0 && now.0 >= self.began.0 + FIRST_LOOK_NS && now.0 < self.due {
-            return self.first_look(now.0, synchronous());
-        }
-        if now.0 < self.due {
+    /// Looks at what is spent from time to time: `taken` says what there was so far, and how many samples of
+    /// synchronous events. Returns what should change.
+    pub(crate) fn review(&mut self, taken: impl FnOnce() -> (Taken, u64)) -> Option<Change> {
+        let now = clock::monotonic_ns();
+        if now < self.due {
             return None;
         }
-        self.due = now.0 + REVIEW_NS;
-        let elapsed = (now.0 - self.reviewed.0) as f64 * self.cpus;
-        self.user_share = (now.1 - self.reviewed.1) as f64 / elapsed;
-        self.reviewed = now;
-        let so_far = synchronous();
-        let new = so_far.saturating_sub(std::mem::replace(&mut self.synchronous, so_far));
+        let (taken, synchronous) = taken();
+        let elapsed = now.saturating_sub(self.began);
+        self.due = now + elapsed.clamp(FIRST_REVIEW_NS, REVIEW_NS);
+        let own_ns = clock::own_cpu_ns().saturating_sub(self.own_began);
+        self.reviewed(Seen { elapsed, own_ns, taken, synchronous })
+    }
+
+    fn reviewed(&mut self, all: Seen) -> Option<Change> {
+        let new = all.since(&std::mem::replace(&mut self.last, all));
+        let length = new.elapsed.max(1) as f64 * self.cpus;
         if let Some(asked) = self.asked {
-            return only_thinner(thinner(new as f64 * 1e9 / elapsed, asked));
+            return only_thinner(thinner(new.synchronous as f64 * 1e9 / length, asked));
         }
         let budget = self.budget?;
-        let synchronous = new as f64 * SYNCHRONOUS_NS / elapsed;
-        let thinner = thinner(synchronous, (budget - self.user_share).max(budget / 4.0) * SYNCHRONOUS_PART);
-        let left = budget - self.user_share - synchronous / thinner as f64;
-        let hertz = self.next_rate(left.max(budget * INTERRUPT_PART));
-        (hertz.is_some() || thinner > 1).then_some(Change { hertz, thinner })
+        let own = if all.elapsed < BEGINNING_NS { budget * RESERVE } else { new.own_ns as f64 / length };
+        let allowed = budget * all.elapsed as f64 * self.cpus;
+        let pay_back = all.elapsed.clamp(PAY_BACK_NS, REVIEW_NS);
+        let debt = (self.spent(&all) - allowed).max(0.0) / (pay_back as f64 * self.cpus);
+        let left = budget - own - debt;
+        let synchronous = new.synchronous as f64 * SYNCHRONOUS_NS / length;
+        let thinner = thinner(synchronous, left.max(budget * LEAST_PART) * SYNCHRONOUS_PART);
+        let left = (left - synchronous / thinner as f64).max(budget * LEAST_PART);
+        let walks = self.walks(&new, left);
+        let hertz = self.next_rate(left - walks.as_ref().map_or(0.0, |w| w.share));
+        let walks = walks.map(|w| w.a_second);
+        (hertz.is_some() || thinner > 1 || walks.is_some()).then_some(Change { hertz, thinner, walks })
     }
 
-    fn first_look(&mut self, now: u64, synchronous: u64) -> Option<Change> {
-        // Not again, even where there are none.
-        self.synchronous = synchronous.max(1);
-        let elapsed = (now - self.began.0) as f64 * self.cpus;
-        only_thinner(match self.asked {
-            Some(asked) => thinner(synchronous as f64 * 1e9 / elapsed, asked),
-            None => thinner(synchronous as f64 * SYNCHRONOUS_NS / elapsed, self.budget? * SYNCHRONOUS_PART),
-        })
+    /// What samples and walks have taken and we ourselves, ns.
+    fn spent(&self, seen: &Seen) -> f64 {
+        let synchronous = seen.synchronous.min(seen.taken.samples);
+        let interrupts = (seen.taken.samples - synchronous) as f64 * self.interrupt_ns;
+        interrupts + synchronous as f64 * SYNCHRONOUS_NS + (seen.taken.walks_ns + seen.own_ns) as f64
     }
 
-    /// Walks have taken so much time so far.
-    pub(crate) fn walked(&mut self, ns: u64) {
-        self.walks_ns = ns;
+    /// What walks may take of a share, if there are any. One takes 100 to 400 us, by how much of what it reads is in caches.
+    fn walks(&self, new: &Seen, left: f64) -> Option<Walks> {
+        let Taken { walks, walks_ns, .. } = new.taken;
+        if walks == 0 {
+            return None;
+        }
+        let each = (walks_ns as f64 / walks as f64).max(1.0) / (1e9 * self.cpus);
+        let share = (left * WALKS_PART).min(ENOUGH_WALKS * each);
+        Some(Walks { a_second: share / each, share })
     }
 
     /// Why events are thinned.
@@ -159,19 +205,24 @@ impl Governor {
         changed.then_some(next)
     }
 
-    /// The account for the recording, from all samples delivered so far and how many of them took no interrupt.
-    pub(crate) fn cost(&self, delivered: u64, synchronous: u64) -> OwnCost {
-        let elapsed = clock::monotonic_ns().saturating_sub(self.began.0).max(1) as f64 * self.cpus;
-        let user_ns = clock::own_cpu_ns().saturating_sub(self.began.1);
+    /// The account for the recording, from all samples delivered so far, how many of them took no interrupt, and walks.
+    pub(crate) fn cost(&self, delivered: u64, synchronous: u64, taken: Taken) -> OwnCost {
+        let elapsed = clock::monotonic_ns().saturating_sub(self.began).max(1);
+        let own_ns = clock::own_cpu_ns().saturating_sub(self.own_began);
         let synchronous = if self.all_synchronous { delivered } else { synchronous.min(delivered) };
-        let interrupts = delivered - synchronous;
-        let walks = self.walks_ns as f64;
-        let stolen = interrupts as f64 * self.interrupt_ns + synchronous as f64 * SYNCHRONOUS_NS + walks;
+        let spent = self.spent(&Seen { elapsed, own_ns, taken: Taken { samples: delivered, ..taken }, synchronous });
         // Without the cost of a sample the share would be a half-truth: 0 stands for "not measured".
         let measured = self.interrupt_ns > 0.0 || self.all_synchronous;
-        let share = if measured { (stolen + user_ns as f64) / elapsed } else { 0.0 };
-        OwnCost { interrupt_ns: self.interrupt_ns, handler_ns: self.handler_ns, user_ns, share, budget: self.budget }
+        let share = if measured { spent / (elapsed as f64 * self.cpus) } else { 0.0 };
+        let (interrupt_ns, handler_ns) = (self.interrupt_ns, self.handler_ns);
+        OwnCost { interrupt_ns, handler_ns, user_ns: own_ns, share, budget: self.budget }
     }
+}
+
+/// Walks a second, of all CPUs, and the share of CPU time that they take.
+struct Walks {
+    a_second: f64,
+    share: f64,
 }
 
 /// What a review asks for.
@@ -181,10 +232,12 @@ pub(crate) struct Change {
     pub(crate) hertz: Option<f64>,
     /// How many times less often synchronous events are to be sampled.
     pub(crate) thinner: u64,
+    /// No more walks than so many a second, of all CPUs.
+    pub(crate) walks: Option<f64>,
 }
 
 fn only_thinner(thinner: u64) -> Option<Change> {
-    (thinner > 1).then_some(Change { hertz: None, thinner })
+    (thinner > 1).then_some(Change { hertz: None, thinner, walks: None })
 }
 
 /// The power of two that brings a share within what it may be.
@@ -233,20 +286,68 @@ mod tests {
         let mut governor = Governor::new(Pace::Hertz(500), 2, &[]);
         assert_eq!(governor.reason(), "to keep to the rate asked for");
         // 40,000 samples in a quarter of a second on two CPUs are 80,000 a second and CPU.
-        let change = governor.first_look(governor.began.0 + FIRST_LOOK_NS, 40_000).expect("too many");
+        let so_far = |synchronous| Seen { elapsed: FIRST_REVIEW_NS, synchronous, ..Seen::default() };
+        let change = governor.reviewed(so_far(40_000)).expect("too many");
         assert_eq!((change.thinner, change.hertz), (256, None));
-        assert!(governor.first_look(governor.began.0 + FIRST_LOOK_NS, 200).is_none());
+        let mut governor = Governor::new(Pace::Hertz(500), 2, &[]);
+        assert!(governor.reviewed(so_far(200)).is_none());
+    }
+
+    /// What a governor makes of a program on one of two CPUs whose walks take 200 us each and that costs us `own` of a CPU:
+    /// what was spent of all CPU time in so many seconds.
+    fn spends(governor: &mut Governor, own: f64, seconds: u64) -> f64 {
+        const STEP_NS: u64 = 50_000_000;
+        let (mut seen, mut walks) = (Seen::default(), ENOUGH_WALKS);
+        let mut due = FIRST_REVIEW_NS;
+        while seen.elapsed < seconds * 1_000_000_000 {
+            seen.elapsed += STEP_NS;
+            seen.own_ns += (own * STEP_NS as f64) as u64;
+            seen.taken.samples += (governor.hertz * STEP_NS as f64 / 1e9) as u64;
+            let more = (walks * STEP_NS as f64 / 1e9).round() as u64;
+            seen.taken.walks += more;
+            seen.taken.walks_ns += more * 200_000;
+            if seen.elapsed >= due {
+                due = seen.elapsed + seen.elapsed.min(REVIEW_NS);
+                walks = governor.reviewed(seen).and_then(|c| c.walks).unwrap_or(walks);
+            }
+        }
+        governor.spent(&seen) / (seen.elapsed as f64 * governor.cpus)
+    }
+
+    fn with_budget(budget: f64) -> Governor {
+        let mut governor = Governor::new(Pace::Budget(budget), 2, &[]);
+        (governor.interrupt_ns, governor.hertz) = (13_500.0, 2_000.0);
+        governor
     }
 
     #[test]
     fn walks_are_paid_from_the_budget() {
-        let mut governor = Governor::new(Pace::Budget(0.03), 2, &[]);
-        (governor.interrupt_ns, governor.hertz, governor.due) = (13_500.0, 1_000.0, 0);
-        let without = governor.cost(0, 0).share;
-        governor.walked(1 << 40);
-        assert!(governor.cost(0, 0).share > without + 1.0, "they are told");
-        let change = governor.review(|| 0).expect("much too much");
-        assert!(change.hertz.is_some_and(|hertz| hertz < 600.0), "{change:?}");
+        let spent = spends(&mut with_budget(0.03), 0.01, 20);
+        assert!((0.02..0.031).contains(&spent), "{spent}");
+        let spent = spends(&mut with_budget(0.01), 0.005, 20);
+        assert!((0.005..0.0115).contains(&spent), "{spent}");
+        let without = with_budget(0.03).cost(0, 0, Taken::default()).share;
+        let with = with_budget(0.03).cost(0, 0, Taken { walks_ns: 1 << 40, ..Taken::default() }).share;
+        assert!(with > without + 1.0, "they are told");
+    }
+
+    #[test]
+    fn a_program_that_costs_much_gets_its_least_part() {
+        let mut governor = with_budget(0.03);
+        let spent = spends(&mut governor, 0.06, 20);
+        assert!((0.03..0.042).contains(&spent), "{spent}");
+        assert!(governor.hertz > 100.0, "{}", governor.hertz);
+    }
+
+    #[test]
+    fn what_was_overspent_is_paid_back() {
+        let mut governor = with_budget(0.03);
+        let seen = |elapsed: u64, own_ns| Seen { elapsed: elapsed * 1_000_000_000, own_ns, ..Seen::default() };
+        let wanted = |c: Option<Change>| c.and_then(|c| c.hertz);
+        // A second of our own time at the beginning, and nothing later.
+        assert!(wanted(governor.reviewed(seen(4, 1_000_000_000))).is_some_and(|h| h < 600.0));
+        assert!(wanted(governor.reviewed(seen(14, 1_000_000_000))).is_some_and(|h| h > 600.0), "{}", governor.hertz);
+        assert!(wanted(governor.reviewed(seen(24, 1_000_000_000))).is_some_and(|h| h > 1_500.0), "{}", governor.hertz);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod code;
 mod devices;
+mod numbers;
 mod pace;
 mod places;
 mod thrift;
@@ -42,6 +43,7 @@ const WORTH_A_RECIPE: u32 = 2;
 /// Decoded code of more bytes than this is thrown away and decoded anew where it is still in use.
 const MOST_CODE: usize = 12 << 20;
 
+pub use pace::ENOUGH as ENOUGH_WALKS;
 pub(crate) use thrift::FIRST_EVERY;
 pub(crate) use walks::{EVERY, LATE, OP_ROOM, SETTLES, TELLS, WalkOrders};
 
@@ -98,7 +100,8 @@ pub(crate) struct Edges {
     orders: Vec<Order>,
     thrift: Thrift,
     walked: Walked,
-    /// Time that walks took.
+    /// Walks so far, and the time they took.
+    walks: u64,
     walks_ns: u64,
     devices: Devices,
     /// Of one sample; kept for its room.
@@ -123,6 +126,7 @@ impl Edges {
             orders: Vec::new(),
             thrift: Thrift::new(spend),
             walked: Walked::default(),
+            walks: 0,
             walks_ns: 0,
             devices: Devices::default(),
             decisions: Vec::new(),
@@ -140,6 +144,7 @@ impl Edges {
     pub(crate) fn take_walks(&mut self, book: &mut Book, paths: impl Iterator<Item = Path>) -> WalkOrders {
         let now = clock::monotonic_ns();
         for path in paths {
+            self.walks += 1;
             self.walks_ns += u64::from(path.took);
             let devices = &mut self.devices;
             self.walked.take(book, &mut self.files, &path, |life| devices.bar(life, path.tgid, now));
@@ -156,8 +161,14 @@ impl Edges {
         }
     }
 
-    pub(crate) fn walks_ns(&self) -> u64 {
-        self.walks_ns
+    /// Walks so far, and the time they took, ns.
+    pub(crate) fn walks(&self) -> (u64, u64) {
+        (self.walks, self.walks_ns)
+    }
+
+    /// No more walks than so many a second, of all CPUs.
+    pub(crate) fn limit_walks(&mut self, walks: f64) {
+        self.walked.limit(walks);
     }
 
     /// Whether code is still being learnt that walks want, so that they are better read soon.

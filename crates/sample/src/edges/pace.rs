@@ -1,12 +1,16 @@
 //! From how many samples walks begin. At the rates that a budget allows there are few samples, and executions are known by walks rather than by
 //! samples: then more of them walk. And while most walks end in code that is not prepared yet, which takes them no time and tells nothing,
-//! as many as may be walk, so that a program of much code is known soon. Pure arithmetic; who is told is not here.
+//! as many as may be walk, so that a program of much code is known soon. A walk takes ten times what its sample does: how many of them
+//! a budget buys is said from outside. Pure arithmetic; who is told is not here.
 
 use super::EVERY;
 
-/// Walks per second, of all CPUs, that are worth their time, and while most of them find new code.
-const ENOUGH: f64 = 250.0;
+/// Walks per second, of all CPUs, that are worth their time.
+pub const ENOUGH: f64 = 250.0;
+/// And while most of them find new code.
 const ENOUGH_IN_NEW_CODE: f64 = 1000.0;
+/// A walk from one in so many samples at least.
+const MOST_EVERY: f64 = 256.0;
 /// More than this part of them in new code is most.
 const NEW: f64 = 0.3;
 /// It is looked at this often, once so many walks have come.
@@ -21,11 +25,13 @@ pub(super) struct Pace {
     new: u32,
     every: u32,
     learning: bool,
+    /// Part of the walks that are worth their time which may be made.
+    part: f64,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { since: None, walks: 0, new: 0, every: EVERY, learning: true }
+        Self { since: None, walks: 0, new: 0, every: EVERY, learning: true, part: 1.0 }
     }
 }
 
@@ -33,6 +39,11 @@ impl Pace {
     /// Whether most walks ended in new code when it was looked at last.
     pub(super) fn is_learning(&self) -> bool {
         self.learning
+    }
+
+    /// No more walks than so many a second, of all CPUs.
+    pub(super) fn limit(&mut self, walks: f64) {
+        self.part = (walks / ENOUGH).clamp(0.0, 1.0);
     }
 
     /// A walk began at `time`, and ended in new code or did not; one from how many samples is to walk, when that changes.
@@ -48,7 +59,7 @@ impl Pace {
         let is_new = f64::from(self.new) > NEW * f64::from(self.walks);
         self.learning = is_new;
         let enough = if is_new { ENOUGH_IN_NEW_CODE } else { ENOUGH };
-        let every = ((samples / enough).round() as u32).clamp(1, EVERY);
+        let every = (samples / (enough * self.part)).round().clamp(1.0, MOST_EVERY) as u32;
         (self.since, self.walks, self.new) = (Some(time), 0, 0);
         (std::mem::replace(&mut self.every, every) != every).then_some(every)
     }
@@ -72,12 +83,22 @@ mod tests {
     #[test]
     fn few_samples_walk_more_often_and_most_in_new_code() {
         let mut pace = Pace::default();
-        assert_eq!(told(&mut pace, 10_000, true), EVERY, "as many as ever");
-        assert_eq!(told(&mut pace, 10_000, false), EVERY);
+        assert_eq!(told(&mut pace, 10_000, true), 10);
+        assert_eq!(told(&mut pace, 10_000, false), 40);
         assert_eq!(told(&mut pace, 1_000, true), 1);
         assert_eq!(told(&mut pace, 1_000, false), 4);
         assert_eq!(told(&mut pace, 300, false), 1);
-        assert_eq!(told(&mut pace, 4_000, false), EVERY);
+        assert_eq!(told(&mut pace, 4_000, false), 16);
+    }
+
+    #[test]
+    fn no_more_walk_than_the_budget_buys() {
+        let mut pace = Pace::default();
+        pace.limit(50.0);
+        assert_eq!(told(&mut pace, 4_000, false), 80);
+        assert_eq!(told(&mut pace, 4_000, true), 20, "and in new code as much more as ever");
+        pace.limit(1e9);
+        assert_eq!(told(&mut pace, 4_000, false), 16);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! a walk under way never meets another instruction under a number it holds.
 
 use super::code::CodeFiles;
+use super::numbers::Numbers;
 use super::pace::Pace;
 use crate::book::{Book, CodeAt, Who};
 use crate::branches;
@@ -30,7 +31,7 @@ pub(crate) const TELLS: u32 = 1000;
 /// So many before them tell nothing, and by chance up to [`LATE`] more.
 pub(crate) const SETTLES: u32 = 48;
 pub(crate) const LATE: u32 = 300;
-/// A walk from one in so many samples, at first and at most.
+/// A walk from one in so many samples, at first.
 pub(crate) const EVERY: u32 = 5;
 /// Instructions prepared at a time, those nearest in number of branches: a program that spends its time everywhere executes a part only
 /// of what can be reached, and what is prepared in vain takes room. With a quarter of it a compiler's walks wait too often for the next
@@ -56,7 +57,7 @@ pub(crate) struct Walked {
     ops: Vec<Made>,
     /// What is mapped, and what its offsets are less than addresses.
     stretches: Vec<(ImageNo, u64)>,
-    numbers: FxHashMap<(Space, u64), u32>,
+    numbers: Numbers<Space>,
     /// Instructions that are not prepared, and those that lead there: number, and whether it is their target.
     awaited: FxHashMap<(Space, u64), Vec<(u32, bool)>>,
     /// Lives that share code at fixed addresses with others.
@@ -166,7 +167,7 @@ impl Walked {
     /// Whether what a walk went through is still mapped there: libraries come and go.
     fn stands(&self, book: &Book, who: Who, at: CodeAt, path: &Path) -> bool {
         let mut last = at;
-        let start = space_at(book, &at).and_then(|space| self.numbers.get(&(space, path.pc)).copied());
+        let start = space_at(book, &at).and_then(|space| self.numbers.get(space, path.pc));
         let all = start.into_iter().chain(path.hops.iter().flat_map(|hop| [hop.0, hop.1]));
         all.filter_map(|number| self.ops.get(number as usize)).all(|made| {
             if !(last.mapped.start..last.mapped.end).contains(&made.at) {
@@ -221,8 +222,8 @@ impl Walked {
     /// knowing anything.
     fn prepare(&mut self, book: &Book, files: &mut CodeFiles, process: &Process, at: u64) -> Option<u32> {
         let &Process { who, life, .. } = process;
-        if let Some(number) = self.numbers.get(&(Space::Life(life), at)) {
-            return Some(*number);
+        if let Some(number) = self.numbers.get(Space::Life(life), at) {
+            return Some(number);
         }
         let code = book.code_at(who, at).filter(|c| c.life == life)?;
         let mapped = code.mapped;
@@ -233,8 +234,8 @@ impl Walked {
                 self.fixed.push((image, at));
             }
             self.join(process, image);
-            if let Some(number) = self.numbers.get(&(space, at)) {
-                return Some(*number);
+            if let Some(number) = self.numbers.get(space, at) {
+                return Some(number);
             }
         }
         let file = files.get(book, &code)?;
@@ -246,14 +247,14 @@ impl Walked {
         let mut todo = VecDeque::from([at]);
         while let Some(at) = todo.pop_front().filter(|_| self.ops.len() - first < MOST_AT_ONCE) {
             let inside = (mapped.start..mapped.end).contains(&at);
-            if !inside || self.numbers.contains_key(&(space, at)) {
+            if !inside || self.numbers.get(space, at).is_some() {
                 continue;
             }
             let Some(found) = self.preparer.at(file, Svma(at.wrapping_sub(bias)), bias) else { continue };
             let runtime = |stated: Option<Svma>| stated.and_then(|s| NonZeroU64::new(s.0.wrapping_add(bias)));
             let made = Made { at, stretch, op: found.op, next: runtime(found.next), target: runtime(found.target) };
             let (number, start) = (self.ops.len() as u32, space.start(at, process));
-            self.numbers.insert((space, at), number);
+            self.numbers.insert(space, at, number);
             self.orders.starts.push((start, number));
             self.ops.push(made);
             let back = runtime(found.returns_to);
@@ -264,7 +265,7 @@ impl Walked {
             }
         }
         self.link(space, first);
-        self.numbers.get(&(space, at)).copied()
+        self.numbers.get(space, at)
     }
 
     /// A process has begun to execute a program: what others of it know it is to know from its first sample on.
@@ -277,6 +278,11 @@ impl Walked {
                 self.join(&process, image);
             }
         }
+    }
+
+    /// No more walks than so many a second, of all CPUs.
+    pub(crate) fn limit(&mut self, walks: f64) {
+        self.pace.limit(walks);
     }
 
     /// Whether most walks end in code that is not prepared.
@@ -307,8 +313,8 @@ impl Walked {
             let Made { at, next, target, .. } = self.ops[number];
             for (to, is_target) in [(next, false), (target, true)] {
                 let Some(to) = to.map(NonZeroU64::get) else { continue };
-                match self.numbers.get(&(space, to)) {
-                    Some(found) => self.lead(number as u32, is_target, *found),
+                match self.numbers.get(space, to) {
+                    Some(found) => self.lead(number as u32, is_target, found),
                     None => self.awaited.entry((space, to)).or_default().push((number as u32, is_target)),
                 }
             }
