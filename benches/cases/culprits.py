@@ -68,7 +68,7 @@ def row(scratch, program, procedure, cause, key, twin, twin_key, seconds):
     number = lambda k: int(truth[k], 0) if k else None
     analysis = analysed(recording, procedure)
     if not analysis:
-        return [f"`{program}`", cause, "-", "-", "not analysed", "-", "-"]
+        return [f"`{program}`", cause, "-", "-", "not analysed", "-", "-", "-"]
     share, samples = blamed(analysis, cause, number(key))
     anywhere, _ = blamed(analysis, cause, None)
     innocent = "-"
@@ -76,7 +76,8 @@ def row(scratch, program, procedure, cause, key, twin, twin_key, seconds):
         innocent = "suspected" if suspected(other, cause, number(twin_key)) else "not suspected"
     stalled = stalled_share(truth)
     of_stalled = f"{100 * min(share / stalled, 1):.1f}" if stalled else "-"
-    return [f"`{program}`", cause, f"{samples:,.0f}", f"{100 * share:.1f}", f"{100 * anywhere:.1f}", of_stalled, innocent]
+    stalled = f"{100 * stalled:.1f}" if stalled else "-"
+    return [f"`{program}`", cause, f"{samples:,.0f}", f"{100 * share:.1f}", f"{100 * anywhere:.1f}", stalled, of_stalled, innocent]
 
 
 def stalled_share(truth):
@@ -90,10 +91,10 @@ def run(options):
     seconds = 4 if options.quick else 10
     with h.Scratch() as scratch:
         rows = [row(scratch, *planted, seconds) for planted in PLANTED]
-    head = ["", "planted cause", "samples", "blamed first, at the instruction, %", "anywhere, %", "at the instruction, % of what stalled", "its twin"]
+    head = ["", "planted cause", "samples", "blamed first, at the instruction, %", "anywhere, %", "stalled, %", "at the instruction, % of what stalled", "its twin"]
     text = h.table(head, rows)
     return (
         f"{text}\n\nShare of the samples of the procedure the stall was planted in. `operand`: a chain of operations that wait for each other, "
         f"which the processor model explains without a culprit. {seconds} s each. What stalled: the time beyond what the same code takes "
-        f"without the cause, by the program's own clock; the rest of the samples is work."
+        f"without the cause, by the program's own clock; the rest of the samples is work, which may be blamed beside it."
     )

@@ -1,11 +1,12 @@
 /* Straight code of 4 MiB, which fits neither the first nor the second instruction cache: each of eight functions
- * of 512 KiB is gone through once, then all again. Beside it the same code of 16 KiB, in a loop. Nothing waits for
- * anything but instructions, and few branches are there. */
+ * of 512 KiB is gone through once, then all again. Beside it the same code of 28 KiB in a loop, which stays in the first
+ * cache and is decoded anew each time as well (7,168 instructions: no cache of decoded ones holds so many), and of
+ * 16 KiB. Nothing waits for anything but instructions, and few branches are there. */
 #include "../planted.h"
 
-extern char *const code_address, *const few_address;
+extern char *const code_address, *const fits_address, *const few_address;
 
-/* `lines` cache lines of cheap instructions; the chain through r8 takes 2 cycles of each. */
+/* `lines` cache lines of cheap instructions (a `nopl` of five bytes, which assemblers make four of); the chain through r8 takes 2 cycles of each. */
 #define LINES(lines) \
     ".balign 64\n" \
     ".rept " lines "\n" \
@@ -17,7 +18,7 @@ extern char *const code_address, *const few_address;
     "add $0x1234567, %%r10\n" \
     "lea 0x1234567(%%r8), %%r11\n" \
     "add $0x1234567, %%r8\n" \
-    "nopl 0x0(%%rax,%%rax,1)\n" \
+    ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00\n" \
     "nop\n" \
     "nop\n" \
     "nop\n" \
@@ -53,20 +54,32 @@ NOINLINE void all(uint64_t rounds)
     }
 }
 
+#define LOOP(lines, address) \
+    __asm__ volatile("3:\n" LINES(lines) "dec %0\n" \
+                                         "jne 3b\n" PLANT(address, "3b") \
+                     : "+r"(rounds) \
+                     : \
+                     : CLOBBERS)
+
+NOINLINE void fits(uint64_t rounds)
+{
+    rounds /= 448;
+    LOOP("448", fits_address);
+}
+
 NOINLINE void few(uint64_t rounds)
 {
     rounds /= 256;
-    __asm__ volatile("3:\n" LINES("256") "dec %0\n"
-                                         "jne 3b\n" PLANT(few_address, "3b")
-                     : "+r"(rounds)
-                     :
-                     : CLOBBERS);
+    LOOP("256", few_address);
 }
 
 int main(int argc, char **argv)
 {
-    take_turns(seconds_argument(argc, argv), all, few, 8 * 8192 * 4);
+    double seconds = seconds_argument(argc, argv);
+    take_turns(seconds, all, fits, 8 * 8192 * 7);
+    few((uint64_t)(seconds * 0x10000000));
     TELL(code_address);
+    TELL(fits_address);
     TELL(few_address);
     return 0;
 }

@@ -9,8 +9,9 @@ use whither_image::{Effects, OpClass};
 
 const LINE: u64 = 64;
 const PAGE: u64 = 4096;
-/// Code of loops that surely stays in the first instruction cache, which is 32 KiB or more everywhere.
-const SMALL_LOOP: u64 = 16 << 10;
+/// Code of loops that surely stays in the first instruction cache, which is 32 KiB or more everywhere: what is executed in one
+/// piece takes as much of each of its sets.
+const SMALL_LOOP: u64 = 24 << 10;
 /// Samples that must have decided a branch before it is called foreseeable.
 const ENOUGH_DECIDED: f64 = 300.0;
 /// How far behind a wrongly guessed branch work still runs late, in instructions.
@@ -26,12 +27,17 @@ pub(super) fn instruction_cache(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     if let Some(at) = fetched_anew(lay, i, LINE) {
         return Some(suspect(at, p.dram, likelihood));
     }
-    // The line was begun by this instruction itself, which may have left before all of it was there.
-    let begins = lay.ahead(i).iter().any(|w| w.1 >= RARE && w.0.is_none_or(|j| fetched_anew(lay, j, LINE) == Some(i)));
-    if begins {
+    if begins(lay, i, LINE) {
         return Some(suspect(i, p.dram, Likelihood::Faint));
     }
-    fetched_anew(lay, i, LINE / 2).map(|at| suspect(at, p.l2, Likelihood::Faint))
+    let at = fetched_anew(lay, i, LINE / 2).or_else(|| begins(lay, i, LINE / 2).then_some(i))?;
+    Some(suspect(at, p.l2, Likelihood::Faint))
+}
+
+/// Whether a unit of memory was begun by this instruction itself: it waits for the rest where it lies across the border,
+/// and may have left before all of the unit was there.
+fn begins(lay: &Lay<'_>, i: usize, unit: u64) -> bool {
+    lay.ahead(i).iter().any(|w| w.1 >= RARE && w.0.is_none_or(|j| fetched_anew(lay, j, unit) == Some(i)))
 }
 
 /// T: the same for pages. Bound: a walk whose tables come from memory.
