@@ -1,0 +1,157 @@
+/*
+ * What a thread is about to ask the kernel for, as far as it moves virtual clocks: waiting at a futex and waking those
+ * who wait there, sleeping until an absolute time, making threads. Lives here: who has ended whose wait. Constraints:
+ * the call itself is made by the program's own instruction, so that no thread ever waits in our code; that a wait is
+ * over is noticed at whatever the thread does next that we see. The kernel wakes threads in the order in which they
+ * came, so whom a call wakes is known.
+ */
+#include "pace.h"
+
+enum { CALL_FUTEX = 202, CALL_CLOCK_NANOSLEEP = 230, CALL_CLONE = 56, CALL_CLONE3 = 435 };
+enum {
+	FUTEX_WAIT_ = 0, FUTEX_WAKE_ = 1, FUTEX_REQUEUE_ = 3, FUTEX_CMP_REQUEUE_ = 4, FUTEX_WAKE_OP_ = 5, FUTEX_LOCK_PI_ = 6,
+	FUTEX_UNLOCK_PI_ = 7, FUTEX_WAIT_BITSET_ = 9, FUTEX_WAKE_BITSET_ = 10, FUTEX_WAIT_REQUEUE_PI_ = 11,
+	FUTEX_CMP_REQUEUE_PI_ = 12, FUTEX_LOCK_PI2_ = 13
+};
+#define OPERATION 0x7f /* without PRIVATE and CLOCK_REALTIME */
+#define SPINS 2000
+
+/* Ends what the thread was waiting for when it was last seen, if it was: R3 when a thread of the program has ended it,
+ * R5 for absolute time, and nothing (R4) when it was the world. */
+void wait_over(struct wh_pace_slot *s, struct wh_pace_ctl *c, u64 now)
+{
+	u64 *word = waiting_at(index_of(s)), was = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+
+	if (s->absolute) {
+		s->absolute = 0;
+		s->absolutes++;
+		s->absolute_epoch = (u32)c->epoch;
+		wh_debt_woken_absolute(&s->clock);
+	}
+	if (!was)
+		return;
+	for (u32 i = 0; was & WH_PACE_CLAIMED && i < SPINS; i++)
+		was = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+	if (was & WH_PACE_GRANTED) {
+		u64 at = s->granted_t < now ? s->granted_t : now;
+
+		wh_debt_woken(&s->clock, s->granted_d, at, &c->g);
+		s->granted++;
+		s->waits++;
+	} else {
+		s->alone++;
+	}
+	s->clock.state = WH_CLOCK_RUNS;
+	__atomic_store_n(word, 0, __ATOMIC_RELEASE);
+}
+
+static void waits(struct wh_pace_slot *s, u64 address, u64 now)
+{
+	wh_debt_leaves(&s->clock, now, 1);
+	__atomic_store_n(waiting_at(index_of(s)), address & ~(WH_PACE_CLAIMED | WH_PACE_GRANTED), __ATOMIC_RELEASE);
+}
+
+static void grant(u64 i, u64 address, const struct wh_pace_slot *waker, u64 now)
+{
+	struct wh_pace_slot *s = slot_at(i);
+	u64 seen = address;
+
+	if (!__atomic_compare_exchange_n(waiting_at(i), &seen, address | WH_PACE_CLAIMED, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		return;
+	s->granted_d = waker->clock.d;
+	s->granted_t = now;
+	__atomic_store_n(waiting_at(i), address | WH_PACE_GRANTED, __ATOMIC_RELEASE);
+}
+
+/* The slot that waits longest at an address; -1: none. */
+static s64 longest(u64 address, u64 n, u64 but)
+{
+	s64 found = -1;
+	u64 since = ~0ull;
+
+	for (u64 i = 0; i < n; i++)
+		if (i != but && __atomic_load_n(waiting_at(i), __ATOMIC_RELAXED) == address && slot_at(i)->clock.since < since) {
+			since = slot_at(i)->clock.since;
+			found = (s64)i;
+		}
+	return found;
+}
+
+static void wakes(const struct wh_pace_slot *s, u64 address, u64 count, u64 now)
+{
+	u64 n = slots_used(), self = index_of(s);
+
+	if ((u32)count >= n) {
+		for (u64 i = 0; i < n; i++)
+			if (i != self && __atomic_load_n(waiting_at(i), __ATOMIC_RELAXED) == address)
+				grant(i, address, s, now);
+		return;
+	}
+	for (u32 done = 0; done < (u32)count; done++) {
+		s64 i = longest(address, n, self);
+
+		if (i < 0)
+			return;
+		grant((u64)i, address, s, now);
+	}
+}
+
+/* Those left at one address wait at another from now on. */
+static void moves(const struct wh_pace_slot *s, u64 from, u64 to, u64 count)
+{
+	u64 n = slots_used(), self = index_of(s);
+
+	for (u32 done = 0; done < (u32)count && done < n; done++) {
+		s64 i = longest(from, n, self);
+		u64 seen = from;
+
+		if (i < 0)
+			return;
+		__atomic_compare_exchange_n(waiting_at((u64)i), &seen, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+	}
+}
+
+static void before_futex(struct wh_pace_slot *s, const struct regs *r, u64 now)
+{
+	switch (r->rsi & OPERATION) {
+	case FUTEX_WAIT_: case FUTEX_WAIT_BITSET_: case FUTEX_LOCK_PI_: case FUTEX_LOCK_PI2_: case FUTEX_WAIT_REQUEUE_PI_:
+		waits(s, r->rdi, now);
+		return;
+	case FUTEX_WAKE_: case FUTEX_WAKE_BITSET_:
+		wakes(s, r->rdi, r->rdx, now);
+		return;
+	case FUTEX_UNLOCK_PI_:
+		wakes(s, r->rdi, 1, now);
+		return;
+	case FUTEX_REQUEUE_: case FUTEX_CMP_REQUEUE_: case FUTEX_CMP_REQUEUE_PI_:
+		wakes(s, r->rdi, r->rdx, now);
+		moves(s, r->rdi, r->r8, r->r10);
+		return;
+	case FUTEX_WAKE_OP_:
+		wakes(s, r->rdi, r->rdx, now);
+		wakes(s, r->r8, r->r10, now);
+		return;
+	default:
+		return;
+	}
+}
+
+/* The thread is about to make a system call, with its number and arguments in the registers. */
+void before_call(struct wh_pace_slot *s, struct wh_pace_ctl *c, const struct regs *r, u64 now)
+{
+	switch ((u32)r->rax) {
+	case CALL_FUTEX:
+		before_futex(s, r, now);
+		return;
+	case CALL_CLOCK_NANOSLEEP:
+		s->absolute = (u32)(r->rsi & 1);
+		return;
+	case CALL_CLONE: case CALL_CLONE3:
+		c->born_d = s->clock.d;
+		c->born_epoch = c->epoch;
+		__atomic_fetch_add(&c->births, 1, __ATOMIC_RELAXED);
+		return;
+	default:
+		return;
+	}
+}
