@@ -1,13 +1,14 @@
 /*
  * What a thread is about to ask the kernel for, as far as it moves virtual clocks: waiting at a futex and waking those
- * who wait there, sleeping until an absolute time, making threads. Lives here: who has ended whose wait. Constraints:
+ * who wait there, sleeping until an absolute time, making threads; and waiting for signals. Lives here: who has ended whose wait. Constraints:
  * the call itself is made by the program's own instruction, so that no thread ever waits in our code; that a wait is
  * over is noticed at whatever the thread does next that we see. The kernel wakes threads in the order in which they
  * came, so whom a call wakes is known.
  */
 #include "pace.h"
 
-enum { CALL_FUTEX = 202, CALL_CLOCK_NANOSLEEP = 230, CALL_CLONE = 56, CALL_CLONE3 = 435 };
+enum { CALL_FUTEX = 202, CALL_CLOCK_NANOSLEEP = 230, CALL_CLONE = 56, CALL_CLONE3 = 435, CALL_SIGTIMEDWAIT = 128 };
+enum { SYS_RT_TGSIGQUEUEINFO = 297, POLL_IN_ = 1 };
 enum {
 	FUTEX_WAIT_ = 0, FUTEX_WAKE_ = 1, FUTEX_REQUEUE_ = 3, FUTEX_CMP_REQUEUE_ = 4, FUTEX_WAKE_OP_ = 5, FUTEX_LOCK_PI_ = 6,
 	FUTEX_UNLOCK_PI_ = 7, FUTEX_WAIT_BITSET_ = 9, FUTEX_WAKE_BITSET_ = 10, FUTEX_WAIT_REQUEUE_PI_ = 11,
@@ -136,6 +137,21 @@ static void before_futex(struct wh_pace_slot *s, const struct regs *r, u64 now)
 	}
 }
 
+/* A thread that blocks the signal of ticks may have one pending, from before that was noticed: it is taken away before
+ * the program waits for signals. What is not ours is sent again. */
+static void drop_tick(u64 signal)
+{
+	u64 set = 1ull << ((signal - 1) & 63), none[2] = {0, 0};
+	struct {
+		s32 number, error, code;
+		u32 rest[29];
+	} info;
+
+	if (!signal || sys4(CALL_SIGTIMEDWAIT, &set, &info, none, 8) < 0 || info.code == POLL_IN_)
+		return;
+	sys4(SYS_RT_TGSIGQUEUEINFO, G.pid, sys0(SYS_GETTID), signal, &info);
+}
+
 /* The thread is about to make a system call, with its number and arguments in the registers. */
 void before_call(struct wh_pace_slot *s, struct wh_pace_ctl *c, const struct regs *r, u64 now)
 {
@@ -145,6 +161,9 @@ void before_call(struct wh_pace_slot *s, struct wh_pace_ctl *c, const struct reg
 		return;
 	case CALL_CLOCK_NANOSLEEP:
 		s->absolute = (u32)(r->rsi & 1);
+		return;
+	case CALL_SIGTIMEDWAIT:
+		drop_tick(c->signal);
 		return;
 	case CALL_CLONE: case CALL_CLONE3:
 		c->born_d = s->clock.d;

@@ -89,6 +89,7 @@ pub(super) fn plain(command: &[String], point: Option<&PointSpec>) -> CausalOpti
         period: Duration::from_millis(1),
         cap: Duration::from_micros(500),
         seed: 0,
+        back_end: CausalBackEnd::Auto,
         executor: Executor::Spin,
         load: None,
         symbols: SymbolOptions::default(),

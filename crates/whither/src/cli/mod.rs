@@ -18,7 +18,7 @@ pub(crate) use calls::{
     ShapeArgs, ShowArgs, WhatArgs,
 };
 pub(crate) use causal::{
-    CausalAnswerArgs, CausalArgs, CausalCombine, CausalExecutorChoice, CausalExperiments, CausalExtend, CausalFollow,
+    CausalAnswerArgs, CausalArgs, CausalBackEndChoice, CausalCombine, CausalExecutorChoice, CausalExperiments, CausalExtend, CausalFollow,
     CausalImport, CausalLoad, CausalMeasure, CausalOverheadArgs, CausalPoints, CausalPolicyChoice, CausalReport,
     CausalSort, CausalSuggest, CausalTargets, CausalUnit, CausalVerb, CausalVerify, CausalWait, CausalWhomArgs, YesNo,
 };
