@@ -130,14 +130,15 @@ static u64 pause(u64 ns)
 	return ticks_to_ns(ticks() - before);
 }
 
-/* R2: what is owed is slept; what was slept too much is a lead. */
+/* R2: what is owed is slept, and what comes to be owed meanwhile; what was slept too much is a lead. Without the latter
+ * a thread would run on while others are in the target, and let go of a lock before it should. */
 void pace_pay(struct wh_pace_slot *s, struct wh_pace_ctl *c)
 {
 	s64 owed = wh_debt_owed(&s->clock, &c->g);
 
 	if ((u64)owed > s->max_debt)
 		s->max_debt = (u64)owed;
-	if (owed >= LEAST_PAUSE_NS && !G.locked) {
+	while (owed >= LEAST_PAUSE_NS && !G.locked && pace_state(c, ticks()) != WH_CZ_OFF) {
 		u64 really = pause((u64)(owed < MOST_PAUSE_NS ? owed : MOST_PAUSE_NS));
 
 		wh_debt_paid(&s->clock, (s64)really);

@@ -26,8 +26,8 @@ use whither_sample::causal::{
 
 /// The signal of ticks: what nobody handles is ignored, so a stray one does no harm.
 const SIGNAL: u32 = libc_sigurg();
-/// CPU time between two ticks of a thread.
-const TICK_NS: u64 = 500_000;
+/// A tick comes after so many times its own cost at the earliest.
+const DEAREST: u64 = 16;
 /// A program is let come so far before anything is put into it: its loader is done then.
 const UNDISTURBED: Duration = Duration::from_millis(30);
 /// How long a place to get in is looked for.
@@ -84,7 +84,7 @@ impl Alone {
     /// Nobody is measured yet.
     pub(super) fn new(config: &CausalConfig) -> Self {
         Self {
-            config: CausalConfig { tick_ns: TICK_NS, ..*config },
+            config: *config,
             pid: 0,
             since: Instant::now(),
             launched: false,
@@ -109,6 +109,11 @@ impl Alone {
         if let Some(seat) = &self.seat {
             return if proc::exe(self.pid) == seat.exe { Ok(()) } else { Err(self.executed()) };
         }
+        if self.tick_cost == 0 {
+            self.tick_cost = ticks::cost(self.config.tick_ns);
+            let cheap = self.tick_cost.saturating_mul(DEAREST).min(self.config.period_ns);
+            self.config.tick_ns = self.config.tick_ns.max(cheap);
+        }
         self.wait_for_program()?;
         free_of_signal(self.pid)?;
         let (engine, pace) = self.enter()?;
@@ -127,11 +132,7 @@ impl Alone {
         for (point, hook) in self.hooks.clone() {
             self.place(point, &hook)?;
         }
-        self.look_at_threads()?;
-        if self.tick_cost == 0 {
-            self.tick_cost = ticks::cost(self.config.tick_ns);
-        }
-        Ok(())
+        self.look_at_threads()
     }
 
     /// A command that was just started executes its program first, and loads its libraries.
