@@ -10,6 +10,8 @@ enum { SYS_RT_SIGACTION = 13, SYS_PRCTL = 157, SYS_CLOCK_NANOSLEEP = 230 };
 enum { PR_SET_TIMERSLACK_ = 29, PR_GET_TIMERSLACK_ = 30 };
 /* Places of registers in the kernel's ucontext. */
 enum { UC_RBP = 120, UC_RSP = 160, UC_RIP = 168 };
+/* A sleep that ends so late was over in time, and its thread waited for a core. */
+#define LATE_NS 150000ull
 /* A core that was missed for less than this was on its way through the scheduler. */
 #define SHORTEST_WAIT_NS 60000ll
 
@@ -130,6 +132,26 @@ static u64 pause(u64 ns)
 	return ticks_to_ns(ticks() - before);
 }
 
+/* R6: a thread that waited for a core for so long follows whoever was last seen on it. */
+static void handed(struct wh_pace_slot *s, struct wh_pace_ctl *c, s64 waited, u64 now)
+{
+	struct wh_pace_cpu *cpu = (struct wh_pace_cpu *)(G.segment + WH_AT_PACE_CPUS) + cpu_number() % WH_PACE_CPUS;
+
+	if (waited > SHORTEST_WAIT_NS && cpu->epoch == c->epoch && cpu->tid != s->tid && cpu->t > now - (u64)waited) {
+		struct wh_clock own = s->clock;
+
+		own.since = now - (u64)waited;
+		wh_debt_follows(&own, cpu->d, now, &c->g);
+		s->clock.d = own.d;
+		s->queued += (u64)waited;
+		s->handed++;
+	}
+	cpu->tid = s->tid;
+	cpu->d = s->clock.d;
+	cpu->t = now;
+	cpu->epoch = c->epoch;
+}
+
 /* R2: what is owed is slept, and what comes to be owed meanwhile; what was slept too much is a lead. Without the latter
  * a thread would run on while others are in the target, and let go of a lock before it should. */
 void pace_pay(struct wh_pace_slot *s, struct wh_pace_ctl *c)
@@ -139,10 +161,14 @@ void pace_pay(struct wh_pace_slot *s, struct wh_pace_ctl *c)
 	if ((u64)owed > s->max_debt)
 		s->max_debt = (u64)owed;
 	while (owed >= LEAST_PAUSE_NS && !G.locked && pace_state(c, ticks()) != WH_CZ_OFF) {
-		u64 really = pause((u64)(owed < MOST_PAUSE_NS ? owed : MOST_PAUSE_NS));
+		u64 ask = (u64)(owed < MOST_PAUSE_NS ? owed : MOST_PAUSE_NS), really = pause(ask);
+		u64 late = really > ask + LATE_NS ? really - ask : 0;
 
-		wh_debt_paid(&s->clock, (s64)really);
-		s->inserted += really;
+		/* What it then waited for a core was no pause. */
+		wh_debt_paid(&s->clock, (s64)(really - late));
+		s->inserted += really - late;
+		if (late)
+			handed(s, c, (s64)late, ticks_to_ns(ticks()));
 		owed = wh_debt_owed(&s->clock, &c->g);
 	}
 	s->owing = owed < LEAST_PAUSE_NS ? 0 : (u64)owed;
@@ -184,28 +210,6 @@ static void visits_by_tick(struct wh_pace_slot *s, const struct wh_pace_ctl *c, 
 		}
 }
 
-/* R6: time in which the thread neither ran nor waited for anything, it waited for a core. It follows whoever was last
- * seen on that core. */
-static void handed(struct wh_pace_slot *s, struct wh_pace_ctl *c, s64 missed, u64 now)
-{
-	struct wh_pace_cpu *cpu = (struct wh_pace_cpu *)(G.segment + WH_AT_PACE_CPUS) + cpu_number() % WH_PACE_CPUS;
-
-	if (missed > SHORTEST_WAIT_NS && cpu->epoch == c->epoch && cpu->tid != s->tid && cpu->t > s->looked &&
-	    blocks_so_far() == s->blocks) {
-		struct wh_clock own = s->clock;
-
-		own.since = now - (u64)missed;
-		wh_debt_follows(&own, cpu->d, now, &c->g);
-		s->clock.d = own.d;
-		s->queued += (u64)missed;
-		s->handed++;
-	}
-	cpu->tid = s->tid;
-	cpu->d = s->clock.d;
-	cpu->t = now;
-	cpu->epoch = c->epoch;
-}
-
 /* CPU time since the thread was last looked at, in this window. */
 static u64 ran(struct wh_pace_slot *s, const struct wh_pace_ctl *c, u64 cpu, u64 now)
 {
@@ -219,11 +223,15 @@ static u64 ran(struct wh_pace_slot *s, const struct wh_pace_ctl *c, u64 cpu, u64
 static void tick(struct wh_pace_slot *s, struct wh_pace_ctl *c, u64 state, u64 now, u64 ip, u64 sp, u64 bp)
 {
 	u64 cpu = cpu_now(), ns;
+	s64 missed = 0;
 	struct paced_walk w;
 
 	slot_sync(s, c, now);
 	ns = ran(s, c, cpu, now);
-	handed(s, c, s->looked > c->begin ? (s64)(now - s->looked - ns) : 0, now);
+	/* Time in which it neither ran nor waited for anything, it waited for a core. */
+	if (s->looked <= c->begin || (missed = (s64)(now - s->looked - ns)) <= SHORTEST_WAIT_NS || blocks_so_far() != s->blocks)
+		missed = 0;
+	handed(s, c, missed, now);
 	s->samples++;
 	s->sample_ns += ns;
 	s->sampled = (u32)c->epoch;

@@ -16,6 +16,34 @@ enum {
 };
 #define OPERATION 0x7f /* without PRIVATE and CLOCK_REALTIME */
 #define SPINS 2000
+/* So many periods after its last tick a thread may have blocked. */
+#define LATELY 4
+
+/* Whether another thread can run, as far as that is seen: it does not wait at a futex, and was ticked of late. */
+static int others_run(const struct wh_pace_slot *s, const struct wh_pace_ctl *c, u64 now)
+{
+	u64 n = slots_used(), lately = now - LATELY * c->period;
+
+	for (u64 i = 0; i < n; i++) {
+		const struct wh_pace_slot *o = slot_at(i);
+
+		if (o != s && o->clock.epoch == (u32)c->epoch && !__atomic_load_n(waiting_at(i), __ATOMIC_RELAXED) &&
+		    (o->busy_sp || o->looked > lately))
+			return 1;
+	}
+	return 0;
+}
+
+/* R5: absolute time has woken the thread. When nobody else can run, nobody is there to be paid. */
+static void woken_by_time(struct wh_pace_slot *s, struct wh_pace_ctl *c, u64 now)
+{
+	s->absolute = 0;
+	s->absolutes++;
+	s->absolute_epoch = (u32)c->epoch;
+	wh_debt_woken_absolute(&s->clock);
+	if (!others_run(s, c, now))
+		wh_debt_rebase(&c->g, &s->clock);
+}
 
 /* Ends what the thread was waiting for when it was last seen, if it was: R3 when a thread of the program has ended it,
  * R5 for absolute time, and nothing (R4) when it was the world. */
@@ -23,12 +51,8 @@ void wait_over(struct wh_pace_slot *s, struct wh_pace_ctl *c, u64 now)
 {
 	u64 *word = waiting_at(index_of(s)), was = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 
-	if (s->absolute) {
-		s->absolute = 0;
-		s->absolutes++;
-		s->absolute_epoch = (u32)c->epoch;
-		wh_debt_woken_absolute(&s->clock);
-	}
+	if (s->absolute)
+		woken_by_time(s, c, now);
 	if (!was)
 		return;
 	for (u32 i = 0; was & WH_PACE_CLAIMED && i < SPINS; i++)
