@@ -132,24 +132,39 @@ static u64 pause(u64 ns)
 	return ticks_to_ns(ticks() - before);
 }
 
-/* R6: a thread that waited for a core for so long follows whoever was last seen on it. */
-static void handed(struct wh_pace_slot *s, struct wh_pace_ctl *c, s64 waited, u64 now)
+static struct wh_pace_cpu *core(void)
 {
-	struct wh_pace_cpu *cpu = (struct wh_pace_cpu *)(G.segment + WH_AT_PACE_CPUS) + cpu_number() % WH_PACE_CPUS;
+	return (struct wh_pace_cpu *)(G.segment + WH_AT_PACE_CPUS) + cpu_number() % WH_PACE_CPUS;
+}
 
-	if (waited > SHORTEST_WAIT_NS && cpu->epoch == c->epoch && cpu->tid != s->tid && cpu->t > now - (u64)waited) {
-		struct wh_clock own = s->clock;
+/* The thread goes on, on this core: who gets it next follows this clock. */
+static void keeps_core(const struct wh_pace_slot *s, const struct wh_pace_ctl *c, u64 now)
+{
+	struct wh_pace_cpu *cpu = core();
 
-		own.since = now - (u64)waited;
-		wh_debt_follows(&own, cpu->d, now, &c->g);
-		s->clock.d = own.d;
-		s->queued += (u64)waited;
-		s->handed++;
-	}
 	cpu->tid = s->tid;
 	cpu->d = s->clock.d;
 	cpu->t = now;
+	cpu->hits = s->hits;
 	cpu->epoch = c->epoch;
+}
+
+/* R6: a thread that waited for a core for so long, until `now`, follows whoever was last seen on it, with the credit
+ * that one still gets for its time since then. */
+static void handed(struct wh_pace_slot *s, const struct wh_pace_ctl *c, u64 waited, u64 now)
+{
+	const struct wh_pace_cpu *cpu = core();
+	struct wh_clock own = s->clock;
+	s64 unseen;
+
+	if (cpu->epoch != c->epoch || cpu->tid == s->tid || cpu->t <= now - waited)
+		return;
+	own.since = now - waited;
+	unseen = cpu->hits && now > cpu->t ? (s64)((now - cpu->t) * c->percent / 100) : 0;
+	wh_debt_follows(&own, cpu->d + unseen, now, &c->g);
+	s->clock.d = own.d;
+	s->queued += waited;
+	s->handed++;
 }
 
 /* R2: what is owed is slept, and what comes to be owed meanwhile; what was slept too much is a lead. Without the latter
@@ -168,7 +183,7 @@ void pace_pay(struct wh_pace_slot *s, struct wh_pace_ctl *c)
 		wh_debt_paid(&s->clock, (s64)(really - late));
 		s->inserted += really - late;
 		if (late)
-			handed(s, c, (s64)late, ticks_to_ns(ticks()));
+			handed(s, c, late, ticks_to_ns(ticks()));
 		owed = wh_debt_owed(&s->clock, &c->g);
 	}
 	s->owing = owed < LEAST_PAUSE_NS ? 0 : (u64)owed;
@@ -223,20 +238,21 @@ static u64 ran(struct wh_pace_slot *s, const struct wh_pace_ctl *c, u64 cpu, u64
 static void tick(struct wh_pace_slot *s, struct wh_pace_ctl *c, u64 state, u64 now, u64 ip, u64 sp, u64 bp)
 {
 	u64 cpu = cpu_now(), ns;
-	s64 missed = 0;
+	s64 missed;
 	struct paced_walk w;
 
 	slot_sync(s, c, now);
 	ns = ran(s, c, cpu, now);
 	/* Time in which it neither ran nor waited for anything, it waited for a core. */
-	if (s->looked <= c->begin || (missed = (s64)(now - s->looked - ns)) <= SHORTEST_WAIT_NS || blocks_so_far() != s->blocks)
-		missed = 0;
-	handed(s, c, missed, now);
+	missed = (s64)(now - s->looked - ns);
+	if (s->looked > c->begin && missed > SHORTEST_WAIT_NS && blocks_so_far() == s->blocks)
+		handed(s, c, (u64)missed, now - ns);
 	s->samples++;
 	s->sample_ns += ns;
 	s->sampled = (u32)c->epoch;
 	pace_walk(s, c, ip, sp, bp, &w);
-	if (state == WH_CZ_ON && w.hit) {
+	s->hits = state == WH_CZ_ON && w.hit;
+	if (s->hits) {
 		s->hit_ns += ns;
 		s->hit_waits += s->waits;
 		if (!wh_debt_credit(&s->clock, &c->g, (s64)(ns * c->percent / 100)))
@@ -273,6 +289,7 @@ exported void wh_on_tick(int signal, void *info, const char *context)
 	s->cpu = cpu_now();
 	u64 end = ticks();
 	s->looked = ticks_to_ns(end);
+	keeps_core(s, c, s->looked);
 	s->handler += ticks_to_ns(end - now) - (s->inserted - begun);
 	slot_leave(s);
 }
@@ -328,6 +345,7 @@ void wh_on_site(u64 index, const struct regs *r)
 		} else {
 			before_call(s, c, r, ns);
 		}
+		keeps_core(s, c, ns);
 	}
 	slot_leave(s);
 }

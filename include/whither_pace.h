@@ -76,7 +76,8 @@ struct wh_pace_slot {
 	wh_u64 queued;     /* ns that it was found to have waited for a core */
 	wh_u64 max_debt;
 	wh_u64 owing;
-	wh_u64 spare[4];
+	wh_u64 hits;       /* its last tick found it in the target */
+	wh_u64 spare[3];
 	struct wh_cz_visits visits[WH_CZ_POINTS];
 };
 
@@ -86,7 +87,8 @@ struct wh_pace_cpu {
 	wh_debt_s64 d;
 	wh_u64 t;
 	wh_u64 epoch;
-	wh_u64 spare[4];
+	wh_u64 hits; /* its last tick found it in the target */
+	wh_u64 spare[3];
 };
 
 struct wh_pace_scope {

@@ -95,7 +95,8 @@ pub struct Slot {
     pub queued: u64,
     pub max_debt: u64,
     pub owing: u64,
-    pub spare: [u64; 4],
+    pub hits: u64,
+    pub spare: [u64; 3],
     pub visits: [Visits; POINTS],
 }
 
