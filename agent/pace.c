@@ -29,7 +29,7 @@ static u64 cpu_now(void)
 }
 
 /* How often the thread has given up its core to wait for something. */
-static u64 blocks_so_far(void)
+u64 blocks_so_far(void)
 {
 	u64 usage[18] = {0};
 

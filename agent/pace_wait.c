@@ -3,7 +3,9 @@
  * who wait there, sleeping until an absolute time, making threads; and waiting for signals. Lives here: who has ended whose wait. Constraints:
  * the call itself is made by the program's own instruction, so that no thread ever waits in our code; that a wait is
  * over is noticed at whatever the thread does next that we see. The kernel wakes threads in the order in which they
- * came, so whom a call wakes is known.
+ * came, so whom a call wakes is known, but for those that find that they need not wait: they hand a grant on, and who was
+ * woken without one takes it from somebody who still waits. A single grant that stays with the wrong thread would have
+ * all later ones go to the wrong threads.
  */
 #include "pace.h"
 
@@ -45,49 +47,6 @@ static void woken_by_time(struct wh_pace_slot *s, struct wh_pace_ctl *c, u64 now
 		wh_debt_rebase(&c->g, &s->clock);
 }
 
-/* Ends what the thread was waiting for when it was last seen, if it was: R3 when a thread of the program has ended it,
- * R5 for absolute time, and nothing (R4) when it was the world. */
-void wait_over(struct wh_pace_slot *s, struct wh_pace_ctl *c, u64 now)
-{
-	u64 *word = waiting_at(index_of(s)), was = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-
-	if (s->absolute)
-		woken_by_time(s, c, now);
-	if (!was)
-		return;
-	for (u32 i = 0; was & WH_PACE_CLAIMED && i < SPINS; i++)
-		was = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-	if (was & WH_PACE_GRANTED) {
-		u64 at = s->granted_t < now ? s->granted_t : now;
-
-		wh_debt_woken(&s->clock, s->granted_d, at, &c->g);
-		s->granted++;
-		s->waits++;
-	} else {
-		s->alone++;
-	}
-	s->clock.state = WH_CLOCK_RUNS;
-	__atomic_store_n(word, 0, __ATOMIC_RELEASE);
-}
-
-static void waits(struct wh_pace_slot *s, u64 address, u64 now)
-{
-	wh_debt_leaves(&s->clock, now, 1);
-	__atomic_store_n(waiting_at(index_of(s)), address & ~(WH_PACE_CLAIMED | WH_PACE_GRANTED), __ATOMIC_RELEASE);
-}
-
-static void grant(u64 i, u64 address, const struct wh_pace_slot *waker, u64 now)
-{
-	struct wh_pace_slot *s = slot_at(i);
-	u64 seen = address;
-
-	if (!__atomic_compare_exchange_n(waiting_at(i), &seen, address | WH_PACE_CLAIMED, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-		return;
-	s->granted_d = waker->clock.d;
-	s->granted_t = now;
-	__atomic_store_n(waiting_at(i), address | WH_PACE_GRANTED, __ATOMIC_RELEASE);
-}
-
 /* The slot that waits longest at an address; -1: none. */
 static s64 longest(u64 address, u64 n, u64 but)
 {
@@ -102,6 +61,84 @@ static s64 longest(u64 address, u64 n, u64 but)
 	return found;
 }
 
+static void grant(u64 i, u64 address, s64 d, u64 t)
+{
+	struct wh_pace_slot *s = slot_at(i);
+	u64 seen = address;
+
+	if (!__atomic_compare_exchange_n(waiting_at(i), &seen, address | WH_PACE_CLAIMED, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		return;
+	s->granted_d = d;
+	s->granted_t = t;
+	__atomic_store_n(waiting_at(i), address | WH_PACE_GRANTED, __ATOMIC_RELEASE);
+}
+
+/* Takes the grant of somebody who waits at the same address; 0: there is none. */
+static int take_grant(struct wh_pace_slot *s, u64 address)
+{
+	u64 n = slots_used(), self = index_of(s);
+
+	for (u64 i = 0; i < n; i++) {
+		u64 seen = address | WH_PACE_GRANTED;
+
+		if (i == self || __atomic_load_n(waiting_at(i), __ATOMIC_RELAXED) != seen ||
+		    !__atomic_compare_exchange_n(waiting_at(i), &seen, address | WH_PACE_CLAIMED, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+			continue;
+		s->granted_d = slot_at(i)->granted_d;
+		s->granted_t = slot_at(i)->granted_t;
+		__atomic_store_n(waiting_at(i), address, __ATOMIC_RELEASE);
+		return 1;
+	}
+	return 0;
+}
+
+/* Whether a thread of the program has ended the thread's wait at a futex. */
+static int was_woken(struct wh_pace_slot *s, u64 word)
+{
+	u64 address = word & ~(WH_PACE_CLAIMED | WH_PACE_GRANTED);
+	int blocked = blocks_so_far() != s->wait_blocks;
+
+	if (!(word & WH_PACE_GRANTED))
+		return blocked && take_grant(s, address);
+	if (!blocked) {
+		s64 i = longest(address, slots_used(), index_of(s));
+
+		if (i >= 0)
+			grant((u64)i, address, s->granted_d, s->granted_t);
+	}
+	return 1;
+}
+
+/* Ends what the thread was waiting for when it was last seen, if it was: R3 when a thread of the program has ended it,
+ * R5 for absolute time, and nothing (R4) when it was the world. */
+void wait_over(struct wh_pace_slot *s, struct wh_pace_ctl *c, u64 now)
+{
+	u64 *word = waiting_at(index_of(s)), was = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+
+	if (s->absolute)
+		woken_by_time(s, c, now);
+	if (!was)
+		return;
+	for (u32 i = 0; was & WH_PACE_CLAIMED && i < SPINS; i++)
+		was = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+	__atomic_store_n(word, 0, __ATOMIC_RELEASE);
+	if (was_woken(s, was)) {
+		wh_debt_woken(&s->clock, s->granted_d, s->granted_t < now ? s->granted_t : now, &c->g);
+		s->granted++;
+		s->waits++;
+	} else {
+		s->alone++;
+	}
+	s->clock.state = WH_CLOCK_RUNS;
+}
+
+static void waits(struct wh_pace_slot *s, u64 address, u64 now)
+{
+	wh_debt_leaves(&s->clock, now, 1);
+	s->wait_blocks = blocks_so_far();
+	__atomic_store_n(waiting_at(index_of(s)), address & ~(WH_PACE_CLAIMED | WH_PACE_GRANTED), __ATOMIC_RELEASE);
+}
+
 static void wakes(const struct wh_pace_slot *s, u64 address, u64 count, u64 now)
 {
 	u64 n = slots_used(), self = index_of(s);
@@ -109,7 +146,7 @@ static void wakes(const struct wh_pace_slot *s, u64 address, u64 count, u64 now)
 	if ((u32)count >= n) {
 		for (u64 i = 0; i < n; i++)
 			if (i != self && __atomic_load_n(waiting_at(i), __ATOMIC_RELAXED) == address)
-				grant(i, address, s, now);
+				grant(i, address, s->clock.d, now);
 		return;
 	}
 	for (u32 done = 0; done < (u32)count; done++) {
@@ -117,7 +154,7 @@ static void wakes(const struct wh_pace_slot *s, u64 address, u64 count, u64 now)
 
 		if (i < 0)
 			return;
-		grant((u64)i, address, s, now);
+		grant((u64)i, address, s->clock.d, now);
 	}
 }
 

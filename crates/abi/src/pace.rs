@@ -96,7 +96,8 @@ pub struct Slot {
     pub max_debt: u64,
     pub owing: u64,
     pub hits: u64,
-    pub spare: [u64; 3],
+    pub wait_blocks: u64,
+    pub spare: [u64; 2],
     pub visits: [Visits; POINTS],
 }
 
