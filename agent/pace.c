@@ -328,6 +328,8 @@ void wh_on_site(u64 index, const struct regs *r)
 	c = pace_ctl();
 	u64 state = pace_state(c, now);
 	u32 what = point_at(index)->lock;
+	if (!what)
+		before_any_call(c, r);
 	if (state == WH_CZ_OFF && !what)
 		return;
 	struct wh_pace_slot *s = slot_take((u64)__builtin_frame_address(0));

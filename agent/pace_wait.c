@@ -213,6 +213,13 @@ static void drop_tick(u64 signal)
 	sys4(SYS_RT_TGSIGQUEUEINFO, G.pid, sys0(SYS_GETTID), signal, &info);
 }
 
+/* What has to be done before a system call, window or not. */
+void before_any_call(const struct wh_pace_ctl *c, const struct regs *r)
+{
+	if ((u32)r->rax == CALL_SIGTIMEDWAIT)
+		drop_tick(c->signal);
+}
+
 /* The thread is about to make a system call, with its number and arguments in the registers. */
 void before_call(struct wh_pace_slot *s, struct wh_pace_ctl *c, const struct regs *r, u64 now)
 {
@@ -222,9 +229,6 @@ void before_call(struct wh_pace_slot *s, struct wh_pace_ctl *c, const struct reg
 		return;
 	case CALL_CLOCK_NANOSLEEP:
 		s->absolute = (u32)(r->rsi & 1);
-		return;
-	case CALL_SIGTIMEDWAIT:
-		drop_tick(c->signal);
 		return;
 	case CALL_CLONE: case CALL_CLONE3:
 		c->born_d = s->clock.d;

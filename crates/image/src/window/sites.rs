@@ -28,7 +28,7 @@ impl CodeMap {
     pub fn place(&self, at: Svma) -> Result<Range<u64>, EntryRefusal> {
         let start = self.function_of(at).ok_or(EntryRefusal::NotCode)?;
         let (Some(extent), Some(body)) = (self.extent(start), self.body(start)) else { return Err(EntryRefusal::NotCode) };
-        if !body.iter().any(|i| i.address == at) {
+        if !self.begins_with_code(start.0) || !body.iter().any(|i| i.address == at) {
             return Err(EntryRefusal::Undecodable);
         }
         let site = Site { map: self, at: at.0, extent: &extent, body: &body };
@@ -48,8 +48,8 @@ impl CodeMap {
         let bodies: Vec<(Range<u64>, Vec<Insn>)> =
             starts.into_iter().filter_map(|start| Some((self.extent(start)?, self.body(start)?))).collect();
         let mut found: Vec<(usize, CallSite)> = Vec::new();
-        for (i, (_, body)) in bodies.iter().enumerate() {
-            if body.iter().any(|insn| insn.flow == Flow::Invalid) {
+        for (i, (extent, body)) in bodies.iter().enumerate() {
+            if !self.begins_with_code(extent.start) || body.iter().any(|insn| insn.flow == Flow::Invalid) {
                 continue;
             }
             let named = body.iter().any(|insn| constant(insn).is_some_and(|n| numbers.contains(&n)));
@@ -61,6 +61,13 @@ impl CodeMap {
         }
         self.refuse_entered(&bodies, &mut found);
         found.into_iter().map(|(_, site)| site).collect()
+    }
+
+    /// Whether an instruction begins where a function is said to begin. The unwind information of what signal handlers
+    /// return to (`__restore_rt`) begins a byte before it, in the filler: decoded from there, it is other code.
+    fn begins_with_code(&self, start: u64) -> bool {
+        const ALIGNED: u64 = 16;
+        start.is_multiple_of(ALIGNED) || self.sized.binary_search_by_key(&start, |r| r.start).is_ok()
     }
 
     /// Where the bytes of the instruction are.
@@ -150,6 +157,9 @@ mod tests {
             assert!(window.end == site.at.0 && window.end - window.start >= JUMP, "{site:x?}");
             assert_eq!(code.bytes().get(site.at.0..site.at.0 + 2), Some(&SYSCALL[..]));
         }
+        // What signal handlers return to: mov $15, %rax; syscall.
+        let end = |s: &CallSite| code.bytes().get(s.at.0 - 7..s.at.0) == Some(&[0x48, 0xc7, 0xc0, 15, 0, 0, 0][..]);
+        assert!(!sites.iter().any(end), "a window in what is decoded from the wrong byte on");
         assert!(code.system_calls(&[202]).len() < code.syscalls().count(), "others are left alone");
         let inner = sites.iter().find_map(|s| s.window.clone().ok()).expect("one");
         assert!(code.place(Svma(inner.start + 1)).is_err(), "no instruction begins there");

@@ -56,6 +56,18 @@ impl Engine {
         Ok((engine, pace))
     }
 
+    /// Takes away what a controller that died has left in a process.
+    ///
+    /// # Errors
+    /// The reason why it stays, a living controller for one.
+    pub fn clear(pid: u32) -> Result<(), ProbeError> {
+        match Self::take_over(pid, Options { follow: false, ..Options::default() }) {
+            Ok(old) => old.detach().map(drop),
+            Err(ProbeError::NoAgent { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Has the system calls seen that move virtual clocks, in modules that were not looked at yet; how many are, and how
     /// many cannot be.
     ///

@@ -115,7 +115,11 @@ impl Alone {
             self.config.tick_ns = self.config.tick_ns.max(cheap);
         }
         self.wait_for_program()?;
-        free_of_signal(self.pid)?;
+        if free_of_signal(self.pid).is_err() {
+            // The handler may be ours, of a session that was killed.
+            Engine::clear(self.pid)?;
+            free_of_signal(self.pid)?;
+        }
         let (engine, pace) = self.enter()?;
         let mut seat = Seat {
             engine,

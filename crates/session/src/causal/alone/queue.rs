@@ -1,14 +1,12 @@
 //! Time that threads of a process have waited for a core, as the scheduler's statistics tell: behind one another, or
-//! behind others. Constraint: nobody tells behind whom, so it is the program's own doing only where its threads keep all
-//! cores busy; and each wake-up takes its time to be served, which is nobody's doing.
+//! behind others. Constraint: nobody tells behind whom, so it is the program's own doing where it has more threads at
+//! work than there are cores; and each wake-up takes its time to be served, which is nobody's doing.
 
 use rustc_hash::FxHashMap;
 use whither_kernel::proc;
 
 /// A wake-up is served in this time on an idle core.
 const SERVED_NS: u64 = 60_000;
-/// Part of all cores that a program must use to be in its own way.
-const FULL: f64 = 0.9;
 
 /// Run time, waiting time and turns of each thread.
 #[derive(Clone, Debug, Default)]
@@ -30,17 +28,15 @@ impl Queues {
         Self(proc::threads(pid).into_iter().filter_map(of).collect())
     }
 
-    /// Since `before`, `wall_ns` ago. Threads that came or went meanwhile are left out.
-    pub(super) fn since(&self, before: &Self, wall_ns: u64, cpus: usize) -> Waited {
-        let (mut ran, mut waited) = (0_u64, 0_u64);
-        for (tid, now) in &self.0 {
-            let Some(then) = before.0.get(tid) else { continue };
-            let [run, wait, turns] = [0, 1, 2].map(|i| now[i].saturating_sub(then[i]));
-            ran = ran.saturating_add(run);
-            waited = waited.saturating_add(wait.saturating_sub(turns.saturating_mul(SERVED_NS)));
-        }
-        let full = ran as f64 > FULL * wall_ns as f64 * cpus as f64;
-        if full { Waited { own_ns: waited, foreign_ns: 0 } } else { Waited { own_ns: 0, foreign_ns: waited } }
+    /// Since `before`; `crowded`: there are more threads at work than cores. Threads that came or went meanwhile are left out.
+    pub(super) fn since(&self, before: &Self, crowded: bool) -> Waited {
+        let of = |(tid, now): (&u32, &[u64; 3])| {
+            let then = before.0.get(tid)?;
+            let [wait, turns] = [1, 2].map(|i| now[i].saturating_sub(then[i]));
+            Some(wait.saturating_sub(turns.saturating_mul(SERVED_NS)))
+        };
+        let waited = self.0.iter().filter_map(of).fold(0, u64::saturating_add);
+        if crowded { Waited { own_ns: waited, foreign_ns: 0 } } else { Waited { own_ns: 0, foreign_ns: waited } }
     }
 }
 
@@ -61,9 +57,8 @@ mod tests {
     fn serving_wake_ups_is_no_waiting() {
         let before = queues(&[(1, [0, 0, 0]), (2, [0, 0, 0])]);
         let now = queues(&[(1, [50_000_000, 5_000_000, 50]), (2, [50_000_000, 9_000_000, 0]), (3, [0, 7, 0])]);
-        let quiet = now.since(&before, 100_000_000, 2);
-        assert_eq!(quiet, Waited { own_ns: 0, foreign_ns: 11_000_000 });
-        assert_eq!(now.since(&before, 50_000_000, 2), Waited { own_ns: 11_000_000, foreign_ns: 0 });
+        assert_eq!(now.since(&before, false), Waited { own_ns: 0, foreign_ns: 11_000_000 });
+        assert_eq!(now.since(&before, true), Waited { own_ns: 11_000_000, foreign_ns: 0 });
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The threads of a process, each with an event that counts its CPU time and sends it a signal at each tick. The events
-//! are ours: when we are gone, so are they. Constraint: a thread that blocks the signal has no event, else one would be
-//! pending, and a wait for signals might be given it.
+//! are ours: when we are gone, so are they. Constraint: a thread that blocks the signal has no event, as it is never
+//! interrupted, and a wait for signals might be given a tick. (In such a wait the kernel says that nothing is blocked.)
 
 use rustc_hash::FxHashMap;
 use whither_kernel::KernelError;
@@ -12,17 +12,22 @@ use whither_sample::causal::outside::tick_cost;
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_TASK_CLOCK: u64 = 1;
 
+/// A thread that was seen to block the signal is ticked when so many looks have seen otherwise.
+const LOOKS: u32 = 40;
+
 /// See the module.
 pub(super) struct Ticks {
     pid: u32,
     signal: u32,
     period_ns: u64,
     events: FxHashMap<u32, PerfEvent>,
+    /// Threads that blocked the signal, with looks still to come.
+    blocking: FxHashMap<u32, u32>,
 }
 
 impl Ticks {
     pub(super) fn new(pid: u32, signal: u32, period_ns: u64) -> Self {
-        Self { pid, signal, period_ns, events: FxHashMap::default() }
+        Self { pid, signal, period_ns, events: FxHashMap::default(), blocking: FxHashMap::default() }
     }
 
     /// Looks after threads that came, ended, or block the signal.
@@ -32,8 +37,9 @@ impl Ticks {
     pub(super) fn look(&mut self) -> Result<(), KernelError> {
         let threads = proc::threads(self.pid);
         self.events.retain(|tid, _| threads.contains(tid));
+        self.blocking.retain(|tid, _| threads.contains(tid));
         for tid in threads {
-            if blocks_signal(tid, self.signal) {
+            if self.blocks(tid) {
                 self.events.remove(&tid);
             } else if !self.events.contains_key(&tid) {
                 match self.open(tid) {
@@ -46,6 +52,20 @@ impl Ticks {
             }
         }
         Ok(())
+    }
+
+    /// Whether a thread blocks the signal, or did of late.
+    fn blocks(&mut self, tid: u32) -> bool {
+        if blocks_signal(tid, self.signal) {
+            self.blocking.insert(tid, LOOKS);
+            return true;
+        }
+        let Some(left) = self.blocking.get_mut(&tid) else { return false };
+        *left -= 1;
+        if *left == 0 {
+            self.blocking.remove(&tid);
+        }
+        true
     }
 
     fn open(&self, tid: u32) -> Result<PerfEvent, KernelError> {

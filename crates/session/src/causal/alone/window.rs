@@ -82,7 +82,7 @@ pub(super) struct Opened {
     begin: u64,
     sums: Sums,
     counted: Counted,
-    /// When we were heard last, and whether that was too long ago at some time.
+    /// Samples that were overwritten before we saw them.
     pub(super) lost: u64,
 }
 
@@ -237,11 +237,11 @@ impl Alone {
         let counted = &opened.counted;
         let passed = Outside::read(&[self.pid]).since(&counted.outside);
         let wall_ns = stopped_at.saturating_sub(counted.at);
-        let waited =
-            Queues::read(self.pid).since(&counted.queues, wall_ns, proc::online_cpus().len().max(1));
         let sums = Sums::of(pace);
         let (in_count, in_window) = (sums.since(&counted.sums), sums.since(&opened.sums));
         let epoch = pace.get(PaceWord::Epoch) as u32;
+        let threads = slots.iter().filter(|s| s.sampled == epoch).count();
+        let waited = Queues::read(self.pid).since(&counted.queues, threads > proc::online_cpus().len());
         let delay_ns = delay_ns.saturating_sub(counted.delay_ns);
         Facts {
             wall_ns,
@@ -254,7 +254,7 @@ impl Alone {
             foreign_wait_ns: waited.foreign_ns,
             steal_ns: passed.steal_ns,
             major_faults: passed.major_faults,
-            threads: slots.iter().filter(|s| s.sampled == epoch).count() as u32,
+            threads: threads as u32,
             max_debt_ns: slots.iter().map(|s| s.max_debt).max().unwrap_or(0),
             lost: in_window.lost.saturating_add(opened.lost),
             stopped: is_stopped(self.pid),
