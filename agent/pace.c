@@ -150,21 +150,22 @@ static void keeps_core(const struct wh_pace_slot *s, const struct wh_pace_ctl *c
 }
 
 /* R6: a thread that waited for a core for so long, until `now`, follows whoever was last seen on it, with the credit
- * that one still gets for its time since then. */
-static void handed(struct wh_pace_slot *s, const struct wh_pace_ctl *c, u64 waited, u64 now)
+ * that one still gets for its time since then. 0: nobody of the program was. */
+static int handed(struct wh_pace_slot *s, const struct wh_pace_ctl *c, u64 waited, u64 now)
 {
 	const struct wh_pace_cpu *cpu = core();
 	struct wh_clock own = s->clock;
 	s64 unseen;
 
 	if (cpu->epoch != c->epoch || cpu->tid == s->tid || cpu->t <= now - waited)
-		return;
+		return 0;
 	own.since = now - waited;
 	unseen = cpu->hits && now > cpu->t ? (s64)((now - cpu->t) * c->percent / 100) : 0;
 	wh_debt_follows(&own, cpu->d + unseen, now, &c->g);
 	s->clock.d = own.d;
 	s->queued += waited;
 	s->handed++;
+	return 1;
 }
 
 /* R2: what is owed is slept, and what comes to be owed meanwhile; what was slept too much is a lead. Without the latter
@@ -179,11 +180,11 @@ void pace_pay(struct wh_pace_slot *s, struct wh_pace_ctl *c)
 		u64 ask = (u64)(owed < MOST_PAUSE_NS ? owed : MOST_PAUSE_NS), really = pause(ask);
 		u64 late = really > ask + LATE_NS ? really - ask : 0;
 
-		/* What it then waited for a core was no pause. */
 		wh_debt_paid(&s->clock, (s64)(really - late));
-		s->inserted += really - late;
-		if (late)
-			handed(s, c, late, ticks_to_ns(ticks()));
+		s->inserted += really;
+		/* What it then waited for a core that another thread had was no pause. */
+		if (late && !handed(s, c, late, ticks_to_ns(ticks())))
+			wh_debt_paid(&s->clock, (s64)late);
 		owed = wh_debt_owed(&s->clock, &c->g);
 	}
 	s->owing = owed < LEAST_PAUSE_NS ? 0 : (u64)owed;
