@@ -397,9 +397,10 @@ impl Site<'_> {
 
     /// The same, but for branches with a 32-bit distance and pointers.
     fn lands_from_near(&self, wanted: &Range<u64>) -> Option<u64> {
-        let own = self.body.iter().find(|i| {
-            matches!(i.flow, Flow::Jump(t) | Flow::Branch(t) | Flow::Call(t) if wanted.contains(&t.0))
-        });
+        let own = self
+            .body
+            .iter()
+            .find(|i| matches!(i.flow, Flow::Jump(t) | Flow::Branch(t) | Flow::Call(t) if wanted.contains(&t.0)));
         let short = || targets::short_branches(&self.map.bytes, &self.map.spans, wanted, self.extent);
         own.map(|i| i.address.0).or_else(|| self.table(wanted)).or_else(|| short().first().map(|(_, from)| *from))
     }

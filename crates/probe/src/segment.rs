@@ -12,8 +12,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 use whither_abi::agent as abi;
-use whither_abi::pace;
 use whither_abi::agent::{Active, Block, Extra, Header, Module, More, Point, Row, Rule, Site, Thread};
+use whither_abi::pace;
 use whither_kernel::KernelError;
 
 /// The mapped tables.

@@ -27,7 +27,9 @@ impl CodeMap {
     /// [`EntryRefusal`] when they cannot be.
     pub fn place(&self, at: Svma) -> Result<Range<u64>, EntryRefusal> {
         let start = self.function_of(at).ok_or(EntryRefusal::NotCode)?;
-        let (Some(extent), Some(body)) = (self.extent(start), self.body(start)) else { return Err(EntryRefusal::NotCode) };
+        let (Some(extent), Some(body)) = (self.extent(start), self.body(start)) else {
+            return Err(EntryRefusal::NotCode);
+        };
         if !self.begins_with_code(start.0) || !body.iter().any(|i| i.address == at) {
             return Err(EntryRefusal::Undecodable);
         }
@@ -120,7 +122,9 @@ fn before(body: &[Insn]) -> Result<Range<u64>, EntryRefusal> {
 
 /// The number of the system call behind these instructions, where the last one that sets it says so.
 fn number(body: &[Insn]) -> Option<u32> {
-    let sets = |insn: &&Insn| insn.raw.op0_kind() == OpKind::Register && insn.raw.op0_register().full_register() == Register::RAX;
+    let sets = |insn: &&Insn| {
+        insn.raw.op0_kind() == OpKind::Register && insn.raw.op0_register().full_register() == Register::RAX
+    };
     let last = body.iter().rev().find(sets)?;
     constant(last)
 }

@@ -69,44 +69,55 @@ pub fn run(
     };
     let _only = only_one()?;
     let ordered = Instant::now();
-    let (exec, executor, note) = back_end(options, &config)?;
-    let mut session = Session::new(options, exec, config);
-    (session.ordered, session.executor) = (ordered, executor);
-    if let Some(note) = note {
+    let chosen = back_end(options, &config)?;
+    let mut session = Session::new(options, chosen.exec, config);
+    (session.ordered, session.executor) = (ordered, chosen.executor);
+    if let Some(note) = chosen.note {
         session.tell(note, on);
     }
     session.run(policy, stop, on)
 }
 
-/// The back end asked for, or the best one that the rights allow; what is to be said of it.
-fn back_end(
-    options: &CausalOptions,
-    config: &CausalConfig,
-) -> Result<(Box<dyn CausalExecutor>, Executor, Option<String>), SessionError> {
-    let alone = || -> Result<Box<dyn CausalExecutor>, SessionError> {
-        if options.end_to_end || !options.waits.is_empty() {
-            return Err(SessionError::Missing {
-                what: if options.end_to_end { "--end-to-end" } else { "--off-cpu" }.into(),
-                why: "the back end without BPF measures windows of running code only".into(),
-                remedy: "Name a progress point, or run with the rights for BPF.".into(),
-            });
-        }
-        Ok(Box::new(Alone::new(config)))
-    };
+/// A back end, and what is to be said of it.
+struct Chosen {
+    exec: Box<dyn CausalExecutor>,
+    executor: Executor,
+    note: Option<String>,
+}
+
+/// The back end asked for, or the best one that the rights allow.
+fn back_end(options: &CausalOptions, config: &CausalConfig) -> Result<Chosen, SessionError> {
     if options.back_end == CausalBackEnd::Agent {
-        return Ok((alone()?, Executor::Agent, None));
+        return alone(options, config, None);
     }
     match CausalBpf::open(config) {
-        Ok(exec) => Ok((Box::new(exec), options.executor, None)),
-        Err(error) if options.back_end == CausalBackEnd::Auto && options.executor != Executor::Sleep && error.is_refusal() => {
+        Ok(exec) => Ok(Chosen { exec: Box::new(exec), executor: options.executor, note: None }),
+        Err(error) if may_do_without(options, &error) => {
             let note = format!(
-                "BPF is not allowed here ({error}): threads sample themselves by an agent in the program instead (--backend \
-                 agent), which sees waits at futexes only"
+                "BPF is not allowed here ({error}): threads sample themselves, by an agent in the program (--backend agent), \
+                 and of waits that they end for one another those at futexes are seen"
             );
-            Ok((alone()?, Executor::Agent, Some(note)))
+            alone(options, config, Some(note))
         }
         Err(error) => Err(refused(error)),
     }
+}
+
+fn may_do_without(options: &CausalOptions, error: &SampleError) -> bool {
+    options.back_end == CausalBackEnd::Auto && options.executor == Executor::Spin && error.is_refusal()
+}
+
+fn alone(options: &CausalOptions, config: &CausalConfig, note: Option<String>) -> Result<Chosen, SessionError> {
+    let what = match options {
+        _ if options.end_to_end => "comparing whole runs (--end-to-end)",
+        _ if !options.waits.is_empty() => "speeding up waits (--off-cpu)",
+        _ => return Ok(Chosen { exec: Box::new(Alone::new(config)), executor: Executor::Agent, note }),
+    };
+    Err(SessionError::Missing {
+        what: what.into(),
+        why: "the back end without BPF measures windows of running code only".into(),
+        remedy: "Name a progress point, or run with the rights for BPF.".into(),
+    })
 }
 
 /// Delays of two sessions would add up on the CPUs they share. The lock goes with the process, however it ends.

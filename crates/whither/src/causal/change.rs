@@ -11,7 +11,9 @@ use crate::signals;
 use std::time::Duration;
 use whither_causal::{AnalyseOptions, TargetRow, analyse};
 use whither_session::StopFlag;
-use whither_session::causal::{CausalBackEnd, CausalOptions, CausalScope, CausalWhom, PointSpec, Runs, UnitChoice, point, run};
+use whither_session::causal::{
+    CausalBackEnd, CausalOptions, CausalScope, CausalWhom, PointSpec, Runs, UnitChoice, point, run,
+};
 use whither_stats::welch;
 use whither_store::SymbolOptions;
 use whither_store::causal::{CausalRun, Executor, PointKind};

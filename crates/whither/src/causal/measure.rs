@@ -3,8 +3,9 @@
 use super::bridge::Adapter;
 use super::{keep, show};
 use crate::cli::{
-    CausalBackEndChoice, CausalCombine, CausalExecutorChoice, CausalExperiments, CausalFollow, CausalLoad, CausalMeasure, CausalPoints,
-    CausalPolicyChoice, CausalTargets, CausalUnit, CausalWait, CausalWhomArgs, Common, NameArgs, YesNo,
+    CausalBackEndChoice, CausalCombine, CausalExecutorChoice, CausalExperiments, CausalFollow, CausalLoad,
+    CausalMeasure, CausalPoints, CausalPolicyChoice, CausalTargets, CausalUnit, CausalWait, CausalWhomArgs, Common,
+    NameArgs, YesNo,
 };
 use crate::failure::{Ending, Usage};
 use crate::source::symbol_options;
@@ -15,7 +16,8 @@ use whither_causal::{AnalyseOptions, Policy, PolicyKind, PolicyOptions, analyse}
 use whither_report::text::{self, CausalView};
 use whither_sample::causal::WaitClass;
 use whither_session::causal::{
-    CausalBackEnd, CausalEvent, CausalOptions, CausalOutcome, CausalScope, CausalWhom, Runs, UnitChoice, pair, point, run, target,
+    CausalBackEnd, CausalEvent, CausalOptions, CausalOutcome, CausalScope, CausalWhom, Runs, UnitChoice, pair, point,
+    run, target,
 };
 use whither_store::causal::{Executor, LoadKind};
 

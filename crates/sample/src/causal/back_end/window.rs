@@ -1,8 +1,8 @@
 //! The life of a window: all clocks at 0, the target armed, counting from when the program has settled, the debts
 //! paid at its end, and what was seen meanwhile.
 
-use super::super::words::{Sums, cpu, ctl};
 use super::super::visits::since;
+use super::super::words::{Sums, cpu, ctl};
 use super::super::{Facts, now, outside};
 use super::{CausalBpf, Kind};
 use crate::SampleError;

@@ -267,9 +267,8 @@ fn in_kernel() -> SessionError {
 /// Where a process has an instruction of a file.
 fn address_of(pid: u32, file: &Path, offset: u64) -> Option<u64> {
     let inode = std::fs::metadata(file).ok()?.ino();
-    let holds = |m: &&proc::Mapping| {
-        m.inode == inode && (m.offset..m.offset.saturating_add(m.end - m.start)).contains(&offset)
-    };
+    let holds =
+        |m: &&proc::Mapping| m.inode == inode && (m.offset..m.offset.saturating_add(m.end - m.start)).contains(&offset);
     proc::executable_mappings(pid).iter().find(holds).map(|m| m.start + (offset - m.offset))
 }
 

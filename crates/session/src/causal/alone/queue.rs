@@ -65,6 +65,8 @@ mod tests {
     fn what_the_kernel_writes() {
         assert_eq!(parse("123 45 6\n"), Some([123, 45, 6]));
         assert_eq!(parse("123 x"), None);
-        assert!(!Queues::read(std::process::id()).0.is_empty() || !std::path::Path::new("/proc/self/schedstat").exists());
+        assert!(
+            !Queues::read(std::process::id()).0.is_empty() || !std::path::Path::new("/proc/self/schedstat").exists()
+        );
     }
 }
