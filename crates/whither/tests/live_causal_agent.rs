@@ -7,7 +7,7 @@ mod causal_live;
 mod support;
 use causal_live::{AMOUNTS, NOTHING, Ran, SHORT, attach, causal, knee, line, start};
 use std::time::Duration;
-use support::alone;
+use support::{alone, need_root, workload};
 
 fn by_agent(target: &str, seconds: u32, words: &[&str]) -> Ran {
     let args = ["--backend", "agent", "--progress", "progress", "--unit", "function", "--target", target];
@@ -78,6 +78,27 @@ fn nobody_is_interrupted_and_no_signal_goes_astray() {
     let told = |key: &str| run.stdout.lines().find_map(|l| l.strip_prefix(key)?.trim().parse::<u64>().ok());
     assert_eq!((told("interrupted "), told("strange ")), (Some(0), Some(0)), "{}\n{}", run.stdout, run.told());
     assert!(told("alarms ") >= Some(50), "{}\n{}", run.stdout, run.told());
+}
+
+/// An ordinary user gets this back end by itself, and is told so.
+#[test]
+fn without_rights() {
+    need_root!();
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(dir.path(), everybody).unwrap();
+    let [whither, program] = ["whither", "causal-serial"].map(|name| dir.path().join(name));
+    std::fs::copy(env!("CARGO_BIN_EXE_whither"), &whither).unwrap();
+    std::fs::copy(workload("causal-serial"), &program).unwrap();
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&whither);
+    command.args(["causal", "--progress", "progress", "-t", "f", "--unit", "function", "-d", "4s", "--"]);
+    let run = command.arg(&program).args(["--seconds", "5"]).current_dir(dir.path()).output().unwrap();
+    let [out, err] = [&run.stdout, &run.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    assert!(err.contains("BPF is not allowed here"), "{err}");
+    assert!(out.contains("executor agent") || err.contains("spoilt"), "{out}\n{err}");
+    assert!(out.contains("period_ns"), "the program ended by itself: {out}\n{err}");
 }
 
 /// What is mapped where, and the signals that are handled.
