@@ -329,13 +329,17 @@ void wh_on_site(u64 index, const struct regs *r)
 	c = pace_ctl();
 	u64 state = pace_state(c, now);
 	u32 what = point_at(index)->lock;
-	if (!what)
-		before_any_call(c, r);
-	if (state == WH_CZ_OFF && !what)
+	int takes_signals = !what && waits_for_signals(r);
+	if (state == WH_CZ_OFF && !what && !takes_signals)
 		return;
 	struct wh_pace_slot *s = slot_take((u64)__builtin_frame_address(0));
-	if (!s)
+	if (!s) {
+		if (takes_signals)
+			drop_tick(c->signal);
 		return;
+	}
+	if (takes_signals)
+		s->takes_signals = 1;
 	if (what)
 		s->visits[(what - 1) & (WH_CZ_POINTS - 1)].ever++;
 	if (state != WH_CZ_OFF) {
@@ -351,6 +355,8 @@ void wh_on_site(u64 index, const struct regs *r)
 		keeps_core(s, c, ns);
 	}
 	slot_leave(s);
+	if (takes_signals)
+		drop_tick(c->signal); /* as late as can be */
 }
 
 /* --- in and out ---------------------------------------------------------------------------------------- */

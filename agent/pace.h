@@ -71,7 +71,8 @@ void pace_pay(struct wh_pace_slot *s, struct wh_pace_ctl *c);
 
 /* pace_wait.c */
 void wait_over(struct wh_pace_slot *s, struct wh_pace_ctl *c, u64 now);
-void before_any_call(const struct wh_pace_ctl *c, const struct regs *r);
+int waits_for_signals(const struct regs *r);
+void drop_tick(u64 signal);
 void before_call(struct wh_pace_slot *s, struct wh_pace_ctl *c, const struct regs *r, u64 now);
 
 /* pace_walk.c */

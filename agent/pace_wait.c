@@ -200,7 +200,7 @@ static void before_futex(struct wh_pace_slot *s, const struct regs *r, u64 now)
 
 /* A thread that blocks the signal of ticks may have one pending, from before that was noticed: it is taken away before
  * the program waits for signals. What is not ours is sent again. */
-static void drop_tick(u64 signal)
+void drop_tick(u64 signal)
 {
 	u64 set = 1ull << ((signal - 1) & 63), none[2] = {0, 0};
 	struct {
@@ -213,11 +213,9 @@ static void drop_tick(u64 signal)
 	sys4(SYS_RT_TGSIGQUEUEINFO, G.pid, sys0(SYS_GETTID), signal, &info);
 }
 
-/* What has to be done before a system call, window or not. */
-void before_any_call(const struct wh_pace_ctl *c, const struct regs *r)
+int waits_for_signals(const struct regs *r)
 {
-	if ((u32)r->rax == CALL_SIGTIMEDWAIT)
-		drop_tick(c->signal);
+	return (u32)r->rax == CALL_SIGTIMEDWAIT;
 }
 
 /* The thread is about to make a system call, with its number and arguments in the registers. */

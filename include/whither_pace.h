@@ -78,7 +78,8 @@ struct wh_pace_slot {
 	wh_u64 owing;
 	wh_u64 hits;       /* its last tick found it in the target */
 	wh_u64 wait_blocks; /* as `blocks`, when it was about to wait */
-	wh_u64 spare[2];
+	wh_u64 takes_signals; /* it waits for signals: it must never be ticked */
+	wh_u64 spare;
 	struct wh_cz_visits visits[WH_CZ_POINTS];
 };
 

@@ -97,7 +97,8 @@ pub struct Slot {
     pub owing: u64,
     pub hits: u64,
     pub wait_blocks: u64,
-    pub spare: [u64; 2],
+    pub takes_signals: u64,
+    pub spare: u64,
     pub visits: [Visits; POINTS],
 }
 

@@ -180,7 +180,11 @@ impl Alone {
     fn look_at_threads(&mut self) -> Result<(), SessionError> {
         self.looked = Instant::now();
         match &mut self.seat {
-            Some(seat) => seat.ticks.look().map_err(SessionError::from),
+            Some(seat) => {
+                let slots = self.pace.as_ref().map(Pace::slots).unwrap_or_default();
+                let never: Vec<u32> = slots.iter().filter(|s| s.takes_signals != 0).map(|s| s.tid).collect();
+                seat.ticks.look(&never).map_err(SessionError::from)
+            }
             None => Ok(()),
         }
     }

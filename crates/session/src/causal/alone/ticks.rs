@@ -30,16 +30,16 @@ impl Ticks {
         Self { pid, signal, period_ns, events: FxHashMap::default(), blocking: FxHashMap::default() }
     }
 
-    /// Looks after threads that came, ended, or block the signal.
+    /// Looks after threads that came, ended, or block the signal; some are never to be ticked.
     ///
     /// # Errors
     /// The kernel refuses an event to a thread that lives.
-    pub(super) fn look(&mut self) -> Result<(), KernelError> {
+    pub(super) fn look(&mut self, never: &[u32]) -> Result<(), KernelError> {
         let threads = proc::threads(self.pid);
         self.events.retain(|tid, _| threads.contains(tid));
         self.blocking.retain(|tid, _| threads.contains(tid));
         for tid in threads {
-            if self.blocks(tid) {
+            if never.contains(&tid) || self.blocks(tid) {
                 self.events.remove(&tid);
             } else if !self.events.contains_key(&tid) {
                 match self.open(tid) {
