@@ -236,7 +236,8 @@ static u64 ran(struct wh_pace_slot *s, const struct wh_pace_ctl *c, u64 cpu, u64
 	return ns;
 }
 
-static void tick(struct wh_pace_slot *s, struct wh_pace_ctl *c, u64 state, u64 now, u64 ip, u64 sp, u64 bp)
+/* The thread's CPU time at its begin. */
+static u64 tick(struct wh_pace_slot *s, struct wh_pace_ctl *c, u64 state, u64 now, u64 ip, u64 sp, u64 bp)
 {
 	u64 cpu = cpu_now(), ns;
 	s64 missed;
@@ -263,13 +264,14 @@ static void tick(struct wh_pace_slot *s, struct wh_pace_ctl *c, u64 state, u64 n
 		visits_by_tick(s, c, w.marks / WH_CZ_POINT & c->sampled, ns);
 	s->waits = 0;
 	keep_sample(&w, s->tid, now, ns, c);
+	return cpu;
 }
 
 /* The signal's handler. */
 exported void wh_on_tick(int signal, void *info, const char *context)
 {
 	struct wh_pace_ctl *c;
-	u64 now = ticks(), sp, begun;
+	u64 now = ticks(), sp, cpu;
 
 	(void)signal;
 	(void)info;
@@ -283,15 +285,14 @@ exported void wh_on_tick(int signal, void *info, const char *context)
 	struct wh_pace_slot *s = slot_take((u64)__builtin_frame_address(0));
 	if (!s)
 		return;
-	begun = s->inserted;
-	tick(s, c, state, ticks_to_ns(now), *(const u64 *)(context + UC_RIP), sp, *(const u64 *)(context + UC_RBP));
+	cpu = tick(s, c, state, ticks_to_ns(now), *(const u64 *)(context + UC_RIP), sp, *(const u64 *)(context + UC_RBP));
 	pace_pay(s, c);
 	s->blocks = blocks_so_far();
 	s->cpu = cpu_now();
 	u64 end = ticks();
 	s->looked = ticks_to_ns(end);
 	keeps_core(s, c, s->looked);
-	s->handler += ticks_to_ns(end - now) - (s->inserted - begun);
+	s->handler += s->cpu - cpu;
 	slot_leave(s);
 }
 
