@@ -142,6 +142,39 @@ wh_entry_only:
 	.cfi_endproc
 	.size wh_entry_only, . - wh_entry_only
 
+/* Called from a stub at any instruction: 0(rsp) is its return address, 8(rsp) the point's index. All registers come
+ * back as they were, flags included; below the index lies what the program keeps under its stack pointer. */
+	.globl wh_entry_site
+	.type wh_entry_site, @function
+	.p2align 6
+wh_entry_site:
+	.cfi_startproc
+	.cfi_undefined rip		/* the stub has no rules */
+	endbr64
+	pushfq
+	.cfi_adjust_cfa_offset 8
+	cld
+	save_registers
+	mov 88(%rsp), %rdi
+	mov %rsp, %rsi
+	call_handler wh_on_site, -96
+	restore_registers
+	popfq
+	.cfi_adjust_cfa_offset -8
+	ret
+	.cfi_endproc
+	.size wh_entry_site, . - wh_entry_site
+
+/* Where the handler of ticks returns to: unwinders know a signal's frame by these bytes. */
+	.globl wh_tick_end
+	.hidden wh_tick_end
+	.p2align 4
+	nop
+wh_tick_end:
+	mov $15, %rax
+	syscall
+	int3
+
 /* For remote system calls: the controller sets the registers and an instruction pointer here. */
 	.globl wh_syscall_insn
 	.type wh_syscall_insn, @function

@@ -22,7 +22,7 @@ typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
-#define WH_AGENT_ABI 7u
+#define WH_AGENT_ABI 8u
 
 /* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
 #define WH_MAX_POINTS 65536u
@@ -59,7 +59,8 @@ typedef unsigned long long wh_u64;
 #define WH_AT_PAGES (WH_AT_ROWS + (wh_u64)WH_MAX_ROWS * 8)
 #define WH_AT_THREADS (WH_AT_PAGES + (wh_u64)WH_MAX_PAGES * 4096)
 #define WH_AT_RINGS (WH_AT_THREADS + (wh_u64)WH_MAX_THREADS * WH_THREAD_STRIDE)
-#define WH_SEGMENT_BYTES (WH_AT_RINGS + (wh_u64)WH_MAX_RINGS * WH_RING_BYTES)
+#define WH_AT_PACE (WH_AT_RINGS + (wh_u64)WH_MAX_RINGS * WH_RING_BYTES) /* whither_pace.h */
+#define WH_SEGMENT_BYTES (WH_AT_PACE + (64ull << 20))
 
 /* Why a call was not recorded (its count is then missing; it ran unharmed all the same). */
 enum wh_lost {
@@ -149,6 +150,7 @@ enum wh_do {
 	WH_DO_LOADER = 256,    /* not a user's point: the loader's list has changed (header.loads) */
 	WH_DO_LOCK = 1024,     /* not a user's point: prctl or syscall, see wh_point.lock. The agent makes no system
 	                        * call any more once the program is about to forbid itself some */
+	WH_DO_SITE = 4096,     /* not a user's point and no function: any instruction, see wh_point.lock */
 	WH_DO_EVENTS = 2048,   /* with WH_DO_VALUES and WH_DO_EXIT: some of the wh_extra list are events */
 	WH_DO_FP = 512         /* no unwind rules wanted: follow frame pointers (code without .eh_frame) */
 };
@@ -166,7 +168,8 @@ struct wh_point {
 	wh_u8 patch;           /* the controller's kind of patch, for a controller that takes over */
 	wh_u8 window;          /* bytes displaced */
 	wh_u8 skip;            /* bytes in front of the patch (endbr64) */
-	wh_u8 lock;            /* with WH_DO_LOCK: 1 prctl(option, ...), 2 syscall(number, ...) */
+	wh_u8 lock;            /* with WH_DO_LOCK: 1 prctl(option, ...), 2 syscall(number, ...). With WH_DO_SITE: 0 a
+	                        * system call is about to be made, else the number of a progress point, plus one */
 	wh_u8 original[16];    /* text bytes that are replaced, from address + skip. Of a short jump: 2 bytes, the 2
 	                        * that replace them, and from 11 on the 5 of the filler it leads to */
 	wh_u64 stub;           /* address of its stub; GONE without an address: of memory for stubs, noted before it is

@@ -5,7 +5,7 @@
 /// `WH_AGENT_MAGIC`.
 pub const AGENT_MAGIC: u64 = 0x746e656761687700;
 /// `WH_AGENT_ABI`.
-pub const AGENT_ABI: u32 = 7;
+pub const AGENT_ABI: u32 = 8;
 /// `WH_MAX_POINTS`.
 pub const MAX_POINTS: u32 = 65536;
 /// `WH_MAX_MODULES`.
@@ -70,8 +70,10 @@ pub const AT_PAGES: u64 = AT_ROWS + MAX_ROWS as u64 * 8;
 pub const AT_THREADS: u64 = AT_PAGES + MAX_PAGES as u64 * 4096;
 /// `WH_AT_RINGS`.
 pub const AT_RINGS: u64 = AT_THREADS + MAX_THREADS as u64 * THREAD_STRIDE as u64;
+/// `WH_AT_PACE`.
+pub const AT_PACE: u64 = AT_RINGS + MAX_RINGS as u64 * RING_BYTES as u64;
 /// `WH_SEGMENT_BYTES`.
-pub const SEGMENT_BYTES: u64 = AT_RINGS + MAX_RINGS as u64 * RING_BYTES as u64;
+pub const SEGMENT_BYTES: u64 = AT_PACE + (64 << 20);
 /// `WH_SIGNED`.
 pub const SIGNED: u8 = 1;
 /// `WH_DIRECTORY`.
@@ -136,6 +138,8 @@ pub const DO_LOADER: u32 = 256;
 pub const DO_LOCK: u32 = 1024;
 /// `WH_DO_EVENTS`: with `DO_VALUES` and `DO_EXIT`: some of the extras are events.
 pub const DO_EVENTS: u32 = 2048;
+/// `WH_DO_SITE`: not a user's point and no function: any instruction, see `Point::lock`.
+pub const DO_SITE: u32 = 4096;
 /// `WH_DO_FP`: no unwind rules wanted: follow frame pointers (code without .eh_frame).
 pub const DO_FP: u32 = 512;
 /// `WH_ARG1`: rdi rsi rdx rcx r8 r9.
@@ -344,7 +348,8 @@ pub struct Point {
     pub window: u8,
     /// Bytes in front of the patch (endbr64).
     pub skip: u8,
-    /// With `DO_LOCK`: 1 `prctl(option, ...)`, 2 `syscall(number, ...)`.
+    /// With `DO_LOCK`: 1 `prctl(option, ...)`, 2 `syscall(number, ...)`. With `DO_SITE`: 0 a system call is about to be
+    /// made, else the number of a progress point, plus one.
     pub lock: u8,
     /// Text bytes of the window before the patch, from address + skip.
     pub original: [u8; 16],

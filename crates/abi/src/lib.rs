@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod causal;
+pub mod pace;
 pub mod path;
 pub mod regs;
 pub mod uprobe;

@@ -107,7 +107,18 @@ impl Quality {
     fn threads(&mut self, run: &CausalRun, kept: &[&Window]) {
         let time: f64 = kept.iter().map(|w| w.wall_ns as f64 * f64::from(w.threads.max(1))).sum();
         let waited: f64 = kept.iter().map(|w| w.own_wait_ns as f64).sum();
-        if run.meta.executor == Executor::Spin && time > 0.0 && waited / time > OVERSUBSCRIBED {
+        if time <= 0.0 || waited / time <= OVERSUBSCRIBED {
+            return;
+        }
+        if run.meta.executor == Executor::Agent {
+            let why = format!(
+                "threads of the program waited {:.0} % of their time for a core behind one another, and without BPF nobody \
+                 sees behind whom; measure with more cores, fewer threads, or BPF",
+                100.0 * waited / time
+            );
+            self.warnings.push(why.clone());
+            self.cannot_say = Some(why);
+        } else if run.meta.executor == Executor::Spin {
             self.oversubscribed = true;
             self.warnings.push(format!(
                 "spin on an oversubscribed machine: threads of the program waited {:.0} % of their time for a core behind \

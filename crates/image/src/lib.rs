@@ -82,4 +82,4 @@ pub use symbols::function_table;
 pub use unwind::{ElfUnwindInfo, StackEnd, UnwindCache, Unwinder, UserRegs, UserStack, load_bias};
 pub use unwind_rows::UnwindRows;
 pub use usdt::{Mark, marks};
-pub use window::{CodeMap, Entry, EntryRefusal, NoExit, Plan, PlanKind};
+pub use window::{CallSite, CodeMap, Entry, EntryRefusal, NoExit, Plan, PlanKind};

@@ -4,7 +4,10 @@
 //! Constraint: a wrong "yes" kills a running program, so every doubt is a "no" with its reason.
 
 mod filler;
+mod sites;
 mod targets;
+
+pub use sites::CallSite;
 
 use crate::bytes::Bytes;
 use crate::code_names::{CodeName, NameKind};
@@ -390,6 +393,16 @@ impl Site<'_> {
         own.map(|i| i.address.0)
             .or_else(|| self.table(wanted))
             .or_else(|| self.map.lands(wanted, self.extent, searched))
+    }
+
+    /// The same, but for branches with a 32-bit distance and pointers.
+    fn lands_from_near(&self, wanted: &Range<u64>) -> Option<u64> {
+        let own = self
+            .body
+            .iter()
+            .find(|i| matches!(i.flow, Flow::Jump(t) | Flow::Branch(t) | Flow::Call(t) if wanted.contains(&t.0)));
+        let short = || targets::short_branches(&self.map.bytes, &self.map.spans, wanted, self.extent);
+        own.map(|i| i.address.0).or_else(|| self.table(wanted)).or_else(|| short().first().map(|(_, from)| *from))
     }
 
     /// A jump table of the function with a target there.

@@ -190,6 +190,30 @@ impl PerfEvent {
         check("disabling a perf event", r)
     }
 
+    /// Has a thread, of whatever process, sent a signal at each overflow from now on.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub fn signal_to(&self, tid: u32, signal: u32) -> Result<(), KernelError> {
+        #[repr(C)]
+        struct Owner {
+            kind: libc::c_int,
+            id: libc::c_int,
+        }
+        const F_SETOWN_EX: libc::c_int = 15;
+        const F_SETSIG: libc::c_int = 10;
+        const F_OWNER_TID: libc::c_int = 0;
+        let fd = self.fd.as_raw_fd();
+        let owner = Owner { kind: F_OWNER_TID, id: tid.cast_signed() };
+        let what = "sending a perf event's overflows as signals";
+        // SAFETY: F_SETOWN_EX reads the struct, which outlives the call.
+        check(what, unsafe { libc::fcntl(fd, F_SETOWN_EX, &raw const owner) })?;
+        // SAFETY: plain numbers.
+        check(what, unsafe { libc::fcntl(fd, F_SETSIG, signal.cast_signed()) })?;
+        // SAFETY: plain numbers.
+        check(what, unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK) })
+    }
+
     /// Sets a new period; the interval under way starts again.
     ///
     /// # Errors

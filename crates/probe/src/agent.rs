@@ -29,6 +29,12 @@ pub enum Symbol {
     EntryExit,
     /// Where stubs of points that only count entries jump to.
     EntryOnly,
+    /// Where stubs of places inside of functions call.
+    EntrySite,
+    /// `u64 wh_pace_start(u64 signal)`: threads are ticked by this signal from now on; 0 = done.
+    PaceStart,
+    /// `u64 wh_pace_stop(u64 signal)`: the signal is the program's again.
+    PaceStop,
     /// `u64 wh_start(struct wh_start *)`: 0 = ready.
     Start,
     /// `void wh_stop(void)`: nothing is recorded any more.
@@ -53,9 +59,12 @@ pub enum Symbol {
 
 impl Symbol {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::EntryExit,
         Self::EntryOnly,
+        Self::EntrySite,
+        Self::PaceStart,
+        Self::PaceStop,
         Self::Start,
         Self::Stop,
         Self::Calibrate,
@@ -74,6 +83,9 @@ impl Symbol {
         match self {
             Self::EntryExit => "wh_entry_exit",
             Self::EntryOnly => "wh_entry_only",
+            Self::EntrySite => "wh_entry_site",
+            Self::PaceStart => "wh_pace_start",
+            Self::PaceStop => "wh_pace_stop",
             Self::Start => "wh_start",
             Self::Stop => "wh_stop",
             Self::Calibrate => "wh_calibrate",

@@ -11,6 +11,7 @@ mod late;
 mod leaving;
 mod loader;
 mod ours;
+mod pace;
 mod points;
 mod polling;
 mod seat;

@@ -22,6 +22,7 @@ mod apply;
 pub mod engine;
 mod error;
 mod modules;
+mod pace;
 pub mod resolve;
 mod segment;
 pub mod select;
@@ -36,3 +37,4 @@ pub use api::{
 };
 pub use engine::{Engine, Happening, Module};
 pub use error::ProbeError;
+pub use pace::{Pace, PaceWord};

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 use whither_abi::agent as abi;
 use whither_abi::agent::{Active, Block, Extra, Header, Module, More, Point, Row, Rule, Site, Thread};
+use whither_abi::pace;
 use whither_kernel::KernelError;
 
 /// The mapped tables.
@@ -39,7 +40,7 @@ macro_rules! plain {
         unsafe impl Plain for $name {}
     )* };
 }
-plain!(Point, Extra, Module, Row, Rule, Site, Block, More, Active, abi::Event);
+plain!(Point, Extra, Module, Row, Rule, Site, Block, More, Active, abi::Event, pace::Slot, pace::Record);
 
 /// A word of the header, by its offset.
 #[derive(Clone, Copy, Debug)]
@@ -172,11 +173,11 @@ impl Segment {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.bytes / 4) }
     }
 
-    fn word(&self, at: u64) -> u64 {
+    pub(crate) fn word(&self, at: u64) -> u64 {
         self.words().get((at / 8) as usize).map_or(0, |w| w.load(Ordering::Acquire))
     }
 
-    fn set_word(&self, at: u64, value: u64) {
+    pub(crate) fn set_word(&self, at: u64, value: u64) {
         if let Some(word) = self.words().get((at / 8) as usize) {
             word.store(value, Ordering::Release);
         }
@@ -266,7 +267,7 @@ impl Segment {
     }
 
     /// Copies a struct out; zeros when it is outside the segment.
-    fn load<T: Plain>(&self, at: u64) -> T {
+    pub(crate) fn load<T: Plain>(&self, at: u64) -> T {
         let mut copy = MaybeUninit::<T>::zeroed();
         let first = (at / 8) as usize;
         if let Some(words) = self.words().get(first..first.saturating_add(size_of::<T>() / 8)) {

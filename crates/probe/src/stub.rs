@@ -18,7 +18,7 @@ pub const ALIGN: u64 = 16;
 /// The displaced instructions stand here.
 const COPY: usize = 32;
 /// Most bytes of a stub.
-pub const LONGEST: usize = COPY + LONGEST_COPY;
+pub const LONGEST: usize = SITE_COPY + LONGEST_COPY;
 
 /// A stub for one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,13 +51,67 @@ pub fn stub(index: u32, common: u64, window_at: u64, window: &[u8], at: u64) -> 
     Ok(Stub { bytes, relocated, map: copy.map.iter().map(place).collect() })
 }
 
+/// Of a stub for any instruction, see [`site_stub`].
+const SITE_COPY: usize = 40;
+const SITE_COMMON: usize = 32;
+/// `lea -128(%rsp), %rsp`: what the program keeps below its stack pointer stays; and `push imm32`.
+const SITE_HEAD: [u8; 6] = [0x48, 0x8d, 0x64, 0x24, 0x80, 0x68];
+
+/// The stub of a place inside of a function, and where the jump in the text leads to.
+///
+/// ```text
+///      0  lea   -128(%rsp), %rsp
+///      5  push  imm32              the point's index
+///     10  call  *32(stub)          the agent's entry for places
+///     16  lea   136(%rsp), %rsp
+///     24  jmp                      of a call: to the system call in the text; else to the displaced instructions
+///     32  .quad common
+///     40  displaced instructions; of a call they come first, and lead to 0
+/// ```
+///
+/// # Errors
+/// A [`Refusal`] when an instruction cannot be moved there.
+pub fn site_stub(
+    index: u32,
+    common: u64,
+    window_at: u64,
+    window: &[u8],
+    at: u64,
+    is_call: bool,
+) -> Result<(Stub, u64), Refusal> {
+    let relocated = at.wrapping_add(SITE_COPY as u64);
+    let mut copy = relocate(window, Svma(window_at), Svma(relocated)).map_err(|e| refusal(&e))?;
+    let end = window_at.wrapping_add(window.len() as u64);
+    let (first, then) = if is_call { (relocated, end) } else { (at, relocated) };
+    let mut bytes = SITE_HEAD.to_vec();
+    bytes.extend(index.to_le_bytes());
+    bytes.extend([0xff, 0x15, (SITE_COMMON - 16) as u8, 0, 0, 0]);
+    bytes.extend([0x48, 0x8d, 0xa4, 0x24, 0x88, 0, 0, 0]);
+    bytes.extend(jump(at.wrapping_add(24), then).ok_or(Refusal::NoRoom)?);
+    bytes.resize(SITE_COMMON, 0xcc);
+    bytes.extend(common.to_le_bytes());
+    if is_call {
+        let last = copy.bytes.len().checked_sub(5).ok_or(Refusal::Undecodable)?;
+        let from = relocated.wrapping_add(last as u64);
+        let leads_on = jump(from, end).is_some_and(|jump| copy.bytes.get(last..) == Some(&jump[..]));
+        let back = jump(from, at).filter(|_| leads_on);
+        copy.bytes.truncate(last);
+        copy.bytes.extend(back.ok_or_else(|| Refusal::Immovable { what: "they do not lead on".into() })?);
+    }
+    bytes.extend(&copy.bytes);
+    let place =
+        |(old, new): &(u8, u16)| (window_at.wrapping_add(u64::from(*old)), relocated.wrapping_add(u64::from(*new)));
+    // Behind the agent's part of a call's stub nobody may be led back: it would be seen twice.
+    Ok((Stub { bytes, relocated, map: copy.map.iter().map(place).collect() }, first))
+}
+
 /// Bytes by which [`begins`] knows a stub.
 pub const HEAD: usize = 11;
 
 /// Whether bytes look like the beginning of a stub.
 #[must_use]
 pub fn begins(bytes: &[u8; HEAD]) -> bool {
-    bytes[0] == 0x68 && bytes[5..] == [0xff, 0x25, 0, 0, 0, 0]
+    (bytes[0] == 0x68 && bytes[5..] == [0xff, 0x25, 0, 0, 0, 0]) || bytes[..6] == SITE_HEAD
 }
 
 impl Stub {
@@ -121,6 +175,24 @@ mod tests {
         assert_eq!(stub.moved(0x40_1006), None);
         assert_eq!(stub.back(0x50_0024), Some(0x40_1008));
         assert!(stub.bytes.len() <= LONGEST);
+    }
+
+    #[test]
+    fn places_inside_of_functions() {
+        // mov eax, 202, in front of a system call at 0x401009; and a no-operation with what follows.
+        let window = [0xb8, 0xca, 0, 0, 0];
+        let (call, first) = site_stub(7, 0x7fff_1122_3344, 0x40_1004, &window, 0x50_0000, true).unwrap();
+        assert_eq!((first, call.relocated), (0x50_0028, 0x50_0028));
+        assert_eq!(call.bytes[24..29], jump(0x50_0018, 0x40_1009).unwrap());
+        assert_eq!(call.bytes[40..45], window);
+        assert_eq!(call.bytes[45..], jump(0x50_002d, 0x50_0000).unwrap());
+        assert_eq!(call.bytes[32..40], 0x7fff_1122_3344_u64.to_le_bytes());
+        let window = [0x90, 0x48, 0x89, 0xe5, 0x55];
+        let (point, first) = site_stub(7, 1, 0x40_1004, &window, 0x50_0000, false).unwrap();
+        assert_eq!((first, &point.bytes[24..29]), (0x50_0000, &jump(0x50_0018, 0x50_0028).unwrap()[..]));
+        assert_eq!(point.bytes[40..45], window);
+        assert_eq!(point.bytes[45..], jump(0x50_002d, 0x40_1009).unwrap());
+        assert!(begins(point.bytes[..HEAD].try_into().unwrap()) && point.bytes.len() <= LONGEST);
     }
 
     #[test]

@@ -73,6 +73,8 @@ pub enum Executor {
     Spin,
     /// A handler inside the target sleeps.
     Sleep,
+    /// The same, and the target's own threads take the samples too: the back end without BPF.
+    Agent,
 }
 
 /// What decides how often the points are visited.

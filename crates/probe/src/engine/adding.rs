@@ -121,7 +121,7 @@ impl Engine {
         self.reserve(&wanted)
     }
 
-    fn reserve(&mut self, wanted: &[(Range<u64>, usize)]) -> Result<(), ProbeError> {
+    pub(super) fn reserve(&mut self, wanted: &[(Range<u64>, usize)]) -> Result<(), ProbeError> {
         let pids = self.tree.alive();
         let mut all: Vec<maps::Map> = pids.iter().flat_map(|&pid| maps::read(pid)).collect();
         all.sort_by_key(|m| m.start);
@@ -260,7 +260,7 @@ impl Engine {
     }
 
     /// Whether five bytes from here on are no other point's.
-    fn is_unclaimed(&self, at: u64) -> bool {
+    pub(super) fn is_unclaimed(&self, at: u64) -> bool {
         (at.saturating_sub(4)..at.saturating_add(5)).all(|a| !self.claimed.contains(&a))
     }
 

@@ -76,6 +76,7 @@ impl Engine {
                 None
             }
         };
+        self.end_pace(pid, seat)?;
         let patches: Vec<&Patch> = self
             .book
             .list()
@@ -200,7 +201,7 @@ impl Engine {
                 (abi::POINT_OFF, Some(_)) => PointState::Off,
                 _ => PointState::Removed,
             };
-            let is_notice = words.flags & (abi::DO_LOADER | abi::DO_LOCK) != 0;
+            let is_notice = words.flags & (abi::DO_LOADER | abi::DO_LOCK | abi::DO_SITE) != 0;
             if is_notice || state == PointState::Removed {
                 self.notices.extend(patch);
                 seat.segment.set_point_state(index, if is_notice { words.state } else { abi::POINT_GONE });
@@ -278,7 +279,10 @@ fn rebuild(index: u32, words: &abi::Point, seat: &Seat, memory: &Memory) -> Opti
     window.truncate(usize::from(words.window));
     // Without its map threads in it must be waited for.
     let unknown = |_| Stub { bytes: Vec::new(), relocated: words.relocated, map: Vec::new() };
-    let made = stub(index, seat.common(words.flags), from, &window, words.stub).unwrap_or_else(unknown);
+    let made = match words.flags & abi::DO_SITE {
+        0 => stub(index, seat.common(words.flags), from, &window, words.stub).unwrap_or_else(unknown),
+        _ => unknown(Refusal::Undecodable),
+    };
     Some(Patch { writes, window: from..from + u64::from(words.window), stub: made, stub_at: words.stub })
 }
 

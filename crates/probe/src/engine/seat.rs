@@ -91,7 +91,11 @@ impl Seat {
 
     /// Where stubs of a point jump.
     pub(crate) fn common(&self, flags: u32) -> u64 {
-        self.symbol(if flags & abi::DO_EXIT != 0 { Symbol::EntryExit } else { Symbol::EntryOnly })
+        self.symbol(match flags {
+            _ if flags & abi::DO_SITE != 0 => Symbol::EntrySite,
+            _ if flags & abi::DO_EXIT != 0 => Symbol::EntryExit,
+            _ => Symbol::EntryOnly,
+        })
     }
 
     /// Index for a new point, its root made; `None` when a table is full.

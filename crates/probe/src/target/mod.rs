@@ -29,7 +29,7 @@ pub use inject::{Load, Placed, Way, find_agent, inject, remains, retired, throws
 pub use launch::{Child, Launched, launch};
 pub(crate) use leave::let_move;
 pub use leave::{Owned, Restored, Shadows, inside, remove, restore_returns, stop_outside, unmap};
-pub use nap::{Napper, free_signal};
+pub use nap::{Napper, blocks_signal, free_signal, masks_of};
 pub use remote::{Caller, filtered};
 pub use stop::{Stopped, tend};
 pub use whither_kernel::memory::Memory;

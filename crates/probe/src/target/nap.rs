@@ -57,17 +57,25 @@ pub struct Napper {
 /// being made blocks all of them for a moment.
 #[must_use]
 pub fn free_signal(pid: u32) -> Option<u32> {
-    let used = masks(pid, &["SigCgt:", "SigIgn:", "SigBlk:", "SigPnd:", "ShdPnd:"])?;
+    let used = masks_of(pid, &["SigCgt:", "SigIgn:", "SigBlk:", "SigPnd:", "ShdPnd:"])?;
     SIGNALS.rev().find(|signal| used & 1 << (signal - 1) == 0)
 }
 
 /// Those that the process does something with. Whoever blocks a signal is never sent it.
 fn uses(pid: u32, signal: u32) -> bool {
-    masks(pid, &["SigCgt:", "SigIgn:", "SigPnd:", "ShdPnd:"]).is_none_or(|used| used & 1 << (signal - 1) != 0)
+    masks_of(pid, &["SigCgt:", "SigIgn:", "SigPnd:", "ShdPnd:"]).is_none_or(|used| used & 1 << (signal - 1) != 0)
 }
 
-/// Signals that are in one of these masks of one of the threads; `None` when there is no thread.
-fn masks(pid: u32, keys: &[&str]) -> Option<u64> {
+/// Whether a thread blocks a signal.
+#[must_use]
+pub fn blocks_signal(tid: u32, signal: u32) -> bool {
+    let mask = proc::status_word(tid, "SigBlk:").and_then(|word| u64::from_str_radix(&word, 16).ok());
+    mask.is_some_and(|mask| mask & 1 << (signal - 1) != 0)
+}
+
+/// Signals that are in one of these masks (`SigCgt:`) of one of the threads; `None` when there is no thread.
+#[must_use]
+pub fn masks_of(pid: u32, keys: &[&str]) -> Option<u64> {
     let threads = proc::threads(pid);
     // A thread that has ended meanwhile has none.
     let of = |tid: u32, key: &str| proc::status_word(tid, key).and_then(|word| u64::from_str_radix(&word, 16).ok());

@@ -144,6 +144,7 @@ pub(crate) fn executor(e: Executor) -> &'static str {
     match e {
         Executor::Spin => "spin",
         Executor::Sleep => "sleep",
+        Executor::Agent => "agent (without BPF)",
     }
 }
 

@@ -6,10 +6,11 @@ use whither_abi::causal as abi;
 use whither_abi::causal::Mark;
 
 /// A range of a process's code with its bits.
-pub(super) type Marked = (CodeRange, u64);
+pub type Marked = (CodeRange, u64);
 
 /// All ranges an armed target and the points counted by ticks ask for.
-pub(super) fn wanted(armed: &Armed, points: &[(u32, Vec<CodeRange>)]) -> Vec<Marked> {
+#[must_use]
+pub fn wanted(armed: &Armed, points: &[(u32, Vec<CodeRange>)]) -> Vec<Marked> {
     let mut out = Vec::new();
     let mut add = |ranges: &[CodeRange], bits: u64| out.extend(ranges.iter().map(|r| (*r, bits)));
     match armed {
@@ -29,7 +30,8 @@ pub(super) fn wanted(armed: &Armed, points: &[(u32, Vec<CodeRange>)]) -> Vec<Mar
 }
 
 /// Number of the unit on the kernel side.
-pub(super) fn unit_of(armed: &Armed) -> u64 {
+#[must_use]
+pub fn unit_of(armed: &Armed) -> u64 {
     match armed {
         Armed::Nothing => abi::UNIT_NOTHING,
         Armed::Code { unit: Unit::Inclusive, .. } => abi::UNIT_INCLUSIVE,
@@ -39,7 +41,8 @@ pub(super) fn unit_of(armed: &Armed) -> u64 {
 }
 
 /// Ranges that may overlap, as sorted pieces that do not; equal neighbours are one.
-pub(super) fn pieces(ranges: &[(u64, u64, u64)]) -> Vec<Mark> {
+#[must_use]
+pub fn pieces(ranges: &[(u64, u64, u64)]) -> Vec<Mark> {
     let mut edges: Vec<(u64, u64, bool)> = Vec::with_capacity(2 * ranges.len());
     for &(start, end, bits) in ranges.iter().filter(|r| r.0 < r.1) {
         edges.push((start, bits, true));

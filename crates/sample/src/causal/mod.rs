@@ -6,10 +6,11 @@
 
 mod back_end;
 mod code;
-mod marks;
-mod outside;
+pub mod marks;
+pub mod outside;
 mod records;
 mod skel;
+pub mod visits;
 mod words;
 
 pub use back_end::CausalBpf;

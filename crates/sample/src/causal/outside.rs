@@ -5,14 +5,17 @@ use whither_kernel::proc;
 
 /// Counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outside {
+pub struct Outside {
+    /// Time that the hypervisor took from this machine's CPUs.
     pub steal_ns: u64,
+    /// Major page faults of the processes.
     pub major_faults: u64,
 }
 
 impl Outside {
     /// Steal of all CPUs, major faults of these processes.
-    pub(super) fn read(pids: &[u32]) -> Self {
+    #[must_use]
+    pub fn read(pids: &[u32]) -> Self {
         Self {
             steal_ns: proc::cpu_times().iter().map(|(_, t)| t.steal_ns).sum(),
             major_faults: pids.iter().filter_map(|pid| stat(*pid)).map(|s| s.1).sum(),
@@ -20,7 +23,8 @@ impl Outside {
     }
 
     /// What was added since `before`; a process that ended takes its faults with it.
-    pub(super) fn since(&self, before: &Self) -> Self {
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
         Self {
             steal_ns: self.steal_ns.saturating_sub(before.steal_ns),
             major_faults: self.major_faults.saturating_sub(before.major_faults),
@@ -30,7 +34,8 @@ impl Outside {
 
 /// What a tick takes from the thread it meets: holes in the time of a thread that does nothing but look at
 /// the clock. The largest ones, as many as there were ticks, are the ticks'; the one in the middle tells.
-pub(super) fn tick_cost(tick_ns: u64) -> u64 {
+#[must_use]
+pub fn tick_cost(tick_ns: u64) -> u64 {
     // While others have the core no tick is met, and lesser holes are taken for ticks: the best of several tries.
     (0..5).map(|_| largest_holes(tick_ns)).max().unwrap_or(0).min(tick_ns / 4)
 }
@@ -56,7 +61,8 @@ fn largest_holes(tick_ns: u64) -> u64 {
 const SHORTEST_HOLE_NS: u64 = 500;
 
 /// Whether a process is there and not just waiting for its parent to notice that it ended.
-pub(super) fn lives(pid: u32) -> bool {
+#[must_use]
+pub fn lives(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))
 }
 

@@ -1,33 +1,33 @@
 //! What a session needs of the kernel side, as a trait: its own logic is then tested without a process.
 
-use whither_sample::SampleError;
+use crate::SessionError;
 use whither_sample::causal::{Armed, CausalBpf, CausalModule, CausalSample, Change, Facts, Hook, Loads};
 
 /// Methods are those of [`CausalBpf`] with the same names.
 pub(super) trait CausalExecutor {
-    fn watch(&mut self, pid: u32) -> Result<(), SampleError>;
+    fn watch(&mut self, pid: u32) -> Result<(), SessionError>;
     fn processes(&mut self) -> Vec<u32>;
     fn changes(&mut self) -> Vec<Change>;
-    fn map(&mut self, pid: u32, modules: &[CausalModule]) -> Result<(), SampleError>;
-    fn arm(&mut self, target: &Armed) -> Result<(), SampleError>;
-    fn begin(&mut self, percent: u8) -> Result<(), SampleError>;
-    fn settled(&mut self, paid: bool) -> Result<(), SampleError>;
+    fn map(&mut self, pid: u32, modules: &[CausalModule]) -> Result<(), SessionError>;
+    fn arm(&mut self, target: &Armed) -> Result<(), SessionError>;
+    fn begin(&mut self, percent: u8) -> Result<(), SessionError>;
+    fn settled(&mut self, paid: bool) -> Result<(), SessionError>;
     fn beat(&mut self);
-    fn end(&mut self) -> Result<Facts, SampleError>;
+    fn end(&mut self) -> Result<Facts, SessionError>;
     fn peek(&mut self, point: u32) -> u64;
     fn samples(&mut self, take: &mut dyn FnMut(&CausalSample));
-    fn point(&mut self, hook: &Hook) -> Result<u32, SampleError>;
-    fn also(&mut self, point: u32, hook: &Hook) -> Result<(), SampleError>;
+    fn point(&mut self, hook: &Hook) -> Result<u32, SessionError>;
+    fn also(&mut self, point: u32, hook: &Hook) -> Result<(), SessionError>;
     fn loads(&mut self) -> Loads;
     fn detach(&mut self);
-    fn naps_by(&mut self, signal: u32) -> Result<(), SampleError>;
-    fn napper(&mut self, pid: u32, handler: u64) -> Result<(), SampleError>;
+    fn naps_by(&mut self, signal: u32) -> Result<(), SessionError>;
+    fn napper(&mut self, pid: u32, handler: u64) -> Result<(), SessionError>;
     fn napper_of(&self, pid: u32) -> u64;
 }
 
 impl CausalExecutor for CausalBpf {
-    fn watch(&mut self, pid: u32) -> Result<(), SampleError> {
-        CausalBpf::watch(self, pid)
+    fn watch(&mut self, pid: u32) -> Result<(), SessionError> {
+        Ok(CausalBpf::watch(self, pid)?)
     }
     fn processes(&mut self) -> Vec<u32> {
         CausalBpf::processes(self)
@@ -35,23 +35,23 @@ impl CausalExecutor for CausalBpf {
     fn changes(&mut self) -> Vec<Change> {
         CausalBpf::changes(self)
     }
-    fn map(&mut self, pid: u32, modules: &[CausalModule]) -> Result<(), SampleError> {
-        CausalBpf::map(self, pid, modules)
+    fn map(&mut self, pid: u32, modules: &[CausalModule]) -> Result<(), SessionError> {
+        Ok(CausalBpf::map(self, pid, modules)?)
     }
-    fn arm(&mut self, target: &Armed) -> Result<(), SampleError> {
-        CausalBpf::arm(self, target)
+    fn arm(&mut self, target: &Armed) -> Result<(), SessionError> {
+        Ok(CausalBpf::arm(self, target)?)
     }
-    fn begin(&mut self, percent: u8) -> Result<(), SampleError> {
-        CausalBpf::begin(self, percent)
+    fn begin(&mut self, percent: u8) -> Result<(), SessionError> {
+        Ok(CausalBpf::begin(self, percent)?)
     }
-    fn settled(&mut self, paid: bool) -> Result<(), SampleError> {
-        CausalBpf::settled(self, paid)
+    fn settled(&mut self, paid: bool) -> Result<(), SessionError> {
+        Ok(CausalBpf::settled(self, paid)?)
     }
     fn beat(&mut self) {
         CausalBpf::beat(self);
     }
-    fn end(&mut self) -> Result<Facts, SampleError> {
-        CausalBpf::end(self)
+    fn end(&mut self) -> Result<Facts, SessionError> {
+        Ok(CausalBpf::end(self)?)
     }
     fn peek(&mut self, point: u32) -> u64 {
         CausalBpf::peek(self, point)
@@ -59,11 +59,11 @@ impl CausalExecutor for CausalBpf {
     fn samples(&mut self, take: &mut dyn FnMut(&CausalSample)) {
         CausalBpf::samples(self, take);
     }
-    fn point(&mut self, hook: &Hook) -> Result<u32, SampleError> {
-        CausalBpf::point(self, hook)
+    fn point(&mut self, hook: &Hook) -> Result<u32, SessionError> {
+        Ok(CausalBpf::point(self, hook)?)
     }
-    fn also(&mut self, point: u32, hook: &Hook) -> Result<(), SampleError> {
-        CausalBpf::also(self, point, hook)
+    fn also(&mut self, point: u32, hook: &Hook) -> Result<(), SessionError> {
+        Ok(CausalBpf::also(self, point, hook)?)
     }
     fn loads(&mut self) -> Loads {
         CausalBpf::loads(self)
@@ -71,11 +71,11 @@ impl CausalExecutor for CausalBpf {
     fn detach(&mut self) {
         CausalBpf::detach(self);
     }
-    fn naps_by(&mut self, signal: u32) -> Result<(), SampleError> {
-        CausalBpf::naps_by(self, signal)
+    fn naps_by(&mut self, signal: u32) -> Result<(), SessionError> {
+        Ok(CausalBpf::naps_by(self, signal)?)
     }
-    fn napper(&mut self, pid: u32, handler: u64) -> Result<(), SampleError> {
-        CausalBpf::napper(self, pid, handler)
+    fn napper(&mut self, pid: u32, handler: u64) -> Result<(), SessionError> {
+        Ok(CausalBpf::napper(self, pid, handler)?)
     }
     fn napper_of(&self, pid: u32) -> u64 {
         CausalBpf::napper_of(self, pid)

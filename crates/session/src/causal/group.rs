@@ -252,7 +252,7 @@ impl Group {
             self.pieces(mapped, &mut modules);
         }
         modules.sort_by_key(|m| m.start);
-        Ok(self.exec.map(pid, &modules)?)
+        self.exec.map(pid, &modules)
     }
 
     /// A module, cut at functions that are not in scope although their module is.

@@ -32,6 +32,18 @@ pub enum UnitChoice {
     Auto,
 }
 
+/// Who takes samples, credits and pays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CausalBackEnd {
+    /// BPF where it is allowed, else the agent.
+    #[default]
+    Auto,
+    /// Kernel-side programs.
+    Bpf,
+    /// The program's own threads, by an agent in it.
+    Agent,
+}
+
 /// How often a command is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runs {
@@ -78,7 +90,9 @@ pub struct CausalOptions {
     pub cap: Duration,
     /// Seed, for the record.
     pub seed: u64,
-    /// How delays are inserted.
+    /// Who does it.
+    pub back_end: CausalBackEnd,
+    /// How delays are inserted, by BPF.
     pub executor: Executor,
     /// What the user says of the load.
     pub load: Option<LoadKind>,

@@ -5,11 +5,12 @@
 mod ending;
 
 use super::alive::Alive;
+use super::alone::Alone;
 use super::disturb::Disturbers;
 use super::executor::CausalExecutor;
 use super::group::Group;
 use super::input::Input;
-use super::options::{CausalEnd, CausalEvent, CausalOptions, CausalOutcome, CausalWhom, Runs};
+use super::options::{CausalBackEnd, CausalEnd, CausalEvent, CausalOptions, CausalOutcome, CausalWhom, Runs};
 use super::points;
 use super::policy::{CausalPolicy, Step};
 use super::program::CodeFile;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 use whither_kernel::{clock, launch, proc};
 use whither_sample::SampleError;
 use whither_sample::causal::{CausalBpf, CausalConfig};
-use whither_store::causal::{PointKind, PointVisits, Turns, Window};
+use whither_store::causal::{Executor, PointKind, PointVisits, Turns, Window};
 
 /// A command that ends sooner is run again unless the user says how often.
 const SHORT: Duration = Duration::from_secs(2);
@@ -68,10 +69,55 @@ pub fn run(
     };
     let _only = only_one()?;
     let ordered = Instant::now();
-    let exec = CausalBpf::open(&config).map_err(refused)?;
-    let mut session = Session::new(options, Box::new(exec), config);
-    session.ordered = ordered;
+    let chosen = back_end(options, &config)?;
+    let mut session = Session::new(options, chosen.exec, config);
+    (session.ordered, session.executor) = (ordered, chosen.executor);
+    if let Some(note) = chosen.note {
+        session.tell(note, on);
+    }
     session.run(policy, stop, on)
+}
+
+/// A back end, and what is to be said of it.
+struct Chosen {
+    exec: Box<dyn CausalExecutor>,
+    executor: Executor,
+    note: Option<String>,
+}
+
+/// The back end asked for, or the best one that the rights allow.
+fn back_end(options: &CausalOptions, config: &CausalConfig) -> Result<Chosen, SessionError> {
+    if options.back_end == CausalBackEnd::Agent {
+        return alone(options, config, None);
+    }
+    match CausalBpf::open(config) {
+        Ok(exec) => Ok(Chosen { exec: Box::new(exec), executor: options.executor, note: None }),
+        Err(error) if may_do_without(options, &error) => {
+            let note = format!(
+                "BPF is not allowed here ({error}): threads sample themselves, by an agent in the program (--backend agent), \
+                 and of waits that they end for one another those at futexes are seen"
+            );
+            alone(options, config, Some(note))
+        }
+        Err(error) => Err(refused(error)),
+    }
+}
+
+fn may_do_without(options: &CausalOptions, error: &SampleError) -> bool {
+    options.back_end == CausalBackEnd::Auto && options.executor == Executor::Spin && error.is_refusal()
+}
+
+fn alone(options: &CausalOptions, config: &CausalConfig, note: Option<String>) -> Result<Chosen, SessionError> {
+    let what = match options {
+        _ if options.end_to_end => "comparing whole runs (--end-to-end)",
+        _ if !options.waits.is_empty() => "speeding up waits (--off-cpu)",
+        _ => return Ok(Chosen { exec: Box::new(Alone::new(config)), executor: Executor::Agent, note }),
+    };
+    Err(SessionError::Missing {
+        what: what.into(),
+        why: "the back end without BPF measures windows of running code only".into(),
+        remedy: "Name a progress point, or run with the rights for BPF.".into(),
+    })
 }
 
 /// Delays of two sessions would add up on the CPUs they share. The lock goes with the process, however it ends.
@@ -97,7 +143,7 @@ pub(super) fn refused(error: SampleError) -> SessionError {
         why: error.to_string(),
         remedy:
             "It needs BPF: run as root, or give the binary CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE; 'whither doctor' \
-                 tells what these rights allow."
+                 tells what these rights allow. Programs of your own can be measured without: --backend agent."
                 .into(),
     }
 }
@@ -115,6 +161,8 @@ pub(super) struct Session<'a> {
     stratum: u32,
     runs: u32,
     threads: u32,
+    /// How delays are inserted.
+    executor: Executor,
     /// When the user gave the order: loading the kernel side takes time, too.
     ordered: Instant,
     began: Instant,
@@ -145,6 +193,7 @@ impl<'a> Session<'a> {
             stratum: 0,
             runs: 0,
             threads: 0,
+            executor: options.executor,
             ordered: Instant::now(),
             began: Instant::now(),
             began_ns: clock::wall_ns(),
@@ -297,6 +346,13 @@ impl<'a> Session<'a> {
         if self.group.points.is_empty() {
             self.end = CausalEnd::Stopped;
             return Ok(());
+        }
+        if self.executor == Executor::Agent && self.is_whole() {
+            return Err(SessionError::Missing {
+                what: "comparing whole runs".into(),
+                why: "the back end without BPF needs a progress point, and none was named or found".into(),
+                remedy: "Name one with --progress, or run with the rights for BPF.".into(),
+            });
         }
         if self.runs == 0 {
             self.find_target(alive, limits)?;

@@ -6,11 +6,10 @@ use super::policy::{CausalPolicy, Order, Step};
 use super::run::Session;
 use super::scope::Scope;
 use super::words::point;
-use crate::StopFlag;
+use crate::{SessionError, StopFlag};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use whither_sample::SampleError;
 use whither_sample::causal::{
     Armed, CausalConfig, CausalModule, CausalSample, Change, Facts, Hook, Loads, SampleWhat, WaitClass,
 };
@@ -39,7 +38,7 @@ struct Fake {
 }
 
 impl CausalExecutor for Fake {
-    fn watch(&mut self, pid: u32) -> Result<(), SampleError> {
+    fn watch(&mut self, pid: u32) -> Result<(), SessionError> {
         self.log.borrow_mut().watched.push(pid);
         Ok(())
     }
@@ -49,21 +48,21 @@ impl CausalExecutor for Fake {
     fn changes(&mut self) -> Vec<Change> {
         Vec::new()
     }
-    fn map(&mut self, _pid: u32, modules: &[CausalModule]) -> Result<(), SampleError> {
+    fn map(&mut self, _pid: u32, modules: &[CausalModule]) -> Result<(), SessionError> {
         assert!(modules.windows(2).all(|m| m[0].end <= m[1].start), "modules overlap: {modules:?}");
         self.log.borrow_mut().maps += 1;
         Ok(())
     }
-    fn arm(&mut self, target: &Armed) -> Result<(), SampleError> {
+    fn arm(&mut self, target: &Armed) -> Result<(), SessionError> {
         self.log.borrow_mut().armed.push(target.clone());
         Ok(())
     }
-    fn begin(&mut self, percent: u8) -> Result<(), SampleError> {
+    fn begin(&mut self, percent: u8) -> Result<(), SessionError> {
         self.log.borrow_mut().begun.push(percent);
         self.began = Instant::now();
         Ok(())
     }
-    fn settled(&mut self, paid: bool) -> Result<(), SampleError> {
+    fn settled(&mut self, paid: bool) -> Result<(), SessionError> {
         self.log.borrow_mut().settled.push(paid);
         self.began = Instant::now();
         Ok(())
@@ -71,7 +70,7 @@ impl CausalExecutor for Fake {
     fn beat(&mut self) {
         self.log.borrow_mut().beats += 1;
     }
-    fn end(&mut self) -> Result<Facts, SampleError> {
+    fn end(&mut self) -> Result<Facts, SessionError> {
         Ok(Facts { wall_ns: self.began.elapsed().as_nanos() as u64, ..self.facts.clone() })
     }
     fn peek(&mut self, _point: u32) -> u64 {
@@ -80,12 +79,12 @@ impl CausalExecutor for Fake {
     fn samples(&mut self, take: &mut dyn FnMut(&CausalSample)) {
         self.samples.drain(..).for_each(|s| take(&s));
     }
-    fn point(&mut self, hook: &Hook) -> Result<u32, SampleError> {
+    fn point(&mut self, hook: &Hook) -> Result<u32, SessionError> {
         let mut log = self.log.borrow_mut();
         log.hooks.push(hook.clone());
         Ok(log.hooks.len() as u32 - 1)
     }
-    fn also(&mut self, _point: u32, hook: &Hook) -> Result<(), SampleError> {
+    fn also(&mut self, _point: u32, hook: &Hook) -> Result<(), SessionError> {
         self.log.borrow_mut().hooks.push(hook.clone());
         Ok(())
     }
@@ -95,10 +94,10 @@ impl CausalExecutor for Fake {
     fn detach(&mut self) {
         self.log.borrow_mut().detached = true;
     }
-    fn naps_by(&mut self, _signal: u32) -> Result<(), SampleError> {
+    fn naps_by(&mut self, _signal: u32) -> Result<(), SessionError> {
         Ok(())
     }
-    fn napper(&mut self, _pid: u32, _handler: u64) -> Result<(), SampleError> {
+    fn napper(&mut self, _pid: u32, _handler: u64) -> Result<(), SessionError> {
         Ok(())
     }
     fn napper_of(&self, _pid: u32) -> u64 {
@@ -163,6 +162,7 @@ fn options(words: &[&str]) -> CausalOptions {
         cap: Duration::from_micros(250),
         seed: 1,
         load: None,
+        back_end: super::options::CausalBackEnd::Auto,
         executor: Executor::Spin,
         symbols: SymbolOptions::default(),
     }

@@ -11,7 +11,9 @@ use crate::signals;
 use std::time::Duration;
 use whither_causal::{AnalyseOptions, TargetRow, analyse};
 use whither_session::StopFlag;
-use whither_session::causal::{CausalOptions, CausalScope, CausalWhom, PointSpec, Runs, UnitChoice, point, run};
+use whither_session::causal::{
+    CausalBackEnd, CausalOptions, CausalScope, CausalWhom, PointSpec, Runs, UnitChoice, point, run,
+};
 use whither_stats::welch;
 use whither_store::SymbolOptions;
 use whither_store::causal::{CausalRun, Executor, PointKind};
@@ -89,6 +91,7 @@ pub(super) fn plain(command: &[String], point: Option<&PointSpec>) -> CausalOpti
         period: Duration::from_millis(1),
         cap: Duration::from_micros(500),
         seed: 0,
+        back_end: CausalBackEnd::Auto,
         executor: Executor::Spin,
         load: None,
         symbols: SymbolOptions::default(),

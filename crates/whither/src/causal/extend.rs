@@ -10,7 +10,7 @@ use crate::signals;
 use rustc_hash::FxHashMap;
 use whither_causal::Policy;
 use whither_session::causal::run;
-use whither_store::causal::{CausalRun, LoadKind, PointKind, Target, Turns};
+use whither_store::causal::{CausalRun, Executor, LoadKind, PointKind, Target, Turns};
 
 /// `whither causal extend`.
 pub(super) fn extend(args: &CausalExtend, common: Common) -> anyhow::Result<Ending> {
@@ -58,6 +58,10 @@ fn points_of(run: &CausalRun) -> CausalPoints {
 fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
     if all.points != new.points {
         return Err(Usage("the points of the recording cannot be measured in this program".into()).into());
+    }
+    if (all.meta.executor == Executor::Agent) != (new.meta.executor == Executor::Agent) {
+        let text = "the recording was made by another back end, and windows of both do not go together (--backend)";
+        return Err(Usage(text.into()).into());
     }
     let changed = new.targets.iter().find(|t| {
         let same = all.targets.iter().find(|o| o.module == t.module && o.image.is_some());

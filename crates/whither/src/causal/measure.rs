@@ -3,8 +3,9 @@
 use super::bridge::Adapter;
 use super::{keep, show};
 use crate::cli::{
-    CausalCombine, CausalExecutorChoice, CausalExperiments, CausalFollow, CausalLoad, CausalMeasure, CausalPoints,
-    CausalPolicyChoice, CausalTargets, CausalUnit, CausalWait, CausalWhomArgs, Common, NameArgs, YesNo,
+    CausalBackEndChoice, CausalCombine, CausalExecutorChoice, CausalExperiments, CausalFollow, CausalLoad,
+    CausalMeasure, CausalPoints, CausalPolicyChoice, CausalTargets, CausalUnit, CausalWait, CausalWhomArgs, Common,
+    NameArgs, YesNo,
 };
 use crate::failure::{Ending, Usage};
 use crate::source::symbol_options;
@@ -15,7 +16,8 @@ use whither_causal::{AnalyseOptions, Policy, PolicyKind, PolicyOptions, analyse}
 use whither_report::text::{self, CausalView};
 use whither_sample::causal::WaitClass;
 use whither_session::causal::{
-    CausalEvent, CausalOptions, CausalOutcome, CausalScope, CausalWhom, Runs, UnitChoice, pair, point, run, target,
+    CausalBackEnd, CausalEvent, CausalOptions, CausalOutcome, CausalScope, CausalWhom, Runs, UnitChoice, pair, point,
+    run, target,
 };
 use whither_store::causal::{Executor, LoadKind};
 
@@ -79,6 +81,7 @@ pub(super) fn finish(
 pub(super) struct How {
     seed: u64,
     cap: Duration,
+    back_end: CausalBackEnd,
     executor: Executor,
 }
 
@@ -88,7 +91,12 @@ impl How {
             CausalExecutorChoice::Spin => Executor::Spin,
             CausalExecutorChoice::Sleep => Executor::Sleep,
         };
-        Self { seed, cap: args.max_irq_off, executor }
+        let back_end = match args.backend {
+            CausalBackEndChoice::Auto => CausalBackEnd::Auto,
+            CausalBackEndChoice::Bpf => CausalBackEnd::Bpf,
+            CausalBackEndChoice::Agent => CausalBackEnd::Agent,
+        };
+        Self { seed, cap: args.max_irq_off, back_end, executor }
     }
 }
 
@@ -134,6 +142,7 @@ pub(super) fn options(
         period: Duration::from_millis(1),
         cap: how.cap,
         seed: how.seed,
+        back_end: how.back_end,
         executor: how.executor,
         load: match points.load {
             CausalLoad::Auto => None,

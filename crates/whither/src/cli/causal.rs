@@ -228,6 +228,18 @@ pub(crate) struct CausalExperiments {
     /// program does not use (leaves the core to others; needs ptrace and Linux 6.13)
     #[arg(long, value_enum, default_value_t = CausalExecutorChoice::Spin, value_name = "HOW")]
     pub(crate) executor: CausalExecutorChoice,
+    /// Who does it: programs in the kernel, or (without rights for BPF, by itself) an agent in the program, whose threads
+    /// then sample and delay themselves; of waits that threads end for one another it sees those at futexes
+    #[arg(long, value_enum, default_value_t = CausalBackEndChoice::Auto, value_name = "WHO")]
+    pub(crate) backend: CausalBackEndChoice,
+}
+
+/// Who takes samples, credits and pays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CausalBackEndChoice {
+    Auto,
+    Bpf,
+    Agent,
 }
 
 /// How delays are made.

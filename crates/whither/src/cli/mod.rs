@@ -18,9 +18,10 @@ pub(crate) use calls::{
     ShapeArgs, ShowArgs, WhatArgs,
 };
 pub(crate) use causal::{
-    CausalAnswerArgs, CausalArgs, CausalCombine, CausalExecutorChoice, CausalExperiments, CausalExtend, CausalFollow,
-    CausalImport, CausalLoad, CausalMeasure, CausalOverheadArgs, CausalPoints, CausalPolicyChoice, CausalReport,
-    CausalSort, CausalSuggest, CausalTargets, CausalUnit, CausalVerb, CausalVerify, CausalWait, CausalWhomArgs, YesNo,
+    CausalAnswerArgs, CausalArgs, CausalBackEndChoice, CausalCombine, CausalExecutorChoice, CausalExperiments,
+    CausalExtend, CausalFollow, CausalImport, CausalLoad, CausalMeasure, CausalOverheadArgs, CausalPoints,
+    CausalPolicyChoice, CausalReport, CausalSort, CausalSuggest, CausalTargets, CausalUnit, CausalVerb, CausalVerify,
+    CausalWait, CausalWhomArgs, YesNo,
 };
 pub(crate) use collect::{
     BackendChoice, DaemonAction, DaemonArgs, DaemonRun, EdgeChoice, ImportArgs, RecordArgs, SamplingArgs, StackChoice,

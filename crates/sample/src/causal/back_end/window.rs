@@ -1,6 +1,7 @@
 //! The life of a window: all clocks at 0, the target armed, counting from when the program has settled, the debts
 //! paid at its end, and what was seen meanwhile.
 
+use super::super::visits::since;
 use super::super::words::{Sums, cpu, ctl};
 use super::super::{Facts, now, outside};
 use super::{CausalBpf, Kind};
@@ -8,7 +9,6 @@ use crate::SampleError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use whither_abi::causal as abi;
-use whither_store::causal::PointVisits;
 
 /// Debts that are not paid after so long are forgiven.
 const DRAIN: Duration = Duration::from_millis(50);
@@ -208,18 +208,4 @@ impl CausalBpf {
             ..Facts::default()
         }
     }
-}
-
-/// Visits with times since the window began to count, which is `before` after its begin, of which `delay` was delay.
-fn since(mut visits: PointVisits, before: u64, delay: u64) -> PointVisits {
-    if visits.visits == 0 {
-        return visits;
-    }
-    let before_virtual = before.cast_signed() - delay.cast_signed();
-    visits.first_ns = visits.first_ns.saturating_sub(before);
-    visits.last_ns = visits.last_ns.saturating_sub(before);
-    visits.first_virtual_ns -= before_virtual;
-    visits.last_virtual_ns -= before_virtual;
-    visits.sum_virtual_ns -= before_virtual.saturating_mul(visits.visits.cast_signed());
-    visits
 }

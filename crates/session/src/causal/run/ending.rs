@@ -128,7 +128,7 @@ impl Session<'_> {
                 host: machine.host,
                 kernel: machine.kernel,
                 version: env!("CARGO_PKG_VERSION").into(),
-                executor: self.options.executor,
+                executor: self.executor,
                 period_ns: if loads.tick_ns > 0 { loads.tick_ns } else { self.config.tick_ns },
                 seed: self.options.seed,
                 load: self.options.load.unwrap_or(if self.paced * 2 > self.windows.len() {
