@@ -114,9 +114,9 @@ impl<'a> Analysis<'a> {
         f64::from(percent) / 100.0 * quality::tick_share(self.run) + self.late(target, percent)
     }
 
-    /// The latter.
+    /// The latter, and what a back end misses.
     fn late(&self, target: u32, percent: u8) -> f64 {
-        Pace::of(self, target).map_or(0.0, |pace| pace.allowance(percent))
+        Pace::of(self, target).map_or(0.0, |pace| pace.allowance(percent)) + quality::agent_misses(self.run, percent)
     }
 
     /// A curve whose intervals allow for delays that come late.

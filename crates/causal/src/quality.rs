@@ -24,6 +24,17 @@ const TOO_MUCH_CARRIED: f64 = 0.05;
 /// Ticks that take more of the time than this are told.
 const DEAR_TICKS: f64 = 0.02;
 
+/// Without BPF effects beyond a knee are told too small: as root by up to 3.3 points, as an ordinary user by up to 4.0 (K2, K3).
+const AGENT_MISSES: f64 = 0.04;
+/// It was seen in full from here on.
+const AGENT_MISSES_FROM: f64 = 30.0;
+
+/// What the back end without BPF may tell wrongly of an effect.
+pub(crate) fn agent_misses(run: &CausalRun, percent: u8) -> f64 {
+    let part = (f64::from(percent) / AGENT_MISSES_FROM).min(1.0);
+    if run.meta.executor == Executor::Agent { AGENT_MISSES * part } else { 0.0 }
+}
+
 /// Whether a window counts.
 pub(crate) fn counts(window: &Window, options: &AnalyseOptions) -> bool {
     match window.dropped {
@@ -51,6 +62,7 @@ impl Quality {
         let (load, load_reason) = load(run, kept);
         let mut quality =
             Self { load, load_reason, warnings: Vec::new(), cannot_say: None, oversubscribed: false, carried: 0.0 };
+        quality.back_end(run);
         quality.disturbance(run);
         quality.unpaid(run);
         quality.threads(run, kept);
@@ -62,6 +74,15 @@ impl Quality {
     /// An interval, doubled where spinning stood in other threads' way.
     pub(crate) fn widened(&self, y: f64, (low, high): (f64, f64)) -> (f64, f64) {
         if self.oversubscribed { (2.0 * low - y, 2.0 * high - y) } else { (low, high) }
+    }
+
+    fn back_end(&mut self, run: &CausalRun) {
+        if run.meta.executor == Executor::Agent {
+            self.warnings.push(format!(
+                "measured without BPF: effects may be told {:.0} points too small, and intervals allow for that",
+                100.0 * AGENT_MISSES
+            ));
+        }
     }
 
     fn disturbance(&mut self, run: &CausalRun) {

@@ -398,3 +398,17 @@ fn turns_as_long_as_ticks_widen_intervals_and_long_ones_do_not() {
     assert!(answer.notes.iter().any(|n| n.contains("in f0 threads take turns every 700 us")), "{:?}", answer.notes);
     assert!(analyse(&slow, &AnalyseOptions::default()).notes.is_empty());
 }
+
+#[test]
+fn without_bpf_intervals_allow_for_what_is_missed() {
+    let half = |run: &CausalRun| {
+        let gain = named(&analyse(run, &AnalyseOptions::default()), "f0").gain.unwrap();
+        (gain.high - gain.low) / 2.0
+    };
+    let by_bpf = two().run(300, 1);
+    let mut by_agent = by_bpf.clone();
+    by_agent.meta.executor = Executor::Agent;
+    assert!((half(&by_agent) - half(&by_bpf) - 0.04).abs() < 0.001, "{} {}", half(&by_agent), half(&by_bpf));
+    let answer = analyse(&by_agent, &AnalyseOptions::default());
+    assert!(answer.warnings.iter().any(|n| n.contains("without BPF: effects may be told 4 points")), "{:?}", answer.warnings);
+}
