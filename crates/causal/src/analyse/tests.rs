@@ -410,5 +410,9 @@ fn without_bpf_intervals_allow_for_what_is_missed() {
     by_agent.meta.executor = Executor::Agent;
     assert!((half(&by_agent) - half(&by_bpf) - 0.04).abs() < 0.001, "{} {}", half(&by_agent), half(&by_bpf));
     let answer = analyse(&by_agent, &AnalyseOptions::default());
-    assert!(answer.warnings.iter().any(|n| n.contains("without BPF: effects may be told 4 points")), "{:?}", answer.warnings);
+    assert!(
+        answer.warnings.iter().any(|n| n.contains("without BPF: effects may be told 4 points")),
+        "{:?}",
+        answer.warnings
+    );
 }
