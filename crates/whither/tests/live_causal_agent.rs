@@ -26,6 +26,7 @@ fn k1_one_thread() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k2_a_barrier() {
     let _alone = alone();
     let run = by_agent("a", 10, &["twothread", "--set", "pin=1"]);
@@ -44,6 +45,7 @@ fn k3_a_queue() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k3_futexes_of_another_library() {
     let _alone = alone();
     let run = by_agent("produce", 10, &["prodcons-atomicwait", "--set", "pin=1"]);
@@ -63,6 +65,7 @@ fn k4_a_lock() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k13_absolute_time() {
     let _alone = alone();
     let run = by_agent("work", 6, &["ticker"]);
