@@ -186,7 +186,8 @@ impl Governor {
             return None;
         }
         let each = (walks_ns as f64 / walks as f64).max(1.0) / (1e9 * self.cpus);
-        let share = (left * WALKS_PART).min(ENOUGH_WALKS * each);
+        let wanted = ENOUGH_WALKS.max(walks as f64 * 1e9 / new.elapsed.max(1) as f64);
+        let share = (left * WALKS_PART).min(wanted * each);
         Some(Walks { a_second: share / each, share })
     }
 

@@ -9,7 +9,7 @@ use super::EVERY;
 pub const ENOUGH: f64 = 250.0;
 /// And while most of them find new code.
 const ENOUGH_IN_NEW_CODE: f64 = 1000.0;
-/// A walk from one in so many samples at least.
+/// Where fewer are allowed than are worth their time: a walk from one in so many samples at least.
 const MOST_EVERY: f64 = 256.0;
 /// More than this part of them in new code is most.
 const NEW: f64 = 0.3;
@@ -25,13 +25,13 @@ pub(super) struct Pace {
     new: u32,
     every: u32,
     learning: bool,
-    /// Part of the walks that are worth their time which may be made.
-    part: f64,
+    /// Walks a second that may be made.
+    most: f64,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { since: None, walks: 0, new: 0, every: EVERY, learning: true, part: 1.0 }
+        Self { since: None, walks: 0, new: 0, every: EVERY, learning: true, most: f64::INFINITY }
     }
 }
 
@@ -43,7 +43,7 @@ impl Pace {
 
     /// No more walks than so many a second, of all CPUs.
     pub(super) fn limit(&mut self, walks: f64) {
-        self.part = (walks / ENOUGH).clamp(0.0, 1.0);
+        self.most = walks.max(0.0);
     }
 
     /// A walk began at `time`, and ended in new code or did not; one from how many samples is to walk, when that changes.
@@ -59,7 +59,10 @@ impl Pace {
         let is_new = f64::from(self.new) > NEW * f64::from(self.walks);
         self.learning = is_new;
         let enough = if is_new { ENOUGH_IN_NEW_CODE } else { ENOUGH };
-        let every = (samples / (enough * self.part)).round().clamp(1.0, MOST_EVERY) as u32;
+        let worth = (samples / enough).round().clamp(1.0, EVERY.into());
+        // Those that end in new code take hardly any time.
+        let most = self.most * enough / ENOUGH;
+        let every = worth.max((samples / most).round()).min(MOST_EVERY) as u32;
         (self.since, self.walks, self.new) = (Some(time), 0, 0);
         (std::mem::replace(&mut self.every, every) != every).then_some(every)
     }
@@ -83,12 +86,12 @@ mod tests {
     #[test]
     fn few_samples_walk_more_often_and_most_in_new_code() {
         let mut pace = Pace::default();
-        assert_eq!(told(&mut pace, 10_000, true), 10);
-        assert_eq!(told(&mut pace, 10_000, false), 40);
+        assert_eq!(told(&mut pace, 10_000, true), EVERY, "as many as ever");
+        assert_eq!(told(&mut pace, 10_000, false), EVERY);
         assert_eq!(told(&mut pace, 1_000, true), 1);
         assert_eq!(told(&mut pace, 1_000, false), 4);
         assert_eq!(told(&mut pace, 300, false), 1);
-        assert_eq!(told(&mut pace, 4_000, false), 16);
+        assert_eq!(told(&mut pace, 4_000, false), EVERY);
     }
 
     #[test]
@@ -97,8 +100,10 @@ mod tests {
         pace.limit(50.0);
         assert_eq!(told(&mut pace, 4_000, false), 80);
         assert_eq!(told(&mut pace, 4_000, true), 20, "and in new code as much more as ever");
+        pace.limit(0.0);
+        assert_eq!(told(&mut pace, 4_000, false), MOST_EVERY as u32);
         pace.limit(1e9);
-        assert_eq!(told(&mut pace, 4_000, false), 16);
+        assert_eq!(told(&mut pace, 4_000, false), EVERY);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) const TELLS: u32 = 1000;
 /// So many before them tell nothing, and by chance up to [`LATE`] more.
 pub(crate) const SETTLES: u32 = 48;
 pub(crate) const LATE: u32 = 300;
-/// A walk from one in so many samples, at first.
+/// A walk from one in so many samples, at first and at most, unless a budget buys fewer.
 pub(crate) const EVERY: u32 = 5;
 /// Instructions prepared at a time, those nearest in number of branches: a program that spends its time everywhere executes a part only
 /// of what can be reached, and what is prepared in vain takes room. With a quarter of it a compiler's walks wait too often for the next
