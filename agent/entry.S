@@ -142,6 +142,27 @@ wh_entry_only:
 	.cfi_endproc
 	.size wh_entry_only, . - wh_entry_only
 
+/* _Unwind_Find_FDE(pc, bases) of a program without a loader, which knows its own rules only: those of the agent are
+ * found here. What asks for others goes on as any function that is counted, and is not. */
+	.globl wh_entry_unwind
+	.type wh_entry_unwind, @function
+	.p2align 6
+wh_entry_unwind:
+	.cfi_startproc
+	.cfi_def_cfa rsp, 16
+	endbr64
+	lea wh_code_begin(%rip), %rax
+	cmp %rax, %rdi
+	jb wh_entry_only
+	lea wh_code_end(%rip), %rax
+	cmp %rax, %rdi
+	jae wh_entry_only
+	lea 8(%rsp), %rsp		/* the index: what is left is a plain call */
+	.cfi_def_cfa_offset 8
+	jmp wh_find_rules
+	.cfi_endproc
+	.size wh_entry_unwind, . - wh_entry_unwind
+
 /* Called from a stub at any instruction: 0(rsp) is its return address, 8(rsp) the point's index. All registers come
  * back as they were, flags included; below the index lies what the program keeps under its stack pointer. */
 	.globl wh_entry_site

@@ -9,6 +9,8 @@
 #include "fast.h"
 
 #define NEEDS_WORDS (WH_DO_VALUES | WH_DO_EMIT)
+/* Points of the controller's own. */
+#define NOT_COUNTED (WH_DO_LOADER | WH_DO_LOCK | WH_DO_UNWIND)
 #define BUSY_SHIFT 28 /* 2^28 ticks, about 100 ms: no one stays in the agent that long */
 #define LISTEN_SHIFT 31 /* about a second */
 
@@ -163,10 +165,10 @@ static slow_path u64 count_slow(u64 index, u64 slot, const struct regs *regs, u6
 	const struct wh_point *p = point_at(index);
 	struct local *l;
 
-	if (unlikely(p->flags & (WH_DO_LOADER | WH_DO_LOCK))) {
+	if (unlikely(p->flags & NOT_COUNTED)) {
 		if (p->flags & WH_DO_LOCK)
 			before_lock(p, slot, regs);
-		else if (p->state == WH_POINT_ON)
+		else if (p->flags & WH_DO_LOADER && p->state == WH_POINT_ON)
 			loader_changed();
 		return p->relocated;
 	}
@@ -437,7 +439,7 @@ u64 wh_on_count(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 {
 	const struct wh_point *p = point_at(index);
 	u32 flags = flags_of(p), found;
-	struct local *l = likely(!(flags & (WH_DO_LOADER | WH_DO_LOCK | NEEDS_WORDS))) ? ordinary(p, slot) : 0;
+	struct local *l = likely(!(flags & (NOT_COUNTED | NEEDS_WORDS))) ? ordinary(p, slot) : 0;
 	u64 block = likely(l) ? ordinary_block(l, p, flags, index, slot, rbp, &found) : 0;
 
 	if (unlikely(!block))

@@ -151,6 +151,7 @@ enum wh_do {
 	WH_DO_LOCK = 1024,     /* not a user's point: prctl or syscall, see wh_point.lock. The agent makes no system
 	                        * call any more once the program is about to forbid itself some */
 	WH_DO_SITE = 4096,     /* not a user's point and no function: any instruction, see wh_point.lock */
+	WH_DO_UNWIND = 8192,   /* not a user's point: the function by which an unwinder looks for rules */
 	WH_DO_EVENTS = 2048,   /* with WH_DO_VALUES and WH_DO_EXIT: some of the wh_extra list are events */
 	WH_DO_FP = 512         /* no unwind rules wanted: follow frame pointers (code without .eh_frame) */
 };

@@ -5,7 +5,7 @@ NASTY_C := jump threadend coroutine family churn reload deep args noreturn libc 
 	backtraces twice percpu altstack traps
 NASTY_ARGS := static nopie stripped asan tsan O0 Os fp
 NASTY := $(NASTY_C:%=$(N)-%) $(NASTY_ARGS:%=$(N)-args-%) $(N)-throw $(N)-entries $(N)-frames $(N)-coroutine-nopie \
-	$(N)-jump-static $(N)-plugin-a.so $(N)-plugin-b.so $(N)-holds.so
+	$(N)-jump-static $(N)-throw-static $(N)-threadend-static $(N)-plugin-a.so $(N)-plugin-b.so $(N)-holds.so
 NASTY_EXTRA := $(if $(shell command -v musl-gcc),$(N)-args-musl $(N)-jump-musl) $(if $(shell command -v go),$(N)-go) \
 	$(if $(shell command -v rustc),$(N)-panic)
 
@@ -16,7 +16,7 @@ $(NASTY): nasty/nasty.h nasty/rules.mk Makefile | $(OUT)
 # -rdynamic: the stripped program keeps names the dynamic linker needs; the others are found either way.
 NC = $(CC) -O2 -g -std=gnu11 -Wall -Wextra -Werror -Wno-infinite-recursion -pthread $(NEXTRA) -o $@ $(filter %.c %.S,$^) -ldl -lm
 $(N)-coroutine-nopie $(N)-args-nopie: NEXTRA := -no-pie
-$(N)-args-static $(N)-jump-static: NEXTRA := -static
+$(N)-args-static $(N)-jump-static $(N)-threadend-static: NEXTRA := -static
 $(N)-args-stripped: NEXTRA := -rdynamic -s
 $(N)-args-asan: NEXTRA := -fsanitize=address
 $(N)-args-tsan: NEXTRA := -fsanitize=thread
@@ -33,7 +33,7 @@ $(NASTY_ARGS:%=$(N)-args-%): nasty/args.c
 	$(NC)
 $(N)-coroutine-nopie: nasty/coroutine.c
 	$(NC)
-$(N)-jump-static: nasty/jump.c
+$(N)-jump-static $(N)-threadend-static: $(N)-%-static: nasty/%.c
 	$(NC)
 $(N)-entries: nasty/entries.c nasty/odd.S
 	$(NC)
@@ -45,6 +45,8 @@ $(N)-holds.so: nasty/holds.c
 	$(NC)
 $(N)-throw: nasty/throw.cpp
 	$(CXX) $(CXXFLAGS) -pthread -o $@ $<
+$(N)-throw-static: nasty/throw.cpp
+	$(CXX) $(CXXFLAGS) -static -pthread -o $@ $<
 $(N)-args-musl $(N)-jump-musl: $(N)-%-musl: nasty/%.c nasty/nasty.h | $(OUT)
 	musl-gcc -O2 -g -std=gnu11 -Wno-infinite-recursion -o $@ $< -lm
 $(N)-go: nasty/sum.go | $(OUT)

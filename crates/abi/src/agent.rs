@@ -140,6 +140,10 @@ pub const DO_LOCK: u32 = 1024;
 pub const DO_EVENTS: u32 = 2048;
 /// `WH_DO_SITE`: not a user's point and no function: any instruction, see `Point::lock`.
 pub const DO_SITE: u32 = 4096;
+/// `WH_DO_UNWIND`: not a user's point: the function by which an unwinder looks for rules.
+pub const DO_UNWIND: u32 = 8192;
+/// Of points that no user has asked for.
+pub const NOT_ASKED_FOR: u32 = DO_LOADER | DO_LOCK | DO_SITE | DO_UNWIND;
 /// `WH_DO_FP`: no unwind rules wanted: follow frame pointers (code without .eh_frame).
 pub const DO_FP: u32 = 512;
 /// `WH_ARG1`: rdi rsi rdx rcx r8 r9.

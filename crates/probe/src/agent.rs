@@ -31,6 +31,8 @@ pub enum Symbol {
     EntryOnly,
     /// Where stubs of places inside of functions call.
     EntrySite,
+    /// Common entry of the function by which the unwinder of a static program looks for rules.
+    EntryUnwind,
     /// `u64 wh_pace_start(u64 signal)`: threads are ticked by this signal from now on; 0 = done.
     PaceStart,
     /// `u64 wh_pace_stop(u64 signal)`: the signal is the program's again.
@@ -59,10 +61,11 @@ pub enum Symbol {
 
 impl Symbol {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::EntryExit,
         Self::EntryOnly,
         Self::EntrySite,
+        Self::EntryUnwind,
         Self::PaceStart,
         Self::PaceStop,
         Self::Start,
@@ -84,6 +87,7 @@ impl Symbol {
             Self::EntryExit => "wh_entry_exit",
             Self::EntryOnly => "wh_entry_only",
             Self::EntrySite => "wh_entry_site",
+            Self::EntryUnwind => "wh_entry_unwind",
             Self::PaceStart => "wh_pace_start",
             Self::PaceStop => "wh_pace_stop",
             Self::Start => "wh_start",

@@ -41,7 +41,7 @@ use tree::Tree;
 use whither_image::{Bytes, ImageId};
 use whither_kernel::clock::monotonic_ns;
 use whither_kernel::ptrace::examine;
-use whither_store::calls::{CallSnapshot, PointState};
+use whither_store::calls::{CallSnapshot, PatchKind, PointState};
 
 /// An instrumented process tree.
 #[derive(Debug)]
@@ -66,6 +66,8 @@ pub struct Engine {
     follow: Follow,
     kernel: kernel_points::KernelPoints,
     throws_alone: OnceCell<bool>,
+    /// Where a static program looks for unwind rules, if it can be told of the agent's there.
+    unwinder: OnceCell<Option<Candidate>>,
 }
 
 /// How a launched process is kept from running.
@@ -182,6 +184,7 @@ impl Engine {
             follow,
             kernel: kernel_points::KernelPoints::default(),
             throws_alone: OnceCell::new(),
+            unwinder: OnceCell::new(),
         })
     }
 
@@ -319,8 +322,10 @@ impl Engine {
         } else {
             self.choose_way(candidate);
         }
-        if candidate.entry_only.is_none() && self.throws_alone() {
-            candidate.entry_only = Some("an exception could not pass through it in a static program".into());
+        // Uprobes see exits by their instructions, and leave return addresses alone.
+        let by_address = candidate.patch != Ok(PatchKind::Uprobe);
+        if candidate.entry_only.is_none() && by_address && self.throws_alone() && self.unwinder().is_none() {
+            candidate.entry_only = Some(loader::NO_WAY_FOR_EXCEPTIONS.into());
         }
     }
 

@@ -498,8 +498,8 @@ fn exceptions_pass_through_probed_functions_of_a_static_program() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let (source, program) = (directory.path().join("throws.cpp"), directory.path().join("throws"));
-    let text_of = "extern \"C\" __attribute__((noinline)) void thrower(int n) { if (n >= 0) throw n; }\n\
-                   extern \"C\" __attribute__((noinline)) int middle(int n) { thrower(n); return n + 1; }\n\
+    let text_of = "extern \"C\" __attribute__((noinline)) void thrower(int n) { if (n & 1) throw n; }\n\
+                   extern \"C\" __attribute__((noinline)) int middle(int n) { thrower(n); return n; }\n\
                    int main() { int sum = 0; for (int i = 0; i < 100; i++) try { sum += middle(i); } catch (int n) { sum += n; }\n\
                    return sum == 4950 ? 42 : 1; }\n";
     std::fs::write(&source, text_of).unwrap();
@@ -518,6 +518,10 @@ fn exceptions_pass_through_probed_functions_of_a_static_program() {
     let calls: Vec<u64> =
         answer["functions"].as_array().unwrap().iter().map(|f| f["totals"]["calls"].as_u64().unwrap()).collect();
     assert_eq!(calls, [100, 100], "{answer}");
+    // Its unwinder finds the agent's rules, so exits can be seen.
+    for function in answer["functions"].as_array().unwrap() {
+        assert!(function["totals"]["wall_ns"].as_f64().is_some_and(|ns| ns > 0.0), "{function}");
+    }
 }
 
 /// A library that comes and goes is one to the user: one row for a function, whatever addresses it had.

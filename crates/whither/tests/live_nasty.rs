@@ -31,11 +31,14 @@ macro_rules! nasty {
 
 nasty! {
     n01_exceptions: ["nasty-throw"];
+    n01_exceptions_static: ["nasty-throw-static"];
+    n01_exceptions_static_uprobes: ["nasty-throw-static"], ["--safe"];
     n02_panics: ["nasty-panic"];
     n03_longjmp: ["nasty-jump"];
     n03_longjmp_static: ["nasty-jump-static"];
     n03_longjmp_musl: ["nasty-jump-musl"];
     n04_threads_ending_inside: ["nasty-threadend"];
+    n04_threads_ending_inside_static: ["nasty-threadend-static"];
     n05_signals_at_3_khz: ["calls-signals", "1"];
     n05_alternate_stack: ["nasty-altstack"];
     n06_coroutines: ["nasty-coroutine", "local"];

@@ -2,7 +2,7 @@
 //! mapping memory for them; then one stop per process, a few bytes each.
 
 use super::points::{self, Point};
-use super::{Engine, Hold, kernel_points};
+use super::{Engine, Hold, kernel_points, loader};
 use crate::api::{Added, Candidate, PointId, PointSpec, Refusal, Removed};
 use crate::apply::arena::{self, Arenas};
 use crate::apply::{self, Haste, Outcome, Patch, Write, write_stubs};
@@ -51,8 +51,13 @@ impl Engine {
         self.map_arenas(&places)?;
         let mut ready = Vec::new();
         let mut by_kernel = Vec::new();
+        let exits_pass = self.teach_unwinder()?;
         for (spec, place) in wanted.into_iter().zip(&places) {
-            match self.make_ready(spec, place) {
+            let mut by_address = spec.clone();
+            if !exits_pass {
+                by_address.candidate.entry_only.get_or_insert_with(|| loader::NO_WAY_FOR_EXCEPTIONS.into());
+            }
+            match self.make_ready(&by_address, place) {
                 Ok(one) => ready.push(one),
                 Err(refusal) if self.options.uprobes && kernel_points::may_serve(&refusal) => {
                     by_kernel.push(self.by_kernel(spec));

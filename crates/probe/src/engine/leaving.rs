@@ -77,27 +77,20 @@ impl Engine {
             }
         };
         self.end_pace(pid, seat)?;
-        let patches: Vec<&Patch> = self
+        // Exceptions pass through our exits as long as any is on a stack.
+        let (last, first): (Vec<&Patch>, Vec<&Patch>) = self
             .book
             .list()
             .iter()
             .filter(|p| p.state != PointState::Removed)
             .filter_map(|p| p.patch.as_ref())
             .chain(&self.notices)
-            .collect();
-        let outcome = apply::uninstall(pid, held.as_ref(), &patches, &|pid, at| self.modules.lost(pid, at))?;
-        detached.pause = detached.pause.max(outcome.pause);
-        let changed = outcome.failed.len();
-        if changed > 0 {
-            detached.left.push(format!(
-                "process {pid}: {changed} functions whose bytes somebody else has changed, and the agent with them"
-            ));
+            .partition(|patch| self.teaches(patch));
+        let mut nothing_stays = self.take_back(pid, seat, held.as_ref(), &first, detached)?;
+        if nothing_stays && !last.is_empty() {
+            nothing_stays = self.take_back(pid, seat, held.as_ref(), &last, detached)?;
         }
-        let cleared = match &held {
-            Some(_) => true,
-            None => self.clear_stacks(pid, seat, &patches, detached)?,
-        };
-        if !cleared || changed > 0 {
+        if !nothing_stays {
             return Ok(());
         }
         let mut caller = match held {
@@ -124,6 +117,27 @@ impl Engine {
         detached.left.extend(target::remove(&mut caller, &placed, &others));
         let _ = caller.release();
         Ok(())
+    }
+
+    /// Restores what these patches have changed, until nothing of them is in use; false when something must stay.
+    fn take_back(
+        &self,
+        pid: u32,
+        seat: &Seat,
+        held: Option<&Caller>,
+        patches: &[&Patch],
+        detached: &mut Detached,
+    ) -> Result<bool, ProbeError> {
+        let outcome = apply::uninstall(pid, held, patches, &|pid, at| self.modules.lost(pid, at))?;
+        detached.pause = detached.pause.max(outcome.pause);
+        let changed = outcome.failed.len();
+        if changed > 0 {
+            detached.left.push(format!(
+                "process {pid}: {changed} functions whose bytes somebody else has changed, and the agent with them"
+            ));
+        }
+        let cleared = held.is_some() || self.clear_stacks(pid, seat, patches, detached)?;
+        Ok(cleared && changed == 0)
     }
 
     /// Puts true return addresses back at a moment when nobody is inside of our code; false when something
@@ -201,7 +215,7 @@ impl Engine {
                 (abi::POINT_OFF, Some(_)) => PointState::Off,
                 _ => PointState::Removed,
             };
-            let is_notice = words.flags & (abi::DO_LOADER | abi::DO_LOCK | abi::DO_SITE) != 0;
+            let is_notice = words.flags & abi::NOT_ASKED_FOR != 0;
             if is_notice || state == PointState::Removed {
                 self.notices.extend(patch);
                 seat.segment.set_point_state(index, if is_notice { words.state } else { abi::POINT_GONE });

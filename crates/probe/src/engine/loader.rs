@@ -1,10 +1,12 @@
 //! Probes of our own, that nobody has asked for. On the function that the loader calls for debuggers when
 //! its list of libraries changes: the agent waits a moment, so that new ones are patched before their code
-//! runs. A program in which nothing matches has them too if it may load libraries, unless it is a shell. On `prctl` and `syscall`: once a program forbids itself system calls (seccomp) it would be killed
-//! for those of the agent, which makes none from that moment on.
+//! runs. A program in which nothing matches has them too if it may load libraries, unless it is a shell. On `prctl`
+//! and `syscall`: once a program forbids itself system calls (seccomp) it would be killed for those of the agent,
+//! which makes none from that moment on. In a static program that throws, on what its unwinder looks for rules by:
+//! the agent's are found there, so that exits can be seen; it stays until no exit of ours is on a stack any more.
 
 use super::{Engine, Module};
-use crate::api::{Candidate, Order, Select};
+use crate::api::{Added, Candidate, Order, Select};
 use crate::apply::{Patch, Write};
 use crate::error::ProbeError;
 use crate::resolve::{self, ModuleView};
@@ -18,6 +20,16 @@ use whither_kernel::proc;
 const NOTICE: &str = "_dl_debug_state";
 /// By what a program forbids itself system calls, with the agent's numbers for them.
 const LOCKS: [(&str, u8); 2] = [("prctl", 1), ("syscall", 2)];
+
+/// By what libgcc looks for unwind rules. LLVM's unwinder asks itself alone; glibc before 2.33 loads another one
+/// (`libgcc_s.so.1`) to end threads, in static programs too: what has any of these names is left alone.
+const UNWINDER: &str = "_Unwind_Find_FDE";
+const OTHER_UNWINDERS: [&str; 3] = ["unw_step", "__unw_step", "pthread_cancel_init"];
+/// Why exits of a static program's functions are not seen.
+pub(super) const NO_WAY_FOR_EXCEPTIONS: &str = "an exception could not pass through it in a static program";
+
+/// Bytes of the landing instruction (endbr64) that patches leave in front of them.
+const LANDING: u64 = 4;
 
 /// By what a program loads libraries of its own accord.
 const OPENERS: [&str; 2] = ["dlopen", "dlmopen"];
@@ -45,10 +57,43 @@ impl Engine {
         !is_shell(&proc::exe(self.pid)) && self.modules.list().iter().any(opens_libraries)
     }
 
+    /// Where a program that unwinds alone looks for rules, if that can be probed.
+    pub(super) fn unwinder(&self) -> Option<&Candidate> {
+        let find = || {
+            let other = OTHER_UNWINDERS.iter().any(|name| !self.all_named(name).is_empty());
+            if other { None } else { self.named(UNWINDER).into_iter().next() }
+        };
+        self.unwinder.get_or_init(find).as_ref()
+    }
+
+    /// Has the unwinder of a static program find the agent's rules, before any exit is seen. False where exits must not be.
+    pub(super) fn teach_unwinder(&mut self) -> Result<bool, ProbeError> {
+        if !self.throws_alone() || self.knows_our_rules() {
+            return Ok(true);
+        }
+        let Some(candidate) = self.unwinder().cloned() else { return Ok(false) };
+        let patch = self.notice_patch(&Watched { candidate, flags: abi::DO_UNWIND, lock: 0 });
+        self.write(Vec::new(), patch.into_iter().collect(), &mut Added::default())?;
+        Ok(self.knows_our_rules())
+    }
+
+    fn knows_our_rules(&self) -> bool {
+        self.notices.iter().any(|patch| self.teaches(patch))
+    }
+
+    /// Whether it is by this patch that exceptions pass through exits that are seen.
+    pub(super) fn teaches(&self, patch: &Patch) -> bool {
+        let unwinder = if self.throws_alone() { self.unwinder() } else { None };
+        unwinder.is_some_and(|c| (c.address..=c.address + LANDING).contains(&patch.window.start))
+    }
+
     /// Code beside which our own probes will want room, unless they are in place.
     pub(super) fn notice_places(&self) -> Vec<Range<u64>> {
         let module = |w: &Watched| self.modules.list().get(w.candidate.module).map(|m| m.start..m.end);
-        self.watched().iter().filter_map(module).collect()
+        let teaches = self.throws_alone() && !self.knows_our_rules();
+        let unwinder = if teaches { self.unwinder() } else { None };
+        let teaches = unwinder.map(|c| Watched { candidate: c.clone(), flags: abi::DO_UNWIND, lock: 0 });
+        self.watched().iter().chain(&teaches).filter_map(module).collect()
     }
 
     /// The probes of our own that are not in place, their points entered; those that can be had.
@@ -57,7 +102,7 @@ impl Engine {
     }
 
     fn watched(&self) -> Vec<Watched> {
-        if !self.notices.is_empty() {
+        if self.notices.len() > usize::from(self.knows_our_rules()) {
             return Vec::new();
         }
         let loader = self
@@ -72,9 +117,12 @@ impl Engine {
     }
 
     fn named(&self, function: &str) -> Vec<Candidate> {
+        self.all_named(function).into_iter().filter(|c| c.patch.is_ok()).collect()
+    }
+
+    fn all_named(&self, function: &str) -> Vec<Candidate> {
         let order = Order::Include(Select::Name { function: function.into(), module: None });
-        let found = resolve::candidates(self.modules.list(), &[order], &|_| None).map(|f| f.candidates);
-        found.unwrap_or_default().into_iter().filter(|c| c.patch.is_ok()).collect()
+        resolve::candidates(self.modules.list(), &[order], &|_| None).map(|f| f.candidates).unwrap_or_default()
     }
 
     fn notice_patch(&mut self, watched: &Watched) -> Option<Patch> {

@@ -93,6 +93,7 @@ impl Seat {
     pub(crate) fn common(&self, flags: u32) -> u64 {
         self.symbol(match flags {
             _ if flags & abi::DO_SITE != 0 => Symbol::EntrySite,
+            _ if flags & abi::DO_UNWIND != 0 => Symbol::EntryUnwind,
             _ if flags & abi::DO_EXIT != 0 => Symbol::EntryExit,
             _ => Symbol::EntryOnly,
         })

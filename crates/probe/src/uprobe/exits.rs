@@ -81,14 +81,21 @@ fn leave(
     }
     let extent = code.extent(to).ok_or("a jump leaves it for unknown code")?;
     let bytes = code.bytes(extent.clone()).ok_or("a jump leaves it for code that is not in the file")?;
-    let back = decode(bytes, Svma(extent.start)).iter().any(|i| match i.flow {
+    let there = decode(bytes, Svma(extent.start));
+    let back = there.iter().any(|i| match i.flow {
         // Back to its beginning is a tail call of it, not a part of it.
         Flow::Jump(t) | Flow::Branch(t) => inside(parts, t.0) && parts.first().is_some_and(|p| p.start != t.0),
         _ => false,
     });
+    // A landing pad whose end unwinds further returns to nobody: such calls are left by the exception.
+    let returns = there.iter().any(|i| match i.flow {
+        Flow::Return | Flow::IndirectJump | Flow::Invalid => true,
+        Flow::Jump(t) | Flow::Branch(t) => !extent.contains(&t.0),
+        _ => false,
+    });
     if back {
         parts.push(extent);
-    } else {
+    } else if returns {
         found.insert(insn.address.0);
     }
     Ok(())
@@ -128,6 +135,13 @@ mod tests {
         let f = vec![0x0f, 0x85, 0xfa, 0x0f, 0, 0, 0xc3];
         let cold = vec![0x90, 0xe9, 0x00, 0xf0, 0xff, 0xff];
         assert_eq!(of(vec![(0x1000, f), (0x2000, cold)]), Ok(vec![0x1006]));
+    }
+
+    #[test]
+    fn a_landing_pad_that_unwinds_further_is_no_exit() {
+        // ret; jmp 0x2000; there: call _Unwind_Resume, and nothing behind it
+        let f = vec![0xc3, 0xe9, 0xfa, 0x0f, 0, 0];
+        assert_eq!(of(vec![(0x1000, f), (0x2000, vec![0xe8, 0, 0, 0, 0])]), Ok(vec![0x1000]));
     }
 
     #[test]
