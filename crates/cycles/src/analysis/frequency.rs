@@ -28,8 +28,9 @@ const DOUBT: f64 = 0.12;
 const DOUBT_OF_BIASED: f64 = 0.6;
 /// More observations of the rarer way than this tell no more: interpretation has a bias of its own.
 const MOST_RARE: f64 = 400.0;
-/// What to believe of a branch without any observation, in observations.
-const BELIEF: f64 = 1.0;
+/// What to believe of a branch without any observation, in observations. Most branches nearly always go one way: two
+/// observations that agree tell more than a belief in halves would let them.
+const BELIEF: f64 = 0.1;
 /// Belief in a loop's going on; a loop of ten turns.
 const STAYS: f64 = 0.9;
 /// Belief in ways that lead to nothing but the end of the program, or into a cold part.

@@ -44,6 +44,21 @@ fn branches_seen_often_decide() {
 }
 
 #[test]
+fn a_way_never_seen_is_rare_and_not_surely_so() {
+    // Seen to go to 1 five times: little to believe of 2, and less to be sure of.
+    let network = Network { blocks: 4, edges: vec![(4, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, 5)] };
+    let mut k = known(&network);
+    k.belief = vec![0.05; network.edges.len()];
+    k.seen[1] = 5.0;
+    k.time.iter_mut().for_each(|t| t.samples = 100.0);
+    k.time[2].samples = 0.0;
+    let flow = solve(&network, &k, Errors::Drawn).expect("solvable");
+    let s = shares(&flow.blocks);
+    assert!(s[1] > 0.95 && s[2] < 0.05, "{s:?}");
+    assert!(flow.block_error[2] > 0.8 && flow.block_error[1] > 0.008, "{:?}", flow.block_error);
+}
+
+#[test]
 fn time_decides_where_no_branch_was_seen() {
     let network = Network { blocks: 4, edges: vec![(4, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, 5)] };
     let mut k = known(&network);
