@@ -31,11 +31,8 @@ struct {
 	__type(value, struct wh_op);
 } path_ops SEC(".maps");
 
-/* Numbers of the instructions that begin in each WH_CHUNK bytes of code: walks begin and go on there. Code at a fixed address is there
- * once for all processes that run it: under the number of its executable instead of `tgid`, and WH_PATH_FIXED for the life. That number
- * stands at WH_PATH_JOINED of each process that may use it. */
-#define WH_PATH_FIXED 0xffffffffu
-#define WH_PATH_JOINED (~0ull)
+/* Numbers of the instructions that begin in each WH_CHUNK bytes of code: walks begin and go on there. They are of images, so that what
+ * one process has taught serves all others that run the same. */
 #define WH_CHUNK 256
 struct path_slot {
 	__u32 number[WH_CHUNK];
@@ -52,18 +49,26 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1);
-	__type(key, struct wh_start);
+	__type(key, struct wh_chunk);
 	__type(value, __u32);
 } path_chunks SEC(".maps");
+
+/* Where processes have what; there is no walk in others. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct wh_life);
+	__type(value, struct wh_space);
+} path_spaces SEC(".maps");
 
 struct path_scratch {
 	struct wh_walk walk;
 	struct wh_path path;
-	struct wh_start start;
+	struct wh_part part; /* where the walk is */
+	struct wh_life life;
 	__u32 here;
 	__u32 tells_from;
-	__u32 fixed; /* its executable's number, 0: none at a fixed address */
-	__u32 spare;
 };
 /* By CPU: per-CPU arrays have no room for that many stores. */
 struct {
@@ -73,17 +78,34 @@ struct {
 	__type(value, struct path_scratch);
 } path_walks SEC(".maps");
 
-/* The number of the instruction at a place in this process. */
+/* Finds what is mapped at a place. 1: nothing that is known. */
+static __always_inline int enter_part(struct path_scratch *s, __u64 pc)
+{
+	struct wh_space *space = bpf_map_lookup_elem(&path_spaces, &s->life);
+	__u32 n = 0;
+	if (!space)
+		return 1;
+	for (__u32 step = WH_PARTS / 2; step; step /= 2)
+		if (space->part[(n + step - 1) & (WH_PARTS - 1)].start <= pc)
+			n += step;
+	struct wh_part *part = &space->part[(n - 1) & (WH_PARTS - 1)];
+	if (!n || pc >= part->end)
+		return 1;
+	s->part = *part;
+	s->walk.bias = part->bias;
+	return 0;
+}
+
+/* The number of the instruction at a place in this process, from where the walk goes on. */
 static __always_inline __u32 known_at(struct path_scratch *s, __u64 pc)
 {
-	s->start.pc = pc / WH_CHUNK;
-	__u32 *slot = bpf_map_lookup_elem(&path_chunks, &s->start);
-	if (!slot && s->fixed) {
-		struct wh_start fixed = {.pc = pc / WH_CHUNK, .tgid = s->fixed, .tag = WH_PATH_FIXED};
-		slot = bpf_map_lookup_elem(&path_chunks, &fixed);
-	}
+	if ((pc < s->part.start || pc >= s->part.end) && enter_part(s, pc))
+		return WH_NO_OP;
+	__u64 stated = pc - s->part.bias;
+	struct wh_chunk chunk = {.number = stated / WH_CHUNK, .image = s->part.image};
+	__u32 *slot = bpf_map_lookup_elem(&path_chunks, &chunk);
 	struct path_slot *numbers = slot ? bpf_map_lookup_elem(&path_slots, slot) : 0;
-	return numbers ? numbers->number[pc & (WH_CHUNK - 1)] : WH_NO_OP;
+	return numbers ? numbers->number[stated & (WH_CHUNK - 1)] : WH_NO_OP;
 }
 
 /* A transfer of control. 1: there is no room for more. */
@@ -169,11 +191,9 @@ static __always_inline void walk_from(struct bpf_perf_event_data *ctx, struct ta
 	p->last = p->went = p->steps = p->hops = 0;
 	p->end = WH_END_LENGTH;
 	p->wanted = 0;
-	s->start.pc = WH_PATH_JOINED;
-	s->start.tgid = tgid;
-	s->start.tag = tag;
-	__u32 *fixed = bpf_map_lookup_elem(&path_chunks, &s->start);
-	s->fixed = fixed ? *fixed : 0;
+	s->life.tgid = tgid;
+	s->life.tag = tag;
+	s->part.start = s->part.end = 0;
 	__u32 known = pc ? known_at(s, pc) : WH_NO_OP;
 	if (known != WH_NO_OP) {
 		struct wh_walk *w = &s->walk;

@@ -48,6 +48,7 @@ struct wh_vector {
 struct wh_walk {
 	WH_U64 gpr[WH_GPRS];
 	WH_U64 fs; /* base of thread-local data, 0: not known */
+	WH_U64 bias; /* of the code that is walked through: what is added to stated addresses */
 	WH_U32 known; /* bit per register */
 	WH_U32 flags;
 	WH_U32 flags_known;

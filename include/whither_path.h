@@ -18,7 +18,7 @@ enum wh_op_kind {
 	WH_OP_PUSH,	      /* src */
 	WH_OP_POP,	      /* to register dst */
 	WH_OP_LEAVE,
-	WH_OP_CALL,	/* to `taken`; imm: the address behind it */
+	WH_OP_CALL,	/* to `taken`; imm: the stated address behind it */
 	WH_OP_CALL_FAR, /* to src */
 	WH_OP_RETURN,	/* imm: bytes to drop */
 	WH_OP_FORGET,	/* anything else: registers, flags or memory are not known any more */
@@ -153,8 +153,9 @@ enum wh_order {
 /* No such instruction; of wh_op.base and index: no such register. */
 #define WH_NO_OP 0
 #define WH_NO_GPR 16
+#define WH_OF_IMAGE 17 /* of wh_op.base: what this process has added to stated addresses */
 
-/* One instruction at its place in one process. Number 0 is none. */
+/* One instruction of an image, the same for all processes that have it mapped. Number 0 is none. */
 struct wh_op {
 	WH_U64 disp; /* of the address; all of it when it is absolute */
 	WH_U64 imm;
@@ -180,11 +181,32 @@ struct wh_op {
 #define WH_MASK_ZERO 8
 #define WH_KEEP 16
 
-/* Where walks may begin or go on: a place in one life of a process. */
-struct wh_start {
-	WH_U64 pc;
+/* WH_CHUNK bytes of an image's code. */
+struct wh_chunk {
+	WH_U64 number; /* stated address / WH_CHUNK */
+	WH_U32 image;  /* its number, not 0 */
+	WH_U32 spare;
+};
+
+/* A process that may be walked in. */
+struct wh_life {
 	WH_U32 tgid;
 	WH_U32 tag;
+};
+
+/* What it has mapped in one place. */
+struct wh_part {
+	WH_U64 start;
+	WH_U64 end;
+	WH_U64 bias; /* what is added to stated addresses */
+	WH_U32 image;
+	WH_U32 spare;
+};
+
+/* All of it, by address; unused ones at the end start at ~0. The last one is always unused. */
+#define WH_PARTS 64
+struct wh_space {
+	struct wh_part part[WH_PARTS];
 };
 
 /* A transfer of control within a walk. */

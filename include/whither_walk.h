@@ -231,6 +231,8 @@ static __attribute__((always_inline)) inline int wh_address(struct wh_walk *w, c
 		at += w->gpr[o->base & 15];
 		need |= 1u << (o->base & 15);
 	}
+	if (o->base == WH_OF_IMAGE)
+		at += w->bias;
 	if (o->index < WH_GPRS) {
 		at += w->gpr[o->index & 15] << (o->shift & 3);
 		need |= 1u << (o->index & 15);
@@ -590,7 +592,7 @@ WH_APART int wh_general_step(struct wh_walk *w, const struct wh_op *o)
 			return WH_LOST;
 		w->gpr[WH_RSP] = at;
 		w->to = b;
-		if (wh_store(w, at, 8, o->imm, WH_SURE))
+		if (wh_store(w, at, 8, o->imm + w->bias, WH_SURE))
 			return WH_FULL;
 		return kind == WH_OP_CALL ? WH_WENT_AWAY : WH_WENT_FAR;
 	case WH_OP_JUMP_FAR:

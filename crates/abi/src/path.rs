@@ -12,6 +12,8 @@ pub const HOPS: usize = 512;
 pub const NO_OP: u32 = 0;
 /// [`Op::base`], [`Op::index`]: none.
 pub const NO_GPR: u8 = 16;
+/// [`Op::base`]: what a process has added to the addresses that the image states.
+pub const OF_IMAGE: u8 = 17;
 /// [`Op::dst`], [`Op::src`]: the memory operand. Below: a register, or bits 8 to 15 of one, shifted by 16.
 pub const IN_MEMORY: u8 = 32;
 /// [`Op::src`]: [`Op::imm`].
@@ -125,7 +127,7 @@ pub enum Order {
     BytesRight,
 }
 
-/// One instruction at its place in one process, `struct wh_op`.
+/// One instruction of an image, `struct wh_op`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Op {
@@ -203,28 +205,76 @@ impl Op {
     }
 }
 
-/// Where walks may begin or go on, `struct wh_start`.
+/// 256 bytes of an image's code, `struct wh_chunk`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Start {
-    /// Program counter.
-    pub pc: u64,
+pub struct Chunk {
+    /// Stated address by 256.
+    pub number: u64,
+    /// The image's number, not 0.
+    pub image: u32,
+    /// 0.
+    pub spare: u32,
+}
+
+impl Chunk {
+    /// The bytes of the key.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; 16] {
+        let mut out = [0; 16];
+        out[..8].copy_from_slice(&self.number.to_le_bytes());
+        out[8..12].copy_from_slice(&self.image.to_le_bytes());
+        out
+    }
+}
+
+/// A process that may be walked in, `struct wh_life`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Life {
     /// Thread-group id.
     pub tgid: u32,
     /// Which life of it.
     pub tag: u32,
 }
 
-impl Start {
+impl Life {
     /// The bytes of the key.
     #[must_use]
-    pub fn bytes(&self) -> [u8; 16] {
-        let mut out = [0; 16];
-        out[..8].copy_from_slice(&self.pc.to_le_bytes());
-        out[8..12].copy_from_slice(&self.tgid.to_le_bytes());
-        out[12..].copy_from_slice(&self.tag.to_le_bytes());
-        out
+    pub fn bytes(&self) -> [u8; 8] {
+        (u64::from(self.tgid) | u64::from(self.tag) << 32).to_le_bytes()
     }
+}
+
+/// What a process has mapped in one place, `struct wh_part`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// First address.
+    pub start: u64,
+    /// First address behind.
+    pub end: u64,
+    /// What is added to stated addresses.
+    pub bias: u64,
+    /// The image's number, not 0.
+    pub image: u32,
+    /// 0.
+    pub spare: u32,
+}
+
+/// Most parts of a process that can be told.
+pub const PARTS: usize = 63;
+const PART_BYTES: usize = 32;
+
+/// The bytes of a `struct wh_space` of parts in the order of their addresses; those behind [`PARTS`] are left out.
+#[must_use]
+pub fn space_bytes(parts: &[Part]) -> Vec<u8> {
+    let mut out = Vec::with_capacity((PARTS + 1) * PART_BYTES);
+    let unused = Part { start: u64::MAX, ..Part::default() };
+    for p in parts.iter().take(PARTS).chain(std::iter::repeat(&unused)).take(PARTS + 1) {
+        [p.start, p.end, p.bias, u64::from(p.image)].iter().for_each(|word| out.extend(word.to_le_bytes()));
+    }
+    out
 }
 
 /// How a walk ended, `enum wh_path_end`.
@@ -363,7 +413,12 @@ mod tests {
         row("WH_IN_MEMORY * 10000 + WH_IMMEDIATE * 100 + WH_NOWHERE", 323_334);
         row("WH_PATH * 1000 + WH_HOPS", KIND_PATH as usize * 1000 + HOPS);
         row("offsetof(struct wh_path, hop)", Path::HEAD);
-        row("sizeof(struct wh_start)", size_of::<Start>());
+        row("sizeof(struct wh_chunk)", size_of::<Chunk>());
+        row("sizeof(struct wh_life)", size_of::<Life>());
+        row("sizeof(struct wh_part)", size_of::<Part>());
+        row("offsetof(struct wh_part, bias) * 100 + offsetof(struct wh_part, image)", 1624);
+        row("sizeof(struct wh_space)", space_bytes(&[]).len());
+        row("WH_NO_GPR * 100 + WH_OF_IMAGE", usize::from(NO_GPR) * 100 + usize::from(OF_IMAGE));
         program += "}\n";
         assert_eq!(run_c("path", &program), expect);
     }

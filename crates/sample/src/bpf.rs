@@ -4,9 +4,9 @@
 
 use crate::SampleError;
 use crate::bpf_skel::{OpenSampleSkel, SampleSkel, SampleSkelBuilder};
-use crate::edges::{EVERY, FIRST_EVERY, LATE, OP_ROOM, Order, RECIPE_ROOM, SETTLES, TELLS, WalkOrders};
+use crate::edges::{EVERY, FIRST_EVERY, LATE, OP_ROOM, Order, RECIPE_ROOM, SETTLES, SPACE_ROOM, TELLS, WalkOrders};
 use crate::plan::{Chosen, Coverage, EdgeMode, StackMode};
-use crate::walk_maps::{CHUNK_ROOM, SLOT_ROOM, WalkMaps};
+use crate::walk_maps::{SLOT_ROOM, Tables, WalkMaps};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PerfEventOpts, RingBuffer, RingBufferBuilder};
 use std::cell::RefCell;
@@ -336,13 +336,14 @@ impl BpfCollector {
             // Nobody may hold a number while they are given anew.
             self.walk_every(0);
             self.wait_for_handlers();
-            self.walk_maps.iter_mut().for_each(|maps| maps.clear(&self.skel.maps.path_chunks));
+            let tables = Tables { chunks: &self.skel.maps.path_chunks, spaces: &self.skel.maps.path_spaces };
+            self.walk_maps.iter_mut().for_each(|maps| maps.clear(&tables));
             if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
                 bss.wh_paths_code = *code;
             }
         }
-        let chunks = &self.skel.maps.path_chunks;
-        let had_room = self.walk_maps.as_mut().is_none_or(|maps| maps.put(chunks, orders));
+        let tables = Tables { chunks: &self.skel.maps.path_chunks, spaces: &self.skel.maps.path_spaces };
+        let had_room = self.walk_maps.as_mut().is_none_or(|maps| maps.put(&tables, orders));
         if let Some(every) = orders.every {
             self.walks_every = every;
         }
@@ -533,7 +534,8 @@ fn configure_edges(
         sized
             .and_then(|()| open.maps.path_walks.set_max_entries(cpus as u32))
             .and_then(|()| open.maps.path_slots.set_max_entries(SLOT_ROOM))
-            .and_then(|()| open.maps.path_chunks.set_max_entries(CHUNK_ROOM))
+            .and_then(|()| open.maps.path_chunks.set_max_entries(SLOT_ROOM))
+            .and_then(|()| open.maps.path_spaces.set_max_entries(SPACE_ROOM))
             .map_err(|e| SampleError::bpf("sizing a BPF map", e))?;
     }
     Ok(())

@@ -44,22 +44,22 @@ impl Default for Preparer {
 }
 
 impl Preparer {
-    /// The instruction at a stated address, for a process where `bias` is added to these; `None` where the bytes are not at hand.
+    /// The instruction at a stated address, the same for all processes; `None` where the bytes are not at hand.
     /// What is no instruction is prepared as the end of a walk.
-    pub fn at(&mut self, code: &dyn Data, at: Svma, bias: u64) -> Option<Prepared> {
+    pub fn at(&mut self, code: &dyn Data, at: Svma) -> Option<Prepared> {
         let bytes = (1..=MOST_BYTES).rev().find_map(|len| code.bytes(at, len))?;
         let raw = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode();
-        Some(self.prepared(&raw, bias))
+        Some(self.prepared(&raw))
     }
 
-    fn prepared(&mut self, raw: &Instruction, bias: u64) -> Prepared {
+    fn prepared(&mut self, raw: &Instruction) -> Prepared {
         let next = Svma(raw.next_ip());
-        let back = next.0.wrapping_add(bias);
+        let back = next.0;
         let plain = |op| Prepared { op, next: Some(next), target: None, returns_to: None };
         let away = |op, target| Prepared { op, next: None, target, returns_to: None };
         let of = |kind| path::Op { kind, ..nothing() };
         if let Some(op) = more::known(raw).or_else(|| vectors::known(raw)) {
-            return plain(addressed(op, &address(raw), raw, bias));
+            return plain(addressed(op, &address(raw), raw));
         }
         // What another thread may do meanwhile is not known with or without it.
         let mut raw = *raw;
@@ -84,12 +84,12 @@ impl Preparer {
             Op::BranchIfNone { size, to } => {
                 Prepared { target: Some(Svma(to)), ..plain(path::Op { size, ..of(Kind::BranchIfNone) }) }
             }
-            Op::IndirectJump => away(far(Kind::JumpFar, &step, raw, bias), None),
+            Op::IndirectJump => away(far(Kind::JumpFar, &step, raw), None),
             Op::IndirectCall => {
-                let op = path::Op { imm: back, ..far(Kind::CallFar, &step, raw, bias) };
+                let op = path::Op { imm: back, ..far(Kind::CallFar, &step, raw) };
                 Prepared { returns_to: Some(next), ..away(op, None) }
             }
-            _ => match self.straight(&step, raw, bias) {
+            _ => match self.straight(&step, raw) {
                 Some(op) => plain(op),
                 None => away(of(Kind::End), None),
             },
@@ -97,19 +97,19 @@ impl Preparer {
     }
 
     /// An instruction that goes on to the next one; `None` when it cannot be passed.
-    fn straight(&mut self, step: &Step, raw: &Instruction, bias: u64) -> Option<path::Op> {
+    fn straight(&mut self, step: &Step, raw: &Instruction) -> Option<path::Op> {
         let op = match step.op {
             Op::PushFlags | Op::PopFlags => return None,
             Op::Forget { .. } => None,
             _ => known(step),
         };
         match op {
-            Some(op) => Some(addressed(op, &step.address, raw, bias)),
-            None => self.forgotten(raw, bias),
+            Some(op) => Some(addressed(op, &step.address, raw)),
+            None => self.forgotten(raw),
         }
     }
 
-    fn forgotten(&mut self, raw: &Instruction, bias: u64) -> Option<path::Op> {
+    fn forgotten(&mut self, raw: &Instruction) -> Option<path::Op> {
         let Op::Forget { registers, flags, written } = super::lower::forgotten(raw, &mut self.infos)? else {
             return None;
         };
@@ -121,7 +121,7 @@ impl Preparer {
         let flags = if flags { bits::FLAGS } else { 0 };
         let dst = vectors::written(raw, &mut self.infos)?;
         let op = path::Op { kind: Kind::Forget, size, dst, forgets: registers, bits: written | flags, ..nothing() };
-        Some(addressed(op, &address(raw), raw, bias))
+        Some(addressed(op, &address(raw), raw))
     }
 }
 
@@ -144,9 +144,9 @@ fn dropped(raw: &Instruction) -> u64 {
     if raw.op_count() > 0 { raw.immediate16().into() } else { 0 }
 }
 
-fn far(kind: Kind, step: &Step, raw: &Instruction, bias: u64) -> path::Op {
+fn far(kind: Kind, step: &Step, raw: &Instruction) -> path::Op {
     let op = path::Op { kind, src: place(step.dst), bits: reads(step.dst), ..nothing() };
-    addressed(op, &step.address, raw, bias)
+    addressed(op, &step.address, raw)
 }
 
 fn place(operand: Operand) -> u8 {
@@ -171,12 +171,11 @@ fn writes(operand: Operand) -> u8 {
 }
 
 /// `op` with the memory operand's address, if it has one.
-fn addressed(op: path::Op, of: &Address, raw: &Instruction, bias: u64) -> path::Op {
+fn addressed(op: path::Op, of: &Address, raw: &Instruction) -> path::Op {
     if op.bits & bits::ADDRESS == 0 && op.kind != Kind::Lea {
         return op;
     }
     let Address { base, index, scale, disp, image, short, strange } = *of;
-    let disp = disp.cast_unsigned().wrapping_add(if image { bias } else { 0 });
     let general = |r: Register| r == Register::None || r.is_gpr64();
     let local = raw.memory_segment() == Register::FS
         && !image
@@ -191,8 +190,8 @@ fn addressed(op: path::Op, of: &Address, raw: &Instruction, bias: u64) -> path::
         () => 0,
     };
     path::Op {
-        disp,
-        base: base.unwrap_or(path::NO_GPR),
+        disp: disp.cast_unsigned(),
+        base: if image { path::OF_IMAGE } else { base.unwrap_or(path::NO_GPR) },
         index: index.unwrap_or(path::NO_GPR),
         shift: scale.max(1).trailing_zeros() as u8,
         bits: op.bits | bits::ADDRESS | how,

@@ -9,6 +9,7 @@ mod devices;
 mod numbers;
 mod pace;
 mod places;
+mod spaces;
 mod thrift;
 mod walks;
 
@@ -44,6 +45,7 @@ const WORTH_A_RECIPE: u32 = 2;
 const MOST_CODE: usize = 12 << 20;
 
 pub use pace::ENOUGH as ENOUGH_WALKS;
+pub(crate) use spaces::{SPACE_ROOM, number_of as image_number};
 pub(crate) use thrift::FIRST_EVERY;
 pub(crate) use walks::{EVERY, LATE, OP_ROOM, SETTLES, TELLS, WalkOrders};
 
@@ -267,6 +269,7 @@ impl Edges {
         let gone = self.installed.extract_if(|_, i| !book.knows(i.life));
         self.orders.extend(gone.map(|(place, _)| Order::Remove(place)));
         self.files.forget();
+        self.walked.forget(book);
         self.devices.forget(book);
     }
 }

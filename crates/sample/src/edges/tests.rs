@@ -318,32 +318,51 @@ fn path(code: u32, hops: &[(u32, u32)], wanted: u64) -> Path {
     }
 }
 
+/// What this process has added to stated addresses.
+fn own_bias(book: &Book) -> u64 {
+    let own = std::process::id();
+    let at = book.code_at(Who::At { pid: own, tid: own, time: clock::monotonic_ns() }, turns()).expect("our own code");
+    load_bias(&book.image(at.mapped.image).segments, at.mapped.start, at.mapped.offset).expect("a mapping of our own")
+}
+
+/// The number of the instruction at a stated address.
+fn number_at(orders: &WalkOrders, at: u64) -> u32 {
+    orders.places.iter().find(|p| p.1 == at).unwrap_or_else(|| panic!("{at:#x} in {orders:x?}")).2
+}
+
+/// A process, and what is added to stated addresses where it has this program's code.
+fn told(orders: &WalkOrders) -> Vec<(u32, u64)> {
+    let has = |parts: &[whither_abi::path::Part], image| parts.iter().find(|p| p.image == image).map(|p| p.bias);
+    let image = |o: &WalkOrders| o.spaces.first().and_then(|(_, parts)| parts.first()).map(|p| p.image);
+    orders.spaces.iter().filter_map(|(life, parts)| Some((life.tgid, has(parts, image(orders)?)?))).collect()
+}
+
 #[test]
 fn code_is_prepared_where_a_walk_wants_to_go_and_its_transfers_become_runs() {
     let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
     let orders = edges.take_walks(&mut book, std::iter::once(path(0, &[], turns())));
-    let number = |orders: &WalkOrders, at: u64| {
-        let start = whither_abi::path::Start { pc: at, tgid: std::process::id(), tag: 9 };
-        orders.starts.iter().find(|s| s.0 == start).unwrap_or_else(|| panic!("{at:#x} in {orders:x?}")).1
-    };
+    let bias = own_bias(&book);
     let op = |orders: &WalkOrders, number: u32| orders.ops.iter().find(|o| o.0 == number).expect("prepared").1;
-    let (dec, jne, call) = (turns(), turns() + 3, turns() + 5);
-    let (dec_no, jne_no, call_no) = (number(&orders, dec), number(&orders, jne), number(&orders, call));
+    let (dec, jne, call) = (turns() - bias, turns() + 3 - bias, turns() + 5 - bias);
+    let (dec_no, jne_no, call_no) = (number_at(&orders, dec), number_at(&orders, jne), number_at(&orders, call));
     assert_eq!(op(&orders, dec_no).next, jne_no);
     assert_eq!((op(&orders, jne_no).next, op(&orders, jne_no).taken), (call_no, dec_no));
     // The call's target and where it returns to, the jump that ends it: all are there, and nobody waits for a first walk.
-    assert_eq!(op(&orders, call_no).taken, number(&orders, indirect()));
+    assert_eq!(op(&orders, call_no).taken, number_at(&orders, indirect() - bias));
     assert_eq!(op(&orders, call_no).imm, call + 5);
-    number(&orders, call + 5);
-    assert!(orders.anew.is_none() && orders.ops.len() == orders.starts.len());
+    number_at(&orders, call + 5);
+    assert!(orders.anew.is_none() && orders.ops.len() == orders.places.len());
+    let [(life, parts)] = &orders.spaces[..] else { panic!("{orders:?}") };
+    assert_eq!((life.tgid, life.tag), (std::process::id(), 9));
+    assert!(parts.iter().any(|p| p.bias == bias && (p.start..p.end).contains(&turns())), "{parts:x?}");
     let again = edges.take_walks(&mut book, std::iter::once(path(0, &[], turns())));
     assert_eq!(again, WalkOrders::default(), "it is there already");
 
     // Two turns and the way out: two runs between three transfers.
-    let hops = [(jne_no, dec_no), (jne_no, dec_no), (call_no, number(&orders, indirect()))];
+    let hops = [(jne_no, dec_no), (jne_no, dec_no), (call_no, number_at(&orders, indirect() - bias))];
     edges.take_walks(&mut book, std::iter::once(path(0, &hops, 0)));
     edges.take_walks(&mut book, std::iter::once(path(1, &hops, 0)));
-    let at = offset(dec);
+    let at = offset(turns());
     let expect = [(at, at + 3, Way::To(ImageOffset(at)), 1), (at, at + 5, Way::To(ImageOffset(offset(indirect()))), 1)];
     let found = rows(&mut book);
     assert_eq!(ways(&found), expect, "walks of another preparation mean nothing");
@@ -371,7 +390,7 @@ fn when_there_is_no_room_numbers_are_given_anew() {
         }
     }
     assert_eq!(orders.anew, Some(1), "{all} instructions up to {at:#x}");
-    assert!(orders.ops.is_empty() && orders.starts.is_empty());
+    assert!(orders.ops.is_empty() && orders.places.is_empty());
     let fresh = edges.take_walks(&mut book, std::iter::once(path(1, &[], turns())));
     assert!(fresh.ops.iter().any(|o| o.0 == 1) && fresh.anew.is_none());
 }
@@ -417,8 +436,8 @@ fn a_device_in_the_place_of_something_as_large_is_found_later() {
 fn walks_through_what_is_mapped_no_more_mean_nothing() {
     let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
     let orders = edges.take_walks(&mut book, std::iter::once(path(0, &[], turns())));
-    let number = |at: u64| orders.starts.iter().find(|s| s.0.pc == at).expect("prepared").1;
-    let hops = [(number(turns() + 3), number(turns())); 3];
+    let at = turns() - own_bias(&book);
+    let hops = [(number_at(&orders, at + 3), number_at(&orders, at)); 3];
     edges.take_walks(&mut book, std::iter::once(path(0, &hops, 0)));
     assert_eq!(rows(&mut book).len(), 1);
     // The same file a page further on, as another library would be.
@@ -435,41 +454,53 @@ fn walks_through_what_is_mapped_no_more_mean_nothing() {
     book.forget(clock::monotonic_ns() + 60_000_000_000);
     let found = edges.take_walks(&mut book, std::iter::once(path(0, &hops, 0)));
     assert_eq!(rows(&mut book), []);
-    assert!(found.anew.is_some(), "{found:?}");
+    // The kernel side is told what is there now.
+    let parts = found.spaces.first().map_or(&[][..], |s| &s.1);
+    assert!(parts.iter().any(|p| p.start == page && p.end == page + 4096), "{found:x?}");
 }
 
-/// A process with this program at its stated address, as position-dependent ones have it; and where its turns are.
-fn mapped_as_stated(book: &mut Book, pid: u32) -> u64 {
+/// A process that has this program's code so much above stated addresses; and where its turns are.
+fn mapped_at(book: &mut Book, pid: u32, above: u64) -> u64 {
     let own = std::process::id();
     let time = clock::monotonic_ns();
-    let at = book.code_at(Who::At { pid: own, tid: own, time }, turns()).expect("our own code").mapped;
-    let bias = load_bias(&book.image(at.image).segments, at.start, at.offset).expect("a mapping of our own");
+    let bias = own_bias(book);
     let mappings = proc::executable_mappings(own);
     let m = mappings.iter().find(|m| (m.start..m.end).contains(&turns())).expect("our own code");
     let file = whither_kernel::records::MappedFile::Inode { major: m.device.0, minor: m.device.1, inode: m.inode };
-    let (start, length, offset) = (m.start - bias, m.end - m.start, m.offset);
+    let (start, length, offset) = (m.start - bias + above, m.end - m.start, m.offset);
     let mmap = whither_kernel::records::Mmap { pid, start, length, offset, file, exec: true, path: m.path.clone() };
     let body = whither_kernel::records::Body::Mmap(mmap);
     book.record(&whither_kernel::records::Record { time, cpu: 0, pid, tid: pid, id: 0, body });
-    turns() - bias
+    turns() - bias + above
 }
 
-fn walk_as_stated(book: &mut Book, edges: &mut Edges, pid: u32) -> WalkOrders {
-    let at = mapped_as_stated(book, pid);
+fn walk_at(book: &mut Book, edges: &mut Edges, pid: u32, above: u64) -> WalkOrders {
+    let at = mapped_at(book, pid, above);
     edges.take_walks(book, std::iter::once(Path { tgid: pid, pc: at, ..path(0, &[], at) }))
 }
 
 #[test]
-fn code_at_a_fixed_address_is_prepared_once_for_all_processes() {
+fn code_is_prepared_once_for_all_processes_wherever_they_have_it() {
     let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
     edges.devices = Devices::told_by(|_| false, |_| 0);
-    let first = walk_as_stated(&mut book, &mut edges, 4_100_001);
-    let second = walk_as_stated(&mut book, &mut edges, 4_100_002);
+    let above = 0x5555_0000_0000;
+    let first = walk_at(&mut book, &mut edges, 4_100_001, 0);
+    let second = walk_at(&mut book, &mut edges, 4_100_002, above);
     assert!(first.ops.len() > 3, "{first:?}");
-    let executable = first.starts.iter().find(|s| s.0.tag == u32::MAX).expect("prepared").0;
-    let joins = |pid| (whither_abi::path::Start { pc: 0, tgid: pid, tag: 9 }, executable.tgid);
-    assert!(first.starts.contains(&joins(4_100_001)), "{first:?}");
-    assert_eq!(second, WalkOrders { starts: vec![joins(4_100_002)], ..WalkOrders::default() });
+    assert_eq!(told(&first), [(4_100_001, 0)]);
+    assert_eq!(told(&second), [(4_100_002, above)]);
+    assert_eq!(second, WalkOrders { spaces: second.spaces.clone(), ..WalkOrders::default() });
+    // What the second one walks through is where it has it.
+    let at = turns() - own_bias(&book);
+    let hops = [(number_at(&first, at + 3), number_at(&first, at)); 3];
+    let walk = Path { tgid: 4_100_002, pc: at + above, ..path(0, &hops, 0) };
+    edges.take_walks(&mut book, std::iter::once(walk.clone()));
+    let from = offset(turns());
+    assert_eq!(ways(&rows(&mut book)), [(from, from + 3, Way::To(ImageOffset(from)), 2)]);
+    // Nobody has told of this one, so nobody can have walked there.
+    mapped_at(&mut book, 4_100_003, above);
+    edges.take_walks(&mut book, std::iter::once(Path { tgid: 4_100_003, ..walk }));
+    assert_eq!(rows(&mut book), []);
 }
 
 /// A compiler is over before its first samples could be answered.
@@ -477,22 +508,21 @@ fn code_at_a_fixed_address_is_prepared_once_for_all_processes() {
 fn a_process_knows_from_its_beginning_what_others_of_its_program_know() {
     let (mut book, mut edges) = (book(), Edges::new(true, Spend::Freely));
     edges.devices = Devices::told_by(|pid| pid == 4_200_003, |_| 0);
-    let first = walk_as_stated(&mut book, &mut edges, 4_200_001);
-    let executable = first.starts.iter().find(|s| s.0.tag == u32::MAX).expect("prepared").0;
+    let above = 0x5555_0000_0000;
+    walk_at(&mut book, &mut edges, 4_200_001, 0);
     let mut begun = |pid: u32, known: bool| {
         if known {
-            mapped_as_stated(&mut book, pid);
+            mapped_at(&mut book, pid, above);
         }
         let task = Task { why: whither_abi::WHY_EXECED, tgid: pid, tid: pid, tag: 9, ..Task::default() };
         let task = Task { time: clock::monotonic_ns(), ..task };
         edges.begun(&book, std::iter::once(&task));
         edges.take_walks(&mut book, std::iter::empty())
     };
-    let join = (whither_abi::path::Start { pc: 0, tgid: 4_200_002, tag: 9 }, executable.tgid);
-    assert_eq!(begun(4_200_002, true), WalkOrders { starts: vec![join], ..WalkOrders::default() });
+    assert_eq!(told(&begun(4_200_002, true)), [(4_200_002, above)]);
     assert_eq!(begun(4_200_002, true), WalkOrders::default(), "once");
     assert_eq!(begun(4_200_003, true), WalkOrders::default(), "it has a device");
-    assert_eq!(begun(4_200_004, false), WalkOrders::default(), "another program");
+    assert_eq!(begun(4_200_004, false), WalkOrders::default(), "nobody");
 }
 
 #[test]
@@ -504,8 +534,9 @@ fn code_that_was_waited_for_is_led_to_when_it_is_prepared() {
         edges.walked.some_awaited()
     });
     let (awaited, from) = reached.expect("more code than is prepared at once");
-    let orders = edges.take_walks(&mut book, std::iter::once(path(0, &[], awaited)));
-    let number = orders.starts.iter().find(|s| s.0.pc == awaited).expect("prepared").1;
+    let at = awaited + own_bias(&book);
+    let orders = edges.take_walks(&mut book, std::iter::once(path(0, &[], at)));
+    let number = number_at(&orders, awaited);
     let led = orders.ops.iter().rev().find(|o| o.0 == from).expect("told anew").1;
     assert!(led.next == number || led.taken == number, "{led:?} to {number}");
 }

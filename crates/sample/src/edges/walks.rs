@@ -1,30 +1,31 @@
 //! Walks: code is prepared for the kernel side, which executes it in thought from some samples on, and what it tells
 //! becomes runs, as of branch records. Lives here: which code is prepared, under which numbers, and how a record is read.
-//! Not here: what instructions mean (`whither_image::interp`), how the kernel side walks (`bpf/paths.h`).
-//! Constraint: code is prepared only where walks wanted to go, and numbers are given once until all are given anew, so that
-//! a walk under way never meets another instruction under a number it holds.
+//! Not here: what instructions mean (`whither_image::interp`), how the kernel side walks (`bpf/paths.h`), where processes have
+//! what (`spaces`). Constraint: code is prepared only where walks wanted to go, and numbers are given once until all are given
+//! anew, so that a walk under way never meets another instruction under a number it holds. They are of images: what one process
+//! has walked through the next one knows from its first sample on, wherever it lies there. Programs are started a thousand
+//! times a build.
 
 use super::code::CodeFiles;
 use super::numbers::Numbers;
 use super::pace::Pace;
-use crate::book::{Book, CodeAt, Who};
+use super::spaces::{Spaces, bias_of};
+use crate::book::{Book, Who};
 use crate::branches;
 use crate::lives::{ImageNo, LifeNo};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use whither_abi::Task;
-use whither_abi::path::{End, NO_OP, Op, Path, Start};
+use whither_abi::path::{End, Life, NO_OP, Op, Part, Path};
+use whither_image::Svma;
 use whither_image::interp::Preparer;
-use whither_image::{Svma, load_bias};
 use whither_kernel::records::BranchEntry;
 use whither_store::model::EdgeSource;
 
 /// Instructions that the kernel side has room for; walks may begin at each of them. A compiler executes 600,000, and its walks had to
 /// begin anew every few seconds with an eighth of this. With where they stand it takes 74 MB of the kernel's memory.
 pub(crate) const OP_ROOM: u32 = 1 << 20;
-/// The life that code at a fixed address belongs to, as `WH_PATH_FIXED`.
-const FIXED: u32 = u32::MAX;
 /// Instructions of a walk that are told. Executions of one walk are near each other, but in programs of much code less so than long
 /// walks show more: of a compiler 69 % was within 15 % where 300 instructions had 48 %.
 pub(crate) const TELLS: u32 = 1000;
@@ -44,7 +45,10 @@ pub(crate) struct WalkOrders {
     /// Everything known before is void; numbers are of this preparation from now on.
     pub(crate) anew: Option<u32>,
     pub(crate) ops: Vec<(u32, Op)>,
-    pub(crate) starts: Vec<(Start, u32)>,
+    /// Where instructions stand: image, stated address, number.
+    pub(crate) places: Vec<(ImageNo, u64, u32)>,
+    /// What processes have mapped; none any more.
+    pub(crate) spaces: Vec<(Life, Vec<Part>)>,
     /// A walk from one in so many samples from now on.
     pub(crate) every: Option<u32>,
 }
@@ -55,15 +59,10 @@ pub(crate) struct Walked {
     preparer: Preparer,
     /// By number; 0 is nobody's.
     ops: Vec<Made>,
-    /// What is mapped, and what its offsets are less than addresses.
-    stretches: Vec<(ImageNo, u64)>,
-    numbers: Numbers<Space>,
+    numbers: Numbers<ImageNo>,
     /// Instructions that are not prepared, and those that lead there: number, and whether it is their target.
-    awaited: FxHashMap<(Space, u64), Vec<(u32, bool)>>,
-    /// Lives that share code at fixed addresses with others.
-    joined: FxHashSet<Start>,
-    /// A place in each executable at a fixed address whose code is prepared.
-    fixed: Vec<(ImageNo, u64)>,
+    awaited: FxHashMap<(ImageNo, u64), Vec<(u32, bool)>>,
+    spaces: Spaces,
     /// Which preparation this is.
     code: u32,
     orders: WalkOrders,
@@ -81,48 +80,12 @@ impl Default for Room {
     }
 }
 
-/// Whose code it is, and so for whom it is prepared. Position-dependent executables lie at the same place in every process, so what one
-/// has walked through the next one knows from its first sample on: compilers are started a thousand times a build.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Space {
-    Life(LifeNo),
-    Fixed(ImageNo),
-}
-
-impl Space {
-    fn of(life: LifeNo, image: ImageNo, bias: u64) -> Self {
-        if bias == 0 { Self::Fixed(image) } else { Self::Life(life) }
-    }
-
-    /// Where walks begin, for the kernel side.
-    fn start(self, pc: u64, process: &Process) -> Start {
-        match self {
-            Self::Life(_) => Start { pc, tgid: process.tgid, tag: process.tag },
-            Self::Fixed(image) => Start { pc, tgid: number_of(image), tag: FIXED },
-        }
-    }
-}
-
-/// An image's number for the kernel side, where 0 is none.
-fn number_of(image: ImageNo) -> u32 {
-    image.0.wrapping_add(1)
-}
-
-/// Who walks.
-struct Process {
-    who: Who,
-    life: LifeNo,
-    tgid: u32,
-    tag: u32,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Made {
+    image: ImageNo,
+    /// Stated address, as those of what may follow.
     at: u64,
-    /// What was mapped there: index of a stretch.
-    stretch: u32,
     op: Op,
-    /// Runtime addresses of what may follow.
     next: Option<NonZeroU64>,
     target: Option<NonZeroU64>,
 }
@@ -144,57 +107,57 @@ impl Walked {
         if path.code != self.code {
             return;
         }
-        let Some(at) = book.code_at(who, path.pc) else { return };
-        let life = at.life;
-        if !self.stands(book, who, at, path) {
-            return self.begin_anew();
-        }
-        self.tell(book, who, path);
+        let Some(life) = book.code_at(who, path.pc).map(|at| at.life) else { return };
+        let key = Life { tgid: path.tgid, tag: path.tag };
+        let Some(hops) = self.addresses(book, who, key, path) else {
+            // Libraries come and go, and the kernel side does not know yet.
+            if !barred(life) {
+                self.spaces.tell(book, who, key);
+            }
+            return;
+        };
+        branches::take(book, who, &hops, EdgeSource::Walks);
         if path.end != End::NewCode || barred(life) {
             return;
         }
         if self.ops.len() + MOST_AT_ONCE >= self.room.0 {
             return self.begin_anew();
         }
-        let process = Process { who, life, tgid: path.tgid, tag: path.tag };
         if path.wanted == 0 {
-            self.go_on(book, files, &process, path);
+            self.go_on(book, files, (who, key), path);
         } else {
-            self.prepare(book, files, &process, path.wanted);
+            self.prepare(book, files, who, path.wanted);
+            self.spaces.tell(book, who, key);
         }
     }
 
-    /// Whether what a walk went through is still mapped there: libraries come and go.
-    fn stands(&self, book: &Book, who: Who, at: CodeAt, path: &Path) -> bool {
-        let mut last = at;
-        let start = space_at(book, &at).and_then(|space| self.numbers.get(space, path.pc));
-        let all = start.into_iter().chain(path.hops.iter().flat_map(|hop| [hop.0, hop.1]));
-        all.filter_map(|number| self.ops.get(number as usize)).all(|made| {
-            if !(last.mapped.start..last.mapped.end).contains(&made.at) {
-                let Some(found) = book.code_at(who, made.at) else { return false };
-                last = found;
-            }
-            self.stretches.get(made.stretch as usize) == Some(&stretch_of(&last))
-        })
-    }
-
-    /// The runs between transfers of control.
-    fn tell(&self, book: &mut Book, who: Who, path: &Path) {
-        let address = |number: u32| self.ops.get(number as usize).map_or(0, |m| m.at);
-        let hop = |&(from, to): &(u32, u32)| BranchEntry { from: address(from), to: address(to), flags: 0 };
-        // The last one first, as records come.
-        let stack: Vec<BranchEntry> = path.hops.iter().rev().map(hop).collect();
-        branches::take(book, who, &stack, EdgeSource::Walks);
+    /// The transfers of control of a walk, the last one first, as records come. `None` where it went through what is not mapped there.
+    fn addresses(&self, book: &Book, who: Who, key: Life, path: &Path) -> Option<Vec<BranchEntry>> {
+        let mut space = self.spaces.of(book, who, key);
+        if !path.hops.is_empty() && !space.holds(path.pc) {
+            return None;
+        }
+        let mut address = |number: u32| {
+            let made = self.ops.get(number as usize)?;
+            space.address(made.image, made.at)
+        };
+        let hop = |&(from, to): &(u32, u32)| Some(BranchEntry { from: address(from)?, to: address(to)?, flags: 0 });
+        path.hops.iter().rev().map(hop).collect()
     }
 
     /// What was not known when a walk came there.
-    fn go_on(&mut self, book: &Book, files: &mut CodeFiles, process: &Process, path: &Path) {
+    fn go_on(&mut self, book: &Book, files: &mut CodeFiles, (who, key): (Who, Life), path: &Path) {
         let last = path.last;
         let Some(made) = self.ops.get(last as usize).copied() else { return };
         let known = if path.at_target { made.op.taken } else { made.op.next };
         let wanted = if path.at_target { made.target } else { made.next };
         let Some(wanted) = wanted.filter(|_| known == NO_OP) else { return };
-        let Some(number) = self.prepare(book, files, process, wanted.get()) else { return };
+        let Some(at) = self.spaces.of(book, who, key).address(made.image, wanted.get()) else { return };
+        let Some(number) = self.prepare(book, files, who, at) else { return };
+        // A branch may lead into another image where linkers have made one of two.
+        if self.ops.get(number as usize).is_none_or(|to| to.image != made.image) {
+            return;
+        }
         let op = &mut self.ops[last as usize].op;
         *(if path.at_target { &mut op.taken } else { &mut op.next }) = number;
         self.orders.ops.push((last, *op));
@@ -202,7 +165,7 @@ impl Walked {
 
     /// Gives up all that is prepared.
     pub(crate) fn begin_anew(&mut self) {
-        if self.ops.is_empty() && self.orders == WalkOrders::default() {
+        if self.ops.is_empty() && self.spaces.is_empty() && self.orders == WalkOrders::default() {
             // Perhaps nobody wants walks at all.
             return;
         }
@@ -220,64 +183,55 @@ impl Walked {
 
     /// The number of the instruction at a runtime address, prepared with what can be reached from it without
     /// knowing anything.
-    fn prepare(&mut self, book: &Book, files: &mut CodeFiles, process: &Process, at: u64) -> Option<u32> {
-        let &Process { who, life, .. } = process;
-        if let Some(number) = self.numbers.get(Space::Life(life), at) {
-            return Some(number);
-        }
-        let code = book.code_at(who, at).filter(|c| c.life == life)?;
+    fn prepare(&mut self, book: &Book, files: &mut CodeFiles, who: Who, at: u64) -> Option<u32> {
+        let code = book.code_at(who, at)?;
         let mapped = code.mapped;
-        let bias = load_bias(&book.image(mapped.image).segments, mapped.start, mapped.offset)?;
-        let space = Space::of(life, mapped.image, bias);
-        if let Space::Fixed(image) = space {
-            if !self.fixed.iter().any(|f| f.0 == image) {
-                self.fixed.push((image, at));
-            }
-            self.join(process, image);
-            if let Some(number) = self.numbers.get(space, at) {
-                return Some(number);
-            }
+        let (image, bias) = (mapped.image, bias_of(book, &mapped)?);
+        let at = at.wrapping_sub(bias);
+        if let Some(number) = self.numbers.get(image, at) {
+            return Some(number);
         }
         let file = files.get(book, &code)?;
         if self.ops.is_empty() {
-            self.ops.push(Made { at: 0, stretch: u32::MAX, op: Op::default(), next: None, target: None });
+            self.ops.push(Made { image, at: 0, op: Op::default(), next: None, target: None });
         }
-        let stretch = self.stretch(&code);
         let first = self.ops.len();
         let mut todo = VecDeque::from([at]);
         while let Some(at) = todo.pop_front().filter(|_| self.ops.len() - first < MOST_AT_ONCE) {
-            let inside = (mapped.start..mapped.end).contains(&at);
-            if !inside || self.numbers.get(space, at).is_some() {
+            let inside = (mapped.start..mapped.end).contains(&at.wrapping_add(bias));
+            if !inside || self.numbers.get(image, at).is_some() {
                 continue;
             }
-            let Some(found) = self.preparer.at(file, Svma(at.wrapping_sub(bias)), bias) else { continue };
-            let runtime = |stated: Option<Svma>| stated.and_then(|s| NonZeroU64::new(s.0.wrapping_add(bias)));
-            let made = Made { at, stretch, op: found.op, next: runtime(found.next), target: runtime(found.target) };
-            let (number, start) = (self.ops.len() as u32, space.start(at, process));
-            self.numbers.insert(space, at, number);
-            self.orders.starts.push((start, number));
+            let Some(found) = self.preparer.at(file, Svma(at)) else { continue };
+            let stated = |at: Option<Svma>| at.and_then(|at| NonZeroU64::new(at.0));
+            let made = Made { image, at, op: found.op, next: stated(found.next), target: stated(found.target) };
+            let number = self.ops.len() as u32;
+            self.numbers.insert(image, at, number);
+            self.orders.places.push((image, at, number));
             self.ops.push(made);
-            let back = runtime(found.returns_to);
+            let back = stated(found.returns_to);
             match (made.next, made.target, back) {
                 // What is not left in between is as near as its beginning.
                 (Some(next), None, None) => todo.push_front(next.get()),
                 (next, target, back) => todo.extend([next, target, back].into_iter().flatten().map(NonZeroU64::get)),
             }
         }
-        self.link(space, first);
-        self.numbers.get(space, at)
+        self.link(image, first);
+        self.numbers.get(image, at)
     }
 
     /// A process has begun to execute a program: what others of it know it is to know from its first sample on.
     pub(crate) fn begun(&mut self, book: &Book, task: &Task, mut barred: impl FnMut(LifeNo) -> bool) {
         let who = Who::At { pid: task.tgid, tid: task.tid, time: task.time };
-        for (image, at) in self.fixed.clone() {
-            let Some(found) = book.code_at(who, at).filter(|found| found.mapped.image == image) else { continue };
-            if !barred(found.life) {
-                let process = Process { who, life: found.life, tgid: task.tgid, tag: task.tag };
-                self.join(&process, image);
-            }
+        let Some((life, _)) = book.life_of(who).filter(|_| !self.ops.is_empty()) else { return };
+        if !barred(life) {
+            self.spaces.tell(book, who, Life { tgid: task.tgid, tag: task.tag });
         }
+    }
+
+    /// Forgets processes that the book has forgotten.
+    pub(crate) fn forget(&mut self, book: &Book) {
+        self.spaces.forget(book);
     }
 
     /// No more walks than so many a second, of all CPUs.
@@ -290,35 +244,18 @@ impl Walked {
         self.pace.is_learning()
     }
 
-    fn stretch(&mut self, code: &CodeAt) -> u32 {
-        let of = stretch_of(code);
-        let known = self.stretches.iter().rposition(|known| *known == of);
-        known.unwrap_or_else(|| {
-            self.stretches.push(of);
-            self.stretches.len() - 1
-        }) as u32
-    }
-
-    /// Has a process go on in what others of the same executable know.
-    fn join(&mut self, process: &Process, image: ImageNo) {
-        let start = Start { pc: 0, tgid: process.tgid, tag: process.tag };
-        if self.joined.insert(start) {
-            self.orders.starts.push((start, number_of(image)));
-        }
-    }
-
     /// Leads new instructions to their successors, as far as these are prepared, and others to them.
-    fn link(&mut self, space: Space, first: usize) {
+    fn link(&mut self, image: ImageNo, first: usize) {
         for number in first..self.ops.len() {
             let Made { at, next, target, .. } = self.ops[number];
             for (to, is_target) in [(next, false), (target, true)] {
                 let Some(to) = to.map(NonZeroU64::get) else { continue };
-                match self.numbers.get(space, to) {
+                match self.numbers.get(image, to) {
                     Some(found) => self.lead(number as u32, is_target, found),
-                    None => self.awaited.entry((space, to)).or_default().push((number as u32, is_target)),
+                    None => self.awaited.entry((image, to)).or_default().push((number as u32, is_target)),
                 }
             }
-            for (from, is_target) in self.awaited.remove(&(space, at)).into_iter().flatten() {
+            for (from, is_target) in self.awaited.remove(&(image, at)).into_iter().flatten() {
                 self.lead(from, is_target, number as u32);
                 if (from as usize) < first {
                     self.orders.ops.push((from, self.ops[from as usize].op));
@@ -336,16 +273,7 @@ impl Walked {
 
     /// What is to change in the kernel.
     pub(crate) fn orders(&mut self) -> WalkOrders {
+        self.orders.spaces = self.spaces.orders();
         std::mem::take(&mut self.orders)
     }
-}
-
-fn stretch_of(code: &CodeAt) -> (ImageNo, u64) {
-    (code.mapped.image, code.mapped.start.wrapping_sub(code.mapped.offset))
-}
-
-/// Whose the code at a place is.
-fn space_at(book: &Book, at: &CodeAt) -> Option<Space> {
-    let bias = load_bias(&book.image(at.mapped.image).segments, at.mapped.start, at.mapped.offset)?;
-    Some(Space::of(at.life, at.mapped.image, bias))
 }

@@ -430,7 +430,7 @@ fn vectors_and_rarities_are_walked_as_the_processor_executes_them() {
     let mut forgotten = Vec::new();
     for (n, (text, level, exact)) in all.iter().enumerate() {
         let raw = decoded[first + 2 * n];
-        let op = Preparer::default().prepared(&raw, 0).op;
+        let op = Preparer::default().prepared(&raw).op;
         if matches!(op.kind, Kind::Forget | Kind::End) {
             forgotten.push(text.as_str());
         }

@@ -64,7 +64,7 @@ fn case(code: &[u8], random: &mut Random) -> Case {
     let mut out = Case { gpr, flags: random.next() & 0x8c5, raw: Vec::new(), ops: Vec::new() };
     let mut preparer = Preparer::default();
     for raw in Decoder::with_ip(64, code, 0x40_0000, DecoderOptions::NONE).into_iter().take(LONGEST) {
-        let prepared = preparer.prepared(&raw, 0);
+        let prepared = preparer.prepared(&raw);
         out.raw.push(raw);
         out.ops.push(prepared.op);
         if prepared.next.is_none() || prepared.target.is_some() {
@@ -136,6 +136,7 @@ static unsigned char memory[65536 + 64];
 static int copy(void *to, unsigned size, unsigned long long from) { memcpy(to, memory + from % 65536, size); return 0; }
 #define WH_READ_USER(to, size, from) copy((to), (size), (from))
 #include "whither_walk.h"
+#define BIAS 0x555555554000ull
 static void out(unsigned long long v) { fwrite(&v, 8, 1, stdout); }
 static struct wh_walk w;
 int main(void) {
@@ -145,7 +146,7 @@ int main(void) {
         struct wh_op op[64];
         w.number++;
         if (fread(w.gpr, 8, 16, stdin) != 16 || fread(&flags, 8, 1, stdin) != 1 || fread(op, sizeof *op, n, stdin) != n) return 2;
-        w.known = 0xffff; w.flags = flags; w.flags_known = WH_STATUS; w.fs = 0;
+        w.known = 0xffff; w.bias = BIAS; w.flags = flags; w.flags_known = WH_STATUS; w.fs = 0;
         for (unsigned i = 0; i < n; i++) {
             int went = wh_walk_step(&w, &op[i]);
             out(went);
@@ -159,6 +160,8 @@ int main(void) {
 "#;
 
 const STATUS: u64 = 0x8c5;
+/// As in the program.
+const BIAS: u64 = 0x5555_5555_4000;
 
 /// Steps that were compared, and how many ended a case as not known.
 fn compare(case: &Case, states: &[State], pattern: &Pattern) -> (usize, usize) {
@@ -166,7 +169,7 @@ fn compare(case: &Case, states: &[State], pattern: &Pattern) -> (usize, usize) {
         gpr: case.gpr.map(Value::exact),
         flags: Value::exact(case.flags),
         memory: Memory::new(&[], pattern, 0),
-        bias: 0,
+        bias: BIAS,
     };
     let mut infos = InstructionInfoFactory::new();
     for (n, state) in states.iter().enumerate() {
