@@ -272,5 +272,9 @@ pub(crate) fn to_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow:
             let _ = std::fs::remove_file(path);
         }
     })
-    .with_context(|| format!("cannot write {}", path.display()))
+    .map_err(|e| {
+        // Anything else is no fault of the file's.
+        let of_file = e.chain().any(|cause| cause.is::<io::Error>());
+        if of_file { e.context(format!("cannot write {}", path.display())) } else { e }
+    })
 }

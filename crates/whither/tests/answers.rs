@@ -101,6 +101,18 @@ fn a_range_of_time_that_holds_nothing_is_refused_and_slices_count_whole() {
 }
 
 #[test]
+fn an_export_that_has_nothing_to_say_blames_no_file_and_leaves_none() {
+    let run = Imported::new("flat.data");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("out.csv");
+    let (image, output) = (["--image", "nosuch"], ["-o", file.to_str().unwrap()]);
+    let refused = whither().args(["export", "csv"]).arg(run.path()).args(image).args(output).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).starts_with("whither: no sample matches image nosuch"), "{}", text(&refused.stderr));
+    assert!(!file.exists());
+}
+
+#[test]
 fn the_tree_of_the_stacks_is_printed_whole_and_cut() {
     let run = Imported::new("stacks.data");
     let tree = run.json("prof", &["--tree"]);
