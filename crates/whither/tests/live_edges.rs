@@ -134,6 +134,32 @@ fn walks_go_on_as_the_program_does() {
     }
 }
 
+/// It is position independent, so each process has its code elsewhere, and none lives long enough to be asked about it.
+#[test]
+fn a_process_is_walked_in_by_what_others_of_its_program_have_taught() {
+    need_root!();
+    let _alone = alone();
+    let again = "i=0; while [ $i -lt 200 ]; do \"$0\" 0.01 > /dev/null; i=$((i+1)); done; exec \"$0\" 0.01";
+    let command = ["sh".into(), "-c".into(), again.into(), workload("branchy")];
+    let run = record(&["--rate", "9999", "--edges", "walk"], &command);
+    let profile = profile(&run);
+    if profile.edges.iter().all(|e| e.source != EdgeSource::Walks) {
+        println!("SKIP: this kernel has no walks");
+        return;
+    }
+    let mut passed = 0.0;
+    for branch in BRANCHES {
+        let truth = run.truth().number(branch);
+        let (all, taken) = walked(&profile, run.truth().number(&format!("{branch}_at")) as u64);
+        let chance = 4.0 * (truth * (1.0 - truth) * 8.0 / all.max(1.0)).sqrt();
+        let measured = taken / all;
+        assert!((measured - truth).abs() <= 0.02 + chance, "{branch}: {measured:.4}, truth {truth:.4}, {all} times");
+        passed += all;
+    }
+    // Two seconds of samples. Where each process had to ask first it was 16,000, and is 58,000.
+    assert!(passed >= 25_000.0, "walks passed the branches {passed} times only");
+}
+
 #[test]
 fn walks_leave_loops_of_few_turns_as_often_as_the_program_does() {
     need_root!();
