@@ -56,4 +56,5 @@ fn nobody_is_interrupted_and_no_signal_goes_astray() {
     }
     let delay = run.answer["overhead"]["delay"].as_f64();
     assert!(delay > Some(0.01), "nothing was delayed: {}", run.told());
+    assert_eq!(run.answer["executor"], "sleep", "delays were spun after all: {}", run.told());
 }
