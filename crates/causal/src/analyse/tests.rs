@@ -416,3 +416,69 @@ fn without_bpf_intervals_allow_for_what_is_missed() {
         answer.warnings
     );
 }
+
+/// A program that gains nothing by `f0` and looks slower by `loss` while delays are spun, since its threads then wait that
+/// part of their time longer for cores.
+fn crowded(loss: fn(usize, f64) -> f64, longer: f64) -> CausalRun {
+    let mut run = Program { y: loss, shares: vec![0.5, 0.4], noise: 0.01 }.run(300, 5);
+    for w in &mut run.windows {
+        let more = if w.percent > 0 && w.target == 0 { longer } else { 0.0 };
+        w.own_wait_ns = (w.wall_ns as f64 * 2.0 * (0.02 + more)) as u64;
+    }
+    run
+}
+
+#[test]
+fn waits_for_cores_that_delays_have_taken_are_no_contention() {
+    let slower = |at: usize, s: f64| if at == 0 { -0.1 * (s / 0.3).min(1.0) } else { 0.4 * s };
+    let honest = analyse(&crowded(slower, 0.0), &AnalyseOptions::default());
+    assert!(matches!(named(&honest, "f0").verdict, Verdict::Contention { .. }), "{:?}", named(&honest, "f0"));
+
+    let mut run = crowded(slower, 0.12);
+    let answer = analyse(&run, &AnalyseOptions::default());
+    let f0 = named(&answer, "f0");
+    assert!(
+        matches!(&f0.verdict, Verdict::CannotSay { why } if why.contains("12 %") && why.contains("--executor sleep")),
+        "{:?} {:?}",
+        f0.verdict,
+        f0.gain
+    );
+    let gain = f0.gain.unwrap();
+    assert!(gain.low < 0.0 && gain.high > 0.0, "{gain:?}");
+    assert!(f0.curve.iter().filter(|p| p.percent >= 30).all(|p| p.high > 0.0), "{:?}", f0.curve);
+    // The other target's windows were as they are without delays.
+    let f1 = named(&answer, "f1");
+    let gain = f1.gain.unwrap();
+    assert!(gain.high - gain.low < 0.02, "{gain:?}");
+    assert_eq!(f1.verdict, Verdict::FixThis);
+    // Delays that sleep keep no cores: such waits are then the program's own.
+    run.meta.executor = Executor::Sleep;
+    assert!(matches!(named(&analyse(&run, &AnalyseOptions::default()), "f0").verdict, Verdict::Contention { .. }));
+}
+
+#[test]
+fn what_helps_in_spite_of_taken_cores_is_told_and_said_to_be_vague() {
+    let faster = |at: usize, s: f64| if at == 0 { 0.5 * s } else { 0.0 };
+    let answer = analyse(&crowded(faster, 0.04), &AnalyseOptions::default());
+    assert_eq!(named(&answer, "f0").verdict, Verdict::FixThis);
+    assert!(answer.notes.iter().any(|n| n.contains("most with f0, 4.0 %")), "{:?}", answer.notes);
+}
+
+#[test]
+fn threads_that_all_run_the_target_and_owe_nothing_are_no_open_loop() {
+    // Two threads, each its own core, both in f0 or both in f1: nobody is ever delayed, so visits keep their rate.
+    let mut run = Program { y: |_, s| 0.5 * s, shares: vec![0.5, 0.5], noise: 0.01 }.run(300, 6);
+    run.meta.period_ns = 1_000_000;
+    for w in &mut run.windows {
+        w.max_debt_ns = 100_000;
+        w.visits[0].visits = 31;
+        w.hits *= 2;
+    }
+    assert_eq!(analyse(&run, &AnalyseOptions::default()).load, LoadKind::Closed);
+    // Had they owed what they were asked for, arrivals would decide.
+    run.windows.iter_mut().for_each(|w| w.hits /= 4);
+    assert_eq!(analyse(&run, &AnalyseOptions::default()).load, LoadKind::Open);
+    // Who waits for a core meanwhile may have paid in that time.
+    run.windows.iter_mut().for_each(|w| w.own_wait_ns = w.wall_ns);
+    assert_eq!(analyse(&run, &AnalyseOptions::default()).load, LoadKind::Closed);
+}

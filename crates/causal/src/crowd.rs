@@ -1,0 +1,65 @@
+//! A delay that is spun keeps a core. Where the program has more to run than cores just then, another of its threads waits for
+//! that core, which a delay that left the core alone would not have made it do: the program looks slower by that, and a
+//! target that gains nothing looks as if it did harm. How much longer threads wait is measured in every window.
+
+use crate::analyse::Analysis;
+use crate::quality::OVERSUBSCRIBED;
+use crate::results::TargetRow;
+use whither_store::causal::{Executor, Window};
+
+/// Longer waits below this part of a thread's time are noise.
+const NOTABLE: f64 = 0.01;
+/// Windows that a mean needs.
+const ENOUGH: usize = 3;
+
+/// Part of their time that threads waited longer for cores behind one another while this target was made so much faster
+/// than while it was not: an effect may be told wrongly by as much.
+pub(crate) fn crowding(analysis: &Analysis<'_>, target: u32, percent: u8) -> f64 {
+    if analysis.run.meta.executor != Executor::Spin || percent == 0 {
+        return 0.0;
+    }
+    let own = analysis.by_target.get(&target).map_or(&[][..], Vec::as_slice);
+    let of = |wanted: &dyn Fn(u8) -> bool| {
+        let shares: Vec<f64> = own.iter().filter(|w| wanted(w.percent)).map(|w| waited(w)).collect();
+        (shares.len() >= ENOUGH).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
+    };
+    // Delays grow with the amount, waits not in proportion: only amounts like this one tell.
+    let alike = |p: u8| p > 0 && p >= percent / 2 && u32::from(p) <= 2 * u32::from(percent);
+    let (plain, delayed) = (of(&|p| p == 0), of(&alike).or_else(|| of(&|p| p > 0)));
+    let longer = plain.zip(delayed).map_or(0.0, |(plain, delayed)| delayed - plain);
+    if longer > NOTABLE { longer } else { 0.0 }
+}
+
+/// Whether threads waited so much for cores in a window that delays may have vanished in it.
+pub(crate) fn is_crowded(window: &Window) -> bool {
+    waited(window) > OVERSUBSCRIBED
+}
+
+/// Part of a thread's time in a window that it waited for a core behind another one of the program.
+fn waited(window: &Window) -> f64 {
+    let time = window.wall_ns as f64 * f64::from(window.threads.max(1));
+    if time > 0.0 { window.own_wait_ns as f64 / time } else { 0.0 }
+}
+
+/// Why there is no verdict where this alone makes the interval hold both a gain and none.
+pub(crate) fn cannot_say(crowding: f64) -> String {
+    format!(
+        "delays that are spun kept cores from other threads of the program, which waited {:.0} % of their time longer for \
+         one; repeat with --executor sleep, or with fewer threads than cores",
+        100.0 * crowding
+    )
+}
+
+/// What is said of targets that have a verdict all the same.
+pub(crate) fn note(analysis: &Analysis<'_>, targets: &[TargetRow]) -> Option<String> {
+    let percent = analysis.options.assume;
+    let told = targets.iter().filter(|t| t.verdict.is_an_answer());
+    let (name, most) = told.map(|t| (&t.name, crowding(analysis, t.id, percent))).max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (most > 0.0).then(|| {
+        format!(
+            "delays that are spun kept cores from other threads of the program (most with {name}, {:.1} % of their time): its \
+             intervals allow for that; --executor sleep leaves cores free",
+            100.0 * most
+        )
+    })
+}
