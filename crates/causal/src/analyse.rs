@@ -73,7 +73,7 @@ impl<'a> Analysis<'a> {
         let from = carry::settled_from(&run.windows, |w| quality::counts(w, options));
         let counts = |w: &Window| quality::counts(w, options) && w.stratum >= from;
         let kept: Vec<&Window> = run.windows.iter().filter(|w| counts(w)).collect();
-        let carried = carry::carried(&carry::followed(&run.windows, counts)).filter(carry::Carried::matters);
+        let carried = carry::traces(&carry::followed(&run.windows, counts)).filter(carry::Carried::matters);
         let mut by_target: FxHashMap<u32, Vec<&Window>> = FxHashMap::default();
         kept.iter().for_each(|w| by_target.entry(w.target).or_default().push(w));
         let began_ns = run.windows.iter().map(|w| w.begin_ns).min().unwrap_or(0);

@@ -7,13 +7,16 @@ use crate::quality::OVERSUBSCRIBED;
 use crate::results::TargetRow;
 use whither_store::causal::{Executor, Window};
 
-/// Longer waits below this part of a thread's time are noise.
+/// Longer waits below this part of the time are noise.
 const NOTABLE: f64 = 0.01;
+/// More than this may pass for a knee.
+const LITTLE: f64 = 0.02;
 /// Windows that a mean needs.
 const ENOUGH: usize = 3;
 
-/// Part of their time that threads waited longer for cores behind one another while this target was made so much faster
-/// than while it was not: an effect may be told wrongly by as much.
+/// Part of the time that threads, taken together, waited longer for cores behind one another while this target was made so much
+/// faster than while it was not. All of it may have met the one thread that the others wait for, and an effect may be told
+/// wrongly by as much.
 pub(crate) fn crowding(analysis: &Analysis<'_>, target: u32, percent: u8) -> f64 {
     if analysis.run.meta.executor != Executor::Spin || percent == 0 {
         return 0.0;
@@ -32,20 +35,24 @@ pub(crate) fn crowding(analysis: &Analysis<'_>, target: u32, percent: u8) -> f64
 
 /// Whether threads waited so much for cores in a window that delays may have vanished in it.
 pub(crate) fn is_crowded(window: &Window) -> bool {
-    waited(window) > OVERSUBSCRIBED
+    waited(window) > OVERSUBSCRIBED * f64::from(window.threads.max(1))
 }
 
-/// Part of a thread's time in a window that it waited for a core behind another one of the program.
+/// Time that threads waited for a core behind one another in a window, as a part of its length.
 fn waited(window: &Window) -> f64 {
-    let time = window.wall_ns as f64 * f64::from(window.threads.max(1));
-    if time > 0.0 { window.own_wait_ns as f64 / time } else { 0.0 }
+    window.own_wait_ns as f64 / (window.wall_ns as f64).max(1.0)
+}
+
+/// Whether a knee may be no more than that: delays grow with the amount, and so does the time in which cores lack.
+pub(crate) fn hides_the_knee(analysis: &Analysis<'_>, target: u32, percent: u8) -> bool {
+    crowding(analysis, target, percent) > LITTLE
 }
 
 /// Why there is no verdict where this alone makes the interval hold both a gain and none.
 pub(crate) fn cannot_say(crowding: f64) -> String {
     format!(
-        "delays that are spun kept cores from other threads of the program, which waited {:.0} % of their time longer for \
-         one; repeat with --executor sleep, or with fewer threads than cores",
+        "delays that are spun kept cores from other threads of the program, which waited for one in {:.0} % more of the \
+         time; repeat with --executor sleep, or with no more threads than cores",
         100.0 * crowding
     )
 }
@@ -57,7 +64,7 @@ pub(crate) fn note(analysis: &Analysis<'_>, targets: &[TargetRow]) -> Option<Str
     let (name, most) = told.map(|t| (&t.name, crowding(analysis, t.id, percent))).max_by(|a, b| a.1.total_cmp(&b.1))?;
     (most > 0.0).then(|| {
         format!(
-            "delays that are spun kept cores from other threads of the program (most with {name}, {:.1} % of their time): its \
+            "delays that are spun kept cores from other threads of the program (most with {name}, in {:.1} % of the time): its \
              intervals allow for that; --executor sleep leaves cores free",
             100.0 * most
         )

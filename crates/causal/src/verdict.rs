@@ -66,7 +66,8 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
     let falls = estimate.after.is_some_and(|(_, high)| high < 0.0);
     if gain.low > 0.0 {
         let ends = fit.kind == FitKind::Knee && fit.slope_after.unwrap_or(0.0) < LITTLE * fit.slope;
-        return match fit.knee.filter(|_| ends) {
+        let seen = ends && !crowd::hides_the_knee(analysis, id, estimate.largest_percent);
+        return match fit.knee.filter(|_| seen) {
             Some(percent) => Verdict::HelpsUntil { percent },
             None => Verdict::FixThis,
         };
@@ -191,10 +192,20 @@ fn sentence(row: &TargetRow, facts: &Facts<'_>) -> String {
         Verdict::CausedBy { who } => format!("a wait that ends when {} gets there", who.join(", ")),
         Verdict::RateFixed => "rate fixed by a timer or by arrivals: look at latency instead".to_owned(),
         Verdict::NotEnoughData { missing, more_seconds: Some(s) } => {
-            format!("not enough data: it lacks {missing}; about {s:.0} s more")
+            format!("not enough data: it lacks {missing}; {}", more(*s))
         }
         Verdict::NotEnoughData { missing, more_seconds: None } => format!("not enough data: it lacks {missing}"),
         Verdict::CannotSay { why } => format!("cannot say: {why}"),
+    }
+}
+
+/// How long it takes, as far as that can be foreseen.
+fn more(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.0 => "about 1 s more".to_owned(),
+        s if s < 180.0 => format!("about {s:.0} s more"),
+        s if s < 7200.0 => format!("about {:.0} min more", s / 60.0),
+        _ => "hours more at this rate: a quieter machine, a steadier program or longer windows (--window) would help more".to_owned(),
     }
 }
 

@@ -418,12 +418,12 @@ fn without_bpf_intervals_allow_for_what_is_missed() {
 }
 
 /// A program that gains nothing by `f0` and looks slower by `loss` while delays are spun, since its threads then wait that
-/// part of their time longer for cores.
+/// part of the time longer for cores.
 fn crowded(loss: fn(usize, f64) -> f64, longer: f64) -> CausalRun {
     let mut run = Program { y: loss, shares: vec![0.5, 0.4], noise: 0.01 }.run(300, 5);
     for w in &mut run.windows {
         let more = if w.percent > 0 && w.target == 0 { longer } else { 0.0 };
-        w.own_wait_ns = (w.wall_ns as f64 * 2.0 * (0.02 + more)) as u64;
+        w.own_wait_ns = (w.wall_ns as f64 * (0.02 + more)) as u64;
     }
     run
 }
@@ -461,7 +461,15 @@ fn what_helps_in_spite_of_taken_cores_is_told_and_said_to_be_vague() {
     let faster = |at: usize, s: f64| if at == 0 { 0.5 * s } else { 0.0 };
     let answer = analyse(&crowded(faster, 0.04), &AnalyseOptions::default());
     assert_eq!(named(&answer, "f0").verdict, Verdict::FixThis);
-    assert!(answer.notes.iter().any(|n| n.contains("most with f0, 4.0 %")), "{:?}", answer.notes);
+    assert!(answer.notes.iter().any(|n| n.contains("most with f0, in 4.0 %")), "{:?}", answer.notes);
+}
+
+#[test]
+fn a_curve_that_bends_where_cores_lack_has_no_knee_to_tell() {
+    let bends = |at: usize, s: f64| if at == 0 { 0.8 * s.min(0.4) } else { 0.0 };
+    let verdict = |longer| named(&analyse(&crowded(bends, longer), &AnalyseOptions::default()), "f0").verdict.clone();
+    assert!(matches!(verdict(0.0), Verdict::HelpsUntil { .. }), "{:?}", verdict(0.0));
+    assert_eq!(verdict(0.06), Verdict::FixThis);
 }
 
 #[test]
