@@ -5,13 +5,14 @@
 use crate::analyse::Analysis;
 use crate::quality::OVERSUBSCRIBED;
 use crate::results::TargetRow;
+use whither_stats::describe::median;
 use whither_store::causal::{Executor, Window};
 
 /// Longer waits below this part of the time are noise.
 const NOTABLE: f64 = 0.01;
 /// More than this may pass for a knee.
 const LITTLE: f64 = 0.02;
-/// Windows that a mean needs.
+/// Windows that a median needs.
 const ENOUGH: usize = 3;
 
 /// Part of the time that threads, taken together, waited longer for cores behind one another while this target was made so much
@@ -24,8 +25,9 @@ pub(crate) fn crowding(analysis: &Analysis<'_>, target: u32, percent: u8) -> f64
     let own = analysis.by_target.get(&target).map_or(&[][..], Vec::as_slice);
     let of = |wanted: &dyn Fn(u8) -> bool| {
         let shares: Vec<f64> = own.iter().filter(|w| wanted(w.percent)).map(|w| waited(w)).collect();
-        (shares.len() >= ENOUGH).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
+        (shares.len() >= ENOUGH).then(|| median(&shares))
     };
+    // The scheduler now and then leaves all threads on one core for a while, delays or not: such windows are odd ones.
     // Delays grow with the amount, waits not in proportion: only amounts like this one tell.
     let alike = |p: u8| p > 0 && p >= percent / 2 && u32::from(p) <= 2 * u32::from(percent);
     let (plain, delayed) = (of(&|p| p == 0), of(&alike).or_else(|| of(&|p| p > 0)));

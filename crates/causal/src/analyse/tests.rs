@@ -465,6 +465,15 @@ fn what_helps_in_spite_of_taken_cores_is_told_and_said_to_be_vague() {
 }
 
 #[test]
+fn some_windows_on_one_core_say_nothing_of_the_others() {
+    let helps = |at: usize, s: f64| if at == 0 { 0.5 * s } else { 0.0 };
+    let mut run = crowded(helps, 0.0);
+    let plain = named(&analyse(&run, &AnalyseOptions::default()), "f0").gain;
+    run.windows.iter_mut().step_by(20).filter(|w| w.percent > 0).for_each(|w| w.own_wait_ns = w.wall_ns);
+    assert_eq!(named(&analyse(&run, &AnalyseOptions::default()), "f0").gain, plain);
+}
+
+#[test]
 fn a_curve_that_bends_where_cores_lack_has_no_knee_to_tell() {
     let bends = |at: usize, s: f64| if at == 0 { 0.8 * s.min(0.4) } else { 0.0 };
     let verdict = |longer| named(&analyse(&crowded(bends, longer), &AnalyseOptions::default()), "f0").verdict.clone();
