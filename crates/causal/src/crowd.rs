@@ -23,6 +23,7 @@ pub(crate) fn crowding(analysis: &Analysis<'_>, target: u32, percent: u8) -> f64
         return 0.0;
     }
     let own = analysis.by_target.get(&target).map_or(&[][..], Vec::as_slice);
+    let threads = f64::from(own.iter().map(|w| w.threads).max().unwrap_or(0).max(1));
     let of = |wanted: &dyn Fn(u8) -> bool| {
         let shares: Vec<f64> = own.iter().filter(|w| wanted(w.percent)).map(|w| waited(w)).collect();
         (shares.len() >= ENOUGH).then(|| median(&shares))
@@ -32,7 +33,9 @@ pub(crate) fn crowding(analysis: &Analysis<'_>, target: u32, percent: u8) -> f64
     let alike = |p: u8| p > 0 && p >= percent / 2 && u32::from(p) <= 2 * u32::from(percent);
     let (plain, delayed) = (of(&|p| p == 0), of(&alike).or_else(|| of(&|p| p > 0)));
     let longer = plain.zip(delayed).map_or(0.0, |(plain, delayed)| delayed - plain);
-    if longer > NOTABLE { longer } else { 0.0 }
+    // Where threads always wait for cores, waits meet all of them, and a core is handed over with its holder's clock.
+    let spread = if plain.is_some_and(|p| p > OVERSUBSCRIBED * threads) { longer / threads } else { longer };
+    if spread > NOTABLE { spread } else { 0.0 }
 }
 
 /// Whether threads waited so much for cores in a window that delays may have vanished in it.

@@ -147,6 +147,12 @@ impl Quality {
                  one another; intervals are doubled",
                 100.0 * waited / time
             ));
+        } else {
+            self.warnings.push(format!(
+                "threads of the program waited {:.0} % of their time for a core behind one another: which core a thread gets in a \
+                 faster program is the scheduler's choice, and not foreseen",
+                100.0 * waited / time
+            ));
         }
     }
 

@@ -286,6 +286,11 @@ fn an_oversubscribed_machine_doubles_the_intervals() {
     let wide = named(&answer, "f0").local.unwrap();
     assert!(((wide.high - wide.low) / (narrow.high - narrow.low) - 2.0).abs() < 1e-6);
     assert!(answer.warnings[0].contains("oversubscribed"));
+    // Delays that sleep are in nobody's way; what the scheduler does is not foreseen all the same.
+    run.meta.executor = Executor::Sleep;
+    let answer = analyse(&run, &AnalyseOptions::default());
+    assert_eq!(named(&answer, "f0").local, Some(narrow));
+    assert!(answer.warnings[0].contains("the scheduler's choice"), "{:?}", answer.warnings);
 }
 
 #[test]
@@ -462,6 +467,22 @@ fn what_helps_in_spite_of_taken_cores_is_told_and_said_to_be_vague() {
     let answer = analyse(&crowded(faster, 0.04), &AnalyseOptions::default());
     assert_eq!(named(&answer, "f0").verdict, Verdict::FixThis);
     assert!(answer.notes.iter().any(|n| n.contains("most with f0, in 4.0 %")), "{:?}", answer.notes);
+}
+
+#[test]
+fn where_threads_always_wait_for_cores_more_of_it_meets_all_of_them() {
+    let half = |before: f64, longer: f64| {
+        let mut run = two().run(300, 5);
+        for w in &mut run.windows {
+            let more = if w.percent > 0 && w.target == 0 { longer } else { 0.0 };
+            w.threads = 4;
+            w.own_wait_ns = (w.wall_ns as f64 * (before + more)) as u64;
+        }
+        let gain = named(&analyse(&run, &AnalyseOptions::default()), "f0").gain.unwrap();
+        (gain.high - gain.low) / 2.0
+    };
+    assert!((half(0.02, 0.16) - half(0.02, 0.0) - 0.16).abs() < 1e-6);
+    assert!((half(1.2, 0.16) - half(1.2, 0.0) - 0.04).abs() < 1e-6);
 }
 
 #[test]
