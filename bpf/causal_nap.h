@@ -20,7 +20,12 @@
 #define ASTRAY_NS 20000000ull
 #define CLOCK_NANOSLEEP 230
 
-extern int bpf_send_signal_task(struct task_struct *task, int sig, __u32 type, __u64 value) __ksym __weak;
+/* Its parameters must have the kernel's types in kind: with a number in place of the enumeration the loader takes
+ * the function for missing, and says nothing since it is weak. */
+enum pid_type {
+	PIDTYPE_PID,
+};
+extern int bpf_send_signal_task(struct task_struct *task, int sig, enum pid_type type, __u64 value) __ksym __weak;
 
 /* Whether a signal finds our handler and nothing else in the way. */
 static int has_napper(struct task_struct *task, const struct wh_cz_process *p, __u32 signal)
@@ -53,7 +58,7 @@ static int naps(struct wh_cz_thread *t, const struct wh_cz_ctl *c, struct wh_cz_
 	if (owed < LEAST_NAP_NS || is_realtime(task) || !cpu->worth)
 		return 1;
 	__u64 ask = owed * 1024 / cpu->worth;
-	if (bpf_send_signal_task(task, signal, 0, ask < MOST_NAP_NS ? ask : MOST_NAP_NS))
+	if (bpf_send_signal_task(task, signal, PIDTYPE_PID, ask < MOST_NAP_NS ? ask : MOST_NAP_NS))
 		return 0;
 	t->nap = WH_CZ_ASKED;
 	t->nap_from = now;
@@ -83,6 +88,7 @@ static void wakes_up(struct wh_cz_thread *t, const struct wh_cz_ctl *c, struct w
 		return;
 	wh_debt_paid(&t->clock, slept * cpu->worth / 1024);
 	cpu->inserted += slept;
+	cpu->slept += slept;
 }
 
 #endif

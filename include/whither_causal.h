@@ -102,6 +102,7 @@ struct wh_cz_cpu {
 	wh_u64 woken_out;   /* by anything else */
 	wh_u64 handed;      /* cores handed over after a wait */
 	wh_u64 hit_waits;   /* `waits` of the time in hit_ns */
+	wh_u64 slept;       /* of `inserted` */
 };
 
 struct wh_cz_visits {

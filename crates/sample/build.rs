@@ -22,6 +22,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
         "causal",
         &[
             "bpf/causal_maps.h",
+            "bpf/causal_nap.h",
             "bpf/causal_time.h",
             "bpf/causal_walk.h",
             "bpf/walk.h",

@@ -1,6 +1,7 @@
 //! From a run to an answer: one row per target, ranked, and what limits the trust in them.
 
 use crate::carry;
+use crate::crowd;
 use crate::estimate::{Effect, Estimate, Method, estimate};
 use crate::latency;
 use crate::options::{AnalyseOptions, Combine, Sort};
@@ -44,7 +45,14 @@ pub fn analyse(run: &CausalRun, options: &AnalyseOptions) -> CausalAnswer {
         overhead: quality::overhead(run),
         seed: run.meta.seed,
         warnings: analysis.quality.warnings.clone(),
-        notes: run.notes.iter().cloned().chain(quality::dear_ticks(run)).chain(analysis.paces(&targets)).collect(),
+        notes: run
+            .notes
+            .iter()
+            .cloned()
+            .chain(quality::dear_ticks(run))
+            .chain(analysis.paces(&targets))
+            .chain(crowd::note(&analysis, &targets))
+            .collect(),
         targets,
     }
 }
@@ -65,7 +73,7 @@ impl<'a> Analysis<'a> {
         let from = carry::settled_from(&run.windows, |w| quality::counts(w, options));
         let counts = |w: &Window| quality::counts(w, options) && w.stratum >= from;
         let kept: Vec<&Window> = run.windows.iter().filter(|w| counts(w)).collect();
-        let carried = carry::carried(&carry::followed(&run.windows, counts)).filter(carry::Carried::matters);
+        let carried = carry::traces(&carry::followed(&run.windows, counts)).filter(carry::Carried::matters);
         let mut by_target: FxHashMap<u32, Vec<&Window>> = FxHashMap::default();
         kept.iter().for_each(|w| by_target.entry(w.target).or_default().push(w));
         let began_ns = run.windows.iter().map(|w| w.begin_ns).min().unwrap_or(0);
@@ -99,14 +107,16 @@ impl<'a> Analysis<'a> {
     /// it allows for a quarter of a delay per window, which is what the insertion of delays itself missed in
     /// the simulator (a delay reaches the other threads only at their next tick); where ticks are dear it
     /// allows for their share, since a paused thread meets ticks that the faster program would not; for turns that threads take
-    /// faster than ticks come; and for what windows show of those before them.
+    /// faster than ticks come; for what windows show of those before them; and for cores that spinning takes from others.
     pub(crate) fn interval(&self, target: u32, percent: u8, effect: &Effect, many: usize) -> (f64, f64) {
         let own = self.by_target.get(&target).map_or(&[][..], Vec::as_slice);
         let mean = own.iter().map(|w| w.wall_ns as f64).sum::<f64>() / own.len().max(1) as f64;
         let missed = f64::from(percent) / 100.0 * self.run.meta.period_ns as f64 / mean.max(1.0) / 4.0;
         let missed = missed + self.allowance(target, percent) + self.quality.carried;
         let (low, high) = effect.interval(many);
-        self.quality.widened(effect.y, (low - missed, high + missed))
+        let (low, high) = self.quality.widened(effect.y, (low - missed, high + missed));
+        let crowding = crowd::crowding(self, target, percent);
+        (low - crowding, high + crowding)
     }
 
     /// What dear ticks, and ticks that come too seldom, may make of an effect of nothing.
@@ -119,10 +129,10 @@ impl<'a> Analysis<'a> {
         Pace::of(self, target).map_or(0.0, |pace| pace.allowance(percent)) + quality::agent_misses(self.run, percent)
     }
 
-    /// A curve whose intervals allow for delays that come late.
+    /// A curve whose intervals allow for delays that come late or stand in other threads' way.
     pub(crate) fn curve(&self, target: u32, estimate: &Estimate) -> Vec<CurvePoint> {
         let widened = |p: &CurvePoint| {
-            let late = self.late(target, p.percent);
+            let late = self.late(target, p.percent) + crowd::crowding(self, target, p.percent);
             CurvePoint { low: p.low - late, high: p.high + late, ..*p }
         };
         estimate.curve.iter().map(widened).collect()

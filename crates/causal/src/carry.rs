@@ -68,6 +68,46 @@ pub(crate) fn carried(windows: &[Followed<'_>]) -> Option<Carried> {
     regress(&rows)
 }
 
+/// Amounts from here on are looked at apart: only they may lie beyond a knee, where a queue is worked off that was full.
+const LARGE: u8 = 50;
+/// Windows with a speed-up, and ones without, that a comparison of their paces needs.
+const PACES: usize = 10;
+
+/// The same seen from within windows: where a speed-up empties a queue that was full, visits come fast until it is empty, and
+/// such windows look faster than the program would be. Windows without speed-up show nothing of it.
+pub(crate) fn unsettled(windows: &[Followed<'_>]) -> Option<Carried> {
+    let of = |wanted: &dyn Fn(u8) -> bool| -> Vec<f64> {
+        windows.iter().filter(|(w, _)| wanted(w.percent)).filter_map(|(w, _)| skew(w)).collect()
+    };
+    let plain = of(&|p| p == 0);
+    let compared = |delayed: Vec<f64>| {
+        if plain.len() < PACES || delayed.len() < PACES {
+            return None;
+        }
+        let (a, b) = (whither_stats::Summary::of(&plain), whither_stats::Summary::of(&delayed));
+        let error = (a.deviation.powi(2) / plain.len() as f64 + b.deviation.powi(2) / delayed.len() as f64).sqrt();
+        // Visits that are early by a part of the window are twice as many too many if that came at its very beginning, and
+        // four times as many if it went on to its middle.
+        (error > 0.0).then(|| Carried { bias: 4.0 * (b.mean - a.mean), t: (b.mean - a.mean) / error })
+    };
+    let kinds = [compared(of(&|p| p > 0 && p < LARGE)), compared(of(&|p| p >= LARGE))];
+    kinds.into_iter().flatten().max_by(|a, b| a.t.abs().total_cmp(&b.t.abs()))
+}
+
+/// How much later than the middle of a window its visits are on average, as a part of its length.
+fn skew(window: &Window) -> Option<f64> {
+    let v = window.visits.iter().find(|v| v.point == 0).filter(|v| v.visits >= 5 && v.sum_virtual_ns != 0)?;
+    let (first, last) = (v.first_virtual_ns as f64, v.last_virtual_ns as f64);
+    let mean = v.sum_virtual_ns as f64 / v.visits as f64;
+    (last > first).then(|| (mean - (first + last) / 2.0) / (last - first))
+}
+
+/// What is seen of earlier windows in either way, the more certain one.
+pub(crate) fn traces(windows: &[Followed<'_>]) -> Option<Carried> {
+    let both = [carried(windows), unsettled(windows)];
+    both.into_iter().flatten().max_by(|a, b| a.t.abs().total_cmp(&b.t.abs()))
+}
+
 /// Slope within groups, and what it makes of their windows.
 fn regress(rows: &FxHashMap<u32, Vec<(f64, f64)>>) -> Option<Carried> {
     let (mut n, mut sum, mut xx, mut xy, mut yy) = (0.0, 0.0, 0.0, 0.0, 0.0);

@@ -9,6 +9,7 @@
 mod analyse;
 mod carry;
 pub mod coz;
+mod crowd;
 mod estimate;
 mod latency;
 mod options;

@@ -18,6 +18,10 @@ pub(crate) struct Phases {
 
 const UNITS: [Unit; 5] = [Unit::Line, Unit::Function, Unit::Inclusive, Unit::Path, Unit::OffCpu];
 
+/// Where the ends of a factor's interval are so far apart, how active the target was in its windows says nothing of the run:
+/// an effect over the run is then no better known, and to leave the factor out would be to claim that it is 1.
+const VAGUE: f64 = 2.0;
+
 /// A piece of the run.
 #[derive(Default)]
 struct Stratum {
@@ -98,7 +102,7 @@ impl Phases {
         let scatter = (squares / (zeros.count() as f64 - 1.0).max(1.0)).max(1.0);
         let half = normal_quantile(0.5 + confidence / 2.0) * (scatter / hits + scatter.sqrt() / samples).sqrt();
         let (low, high) = (factor * (-half).exp(), factor * half.exp());
-        Some(Phase { factor, low, high, applied: !(low..=high).contains(&1.0) })
+        Some(Phase { factor, low, high, applied: !(low..=high).contains(&1.0) || high > VAGUE * low })
     }
 }
 
@@ -109,4 +113,44 @@ pub(crate) fn over_the_run(local: &Gain, phase: &Phase) -> Gain {
     let down = (phase.factor * (local.y - local.low)).hypot(spread);
     let up = (phase.factor * (local.high - local.y)).hypot(spread);
     gain(local.percent, y, y - down, y + up)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whither_store::causal::{Target, TargetSamples};
+
+    /// A run in which a target has so many samples in its windows of 100 ms without speed-up, and 5,000 in 10 s.
+    fn factor(hits: &[u64]) -> Phase {
+        let target = Target {
+            unit: Unit::Function,
+            name: "f".to_owned(),
+            file: String::new(),
+            line: 0,
+            path: Vec::new(),
+            aliases: Vec::new(),
+            module: String::new(),
+            image: None,
+            ranges: Vec::new(),
+        };
+        let samples = TargetSamples { target: Some(0), stratum: 0, plain: 5_000, plain_ns: 10_000_000_000, all: 5_000 };
+        let run = CausalRun { targets: vec![target], samples: vec![samples], ..CausalRun::default() };
+        let window = |hits: &u64| Window { hits: *hits, wall_ns: 100_000_000, ..Window::default() };
+        let windows: Vec<Window> = hits.iter().map(window).collect();
+        let own: Vec<&Window> = windows.iter().collect();
+        Phases::new(&run).factor(0, &own, 0.95).unwrap()
+    }
+
+    #[test]
+    fn an_activity_that_is_not_known_widens_the_effect() {
+        let local = gain(30, 0.3, 0.26, 0.34);
+        // Now and then all the time, now and then not at all; as often as over the run, as far as four windows tell.
+        let vague = factor(&[100, 0, 100, 0]);
+        assert!(vague.applied && (vague.factor - 1.0).abs() < 1e-9 && vague.high > 2.0 * vague.low, "{vague:?}");
+        let over = over_the_run(&local, &vague);
+        assert!(over.low < 0.15 && over.high > 0.45, "{over:?}");
+        let steady = factor(&[52, 48, 51, 49, 50, 50]);
+        assert!(!steady.applied, "{steady:?}");
+        assert!(factor(&[100, 98, 101, 102]).applied);
+    }
 }

@@ -178,7 +178,7 @@ impl Policy {
             return;
         }
         let windows: Vec<carry::Followed<'_>> = self.windows.iter().zip(self.before.iter().copied()).collect();
-        if carry::carried(&windows).is_some_and(|c| c.may_matter()) {
+        if carry::traces(&windows).is_some_and(|c| c.may_matter()) {
             self.settle += 1;
             self.windows.clear();
             self.before.clear();

@@ -4,6 +4,7 @@
 
 use crate::analyse::Analysis;
 use crate::carry::Carried;
+use crate::crowd;
 use crate::options::AnalyseOptions;
 use crate::results::{DriftRow, DroppedRow, OverheadRow};
 use crate::series::{Baselines, Measure, length, value};
@@ -16,7 +17,7 @@ use whither_store::causal::{CausalRun, DropReason, Executor, LoadKind, Window};
 const TOO_MANY_DROPPED: f64 = 0.3;
 /// Part of their time that threads wait for a core behind one another, above which a spin in a thread's
 /// place takes a core from another one.
-const OVERSUBSCRIBED: f64 = 0.05;
+pub(crate) const OVERSUBSCRIBED: f64 = 0.05;
 /// More of the windows with speed-up than this without their delays paid are told.
 const TOO_MANY_UNPAID: f64 = 0.05;
 /// Above this part of the time per visit, left over from the window before, nothing is said.
@@ -146,6 +147,12 @@ impl Quality {
                  one another; intervals are doubled",
                 100.0 * waited / time
             ));
+        } else {
+            self.warnings.push(format!(
+                "threads of the program waited {:.0} % of their time for a core behind one another: which core a thread gets in a \
+                 faster program is the scheduler's choice, and not foreseen",
+                100.0 * waited / time
+            ));
         }
     }
 
@@ -220,8 +227,9 @@ pub(crate) fn trend(values: &[(f64, f64)]) -> Option<(f64, bool)> {
 const NOTABLE: f64 = 0.05;
 
 /// Closed loops visit less often per real second when threads are delayed, open ones do not. A single thread
-/// is never delayed by itself, and a thread that waits anyway hides its delays: only when delays that were
-/// really owed leave the rate as it is for each of several targets, the load comes from outside.
+/// is never delayed by itself, threads that all run the target owe one another nothing, and a thread that waits
+/// anyway, also for a core, hides its delays: only when delays that were really owed leave the rate as it is for
+/// each of several targets, the load comes from outside.
 fn load(run: &CausalRun, kept: &[&Window]) -> (LoadKind, String) {
     if run.meta.load == LoadKind::Open {
         return (LoadKind::Open, "as the session was told or saw: visits follow timers or arrivals".to_owned());
@@ -231,8 +239,8 @@ fn load(run: &CausalRun, kept: &[&Window]) -> (LoadKind, String) {
         (visits > 0.0 && w.wall_ns > 0).then(|| visits / w.wall_ns as f64)
     };
     let mut by_target: FxHashMap<u32, [Vec<f64>; 2]> = FxHashMap::default();
-    for window in kept.iter().filter(|w| w.threads > 1) {
-        let delayed = window.delay_ns as f64 > NOTABLE * window.wall_ns as f64 && window.max_debt_ns > 0;
+    for window in kept.iter().filter(|w| w.threads > 1 && !crowd::is_crowded(w)) {
+        let delayed = owed(run, window) > NOTABLE && window.max_debt_ns > 0;
         if (window.percent == 0 || delayed)
             && let Some(rate) = rate(window)
         {
@@ -245,6 +253,14 @@ fn load(run: &CausalRun, kept: &[&Window]) -> (LoadKind, String) {
         return (LoadKind::Open, reason.to_owned());
     }
     (LoadKind::Closed, "the program visits its points as often as it can".to_owned())
+}
+
+/// Part of a window that its threads owed on average: what all of them together had to be delayed, less what they had earned
+/// in the target themselves.
+fn owed(run: &CausalRun, window: &Window) -> f64 {
+    let threads = f64::from(window.threads.max(1));
+    let earned = window.hits as f64 * run.meta.period_ns as f64 * f64::from(window.percent) / 100.0;
+    (window.delay_ns as f64 - earned / threads) / (window.wall_ns as f64).max(1.0)
 }
 
 /// The delayed rate is that without delay, to within 2 % and with certainty.

@@ -2,11 +2,13 @@
 //! a positive one, a negative one, one that is certainly small; anything else is "not enough data".
 
 use crate::analyse::Analysis;
+use crate::crowd;
 use crate::estimate::Estimate;
 use crate::phase::over_the_run;
 use crate::quality::seconds;
 use crate::results::{FitKind, Gain, Phase, TargetRow, Verdict};
 use crate::turns::Pace;
+use crate::waits::label;
 use std::collections::BTreeSet;
 use whither_store::causal::{CausalRun, LoadKind, Selection, Target, Unit};
 
@@ -64,13 +66,14 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
     let falls = estimate.after.is_some_and(|(_, high)| high < 0.0);
     if gain.low > 0.0 {
         let ends = fit.kind == FitKind::Knee && fit.slope_after.unwrap_or(0.0) < LITTLE * fit.slope;
-        return match fit.knee.filter(|_| ends) {
+        let seen = ends && !crowd::hides_the_knee(analysis, id, estimate.largest_percent);
+        return match fit.knee.filter(|_| seen) {
             Some(percent) => Verdict::HelpsUntil { percent },
             None => Verdict::FixThis,
         };
     }
     if gain.high < 0.0 || (falls && high < 0.0) {
-        let partner = analysis.run.waits.iter().max_by_key(|w| w.blocked_ns).map(|w| w.site.name.clone());
+        let partner = analysis.run.waits.iter().max_by_key(|w| w.blocked_ns).map(|w| label(analysis.run, &w.site));
         return Verdict::Contention { partner };
     }
     // No interval gets narrower than what is allowed for ticks; then less can be ruled out, and it is said.
@@ -88,8 +91,13 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
     if low > 0.0 && gain.y > 0.0 && (gain.high - gain.low) / 2.0 < low.max(gain.y) {
         return Verdict::FixThis;
     }
+    let crowding = crowd::crowding(analysis, id, gain.percent);
     let own = analysis.by_target.get(&id).map_or(&[][..], Vec::as_slice);
-    let half = (gain.high - gain.low) / 2.0 - analysis.allowance(id, gain.percent);
+    let half = (gain.high - gain.low) / 2.0 - analysis.allowance(id, gain.percent) - crowding;
+    // More windows would not help.
+    if crowding > half.max(SMALL) {
+        return Verdict::CannotSay { why: crowd::cannot_say(crowding) };
+    }
     let factor = (half / SMALL).powi(2) - 1.0;
     let spent = seconds(&analysis.kept).max(seconds(own));
     Verdict::NotEnoughData {
@@ -141,7 +149,7 @@ fn caused_by(run: &CausalRun, target: &Target) -> Option<Vec<String>> {
     let wait = run.waits.iter().find(|w| here(&w.site))?;
     let mut wakers: Vec<_> = wait.woken_by.iter().collect();
     wakers.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.name.cmp(&b.0.name)));
-    Some(wakers.into_iter().take(3).map(|(place, _)| place.name.clone()).collect())
+    Some(wakers.into_iter().take(3).map(|(place, _)| label(run, place)).collect())
 }
 
 /// What sentences need.
@@ -184,10 +192,20 @@ fn sentence(row: &TargetRow, facts: &Facts<'_>) -> String {
         Verdict::CausedBy { who } => format!("a wait that ends when {} gets there", who.join(", ")),
         Verdict::RateFixed => "rate fixed by a timer or by arrivals: look at latency instead".to_owned(),
         Verdict::NotEnoughData { missing, more_seconds: Some(s) } => {
-            format!("not enough data: it lacks {missing}; about {s:.0} s more")
+            format!("not enough data: it lacks {missing}; {}", more(*s))
         }
         Verdict::NotEnoughData { missing, more_seconds: None } => format!("not enough data: it lacks {missing}"),
         Verdict::CannotSay { why } => format!("cannot say: {why}"),
+    }
+}
+
+/// How long it takes, as far as that can be foreseen.
+fn more(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.0 => "about 1 s more".to_owned(),
+        s if s < 180.0 => format!("about {s:.0} s more"),
+        s if s < 7200.0 => format!("about {:.0} min more", s / 60.0),
+        _ => "hours more at this rate: a quieter machine, a steadier program or longer windows (--window) would help more".to_owned(),
     }
 }
 
@@ -197,5 +215,5 @@ fn limit(row: &TargetRow, facts: &Facts<'_>) -> String {
     let waker = longest.and_then(|w| {
         w.woken_by.iter().filter(|(t, _)| t.name != row.name && !t.name.is_empty()).max_by_key(|(_, n)| *n)
     });
-    waker.map_or_else(String::new, |(t, _)| format!(" (then {} limits)", t.name))
+    waker.map_or_else(String::new, |(t, _)| format!(" (then {} limits)", label(facts.run, t)))
 }

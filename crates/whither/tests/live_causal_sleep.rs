@@ -56,4 +56,23 @@ fn nobody_is_interrupted_and_no_signal_goes_astray() {
     }
     let delay = run.answer["overhead"]["delay"].as_f64();
     assert!(delay > Some(0.01), "nothing was delayed: {}", run.told());
+    assert_eq!(run.answer["executor"], "sleep", "delays were spun after all: {}", run.told());
+}
+
+/// A feeder that gains nothing and does no harm. Servers that wait for cores on which delays are spun made it look harmful.
+#[test]
+fn k20_a_feeder_of_a_full_queue_harms_nobody() {
+    need_root!();
+    let _alone = alone();
+    if !can_sleep() {
+        return;
+    }
+    let args = ["--progress", "progress", "--unit", "function", "--target", "feed", "--speedups", AMOUNTS];
+    let (spun, slept) = (causal(&args, 8, &["feeder"]), slept("feed", 8, &["feeder"]));
+    for run in [&spun, &slept] {
+        if !run.spoilt() {
+            assert!(!["contention", "fix-this", "helps-until"].contains(&run.verdict("feed")), "{}", run.told());
+        }
+    }
+    assert_eq!(slept.answer["executor"], "sleep", "{}", slept.told());
 }

@@ -286,6 +286,11 @@ fn an_oversubscribed_machine_doubles_the_intervals() {
     let wide = named(&answer, "f0").local.unwrap();
     assert!(((wide.high - wide.low) / (narrow.high - narrow.low) - 2.0).abs() < 1e-6);
     assert!(answer.warnings[0].contains("oversubscribed"));
+    // Delays that sleep are in nobody's way; what the scheduler does is not foreseen all the same.
+    run.meta.executor = Executor::Sleep;
+    let answer = analyse(&run, &AnalyseOptions::default());
+    assert_eq!(named(&answer, "f0").local, Some(narrow));
+    assert!(answer.warnings[0].contains("the scheduler's choice"), "{:?}", answer.warnings);
 }
 
 #[test]
@@ -415,4 +420,103 @@ fn without_bpf_intervals_allow_for_what_is_missed() {
         "{:?}",
         answer.warnings
     );
+}
+
+/// A program that gains nothing by `f0` and looks slower by `loss` while delays are spun, since its threads then wait that
+/// part of the time longer for cores.
+fn crowded(loss: fn(usize, f64) -> f64, longer: f64) -> CausalRun {
+    let mut run = Program { y: loss, shares: vec![0.5, 0.4], noise: 0.01 }.run(300, 5);
+    for w in &mut run.windows {
+        let more = if w.percent > 0 && w.target == 0 { longer } else { 0.0 };
+        w.own_wait_ns = (w.wall_ns as f64 * (0.02 + more)) as u64;
+    }
+    run
+}
+
+#[test]
+fn waits_for_cores_that_delays_have_taken_are_no_contention() {
+    let slower = |at: usize, s: f64| if at == 0 { -0.1 * (s / 0.3).min(1.0) } else { 0.4 * s };
+    let honest = analyse(&crowded(slower, 0.0), &AnalyseOptions::default());
+    assert!(matches!(named(&honest, "f0").verdict, Verdict::Contention { .. }), "{:?}", named(&honest, "f0"));
+
+    let mut run = crowded(slower, 0.12);
+    let answer = analyse(&run, &AnalyseOptions::default());
+    let f0 = named(&answer, "f0");
+    assert!(
+        matches!(&f0.verdict, Verdict::CannotSay { why } if why.contains("12 %") && why.contains("--executor sleep")),
+        "{:?} {:?}",
+        f0.verdict,
+        f0.gain
+    );
+    let gain = f0.gain.unwrap();
+    assert!(gain.low < 0.0 && gain.high > 0.0, "{gain:?}");
+    assert!(f0.curve.iter().filter(|p| p.percent >= 30).all(|p| p.high > 0.0), "{:?}", f0.curve);
+    // The other target's windows were as they are without delays.
+    let f1 = named(&answer, "f1");
+    let gain = f1.gain.unwrap();
+    assert!(gain.high - gain.low < 0.02, "{gain:?}");
+    assert_eq!(f1.verdict, Verdict::FixThis);
+    // Delays that sleep keep no cores: such waits are then the program's own.
+    run.meta.executor = Executor::Sleep;
+    assert!(matches!(named(&analyse(&run, &AnalyseOptions::default()), "f0").verdict, Verdict::Contention { .. }));
+}
+
+#[test]
+fn what_helps_in_spite_of_taken_cores_is_told_and_said_to_be_vague() {
+    let faster = |at: usize, s: f64| if at == 0 { 0.5 * s } else { 0.0 };
+    let answer = analyse(&crowded(faster, 0.04), &AnalyseOptions::default());
+    assert_eq!(named(&answer, "f0").verdict, Verdict::FixThis);
+    assert!(answer.notes.iter().any(|n| n.contains("most with f0, in 4.0 %")), "{:?}", answer.notes);
+}
+
+#[test]
+fn where_threads_always_wait_for_cores_more_of_it_meets_all_of_them() {
+    let half = |before: f64, longer: f64| {
+        let mut run = two().run(300, 5);
+        for w in &mut run.windows {
+            let more = if w.percent > 0 && w.target == 0 { longer } else { 0.0 };
+            w.threads = 4;
+            w.own_wait_ns = (w.wall_ns as f64 * (before + more)) as u64;
+        }
+        let gain = named(&analyse(&run, &AnalyseOptions::default()), "f0").gain.unwrap();
+        (gain.high - gain.low) / 2.0
+    };
+    assert!((half(0.02, 0.16) - half(0.02, 0.0) - 0.16).abs() < 1e-6);
+    assert!((half(1.2, 0.16) - half(1.2, 0.0) - 0.04).abs() < 1e-6);
+}
+
+#[test]
+fn some_windows_on_one_core_say_nothing_of_the_others() {
+    let helps = |at: usize, s: f64| if at == 0 { 0.5 * s } else { 0.0 };
+    let mut run = crowded(helps, 0.0);
+    let plain = named(&analyse(&run, &AnalyseOptions::default()), "f0").gain;
+    run.windows.iter_mut().step_by(20).filter(|w| w.percent > 0).for_each(|w| w.own_wait_ns = w.wall_ns);
+    assert_eq!(named(&analyse(&run, &AnalyseOptions::default()), "f0").gain, plain);
+}
+
+#[test]
+fn a_curve_that_bends_where_cores_lack_has_no_knee_to_tell() {
+    let bends = |at: usize, s: f64| if at == 0 { 0.8 * s.min(0.4) } else { 0.0 };
+    let verdict = |longer| named(&analyse(&crowded(bends, longer), &AnalyseOptions::default()), "f0").verdict.clone();
+    assert!(matches!(verdict(0.0), Verdict::HelpsUntil { .. }), "{:?}", verdict(0.0));
+    assert_eq!(verdict(0.06), Verdict::FixThis);
+}
+
+#[test]
+fn threads_that_all_run_the_target_and_owe_nothing_are_no_open_loop() {
+    // Two threads, each its own core, both in f0 or both in f1: nobody is ever delayed, so visits keep their rate.
+    let mut run = Program { y: |_, s| 0.5 * s, shares: vec![0.5, 0.5], noise: 0.01 }.run(300, 6);
+    run.meta.period_ns = 1_000_000;
+    for w in &mut run.windows {
+        w.max_debt_ns = 100_000;
+        w.visits[0].visits = 31;
+        w.hits *= 2;
+    }
+    assert_eq!(analyse(&run, &AnalyseOptions::default()).load, LoadKind::Closed);
+    // Had they owed what they were asked for, arrivals would decide.
+    run.windows.iter_mut().for_each(|w| w.hits /= 4);
+    assert_eq!(analyse(&run, &AnalyseOptions::default()).load, LoadKind::Open);
+    // Who waits for a core meanwhile may have paid in that time.
+    run.windows.iter_mut().for_each(|w| w.own_wait_ns = w.wall_ns);
+    assert_eq!(analyse(&run, &AnalyseOptions::default()).load, LoadKind::Closed);
 }

@@ -96,3 +96,54 @@ fn further_experiments_keep_their_time_to_settle() {
     let behind = strata_behind([0, 3, 1000, 1001].into_iter());
     assert_eq!((behind, settle(behind), settle(SETTLED + behind)), (4, SETTLE[0], SETTLE[1]));
 }
+
+/// Windows of 100 ms of a program that gains `min(s, 0.4)`: beyond that the first `burst` of the window passes at the full speed-up,
+/// since a queue that was full is emptied.
+fn bursts(n: usize, burst: f64, seed: u64) -> Vec<Window> {
+    let mut random = Random::new(seed);
+    let window = |i: usize| {
+        let percent = if random.chance(0.5) { 0 } else { [15, 30, 60, 90][random.below(4)] };
+        let s = f64::from(percent) / 100.0_f64;
+        let (fast, slow) = (1e6 * (1.0 - s), 1e6 * (1.0 - s.min(0.4)));
+        let (mut now, mut stamps) = (0.0, Vec::new());
+        while now < 100e6 {
+            stamps.push(now);
+            let period = if now < burst * 100e6 { fast } else { slow };
+            now += period * (1.0 + 0.2 * random.normal()).max(0.1);
+        }
+        let visits = PointVisits {
+            visits: stamps.len() as u64,
+            last_ns: 1,
+            first_virtual_ns: stamps[0] as i64,
+            last_virtual_ns: stamps[stamps.len() - 1] as i64,
+            sum_virtual_ns: stamps.iter().sum::<f64>() as i64,
+            ..PointVisits::default()
+        };
+        Window {
+            percent,
+            begin_ns: i as u64 * 140_000_000,
+            wall_ns: 100_000_000,
+            visits: vec![visits],
+            ..Window::default()
+        }
+    };
+    (0..n).map(window).collect()
+}
+
+#[test]
+fn a_queue_that_is_emptied_within_windows_is_seen_and_its_size_told() {
+    let found = |burst| unsettled(&followed(&bursts(120, burst, 3), |_| true)).unwrap();
+    let emptied = found(0.3);
+    // At 60 and 90 % speed-up 30 % of the window hold 30 * (1/0.4 - 1/0.6) and 30 * (1/0.1 - 1/0.6) visits too many.
+    assert!(emptied.matters() && emptied.bias < -0.2, "{emptied:?}");
+    assert!(!found(0.0).matters(), "{:?}", found(0.0));
+    assert!(traces(&followed(&bursts(120, 0.3, 3), |_| true)).unwrap().may_matter());
+}
+
+#[test]
+fn even_paces_are_no_trace() {
+    let alarms =
+        (0..200).filter(|seed| unsettled(&followed(&bursts(80, 0.0, *seed), |_| true)).is_some_and(|c| c.matters()));
+    let alarms = alarms.count();
+    assert!(alarms <= 2, "{alarms} of 200");
+}

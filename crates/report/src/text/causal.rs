@@ -64,7 +64,11 @@ pub fn causal_header(a: &CausalAnswer) -> String {
         format!("{} kept", plural(u64::from(a.windows.kept), "window")),
     ];
     if a.windows.dropped > 0 {
-        let why: Vec<&str> = a.dropped.iter().map(|d| drop_reason(d.reason)).collect();
+        let mut why: Vec<&str> = a.dropped.iter().map(|d| drop_reason(d.reason)).collect();
+        // Those that nobody disturbed, and that had less time to settle than later ones.
+        if a.dropped.iter().map(|d| d.n).sum::<u32>() < a.windows.dropped {
+            why.push("too little time to settle");
+        }
         parts.push(format!("{} dropped ({})", thousands(u64::from(a.windows.dropped)), why.join(", ")));
     }
     parts.push(format!("executor {}", executor(a.executor)));
@@ -281,6 +285,15 @@ mod tests {
         let long = causal(&answer(), CausalView { all: true, curves: false }, &Layout::default());
         assert!(short.contains("not enough data: 1 target") && !short.contains("rare_one"), "{short}");
         assert!(long.contains("rare_one") && !long.contains("not enough data: 1 target"), "{long}");
+    }
+
+    #[test]
+    fn windows_before_the_program_had_time_to_settle_have_a_reason() {
+        let mut early = answer();
+        early.dropped.clear();
+        early.windows.dropped = 32;
+        let text = causal(&early, CausalView::default(), &Layout::default());
+        assert!(text.contains("32 dropped (too little time to settle)"), "{text}");
     }
 
     #[test]

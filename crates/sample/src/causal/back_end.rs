@@ -489,6 +489,7 @@ impl CausalBpf {
             major_faults: outside.major_faults,
             handlers_ns: self.program_time(sums.inserted).unwrap_or(0).max(sums.samples * self.tick_cost),
             inserted_ns: sums.inserted,
+            slept_ns: sums.slept,
             run_ns: sums.sample_ns,
             tick_ns: self.config.tick_ns,
             tick_cost_ns: self.tick_cost,

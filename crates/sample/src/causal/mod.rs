@@ -263,6 +263,8 @@ pub struct Loads {
     pub handlers_ns: u64,
     /// Delays inserted.
     pub inserted_ns: u64,
+    /// Those of them that were slept and left the core to others.
+    pub slept_ns: u64,
     /// Run time of the group, delays excluded.
     pub run_ns: u64,
     /// Ticks are so far apart while a window is open.

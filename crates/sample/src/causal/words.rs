@@ -40,6 +40,7 @@ pub(super) struct Sums {
     pub own_wait: u64,
     pub foreign_wait: u64,
     pub inserted: u64,
+    pub slept: u64,
     pub handler: u64,
     pub absolute: u64,
 }
@@ -58,6 +59,7 @@ impl Sums {
             own_wait: less(self.own_wait, before.own_wait),
             foreign_wait: less(self.foreign_wait, before.foreign_wait),
             inserted: less(self.inserted, before.inserted),
+            slept: less(self.slept, before.slept),
             handler: less(self.handler, before.handler),
             absolute: less(self.absolute, before.absolute),
         }
@@ -105,6 +107,7 @@ impl Words {
             own_wait: sum(cpu!(own_wait)),
             foreign_wait: sum(cpu!(foreign_wait)),
             inserted: sum(cpu!(inserted)),
+            slept: sum(cpu!(slept)),
             handler: sum(cpu!(handler)),
             absolute: sum(cpu!(absolute)),
         }

@@ -415,6 +415,7 @@ impl CausalExecutor for Alone {
             major_faults: outside.major_faults,
             handlers_ns: sums.handler_ns + sums.samples * self.tick_cost,
             inserted_ns: sums.inserted_ns,
+            slept_ns: sums.inserted_ns,
             run_ns: sums.sample_ns,
             tick_ns: self.config.tick_ns,
             tick_cost_ns: self.tick_cost + sums.handler_ns / sums.samples.max(1),

@@ -6,12 +6,16 @@ use super::super::window;
 use super::{Session, nanos};
 use std::time::Duration;
 use whither_kernel::{clock, proc};
-use whither_store::causal::{CausalMeta, CausalOverhead, CausalRun, LoadKind, PointKind, Window};
+use whither_sample::causal::Loads;
+use whither_store::causal::{CausalMeta, CausalOverhead, CausalRun, Executor, LoadKind, PointKind, Window};
 
 /// Part of the windows that may be spoilt by others.
 const MOST_DISTURBED: f64 = 0.3;
 /// Less CPU time than this is nobody's fault.
 const BLAMED: Duration = Duration::from_millis(100);
+
+/// Delays that are less than this in all say nothing of how they are inserted.
+const LEAST_DELAY_NS: u64 = 20_000_000;
 
 impl Session<'_> {
     pub(super) fn finish(mut self, status: Option<i32>, on: &mut dyn FnMut(CausalEvent)) -> CausalOutcome {
@@ -117,6 +121,7 @@ impl Session<'_> {
         let loads = self.group.exec.loads();
         let times = self.first_window.zip(self.last_window);
         let duration = times.map_or(Duration::ZERO, |(first, last)| last.saturating_duration_since(first));
+        let (executor, spun) = really(self.executor, &loads);
         CausalRun {
             meta: CausalMeta {
                 command: self.command.clone(),
@@ -128,7 +133,7 @@ impl Session<'_> {
                 host: machine.host,
                 kernel: machine.kernel,
                 version: env!("CARGO_PKG_VERSION").into(),
-                executor: self.executor,
+                executor,
                 period_ns: if loads.tick_ns > 0 { loads.tick_ns } else { self.config.tick_ns },
                 seed: self.options.seed,
                 load: self.options.load.unwrap_or(if self.paced * 2 > self.windows.len() {
@@ -153,9 +158,23 @@ impl Session<'_> {
                 target_cpu_ns: loads.run_ns.saturating_add(loads.inserted_ns),
                 tick_cost_ns: loads.tick_cost_ns,
             },
-            notes: self.group.notes.clone(),
+            notes: self.group.notes.iter().cloned().chain(spun).collect(),
         }
     }
+}
+
+/// How delays were really inserted: threads that cannot be made to sleep spin, and what holds for spinning then holds for the run.
+fn really(asked: Executor, loads: &Loads) -> (Executor, Option<String>) {
+    let slept = loads.slept_ns as f64 / loads.inserted_ns.max(1) as f64;
+    if asked != Executor::Sleep || loads.inserted_ns < LEAST_DELAY_NS || slept >= 0.5 {
+        return (asked, None);
+    }
+    let why = format!(
+        "--executor sleep: only {:.0} % of the delays could be slept, the others were spun, as they are in threads that block \
+         the signal, are traced or have their system calls filtered; this run counts as spun",
+        100.0 * slept
+    );
+    (Executor::Spin, Some(why))
 }
 
 fn reasons(windows: &[Window]) -> String {
@@ -173,4 +192,21 @@ fn reasons(windows: &[Window]) -> String {
     let told: Vec<String> =
         all.iter().filter(|(r, _)| count(*r) > 0).map(|(r, text)| format!("{}: {text}", count(*r))).collect();
     told.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_was_asked_to_sleep_and_spun_is_told_as_spun() {
+        let loads = |inserted_ns, slept_ns| Loads { inserted_ns, slept_ns, ..Loads::default() };
+        let (executor, why) = really(Executor::Sleep, &loads(1_000_000_000, 100_000_000));
+        assert_eq!(executor, Executor::Spin);
+        assert!(why.unwrap().contains("only 10 % of the delays could be slept"));
+        assert_eq!(really(Executor::Sleep, &loads(1_000_000_000, 900_000_000)), (Executor::Sleep, None));
+        // Nothing was to be paid; a spinning session does not sleep.
+        assert_eq!(really(Executor::Sleep, &loads(1_000_000, 0)), (Executor::Sleep, None));
+        assert_eq!(really(Executor::Spin, &loads(1_000_000_000, 0)), (Executor::Spin, None));
+    }
 }
