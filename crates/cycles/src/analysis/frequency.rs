@@ -31,6 +31,10 @@ const MOST_RARE: f64 = 400.0;
 /// What to believe of a branch without any observation, in observations. Most branches nearly always go one way: two
 /// observations that agree tell more than a belief in halves would let them.
 const BELIEF: f64 = 0.1;
+/// The same where the processor's records decide. There were none of real programs to measure with, so it is as it was.
+const BELIEF_AMONG_RECORDS: f64 = 1.0;
+/// Errors are those of a belief of so much.
+const BELIEF_FOR_ERRORS: f64 = 1.0;
 /// Belief in a loop's going on; a loop of ten turns.
 const STAYS: f64 = 0.9;
 /// Belief in ways that lead to nothing but the end of the program, or into a cold part.
@@ -78,10 +82,13 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     let observed = seen(subject, &network, &turns, None);
     let mut shown = observed.raw;
     records::add(&subject.recorded, &network, None, &mut shown);
+    let by_processor = records::decide(&subject.recorded) && subject.recorded.walked == 0;
+    let all = if by_processor { BELIEF_AMONG_RECORDS } else { BELIEF };
     let mut known = Known {
         seen: observed.seen,
         doubt: vec![0.0; network.edges.len()],
-        belief: belief(subject, &network),
+        belief: belief(subject, &network, all),
+        missed: BELIEF_FOR_ERRORS / all,
         time: Vec::new(),
         ran: subject.retired.as_ref().map_or_else(|| records::ran(&subject.recorded), Retired::ran),
         ratios: subject.counted.iter().flat_map(|c| &c.ratios).copied().collect(),
@@ -318,8 +325,8 @@ fn edge_of(subject: &Subject, network: &Network, ways: &[usize], from: usize, br
     }
 }
 
-/// What to believe where nothing was seen.
-fn belief(subject: &Subject, network: &Network) -> Vec<f64> {
+/// What to believe where nothing was seen: `all` observations at each branch.
+fn belief(subject: &Subject, network: &Network, all: f64) -> Vec<f64> {
     let cfg = &subject.cfg;
     let n = cfg.blocks.len();
     let dead = dead(cfg);
@@ -340,7 +347,7 @@ fn belief(subject: &Subject, network: &Network) -> Vec<f64> {
         .collect();
     let mut sum = vec![0.0; network.blocks + 1];
     network.edges.iter().zip(&out).for_each(|(e, b)| sum[e.0] += b);
-    network.edges.iter().zip(&mut out).for_each(|(e, b)| *b *= BELIEF / sum[e.0]);
+    network.edges.iter().zip(&mut out).for_each(|(e, b)| *b *= all / sum[e.0]);
     out
 }
 

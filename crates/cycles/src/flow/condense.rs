@@ -124,6 +124,7 @@ impl Condensed {
             seen,
             doubt,
             belief,
+            missed: known.missed,
             time,
             ran: known.ran.clone(),
             ratios: known.ratios.clone(),
@@ -200,6 +201,7 @@ mod tests {
             seen: network.edges.iter().map(|e| seen(e.0, e.1)).collect(),
             doubt: vec![0.1; network.edges.len()],
             belief: vec![1.0 / ways; network.edges.len()],
+            missed: 1.0,
             time: vec![Time { samples: 100.0, least: 1.0 }; network.blocks],
             ..Known::default()
         }

@@ -27,8 +27,6 @@ const DRAWS: usize = 12;
 const FEWEST_DRAWS: usize = 4;
 /// Steps of elimination that all repetitions together are planned with.
 const DRAWS_WORK: usize = 200_000;
-/// Evidence is redrawn as if beliefs were so many times as much: a way that was never seen may have been missed once.
-const MISSED: f64 = 10.0;
 /// Steps remembered by the search.
 const MEMORY: usize = 8;
 /// The search ends when so many steps in a row gain less than this, in natural logarithms of likelihood: evidence leaves a
@@ -388,7 +386,7 @@ fn redrawn(known: &Known, chance: &mut Chance) -> Known {
     };
     let mut out = known.clone();
     for ((seen, belief), doubt) in out.seen.iter_mut().zip(&out.belief).zip(&known.doubt) {
-        let missed = belief * MISSED;
+        let missed = belief * known.missed;
         let all = (*seen + missed) * (doubt * chance.normal()).exp();
         *seen = (count(all, chance) - missed).max(0.0);
     }

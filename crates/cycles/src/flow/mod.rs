@@ -32,6 +32,8 @@ pub(crate) struct Known {
     pub(crate) doubt: Vec<f64>,
     /// Per edge: what to believe of the way taken while nothing was seen, in observations. Above 0.
     pub(crate) belief: Vec<f64>,
+    /// Evidence is redrawn as if beliefs were so many times as much: a way that was never seen may have been missed once.
+    pub(crate) missed: f64,
     /// Per block.
     pub(crate) time: Vec<Time>,
     /// Per block, what a sample of all executions has of it. Empty where there is none; nodes behind those told are left

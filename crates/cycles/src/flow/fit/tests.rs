@@ -9,6 +9,7 @@ fn known(network: &Network) -> Known {
         seen: vec![0.0; network.edges.len()],
         doubt: vec![0.0; network.edges.len()],
         belief: vec![0.5; network.edges.len()],
+        missed: 1.0,
         time: vec![Time { samples: 0.0, least: 1.0 }; network.blocks],
         ran: Vec::new(),
         ratios: Vec::new(),
@@ -48,7 +49,7 @@ fn a_way_never_seen_is_rare_and_not_surely_so() {
     // Seen to go to 1 five times: little to believe of 2, and less to be sure of.
     let network = Network { blocks: 4, edges: vec![(4, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, 5)] };
     let mut k = known(&network);
-    k.belief = vec![0.05; network.edges.len()];
+    (k.belief, k.missed) = (vec![0.05; network.edges.len()], 10.0);
     k.seen[1] = 5.0;
     k.time.iter_mut().for_each(|t| t.samples = 100.0);
     k.time[2].samples = 0.0;
