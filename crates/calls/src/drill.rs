@@ -142,7 +142,7 @@ impl Drill {
     }
 
     fn measure(&mut self, interval: &CallSnapshot, waited: u32) -> DrillStep {
-        let measured = Measured::new(interval, &self.chain, self.metric);
+        let measured = Measured::new(interval, &self.chain, &self.metric);
         let waits = measured.focus == 0 || (measured.entered == 0 && measured.focus_running);
         if waits && waited + 1 < PATIENCE {
             self.state = State::Measure { waited: waited + 1 };
@@ -218,7 +218,7 @@ struct Measured {
 }
 
 impl Measured {
-    fn new(interval: &CallSnapshot, chain: &[u32], metric: Metric) -> Self {
+    fn new(interval: &CallSnapshot, chain: &[u32], metric: &Metric) -> Self {
         let analysis = Analysis::new(interval, &NoNames, Options::default());
         let ids: Vec<u32> =
             interval.paths.iter().map(|p| interval.points.get(p.point as usize).map_or(u32::MAX, |p| p.id)).collect();
@@ -227,6 +227,9 @@ impl Measured {
             Metric::Off => analysis.sums[path].wall.saturating_sub(analysis.sums[path].cpu),
             Metric::Count => analysis.sums[path].calls,
             Metric::Wall => analysis.sums[path].inside(),
+            Metric::Switches => analysis.sums[path].usage.map_or(0, |u| u.switches),
+            Metric::Faults => analysis.sums[path].usage.map_or(0, |u| u.faults_minor.saturating_add(u.faults_major)),
+            Metric::Value(name) => u64::try_from(analysis.value(path, name)).unwrap_or(0),
         };
         let follows = |path: usize, chain: &[u32]| follows(path, chain, &ids, &analysis);
         let outermost = |chain: &[u32]| -> Vec<usize> {

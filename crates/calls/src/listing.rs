@@ -3,6 +3,7 @@
 
 use crate::analysis::{Analysis, point_name, running};
 use crate::frames::{Frames, Function};
+use crate::metric::Sort;
 use crate::names::{frame_text, is_startup};
 use crate::results::*;
 use crate::sums::{Adder, PathSum, path_sums};
@@ -12,7 +13,7 @@ use std::rc::Rc;
 use whither_store::calls::{CallSnapshot, FrameKind, PathTotals};
 
 /// What to show.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListQuery {
     /// What a row is.
     pub group: Group,
@@ -71,7 +72,7 @@ impl Analysis<'_> {
             figures: self.total(&hidden),
         });
         let rows = shown.into_iter().map(|(_, (_, row))| row).collect();
-        Ok(Listing { schema: SCHEMA, group: query.group, sort: query.sort, rows, rest, all })
+        Ok(Listing { schema: SCHEMA, group: query.group, sort: query.sort.clone(), rows, rest, all })
     }
 
     fn drafts(&self, group: Group) -> Result<Vec<Draft>, NoThreads> {

@@ -1,6 +1,7 @@
 //! What answers look like. The field names are the JSON schema `whither.calls/1`: fields are added, never
 //! renamed. Times are nanoseconds, shares are 0 to 1.
 
+use crate::metric::Sort;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use whither_store::calls::{CallLost, FrameKind, PatchKind, PointState, Usage};
@@ -355,31 +356,6 @@ pub enum Group {
     Process,
 }
 
-/// What rows are ordered by, largest first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Sort {
-    /// Total wall time.
-    #[default]
-    Wall,
-    /// Total CPU time.
-    Cpu,
-    /// Time off the CPU.
-    Off,
-    /// Wall time without probed callees.
-    SelfWall,
-    /// CPU time without probed callees.
-    SelfCpu,
-    /// Calls.
-    Count,
-    /// Average wall time.
-    Average,
-    /// Longest call.
-    Max,
-    /// Shortest call.
-    Min,
-}
-
 impl Group {
     /// All, by the word the user writes.
     pub const ALL: [(&'static str, Self); 6] = [
@@ -392,51 +368,14 @@ impl Group {
     ];
 }
 
-impl Sort {
-    /// All, by the word the user writes.
-    pub const ALL: [(&'static str, Self); 9] = [
-        ("wall", Self::Wall),
-        ("cpu", Self::Cpu),
-        ("off", Self::Off),
-        ("self", Self::SelfWall),
-        ("self-cpu", Self::SelfCpu),
-        ("count", Self::Count),
-        ("avg", Self::Average),
-        ("max", Self::Max),
-        ("min", Self::Min),
-    ];
-
-    /// The figure.
-    #[must_use]
-    pub fn of(self, f: &Figures) -> f64 {
-        let n = |n: u64| n as f64;
-        match self {
-            Self::Wall => n(f.wall_ns),
-            Self::Cpu => n(f.cpu_ns),
-            Self::Off => n(f.off_cpu_ns),
-            Self::SelfWall => n(f.self_wall_ns),
-            Self::SelfCpu => n(f.self_cpu_ns),
-            Self::Count => n(f.calls),
-            Self::Average => f.average_ns.unwrap_or(0.0),
-            Self::Max => f.max_ns.map_or(0.0, n),
-            Self::Min => f.min_ns.or(f.min_below_ns).map_or(0.0, n),
-        }
+impl std::str::FromStr for Group {
+    type Err = String;
+    fn from_str(word: &str) -> Result<Self, String> {
+        let known = Self::ALL.iter().find(|(name, _)| *name == word).map(|(_, value)| *value);
+        let names = || Self::ALL.map(|(name, _)| name).join(", ");
+        known.ok_or_else(|| format!("`{word}` is none of {}", names()))
     }
 }
-
-macro_rules! words {
-    ($($type:ident),*) => { $(
-        impl std::str::FromStr for $type {
-            type Err = String;
-            fn from_str(word: &str) -> Result<Self, String> {
-                let known = Self::ALL.iter().find(|(name, _)| *name == word).map(|(_, value)| *value);
-                let names = || Self::ALL.map(|(name, _)| name).join(", ");
-                known.ok_or_else(|| format!("`{word}` is none of {}", names()))
-            }
-        }
-    )* };
-}
-words!(Group, Sort, Metric);
 
 /// One row of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -482,33 +421,6 @@ pub struct Listing {
     pub all: Figures,
 }
 
-/// Weight of a call tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Metric {
-    /// Wall time.
-    #[default]
-    Wall,
-    /// CPU time.
-    Cpu,
-    /// Time off the CPU.
-    Off,
-    /// Calls.
-    Count,
-}
-
-impl Metric {
-    /// All, by the word the user writes.
-    pub const ALL: [(&'static str, Self); 4] =
-        [("wall", Self::Wall), ("cpu", Self::Cpu), ("off", Self::Off), ("count", Self::Count)];
-
-    /// `ns`, or nothing for counts.
-    #[must_use]
-    pub fn unit(self) -> &'static str {
-        if self == Self::Count { "calls" } else { "ns" }
-    }
-}
-
 /// A function at one place of the call tree.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TreeNode {
@@ -526,6 +438,8 @@ pub struct TreeNode {
     pub own: u64,
     /// Weight of everything below, `own` included.
     pub total: u64,
+    /// Paths here and below whose sum is negative: they weigh nothing.
+    pub negative: u64,
     /// Largest first.
     pub children: Vec<TreeNode>,
 }

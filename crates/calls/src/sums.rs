@@ -88,6 +88,8 @@ pub(crate) struct PathSum {
     pub(crate) untimed: u64,
     pub(crate) max: u64,
     pub(crate) usage: Option<Usage>,
+    /// The same without probed callees.
+    pub(crate) self_usage: Usage,
     pub(crate) hist: Option<Vec<u64>>,
     pub(crate) values: [i64; 2],
 }
@@ -246,20 +248,26 @@ fn corrected(t: PathTotals, cost: u64, jumped_patch: bool, running: Running) -> 
         untimed: 0,
         max: t.max_ns,
         usage: t.usage,
+        self_usage: t.usage.unwrap_or_default(),
         hist: t.hist,
         values: t.values,
     }
 }
 
-/// Takes the callees' times off their callers' self times. The cost of nested calls has been taken off
+/// Takes the callees' times and usage off their callers' own. The cost of nested calls has been taken off
 /// both already: what remains is the caller's own.
 fn exclude_callees(sums: &mut [PathSum], nesting: &Nesting) {
-    let inside: Vec<(u64, u64)> = sums.iter().map(|s| (s.inside(), s.cpu)).collect();
-    for (path, (wall, cpu)) in inside.into_iter().enumerate() {
+    let inside: Vec<(u64, u64, Usage)> =
+        sums.iter().map(|s| (s.inside(), s.cpu, s.usage.unwrap_or_default())).collect();
+    for (path, (wall, cpu, usage)) in inside.into_iter().enumerate() {
         if let Some(parent) = nesting.parents[path] {
             let sum = &mut sums[parent];
             sum.self_wall = sum.self_wall.saturating_sub(wall);
             sum.self_cpu = sum.self_cpu.saturating_sub(cpu);
+            let own = &mut sum.self_usage;
+            own.switches = own.switches.saturating_sub(usage.switches);
+            own.faults_minor = own.faults_minor.saturating_sub(usage.faults_minor);
+            own.faults_major = own.faults_major.saturating_sub(usage.faults_major);
         }
     }
 }

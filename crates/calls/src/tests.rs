@@ -53,7 +53,11 @@ fn queries() -> Vec<ListQuery> {
     let limits = [(None, 0.0), (Some(2), 0.0), (None, 0.2), (Some(0), 0.0)];
     let sorts = [Sort::Wall, Sort::Count, Sort::Average];
     let query = |group, sort, (top, min_share)| ListQuery { group, sort, top, min_share, at_least: 0 };
-    groups.into_iter().zip(sorts.into_iter().cycle()).flat_map(|(g, s)| limits.map(|l| query(g, s, l))).collect()
+    groups
+        .into_iter()
+        .zip(sorts.into_iter().cycle())
+        .flat_map(|(g, s)| limits.map(|l| query(g, s.clone(), l)))
+        .collect()
 }
 
 proptest! {
@@ -107,7 +111,7 @@ proptest! {
         }
         let sum = |f: fn(&(u64, u64, u64)) -> u64| truth.values().map(f).sum::<u64>();
         for (metric, total) in [(Metric::Wall, sum(|t| t.2)), (Metric::Cpu, sum(|t| t.2)), (Metric::Count, sum(|t| t.0)), (Metric::Off, 0)] {
-            let tree = analysis.tree(TreeQuery { metric, startup: false });
+            let tree = analysis.tree(&TreeQuery { metric, startup: false });
             prop_assert_eq!(tree.total, total);
             prop_assert!(consistent(&tree));
         }
@@ -279,7 +283,7 @@ fn hostile_snapshots_do_not_panic() {
     for (_, group) in Group::ALL {
         assert!(analysis.listing(&ListQuery { group, ..ListQuery::default() }).is_ok());
     }
-    let _ = analysis.tree(TreeQuery::default());
+    let _ = analysis.tree(&TreeQuery::default());
     let _ = difference(&snapshot, &snapshot);
     let _ = compare(&profile, &profile);
     let _ = Drill::new(1, Metric::Wall).step(&snapshot, &[]);

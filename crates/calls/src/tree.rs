@@ -4,12 +4,13 @@
 
 use crate::analysis::Analysis;
 use crate::frames::{Function, base};
-use crate::results::{Metric, TreeNode};
+use crate::metric::Metric;
+use crate::results::TreeNode;
 use rustc_hash::{FxHashMap, FxHashSet};
 use whither_store::calls::FrameKind;
 
 /// How to build a tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeQuery {
     /// Weight.
     pub metric: Metric,
@@ -37,13 +38,14 @@ struct Node {
     func: Option<u32>,
     calls: u64,
     own: u64,
+    negative: u64,
     children: Vec<usize>,
 }
 
 impl Analysis<'_> {
     /// The tree; its root is `all`.
     #[must_use]
-    pub fn tree(&self, query: TreeQuery) -> TreeNode {
+    pub fn tree(&self, query: &TreeQuery) -> TreeNode {
         let mut builder = Builder { analysis: self, nodes: Vec::new(), index: FxHashMap::default() };
         builder.nodes.push(Node {
             step: Step { function: Function::Label(FrameKind::Caller), site: None, inlined: None },
@@ -52,6 +54,7 @@ impl Analysis<'_> {
             func: None,
             calls: 0,
             own: 0,
+            negative: 0,
             children: Vec::new(),
         });
         for path in 0..self.snapshot.paths.len() {
@@ -60,14 +63,24 @@ impl Analysis<'_> {
         builder.finish()
     }
 
-    fn weight(&self, path: usize, metric: Metric) -> u64 {
+    /// Of the calls of a path alone; sums of values may be negative.
+    fn weight(&self, path: usize, metric: &Metric) -> i64 {
         let sum = &self.sums[path];
-        match metric {
+        let own = match metric {
             Metric::Wall => sum.self_wall,
             Metric::Cpu => sum.self_cpu,
             Metric::Off => sum.self_wall.saturating_sub(sum.running.elapsed_ns).saturating_sub(sum.self_cpu),
             Metric::Count => sum.calls,
-        }
+            Metric::Switches => sum.self_usage.switches,
+            Metric::Faults => sum.self_usage.faults_minor.saturating_add(sum.self_usage.faults_major),
+            Metric::Value(name) => return self.value(path, name),
+        };
+        i64::try_from(own).unwrap_or(i64::MAX)
+    }
+
+    pub(crate) fn value(&self, path: usize, name: &str) -> i64 {
+        let names = self.value_names(path).iter().zip(self.sums[path].values);
+        names.filter(|(n, _)| *n == name).fold(0, |all, (_, value)| all.saturating_add(value))
     }
 }
 
@@ -78,7 +91,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn add(&mut self, path: usize, query: TreeQuery) {
+    fn add(&mut self, path: usize, query: &TreeQuery) {
         let analysis = self.analysis;
         let chain = &analysis.frames.chains[path];
         let first = if query.startup { 0 } else { crate::listing::first_shown(&analysis.frames, chain) };
@@ -90,7 +103,10 @@ impl Builder<'_> {
         at = self.probed(at, analysis.snapshot.paths[path].point, site);
         let node = &mut self.nodes[at];
         node.calls = node.calls.saturating_add(analysis.sums[path].calls);
-        node.own = node.own.saturating_add(analysis.weight(path, query.metric));
+        match u64::try_from(analysis.weight(path, &query.metric)) {
+            Ok(own) => node.own = node.own.saturating_add(own),
+            Err(_) => node.negative += 1,
+        }
     }
 
     fn frame(&mut self, parent: usize, frame: u32, site: Option<u32>) -> usize {
@@ -125,7 +141,7 @@ impl Builder<'_> {
         self.index.insert((parent, step.clone()), child);
         self.nodes[parent].children.push(child);
         let (name, module) = (name.to_owned(), base(module).to_owned());
-        self.nodes.push(Node { step, name, module, func, calls: 0, own: 0, children: Vec::new() });
+        self.nodes.push(Node { step, name, module, func, calls: 0, own: 0, negative: 0, children: Vec::new() });
         child
     }
 
@@ -145,6 +161,7 @@ impl Builder<'_> {
                 calls: node.calls,
                 own: node.own,
                 total: children.iter().fold(node.own, |sum, c| sum.saturating_add(c.total)),
+                negative: children.iter().fold(node.negative, |sum, c| sum.saturating_add(c.negative)),
                 children,
             });
         }
@@ -176,5 +193,58 @@ impl Builder<'_> {
             "" => format!("{} @{at}", node.name),
             file => format!("{} @{at} ({}:{})", node.name, base(file), row.line),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::fixture::{Named, Take, call, leaf};
+    use crate::metric::{Sort, Unsorted};
+    use whither_store::calls::{CallSnapshot, Usage};
+
+    /// f1 calls f2; what f1 uses holds what f2 does, and each call has a value of its own.
+    fn snapshot() -> CallSnapshot {
+        let mut snapshot =
+            Take::of([1, 2]).snapshot(&call(0, 0, 0, 1, vec![call(1, 0x10, 100, 10, vec![leaf(2, 0x30, 10, 2)])]));
+        snapshot.points.iter_mut().for_each(|p| p.values = vec!["bytes".into()]);
+        let usage = |switches, faults_minor, faults_major| Some(Usage { switches, faults_minor, faults_major });
+        (snapshot.paths[0].totals.usage, snapshot.paths[0].totals.values) = (usage(3, 7, 1), [-5, 0]);
+        (snapshot.paths[1].totals.usage, snapshot.paths[1].totals.values) = (usage(3, 5, 0), [300, 0]);
+        snapshot
+    }
+
+    #[test]
+    fn trees_are_weighed_by_whatever_was_measured() {
+        let snapshot = snapshot();
+        let analysis = Analysis::new(&snapshot, &Named, Options::default());
+        let own = |metric: Metric| {
+            let tree = analysis.tree(&TreeQuery { metric, startup: false });
+            let f1 = tree.children[0].children[0].clone();
+            assert_eq!((f1.name.as_str(), f1.children[0].name.as_str()), ("f1", "f2"));
+            (f1.own, f1.children[0].own, tree.total, tree.negative)
+        };
+        assert_eq!(own(Metric::Switches), (0, 3, 3, 0));
+        assert_eq!(own(Metric::Faults), (3, 5, 8, 0));
+        assert_eq!(own(Metric::Value("bytes".into())), (0, 300, 300, 1), "a negative sum weighs nothing, and is told");
+        use Metric::{Count, Cpu, Faults, Off, Switches, Value, Wall};
+        assert_eq!(Metric::measured(&snapshot), [Wall, Cpu, Off, Count, Switches, Faults, Value("bytes".into())]);
+        assert_eq!(Metric::measured(&CallSnapshot::default()), [Count]);
+    }
+
+    #[test]
+    fn an_order_by_what_was_not_measured_is_refused() {
+        let sort = |word: &str| word.parse::<Sort>().unwrap_or_default();
+        let mut snapshot = snapshot();
+        for word in ["bytes", "faults", "switches", "avg"] {
+            assert_eq!(sort(word).check(&snapshot), Ok(()), "{word}");
+            assert_eq!(sort(word).to_string(), word);
+        }
+        let error = sort("bites").check(&snapshot).unwrap_err();
+        assert!(error.to_string().contains("self-cpu") && error.to_string().contains("(bytes)"), "{error}");
+        snapshot.paths.iter_mut().for_each(|p| p.totals.usage = None);
+        assert_eq!(sort("faults").check(&snapshot), Err(Unsorted::Usage("page faults")));
+        assert_eq!(sort("bites").check(&CallSnapshot::default()), Ok(()), "where nothing is there is no order");
     }
 }

@@ -185,8 +185,8 @@ fn trees_and_folded_stacks() {
     let analysis = Analysis::new(&snapshot, &Symbols, Options { inlines: true });
     let mut all = String::new();
     for metric in [Metric::Wall, Metric::Count] {
-        let tree = analysis.tree(TreeQuery { metric, startup: false });
-        all.push_str(&text::call_tree(&tree, metric, 0.001, &Layout::default()));
+        let tree = analysis.tree(&TreeQuery { metric: metric.clone(), startup: false });
+        all.push_str(&text::call_tree(&tree, &metric, 0.001, &Layout::default()));
         let mut folded = Vec::new();
         exports::calls::folded(&tree, &mut folded).unwrap();
         let folded = String::from_utf8(folded).unwrap();
@@ -251,13 +251,13 @@ fn page() -> String {
     let analysis = Analysis::new(&snapshot, &Symbols, Options::default());
     let list = |group| analysis.listing(&ListQuery { group, ..ListQuery::default() }).unwrap();
     let profile = analysis.profile();
-    let tree = |(_, metric)| (metric, analysis.tree(TreeQuery { metric, startup: false }));
+    let tree = |metric: Metric| (metric.clone(), analysis.tree(&TreeQuery { metric, startup: false }));
     let before = Analysis::new(&before, &Symbols, Options::default()).profile();
     calls_page(&CallsPage {
         title: "calls <of> su3_rmd".into(),
         profile: &profile,
         listings: [Group::Path, Group::Callsite, Group::Function].map(list).into(),
-        trees: Metric::ALL.map(tree).into(),
+        trees: [Metric::Wall, Metric::Cpu, Metric::Off, Metric::Count].map(tree).into(),
         difference: Some(compare(&before, &profile)),
     })
 }

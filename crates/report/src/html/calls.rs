@@ -8,7 +8,7 @@ use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, flame, foot, head};
 use crate::text::{average, beside, calls_warnings, duration, is_timed, nanoseconds, per_call, silent, total};
 use whither_calls::{
-    CallDifference, CallProfile, DifferenceRow, Figures, Group, Listing, Mark, Metric, OwnCostRow, Rest, TreeNode,
+    CallDifference, CallProfile, DifferenceRow, Figures, Group, Listing, Mark, Metric, OwnCostRow, Rest, TreeNode, Unit,
 };
 use whither_cycles::results::FlameNode;
 
@@ -45,10 +45,10 @@ pub fn calls_page(data: &CallsPage<'_>) -> String {
         section(&mut out, i, listing);
     }
     let flames: Vec<(&str, &str, FlameNode)> =
-        data.trees.iter().map(|(metric, root)| (metric_name(*metric), unit(*metric), flame_node(root))).collect();
+        data.trees.iter().map(|(metric, root)| (metric.name(), unit(metric), flame_node(root))).collect();
     flame::calls_section(&mut out, &flames);
     if let Some((metric, root)) = data.trees.iter().find(|(_, root)| root.total > 0) {
-        calls_tree::section(&mut out, *metric, root);
+        calls_tree::section(&mut out, metric, root);
     }
     in_progress(&mut out, data);
     out.push_str("</main>");
@@ -86,17 +86,8 @@ fn heading(l: &Listing) -> String {
     format!("By {what}")
 }
 
-pub(super) fn metric_name(metric: Metric) -> &'static str {
-    match metric {
-        Metric::Wall => "wall time",
-        Metric::Cpu => "CPU time",
-        Metric::Off => "time off CPU",
-        Metric::Count => "calls",
-    }
-}
-
-fn unit(metric: Metric) -> &'static str {
-    if metric == Metric::Count { "count" } else { "ns" }
+fn unit(metric: &Metric) -> &'static str {
+    if metric.unit() == Unit::Time { "ns" } else { "count" }
 }
 
 /// Chains are cut at some hundred frames, which a stack holds.
@@ -209,10 +200,12 @@ fn section(out: &mut String, index: usize, l: &Listing) {
         "<div class=\"scroll\"><table class=\"grid sortable\" id=\"{id}-t\" data-first=\"{FIRST_ROWS}\"><caption class=\"sr\">{title}</caption><thead><tr>"
     );
     let columns = columns(&l.all);
+    let ordering = columns.iter().position(|c| l.rows.is_sorted_by_key(|r| -(c.figure)(&r.figures).0));
     for (i, column) in columns.iter().enumerate() {
-        let sorted = if i == 0 { " w-share\" aria-sort=\"descending" } else { "" };
+        let wide = if i == 0 { " w-share" } else { "" };
+        let sorted = if ordering == Some(i) { " aria-sort=\"descending\"" } else { "" };
         let narrow = if column.optional { " opt" } else { "" };
-        put!(out, "<th scope=\"col\" class=\"n{narrow}{sorted}\">{}</th>", Text(&column.title));
+        put!(out, "<th scope=\"col\" class=\"n{narrow}{wide}\"{sorted}>{}</th>", Text(&column.title));
     }
     put!(out, "<th scope=\"col\" class=\"t\">{}</th></tr></thead><tbody>", title.trim_start_matches("By "));
     let most = l.rows.iter().map(|r| main_share(&r.figures)).fold(0.0, f64::max);

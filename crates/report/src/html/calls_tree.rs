@@ -1,10 +1,9 @@
 //! The call-path tree as nested elements that open and close without script.
 
-use super::calls::metric_name;
 use super::escape::{Text, put};
 use super::number::{grouped, percent};
-use crate::text::nanoseconds;
-use whither_calls::{Metric, TreeNode};
+use crate::text::{nanoseconds, weightless};
+use whither_calls::{Metric, TreeNode, Unit};
 
 /// Branches below this part of the whole are added up.
 const LEAST: f64 = 0.002;
@@ -13,21 +12,24 @@ const OPEN: f64 = 0.05;
 /// Levels of elements; browsers slow down far beyond.
 const DEEPEST: usize = 120;
 
-pub(super) fn section(out: &mut String, metric: Metric, root: &TreeNode) {
+pub(super) fn section(out: &mut String, metric: &Metric, root: &TreeNode) {
     put!(
         out,
         "<section id=\"tree\" aria-labelledby=\"tree-h\"><div class=\"bar-line\"><h2 id=\"tree-h\">Call tree by {}</h2></div>\
-         <p class=\"hint\">Outermost callers first; measured functions are coloured. Figures: share of all measured, own share, amount, calls.</p>\
-         <div class=\"calltree\">",
-        metric_name(metric)
+         <p class=\"hint\">Outermost callers first; measured functions are coloured. Figures: share of all measured, own share, amount, calls.</p>",
+        Text(metric.name())
     );
-    let view = View { metric, whole: root.total.max(1) as f64 };
+    if root.negative > 0 {
+        put!(out, "<p class=\"hint\">{}</p>", Text(&weightless(root.negative)));
+    }
+    out.push_str("<div class=\"calltree\">");
+    let view = View { unit: metric.unit(), whole: root.total.max(1) as f64 };
     view.children(out, root, 0);
     out.push_str("</div></section>");
 }
 
 struct View {
-    metric: Metric,
+    unit: Unit,
     whole: f64,
 }
 
@@ -75,8 +77,10 @@ impl View {
         if node.own > 0 && node.own != node.total {
             put!(out, " ({}\u{2009}% own)", percent(self.share(node.own)));
         }
-        if self.metric != Metric::Count {
-            put!(out, ", {}", nanoseconds(node.total as f64));
+        match self.unit {
+            Unit::Time => put!(out, ", {}", nanoseconds(node.total as f64)),
+            Unit::Number => put!(out, ", {}", grouped(node.total)),
+            Unit::Calls => {}
         }
         if node.func.is_some() {
             put!(out, ", {} call{}", grouped(node.calls), if node.calls == 1 { "" } else { "s" });

@@ -5,7 +5,9 @@ use super::number::{duration, nanoseconds, percent, thousands};
 use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
 use rustc_hash::FxHashMap;
-use whither_calls::{CallProfile, Figures, FunctionRow, Group, ListRow, Listing, Metric, PathRow, TreeNode, ValueRow};
+use whither_calls::{
+    CallProfile, Figures, FunctionRow, Group, ListRow, Listing, Metric, PathRow, TreeNode, Unit, ValueRow,
+};
 use whither_store::calls::{PatchKind, PointState};
 
 /// A column of numbers.
@@ -408,15 +410,22 @@ fn usage(f: &Figures) -> Vec<String> {
 
 /// The tree down to nodes that hold at least `least` (0 to 1) of the whole.
 #[must_use]
-pub fn call_tree(root: &TreeNode, metric: Metric, least: f64, layout: &Layout) -> String {
-    let mut out = layout.style.paint(Tone::Head, "     %   own %       total         calls  call tree") + "\n";
+pub fn call_tree(root: &TreeNode, metric: &Metric, least: f64, layout: &Layout) -> String {
+    let unit = metric.unit();
+    let title = match metric {
+        Metric::Switches => "switches".into(),
+        _ if unit == Unit::Number => middle_cut(metric.name(), 11),
+        _ => "total".into(),
+    };
+    let head = format!("     %   own % {title:>11}         calls  call tree");
+    let mut out = layout.style.paint(Tone::Head, &head) + "\n";
     let whole = root.total.max(1) as f64;
     let mut work: Vec<Line<'_>> = vec![Line::Node(root, 0)];
     while let Some(line) = work.pop() {
         let (node, depth) = match line {
             Line::Node(node, depth) => (node, depth),
             Line::Small(n, total, depth) => {
-                let (share, total) = (percent(total as f64 / whole), amount(total, metric));
+                let (share, total) = (percent(total as f64 / whole), amount(total, unit));
                 let n = thousands(n as u64);
                 out.push_str(&format!(
                     "{share:>6} {:>7} {total:>11} {:>13}  {}({n} smaller)\n",
@@ -427,7 +436,7 @@ pub fn call_tree(root: &TreeNode, metric: Metric, least: f64, layout: &Layout) -
                 continue;
             }
         };
-        out.push_str(&tree_line(node, depth, whole, metric, layout));
+        out.push_str(&tree_line(node, depth, whole, unit, layout));
         if depth * 2 > layout.width {
             continue;
         }
@@ -438,6 +447,9 @@ pub fn call_tree(root: &TreeNode, metric: Metric, least: f64, layout: &Layout) -
         }
         work.extend(shown.into_iter().rev().map(|c| Line::Node(c, depth + 1)));
     }
+    if root.negative > 0 {
+        out.push_str(&(layout.style.paint(Tone::Faint, &weightless(root.negative)) + "\n"));
+    }
     out
 }
 
@@ -447,7 +459,7 @@ enum Line<'a> {
     Small(usize, u64, usize),
 }
 
-fn tree_line(node: &TreeNode, depth: usize, whole: f64, metric: Metric, layout: &Layout) -> String {
+fn tree_line(node: &TreeNode, depth: usize, whole: f64, unit: Unit, layout: &Layout) -> String {
     let own = node.own as f64 / whole;
     let calls = if node.func.is_some() { thousands(node.calls) } else { String::new() };
     let inlined = if node.inlined { " (inlined)" } else { "" };
@@ -456,15 +468,21 @@ fn tree_line(node: &TreeNode, depth: usize, whole: f64, metric: Metric, layout: 
         "{:>6} {:>7} {:>11} {calls:>13}  {}{}{inlined}{module}",
         percent(node.total as f64 / whole),
         percent(own),
-        amount(node.total, metric),
+        amount(node.total, unit),
         "  ".repeat(depth),
         node.name
     );
     layout.style.paint(tone_of(own), &middle_cut(&line, layout.width)) + "\n"
 }
 
-fn amount(n: u64, metric: Metric) -> String {
-    if metric == Metric::Count { thousands(n) } else { nanoseconds(n as f64) }
+fn amount(n: u64, unit: Unit) -> String {
+    if unit == Unit::Time { nanoseconds(n as f64) } else { thousands(n) }
+}
+
+/// Said below a tree of values.
+pub(crate) fn weightless(paths: u64) -> String {
+    let (have, weigh) = if paths == 1 { ("path has", "weighs") } else { ("paths have", "weigh") };
+    format!("{} {have} a negative sum and {weigh} nothing here", thousands(paths))
 }
 
 /// Functions named in a sentence that is true of many.

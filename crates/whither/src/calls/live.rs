@@ -197,8 +197,8 @@ impl<'a> Watch<'a> {
     fn refresh(&mut self) -> anyhow::Result<()> {
         let now = counted(self.desk.ask(&Verb::Show)?)?;
         let names = self.names.names();
-        let (metric, group) = (self.screen.metric(), self.screen.group());
-        self.screen.show(View::new(&now, self.before.as_ref(), &names, metric, group));
+        let (metric, group) = (self.screen.metric().clone(), self.screen.group());
+        self.screen.show(View::new(&now, self.before.as_ref(), &names, &metric, group));
         drop(names);
         if let Some((mut driller, at)) = self.driller.take() {
             if at.elapsed() < DRILL_PERIOD {
@@ -224,7 +224,7 @@ impl<'a> Watch<'a> {
                 }
             }
             Wish::Ask(verb) => self.ask(&verb),
-            Wish::Drill(point) => match Driller::start(&self.desk, point, self.screen.metric()) {
+            Wish::Drill(point) => match Driller::start(&self.desk, point, self.screen.metric().clone()) {
                 Ok(driller) => {
                     self.driller = Some((driller, Instant::now()));
                     self.screen.say("drilling: probes on callees, the hottest is followed".into());

@@ -11,8 +11,8 @@ use anyhow::Context;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
-use whither_calls::{Group, difference};
-use whither_probe::{CostClass, Options};
+use whither_calls::{Group, Sort, difference};
+use whither_probe::{CostClass, Options, PointAction};
 use whither_report::json;
 use whither_session::calls::{
     self, CallsBackend, CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Prospect, excluding, including,
@@ -61,11 +61,13 @@ pub(super) fn options(args: &MeasureArgs, interval: Option<Duration>) -> anyhow:
     let patterns = patterns(&args.what)?;
     let include = patterns.iter().map(|p| including(p));
     let orders = include.chain(args.what.exclude.iter().map(|p| excluding(p))).collect::<Result<_, _>>()?;
+    let actions = calls::metrics(&words(&args.what), args.what.entry_only)?.actions;
+    may_sort(&args.shape.sort, &actions)?;
     Ok(CallsOptions {
         target,
         orders,
         patterns,
-        actions: calls::metrics(&words(&args.what), args.what.entry_only)?.actions,
+        actions,
         backend: backend(&args.what),
         engine: Options {
             depth: args.what.depth,
@@ -79,6 +81,14 @@ pub(super) fn options(args: &MeasureArgs, interval: Option<Duration>) -> anyhow:
         interval,
         runtime: runtime(),
     })
+}
+
+/// Rows can be ordered by what is measured only; this is found out before it is.
+fn may_sort(sort: &Sort, actions: &[PointAction]) -> Result<(), Usage> {
+    let value = |action: &PointAction| if let PointAction::Sum(v) = action { Some(v.name.clone()) } else { None };
+    let values: Vec<String> = actions.iter().filter_map(value).collect();
+    let usage = actions.contains(&PointAction::Usage);
+    sort.check_words(&values, usage).map_err(|e| Usage(format!("--sort: {e}")))
 }
 
 fn words(what: &WhatArgs) -> Vec<String> {

@@ -20,7 +20,7 @@ pub(super) struct Shape {
 impl Shape {
     /// `metrics`: the columns asked for by `-m`; those that have numbers when empty.
     pub(super) fn new(shape: &ShapeArgs, metrics: &[String]) -> Self {
-        Self { shape: shape.clone(), columns: columns(metrics, shape.sort) }
+        Self { shape: shape.clone(), columns: columns(metrics, &shape.sort) }
     }
 
     /// A short one for summaries.
@@ -32,20 +32,19 @@ impl Shape {
     fn query(&self) -> ListQuery {
         ListQuery {
             group: self.shape.group,
-            sort: self.shape.sort,
+            sort: self.shape.sort.clone(),
             top: Some(self.shape.top),
             min_share: self.shape.min_share.unwrap_or(TRIFLE),
             at_least: if self.shape.min_share.is_none() { BRIEF } else { 0 },
         }
     }
 
-    fn metric(&self) -> Metric {
-        match self.shape.sort {
-            Sort::Cpu | Sort::SelfCpu => Metric::Cpu,
-            Sort::Off => Metric::Off,
-            Sort::Count => Metric::Count,
-            _ => Metric::Wall,
-        }
+    /// What trees are weighed by, the one asked for first: where no times are, calls are.
+    fn metrics(&self, snapshot: &CallSnapshot) -> Vec<Metric> {
+        let mut all = Metric::measured(snapshot);
+        let first = all.iter().position(|m| *m == self.shape.sort.metric()).unwrap_or(0);
+        all[..=first].rotate_right(1);
+        all
     }
 }
 
@@ -61,8 +60,9 @@ const BRIEF: usize = 8;
 pub(super) fn profile(snapshot: &CallSnapshot, epoch: &str, names: &dyn Names, shape: &ShapeArgs) -> CallProfile {
     let analysis = Analysis::new(snapshot, names, Options { inlines: shape.inlines });
     let mut profile = CallProfile { epoch: epoch.into(), ..analysis.profile() };
+    profile.notes.extend(shape.sort.check(snapshot).err().map(|e| format!("--sort: {e}")));
     if matches!(shape.group, Group::Thread | Group::Process) {
-        match analysis.listing(&ListQuery { group: shape.group, sort: shape.sort, ..ListQuery::default() }) {
+        match analysis.listing(&ListQuery { group: shape.group, sort: shape.sort.clone(), ..ListQuery::default() }) {
             Ok(listing) => profile.listing = Some(listing),
             Err(e) => profile.notes.push(e.to_string()),
         }
@@ -73,7 +73,7 @@ pub(super) fn profile(snapshot: &CallSnapshot, epoch: &str, names: &dyn Names, s
 /// A snapshot as text.
 ///
 /// # Errors
-/// A grouping that the numbers do not allow.
+/// A grouping or an order that the numbers do not allow.
 pub(super) fn table(
     snapshot: &CallSnapshot,
     epoch: &str,
@@ -81,17 +81,14 @@ pub(super) fn table(
     shape: &Shape,
     layout: &Layout,
 ) -> anyhow::Result<String> {
+    shape.shape.sort.check(snapshot).map_err(|e| Usage(format!("--sort: {e}")))?;
     let analysis = Analysis::new(snapshot, names, Options { inlines: shape.shape.inlines });
     let profile = CallProfile { epoch: epoch.into(), ..analysis.profile() };
     if shape.shape.tree {
-        let metric = if profile.whole.calls > 0 && profile.functions.iter().all(|f| !f.totals.timed) {
-            Metric::Count
-        } else {
-            shape.metric()
-        };
-        let tree = analysis.tree(TreeQuery { metric, startup: false });
+        let metric = shape.metrics(snapshot).swap_remove(0);
+        let tree = analysis.tree(&TreeQuery { metric: metric.clone(), startup: false });
         let least = shape.shape.min_share.unwrap_or(LEAST);
-        return Ok(text::calls_header(&profile) + "\n" + &text::call_tree(&tree, metric, least, layout));
+        return Ok(text::calls_header(&profile) + "\n" + &text::call_tree(&tree, &metric, least, layout));
     }
     let listing = analysis.listing(&shape.query()).map_err(|e| Usage(e.to_string()))?;
     Ok(text::calls(&profile, &listing, &shape.columns, layout))
@@ -100,7 +97,7 @@ pub(super) fn table(
 /// A snapshot as a self-contained HTML page, written to a file.
 ///
 /// # Errors
-/// The file cannot be written.
+/// An order that the numbers do not allow; the file cannot be written.
 pub(super) fn page(
     path: &Path,
     (snapshot, epoch): (&CallSnapshot, &str),
@@ -108,17 +105,18 @@ pub(super) fn page(
     shape: &Shape,
     difference: Option<CallDifference>,
 ) -> anyhow::Result<()> {
+    shape.shape.sort.check(snapshot).map_err(|e| Usage(format!("--sort: {e}")))?;
     let analysis = Analysis::new(snapshot, names, Options { inlines: shape.shape.inlines });
     let profile = CallProfile { epoch: epoch.into(), ..analysis.profile() };
     let top = Some(shape.shape.top.max(PAGE_ROWS));
     let listing = |group| analysis.listing(&ListQuery { group, top, min_share: 0.0, ..shape.query() }).ok();
-    let metrics = [Metric::Wall, Metric::Cpu, Metric::Count];
-    let trees = metrics.map(|metric| (metric, analysis.tree(TreeQuery { metric, startup: false })));
+    let tree = |metric: Metric| (metric.clone(), analysis.tree(&TreeQuery { metric, startup: false }));
+    let trees = shape.metrics(snapshot).into_iter().map(tree);
     let page = CallsPage {
         title: if profile.target.exe.is_empty() { "calls".into() } else { profile.target.exe.clone() },
         profile: &profile,
         listings: [Group::Path, Group::Function, Group::Caller].into_iter().filter_map(listing).collect(),
-        trees: trees.into_iter().filter(|(_, tree)| tree.total > 0).collect(),
+        trees: trees.filter(|(_, tree)| tree.total > 0).collect(),
         difference,
     };
     std::fs::write(path, calls_page(&page)).with_context(|| format!("cannot write {}", path.display()))
@@ -135,10 +133,10 @@ pub(super) fn print(texts: &[String]) -> std::io::Result<()> {
     answer::print(&texts.join("\n"))
 }
 
-fn columns(metrics: &[String], sort: Sort) -> Vec<CallColumn> {
+fn columns(metrics: &[String], sort: &Sort) -> Vec<CallColumn> {
     use CallColumn::*;
     let asked = |word: &str| metrics.iter().any(|m| m == word);
-    let off = asked("off") || sort == Sort::Off;
+    let off = asked("off") || *sort == Sort::Off;
     let own = matches!(sort, Sort::SelfWall | Sort::SelfCpu);
     if !off && !own {
         return Vec::new();

@@ -180,8 +180,9 @@ pub(crate) struct ShapeArgs {
     /// What a row is
     #[arg(long, value_name = "BY", default_value = "path", value_parser = group_parser())]
     pub(crate) group: Group,
-    /// What rows are ordered by, largest first
-    #[arg(long, value_name = "FIGURE", default_value = "wall", value_parser = sort_parser())]
+    /// What rows are ordered by, largest first, and what trees and flame views are weighed by: wall, cpu, off, self, self-cpu,
+    /// count, avg, max, min, switches, faults, or the name of a value that was measured (bytes, cycles)
+    #[arg(long, value_name = "FIGURE", default_value = "wall", value_parser = sort)]
     pub(crate) sort: Sort,
     /// Most rows; the others are added up in one line
     #[arg(long, value_name = "N", default_value_t = 40)]
@@ -201,8 +202,8 @@ fn group_parser() -> impl TypedValueParser<Value = Group> {
     PossibleValuesParser::new(Group::ALL.map(|(name, _)| name)).try_map(|name| name.parse::<Group>())
 }
 
-fn sort_parser() -> impl TypedValueParser<Value = Sort> {
-    PossibleValuesParser::new(Sort::ALL.map(|(name, _)| name)).try_map(|name| name.parse::<Sort>())
+fn sort(word: &str) -> Result<Sort, std::convert::Infallible> {
+    word.parse()
 }
 
 /// A running session.

@@ -9,7 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
 use std::collections::HashSet;
-use whither_calls::{Group, Metric};
+use whither_calls::{Group, Metric, Unit};
 use whither_report::text::{percent, thousands};
 use whither_session::calls::Verb;
 
@@ -62,7 +62,7 @@ c  probe the functions that the selected one calls     C  drill: follow the hott
 u  probe the functions that call it                    a  add functions by pattern
 d  remove the probe      D  remove all below           Space  switch the probe off and on
 Enter  source and call sites                           Left, Right  fold and unfold
-m  metric: wall, cpu, off, count, as measured           g  group: path, callsite, caller, function
+m  metric: times, counts, values, as measured            g  group: path, callsite, caller, function
 h  histogram of the selected function                  i  calls in progress
 z  new epoch: numbers count from here                  w  write the table into a file
 q  leave                                               Esc  close what lies over the tree";
@@ -83,8 +83,8 @@ impl Screen {
         }
     }
 
-    pub(super) fn metric(&self) -> Metric {
-        self.metric
+    pub(super) fn metric(&self) -> &Metric {
+        &self.metric
     }
 
     pub(super) fn group(&self) -> Group {
@@ -150,13 +150,13 @@ impl Screen {
             'D' => self.remove_below(),
             ' ' => self.switch(),
             'm' => {
-                self.metric = after(&self.view.metrics, self.metric);
+                self.metric = after(&self.view.metrics, &self.metric);
                 Wish::Refresh
             }
             'g' => {
                 // Rows by thread and process are for the final table.
                 let groups = [Group::Path, Group::Callsite, Group::Caller, Group::Function];
-                self.group = after(&groups, self.group);
+                self.group = after(&groups, &self.group);
                 Wish::Refresh
             }
             'z' => Wish::Ask(Verb::Reset { label: String::new() }),
@@ -294,14 +294,17 @@ impl Screen {
         let leave = if self.leaves { "q detach and quit" } else { "q quit (the session goes on)" };
         format!(
             "{leave}   ? help   c callees  C drill  u callers  a add  d remove   m {}   g {}",
-            word(&Metric::ALL, self.metric),
+            self.metric.sort(),
             word(&Group::ALL, self.group)
         )
     }
 
     fn draw_rows(&mut self, frame: &mut Frame<'_>, area: Rect) {
         let rows = self.rows();
-        let total = if self.metric == Metric::Count { "calls" } else { "total ms" };
+        let total = match self.metric.unit() {
+            Unit::Time => "total ms",
+            Unit::Calls | Unit::Number => self.metric.name(),
+        };
         let titles = ["now %", "calls/s", "% parent", "epoch %", total, "calls", ""];
         let widths = [7, 10, 8, 7, 12, 13].map(Constraint::Length).into_iter().chain([Constraint::Fill(1)]);
         let lines: Vec<Row<'static>> = rows.iter().map(|row| self.line(row)).collect();
@@ -319,9 +322,9 @@ impl Screen {
     }
 
     fn line(&self, row: &ViewRow) -> Row<'static> {
-        let total = match self.metric {
-            Metric::Count => thousands(row.total),
-            _ => format!("{:.3}", row.total as f64 / 1e6),
+        let total = match self.metric.unit() {
+            Unit::Calls | Unit::Number => thousands(row.total),
+            Unit::Time => format!("{:.3}", row.total as f64 / 1e6),
         };
         let fold = match (row.children, self.folded.contains(&row.key)) {
             (true, true) => "+ ",
@@ -383,9 +386,9 @@ const NO_ROW: &str = "no row is selected";
 const NO_PROBE: &str = "this row is no probed function (those have a # number)";
 
 /// The value behind one, the first behind the last.
-fn after<T: Copy + PartialEq>(all: &[T], one: T) -> T {
-    let at = all.iter().position(|x| *x == one).map_or(0, |i| (i + 1) % all.len());
-    all.get(at).copied().unwrap_or(one)
+fn after<T: Clone + PartialEq>(all: &[T], one: &T) -> T {
+    let at = all.iter().position(|x| x == one).map_or(0, |i| (i + 1) % all.len());
+    all.get(at).unwrap_or(one).clone()
 }
 
 fn word<T: Copy + PartialEq>(all: &[(&'static str, T)], value: T) -> &'static str {

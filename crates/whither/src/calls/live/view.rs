@@ -4,7 +4,7 @@
 use rustc_hash::FxHashMap;
 use std::fmt::Write as _;
 use whither_calls::{
-    Analysis, CallProfile, Figures, Group, ListQuery, Metric, Names, Options, Sort, TreeNode, TreeQuery, difference,
+    Analysis, CallProfile, Figures, Group, ListQuery, Metric, Names, Options, TreeNode, TreeQuery, difference,
 };
 use whither_report::text::{FEW_NAMES, calls_header, calls_warnings};
 use whither_store::calls::{CallSnapshot, PointState};
@@ -71,7 +71,7 @@ impl View {
         now: &CallSnapshot,
         before: Option<&CallSnapshot>,
         names: &dyn Names,
-        metric: Metric,
+        metric: &Metric,
         group: Group,
     ) -> Self {
         let interval = before.map_or_else(|| now.clone(), |b| difference(now, b));
@@ -92,7 +92,7 @@ impl View {
             head: without_folder(&calls_header(&profile).replacen("whither calls: ", "", 1)).to_owned(),
             warning,
             rows,
-            metrics: measured(now),
+            metrics: Metric::measured(now),
             progress: progress.collect(),
             histograms: histograms(&profile),
         }
@@ -105,20 +105,12 @@ fn without_folder(head: &str) -> &str {
     word.rfind('/').and_then(|at| head.get(at + 1..)).unwrap_or(head)
 }
 
-/// Metrics that have numbers; counts always do.
-fn measured(now: &CallSnapshot) -> Vec<Metric> {
-    let wall = now.paths.iter().any(|p| p.totals.wall_ns > 0);
-    let cpu = now.paths.iter().any(|p| p.totals.cpu_ns > 0);
-    let there = [(Metric::Wall, wall), (Metric::Cpu, cpu), (Metric::Off, wall && cpu), (Metric::Count, true)];
-    there.into_iter().filter(|(_, there)| *there).map(|(metric, _)| metric).collect()
-}
-
-/// What a part is a part of.
-fn whole(snapshot: &CallSnapshot, metric: Metric) -> u64 {
+/// What a part is a part of: of all time there was, or of all that was counted.
+fn whole(snapshot: &CallSnapshot, tree: &TreeNode, metric: &Metric) -> u64 {
     match metric {
         Metric::Cpu => snapshot.whole.cpu_ns,
         Metric::Wall | Metric::Off => snapshot.whole.thread_ns,
-        Metric::Count => snapshot.paths.iter().fold(0, |sum: u64, p| sum.saturating_add(p.totals.calls)),
+        Metric::Count | Metric::Switches | Metric::Faults | Metric::Value(_) => tree.total,
     }
 }
 
@@ -134,9 +126,9 @@ struct TreeRows<'a> {
     last: FxHashMap<Key, (u64, u64)>,
     off: Vec<u32>,
     rows: Vec<ViewRow>,
-    now: &'a CallSnapshot,
     interval: &'a CallSnapshot,
-    metric: Metric,
+    /// What parts are parts of, in the epoch and in the last interval.
+    wholes: (u64, u64),
 }
 
 fn tree_rows(
@@ -144,14 +136,16 @@ fn tree_rows(
     last: &Analysis<'_>,
     now: &CallSnapshot,
     interval: &CallSnapshot,
-    metric: Metric,
+    metric: &Metric,
 ) -> Vec<ViewRow> {
-    let query = TreeQuery { metric, startup: false };
+    let query = TreeQuery { metric: metric.clone(), startup: false };
     let mut weights = FxHashMap::default();
-    collect(&last.tree(query), &mut Vec::new(), &mut weights);
+    let (tree, recent) = (epoch.tree(&query), last.tree(&query));
+    collect(&recent, &mut Vec::new(), &mut weights);
     let off = now.points.iter().filter(|p| p.state == PointState::Off).map(|p| p.id).collect();
-    let mut made = TreeRows { last: weights, off, rows: Vec::new(), now, interval, metric };
-    for child in &epoch.tree(query).children {
+    let wholes = (whole(now, &tree, metric), whole(interval, &recent, metric));
+    let mut made = TreeRows { last: weights, off, rows: Vec::new(), interval, wholes };
+    for child in &tree.children {
         made.add(child, &mut Vec::new(), None);
     }
     made.rows
@@ -178,9 +172,9 @@ impl TreeRows<'_> {
             point: node.func,
             off: node.func.is_some_and(|id| self.off.contains(&id)),
             rate: per_second(calls, self.interval.whole.wall_ns),
-            now: part(total, whole(self.interval, self.metric)),
+            now: part(total, self.wholes.1),
             of_parent,
-            epoch: part(node.total, whole(self.now, self.metric)),
+            epoch: part(node.total, self.wholes.0),
             total: node.total,
             calls: node.calls,
             children: !node.children.is_empty(),
@@ -192,10 +186,11 @@ impl TreeRows<'_> {
     }
 }
 
-fn list_rows(epoch: &Analysis<'_>, last: &Analysis<'_>, metric: Metric, group: Group) -> Vec<ViewRow> {
-    let query = ListQuery { group, sort: sort(metric), top: None, ..ListQuery::default() };
-    let (Ok(all), Ok(recent)) = (epoch.listing(&query), last.listing(&query)) else { return Vec::new() };
-    let recent: FxHashMap<&str, &Figures> = recent.rows.iter().map(|r| (r.label.as_str(), &r.figures)).collect();
+fn list_rows(epoch: &Analysis<'_>, last: &Analysis<'_>, metric: &Metric, group: Group) -> Vec<ViewRow> {
+    let sort = metric.sort();
+    let query = ListQuery { group, sort: sort.clone(), top: None, ..ListQuery::default() };
+    let (Ok(all), Ok(now)) = (epoch.listing(&query), last.listing(&query)) else { return Vec::new() };
+    let recent: FxHashMap<&str, &Figures> = now.rows.iter().map(|r| (r.label.as_str(), &r.figures)).collect();
     let (wall, functions) = (last.whole().wall_ns, epoch.profile().functions);
     let point = |label: &str| functions.iter().find(|f| f.names.iter().any(|n| n == label));
     let row = |r: &whither_calls::ListRow| {
@@ -206,10 +201,10 @@ fn list_rows(epoch: &Analysis<'_>, last: &Analysis<'_>, metric: Metric, group: G
             point: point.map(|f| f.id),
             off: point.is_some_and(|f| f.state == PointState::Off),
             rate: per_second(figures.map_or(0, |f| f.calls), wall),
-            now: figures.map_or(0.0, |f| share(f, metric)),
+            now: figures.map_or(0.0, |f| share(f, &now.all, metric)),
             of_parent: None,
-            epoch: share(&r.figures, metric),
-            total: sort(metric).of(&r.figures) as u64,
+            epoch: share(&r.figures, &all.all, metric),
+            total: sort.of(&r.figures) as u64,
             calls: r.figures.calls,
             children: false,
         }
@@ -217,21 +212,15 @@ fn list_rows(epoch: &Analysis<'_>, last: &Analysis<'_>, metric: Metric, group: G
     all.rows.iter().map(row).collect()
 }
 
-fn share(f: &Figures, metric: Metric) -> f64 {
+fn share(f: &Figures, all: &Figures, metric: &Metric) -> f64 {
     match metric {
         Metric::Cpu => f.share_exec,
-        Metric::Count => f.share_listed,
         Metric::Wall => f.share_wall,
         Metric::Off => f.share_wall * part(f.off_cpu_ns, f.wall_ns),
-    }
-}
-
-fn sort(metric: Metric) -> Sort {
-    match metric {
-        Metric::Wall => Sort::Wall,
-        Metric::Cpu => Sort::Cpu,
-        Metric::Off => Sort::Off,
-        Metric::Count => Sort::Count,
+        Metric::Count | Metric::Switches | Metric::Faults | Metric::Value(_) => {
+            let (sort, whole) = (metric.sort(), metric.sort().of(all));
+            if whole > 0.0 { sort.of(f) / whole } else { 0.0 }
+        }
     }
 }
 
@@ -355,7 +344,7 @@ mod tests {
     #[test]
     fn rows_tell_the_interval_beside_the_epoch() {
         let (before, now) = (snapshot(100, 1), snapshot(700, 2));
-        let view = View::new(&now, Some(&before), &Known, Metric::Wall, Group::Path);
+        let view = View::new(&now, Some(&before), &Known, &Metric::Wall, Group::Path);
         let [outer, inner] = &view.rows[..] else { panic!("{:?}", view.rows) };
         assert_eq!((outer.key.as_slice(), outer.point), (&["outer".to_owned()][..], Some(0)));
         assert_eq!(inner.key, ["outer", "inner"]);
@@ -371,13 +360,13 @@ mod tests {
         before.paths.pop();
         let inner = &mut now.paths[1].totals;
         (inner.calls, inner.done, inner.wall_ns) = (600, 600, 300_000_000);
-        let view = View::new(&now, Some(&before), &Known, Metric::Wall, Group::Path);
+        let view = View::new(&now, Some(&before), &Known, &Metric::Wall, Group::Path);
         assert_eq!(view.rows[1].of_parent, Some(0.5), "300 of 600 ms, not of 700");
     }
 
     #[test]
     fn functions_are_listed_with_their_numbers() {
-        let view = View::new(&snapshot(10, 1), None, &Known, Metric::Count, Group::Function);
+        let view = View::new(&snapshot(10, 1), None, &Known, &Metric::Count, Group::Function);
         let shown: Vec<_> = view.rows.iter().map(|r| (r.key[0].as_str(), r.point, r.calls)).collect();
         assert_eq!(shown, [("inner", Some(1), 10), ("outer", Some(0), 10)]);
         assert!(source(&snapshot(1, 1), &NoNames, &vec!["outer".into()]).contains("probe #0 at /bin/app+0x0"));
@@ -385,7 +374,7 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_a_picture_too() {
-        let view = View::new(&CallSnapshot::default(), None, &NoNames, Metric::Cpu, Group::Caller);
+        let view = View::new(&CallSnapshot::default(), None, &NoNames, &Metric::Cpu, Group::Caller);
         assert!(view.rows.is_empty() && view.progress.is_empty());
         assert_eq!(source(&CallSnapshot::default(), &NoNames, &Vec::new()), "");
     }

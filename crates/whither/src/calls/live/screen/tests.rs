@@ -174,11 +174,11 @@ fn panes_show_histogram_progress_and_help() {
 #[test]
 fn metric_and_group_turn() {
     let mut s = screen();
-    assert_eq!((letter(&mut s, 'm'), s.metric()), (Wish::Refresh, Metric::Cpu));
+    assert_eq!((letter(&mut s, 'm'), s.metric()), (Wish::Refresh, &Metric::Cpu));
     assert_eq!((letter(&mut s, 'g'), s.group()), (Wish::Refresh, Group::Callsite));
     assert!(drawn(&mut s).contains("m cpu   g callsite"));
     (0..2).for_each(|_| drop(letter(&mut s, 'm')));
-    assert_eq!(s.metric(), Metric::Wall, "off needs both times");
+    assert_eq!(s.metric(), &Metric::Wall, "off needs both times");
     (0..3).for_each(|_| drop(letter(&mut s, 'g')));
     assert_eq!(s.group(), Group::Path);
 }
