@@ -112,6 +112,10 @@ impl ModuleView for Module {
         self.bias
     }
 
+    fn mapped(&self) -> Range<u64> {
+        self.start..self.end
+    }
+
     fn is_main(&self) -> bool {
         self.main
     }

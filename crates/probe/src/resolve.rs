@@ -15,6 +15,7 @@ use crate::api::{Candidate, CostClass, Order, Select};
 use crate::select::{Pattern, SelectError};
 use describe::describe;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use whither_image::{Callee, CodeName, NameKind, Plan, SlotTarget, Svma};
 
 /// A module of a process, as far as functions are to be found in it.
@@ -23,6 +24,9 @@ pub trait ModuleView {
     fn path(&self) -> &str;
     /// What is added to a stated address to get the one in the process.
     fn bias(&self) -> u64;
+    /// Where code of it is in the process, from the first mapping of it to the last. Less than the file has, of a piece that
+    /// a program has mapped a second time (V8 has its built-in functions near its heap).
+    fn mapped(&self) -> Range<u64>;
     /// Whether it is the program itself.
     fn is_main(&self) -> bool;
     /// What is known of its file; `None` when it is not mapped any more, or there is no file.
@@ -119,14 +123,22 @@ fn image<M: ModuleView>(modules: &[M], module: usize) -> Option<&ModuleImage> {
 
 fn described<M: ModuleView>(modules: &[M], (index, at): Place) -> Option<Candidate> {
     let module = modules.get(index)?;
+    if !has_mapped(module, at) && modules.iter().any(|m| m.path() == module.path() && has_mapped(m, at)) {
+        return None;
+    }
     describe(module, index, module.image()?, at)
+}
+
+fn has_mapped<M: ModuleView>(module: &M, at: Svma) -> bool {
+    module.mapped().contains(&at.0.wrapping_add(module.bias()))
 }
 
 /// The module whose code holds an address of the process, and the stated address.
 fn holding<M: ModuleView>(modules: &[M], address: u64) -> Option<Place> {
     modules.iter().enumerate().find_map(|(i, module)| {
         let at = Svma(address.wrapping_sub(module.bias()));
-        module.image()?.is_code(at).then_some((i, at))
+        let here = module.mapped().contains(&address);
+        (here && module.image()?.is_code(at)).then_some((i, at))
     })
 }
 

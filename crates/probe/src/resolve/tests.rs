@@ -9,6 +9,7 @@ use whither_image::Bytes;
 struct Plain {
     path: String,
     bias: u64,
+    mapped: Range<u64>,
     main: bool,
     image: ModuleImage,
 }
@@ -19,6 +20,9 @@ impl ModuleView for Plain {
     }
     fn bias(&self) -> u64 {
         self.bias
+    }
+    fn mapped(&self) -> Range<u64> {
+        self.mapped.clone()
     }
     fn is_main(&self) -> bool {
         self.main
@@ -54,7 +58,13 @@ fn program(dir: &std::path::Path, flags: &[&str]) -> Option<Plain> {
     };
     assert!(status.success());
     let file = Bytes::from(std::fs::read(&out).unwrap());
-    Some(Plain { path: "/opt/shapes".into(), bias: BIAS, main: true, image: ModuleImage::new(file, None) })
+    Some(Plain {
+        path: "/opt/shapes".into(),
+        bias: BIAS,
+        mapped: BIAS..BIAS + (1 << 32),
+        main: true,
+        image: ModuleImage::new(file, None),
+    })
 }
 
 fn names(modules: &[Plain], includes: &[&str], excludes: &[&str]) -> Vec<Vec<String>> {
@@ -107,6 +117,29 @@ fn addresses_callees_and_entries_without_exit() {
 }
 
 #[test]
+fn of_a_piece_mapped_again_only_what_it_holds_is_a_function() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = program(dir.path(), &[]) else { return };
+    let one = |modules: &[Plain], text: &str| {
+        let orders = [Order::Include(parse(text).unwrap())];
+        candidates(modules, &orders, &|_| None).unwrap().candidates
+    };
+    let mut modules = vec![program];
+    let hidden = one(&modules, "hidden").pop().unwrap();
+    let bias = 0x7f00_0000_0000;
+    let piece = bias + hidden.offset;
+    let file = Bytes::from(std::fs::read(dir.path().join("shapes")).unwrap());
+    let (path, image) = (modules[0].path.clone(), ModuleImage::new(file, None));
+    modules.push(Plain { path, bias, mapped: piece..piece + hidden.size, main: true, image });
+    assert_eq!(one(&modules, "first").len(), 1);
+    let both: Vec<u64> = one(&modules, "hidden").iter().map(|c| c.address).collect();
+    assert_eq!(both, [BIAS + hidden.offset, piece]);
+    let outside = one(&modules, "first")[0].offset + modules[1].bias;
+    assert_eq!(candidate_at(&modules, outside), None, "what else lies there is not this file's");
+    assert_eq!(candidate_at(&modules, piece).map(|c| c.module), Some(1));
+}
+
+#[test]
 fn a_stripped_program_has_functions_without_names() {
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = program(dir.path(), &["-s"]) else { return };
@@ -122,8 +155,13 @@ fn functions_of_the_c_library() {
     let Ok(file) = std::fs::read(path).map(Bytes::from) else {
         return println!("SKIP: no {path}");
     };
-    let modules =
-        [Plain { path: path.into(), bias: 0x7f00_0000_0000, main: false, image: ModuleImage::new(file, None) }];
+    let modules = [Plain {
+        path: path.into(),
+        bias: 0x7f00_0000_0000,
+        mapped: 0x7f00_0000_0000..0x7f01_0000_0000,
+        main: false,
+        image: ModuleImage::new(file, None),
+    }];
     let find =
         |text: &str, read: ReadWord<'_>| candidates(&modules, &[Order::Include(parse(text).unwrap())], read).unwrap();
     let reason = |text: &str| find(text, &|_| None).candidates.pop().unwrap().entry_only;
