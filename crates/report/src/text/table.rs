@@ -2,6 +2,7 @@
 //! (both ends of a C++ name or a path tell more than its middle).
 
 use super::Style;
+use rustc_hash::FxHashMap;
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,15 +58,25 @@ impl Table {
     pub(crate) fn render(&self, style: Style, width: usize) -> String {
         let widths = self.widths(width);
         let mut out = String::new();
+        let mut paths = self.paths(&widths).into_iter();
         for (tone, cells) in &self.rows {
-            let line = self.line(cells, &widths);
+            let path = if cells.len() == self.columns.len() { paths.next() } else { None };
+            let line = self.line(cells, &widths, path.as_deref());
             out.push_str(&style.paint(*tone, line.trim_end()));
             out.push('\n');
         }
         out
     }
 
-    fn line(&self, cells: &[String], widths: &[usize]) -> String {
+    /// The call paths of whole rows, cut.
+    fn paths(&self, widths: &[usize]) -> Vec<String> {
+        let Some(column) = self.columns.iter().position(|c| *c == Column::Path) else { return Vec::new() };
+        let whole = self.rows.iter().filter(|(_, cells)| cells.len() == self.columns.len());
+        let paths: Vec<&str> = whole.map(|(_, cells)| cells[column].as_str()).collect();
+        paths_cut(&paths, widths[column])
+    }
+
+    fn line(&self, cells: &[String], widths: &[usize], path: Option<&str>) -> String {
         let mut line = String::new();
         for ((cell, column), &width) in cells.iter().zip(&self.columns).zip(widths) {
             if !line.is_empty() {
@@ -74,7 +85,7 @@ impl Table {
             match column {
                 Column::Number => line.push_str(&format!("{cell:>width$}")),
                 Column::Name | Column::Mark => line.push_str(&format!("{:<width$}", middle_cut(cell, width))),
-                Column::Path => line.push_str(&format!("{:<width$}", path_cut(cell, width))),
+                Column::Path => line.push_str(&format!("{:<width$}", path.unwrap_or(cell))),
             }
         }
         line
@@ -156,9 +167,73 @@ pub(crate) fn path_cut(path: &str, width: usize) -> String {
     fitting.unwrap_or_else(|| middle_cut(frames[frames.len() - 1], width))
 }
 
+/// Cuts call paths to `width` characters so that different ones stay different where they can: of those that would look the same,
+/// the innermost frame stays that tells one from the others.
+fn paths_cut(paths: &[&str], width: usize) -> Vec<String> {
+    let mut cut: Vec<String> = paths.iter().map(|p| path_cut(p, width)).collect();
+    let frames = |i: usize| {
+        let mut frames: Vec<&str> = paths[i].split(SEPARATOR).collect();
+        frames.reverse();
+        frames
+    };
+    let mut alike: FxHashMap<&str, Vec<(usize, Vec<&str>)>> = FxHashMap::default();
+    for (i, text) in cut.iter().enumerate() {
+        alike.entry(text).or_default().push((i, frames(i)));
+    }
+    let mut work: Vec<_> = alike.into_values().filter(|same| same.len() > 1).collect();
+    while let Some(same) = work.pop() {
+        let Some(depth) = differing(&same) else { continue };
+        let mut parts: FxHashMap<Option<&str>, Vec<(usize, Vec<&str>)>> = FxHashMap::default();
+        for (i, frames) in same {
+            if let Some(telling) = cut_around(&frames, depth, width) {
+                cut[i] = telling;
+            }
+            parts.entry(frames.get(depth).copied()).or_default().push((i, frames));
+        }
+        work.extend(parts.into_values().filter(|part| part.len() > 1));
+    }
+    cut
+}
+
+/// How many frames are within the innermost one in which paths (innermost frame first) differ.
+fn differing(paths: &[(usize, Vec<&str>)]) -> Option<usize> {
+    let deepest = paths.iter().map(|(_, frames)| frames.len()).max()?;
+    (0..deepest).find(|&depth| paths.iter().any(|(_, frames)| frames.get(depth) != paths[0].1.get(depth)))
+}
+
+/// `… > frame > … > function`: a path (innermost frame first) with the frame that has `depth` frames within it, and the innermost
+/// ones as far as they fit.
+fn cut_around(frames: &[&str], depth: usize, width: usize) -> Option<String> {
+    let frame = frames.get(depth)?;
+    let outer = if depth + 1 == frames.len() { String::new() } else { format!("…{SEPARATOR}") };
+    let of = |kept: usize| {
+        let tail: Vec<&str> = frames[..kept].iter().rev().copied().collect();
+        format!("{outer}{frame}{SEPARATOR}…{SEPARATOR}{}", tail.join(SEPARATOR))
+    };
+    (1..depth).rev().map(of).find(|s| s.chars().count() <= width)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_that_would_look_the_same_show_where_they_part() {
+        let paths = ["main > eval > read > buffered > flush > write", "main > eval > print > buffered > flush > write"];
+        assert_eq!(path_cut(paths[0], 34), path_cut(paths[1], 34));
+        let cut = paths_cut(&paths, 34);
+        assert_eq!(cut, ["… > read > … > flush > write", "… > print > … > flush > write"]);
+        let third = "main > eval > scan > fill > print > buffered > flush > write";
+        let cut = paths_cut(&[paths[1], third, paths[0]], 34);
+        assert_eq!(
+            cut,
+            ["… > eval > … > flush > write", "… > fill > … > flush > write", "… > read > … > flush > write"]
+        );
+        let other = "main > write";
+        assert_eq!(paths_cut(&[paths[0], other], 34), [path_cut(paths[0], 34), other.to_owned()]);
+        assert_eq!(paths_cut(&[paths[0], paths[0]], 34)[1], path_cut(paths[0], 34), "the same path twice");
+        assert_eq!(paths_cut(&paths, 12), [path_cut(paths[0], 12), path_cut(paths[1], 12)], "no room for it");
+    }
 
     #[test]
     fn names_cannot_break_a_line() {
