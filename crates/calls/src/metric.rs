@@ -79,6 +79,15 @@ impl Metric {
         }
     }
 
+    /// Its name as the head of a narrow column.
+    #[must_use]
+    pub fn head(&self) -> &str {
+        match self {
+            Self::Switches => "switches",
+            _ => self.name(),
+        }
+    }
+
     /// The order that puts the largest of it first.
     #[must_use]
     pub fn sort(&self) -> Sort {

@@ -412,11 +412,7 @@ fn usage(f: &Figures) -> Vec<String> {
 #[must_use]
 pub fn call_tree(root: &TreeNode, metric: &Metric, least: f64, layout: &Layout) -> String {
     let unit = metric.unit();
-    let title = match metric {
-        Metric::Switches => "switches".into(),
-        _ if unit == Unit::Number => middle_cut(metric.name(), 11),
-        _ => "total".into(),
-    };
+    let title = if unit == Unit::Number { middle_cut(metric.head(), 11) } else { "total".into() };
     let head = format!("     %   own % {title:>11}         calls  call tree");
     let mut out = layout.style.paint(Tone::Head, &head) + "\n";
     let whole = root.total.max(1) as f64;

@@ -303,7 +303,7 @@ impl Screen {
         let rows = self.rows();
         let total = match self.metric.unit() {
             Unit::Time => "total ms",
-            Unit::Calls | Unit::Number => self.metric.name(),
+            Unit::Calls | Unit::Number => self.metric.head(),
         };
         let titles = ["now %", "calls/s", "% parent", "epoch %", total, "calls", ""];
         let widths = [7, 10, 8, 7, 12, 13].map(Constraint::Length).into_iter().chain([Constraint::Fill(1)]);
