@@ -25,7 +25,7 @@ pub use compare::compare;
 pub use difference::difference;
 pub use drill::{Callee, Drill, DrillStep, Verdict};
 pub use listing::{ListQuery, NoThreads};
-pub use metric::{Metric, Sort, Unit, Unsorted};
+pub use metric::{Metric, Sort, Sortable, Unit, Unsorted};
 pub use names::{Names, NoNames, StoredNames, SymbolNames, names_of};
 pub use results::*;
 pub use tree::TreeQuery;

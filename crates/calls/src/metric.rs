@@ -2,6 +2,7 @@
 //! summed (`-m bytes=arg3`, `-m cycles`) is written by its own name, so which names there are only a snapshot tells.
 
 use crate::results::Figures;
+use crate::sums::clocks;
 use serde::{Serialize, Serializer};
 use whither_store::calls::CallSnapshot;
 
@@ -153,6 +154,20 @@ pub enum Unsorted {
     /// Context switches and page faults.
     #[error("{0} were not measured; ask for them with -m usage")]
     Usage(&'static str),
+    /// CPU time, and what is told from it.
+    #[error("CPU time was not measured; ask for it with -m cpu")]
+    Cpu,
+}
+
+/// What rows can be ordered by besides wall time and calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sortable {
+    /// Names of summed values.
+    pub values: Vec<String>,
+    /// CPU time.
+    pub cpu: bool,
+    /// Context switches and page faults.
+    pub usage: bool,
 }
 
 fn words() -> String {
@@ -219,25 +234,27 @@ impl Sort {
     /// Whether a snapshot has what it asks for. Where no probe is or no call was seen there is nothing to order.
     ///
     /// # Errors
-    /// [`Unsorted`]: a name of no value, or usage that was not measured.
+    /// [`Unsorted`]: a name of no value, or what was not measured.
     pub fn check(&self, snapshot: &CallSnapshot) -> Result<(), Unsorted> {
         let called = !snapshot.paths.is_empty();
         let usage = !called || snapshot.paths.iter().any(|p| p.totals.usage.is_some());
-        let values = value_names(snapshot);
-        if snapshot.points.is_empty() { Ok(()) } else { self.check_words(&values, usage) }
+        let cpu = !called || clocks(snapshot).cpu;
+        let there = Sortable { values: value_names(snapshot), cpu, usage };
+        if snapshot.points.is_empty() { Ok(()) } else { self.check_among(&there) }
     }
 
-    /// Whether values of these names, and `usage`, have what it asks for.
+    /// Whether what it asks for is there.
     ///
     /// # Errors
     /// As [`Self::check`].
-    pub fn check_words(&self, values: &[String], usage: bool) -> Result<(), Unsorted> {
+    pub fn check_among(&self, there: &Sortable) -> Result<(), Unsorted> {
         match self {
-            Self::Value(name) if !values.contains(name) => {
-                Err(Unsorted::Unknown { word: name.clone(), values: values.into() })
+            Self::Value(name) if !there.values.contains(name) => {
+                Err(Unsorted::Unknown { word: name.clone(), values: there.values.clone() })
             }
-            Self::Switches if !usage => Err(Unsorted::Usage("context switches")),
-            Self::Faults if !usage => Err(Unsorted::Usage("page faults")),
+            Self::Switches if !there.usage => Err(Unsorted::Usage("context switches")),
+            Self::Faults if !there.usage => Err(Unsorted::Usage("page faults")),
+            Self::Cpu | Self::Off | Self::SelfCpu if !there.cpu => Err(Unsorted::Cpu),
             _ => Ok(()),
         }
     }

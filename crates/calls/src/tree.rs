@@ -237,7 +237,7 @@ mod tests {
     fn an_order_by_what_was_not_measured_is_refused() {
         let sort = |word: &str| word.parse::<Sort>().unwrap_or_default();
         let mut snapshot = snapshot();
-        for word in ["bytes", "faults", "switches", "avg"] {
+        for word in ["bytes", "faults", "switches", "avg", "cpu", "off"] {
             assert_eq!(sort(word).check(&snapshot), Ok(()), "{word}");
             assert_eq!(sort(word).to_string(), word);
         }
@@ -245,6 +245,10 @@ mod tests {
         assert!(error.to_string().contains("self-cpu") && error.to_string().contains("(bytes)"), "{error}");
         snapshot.paths.iter_mut().for_each(|p| p.totals.usage = None);
         assert_eq!(sort("faults").check(&snapshot), Err(Unsorted::Usage("page faults")));
+        snapshot.paths.iter_mut().for_each(|p| p.totals.cpu_ns = 0);
+        for word in ["cpu", "off", "self-cpu"] {
+            assert_eq!(sort(word).check(&snapshot), Err(Unsorted::Cpu), "{word}");
+        }
         assert_eq!(sort("bites").check(&CallSnapshot::default()), Ok(()), "where nothing is there is no order");
     }
 }

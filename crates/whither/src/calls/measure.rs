@@ -11,7 +11,7 @@ use anyhow::Context;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
-use whither_calls::{Group, Sort, difference};
+use whither_calls::{Group, Sort, Sortable, difference};
 use whither_probe::{CostClass, Options, PointAction};
 use whither_report::json;
 use whither_session::calls::{
@@ -86,9 +86,12 @@ pub(super) fn options(args: &MeasureArgs, interval: Option<Duration>) -> anyhow:
 /// Rows can be ordered by what is measured only; this is found out before it is.
 fn may_sort(sort: &Sort, actions: &[PointAction]) -> Result<(), Usage> {
     let value = |action: &PointAction| if let PointAction::Sum(v) = action { Some(v.name.clone()) } else { None };
-    let values: Vec<String> = actions.iter().filter_map(value).collect();
-    let usage = actions.contains(&PointAction::Usage);
-    sort.check_words(&values, usage).map_err(|e| Usage(format!("--sort: {e}")))
+    let there = Sortable {
+        values: actions.iter().filter_map(value).collect(),
+        cpu: actions.contains(&PointAction::Cpu),
+        usage: actions.contains(&PointAction::Usage),
+    };
+    sort.check_among(&there).map_err(|e| Usage(format!("--sort: {e}")))
 }
 
 fn words(what: &WhatArgs) -> Vec<String> {
