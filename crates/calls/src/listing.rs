@@ -65,10 +65,11 @@ impl Analysis<'_> {
         });
         let (shown, hidden): (Vec<_>, Vec<_>) =
             rows.into_iter().enumerate().partition(|(i, (_, row))| is_shown(query, *i, row));
+        let all_small = hidden.iter().all(|(_, (_, row))| share(&row.figures) < query.min_share);
         let hidden: Vec<Draft> = hidden.into_iter().map(|(_, (draft, _))| draft).collect();
         let rest = (!hidden.is_empty()).then(|| Rest {
             rows: hidden.len() as u64,
-            below: query.min_share,
+            below: if all_small { query.min_share } else { 0.0 },
             figures: self.total(&hidden),
         });
         let rows = shown.into_iter().map(|(_, (_, row))| row).collect();
@@ -199,11 +200,15 @@ impl Analysis<'_> {
 }
 
 fn is_shown(query: &ListQuery, index: usize, row: &ListRow) -> bool {
-    let f = &row.figures;
-    let share = if f.timed { f.share_exec.max(f.share_wall) } else { f.share_listed };
+    let share = share(&row.figures);
     // A share that is not known hides nothing.
     let large = index < query.at_least || share.is_nan() || share >= query.min_share;
     query.top.is_none_or(|top| index < top) && large
+}
+
+/// Part of the whole execution.
+fn share(f: &Figures) -> f64 {
+    if f.timed { f.share_exec.max(f.share_wall) } else { f.share_listed }
 }
 
 fn concerns(mark: &Mark, group: Group, paths: &[u32], analysis: &Analysis<'_>, draft: &Draft) -> bool {

@@ -398,7 +398,7 @@ pub struct ListRow {
 pub struct Rest {
     /// How many.
     pub rows: u64,
-    /// Because of this share, when there was one.
+    /// All are below this share; 0 when some are left out because of their number alone.
     pub below: f64,
     /// Their numbers; times nested in one another count once.
     pub figures: Figures,

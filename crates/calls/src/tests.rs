@@ -242,6 +242,12 @@ fn threads_and_processes_are_told_apart() {
     assert_eq!(threads.rows.iter().map(|r| r.id).collect::<Vec<_>>(), [Some(7), Some(8)]);
     let top = list(Group::Thread, Some(1));
     assert_eq!(top.rest.unwrap().figures.wall_ns, 310);
+    let rest_of = |min_share| {
+        let query = ListQuery { group: Group::Thread, top: Some(1), min_share, ..ListQuery::default() };
+        analysis.listing(&query).unwrap().rest.unwrap().below
+    };
+    assert_eq!(rest_of(0.001), 0.0, "left out for its number is not small");
+    assert_eq!(rest_of(0.999), 0.999);
     let processes = list(Group::Process, None);
     assert_eq!(processes.rows.len(), 1);
     assert_eq!((&*processes.rows[0].label, processes.rows[0].figures.wall_ns), ("app (7)", 620));
