@@ -65,6 +65,28 @@ struct wh_active *find_record(struct local *l, u64 slot)
 	return 0;
 }
 
+/* Whether a path has a call in progress that is not folded, within the whole call that the innermost one is folded into.
+ * Folded calls are passed over by what they keep: what is amid being written, or has moved, only costs a step. */
+slow_path int in_progress(struct local *l, u32 path)
+{
+	u32 i = l->block->n_active, whole = i ? record(l, i - 1)->path & ~WH_FOLDED : 0;
+
+	while (i) {
+		const struct wh_active *r = record(l, i - 1);
+
+		if (r->path & WH_FOLDED) {
+			i = r->usage < i ? (u32)r->usage : i - 1;
+			continue;
+		}
+		if (r->path == path)
+			return 1;
+		if (r->path == whole)
+			return 0;
+		i--;
+	}
+	return 0;
+}
+
 /* Takes the record of `slot` out. Those further in on the same stack were jumped over. */
 slow_path int take_record(struct local *l, u64 slot, struct wh_active *out)
 {

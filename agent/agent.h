@@ -273,6 +273,7 @@ struct wh_active *record_slow(struct local *l, u32 index);
 void drop_stale(struct local *l, u64 slot);
 int take_record(struct local *l, u64 slot, struct wh_active *out);
 struct wh_active *find_record(struct local *l, u64 slot);
+int in_progress(struct local *l, u32 path);
 
 static inline struct wh_active *record(struct local *l, u32 index)
 {
@@ -280,7 +281,6 @@ static inline struct wh_active *record(struct local *l, u32 index)
 }
 
 /* path.c, walk.c: `WH_FOLDED | id` when the call is counted in a path it is itself part of. */
-#define WH_FOLDED 0x80000000u
 u32 path_of_frames(struct local *l, const struct wh_point *p, u32 point, u32 root, u32 n);
 u32 find_path(struct local *l, const struct wh_point *p, u32 point, u64 slot, u64 rbp);
 

@@ -383,7 +383,7 @@ void hot_learn(struct local *l, u32 flags, u32 point, u64 slot, u64 rbp, u32 fou
 	fresh->gate = WH_POINT_ON | (u64)flags << 32; /* as they were seen, whatever they are by now */
 	fresh->top_slot = n ? thread->active[n - 1].slot : 0;
 	fresh->top_path = n ? thread->active[n - 1].path : 0;
-	fresh->record = record_words(path, point);
+	fresh->record = record_words(found, point);
 	fresh->block = WH_AT_PAGES + (u64)page * PAGE + path % 64 * sizeof(struct wh_block);
 	fresh->counter = counter_of(G.segment, fresh->block);
 	fresh->calls = *fresh->counter;

@@ -28,6 +28,30 @@ static inline u64 *counter_of(char *segment, u64 block)
 	return &((struct wh_block *)(segment + (block & ~HOT_BITS)))->calls;
 }
 
+/* Whether the innermost call in progress is folded. */
+static inline int folded_now(const struct local *l)
+{
+	u32 n = l->block->n_active;
+
+	return unlikely(n && record((struct local *)l, n - 1)->path & WH_FOLDED);
+}
+
+/* Kept with a folded call that is put above `n` records, the innermost `top`: how many there are up to the innermost one
+ * that is not folded. */
+static inline u64 whole_below(const struct wh_active *top, u32 n)
+{
+	return n && top->path & WH_FOLDED ? top->usage : n;
+}
+
+/* What is found for a call, with WH_FOLDED also where it lies in a folded call and its path is in progress already: in
+ * functions that call each other each has a level that is the last, and only one of them is told by its path. */
+static inline u32 judged(struct local *l, u32 found)
+{
+	if (likely(!folded_now(l)) || !found || found & WH_FOLDED)
+		return found;
+	return in_progress(l, found) ? found | WH_FOLDED : found;
+}
+
 /* Counts a call in `counter` and puts its record on the active stack; `block` has HOT_ bits, `t0` is 0 if it is not
  * timed, `pending` was read before t0. The place is reserved before it is filled: a signal handler's
  * calls take places above, and give them back. */
@@ -35,8 +59,11 @@ static inline void admit(struct local *l, u64 slot, u64 ra, u64 block, u64 *coun
 {
 	struct wh_thread *t = l->block;
 	struct wh_active *r = &t->active[t->n_active];
+	u64 link = 0;
 
 	one_register(r);
+	if (unlikely(record & WH_FOLDED))
+		link = whole_below(r - 1, t->n_active);
 	r->slot = slot; /* before the place is taken: a signal handler's call judges the record by it */
 	barrier();
 	t->n_active++;
@@ -45,7 +72,7 @@ static inline void admit(struct local *l, u64 slot, u64 ra, u64 block, u64 *coun
 	r->t0 = t0;
 	r->cpu0 = pending;
 	__builtin_memcpy(&r->path, &record, 8);
-	r->usage = 0;
+	r->usage = link;
 	r->major = block;
 	*(u64 *)(slot + WH_SHADOW) = ra;
 	t->seq_active = (t->seq_active | 1) + 1;

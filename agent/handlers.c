@@ -197,15 +197,15 @@ static slow_path u64 count_slow(u64 index, u64 slot, const struct regs *regs, u6
 	return p->relocated;
 }
 
-static inline void push(struct wh_thread *t, struct wh_active *r, u64 slot, u32 path, u32 point)
+static inline void push(struct wh_thread *t, struct wh_active *r, u64 slot, u32 found, u32 point, u64 link)
 {
 	update_begin(&t->seq_active);
 	r->slot = slot;
 	r->t0 = 0;
 	r->cpu0 = 0;
-	r->path = path;
+	r->path = found;
 	r->point = point;
-	r->usage = 0;
+	r->usage = link;
 	r->major = 0;
 	barrier();
 	t->n_active++;
@@ -255,7 +255,7 @@ static slow_path struct answer entry_slow(u64 index, u64 slot, const struct regs
 	if (unlikely(t->n_active && record(l, t->n_active - 1)->slot <= slot))
 		drop_stale(l, slot);
 
-	u32 found = path_of(l, p, index, slot, rbp), path = found & ~WH_FOLDED;
+	u32 found = judged(l, path_of(l, p, index, slot, rbp)), path = found & ~WH_FOLDED;
 	struct wh_block *b = path ? block_of(l, path) : 0;
 	struct wh_active *r = record(l, t->n_active);
 	if (unlikely(!b || !r)) {
@@ -273,7 +273,7 @@ static slow_path struct answer entry_slow(u64 index, u64 slot, const struct regs
 	if (likely(ra != G.exit)) /* else a tail call out of a probed function: the shadow is right */
 		*(u64 *)(slot + WH_SHADOW) = ra;
 	u32 place = t->n_active;
-	push(t, r, slot, path, (u32)index);
+	push(t, r, slot, found, (u32)index, found & WH_FOLDED ? whole_below(place ? record(l, place - 1) : 0, place) : 0);
 	if (unlikely(flags & NEEDS_WORDS))
 		values_at_entry(l, p, place, slot, regs, flags & WH_DO_VALUES ? b : 0);
 	if (unlikely(flags & WH_DO_EVENTS))
@@ -300,7 +300,7 @@ static slow_path void add_usage(struct wh_more *m, const struct wh_active *r)
 /* Books a completed call. `end` 0: it was not timed. */
 static inline void book(struct local *l, const struct wh_point *p, const struct wh_active *r, u32 index, u64 end, u64 ret)
 {
-	struct wh_block *b = block_of(l, r->path);
+	struct wh_block *b = block_of(l, r->path & ~WH_FOLDED);
 	u32 flags = p->flags;
 	u64 cpu0 = clock_at_entry(l, r); /* before there is another anchor */
 
@@ -426,10 +426,11 @@ static inline u64 ordinary_block(struct local *l, const struct wh_point *p, u32 
 	u32 path = flags & WH_DO_PATH ? template_search(l, (u32)point, slot, rbp, &match) : root_path(p);
 	u32 page = l->block->directory[(path & ~WH_FOLDED) / 64];
 
-	*found = path;
+	*found = flags & WH_DO_EXIT ? judged(l, path) : path;
 	if (unlikely(!path || !page))
 		return 0;
-	if (G.way == 1)
+	/* Whether the path is in progress changes while all that a hot entry compares stays the same. */
+	if (G.way == 1 && likely(!(flags & WH_DO_EXIT) || path & WH_FOLDED || !folded_now(l)))
 		hot_learn(l, flags, (u32)point, slot, rbp, path, &match);
 	return WH_AT_PAGES + (u64)page * PAGE + path % 64 * sizeof(struct wh_block);
 }
@@ -468,7 +469,7 @@ struct answer wh_on_entry(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 			return entry_slow(index, slot, regs, rbp);
 	}
 	l->credit--;
-	admit(l, slot, ra, block, counter_of(G.segment, block), record_words(found & ~WH_FOLDED, index), now, pending);
+	admit(l, slot, ra, block, counter_of(G.segment, block), record_words(found, index), now, pending);
 	return (struct answer){p->relocated, 0};
 }
 

@@ -195,7 +195,7 @@ slow_path void emit(struct local *l, const struct wh_point *p, const struct wh_a
 	to->point = r->point;
 	to->start = r->t0;
 	to->end = end;
-	to->path = r->path;
+	to->path = r->path & ~WH_FOLDED;
 	to->tid = t->tid;
 	to->ret = ret;
 	for (u32 i = 0; i < n; i++)

@@ -27,7 +27,7 @@ static inline int rest_fits(const struct local *l, const struct template *t, u64
 		u32 n = l->block->n_active;
 		const struct wh_active *r = &l->block->active[n - 1];
 
-		if (n == 0 || n > WH_ACTIVE || r->slot != slot + t->join - 1 || r->path != t->join_path)
+		if (n == 0 || n > WH_ACTIVE || r->slot != slot + t->join - 1 || (r->path & ~WH_FOLDED) != t->join_path)
 			return 0;
 	}
 	return 1;

@@ -138,8 +138,8 @@ static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u3
 				if (r) {
 					note(t, s - slot, ra);
 					t->template.join = s - slot + 1;
-					t->template.join_path = r->path;
-					return WH_ROOT_JOIN | r->path;
+					t->template.join_path = r->path & ~WH_FOLDED;
+					return WH_ROOT_JOIN | (r->path & ~WH_FOLDED);
 				}
 				t->usable = 0;
 				ra = *(const u64 *)(s + WH_SHADOW);

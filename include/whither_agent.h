@@ -22,7 +22,7 @@ typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
-#define WH_AGENT_ABI 8u
+#define WH_AGENT_ABI 9u
 
 /* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
 #define WH_MAX_POINTS 65536u
@@ -324,14 +324,16 @@ struct wh_more {
 	wh_u64 hist[64];       /* [i]: calls of [2^i, 2^(i+1)) ns without our own cost, [0] those of 0 too */
 };
 
+#define WH_FOLDED 0x80000000u
+
 /* A call in progress. 48 bytes. */
 struct wh_active {
 	wh_u64 slot;           /* address of its return slot */
 	wh_u64 t0;             /* TSC at entry, 0 when not timed */
 	wh_u64 cpu0;           /* thread CPU ns at entry, odd; even and not 0: not worked out yet, by the agent's word */
-	wh_u32 path;
+	wh_u32 path;           /* with WH_FOLDED: it is part of a call of this path further out, and has no times of its own */
 	wh_u32 point;
-	wh_u64 usage;          /* switches << 32 | minor faults, low 32 bits each, at entry */
+	wh_u64 usage;          /* switches << 32 | minor faults, low 32 bits each, at entry; of a folded call the agent's own word */
 	wh_u64 major;          /* the agent's own word */
 };
 

@@ -96,6 +96,10 @@ PROBED u64 rec(u64 n) { if (!n) return 1; return rec(n - 1) + 1; }
 PROBED u64 even(u64 n);
 PROBED u64 odd(u64 n) { return n ? even(n - 1) + 1 : 0; }
 PROBED u64 even(u64 n) { return n ? odd(n - 1) + 1 : 0; }
+PROBED u64 end_of(u64 n) { sink = n; return n; }
+PROBED u64 pong(u64 n);
+PROBED u64 ping(u64 n) { end_of(n); return n ? pong(n - 1) + 1 : 0; }
+PROBED u64 pong(u64 n) { end_of(n); return n ? ping(n - 1) + 1 : 0; }
 static void recursion(void)
 {
 	u32 p = probe((void *)rec, ALL_TIMES);
@@ -118,7 +122,20 @@ static void recursion(void)
 	struct sums a = sums(e), b = sums(o);
 	CHECK(a.calls == 251 && b.calls == 250, "%llu %llu", (unsigned long long)a.calls, (unsigned long long)b.calls);
 	CHECK(a.paths <= 66 && b.paths <= 66, "paths %llu %llu", (unsigned long long)a.paths, (unsigned long long)b.paths);
+	CHECK(folded(e) == 251 - 65 && folded(o) == 250 - 65, "folded %llu %llu", (unsigned long long)folded(e), (unsigned long long)folded(o));
 	unprobe(e); unprobe(o);
+	/* What is called from folded calls has its times, unless it is in progress itself. */
+	u32 pi = probe((void *)ping, ALL_TIMES), po = probe((void *)pong, ALL_TIMES), lf = probe((void *)end_of, ALL_TIMES);
+	u64 began = __builtin_ia32_rdtsc();
+	for (int i = 0; i < 50; i++) CHECK(ping(300) == 300, "result");
+	u64 lasted = __builtin_ia32_rdtsc() - began;
+	s = sums(lf);
+	CHECK(s.calls == 50 * 301 && folded(lf) == 0, "%llu calls of the leaf, %llu folded", (unsigned long long)s.calls, (unsigned long long)folded(lf));
+	CHECK(folded(pi) == 50 * (151 - 65) && folded(po) == 50 * (150 - 65), "folded %llu %llu", (unsigned long long)folded(pi), (unsigned long long)folded(po));
+	for (u32 i = 1; i < HEADER->next_path; i++)
+		if (PATH_POINT[i] == pi || PATH_POINT[i] == po || PATH_POINT[i] == lf)
+			CHECK(sums_of_path(i).wall <= lasted, "path %u: %llu of %llu ticks", i, (unsigned long long)sums_of_path(i).wall, (unsigned long long)lasted);
+	unprobe(pi); unprobe(po); unprobe(lf);
 }
 static void *deep_thread(void *arg)
 {

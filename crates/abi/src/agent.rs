@@ -5,7 +5,7 @@
 /// `WH_AGENT_MAGIC`.
 pub const AGENT_MAGIC: u64 = 0x746e656761687700;
 /// `WH_AGENT_ABI`.
-pub const AGENT_ABI: u32 = 8;
+pub const AGENT_ABI: u32 = 9;
 /// `WH_MAX_POINTS`.
 pub const MAX_POINTS: u32 = 65536;
 /// `WH_MAX_MODULES`.
@@ -218,6 +218,8 @@ pub const RUN_HEAD: u32 = 4;
 pub const FIRST_FRAME: u32 = 8;
 /// `WH_LINK_NEXT`: of a path's link: the next of the same head.
 pub const LINK_NEXT: u32 = MAX_PATHS - 1;
+/// `WH_FOLDED`: with the path of a call in progress: it is part of a call of that path further out.
+pub const FOLDED: u32 = 0x8000_0000;
 /// `WH_LINK_SAME_SHIFT`: above it stands how many ancestors have the same point.
 pub const LINK_SAME_SHIFT: u32 = 18;
 /// `WH_ROOT_END`: nothing stands outside of the outermost frame, the path is whole.
@@ -631,7 +633,9 @@ mod tests {
             "{SEGMENT_BYTES} {AGENT_ABI} {DO_FP} {FRAME_SITE} {FRAME_WIDE} {FRAME_FP} {FRAME_FIRST} {FRAME_LAST}\n"
         );
         rows += &format!("{FRAME_MORE} {FRAME_LOW} {RUN_HEAD} {LINK_NEXT} {LINK_SAME_SHIFT} {AT_PATH_POINTS}\n");
-        rows += &format!("{FIRST_FRAME} {ROOT_END} {ROOT_TRUNCATED} {ROOT_FULL} {ROOT_JOIN} {RULE_FP} {RULE_LATER}\n");
+        rows += &format!(
+            "{FIRST_FRAME} {ROOT_END} {ROOT_TRUNCATED} {ROOT_FULL} {ROOT_JOIN} {RULE_FP} {RULE_LATER} {FOLDED}\n"
+        );
         let program = r#"
             #include <stdio.h>
             #include <stddef.h>
@@ -658,8 +662,8 @@ mod tests {
                        WH_FRAME_WIDE, WH_FRAME_FP, WH_FRAME_FIRST, WH_FRAME_LAST);
                 printf("%u %u %u %u %u %llu\n", WH_FRAME_MORE, WH_FRAME_LOW, WH_RUN_HEAD, WH_LINK_NEXT, WH_LINK_SAME_SHIFT,
                        (unsigned long long)WH_AT_PATH_POINTS);
-                printf("%u %u %u %u %u %u %u\n", WH_FIRST_FRAME, WH_ROOT_END, WH_ROOT_TRUNCATED, WH_ROOT_FULL, WH_ROOT_JOIN,
-                       WH_RULE_FP, WH_RULE_LATER);
+                printf("%u %u %u %u %u %u %u %u\n", WH_FIRST_FRAME, WH_ROOT_END, WH_ROOT_TRUNCATED, WH_ROOT_FULL, WH_ROOT_JOIN,
+                       WH_RULE_FP, WH_RULE_LATER, WH_FOLDED);
             }"#;
         assert_eq!(crate::tests::run_c("agent", program), rows);
     }

@@ -271,11 +271,12 @@ fn in_progress(segment: &Segment, points: &dyn Points, paths: u32) -> Vec<InProg
         }
         let now = clock::now();
         for call in segment.active(index) {
-            if call.path == 0 || call.path >= paths || points.row(call.point).is_none() {
+            let path = call.path & !abi::FOLDED;
+            if path == 0 || path >= paths || points.row(call.point).is_none() {
                 continue;
             }
             let ticks = if call.t0 == 0 { 0 } else { now.saturating_sub(call.t0) };
-            all.push(InProgress { tid: thread.tid, pid: thread.pid, path: call.path, elapsed_ns: clock.ns(ticks) });
+            all.push(InProgress { tid: thread.tid, pid: thread.pid, path, elapsed_ns: clock.ns(ticks) });
         }
     }
     all

@@ -625,7 +625,8 @@ fn unclear_paths(paths: &[PathRow]) -> Vec<String> {
     });
     let folded = count(&|p| p.folded).map(|(n, calls)| {
         format!("{} folded ({calls} calls, marked …): deeper recursion is counted there, its time is that of the calls around it, so \
-             avg and min are without it; raise --recursion to keep levels apart",
+             avg and min are without it, and self does not tell functions apart that call each other; raise --recursion to \
+             keep levels apart",
             paths_are(n)
         )
     });
