@@ -28,7 +28,7 @@ slow_path struct wh_active *record_slow(struct local *l, u32 index)
 slow_path void drop_stale(struct local *l, u64 slot)
 {
 	struct wh_thread *t = l->block;
-	u64 tail = *(u64 *)slot == G.exit;
+	u64 tail = *(u64 *)slot == G.exit, began = ticks();
 	u32 kept = t->n_active, from = kept;
 
 	while (from) {
@@ -50,6 +50,7 @@ slow_path void drop_stale(struct local *l, u64 slot)
 	}
 	t->n_active = to;
 	update_end(&t->seq_active);
+	spent_apart(l, began);
 }
 
 struct wh_active *find_record(struct local *l, u64 slot)
@@ -88,7 +89,7 @@ slow_path int in_progress(struct local *l, u32 path)
 }
 
 /* Takes the record of `slot` out. Those further in on the same stack were jumped over. */
-slow_path int take_record(struct local *l, u64 slot, struct wh_active *out)
+static int take(struct local *l, u64 slot, struct wh_active *out)
 {
 	struct wh_thread *t = l->block;
 	struct wh_active *r;
@@ -115,4 +116,13 @@ slow_path int take_record(struct local *l, u64 slot, struct wh_active *out)
 	t->n_active = to;
 	update_end(&t->seq_active);
 	return 1;
+}
+
+slow_path int take_record(struct local *l, u64 slot, struct wh_active *out)
+{
+	u64 began = ticks();
+	int taken = take(l, slot, out);
+
+	spent_apart(l, began);
+	return taken;
 }

@@ -268,6 +268,12 @@ int stack_enter(struct local *l, u64 slot);
 int stack_reach(struct local *l, u64 address);
 void stack_reserve(struct local *l);
 
+/* What was done since `began` is no part of an ordinary call's cost. */
+static inline void spent_apart(struct local *l, u64 began)
+{
+	l->block->lost[WH_LOST_APART] += ticks() - began;
+}
+
 /* active.c */
 struct wh_active *record_slow(struct local *l, u32 index);
 void drop_stale(struct local *l, u64 slot);

@@ -28,12 +28,12 @@ static inline u64 *counter_of(char *segment, u64 block)
 	return &((struct wh_block *)(segment + (block & ~HOT_BITS)))->calls;
 }
 
-/* Whether the innermost call in progress is folded. */
-static inline int folded_now(const struct local *l)
+/* Whether the innermost call in progress is folded, of a thread with no more of them than its block holds. */
+static inline int folded_now(const struct wh_thread *t)
 {
-	u32 n = l->block->n_active;
+	u32 n = t->n_active;
 
-	return unlikely(n && record((struct local *)l, n - 1)->path & WH_FOLDED);
+	return unlikely(n && t->active[n - 1].path & WH_FOLDED);
 }
 
 /* Kept with a folded call that is put above `n` records, the innermost `top`: how many there are up to the innermost one
@@ -41,15 +41,6 @@ static inline int folded_now(const struct local *l)
 static inline u64 whole_below(const struct wh_active *top, u32 n)
 {
 	return n && top->path & WH_FOLDED ? top->usage : n;
-}
-
-/* What is found for a call, with WH_FOLDED also where it lies in a folded call and its path is in progress already: in
- * functions that call each other each has a level that is the last, and only one of them is told by its path. */
-static inline u32 judged(struct local *l, u32 found)
-{
-	if (likely(!folded_now(l)) || !found || found & WH_FOLDED)
-		return found;
-	return in_progress(l, found) ? found | WH_FOLDED : found;
 }
 
 /* Counts a call in `counter` and puts its record on the active stack; `block` has HOT_ bits, `t0` is 0 if it is not

@@ -101,6 +101,15 @@ static slow_path int recheck(struct local *l)
 	return !l->deaf;
 }
 
+static slow_path int stack_changed(struct local *l, u64 slot)
+{
+	u64 began = ticks();
+	int known = stack_enter(l, slot);
+
+	spent_apart(l, began);
+	return known;
+}
+
 /* The thread that may record an entry at `slot`, with its mark set; 0: pass through. */
 static inline struct local *begin(const struct wh_point *p, u64 slot)
 {
@@ -135,7 +144,7 @@ static inline struct local *begin(const struct wh_point *p, u64 slot)
 			count_lost(WH_LOST_TABLE);
 		return 0;
 	}
-	if (unlikely(slot - l->stack.lo >= l->stack.hi - l->stack.lo) && !stack_enter(l, slot)) {
+	if (unlikely(slot - l->stack.lo >= l->stack.hi - l->stack.lo) && !stack_changed(l, slot)) {
 		leave(t);
 		count_lost(WH_LOST_TABLE);
 		return 0;
@@ -158,6 +167,17 @@ static inline u32 path_of(struct local *l, const struct wh_point *p, u64 point, 
 static inline void count_call(struct wh_block *b)
 {
 	__asm__ volatile("incq %0" : "+m"(b->calls));
+}
+
+/* What is found for a call, with WH_FOLDED also where it lies in a folded call and its path is in progress already: in
+ * functions that call each other each has a level that is the last, and only one of them is told by its path. */
+static slow_path u32 judged(struct local *l, u32 found)
+{
+	u32 n = l->block->n_active;
+
+	if (likely(!n || !(record(l, n - 1)->path & WH_FOLDED)) || !found || found & WH_FOLDED)
+		return found;
+	return in_progress(l, found) ? found | WH_FOLDED : found;
 }
 
 static slow_path u64 count_slow(u64 index, u64 slot, const struct regs *regs, u64 rbp)
@@ -426,11 +446,13 @@ static inline u64 ordinary_block(struct local *l, const struct wh_point *p, u32 
 	u32 path = flags & WH_DO_PATH ? template_search(l, (u32)point, slot, rbp, &match) : root_path(p);
 	u32 page = l->block->directory[(path & ~WH_FOLDED) / 64];
 
-	*found = flags & WH_DO_EXIT ? judged(l, path) : path;
+	*found = path;
 	if (unlikely(!path || !page))
 		return 0;
 	/* Whether the path is in progress changes while all that a hot entry compares stays the same. */
-	if (G.way == 1 && likely(!(flags & WH_DO_EXIT) || path & WH_FOLDED || !folded_now(l)))
+	if (unlikely(folded_now(l->block) && flags & WH_DO_EXIT && !(path & WH_FOLDED)))
+		*found = judged(l, path);
+	else if (G.way == 1)
 		hot_learn(l, flags, (u32)point, slot, rbp, path, &match);
 	return WH_AT_PAGES + (u64)page * PAGE + path % 64 * sizeof(struct wh_block);
 }

@@ -115,6 +115,20 @@ static slow_path u32 cut(struct local *l)
 	return WH_ROOT_TRUNCATED;
 }
 
+/* The call in progress whose return slot is `slot`: the innermost one mostly, else it is looked for among those of other stacks. */
+static const struct wh_active *calling(struct local *l, u64 slot)
+{
+	u32 n = l->block->n_active;
+	const struct wh_active *r = n ? record(l, n - 1) : 0;
+
+	if (likely(r && r->slot == slot))
+		return r;
+	u64 began = ticks();
+	r = find_record(l, slot);
+	spent_apart(l, began);
+	return r;
+}
+
 /* Gathers the frames above `slot` in l->frames, innermost first, and tells what stands outside of them: a root. */
 static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u32 *n)
 {
@@ -133,7 +147,7 @@ static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u3
 			int full = 0;
 
 			if (ra == G.exit) {
-				const struct wh_active *r = find_record(l, s);
+				const struct wh_active *r = calling(l, s);
 
 				if (r) {
 					note(t, s - slot, ra);

@@ -76,7 +76,8 @@ enum wh_lost {
 	WH_LOST_EVENT = 8,   /* recorded but for a counter of the processor, which could not be read */
 	WH_LOST_VALUE = 9,   /* recorded but for a stack argument where no memory can be read: not summed */
 	WH_LOST_LOW = 10,    /* as SHADOW: the stack lies so low (a heap of a program without PIE) that there is no place for it */
-	WH_LOST_CAUSES = 11
+	WH_LOST_APART = 11,  /* no calls: ticks spent on changes of stack and on records left behind, which no calibration knows */
+	WH_LOST_CAUSES = 12
 };
 
 /* A counter of the processor that points name. 16 bytes. */

@@ -102,8 +102,10 @@ pub const LOST_EVENT: usize = 8;
 pub const LOST_VALUE: usize = 9;
 /// `WH_LOST_LOW`: as [`LOST_SHADOW`], the stack lies too low for one.
 pub const LOST_LOW: usize = 10;
+/// `WH_LOST_APART`: no calls, but ticks spent on changes of stack and on records left behind.
+pub const LOST_APART: usize = 11;
 /// `WH_LOST_CAUSES`.
-pub const LOST_CAUSES: usize = 11;
+pub const LOST_CAUSES: usize = 12;
 /// `WH_EVENTS`.
 pub const EVENTS: usize = 4;
 /// `WH_EVENT_SET`.

@@ -99,12 +99,14 @@ impl<'a> Analysis<'a> {
         let per_call = cost_of_call(self.snapshot, calls);
         // An estimate: no more than there is.
         let kernel_ns = cost.kernel_ns.unwrap_or(0).min(self.snapshot.whole.cpu_ns);
-        let ns = cost_ns(calls, per_call).saturating_add(kernel_ns);
+        let apart_ns = cost.apart_ns.min(self.snapshot.whole.cpu_ns);
+        let ns = cost_ns(calls, per_call).saturating_add(kernel_ns).saturating_add(apart_ns);
         OwnCostRow {
             ns_per_call: per_call as f64 / 1000.0,
             inside_ns_per_call: cost.inside_ps as f64 / 1000.0,
             ns,
             kernel_ns,
+            apart_ns,
             open: cost.kernel_ns.is_none() || self.has_traps(),
             // Without a calibration the cost is not known, and not nothing.
             share: if cost.whole_ps == 0 && calls > 0 { f64::NAN } else { share(ns, self.snapshot.whole.cpu_ns) },

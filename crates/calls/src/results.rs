@@ -299,6 +299,8 @@ pub struct OwnCostRow {
     pub ns: u64,
     /// Part of that which uprobes cost: taken off nothing.
     pub kernel_ns: u64,
+    /// Part of that which changes between stacks (coroutines) and calls left by jumps cost: taken off nothing.
+    pub apart_ns: u64,
     /// Some calls cost more than is known: it is more than this.
     pub open: bool,
     /// That as a part of the CPU time of the process tree; NaN (JSON: null) where that is not known.

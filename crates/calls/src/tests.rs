@@ -280,7 +280,13 @@ fn hostile_snapshots_do_not_panic() {
             InProgress { tid: 1, pid: 1, path: 1, elapsed_ns: u64::MAX },
             InProgress { tid: 1, pid: 1, path: 99, elapsed_ns: 1 },
         ],
-        own_cost: OwnCost { inside_ps: u64::MAX, whole_ps: u64::MAX, step_ps: u64::MAX, kernel_ns: Some(u64::MAX) },
+        own_cost: OwnCost {
+            inside_ps: u64::MAX,
+            whole_ps: u64::MAX,
+            step_ps: u64::MAX,
+            kernel_ns: Some(u64::MAX),
+            apart_ns: u64::MAX,
+        },
         ..CallSnapshot::default()
     };
     let analysis = Analysis::new(&snapshot, &NoNames, Options { inlines: true });

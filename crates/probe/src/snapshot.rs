@@ -145,8 +145,8 @@ impl Reader {
                 parent: (known.parent != 0).then_some(known.parent),
                 same: known.same,
                 // Where nothing is kept apart each path is at the limit: only what was folded tells.
-                folded: u32::from(known.same) >= recursion
-                    && (recursion > 0 || extra.as_ref().is_some_and(|e| e.folded > 0)),
+                folded: (recursion > 0 && u32::from(known.same) >= recursion)
+                    || extra.as_ref().is_some_and(|e| e.folded > 0),
                 totals: scale.totals(&sum, extra.as_ref(), flags),
                 threads: Vec::new(),
             })
@@ -165,7 +165,7 @@ impl Reader {
             no_event: without(abi::LOST_EVENT),
             no_value: without(abi::LOST_VALUE),
             low: without(abi::LOST_LOW),
-            own_cost: own_cost(segment),
+            own_cost: OwnCost { apart_ns: scale.clock.ns(without(abi::LOST_APART)), ..own_cost(segment) },
             torn: sums.torn(),
         }
     }

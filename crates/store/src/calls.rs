@@ -279,11 +279,15 @@ pub struct OwnCost {
     /// Nanoseconds that the kernel's breakpoints (uprobes) have cost in all, taken off nothing. `None`: not known.
     #[serde(default = "none_at_all")]
     pub kernel_ns: Option<u64>,
+    /// Nanoseconds that went to changes between stacks (coroutines) and to calls left by jumps, besides the cost of each call;
+    /// taken off nothing.
+    #[serde(default)]
+    pub apart_ns: u64,
 }
 
 impl Default for OwnCost {
     fn default() -> Self {
-        Self { inside_ps: 0, whole_ps: 0, step_ps: 0, kernel_ns: none_at_all() }
+        Self { inside_ps: 0, whole_ps: 0, step_ps: 0, kernel_ns: none_at_all(), apart_ns: 0 }
     }
 }
 

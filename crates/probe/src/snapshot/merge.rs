@@ -230,10 +230,12 @@ impl Join for CallSnapshot {
         self.in_progress.extend(other.in_progress);
         lost(&mut self.lost, &other.lost);
         let (mine, its) = (self.own_cost.kernel_ns, other.own_cost.kernel_ns);
+        let apart_ns = self.own_cost.apart_ns.saturating_add(other.own_cost.apart_ns);
         if self.own_cost.whole_ps == 0 {
             self.own_cost = other.own_cost;
         }
         self.own_cost.kernel_ns = mine.zip(its).map(|(a, b)| a.saturating_add(b));
+        self.own_cost.apart_ns = apart_ns;
         for note in other.notes {
             if !self.notes.contains(&note) {
                 self.notes.push(note);

@@ -167,6 +167,12 @@ fn tiles(p: &CallProfile) -> Vec<Tile> {
 
 fn taken_off(cost: &OwnCostRow) -> String {
     let of_uprobes = duration(cost.kernel_ns as f64 / 1e9);
+    if cost.apart_ns > cost.ns / 2 {
+        return format!(
+            "of CPU time; {} of changes between stacks, not taken off",
+            duration(cost.apart_ns as f64 / 1e9)
+        );
+    }
     match (cost.ns > cost.kernel_ns, cost.kernel_ns > 0) {
         (true, false) => format!("of CPU time; {:.1} ns a call, taken off", cost.ns_per_call),
         (true, true) => {

@@ -520,6 +520,7 @@ fn by_reason(each: impl Iterator<Item = (String, String)>) -> Vec<(String, Vec<S
 pub fn calls_warnings(p: &CallProfile, names: usize) -> Vec<String> {
     let mut lines: Vec<String> = losses(p);
     lines.extend(unclear_paths(&p.paths));
+    lines.extend(spent_apart(p));
     let refused = by_reason(p.refused.iter().map(|r| (r.name.clone(), r.reason.clone())));
     lines.extend(refused.iter().map(|(why, of)| format!("{} not measured: {why}", some_are(of, names))));
     let entry_only = p.functions.iter().filter_map(|f| Some((f.names[0].clone(), f.entry_only.clone()?)));
@@ -533,6 +534,18 @@ pub fn calls_warnings(p: &CallProfile, names: usize) -> Vec<String> {
     }));
     lines.extend(notes_together(&p.notes, names));
     lines
+}
+
+/// Costs that no calibration knows are told where they can be seen in times.
+fn spent_apart(p: &CallProfile) -> Option<String> {
+    let ns = p.own_cost.apart_ns;
+    (ns > p.whole.cpu_ns / 100).then(|| {
+        format!(
+            "changes between stacks (coroutines) and calls left by jumps cost {} besides, which is not taken off times: \
+             they are too long, and the program is slowed",
+            nanoseconds(ns as f64)
+        )
+    })
 }
 
 /// Notes that say the same of several functions, `f: why`, say it once.
