@@ -39,6 +39,7 @@ pub fn analyse(run: &CausalRun, options: &AnalyseOptions) -> CausalAnswer {
         drift: quality::drift(&analysis),
         windows: analysis.counts(),
         executor: run.meta.executor,
+        executor_reason: run.meta.executor_reason.clone(),
         load: analysis.quality.load,
         load_reason: analysis.quality.load_reason.clone(),
         lost: LostRow { observations: run.windows.iter().map(|w| w.lost).fold(0, u64::saturating_add) },
