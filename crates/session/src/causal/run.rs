@@ -412,7 +412,7 @@ impl<'a> Session<'a> {
         limits: &Limits<'_>,
         on: &mut dyn FnMut(CausalEvent),
     ) -> Result<bool, SessionError> {
-        if self.watch_first(alive, policy, limits)? || self.change_over(alive, policy, limits, on)? {
+        if self.change_over(alive, policy, limits, on)? {
             return Ok(true);
         }
         match policy.next(clock::monotonic_ns(), &self.rates) {

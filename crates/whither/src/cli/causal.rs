@@ -226,7 +226,7 @@ pub(crate) struct CausalExperiments {
     pub(crate) max_irq_off: Duration,
     /// How a thread is delayed: kept busy in its place, or put to sleep by a handler of a real-time signal that the
     /// program does not use (leaves the core to others; needs ptrace and Linux 6.13). By itself it changes over to sleeping
-    /// when threads are seen to wait for cores
+    /// when delays are seen to make threads wait for cores
     #[arg(long, value_enum, default_value_t = CausalExecutorChoice::Auto, value_name = "HOW")]
     pub(crate) executor: CausalExecutorChoice,
     /// Who does it: programs in the kernel, or (without rights for BPF, by itself) an agent in the program, whose threads

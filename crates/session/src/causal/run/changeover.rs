@@ -1,4 +1,4 @@
-//! From delays that are spun to delays that are slept, while a session runs: watched for from the warm-up on, done
+//! From delays that are spun to delays that are slept, while a session runs: watched for in every window, done
 //! between two windows, never within one. What was spun until then does not count any more: the estimate is of one kind of
 //! delays. When it is time: `choice`.
 
@@ -10,7 +10,6 @@ use super::super::policy::CausalPolicy;
 use super::super::window::Limits;
 use super::Session;
 use crate::SessionError;
-use rustc_hash::FxHashSet;
 use std::time::Instant;
 use whither_kernel::proc;
 use whither_sample::causal::Loads;
@@ -18,11 +17,6 @@ use whither_store::causal::{DropReason, Executor};
 
 /// Between two looks at whether the handler is in place.
 const TRY_NS: u64 = 50_000_000;
-/// One look at the program before the first window.
-const WATCH_NS: u64 = 20_000_000;
-/// Threads that are asked where they may run.
-const THREADS: usize = 64;
-
 /// How far the choice is.
 #[derive(Debug)]
 pub(super) enum Changeover {
@@ -38,7 +32,9 @@ impl Changeover {
     /// The user's word, or what remains to be seen; and the reason for the executor that it begins with.
     pub(super) fn new(asked: ExecutorChoice) -> (Self, String) {
         match asked {
-            ExecutorChoice::Auto => (Self::Watching(Choice::default()), "chosen: threads hardly wait for cores".into()),
+            ExecutorChoice::Auto => {
+                (Self::Watching(Choice::default()), "chosen: spun delays make nobody wait for cores".into())
+            }
             ExecutorChoice::Spin | ExecutorChoice::Sleep => (Self::Made, "as asked".into()),
         }
     }
@@ -49,24 +45,6 @@ impl Session<'_> {
         if let Changeover::Watching(choice) = &mut self.changeover {
             choice.saw(seen, delayed);
         }
-    }
-
-    /// Watches the program before the first window, so that as few as possible are made in vain. Whether it did.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub(super) fn watch_first(
-        &mut self,
-        alive: &mut Alive,
-        policy: &mut dyn CausalPolicy,
-        limits: &Limits<'_>,
-    ) -> Result<bool, SessionError> {
-        let blind = matches!(&self.changeover, Changeover::Watching(choice) if choice.is_blind());
-        if !blind || self.first_window.is_some() || self.is_whole() {
-            return Ok(false);
-        }
-        self.observe(WATCH_NS, alive, policy, limits)?;
-        Ok(true)
     }
 
     /// Brings the choice forward. Whether no window may begin yet.
@@ -81,9 +59,9 @@ impl Session<'_> {
         on: &mut dyn FnMut(CausalEvent),
     ) -> Result<bool, SessionError> {
         if let Changeover::Watching(choice) = &self.changeover
-            && let Some(lack) = choice.lacking().filter(|_| !self.is_late(limits))
+            && let Some(crowd) = choice.crowd().filter(|_| !self.is_late(limits))
         {
-            self.changeover = Changeover::Entering(lack.told(self.cpus()));
+            self.changeover = Changeover::Entering(crowd.told(proc::online_cpus().len()));
             self.group.napping = Napping::try_it();
         }
         let Changeover::Entering(why) = &self.changeover else { return Ok(false) };
@@ -126,7 +104,7 @@ impl Session<'_> {
         };
         self.tell(
             format!(
-                "threads wait for cores ({why}): delays are slept, by a handler that is put into the program (--executor spin \
+                "{why}: from here on they are slept, by a handler that is put into the program (--executor spin \
                  keeps it out){before}"
             ),
             on,
@@ -139,8 +117,8 @@ impl Session<'_> {
         self.executor_reason = format!("sleeping would be better ({why}), but it is not possible: {error}");
         self.tell(
             format!(
-                "threads wait for cores ({why}), so delays had better be slept, but that is not possible here ({error}): they are \
-                 spun, intervals are wider, and for some targets nothing can be said"
+                "{why}, so they had better be slept, but that is not possible here ({error}): they are spun on, intervals are wider, \
+                 and for some targets nothing can be said"
             ),
             on,
         );
@@ -150,16 +128,6 @@ impl Session<'_> {
     fn is_late(&self, limits: &Limits<'_>) -> bool {
         let left = limits.deadline.map(|d| d.saturating_duration_since(Instant::now()));
         self.first_window.zip(left).is_some_and(|(first, left)| left * 2 < first.elapsed())
-    }
-
-    /// CPUs that threads of the first process may use.
-    fn cpus(&self) -> usize {
-        let online = proc::online_cpus();
-        let threads = proc::threads(self.pid);
-        let of = |tid: &u32| proc::status_word(*tid, "Cpus_allowed_list:").unwrap_or_default();
-        let all: FxHashSet<u32> = threads.iter().take(THREADS).flat_map(|t| proc::parse_cpu_list(&of(t))).collect();
-        let usable = online.iter().filter(|cpu| all.contains(cpu)).count();
-        if usable == 0 { online.len() } else { usable }
     }
 
     /// What was delayed since delays are of one kind.

@@ -187,7 +187,7 @@ fn reasons(windows: &[Window]) -> String {
         (R::Ended, "the program ended"),
         (R::Stopped, "the program was stopped"),
         (R::Lost, "observations were lost"),
-        (R::Spun, "their delays were spun, before it was seen that threads wait for cores"),
+        (R::Spun, "their delays were spun, before it was seen that threads wait for cores because of them"),
         (R::NotDrained, "delays could not be paid in time (threads of a real-time policy are never delayed)"),
     ];
     let count = |r: R| windows.iter().filter(|w| w.dropped == Some(r)).count();
