@@ -127,7 +127,7 @@ impl<'a> Analysis<'a> {
 
     /// The latter, and what a back end misses.
     fn late(&self, target: u32, percent: u8) -> f64 {
-        Pace::of(self, target).map_or(0.0, |pace| pace.allowance(percent)) + quality::agent_misses(self.run, percent)
+        Pace::of(self, target).map_or(0.0, |pace| pace.allowance(percent)) + quality::naps_miss(self.run, percent)
     }
 
     /// A curve whose intervals allow for delays that come late or stand in other threads' way.
