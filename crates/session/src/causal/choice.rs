@@ -11,8 +11,9 @@
 use std::collections::VecDeque;
 use whither_sample::causal::Facts;
 
-/// Observations that are looked at, of each kind: programs change.
-const RECENT: usize = 16;
+/// Observations that are looked at, of each kind: programs change, but the figure is looked at after every window, and must not
+/// cross its limit by chance when many have been made that would be lost.
+const RECENT: usize = 64;
 /// So many of each tell; windows with delays differ in their amounts.
 const ENOUGH: usize = 6;
 /// Part of their time that threads wait for cores without any delay, from which on waits meet all of them: what is longer is
