@@ -275,6 +275,7 @@ fn latency(l: &LatencyRow) -> Option<String> {
 mod tests {
     use super::*;
     use crate::causal_fixture::answer;
+    use whither_causal::DroppedRow;
 
     #[test]
     fn the_ranking() {
@@ -288,6 +289,21 @@ mod tests {
         let long = causal(&answer(), CausalView { all: true, curves: false }, &Layout::default());
         assert!(short.contains("not enough data: 1 target") && !short.contains("rare_one"), "{short}");
         assert!(long.contains("rare_one") && !long.contains("not enough data: 1 target"), "{long}");
+    }
+
+    #[test]
+    fn the_first_line_says_why_delays_were_slept_unless_that_was_asked_for() {
+        let mut slept = answer();
+        slept.executor = Executor::Sleep;
+        slept.executor_reason = "chosen: spun delays made threads wait for cores".into();
+        assert!(
+            causal_header(&slept)
+                .contains("executor sleep (chosen: spun delays made threads wait for cores), own cost")
+        );
+        slept.executor_reason = "as asked".into();
+        assert!(causal_header(&slept).contains("executor sleep, own cost"));
+        slept.dropped = vec![DroppedRow { reason: DropReason::Spun, n: 12 }];
+        assert!(causal_header(&slept).contains("12 dropped (delays still spun)"));
     }
 
     #[test]

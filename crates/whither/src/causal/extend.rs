@@ -183,6 +183,26 @@ mod tests {
     }
 
     #[test]
+    fn spun_windows_and_slept_ones_are_never_both_in_an_answer() {
+        let made_by = |executor| {
+            let mut run = run(&["a"]);
+            run.meta.executor = executor;
+            run
+        };
+        let (spun, slept) = (made_by(Executor::Spin), made_by(Executor::Sleep));
+        let mut all = spun.clone();
+        append(&mut all, &slept).expect("the slept ones are those that count");
+        let dropped: Vec<_> = all.windows.iter().map(|w| w.dropped).collect();
+        assert_eq!(
+            (dropped.as_slice(), all.meta.executor),
+            ([Some(DropReason::Spun), None].as_slice(), Executor::Sleep)
+        );
+        let before = all.clone();
+        assert!(append(&mut all, &spun).is_err());
+        assert_eq!(all, before);
+    }
+
+    #[test]
     fn runs_are_put_together_by_what_targets_are() {
         let mut all = run(&["a", "b"]);
         append(&mut all, &run(&["b", "c"])).expect("the same program");
