@@ -39,6 +39,7 @@ pub fn analyse(run: &CausalRun, options: &AnalyseOptions) -> CausalAnswer {
         drift: quality::drift(&analysis),
         windows: analysis.counts(),
         executor: run.meta.executor,
+        executor_reason: run.meta.executor_reason.clone(),
         load: analysis.quality.load,
         load_reason: analysis.quality.load_reason.clone(),
         lost: LostRow { observations: run.windows.iter().map(|w| w.lost).fold(0, u64::saturating_add) },
@@ -112,7 +113,7 @@ impl<'a> Analysis<'a> {
         let own = self.by_target.get(&target).map_or(&[][..], Vec::as_slice);
         let mean = own.iter().map(|w| w.wall_ns as f64).sum::<f64>() / own.len().max(1) as f64;
         let missed = f64::from(percent) / 100.0 * self.run.meta.period_ns as f64 / mean.max(1.0) / 4.0;
-        let missed = missed + self.allowance(target, percent) + self.quality.carried;
+        let missed = missed + self.allowance(target, percent) + self.quality.carried + self.quality.mistold(effect.y);
         let (low, high) = effect.interval(many);
         let (low, high) = self.quality.widened(effect.y, (low - missed, high + missed));
         let crowding = crowd::crowding(self, target, percent);
@@ -126,13 +127,14 @@ impl<'a> Analysis<'a> {
 
     /// The latter, and what a back end misses.
     fn late(&self, target: u32, percent: u8) -> f64 {
-        Pace::of(self, target).map_or(0.0, |pace| pace.allowance(percent)) + quality::agent_misses(self.run, percent)
+        Pace::of(self, target).map_or(0.0, |pace| pace.allowance(percent)) + quality::naps_miss(self.run, percent)
     }
 
     /// A curve whose intervals allow for delays that come late or stand in other threads' way.
     pub(crate) fn curve(&self, target: u32, estimate: &Estimate) -> Vec<CurvePoint> {
         let widened = |p: &CurvePoint| {
             let late = self.late(target, p.percent) + crowd::crowding(self, target, p.percent);
+            let late = late + self.quality.mistold(p.y);
             CurvePoint { low: p.low - late, high: p.high + late, ..*p }
         };
         estimate.curve.iter().map(widened).collect()

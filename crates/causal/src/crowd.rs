@@ -57,7 +57,7 @@ pub(crate) fn hides_the_knee(analysis: &Analysis<'_>, target: u32, percent: u8) 
 pub(crate) fn cannot_say(crowding: f64) -> String {
     format!(
         "delays that are spun kept cores from other threads of the program, which waited for one in {:.0} % more of the \
-         time; repeat with --executor sleep, or with no more threads than cores",
+         time; repeat with --executor sleep where that is possible, or with no more threads than cores",
         100.0 * crowding
     )
 }
@@ -70,7 +70,7 @@ pub(crate) fn note(analysis: &Analysis<'_>, targets: &[TargetRow]) -> Option<Str
     (most > 0.0).then(|| {
         format!(
             "delays that are spun kept cores from other threads of the program (most with {name}, in {:.1} % of the time): its \
-             intervals allow for that; --executor sleep leaves cores free",
+             intervals allow for that; --executor sleep leaves cores free where it is possible",
             100.0 * most
         )
     })

@@ -180,11 +180,16 @@ impl Policy {
         let windows: Vec<carry::Followed<'_>> = self.windows.iter().zip(self.before.iter().copied()).collect();
         if carry::traces(&windows).is_some_and(|c| c.may_matter()) {
             self.settle += 1;
-            self.windows.clear();
-            self.before.clear();
+            self.anew();
             self.stratum = (self.stratum / carry::SETTLED + 1) * carry::SETTLED - 1;
-            self.stratum_ends = 1;
         }
+    }
+
+    /// Forgets all windows, since later ones do not go together with them; the next stratum begins at once.
+    pub fn anew(&mut self) {
+        self.windows.clear();
+        self.before.clear();
+        self.stratum_ends = 1;
     }
 
     /// Time to settle before a window of such a length.

@@ -41,6 +41,8 @@ pub struct CausalAnswer {
     pub windows: WindowCounts,
     /// How delays were inserted.
     pub executor: Executor,
+    /// Why in this way; empty where it is not known.
+    pub executor_reason: String,
     /// What decides how often the points are visited.
     pub load: LoadKind,
     /// How `load` is known.

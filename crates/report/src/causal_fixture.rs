@@ -77,6 +77,7 @@ pub(crate) fn answer() -> CausalAnswer {
             ..Default::default()
         },
         executor: Executor::Spin,
+        executor_reason: String::new(),
         load: LoadKind::Closed,
         load_reason: "visits per real second fall with the delays".into(),
         lost: LostRow { observations: 0 },

@@ -52,6 +52,9 @@ pub struct CausalMeta {
     pub version: String,
     /// How delays were inserted.
     pub executor: Executor,
+    /// Why in this way; empty where it is not known.
+    #[serde(default)]
+    pub executor_reason: String,
     /// Real time between two samples of a CPU.
     pub period_ns: u64,
     /// Seed of all random choices.
@@ -254,6 +257,8 @@ pub enum DropReason {
     Lost,
     /// Debts could not be paid in time.
     NotDrained,
+    /// Delays were spun, and the session slept them later on: the two do not go together.
+    Spun,
 }
 
 /// Samples of a target in a stratum.

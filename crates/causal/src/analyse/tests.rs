@@ -286,11 +286,20 @@ fn an_oversubscribed_machine_doubles_the_intervals() {
     let wide = named(&answer, "f0").local.unwrap();
     assert!(((wide.high - wide.low) / (narrow.high - narrow.low) - 2.0).abs() < 1e-6);
     assert!(answer.warnings[0].contains("oversubscribed"));
-    // Delays that sleep are in nobody's way; what the scheduler does is not foreseen all the same.
+    // Delays that sleep are in nobody's way, but who gets a sleeper's core runs while time should stand still.
     run.meta.executor = Executor::Sleep;
     let answer = analyse(&run, &AnalyseOptions::default());
-    assert_eq!(named(&answer, "f0").local, Some(narrow));
+    let slept = named(&answer, "f0").local.unwrap();
+    // Naps cost something beside themselves, with cores for all too.
+    let naps = 2.0 * 0.02;
+    let width = |g: Gain| g.high - g.low;
+    let more = width(slept) - width(narrow) - naps;
+    assert!((more - 0.5 * narrow.y).abs() < 1e-6, "{narrow:?} {slept:?}");
     assert!(answer.warnings[0].contains("the scheduler's choice"), "{:?}", answer.warnings);
+    // Not where cores are there for all.
+    run.windows.iter_mut().for_each(|w| w.own_wait_ns = 0);
+    let roomy = named(&analyse(&run, &AnalyseOptions::default()), "f0").local.unwrap();
+    assert!((width(roomy) - width(narrow) - naps).abs() < 1e-6, "{narrow:?} {roomy:?}");
 }
 
 #[test]

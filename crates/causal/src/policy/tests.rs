@@ -207,3 +207,14 @@ proptest! {
         prop_assert!((0..2000).any(planned));
     }
 }
+
+#[test]
+fn a_policy_that_begins_anew_forgets_windows_and_keeps_its_strata_apart() {
+    let mut fake = Fake::new(PolicyOptions::default(), &SHARES, 5);
+    let last = fake.orders(40).last().map(|o| o.stratum).unwrap();
+    fake.policy.anew();
+    assert!(fake.policy.windows.is_empty() && fake.policy.before.is_empty());
+    let next = fake.orders(1);
+    assert_eq!(next[0].stratum, last + 1, "a stratum of windows of both kinds");
+    assert!(next[0].stratum < carry::SETTLED, "no more time to settle was asked for");
+}

@@ -80,7 +80,7 @@ fn tiles(a: &CausalAnswer) -> Vec<Tile> {
         Tile {
             label: "Measured",
             figure: duration(a.meta.duration_ns as f64 / 1e9),
-            detail: format!("pid {}, {} threads, executor {}", a.meta.pid, a.meta.threads, executor(a.executor)),
+            detail: format!("pid {}, {} threads, executor {}", a.meta.pid, a.meta.threads, executor(a)),
             tone: Tone::Plain,
         },
         Tile {

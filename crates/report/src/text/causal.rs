@@ -71,7 +71,7 @@ pub fn causal_header(a: &CausalAnswer) -> String {
         }
         parts.push(format!("{} dropped ({})", thousands(u64::from(a.windows.dropped)), why.join(", ")));
     }
-    parts.push(format!("executor {}", executor(a.executor)));
+    parts.push(format!("executor {}", executor(a)));
     parts.push(match &a.overhead {
         Some(o) => format!("own cost {} %", percent(o.sampling + o.own)),
         None => "own cost not known".to_owned(),
@@ -123,6 +123,7 @@ pub(crate) fn drop_reason(reason: DropReason) -> &'static str {
         DropReason::Stopped => "program stopped",
         DropReason::Lost => "observations lost",
         DropReason::NotDrained => "delays not paid in time",
+        DropReason::Spun => "delays still spun",
     }
 }
 
@@ -144,11 +145,13 @@ fn points_of(y: f64) -> String {
     if y.is_nan() { "?".into() } else { format!("{:.1}", y * 100.0) }
 }
 
-pub(crate) fn executor(e: Executor) -> &'static str {
-    match e {
-        Executor::Spin => "spin",
-        Executor::Sleep => "sleep",
-        Executor::Agent => "agent (without BPF)",
+/// How delays were made. Why, where the session changed it by itself; what was to be changed and could not is in the notes.
+pub(crate) fn executor(a: &CausalAnswer) -> String {
+    match a.executor {
+        Executor::Spin => "spin".to_owned(),
+        Executor::Sleep if a.executor_reason.starts_with("chosen") => format!("sleep ({})", a.executor_reason),
+        Executor::Sleep => "sleep".to_owned(),
+        Executor::Agent => "agent (without BPF)".to_owned(),
     }
 }
 
@@ -272,6 +275,7 @@ fn latency(l: &LatencyRow) -> Option<String> {
 mod tests {
     use super::*;
     use crate::causal_fixture::answer;
+    use whither_causal::DroppedRow;
 
     #[test]
     fn the_ranking() {
@@ -285,6 +289,21 @@ mod tests {
         let long = causal(&answer(), CausalView { all: true, curves: false }, &Layout::default());
         assert!(short.contains("not enough data: 1 target") && !short.contains("rare_one"), "{short}");
         assert!(long.contains("rare_one") && !long.contains("not enough data: 1 target"), "{long}");
+    }
+
+    #[test]
+    fn the_first_line_says_why_delays_were_slept_unless_that_was_asked_for() {
+        let mut slept = answer();
+        slept.executor = Executor::Sleep;
+        slept.executor_reason = "chosen: spun delays made threads wait for cores".into();
+        assert!(
+            causal_header(&slept)
+                .contains("executor sleep (chosen: spun delays made threads wait for cores), own cost")
+        );
+        slept.executor_reason = "as asked".into();
+        assert!(causal_header(&slept).contains("executor sleep, own cost"));
+        slept.dropped = vec![DroppedRow { reason: DropReason::Spun, n: 12 }];
+        assert!(causal_header(&slept).contains("12 dropped (delays still spun)"));
     }
 
     #[test]

@@ -225,7 +225,8 @@ impl CausalBpf {
     pub fn naps_by(&mut self, signal: u32) -> Result<(), SampleError> {
         let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
         if !symbols.lines().any(|l| l.split_whitespace().nth(2) == Some("bpf_send_signal_task")) {
-            let why = "this kernel has no bpf_send_signal_task (Linux 6.13); leave out --executor sleep".into();
+            let why = "this kernel has no bpf_send_signal_task (Linux 6.13): delays can only be spun (--executor spin)"
+                .into();
             return Err(SampleError::Bpf { what: "sending signals for sleeping delays", why });
         }
         self.words.set(ctl!(nap_signal), u64::from(signal));

@@ -3,8 +3,8 @@
 
 use super::code::Code;
 use super::executor::CausalExecutor;
-use super::nap::Naps;
-use super::options::CausalOptions;
+use super::nap::Napping;
+use super::options::{CausalOptions, ExecutorChoice};
 use super::points::{self, Found};
 use super::policy::CausalPolicy;
 use super::program::{Mapped, Program};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use whither_image::to_offset;
 use whither_kernel::memory::Memory;
 use whither_sample::causal::{CausalModule, CausalSample, Change, Hook, SampleWhat};
-use whither_store::causal::{Executor, PointKind, ProgressPoint};
+use whither_store::causal::{PointKind, ProgressPoint};
 use whither_store::{StoredSymbols, SymbolService};
 
 /// New code is looked for this often.
@@ -119,8 +119,8 @@ pub(super) struct Group {
     looked: Option<Instant>,
     holes: u64,
     learnt: u64,
-    /// Delays are slept, not spun.
-    naps: Option<Naps>,
+    /// Delays are slept, or spun.
+    pub(super) napping: Napping,
 }
 
 impl Group {
@@ -156,7 +156,10 @@ impl Group {
             looked: None,
             holes: 0,
             learnt: 0,
-            naps: (options.executor == Executor::Sleep).then(Naps::default),
+            napping: match options.executor {
+                ExecutorChoice::Sleep => Napping::always(),
+                ExecutorChoice::Auto | ExecutorChoice::Spin => Napping::Spin,
+            },
         }
     }
 
@@ -207,18 +210,15 @@ impl Group {
                 self.place_points(pid)?;
             }
         }
-        if let Some(naps) = &mut self.naps {
-            let notes = naps.look(&mut *self.exec, &self.processes, changes)?;
-            for text in notes {
-                self.note(text);
-            }
+        for text in self.napping.look(&mut *self.exec, &self.processes, changes)? {
+            self.note(text);
         }
         Ok(())
     }
 
     /// Leaves the processes as they were.
     pub(super) fn let_go(&mut self) {
-        if let Some(mut naps) = self.naps.take() {
+        if let Some(mut naps) = self.napping.take() {
             self.exec.detach();
             naps.end();
         }

@@ -5,11 +5,13 @@
 //! - `words`: what the user writes for points and targets. `scope`: what is the program's own code.
 //! - `program`, `code`: what is mapped where, and which source an address belongs to.
 //! - `points`, `targets`: from words and samples to places in the code.
+//! - `choice`: whether delays are spun or slept. `nap`: the handler that sleeps.
 //! - `executor`: what is needed of the kernel side. `alone`: the one that needs no BPF.
 //! - `group`: keeps all of it up to date. `window`: one experiment. `run`: the session's life.
 
 mod alive;
 mod alone;
+mod choice;
 mod code;
 mod disturb;
 mod executor;
@@ -27,7 +29,9 @@ mod targets;
 mod window;
 mod words;
 
-pub use options::{CausalBackEnd, CausalEnd, CausalEvent, CausalOptions, CausalOutcome, CausalWhom, Runs, UnitChoice};
+pub use options::{
+    CausalBackEnd, CausalEnd, CausalEvent, CausalOptions, CausalOutcome, CausalWhom, ExecutorChoice, Runs, UnitChoice,
+};
 pub use policy::{CausalPolicy, Order, Step};
 pub use run::run;
 pub use scope::Scope as CausalScope;

@@ -15,7 +15,74 @@ const TRIES: u32 = 20;
 /// Nobody naps longer than half of this.
 const LAST_NAP: Duration = Duration::from_millis(10);
 
-/// See the module.
+/// Whether delays are slept.
+#[derive(Debug, Default)]
+pub(super) enum Napping {
+    /// They are spun.
+    #[default]
+    Spin,
+    /// They shall be, if that is possible.
+    Trial(Naps),
+    /// They are.
+    Sleep(Naps),
+    /// They are spun for this reason.
+    Refused(SessionError),
+}
+
+impl Napping {
+    /// From the first process on.
+    pub(super) fn always() -> Self {
+        Self::Sleep(Naps::default())
+    }
+
+    /// Where it is possible.
+    pub(super) fn try_it() -> Self {
+        Self::Trial(Naps::default())
+    }
+
+    /// Looks after all processes; what the user should know of those that spin.
+    ///
+    /// # Errors
+    /// Delays are to be slept, and the first process cannot have the handler.
+    pub(super) fn look(
+        &mut self,
+        exec: &mut dyn CausalExecutor,
+        processes: &[u32],
+        changes: &[Change],
+    ) -> Result<Vec<String>, SessionError> {
+        match std::mem::take(self) {
+            Self::Sleep(mut naps) => {
+                let notes = naps.look(exec, processes, changes);
+                *self = Self::Sleep(naps);
+                notes
+            }
+            Self::Trial(mut naps) => match naps.look(exec, processes, changes) {
+                Ok(notes) => {
+                    *self = if naps.are_in(exec, processes) { Self::Sleep(naps) } else { Self::Trial(naps) };
+                    Ok(notes)
+                }
+                Err(error) => {
+                    *self = Self::Refused(error);
+                    Ok(Vec::new())
+                }
+            },
+            other => {
+                *self = other;
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    /// The handlers to be taken back.
+    pub(super) fn take(&mut self) -> Option<Naps> {
+        match std::mem::take(self) {
+            Self::Trial(naps) | Self::Sleep(naps) => Some(naps),
+            Self::Spin | Self::Refused(_) => None,
+        }
+    }
+}
+
+/// The handlers.
 #[derive(Debug, Default)]
 pub(super) struct Naps {
     signal: Option<u32>,
@@ -29,7 +96,7 @@ impl Naps {
     ///
     /// # Errors
     /// When the first process cannot have the handler: nothing would be slept.
-    pub(super) fn look(
+    fn look(
         &mut self,
         exec: &mut dyn CausalExecutor,
         processes: &[u32],
@@ -54,6 +121,12 @@ impl Naps {
             }
         }
         Ok(notes)
+    }
+
+    /// Whether all processes have the handler that can have it.
+    fn are_in(&self, exec: &dyn CausalExecutor, processes: &[u32]) -> bool {
+        let given_up = |pid| self.tried.get(pid).is_some_and(|n| *n >= TRIES);
+        !self.planted.is_empty() && processes.iter().all(|pid| exec.napper_of(*pid) != 0 || given_up(pid))
     }
 
     fn plant(&mut self, exec: &mut dyn CausalExecutor, pid: u32) -> Result<(), SessionError> {

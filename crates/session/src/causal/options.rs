@@ -5,7 +5,7 @@ use super::words::{PointSpec, TargetSpec};
 use std::time::Duration;
 use whither_sample::causal::WaitClass;
 use whither_store::SymbolOptions;
-use whither_store::causal::{CausalRun, Executor, LoadKind, Window};
+use whither_store::causal::{CausalRun, LoadKind, Window};
 
 /// Whom to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,18 @@ pub enum CausalBackEnd {
     Bpf,
     /// The program's own threads, by an agent in it.
     Agent,
+}
+
+/// How threads are delayed, by BPF.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExecutorChoice {
+    /// In their place, and asleep from when the program shows that cores are scarce.
+    #[default]
+    Auto,
+    /// In their place: nothing is put into the program.
+    Spin,
+    /// Asleep.
+    Sleep,
 }
 
 /// How often a command is run.
@@ -93,7 +105,7 @@ pub struct CausalOptions {
     /// Who does it.
     pub back_end: CausalBackEnd,
     /// How delays are inserted, by BPF.
-    pub executor: Executor,
+    pub executor: ExecutorChoice,
     /// What the user says of the load.
     pub load: Option<LoadKind>,
     /// Where names and lines come from.

@@ -13,6 +13,8 @@ pub trait CausalPolicy {
     fn next(&mut self, at_ns: u64, rates: &[f64]) -> Step;
     /// What came of an experiment.
     fn finished(&mut self, window: &Window);
+    /// Experiments so far do not count any more: delays are made in another way from here on.
+    fn anew(&mut self);
 }
 
 /// What to do.

@@ -2,7 +2,9 @@
 //! ends, the time is over or the user has seen enough; short commands again and again. It always ends with
 //! what was measured, or with the reason why nothing was.
 
+mod changeover;
 mod ending;
+mod places;
 
 use super::alive::Alive;
 use super::alone::Alone;
@@ -10,29 +12,25 @@ use super::disturb::Disturbers;
 use super::executor::CausalExecutor;
 use super::group::Group;
 use super::input::Input;
-use super::options::{CausalBackEnd, CausalEnd, CausalEvent, CausalOptions, CausalOutcome, CausalWhom, Runs};
-use super::points;
+use super::options::{
+    CausalBackEnd, CausalEnd, CausalEvent, CausalOptions, CausalOutcome, CausalWhom, ExecutorChoice, Runs,
+};
 use super::policy::{CausalPolicy, Step};
-use super::program::CodeFile;
-use super::window::{self, Limits};
-use super::words::{self, PointPlace, TargetSpec};
+use super::window::{self, Limits, Observed};
 use crate::{SessionError, StopFlag};
+use changeover::Changeover;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::{Duration, Instant};
 use whither_kernel::{clock, launch, proc};
 use whither_sample::SampleError;
-use whither_sample::causal::{CausalBpf, CausalConfig};
+use whither_sample::causal::{CausalBpf, CausalConfig, Loads};
 use whither_store::causal::{Executor, PointKind, PointVisits, Turns, Window};
 
 /// A command that ends sooner is run again unless the user says how often.
 const SHORT: Duration = Duration::from_secs(2);
 /// Runs of a short command.
 const RUNS: u32 = 30;
-/// A point that is nowhere is waited for so long: libraries are loaded, wrappers execute the program.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// A program without marks may still be a wrapper for so long.
-const WRAPPED: Duration = Duration::from_millis(200);
 /// Everything so far is told this often to those who watch.
 const LOOK: Duration = Duration::from_secs(1);
 /// Without a sample in the program's code, or in the target, it is told after so long.
@@ -71,7 +69,10 @@ pub fn run(
     let ordered = Instant::now();
     let chosen = back_end(options, &config)?;
     let mut session = Session::new(options, chosen.exec, config);
-    (session.ordered, session.executor) = (ordered, chosen.executor);
+    session.ordered = ordered;
+    if chosen.executor == Executor::Agent {
+        session.by_agent();
+    }
     if let Some(note) = chosen.note {
         session.tell(note, on);
     }
@@ -91,7 +92,7 @@ fn back_end(options: &CausalOptions, config: &CausalConfig) -> Result<Chosen, Se
         return alone(options, config, None);
     }
     match CausalBpf::open(config) {
-        Ok(exec) => Ok(Chosen { exec: Box::new(exec), executor: options.executor, note: None }),
+        Ok(exec) => Ok(Chosen { exec: Box::new(exec), executor: first_executor(options.executor), note: None }),
         Err(error) if may_do_without(options, &error) => {
             let note = format!(
                 "BPF is not allowed here ({error}): threads sample themselves, by an agent in the program (--backend agent), \
@@ -103,8 +104,16 @@ fn back_end(options: &CausalOptions, config: &CausalConfig) -> Result<Chosen, Se
     }
 }
 
+/// How delays are made at the beginning.
+fn first_executor(asked: ExecutorChoice) -> Executor {
+    match asked {
+        ExecutorChoice::Sleep => Executor::Sleep,
+        ExecutorChoice::Auto | ExecutorChoice::Spin => Executor::Spin,
+    }
+}
+
 fn may_do_without(options: &CausalOptions, error: &SampleError) -> bool {
-    options.back_end == CausalBackEnd::Auto && options.executor == Executor::Spin && error.is_refusal()
+    options.back_end == CausalBackEnd::Auto && options.executor != ExecutorChoice::Sleep && error.is_refusal()
 }
 
 fn alone(options: &CausalOptions, config: &CausalConfig, note: Option<String>) -> Result<Chosen, SessionError> {
@@ -163,6 +172,10 @@ pub(super) struct Session<'a> {
     threads: u32,
     /// How delays are inserted.
     executor: Executor,
+    executor_reason: String,
+    changeover: Changeover,
+    /// What had been delayed in another way before.
+    spun: Loads,
     /// When the user gave the order: loading the kernel side takes time, too.
     ordered: Instant,
     began: Instant,
@@ -182,6 +195,7 @@ pub(super) struct Session<'a> {
 
 impl<'a> Session<'a> {
     pub(super) fn new(options: &'a CausalOptions, exec: Box<dyn CausalExecutor>, config: CausalConfig) -> Self {
+        let (changeover, executor_reason) = Changeover::new(options.executor);
         Self {
             options,
             config,
@@ -193,7 +207,10 @@ impl<'a> Session<'a> {
             stratum: 0,
             runs: 0,
             threads: 0,
-            executor: options.executor,
+            executor: first_executor(options.executor),
+            executor_reason,
+            changeover,
+            spun: Loads::default(),
             ordered: Instant::now(),
             began: Instant::now(),
             began_ns: clock::wall_ns(),
@@ -208,6 +225,12 @@ impl<'a> Session<'a> {
             observed_ns: 0,
             command: String::new(),
         }
+    }
+
+    /// Threads delay themselves: there is nothing to choose.
+    fn by_agent(&mut self) {
+        (self.executor, self.changeover) = (Executor::Agent, Changeover::Made);
+        self.executor_reason = "the back end without BPF".into();
     }
 
     pub(super) fn run(
@@ -389,12 +412,14 @@ impl<'a> Session<'a> {
         limits: &Limits<'_>,
         on: &mut dyn FnMut(CausalEvent),
     ) -> Result<bool, SessionError> {
+        if self.change_over(alive, policy, limits, on)? {
+            return Ok(true);
+        }
         match policy.next(clock::monotonic_ns(), &self.rates) {
             Step::Warm { ns } => {
                 // A whole run that is only watched tells what there is to speed up.
                 let ns = if self.is_whole() { u64::MAX / 4 } else { ns.clamp(1_000_000, WARM) };
-                let (visits, wall_ns) = window::observe(&mut self.group, ns, self.stratum, policy, alive, limits)?;
-                self.take_rates(&visits, wall_ns);
+                self.observe(ns, alive, policy, limits)?;
             }
             Step::Rest { ns } => {
                 let until = Instant::now() + Duration::from_nanos(ns);
@@ -410,10 +435,13 @@ impl<'a> Session<'a> {
                 self.stratum = order.stratum;
                 let made = window::make(&mut self.group, &order, self.runs, policy, alive, limits)?;
                 self.last_window = Some(Instant::now());
-                if let Some(window::Made { window: made, paced, turns }) = made {
+                if let Some(window::Made { window: made, paced, turns, seen }) = made {
                     self.paced += usize::from(paced);
                     if made.percent > 0 && made.dropped.is_none() {
                         self.took_turns(turns);
+                    }
+                    if made.dropped.is_none() {
+                        self.saw(seen, made.percent > 0);
                     }
                     policy.finished(&made);
                     self.take_rates(&made.visits, made.wall_ns);
@@ -432,6 +460,20 @@ impl<'a> Session<'a> {
             }
         }
         Ok(true)
+    }
+
+    /// Watches without speeding anything up.
+    fn observe(
+        &mut self,
+        ns: u64,
+        alive: &mut Alive,
+        policy: &mut dyn CausalPolicy,
+        limits: &Limits<'_>,
+    ) -> Result<(), SessionError> {
+        let Observed { visits, seen } = window::observe(&mut self.group, ns, self.stratum, policy, alive, limits)?;
+        self.take_rates(&visits, seen.wall_ns);
+        self.saw(seen, false);
+        Ok(())
     }
 
     fn took_turns(&mut self, new: Turns) {
@@ -504,141 +546,6 @@ impl<'a> Session<'a> {
             "no sample lies in the program's own code yet; --binary names libraries that count as such"
         };
         (age >= UNSEEN).then(|| text.to_owned())
-    }
-
-    /// Waits until every point is somewhere, or until it is clear that one is nowhere.
-    fn find_points(
-        &mut self,
-        alive: &mut Alive,
-        policy: &mut dyn CausalPolicy,
-        limits: &Limits<'_>,
-        on: &mut dyn FnMut(CausalEvent),
-    ) -> Result<(), SessionError> {
-        self.name_points(alive, limits, on)?;
-        let patience = if alive.is_ours() { PATIENCE } else { Duration::ZERO };
-        let began = Instant::now();
-        let mut pause = Duration::from_millis(1);
-        while self.group.points.iter().any(|p| !p.is_placed()) {
-            if began.elapsed() >= patience || alive.is_over() || limits.are_reached() {
-                return self.missing(alive);
-            }
-            alive.sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(50));
-            self.group.look_now(&[])?;
-            self.group.drain(policy, self.stratum, true);
-        }
-        Ok(())
-    }
-
-    /// Waits for the library that has the target, as [`Self::find_points`] does for points.
-    fn find_target(&mut self, alive: &mut Alive, limits: &Limits<'_>) -> Result<(), SessionError> {
-        let patience = if alive.is_ours() { PATIENCE } else { Duration::ZERO };
-        let began = Instant::now();
-        while let Err(missing) = self.check_target(alive) {
-            if began.elapsed() >= patience || alive.is_over() || limits.are_reached() {
-                return Err(missing);
-            }
-            alive.sleep(Duration::from_millis(5));
-            self.group.look_now(&[])?;
-        }
-        Ok(())
-    }
-
-    /// A target that cannot be anywhere is told at once; a function may be inlined everywhere, which only
-    /// samples tell.
-    fn check_target(&self, alive: &Alive) -> Result<(), SessionError> {
-        let Some(target) = &self.options.target else { return Ok(()) };
-        let group = &self.group;
-        let modules = group.program.modules_of(alive.pid);
-        let files: Vec<usize> = modules
-            .iter()
-            .filter(|m| {
-                group.program.files.get(m.file).is_some_and(|f| group.code.scope().has_module(&f.seen_as, m.main))
-            })
-            .map(|m| m.file)
-            .collect();
-        let (place, text) = match target {
-            TargetSpec::Line(line) => (PointPlace::Line(line.clone()), format!("{}:{}", line.file, line.line)),
-            TargetSpec::Function(name, _) => (PointPlace::Function(name.clone()), name.text.clone()),
-        };
-        let code = &group.code;
-        let mut of = files.iter().filter_map(|f| group.program.files.get(*f));
-        let there = |f: &CodeFile| match &place {
-            PointPlace::Line(l) => code.service().statements(&f.image, &l.file).iter().any(|s| s.line == l.line),
-            PointPlace::Function(name) => {
-                !code.named(f, |n| name.matches(n)).is_empty() || code.service().has_lines(&f.image)
-            }
-            _ => true,
-        };
-        // A wrapper executes the program later.
-        if files.is_empty() || of.clone().any(there) || (alive.is_ours() && group.processes.len() > 1) {
-            return Ok(());
-        }
-        let instead = of.find_map(|f| points::instead(&place, f, code)).map(|i| format!("; {i}")).unwrap_or_default();
-        Err(SessionError::Point { text, why: format!("the program has no such code{instead}") })
-    }
-
-    /// Without a point of the user's, the marks in the program; without those, the end of each run.
-    fn name_points(
-        &mut self,
-        alive: &mut Alive,
-        limits: &Limits<'_>,
-        on: &mut dyn FnMut(CausalEvent),
-    ) -> Result<(), SessionError> {
-        if !self.options.marks || !self.group.points.is_empty() {
-            return Ok(());
-        }
-        let mut marks = self.group.own_marks();
-        let began = Instant::now();
-        // A wrapper executes the program a little later.
-        while marks.is_empty()
-            && alive.is_ours()
-            && !alive.is_over()
-            && !limits.are_reached()
-            && began.elapsed() < WRAPPED
-        {
-            alive.sleep(Duration::from_millis(5));
-            self.group.look_now(&[])?;
-            marks = self.group.own_marks();
-        }
-        if marks.is_empty() && alive.is_ours() {
-            let text = "no progress point was named and the program has no marks: its whole runs are compared, as with \
-                        --end-to-end; --progress names something that it does again and again (`whither causal suggest`)";
-            self.tell(text.to_owned(), on);
-            self.group.add_end();
-        }
-        let pairs = |name: &str, this: &str, other: &str| {
-            name.strip_suffix(this).is_some_and(|stem| marks.contains(&format!("{stem}{other}")))
-        };
-        for name in &marks {
-            // Both ends of a request have one rate; one of them is enough.
-            if pairs(name, "_end", "_begin") {
-                continue;
-            }
-            let spec = words::point(&format!("mark:{name}"))?;
-            self.group.points.push(super::group::Point::new(spec, false, None));
-        }
-        self.group.forget_places();
-        Ok(())
-    }
-
-    /// The error for a point that is nowhere.
-    fn missing(&self, alive: &mut Alive) -> Result<(), SessionError> {
-        let Some(point) = self.group.points.iter().find(|p| !p.is_placed()) else { return Ok(()) };
-        let why = point.refused.clone().or_else(|| {
-            let group = &self.group;
-            // The program itself has nothing like it: a library may.
-            let in_library = || {
-                let is_name = matches!(point.spec.place, PointPlace::Function(_) | PointPlace::Return(_));
-                let mut files = group.program.files.iter().filter(|_| is_name);
-                files.find_map(|of| points::instead(&point.spec.place, of, &group.code))
-            };
-            let instead = point.instead.clone().or_else(in_library).map(|i| format!("; {i}")).unwrap_or_default();
-            Some(format!("the program has no such place{instead}"))
-        });
-        let ended = if alive.is_over() { " (it has ended meanwhile)" } else { "" };
-        let why = format!("{}{ended}", why.unwrap_or_default());
-        Err(SessionError::Point { text: point.spec.text.clone(), why })
     }
 
     /// Lets a command run on that was measured long enough.

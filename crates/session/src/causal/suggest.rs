@@ -7,7 +7,7 @@ use super::group::{Group, Point};
 use super::options::{CausalOptions, CausalWhom, UnitChoice};
 use super::policy::{CausalPolicy, Step};
 use super::run::refused;
-use super::window::{self, Limits};
+use super::window::{self, Limits, Observed};
 use super::words::point;
 use crate::{SessionError, StopFlag};
 use std::time::{Duration, Instant};
@@ -64,6 +64,7 @@ impl CausalPolicy for NoPolicy {
         Step::Over
     }
     fn finished(&mut self, _window: &Window) {}
+    fn anew(&mut self) {}
 }
 
 /// Looks at a program for the options' duration; best proposals first. A command launched for this is asked to
@@ -136,10 +137,10 @@ fn look(
     let mut slices: Vec<Vec<u64>> = vec![Vec::new(); group.points.len()];
     let mut counted = 0;
     while !alive.is_over() && !limits.are_reached() {
-        let (visits, wall) = window::observe(group, SLICE, 0, &mut NoPolicy, alive, limits)?;
+        let Observed { visits, seen } = window::observe(group, SLICE, 0, &mut NoPolicy, alive, limits)?;
         // A slice cut short would look unsteady.
-        if wall >= SLICE / 2 || slices.iter().all(Vec::is_empty) {
-            counted += wall;
+        if seen.wall_ns >= SLICE / 2 || slices.iter().all(Vec::is_empty) {
+            counted += seen.wall_ns;
             visits.iter().zip(&mut slices).for_each(|(v, s)| s.push(v.visits));
         }
     }

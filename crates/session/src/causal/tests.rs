@@ -1,7 +1,7 @@
 //! The session's own logic with a kernel side that is made up: real processes, invented facts.
 
 use super::executor::CausalExecutor;
-use super::options::{CausalEnd, CausalEvent, CausalOptions, CausalWhom, Runs, UnitChoice};
+use super::options::{CausalEnd, CausalEvent, CausalOptions, CausalWhom, ExecutorChoice, Runs, UnitChoice};
 use super::policy::{CausalPolicy, Order, Step};
 use super::run::Session;
 use super::scope::Scope;
@@ -10,6 +10,7 @@ use crate::{SessionError, StopFlag};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use whither_sample::SampleError;
 use whither_sample::causal::{
     Armed, CausalConfig, CausalModule, CausalSample, Change, Facts, Hook, Loads, SampleWhat, WaitClass,
 };
@@ -27,6 +28,9 @@ struct Log {
     beats: usize,
     hooks: Vec<Hook>,
     detached: bool,
+    signal: Option<u32>,
+    waits_when_delayed: bool,
+    nappers: Vec<(u32, u64)>,
 }
 
 /// A kernel side that tells the same facts again and again.
@@ -35,6 +39,8 @@ struct Fake {
     facts: Facts,
     samples: Vec<CausalSample>,
     began: Instant,
+    /// What it says when it is to send signals.
+    refusal: Option<&'static str>,
 }
 
 impl CausalExecutor for Fake {
@@ -71,7 +77,11 @@ impl CausalExecutor for Fake {
         self.log.borrow_mut().beats += 1;
     }
     fn end(&mut self) -> Result<Facts, SessionError> {
-        Ok(Facts { wall_ns: self.began.elapsed().as_nanos() as u64, ..self.facts.clone() })
+        let wall_ns = self.began.elapsed().as_nanos() as u64;
+        let log = self.log.borrow();
+        let waits = log.waits_when_delayed && log.begun.last().is_some_and(|percent| *percent > 0);
+        let own_wait_ns = if waits { wall_ns } else { self.facts.own_wait_ns };
+        Ok(Facts { wall_ns, own_wait_ns, ..self.facts.clone() })
     }
     fn peek(&mut self, _point: u32) -> u64 {
         self.facts.visits.first().map_or(0, |v| v.visits)
@@ -94,24 +104,31 @@ impl CausalExecutor for Fake {
     fn detach(&mut self) {
         self.log.borrow_mut().detached = true;
     }
-    fn naps_by(&mut self, _signal: u32) -> Result<(), SessionError> {
+    fn naps_by(&mut self, signal: u32) -> Result<(), SessionError> {
+        if let Some(why) = self.refusal {
+            return Err(SampleError::Bpf { what: "sending signals for sleeping delays", why: why.into() }.into());
+        }
+        self.log.borrow_mut().signal = Some(signal);
         Ok(())
     }
-    fn napper(&mut self, _pid: u32, _handler: u64) -> Result<(), SessionError> {
+    fn napper(&mut self, pid: u32, handler: u64) -> Result<(), SessionError> {
+        self.log.borrow_mut().nappers.push((pid, handler));
         Ok(())
     }
-    fn napper_of(&self, _pid: u32) -> u64 {
-        0
+    fn napper_of(&self, pid: u32) -> u64 {
+        self.log.borrow().nappers.iter().rfind(|n| n.0 == pid).map_or(0, |n| n.1)
     }
 }
 
-/// Orders windows of 30 % on the first target.
+/// Orders windows on the first target, of 30 % and none by turns once `by_turns` is set.
 #[derive(Default)]
 struct Always {
     declared: Vec<(u32, Unit, Option<u32>)>,
     sampled: Vec<Option<u32>>,
     finished: Vec<Window>,
     most: usize,
+    begun_anew: u32,
+    by_turns: bool,
 }
 
 impl CausalPolicy for Always {
@@ -127,7 +144,7 @@ impl CausalPolicy for Always {
         }
         Step::Window(Order {
             target: 0,
-            percent: 30,
+            percent: if self.by_turns && self.finished.len().is_multiple_of(2) { 0 } else { 30 },
             settle_ns: 10_000_000,
             min_ns: 20_000_000,
             min_visits: 5,
@@ -139,6 +156,9 @@ impl CausalPolicy for Always {
     }
     fn finished(&mut self, window: &Window) {
         self.finished.push(window.clone());
+    }
+    fn anew(&mut self) {
+        self.begun_anew += 1;
     }
 }
 
@@ -163,7 +183,7 @@ fn options(words: &[&str]) -> CausalOptions {
         seed: 1,
         load: None,
         back_end: super::options::CausalBackEnd::Auto,
-        executor: Executor::Spin,
+        executor: ExecutorChoice::Spin,
         symbols: SymbolOptions::default(),
     }
 }
@@ -182,8 +202,14 @@ struct Ran {
 
 fn ran(options: &CausalOptions, facts: Facts, samples: Vec<CausalSample>, most: usize) -> Ran {
     let log = Rc::new(RefCell::new(Log::default()));
-    let fake = Fake { log: Rc::clone(&log), facts, samples, began: Instant::now() };
-    let mut policy = Always { most, ..Always::default() };
+    let fake = Fake { log: Rc::clone(&log), facts, samples, began: Instant::now(), refusal: None };
+    with(options, fake, most)
+}
+
+fn with(options: &CausalOptions, fake: Fake, most: usize) -> Ran {
+    let log = Rc::clone(&fake.log);
+    let by_turns = fake.log.borrow().waits_when_delayed;
+    let mut policy = Always { most, by_turns, ..Always::default() };
     let mut events = Vec::new();
     let session = Session::new(options, Box::new(fake), CausalConfig::default());
     let outcome = session.run(&mut policy, &StopFlag::default(), &mut |e| events.push(e)).expect("a session");
@@ -290,7 +316,7 @@ fn samples_become_targets_with_code() {
     // Our own process cannot be measured, but the books may look at it.
     let group_of = |samples: Vec<CausalSample>| {
         let log = Rc::new(RefCell::new(Log { watched: vec![me], ..Log::default() }));
-        Box::new(Fake { log, facts: good(), samples, began: Instant::now() })
+        Box::new(Fake { log, facts: good(), samples, began: Instant::now(), refusal: None })
     };
     let mut group = super::group::Group::new(&options(&["true"]), group_of(samples()));
     let mut policy = Always::default();
@@ -315,4 +341,56 @@ fn samples_become_targets_with_code() {
     let waits = group.targets.waits(&group.code);
     let blocked: u64 = waits.iter().map(|w| w.blocked_ns).sum();
     assert_eq!((waits.len(), blocked, waits[0].woken_by[0].1), (1, 500, 1));
+}
+
+/// Computes for a while, and ends by itself.
+const BUSY: [&str; 3] = ["sh", "-c", "i=0; while [ $i -lt 3000000 ]; do i=$((i+1)); done"];
+
+/// A program whose threads wait for cores, measured by a kernel side that sends signals or says why it does not.
+fn scarce(refusal: Option<&'static str>, executor: ExecutorChoice) -> Ran {
+    let facts = Facts { unit_ns: 500_000, ..good() };
+    let limited = CausalOptions { duration: Some(Duration::from_millis(1500)), executor, ..options(&BUSY) };
+    let log = Rc::new(RefCell::new(Log { waits_when_delayed: true, ..Log::default() }));
+    with(&limited, Fake { log, facts, samples: Vec::new(), began: Instant::now(), refusal }, usize::MAX)
+}
+
+#[test]
+fn delays_are_slept_once_threads_are_seen_to_wait_for_cores() {
+    let ran = scarce(None, ExecutorChoice::Auto);
+    let meta = &ran.outcome.run.meta;
+    assert_eq!(meta.executor, Executor::Sleep, "{:?}", ran.outcome.run.notes);
+    assert!(meta.executor_reason.starts_with("chosen: "), "{}", meta.executor_reason);
+    assert_eq!(ran.policy.begun_anew, 1);
+    let log = ran.log.borrow();
+    assert!(
+        matches!(log.nappers.as_slice(), [(pid, handler)] if log.watched.contains(pid) && *handler != 0),
+        "{log:?}"
+    );
+    let told = |n: &String| n.contains("from here on they are slept");
+    assert!(ran.outcome.run.notes.iter().any(told), "{:?}", ran.outcome.run.notes);
+    // What was spun does not count beside what is slept.
+    let windows = &ran.outcome.run.windows;
+    let spun = windows.iter().take_while(|w| w.dropped == Some(DropReason::Spun)).count();
+    assert!(spun >= 12, "{spun} windows before the change");
+    assert!(windows[spun..].iter().all(|w| w.dropped != Some(DropReason::Spun)) && windows.len() > spun + 3);
+}
+
+#[test]
+fn what_cannot_be_slept_is_spun_on_and_said() {
+    let ran = scarce(Some("an old kernel"), ExecutorChoice::Auto);
+    let run = &ran.outcome.run;
+    assert_eq!(run.meta.executor, Executor::Spin);
+    assert!(run.meta.executor_reason.contains("an old kernel"), "{}", run.meta.executor_reason);
+    assert!(run.notes.iter().any(|n| n.contains("had better be slept") && n.contains("an old kernel")));
+    assert_eq!(ran.policy.begun_anew, 0);
+    assert!(run.windows.iter().filter(|w| w.dropped.is_none()).count() >= 3);
+}
+
+#[test]
+fn the_users_word_is_obeyed() {
+    let ran = scarce(None, ExecutorChoice::Spin);
+    assert_eq!((ran.outcome.run.meta.executor, ran.policy.begun_anew), (Executor::Spin, 0));
+    assert_eq!((ran.log.borrow().signal, ran.outcome.run.meta.executor_reason.as_str()), (None, "as asked"));
+    let ran = scarce(None, ExecutorChoice::Sleep);
+    assert_eq!((ran.outcome.run.meta.executor, ran.policy.begun_anew), (Executor::Sleep, 0));
 }

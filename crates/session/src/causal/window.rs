@@ -2,6 +2,7 @@
 //! judgement uses nothing that depends on the outcome.
 
 use super::alive::Alive;
+use super::choice::Seen;
 use super::group::Group;
 use super::policy::{CausalPolicy, Order};
 use crate::{SessionError, StopFlag};
@@ -48,6 +49,14 @@ pub(super) struct Made {
     pub(super) paced: bool,
     /// How often the target's threads took turns with others.
     pub(super) turns: Turns,
+    pub(super) seen: Seen,
+}
+
+/// What was seen without an experiment.
+pub(super) struct Observed {
+    /// By point.
+    pub(super) visits: Vec<PointVisits>,
+    pub(super) seen: Seen,
 }
 
 /// Makes an experiment. `None` when a limit cut it short: it is no observation then.
@@ -111,10 +120,10 @@ pub(super) fn make(
         lost: facts.lost,
         dropped,
     };
-    Ok(Some(Made { window, paced, turns }))
+    Ok(Some(Made { window, paced, turns, seen: Seen::of(&facts) }))
 }
 
-/// Watches without speeding anything up; visits by point, and in which time.
+/// Watches without speeding anything up.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -125,7 +134,7 @@ pub(super) fn observe(
     policy: &mut dyn CausalPolicy,
     alive: &mut Alive,
     limits: &Limits<'_>,
-) -> Result<(Vec<PointVisits>, u64), SessionError> {
+) -> Result<Observed, SessionError> {
     group.exec.arm(&Armed::Nothing)?;
     let counters = counters(group);
     group.exec.begin(0)?;
@@ -140,7 +149,7 @@ pub(super) fn observe(
     group.drain(policy, stratum, true);
     group.targets.plain_time(stratum, facts.wall_ns);
     let ended = alive.is_over();
-    Ok((visits(group, &facts, &counters, ended), facts.wall_ns))
+    Ok(Observed { visits: visits(group, &facts, &counters, ended), seen: Seen::of(&facts) })
 }
 
 /// Lets the program find its pace: queues fill or empty, what the window before left behind is worked off.

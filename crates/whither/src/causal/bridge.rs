@@ -40,6 +40,10 @@ impl CausalPolicy for Adapter {
     fn finished(&mut self, window: &Window) {
         self.0.finished(window);
     }
+
+    fn anew(&mut self) {
+        self.0.anew();
+    }
 }
 
 /// A policy without experiments.
@@ -57,6 +61,7 @@ impl CausalPolicy for Idle {
     fn declare(&mut self, _target: u32, _unit: Unit, _parent: Option<u32>) {}
     fn sampled(&mut self, _at_ns: u64, _target: Option<u32>, _weight: u32) {}
     fn finished(&mut self, _window: &Window) {}
+    fn anew(&mut self) {}
 
     fn next(&mut self, _at_ns: u64, _rates: &[f64]) -> Step {
         match self {

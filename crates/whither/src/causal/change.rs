@@ -12,11 +12,11 @@ use std::time::Duration;
 use whither_causal::{AnalyseOptions, TargetRow, analyse};
 use whither_session::StopFlag;
 use whither_session::causal::{
-    CausalBackEnd, CausalOptions, CausalScope, CausalWhom, PointSpec, Runs, UnitChoice, point, run,
+    CausalBackEnd, CausalOptions, CausalScope, CausalWhom, ExecutorChoice, PointSpec, Runs, UnitChoice, point, run,
 };
 use whither_stats::welch;
 use whither_store::SymbolOptions;
-use whither_store::causal::{CausalRun, Executor, PointKind};
+use whither_store::causal::{CausalRun, PointKind};
 
 /// `whither causal verify`.
 pub(super) fn verify(args: &CausalVerify, common: Common) -> anyhow::Result<Ending> {
@@ -92,7 +92,7 @@ pub(super) fn plain(command: &[String], point: Option<&PointSpec>) -> CausalOpti
         cap: Duration::from_micros(500),
         seed: 0,
         back_end: CausalBackEnd::Auto,
-        executor: Executor::Spin,
+        executor: ExecutorChoice::Spin,
         load: None,
         symbols: SymbolOptions::default(),
     }

@@ -10,14 +10,14 @@ use crate::signals;
 use rustc_hash::FxHashMap;
 use whither_causal::Policy;
 use whither_session::causal::run;
-use whither_store::causal::{CausalRun, Executor, LoadKind, PointKind, Target, Turns};
+use whither_store::causal::{CausalRun, DropReason, Executor, LoadKind, PointKind, Target, Turns};
 
 /// `whither causal extend`.
 pub(super) fn extend(args: &CausalExtend, common: Common) -> anyhow::Result<Ending> {
     let before = keep::load(&args.recording)?;
     let points = points_of(&before);
     let experiments = policy_options(&args.experiments, args.answer.assume, args.targets.target.is_some());
-    let how = How::of(&args.experiments, experiments.seed);
+    let how = How::of(&args.experiments, experiments.seed).like(before.meta.executor)?;
     let told = (&args.whom, args.command.as_slice());
     let options = options(told, &points, &args.targets, &args.names, how)?;
     let stop = signals::stop_flag()?;
@@ -62,6 +62,19 @@ fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
     if (all.meta.executor == Executor::Agent) != (new.meta.executor == Executor::Agent) {
         let text = "the recording was made by another back end, and windows of both do not go together (--backend)";
         return Err(Usage(text.into()).into());
+    }
+    match (all.meta.executor, new.meta.executor) {
+        // The better ones are those that were slept.
+        (Executor::Spin, Executor::Sleep) => {
+            all.windows.iter_mut().for_each(|w| w.dropped = Some(DropReason::Spun));
+            all.turns.clear();
+            (all.meta.executor, all.meta.executor_reason) = (Executor::Sleep, new.meta.executor_reason.clone());
+        }
+        (Executor::Sleep, Executor::Spin) => {
+            let text = "the delays of the recording were slept, these could only be spun, and windows of both do not go together";
+            return Err(Usage(text.into()).into());
+        }
+        _ => {}
     }
     let changed = new.targets.iter().find(|t| {
         let same = all.targets.iter().find(|o| o.module == t.module && o.image.is_some());
@@ -167,6 +180,26 @@ mod tests {
             points: vec![ProgressPoint { name: "p".into(), kind: PointKind::Probe, end: None }],
             ..CausalRun::default()
         }
+    }
+
+    #[test]
+    fn spun_windows_and_slept_ones_are_never_both_in_an_answer() {
+        let made_by = |executor| {
+            let mut run = run(&["a"]);
+            run.meta.executor = executor;
+            run
+        };
+        let (spun, slept) = (made_by(Executor::Spin), made_by(Executor::Sleep));
+        let mut all = spun.clone();
+        append(&mut all, &slept).expect("the slept ones are those that count");
+        let dropped: Vec<_> = all.windows.iter().map(|w| w.dropped).collect();
+        assert_eq!(
+            (dropped.as_slice(), all.meta.executor),
+            ([Some(DropReason::Spun), None].as_slice(), Executor::Sleep)
+        );
+        let before = all.clone();
+        assert!(append(&mut all, &spun).is_err());
+        assert_eq!(all, before);
     }
 
     #[test]

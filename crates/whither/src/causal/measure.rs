@@ -16,8 +16,8 @@ use whither_causal::{AnalyseOptions, Policy, PolicyKind, PolicyOptions, analyse}
 use whither_report::text::{self, CausalView};
 use whither_sample::causal::WaitClass;
 use whither_session::causal::{
-    CausalBackEnd, CausalEvent, CausalOptions, CausalOutcome, CausalScope, CausalWhom, Runs, UnitChoice, pair, point,
-    run, target,
+    CausalBackEnd, CausalEvent, CausalOptions, CausalOutcome, CausalScope, CausalWhom, ExecutorChoice, Runs,
+    UnitChoice, pair, point, run, target,
 };
 use whither_store::causal::{Executor, LoadKind};
 
@@ -82,14 +82,15 @@ pub(super) struct How {
     seed: u64,
     cap: Duration,
     back_end: CausalBackEnd,
-    executor: Executor,
+    executor: ExecutorChoice,
 }
 
 impl How {
     pub(super) fn of(args: &CausalExperiments, seed: u64) -> Self {
         let executor = match args.executor {
-            CausalExecutorChoice::Spin => Executor::Spin,
-            CausalExecutorChoice::Sleep => Executor::Sleep,
+            CausalExecutorChoice::Auto => ExecutorChoice::Auto,
+            CausalExecutorChoice::Spin => ExecutorChoice::Spin,
+            CausalExecutorChoice::Sleep => ExecutorChoice::Sleep,
         };
         let back_end = match args.backend {
             CausalBackEndChoice::Auto => CausalBackEnd::Auto,
@@ -97,6 +98,20 @@ impl How {
             CausalBackEndChoice::Agent => CausalBackEnd::Agent,
         };
         Self { seed, cap: args.max_irq_off, back_end, executor }
+    }
+
+    /// As a recording was made that is to be extended: what was slept is not spun by itself.
+    ///
+    /// # Errors
+    /// [`Usage`] when the user wants delays that do not go together with those of the recording.
+    pub(super) fn like(self, recorded: Executor) -> Result<Self, Usage> {
+        match (recorded, self.executor) {
+            (Executor::Sleep, ExecutorChoice::Auto) => Ok(Self { executor: ExecutorChoice::Sleep, ..self }),
+            (Executor::Sleep, ExecutorChoice::Spin) => {
+                Err(Usage("the delays of the recording were slept: spun ones do not go together with them".into()))
+            }
+            _ => Ok(self),
+        }
     }
 }
 

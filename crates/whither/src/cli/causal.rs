@@ -225,8 +225,9 @@ pub(crate) struct CausalExperiments {
     #[arg(long, value_name = "TIME", value_parser = cap, default_value = "500us")]
     pub(crate) max_irq_off: Duration,
     /// How a thread is delayed: kept busy in its place, or put to sleep by a handler of a real-time signal that the
-    /// program does not use (leaves the core to others; needs ptrace and Linux 6.13)
-    #[arg(long, value_enum, default_value_t = CausalExecutorChoice::Spin, value_name = "HOW")]
+    /// program does not use (leaves the core to others; needs ptrace and Linux 6.13). By itself it changes over to sleeping
+    /// when delays are seen to make threads wait for cores
+    #[arg(long, value_enum, default_value_t = CausalExecutorChoice::Auto, value_name = "HOW")]
     pub(crate) executor: CausalExecutorChoice,
     /// Who does it: programs in the kernel, or (without rights for BPF, by itself) an agent in the program, whose threads
     /// then sample and delay themselves; of waits that threads end for one another it sees those at futexes
@@ -245,6 +246,7 @@ pub(crate) enum CausalBackEndChoice {
 /// How delays are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CausalExecutorChoice {
+    Auto,
     Spin,
     Sleep,
 }

@@ -121,7 +121,7 @@ impl Session<'_> {
         let loads = self.group.exec.loads();
         let times = self.first_window.zip(self.last_window);
         let duration = times.map_or(Duration::ZERO, |(first, last)| last.saturating_duration_since(first));
-        let (executor, spun) = really(self.executor, &loads);
+        let (executor, spun) = really(self.executor, &self.of_one_kind(&loads));
         CausalRun {
             meta: CausalMeta {
                 command: self.command.clone(),
@@ -134,6 +134,7 @@ impl Session<'_> {
                 kernel: machine.kernel,
                 version: env!("CARGO_PKG_VERSION").into(),
                 executor,
+                executor_reason: self.executor_reason.clone(),
                 period_ns: if loads.tick_ns > 0 { loads.tick_ns } else { self.config.tick_ns },
                 seed: self.options.seed,
                 load: self.options.load.unwrap_or(if self.paced * 2 > self.windows.len() {
@@ -170,7 +171,7 @@ fn really(asked: Executor, loads: &Loads) -> (Executor, Option<String>) {
         return (asked, None);
     }
     let why = format!(
-        "--executor sleep: only {:.0} % of the delays could be slept, the others were spun, as they are in threads that block \
+        "executor sleep: only {:.0} % of the delays could be slept, the others were spun, as they are in threads that block \
          the signal, are traced or have their system calls filtered; this run counts as spun",
         100.0 * slept
     );
@@ -186,6 +187,7 @@ fn reasons(windows: &[Window]) -> String {
         (R::Ended, "the program ended"),
         (R::Stopped, "the program was stopped"),
         (R::Lost, "observations were lost"),
+        (R::Spun, "their delays were spun, before it was seen that threads wait for cores because of them"),
         (R::NotDrained, "delays could not be paid in time (threads of a real-time policy are never delayed)"),
     ];
     let count = |r: R| windows.iter().filter(|w| w.dropped == Some(r)).count();

@@ -1,0 +1,156 @@
+//! Where a session's points and its target are in the program: waited for while libraries load and wrappers execute, and
+//! refused with what there is instead. How a place is found in one file: `points`.
+
+use super::super::alive::Alive;
+use super::super::group::Point;
+use super::super::options::CausalEvent;
+use super::super::points;
+use super::super::policy::CausalPolicy;
+use super::super::program::CodeFile;
+use super::super::window::Limits;
+use super::super::words::{self, PointPlace, TargetSpec};
+use super::Session;
+use crate::SessionError;
+use std::time::{Duration, Instant};
+
+/// A point that is nowhere is waited for so long: libraries are loaded, wrappers execute the program.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A program without marks may still be a wrapper for so long.
+const WRAPPED: Duration = Duration::from_millis(200);
+
+impl Session<'_> {
+    /// Waits until every point is somewhere, or until it is clear that one is nowhere.
+    pub(super) fn find_points(
+        &mut self,
+        alive: &mut Alive,
+        policy: &mut dyn CausalPolicy,
+        limits: &Limits<'_>,
+        on: &mut dyn FnMut(CausalEvent),
+    ) -> Result<(), SessionError> {
+        self.name_points(alive, limits, on)?;
+        let patience = if alive.is_ours() { PATIENCE } else { Duration::ZERO };
+        let began = Instant::now();
+        let mut pause = Duration::from_millis(1);
+        while self.group.points.iter().any(|p| !p.is_placed()) {
+            if began.elapsed() >= patience || alive.is_over() || limits.are_reached() {
+                return self.missing(alive);
+            }
+            alive.sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(50));
+            self.group.look_now(&[])?;
+            self.group.drain(policy, self.stratum, true);
+        }
+        Ok(())
+    }
+
+    /// Waits for the library that has the target, as [`Self::find_points`] does for points.
+    pub(super) fn find_target(&mut self, alive: &mut Alive, limits: &Limits<'_>) -> Result<(), SessionError> {
+        let patience = if alive.is_ours() { PATIENCE } else { Duration::ZERO };
+        let began = Instant::now();
+        while let Err(missing) = self.check_target(alive) {
+            if began.elapsed() >= patience || alive.is_over() || limits.are_reached() {
+                return Err(missing);
+            }
+            alive.sleep(Duration::from_millis(5));
+            self.group.look_now(&[])?;
+        }
+        Ok(())
+    }
+
+    /// A target that cannot be anywhere is told at once; a function may be inlined everywhere, which only
+    /// samples tell.
+    fn check_target(&self, alive: &Alive) -> Result<(), SessionError> {
+        let Some(target) = &self.options.target else { return Ok(()) };
+        let group = &self.group;
+        let modules = group.program.modules_of(alive.pid);
+        let files: Vec<usize> = modules
+            .iter()
+            .filter(|m| {
+                group.program.files.get(m.file).is_some_and(|f| group.code.scope().has_module(&f.seen_as, m.main))
+            })
+            .map(|m| m.file)
+            .collect();
+        let (place, text) = match target {
+            TargetSpec::Line(line) => (PointPlace::Line(line.clone()), format!("{}:{}", line.file, line.line)),
+            TargetSpec::Function(name, _) => (PointPlace::Function(name.clone()), name.text.clone()),
+        };
+        let code = &group.code;
+        let mut of = files.iter().filter_map(|f| group.program.files.get(*f));
+        let there = |f: &CodeFile| match &place {
+            PointPlace::Line(l) => code.service().statements(&f.image, &l.file).iter().any(|s| s.line == l.line),
+            PointPlace::Function(name) => {
+                !code.named(f, |n| name.matches(n)).is_empty() || code.service().has_lines(&f.image)
+            }
+            _ => true,
+        };
+        // A wrapper executes the program later.
+        if files.is_empty() || of.clone().any(there) || (alive.is_ours() && group.processes.len() > 1) {
+            return Ok(());
+        }
+        let instead = of.find_map(|f| points::instead(&place, f, code)).map(|i| format!("; {i}")).unwrap_or_default();
+        Err(SessionError::Point { text, why: format!("the program has no such code{instead}") })
+    }
+
+    /// Without a point of the user's, the marks in the program; without those, the end of each run.
+    fn name_points(
+        &mut self,
+        alive: &mut Alive,
+        limits: &Limits<'_>,
+        on: &mut dyn FnMut(CausalEvent),
+    ) -> Result<(), SessionError> {
+        if !self.options.marks || !self.group.points.is_empty() {
+            return Ok(());
+        }
+        let mut marks = self.group.own_marks();
+        let began = Instant::now();
+        // A wrapper executes the program a little later.
+        while marks.is_empty()
+            && alive.is_ours()
+            && !alive.is_over()
+            && !limits.are_reached()
+            && began.elapsed() < WRAPPED
+        {
+            alive.sleep(Duration::from_millis(5));
+            self.group.look_now(&[])?;
+            marks = self.group.own_marks();
+        }
+        if marks.is_empty() && alive.is_ours() {
+            let text = "no progress point was named and the program has no marks: its whole runs are compared, as with \
+                        --end-to-end; --progress names something that it does again and again (`whither causal suggest`)";
+            self.tell(text.to_owned(), on);
+            self.group.add_end();
+        }
+        let pairs = |name: &str, this: &str, other: &str| {
+            name.strip_suffix(this).is_some_and(|stem| marks.contains(&format!("{stem}{other}")))
+        };
+        for name in &marks {
+            // Both ends of a request have one rate; one of them is enough.
+            if pairs(name, "_end", "_begin") {
+                continue;
+            }
+            let spec = words::point(&format!("mark:{name}"))?;
+            self.group.points.push(Point::new(spec, false, None));
+        }
+        self.group.forget_places();
+        Ok(())
+    }
+
+    /// The error for a point that is nowhere.
+    fn missing(&self, alive: &mut Alive) -> Result<(), SessionError> {
+        let Some(point) = self.group.points.iter().find(|p| !p.is_placed()) else { return Ok(()) };
+        let why = point.refused.clone().or_else(|| {
+            let group = &self.group;
+            // The program itself has nothing like it: a library may.
+            let in_library = || {
+                let is_name = matches!(point.spec.place, PointPlace::Function(_) | PointPlace::Return(_));
+                let mut files = group.program.files.iter().filter(|_| is_name);
+                files.find_map(|of| points::instead(&point.spec.place, of, &group.code))
+            };
+            let instead = point.instead.clone().or_else(in_library).map(|i| format!("; {i}")).unwrap_or_default();
+            Some(format!("the program has no such place{instead}"))
+        });
+        let ended = if alive.is_over() { " (it has ended meanwhile)" } else { "" };
+        let why = format!("{}{ended}", why.unwrap_or_default());
+        Err(SessionError::Point { text: point.spec.text.clone(), why })
+    }
+}
