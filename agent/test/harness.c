@@ -268,6 +268,18 @@ struct sums sums(u32 point)
 	return s;
 }
 
+u64 folded(u32 point)
+{
+	u64 all = 0;
+	for (u32 i = 1; i < HEADER->next_path; i++) {
+		u32 page = THREAD(0)->directory[i / 64];
+		if (!page || PATH_POINT[i] != point) continue;
+		struct wh_block *b = (struct wh_block *)(seg + WH_AT_PAGES + (u64)page * 4096) + i % 64;
+		if (b->extra) all += ((struct wh_more *)(seg + WH_AT_PAGES + (u64)b->extra * 64))->folded;
+	}
+	return all;
+}
+
 u64 lost(int cause)
 {
 	u64 n = HEADER->lost[cause];

@@ -45,6 +45,7 @@ struct sums sums_of_path(u32 path);
 u64 lost(int cause);
 int frames_of(u32 path, u64 *ra, u32 *root, int max); /* from the innermost caller outwards */
 int by_frame_pointers(u32 path);
+u64 folded(u32 point); /* calls that were part of a timed one */
 u32 joined(u32 path); /* the path it joins, 0 = none */
 int exact_path(u32 path, u64 *ra, int max); /* joins resolved */
 u64 now_ns(void);

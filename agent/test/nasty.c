@@ -80,25 +80,11 @@ static void paths(void)
 
 /* ---- recursion: joined paths, folding ---- */
 static u64 deepest;
-/* Calls of a point that were part of a timed one. */
-static u64 folded(u32 point)
-{
-	u64 all = 0;
-	for (u32 i = 1; i < HEADER->next_path; i++) {
-		u32 page = THREAD(0)->directory[i / 64];
-		if (!page || PATH_POINT[i] != point) continue;
-		struct wh_block *b = (struct wh_block *)(seg + WH_AT_PAGES + (u64)page * 4096) + i % 64;
-		if (b->extra) all += ((struct wh_more *)(seg + WH_AT_PAGES + (u64)b->extra * 64))->folded;
-	}
-	return all;
-}
 PROBED u64 rec(u64 n) { if (!n) return 1; return rec(n - 1) + 1; }
-PROBED u64 even(u64 n);
-PROBED u64 odd(u64 n) { return n ? even(n - 1) + 1 : 0; }
+PROBED u64 even(u64 n); PROBED u64 odd(u64 n) { return n ? even(n - 1) + 1 : 0; }
 PROBED u64 even(u64 n) { return n ? odd(n - 1) + 1 : 0; }
 PROBED u64 end_of(u64 n) { sink = n; return n; }
-PROBED u64 pong(u64 n);
-PROBED u64 ping(u64 n) { end_of(n); return n ? pong(n - 1) + 1 : 0; }
+PROBED u64 pong(u64 n); PROBED u64 ping(u64 n) { end_of(n); return n ? pong(n - 1) + 1 : 0; }
 PROBED u64 pong(u64 n) { end_of(n); return n ? ping(n - 1) + 1 : 0; }
 static void recursion(void)
 {
@@ -137,11 +123,7 @@ static void recursion(void)
 			CHECK(sums_of_path(i).wall <= lasted, "path %u: %llu of %llu ticks", i, (unsigned long long)sums_of_path(i).wall, (unsigned long long)lasted);
 	unprobe(pi); unprobe(po); unprobe(lf);
 }
-static void *deep_thread(void *arg)
-{
-	(void)arg;
-	return (void *)rec(100000);
-}
+static void *deep_thread(void *arg) { (void)arg; return (void *)rec(100000); }
 static void deep(void)
 {
 	u32 p = probe((void *)rec, ALL_TIMES);
