@@ -100,7 +100,9 @@ impl<'a> Analysis<'a> {
         // An estimate: no more than there is.
         let kernel_ns = cost.kernel_ns.unwrap_or(0).min(self.snapshot.whole.cpu_ns);
         let apart_ns = cost.apart_ns.min(self.snapshot.whole.cpu_ns);
-        let ns = cost_ns(calls, per_call).saturating_add(kernel_ns).saturating_add(apart_ns);
+        let patched = cost_ns(calls, per_call);
+        let all = patched.saturating_add(kernel_ns).saturating_add(apart_ns);
+        let ns = all.min(self.snapshot.whole.cpu_ns.max(patched));
         OwnCostRow {
             ns_per_call: per_call as f64 / 1000.0,
             inside_ns_per_call: cost.inside_ps as f64 / 1000.0,

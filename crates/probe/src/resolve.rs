@@ -126,8 +126,15 @@ fn described<M: ModuleView>(modules: &[M], (index, at): Place) -> Option<Candida
     if !has_mapped(module, at) && modules.iter().any(|m| m.path() == module.path() && has_mapped(m, at)) {
         return None;
     }
-    describe(module, index, module.image()?, at)
+    let mut found = describe(module, index, module.image()?, at)?;
+    if modules.iter().any(|m| file_name(m.path()).starts_with("_greenlet")) {
+        found.entry_only.get_or_insert_with(|| COPIES_STACKS.to_owned());
+    }
+    Some(found)
 }
+
+/// What a copy of a stack holds cannot be put right when probes go.
+const COPIES_STACKS: &str = "greenlet is loaded: it keeps copies of stacks, with return addresses in them";
 
 fn has_mapped<M: ModuleView>(module: &M, at: Svma) -> bool {
     module.mapped().contains(&at.0.wrapping_add(module.bias()))

@@ -140,6 +140,22 @@ fn of_a_piece_mapped_again_only_what_it_holds_is_a_function() {
 }
 
 #[test]
+fn exits_of_run_time_systems_that_look_for_return_addresses_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = program(dir.path(), &[]) else { return };
+    let mut modules = vec![program];
+    let entry_only = |modules: &[Plain]| {
+        let orders = [Order::Include(parse("hidden").unwrap())];
+        candidates(modules, &orders, &|_| None).unwrap().candidates.pop().unwrap().entry_only
+    };
+    assert_eq!(entry_only(&modules), None);
+    modules[0].path = "/usr/lib/jvm/libjvm.so".into();
+    assert!(entry_only(&modules).is_some_and(|why| why.contains("Java")));
+    modules[0].path = "/usr/lib/python3/_greenlet.cpython-311-x86_64-linux-gnu.so".into();
+    assert!(entry_only(&modules).is_some_and(|why| why.contains("greenlet")));
+}
+
+#[test]
 fn a_stripped_program_has_functions_without_names() {
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = program(dir.path(), &["-s"]) else { return };
