@@ -89,7 +89,7 @@ struct shape {
 };
 struct template {
 	u32 serial;
-	u32 path;                   /* with WH_FOLDED */
+	u32 path;                   /* with WH_FOLDED and UNSEEN */
 	u32 relatives;
 	u32 join_path;              /* the innermost call in progress must have this path, */
 	u64 join;                   /* its slot being so far away; 0 = no join */
@@ -286,9 +286,13 @@ static inline struct wh_active *record(struct local *l, u32 index)
 	return likely(index < WH_ACTIVE) ? &l->block->active[index] : record_slow(l, index);
 }
 
+/* With a path that was found: the caller is such that its exit must be left alone (WH_RULE_FOREIGN). No record has it. */
+#define UNSEEN 0x40000000u
+
 /* path.c, walk.c: `WH_FOLDED | id` when the call is counted in a path it is itself part of. */
 u32 path_of_frames(struct local *l, const struct wh_point *p, u32 point, u32 root, u32 n);
 u32 find_path(struct local *l, const struct wh_point *p, u32 point, u64 slot, u64 rbp);
+u32 unseen_from(struct local *l, u64 ra);
 
 /* The point's own path; 0 when the controller has not given it one. */
 static inline u32 root_path(const struct wh_point *p)
@@ -305,6 +309,19 @@ void templates_forget(struct local *l);
 u32 rule_of(u64 ra);
 int plausible(u64 ra);
 int big_step(u32 rule, u64 slot, u64 *rbp, u64 low, u64 top, u64 *next);
+
+static inline int is_foreign(u32 rule)
+{
+	return rule == (WH_RULE_NONE | WH_RULE_FOREIGN) || rule == (WH_RULE_FP | WH_RULE_FOREIGN);
+}
+
+/* Whether a caller is known to be none whose exits must be left alone. */
+static inline int is_native(const struct local *l, u64 ra)
+{
+	const struct known *known = &l->known[(u32)(ra * 0x9e3779b97f4a7c15ull >> 40) % KNOWN];
+
+	return known->ra == ra && !is_foreign(known->rule);
+}
 
 /* block.c */
 struct wh_block *block_new(struct local *l, u32 path);

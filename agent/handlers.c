@@ -152,13 +152,14 @@ static inline struct local *begin(const struct wh_point *p, u64 slot)
 	return l;
 }
 
+/* Path of a call, with WH_FOLDED and UNSEEN as it may be; none: 0 but for UNSEEN. */
 static inline u32 path_of(struct local *l, const struct wh_point *p, u64 point, u64 slot, u64 rbp)
 {
 	struct match match;
 	u32 path;
 
 	if (!(p->flags & WH_DO_PATH))
-		return root_path(p);
+		return root_path(p) | (p->flags & WH_DO_EXIT && !(p->flags & WH_DO_ANY_CALLER) ? unseen_from(l, *(u64 *)slot) : 0);
 	path = template_search(l, (u32)point, slot, rbp, &match);
 	return path ? path : find_path(l, p, (u32)point, slot, rbp);
 }
@@ -180,6 +181,37 @@ static slow_path u32 judged(struct local *l, u32 found)
 	return in_progress(l, found) ? found | WH_FOLDED : found;
 }
 
+struct call {
+	u64 point;
+	u32 path;
+	u64 slot;
+	const struct regs *regs;
+};
+
+/* Counts a call in `b` whose exit is not seen. */
+static inline void count_alone(struct local *l, const struct wh_point *p, struct wh_block *b, struct call c)
+{
+	count_call(b);
+	if (likely(!(p->flags & NEEDS_WORDS)))
+		return;
+	values_at_entry(l, p, WH_ACTIVE - 1, c.slot, c.regs, p->flags & WH_DO_VALUES ? b : 0);
+	if (p->flags & WH_DO_EMIT) {
+		struct wh_active r = {.t0 = ticks(), .path = c.path, .point = (u32)c.point};
+
+		emit(l, p, &r, WH_ACTIVE - 1, 0, 0);
+	}
+}
+
+/* Why the exit of a call cannot be seen, or WH_LOST_CAUSES. */
+static inline enum wh_lost no_exit(const struct local *l, u64 slot, u32 unseen)
+{
+	if (unlikely(header()->stacks_copied || (unseen && *(const u64 *)slot != G.exit)))
+		return WH_LOST_FOREIGN;
+	if (unlikely(l->stack.no_shadow))
+		return slot < (u64)-WH_SHADOW + BLOCK_BYTES ? WH_LOST_LOW : WH_LOST_SHADOW;
+	return WH_LOST_CAUSES;
+}
+
 static slow_path u64 count_slow(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 {
 	const struct wh_point *p = point_at(index);
@@ -198,21 +230,12 @@ static slow_path u64 count_slow(u64 index, u64 slot, const struct regs *regs, u6
 	struct wh_thread *t = l->block;
 	if (unlikely(t->n_active && record(l, t->n_active - 1)->slot <= slot))
 		drop_stale(l, slot);
-	u32 path = path_of(l, p, index, slot, rbp) & ~WH_FOLDED;
+	u32 path = path_of(l, p, index, slot, rbp) & ~(WH_FOLDED | UNSEEN);
 	struct wh_block *b = path ? block_of(l, path) : 0;
-	if (unlikely(!b)) {
+	if (unlikely(!b))
 		t->lost[WH_LOST_TABLE]++;
-	} else {
-		count_call(b);
-		if (unlikely(p->flags & NEEDS_WORDS)) {
-			values_at_entry(l, p, WH_ACTIVE - 1, slot, regs, p->flags & WH_DO_VALUES ? b : 0);
-			if (p->flags & WH_DO_EMIT) {
-				struct wh_active r = {.t0 = ticks(), .path = path, .point = (u32)index};
-
-				emit(l, p, &r, WH_ACTIVE - 1, 0, 0);
-			}
-		}
-	}
+	else
+		count_alone(l, p, b, (struct call){index, path, slot, regs});
 	leave(t);
 	return p->relocated;
 }
@@ -275,7 +298,8 @@ static slow_path struct answer entry_slow(u64 index, u64 slot, const struct regs
 	if (unlikely(t->n_active && record(l, t->n_active - 1)->slot <= slot))
 		drop_stale(l, slot);
 
-	u32 found = judged(l, path_of(l, p, index, slot, rbp)), path = found & ~WH_FOLDED;
+	u32 met = path_of(l, p, index, slot, rbp);
+	u32 found = judged(l, met & ~UNSEEN), path = found & ~WH_FOLDED;
 	struct wh_block *b = path ? block_of(l, path) : 0;
 	struct wh_active *r = record(l, t->n_active);
 	if (unlikely(!b || !r)) {
@@ -283,12 +307,14 @@ static slow_path struct answer entry_slow(u64 index, u64 slot, const struct regs
 		leave(t);
 		return answer;
 	}
-	count_call(b);
-	if (unlikely(l->stack.no_shadow)) {
-		t->lost[slot < (u64)-WH_SHADOW + BLOCK_BYTES ? WH_LOST_LOW : WH_LOST_SHADOW]++;
+	enum wh_lost why = no_exit(l, slot, met & UNSEEN);
+	if (unlikely(why != WH_LOST_CAUSES)) {
+		count_alone(l, p, b, (struct call){index, path, slot, regs});
+		t->lost[why]++;
 		leave(t);
 		return answer;
 	}
+	count_call(b);
 	u64 ra = *(const u64 *)slot;
 	if (likely(ra != G.exit)) /* else a tail call out of a probed function: the shadow is right */
 		*(u64 *)(slot + WH_SHADOW) = ra;
@@ -444,8 +470,15 @@ static inline u64 ordinary_block(struct local *l, const struct wh_point *p, u32 
 {
 	struct match match = {0};
 	u32 path = flags & WH_DO_PATH ? template_search(l, (u32)point, slot, rbp, &match) : root_path(p);
-	u32 page = l->block->directory[(path & ~WH_FOLDED) / 64];
 
+	if (flags & WH_DO_EXIT) {
+		int alone = !(flags & (WH_DO_PATH | WH_DO_ANY_CALLER)) && !is_native(l, *(const u64 *)slot);
+
+		if (unlikely(path & UNSEEN || alone || header()->stacks_copied))
+			return 0;
+	}
+	path &= ~UNSEEN;
+	u32 page = l->block->directory[(path & ~WH_FOLDED) / 64];
 	*found = path;
 	if (unlikely(!path || !page))
 		return 0;

@@ -218,7 +218,19 @@ static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u3
 	}
 }
 
-/* The path of a call of `point` whose return slot is `slot`; 0: the point has none of its own yet. */
+/* UNSEEN if a call that returns to `ra` must have its return slot left alone. */
+slow_path u32 unseen_from(struct local *l, u64 ra)
+{
+	int full;
+	const struct known *known;
+
+	if (!ra || ra == G.exit) /* no caller; a tail call, whose slot is ours already */
+		return 0;
+	known = site_of(l, ra, 0, &full);
+	return is_foreign(known ? known->rule : rule_of(ra)) ? UNSEEN : 0;
+}
+
+/* The path of a call of `point` whose return slot is `slot`, perhaps with UNSEEN; 0: the point has none of its own yet. */
 u32 find_path(struct local *l, const struct wh_point *p, u32 point, u64 slot, u64 rbp)
 {
 	struct trace *t = &l->trace;
@@ -233,6 +245,8 @@ u32 find_path(struct local *l, const struct wh_point *p, u32 point, u64 slot, u6
 	t->template.live = ~0ull;
 	root = walk(l, p, slot, rbp, &n);
 	path = root == NO_ROOM ? root_path(p) : path_of_frames(l, p, point, root, n);
+	if (!(p->flags & WH_DO_ANY_CALLER) && !is_native(l, *(const u64 *)slot))
+		path |= unseen_from(l, *(const u64 *)slot);
 	if (t->usable)
 		template_learn(l, point, slot, path);
 	return path;

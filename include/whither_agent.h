@@ -22,7 +22,7 @@ typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
-#define WH_AGENT_ABI 9u
+#define WH_AGENT_ABI 10u
 
 /* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
 #define WH_MAX_POINTS 65536u
@@ -77,7 +77,9 @@ enum wh_lost {
 	WH_LOST_VALUE = 9,   /* recorded but for a stack argument where no memory can be read: not summed */
 	WH_LOST_LOW = 10,    /* as SHADOW: the stack lies so low (a heap of a program without PIE) that there is no place for it */
 	WH_LOST_APART = 11,  /* no calls: ticks spent on changes of stack and on records left behind, which no calibration knows */
-	WH_LOST_CAUSES = 12
+	WH_LOST_FOREIGN = 12, /* counted, no exit: nothing is known of the caller's frame, so its code may look at its return
+	                       * address (WH_RULE_FOREIGN) */
+	WH_LOST_CAUSES = 13
 };
 
 /* A counter of the processor that points name. 16 bytes. */
@@ -129,6 +131,9 @@ struct wh_header {
 	wh_u32 apart;          /* not 0: blocks of ended threads are used again only when there are no fresh ones */
 	wh_u32 no_forks;       /* not 0: children pass through, nothing of them is recorded or lost */
 	wh_u32 next_site;      /* atomic; sites[1..next_site) are in use */
+	wh_u32 stacks_copied;  /* not 0: the program keeps copies of stacks and puts them back (greenlet). One place then holds
+	                        * several calls in turns, of which its shadow knows one: no more exits are seen */
+	wh_u32 spare;
 	struct wh_event event[WH_EVENTS]; /* once set, an entry stays */
 };
 
@@ -154,7 +159,8 @@ enum wh_do {
 	WH_DO_SITE = 4096,     /* not a user's point and no function: any instruction, see wh_point.lock */
 	WH_DO_UNWIND = 8192,   /* not a user's point: the function by which an unwinder looks for rules */
 	WH_DO_EVENTS = 2048,   /* with WH_DO_VALUES and WH_DO_EXIT: some of the wh_extra list are events */
-	WH_DO_FP = 512         /* no unwind rules wanted: follow frame pointers (code without .eh_frame) */
+	WH_DO_FP = 512,        /* no unwind rules wanted: follow frame pointers (code without .eh_frame) */
+	WH_DO_ANY_CALLER = 16384 /* with WH_DO_EXIT: the exit is seen whoever the caller is, see WH_RULE_FOREIGN */
 };
 
 /* A probe point. 64 bytes. The stub pushes its index and jumps to the common entry of the agent. */
@@ -206,7 +212,7 @@ struct wh_module {
 	wh_u32 first_row;
 	wh_u32 n_rows;         /* sorted by offset */
 	wh_u32 state;          /* 0 free, 1 valid, 2 unmapped: never match it */
-	wh_u32 flags;          /* 1: no rules, frame pointers may be followed here (JIT) */
+	wh_u32 flags;          /* 1: code made at run time: no rules, frame pointers may be followed here */
 	wh_u64 spare[3];
 };
 
@@ -233,6 +239,11 @@ enum wh_rule_kind {
 	WH_RULE_FP = 6,        /* only in sites: no row, frame pointers are followed from here */
 	WH_RULE_LATER = 7      /* only in sites: FP it was, but now there are rows: to be looked up */
 };
+/* With NONE or FP, only in sites: code made at run time, or a piece of a file that has unwind rows but none here (stubs in
+ * assembler). Run-time systems look for such callers on their stacks by return address (V8, Java's VM), and end the
+ * program when they find ours, so return slots of calls from there are left alone. */
+#define WH_RULE_FOREIGN 8u
+
 /* The rare shapes. 16 bytes. cfa = REG + cfa_offset, or *(REG + cfa_offset) + more if `deref`. */
 struct wh_rule {
 	wh_u8 reg;             /* WH_RULE_RSP or WH_RULE_RBP */

@@ -5,7 +5,7 @@
 /// `WH_AGENT_MAGIC`.
 pub const AGENT_MAGIC: u64 = 0x746e656761687700;
 /// `WH_AGENT_ABI`.
-pub const AGENT_ABI: u32 = 9;
+pub const AGENT_ABI: u32 = 10;
 /// `WH_MAX_POINTS`.
 pub const MAX_POINTS: u32 = 65536;
 /// `WH_MAX_MODULES`.
@@ -104,8 +104,10 @@ pub const LOST_VALUE: usize = 9;
 pub const LOST_LOW: usize = 10;
 /// `WH_LOST_APART`: no calls, but ticks spent on changes of stack and on records left behind.
 pub const LOST_APART: usize = 11;
+/// `WH_LOST_FOREIGN`: counted, no exit: nothing is known of the caller's frame.
+pub const LOST_FOREIGN: usize = 12;
 /// `WH_LOST_CAUSES`.
-pub const LOST_CAUSES: usize = 12;
+pub const LOST_CAUSES: usize = 13;
 /// `WH_EVENTS`.
 pub const EVENTS: usize = 4;
 /// `WH_EVENT_SET`.
@@ -148,6 +150,8 @@ pub const DO_UNWIND: u32 = 8192;
 pub const NOT_ASKED_FOR: u32 = DO_LOADER | DO_LOCK | DO_SITE | DO_UNWIND;
 /// `WH_DO_FP`: no unwind rules wanted: follow frame pointers (code without .eh_frame).
 pub const DO_FP: u32 = 512;
+/// `WH_DO_ANY_CALLER`: with [`DO_EXIT`]: the exit is seen whoever the caller is.
+pub const DO_ANY_CALLER: u32 = 16384;
 /// `WH_ARG1`: rdi rsi rdx rcx r8 r9.
 pub const ARG1: u8 = 1;
 /// `WH_ARG2`.
@@ -326,6 +330,10 @@ pub struct Header {
     pub no_forks: u32,
     /// Atomic; sites\[1..next_site) are in use.
     pub next_site: u32,
+    /// Not 0: the program keeps copies of stacks: no more exits are seen.
+    pub stacks_copied: u32,
+    /// Always 0.
+    pub spare: u32,
     /// Counters of the processor that points name.
     pub event: [Event; EVENTS],
 }
@@ -616,7 +624,7 @@ mod tests {
                 rows += "\n";
             };
         }
-        row!("wh_header", Header: magic, abi, enabled, bytes, tsc_mult, tsc_shift, controller, heartbeat, patience, n_points, n_modules, n_rules, recursion, depth, loads, loads_seen, load_wait_us, next_frame, next_path, next_thread, next_page, next_ring, forks, no_cpu_page, generation, lost, cost_inside, cost_whole, cost_count, cost_early, loads_late, apart, no_forks, next_site, event);
+        row!("wh_header", Header: magic, abi, enabled, bytes, tsc_mult, tsc_shift, controller, heartbeat, patience, n_points, n_modules, n_rules, recursion, depth, loads, loads_seen, load_wait_us, next_frame, next_path, next_thread, next_page, next_ring, forks, no_cpu_page, generation, lost, cost_inside, cost_whole, cost_count, cost_early, loads_late, apart, no_forks, next_site, stacks_copied, event);
         row!("wh_event", Event: kind, flags, config);
         row!("wh_point", Point: address, relocated, state, flags, root, extras, n_extras, module, patch, window, skip, lock, original, stub);
         row!("wh_extra", Extra: source, number, width, flags, loads, value, spare, offset);
@@ -632,7 +640,7 @@ mod tests {
         row!("wh_record", Record: bytes, kind, point, start, end, path, tid, ret);
         row!("wh_start", Start: segment, shadow, way, abi);
         rows += &format!(
-            "{SEGMENT_BYTES} {AGENT_ABI} {DO_FP} {FRAME_SITE} {FRAME_WIDE} {FRAME_FP} {FRAME_FIRST} {FRAME_LAST}\n"
+            "{SEGMENT_BYTES} {AGENT_ABI} {DO_FP} {DO_ANY_CALLER} {FRAME_SITE} {FRAME_WIDE} {FRAME_FP} {FRAME_FIRST} {FRAME_LAST}\n"
         );
         rows += &format!("{FRAME_MORE} {FRAME_LOW} {RUN_HEAD} {LINK_NEXT} {LINK_SAME_SHIFT} {AT_PATH_POINTS}\n");
         rows += &format!(
@@ -645,7 +653,7 @@ mod tests {
             #define O(s, f) printf(" %zu", offsetof(struct s, f));
             #define S(s) printf(#s " %zu", sizeof(struct s));
             int main(void) {
-                S(wh_header) O(wh_header, magic) O(wh_header, abi) O(wh_header, enabled) O(wh_header, bytes) O(wh_header, tsc_mult) O(wh_header, tsc_shift) O(wh_header, controller) O(wh_header, heartbeat) O(wh_header, patience) O(wh_header, n_points) O(wh_header, n_modules) O(wh_header, n_rules) O(wh_header, recursion) O(wh_header, depth) O(wh_header, loads) O(wh_header, loads_seen) O(wh_header, load_wait_us) O(wh_header, next_frame) O(wh_header, next_path) O(wh_header, next_thread) O(wh_header, next_page) O(wh_header, next_ring) O(wh_header, forks) O(wh_header, no_cpu_page) O(wh_header, generation) O(wh_header, lost) O(wh_header, cost_inside) O(wh_header, cost_whole) O(wh_header, cost_count) O(wh_header, cost_early) O(wh_header, loads_late) O(wh_header, apart) O(wh_header, no_forks) O(wh_header, next_site) O(wh_header, event) puts("");
+                S(wh_header) O(wh_header, magic) O(wh_header, abi) O(wh_header, enabled) O(wh_header, bytes) O(wh_header, tsc_mult) O(wh_header, tsc_shift) O(wh_header, controller) O(wh_header, heartbeat) O(wh_header, patience) O(wh_header, n_points) O(wh_header, n_modules) O(wh_header, n_rules) O(wh_header, recursion) O(wh_header, depth) O(wh_header, loads) O(wh_header, loads_seen) O(wh_header, load_wait_us) O(wh_header, next_frame) O(wh_header, next_path) O(wh_header, next_thread) O(wh_header, next_page) O(wh_header, next_ring) O(wh_header, forks) O(wh_header, no_cpu_page) O(wh_header, generation) O(wh_header, lost) O(wh_header, cost_inside) O(wh_header, cost_whole) O(wh_header, cost_count) O(wh_header, cost_early) O(wh_header, loads_late) O(wh_header, apart) O(wh_header, no_forks) O(wh_header, next_site) O(wh_header, stacks_copied) O(wh_header, event) puts("");
                 S(wh_event) O(wh_event, type) O(wh_event, flags) O(wh_event, config) puts("");
                 S(wh_point) O(wh_point, address) O(wh_point, relocated) O(wh_point, state) O(wh_point, flags) O(wh_point, root) O(wh_point, extras) O(wh_point, n_extras) O(wh_point, module) O(wh_point, patch) O(wh_point, window) O(wh_point, skip) O(wh_point, lock) O(wh_point, original) O(wh_point, stub) puts("");
                 S(wh_extra) O(wh_extra, source) O(wh_extra, number) O(wh_extra, width) O(wh_extra, flags) O(wh_extra, loads) O(wh_extra, value) O(wh_extra, spare) O(wh_extra, offset) puts("");
@@ -660,7 +668,7 @@ mod tests {
                 S(wh_ring) O(wh_ring, head) O(wh_ring, tail) O(wh_ring, lost) O(wh_ring, spare) puts("");
                 S(wh_record) O(wh_record, bytes) O(wh_record, kind) O(wh_record, point) O(wh_record, start) O(wh_record, end) O(wh_record, path) O(wh_record, tid) O(wh_record, ret) puts("");
                 S(wh_start) O(wh_start, segment) O(wh_start, shadow) O(wh_start, way) O(wh_start, abi) puts("");
-                printf("%llu %u %d %u %u %u %u %u\n", (unsigned long long)WH_SEGMENT_BYTES, WH_AGENT_ABI, WH_DO_FP, WH_FRAME_SITE,
+                printf("%llu %u %d %d %u %u %u %u %u\n", (unsigned long long)WH_SEGMENT_BYTES, WH_AGENT_ABI, WH_DO_FP, WH_DO_ANY_CALLER, WH_FRAME_SITE,
                        WH_FRAME_WIDE, WH_FRAME_FP, WH_FRAME_FIRST, WH_FRAME_LAST);
                 printf("%u %u %u %u %u %llu\n", WH_FRAME_MORE, WH_FRAME_LOW, WH_RUN_HEAD, WH_LINK_NEXT, WH_LINK_SAME_SHIFT,
                        (unsigned long long)WH_AT_PATH_POINTS);

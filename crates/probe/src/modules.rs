@@ -165,7 +165,8 @@ impl Modules {
             first_row: first,
             n_rows,
             state: 1,
-            flags: 0,
+            // What is no ELF file holds code that was made at run time.
+            flags: u32::from(module.id.is_none()),
             ..abi::Module::default()
         };
         segment.set_module(number, &entry);

@@ -127,14 +127,20 @@ fn described<M: ModuleView>(modules: &[M], (index, at): Place) -> Option<Candida
         return None;
     }
     let mut found = describe(module, index, module.image()?, at)?;
-    if modules.iter().any(|m| file_name(m.path()).starts_with("_greenlet")) {
+    if modules.iter().any(|m| copies_stacks(m.path())) {
         found.entry_only.get_or_insert_with(|| COPIES_STACKS.to_owned());
     }
     Some(found)
 }
 
-/// What a copy of a stack holds cannot be put right when probes go.
-const COPIES_STACKS: &str = "greenlet is loaded: it keeps copies of stacks, with return addresses in them";
+/// One place on a stack then holds several calls in turns, and what a copy holds cannot be put right when probes go.
+const COPIES_STACKS: &str = "a library that keeps copies of stacks, with return addresses in them, is loaded (greenlet, PyPy, Ruby's continuations)";
+
+/// Whether a library is one that keeps copies of stacks and puts them back.
+pub(crate) fn copies_stacks(path: &str) -> bool {
+    let name = file_name(path);
+    ["_greenlet", "libpypy", "continuation.so"].iter().any(|known| name.starts_with(known))
+}
 
 fn has_mapped<M: ModuleView>(module: &M, at: Svma) -> bool {
     module.mapped().contains(&at.0.wrapping_add(module.bias()))

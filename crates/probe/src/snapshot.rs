@@ -35,6 +35,10 @@ pub(crate) struct Reading {
     pub(crate) no_event: u64,
     /// Calls on stacks that lie too low for shadows.
     pub(crate) low: u64,
+    /// Calls by code of whose frames nothing is known.
+    pub(crate) foreign: u64,
+    /// The program keeps copies of stacks: these are of its calls since.
+    pub(crate) copied: bool,
     /// Times that a stack argument lay where no memory is.
     pub(crate) no_value: u64,
     pub(crate) own_cost: OwnCost,
@@ -46,7 +50,7 @@ pub(crate) struct Reading {
 impl Reading {
     /// What is missing from it, and why: sentences for the user.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let refused = self.lost.shadow.saturating_sub(self.low);
+        let refused = self.lost.shadow.saturating_sub(self.low).saturating_sub(self.foreign);
         let all = [
             (
                 self.no_cpu,
@@ -63,6 +67,14 @@ impl Reading {
             (
                 self.low,
                 "{} calls have no time because their stacks lie in a heap below 16 TiB (coroutines or signal stacks from malloc in a program linked without PIE), where return addresses find no place: link it with -pie, or take the stacks from mmap",
+            ),
+            (
+                if self.copied { 0 } else { self.foreign },
+                "{} calls were counted without times, for they came from code made at run time or without unwind rules (JIT compilers, stubs in assembler): run-time systems look for such callers by return address, so these were left alone",
+            ),
+            (
+                if self.copied { self.foreign } else { 0 },
+                "{} calls were counted without times, for the program has loaded a library that keeps copies of stacks (greenlet)",
             ),
             (
                 refused,
@@ -165,6 +177,8 @@ impl Reader {
             no_event: without(abi::LOST_EVENT),
             no_value: without(abi::LOST_VALUE),
             low: without(abi::LOST_LOW),
+            foreign: without(abi::LOST_FOREIGN),
+            copied: segment.header32(field::STACKS_COPIED) != 0,
             own_cost: OwnCost { apart_ns: scale.clock.ns(without(abi::LOST_APART)), ..own_cost(segment) },
             torn: sums.torn(),
         }
@@ -217,7 +231,7 @@ impl Reader {
             busy: since(abi::LOST_BUSY),
             depth: since(abi::LOST_DEPTH),
             table: since(abi::LOST_TABLE),
-            shadow: since(abi::LOST_SHADOW).wrapping_add(since(abi::LOST_LOW)),
+            shadow: since(abi::LOST_SHADOW).wrapping_add(since(abi::LOST_LOW)).wrapping_add(since(abi::LOST_FOREIGN)),
             jumped: since(abi::LOST_JUMPED),
             exit: since(abi::LOST_EXIT),
             ring: since(abi::LOST_RING),

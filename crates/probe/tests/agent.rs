@@ -97,6 +97,15 @@ fn a_signal_between_any_two_instructions_found_by_thread_pointer() {
 }
 
 #[test]
+fn return_addresses_of_unknown_callers_stay() {
+    for frames in ["-fomit-frame-pointer", "-fno-omit-frame-pointer"] {
+        let program = build("foreign.c", "cc", &[frames]);
+        run(&program, "1", &[]);
+        run(&program, "2", &[]);
+    }
+}
+
+#[test]
 fn exceptions_pass_through_probed_frames() {
     let program = build("throw.cc", "g++", &[]);
     run(&program, "1", &[]);

@@ -253,7 +253,7 @@ pub struct CallLost {
     pub depth: u64,
     /// Not counted: tables full.
     pub table: u64,
-    /// Counted, not timed: no shadow for the return address.
+    /// Counted, not timed: no place for the return address, or it had to be left alone.
     pub shadow: u64,
     /// Counted, not timed: left by longjmp, exception or thread exit.
     pub jumped: u64,

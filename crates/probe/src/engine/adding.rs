@@ -160,7 +160,7 @@ impl Engine {
 
     fn make_ready(&mut self, spec: &PointSpec, place: &Place) -> Result<Ready, Refusal> {
         let candidate = &spec.candidate;
-        let flags = points::flags(&spec.actions, candidate.entry_only.is_some());
+        let flags = points::flags(&spec.actions, candidate.entry_only.is_some()) | points::of_callers(candidate);
         let seat = self.seat.as_mut().ok_or(Refusal::NotMapped)?;
         let (extras, values) = points::extras(&spec.actions, &|counter| seat.counter(counter));
         let (index, root) = seat.allocate_point().ok_or(Refusal::TooMany)?;

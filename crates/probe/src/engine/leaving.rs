@@ -160,11 +160,18 @@ impl Engine {
             blocks: &blocks,
             block_bytes: SHADOW_BLOCK,
         };
+        let elsewhere = copied_returns(pid, seat, stopped.memory());
         let restored = target::restore_returns(&stopped, &shadows)?;
         detached.returns += restored.returns;
         detached.pause = detached.pause.max(stopped.release());
         if stuck {
             detached.left.push(format!("process {pid}: the agent, threads {caught:?} are inside of it"));
+            return Ok(false);
+        }
+        if elsewhere > 0 {
+            detached.left.push(format!(
+                "process {pid}: the agent, for {elsewhere} calls will return through it from copies of stacks that the program keeps"
+            ));
             return Ok(false);
         }
         if !restored.unknown.is_empty() {
@@ -269,6 +276,22 @@ pub(super) fn finish(caller: &mut Caller) {
         // What stays cannot be told from the program's own.
         let _ = target::unmap(caller, &owned);
     }
+}
+
+/// Calls in progress that are not where they were entered, of a program that copies stacks: what it puts back later holds
+/// our exit address. Calls that were jumped out of look the same.
+fn copied_returns(pid: u32, seat: &Seat, memory: &Memory) -> usize {
+    let segment = &seat.segment;
+    if segment.header32(field::STACKS_COPIED) == 0 {
+        return 0;
+    }
+    let exit = seat.symbol(Symbol::ExitAddress);
+    let alive = |thread: u32| {
+        let block = segment.thread(thread);
+        block.state == abi::THREAD_LIVE && block.pid == pid && proc::threads(pid).contains(&block.tid)
+    };
+    let calls = (0..segment.n_threads()).filter(|&thread| alive(thread)).flat_map(|thread| segment.active(thread));
+    calls.filter(|call| memory.word(call.slot).ok() != Some(exit)).count()
 }
 
 /// The patch of a point from the words in the segment and from the text, of which its writes change only the first

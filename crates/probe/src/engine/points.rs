@@ -115,6 +115,13 @@ pub(crate) fn flags(actions: &[PointAction], entry_only: bool) -> u32 {
     if entry_only { all & (abi::DO_PATH | abi::DO_VALUES | abi::DO_EMIT) } else { all }
 }
 
+/// Java's VM calls native methods from code made at run time, and finds such callers by what it has noted for itself, not by
+/// return addresses.
+pub(crate) fn of_callers(candidate: &Candidate) -> u32 {
+    let native = candidate.names.iter().any(|name| name.starts_with("Java_"));
+    if native { abi::DO_ANY_CALLER } else { 0 }
+}
+
 /// The words taken at a point, and the names of those that are summed. `number` tells the place of a counter.
 pub(crate) fn extras(actions: &[PointAction], number: &dyn Fn(Counter) -> u8) -> (Vec<Extra>, Vec<String>) {
     let (mut extras, mut names) = (Vec::new(), Vec::new());

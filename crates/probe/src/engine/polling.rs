@@ -7,6 +7,7 @@ use super::{Engine, Happening, wait};
 use crate::apply::Haste;
 use crate::error::ProbeError;
 use crate::modules::{Changes, Rows};
+use crate::resolve::copies_stacks;
 use crate::segment::field;
 use crate::target::{Caller, maps};
 use std::os::fd::AsRawFd;
@@ -139,10 +140,25 @@ impl Engine {
         let Some(seat) = &self.seat else { return Ok(()) };
         let fresh: Vec<&super::Module> = changes.loaded.iter().filter_map(|&i| self.modules.list().get(i)).collect();
         happened.extend(fresh.iter().map(|m| Happening::Loaded { module: m.path.clone() }));
+        let copying = fresh.iter().find(|m| copies_stacks(&m.path)).map(|m| m.path.clone());
         let rows = Rows::of_all(&fresh);
         let notes = self.modules.publish(&seat.segment, &changes.loaded, rows);
         notes.into_iter().for_each(|n| self.note(n));
+        if let Some(library) = copying {
+            happened.extend(self.see_no_more_exits(&library));
+        }
         self.obey_standing(&changes.loaded, happened)
+    }
+
+    /// Before a library's code runs that copies stacks: entries count from now on, and no more exits are waited for.
+    fn see_no_more_exits(&self, library: &str) -> Option<Happening> {
+        let segment = &self.seat.as_ref()?.segment;
+        segment.set_header32(field::STACKS_COPIED, 1);
+        // What threads know of calls seen before no longer holds.
+        segment.set_header32(field::GENERATION, segment.header32(field::GENERATION).wrapping_add(1));
+        Some(Happening::Note(format!(
+            "{library} was loaded, which keeps copies of stacks with return addresses in them: calls are counted from now on, but not timed"
+        )))
     }
 
     /// Libraries that were unmapped: their points are over.

@@ -90,7 +90,7 @@ pub(super) fn describe<M: ModuleView>(module: &M, index: usize, image: &ModuleIm
     let entry_only = reason(image, at)
         .or_else(|| entry.no_exit.map(no_exit))
         .or_else(|| reads().then_some("reads its return address"))
-        .or_else(|| of_a_runtime(module.path(), image, at))
+        .or_else(|| of_a_runtime(image, at))
         .map(str::to_owned);
     let looping = entry.repeats.map(|branch| Refusal::LoopToEntry { from: branch.0 });
     let patch = match looping {
@@ -128,14 +128,12 @@ fn reason(image: &ModuleImage, at: Svma) -> Option<&'static str> {
     }
 }
 
-/// Run-time systems that look for the callers of their own functions by return addresses, and end the program when they find one
-/// that they do not know: V8 (builtins and run-time functions), Java's VM at safe points, OCaml's collector.
-fn of_a_runtime(path: &str, image: &ModuleImage, at: Svma) -> Option<&'static str> {
-    if super::file_name(path).starts_with("libjvm.so") {
-        return Some("Java's VM looks for return addresses on stacks");
-    }
+/// Run-time systems that look for callers by return addresses on their stacks, and end the program when they find one that they
+/// do not know. Calls by code without unwind rules are left alone by the agent (V8, Java's VM); these have rules, or call each
+/// other.
+fn of_a_runtime(image: &ModuleImage, at: Svma) -> Option<&'static str> {
     image.raw_names_at(at).iter().find_map(|n| match &*n.name {
-        name if name.starts_with("_ZN2v88internal") => Some("V8 looks for return addresses on stacks"),
+        name if name.starts_with("Builtins_") => Some("V8 looks for return addresses on stacks"),
         name if name.starts_with("caml") => Some("OCaml's collector looks for return addresses on stacks"),
         _ => None,
     })

@@ -149,8 +149,6 @@ fn exits_of_run_time_systems_that_look_for_return_addresses_are_left_alone() {
         candidates(modules, &orders, &|_| None).unwrap().candidates.pop().unwrap().entry_only
     };
     assert_eq!(entry_only(&modules), None);
-    modules[0].path = "/usr/lib/jvm/libjvm.so".into();
-    assert!(entry_only(&modules).is_some_and(|why| why.contains("Java")));
     modules[0].path = "/usr/lib/python3/_greenlet.cpython-311-x86_64-linux-gnu.so".into();
     assert!(entry_only(&modules).is_some_and(|why| why.contains("greenlet")));
 }

@@ -245,4 +245,11 @@ fn what_has_no_time_is_said_with_its_cause() {
     assert_eq!(low.notes().len(), 1, "memory was not refused");
     segment.put_lost(abi::LOST_SHADOW, 2);
     assert!(notes(&segment)[1].starts_with("2 calls have no time because memory"), "{:?}", notes(&segment));
+    segment.put_lost(abi::LOST_FOREIGN, 4);
+    let all = Reader::default().read(&segment, &All(TIMED), &place);
+    assert_eq!(all.lost.shadow, 9);
+    assert!(all.notes()[1].starts_with("4 calls were counted without times, for they came"), "{:?}", all.notes());
+    assert!(all.notes()[2].starts_with("2 calls have no time because memory"), "{:?}", all.notes());
+    segment.set_header32(field::STACKS_COPIED, 1);
+    assert!(notes(&segment)[1].contains("keeps copies of stacks"), "{:?}", notes(&segment));
 }

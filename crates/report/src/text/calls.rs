@@ -585,7 +585,7 @@ fn losses(p: &CallProfile) -> Vec<String> {
             ["call", "calls"],
             "not counted: tables full (probe fewer functions or lower --depth), or made before the C library of a static program was ready",
         ),
-        (l.shadow, ["call", "calls"], "counted without time: no place for their return addresses"),
+        (l.shadow, ["call", "calls"], "counted without time: their return addresses had to be left alone"),
         (left, ["call", "calls"], jumped.as_str()),
         (l.exit, ["exit", "exits"], "without an entry: returned rightly, not timed"),
         (l.ring, ["event record", "event records"], "dropped: the ring was full; emit from fewer calls"),
