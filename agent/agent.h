@@ -56,9 +56,17 @@ extern struct global G;
  * can be read. Both grow when needed. */
 struct stack {
 	u64 lo, hi, top;
-	u64 no_shadow;
+	u32 no_shadow;
+	u32 first, count;           /* its calls in progress stand together, see active.c; of the one in use `first` alone holds */
 };
-#define STACKS 32u
+#define STACKS 16384u
+#define FEW_STACKS 8u               /* so many are looked through */
+#define STACK_PLACES 65536u
+
+static inline int is_on(const struct stack *s, u64 slot)
+{
+	return slot - s->lo < s->hi - s->lo;
+}
 
 /* Sites met, by return address; paths met, by a hash of their frames. Both only spare a search. */
 #define KNOWN 4096u
@@ -167,7 +175,8 @@ struct local {
 	char *home;                 /* segment of `block`; not G.segment: join first */
 	struct wh_thread *block;
 	struct stack stack;         /* the one in use */
-	u32 stack_now, stack_next;  /* its place in stacks[]; place to be used next */
+	u32 stack_now, stack_next;  /* its place in stacks[]; place to be used next, modulo STACKS */
+	u32 tidy_at;                /* so many records and holes among them are made dense */
 	u32 deaf;                   /* the controller has not been heard for too long */
 	u32 strict;                 /* not even the time stamp counter may be read: nothing is recorded */
 	u32 enabled;                /* 1: as in the header, where it is followed by */
@@ -185,6 +194,7 @@ struct local {
 	u64 event[WH_EVENTS];       /* pages of the processor's counters; 0 not opened yet, 1 refused */
 	struct wh_active *chunk[CHUNKS];
 	struct stack stacks[STACKS];
+	u16 stack_place[STACK_PLACES]; /* by page of a slot: which stack it was found on last, + 1; used beyond FEW_STACKS */
 	u32 serial, misses;
 	u32 learning, learning_seen; /* hot_learn is at it, as this serial; the same when recheck last looked */
 	u64 learning_since;         /* TSC */
@@ -264,6 +274,7 @@ void unmap_own(u64 address, u64 bytes);
 
 /* shadow.c */
 int stack_ours(struct local *l, u64 slot);
+s32 stack_of(struct local *l, u64 slot);
 int stack_enter(struct local *l, u64 slot);
 int stack_reach(struct local *l, u64 address);
 void stack_reserve(struct local *l);
@@ -276,6 +287,8 @@ static inline void spent_apart(struct local *l, u64 began)
 
 /* active.c */
 struct wh_active *record_slow(struct local *l, u32 index);
+void records_leave(struct local *l);
+void records_join(struct local *l);
 void drop_stale(struct local *l, u64 slot);
 int take_record(struct local *l, u64 slot, struct wh_active *out);
 struct wh_active *find_record(struct local *l, u64 slot);

@@ -37,8 +37,7 @@ static u32 row_rule(const struct wh_module *m, u64 address)
 	return low ? rows[low - 1].rule : WH_RULE_NONE;
 }
 
-/* Rule of the frame that `ra` returns to. A file without any rows is a program built without them, and no code made at
- * run time. */
+/* Rule of the frame that `ra` returns to. */
 u32 rule_of(u64 ra)
 {
 	const struct wh_module *m = module_of(ra - 1);
@@ -46,7 +45,7 @@ u32 rule_of(u64 ra)
 		return WH_RULE_FP | WH_RULE_FOREIGN;
 	u32 rule = row_rule(m, ra - 1);
 	if ((rule & 7) == WH_RULE_NONE || (rule & 7) >= WH_RULE_FP)
-		return WH_RULE_NONE | (m->n_rows ? WH_RULE_FOREIGN : 0);
+		return WH_RULE_NONE | (m->flags & 2 ? WH_RULE_FOREIGN : 0);
 	return rule;
 }
 

@@ -100,14 +100,37 @@ static int grow_down(struct stack *s, u64 slot)
 	return 1;
 }
 
+static inline u32 stacks_met(const struct local *l)
+{
+	return l->stack_next < STACKS ? l->stack_next : STACKS;
+}
+
+/* The stack that a slot is on, of those met; -1: none. What is known of the one in use may be older in stacks[]. */
+slow_path s32 stack_of(struct local *l, u64 slot)
+{
+	u32 n = stacks_met(l);
+	u16 *place = &l->stack_place[(u32)((slot >> 12) * 0x9e3779b97f4a7c15ull >> 40) % STACK_PLACES];
+
+	if (n > FEW_STACKS && *place && is_on(&l->stacks[*place - 1], slot))
+		return *place - 1;
+	for (u32 i = 0; i < n; i++) {
+		if (!is_on(&l->stacks[i], slot))
+			continue;
+		if (n > FEW_STACKS)
+			*place = (u16)(i + 1);
+		return (s32)i;
+	}
+	return -1;
+}
+
 /* Extends a known stack to the slot, or begins a new one. */
 static int stack_find(struct local *l, u64 slot)
 {
-	for (u32 i = 0; i < STACKS; i++) {
+	for (u32 i = 0; i < stacks_met(l); i++) {
 		struct stack *s = &l->stacks[i];
 		int grown;
 
-		if (!s->top || s->no_shadow)
+		if (s->no_shadow)
 			continue;
 		if (slot >= s->lo)
 			grown = slot < s->top + NEAR && grow_up(s, slot);
@@ -146,32 +169,32 @@ slow_path void stack_reserve(struct local *l)
 /* Whether the thread at `slot` can be the one that holds the block, before its mark is touched. */
 slow_path int stack_ours(struct local *l, u64 slot)
 {
-	for (u32 i = 0; i < STACKS; i++)
-		if (slot - l->stacks[i].lo < l->stacks[i].hi - l->stacks[i].lo)
-			return 1;
-	return G.locked || same_thread(l);
+	return stack_of(l, slot) >= 0 || G.locked || same_thread(l);
 }
 
 /* Makes the stack of `slot` the current one. 0: this is no thread of ours (it shares the memory and the
  * thread pointer of the one whose block we hold: vfork on a stack of its own). */
 slow_path int stack_enter(struct local *l, u64 slot)
 {
-	l->stacks[l->stack_now] = l->stack;
-	for (u32 i = 0; i < STACKS; i++) {
-		if (slot - l->stacks[i].lo < l->stacks[i].hi - l->stacks[i].lo) {
-			l->stack_now = i;
-			l->stack = l->stacks[i];
-			return 1;
-		}
+	records_leave(l);
+	s32 at = stack_of(l, slot);
+	int found = 1;
+
+	if (at >= 0) {
+		l->stack_now = (u32)at;
+		l->stack = l->stacks[at];
+	} else if (G.locked) {
+		found = stack_find(l, slot);
+	} else if (same_thread(l)) {
+		u64 mask = signals_block();
+
+		stack_find(l, slot);
+		signals_restore(mask);
+	} else {
+		found = 0;
 	}
-	if (G.locked)
-		return stack_find(l, slot);
-	if (!same_thread(l))
-		return 0;
-	u64 mask = signals_block();
-	stack_find(l, slot);
-	signals_restore(mask);
-	return 1;
+	records_join(l);
+	return found;
 }
 
 /* Whether the word at `address`, above what is known of the current stack, can be read as well. */

@@ -164,10 +164,13 @@ static void local_reset(struct local *l)
 {
 	clock_drop(l);
 	events_drop(l);
-	for (u32 i = 0; i < STACKS; i++)
+	/* Only what was used: the rest is memory that was never touched. */
+	for (u32 i = 0; i < STACK_PLACES && l->stack_next > FEW_STACKS; i++)
+		l->stack_place[i] = 0;
+	for (u32 i = 0; i < STACKS && i < l->stack_next; i++)
 		l->stacks[i] = (struct stack){0};
 	l->stack = (struct stack){0};
-	l->stack_now = l->stack_next = 0;
+	l->stack_now = l->stack_next = l->tidy_at = 0;
 	l->deaf = l->strict = l->learning = 0;
 	l->credit = 0;
 	l->deadline = 0;

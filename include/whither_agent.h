@@ -212,7 +212,8 @@ struct wh_module {
 	wh_u32 first_row;
 	wh_u32 n_rows;         /* sorted by offset */
 	wh_u32 state;          /* 0 free, 1 valid, 2 unmapped: never match it */
-	wh_u32 flags;          /* 1: code made at run time: no rules, frame pointers may be followed here */
+	wh_u32 flags;          /* 1: code made at run time: no rules, frame pointers may be followed here. 2: its rows cover most of
+	                        * its code, so what they leave out is not just built without them */
 	wh_u64 spare[3];
 };
 

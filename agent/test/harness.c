@@ -146,7 +146,7 @@ static int module(struct dl_phdr_info *info, size_t size, void *arg)
 	m->first_row = n_rows;
 	eh_frame((const u8 *)frame, m->base);
 	struct wh_row *rows = (struct wh_row *)(seg + WH_AT_ROWS) + m->first_row;
-	m->n_rows = n_rows - m->first_row;
+	m->n_rows = n_rows - m->first_row; m->flags = 2;
 	/* "end of function" rows come after a begin at the same place: a stable order is needed */
 	for (u32 i = 0; i < m->n_rows; i++) rows[i].offset = rows[i].offset * 2 + (rows[i].rule != 0);
 	qsort(rows, m->n_rows, sizeof *rows, by_offset);

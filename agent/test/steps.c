@@ -150,7 +150,7 @@ static void handlers(void)
 				}
 				doing = NOTHING;
 				CHECK(most > 10, "%s: nothing was stepped through", forms[k].name);
-				CHECK(!steady || !has_quick() || forms[k].flags & WH_DO_CPU || least < 600, "%s: no quick entry was interrupted, %llu instructions", forms[k].name, (unsigned long long)least);
+				CHECK(!steady || !has_quick() || forms[k].flags & WH_DO_CPU || least < 700, "%s: no quick entry was interrupted, %llu instructions", forms[k].name, (unsigned long long)least);
 				done(&p, mine, mine, how == CALLS ? "calls" : "another stack", forms[k].name, kind);
 				if (how == CALLS) printf("  %s, kind %d: %llu to %llu instructions of the agent\n", forms[k].name, kind, (unsigned long long)least, (unsigned long long)most);
 			}

@@ -186,6 +186,10 @@ pub const RULE_SIGNAL: u32 = 4;
 pub const RULE_END: u32 = 5;
 /// `WH_RULE_FP`: only in sites: no row, frame pointers are followed from here.
 pub const RULE_FP: u32 = 6;
+/// Of [`Module::flags`]: code made at run time.
+pub const MODULE_MADE: u32 = 1;
+/// Of [`Module::flags`]: its rows cover most of its code.
+pub const MODULE_COVERED: u32 = 2;
 /// `WH_RULE_LATER`: only in sites: to be looked up anew.
 pub const RULE_LATER: u32 = 7;
 /// `WH_SHADOW_READY`: lowest bits of an entry of the agent's shadow set.

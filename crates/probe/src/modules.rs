@@ -165,8 +165,7 @@ impl Modules {
             first_row: first,
             n_rows,
             state: 1,
-            // What is no ELF file holds code that was made at run time.
-            flags: u32::from(module.id.is_none()),
+            flags: flags(module, rows),
             ..abi::Module::default()
         };
         segment.set_module(number, &entry);
@@ -220,6 +219,14 @@ impl Modules {
             |m: &Module| CallModule { path: m.path.clone(), id: m.id, bias: m.bias, start: m.start, end: m.end };
         self.list.iter().map(described).collect()
     }
+}
+
+/// What is no ELF file holds code that was made at run time. In one whose code has unwind rules for the most part, what has none
+/// is likely a run-time system's stubs; a program built without rules has some too, of the C library's start.
+fn flags(module: &Module, rows: &Rows) -> u32 {
+    let made = if module.id.is_none() { abi::MODULE_MADE } else { 0 };
+    let covered = if rows.covered() * 2 > module.end - module.start { abi::MODULE_COVERED } else { 0 };
+    made | covered
 }
 
 /// Sites that the agent met before their module had rows are followed by rows from now on.

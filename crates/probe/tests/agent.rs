@@ -97,6 +97,13 @@ fn a_signal_between_any_two_instructions_found_by_thread_pointer() {
 }
 
 #[test]
+fn coroutines_are_told_apart_at_a_cost_that_does_not_grow() {
+    let program = build("stacks.c", "cc", &["-fomit-frame-pointer"]);
+    run(&program, "1", &[]);
+    run(&program, "2", &[]);
+}
+
+#[test]
 fn return_addresses_of_unknown_callers_stay() {
     for frames in ["-fomit-frame-pointer", "-fno-omit-frame-pointer"] {
         let program = build("foreign.c", "cc", &[frames]);

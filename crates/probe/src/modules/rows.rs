@@ -33,6 +33,13 @@ impl Rows {
         self.rows.chunks(length.max(1)).map(move |piece| piece.iter().map(moved).collect())
     }
 
+    /// Bytes of code that a rule holds for.
+    pub(crate) fn covered(&self) -> u64 {
+        let pairs = self.rows.iter().zip(self.rows.iter().skip(1));
+        let ruled = pairs.filter(|(row, _)| row.rule & 7 != abi::RULE_NONE);
+        ruled.map(|(row, next)| u64::from(next.offset.saturating_sub(row.offset))).sum()
+    }
+
     /// How many.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
