@@ -68,22 +68,22 @@ struct {
 	__type(value, __u32);
 } points SEC(".maps");
 
-/* 1 while breakpoints of two turns may stand at one place. */
+/* 1 since breakpoints were set anew for the first time: since then two turns of them may stand at one place. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);
-} changing SEC(".maps");
+} changed SEC(".maps");
 
-/* The turn met last, while that is so. */
+/* What each thread met last, since then. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct wh_up_seen_key);
-	__type(value, __u32);
-} seen SEC(".maps");
+	__type(key, __u32);
+	__type(value, struct wh_up_met);
+} met SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -264,44 +264,52 @@ static __u64 path_in_scratch(const struct wh_user_regs *regs)
 
 /*
  * Breakpoints that stay when others of their link go are set anew before the old link is closed. The kernel puts new
- * consumers first (kernel/events/uprobes.c, consumer_add), so where both stand, the newer one runs, counts and says so
- * to the older one. A thread is told from the others, and the two run one after the other in the same trap.
+ * consumers first (kernel/events/uprobes.c, consumer_add), so where several stand, the newest one runs, and says so to
+ * the older ones, in the same trap of the same thread. That never ends: an old link stands for as long as anybody has a
+ * copy of its descriptor, which every process has between fork and exec, and what it says of a place stays true, as
+ * the newest goes last.
  */
-static int is_second(__u64 cookie, __u32 tid)
+static int is_second(__u32 side, __u64 cookie, __u64 ip, __u32 tid)
 {
 	__u32 zero = 0, turn = WH_UP_TURN(cookie);
-	__u32 *is_changing = bpf_map_lookup_elem(&changing, &zero);
-	if (!is_changing || !*is_changing)
+	__u32 *is_changed = bpf_map_lookup_elem(&changed, &zero);
+	if (!is_changed || !*is_changed)
 		return 0;
-	struct wh_up_seen_key key = {tid, WH_UP_POINT(cookie)};
-	__u32 *met = bpf_map_lookup_elem(&seen, &key);
-	if (met && (__s32)(*met - turn) > 0) {
-		bpf_map_delete_elem(&seen, &key);
-		return 1;
+	struct wh_up_met *last = bpf_map_lookup_elem(&met, &tid);
+	if (last) {
+		if (last->ip[side] == ip && (__s32)(last->turn[side] - turn) > 0)
+			return 1;
+		last->ip[side] = ip;
+		last->turn[side] = turn;
+		return 0;
 	}
+	struct wh_up_met now = {};
+	now.ip[side] = ip;
+	now.turn[side] = turn;
 	/* Untold, both would count. */
-	if (!bpf_map_update_elem(&seen, &key, &turn, BPF_ANY))
+	if (!bpf_map_update_elem(&met, &tid, &now, BPF_ANY))
 		return 0;
 	__sync_fetch_and_add(&wh_lost_table, 1);
 	return 1;
 }
 
-static void account(__u64 from)
+/* What is second ran in a trap that is accounted for already. */
+static void account(__u64 from, int second)
 {
-	__sync_fetch_and_add(&wh_traps, 1);
+	if (!second)
+		__sync_fetch_and_add(&wh_traps, 1);
 	__sync_fetch_and_add(&wh_spent_ns, bpf_ktime_get_ns() - from);
 }
 
+/* Whether it was second. */
 static int enter(struct wh_user_regs *regs)
 {
-	__u64 cookie = bpf_get_attach_cookie(regs);
-	__u32 point = WH_UP_POINT(cookie);
+	__u64 id = bpf_get_current_pid_tgid(), cookie = bpf_get_attach_cookie(regs);
+	__u32 point = WH_UP_POINT(cookie), tgid = id >> 32, tid = (__u32)id;
+	if (is_second(WH_UP_ENTRY, cookie, regs->ip, tid))
+		return 1;
 	__u32 *flags = bpf_map_lookup_elem(&points, &point);
 	if (!flags || !(*flags & WH_UP_ON))
-		return 0;
-	__u64 id = bpf_get_current_pid_tgid();
-	__u32 tgid = id >> 32, tid = (__u32)id;
-	if (is_second(cookie, tid))
 		return 0;
 	__u64 path = *flags & WH_DO_PATH ? path_in_scratch(regs) : 0;
 	struct wh_up_counts *c = counts_of(point, tgid, path);
@@ -334,8 +342,7 @@ SEC("uprobe.multi")
 int wh_enter(struct wh_user_regs *regs)
 {
 	__u64 from = bpf_ktime_get_ns();
-	enter(regs);
-	account(from);
+	account(from, enter(regs));
 	return 0;
 }
 
@@ -364,25 +371,27 @@ static __u32 log2_of(__u64 v)
 	return r;
 }
 
+/* Whether it was second. A call is counted once in any case, as what counts it takes it out; functions that share code
+ * may leave it at one place, set anew at different times. */
 static int leave(struct wh_user_regs *regs, __u64 now)
 {
 	__u64 id = bpf_get_current_pid_tgid(), cookie = bpf_get_attach_cookie(regs);
 	__u32 point = WH_UP_POINT(cookie), tgid = id >> 32, tid = (__u32)id;
-	if (is_second(cookie, tid))
-		return 0;
+	int second = is_second(WH_UP_EXIT, cookie, regs->ip, tid);
 	struct wh_up_call_key key = {regs->sp, tgid, 0};
 	struct wh_up_call *call = bpf_map_lookup_elem(&calls, &key);
 	if (!call || call->point != point) {
 		/* Entered before it was probed, or an inner `ret` of shared code. */
-		__sync_fetch_and_add(&wh_lost_exit, 1);
-		return 0;
+		if (!second)
+			__sync_fetch_and_add(&wh_lost_exit, 1);
+		return second;
 	}
 	struct wh_up_call mine = *call;
 	bpf_map_delete_elem(&calls, &key);
 	struct wh_up_counts *c = counts_of(point, tgid, mine.path);
 	__u32 *flags = bpf_map_lookup_elem(&points, &point);
 	if (!c || !flags)
-		return 0;
+		return second;
 	__u64 wall = now - mine.t0, away = off_time(tid) - mine.off0;
 	if (!wall)
 		wall = 1;
@@ -394,15 +403,14 @@ static int leave(struct wh_user_regs *regs, __u64 now)
 		if ((*flags >> (WH_UP_VALUE_SHIFT + 4 * i) & 15) == WH_RET)
 			__sync_fetch_and_add(&c->value[i], regs->ax);
 	__sync_fetch_and_add(&c->hist[log2_of(wall) & 63], 1);
-	return 0;
+	return second;
 }
 
 SEC("uprobe.multi")
 int wh_leave(struct wh_user_regs *regs)
 {
 	__u64 now = bpf_ktime_get_ns();
-	leave(regs, now);
-	account(now);
+	account(now, leave(regs, now));
 	return 0;
 }
 
@@ -429,5 +437,6 @@ int wh_exit(struct bpf_raw_tracepoint_args *args)
 	struct task_struct *task = (void *)args->args[0];
 	__u32 tid = BPF_CORE_READ(task, pid);
 	bpf_map_delete_elem(&off, &tid);
+	bpf_map_delete_elem(&met, &tid);
 	return 0;
 }

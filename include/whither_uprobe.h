@@ -37,10 +37,12 @@ struct wh_up_call {
 	wh_u32 point;
 	wh_u32 tid;
 };
-/* Which turn of a point's breakpoints a thread met last. */
-struct wh_up_seen_key {
-	wh_u32 tid;
-	wh_u32 point;
+/* Where a thread met breakpoints last, and of which turn the newest there was: entries, exits. */
+#define WH_UP_ENTRY 0
+#define WH_UP_EXIT 1
+struct wh_up_met {
+	wh_u64 ip[2];
+	wh_u32 turn[2];
 };
 struct wh_up_path_key {
 	wh_u64 path; /* hash of its frames, 0 = path not kept */

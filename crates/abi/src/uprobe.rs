@@ -92,6 +92,16 @@ pub struct Call {
     pub tid: u32,
 }
 
+/// What a thread met last, `struct wh_up_met`: of entries, of exits.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Met {
+    /// Address of the breakpoint.
+    pub ip: [u64; 2],
+    /// The newest turn there.
+    pub turn: [u32; 2],
+}
+
 /// Little-endian words of a map's value.
 struct Words<'a>(&'a [u8]);
 
@@ -167,6 +177,15 @@ impl Call {
     }
 }
 
+impl Met {
+    /// Reads what a thread met; `None` when it is short.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let w = Words(bytes);
+        Some(Self { ip: [w.u64(0)?, w.u64(8)?], turn: [w.u32(16)?, w.u32(20)?] })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,6 +206,7 @@ mod tests {
         row!("wh_up_frames", Frames: n, flags, ra);
         row!("wh_up_call_key", CallKey: slot, tgid);
         row!("wh_up_call", Call: t0, off0, path, point, tid);
+        row!("wh_up_met", Met: ip, turn);
         rows += &format!("{UP_FRAMES} {UP_RANGES} {UP_RULES} {UP_ON} {UP_VALUE_SHIFT}\n");
         let program = r#"
             #include <stdio.h>
@@ -203,6 +223,7 @@ mod tests {
                 S(wh_up_call_key) O(wh_up_call_key, slot) O(wh_up_call_key, tgid) puts("");
                 S(wh_up_call) O(wh_up_call, t0) O(wh_up_call, off0) O(wh_up_call, path) O(wh_up_call, point)
                 O(wh_up_call, tid) puts("");
+                S(wh_up_met) O(wh_up_met, ip) O(wh_up_met, turn) puts("");
                 printf("%u %u %u %u %u\n", WH_UP_FRAMES, WH_UP_RANGES, WH_UP_RULES, WH_UP_ON, WH_UP_VALUE_SHIFT);
             }"#;
         assert_eq!(crate::tests::run_c("uprobe", program), rows);

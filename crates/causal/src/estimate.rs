@@ -49,6 +49,8 @@ pub(crate) struct Estimate {
 pub(crate) struct Effect {
     pub(crate) y: f64,
     pub(crate) error: f64,
+    /// By how much it may be more or less for want of smaller amounts, beside the error.
+    unseen: f64,
     /// Of the studentised deviation at the confidence asked for.
     quantile: f64,
     degrees: f64,
@@ -60,7 +62,7 @@ impl Effect {
     pub(crate) fn interval(&self, many: usize) -> (f64, f64) {
         let tail = |c: f64| student_quantile(0.5 + c / 2.0, self.degrees);
         let joint = self.confidence.powf(1.0 / many.max(1) as f64);
-        let half = self.error * self.quantile * tail(joint) / tail(self.confidence);
+        let half = self.error * self.quantile * tail(joint) / tail(self.confidence) + self.unseen;
         (self.y - half, self.y + half)
     }
 }
@@ -73,16 +75,19 @@ pub(crate) fn estimate(observations: &[Observation], method: &Method) -> Option<
     let largest = clean.observations.iter().map(|o| o.percent).max().unwrap_or(100);
     let amounts = [method.assume, f64::from(largest) / 100.0];
     let draws = bootstrap(&clean, &blend, amounts, method);
+    // Of all that is possible the middle: intervals are told by their half.
+    let unseen = amounts.map(|s| blend.unseen(&clean.groups, s) / 2.0);
     let effect = |i: usize| Effect {
-        y: blend.y(amounts[i]),
+        y: blend.y(amounts[i]) + unseen[i],
         error: blend.error(&clean, amounts[i], &clean.residuals(&blend), &blend.stretches(&clean)),
+        unseen: unseen[i],
         quantile: draws.quantiles[i],
         degrees: clean.degrees(&blend.line),
         confidence: method.confidence,
     };
     Some(Estimate {
         curve: curve(observations, &clean, method.confidence),
-        fit: described(kind, &blend, &draws),
+        fit: described(kind, &blend, &draws, &clean.groups),
         slope: blend.line.a / blend.line.c,
         assumed: effect(0),
         largest: effect(1),
@@ -137,6 +142,20 @@ impl Blend {
         (1.0 - self.weight) * of(&self.line) + knee
     }
 
+    /// How much larger the effect of an amount below all that were measured may be, where these leave that open.
+    fn unseen(&self, groups: &[Group], s: f64) -> f64 {
+        let open = self.knee.zip(self.flat_from(groups)).filter(|(_, first)| s < *first);
+        open.map_or(0.0, |(knee, first)| self.weight * (s.min(knee.y(first)) - knee.y(s)).max(0.0))
+    }
+
+    /// The first amount, where already that is beyond the knee: windows know nothing then of how steeply the curve rose to
+    /// it, but that no part takes more than all of the time.
+    fn flat_from(&self, groups: &[Group]) -> Option<f64> {
+        let first = groups.iter().map(|g| g.s).find(|s| *s > 0.0)?;
+        let knee = self.knee?.knee;
+        (groups.iter().filter(|g| g.s > 0.0 && g.s <= knee + 1e-9).count() <= 1).then_some(first)
+    }
+
     /// How much smaller residuals are than the noise, by group.
     fn stretches(&self, clean: &Clean) -> Vec<f64> {
         let shape = self.knee.filter(|_| self.weight > 0.5).unwrap_or(self.line);
@@ -145,7 +164,7 @@ impl Blend {
     }
 }
 
-fn described(kind: FitKind, blend: &Blend, draws: &Draws) -> Fit {
+fn described(kind: FitKind, blend: &Blend, draws: &Draws, groups: &[Group]) -> Fit {
     match (kind, blend.knee) {
         (FitKind::Nothing, _) => Fit::NOTHING,
         (FitKind::Line, _) | (_, None) => {
@@ -155,7 +174,7 @@ fn described(kind: FitKind, blend: &Blend, draws: &Draws) -> Fit {
             kind,
             slope: shape.a / shape.c,
             knee: Some(100.0 * shape.knee),
-            knee_low: Some(100.0 * draws.knee.0),
+            knee_low: Some(100.0 * blend.flat_from(groups).map_or(draws.knee.0, |s| shape.y(s).min(draws.knee.0))),
             knee_high: Some(100.0 * draws.knee.1),
             slope_after: Some(shape.b / shape.c),
         },

@@ -381,8 +381,55 @@ fn attached_removed_and_as_before() {
     assert_eq!(talker.child.wait().unwrap().code(), Some(7));
 }
 
+/// A process between fork and exec: until this is dropped, it has a copy of all our descriptors.
+struct Unborn {
+    go: std::io::PipeWriter,
+    started: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Unborn {
+    #[allow(unsafe_code)]
+    fn new() -> Self {
+        use std::os::unix::process::CommandExt;
+        let (mut told, go) = std::io::pipe().unwrap();
+        let (mut heard, mut is_there) = std::io::pipe().unwrap();
+        let started = std::thread::spawn(move || {
+            let mut command = Command::new("true");
+            let wait = move || {
+                // SAFETY: no memory is passed. Nobody else would end it if this test were killed.
+                unsafe { libc::alarm(60) };
+                is_there.write_all(b"1")?;
+                std::io::Read::read_exact(&mut told, &mut [0])
+            };
+            // SAFETY: three system calls and nothing else.
+            unsafe { command.pre_exec(wait) };
+            let _ = command.status();
+        });
+        std::io::Read::read_exact(&mut heard, &mut [0]).unwrap();
+        Self { go, started: Some(started) }
+    }
+}
+
+impl Drop for Unborn {
+    fn drop(&mut self) {
+        let _ = self.go.write_all(b"1");
+        let _ = self.started.take().map(std::thread::JoinHandle::join);
+    }
+}
+
 #[test]
 fn some_are_removed_while_the_others_count() {
+    remove_some(|| None);
+}
+
+/// Closing a link takes nothing away then: breakpoints of up to eight turns stand where one should.
+#[test]
+fn breakpoints_whose_links_others_hold_count_nothing_twice() {
+    remove_some(|| Some(Unborn::new()));
+}
+
+/// Removes functions one by one, `between` before each, while a program calls them and others.
+fn remove_some(between: impl Fn() -> Option<Unborn>) {
     const ROUNDS: u64 = 6000;
     let Some((_dir, program)) = compile(PATHS, "c", "gcc") else { return };
     let mut talker = Talker::start(&program, &[&ROUNDS.to_string(), "x"]);
@@ -405,7 +452,9 @@ fn some_are_removed_while_the_others_count() {
     let ids: Vec<_> = points.iter().filter(|p| p.names[0].starts_with("red")).map(number).collect();
     talker.say();
     // The calls go on meanwhile: a removal that lost some of the others' or counted them twice would show.
+    let mut holders = Vec::new();
     for id in &ids {
+        holders.extend(between());
         assert_eq!(engine.remove(&[*id]).unwrap().ids, [*id]);
     }
     let amid = calls(&engine.snapshot());
@@ -423,6 +472,7 @@ fn some_are_removed_while_the_others_count() {
     for way in 0..7 {
         assert_eq!(of.get(format!("green{way}").as_str()), Some(&(ROUNDS / 2, ROUNDS / 2)), "{of:?}");
     }
+    drop(holders);
     assert!(reds.iter().all(|(at, was)| first_byte(*at) == *was), "a breakpoint stayed");
     engine.detach().unwrap();
     talker.say();

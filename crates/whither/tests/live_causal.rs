@@ -144,6 +144,16 @@ fn k10_more_threads_than_cores() {
     run.assert_verdict("f", WORTH);
 }
 
+/// Two readers are let in by one wake-up, and the writer by whichever leaves last.
+#[test]
+fn k22_the_writer_before_two_readers() {
+    need_root!();
+    let _alone = alone();
+    let Some(run) = one("write_all", &["rwlock", "--set", "pin=1"]) else { return };
+    run.assert_curve("write_all", line(0.5), SHORT);
+    run.assert_verdict("write_all", WORTH);
+}
+
 #[test]
 fn k13_a_rate_that_a_timer_fixes() {
     need_root!();

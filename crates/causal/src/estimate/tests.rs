@@ -71,6 +71,31 @@ fn knees_are_found_with_their_interval() {
     assert!((fit.slope - 1.0).abs() < 0.1 && fit.slope_after.unwrap().abs() < 0.1, "{fit:?}");
 }
 
+/// Amounts of 45 % and more of a program whose knee is at 37.5: told as +25 ±2 % at 30 %, where it is 30.
+#[test]
+fn a_knee_below_the_first_amount_leaves_open_how_steep_the_curve_was() {
+    let only = |amounts: &'static [u8], y: fn(f64) -> f64| {
+        let mut random = Random::new(7);
+        let of = move |percent: u8| {
+            let value = (1.0 - y(f64::from(percent) / 100.0)) * (1.0 + 0.02 * random.normal());
+            Observation { percent, value, weight: 1.0, hits: 6.0, visits: 20.0 }
+        };
+        let data: Vec<_> = [0, 0, 0].iter().chain(amounts).copied().cycle().take(70).map(of).collect();
+        estimate(&data, &METHOD).unwrap()
+    };
+    let flat = |s: f64| s.min(0.375);
+    let found = only(&[45, 50, 65, 80], flat);
+    let (low, high) = found.assumed.interval(1);
+    assert!((0.2..0.26).contains(&low) && (0.3..0.35).contains(&high), "{low} {high}");
+    assert!(found.fit.knee_low < Some(40.0) && found.fit.knee_high >= Some(45.0), "{:?}", found.fit);
+    // An amount on the way up, and a curve that still rises, leave nothing open.
+    for told in [only(&[15, 45, 65, 80], flat), only(&[45, 50, 65, 80], |s| 0.6 * s)] {
+        let told = told.assumed;
+        let (low, high) = told.interval(1);
+        assert!(told.unseen < 0.01 && high - low < 0.08, "{told:?}");
+    }
+}
+
 #[test]
 fn what_the_sampler_did_by_chance_is_taken_out() {
     // More hits than usual insert more delay than the amount stands for.

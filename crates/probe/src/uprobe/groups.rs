@@ -5,7 +5,9 @@
 //! with a link for their entries and one for their exits took more than four seconds, nine thousand a quarter of an
 //! hour), and single breakpoints cannot leave a link. So what stays is set once more, under a new turn, before the links
 //! of the turn before are closed. Where both stand, the kernel runs the newer one first, and the older one passes
-//! (`is_second` in bpf/calls.bpf.c): no call is missed or counted twice.
+//! (`is_second` in bpf/calls.bpf.c): no call is missed or counted twice, however long the older one stands. It does so
+//! past its closing where a process that is being started, by any thread of ours, has a copy of our descriptors until
+//! it executes its program.
 
 use super::{UprobeError, UprobePoint};
 use std::path::{Path, PathBuf};
@@ -27,6 +29,9 @@ pub(super) trait Setter {
 
     /// From now on two turns of a point may stand at the same place.
     fn begin_change(&self) -> Result<(), UprobeError>;
+
+    /// The breakpoints of this turn are none, though some of them may have been met.
+    fn forget(&self, turn: u32);
 }
 
 /// All groups of a session.
@@ -83,12 +88,16 @@ impl<L> Groups<L> {
             return (gone, Ok(()));
         }
         let mut failed = kernel.begin_change();
-        self.turn = self.turn.wrapping_add(1);
         if failed.is_ok() {
             for group in partly {
+                self.turn = self.turn.wrapping_add(1);
                 match group.shrink(kernel, self.turn, &is_over) {
                     Ok(links) => gone.extend(links),
-                    Err(e) => failed = Err(e),
+                    Err(e) => {
+                        // Those of the turn before would pass where these are still believed to have run.
+                        kernel.forget(self.turn);
+                        failed = Err(e);
+                    }
                 }
             }
         }
@@ -180,6 +189,7 @@ mod tests {
         refuses: Vec<u64>,
         calls: Cell<u32>,
         changing: Cell<bool>,
+        forgotten: RefCell<Vec<u32>>,
     }
 
     struct FakeLink(Standing, Vec<(u32, u64, u64)>);
@@ -210,6 +220,10 @@ mod tests {
         fn begin_change(&self) -> Result<(), UprobeError> {
             self.changing.set(true);
             Ok(())
+        }
+
+        fn forget(&self, turn: u32) {
+            self.forgotten.borrow_mut().push(turn);
         }
     }
 
@@ -287,6 +301,6 @@ mod tests {
         kernel.refuses = vec![0];
         let (gone, failed) = groups.remove(&kernel, |i| i == 2);
         assert!(gone.is_empty() && failed.is_err());
-        assert_eq!(kernel.there(), places(7, 0..4));
+        assert_eq!((kernel.there(), kernel.forgotten.take()), (places(7, 0..4), vec![1]));
     }
 }

@@ -26,7 +26,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use whither_abi::agent::{DO_EXIT, DO_PATH, Module, Row, Rule};
-use whither_abi::uprobe::{Call, CallKey, Counts, Frames, PathKey, UP_ON, UP_RANGES, UP_RULES, UP_VALUE_SHIFT};
+use whither_abi::uprobe::{Call, CallKey, Counts, Frames, Met, PathKey, UP_ON, UP_RANGES, UP_RULES, UP_VALUE_SHIFT};
 use whither_kernel::shared::SharedWords;
 
 /// What can go wrong with uprobes.
@@ -242,17 +242,7 @@ impl Uprobes {
         let over: FxHashSet<u32> = indexes.iter().copied().collect();
         let (gone, removed) = self.groups.remove(&Kernel(&self.skel), |index| over.contains(&index));
         close(gone);
-        written.and(removed).and(self.end_change())
-    }
-
-    /// When no breakpoint stands twice any more.
-    fn end_change(&self) -> Result<(), UprobeError> {
-        write(&self.skel.maps.changing, 0, &0_u32.to_le_bytes())?;
-        let seen = &self.skel.maps.seen;
-        let left: Vec<Vec<u8>> = seen.keys().collect();
-        // One that is gone already is as good.
-        left.iter().for_each(|key| drop(seen.delete(key)));
-        Ok(())
+        written.and(removed)
     }
 
     /// Takes all breakpoints away from a process that has ended, or executes another program. Nobody waits for it.
@@ -343,7 +333,19 @@ impl Setter for Kernel<'_> {
     }
 
     fn begin_change(&self) -> Result<(), UprobeError> {
-        write(&self.0.maps.changing, 0, &1_u32.to_le_bytes())
+        write(&self.0.maps.changed, 0, &1_u32.to_le_bytes())
+    }
+
+    fn forget(&self, turn: u32) {
+        let met = &self.0.maps.met;
+        let is_of_it = |value: &[u8]| Met::read(value).is_none_or(|m| m.turn.contains(&turn));
+        let threads: Vec<Vec<u8>> = met.keys().collect();
+        for thread in threads {
+            if met.lookup(&thread, MapFlags::ANY).is_ok_and(|v| v.is_some_and(|v| is_of_it(&v))) {
+                // The thread that is gone meanwhile is as good.
+                let _ = met.delete(&thread);
+            }
+        }
     }
 }
 
