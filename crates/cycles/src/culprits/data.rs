@@ -55,7 +55,8 @@ fn loads(lay: &Lay<'_>, i: usize) -> Option<MemRef> {
 
 /// Whether a loop that runs long reads the same place in every round.
 pub(super) fn fixed_place(lay: &Lay<'_>, i: usize, load: &MemRef) -> bool {
-    let fixed = |l: &super::scene::LoopFacts| l.trips >= LONG_RUNNING && !l.writes.meets(load.registers());
+    let fixed =
+        |l: &super::scene::LoopFacts| !load.vector && l.trips >= LONG_RUNNING && !l.writes.meets(load.registers());
     lay.loop_of(i).is_some_and(fixed)
 }
 

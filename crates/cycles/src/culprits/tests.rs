@@ -118,6 +118,14 @@ fn a_missing_load_is_the_data_cache_at_the_load() {
     assert_eq!(judged.unexplained, 0.0);
 }
 
+/// Its registers stay what they are, its places do not.
+#[test]
+fn a_gather_in_a_loop_goes_to_memory() {
+    let gather = [0xc4, 0xe2, 0x6d, 0x90, 0x04, 0x88]; // vpgatherdd %ymm2,(%rax,%ymm1,4),%ymm0
+    let case = Case::looped(&around(&[&gather, &ADD]));
+    assert_eq!(case.causes(0, 300.0), [Cause::DCache, Cause::Dtlb, Cause::Assist]);
+}
+
 #[test]
 fn without_a_load_data_is_innocent() {
     let case = Case::looped(&around(&[&LOAD, &ADD]));
@@ -257,6 +265,13 @@ fn locked_operations_order_and_plain_ones_do_not() {
     assert_eq!(case.causes(0, 200.0)[0], Cause::Synchronisation);
     assert!(case.causes(1, 200.0).contains(&Cause::Synchronisation));
     assert!(!case.causes(2, 200.0).contains(&Cause::Synchronisation));
+    // lock cmpxchg %rcx,(%rdx); jne back; add; add
+    let retried = [[0xf0, 0x48, 0x0f, 0xb1, 0x0a].as_slice(), &[0x75, 0xf9], &ADD, &ADD].concat();
+    let insns = effects(&decode(&retried, Svma(0x1000)));
+    let ways = vec![way(9, 0, 1.0), way(0, 0, 0.01), way(0, 1, 1.0), way(1, 9, 1.0)];
+    let case = Case::of(insns, vec![0..2, 2..4], ways);
+    assert!(case.causes(2, 200.0).contains(&Cause::Synchronisation));
+    assert!(!case.causes(3, 200.0).contains(&Cause::Synchronisation));
     let plain = Case::straight(0x1000, &[[0x83, 0x00, 0x01].as_slice(), &ADD].concat());
     assert!(!plain.causes(0, 200.0).contains(&Cause::Synchronisation));
     let pause = Case::straight(0x1000, &[0xf3, 0x90, 0x90]);
