@@ -38,15 +38,14 @@ volatile __u32 wh_regs_every = 0;
 /* Phases, by process id. */
 __u32 wh_phase[WH_PHASES] = {};
 /* Hashes of programs seen, by place. The tool is woken for new ones fifty times a second, or 16 times at once: then
- * `wh_due`, when the next would be due at that pace, is no further ahead. */
+ * `wh_due`, when the next would be due at that pace, is no further ahead. With walks for programs seen before as often, too:
+ * what their processes share the tool has to tell of each. One that is not told of is walked in from some later moment on,
+ * and what it does first is missed. */
 #define PROGRAMS 4096
 #define WAKE_EVERY_NS 20000000ull
 #define WAKES_AT_ONCE 16
 __u64 wh_programs[PROGRAMS] = {};
-__u64 wh_due = 0;
-/* With walks for programs seen before, too, twenty times a second: what their processes share the tool has to tell of each. */
-#define AGAIN_EVERY_NS 50000000ull
-__u64 wh_due_again = 0;
+__u64 wh_due = 0, wh_due_again = 0;
 /* Task records that found the ring full: their samples may end as "unknown". */
 __u64 wh_task_drop = 0;
 
@@ -478,6 +477,16 @@ int on_free(__u64 *args)
 	return 0;
 }
 
+/* Whether the tool may be woken once more; `at_once`: so often without a pause. */
+static __always_inline int may_wake(__u64 *due, __u64 now, __u64 at_once)
+{
+	__u64 at = *due > now ? *due : now;
+	if (at > now + at_once * WAKE_EVERY_NS)
+		return 0;
+	*due = at + WAKE_EVERY_NS;
+	return 1;
+}
+
 /* Wakes the tool for a program that it has not seen, and for what it may have to tell of a process. */
 static __always_inline void arrived(struct task_struct *task)
 {
@@ -485,17 +494,13 @@ static __always_inline void arrived(struct task_struct *task)
 	__u64 dev = BPF_CORE_READ(inode, i_sb, s_dev), generation = BPF_CORE_READ(inode, i_generation);
 	__u64 file = (BPF_CORE_READ(inode, i_ino) ^ dev << 44 ^ generation << 24) * 0x9e3779b97f4a7c15ull | 1;
 	__u32 place = file >> 50 & (PROGRAMS - 1);
-	__u64 now = bpf_ktime_get_ns(), due = wh_due > now ? wh_due : now;
-	if (wh_programs[place] == file) {
-		if (!wh_path_tells || wh_due_again > now)
-			return;
-		wh_due_again = now + AGAIN_EVERY_NS;
-	} else {
-		if (due > now + WAKES_AT_ONCE * WAKE_EVERY_NS)
-			return;
-		wh_programs[place] = file;
-		wh_due = due + WAKE_EVERY_NS;
-	}
+	__u64 now = bpf_ktime_get_ns();
+	int seen = wh_programs[place] == file;
+	/* Of programs that begin in turn, and too often, it must not be the same one that is left out each time. */
+	__u64 at_once = seen && bpf_get_prandom_u32() & 1 ? WAKES_AT_ONCE / 2 : WAKES_AT_ONCE;
+	if (seen ? !wh_path_tells || !may_wake(&wh_due_again, now, at_once) : !may_wake(&wh_due, now, at_once))
+		return;
+	wh_programs[place] = file;
 	bpf_ringbuf_output(&arrivals, &now, sizeof(now), BPF_RB_FORCE_WAKEUP);
 }
 

@@ -481,7 +481,8 @@ impl Study {
         };
         for (insn, judged) in insns.iter_mut().zip(culprits::judge(&scene)) {
             insn.unjudged = judged.unjudged && insn.samples > 0.0;
-            (insn.culprits, insn.unexplained) = (judged.culprits, judged.unexplained);
+            (insn.unlikely, insn.unexplained) = (judged.unlikely, judged.unexplained);
+            insn.culprits = judged.culprits;
         }
         insns
     }

@@ -23,6 +23,8 @@ use scene::Lay;
 pub struct Judged {
     /// Not ruled out, likeliest first.
     pub culprits: Vec<Culprit>,
+    /// Most cycles that causes can have taken which are too far-fetched to be named: nothing asks for an explanation.
+    pub unlikely: f64,
     /// Cycles of the stall that all of them together cannot have taken.
     pub unexplained: f64,
     /// There were too few samples to look for any.
@@ -112,10 +114,13 @@ fn judge_one(lay: &Lay<'_>, i: usize) -> Judged {
     };
     // What is as quick as it can be, as far as is known, needs no far-fetched explanation.
     let strained = to_explain >= LEAST_STALL;
-    suspects.retain(|s| s.bound > 0.0 && (strained || s.likelihood != Likelihood::Faint));
-    let culprits = share_out(stall, suspects);
+    suspects.retain(|s| s.bound > 0.0);
+    let (named, unnamed): (Vec<_>, Vec<_>) =
+        suspects.into_iter().partition(|s| strained || s.likelihood != Likelihood::Faint);
+    let unlikely = unnamed.iter().map(|s| s.bound).sum::<f64>().min(stall.most);
+    let culprits = share_out(stall, named);
     let explained: f64 = culprits.iter().map(|c| c.max_cycles).sum();
-    Judged { culprits, unexplained: (to_explain - explained).max(0.0), unjudged: false }
+    Judged { culprits, unlikely, unexplained: (to_explain - explained).max(0.0), unjudged: false }
 }
 
 /// Whether there is something to judge at an instruction.

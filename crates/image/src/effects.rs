@@ -96,7 +96,7 @@ impl RegSet {
 pub struct MemRef {
     /// Register that the address counts from, number as in [`RegSet::gpr`].
     pub base: Option<u8>,
-    /// Register that is scaled and added; a vector's for gathers, which then have [`OpClass::Gather`].
+    /// Register that is scaled and added.
     pub index: Option<u8>,
     /// Factor of `index`: 1, 2, 4, 8.
     pub scale: u8,
@@ -112,14 +112,18 @@ pub struct MemRef {
     pub non_temporal: bool,
     /// Has a segment of its own (`fs:`, thread-local).
     pub segment: bool,
+    /// Adds a vector of offsets (gathers and scatters): the first of several places, which nothing here tells.
+    pub vector: bool,
 }
 
 impl MemRef {
     /// Whether both count from the same registers, so that their distance is known while these keep their values.
     #[must_use]
     pub fn same_base(&self, other: &Self) -> bool {
-        (self.base, self.index, self.scale, self.rip_relative, self.segment)
-            == (other.base, other.index, other.scale, other.rip_relative, other.segment)
+        !self.vector
+            && !other.vector
+            && (self.base, self.index, self.scale, self.rip_relative, self.segment)
+                == (other.base, other.index, other.scale, other.rip_relative, other.segment)
     }
 
     /// Registers that the address is made from.
@@ -391,6 +395,7 @@ fn place(raw: &Instruction, used: &UsedMemory) -> MemRef {
         stack: used.base() == Register::RSP,
         non_temporal: classes::is_non_temporal(raw.mnemonic()),
         segment: matches!(used.segment(), Register::FS | Register::GS),
+        vector: raw.is_vsib(),
     }
 }
 

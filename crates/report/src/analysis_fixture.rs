@@ -209,6 +209,7 @@ pub(crate) fn summary() -> Summary {
         causes: causes.collect(),
         unexplained_stall: 0.023,
         unjudged: 0.012,
+        unlikely: 0.021,
         unexplained_gain: -0.004,
         dynamic: 0.836,
         static_stall: 0.038,

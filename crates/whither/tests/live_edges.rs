@@ -101,7 +101,8 @@ fn loops_of_few_turns_are_left_as_often_as_the_program_counted() {
 fn walked(profile: &Profile, at: u64) -> (f64, f64) {
     let (mut all, mut taken) = (0.0, 0.0);
     for e in profile.edges.iter().filter(|e| e.source == EdgeSource::Walks) {
-        if profile.image(e.image).path.ends_with("/branchy") && e.pc.0 <= at && at <= e.branch.0 {
+        let path = &profile.image(e.image).path;
+        if (path.ends_with("/branchy") || path.ends_with("/halves")) && e.pc.0 <= at && at <= e.branch.0 {
             all += f64::from(e.count);
             taken += if e.branch.0 == at { f64::from(e.count) } else { 0.0 };
         }
@@ -158,6 +159,25 @@ fn a_process_is_walked_in_by_what_others_of_its_program_have_taught() {
     }
     // Two seconds of samples. Where each process had to ask first it was 16,000, and is 58,000.
     assert!(passed >= 25_000.0, "walks passed the branches {passed} times only");
+}
+
+/// Another program begins just before each process, which must not keep the tool from being told of the process at once.
+#[test]
+fn short_lives_are_walked_in_from_their_beginning() {
+    need_root!();
+    let _alone = alone();
+    let again = "i=0; while [ $i -lt 60 ]; do /bin/true; \"$0\" 0.08 > /dev/null; i=$((i+1)); done; exec \"$0\" 0.08";
+    let command = ["sh".into(), "-c".into(), again.into(), workload("halves")];
+    let run = record(&["--rate", "2000", "--edges", "walk"], &command);
+    let profile = profile(&run);
+    if profile.edges.iter().all(|e| e.source != EdgeSource::Walks) {
+        println!("SKIP: this kernel has no walks");
+        return;
+    }
+    let truth = run.truth().number("branch");
+    let (all, taken) = walked(&profile, run.truth().number("branch_at") as u64);
+    assert!(all >= 500.0, "walks passed it {all} times only");
+    assert!((taken / all - truth).abs() <= 0.15, "{:.3} of {all} times, truth {truth}", taken / all);
 }
 
 #[test]

@@ -17,6 +17,8 @@ const IN_FLIGHT: usize = 200;
 const BURST: usize = 32;
 /// How far from a site a store may stand that had no room: those that enter together, before or behind it.
 const ENTER_TOGETHER: usize = 4;
+/// Between an entry of a table of jumps and the jump there are fewer instructions.
+const TO_JUMP: usize = 3;
 /// Worst case of a load against one from idle memory.
 const QUEUED: f64 = 2.0;
 
@@ -26,7 +28,9 @@ pub(super) fn data_cache(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let load = loads(lay, i).filter(|m| !(m.stack && fixed_place(lay, i, m)))?;
     let chance = new_unit(lay, i, &load, LINE)?;
     let gathered = if lay.scene.insns[i].class == OpClass::Gather { 4.0 } else { 1.0 };
-    let likelihood = if fixed_place(lay, i, &load) { Likelihood::Faint } else { Likelihood::Usual };
+    let at_hand =
+        fixed_place(lay, i, &load) || (load.stack && load.index.is_none()) || says_where_to_jump(lay, i, &load);
+    let likelihood = if at_hand { Likelihood::Faint } else { Likelihood::Usual };
     let bound = chance * gathered * QUEUED * lay.scene.core.penalty.dram;
     Some(Suspect { cause: Cause::DCache, bound, at: i, likelihood })
 }
@@ -43,8 +47,30 @@ pub(super) fn data_tlb(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     }
     let p = &lay.scene.core.penalty;
     let bound = chance * QUEUED * (p.dtlb_walk + p.dram);
-    let likelihood = if insn.load.is_some() { Likelihood::Usual } else { Likelihood::Faint };
+    let likely = insn.load.is_some() && !says_where_to_jump(lay, i, &place);
+    let likelihood = if likely { Likelihood::Usual } else { Likelihood::Faint };
     Some(Suspect { cause: Cause::Dtlb, bound, at: i, likelihood })
+}
+
+/// Whether a load takes an entry of a table of jumps: such tables are small, and read whenever there is a jump.
+fn says_where_to_jump(lay: &Lay<'_>, i: usize, load: &MemRef) -> bool {
+    let insns = lay.scene.insns;
+    let jumps = |j: usize| insns[j].class == OpClass::IndirectBranch;
+    if load.index.is_none() || jumps(i) {
+        return load.index.is_some();
+    }
+    let mut made = insns[i].writes;
+    let near = (i + 1..=i + TO_JUMP).take_while(|j| *j < insns.len() && lay.block_of(*j) == lay.block_of(i));
+    for j in near {
+        if !insns[j].reads.meets(made) {
+            continue;
+        }
+        if jumps(j) {
+            return true;
+        }
+        made = made.with(insns[j].writes);
+    }
+    false
 }
 
 /// What an instruction waits for from memory. What stack engine and return predictor know is not waited for.
@@ -55,7 +81,8 @@ fn loads(lay: &Lay<'_>, i: usize) -> Option<MemRef> {
 
 /// Whether a loop that runs long reads the same place in every round.
 pub(super) fn fixed_place(lay: &Lay<'_>, i: usize, load: &MemRef) -> bool {
-    let fixed = |l: &super::scene::LoopFacts| l.trips >= LONG_RUNNING && !l.writes.meets(load.registers());
+    let fixed =
+        |l: &super::scene::LoopFacts| !load.vector && l.trips >= LONG_RUNNING && !l.writes.meets(load.registers());
     lay.loop_of(i).is_some_and(fixed)
 }
 

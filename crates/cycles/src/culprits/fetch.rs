@@ -14,6 +14,8 @@ const PAGE: u64 = 4096;
 const SMALL_LOOP: u64 = 24 << 10;
 /// Samples that must have decided a branch before it is called foreseeable.
 const ENOUGH_DECIDED: f64 = 300.0;
+/// Instructions of a block at which it shows that getting it took long.
+const HEAD: usize = 4;
 /// How far behind a wrongly guessed branch work still runs late, in instructions.
 const REACH: usize = 16;
 
@@ -120,7 +122,31 @@ fn guessed_before(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let mut worst = suspects.min_by(|a, b| a.likelihood.cmp(&b.likelihood).then(b.bound.total_cmp(&a.bound)))?;
     let penalty = lay.scene.core.penalty.mispredict;
     worst.bound *= (penalty + exposed) / penalty.max(1.0);
+    if is_known_to_miss(lay, worst.at) && lay.time_of(i) <= refill(lay, worst.at, i) {
+        worst.likelihood = Likelihood::Usual;
+    }
     Some(worst)
+}
+
+/// Whether a branch is not only possibly guessed wrongly: it was seen to go either way, or its ways are many.
+fn is_known_to_miss(lay: &Lay<'_>, branch: usize) -> bool {
+    match lay.scene.insns[branch].conditional {
+        true => wrong_rate(lay, branch).is_some_and(|(_, likelihood)| likelihood == Likelihood::Plain),
+        false => lay.scene.insns[branch].class == OpClass::IndirectBranch,
+    }
+}
+
+/// Time that shows a wrong guess of a branch itself, in the procedure's unit: at the branch and where it leads. What the guess only
+/// exposes further on, like a load that hits, takes less than getting the right instructions; what takes longer is a miss of its own.
+fn refill(lay: &Lay<'_>, branch: usize, site: usize) -> f64 {
+    let insns = lay.scene.insns;
+    let pair = (branch > 0 && insns[branch - 1].fuses_with(&insns[branch])).then(|| branch - 1);
+    let first = lay.behind(branch).into_iter().filter(|w| w.1 > 0.0).filter_map(|w| w.0);
+    let heads = first.flat_map(|at| (at..at + HEAD).take_while(move |j| lay.block_of(*j) == lay.block_of(at)));
+    let mut all: Vec<usize> = heads.chain([branch]).chain(pair).filter(|j| *j != site && *j < insns.len()).collect();
+    all.sort_unstable();
+    all.dedup();
+    all.into_iter().map(|j| lay.time_of(j)).sum()
 }
 
 /// `here`: the stall stands at the branch itself.

@@ -137,11 +137,15 @@ impl<'a> Lay<'a> {
         self.blocks_of.get(insn).copied().flatten().map(|b| b as usize)
     }
 
+    /// Cycles that stand at an instruction, in the unit of the flows.
+    pub(super) fn time_of(&self, insn: usize) -> f64 {
+        let executions = self.block_of(insn).and_then(|b| self.scene.executions.get(b)).copied().unwrap_or(0.0);
+        executions * self.scene.cycles.get(insn).copied().unwrap_or(0.0)
+    }
+
     /// Part of the procedure's time that stands at an instruction.
     pub(super) fn share_of_time(&self, insn: usize) -> f64 {
-        let executions = self.block_of(insn).and_then(|b| self.scene.executions.get(b)).copied().unwrap_or(0.0);
-        let cycles = self.scene.cycles.get(insn).copied().unwrap_or(0.0);
-        if self.time > 0.0 { executions * cycles / self.time } else { 0.0 }
+        if self.time > 0.0 { self.time_of(insn) / self.time } else { 0.0 }
     }
 
     /// Whether an instruction is in such a block.

@@ -38,6 +38,7 @@ struct Tally {
     dynamic: f64,
     /// What causes not ruled out, and what was not judged, can have taken.
     most_dynamic: f64,
+    unlikely: f64,
     unexplained: f64,
     unjudged: f64,
     gain: f64,
@@ -52,7 +53,7 @@ impl Tally {
         let (Some(cycles), true) = (insn.cycles, executions > 0.0 && executions.is_finite()) else { return };
         let stall = insn.stall_cycles.unwrap_or(cycles - insn.best_cycles);
         let waits = insn.static_stall.as_ref().map_or(0.0, |s| s.max_cycles.min(insn.best_cycles));
-        let suspects: f64 = insn.culprits.iter().map(|c| c.max_cycles).sum();
+        let suspects: f64 = insn.culprits.iter().map(|c| c.max_cycles).sum::<f64>() + insn.unlikely;
         self.time += executions * cycles;
         self.best += executions * insn.best_cycles;
         self.executions += executions;
@@ -61,6 +62,7 @@ impl Tally {
         self.execution += executions * (insn.best_cycles - waits);
         self.dynamic += executions * stall.max(0.0);
         self.most_dynamic += executions * if insn.unjudged { cycles } else { suspects.max(stall).clamp(0.0, cycles) };
+        self.unlikely += executions * insn.unlikely;
         self.gain += executions * (-stall).max(0.0);
         self.unjudged += if insn.unjudged { executions * cycles } else { 0.0 };
         let unexplained = if insn.unjudged { stall } else { insn.unexplained };
@@ -103,6 +105,7 @@ impl Tally {
             causes: Cause::ALL.iter().zip(self.ranges).map(range).collect(),
             unexplained_stall: self.share(self.unexplained),
             unjudged: self.share(self.unjudged),
+            unlikely: self.share(self.unlikely),
             unexplained_gain: self.share(self.gain),
             dynamic,
             static_stall: statics,
@@ -140,6 +143,7 @@ impl Tally {
             causes: Cause::ALL.iter().zip(self.ranges).map(range).collect(),
             unexplained_stall: self.share(self.unexplained) * kept,
             unjudged: self.share(self.unjudged),
+            unlikely: self.share(self.unlikely).min(dynamic.1),
             dynamic: dynamic.0,
             static_stall: statics.1,
             execution: execution.1,

@@ -29,12 +29,14 @@ pub(super) fn synchronisation(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
             likelihood: Likelihood::Plain,
         });
     }
-    // A locked operation holds back only what is directly behind it; the others empty the pipeline.
+    // A locked operation holds back only what is directly behind it, or behind the branch that asks whether it succeeded; the
+    // others empty the pipeline.
     let before = lay.history(i, REACH);
+    let directly = |n: usize| before[..n].iter().all(|j| insns[*j].conditional);
     let near = before
         .iter()
         .enumerate()
-        .find(|(n, j)| orders(insns[**j].class) && (*n == 0 || insns[**j].class != OpClass::Lock));
+        .find(|(n, j)| orders(insns[**j].class) && (insns[**j].class != OpClass::Lock || directly(*n)));
     near.map(|(_, &at)| Suspect {
         cause: Cause::Synchronisation,
         bound: f64::INFINITY,

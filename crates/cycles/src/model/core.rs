@@ -276,6 +276,8 @@ const STORE_AT: u32 = LOAD_AT + LOADS;
 const FP_AT: u32 = STORE_AT + STORES;
 const DIVIDER: u32 = 1 << (FP_AT + FP);
 const FP_DIVIDER: u32 = DIVIDER << 1;
+/// Locked operations go one after the other, whatever else goes on beside them.
+const LOCKER: u32 = FP_DIVIDER << 1;
 
 fn range(from: u32, count: u32) -> u32 {
     ((1 << count) - 1) << from
@@ -327,7 +329,7 @@ impl CoreModel for Core {
             OpClass::VecShuffle => (l.vec_shuffle, other_half, 1),
             OpClass::Transfer => (l.transfer, half, 1),
             OpClass::Branch | OpClass::IndirectBranch | OpClass::Call | OpClass::Return => (1, some(2), 1),
-            OpClass::Lock => (l.lock, alus, 1),
+            OpClass::Lock => (l.lock, LOCKER, l.lock),
             OpClass::Fence => (l.fence, 0, 0),
             OpClass::Pause => (l.pause, 0, 0),
             OpClass::SystemCall => (l.system_call, 0, 0),
@@ -339,8 +341,11 @@ impl CoreModel for Core {
             OpClass::Other => (l.other, alus, 1),
         };
         // Of those that serialise some do not (`pushf`, `cli`), and the others take so long that it makes no difference.
-        let alone = matches!(insn.class, OpClass::Lock | OpClass::Fence | OpClass::Pause | OpClass::SystemCall);
-        Work { latency, ports, busy, load_latency: self.loaded(insn), alone }
+        // Locked operations order memory, not arithmetic: what does not need their result goes on meanwhile.
+        let alone = matches!(insn.class, OpClass::Fence | OpClass::Pause | OpClass::SystemCall);
+        // Measured as a whole.
+        let load_latency = if insn.class == OpClass::Lock { 0 } else { self.loaded(insn) };
+        Work { latency, ports, busy, load_latency, alone }
     }
 
     fn load_ports(&self) -> u32 {

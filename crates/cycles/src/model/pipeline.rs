@@ -143,7 +143,8 @@ impl Pipeline {
         // A copy made by renaming is complete at once, its value is not.
         let copied = matches!(insn.class, OpClass::Move | OpClass::Nop | OpClass::ZeroIdiom);
         let complete = if copied { first } else { result };
-        self.record(insn, if insn.class == OpClass::ZeroIdiom { first } else { result }, me);
+        let stored = if insn.class == OpClass::Lock { result - i32::from(core.forward_latency()) } else { result };
+        self.record(insn, if insn.class == OpClass::ZeroIdiom { first } else { result }, stored, me);
         if work.alone {
             self.front = Slots { cycle: self.front.cycle.max(complete), used: 0 };
         }
@@ -188,7 +189,8 @@ impl Pipeline {
             self.ports[p] = start + i32::from(work.busy.max(1));
         }
         let latency = if insn.load.is_some() { work.load_latency } else { work.latency };
-        self.record(insn, start + i32::from(latency), me);
+        let result = start + i32::from(latency);
+        self.record(insn, result, result, me);
         let gap = start - before;
         if operands.at > before {
             Step { gap, cause: Cause::Operand, on: operands.by }
@@ -213,7 +215,9 @@ impl Pipeline {
         let data = all(self, insn.reads.without(insn.address_reads));
         let start = self.on_port(core.load_ports(), 1, first - 1, address.at);
         let loaded = When { at: start + i32::from(work.load_latency), by: address.by };
-        let loaded = match self.forwarded(&load) {
+        // What was measured of locked operations on one place has the way from one to the next in it.
+        let forwarded = self.forwarded(&load).filter(|_| insn.class != OpClass::Lock);
+        let loaded = match forwarded {
             Some(store) => When { at: store.ready + i32::from(core.forward_latency()), by: store.by }
                 .later(When { at: address.at + 1, by: address.by }),
             None => loaded,
@@ -244,7 +248,8 @@ impl Pipeline {
         ready.max(slot)
     }
 
-    fn record(&mut self, insn: &Effects, result: i32, me: u32) {
+    /// `stored`: when what it stores is there.
+    fn record(&mut self, insn: &Effects, result: i32, stored: i32, me: u32) {
         for r in insn.writes.numbers() {
             self.ready[r] = result;
             self.writer[r] = me;
@@ -256,7 +261,7 @@ impl Pipeline {
             self.forget(lost);
         }
         if let Some(place) = insn.store {
-            self.keep(Stored { place, registers: place.registers(), ready: result, by: me });
+            self.keep(Stored { place, registers: place.registers(), ready: stored, by: me });
         }
     }
 

@@ -215,11 +215,19 @@ pub struct InsnAnalysis {
     pub static_stall: Option<Culprit>,
     /// Dynamic causes that remain, likeliest first.
     pub culprits: Vec<Culprit>,
+    /// Most cycles of causes that are possible and too unlikely to be named, where nothing but the bound of its cycles asks for one.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unlikely: f64,
     /// Part of `stall_cycles` that no remaining cause can take.
     pub unexplained: f64,
     /// Too few samples to look for causes: that there are no culprits says nothing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unjudged: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+fn is_zero(x: &f64) -> bool {
+    *x == 0.0
 }
 
 /// One basic block.
@@ -303,6 +311,8 @@ pub struct Summary {
     pub unexplained_stall: f64,
     /// Time at instructions with too few samples to be judged: causes leave it out, subtotals do not.
     pub unjudged: f64,
+    /// Most that causes too unlikely to be named can have taken; causes leave it out, the high end of `dynamic_range` does not.
+    pub unlikely: f64,
     /// Instructions faster than the model allows; 0 when `bounded`, as that only says how loose the bound is.
     pub unexplained_gain: f64,
     /// All dynamic stalls; their low end when `bounded`.

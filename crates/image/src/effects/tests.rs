@@ -133,6 +133,10 @@ fn units() {
 
 #[test]
 fn places_know_what_they_are() {
+    let e = one(&[0xc4, 0xe2, 0x6d, 0x90, 0x04, 0x88]); // vpgatherdd %ymm2,(%rax,%ymm1,4),%ymm0
+    let place = e.load.expect("it loads");
+    assert!(place.vector && !place.same_base(&place), "{e:?}");
+    assert!(!one(&[0x8b, 0x04, 0x88]).load.unwrap().vector); // mov (%rax,%rcx,4),%eax
     let e = one(&[0x0f, 0xc3, 0x08]); // movnti %ecx,(%rax)
     assert!(e.store.unwrap().non_temporal);
     let e = one(&[0x48, 0x8b, 0x05, 0x10, 0, 0, 0]); // mov 0x10(%rip),%rax

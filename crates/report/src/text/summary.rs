@@ -77,7 +77,7 @@ pub(crate) enum SummaryLineKind {
     Total,
 }
 
-/// Instructions that were not judged are told from this share of the time on.
+/// Instructions that were not judged, and causes that are not named, are told from this share of the time on.
 const TOLD: f64 = 0.005;
 
 /// The lines: groups with their subtotals, then what adds up to everything.
@@ -89,6 +89,9 @@ pub(crate) fn summary_lines(s: &Summary) -> Vec<SummaryLine> {
     out.push(line("unexplained stall", (s.unexplained_stall, s.unexplained_stall), KIND));
     if s.unjudged >= TOLD {
         out.push(line("few samples, not judged", (0.0, s.unjudged), KIND));
+    }
+    if s.unlikely >= TOLD {
+        out.push(line("unlikely causes, not named", (0.0, s.unlikely), KIND));
     }
     out.push(line("subtotal dynamic", s.dynamic_range, SummaryLineKind::Total));
     out.extend(s.causes.iter().filter(|c| c.cause.is_static()).map(cause));
