@@ -279,6 +279,8 @@ pub(crate) struct Wholes {
     pub(crate) resolution_ns: u64,
     pub(crate) cpu: u64,
     pub(crate) thread: u64,
+    /// That is known well enough to bound times of calls.
+    pub(crate) thread_sure: bool,
     pub(crate) self_wall: u64,
     pub(crate) calls: u64,
     /// CPU time was measured.
@@ -391,7 +393,7 @@ impl Adder {
         let (min_ns, min_below_ns) = self.shortest(whole.resolution_ns.max(1), average);
         let most = self.unclear.most(whole.resolution_ns);
         // No calls last longer than their threads: such times are counted several times.
-        let beyond = whole.thread > 0 && share(self.inside, whole.thread).is_nan();
+        let beyond = whole.thread > 0 && whole.thread_sure && share(self.inside, whole.thread).is_nan();
         let wall_ns = if beyond { whole.thread } else { self.inside };
         Figures {
             calls: self.calls,

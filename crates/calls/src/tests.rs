@@ -408,6 +408,9 @@ fn what_correction_leaves_nothing_of_is_a_bound() {
     let (rows, _) = wall(&snapshot);
     let lived = snapshot.whole.thread_ns;
     assert_eq!((rows[0].0, rows[0].1, rows[0].2), (lived, Some(lived), lived), "more than there was");
+    snapshot.whole.thread_unsure_ns = lived / 10;
+    let (rows, _) = wall(&snapshot);
+    assert!(rows[0].0 > lived && rows[0].1.is_none(), "lifetimes that are not known bound nothing: {rows:?}");
 }
 
 /// Calls that an exception has left have no time: what there is, is a lower bound, and it is said whose.

@@ -91,7 +91,13 @@ fn snapshot() -> CallSnapshot {
     };
     CallSnapshot {
         at_ns: 71_200_000_000,
-        whole: Whole { wall_ns: 71_200_000_000, cpu_ns: 279_900_000_000, thread_ns: 284_800_000_000, threads: 4 },
+        whole: Whole {
+            wall_ns: 71_200_000_000,
+            cpu_ns: 279_900_000_000,
+            thread_ns: 284_800_000_000,
+            threads: 4,
+            ..Whole::default()
+        },
         processes: vec![CallProcess {
             pid: 4711,
             exe: "/opt/su3_rmd".into(),

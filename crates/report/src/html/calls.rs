@@ -132,8 +132,9 @@ fn tiles(p: &CallProfile) -> Vec<Tile> {
     let more = if p.functions.len() > 3 { ", ..." } else { "" };
     let tile = |label, figure, detail, tone| Tile { label, figure, detail, tone };
     let plural = |n: u32, word: &str| format!("{} {word}{}", grouped(u64::from(n)), if n == 1 { "" } else { "s" });
-    // None are left of a program that has ended.
-    let threads = if p.whole.threads > 0 { plural(p.whole.threads, "thread") + ", " } else { String::new() };
+    // None are left of a program that has ended: those that were there.
+    let lived = p.whole.threads.saturating_add(p.whole.threads_ended);
+    let threads = if lived > 0 { plural(lived, "thread") + ", " } else { String::new() };
     vec![
         tile("Calls", grouped(p.whole.calls), format!("{} paths", grouped(p.paths.len() as u64)), Tone::Plain),
         tile("Functions", grouped(p.functions.len() as u64), names.join(", ") + more, Tone::Plain),

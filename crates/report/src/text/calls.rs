@@ -521,6 +521,7 @@ pub fn calls_warnings(p: &CallProfile, names: usize) -> Vec<String> {
     let mut lines: Vec<String> = losses(p);
     lines.extend(unclear_paths(&p.paths));
     lines.extend(spent_apart(p));
+    lines.extend(unsure_lives(p));
     let refused = by_reason(p.refused.iter().map(|r| (r.name.clone(), r.reason.clone())));
     lines.extend(refused.iter().map(|(why, of)| format!("{} not measured: {why}", some_are(of, names))));
     let entry_only = p.functions.iter().filter_map(|f| Some((f.names[0].clone(), f.entry_only.clone()?)));
@@ -541,8 +542,20 @@ fn spent_apart(p: &CallProfile) -> Option<String> {
     let ns = p.own_cost.apart_ns;
     (ns > p.whole.cpu_ns / 100).then(|| {
         format!(
-            "changes between stacks (coroutines) and calls left by jumps cost {} besides, which is not taken off times: \
+            "changes between stacks (coroutines, new threads) and calls left by jumps cost {} besides, which is not taken off times: \
              they are too long, and the program is slowed",
+            nanoseconds(ns as f64)
+        )
+    })
+}
+
+/// What `% wall` is a part of, where nobody saw all threads.
+fn unsure_lives(p: &CallProfile) -> Option<String> {
+    let (ns, unsure) = (p.whole.thread_ns, p.whole.thread_unsure_ns);
+    (unsure > ns / 50).then(|| {
+        format!(
+            "threads came and went between looks at them: that they lived {} together, what % wall is a part of, is an \
+             estimate (exact where the kernel allows BPF, and programs are followed)",
             nanoseconds(ns as f64)
         )
     })
