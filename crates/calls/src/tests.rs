@@ -498,3 +498,22 @@ fn rows_of_one_name_are_told_apart() {
     snapshot.points[1].module = 1;
     assert_eq!(labels(&snapshot), [format!("{one} (libb.so)"), format!("{one} (app)")]);
 }
+
+/// What remains of a caller once a million calibrated costs are taken off is mostly their error: a bound, with no average.
+#[test]
+fn callers_of_very_short_functions_have_a_bound() {
+    let main = call(0, 0, 50, 1, vec![call(1, 16, 1_000, 1, vec![leaf(2, 32, 20, 1_000)])]);
+    let mut snapshot = Take { cost: 0, ..Take::of([1, 2]) }.snapshot(&main);
+    snapshot.own_cost = OwnCost { inside_ps: 7_000, whole_ps: 16_000, step_ps: 1_000, ..OwnCost::default() };
+    (snapshot.whole.cpu_ns, snapshot.whole.thread_ns) = (10_000_000, 10_000_000);
+    let outer = |s: &CallSnapshot| {
+        let mut functions = Analysis::new(s, &Named, Options::default()).profile().functions;
+        functions.sort_by_key(|f| f.id);
+        let f = &functions[0].totals;
+        (f.wall_below_ns, f.average_ns.is_some(), f.max_ns.is_some())
+    };
+    (snapshot.paths[0].totals.wall_ns, snapshot.paths[0].totals.max_ns) = (28_800, 28_800);
+    assert_eq!(outer(&snapshot), (Some(28_800), false, false));
+    (snapshot.paths[0].totals.wall_ns, snapshot.paths[0].totals.max_ns) = (900_000, 900_000);
+    assert_eq!(outer(&snapshot), (None, true, true), "far more than what was taken off");
+}
