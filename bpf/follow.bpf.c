@@ -52,6 +52,21 @@ struct {
 	__type(value, __u64);
 } used SEC(".maps");
 
+/* Threads of a process that have ended, and how long they lived: those of a server that makes one for each request
+ * live between two looks at /proc. */
+struct wh_lived {
+	__u64 since;   /* what was before does not count; 0 = counts from its birth */
+	__u64 ns;
+	__u64 threads;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct wh_lived);
+} lived SEC(".maps");
+
 /* Programs executed that the controller could not be told of. */
 __u64 wh_missed;
 
@@ -69,6 +84,8 @@ int wh_fork(__u64 *args)
 	}
 	__u32 copy = *wanted;
 	bpf_map_delete_elem(&used, &to);
+	struct wh_lived none = {};
+	bpf_map_update_elem(&lived, &to, &none, BPF_ANY);
 	if (bpf_map_update_elem(&tracked, &to, &copy, BPF_ANY))
 		__sync_fetch_and_add(&wh_missed, 1);
 	if (copy != STOP)
@@ -106,6 +123,17 @@ int wh_exec(__u64 *args)
 	return 0;
 }
 
+static void add_life(__u32 tgid, __u64 start)
+{
+	struct wh_lived *sum = bpf_map_lookup_elem(&lived, &tgid);
+	if (!sum)
+		return;
+	__u64 now = bpf_ktime_get_ns(), from = start > sum->since ? start : sum->since;
+	if (now > from)
+		__sync_fetch_and_add(&sum->ns, now - from);
+	__sync_fetch_and_add(&sum->threads, 1);
+}
+
 /* Each thread as it ends: nobody can ask for its time when its parent has waited for it. */
 SEC("tp_btf/sched_process_exit")
 int wh_exit(__u64 *args)
@@ -114,6 +142,7 @@ int wh_exit(__u64 *args)
 	__u32 tgid = BPF_CORE_READ(task, tgid);
 	if (!bpf_map_lookup_elem(&tracked, &tgid))
 		return 0;
+	add_life(tgid, BPF_CORE_READ(task, start_time));
 	__u64 zero = 0, time = BPF_CORE_READ(task, se.sum_exec_runtime), *sum = bpf_map_lookup_elem(&used, &tgid);
 	if (!sum) {
 		bpf_map_update_elem(&used, &tgid, &zero, BPF_NOEXIST);

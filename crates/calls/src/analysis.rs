@@ -79,6 +79,8 @@ impl<'a> Analysis<'a> {
             cpu_ns: w.cpu_ns,
             thread_ns: w.thread_ns,
             threads: w.threads,
+            threads_ended: w.threads_ended,
+            thread_unsure_ns: w.thread_unsure_ns,
             processes: self.processes(),
             calls: self.wholes.calls,
         }
@@ -287,6 +289,8 @@ fn wholes(snapshot: &CallSnapshot, sums: &[PathSum]) -> Wholes {
         // Of a process that was killed the time is the last one read: parts of it add up to no more than all, all the same.
         cpu: if snapshot.whole.cpu_ns > 0 { snapshot.whole.cpu_ns.max(own_cpu) } else { 0 },
         thread: snapshot.whole.thread_ns,
+        // The bound of shares' rounding.
+        thread_sure: snapshot.whole.thread_unsure_ns <= snapshot.whole.thread_ns / 50,
         self_wall: sums.iter().fold(0, |all, s| all.saturating_add(s.self_wall)),
         calls: sums.iter().fold(0, |all, s| all.saturating_add(s.calls)),
         cpu_timed: crate::sums::clocks(snapshot).cpu,

@@ -27,6 +27,8 @@ pub fn difference(later: &CallSnapshot, earlier: &CallSnapshot) -> CallSnapshot 
             cpu_ns: later.whole.cpu_ns.saturating_sub(earlier.whole.cpu_ns),
             thread_ns: later.whole.thread_ns.saturating_sub(earlier.whole.thread_ns),
             threads: later.whole.threads,
+            threads_ended: later.whole.threads_ended.saturating_sub(earlier.whole.threads_ended),
+            thread_unsure_ns: later.whole.thread_unsure_ns.saturating_sub(earlier.whole.thread_unsure_ns),
         },
         paths: later.paths.iter().map(path).collect(),
         threads: threads(later, earlier),

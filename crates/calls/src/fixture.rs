@@ -72,7 +72,7 @@ impl Take {
         engine.enter(main, None, &[(START, false)], self.runs);
         let wall = self.runs * main.inclusive();
         let modules = vec![CallModule { path: "/bin/app".into(), id: None, bias: 0, start: 0, end: 1 << 40 }];
-        let whole = Whole { wall_ns: wall, cpu_ns: wall, thread_ns: wall, threads: 1 };
+        let whole = Whole { wall_ns: wall, cpu_ns: wall, thread_ns: wall, threads: 1, ..Whole::default() };
         CallSnapshot {
             at_ns: wall,
             whole,

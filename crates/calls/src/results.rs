@@ -79,6 +79,10 @@ pub struct WholeRow {
     pub thread_ns: u64,
     /// Threads alive at the end.
     pub threads: u32,
+    /// Threads that had ended by then, as far as they were seen.
+    pub threads_ended: u32,
+    /// How far `thread_ns` may be off: threads came and went that only looks at /proc have seen.
+    pub thread_unsure_ns: u64,
     /// Processes instrumented, each once, whatever programs it executed one after the other.
     pub processes: u32,
     /// Calls counted.

@@ -15,6 +15,9 @@ use whither_store::calls::{CallSnapshot, PatchKind, PathTotals, Usage};
 /// What nested probes cost is taken off the average, not off the least time: so many times what can be told from nothing.
 const FAR_SHORTER: u64 = 8;
 
+/// What measuring callees cost may be off by about as much as it is: a caller with less than so many times that left has a bound.
+const DOUBTFUL: u64 = 2;
+
 /// How paths nest.
 pub(crate) struct Nesting {
     /// Per path: index of the path of the probed call around it.
@@ -84,6 +87,8 @@ pub(crate) struct PathSum {
     pub(crate) min: u64,
     /// The shortest call may have been shorter.
     pub(crate) min_open: bool,
+    /// What was taken off for measuring callees, where what remains is not much more.
+    pub(crate) doubt: u64,
     /// Calls left by an exception or a jump, or on a stack without shadow.
     pub(crate) untimed: u64,
     pub(crate) max: u64,
@@ -98,6 +103,11 @@ impl PathSum {
     /// Whether a call was entered, left or in progress.
     pub(crate) fn is_active(&self) -> bool {
         self.calls > 0 || self.done > 0 || self.running.calls > 0
+    }
+
+    /// Time inside at most: what was measured, where the correction is doubtful.
+    fn most(&self) -> u64 {
+        if self.doubt > 0 { self.raw_wall.saturating_add(self.running.elapsed_ns) } else { self.inside() }
     }
 
     /// Time inside, completed or not.
@@ -245,6 +255,7 @@ fn corrected(t: PathTotals, cost: u64, jumped_patch: bool, running: Running) -> 
         self_cpu: 0,
         min: t.min_ns,
         min_open: false,
+        doubt: if wall < cost.saturating_mul(DOUBTFUL) { t.wall_ns - wall } else { 0 },
         untimed: 0,
         max: t.max_ns,
         usage: t.usage,
@@ -279,6 +290,8 @@ pub(crate) struct Wholes {
     pub(crate) resolution_ns: u64,
     pub(crate) cpu: u64,
     pub(crate) thread: u64,
+    /// That is known well enough to bound times of calls.
+    pub(crate) thread_sure: bool,
     pub(crate) self_wall: u64,
     pub(crate) calls: u64,
     /// CPU time was measured.
@@ -320,6 +333,9 @@ pub(crate) struct Adder {
     inside: u64,
     /// What calls may have taken at most that are left without time by the correction.
     unclear: Unclear,
+    doubt: u64,
+    /// No less than `inside`, whatever callees cost to be measured.
+    most: u64,
     /// Wall and CPU of outermost calls.
     wall: u64,
     cpu: u64,
@@ -343,6 +359,8 @@ impl Adder {
         if outermost {
             self.inside = self.inside.saturating_add(sum.inside());
             self.unclear.add(sum);
+            self.doubt = self.doubt.saturating_add(sum.doubt);
+            self.most = self.most.saturating_add(sum.most());
             self.untimed = self.untimed.saturating_add(sum.untimed);
             self.wall = self.wall.saturating_add(sum.wall);
             self.cpu = self.cpu.saturating_add(sum.cpu);
@@ -391,8 +409,16 @@ impl Adder {
         let (min_ns, min_below_ns) = self.shortest(whole.resolution_ns.max(1), average);
         let most = self.unclear.most(whole.resolution_ns);
         // No calls last longer than their threads: such times are counted several times.
-        let beyond = whole.thread > 0 && share(self.inside, whole.thread).is_nan();
+        let beyond = whole.thread > 0 && whole.thread_sure && share(self.inside, whole.thread).is_nan();
         let wall_ns = if beyond { whole.thread } else { self.inside };
+        // A part of a sum that could not change it much is no reason to doubt it.
+        let doubtful = self.inside > 0 && self.doubt > self.inside / 10;
+        let below = match (beyond, doubtful) {
+            (true, _) => Some(wall_ns),
+            (false, true) => Some(self.most),
+            (false, false) => Some(most).filter(|most| self.inside == 0 && *most > 0),
+        };
+        let average = average.filter(|_| !doubtful);
         Figures {
             calls: self.calls,
             done: self.done,
@@ -400,7 +426,7 @@ impl Adder {
             timed: self.timed,
             cpu_timed: self.timed && whole.cpu_timed,
             wall_ns,
-            wall_below_ns: if beyond { Some(wall_ns) } else { Some(most).filter(|most| self.inside == 0 && *most > 0) },
+            wall_below_ns: below,
             rough: average.is_some_and(|a| a < whole.resolution_ns as f64),
             self_wall_ns: if beyond { self.self_wall.min(wall_ns) } else { self.self_wall },
             cpu_ns: self.cpu,
@@ -410,7 +436,8 @@ impl Adder {
             min_ns,
             min_below_ns,
             // What measuring cost is in it, but no call lasts longer than all together.
-            max_ns: (self.max > 0).then(|| if self.every_wall > 0 { self.max.min(self.every_wall) } else { self.max }),
+            max_ns: (self.max > 0 && !doubtful)
+                .then(|| if self.every_wall > 0 { self.max.min(self.every_wall) } else { self.max }),
             p50: quantile(0.5),
             p90: quantile(0.9),
             p99: quantile(0.99),

@@ -408,6 +408,9 @@ fn what_correction_leaves_nothing_of_is_a_bound() {
     let (rows, _) = wall(&snapshot);
     let lived = snapshot.whole.thread_ns;
     assert_eq!((rows[0].0, rows[0].1, rows[0].2), (lived, Some(lived), lived), "more than there was");
+    snapshot.whole.thread_unsure_ns = lived / 10;
+    let (rows, _) = wall(&snapshot);
+    assert!(rows[0].0 > lived && rows[0].1.is_none(), "lifetimes that are not known bound nothing: {rows:?}");
 }
 
 /// Calls that an exception has left have no time: what there is, is a lower bound, and it is said whose.
@@ -494,4 +497,23 @@ fn rows_of_one_name_are_told_apart() {
     snapshot.modules.push(CallModule { path: "/lib/libb.so".into(), ..snapshot.modules[0].clone() });
     snapshot.points[1].module = 1;
     assert_eq!(labels(&snapshot), [format!("{one} (libb.so)"), format!("{one} (app)")]);
+}
+
+/// What remains of a caller once a million calibrated costs are taken off is mostly their error: a bound, with no average.
+#[test]
+fn callers_of_very_short_functions_have_a_bound() {
+    let main = call(0, 0, 50, 1, vec![call(1, 16, 1_000, 1, vec![leaf(2, 32, 20, 1_000)])]);
+    let mut snapshot = Take { cost: 0, ..Take::of([1, 2]) }.snapshot(&main);
+    snapshot.own_cost = OwnCost { inside_ps: 7_000, whole_ps: 16_000, step_ps: 1_000, ..OwnCost::default() };
+    (snapshot.whole.cpu_ns, snapshot.whole.thread_ns) = (10_000_000, 10_000_000);
+    let outer = |s: &CallSnapshot| {
+        let mut functions = Analysis::new(s, &Named, Options::default()).profile().functions;
+        functions.sort_by_key(|f| f.id);
+        let f = &functions[0].totals;
+        (f.wall_below_ns, f.average_ns.is_some(), f.max_ns.is_some())
+    };
+    (snapshot.paths[0].totals.wall_ns, snapshot.paths[0].totals.max_ns) = (28_800, 28_800);
+    assert_eq!(outer(&snapshot), (Some(28_800), false, false));
+    (snapshot.paths[0].totals.wall_ns, snapshot.paths[0].totals.max_ns) = (900_000, 900_000);
+    assert_eq!(outer(&snapshot), (None, true, true), "far more than what was taken off");
 }

@@ -9,6 +9,7 @@ mod follow;
 mod kernel_points;
 mod late;
 mod leaving;
+mod lives;
 mod loader;
 mod ours;
 mod pace;

@@ -91,7 +91,13 @@ fn snapshot() -> CallSnapshot {
     };
     CallSnapshot {
         at_ns: 71_200_000_000,
-        whole: Whole { wall_ns: 71_200_000_000, cpu_ns: 279_900_000_000, thread_ns: 284_800_000_000, threads: 4 },
+        whole: Whole {
+            wall_ns: 71_200_000_000,
+            cpu_ns: 279_900_000_000,
+            thread_ns: 284_800_000_000,
+            threads: 4,
+            ..Whole::default()
+        },
         processes: vec![CallProcess {
             pid: 4711,
             exe: "/opt/su3_rmd".into(),
@@ -224,7 +230,8 @@ fn a_function_without_calls_is_told() {
     let profile = analysis.profile();
     let text = text::calls(&profile, &listing, &[], &Layout::default());
     let module = profile.functions.iter().find(|f| f.id == 10).unwrap().module.rsplit('/').next().unwrap().to_owned();
-    let told = format!("no call: PMPI_Barrier, MPI_Wait ({module})");
+    // The snapshot has calls that were not counted: these may have been theirs.
+    let told = format!("no call counted (some were not): PMPI_Barrier, MPI_Wait ({module})");
     assert!(text.lines().any(|line| line == told), "{told}: {text}");
     assert_eq!(profile.functions.iter().filter(|f| f.totals.calls == 0).count(), 2, "the document has them");
 }

@@ -49,6 +49,12 @@ pub struct Whole {
     pub thread_ns: u64,
     /// Threads alive at the snapshot.
     pub threads: u32,
+    /// Threads that had ended by then, as far as they were seen.
+    #[serde(default)]
+    pub threads_ended: u32,
+    /// How far `thread_ns` may be off: threads came and went that only looks at /proc have seen.
+    #[serde(default)]
+    pub thread_unsure_ns: u64,
 }
 
 /// A process that was instrumented.

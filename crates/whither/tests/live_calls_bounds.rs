@@ -138,3 +138,58 @@ fn rows_of_threads_are_in_the_document() {
     }
     assert!(document(&["-f", "pass"], &program)["listing"].is_null());
 }
+
+/// Four threads at a time, each of five naps and no more, as of a server that makes one for each request. It says what it knows itself:
+/// nanoseconds of naps, and of threads without their birth and end.
+const SHORT: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+static long now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000L + t.tv_nsec; }
+__attribute__((noipa)) void nap(void) { struct timespec t = {0, 1000000}; nanosleep(&t, 0); __asm__ volatile(""); }
+static long lived[4], napped[4];
+static void *work(void *a) {
+	long i = (long)a, from = now();
+	for (int k = 0; k < 5; k++) { long t = now(); nap(); napped[i] += now() - t; }
+	lived[i] += now() - from;
+	return 0;
+}
+int main(void) {
+	long from = now(), naps = 0;
+	for (int r = 0; r < 100; r++) {
+		pthread_t t[4];
+		for (long i = 0; i < 4; i++) pthread_create(t + i, 0, work, (void *)i);
+		for (int i = 0; i < 4; i++) pthread_join(t[i], 0);
+	}
+	long all = now() - from;
+	for (int i = 0; i < 4; i++) { naps += napped[i]; all += lived[i]; }
+	fprintf(stderr, "naps %ld threads %ld\n", naps, all);
+	return 0;
+}
+"#;
+
+#[test]
+fn threads_that_live_for_a_moment_are_all_part_of_the_whole() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = made(&directory, "short.c", SHORT) else { return };
+    let run = calls(&["--json", "-f", "nap"], &program);
+    let (out, said) = (text(&run.stdout), text(&run.stderr));
+    let truth = |name: &str| -> f64 {
+        let mut words = said.split_whitespace().skip_while(|w| *w != name);
+        words.nth(1).and_then(|w| w.parse().ok()).unwrap_or_else(|| panic!("{said}"))
+    };
+    let answer: Value = serde_json::from_str(out.lines().find(|l| l.starts_with('{')).unwrap_or_default()).unwrap();
+    let (whole, f) = (&answer["whole"], &answer["functions"][0]["totals"]);
+    assert_eq!(number(&f["calls"]), 2000);
+    assert!(f["wall_below_ns"].is_null(), "{f}");
+    let ratio = |ns: &Value, name: &str| number(ns) as f64 / truth(name);
+    assert!((0.95..1.02).contains(&ratio(&f["wall_ns"], "naps")), "{f} {said}");
+    // Births and ends come on top: 0.1 to 0.3 ms each beside other load.
+    assert!((0.97..1.35).contains(&ratio(&whole["thread_ns"], "threads")), "{whole} {said}");
+    assert_eq!(
+        (number(&whole["threads"]) + number(&whole["threads_ended"]), number(&whole["thread_unsure_ns"])),
+        (401, 0)
+    );
+}

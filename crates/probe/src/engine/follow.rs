@@ -22,6 +22,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use whither_kernel::clock::monotonic_ns;
 use whither_kernel::{KernelError, proc};
 use whither_store::calls::CallSnapshot;
 
@@ -202,7 +203,7 @@ impl Engine {
         }
         self.ask_kernel();
         if let Some(execs) = self.follow.execs()
-            && let Err(e) = execs.watch(pid, Watch::Stop)
+            && let Err(e) = execs.watch(pid, Watch::Stop, self.tree.since(pid))
         {
             self.note(format!("programs that process {pid} executes are not measured: {e}"));
         }
@@ -213,7 +214,7 @@ impl Engine {
         self.ask_kernel();
         if let Some(execs) = self.follow.execs() {
             // Without it the time is the last one read before the end.
-            let _ = execs.watch(pid, Watch::Count);
+            let _ = execs.watch(pid, Watch::Count, monotonic_ns());
         }
     }
 
@@ -457,9 +458,11 @@ impl Engine {
     pub(super) fn settle_times(&mut self) {
         let Follow { launchers, others, kernel: Kernel::Has { execs, .. }, .. } = &mut self.follow else { return };
         let used = |pid: u32| execs.used(pid);
+        let lived = |pid: u32| execs.lived(pid);
         let trees = others.iter_mut().map(|other| &mut other.tree);
         for tree in trees.chain([launchers, &mut self.tree]) {
             tree.look();
+            tree.count_lives(&lived);
             tree.settle(&used);
         }
     }
@@ -467,6 +470,7 @@ impl Engine {
     /// A program has ended: its numbers stay.
     fn bury_program(&mut self, mut other: Self) {
         if let Some(execs) = self.follow.execs() {
+            other.tree.count_lives(&|pid| execs.lived(pid));
             other.tree.settle(&|pid| execs.used(pid));
         }
         let last = other.own_snapshot();

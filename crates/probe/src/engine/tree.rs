@@ -1,7 +1,8 @@
 //! The processes of a session: who they are, how long their threads lived, how much CPU time they used,
 //! and how they ended. Read from /proc and process clocks; the last value read before the end counts.
 
-use std::collections::BTreeMap;
+use super::lives::Lives;
+use crate::target::Lived;
 use std::fs;
 use whither_kernel::clock::monotonic_ns;
 use whither_kernel::proc;
@@ -23,13 +24,7 @@ pub(crate) struct Process {
     start: u64,
     cpu_first: u64,
     cpu_last: u64,
-    threads: BTreeMap<u32, Life>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Life {
-    first: u64,
-    last: u64,
+    lives: Lives,
 }
 
 /// Stands for the `starttime` of a process that nobody could read any more.
@@ -43,6 +38,8 @@ pub(crate) struct Tree {
     /// CPU and thread time of those that a reset has left behind.
     base_cpu: u64,
     base_threads: u64,
+    base_ended: u32,
+    base_unsure: u64,
     /// Ended, and not told yet.
     ended: Vec<u32>,
     /// Exact time of an end that somebody watched.
@@ -75,7 +72,7 @@ impl Tree {
             start,
             cpu_first: cpu,
             cpu_last: cpu,
-            threads: BTreeMap::new(),
+            lives: Lives::since(if newborn { 0 } else { monotonic_ns() }),
         };
         process.look(monotonic_ns(), None);
         self.list.push(process);
@@ -109,7 +106,7 @@ impl Tree {
                 start: GONE,
                 cpu_first: 0,
                 cpu_last: 0,
-                threads: BTreeMap::new(),
+                lives: Lives::since(0),
             });
         }
         !known
@@ -123,6 +120,7 @@ impl Tree {
             any = true;
             if process.alive {
                 process.look(now, None);
+                process.lives.close(now);
                 process.alive = false;
                 process.settled = true;
             }
@@ -143,7 +141,7 @@ impl Tree {
             let cpu = cpu_ns(pid).unwrap_or(process.cpu_last).max(process.cpu_last);
             process.cpu_first += cpu - process.cpu_last;
             process.cpu_last = cpu;
-            process.threads.clear();
+            process.lives.close(monotonic_ns());
             process.alive = true;
             process.ended = None;
             process.settled = false;
@@ -152,10 +150,23 @@ impl Tree {
 
     /// Gives processes that have ended the processor time they had at their end, as far as it is known.
     pub(crate) fn settle(&mut self, used: &dyn Fn(u32) -> Option<u64>) {
-        for process in self.list.iter_mut().filter(|p| !p.alive && !p.settled) {
+        for process in self.list.iter_mut().filter(|p| !p.alive && !p.settled && proc::threads(p.pid).len() <= 1) {
             process.settled = true;
             process.cpu_last = process.cpu_last.max(used(process.pid).unwrap_or(0));
         }
+    }
+
+    /// Takes over lifetimes of threads that have ended, from somebody who saw each of them.
+    pub(crate) fn count_lives(&mut self, lived: &dyn Fn(u32) -> Option<Lived>) {
+        for process in self.list.iter_mut().filter(|p| !p.settled) {
+            let pid = process.pid;
+            process.lives.count(&|| lived(pid), &|| proc::threads(pid));
+        }
+    }
+
+    /// From when on the threads of a process count; 0: from their birth.
+    pub(crate) fn since(&self, pid: u32) -> u64 {
+        self.list.iter().rfind(|p| p.pid == pid).map_or_else(monotonic_ns, |p| p.lives.begin())
     }
 
     /// Whether a process has not ended yet.
@@ -190,12 +201,7 @@ impl Tree {
         let began = self.began;
         let Some(process) = self.list.iter_mut().rfind(|p| p.pid == pid) else { return };
         let first = since.max(began);
-        let last = process.ended.unwrap_or(first).max(first);
-        let life = process.threads.entry(tid).or_insert(Life { first, last });
-        // Only of the first thread with this number anything is known.
-        if life.last >= first {
-            life.first = life.first.min(first);
-        }
+        process.lives.meet(tid, first, process.ended);
     }
 
     /// Those that have ended since this was asked last, whoever has looked meanwhile.
@@ -222,12 +228,15 @@ impl Tree {
     pub(crate) fn whole(&mut self) -> Whole {
         self.look();
         let (cpu, threads) = self.sums();
+        let lives = || self.list.iter().map(|p| &p.lives);
         let alive = self.list.iter().filter(|p| p.alive);
         Whole {
             wall_ns: self.end().unwrap_or_else(monotonic_ns).saturating_sub(self.began),
             cpu_ns: cpu.saturating_sub(self.base_cpu),
             thread_ns: threads.saturating_sub(self.base_threads),
-            threads: alive.map(|p| p.alive_threads()).sum(),
+            threads: alive.map(|p| p.lives.alive()).sum(),
+            threads_ended: lives().map(Lives::ended).fold(0, u32::saturating_add).saturating_sub(self.base_ended),
+            thread_unsure_ns: lives().map(Lives::unsure).sum::<u64>().saturating_sub(self.base_unsure),
         }
     }
 
@@ -235,6 +244,8 @@ impl Tree {
     pub(crate) fn reset(&mut self) {
         self.look();
         (self.base_cpu, self.base_threads) = self.sums();
+        self.base_ended = self.list.iter().map(|p| p.lives.ended()).fold(0, u32::saturating_add);
+        self.base_unsure = self.list.iter().map(|p| p.lives.unsure()).sum();
         self.began = monotonic_ns();
     }
 
@@ -245,8 +256,7 @@ impl Tree {
 
     fn sums(&self) -> (u64, u64) {
         let cpu = self.list.iter().map(|p| p.cpu_last.saturating_sub(p.cpu_first)).sum();
-        let life = |l: &Life| l.last.saturating_sub(l.first);
-        let threads = self.list.iter().flat_map(|p| p.threads.values()).map(life).sum();
+        let threads = self.list.iter().map(|p| p.lives.ns()).sum();
         (cpu, threads)
     }
 
@@ -267,26 +277,16 @@ impl Process {
         }
         self.alive = start_time(self.pid) == Some(self.start) && !is_zombie(self.pid);
         if self.alive {
-            for tid in proc::threads(self.pid) {
-                self.threads.entry(tid).or_insert(Life { first: now, last: now }).last = now;
-            }
+            let tids = proc::threads(self.pid);
+            self.lives.look(now, &tids);
         } else if self.ended.is_none() {
             self.end(watched.unwrap_or(now).min(now));
         }
     }
 
-    /// Threads that were there at the last look lived on to the end, as far as anybody knows.
     fn end(&mut self, at: u64) {
         self.ended = Some(at);
-        let newest = self.threads.values().map(|l| l.last).max().unwrap_or(0);
-        for life in self.threads.values_mut().filter(|l| l.last == newest) {
-            life.last = life.last.max(at);
-        }
-    }
-
-    fn alive_threads(&self) -> u32 {
-        let newest = self.threads.values().map(|l| l.last).max().unwrap_or(0);
-        self.threads.values().filter(|l| l.last == newest).count() as u32
+        self.lives.end(at);
     }
 }
 

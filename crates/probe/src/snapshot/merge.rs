@@ -225,6 +225,8 @@ impl Join for CallSnapshot {
         self.whole.cpu_ns += other.whole.cpu_ns;
         self.whole.thread_ns += other.whole.thread_ns;
         self.whole.threads += other.whole.threads;
+        self.whole.threads_ended = self.whole.threads_ended.saturating_add(other.whole.threads_ended);
+        self.whole.thread_unsure_ns += other.whole.thread_unsure_ns;
         join_processes(&mut self.processes, other.processes);
         self.threads.extend(other.threads);
         self.in_progress.extend(other.in_progress);
@@ -325,7 +327,7 @@ mod tests {
             threads: Vec::new(),
         };
         CallSnapshot {
-            whole: Whole { wall_ns: 5, cpu_ns: calls, thread_ns: 1, threads: 1 },
+            whole: Whole { wall_ns: 5, cpu_ns: calls, thread_ns: 1, threads: 1, ..Whole::default() },
             processes: vec![CallProcess { pid, exe: path.into(), ..CallProcess::default() }],
             modules: vec![module],
             points: vec![point],

@@ -30,6 +30,15 @@ pub enum Watch {
     Count = 2,
 }
 
+/// Threads of a process that have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lived {
+    /// Sum of their lifetimes.
+    pub ns: u64,
+    /// How many.
+    pub threads: u64,
+}
+
 /// What the kernel's side has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
@@ -93,11 +102,13 @@ impl Execs {
         Ok(Self { _links: links, ring, skel, told, _guard: guard })
     }
 
-    /// Watches a process and all children it makes from now on.
+    /// Watches a process and all children it makes from now on. Of its threads counts what they live from `since` on.
     ///
     /// # Errors
     /// The kernel's reason.
-    pub fn watch(&self, pid: u32, how: Watch) -> Result<(), libbpf_rs::Error> {
+    pub fn watch(&self, pid: u32, how: Watch, since: u64) -> Result<(), libbpf_rs::Error> {
+        let lived = [since, 0, 0].map(u64::to_ne_bytes).concat();
+        self.skel.maps.lived.update(&pid.to_ne_bytes(), &lived, MapFlags::ANY)?;
         self.skel.maps.tracked.update(&pid.to_ne_bytes(), &(how as u32).to_ne_bytes(), MapFlags::ANY)
     }
 
@@ -111,6 +122,14 @@ impl Execs {
     pub fn used(&self, pid: u32) -> Option<u64> {
         let bytes = self.skel.maps.used.lookup(&pid.to_ne_bytes(), MapFlags::ANY).ok()??;
         bytes.try_into().ok().map(u64::from_ne_bytes)
+    }
+
+    /// Lifetimes of a watched process's threads that have ended.
+    #[must_use]
+    pub fn lived(&self, pid: u32) -> Option<Lived> {
+        let bytes = self.skel.maps.lived.lookup(&pid.to_ne_bytes(), MapFlags::ANY).ok()??;
+        let word = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_ne_bytes);
+        Some(Lived { ns: word(8)?, threads: word(16)? })
     }
 
     /// Stops watching everybody; who stands still already is still told of.

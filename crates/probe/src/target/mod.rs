@@ -23,7 +23,7 @@ mod safe;
 mod stop;
 
 pub use follow::{Seen, Tree};
-pub use follow_execs::{Execs, Told, Watch};
+pub use follow_execs::{Execs, Lived, Told, Watch};
 pub use heal::heal;
 pub use inject::{Load, Placed, Way, find_agent, inject, remains, retired, throws_alone};
 pub use launch::{Child, Launched, launch};

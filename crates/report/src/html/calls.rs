@@ -6,7 +6,9 @@ use super::escape::{Text, put};
 use super::number::{fine_percent, fraction, grouped, percent};
 use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, flame, foot, head};
-use crate::text::{average, beside, calls_warnings, duration, is_timed, nanoseconds, per_call, silent, total};
+use crate::text::{
+    average, beside, calls_warnings, duration, is_timed, nanoseconds, per_call, silent, total, uncounted,
+};
 use whither_calls::{
     CallDifference, CallProfile, DifferenceRow, Figures, Group, Listing, Mark, Metric, OwnCostRow, Rest, TreeNode, Unit,
 };
@@ -112,7 +114,7 @@ fn summary(out: &mut String, data: &CallsPage<'_>) {
     );
     put_tiles(out, &tiles(p));
     let mut list: Vec<(&str, String)> = p.marks.iter().map(|m| ("note", mark(p, m))).collect();
-    list.extend(silent(&p.functions).map(|s| ("note", s)));
+    list.extend(silent(&p.functions, uncounted(&p.lost)).map(|s| ("note", s)));
     list.extend(calls_warnings(p, usize::MAX).into_iter().map(|w| ("warn", w)));
     put_remarks(out, &list);
     out.push_str("</section>");
@@ -132,8 +134,9 @@ fn tiles(p: &CallProfile) -> Vec<Tile> {
     let more = if p.functions.len() > 3 { ", ..." } else { "" };
     let tile = |label, figure, detail, tone| Tile { label, figure, detail, tone };
     let plural = |n: u32, word: &str| format!("{} {word}{}", grouped(u64::from(n)), if n == 1 { "" } else { "s" });
-    // None are left of a program that has ended.
-    let threads = if p.whole.threads > 0 { plural(p.whole.threads, "thread") + ", " } else { String::new() };
+    // None are left of a program that has ended: those that were there.
+    let lived = p.whole.threads.saturating_add(p.whole.threads_ended);
+    let threads = if lived > 0 { plural(lived, "thread") + ", " } else { String::new() };
     vec![
         tile("Calls", grouped(p.whole.calls), format!("{} paths", grouped(p.paths.len() as u64)), Tone::Plain),
         tile("Functions", grouped(p.functions.len() as u64), names.join(", ") + more, Tone::Plain),

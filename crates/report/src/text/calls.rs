@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use whither_calls::{
     CallProfile, Figures, FunctionRow, Group, ListRow, Listing, Metric, PathRow, TreeNode, Unit, ValueRow,
 };
-use whither_store::calls::{PatchKind, PointState};
+use whither_store::calls::{CallLost, PatchKind, PointState};
 
 /// A column of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,7 +289,7 @@ impl View<'_> {
                 lines.push(format!("... and {} more functions", thousands((called.len() - MOST) as u64)));
             }
         }
-        lines.extend(silent(&self.profile.functions));
+        lines.extend(silent(&self.profile.functions, uncounted(&self.profile.lost)));
         if self.listing.all.running.calls > 0 {
             let n = thousands(self.listing.all.running.calls);
             lines.push(format!("+ includes calls that have not returned ({n}), with the time since their entry"));
@@ -353,14 +353,20 @@ fn told_apart(functions: &[FunctionRow], one: &FunctionRow) -> String {
     }
 }
 
-/// `no call: PySequence_Contains, PyDict_Next`.
-pub(crate) fn silent(functions: &[FunctionRow]) -> Option<String> {
+/// Calls that were seen and not counted: whose they were is not known.
+pub(crate) fn uncounted(lost: &CallLost) -> u64 {
+    lost.busy.saturating_add(lost.depth).saturating_add(lost.table)
+}
+
+/// `no call: PySequence_Contains, PyDict_Next`; where some were not counted these may be theirs.
+pub(crate) fn silent(functions: &[FunctionRow], uncounted: u64) -> Option<String> {
     const MOST: usize = 10;
     let silent = functions.iter().filter(|f| !f.totals.is_active() && f.state != PointState::Removed);
     let silent: Vec<String> = silent.map(|f| told_apart(functions, f)).collect();
     let more = silent.len().saturating_sub(MOST);
     let rest = if more > 0 { format!(", and {} more", thousands(more as u64)) } else { String::new() };
-    (!silent.is_empty()).then(|| format!("no call: {}{rest}", silent[..silent.len() - more].join(", ")))
+    let what = if uncounted > 0 { "no call counted (some were not)" } else { "no call" };
+    (!silent.is_empty()).then(|| format!("{what}: {}{rest}", silent[..silent.len() - more].join(", ")))
 }
 
 fn name(group: Group) -> &'static str {
@@ -521,6 +527,7 @@ pub fn calls_warnings(p: &CallProfile, names: usize) -> Vec<String> {
     let mut lines: Vec<String> = losses(p);
     lines.extend(unclear_paths(&p.paths));
     lines.extend(spent_apart(p));
+    lines.extend(unsure_lives(p));
     let refused = by_reason(p.refused.iter().map(|r| (r.name.clone(), r.reason.clone())));
     lines.extend(refused.iter().map(|(why, of)| format!("{} not measured: {why}", some_are(of, names))));
     let entry_only = p.functions.iter().filter_map(|f| Some((f.names[0].clone(), f.entry_only.clone()?)));
@@ -541,8 +548,20 @@ fn spent_apart(p: &CallProfile) -> Option<String> {
     let ns = p.own_cost.apart_ns;
     (ns > p.whole.cpu_ns / 100).then(|| {
         format!(
-            "changes between stacks (coroutines) and calls left by jumps cost {} besides, which is not taken off times: \
+            "changes between stacks (coroutines, new threads) and calls left by jumps cost {} besides, which is not taken off times: \
              they are too long, and the program is slowed",
+            nanoseconds(ns as f64)
+        )
+    })
+}
+
+/// What `% wall` is a part of, where nobody saw all threads.
+fn unsure_lives(p: &CallProfile) -> Option<String> {
+    let (ns, unsure) = (p.whole.thread_ns, p.whole.thread_unsure_ns);
+    (unsure > ns / 50).then(|| {
+        format!(
+            "threads came and went between looks at them: that they lived {} together, what % wall is a part of, is an \
+             estimate (exact where the kernel allows BPF, and programs are followed)",
             nanoseconds(ns as f64)
         )
     })
@@ -583,7 +602,8 @@ fn losses(p: &CallProfile) -> Vec<String> {
         (
             l.table,
             ["call", "calls"],
-            "not counted: tables full (probe fewer functions or lower --depth), or made before the C library of a static program was ready",
+            "not counted: tables full (probe fewer functions or lower --depth), made before the C library of a static program was ready, or by a \
+             child that shares memory and runs on a stack of its own (clone(CLONE_VM))",
         ),
         (l.shadow, ["call", "calls"], "counted without time: their return addresses had to be left alone"),
         (left, ["call", "calls"], jumped.as_str()),
