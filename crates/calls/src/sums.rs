@@ -15,7 +15,8 @@ use whither_store::calls::{CallSnapshot, PatchKind, PathTotals, Usage};
 /// What nested probes cost is taken off the average, not off the least time: so many times what can be told from nothing.
 const FAR_SHORTER: u64 = 8;
 
-/// What measuring callees cost may be off by about as much as it is: a caller with less than so many times that left has a bound.
+/// What measuring callees cost may be off by about as much as it is: of a caller with less than that left there is a bound, and
+/// one with less than so many times that left is told as roughly known.
 const DOUBTFUL: u64 = 2;
 
 /// How paths nest.
@@ -89,6 +90,8 @@ pub(crate) struct PathSum {
     pub(crate) min_open: bool,
     /// What was taken off for measuring callees, where what remains is not much more.
     pub(crate) doubt: u64,
+    /// What remains is less: it is mostly the error of what was taken off.
+    pub(crate) bound: bool,
     /// Calls left by an exception or a jump, or on a stack without shadow.
     pub(crate) untimed: u64,
     pub(crate) max: u64,
@@ -107,7 +110,7 @@ impl PathSum {
 
     /// Time inside at most: what was measured, where the correction is doubtful.
     fn most(&self) -> u64 {
-        if self.doubt > 0 { self.raw_wall.saturating_add(self.running.elapsed_ns) } else { self.inside() }
+        if self.bound { self.raw_wall.saturating_add(self.running.elapsed_ns) } else { self.inside() }
     }
 
     /// Time inside, completed or not.
@@ -256,6 +259,7 @@ fn corrected(t: PathTotals, cost: u64, jumped_patch: bool, running: Running) -> 
         min: t.min_ns,
         min_open: false,
         doubt: if wall < cost.saturating_mul(DOUBTFUL) { t.wall_ns - wall } else { 0 },
+        bound: wall < cost,
         untimed: 0,
         max: t.max_ns,
         usage: t.usage,
@@ -334,6 +338,7 @@ pub(crate) struct Adder {
     /// What calls may have taken at most that are left without time by the correction.
     unclear: Unclear,
     doubt: u64,
+    open: u64,
     /// No less than `inside`, whatever callees cost to be measured.
     most: u64,
     /// Wall and CPU of outermost calls.
@@ -360,6 +365,7 @@ impl Adder {
             self.inside = self.inside.saturating_add(sum.inside());
             self.unclear.add(sum);
             self.doubt = self.doubt.saturating_add(sum.doubt);
+            self.open = self.open.saturating_add(if sum.bound { sum.doubt } else { 0 });
             self.most = self.most.saturating_add(sum.most());
             self.untimed = self.untimed.saturating_add(sum.untimed);
             self.wall = self.wall.saturating_add(sum.wall);
@@ -412,13 +418,14 @@ impl Adder {
         let beyond = whole.thread > 0 && whole.thread_sure && share(self.inside, whole.thread).is_nan();
         let wall_ns = if beyond { whole.thread } else { self.inside };
         // A part of a sum that could not change it much is no reason to doubt it.
-        let doubtful = self.inside > 0 && self.doubt > self.inside / 10;
-        let below = match (beyond, doubtful) {
+        let matters = |part: u64| self.inside > 0 && part > self.inside / 10;
+        let bounded = matters(self.open);
+        let below = match (beyond, bounded) {
             (true, _) => Some(wall_ns),
             (false, true) => Some(self.most),
             (false, false) => Some(most).filter(|most| self.inside == 0 && *most > 0),
         };
-        let average = average.filter(|_| !doubtful);
+        let average = average.filter(|_| !bounded);
         Figures {
             calls: self.calls,
             done: self.done,
@@ -427,7 +434,7 @@ impl Adder {
             cpu_timed: self.timed && whole.cpu_timed,
             wall_ns,
             wall_below_ns: below,
-            rough: average.is_some_and(|a| a < whole.resolution_ns as f64),
+            rough: average.is_some_and(|a| a < whole.resolution_ns as f64 || matters(self.doubt)),
             self_wall_ns: if beyond { self.self_wall.min(wall_ns) } else { self.self_wall },
             cpu_ns: self.cpu,
             self_cpu_ns: self.self_cpu,
@@ -436,7 +443,7 @@ impl Adder {
             min_ns,
             min_below_ns,
             // What measuring cost is in it, but no call lasts longer than all together.
-            max_ns: (self.max > 0 && !doubtful)
+            max_ns: (self.max > 0 && !bounded)
                 .then(|| if self.every_wall > 0 { self.max.min(self.every_wall) } else { self.max }),
             p50: quantile(0.5),
             p90: quantile(0.9),

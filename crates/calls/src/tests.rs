@@ -510,10 +510,12 @@ fn callers_of_very_short_functions_have_a_bound() {
         let mut functions = Analysis::new(s, &Named, Options::default()).profile().functions;
         functions.sort_by_key(|f| f.id);
         let f = &functions[0].totals;
-        (f.wall_below_ns, f.average_ns.is_some(), f.max_ns.is_some())
+        (f.wall_below_ns, f.average_ns.is_some(), f.max_ns.is_some(), f.rough)
     };
     (snapshot.paths[0].totals.wall_ns, snapshot.paths[0].totals.max_ns) = (28_800, 28_800);
-    assert_eq!(outer(&snapshot), (Some(28_800), false, false));
+    assert_eq!(outer(&snapshot), (Some(28_800), false, false, false));
+    (snapshot.paths[0].totals.wall_ns, snapshot.paths[0].totals.max_ns) = (40_000, 40_000);
+    assert_eq!(outer(&snapshot), (None, true, true, true), "as much as was taken off, and no more than that again");
     (snapshot.paths[0].totals.wall_ns, snapshot.paths[0].totals.max_ns) = (900_000, 900_000);
-    assert_eq!(outer(&snapshot), (None, true, true), "far more than what was taken off");
+    assert_eq!(outer(&snapshot), (None, true, true, false), "far more than what was taken off");
 }

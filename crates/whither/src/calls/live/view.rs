@@ -318,8 +318,8 @@ mod tests {
             whole: Whole {
                 wall_ns: seconds * 1_000_000_000,
                 thread_ns: seconds * 1_000_000_000,
-                cpu_ns: 0,
                 threads: 1,
+                ..Whole::default()
             },
             modules: vec![CallModule { path: "/bin/app".into(), id: None, bias: 0, start: 0, end: 0x1000 }],
             points: vec![point(0, "outer", PointState::On), point(1, "inner", PointState::Off)],
