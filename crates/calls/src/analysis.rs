@@ -281,6 +281,12 @@ pub(crate) fn running(snapshot: &CallSnapshot, tid: Option<u32>) -> Vec<Running>
     running
 }
 
+/// CPU times that lack one in a hundred calls are no CPU times.
+fn knows_cpu(snapshot: &CallSnapshot, sums: &[PathSum]) -> bool {
+    let calls = sums.iter().fold(0_u64, |all, s| all.saturating_add(s.calls));
+    snapshot.lost.cpu <= calls / 100
+}
+
 fn wholes(snapshot: &CallSnapshot, sums: &[PathSum]) -> Wholes {
     let cost = snapshot.own_cost;
     let own_cpu = sums.iter().fold(0_u64, |all, s| all.saturating_add(s.self_cpu));
@@ -293,6 +299,6 @@ fn wholes(snapshot: &CallSnapshot, sums: &[PathSum]) -> Wholes {
         thread_sure: snapshot.whole.thread_unsure_ns <= snapshot.whole.thread_ns / 50,
         self_wall: sums.iter().fold(0, |all, s| all.saturating_add(s.self_wall)),
         calls: sums.iter().fold(0, |all, s| all.saturating_add(s.calls)),
-        cpu_timed: crate::sums::clocks(snapshot).cpu,
+        cpu_timed: crate::sums::clocks(snapshot).cpu && knows_cpu(snapshot, sums),
     }
 }

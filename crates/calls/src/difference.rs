@@ -137,5 +137,6 @@ fn lost(later: &CallLost, earlier: &CallLost) -> CallLost {
         exit: later.exit.saturating_sub(earlier.exit),
         ring: later.ring.saturating_sub(earlier.ring),
         paths: later.paths.saturating_sub(earlier.paths),
+        cpu: later.cpu.saturating_sub(earlier.cpu),
     }
 }

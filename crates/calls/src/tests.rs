@@ -472,6 +472,9 @@ fn times_that_were_not_measured_are_told_as_such() {
         rows.into_iter().map(|(_, f)| (f.timed, f.cpu_timed, f.share_exec.is_nan())).collect::<Vec<_>>()
     };
     assert_eq!(known(&snapshot), [(true, true, false); 2]);
+    snapshot.lost.cpu = 4;
+    assert_eq!(known(&snapshot), [(true, false, true); 2], "of every call it could not be asked for");
+    snapshot.lost.cpu = 0;
     snapshot.paths.iter_mut().for_each(|p| p.totals.cpu_ns = 0);
     assert_eq!(known(&snapshot), [(true, false, true); 2]);
     assert!(function_rows(&snapshot, 0.0).iter().all(|(_, f)| f.off_cpu_ns == 0), "nothing was taken from nothing");

@@ -237,6 +237,7 @@ impl Reader {
             ring: since(abi::LOST_RING),
             // The agent gives up paths when a table is full; how many there would have been is not known.
             paths: u64::from(segment.paths_full()),
+            cpu: since(abi::LOST_CLOCK),
         }
     }
 }

@@ -269,6 +269,9 @@ pub struct CallLost {
     pub ring: u64,
     /// Distinct paths that found no room (their calls are under `[other paths]`).
     pub paths: u64,
+    /// Times that the CPU time of a call could not be asked for; a call may be twice among them.
+    #[serde(default)]
+    pub cpu: u64,
 }
 
 /// What a probed call costs.

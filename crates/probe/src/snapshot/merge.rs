@@ -291,6 +291,7 @@ fn lost(sum: &mut CallLost, other: &CallLost) {
     sum.exit += other.exit;
     sum.ring += other.ring;
     sum.paths += other.paths;
+    sum.cpu = sum.cpu.saturating_add(other.cpu);
 }
 
 #[cfg(test)]

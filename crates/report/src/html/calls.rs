@@ -285,7 +285,7 @@ fn main_share(f: &Figures) -> f64 {
 
 /// The columns that have numbers.
 fn columns(all: &Figures) -> Vec<Column> {
-    let (wall, cpu) = (is_timed(all), all.cpu_ns > 0);
+    let (wall, cpu) = (is_timed(all), all.cpu_timed && all.cpu_ns > 0);
     let column = |title: &str, optional, figure: fn(&Figures) -> (f64, String)| Column {
         title: title.into(),
         optional,

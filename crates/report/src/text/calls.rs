@@ -139,7 +139,7 @@ fn patch(kind: Option<PatchKind>) -> &'static str {
 fn usual(listing: &Listing) -> Vec<CallColumn> {
     use CallColumn::*;
     let all = &listing.all;
-    let (wall, cpu) = (is_timed(all), all.cpu_ns > 0);
+    let (wall, cpu) = (is_timed(all), all.cpu_timed && all.cpu_ns > 0);
     let there = [
         (Exec, cpu),
         (WallShare, wall),
@@ -306,7 +306,7 @@ impl View<'_> {
         let mut parts = Vec::new();
         // Where only calls are counted, no time is 0 ns.
         if f.timed && is_timed(&self.listing.all) {
-            if self.listing.all.cpu_ns > 0 {
+            if self.listing.all.cpu_timed && self.listing.all.cpu_ns > 0 {
                 parts.push(format!("{} % exec", beside(f, percent(f.share_exec))));
             }
             parts.push(format!("{} % wall", beside(f, percent(f.share_wall))));
