@@ -586,7 +586,8 @@ impl Segment {
             let copy: Vec<Active> = (0..u64::from(count)).map(|i| self.load(first + i * size)).collect();
             fence(Ordering::Acquire);
             if before & 1 == 0 && self.half(seq) == before {
-                return copy;
+                // Between the calls of one stack and those of another there may be holes, which have no path.
+                return copy.into_iter().filter(|call| call.path & !abi::FOLDED != 0).collect();
             }
             std::hint::spin_loop();
         }

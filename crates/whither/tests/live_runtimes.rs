@@ -1,7 +1,7 @@
 //! Run-time systems that look at return addresses, or move them: what `whither calls` probes in them goes on as
 //! unprobed, and is counted. A system that is not installed is a test that cannot run, and says so.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
 mod calls_live;
 mod support;
@@ -12,14 +12,14 @@ use support::{alone, interrupt, need_root, text};
 
 const PYTHON: &str = "/usr/bin/python3";
 
-fn script(name: &str) -> String {
-    format!("{}/../../workloads/nasty/{name}", env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Whether a command runs here at all.
-fn runs(words: &[&str]) -> bool {
-    let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
-    limited(&words).output().is_ok_and(|output| output.status.success())
+/// A script of `workloads/nasty`, if its system is here and runs it at all.
+fn script(system: &str, name: &str) -> Option<String> {
+    let script = format!("{}/../../workloads/nasty/{name}", env!("CARGO_MANIFEST_DIR"));
+    let runs = limited(&[system.to_owned(), script.clone()]).output().is_ok_and(|output| output.status.success());
+    if !runs {
+        println!("SKIP: {system} does not run {name} here: it, or what it needs, is not installed");
+    }
+    runs.then_some(script)
 }
 
 /// Counted calls of functions that match, in a program that does what it does unprobed.
@@ -35,11 +35,8 @@ fn unharmed(patterns: &[&str], words: &[&str]) -> (u64, String) {
 fn n53_errors_in_javascript() {
     need_root!();
     let _alone = alone();
-    let (node, script) = ("/usr/bin/node", script("errors.js"));
-    if !runs(&[node, &script]) {
-        println!("SKIP: node is not installed");
-        return;
-    }
+    let node = "/usr/bin/node";
+    let Some(script) = script(node, "errors.js") else { return };
     let (calls, told) = unharmed(&["v8::internal::Builtin_.*", "v8::internal::Runtime_.*"], &[node, &script]);
     assert!(calls > 1_000, "{calls}: {told}");
     assert!(told.contains("they came from code made at run time"), "{told}");
@@ -49,11 +46,8 @@ fn n53_errors_in_javascript() {
 fn n54_exceptions_in_java() {
     need_root!();
     let _alone = alone();
-    let (java, script) = ("/usr/bin/java", script("Errors.java"));
-    if !runs(&[java, &script]) {
-        println!("SKIP: no Java that runs a source file is installed");
-        return;
-    }
+    let java = "/usr/bin/java";
+    let Some(script) = script(java, "Errors.java") else { return };
     let patterns = ["libjvm.so!ThreadSafepointState::.*", "SharedRuntime::.*", "OptoRuntime::.*"];
     let (calls, told) = unharmed(&patterns, &[java, &script]);
     assert!(calls > 0, "{told}");
@@ -63,13 +57,21 @@ fn n54_exceptions_in_java() {
 fn n55_stacks_copied_to_the_heap() {
     need_root!();
     let _alone = alone();
-    let script = script("greenlets.py");
-    if !runs(&[PYTHON, &script]) {
-        println!("SKIP: greenlet is not installed for {PYTHON}");
-        return;
-    }
+    let Some(script) = script(PYTHON, "greenlets.py") else { return };
     // These two share a return slot: the first ends by a jump to the second.
     let (calls, told) = unharmed(&["_PyFunction_Vectorcall", "_PyEval_EvalFrameDefault"], &[PYTHON, &script]);
+    assert!(calls > 100, "{told}");
+    assert!(told.contains("keeps copies of stacks"), "{told}");
+}
+
+/// Workers load it, and the server that has forked them has not.
+#[test]
+fn n55_stacks_copied_by_a_child() {
+    need_root!();
+    let _alone = alone();
+    let Some(script) = script(PYTHON, "greenlets.py") else { return };
+    let words = [PYTHON, &script, "child"];
+    let (calls, told) = unharmed(&["_PyFunction_Vectorcall", "_PyEval_EvalFrameDefault"], &words);
     assert!(calls > 100, "{told}");
     assert!(told.contains("keeps copies of stacks"), "{told}");
 }
@@ -79,11 +81,7 @@ fn n55_stacks_copied_to_the_heap() {
 fn n55_stacks_put_back_after_leaving() {
     need_root!();
     let _alone = alone();
-    let script = script("greenlets.py");
-    if !runs(&[PYTHON, &script]) {
-        println!("SKIP: greenlet is not installed for {PYTHON}");
-        return;
-    }
+    let Some(script) = script(PYTHON, "greenlets.py") else { return };
     let mut target = Command::new(PYTHON);
     let mut target = target.args([&script, "wait"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut told = BufReader::new(target.stdout.take().unwrap()).lines();

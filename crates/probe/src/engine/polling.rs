@@ -108,6 +108,9 @@ impl Engine {
     fn libraries(&mut self, happened: &mut Vec<Happening>) -> Result<(), ProbeError> {
         let Some(seat) = &self.seat else { return Ok(()) };
         let loads = seat.segment.header32(field::LOADS);
+        if seat.segment.header32(field::LOADS_SEEN) != loads {
+            self.look_at_children(happened);
+        }
         let answered = self.answer_loader(happened);
         if let Some(seat) = &self.seat
             && seat.segment.header32(field::LOADS_SEEN) != loads
@@ -148,6 +151,19 @@ impl Engine {
             happened.extend(self.see_no_more_exits(&library));
         }
         self.obey_standing(&changes.loaded, happened)
+    }
+
+    /// A child may load by itself what copies stacks (workers of a server); its other libraries are not probed.
+    fn look_at_children(&mut self, happened: &mut Vec<Happening>) {
+        let Some(seat) = self.seat.as_ref().filter(|_| self.options.follow) else { return };
+        let known = seat.segment.header32(field::STACKS_COPIED) != 0;
+        if known || self.modules.list().iter().any(|m| !m.gone && copies_stacks(&m.path)) {
+            return;
+        }
+        self.gather();
+        let children = self.tree.alive().into_iter().filter(|&pid| pid != self.pid);
+        let found = children.flat_map(maps::read).find(|map| map.execute && copies_stacks(&map.path));
+        happened.extend(found.and_then(|map| self.see_no_more_exits(&map.path)));
     }
 
     /// Before a library's code runs that copies stacks: entries count from now on, and no more exits are waited for.
