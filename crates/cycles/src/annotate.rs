@@ -1,7 +1,7 @@
 //! `annotate`: one procedure, instruction by instruction and line by line, its samples moved to the
 //! instruction that was waited for; and `topcounts`, the hottest instructions of everything.
 
-use crate::body::Body;
+use crate::body::{Body, Shape};
 use crate::error::Error;
 use crate::find::{Procedure, find};
 use crate::groups::ratio;
@@ -11,6 +11,7 @@ use crate::results::{Annotation, Cell, EventTotals, InsnRow, LineRow, Provenance
 use crate::selection::{Filter, Selection};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use whither_image::{ImageOffset, SourceFrame, Syntax};
 use whither_store::model::Profile;
@@ -24,6 +25,15 @@ pub enum Attribution {
     WaitedFor,
     /// Those taken at its address.
     Raw,
+}
+
+/// How much of a procedure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// What its symbol covers.
+    Own,
+    /// And its cold parts, as the analysis takes it.
+    WithParts,
 }
 
 /// How to annotate.
@@ -65,7 +75,7 @@ pub fn annotate_procedure(
     procedure: &Procedure,
     query: &AnnotateQuery,
 ) -> Annotation {
-    annotation(selection, symbols, procedure, query, provenance(selection, &query.filter))
+    annotation(selection, symbols, procedure, Extent::WithParts, query, provenance(selection, &query.filter))
 }
 
 /// With a provenance that several procedures share.
@@ -73,12 +83,16 @@ pub(crate) fn annotation(
     selection: &Selection<'_>,
     symbols: &dyn Symbols,
     procedure: &Procedure,
+    extent: Extent,
     query: &AnnotateQuery,
     provenance: Provenance,
 ) -> Annotation {
     let image = selection.profile.image(procedure.image);
-    let samples = Samples::of(selection, procedure);
-    let body = Body::new(selection, symbols, procedure, &samples, query);
+    let shape = Shape::new(image, symbols, procedure, extent);
+    let samples = Samples::of(selection, procedure, &shape.parts);
+    let elsewhere = shape.parts.iter().filter(|part| part.start != procedure.start);
+    let parts = elsewhere.map(|part| (address(image, part.start), part.end.0 - part.start.0)).collect();
+    let body = Body::new(selection, symbols, shape, procedure, &samples, query);
     let mut files = Files::default();
     let insns = body.rows(image, symbols, &mut files);
     let lines = lines(&insns, &files, symbols);
@@ -91,6 +105,7 @@ pub(crate) fn annotation(
         image: image.path.clone(),
         image_id: image.id.to_hex(),
         range: (address(image, procedure.start), procedure.size),
+        parts,
         cells: samples.cells(&provenance.events),
         corrected: body.corrected,
         notes,
@@ -146,12 +161,12 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    pub(crate) fn of(selection: &Selection<'_>, p: &Procedure) -> Self {
+    pub(crate) fn of(selection: &Selection<'_>, p: &Procedure, parts: &[Range<ImageOffset>]) -> Self {
         let columns = selection.columns.len();
         let mut by_offset: BTreeMap<ImageOffset, Vec<(u64, u64)>> = BTreeMap::new();
         for &row in &selection.rows {
             let s = selection.sample(row);
-            let inside = s.image == p.image && s.offset >= p.start && s.offset.0 - p.start.0 < p.size;
+            let inside = s.image == p.image && parts.iter().any(|part| part.contains(&s.offset));
             if let (true, Some(column)) = (inside, selection.column(s.event)) {
                 let sums = by_offset.entry(s.offset).or_insert_with(|| vec![(0, 0); columns]);
                 sums[column].0 += u64::from(s.count);

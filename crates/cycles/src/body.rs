@@ -1,12 +1,13 @@
 //! The instructions of one procedure with their samples, raw and moved: what `annotate` shows.
 
-use crate::annotate::{AnnotateQuery, Attribution, Files, Samples};
+use crate::annotate::{AnnotateQuery, Attribution, Extent, Files, Samples};
 use crate::around::Around;
 use crate::find::Procedure;
 use crate::names::{address, demangled};
 use crate::results::InsnRow;
 use crate::selection::Selection;
 use crate::skid::{Moves, leads_of_pairs};
+use std::ops::Range;
 use whither_image::{
     Blocks, Cfg, Flow, FunctionTable, ImageOffset, Insn, SourceFrame, Svma, Syntax, disassemble, to_offset,
 };
@@ -19,13 +20,10 @@ const LONGEST: u64 = 4 << 20;
 /// A procedure's instructions with raw and moved figures. Without code, one pseudo-instruction per
 /// sampled position.
 pub(crate) struct Body {
-    start: ImageOffset,
-    base: Svma,
     insns: Vec<(Insn, String)>,
-    positions: Vec<u64>,
+    /// Of the instructions, ascending.
+    positions: Vec<ImageOffset>,
     blocks: Option<Blocks>,
-    /// Blocks with jump tables known, until they are used.
-    graph_blocks: Option<Blocks>,
     fused: Vec<bool>,
     /// Samples per column, then per instruction.
     raw: Vec<Vec<f64>>,
@@ -42,27 +40,23 @@ impl Body {
     pub(crate) fn new(
         selection: &Selection<'_>,
         symbols: &dyn Symbols,
+        shape: Shape,
         p: &Procedure,
         samples: &Samples,
         query: &AnnotateQuery,
     ) -> Self {
         let image = selection.profile.image(p.image);
-        let base = Svma(address(image, p.start));
-        let insns = code(image, p, symbols)
-            .map(|code| with_text(image, &code, p.start, symbols, query.syntax))
-            .unwrap_or_default();
-        let positions: Vec<u64> = if insns.is_empty() {
-            samples.by_offset.keys().map(|o| o.0 - p.start.0).collect()
+        let insns = with_text(image, &shape, p.start, symbols, query.syntax);
+        let offset = |i: &Insn| to_offset(&image.segments, i.address).unwrap_or(ImageOffset(i.address.0));
+        let positions: Vec<ImageOffset> = if insns.is_empty() {
+            samples.by_offset.keys().copied().collect()
         } else {
-            insns.iter().map(|(i, _)| i.address.0 - base.0).collect()
+            insns.iter().map(|(i, _)| offset(i)).collect()
         };
         let mut body = Self {
-            start: p.start,
-            base,
             insns,
             positions,
             blocks: None,
-            graph_blocks: None,
             fused: Vec::new(),
             raw: Vec::new(),
             moved: Vec::new(),
@@ -71,33 +65,38 @@ impl Body {
             uncorrectable: Vec::new(),
             misaligned: 0,
         };
-        body.graph_blocks = graph_blocks(image, symbols, p, body.insns.len());
-        body.fill(selection, samples, query.attribution);
+        let blocks = shape.cfg.filter(|cfg| cfg.insns.len() == body.insns.len()).map(|cfg| Blocks::from_cfg(&cfg));
+        body.fill(selection, samples, blocks, query.attribution);
         body
     }
 
     /// Spreads the samples over the instructions and moves them.
-    fn fill(&mut self, selection: &Selection<'_>, samples: &Samples, attribution: Attribution) {
+    fn fill(&mut self, selection: &Selection<'_>, samples: &Samples, blocks: Option<Blocks>, attribution: Attribution) {
         let n = self.positions.len();
         let columns = samples.columns;
         self.raw = vec![vec![0.0; n]; columns];
         let mut weights = vec![vec![0.0; n]; columns];
         for (offset, sums) in &samples.by_offset {
-            let at = offset.0 - self.start.0;
-            // Positions begin at 0 or at the first sample, so one is always at or below `at`.
-            let i = self.positions.partition_point(|&p| p <= at).saturating_sub(1);
+            // Positions begin where a part does, or at a sample, so one is always at or below it.
+            let i = self.positions.partition_point(|p| p <= offset).saturating_sub(1);
             for (column, &(count, weight)) in sums.iter().enumerate() {
                 self.raw[column][i] += count as f64;
                 weights[column][i] += weight as f64;
-                self.misaligned += if self.positions[i] == at { 0 } else { count };
+                self.misaligned += if self.positions[i] == *offset { 0 } else { count };
             }
         }
-        self.move_samples(selection, &weights, attribution);
+        self.move_samples(selection, &weights, blocks, attribution);
     }
 
-    fn move_samples(&mut self, selection: &Selection<'_>, weights: &[Vec<f64>], attribution: Attribution) {
+    fn move_samples(
+        &mut self,
+        selection: &Selection<'_>,
+        weights: &[Vec<f64>],
+        blocks: Option<Blocks>,
+        attribution: Attribution,
+    ) {
         let insns: Vec<Insn> = self.insns.iter().map(|(i, _)| *i).collect();
-        let blocks = self.graph_blocks.take().unwrap_or_else(|| Blocks::new(&insns));
+        let blocks = blocks.unwrap_or_else(|| Blocks::new(&insns));
         self.moved = self.raw.clone();
         self.weight = weights.first().cloned().unwrap_or_default();
         for (column, &event) in selection.columns.iter().enumerate() {
@@ -126,10 +125,10 @@ impl Body {
         let total: f64 = self.weight.iter().sum();
         (0..self.positions.len())
             .map(|i| {
-                let frames = symbols.frames(image, ImageOffset(self.start.0 + self.positions[i]));
+                let frames = symbols.frames(image, self.positions[i]);
                 let insn = self.insns.get(i);
                 InsnRow {
-                    address: self.base.0.wrapping_add(self.positions[i]),
+                    address: insn.map_or_else(|| address(image, self.positions[i]), |(i, _)| i.address.0),
                     length: insn.map_or(0, |(i, _)| i.len),
                     text: insn.map(|(_, text)| text.clone()).unwrap_or_default(),
                     samples: self.moved.iter().map(|column| column[i]).collect(),
@@ -153,8 +152,7 @@ impl Body {
     /// Only jumps that stay inside are drawn.
     fn target(&self, insn: &Insn) -> Option<u64> {
         let (Flow::Jump(to) | Flow::Branch(to)) = insn.flow else { return None };
-        let at = to.0.checked_sub(self.base.0)?;
-        self.positions.binary_search(&at).is_ok().then_some(to.0)
+        self.insns.binary_search_by_key(&to, |(i, _)| i.address).is_ok().then_some(to.0)
     }
 
     /// What the reader must know of these figures.
@@ -202,37 +200,65 @@ fn displaced_note(event: &str) -> String {
     )
 }
 
-/// Blocks of the control-flow graph, where it covers just these instructions: not when there are cold parts.
-fn graph_blocks(image: &Image, symbols: &dyn Symbols, p: &Procedure, insns: usize) -> Option<Blocks> {
-    let around = Around::new(image, symbols);
-    if insns == 0 || !around.has_code() {
-        return None;
-    }
-    let start = address(image, p.start);
-    let cfg = Cfg::new(start..start.checked_add(p.size)?, &around);
-    (cfg.parts.len() == 1 && cfg.insns.len() == insns).then(|| Blocks::from_cfg(&cfg))
-}
-
 /// A column without any weight borrows the first one's.
 fn evidence(weights: &[Vec<f64>], column: usize) -> &[f64] {
     let own = &weights[column];
     if own.iter().any(|w| *w > 0.0) { own } else { &weights[0] }
 }
 
-fn code(image: &Image, p: &Procedure, symbols: &dyn Symbols) -> Option<Vec<u8>> {
-    let end = p.start.0.saturating_add(p.size.min(LONGEST));
-    symbols.code(image, p.start..ImageOffset(end)).filter(|code| !code.is_empty())
+/// Where a procedure's code lies, and how it hangs together.
+pub(crate) struct Shape {
+    /// Ascending; one of them is the procedure's own, the others are its cold parts.
+    pub(crate) parts: Vec<Range<ImageOffset>>,
+    /// Machine code of each part, as far as it is there.
+    code: Vec<Vec<u8>>,
+    cfg: Option<Cfg>,
+}
+
+impl Shape {
+    pub(crate) fn new(image: &Image, symbols: &dyn Symbols, p: &Procedure, extent: Extent) -> Self {
+        let own = p.start..ImageOffset(p.start.0.saturating_add(p.size));
+        let around = Around::new(image, symbols);
+        let start = address(image, p.start);
+        let cfg = (p.size <= LONGEST && around.has_code())
+            .then(|| Cfg::new(start..start.saturating_add(p.size), &around))
+            .filter(|cfg| extent == Extent::WithParts || cfg.parts.len() == 1);
+        let mut parts = match &cfg {
+            Some(cfg) if cfg.parts.len() > 1 => offsets(image, &cfg.parts),
+            _ => vec![own],
+        };
+        parts.sort_by_key(|part| part.start);
+        let code = parts.iter().map(|part| code(image, part, symbols).unwrap_or_default()).collect();
+        Self { parts, code, cfg }
+    }
+}
+
+fn offsets(image: &Image, parts: &[Range<u64>]) -> Vec<Range<ImageOffset>> {
+    let offset = |part: &Range<u64>| {
+        let start = to_offset(&image.segments, Svma(part.start)).unwrap_or(ImageOffset(part.start));
+        start..ImageOffset(start.0.saturating_add(part.end - part.start))
+    };
+    parts.iter().map(offset).collect()
+}
+
+fn code(image: &Image, part: &Range<ImageOffset>, symbols: &dyn Symbols) -> Option<Vec<u8>> {
+    let end = part.end.min(ImageOffset(part.start.0.saturating_add(LONGEST)));
+    symbols.code(image, part.start..end).filter(|code| !code.is_empty())
 }
 
 fn with_text(
     image: &Image,
-    code: &[u8],
+    shape: &Shape,
     start: ImageOffset,
     symbols: &dyn Symbols,
     syntax: Syntax,
 ) -> Vec<(Insn, String)> {
     let functions = symbols.functions(image);
-    disassemble(code, Svma(address(image, start)), syntax, &|at| name_at(image, &functions, start, at))
+    let name = |at: Svma| name_at(image, &functions, start, at);
+    let text = |(part, code): (&Range<ImageOffset>, &Vec<u8>)| {
+        disassemble(code, Svma(address(image, part.start)), syntax, &name)
+    };
+    shape.parts.iter().zip(&shape.code).flat_map(text).collect()
 }
 
 /// `name` or `name+0x1f`; only `+0x1f` inside of the procedure shown.

@@ -107,6 +107,14 @@ pub enum Error {
         /// Procedures that hold its code, most samples first.
         into: Vec<String>,
     },
+    /// A row of `prof` that is no procedure.
+    #[error("`{name}` is no procedure: {what}")]
+    Nameless {
+        /// As the user wrote it.
+        name: String,
+        /// What it is instead.
+        what: &'static str,
+    },
     /// Several procedures match.
     #[error("`{name}` matches {} procedures; name one as IMAGE!NAME or by address: {}", .candidates.len(), list(.candidates))]
     Ambiguous {

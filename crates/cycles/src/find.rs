@@ -2,7 +2,7 @@
 //! a label that a listing printed. Only procedures with samples are looked at.
 
 use crate::error::Error;
-use crate::names::{address, demangled};
+use crate::names::{address, demangled, place_label};
 use crate::near::{last_component, near_matches, without_arguments};
 use crate::pattern::Pattern;
 use crate::places::{Inlines, Place, PlaceKind, Places};
@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whither_image::{ImageOffset, Svma, to_offset};
-use whither_store::model::{Image, ImageIx, Profile};
+use whither_store::model::{Image, ImageIx, ImageKind, Profile};
 use whither_store::symbols::Symbols;
 
 /// A procedure with samples.
@@ -72,7 +72,9 @@ pub fn find(selection: &Selection<'_>, symbols: &dyn Symbols, wanted: &str) -> R
     let all = procedures(selection, symbols);
     let mut found = matching(selection, symbols, wanted, &all)?;
     match found.len() {
-        0 => Err(inlined(selection, symbols, wanted).unwrap_or_else(|| missing(wanted, &all))),
+        0 => Err(nameless(selection, symbols, wanted)
+            .or_else(|| inlined(selection, symbols, wanted))
+            .unwrap_or_else(|| missing(wanted, &all))),
         1 => Ok(found.swap_remove(0)),
         _ => Err(ambiguous(selection.profile, wanted, &found)),
     }
@@ -213,6 +215,27 @@ fn by_name(profile: &Profile, name: &str, within: &[&Procedure]) -> Result<Vec<P
     }
     let pattern = Pattern::parse(name)?;
     Ok(owned(within.iter().filter(|p| pattern.matches(&demangled(&p.name))).copied()))
+}
+
+/// What a row of a listing stands for that is no procedure, named by its label or by its image.
+fn nameless(selection: &Selection<'_>, symbols: &dyn Symbols, wanted: &str) -> Option<Error> {
+    let places = Places::resolve(selection, symbols, Inlines::Outermost);
+    let image = |p: &Place| selection.profile.image(p.image);
+    let meant = |p: &&Place| {
+        let label = place_label(p, image(p));
+        matches!(p.kind, PlaceKind::Nameless)
+            && (label == wanted || image(p).path == wanted || format!("{}!{label}", image(p).path) == wanted)
+    };
+    let place = places.places.iter().find(meant)?;
+    let what = match image(place).kind {
+        ImageKind::Anon | ImageKind::Jit => {
+            "executable memory without a file (code made at run time), gone with its process; a /tmp/perf-PID.map would \
+             name what is in it"
+        }
+        ImageKind::Unknown => "samples of processes whose code is not known",
+        _ => "code of this file that no symbol and no unwind row tells the bounds of",
+    };
+    Some(Error::Nameless { name: wanted.to_owned(), what })
 }
 
 /// Most procedures named that hold the code of an inlined one.

@@ -158,6 +158,9 @@ pub struct Annotation {
     pub image_id: String,
     /// First address and size in bytes.
     pub range: (u64, u64),
+    /// First address and size in bytes of its cold parts elsewhere, which belong to everything below.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<(u64, u64)>,
     /// Samples per event in the procedure.
     pub cells: Vec<Cell>,
     /// Whether `samples` were moved to the instruction waited for, or are raw.

@@ -1,7 +1,7 @@
 //! `topcounts`: the hottest single instructions of everything, skid-corrected, with their text and
 //! source line.
 
-use crate::annotate::{AnnotateQuery, annotation};
+use crate::annotate::{AnnotateQuery, Extent, annotation};
 use crate::error::Error;
 use crate::find::{Procedure, procedures};
 use crate::groups::{Sampling, ratio};
@@ -111,7 +111,7 @@ impl Top {
             let procedure = procedure.0;
             let shared = Provenance { events: totals.to_vec(), ..Provenance::default() };
             let remark = remark::of(selection.profile.image(procedure.image), Some(&procedure.name), event);
-            top.take(&annotation(selection, symbols, &procedure, query, shared), remark.as_deref());
+            top.take(&annotation(selection, symbols, &procedure, Extent::Own, query, shared), remark.as_deref());
         }
         top
     }

@@ -158,6 +158,7 @@ fn annotation() -> Annotation {
         image: "/usr/bin/bench".into(),
         image_id: "00ff".into(),
         range: (0x1170, 0x2b),
+        parts: Vec::new(),
         cells: vec![Cell { samples: 202_904, weight: 1, share: 0.412 }],
         corrected: true,
         files: vec!["/src/bench.c".into()],

@@ -109,6 +109,7 @@ fn code_of_lens(error: &whither_cycles::Error) -> u8 {
         Error::Empty
         | Error::NothingMatched { .. }
         | Error::Inlined { .. }
+        | Error::Nameless { .. }
         | Error::NoProcedure { .. }
         | Error::NothingAnalysed { .. }
         | Error::NothingCompared { .. }

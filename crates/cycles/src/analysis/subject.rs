@@ -26,7 +26,8 @@ pub(crate) struct Subject {
     pub(crate) effects: Vec<Effects>,
     /// Class of cycle equivalence of each block, then of each edge.
     pub(crate) classes: (Vec<usize>, Vec<usize>),
-    /// Samples moved to the instruction waited for.
+    /// Samples moved to the instruction waited for, each weighed by its period against their mean: the rate may have changed
+    /// meanwhile, and time is what they stand for.
     pub(crate) samples: Vec<f64>,
     /// Weight (nanoseconds or occurrences) of one sample.
     pub(crate) per_sample: f64,
@@ -241,13 +242,15 @@ fn samples(p: &Procedure, places: &Places<'_>, tables: &Tables<'_>) -> (Vec<f64>
     for part in places.parts() {
         for place in tables.samples_in(p.image, &part) {
             if let Some(i) = places.insn(place.at) {
-                raw[i] += place.samples;
+                raw[i] += place.weight;
                 count += place.samples;
                 weight += place.weight;
             }
         }
     }
-    (raw, if count > 0.0 { weight / count } else { 0.0 })
+    let per_sample = if count > 0.0 { weight / count } else { 0.0 };
+    raw.iter_mut().for_each(|w| *w = if per_sample > 0.0 { *w / per_sample } else { 0.0 });
+    (raw, per_sample)
 }
 
 fn seen(p: &Procedure, places: &Places<'_>, tables: &Tables<'_>) -> (Vec<Seen>, (u64, u64)) {

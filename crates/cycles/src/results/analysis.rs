@@ -201,7 +201,7 @@ pub struct InsnAnalysis {
     /// Index into [`Analysis::blocks`]; `None` for padding between them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block: Option<usize>,
-    /// Skid-corrected samples of the main event.
+    /// Skid-corrected samples of the main event, each weighed by its period against their mean.
     pub samples: f64,
     /// Cycles the head of the reorder buffer waits for it at best; 0 when it retires with the one before (M_i).
     pub best_cycles: f64,
@@ -246,7 +246,7 @@ pub struct BlockAnalysis {
     pub loop_header: Option<usize>,
     /// Executions.
     pub frequency: Estimate,
-    /// Skid-corrected samples of the main event.
+    /// Skid-corrected samples of the main event, weighed as those of instructions.
     pub samples: f64,
     /// Share of the procedure's time, 0 to 1.
     pub share: f64,

@@ -3,7 +3,7 @@
 use crate::world::World;
 use std::sync::Arc;
 use whither_cycles::results::Annotation;
-use whither_cycles::{AnnotateQuery, Attribution, Error, Filter, annotate};
+use whither_cycles::{AnnotateQuery, Attribution, Error, Filter, annotate, topcounts};
 use whither_image::Syntax;
 use whither_store::model::{EventIx, EventUnit, ImageIx, ImageKind, Precision, ProcessIx, Segment};
 
@@ -180,4 +180,44 @@ fn filters_hold_for_annotations_too() {
     assert_eq!(a.cells[0].samples, 7);
     assert!(a.notes.iter().any(|n| n.contains("only 7 samples in this procedure")));
     assert_eq!(EventIx(0), w.profile.samples[0].event);
+}
+
+/// `work.cold`: inc %eax; jmp 0x1014; at 0x1010 `work`: test %edi,%edi; je 0x1000; ret
+const SPLIT: [u8; 21] = [
+    0xff, 0xc0, 0xe9, 0x0d, 0x00, 0x00, 0x00, // 0
+    0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, // 7
+    0x85, 0xff, 0x74, 0xec, 0xc3, // 10
+];
+
+#[test]
+fn cold_parts_are_listed_with_their_code_and_samples_and_only_once_among_the_hottest() {
+    let mut w = World::new("cpu-clock");
+    let app = w.image(ImageKind::Elf, "/usr/bin/split");
+    let p = w.process(1, "split", "");
+    w.function(app, 0x1000, 7, "work.cold");
+    w.function(app, 0x1010, 5, "work");
+    w.readable_code(app, 0x1000, &SPLIT);
+    w.sample(app, p, 0x1000, 30);
+    w.sample(app, p, 0x1010, 70);
+    let a = ask(&w, "work");
+    assert_eq!((a.range, a.parts.as_slice()), ((0x1010, 5), &[(0x1000, 7)][..]));
+    let addresses: Vec<u64> = a.insns.iter().map(|i| i.address).collect();
+    assert_eq!(addresses, [0x1000, 0x1002, 0x1010, 0x1012, 0x1014]);
+    assert!(a.insns.iter().all(|i| !i.text.is_empty()), "{:?}", a.insns);
+    assert_eq!(a.cells[0].samples, 100);
+    assert_eq!(a.insns[3].target, Some(0x1000), "a jump into the cold part can be followed");
+    let hottest = topcounts(&w.profile, &w.symbols, &AnnotateQuery::default(), 50).unwrap();
+    let samples: u64 = hottest.rows.iter().map(|r| r.cells[0].samples).sum();
+    assert_eq!(samples, 100, "{:?}", hottest.rows);
+}
+
+#[test]
+fn rows_that_are_no_procedures_are_told_for_what_they_are() {
+    let mut w = world();
+    let anon = w.image(ImageKind::Anon, "[anon]");
+    w.sample(anon, ProcessIx(0), 0x10, 5);
+    for what in ["[code without a file]", "[anon]", "[anon]![code without a file]"] {
+        let told = refuse(&w, what).to_string();
+        assert!(told.contains("made at run time") && told.contains("perf-PID.map"), "{told}");
+    }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
-use whither_image::{Function, FunctionTable, NameSource, SourceFrame};
+use whither_image::{Function, FunctionTable, NameSource, SourceFrame, StatedBytes, Svma};
 use whither_store::model::*;
 use whither_store::symbols::Symbols;
 
@@ -19,6 +19,8 @@ pub(crate) struct FakeSymbols {
     functions: HashMap<String, Vec<Function>>,
     frames: HashMap<(String, u64), Vec<SourceFrame>>,
     code: HashMap<String, (u64, Vec<u8>)>,
+    /// Whole images, so that graphs can be made.
+    stated: HashMap<String, Arc<StatedBytes>>,
     pub(crate) source: HashMap<String, Arc<Vec<String>>>,
     /// Paths of images that were announced together.
     pub(crate) prepared: Mutex<Vec<Vec<String>>>,
@@ -96,6 +98,13 @@ impl World {
         self.symbols.code.insert(path, (start, bytes.to_vec()));
     }
 
+    /// The same as [`Self::code`], of an image that can be read around its functions, too.
+    pub(crate) fn readable_code(&mut self, image: ImageIx, start: u64, bytes: &[u8]) {
+        self.code(image, start, bytes);
+        let path = self.profile.image(image).path.clone();
+        self.symbols.stated.insert(path, Arc::new(StatedBytes::from_pieces([(Svma(start), bytes)])));
+    }
+
     pub(crate) fn sample(&mut self, image: ImageIx, process: ProcessIx, offset: u64, count: u32) -> &mut Sample {
         self.profile.samples.push(Sample {
             image,
@@ -149,6 +158,10 @@ impl Symbols for FakeSymbols {
         let from = usize::try_from(range.start.0.checked_sub(*start)?).ok()?;
         let to = usize::try_from(range.end.0.checked_sub(*start)?).ok()?;
         bytes.get(from..to.min(bytes.len())).map(<[u8]>::to_vec)
+    }
+
+    fn stated(&self, image: &Image) -> Option<Arc<StatedBytes>> {
+        self.stated.get(&image.path).cloned()
     }
 
     fn source(&self, file: &str) -> Option<Arc<Vec<String>>> {

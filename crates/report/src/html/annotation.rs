@@ -71,9 +71,10 @@ fn has_source(a: &Annotation) -> bool {
 fn facts(out: &mut String, index: usize, a: &Annotation) {
     put!(
         out,
-        "<p class=\"facts\"><span>{:#x}, {} bytes</span><span>id <code>{}</code></span><span>{}</span></p>",
+        "<p class=\"facts\"><span>{:#x}, {} bytes{}</span><span>id <code>{}</code></span><span>{}</span></p>",
         a.range.0,
         grouped(a.range.1),
+        cold_parts(a),
         Text(&a.image_id),
         if a.corrected { "samples moved to the instruction waited for" } else { "raw samples, not corrected for skid" }
     );
@@ -306,7 +307,7 @@ fn code_row(
         i.address
     );
     gutter_cell(out, gutter);
-    insn_text(out, index, a, i);
+    insn_text(out, index, i);
     if let Some(f) = figures {
         f.stall_cell(out, i.address);
     }
@@ -330,7 +331,13 @@ fn heat_cell(out: &mut String, share: f64, hottest: f64) {
     );
 }
 
-fn insn_text(out: &mut String, index: usize, a: &Annotation, i: &InsnRow) {
+/// Cold parts elsewhere, whose instructions are listed too.
+fn cold_parts(a: &Annotation) -> String {
+    let part = |(start, size): &(u64, u64)| format!("; cold part {start:#x}, {} bytes", grouped(*size));
+    a.parts.iter().map(part).collect()
+}
+
+fn insn_text(out: &mut String, index: usize, i: &InsnRow) {
     let text = if i.text.is_empty() { "(bytes not found)" } else { &i.text };
     let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     put!(
@@ -340,7 +347,7 @@ fn insn_text(out: &mut String, index: usize, a: &Annotation, i: &InsnRow) {
         if rest.is_empty() { "" } else { " " },
         Text(rest.trim_start())
     );
-    if let Some(t) = i.target.filter(|&t| t >= a.range.0 && t - a.range.0 < a.range.1) {
+    if let Some(t) = i.target {
         let mark = if t <= i.address { '\u{2191}' } else { '\u{2193}' };
         // The address stands in the text already, unless the disassembler printed a symbol.
         let told =

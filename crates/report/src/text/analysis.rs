@@ -293,7 +293,8 @@ impl<'a> Listing<'a> {
         let row = self.rows.get(&insn.address);
         let share = row.map_or(0.0, |r| r.share);
         let text = row.map_or("(code not available)", |r| r.text.as_str()).replace('\t', "    ");
-        let samples = if insn.samples > 0.0 { fractional(insn.samples) } else { String::new() };
+        let counted = row.and_then(|r| r.samples.first()).copied().unwrap_or(insn.samples);
+        let samples = if insn.samples > 0.0 { fractional(counted) } else { String::new() };
         let time = if insn.samples > 0.0 { percent(share) } else { String::new() };
         let cost = insn.cycles.map(cycles).filter(|_| insn.samples > 0.0 || insn.best_cycles > 0.0).unwrap_or_default();
         let line = format!(

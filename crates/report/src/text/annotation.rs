@@ -41,18 +41,25 @@ pub fn annotation(a: &Annotation, view: AnnotationView, layout: &Layout) -> Stri
 
 pub(super) fn head(a: &Annotation, layout: &Layout) -> String {
     let cell = a.cells.first().copied().unwrap_or_default();
-    let (start, size) = a.range;
     let event = a.provenance.events.first().map_or("", |e| e.name.as_str());
     let kind =
         if a.corrected { "samples moved to the instruction waited for" } else { "samples where they were taken" };
     let items = [
         middle_cut(&a.procedure, layout.width),
         middle_cut(&a.image, layout.width),
-        format!("{start:#x}..{:#x}", start.saturating_add(size)),
+        ranges(a),
         format!("{} % of {event}, {} samples", percent(cell.share), thousands(cell.samples)),
         kind.to_owned(),
     ];
     wrapped(&items, layout)
+}
+
+/// Where its code lies.
+fn ranges(a: &Annotation) -> String {
+    let range = |(start, size): (u64, u64)| format!("{start:#x}..{:#x}", start.saturating_add(size));
+    let cold: Vec<String> = a.parts.iter().map(|part| range(*part)).collect();
+    let own = range(a.range);
+    if cold.is_empty() { own } else { format!("{own} and cold {}", cold.join(", ")) }
 }
 
 /// One row before layout.

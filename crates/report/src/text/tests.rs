@@ -150,6 +150,7 @@ fn some_annotation() -> Annotation {
         procedure: "copy".into(),
         image: "/usr/bin/bench".into(),
         range: (0x1180, 0x5c),
+        parts: Vec::new(),
         cells: vec![Cell { samples: 202_884, weight: 1, share: 0.412 }],
         corrected: true,
         files: vec!["/src/bench.c".into()],

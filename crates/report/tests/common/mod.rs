@@ -218,6 +218,7 @@ pub(crate) fn annotation(name: &str, image: &str, repeat: usize, with_source: bo
         image: image.into(),
         image_id: "9a3cbf11e0a4bfe1f9a0f0b51b6ed2c1b3ad20aa".into(),
         range: (0x4011a0, 24 * 5 * repeat as u64),
+        parts: Vec::new(),
         cells: vec![Cell { samples: total, weight: total * 191_831, share: 0.2 }],
         corrected: true,
         files: vec!["/usr/src/bench/table.cc".into(), "/usr/src/bench/row.h".into()],
