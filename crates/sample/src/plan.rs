@@ -138,8 +138,8 @@ pub enum EdgeMode {
 /// How much CPU time interpreting may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spend {
-    /// Next to nothing: fewer samples bring registers when it would be more.
-    Little,
+    /// At most so many millionths of one CPU: fewer samples bring registers when it would be more.
+    Share(u32),
     /// What it takes.
     Freely,
 }

@@ -347,15 +347,26 @@ fn stack_mode(options: &RecordOptions) -> StackMode {
     }
 }
 
-fn edge_mode(edges: Edges, scope: &Scope, events: &[Chosen], notes: &mut Vec<String>) -> EdgeMode {
+/// Part of the budget that finding out where branches go may take of a whole system. A daemon at 1 % spends a thousandth.
+const FOR_BRANCHES: f64 = 0.1;
+/// Share of a CPU for it where a rate was asked for, whatever it costs.
+const FOR_BRANCHES_AT_A_RATE: f64 = 0.001;
+
+/// What interpreting registers may take of so many CPUs.
+fn spend_on_branches(pace: Pace, cpus: usize) -> Spend {
+    let of_each = if let Pace::Budget(budget) = pace { budget * FOR_BRANCHES } else { FOR_BRANCHES_AT_A_RATE };
+    Spend::Share((of_each * cpus as f64 * 1e6).clamp(1.0, 1e9) as u32)
+}
+
+fn edge_mode(edges: Edges, scope: &Scope, system: Spend, events: &[Chosen], notes: &mut Vec<String>) -> EdgeMode {
     let mode = match edges {
         Edges::Off | Edges::Records => return EdgeMode::Off,
         Edges::Registers => EdgeMode::Registers(Spend::Freely),
         Edges::Memory => EdgeMode::Memory(Spend::Freely),
         Edges::Walks => EdgeMode::Walks,
-        // Who names a program wants to know all of it; what runs all the time must cost nothing.
+        // Who names a program wants to know all of it; what runs all the time must cost little.
         Edges::Auto if *scope != Scope::System => EdgeMode::Walks,
-        Edges::Auto => EdgeMode::Memory(Spend::Little),
+        Edges::Auto => EdgeMode::Memory(system),
     };
     if events.iter().any(Chosen::brings_registers) {
         return mode;
@@ -452,7 +463,8 @@ fn open(
         }
     }
     let mut missing = Vec::new();
-    let edges = edge_mode(options.edges, &options.scope, events, &mut missing);
+    let spend = spend_on_branches(options.pace, proc::online_cpus().len());
+    let edges = edge_mode(options.edges, &options.scope, spend, events, &mut missing);
     if options.backend != Backend::Ring {
         match by_bpf(options, events, coverage, (stacks, edges), book, notes) {
             Ok(c) => {
@@ -597,7 +609,7 @@ mod tests {
         let (precise, time) = (event("cycles:pp", Precision::Exact, 4.0), event("cpu-clock", Precision::Skid(1), 1.0));
         let mode = |events: &[Chosen]| {
             let mut notes = Vec::new();
-            (edge_mode(Edges::Memory, &Scope::System, events, &mut notes), notes.join(" "))
+            (edge_mode(Edges::Memory, &Scope::System, Spend::Share(1), events, &mut notes), notes.join(" "))
         };
         let (off, note) = mode(std::slice::from_ref(&precise));
         assert_eq!(off, EdgeMode::Off);
@@ -605,5 +617,13 @@ mod tests {
         assert_eq!(mode(&[precise, time]), (EdgeMode::Memory(Spend::Freely), String::new()));
         let (off, note) = mode(&[event("page-faults", Precision::Unknown, 0.0)]);
         assert!(off == EdgeMode::Off && note.contains("samples of time"), "{note}");
+    }
+
+    #[test]
+    fn branches_of_a_whole_system_get_a_tenth_of_the_budget() {
+        assert_eq!(spend_on_branches(Pace::Budget(0.03), 2), Spend::Share(6_000));
+        assert_eq!(spend_on_branches(Pace::Budget(0.01), 64), Spend::Share(64_000));
+        assert_eq!(spend_on_branches(Pace::Hertz(5_200), 2), Spend::Share(2_000));
+        assert_eq!(spend_on_branches(Pace::Budget(0.0), 1), Spend::Share(1));
     }
 }

@@ -67,7 +67,9 @@ fn processes_of_a_few_milliseconds_are_known() {
     for (samples, share) in named.iter().copied().chain([(copies, gone.iter().map(|(_, share)| share).sum())]) {
         let measured = 100.0 * samples as f64 / total as f64;
         let good = (measured - share).abs() <= tolerance(2.0, share, total);
-        assert!(good, "{measured:.2} %, truth {share:.2} %, {total} samples: {:?}", procs.rows());
+        let mut largest = procs.rows();
+        largest.truncate(20);
+        assert!(good, "{measured:.2} %, truth {share:.2} %, {total} samples: {largest:?}");
     }
 }
 

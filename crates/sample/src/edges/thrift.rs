@@ -1,4 +1,4 @@
-//! Keeps what interpreting costs below a share of one CPU, by having registers taken of fewer samples. Thinning is
+//! Keeps what interpreting costs below its share of a CPU, by having registers taken of fewer samples. Thinning is
 //! random at any degree, so that it changes how much is known, not what. Pure arithmetic; who is told is not here.
 
 use crate::plan::Spend;
@@ -6,8 +6,6 @@ use crate::plan::Spend;
 /// Registers of one sample in so many, at first and at most.
 pub(crate) const FIRST_EVERY: u32 = 8;
 const MOST_EVERY: u32 = 512;
-/// Share of one CPU that [`Spend::Little`] is; with what fetching registers takes, 0.05 %.
-const LITTLE: f64 = 0.0003;
 /// It is looked at this often: the code of a program that has just begun is dear, and soon known.
 const LOOK_NS: u64 = 1_000_000_000;
 
@@ -25,9 +23,8 @@ impl Thrift {
 
     /// So much was spent up to now; the new degree of thinning, when it changes.
     pub(crate) fn spent(&mut self, now: u64, ns: u64) -> Option<u32> {
-        if self.spend == Spend::Freely {
-            return None;
-        }
+        let Spend::Share(millionths) = self.spend else { return None };
+        let allowed = f64::from(millionths) / 1e6;
         let since = *self.since.get_or_insert(now);
         self.spent_ns += ns;
         let length = now.saturating_sub(since);
@@ -36,10 +33,10 @@ impl Thrift {
         }
         let share = self.spent_ns as f64 / length as f64;
         (self.since, self.spent_ns) = (Some(now), 0);
-        let every = if share > LITTLE {
+        let every = if share > allowed {
             // At once as thin as it takes.
-            (self.every as f64 * share / LITTLE).ceil().min(MOST_EVERY.into()) as u32
-        } else if share < LITTLE / 2.0 {
+            (self.every as f64 * share / allowed).ceil().min(MOST_EVERY.into()) as u32
+        } else if share < allowed / 2.0 {
             (self.every / 2).max(FIRST_EVERY)
         } else {
             self.every
@@ -54,7 +51,7 @@ mod tests {
 
     #[test]
     fn dear_code_is_sampled_less_and_cheap_code_as_at_first() {
-        let mut thrift = Thrift::new(Spend::Little);
+        let mut thrift = Thrift::new(Spend::Share(300));
         assert_eq!(thrift.spent(0, 0), None);
         assert_eq!(thrift.spent(LOOK_NS / 2, 600_000), None, "too early to tell");
         // 1.2 ms of a second are four times too much.
