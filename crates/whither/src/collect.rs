@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use whither_session::{Backend, Control, DaemonOptions, Edges, OnExisting, Pace, RecordOptions, Scope, Stacks};
-use whither_store::model::{Losses, Profile};
+use whither_store::model::{EpochMeta, Losses, Profile};
 use whither_store::{Selection, SymbolOptions};
 
 /// So many times its budget a recording may cost before it is told.
@@ -53,6 +53,23 @@ pub(crate) fn import(args: &ImportArgs, common: Common) -> anyhow::Result<Ending
     Ok(Ending::Done)
 }
 
+/// Recordings shorter than this are mostly start and end, seconds.
+const SHORT_S: f64 = 2.0;
+
+/// Where more went than the budget allows.
+fn why_exceeded(epoch: &EpochMeta) -> &'static str {
+    let seconds = epoch.end_ns.saturating_sub(epoch.start_ns) as f64 / 1e9;
+    let all_cpus = seconds * f64::from(epoch.cpus.max(1));
+    let own = epoch.cost.user_ns as f64 / 1e9;
+    if seconds < SHORT_S {
+        "short runs are mostly start and end"
+    } else if own > epoch.cost.share * all_cpus / 2.0 {
+        "most of it is whither's own work: the files and the code of programs are learnt once, when they first run"
+    } else {
+        "events without a rate are sampled as they come at first, --period thins them; walks are dear where code is new, --edges mem does without"
+    }
+}
+
 /// Losses and own cost, from what the recording says of itself.
 fn account(told: Option<&Profile>) -> String {
     let Some(profile) = told else { return String::new() };
@@ -65,7 +82,7 @@ fn account(told: Option<&Profile>) -> String {
     if let Some(cost) = profile.epochs.first().map(|e| &e.cost).filter(|cost| cost.share > 0.0) {
         let _ = write!(text, ", own cost {:.2} %", 100.0 * cost.share);
         if let Some(budget) = cost.budget.filter(|budget| cost.share > EXCEEDED * budget) {
-            let why = "short runs are mostly start and end; events without a rate are sampled as they come at first: --period thins them";
+            let why = profile.epochs.first().map_or("", why_exceeded);
             let _ = write!(text, " (more than the budget of {} %: {why})", (1e5 * budget).round() / 1e3);
         }
     }
