@@ -45,7 +45,7 @@ const PAGE: Unit = Unit { bits: 12, room: 32 };
 const UNEVEN: f64 = 8.0;
 /// Cycles at least that a switch spends in the scheduler's own functions.
 const LEAST_SWITCH: f64 = 300.0;
-/// Cycles at least in the kernel where these functions are not known, or per entry.
+/// Cycles at least that the kernel runs each time it is entered. Where the functions of switches are not known, each entry may be a switch.
 const LEAST_ENTRY: f64 = 100.0;
 /// Refills after interrupts, those of the sampling included: ten thousand a second, from behind the second cache.
 const INTERRUPTS: f64 = 2.5e-4;
