@@ -11,6 +11,7 @@ mod lanes;
 mod machine;
 mod paper;
 mod recorded;
+mod refills;
 mod retired;
 mod scale;
 mod subject;
@@ -34,6 +35,7 @@ use frequency::{Frequencies, estimate, frequencies};
 use lanes::in_lanes;
 pub(crate) use machine::Machine;
 use paper::{Point, Shape, paper_frequencies};
+pub use refills::Refills;
 use scale::entry_error;
 use std::ops::Range;
 pub(crate) use subject::{Refused, Subject};
@@ -41,7 +43,7 @@ pub use summarise::{SummaryScope, summarise};
 pub(crate) use tables::Tables;
 use whither_image::cfg::EdgeKind;
 use whither_image::graph::Graph;
-use whither_store::model::{Event, EventUnit, Profile};
+use whither_store::model::{Event, EventUnit, ImageIx, Profile};
 use whither_store::symbols::Symbols;
 
 /// How to analyse.
@@ -90,7 +92,7 @@ pub fn analyse_procedures(
     query: &AnalyseQuery,
 ) -> Vec<Analysis> {
     let tables = Tables::of(selection, &query.annotate.filter);
-    let machine = Machine::of(selection.profile, symbols, query);
+    let machine = Machine::of(selection.profile, symbols, query).with_refills(selection.profile, symbols, wanted);
     in_lanes(selection.profile, symbols, wanted, |procedure, around| {
         let mut analysis = match Study::of(selection, procedure, around, &tables, &machine, Errors::Drawn) {
             Ok(study) => study.called(query.calls).analysis(&machine, Detail::Causes),
@@ -140,6 +142,7 @@ pub use crate::flow::Errors;
 
 /// A procedure with its frequencies.
 pub(crate) struct Study {
+    image: ImageIx,
     pub(crate) subject: Subject,
     pub(crate) schedule: Schedule,
     pub(crate) frequencies: Option<Frequencies>,
@@ -199,6 +202,7 @@ impl Study {
             None => first,
         };
         let mut study = Self {
+            image: procedure.image,
             subject,
             schedule,
             frequencies,
@@ -477,6 +481,8 @@ impl Study {
             branch: &|i| self.branch_seen(f, &ways, i),
             kernel_share: machine.steal,
             fault_share: machine.faults,
+            all_samples: machine.samples,
+            refills: machine.refills(self.image),
             certainty: self.certainty(),
         };
         for (insn, judged) in insns.iter_mut().zip(culprits::judge(&scene)) {

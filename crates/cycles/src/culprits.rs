@@ -85,6 +85,8 @@ const LEAST_SCATTERED: f64 = 100.0;
 const LEAST_SHARE: f64 = 0.005;
 /// or so many times their even share.
 const OUTSTANDING: f64 = 4.0;
+/// A suspect of less than this share of the stall is not named. What the hypervisor took was measured, and is.
+const NEGLIGIBLE: f64 = 0.05;
 
 /// Judges every instruction of a procedure.
 #[must_use]
@@ -117,10 +119,13 @@ fn judge_one(lay: &Lay<'_>, i: usize) -> Judged {
     suspects.retain(|s| s.bound > 0.0);
     let (named, unnamed): (Vec<_>, Vec<_>) =
         suspects.into_iter().partition(|s| strained || s.likelihood != Likelihood::Faint);
-    let unlikely = unnamed.iter().map(|s| s.bound).sum::<f64>().min(stall.most);
-    let culprits = share_out(stall, named);
-    let explained: f64 = culprits.iter().map(|c| c.max_cycles).sum();
-    Judged { culprits, unlikely, unexplained: (to_explain - explained).max(0.0), unjudged: false }
+    let sum = |culprits: &[Culprit]| culprits.iter().map(|c| c.max_cycles).sum::<f64>();
+    let counts = |c: &Culprit| c.max_cycles >= NEGLIGIBLE * stall.most || c.cause == Cause::Kernel;
+    let all = share_out(stall, named);
+    let unexplained = (to_explain - sum(&all)).max(0.0);
+    let (culprits, negligible): (Vec<_>, Vec<_>) = all.into_iter().partition(counts);
+    let unlikely = unnamed.iter().map(|s| s.bound).sum::<f64>() + sum(&negligible);
+    Judged { culprits, unlikely: unlikely.min(stall.most), unexplained, unjudged: false }
 }
 
 /// Whether there is something to judge at an instruction.

@@ -1,9 +1,13 @@
-//! The machine that samples were taken on: its core as measured, what the hypervisor took, what page faults cost.
+//! The machine that samples were taken on: its core as measured, what the hypervisor took, what page faults cost, how much the
+//! caches of instructions can have taken.
 
 use super::AnalyseQuery;
+use super::refills::{Refills, refills};
+use crate::find::Procedure;
 use crate::model::Core;
+use rustc_hash::FxHashMap;
 use std::ops::Range;
-use whither_store::model::{EventIx, Image, ImageIx, ImageKind, Profile, Rate, Sample};
+use whither_store::model::{EventIx, ImageIx, ImageKind, Profile, Rate, Sample};
 use whither_store::symbols::Symbols;
 
 /// The processor the samples were taken on, as far as known.
@@ -15,6 +19,10 @@ pub(crate) struct Machine {
     pub(super) steal: f64,
     /// Time that the kernel spent on page faults, as a share of all time.
     pub(super) faults: f64,
+    /// Samples of the main event, all of them.
+    pub(super) samples: f64,
+    /// What is known of the caches of instructions, by image.
+    refills: FxHashMap<ImageIx, Refills>,
 }
 
 impl Machine {
@@ -23,7 +31,25 @@ impl Machine {
         let mut facts = profile.epochs.iter().filter_map(|e| e.core.as_ref());
         let first = facts.next().filter(|f| facts.all(|o| o.cpu == f.cpu));
         let core = query.core.clone().or_else(|| first.map(Core::from_facts)).unwrap_or_default();
-        Self { core, clock_hz: first.and_then(|f| f.clock_hz), steal: steal(profile), faults: faults(profile, symbols) }
+        Self {
+            core,
+            clock_hz: first.and_then(|f| f.clock_hz),
+            steal: steal(profile),
+            faults: faults(profile, symbols),
+            samples: samples(profile) as f64,
+            refills: FxHashMap::default(),
+        }
+    }
+
+    /// With what samples tell of the caches of instructions where these procedures run.
+    pub(super) fn with_refills(mut self, profile: &Profile, symbols: &dyn Symbols, wanted: &[Procedure]) -> Self {
+        let images = wanted.iter().map(|p| p.image);
+        self.refills = refills(profile, symbols, &self.core.penalty, self.steal, images);
+        self
+    }
+
+    pub(super) fn refills(&self, image: ImageIx) -> Option<Refills> {
+        self.refills.get(&image).copied()
     }
 }
 
@@ -45,17 +71,33 @@ const OF_FAULTS: [&str; 12] = [
 
 /// Samples of functions that only page faults run, over all samples, of the first event.
 fn faults(profile: &Profile, symbols: &dyn Symbols) -> f64 {
-    let main = EventIx(0);
-    let all: u64 = profile.samples.iter().filter(|s| s.event == main).map(|s| u64::from(s.count)).sum();
-    let kernels = (0..).map(ImageIx).zip(&profile.images).filter(|(_, i)| i.kind == ImageKind::Kernel);
-    let of_faults = |(ix, image): (ImageIx, &Image)| -> u64 {
-        let table = symbols.functions(image);
-        let own = table.functions().iter().filter(|f| OF_FAULTS.contains(&&*f.name));
-        let ranges: Vec<Range<u64>> = own.map(|f| f.start.0..f.start.0.saturating_add(f.size)).collect();
-        let inside = |s: &&Sample| s.image == ix && s.event == main && ranges.iter().any(|r| r.contains(&s.offset.0));
-        profile.samples.iter().filter(inside).map(|s| u64::from(s.count)).sum()
+    let functions = functions_named(profile, symbols, &OF_FAULTS);
+    let of_faults = |s: &&Sample| {
+        let own = functions.get(&s.image).filter(|_| s.event == EventIx(0));
+        own.is_some_and(|ranges| ranges.iter().any(|r| r.contains(&s.offset.0)))
     };
-    kernels.map(of_faults).sum::<u64>() as f64 / all.max(1) as f64
+    let count: u64 = profile.samples.iter().filter(of_faults).map(|s| u64::from(s.count)).sum();
+    count as f64 / samples(profile).max(1) as f64
+}
+
+fn samples(profile: &Profile) -> u64 {
+    profile.samples.iter().filter(|s| s.event == EventIx(0)).map(|s| u64::from(s.count)).sum()
+}
+
+/// Where functions of these names lie in each kernel.
+pub(super) fn functions_named(
+    profile: &Profile,
+    symbols: &dyn Symbols,
+    names: &[&str],
+) -> FxHashMap<ImageIx, Vec<Range<u64>>> {
+    let kernels = (0..).map(ImageIx).zip(&profile.images).filter(|(_, i)| i.kind == ImageKind::Kernel);
+    kernels
+        .map(|(ix, image)| {
+            let table = symbols.functions(image);
+            let own = table.functions().iter().filter(|f| names.contains(&&*f.name));
+            (ix, own.map(|f| f.start.0..f.start.0.saturating_add(f.size)).collect())
+        })
+        .collect()
 }
 
 /// Steal over busy time, whole machine.

@@ -61,7 +61,7 @@ pub fn summarise(
             (demangled(&p.name).into_owned(), vec![p])
         }
     };
-    let mut sum = Sum::new(&selection, symbols, query);
+    let mut sum = Sum::new(&selection, symbols, query, &wanted);
     sum.add_all(&wanted);
     if sum.analysed.0 == 0 {
         return Err(Error::NothingAnalysed { about, reasons: sum.reasons() });
@@ -85,11 +85,12 @@ struct Sum<'s, 'a> {
 }
 
 impl<'s, 'a> Sum<'s, 'a> {
-    fn new(selection: &'s Selection<'a>, symbols: &'s dyn Symbols, query: &AnalyseQuery) -> Self {
+    fn new(selection: &'s Selection<'a>, symbols: &'s dyn Symbols, query: &AnalyseQuery, wanted: &[Procedure]) -> Self {
+        let profile = selection.profile;
         Self {
             selection,
             symbols,
-            machine: Machine::of(selection.profile, symbols, query),
+            machine: Machine::of(profile, symbols, query).with_refills(profile, symbols, wanted),
             tables: Tables::of(selection, &query.annotate.filter),
             insns: Vec::new(),
             analysed: (0, 0.0),

@@ -8,7 +8,7 @@ use crate::results::analysis::Cause;
 use whither_image::{Effects, MemRef, OpClass, RegSet};
 
 const LINE: i64 = 64;
-const PAGE: i64 = 4096;
+pub(super) const PAGE: i64 = 4096;
 /// Accesses further back than this are not "just before".
 const NEAR: usize = 32;
 /// Instructions back to which stores may still wait in the store buffer.
@@ -53,7 +53,7 @@ pub(super) fn data_tlb(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
 }
 
 /// Whether a load takes an entry of a table of jumps: such tables are small, and read whenever there is a jump.
-fn says_where_to_jump(lay: &Lay<'_>, i: usize, load: &MemRef) -> bool {
+pub(super) fn says_where_to_jump(lay: &Lay<'_>, i: usize, load: &MemRef) -> bool {
     let insns = lay.scene.insns;
     let jumps = |j: usize| insns[j].class == OpClass::IndirectBranch;
     if load.index.is_none() || jumps(i) {
@@ -87,7 +87,7 @@ pub(super) fn fixed_place(lay: &Lay<'_>, i: usize, load: &MemRef) -> bool {
 }
 
 /// How likely at most a place lies in another unit than anything accessed just before; `None` when the same bytes were.
-fn new_unit(lay: &Lay<'_>, i: usize, place: &MemRef, unit: i64) -> Option<f64> {
+pub(super) fn new_unit(lay: &Lay<'_>, i: usize, place: &MemRef, unit: i64) -> Option<f64> {
     let mut chance: f64 = 1.0;
     for (j, insn, changed) in unchanged(lay, i, NEAR, place) {
         if changed {

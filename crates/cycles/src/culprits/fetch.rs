@@ -3,6 +3,7 @@
 
 use super::scene::{LONG_RUNNING, Lay, RARE};
 use super::{Likelihood, Suspect};
+use crate::analysis::Refills;
 use crate::model::CoreModel;
 use crate::results::analysis::Cause;
 use whither_image::{Effects, OpClass};
@@ -14,18 +15,23 @@ const PAGE: u64 = 4096;
 const SMALL_LOOP: u64 = 24 << 10;
 /// Samples that must have decided a branch before it is called foreseeable.
 const ENOUGH_DECIDED: f64 = 300.0;
+/// New lines (or pages) that the stall of one instruction can be waiting for: where it goes, and where it came from.
+const NEW_AT_SITE: f64 = 2.0;
 /// Instructions of a block at which it shows that getting it took long.
 const HEAD: usize = 4;
 /// How far behind a wrongly guessed branch work still runs late, in instructions.
 const REACH: usize = 16;
 
 /// I: ruled out when all that runs next lies in lines already fetched for this instruction or those just before it,
-/// and in small loops that run long. Bound: a fill from memory, once per entry of the loop. Lines come in halves, so
-/// that the second half may be late as well: then no more than the second cache is guilty.
+/// and in small loops that run long. Bound: a fill from memory, once per entry of the loop; and what the code that runs in between
+/// can push out ([`Refills`]). Lines come in halves, so that the second half may be late as well: then no more than the second
+/// cache is guilty.
 pub(super) fn instruction_cache(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let (share, likelihood) = per_round(lay, i);
     let p = &lay.scene.core.penalty;
-    let suspect = |at, bound, likelihood| Suspect { cause: Cause::ICache, bound: share * bound, at, likelihood };
+    let most = pushed_out(lay, i, |refills| refills.line);
+    let suspect =
+        |at, bound: f64, likelihood| Suspect { cause: Cause::ICache, bound: (share * bound).min(most), at, likelihood };
     if let Some(at) = fetched_anew(lay, i, LINE) {
         return Some(suspect(at, p.dram, likelihood));
     }
@@ -47,7 +53,14 @@ pub(super) fn instruction_tlb(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let at = fetched_anew(lay, i, PAGE)?;
     let (share, _) = per_round(lay, i);
     let p = &lay.scene.core.penalty;
-    Some(Suspect { cause: Cause::Itlb, bound: share * (p.dtlb_walk + p.dram), at, likelihood: Likelihood::Faint })
+    let bound = (share * (p.dtlb_walk + p.dram)).min(pushed_out(lay, i, |refills| refills.page));
+    Some(Suspect { cause: Cause::Itlb, bound, at, likelihood: Likelihood::Faint })
+}
+
+/// Most cycles of an execution that what runs in between can have cost by pushing out what is fetched here.
+fn pushed_out(lay: &Lay<'_>, i: usize, share: fn(&Refills) -> f64) -> f64 {
+    let refills = lay.scene.refills.as_ref();
+    refills.map_or(f64::INFINITY, |r| lay.cycles_of(i, NEW_AT_SITE * share(r), r.samples))
 }
 
 /// Share of the executions at which code can be new to the cache.

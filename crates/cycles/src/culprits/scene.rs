@@ -2,6 +2,7 @@
 //! instruction. Rare ways are passed over, as in the paper (P46): what happens once in twenty times explains no stall.
 
 use super::{LEAST_SAMPLES, LEAST_SCATTERED};
+use crate::analysis::Refills;
 use crate::model::Core;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -69,6 +70,10 @@ pub struct Scene<'a> {
     pub kernel_share: f64,
     /// Time that the kernel spent on page faults, as a share of all time.
     pub fault_share: f64,
+    /// Samples that this is a share of.
+    pub all_samples: f64,
+    /// What samples tell of the caches of instructions.
+    pub refills: Option<Refills>,
 }
 
 /// The innermost loop of a block.
@@ -141,6 +146,16 @@ impl<'a> Lay<'a> {
     pub(super) fn time_of(&self, insn: usize) -> f64 {
         let executions = self.block_of(insn).and_then(|b| self.scene.executions.get(b)).copied().unwrap_or(0.0);
         executions * self.scene.cycles.get(insn).copied().unwrap_or(0.0)
+    }
+
+    /// Cycles of an execution of an instruction at most that something took which took this share of so many samples, all of it
+    /// here. What is expected to be few samples may be more by chance.
+    pub(super) fn cycles_of(&self, insn: usize, share: f64, samples: f64) -> f64 {
+        let of = |all: &[f64]| all.get(insn).copied().unwrap_or(0.0);
+        let expected = share * samples;
+        let most = expected + 2.0 * expected.sqrt();
+        let own = of(self.scene.samples);
+        if own > most { of(self.scene.cycles) * most / own } else { f64::INFINITY }
     }
 
     /// Part of the procedure's time that stands at an instruction.

@@ -1,7 +1,7 @@
 //! Causes that an instruction brings along by what it is: it orders memory, keeps a slow unit busy, or is done in
 //! microcode; and those from outside: the kernel and the hypervisor.
 
-use super::data::fixed_place;
+use super::data::{PAGE, fixed_place, new_unit, says_where_to_jump};
 use super::scene::Lay;
 use super::{Likelihood, Suspect};
 use crate::results::analysis::Cause;
@@ -76,20 +76,31 @@ pub(super) fn assist(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     Some(Suspect { cause: Cause::Assist, bound, at: i, likelihood })
 }
 
-/// Most cycles of the way into the page fault handler and back, under a hypervisor and with mitigations.
+/// Most cycles of the way into the page fault handler and back, under a hypervisor and with mitigations,
 const FAULT: f64 = 4000.0;
+/// and fewest that a fault spends in those of the handler's functions that it is known by.
+const LEAST_HANDLED: f64 = 500.0;
 /// Share of time that the kernel spends on page faults from which on they are likely.
 const MANY_FAULTS: f64 = 0.1;
 
-/// G: ruled out unless it goes to memory and the kernel spent noticeable time on page faults. Bound: one way in and back.
+/// G: ruled out unless it goes to memory and the kernel spent noticeable time on page faults; and where the page is at hand: the stack,
+/// a fixed place, what was accessed just before, an entry of a table of jumps. Bound: one way in and back; and as many of them as the
+/// handler's time allows, were they all here.
 pub(super) fn page_fault(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let (insn, share) = (&lay.scene.insns[i], lay.scene.fault_share);
-    let fresh = insn.load.or(insn.store).is_some_and(|m| !m.stack && !fixed_place(lay, i, &m));
-    if !fresh || !share.is_finite() || share < NOTICEABLE {
+    if !share.is_finite() || share < NOTICEABLE {
         return None;
     }
+    let place = insn.load.or(insn.store).filter(|m| !m.stack && !fixed_place(lay, i, m))?;
+    if insn.load.is_some() && says_where_to_jump(lay, i, &place) {
+        return None;
+    }
+    let chance = new_unit(lay, i, &place, PAGE)?;
+    let all = lay.scene.all_samples;
+    let handled = share + 2.0 * (share / all.max(1.0)).sqrt();
+    let bound = (chance * FAULT).min(lay.cycles_of(i, handled * FAULT / LEAST_HANDLED, all));
     let likelihood = if share >= MANY_FAULTS { Likelihood::Plain } else { Likelihood::Late };
-    Some(Suspect { cause: Cause::PageFault, bound: FAULT, at: i, likelihood })
+    Some(Suspect { cause: Cause::PageFault, bound, at: i, likelihood })
 }
 
 /// K: ruled out when the hypervisor took no noticeable time (steal). Bound: its share of the procedure's time, all of it at this
