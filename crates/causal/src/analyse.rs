@@ -18,6 +18,9 @@ use whither_store::causal::{CausalRun, Selection, Target, Window};
 /// Draws of the bootstrap.
 const DRAWS: usize = 2000;
 
+/// Of fewer windows even the width of an interval is a guess, and no effect is told while amounts or windows lack.
+const TOLD: usize = 8;
+
 /// Everything a run says.
 #[must_use]
 pub fn analyse(run: &CausalRun, options: &AnalyseOptions) -> CausalAnswer {
@@ -181,7 +184,8 @@ impl<'a> Analysis<'a> {
         let own = self.by_target.get(&id).map_or(&[][..], Vec::as_slice);
         let (samples, share) = phases.share(id);
         let phase = phases.factor(id, own, self.options.confidence);
-        let gains = estimate.map(|e| (self.gain(id, e, many), self.gain(id, e, 1)));
+        let told = estimate.filter(|_| own.len() >= TOLD || verdict::missing(self, id).is_none());
+        let gains = told.map(|e| (self.gain(id, e, many), self.gain(id, e, 1)));
         let applied = phase.filter(|p| p.applied);
         TargetRow {
             id,

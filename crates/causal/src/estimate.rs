@@ -170,14 +170,29 @@ fn described(kind: FitKind, blend: &Blend, draws: &Draws, groups: &[Group]) -> F
         (FitKind::Line, _) | (_, None) => {
             Fit { kind: FitKind::Line, slope: blend.line.a / blend.line.c, ..Fit::NOTHING }
         }
-        (FitKind::Knee, Some(shape)) => Fit {
-            kind,
-            slope: shape.a / shape.c,
-            knee: Some(100.0 * shape.knee),
-            knee_low: Some(100.0 * blend.flat_from(groups).map_or(draws.knee.0, |s| shape.y(s).min(draws.knee.0))),
-            knee_high: Some(100.0 * draws.knee.1),
-            slope_after: Some(shape.b / shape.c),
-        },
+        (FitKind::Knee, Some(shape)) => bent(kind, &shape, blend.flat_from(groups), draws),
+    }
+}
+
+/// A knee; one that lies before the first amount is told in the middle of where it may be.
+fn bent(kind: FitKind, shape: &Shape, flat_from: Option<f64>, draws: &Draws) -> Fit {
+    let (mut low, high) = draws.knee;
+    let (mut knee, mut slope) = (shape.knee, shape.a / shape.c);
+    if let Some(first) = flat_from {
+        let reached = shape.y(first);
+        low = low.min(reached);
+        if reached > 0.0 && reached < knee {
+            knee = f64::midpoint(reached, knee);
+            slope = reached / knee;
+        }
+    }
+    Fit {
+        kind,
+        slope,
+        knee: Some(100.0 * knee),
+        knee_low: Some(100.0 * low.min(knee)),
+        knee_high: Some(100.0 * high.max(knee)),
+        slope_after: Some(shape.b / shape.c),
     }
 }
 

@@ -254,6 +254,10 @@ pub enum Verdict {
     HelpsUntil {
         /// The amount.
         percent: f64,
+        /// Its interval.
+        low: f64,
+        /// See `low`.
+        high: f64,
     },
     /// The effect is certainly small.
     DoNotBother {

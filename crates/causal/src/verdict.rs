@@ -68,7 +68,11 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
         let ends = fit.kind == FitKind::Knee && fit.slope_after.unwrap_or(0.0) < LITTLE * fit.slope;
         let seen = ends && !crowd::hides_the_knee(analysis, id, estimate.largest_percent);
         return match fit.knee.filter(|_| seen) {
-            Some(percent) => Verdict::HelpsUntil { percent },
+            Some(percent) => Verdict::HelpsUntil {
+                percent,
+                low: fit.knee_low.unwrap_or(percent),
+                high: fit.knee_high.unwrap_or(percent),
+            },
             None => Verdict::FixThis,
         };
     }
@@ -175,8 +179,11 @@ fn sentence(row: &TargetRow, facts: &Facts<'_>) -> String {
         Verdict::FixThis => format!(
             "fix this: its removal helps for certain; how much {at} % faster is worth is not known yet ({gain})"
         ),
-        Verdict::HelpsUntil { percent } => {
-            format!("fix this: {gain} if {at} % faster; no more gain beyond {percent:.0} %{}", limit(row, facts))
+        Verdict::HelpsUntil { percent, low, high } => {
+            let limit = limit(row, facts);
+            format!(
+                "fix this: {gain} if {at} % faster; no more gain beyond {percent:.0} % ({low:.0} to {high:.0}{limit})"
+            )
         }
         Verdict::DoNotBother { up_to: 100, within } => {
             format!("do not bother: its whole removal gains less than {:.0} %", 100.0 * within)
@@ -215,5 +222,5 @@ fn limit(row: &TargetRow, facts: &Facts<'_>) -> String {
     let waker = longest.and_then(|w| {
         w.woken_by.iter().filter(|(t, _)| t.name != row.name && !t.name.is_empty()).max_by_key(|(_, n)| *n)
     });
-    waker.map_or_else(String::new, |(t, _)| format!(" (then {} limits)", label(facts.run, t)))
+    waker.map_or_else(String::new, |(t, _)| format!("; then {} limits", label(facts.run, t)))
 }

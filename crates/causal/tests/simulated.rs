@@ -183,7 +183,7 @@ fn what_a_window_leaves_behind_does_not_bend_the_next_one() {
 fn a_session_gives_the_verdicts() {
     let answer = answer(&two_threads(), 30, 5, PolicyKind::Adaptive);
     let verdict = |name: &str| answer.targets.iter().find(|t| t.name == name).map(|t| t.verdict.clone());
-    assert!(matches!(verdict("a"), Some(Verdict::HelpsUntil { percent }) if (20.0..30.0).contains(&percent)));
+    assert!(matches!(verdict("a"), Some(Verdict::HelpsUntil { percent, .. }) if (20.0..30.0).contains(&percent)));
     assert!(matches!(verdict("b"), Some(Verdict::DoNotBother { .. })), "{:?}", verdict("b"));
     assert_eq!(answer.targets[0].name, "a");
 }

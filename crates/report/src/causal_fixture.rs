@@ -6,7 +6,12 @@ use whither_store::causal::*;
 
 pub(crate) fn answer() -> CausalAnswer {
     let mut rows = vec![
-        target(0, "hash_find", &[0.03, 0.07, 0.12, 0.18, 0.2, 0.2], Verdict::HelpsUntil { percent: 55.0 }),
+        target(
+            0,
+            "hash_find",
+            &[0.03, 0.07, 0.12, 0.18, 0.2, 0.2],
+            Verdict::HelpsUntil { percent: 55.0, low: 48.0, high: 61.0 },
+        ),
         target(1, "compress<script>", &[0.0, 0.002, -0.003, 0.001, 0.0, 0.002], NOTHING),
         target(2, "retry", &[-0.01, -0.03, -0.06, -0.1, -0.15, -0.2], Verdict::Contention { partner: None }),
         target(3, "rare_one", &[], Verdict::NotEnoughData { missing: "zeros".into(), more_seconds: Some(30.0) }),

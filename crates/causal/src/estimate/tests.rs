@@ -88,6 +88,10 @@ fn a_knee_below_the_first_amount_leaves_open_how_steep_the_curve_was() {
     let (low, high) = found.assumed.interval(1);
     assert!((0.2..0.26).contains(&low) && (0.3..0.35).contains(&high), "{low} {high}");
     assert!(found.fit.knee_low < Some(40.0) && found.fit.knee_high >= Some(45.0), "{:?}", found.fit);
+    // Between the effect there and that amount; what was drawn until there is told again.
+    let knee = found.fit.knee.unwrap();
+    assert!((37.0..45.0).contains(&knee), "{:?}", found.fit);
+    assert!((found.fit.at(45.0) - 0.375).abs() < 0.02, "{:?}", found.fit);
     // An amount on the way up, and a curve that still rises, leave nothing open.
     for told in [only(&[15, 45, 65, 80], flat), only(&[45, 50, 65, 80], |s| 0.6 * s)] {
         let told = told.assumed;

@@ -142,7 +142,7 @@ impl Group {
             targets: Targets::default(),
             wanted: Wanted {
                 unit: options.unit,
-                only: options.target.clone(),
+                only: options.targets.clone(),
                 waits: options.waits.iter().fold(0, |bits, w| bits | w.bit()),
             },
             points,

@@ -80,8 +80,8 @@ pub struct CausalOptions {
     pub marks: bool,
     /// Kind of targets.
     pub unit: UnitChoice,
-    /// Only this target.
-    pub target: Option<TargetSpec>,
+    /// Only these targets; empty: all.
+    pub targets: Vec<TargetSpec>,
     /// What is the program's own code.
     pub scope: Scope,
     /// Waits that are targets too.

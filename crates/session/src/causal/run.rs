@@ -180,6 +180,8 @@ pub(super) struct Session<'a> {
     ordered: Instant,
     began: Instant,
     began_ns: u64,
+    /// When measuring ended, where the command went on.
+    ended: Option<Instant>,
     first_window: Option<Instant>,
     last_window: Option<Instant>,
     others: Disturbers,
@@ -214,6 +216,7 @@ impl<'a> Session<'a> {
             ordered: Instant::now(),
             began: Instant::now(),
             began_ns: clock::wall_ns(),
+            ended: None,
             first_window: None,
             last_window: None,
             others: Disturbers::default(),
@@ -265,6 +268,7 @@ impl<'a> Session<'a> {
                 // A command that goes on does so undisturbed.
                 self.group.exec.detach();
                 self.group.let_go();
+                self.ended = Some(Instant::now());
                 status = self.leave(alive, stop, on);
                 break;
             }
@@ -323,7 +327,7 @@ impl<'a> Session<'a> {
     /// Whether a target was named and no sample of a good many lies in it.
     fn misses_target(&self) -> bool {
         const MANY: u64 = 50;
-        self.options.target.is_some() && self.group.in_scope == 0 && self.group.sampled >= MANY
+        !self.options.targets.is_empty() && self.group.in_scope == 0 && self.group.sampled >= MANY
     }
 
     fn tell(&mut self, text: String, on: &mut dyn FnMut(CausalEvent)) {
@@ -528,16 +532,17 @@ impl<'a> Session<'a> {
 
     /// Why there is nothing to try yet.
     fn nothing_to_speed_up(&self) -> Option<String> {
+        let age = self.began.elapsed();
+        if self.group.sampled > 0 && !self.options.targets.is_empty() {
+            let unseen = self.options.targets.iter().find(|t| !self.group.targets.has(t));
+            return unseen.filter(|_| age >= UNSEEN_TARGET).map(|target| {
+                let like = self.group.like_target(target).map(|like| format!("; {like}")).unwrap_or_default();
+                let text = target.text();
+                format!("no sample lies in the target {text} yet: is its name right, and does it run?{like}")
+            });
+        }
         if self.group.in_scope > 0 {
             return None;
-        }
-        let age = self.began.elapsed();
-        if let Some(target) = self.options.target.as_ref().filter(|_| self.group.sampled > 0) {
-            if age < UNSEEN_TARGET {
-                return None;
-            }
-            let like = self.group.like_target(target).map(|like| format!("; {like}")).unwrap_or_default();
-            return Some(format!("no sample lies in the target yet: is its name right, and does it run?{like}"));
         }
         let text = if self.group.sampled == 0 {
             "the program has not run in the last seconds, so there is nothing to speed up yet; --off-cpu all makes its \

@@ -51,10 +51,32 @@ struct Waited {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     pub(super) unit: UnitChoice,
-    /// Only this one.
-    pub(super) only: Option<TargetSpec>,
+    /// Only these; empty: all.
+    pub(super) only: Vec<TargetSpec>,
     /// [`WaitClass::bit`]s; 0: no waits.
     pub(super) waits: u32,
+}
+
+impl Wanted {
+    /// Kinds of targets that a sample is counted for; each kind that the user's words name, once.
+    fn units(&self) -> Vec<UnitChoice> {
+        if self.only.is_empty() {
+            return vec![self.unit];
+        }
+        let mut units = Vec::new();
+        for only in &self.only {
+            let unit = match only {
+                TargetSpec::Line(_) => UnitChoice::Line,
+                TargetSpec::Function(_, callers) if !callers.is_empty() => UnitChoice::Path,
+                TargetSpec::Function(..) if self.unit == UnitChoice::Inclusive => UnitChoice::Inclusive,
+                TargetSpec::Function(..) => UnitChoice::Function,
+            };
+            if !units.contains(&unit) {
+                units.push(unit);
+            }
+        }
+        units
+    }
 }
 
 /// A frame in scope: its code file and what is inlined there, innermost first.
@@ -106,40 +128,37 @@ impl Targets {
         let of = (first.file, program);
         let line = (place.line > 0).then_some(Key::Line(place.file, place.line));
         let function = Key::Function(place.function);
-        match (&wanted.only, wanted.unit) {
-            (Some(TargetSpec::Line(_)), _) | (None, UnitChoice::Line) => {
-                hit.extend(line.map(|key| self.number(key, place, of, code, None)));
-            }
-            (Some(TargetSpec::Function(_, callers)), _) if !callers.is_empty() => {
-                hit.extend(self.path_hit(frames, place, of, code, None));
-            }
-            (_, UnitChoice::Inclusive) => {
-                for frame in frames {
-                    for place in &frame.places {
-                        let at = (frame.file, program);
-                        hit.push(self.number(Key::Inclusive(place.function), *place, at, code, None));
+        for unit in wanted.units() {
+            match unit {
+                UnitChoice::Line => {
+                    hit.extend(line.clone().map(|key| self.number(key, place, of, code, None)));
+                }
+                UnitChoice::Inclusive => {
+                    for frame in frames {
+                        for place in &frame.places {
+                            let at = (frame.file, program);
+                            hit.push(self.number(Key::Inclusive(place.function), *place, at, code, None));
+                        }
                     }
                 }
-                hit.sort_unstable();
-                hit.dedup();
-            }
-            (Some(TargetSpec::Function(..)), _) | (None, UnitChoice::Function) => {
-                hit.push(self.number(function, place, of, code, None));
-            }
-            (None, UnitChoice::Path) => hit.extend(self.path_hit(frames, place, of, code, None)),
-            (None, UnitChoice::Auto) => {
-                let parent = self.number(function, place, of, code, None);
-                hit.push(parent);
-                hit.extend(line.map(|key| self.number(key, place, of, code, Some(parent))));
+                UnitChoice::Function => hit.push(self.number(function.clone(), place, of, code, None)),
+                UnitChoice::Path => hit.extend(self.path_hit(frames, place, of, code, None)),
+                UnitChoice::Auto => {
+                    let parent = self.number(function.clone(), place, of, code, None);
+                    hit.push(parent);
+                    hit.extend(line.clone().map(|key| self.number(key, place, of, code, Some(parent))));
+                }
             }
         }
+        hit.sort_unstable();
+        hit.dedup();
         hit
     }
 
     /// Whether experiments are to be made with a target. Samples are counted for all of them: where only one is
     /// looked at, the shares of others must not look like nothing.
     pub(super) fn is_wanted(&self, id: u32, wanted: &Wanted) -> bool {
-        wanted.only.as_ref().is_none_or(|only| self.is_meant(id, only))
+        wanted.only.is_empty() || wanted.only.iter().any(|only| self.is_meant(id, only))
     }
 
     fn path_hit(
@@ -171,10 +190,7 @@ impl Targets {
         }
         let key = Key::Wait(class, place.function, place.file, place.line);
         let id = self.number(key, place, (first.file, program), code, None);
-        match &wanted.only {
-            Some(only) if !self.is_meant(id, only) => Vec::new(),
-            _ => vec![id],
-        }
+        if self.is_wanted(id, wanted) { vec![id] } else { Vec::new() }
     }
 
     fn number(&mut self, key: Key, place: Place, of: (usize, &Program), code: &Code, parent: Option<u32>) -> u32 {
@@ -218,6 +234,11 @@ impl Targets {
     /// The function that a line refines.
     pub(super) fn parent(&self, target: u32) -> Option<u32> {
         self.parents.get(target as usize).copied().flatten()
+    }
+
+    /// Whether code or a wait was met that the user's words mean.
+    pub(super) fn has(&self, only: &TargetSpec) -> bool {
+        (0..self.list.len() as u32).any(|id| self.is_meant(id, only))
     }
 
     fn is_meant(&self, id: u32, only: &TargetSpec) -> bool {
@@ -456,5 +477,25 @@ pub(super) fn class_name(class: WaitClass) -> &'static str {
         WaitClass::Net => "net",
         WaitClass::Lock => "lock",
         WaitClass::Other => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::words::target;
+    use super::*;
+
+    #[test]
+    fn each_kind_of_target_that_is_named_is_counted_once() {
+        let units = |unit, names: &[&str]| {
+            Wanted { unit, only: names.iter().map(|n| target(n).expect(n)).collect(), waits: 0 }.units()
+        };
+        assert_eq!(units(UnitChoice::Auto, &[]), [UnitChoice::Auto]);
+        assert_eq!(units(UnitChoice::Auto, &["f", "g"]), [UnitChoice::Function]);
+        assert_eq!(
+            units(UnitChoice::Auto, &["f", "a.c:7", "g < f", "b.c:9"]),
+            [UnitChoice::Function, UnitChoice::Line, UnitChoice::Path]
+        );
+        assert_eq!(units(UnitChoice::Inclusive, &["f", "a.c:7"]), [UnitChoice::Inclusive, UnitChoice::Line]);
     }
 }

@@ -170,7 +170,7 @@ fn options(words: &[&str]) -> CausalOptions {
         pairs: Vec::new(),
         marks: false,
         unit: UnitChoice::Auto,
-        target: None,
+        targets: Vec::new(),
         scope: Scope::default(),
         waits: vec![WaitClass::Sleep],
         kernel_time: true,

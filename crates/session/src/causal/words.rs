@@ -172,6 +172,17 @@ pub enum TargetSpec {
     Function(NamePattern, Vec<NamePattern>),
 }
 
+impl TargetSpec {
+    /// The place itself, as written.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Line(line) => format!("{}:{}", line.file, line.line),
+            Self::Function(name, _) => name.text.clone(),
+        }
+    }
+}
+
 /// Reads a target.
 ///
 /// # Errors

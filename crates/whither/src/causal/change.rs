@@ -80,7 +80,7 @@ pub(super) fn plain(command: &[String], point: Option<&PointSpec>) -> CausalOpti
         pairs: Vec::new(),
         marks: false,
         unit: UnitChoice::Function,
-        target: None,
+        targets: Vec::new(),
         scope: CausalScope::default(),
         waits: Vec::new(),
         kernel_time: true,

@@ -8,6 +8,7 @@ use crate::cli::{CausalCombine, CausalExtend, CausalLoad, CausalPoints, Common};
 use crate::failure::{Ending, Usage};
 use crate::signals;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 use whither_causal::Policy;
 use whither_session::causal::run;
 use whither_store::causal::{CausalRun, DropReason, Executor, LoadKind, PointKind, Target, Turns};
@@ -16,7 +17,7 @@ use whither_store::causal::{CausalRun, DropReason, Executor, LoadKind, PointKind
 pub(super) fn extend(args: &CausalExtend, common: Common) -> anyhow::Result<Ending> {
     let before = keep::load(&args.recording)?;
     let points = points_of(&before);
-    let experiments = policy_options(&args.experiments, args.answer.assume, args.targets.target.is_some());
+    let experiments = policy_options(&args.experiments, args.answer.assume, !args.targets.target.is_empty());
     let how = How::of(&args.experiments, experiments.seed).like(before.meta.executor)?;
     let told = (&args.whom, args.command.as_slice());
     let options = options(told, &points, &args.targets, &args.names, how)?;
@@ -58,6 +59,12 @@ fn points_of(run: &CausalRun) -> CausalPoints {
 fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
     if all.points != new.points {
         return Err(Usage("the points of the recording cannot be measured in this program".into()).into());
+    }
+    let modules = |run: &CausalRun| -> BTreeSet<String> { run.targets.iter().map(|t| t.module.clone()).collect() };
+    let (known, met) = (modules(all), modules(new));
+    if !known.is_empty() && !met.is_empty() && known.is_disjoint(&met) {
+        let (known, met) = (list(&known), list(&met));
+        return Err(Usage(format!("the recording is of {known}, and this was {met}: another program")).into());
     }
     if (all.meta.executor == Executor::Agent) != (new.meta.executor == Executor::Agent) {
         let text = "the recording was made by another back end, and windows of both do not go together (--backend)";
@@ -132,6 +139,10 @@ fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
     old.target_cpu_ns = old.target_cpu_ns.saturating_add(more.target_cpu_ns);
     all.notes.extend(new.notes.iter().filter(|n| !all.notes.contains(n)).cloned().collect::<Vec<_>>());
     Ok(())
+}
+
+fn list(names: &BTreeSet<String>) -> String {
+    names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// Adds targets; where each of the new ones is now.
@@ -213,6 +224,11 @@ mod tests {
         let mut other = run(&["a"]);
         other.points.clear();
         assert!(append(&mut all, &other).is_err());
+        let mut another = run(&["a"]);
+        another.targets[0].module = "/bin/b".into();
+        let before = all.clone();
+        assert!(append(&mut all, &another).is_err_and(|e| e.to_string().contains("another program")));
+        assert_eq!(all, before);
         assert_eq!(points_of(&all).progress, ["p"]);
     }
 }

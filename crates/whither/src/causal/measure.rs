@@ -26,7 +26,7 @@ const SUMMARY: Duration = Duration::from_secs(5);
 
 /// `whither causal` without a verb, and `causal top`.
 pub(super) fn measure(args: &CausalMeasure, live: bool, common: Common) -> anyhow::Result<Ending> {
-    let experiments = policy_options(&args.experiments, args.answer.assume, args.targets.target.is_some());
+    let experiments = policy_options(&args.experiments, args.answer.assume, !args.targets.target.is_empty());
     let options = options(
         (&args.whom, &args.command),
         &args.points,
@@ -146,7 +146,7 @@ pub(super) fn options(
         pairs: points.latency.iter().map(|p| pair(p)).collect::<Result<_, _>>()?,
         marks: unnamed,
         unit: unit(targets.unit),
-        target: targets.target.as_deref().map(target).transpose()?,
+        targets: targets.target.iter().map(|t| target(t)).collect::<Result<_, _>>()?,
         scope: CausalScope::new(&targets.source, targets.binary.as_deref(), &targets.exclude)?,
         waits: waits(&targets.off_cpu),
         kernel_time: targets.kernel_time == YesNo::Yes,
@@ -200,7 +200,7 @@ pub(super) fn executable_of(command: &str) -> Option<String> {
 }
 
 /// Flags as options of the policy.
-pub(super) fn policy_options(args: &CausalExperiments, assume: u8, one_target: bool) -> PolicyOptions {
+pub(super) fn policy_options(args: &CausalExperiments, assume: u8, named: bool) -> PolicyOptions {
     let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64);
     let defaults = PolicyOptions::default();
@@ -220,7 +220,7 @@ pub(super) fn policy_options(args: &CausalExperiments, assume: u8, one_target: b
         duty_percent: (args.duty * 100.0).round().clamp(1.0, 100.0) as u8,
         until_points: args.until,
         // Nothing has to be found out about what else there is.
-        warm_ns: if one_target { defaults.warm_ns / 2 } else { defaults.warm_ns },
+        warm_ns: if named { defaults.warm_ns / 2 } else { defaults.warm_ns },
         assume,
         ..defaults
     }

@@ -138,9 +138,9 @@ pub(crate) struct CausalTargets {
     /// (path), or functions and their lines (auto)
     #[arg(long, value_enum, default_value_t = CausalUnit::Auto, value_name = "UNIT")]
     pub(crate) unit: CausalUnit,
-    /// Only this target: FUNCTION, FILE:LINE, or 'FUNCTION < CALLER'
+    /// Only this target: FUNCTION, FILE:LINE, or 'FUNCTION < CALLER'; may be repeated
     #[arg(short, long, value_name = "TARGET")]
-    pub(crate) target: Option<String>,
+    pub(crate) target: Vec<String>,
     /// Source files that are the program's own; code of others counts for the line that calls it [default: all but
     /// those of the system]
     #[arg(long, value_name = "GLOB")]

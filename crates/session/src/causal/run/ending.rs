@@ -1,13 +1,13 @@
 //! What a session leaves: the run as measured, who disturbed it, and why there is no answer where there is none.
 
 use super::super::group::Point;
-use super::super::options::{CausalEvent, CausalOutcome, UnitChoice};
+use super::super::options::{CausalEnd, CausalEvent, CausalOutcome, UnitChoice};
 use super::super::window;
 use super::{Session, nanos};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use whither_kernel::{clock, proc};
 use whither_sample::causal::Loads;
-use whither_store::causal::{CausalMeta, CausalOverhead, CausalRun, Executor, LoadKind, PointKind, Window};
+use whither_store::causal::{CausalMeta, CausalOverhead, CausalRun, DropReason, Executor, LoadKind, PointKind, Window};
 
 /// Part of the windows that may be spoilt by others.
 const MOST_DISTURBED: f64 = 0.3;
@@ -21,6 +21,9 @@ impl Session<'_> {
     pub(super) fn finish(mut self, status: Option<i32>, on: &mut dyn FnMut(CausalEvent)) -> CausalOutcome {
         self.others.look(&self.group.processes);
         if let Some(text) = self.disturbed() {
+            self.tell(text, on);
+        }
+        if let Some(text) = status.filter(|_| self.end == CausalEnd::Target).and_then(killed) {
             self.tell(text, on);
         }
         let nothing = self.nothing();
@@ -69,7 +72,8 @@ impl Session<'_> {
         if self.windows.iter().any(|w| w.dropped.is_none()) {
             return None;
         }
-        let seconds = self.began.elapsed().as_secs_f64();
+        let ended = self.ended.unwrap_or_else(Instant::now);
+        let seconds = ended.saturating_duration_since(self.began).as_secs_f64();
         let point = self.group.points.iter().find(|p| p.kind != PointKind::End);
         let visited =
             self.windows.iter().any(|w| w.visits.iter().any(|v| v.visits > 0)) || self.rates.iter().any(|r| *r > 0.0);
@@ -81,7 +85,8 @@ impl Session<'_> {
             }
             _ if !self.windows.is_empty() && self.windows.iter().all(window::is_disturbed) => self.none_counts(),
             Some(point) if !visited && self.group.sampled > 0 => format!(
-                "the point {} was never reached in {seconds:.1} s; `whither causal suggest` proposes points that are",
+                "the point {} was never reached in the {seconds:.1} s that were measured; `whither causal suggest` proposes \
+                 points that are",
                 point.spec.text
             ),
             _ if self.windows.iter().any(window::is_disturbed) => self.none_counts(),
@@ -89,7 +94,7 @@ impl Session<'_> {
                 "the program used no CPU time that could be sampled in {seconds:.2} s: it is too short or only waits; repeat \
                  it with -n 30, or make its waits targets with --off-cpu all"
             ),
-            _ if self.group.in_scope == 0 && self.options.target.is_some() => {
+            _ if self.group.in_scope == 0 && !self.options.targets.is_empty() => {
                 let names = self.group.targets.list.iter().take(8).map(|t| t.name.clone()).collect::<Vec<_>>().join(", ");
                 format!("none of the samples lies in the target; they lie in {names}")
             }
@@ -100,11 +105,15 @@ impl Session<'_> {
             _ if self.group.in_scope == 0 => {
                 "none of the samples lies in the program's own code; --binary and --source say what is".into()
             }
+            _ if self.windows.is_empty() && self.is_whole() && self.end == CausalEnd::Time => format!(
+                "the first run, which is only watched, takes longer than the {seconds:.1} s that were allowed (-d); allow several \
+                 runs, or name something that the program does again and again with --progress (`whither causal suggest`)"
+            ),
             _ if self.windows.is_empty() => format!(
                 "the program ended after {seconds:.2} s, before the first experiment; repeat it with -n 30, or give it more \
                  work"
             ),
-            _ => self.none_counts(),
+            _ => too_short(&self.windows, seconds / f64::from(self.runs.max(1))).unwrap_or_else(|| self.none_counts()),
         })
     }
 
@@ -178,8 +187,29 @@ fn really(asked: Executor, loads: &Loads) -> (Executor, Option<String>) {
     (Executor::Spin, Some(why))
 }
 
+/// Why there is no answer where the program ended in each window; `run_s`: how long it runs.
+fn too_short(windows: &[Window], run_s: f64) -> Option<String> {
+    let ended = !windows.is_empty() && windows.iter().all(|w| w.dropped == Some(DropReason::Ended));
+    ended.then(|| {
+        format!(
+            "the program ended in each of the {} windows, and a run takes {run_s:.2} s; compare whole runs with --end-to-end, \
+             or give it more work",
+            windows.len()
+        )
+    })
+}
+
+/// The sentence about a command that a signal ended.
+fn killed(status: i32) -> Option<String> {
+    const BY_SIGNAL: i32 = 128;
+    (BY_SIGNAL + 1..=BY_SIGNAL + 64).contains(&status).then(|| {
+        let signal = status - BY_SIGNAL;
+        format!("the command ended with status {status}, as by signal {signal}: what was measured until then counts")
+    })
+}
+
 fn reasons(windows: &[Window]) -> String {
-    use whither_store::causal::DropReason as R;
+    use DropReason as R;
     let all = [
         (R::ForeignLoad, "others used the CPUs"),
         (R::Steal, "the hypervisor used the CPUs"),
@@ -199,6 +229,25 @@ fn reasons(windows: &[Window]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_that_are_shorter_than_a_window_are_told_what_helps() {
+        let dropped = |dropped| Window { dropped, ..Window::default() };
+        let ended = || dropped(Some(DropReason::Ended));
+        let why = too_short(&[ended(), ended()], 0.02).expect("none was over");
+        assert!(
+            why.contains("each of the 2 windows") && why.contains("0.02 s") && why.contains("--end-to-end"),
+            "{why}"
+        );
+        assert_eq!(too_short(&[ended(), dropped(Some(DropReason::ForeignLoad))], 0.02), None);
+        assert_eq!(too_short(&[], 0.02), None);
+    }
+
+    #[test]
+    fn a_command_that_a_signal_ended_is_told() {
+        assert!(killed(137).is_some_and(|t| t.contains("signal 9")));
+        assert_eq!((killed(0), killed(1), killed(128), killed(255)), (None, None, None, None));
+    }
 
     #[test]
     fn a_run_that_was_asked_to_sleep_and_spun_is_told_as_spun() {

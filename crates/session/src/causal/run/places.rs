@@ -60,7 +60,10 @@ impl Session<'_> {
     /// A target that cannot be anywhere is told at once; a function may be inlined everywhere, which only
     /// samples tell.
     fn check_target(&self, alive: &Alive) -> Result<(), SessionError> {
-        let Some(target) = &self.options.target else { return Ok(()) };
+        self.options.targets.iter().try_for_each(|target| self.check_one(target, alive))
+    }
+
+    fn check_one(&self, target: &TargetSpec, alive: &Alive) -> Result<(), SessionError> {
         let group = &self.group;
         let modules = group.program.modules_of(alive.pid);
         let files: Vec<usize> = modules
@@ -70,9 +73,9 @@ impl Session<'_> {
             })
             .map(|m| m.file)
             .collect();
-        let (place, text) = match target {
-            TargetSpec::Line(line) => (PointPlace::Line(line.clone()), format!("{}:{}", line.file, line.line)),
-            TargetSpec::Function(name, _) => (PointPlace::Function(name.clone()), name.text.clone()),
+        let place = match target {
+            TargetSpec::Line(line) => PointPlace::Line(line.clone()),
+            TargetSpec::Function(name, _) => PointPlace::Function(name.clone()),
         };
         let code = &group.code;
         let mut of = files.iter().filter_map(|f| group.program.files.get(*f));
@@ -88,7 +91,7 @@ impl Session<'_> {
             return Ok(());
         }
         let instead = of.find_map(|f| points::instead(&place, f, code)).map(|i| format!("; {i}")).unwrap_or_default();
-        Err(SessionError::Point { text, why: format!("the program has no such code{instead}") })
+        Err(SessionError::Point { text: target.text(), why: format!("the program has no such code{instead}") })
     }
 
     /// Without a point of the user's, the marks in the program; without those, the end of each run.
