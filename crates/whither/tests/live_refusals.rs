@@ -275,9 +275,11 @@ const CHANGED: &str = r#"
 volatile long sink;
 __attribute__((noinline, noclone, aligned(64))) long changed(long x) { sink += x; sink *= 3; return sink; }
 __attribute__((noinline, noclone, aligned(64))) long kept(long x) { sink -= x; sink *= 5; return sink; }
+__attribute__((noinline, noclone, aligned(64), used)) long trapped(long x) { sink ^= x; sink *= 7; return sink; }
 int main(void) {
     unsigned long at = (unsigned long)changed;
     mprotect((void *)(at & ~4095UL), 8192, PROT_READ | PROT_WRITE | PROT_EXEC);
+    *(unsigned char *)trapped = 0xcc;
     for (int i = 0; i < 5; i++) ((unsigned char *)at)[i] = 0x90;
     for (;;) { kept(1); usleep(1000); }
 }
@@ -300,14 +302,16 @@ fn what_is_refused_when_a_probe_is_set_is_in_the_document() {
         std::thread::yield_now();
     }
     for backend in ["patch", "uprobe"] {
-        let words = ["calls", "-p", &pid, "-f", "changed|kept", "--backend", backend, "-d", "300ms", "--json"];
+        let words = ["calls", "-p", &pid, "-f", "changed|kept|trapped", "--backend", backend, "-d", "300ms", "--json"];
         let done = whither().args(words).output().unwrap();
         let document: serde_json::Value = serde_json::from_slice(&done.stdout)
             .unwrap_or_else(|e| panic!("{backend}: {e}: {} {}", text(&done.stdout), text(&done.stderr)));
         let refused = document["refused"].as_array().unwrap();
-        assert_eq!(refused.len(), 1, "{backend}: {refused:?} {}", text(&done.stderr));
-        assert_eq!(refused[0]["name"], "changed");
-        assert!(refused[0]["reason"].as_str().unwrap().contains("differ from the file"), "{refused:?}");
+        assert_eq!(refused.len(), 2, "{backend}: {refused:?} {}", text(&done.stderr));
+        for (name, reason) in [("changed", "differ from the file"), ("trapped", "a breakpoint of somebody else")] {
+            let of_it = refused.iter().find(|r| r["name"] == name).unwrap();
+            assert!(of_it["reason"].as_str().unwrap().contains(reason), "{refused:?}");
+        }
         let functions = document["functions"].as_array().unwrap();
         assert!(functions.iter().any(|f| f["names"][0] == "kept"), "{functions:?}");
     }
