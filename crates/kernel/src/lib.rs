@@ -11,6 +11,7 @@ pub mod calibrate;
 pub mod capability;
 pub mod clock;
 pub mod counters;
+pub mod end;
 pub mod events;
 pub mod gap;
 pub mod kcore;

@@ -92,6 +92,12 @@ pub enum Refusal {
     /// The bytes in memory are not those of the file: another tool, or self-modifying code.
     #[error("its bytes in memory differ from the file's: another tool may have patched it")]
     Foreign,
+    /// A trap stands there that the file does not have: somebody's breakpoint.
+    #[error(
+        "a breakpoint of somebody else stands in its first bytes, a uprobe ('whither calls --safe', bpftrace, perf) or a \
+         debugger's: end what has set it, then try again"
+    )]
+    Breakpoint,
     /// Bytes do not decode.
     #[error("its first bytes are no instructions")]
     Undecodable,
@@ -110,6 +116,22 @@ pub enum Refusal {
     /// The table of points is full.
     #[error("more than 65535 points in one session")]
     TooMany,
+}
+
+impl Refusal {
+    /// Why bytes are not those of the file.
+    #[must_use]
+    pub(crate) fn of_difference(there: &[u8], file: &[u8]) -> Self {
+        const INT3: u8 = 0xcc;
+        const CALL: u8 = 0xe8;
+        const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
+        let first = there.iter().zip(file).position(|(there, file)| there != file);
+        match first {
+            // A uprobe on this instruction is a call into memory of the kernel's, since Linux 6.18.
+            Some(at) if there[at] == INT3 || (there[at] == CALL && file[at..].starts_with(&NOP5)) => Self::Breakpoint,
+            _ => Self::Foreign,
+        }
+    }
 }
 
 /// A function that matched.
@@ -285,5 +307,20 @@ impl Default for Options {
             executables: None,
             threads: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn breakpoints_are_told_from_other_changes() {
+        let of = Refusal::of_difference;
+        assert_eq!(of(&[0xcc, 0x48, 0x89], &[0x55, 0x48, 0x89]), Refusal::Breakpoint);
+        assert_eq!(of(&[0x55, 0xcc, 0x89], &[0x55, 0x48, 0x89]), Refusal::Breakpoint);
+        assert_eq!(of(&[0xe8, 1, 2, 3, 4], &[0x0f, 0x1f, 0x44, 0, 0]), Refusal::Breakpoint);
+        assert_eq!(of(&[0xe8, 1, 2, 3, 4], &[0x55, 0x48, 0x89, 0, 0]), Refusal::Foreign);
+        assert_eq!(of(&[0xe9, 1, 0xcc, 3, 4], &[0x55, 0x48, 0x89, 0, 0]), Refusal::Foreign, "a jump of somebody's");
     }
 }

@@ -55,6 +55,14 @@ pub enum SessionError {
         /// Why it is refused.
         reason: String,
     },
+    /// The process ended while it was being attached to.
+    #[error("process {pid} {end} while whither attached to it: nothing was measured")]
+    EndedMeanwhile {
+        /// The process.
+        pid: u32,
+        /// How.
+        end: whither_kernel::end::End,
+    },
     /// A stop was asked for before the command was started.
     #[error("interrupted before the command was started; nothing was run")]
     Interrupted,

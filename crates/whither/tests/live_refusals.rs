@@ -6,6 +6,7 @@ mod support;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 use support::{Listing, alone, answer, need_root, text, whither, workload};
 
 fn run(args: &[&str]) -> (Option<i32>, String) {
@@ -236,15 +237,49 @@ fn without_rights_a_program_of_root_is_refused_with_the_remedy() {
     }
 }
 
-/// It changes a function of its own, which nobody may then patch or set a breakpoint in.
+#[test]
+fn a_process_that_ends_while_it_is_attached_to_is_told_as_ended() {
+    need_root!();
+    let _alone = alone();
+    for safe in [&[][..], &["--safe"]] {
+        let mut ended_meanwhile = 0;
+        // Attaching takes some ten milliseconds; where in it the process ends is not for us to say.
+        for delay in (0..40).map(|step| Duration::from_millis(3 * step)) {
+            let mut target = Ended(Command::new("sleep").arg("30").spawn().unwrap());
+            while std::fs::read_to_string(format!("/proc/{}/comm", target.0.id())).unwrap() != "sleep\n" {
+                std::thread::yield_now();
+            }
+            let pid = target.0.id().to_string();
+            let words = [&["calls", "-p", &pid, "-f", "clock_nanosleep", "-d", "30s"][..], safe].concat();
+            let measuring = whither().args(words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            std::thread::sleep(delay);
+            target.0.kill().unwrap();
+            target.0.wait().unwrap();
+            let done = measuring.wait_with_output().unwrap();
+            let said = text(&done.stderr);
+            if done.status.success() || said.contains("there is no process") {
+                continue;
+            }
+            assert_eq!(done.status.code(), Some(3), "{said}");
+            let end = [" was ended by signal 9 while whither attached", " ended while whither attached"];
+            assert!(end.iter().any(|end| said.contains(&format!("process {pid}{end}"))), "{safe:?} {delay:?}: {said}");
+            ended_meanwhile += 1;
+        }
+        assert!(ended_meanwhile > 0, "{safe:?}: no process ended while it was attached to");
+    }
+}
+
+/// It changes functions of its own, which nobody may then patch or set a breakpoint in.
 const CHANGED: &str = r#"
 #include <sys/mman.h>
 volatile long sink;
 __attribute__((noinline, noclone, aligned(64))) long changed(long x) { sink += x; sink *= 3; return sink; }
 __attribute__((noinline, noclone, aligned(64))) long kept(long x) { sink -= x; sink *= 5; return sink; }
+__attribute__((noinline, noclone, aligned(64), used)) long trapped(long x) { sink ^= x; sink *= 7; return sink; }
 int main(void) {
     unsigned long at = (unsigned long)changed;
     mprotect((void *)(at & ~4095UL), 8192, PROT_READ | PROT_WRITE | PROT_EXEC);
+    *(unsigned char *)trapped = 0xcc;
     for (int i = 0; i < 5; i++) ((unsigned char *)at)[i] = 0x90;
     for (;;) { kept(1); usleep(1000); }
 }
@@ -267,14 +302,16 @@ fn what_is_refused_when_a_probe_is_set_is_in_the_document() {
         std::thread::yield_now();
     }
     for backend in ["patch", "uprobe"] {
-        let words = ["calls", "-p", &pid, "-f", "changed|kept", "--backend", backend, "-d", "300ms", "--json"];
+        let words = ["calls", "-p", &pid, "-f", "changed|kept|trapped", "--backend", backend, "-d", "300ms", "--json"];
         let done = whither().args(words).output().unwrap();
         let document: serde_json::Value = serde_json::from_slice(&done.stdout)
             .unwrap_or_else(|e| panic!("{backend}: {e}: {} {}", text(&done.stdout), text(&done.stderr)));
         let refused = document["refused"].as_array().unwrap();
-        assert_eq!(refused.len(), 1, "{backend}: {refused:?} {}", text(&done.stderr));
-        assert_eq!(refused[0]["name"], "changed");
-        assert!(refused[0]["reason"].as_str().unwrap().contains("differ from the file"), "{refused:?}");
+        assert_eq!(refused.len(), 2, "{backend}: {refused:?} {}", text(&done.stderr));
+        for (name, reason) in [("changed", "differ from the file"), ("trapped", "a breakpoint of somebody else")] {
+            let of_it = refused.iter().find(|r| r["name"] == name).unwrap();
+            assert!(of_it["reason"].as_str().unwrap().contains(reason), "{refused:?}");
+        }
         let functions = document["functions"].as_array().unwrap();
         assert!(functions.iter().any(|f| f["names"][0] == "kept"), "{functions:?}");
     }

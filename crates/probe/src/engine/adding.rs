@@ -255,7 +255,7 @@ impl Engine {
         let wanted = stated.get(from..from.saturating_add(length as u64)).ok_or(Refusal::NotMapped)?;
         let mut there = vec![0; length];
         Memory::open(self.pid).and_then(|memory| memory.read(at, &mut there)).map_err(|_| Refusal::NotMapped)?;
-        if there == wanted { Ok(there) } else { Err(Refusal::Foreign) }
+        if there == wanted { Ok(there) } else { Err(Refusal::of_difference(&there, wanted)) }
     }
 
     /// A piece of filler that no other point uses.

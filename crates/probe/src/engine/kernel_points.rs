@@ -214,7 +214,7 @@ impl Engine {
             let mut there = [0];
             memory.read(site, &mut there).map_err(|_| Refusal::NotMapped)?;
             if there != file {
-                return Err(Refusal::Foreign);
+                return Err(Refusal::of_difference(&there, file));
             }
         }
         Ok(())

@@ -10,6 +10,7 @@ use super::wire::Ask;
 use crate::{SessionError, StopFlag};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use whither_kernel::end::Mortal;
 use whither_kernel::proc;
 use whither_probe::select::Pattern;
 use whither_probe::{Happening, Order, Pause, Select};
@@ -30,8 +31,8 @@ pub fn run(
     on: &mut dyn FnMut(CallsEvent),
 ) -> Result<CallsOutcome, SessionError> {
     let start_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
-    let engine = begin(options)?;
-    let mut outcome = with_engine(options, engine, asks, stop, on)?;
+    let session = unless_it_ends(options, || Session::start(options, begin(options)?, asks, stop, on))?;
+    let mut outcome = session.measure(stop, on)?;
     outcome.start_ns = start_ns;
     Ok(outcome)
 }
@@ -46,6 +47,7 @@ pub fn asks() -> Asks {
 }
 
 /// The same with an engine that has its target already.
+#[cfg(test)]
 pub(super) fn with_engine(
     options: &CallsOptions,
     engine: Box<dyn Instrument>,
@@ -54,6 +56,23 @@ pub(super) fn with_engine(
     on: &mut dyn FnMut(CallsEvent),
 ) -> Result<CallsOutcome, SessionError> {
     Session::start(options, engine, asks, stop, on)?.measure(stop, on)
+}
+
+/// What goes wrong with a process that ends meanwhile is told as that: the rest follows from it.
+fn unless_it_ends<T>(
+    options: &CallsOptions,
+    what: impl FnOnce() -> Result<T, SessionError>,
+) -> Result<T, SessionError> {
+    /// A process that has begun to end is soon done.
+    const ENDING: Duration = Duration::from_millis(100);
+    let CallsTarget::Process(pid) = options.target else { return what() };
+    // Of one that has ended before, it is known better what to say.
+    let living = |mortal: &Mortal| mortal.end(Duration::ZERO).is_none();
+    let Some(mortal) = Mortal::open(pid).filter(living) else { return what() };
+    what().map_err(|error| match error {
+        SessionError::Interrupted => error,
+        error => mortal.end(ENDING).map_or(error, |end| SessionError::EndedMeanwhile { pid, end }),
+    })
 }
 
 fn begin(options: &CallsOptions) -> Result<Box<dyn Instrument>, SessionError> {
@@ -83,6 +102,10 @@ fn may_measure(options: &CallsOptions, pid: u32) -> Result<(), SessionError> {
 /// # Errors
 /// Why nothing can be said.
 pub fn dry_run(options: &CallsOptions) -> Result<Vec<Prospect>, SessionError> {
+    unless_it_ends(options, || look(options))
+}
+
+fn look(options: &CallsOptions) -> Result<Vec<Prospect>, SessionError> {
     let mut engine = match &options.target {
         CallsTarget::Process(pid) => {
             if !proc::exists(*pid) {
