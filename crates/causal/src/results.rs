@@ -319,6 +319,17 @@ pub struct LatencyRow {
     pub cannot_say: Option<String>,
 }
 
+/// Wider than this, end to end, an interval tells nothing that anybody would act upon.
+const WIDEST_TOLD: f64 = 0.5;
+
+impl LatencyRow {
+    /// Whether it has a figure that is only noise so far.
+    #[must_use]
+    pub fn is_noise(&self) -> bool {
+        self.cannot_say.is_none() && self.gain.is_some_and(|g| g.high - g.low > WIDEST_TOLD)
+    }
+}
+
 /// A wait for another thread.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WaitRow {

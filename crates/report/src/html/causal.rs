@@ -222,6 +222,7 @@ fn latencies(out: &mut String, a: &CausalAnswer) {
 
 fn latency(out: &mut String, l: &LatencyRow) {
     let said = match (&l.gain, &l.cannot_say) {
+        _ if l.is_noise() => "not enough data".into(),
         (_, Some(why)) => why.clone(),
         (Some(gain), None) => format!("{} at {} %", effect(gain), gain.percent),
         (None, None) => "-".into(),

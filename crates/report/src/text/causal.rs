@@ -243,7 +243,11 @@ fn footer(a: &CausalAnswer, unsaid: &[&TargetRow]) -> Vec<String> {
             if most > 0.0 { format!(", the largest {} % of the samples", percent(most)) } else { String::new() };
         lines.push(format!("not enough data: {}{share} (list: -v)", plural(unsaid.len() as u64, "target")));
     }
-    lines.extend(a.latency.iter().filter_map(latency));
+    lines.extend(a.latency.iter().filter(|l| !l.is_noise()).filter_map(latency));
+    let noise = a.latency.iter().filter(|l| l.is_noise()).count();
+    if noise > 0 {
+        lines.push(format!("latency: not enough data for {}; measure longer with -d", plural(noise as u64, "target")));
+    }
     lines.extend(a.waits.iter().map(|w| format!("wait, not speedable: {}", w.reason)));
     let cost = a.overhead.as_ref().map_or_else(String::new, |o| {
         format!(
@@ -281,6 +285,17 @@ mod tests {
     fn the_ranking() {
         let text = causal(&answer(), CausalView { all: false, curves: true }, &Layout::default());
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn latencies_that_are_noise_so_far_are_counted_only() {
+        let mut some = answer();
+        let told = some.latency[0].clone();
+        let gain = told.gain.map(|g| whither_causal::Gain { y: -0.39, low: -2.02, high: 1.24, ..g });
+        some.latency.push(whither_causal::LatencyRow { target_name: "rare_one".into(), gain, ..told });
+        let text = causal(&some, CausalView::default(), &Layout::default());
+        assert!(text.contains("if hash_find is 30 % faster") && !text.contains("if rare_one is"), "{text}");
+        assert!(text.contains("latency: not enough data for 1 target"), "{text}");
     }
 
     #[test]
