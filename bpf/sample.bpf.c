@@ -132,7 +132,9 @@ static __always_inline __u32 tag_of(struct task_struct *task)
 {
 	__u64 start = BPF_CORE_READ(task, group_leader, start_time);
 	__u32 execs = BPF_CORE_READ(task, self_exec_id);
-	return ((__u32)(start * 0x9E3779B97F4A7C15ull >> (64 - WH_TAG_BITS)) ^ execs) & ((1u << WH_TAG_BITS) - 1);
+	/* In large steps: an exec that looks like the end of a phase as well would leave the tag as it was, one against one. */
+	return ((__u32)(start * 0x9E3779B97F4A7C15ull >> (64 - WH_TAG_BITS)) ^ execs * WH_EXEC_STEP) &
+	       ((1u << WH_TAG_BITS) - 1);
 }
 
 static __always_inline __u32 draw(struct wh_cpu *cpu)

@@ -21,7 +21,7 @@
  *   where:  63..61 tag, high bits | 60..57 event | 56..0 program counter (bit 56 repeated upwards
  *           gives it back)
  *   who:    31..22 tag, low bits  | 21..0 thread-group id, or thread id when threads are kept apart
- * The tag tells lives of one pid apart: the hashed start time, XOR the number of execs, so that the
+ * The tag tells lives of one pid apart: the hashed start time, XOR WH_EXEC_STEP times the number of execs, so that the
  * lives of one process all differ, XOR the phase of its process id. Processes that reuse a pid may share a tag by chance.
  * A phase ends when a process has unmapped code: what was sampled in it is told from what is mapped at the same place
  * afterwards. Process ids share WH_PHASES numbers, which only count up. */
@@ -31,6 +31,8 @@
 #define WH_PID_BITS 22
 #define WH_TAG_LOW_BITS 10
 #define WH_TAG_BITS 13
+/* Odd, and farther from 0 than phases between two drains. */
+#define WH_EXEC_STEP 3079
 struct wh_entry {
 	WH_U64 where;
 	WH_U32 who;
