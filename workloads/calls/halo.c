@@ -94,7 +94,7 @@ int main(int argc, char **argv)
         send_ns = 101000;
     if (!strcmp(variant, "reduce") || !strcmp(variant, "both"))
         reduce_ns = reduce_ns * 7 / 10;
-    rounds = (uint64_t)(1.7 * (double)rounds_per_ms(compute));
+    rounds = (uint64_t)(1.2 * (double)rounds_per_ms(compute));
     for (int i = 0; i < RANKS; i++)
         pthread_create(&ranks[i], NULL, rank, NULL);
     for (int i = 0; i < RANKS; i++)
