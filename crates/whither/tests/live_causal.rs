@@ -44,6 +44,7 @@ fn k2_the_slower_of_two_threads_has_a_knee() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k2_the_faster_of_two_threads_gains_nothing() {
     need_root!();
     let _alone = alone();
@@ -63,6 +64,7 @@ fn k3_a_queue_between_two_threads() {
 
 /// Its lock sleeps by futex calls of its own: nothing that wraps library functions sees them.
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k3_rust_queue_gains_nothing_from_its_consumer() {
     need_root!();
     let _alone = alone();
@@ -124,6 +126,7 @@ fn k8_latency_between_two_marks() {
 
 /// A wait is asked for by the name of its kind, under which it is listed.
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k5_a_wait_by_its_kind() {
     need_root!();
     let _alone = alone();
@@ -146,6 +149,7 @@ fn k10_more_threads_than_cores() {
 
 /// Two readers are let in by one wake-up, and the writer by whichever leaves last.
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k22_the_writer_before_two_readers() {
     need_root!();
     let _alone = alone();

@@ -123,6 +123,7 @@ fn two_cores() -> bool {
 
 /// A feeder that gains nothing and does no harm. Servers that wait for cores on which delays are spun made it look harmful.
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k20_a_feeder_of_a_full_queue_harms_nobody() {
     need_root!();
     let _alone = alone();
