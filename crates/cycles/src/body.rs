@@ -3,7 +3,7 @@
 use crate::annotate::{AnnotateQuery, Attribution, Extent, Files, Samples};
 use crate::around::Around;
 use crate::find::Procedure;
-use crate::names::{address, demangled};
+use crate::names::{address, demangled, positions};
 use crate::results::InsnRow;
 use crate::selection::Selection;
 use crate::skid::{Moves, leads_of_pairs};
@@ -224,21 +224,13 @@ impl Shape {
             .then(|| Cfg::new(start..start.saturating_add(p.size), &around))
             .filter(|cfg| extent == Extent::WithParts || cfg.parts.len() == 1);
         let mut parts = match &cfg {
-            Some(cfg) if cfg.parts.len() > 1 => offsets(image, &cfg.parts),
+            Some(cfg) if cfg.parts.len() > 1 => positions(image, &cfg.parts).collect(),
             _ => vec![own],
         };
         parts.sort_by_key(|part| part.start);
         let code = parts.iter().map(|part| code(image, part, symbols).unwrap_or_default()).collect();
         Self { parts, code, cfg }
     }
-}
-
-fn offsets(image: &Image, parts: &[Range<u64>]) -> Vec<Range<ImageOffset>> {
-    let offset = |part: &Range<u64>| {
-        let start = to_offset(&image.segments, Svma(part.start)).unwrap_or(ImageOffset(part.start));
-        start..ImageOffset(start.0.saturating_add(part.end - part.start))
-    };
-    parts.iter().map(offset).collect()
 }
 
 fn code(image: &Image, part: &Range<ImageOffset>, symbols: &dyn Symbols) -> Option<Vec<u8>> {

@@ -222,9 +222,10 @@ fn nameless(selection: &Selection<'_>, symbols: &dyn Symbols, wanted: &str) -> O
     let places = Places::resolve(selection, symbols, Inlines::Outermost);
     let image = |p: &Place| selection.profile.image(p.image);
     let meant = |p: &&Place| {
-        let label = place_label(p, image(p));
-        matches!(p.kind, PlaceKind::Nameless)
-            && (label == wanted || image(p).path == wanted || format!("{}!{label}", image(p).path) == wanted)
+        let (path, label) = (&*image(p).path, place_label(p, image(p)));
+        // All of what is no file has no name; of a file it is some of the code.
+        let whole = matches!(image(p).kind, ImageKind::Anon | ImageKind::Jit | ImageKind::Unknown) && path == wanted;
+        matches!(p.kind, PlaceKind::Nameless) && (whole || label == wanted || format!("{path}!{label}") == wanted)
     };
     let place = places.places.iter().find(meant)?;
     let what = match image(place).kind {

@@ -3,8 +3,9 @@
 
 use crate::places::{Place, PlaceKind};
 use std::borrow::Cow;
+use std::ops::Range;
 use whither_image::demangle::{Form, demangle};
-use whither_image::{ImageOffset, to_svma};
+use whither_image::{ImageOffset, Svma, to_offset, to_svma};
 use whither_store::model::{Image, ImageKind};
 
 /// Readable name: C++ with its parameters, which tell overloads apart; Rust without its hash; any
@@ -26,6 +27,17 @@ fn is_rust(name: &str) -> bool {
 #[must_use]
 pub fn address(image: &Image, at: ImageOffset) -> u64 {
     to_svma(&image.segments, at).map_or(at.0, |a| a.0)
+}
+
+/// Positions of ranges of stated addresses.
+pub(crate) fn positions<'r>(
+    image: &'r Image,
+    ranges: &'r [Range<u64>],
+) -> impl Iterator<Item = Range<ImageOffset>> + use<'r> {
+    ranges.iter().map(|range| {
+        let start = to_offset(&image.segments, Svma(range.start)).unwrap_or(ImageOffset(range.start));
+        start..ImageOffset(start.0.saturating_add(range.end - range.start))
+    })
 }
 
 /// Label of a place, without telling same-named ones apart.

@@ -56,17 +56,22 @@ pub(crate) fn import(args: &ImportArgs, common: Common) -> anyhow::Result<Ending
 /// Recordings shorter than this are mostly start and end, seconds.
 const SHORT_S: f64 = 2.0;
 
-/// Where more went than the budget allows.
-fn why_exceeded(epoch: &EpochMeta) -> &'static str {
+/// What most of the cost went into, where the budget did not suffice.
+fn why_exceeded(profile: &Profile, epoch: &EpochMeta) -> &'static str {
     let seconds = epoch.end_ns.saturating_sub(epoch.start_ns) as f64 / 1e9;
-    let all_cpus = seconds * f64::from(epoch.cpus.max(1));
+    let all = epoch.cost.share * seconds * f64::from(epoch.cpus.max(1));
     let own = epoch.cost.user_ns as f64 / 1e9;
+    let taken: u64 = profile.samples.iter().map(|s| u64::from(s.count)).sum();
+    let samples = epoch.cost.interrupt_ns * taken as f64 / 1e9;
+    let walks = all - own - samples;
     if seconds < SHORT_S {
         "short runs are mostly start and end"
-    } else if own > epoch.cost.share * all_cpus / 2.0 {
+    } else if own > samples.max(walks) {
         "most of it is whither's own work: the files and the code of programs are learnt once, when they first run"
+    } else if walks > samples {
+        "most of it is walks, which are dear where code is new: --edges mem does without"
     } else {
-        "events without a rate are sampled as they come at first, --period thins them; walks are dear where code is new, --edges mem does without"
+        "most of it is samples: events without a rate are sampled as they come at first, --period thins them"
     }
 }
 
@@ -82,7 +87,7 @@ fn account(told: Option<&Profile>) -> String {
     if let Some(cost) = profile.epochs.first().map(|e| &e.cost).filter(|cost| cost.share > 0.0) {
         let _ = write!(text, ", own cost {:.2} %", 100.0 * cost.share);
         if let Some(budget) = cost.budget.filter(|budget| cost.share > EXCEEDED * budget) {
-            let why = profile.epochs.first().map_or("", why_exceeded);
+            let why = profile.epochs.first().map_or("", |epoch| why_exceeded(profile, epoch));
             let _ = write!(text, " (more than the budget of {} %: {why})", (1e5 * budget).round() / 1e3);
         }
     }

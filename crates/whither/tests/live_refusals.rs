@@ -244,7 +244,7 @@ fn a_process_that_ends_while_it_is_attached_to_is_told_as_ended() {
     for safe in [&[][..], &["--safe"]] {
         let mut ended_meanwhile = 0;
         // Attaching takes some ten milliseconds; where in it the process ends is not for us to say.
-        for delay in (0..40).map(|step| Duration::from_millis(3 * step)) {
+        for delay in (0..20).map(|step| Duration::from_millis(6 * step)) {
             let mut target = Ended(Command::new("sleep").arg("30").spawn().unwrap());
             while std::fs::read_to_string(format!("/proc/{}/comm", target.0.id())).unwrap() != "sleep\n" {
                 std::thread::yield_now();

@@ -7,12 +7,12 @@ use super::retired::Retired;
 use super::tables::Tables;
 use crate::around::Around;
 use crate::find::Procedure;
-use crate::names::address;
+use crate::names::{address, positions};
 use crate::skid::Moves;
 use std::ops::Range;
 use whither_image::cfg::Missing;
 use whither_image::effects::{Effects, effects};
-use whither_image::{Blocks, Cfg, ImageOffset, Svma, to_offset};
+use whither_image::{Blocks, Cfg, ImageOffset, Svma};
 use whither_store::model::{EdgeSample, EdgeSource, Image, ImageKind, Precision, Way};
 
 /// Larger procedures are generated tables of code nobody can look at.
@@ -222,10 +222,7 @@ pub(super) struct Places<'c> {
 impl Places<'_> {
     /// Parts of the procedure, as positions.
     pub(super) fn parts(&self) -> impl Iterator<Item = Range<ImageOffset>> {
-        self.cfg.parts.iter().map(|part| {
-            let start = to_offset(&self.image.segments, Svma(part.start)).unwrap_or(ImageOffset(part.start));
-            start..ImageOffset(start.0.saturating_add(part.end - part.start))
-        })
+        positions(self.image, &self.cfg.parts)
     }
 
     /// The instruction that holds a position.

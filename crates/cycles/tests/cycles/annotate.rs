@@ -220,4 +220,8 @@ fn rows_that_are_no_procedures_are_told_for_what_they_are() {
         let told = refuse(&w, what).to_string();
         assert!(told.contains("made at run time") && told.contains("perf-PID.map"), "{told}");
     }
+    // Code between the functions of a file: the file itself is more than that.
+    w.sample(ImageIx(0), ProcessIx(0), 0x1f00, 5);
+    assert!(refuse(&w, "[no symbol]").to_string().contains("no unwind row"));
+    assert!(matches!(refuse(&w, "/usr/bin/app"), Error::NoProcedure { .. }));
 }

@@ -31,8 +31,7 @@ pub fn run(
     on: &mut dyn FnMut(CallsEvent),
 ) -> Result<CallsOutcome, SessionError> {
     let start_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
-    let session = unless_it_ends(options, || Session::start(options, begin(options)?, asks, stop, on))?;
-    let mut outcome = session.measure(stop, on)?;
+    let mut outcome = with_engine(options, || begin(options), asks, stop, on)?;
     outcome.start_ns = start_ns;
     Ok(outcome)
 }
@@ -46,16 +45,15 @@ pub fn asks() -> Asks {
     channel()
 }
 
-/// The same with an engine that has its target already.
-#[cfg(test)]
+/// The same with any engine.
 pub(super) fn with_engine(
     options: &CallsOptions,
-    engine: Box<dyn Instrument>,
+    engine: impl FnOnce() -> Result<Box<dyn Instrument>, SessionError>,
     asks: Asks,
     stop: &StopFlag,
     on: &mut dyn FnMut(CallsEvent),
 ) -> Result<CallsOutcome, SessionError> {
-    Session::start(options, engine, asks, stop, on)?.measure(stop, on)
+    unless_it_ends(options, || Session::start(options, engine()?, asks, stop, on))?.measure(stop, on)
 }
 
 /// What goes wrong with a process that ends meanwhile is told as that: the rest follows from it.

@@ -39,7 +39,7 @@ fn ran(target: CallsTarget, patterns: &[&str], script: Vec<Vec<Happening>>, stop
     let (fake, done) = Fake::new(script);
     let mut told = Vec::new();
     let options = options(target, patterns, dir.path());
-    let outcome = with_engine(&options, fake, asks(), stop, &mut |event| told.push(event));
+    let outcome = with_engine(&options, || Ok(fake), asks(), stop, &mut |event| told.push(event));
     let done = done.borrow().clone();
     (outcome, done, told)
 }
@@ -70,7 +70,7 @@ fn a_stop_leaves_a_process_as_it_was_and_keeps_the_data() {
     let asker = ends.0.clone();
     let (answer, reply) = channel();
     asker.send(Ask { verb: Verb::Stop, answer }).unwrap();
-    let outcome = with_engine(&options, fake, ends, &stop, &mut |event| {
+    let outcome = with_engine(&options, || Ok(fake), ends, &stop, &mut |event| {
         if let CallsEvent::Refused { names, reason } = event {
             refused.push(format!("{}: {reason}", names.join(" ")));
         }
@@ -93,7 +93,7 @@ fn a_process_that_cannot_be_left_keeps_its_data() {
     ends.0.send(Ask { verb: Verb::Stop, answer }).unwrap();
     fake.stuck = true;
     let options = options(CallsTarget::Process(42), &["solve"], dir.path());
-    let outcome = with_engine(&options, fake, ends, &stop, &mut |_| {}).unwrap();
+    let outcome = with_engine(&options, || Ok(fake), ends, &stop, &mut |_| {}).unwrap();
     assert!(outcome.detached.is_none() && !outcome.epochs.is_empty());
     assert!(outcome.stayed.is_some_and(|why| why.contains("42")));
 }
@@ -155,7 +155,7 @@ fn a_second_ctrl_c_does_not_wait_for_the_command() {
     fake.fate = Fate::Running;
     let options = options(command(), &["solve"], dir.path());
     let asked = stop.clone();
-    let outcome = with_engine(&options, fake, asks(), &stop, &mut |event| match event {
+    let outcome = with_engine(&options, || Ok(fake), asks(), &stop, &mut |event| match event {
         CallsEvent::Started { .. } | CallsEvent::Waiting => drop(asked.request()),
         _ => {}
     });

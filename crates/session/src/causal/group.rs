@@ -140,11 +140,11 @@ impl Group {
             program: Program::default(),
             code: Code::new(service, options.scope.clone()),
             targets: Targets::default(),
-            wanted: Wanted {
-                unit: options.unit,
-                only: options.targets.clone(),
-                waits: options.waits.iter().fold(0, |bits, w| bits | w.bit()),
-            },
+            wanted: Wanted::new(
+                options.unit,
+                options.targets.clone(),
+                options.waits.iter().fold(0, |bits, w| bits | w.bit()),
+            ),
             points,
             processes: Vec::new(),
             most_processes: 0,

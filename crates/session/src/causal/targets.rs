@@ -48,34 +48,32 @@ struct Waited {
 }
 
 /// What may become a target.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Wanted {
-    pub(super) unit: UnitChoice,
+    /// Kinds of targets that a sample is counted for.
+    units: Vec<UnitChoice>,
     /// Only these; empty: all.
-    pub(super) only: Vec<TargetSpec>,
+    only: Vec<TargetSpec>,
     /// [`WaitClass::bit`]s; 0: no waits.
-    pub(super) waits: u32,
+    waits: u32,
 }
 
 impl Wanted {
-    /// Kinds of targets that a sample is counted for; each kind that the user's words name, once.
-    fn units(&self) -> Vec<UnitChoice> {
-        if self.only.is_empty() {
-            return vec![self.unit];
-        }
-        let mut units = Vec::new();
-        for only in &self.only {
-            let unit = match only {
+    /// `unit`: what is wanted where nothing is named; else each kind that the user's words name is counted once.
+    pub(super) fn new(unit: UnitChoice, only: Vec<TargetSpec>, waits: u32) -> Self {
+        let mut units = if only.is_empty() { vec![unit] } else { Vec::new() };
+        for named in &only {
+            let unit = match named {
                 TargetSpec::Line(_) => UnitChoice::Line,
                 TargetSpec::Function(_, callers) if !callers.is_empty() => UnitChoice::Path,
-                TargetSpec::Function(..) if self.unit == UnitChoice::Inclusive => UnitChoice::Inclusive,
+                TargetSpec::Function(..) if unit == UnitChoice::Inclusive => UnitChoice::Inclusive,
                 TargetSpec::Function(..) => UnitChoice::Function,
             };
             if !units.contains(&unit) {
                 units.push(unit);
             }
         }
-        units
+        Self { units, only, waits }
     }
 }
 
@@ -128,7 +126,7 @@ impl Targets {
         let of = (first.file, program);
         let line = (place.line > 0).then_some(Key::Line(place.file, place.line));
         let function = Key::Function(place.function);
-        for unit in wanted.units() {
+        for unit in &wanted.units {
             match unit {
                 UnitChoice::Line => {
                     hit.extend(line.clone().map(|key| self.number(key, place, of, code, None)));
@@ -242,7 +240,7 @@ impl Targets {
     }
 
     fn is_meant(&self, id: u32, only: &TargetSpec) -> bool {
-        let Some(target) = self.list.get(id as usize) else { return false };
+        let Some(target) = self.list.get(id as usize).filter(|t| is_of_kind(t.unit, only)) else { return false };
         // A wait has two names: that of its kind, under which it is listed, and that of the function it is in.
         let place = target.aliases.first().filter(|_| target.unit == Unit::OffCpu);
         match only {
@@ -480,6 +478,17 @@ pub(super) fn class_name(class: WaitClass) -> &'static str {
     }
 }
 
+/// Whether the user's words can mean such a target: the lines of a function that is named are not it.
+fn is_of_kind(unit: Unit, only: &TargetSpec) -> bool {
+    match (unit, only) {
+        (Unit::OffCpu, _) => true,
+        (Unit::Line, TargetSpec::Line(_)) => true,
+        (Unit::Path, TargetSpec::Function(_, callers)) => !callers.is_empty(),
+        (Unit::Function | Unit::Inclusive, TargetSpec::Function(_, callers)) => callers.is_empty(),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::words::target;
@@ -487,9 +496,8 @@ mod tests {
 
     #[test]
     fn each_kind_of_target_that_is_named_is_counted_once() {
-        let units = |unit, names: &[&str]| {
-            Wanted { unit, only: names.iter().map(|n| target(n).expect(n)).collect(), waits: 0 }.units()
-        };
+        let units =
+            |unit, names: &[&str]| Wanted::new(unit, names.iter().map(|n| target(n).expect(n)).collect(), 0).units;
         assert_eq!(units(UnitChoice::Auto, &[]), [UnitChoice::Auto]);
         assert_eq!(units(UnitChoice::Auto, &["f", "g"]), [UnitChoice::Function]);
         assert_eq!(
@@ -497,5 +505,16 @@ mod tests {
             [UnitChoice::Function, UnitChoice::Line, UnitChoice::Path]
         );
         assert_eq!(units(UnitChoice::Inclusive, &["f", "a.c:7"]), [UnitChoice::Inclusive, UnitChoice::Line]);
+    }
+
+    #[test]
+    fn a_name_means_targets_of_its_kind_alone() {
+        let (f, below, line) = (target("f").unwrap(), target("f < g").unwrap(), target("a.c:7").unwrap());
+        let meant = |unit| [&f, &below, &line].map(|only| is_of_kind(unit, only));
+        assert_eq!(meant(Unit::Function), [true, false, false]);
+        assert_eq!(meant(Unit::Inclusive), [true, false, false]);
+        assert_eq!(meant(Unit::Path), [false, true, false]);
+        assert_eq!(meant(Unit::Line), [false, false, true]);
+        assert_eq!(meant(Unit::OffCpu), [true, true, true]);
     }
 }
