@@ -24,8 +24,7 @@ pub fn causal(answer: &CausalAnswer, view: CausalView, layout: &Layout) -> Strin
         out.push_str(&line);
         out.push('\n');
     }
-    let (said, unsaid): (Vec<_>, Vec<_>) =
-        answer.targets.iter().partition(|t| view.all || !matches!(t.verdict, Verdict::NotEnoughData { .. }));
+    let (said, unsaid): (Vec<_>, Vec<_>) = answer.targets.iter().partition(|t| view.all || is_told(t));
     if said.is_empty() {
         out.push_str("nothing can be said of any target yet\n");
     } else {
@@ -42,6 +41,14 @@ pub fn causal(answer: &CausalAnswer, view: CausalView, layout: &Layout) -> Strin
         out.push('\n');
     }
     out
+}
+
+/// Whether a target is listed without being asked for: its verdict, or that it is a large one of which a good deal is known already.
+fn is_told(t: &TargetRow) -> bool {
+    const LARGE: f64 = 0.05;
+    const NARROW: f64 = 0.3;
+    let known = t.gain.is_some_and(|g| g.high - g.low <= NARROW);
+    !matches!(t.verdict, Verdict::NotEnoughData { .. }) || (known && t.share >= LARGE)
 }
 
 /// `whither causal: kvd (pid 4711, 18 threads), 60.0 s, 291 windows kept, ...`.
@@ -304,6 +311,20 @@ mod tests {
         let long = causal(&answer(), CausalView { all: true, curves: false }, &Layout::default());
         assert!(short.contains("not enough data: 1 target") && !short.contains("rare_one"), "{short}");
         assert!(long.contains("rare_one") && !long.contains("not enough data: 1 target"), "{long}");
+    }
+
+    #[test]
+    fn a_large_target_of_which_much_is_known_is_listed_before_it_has_a_verdict() {
+        let mut some = answer();
+        let last = some.targets.iter_mut().find(|t| t.name == "rare_one").unwrap();
+        let about = |low, high| whither_causal::Gain { percent: 30, y: 0.01, low, high, rate_gain: 0.01 };
+        (last.share, last.gain) = (0.37, Some(about(-0.05, 0.07)));
+        let listed = |some: &CausalAnswer| {
+            causal(some, CausalView::default(), &Layout::default()).lines().any(|l| l.contains("rare_one"))
+        };
+        assert!(listed(&some));
+        some.targets.iter_mut().find(|t| t.name == "rare_one").unwrap().gain = Some(about(-0.5, 0.5));
+        assert!(!listed(&some));
     }
 
     #[test]
