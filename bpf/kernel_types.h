@@ -91,6 +91,8 @@ struct task_struct {
 	sigset_t blocked;
 	struct seccomp seccomp;
 	unsigned int ptrace;
+	unsigned long nvcsw;
+	unsigned long nivcsw;
 };
 struct pt_regs {
 	unsigned long bp;

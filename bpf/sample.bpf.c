@@ -26,6 +26,8 @@ const volatile __u32 wh_stack_every = 1;
 const volatile __u32 wh_regs_on = 0;
 const volatile __u32 wh_regs_event = 0;
 const volatile __u32 wh_recipes_on = 0;
+/* Pairs of moments, for samples of that event. */
+const volatile __u32 wh_pairs_on = 0;
 /* The kernel's idle code: its section, and the halt that paravirtual kernels call. All 0: every
  * sample of pid 0 counts as idle. */
 const volatile __u64 wh_idle_from = 0, wh_idle_to = 0;
@@ -114,6 +116,23 @@ struct {
 } spaces SEC(".maps");
 
 #include "paths.h"
+
+/* The last sample of each CPU that registers came with, until a second moment is found for it. */
+struct moment {
+	__u64 time; /* when the handler was left; 0: there is none */
+	__u64 pc;
+	__u64 switches; /* of the thread, so far */
+	__u64 handler_ns;
+	__u32 tgid;
+	__u32 tid;
+	__u64 value[WH_GPRS];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct moment);
+} moments SEC(".maps");
 
 struct stack_scratch {
 	struct wh_stack head;
@@ -306,6 +325,26 @@ static __always_inline void follow(struct wh_regs *r, const struct wh_recipe *re
 		r->known = 0;
 }
 
+static __always_inline void general(__u64 *value, struct bpf_perf_event_data *ctx)
+{
+	value[0] = ctx->regs.ax;
+	value[1] = ctx->regs.cx;
+	value[2] = ctx->regs.dx;
+	value[3] = ctx->regs.bx;
+	value[4] = ctx->regs.sp;
+	value[5] = ctx->regs.bp;
+	value[6] = ctx->regs.si;
+	value[7] = ctx->regs.di;
+	value[8] = ctx->regs.r8;
+	value[9] = ctx->regs.r9;
+	value[10] = ctx->regs.r10;
+	value[11] = ctx->regs.r11;
+	value[12] = ctx->regs.r12;
+	value[13] = ctx->regs.r13;
+	value[14] = ctx->regs.r14;
+	value[15] = ctx->regs.r15;
+}
+
 static __always_inline void registers(struct bpf_perf_event_data *ctx, struct wh_cpu *cpu, __u32 tgid, __u64 pc)
 {
 	struct wh_regs *r = bpf_ringbuf_reserve(&events, sizeof(*r), 0);
@@ -319,22 +358,7 @@ static __always_inline void registers(struct bpf_perf_event_data *ctx, struct wh
 	r->time = bpf_ktime_get_ns();
 	r->flags = ctx->regs.flags;
 	r->recipe = r->known = 0;
-	r->value[0] = ctx->regs.ax;
-	r->value[1] = ctx->regs.cx;
-	r->value[2] = ctx->regs.dx;
-	r->value[3] = ctx->regs.bx;
-	r->value[4] = ctx->regs.sp;
-	r->value[5] = ctx->regs.bp;
-	r->value[6] = ctx->regs.si;
-	r->value[7] = ctx->regs.di;
-	r->value[8] = ctx->regs.r8;
-	r->value[9] = ctx->regs.r9;
-	r->value[10] = ctx->regs.r10;
-	r->value[11] = ctx->regs.r11;
-	r->value[12] = ctx->regs.r12;
-	r->value[13] = ctx->regs.r13;
-	r->value[14] = ctx->regs.r14;
-	r->value[15] = ctx->regs.r15;
+	general(r->value, ctx);
 #pragma unroll
 	for (__u32 i = 0; i < WH_STEPS; i++)
 		r->value[WH_GPRS + i] = 0;
@@ -353,6 +377,29 @@ static __always_inline int has_user_registers(struct bpf_perf_event_data *ctx)
 	return (ctx->regs.cs & 3) == 3 && ctx->regs.cs != 0x23;
 }
 
+static __always_inline __u64 switches_of(struct task_struct *task)
+{
+	return BPF_CORE_READ(task, nvcsw) + BPF_CORE_READ(task, nivcsw);
+}
+
+/* Keeps the sample, as the first moment of a pair. */
+static __always_inline void keep(struct bpf_perf_event_data *ctx, struct task_struct *task, __u32 number, __u64 both,
+					 __u64 began)
+{
+	struct moment *m = bpf_map_lookup_elem(&moments, &number);
+	if (!m)
+		return;
+	*(volatile __u64 *)&m->time = 0;
+	m->pc = ctx->regs.ip;
+	m->switches = switches_of(task);
+	m->tgid = both >> 32;
+	m->tid = (__u32)both;
+	general(m->value, ctx);
+	__u64 now = bpf_ktime_get_ns();
+	m->handler_ns = now - began;
+	*(volatile __u64 *)&m->time = now;
+}
+
 static __always_inline int is_idle(__u64 pc)
 {
 	return !wh_idle_to || (pc >= wh_idle_from && pc < wh_idle_to) || (pc >= wh_halt_from && pc < wh_halt_to);
@@ -360,6 +407,7 @@ static __always_inline int is_idle(__u64 pc)
 
 static __always_inline void sample(struct bpf_perf_event_data *ctx, struct wh_cpu *cpu, __u32 number)
 {
+	__u64 began = wh_pairs_on ? bpf_ktime_get_ns() : 0;
 	__u64 both = bpf_get_current_pid_tgid();
 	__u32 tgid = both >> 32, tid = (__u32)both;
 	__u64 pc = ctx->regs.ip;
@@ -396,7 +444,45 @@ static __always_inline void sample(struct bpf_perf_event_data *ctx, struct wh_cp
 			if (every && draw(cpu) % every == 0)
 				walk_from(ctx, task, cpu, tgid, tag, pc);
 		}
+		if (wh_pairs_on)
+			keep(ctx, task, number, both, began);
 	}
+}
+
+/* The other moment of a pair, by an event of its own whose period has nothing to do with the sampling one's: how far it is
+ * behind the sample is drawn by chance so, and loops whose rounds fit into a period tell no false number of them. */
+SEC("perf_event")
+int on_second(struct bpf_perf_event_data *ctx)
+{
+	__u32 number = bpf_get_smp_processor_id();
+	__u64 both = bpf_get_current_pid_tgid();
+	struct moment *m = bpf_map_lookup_elem(&moments, &number);
+	if (!m || !m->time || m->tid != (__u32)both)
+		return 0;
+	__u64 time = m->time, now = bpf_ktime_get_ns();
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	if (m->switches == switches_of(task)) {
+		struct wh_pair *p = bpf_ringbuf_reserve(&events, sizeof(*p), 0);
+		if (p) {
+			int user = has_user_registers(ctx);
+			p->kind = WH_PAIR;
+			p->tgid = m->tgid;
+			p->time = now;
+			p->length_ns = now - time;
+			p->handler_ns = m->handler_ns;
+			p->pc[0] = m->pc;
+			p->pc[1] = user ? ctx->regs.ip : 0;
+			__builtin_memcpy(p->first, m->value, sizeof(p->first));
+			general(p->second, ctx);
+			/* A sample that is no timer's came in between. */
+			if (*(volatile __u64 *)&m->time == time)
+				bpf_ringbuf_submit(p, BPF_RB_NO_WAKEUP);
+			else
+				bpf_ringbuf_discard(p, BPF_RB_NO_WAKEUP);
+		}
+	}
+	m->time = 0;
+	return 0;
 }
 
 SEC("perf_event")

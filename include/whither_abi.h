@@ -65,6 +65,7 @@ enum wh_kind {
 	WH_STACK = 2, /* struct wh_stack, addresses, then stack bytes */
 	WH_REGS = 3,  /* struct wh_regs */
 	WH_PATH = 4,  /* struct wh_path, up to its last hop */
+	WH_PAIR = 5,  /* struct wh_pair */
 };
 
 #define WH_COMM 16
@@ -124,6 +125,18 @@ struct wh_regs {
 	WH_U32 recipe; /* wh_recipe.id, 0: there was none */
 	WH_U32 known;  /* bit i: step i */
 	WH_U64 value[WH_GPRS + WH_STEPS];
+};
+
+/* Two moments of one thread that no other thread came between: a sample, and when the event for second moments came after it. */
+struct wh_pair {
+	WH_U32 kind;
+	WH_U32 tgid;
+	WH_U64 time;	  /* of the second one, CLOCK_MONOTONIC ns */
+	WH_U64 length_ns; /* from when the sample's handler was left */
+	WH_U64 handler_ns; /* what that had taken */
+	WH_U64 pc[2];	  /* the second one is 0 in the kernel */
+	WH_U64 first[WH_GPRS];
+	WH_U64 second[WH_GPRS];
 };
 
 /* A step at a place of a process: the sum of the sources times their scales and `disp`, shifted to the left, then to

@@ -7,6 +7,7 @@
 pub mod agent;
 pub mod causal;
 pub mod pace;
+pub mod pairs;
 pub mod path;
 pub mod regs;
 pub mod uprobe;

@@ -8,6 +8,7 @@
 mod exact;
 mod frequency;
 mod lanes;
+mod laps;
 mod machine;
 mod paper;
 mod recorded;
@@ -185,7 +186,13 @@ impl Study {
         if !is_time(event) {
             return Err(Refused::NotTime);
         }
-        let subject = Subject::new(procedure, profile.image(procedure.image), around, tables, event.precision)?;
+        let image = profile.image(procedure.image);
+        let mut subject = Subject::new(procedure, image, around, tables, event.precision)?;
+        let run_ns =
+            tables.run(procedure.image).and_then(|run| nanoseconds(event, run, machine)).filter(|ns| *ns > 0.0);
+        if let (Some(run_ns), Some(ns)) = (run_ns, nanoseconds(event, subject.per_sample, machine)) {
+            subject.add_laps((procedure.image, image), tables, ns, run_ns);
+        }
         let (cycles_per_sample, clock_is_known) = cycles_of_sample(event, subject.per_sample, machine);
         let blocks: Vec<Range<usize>> = subject.cfg.blocks.iter().map(|b| b.insns.clone()).collect();
         let even = inflows(blocks.len(), subject.cfg.edges.iter().map(|e| (e.from, e.to, 1.0)));
@@ -215,7 +222,6 @@ impl Study {
             foreign_branches: tables.foreign_branches(),
         };
         study.scale = study.bounded_scale();
-        let run_ns = tables.run(procedure.image).and_then(|run| nanoseconds(event, run, machine));
         Ok(study.counted(run_ns))
     }
 
@@ -258,6 +264,7 @@ impl Study {
             decided: subject.decided,
             recorded: subject.recorded.runs,
             counted: subject.counted.as_ref().map_or(0, Counted::blocks),
+            lapped: subject.lapped.len(),
             retired: subject.retired.as_ref().map_or(0, |r| r.samples as u64),
             clock_hz: machine.clock_hz,
             model: machine.core.name.clone(),

@@ -11,6 +11,7 @@ pub mod callees;
 pub mod cfg;
 pub mod code_names;
 pub mod condensed;
+pub mod counters;
 pub mod data_names;
 pub mod declared;
 pub mod demangle;

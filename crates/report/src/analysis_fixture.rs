@@ -46,6 +46,7 @@ pub(crate) fn analysis() -> Analysis {
         mca: None,
         retired: 0,
         counted: 0,
+        lapped: 0,
         missing: Vec::new(),
         blocks: blocks(),
         edges: edges(),

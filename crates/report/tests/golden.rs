@@ -105,6 +105,7 @@ fn profile() -> Profile {
     Profile {
         edges: Vec::new(),
         exact: Vec::new(),
+        laps: Vec::new(),
         threads: Vec::new(),
         epochs: vec![EpochMeta {
             host: "box".into(),

@@ -8,8 +8,8 @@ use crate::lives::ImageNo;
 use crate::rows::Rows;
 use rustc_hash::{FxHashMap, FxHashSet};
 use whither_store::model::{
-    EdgeSample, EdgeSource, Event, EventIx, Frame, Image, ImageId, ImageIx, ImageOffset, Process, ProcessIx, Profile,
-    Rate, Stack, StackEnd, StackIx, StackSample, Way,
+    Course, EdgeSample, EdgeSource, Event, EventIx, Frame, Image, ImageId, ImageIx, ImageOffset, LapCount, Process,
+    ProcessIx, Profile, Rate, Stack, StackEnd, StackIx, StackSample, Way,
 };
 
 /// Number of a process row, handed out by [`Aggregate::process`].
@@ -67,6 +67,9 @@ pub struct EdgeKey {
     pub source: EdgeSource,
 }
 
+/// Image, and [`LapCount::key`] within it.
+type LapKey = (ImageNo, ImageOffset, u8, Course);
+
 /// The rows since the last cut.
 #[derive(Debug, Default)]
 pub struct Aggregate {
@@ -76,6 +79,8 @@ pub struct Aggregate {
     distinct_edges: usize,
     /// Branch records that came with samples of time.
     weighing: Weighing,
+    /// Pairs of moments, by place, length and course.
+    laps: FxHashMap<LapKey, LapCount>,
     total: u64,
     stacks: FxHashMap<StackKey, u32>,
     stack_numbers: FxHashMap<(Vec<(ImageNo, u64)>, StackEnd), u32>,
@@ -122,6 +127,15 @@ impl Aggregate {
         self.edges.push((key, count));
     }
 
+    /// Counts a pair of moments; the image that the row names is left alone.
+    pub fn add_lap(&mut self, image: ImageNo, row: LapCount) {
+        let (_, offset, span, course) = row.key();
+        self.laps
+            .entry((image, offset, span, course))
+            .or_insert(LapCount { pairs: 0, laps: 0, ns: 0, handler_ns: 0, ..row })
+            .add(&row);
+    }
+
     /// Counts a stack.
     pub fn add_stack(&mut self, key: StackKey, count: u32) {
         let slot = self.stacks.entry(key).or_insert(0);
@@ -148,7 +162,7 @@ impl Aggregate {
     /// Rows waiting to be cut, at most.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.samples.len() + self.stacks.len() + self.edges.len() + self.weighing.rows()
+        self.samples.len() + self.stacks.len() + self.edges.len() + self.laps.len() + self.weighing.rows()
     }
 
     /// Whether more distinct rows than these wait. The list is summed for it only when that may shorten it by much.
@@ -162,7 +176,7 @@ impl Aggregate {
         if self.edges.len() >= self.distinct_edges + rows / 4 {
             self.sum_up_edges();
         }
-        self.samples.distinct() + self.stacks.len() + self.edges.len() > rows
+        self.samples.distinct() + self.stacks.len() + self.edges.len() + self.laps.len() > rows
     }
 
     fn sum_up_edges(&mut self) {
@@ -191,7 +205,9 @@ impl Aggregate {
         stacks.sort_unstable_by_key(|(_, no)| **no);
         let in_stacks = stacks.iter().flat_map(|((frames, _), _)| frames.iter().map(|&(i, _)| i));
         let in_edges = self.edges.iter().map(|(k, _)| k.image);
-        let images = Renumber::of(self.samples.images().chain(in_stacks).chain(in_edges), |no| image(no).id);
+        let in_laps = self.laps.keys().map(|k| k.0);
+        let used = self.samples.images().chain(in_stacks).chain(in_edges).chain(in_laps);
+        let images = Renumber::of(used, |no| image(no).id);
         let mut processes: Vec<ProcessNo> = (0..self.processes.len() as u32).map(ProcessNo).collect();
         processes.sort_by_key(|no| self.processes[no.0 as usize].key);
         let mut places = vec![ProcessIx(0); processes.len()];
@@ -214,6 +230,8 @@ impl Aggregate {
         profile.stack_samples.sort_unstable();
         profile.edges = self.edges.iter().map(|(k, n)| edge(k, *n, images.get(k.image))).collect();
         profile.edges.sort_unstable();
+        profile.laps = self.laps.iter().map(|(k, row)| LapCount { image: images.get(k.0), ..*row }).collect();
+        profile.laps.sort_unstable();
         profile.images = images.order.iter().map(|no| image(*no).clone()).collect();
         profile
     }

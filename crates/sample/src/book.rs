@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use whither_image::ImageKind;
 use whither_kernel::records::{Body, MappedFile, Mmap, Record};
 use whither_kernel::{clock, proc};
-use whither_store::model::{Event, Image, Losses, Process, Profile, StackEnd, process_key};
+use whither_store::model::{Event, Image, LapCount, Losses, Process, Profile, StackEnd, process_key};
 
 /// How rows name processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -359,6 +359,11 @@ impl Book {
     /// Counts branch evidence.
     pub fn edge(&mut self, key: EdgeKey) {
         self.rows.add_edge(key);
+    }
+
+    /// Counts a pair of moments.
+    pub(crate) fn lap(&mut self, image: ImageNo, row: LapCount) {
+        self.rows.add_lap(image, row);
     }
 
     /// The address space of a sample's life, for unwinding.

@@ -4,16 +4,20 @@
 
 use crate::SampleError;
 use crate::bpf_skel::{OpenSampleSkel, SampleSkel, SampleSkelBuilder};
-use crate::edges::{EVERY, FIRST_EVERY, LATE, OP_ROOM, Order, RECIPE_ROOM, SETTLES, SPACE_ROOM, TELLS, WalkOrders};
+use crate::edges::{
+    EVERY, FIRST_EVERY, LATE, OP_ROOM, Order, PERIOD_NS, RECIPE_ROOM, SETTLES, SPACE_ROOM, TELLS, WalkOrders,
+    second_event,
+};
 use crate::plan::{Chosen, Coverage, EdgeMode, StackMode};
 use crate::walk_maps::{SLOT_ROOM, Tables, WalkMaps};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PerfEventOpts, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PerfEventOpts, ProgramMut, RingBuffer, RingBufferBuilder};
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
+use whither_abi::pairs::Pair;
 use whither_abi::path::Path;
 use whither_abi::regs::Regs;
 use whither_abi::{Cpu, Entry, StackRecord, Task, WAYS};
@@ -38,6 +42,8 @@ pub struct Reports {
     pub regs: Vec<Regs>,
     /// Walks.
     pub paths: Vec<Path>,
+    /// Pairs of moments.
+    pub pairs: Vec<Pair>,
 }
 
 /// A running BPF collector. Dropping it detaches everything: the kernel frees programs and maps when
@@ -51,6 +57,8 @@ pub struct BpfCollector {
     events_ring: RingBuffer<'static>,
     arrivals: RingBuffer<'static>,
     perf: Vec<(u32, u16, PerfEvent)>,
+    /// The event for second moments of each CPU.
+    seconds: Vec<(u32, PerfEvent)>,
     table: SharedWords,
     cpus: SharedWords,
     skel: SampleSkel<'static>,
@@ -137,6 +145,7 @@ impl BpfCollector {
             events_ring,
             arrivals,
             perf: Vec::new(),
+            seconds: Vec::new(),
             table,
             cpus: cpu_state,
             skel,
@@ -185,7 +194,9 @@ impl BpfCollector {
     /// The kernel's reason; the CPU then has no event.
     pub fn join(&mut self, cpu: u32, chosen: &[Chosen], stacks: StackMode) -> Result<(), SampleError> {
         let mut numbered = (0_u16..).zip(chosen);
-        let opened = numbered.try_for_each(|(number, event)| self.attach_event(cpu, number, event, stacks));
+        let opened = numbered
+            .try_for_each(|(number, event)| self.attach_event(cpu, number, event, stacks))
+            .and_then(|()| self.attach_second(cpu));
         if opened.is_err() {
             self.leave(cpu);
         }
@@ -196,6 +207,7 @@ impl BpfCollector {
     pub fn leave(&mut self, cpu: u32) {
         self.attached.retain(|(c, _)| *c != cpu);
         self.perf.retain(|(c, ..)| *c != cpu);
+        self.seconds.retain(|(c, _)| *c != cpu);
     }
 
     fn attach_event(&mut self, cpu: u32, number: u16, event: &Chosen, stacks: StackMode) -> Result<(), SampleError> {
@@ -205,22 +217,24 @@ impl BpfCollector {
         let attr = Attr { disabled: true, fields, ..event.attr() };
         let perf = PerfEvent::open(&attr, Watch::Cpu(cpu))?;
         let opts = PerfEventOpts { cookie: number.into(), ..Default::default() };
-        // libbpf closes the descriptor it is given together with the link, so it gets one of its own.
-        let given = perf
-            .as_fd()
-            .try_clone_to_owned()
-            .map_err(|source| KernelError::Call { what: "duplicating a perf event", source })?;
-        let link = self
-            .skel
-            .progs
-            .on_sample
-            .attach_perf_event_with_opts(given.as_raw_fd(), opts)
-            .map_err(|e| SampleError::bpf("attaching the sampler to a perf event", e))?;
-        let _ = given.into_raw_fd();
+        let link = attach(&self.skel.progs.on_sample, &perf, opts)?;
         // libbpf switches the event on when it attaches; it must not run before the books are filled.
         perf.disable()?;
         self.attached.push((cpu, link));
         self.perf.push((cpu, number, perf));
+        Ok(())
+    }
+
+    /// Opens the event for second moments, where pairs are wanted.
+    fn attach_second(&mut self, cpu: u32) -> Result<(), SampleError> {
+        if self.skel.maps.rodata_data.is_none_or(|constants| constants.wh_pairs_on == 0) {
+            return Ok(());
+        }
+        let perf = PerfEvent::open(&second_event()?, Watch::Cpu(cpu))?;
+        let link = attach(&self.skel.progs.on_second, &perf, PerfEventOpts::default())?;
+        perf.disable()?;
+        self.attached.push((cpu, link));
+        self.seconds.push((cpu, perf));
         Ok(())
     }
 
@@ -243,12 +257,13 @@ impl BpfCollector {
     /// The kernel's reason.
     pub fn enable(&mut self) -> Result<(), SampleError> {
         self.drain();
-        self.perf.iter().try_for_each(|(_, _, e)| e.enable()).map_err(Into::into)
+        let seconds = self.seconds.iter().map(|(_, e)| e);
+        self.perf.iter().map(|(_, _, e)| e).chain(seconds).try_for_each(PerfEvent::enable).map_err(Into::into)
     }
 
     /// Switches all events off; tables and rings keep what they have.
     pub fn disable(&self) {
-        for (_, _, event) in &self.perf {
+        for event in self.perf.iter().map(|(_, _, e)| e).chain(self.seconds.iter().map(|(_, e)| e)) {
             // An event that is gone (CPU off line) needs no switching off.
             let _ = event.disable();
         }
@@ -309,6 +324,7 @@ impl BpfCollector {
         reports.stacks.clear();
         reports.regs.clear();
         reports.paths.clear();
+        reports.pairs.clear();
     }
 
     /// Has registers taken of one sample in so many.
@@ -414,6 +430,11 @@ impl BpfCollector {
             .collect()
     }
 
+    /// How often the event for second moments has interrupted.
+    pub(crate) fn seconds(&self) -> u64 {
+        self.seconds.iter().map(|(_, e)| e.count().unwrap_or(0) / PERIOD_NS).sum()
+    }
+
     /// Runs of the handler and the time they took, while statistics are on.
     #[must_use]
     pub fn handler_runs(&self) -> Option<(u64, u64)> {
@@ -427,6 +448,19 @@ impl BpfCollector {
     }
 }
 
+/// Has a program run at an event. libbpf closes the descriptor it is given together with the link, so it gets one of its own.
+fn attach(program: &ProgramMut<'_>, perf: &PerfEvent, opts: PerfEventOpts) -> Result<Link, SampleError> {
+    let given = perf
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|source| KernelError::Call { what: "duplicating a perf event", source })?;
+    let link = program
+        .attach_perf_event_with_opts(given.as_raw_fd(), opts)
+        .map_err(|e| SampleError::bpf("attaching the sampler to a perf event", e))?;
+    let _ = given.into_raw_fd();
+    Ok(link)
+}
+
 fn report(reports: &mut Reports, bytes: &[u8]) {
     if let Some(task) = Task::read(bytes) {
         reports.tasks.push(task);
@@ -436,6 +470,8 @@ fn report(reports: &mut Reports, bytes: &[u8]) {
         reports.regs.push(regs);
     } else if let Some(path) = Path::read(bytes) {
         reports.paths.push(path);
+    } else if let Some(pair) = Pair::read(bytes) {
+        reports.pairs.push(pair);
     }
 }
 
@@ -525,9 +561,11 @@ fn configure_edges(
         constants.wh_path_late = LATE;
     }
     if matches!(edges, EdgeMode::Memory(_) | EdgeMode::Walks) {
-        constants.wh_recipes_on = 1;
+        (constants.wh_recipes_on, constants.wh_pairs_on) = (1, 1);
         let sized = open.maps.recipes.set_max_entries(RECIPE_ROOM);
-        sized.map_err(|e| SampleError::bpf("sizing a BPF map", e))?;
+        sized
+            .and_then(|()| open.maps.moments.set_max_entries(cpus as u32))
+            .map_err(|e| SampleError::bpf("sizing a BPF map", e))?;
     }
     if edges == EdgeMode::Walks {
         let sized = open.maps.path_ops.set_max_entries(OP_ROOM);

@@ -11,6 +11,7 @@ use crate::sideband::Sideband;
 use crate::unwind::Unwinders;
 use crate::{SampleError, accounts::Accounts};
 use rustc_hash::FxHashMap;
+use whither_abi::pairs::Pair;
 use whither_abi::path::Path;
 use whither_abi::regs::Regs;
 use whither_abi::{StackRecord, Task, WHY_EXECED, event_of, pc_of};
@@ -36,6 +37,8 @@ pub struct Taken {
     pub walks: u64,
     /// The time they took, ns.
     pub walks_ns: u64,
+    /// Interrupts of the event for second moments.
+    pub seconds: u64,
 }
 
 /// A running collection.
@@ -61,6 +64,7 @@ pub struct Collector {
     waiting: Vec<StackRecord>,
     waiting_regs: Vec<Regs>,
     waiting_paths: Vec<Path>,
+    waiting_pairs: Vec<Pair>,
     /// Occurrences of synchronous events when they were last looked at.
     occurred: FxHashMap<(u32, u16), u64>,
 }
@@ -136,6 +140,7 @@ impl Collector {
             waiting: Vec::new(),
             waiting_regs: Vec::new(),
             waiting_paths: Vec::new(),
+            waiting_pairs: Vec::new(),
             occurred: FxHashMap::default(),
         }
     }
@@ -187,6 +192,7 @@ impl Collector {
                 self.waiting.clear();
                 self.waiting_regs.clear();
                 self.waiting_paths.clear();
+                self.waiting_pairs.clear();
                 self.pump(book);
             }
             Kind::Ring(r) => {
@@ -242,6 +248,8 @@ impl Collector {
                     if !b.obey_walks(&edges.take_walks(book, ready)) {
                         edges.begin_walks_anew();
                     }
+                    self.waiting_pairs.extend(reports.pairs);
+                    edges.take_pairs(book, self.waiting_pairs.extract_if(.., |p| p.time <= until));
                 }
             }
             Kind::Ring(r) => r.drain(book, &mut self.unwinders, self.edges.as_mut()),
@@ -387,7 +395,7 @@ impl Collector {
         let Kind::Bpf(b, _) = &self.kind else { return Taken::default() };
         let samples = b.cpu_counters().iter().map(|c| c.hit + c.miss + c.idle + c.other).sum();
         let (walks, walks_ns) = self.edges.as_ref().map_or((0, 0), Edges::walks);
-        Taken { samples, walks, walks_ns }
+        Taken { samples, walks, walks_ns, seconds: b.seconds() }
     }
 
     /// No more walks than so many a second, of all CPUs.

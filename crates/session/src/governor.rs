@@ -77,6 +77,7 @@ impl Seen {
                 samples: less(self.taken.samples, earlier.taken.samples),
                 walks: less(self.taken.walks, earlier.taken.walks),
                 walks_ns: less(self.taken.walks_ns, earlier.taken.walks_ns),
+                seconds: less(self.taken.seconds, earlier.taken.seconds),
             },
             synchronous: less(self.synchronous, earlier.synchronous),
         }
@@ -175,7 +176,7 @@ impl Governor {
     /// What samples and walks have taken and we ourselves, ns.
     fn spent(&self, seen: &Seen) -> f64 {
         let synchronous = seen.synchronous.min(seen.taken.samples);
-        let interrupts = (seen.taken.samples - synchronous) as f64 * self.interrupt_ns;
+        let interrupts = (seen.taken.samples - synchronous + seen.taken.seconds) as f64 * self.interrupt_ns;
         interrupts + synchronous as f64 * SYNCHRONOUS_NS + (seen.taken.walks_ns + seen.own_ns) as f64
     }
 

@@ -10,7 +10,7 @@ use crate::layout::{SEGMENT_FILE, SegmentRange};
 use crate::retain::{remove_all_leftovers, remove_epoch_leftovers};
 use crate::segment::{self, Manifest, RowFilter, read_manifest};
 use crate::stored::StoredSymbols;
-use crate::tables::{EDGES, EXACT, SAMPLES, STACKS, THREADS};
+use crate::tables::{EDGES, EXACT, LAPS, SAMPLES, STACKS, THREADS};
 use rayon::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -132,6 +132,7 @@ fn check_rows(path: &Path, manifest: &Manifest) -> Option<Finding> {
         (STACKS.file, run.stack_samples.len()),
         (EDGES.file, run.edges.len()),
         (EXACT.file, run.exact.len()),
+        (LAPS.file, run.laps.len()),
         (THREADS.file, run.threads.len()),
     ];
     let (file, rows) = found.into_iter().find(|(file, rows)| stated(file) != *rows as u64)?;

@@ -12,6 +12,7 @@ pub mod calls;
 pub mod calls_recording;
 pub mod causal;
 pub mod causal_recording;
+mod laps;
 pub mod model;
 pub mod symbols;
 

@@ -5,6 +5,7 @@
 //! segments of any hosts merge by plain union. Inside one [`Profile`] rows refer to images,
 //! processes and events by index.
 
+pub use crate::laps::{Course, LapCount};
 use serde::{Deserialize, Serialize};
 pub use whither_image::{IdKind, ImageId, ImageKind, ImageOffset, Segment};
 
@@ -467,6 +468,8 @@ pub struct Profile {
     pub edges: Vec<EdgeSample>,
     /// Exact counts, sorted. Their time is that of their segment.
     pub exact: Vec<ExactCount>,
+    /// Pairs of moments, sorted. Their time is that of their segment.
+    pub laps: Vec<LapCount>,
     /// Names of threads, sorted by process and thread.
     pub threads: Vec<ThreadName>,
     /// Accounting rows.

@@ -4,8 +4,8 @@
 
 use crate::merge::{into_run, merge_runs};
 use crate::model::{
-    EdgeSample, Event, EventIx, EventUnit, ExactCount, Frame, Image, ImageIx, Precision, Process, ProcessIx, Profile,
-    Rate, Sample, Stack, StackEnd, StackIx, StackSample, ThreadName,
+    EdgeSample, Event, EventIx, EventUnit, ExactCount, Frame, Image, ImageIx, LapCount, Precision, Process, ProcessIx,
+    Profile, Rate, Sample, Stack, StackEnd, StackIx, StackSample, ThreadName,
 };
 use rayon::prelude::*;
 use sha1_smol::Sha1;
@@ -36,6 +36,7 @@ pub(crate) struct Run {
     pub(crate) stack_samples: Vec<StackSample>,
     pub(crate) edges: Vec<EdgeSample>,
     pub(crate) exact: Vec<ExactCount>,
+    pub(crate) laps: Vec<LapCount>,
     pub(crate) threads: Vec<ThreadName>,
     pub(crate) rates: Vec<Rate>,
 }
@@ -54,6 +55,7 @@ impl Run {
             stack_samples: profile.stack_samples,
             edges: profile.edges,
             exact: profile.exact,
+            laps: profile.laps,
             threads: profile.threads,
             rates: profile.rates,
         }
@@ -76,7 +78,8 @@ impl Run {
         out.rates = sorted_rates(runs.iter_mut().flat_map(|r| std::mem::take(&mut r.rates)).collect());
         out.stack_samples = merge_runs(runs.iter_mut().map(|r| std::mem::take(&mut r.stack_samples)).collect());
         out.edges = merge_runs(runs.iter_mut().map(|r| std::mem::take(&mut r.edges)).collect());
-        out.exact = summed(runs.iter_mut().flat_map(|r| std::mem::take(&mut r.exact)).collect());
+        out.exact = counts(runs.iter_mut().flat_map(|r| std::mem::take(&mut r.exact)).collect());
+        out.laps = laps(runs.iter_mut().flat_map(|r| std::mem::take(&mut r.laps)).collect());
         out.threads = latest_names(runs.iter_mut().flat_map(|r| std::mem::take(&mut r.threads)).collect());
         out.samples = merge_runs(runs.into_iter().map(|r| r.samples).collect());
         out
@@ -100,6 +103,7 @@ impl Run {
             stack_samples: run.stack_samples,
             edges: run.edges,
             exact: run.exact,
+            laps: run.laps,
             threads: run.threads,
             rates: run.rates,
         }
@@ -111,6 +115,7 @@ impl Run {
             && self.stack_samples.is_empty()
             && self.edges.is_empty()
             && self.exact.is_empty()
+            && self.laps.is_empty()
             && self.rates.is_empty()
     }
 
@@ -126,6 +131,7 @@ impl Run {
         self.frames().for_each(|f| used[f.image.0 as usize] = true);
         self.edges.iter().for_each(|e| used[e.image.0 as usize] = true);
         self.exact.iter().for_each(|e| used[e.image.0 as usize] = true);
+        self.laps.iter().for_each(|l| used[l.image.0 as usize] = true);
         let images = keep_used(&mut self.images, &used);
 
         let mut used = vec![false; self.processes.len()];
@@ -156,7 +162,8 @@ impl Run {
         out.samples = into_run(run.samples);
         out.stack_samples = into_run(run.stack_samples);
         out.edges = into_run(run.edges);
-        out.exact = summed(run.exact);
+        out.exact = counts(run.exact);
+        out.laps = laps(run.laps);
         out.threads = latest_names(run.threads);
         out.rates = sorted_rates(run.rates);
         out
@@ -204,6 +211,9 @@ impl Run {
         }
         for e in &mut self.exact {
             e.image = ImageIx(map.images[e.image.0 as usize]);
+        }
+        for l in &mut self.laps {
+            l.image = ImageIx(map.images[l.image.0 as usize]);
         }
         for frame in self.stacks.iter_mut().flat_map(|s| &mut s.stack.frames) {
             frame.image = ImageIx(map.images[frame.image.0 as usize]);
@@ -340,13 +350,21 @@ fn absorb_process(kept: &mut Process, other: &Process) {
     kept.start_ns = kept.start_ns.max(other.start_ns);
 }
 
+fn counts(rows: Vec<ExactCount>) -> Vec<ExactCount> {
+    summed(rows, |a, b| a.key() == b.key(), ExactCount::add)
+}
+
+fn laps(rows: Vec<LapCount>) -> Vec<LapCount> {
+    summed(rows, |a, b| a.key() == b.key(), LapCount::add)
+}
+
 /// Sorted, rows of equal keys added up. A recording has hundreds of them.
-fn summed(mut rows: Vec<ExactCount>) -> Vec<ExactCount> {
+fn summed<R: Ord>(mut rows: Vec<R>, equal: impl Fn(&R, &R) -> bool, add: impl Fn(&mut R, &R)) -> Vec<R> {
     rows.sort_unstable();
     rows.dedup_by(|later, kept| {
-        let same = later.key() == kept.key();
+        let same = equal(later, kept);
         if same {
-            kept.add(later);
+            add(kept, later);
         }
         same
     });

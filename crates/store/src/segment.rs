@@ -5,10 +5,10 @@ use crate::description;
 use crate::durable::{TMP, create_dirs, remove_any, sync_all, sync_dir, write_unsynced};
 use crate::error::StoreError;
 use crate::layout::{SEGMENT_FILE, SEGMENT_VERSION, SegmentRange};
-use crate::model::{EdgeSample, Event, ExactCount, Image, Sample, StackIx, StackSample};
+use crate::model::{EdgeSample, Event, ExactCount, Image, LapCount, Sample, StackIx, StackSample};
 use crate::run::{RankedEvent, Run};
 use crate::tables::columns::{Column, Quality, TableError};
-use crate::tables::{self, Table, decode, edges, encode, exact, parts, samples, threads};
+use crate::tables::{self, Table, decode, edges, encode, exact, laps, parts, samples, threads};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -155,6 +155,7 @@ fn read_with(
     let tables = Tables {
         edges: side(&tables::EDGES)?,
         exact: side(&tables::EXACT)?,
+        laps: side(&tables::LAPS)?,
         threads: side(&tables::THREADS)?,
         rates: side(&tables::RATES)?,
         frames: frames.filter(|_| stacks.is_some()),
@@ -175,6 +176,7 @@ struct Tables {
     frames: Option<Bytes>,
     edges: Option<Bytes>,
     exact: Option<Bytes>,
+    laps: Option<Bytes>,
     threads: Option<Bytes>,
     rates: Option<Bytes>,
 }
@@ -221,6 +223,11 @@ impl Tables {
             let columns = decode(&tables::EXACT, bytes, &|low, high| wanted.any_between(&run, low, high))?;
             run.exact = exact::exact_from_columns(columns, &run)?;
             run.exact.retain(|e| wanted.exact(e));
+        }
+        if let Some(bytes) = self.laps {
+            let columns = decode(&tables::LAPS, bytes, &|low, high| wanted.any_between(&run, low, high))?;
+            run.laps = laps::laps_from_columns(columns, &run)?;
+            run.laps.retain(|l| wanted.laps(l));
         }
         run.rates.retain(|r| wanted.rate(r));
         check_sorted(&run)?;
@@ -269,6 +276,11 @@ impl<'a> Wanted<'a> {
         self.images[e.image.0 as usize]
     }
 
+    /// And for pairs of moments.
+    fn laps(&self, l: &LapCount) -> bool {
+        self.images[l.image.0 as usize]
+    }
+
     fn rate(&self, r: &crate::model::Rate) -> bool {
         let named = self.filter.events.is_none_or(|names| names.contains(&r.event));
         let inside = |(from, to)| r.start_ns < to && r.start_ns.saturating_add(r.length_ns.max(1)) > from;
@@ -298,6 +310,7 @@ fn check_sorted(run: &Run) -> Result<(), TableError> {
         && run.stack_samples.is_sorted()
         && run.edges.is_sorted()
         && run.exact.is_sorted()
+        && run.laps.is_sorted()
         && run.threads.is_sorted_by_key(|t| (t.process, t.tid))
         && run.images.is_sorted_by_key(|i| i.id)
         && run.processes.is_sorted_by_key(|p| p.key)
@@ -347,6 +360,7 @@ fn write_tables(dir: &Path, window_ns: (u64, u64), run: &Run, quality: Quality) 
     put(&tables::FRAMES, frames.len(), &|r| parts::frames_to_columns(run, &frames[r]))?;
     put(&tables::EDGES, run.edges.len(), &|r| edges::edges_to_columns(run, r))?;
     put(&tables::EXACT, run.exact.len(), &|r| exact::exact_to_columns(run, r))?;
+    put(&tables::LAPS, run.laps.len(), &|r| laps::laps_to_columns(run, r))?;
     put(&tables::RATES, run.rates.len(), &|r| parts::rates_to_columns(&run.rates[r]))?;
     let mut events: Vec<&RankedEvent> = run.events.iter().collect();
     events.sort_by_key(|e| e.rank);

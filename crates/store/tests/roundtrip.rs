@@ -6,7 +6,7 @@ mod support;
 
 use std::path::PathBuf;
 use support::{WINDOW, facts, meta, process, random_profile};
-use whither_store::model::{EdgeSample, EventIx, ExactCount, ProcessIx, Profile, Sample, ThreadName};
+use whither_store::model::{EdgeSample, EventIx, ExactCount, LapCount, ProcessIx, Profile, Sample, ThreadName};
 use whither_store::{Database, EpochWriter, Loaded, OnExisting, Selection, StoreError, load};
 
 fn write(dir: &std::path::Path, parts: &[Profile]) -> EpochWriter {
@@ -104,6 +104,33 @@ fn exact_counts_add_up_and_are_optional() {
     drop(write(&tmp.path().join("none.wh"), std::slice::from_ref(&none)));
     assert!(!tmp.path().join("none.wh/seg-000001-000001/exact.parquet").exists());
     assert_eq!(load_all(tmp.path().join("none.wh")).profile.exact, []);
+}
+
+#[test]
+fn pairs_of_moments_add_up_and_are_optional() {
+    let tmp = tempfile::tempdir().unwrap();
+    let part = random_profile(6, 900);
+    let path = tmp.path().join("run.wh");
+    drop(write(&path, &[part.clone(), part.clone()]));
+    let profile = load_all(path).profile;
+    assert!(profile.laps.is_sorted_by(|a, b| a.key() < b.key()));
+    let sums = |p: &Profile| {
+        let mut sums: std::collections::BTreeMap<_, LapCount> = std::collections::BTreeMap::new();
+        for l in &p.laps {
+            sums.entry((p.image(l.image).id, l.offset, l.span, l.course)).or_default().add(l);
+        }
+        sums.into_iter().map(|(k, l)| (k, l.pairs, l.laps, l.ns)).collect::<Vec<_>>()
+    };
+    let twice: Vec<_> = sums(&part).into_iter().map(|(k, pairs, laps, ns)| (k, 2 * pairs, 2 * laps, 2 * ns)).collect();
+    assert!(!twice.is_empty());
+    assert_eq!(sums(&profile), twice);
+    let only = Profile { laps: part.laps.clone(), images: part.images.clone(), ..Profile::default() };
+    drop(write(&tmp.path().join("only.wh"), std::slice::from_ref(&only)));
+    assert_eq!(sums(&load_all(tmp.path().join("only.wh")).profile), sums(&part));
+    let none = Profile { laps: vec![], ..part };
+    drop(write(&tmp.path().join("none.wh"), std::slice::from_ref(&none)));
+    assert!(!tmp.path().join("none.wh/seg-000001-000001/laps.parquet").exists());
+    assert_eq!(load_all(tmp.path().join("none.wh")).profile.laps, []);
 }
 
 #[test]

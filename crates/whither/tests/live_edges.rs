@@ -97,6 +97,39 @@ fn loops_of_few_turns_are_left_as_often_as_the_program_counted() {
     }
 }
 
+/// Executions of the block that holds an address, as `annotate` has them.
+fn executions(annotation: &Value, at: u64) -> f64 {
+    let (insns, blocks) = (&annotation["insns"], annotation["analysis"]["blocks"].as_array().expect("blocks"));
+    let first = |b: &Value| insns[b["first"].as_u64().unwrap() as usize]["address"].as_u64().unwrap();
+    let own = blocks.iter().rfind(|b| first(b) <= at).expect("a block begins before it");
+    own["frequency"]["value"].as_f64().unwrap()
+}
+
+#[test]
+fn rounds_of_loops_are_counted_by_the_registers_that_they_step() {
+    need_root!();
+    let _alone = alone();
+    // At a rate that is asked for walks take more of the program's time than the budget, of some loops more than of others.
+    let run = record(&["--budget", "3%"], &[workload("uneven"), "6".into()]);
+    let pairs: u64 = profile(&run).laps.iter().map(|l| l.pairs).sum();
+    if pairs == 0 {
+        println!("SKIP: no pairs of moments here");
+        return;
+    }
+    let annotation = run.annotate("rounds", &[]);
+    let of = |name: &str| executions(&annotation, run.truth().number(&format!("{name}_at")) as u64);
+    let truth = |name: &str| run.truth().number(name);
+    let told = &annotation["analysis"]["scale"];
+    assert_eq!(told["kind"], "counted", "{pairs} pairs, {told}");
+    for name in ["gather", "chain"] {
+        let off = of(name) / truth(name);
+        assert!((0.8..1.2).contains(&off), "{name}: {off:.2} of the truth, {pairs} pairs");
+    }
+    let (told, truth) = (of("gather") / of("chain"), truth("gather") / truth("chain"));
+    println!("gather over chain: {told:.3}, truth {truth:.3}; {:.3e} {:.3e}, {pairs} pairs", of("gather"), of("chain"));
+    assert!((told / truth - 1.0).abs() < 0.15, "gather over chain: {told:.3}, truth {truth:.3}, {pairs} pairs");
+}
+
 /// How often walks passed a branch, and how often they took it.
 fn walked(profile: &Profile, at: u64) -> (f64, f64) {
     let (mut all, mut taken) = (0.0, 0.0);

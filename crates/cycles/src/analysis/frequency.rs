@@ -12,7 +12,7 @@ use self::turns::{Draw, Drawn, Turns};
 use super::exact::Counted;
 use super::retired::Retired;
 use super::subject::{Subject, To};
-use crate::flow::{Errors, Flow, Known, Network, Problem, Time, misfit};
+use crate::flow::{Count, Errors, Flow, Known, Network, Problem, Time, misfit};
 use crate::results::analysis::{Confidence, Estimate, Evidence};
 use rustc_hash::FxHashSet;
 use whither_image::cfg::EdgeKind;
@@ -92,7 +92,7 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
         time: Vec::new(),
         ran: subject.retired.as_ref().map_or_else(|| records::ran(&subject.recorded), Retired::ran),
         ratios: subject.counted.iter().flat_map(|c| &c.ratios).copied().collect(),
-        counts: subject.counted.iter().flat_map(|c| &c.rates).copied().collect(),
+        counts: counts(subject),
     };
     known.time = (0..cfg.blocks.len())
         .map(|b| Time { samples: subject.block_samples(b), least: least[b].max(1e-3) / cycles })
@@ -127,10 +127,16 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     Some(Frequencies { known_edges: cfg.edges.len(), network, flow, seen, evidence, counted_rate, retired_scale })
 }
 
+/// Blocks against time, in executions per nanosecond.
+fn counts(subject: &Subject) -> Vec<Count> {
+    subject.counted.iter().flat_map(|c| &c.rates).chain(&subject.lapped).copied().collect()
+}
+
 /// Executions per nanosecond over flow.
 fn counted_rate(subject: &Subject, flow: &Flow) -> Option<f64> {
-    let counts = &subject.counted.as_ref().filter(|c| c.has_rate)?.rates;
-    let (raise, _) = misfit(counts, &flow.blocks);
+    let told = !subject.lapped.is_empty() || subject.counted.as_ref().is_some_and(|c| c.has_rate);
+    told.then_some(())?;
+    let (raise, _) = misfit(&counts(subject), &flow.blocks);
     Some(raise.exp()).filter(|r| r.is_finite() && *r > 0.0)
 }
 

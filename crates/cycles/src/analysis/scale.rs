@@ -39,7 +39,8 @@ impl Study {
         let rate = self.frequencies.as_ref().and_then(|f| f.counted_rate);
         if let (Some(rate), Some(run_ns)) = (rate, run_ns.filter(|ns| *ns > 0.0)) {
             match self.uncounted_loop() {
-                Some(why) => self.declined = Some(why),
+                // Nobody asked for what pairs of moments tell.
+                Some(why) => self.declined = self.subject.counted.as_ref().map(|_| why),
                 None => (self.scale, self.counted) = (Some(rate * run_ns), true),
             }
         }
@@ -52,8 +53,8 @@ impl Study {
 
     /// Why counts give no scale: time goes into a loop in which nothing was counted, and whose rounds are hardly known.
     fn uncounted_loop(&self) -> Option<String> {
-        let (f, counted) = (self.frequencies.as_ref()?, self.subject.counted.as_ref()?);
-        let within = |nodes: &[usize]| counted.all_blocks().iter().any(|b| nodes.binary_search(b).is_ok());
+        let (f, counted) = (self.frequencies.as_ref()?, self.subject.counted_blocks());
+        let within = |nodes: &[usize]| counted.iter().any(|b| nodes.binary_search(b).is_ok());
         let (address, ends) = self.least_known_loop(f, |nodes| !within(nodes)).filter(|l| l.1 < ENDS)?;
         Some(format!(
             "what was counted gives no scale: the loop at {address:#x} was seen to end {ends:.0} times and nothing in it was counted, so \

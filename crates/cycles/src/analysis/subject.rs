@@ -2,18 +2,21 @@
 //! instruction that was waited for, and which ways branches were seen to go.
 
 use super::exact::{Counted, counted};
+use super::laps::executions;
 use super::recorded::Recorded;
 use super::retired::Retired;
 use super::tables::Tables;
 use crate::around::Around;
 use crate::find::Procedure;
+use crate::flow::Count;
 use crate::names::{address, positions};
 use crate::skid::Moves;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use whither_image::cfg::Missing;
 use whither_image::effects::{Effects, effects};
 use whither_image::{Blocks, Cfg, ImageOffset, Svma};
-use whither_store::model::{EdgeSample, EdgeSource, Image, ImageKind, Precision, Way};
+use whither_store::model::{EdgeSample, EdgeSource, Image, ImageIx, ImageKind, LapCount, Precision, Way};
 
 /// Larger procedures are generated tables of code nobody can look at.
 const LARGEST: u64 = 1 << 20;
@@ -40,6 +43,8 @@ pub(crate) struct Subject {
     pub(crate) retired: Option<Retired>,
     /// What breakpoints counted.
     pub(crate) counted: Option<Counted>,
+    /// What pairs of moments tell, in executions per nanosecond of run time.
+    pub(crate) lapped: Vec<Count>,
 }
 
 /// Where a branch was seen to go, by interpretation.
@@ -143,7 +148,34 @@ impl Subject {
             (cfg.blocks.get(block)?.insns.start == insn).then_some(block)
         });
         let (effects, classes) = (effects(&cfg.insns), cfg.classes());
-        Ok(Self { effects, classes, samples: moved, per_sample, seen, decided, recorded, retired, counted, cfg })
+        let lapped = Vec::new();
+        Ok(Self {
+            effects,
+            classes,
+            samples: moved,
+            per_sample,
+            seen,
+            decided,
+            recorded,
+            retired,
+            counted,
+            lapped,
+            cfg,
+        })
+    }
+
+    /// With what pairs of moments tell. `ns`: of one sample; `run_ns`: of all that ran.
+    pub(super) fn add_laps(&mut self, (ix, image): (ImageIx, &Image), tables: &Tables<'_>, ns: f64, run_ns: f64) {
+        let parts = positions(image, &self.cfg.parts);
+        let rows: Vec<LapCount> = parts.flat_map(|part| tables.laps_in(ix, &part)).copied().collect();
+        let told = executions(self, image, &rows, ns);
+        self.lapped = told.into_iter().map(|c| Count { log: c.log - run_ns.ln(), ..c }).collect();
+    }
+
+    /// Blocks that were counted in some way.
+    pub(super) fn counted_blocks(&self) -> BTreeSet<usize> {
+        let exact = self.counted.iter().flat_map(Counted::all_blocks);
+        exact.chain(self.lapped.iter().map(|c| c.block)).collect()
     }
 
     /// Block of each instruction; padding between blocks has none.

@@ -6,7 +6,7 @@ use crate::selection::{Filter, Selection, rows_of};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use whither_image::ImageOffset;
-use whither_store::model::{EdgeSample, ExactCount, ImageIx, ProcessIx, Sample};
+use whither_store::model::{EdgeSample, ExactCount, ImageIx, LapCount, ProcessIx, Sample};
 
 /// Samples of the main event at one place.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,8 @@ pub(crate) struct Tables<'a> {
     retired: FxHashMap<ImageIx, Vec<Place>>,
     edges: &'a [EdgeSample],
     exact: &'a [ExactCount],
-    /// Amount of the main event in processes that have samples in an image, of images with exact counts.
+    laps: &'a [LapCount],
+    /// Amount of the main event in processes that have samples in an image, of images with counts.
     run: FxHashMap<ImageIx, f64>,
     /// The selection leaves out processes or times, which branch evidence does not tell apart.
     filtered: bool,
@@ -49,6 +50,7 @@ impl<'a> Tables<'a> {
             retired: by_place(retired.into_iter().map(|row| selection.sample(row))),
             edges: &profile.edges,
             exact: &profile.exact,
+            laps: &profile.laps,
             run: run_of_images(selection),
             filtered: narrows(filter),
         }
@@ -67,7 +69,7 @@ impl<'a> Tables<'a> {
 
     /// Whether branches were seen, or executions counted, in more than the samples are of.
     pub(crate) fn foreign_branches(&self) -> bool {
-        self.filtered && !(self.edges.is_empty() && self.exact.is_empty())
+        self.filtered && !(self.edges.is_empty() && self.exact.is_empty() && self.laps.is_empty())
     }
 
     /// Samples in a range of an image, by place; a place may stand there more than once.
@@ -84,6 +86,12 @@ impl<'a> Tables<'a> {
     pub(crate) fn edges_in(&self, image: ImageIx, range: &Range<ImageOffset>) -> &'a [EdgeSample] {
         let at = |to: ImageOffset| self.edges.partition_point(|e| (e.image, e.pc) < (image, to));
         &self.edges[at(range.start)..at(range.end)]
+    }
+
+    /// Pairs of moments in a range of an image.
+    pub(crate) fn laps_in(&self, image: ImageIx, range: &Range<ImageOffset>) -> &'a [LapCount] {
+        let at = |to: ImageOffset| self.laps.partition_point(|l| (l.image, l.offset) < (image, to));
+        &self.laps[at(range.start)..at(range.end)]
     }
 }
 
@@ -110,8 +118,9 @@ fn within<'p>(places: Option<&'p Vec<Place>>, range: &Range<ImageOffset>) -> &'p
 
 fn run_of_images(selection: &Selection<'_>) -> FxHashMap<ImageIx, f64> {
     let profile = selection.profile;
+    let counted = profile.exact.iter().map(|e| e.image).chain(profile.laps.iter().map(|l| l.image));
     let mut processes: FxHashMap<ImageIx, FxHashSet<ProcessIx>> =
-        profile.exact.iter().map(|e| (e.image, FxHashSet::default())).collect();
+        counted.map(|image| (image, FxHashSet::default())).collect();
     if processes.is_empty() {
         return FxHashMap::default();
     }
@@ -142,7 +151,7 @@ mod tests {
         let foreign = |edges: &[EdgeSample], filter: &Filter| {
             let (places, retired, run) = (FxHashMap::default(), FxHashMap::default(), FxHashMap::default());
             let filtered = narrows(filter);
-            Tables { places, retired, edges, exact: &[], run, filtered, samples: 0.0 }.foreign_branches()
+            Tables { places, retired, edges, exact: &[], laps: &[], run, filtered, samples: 0.0 }.foreign_branches()
         };
         let pattern = || vec![Pattern::parse("a").unwrap()];
         let harmless = Filter { images: pattern(), procs: pattern(), side: Side::User, ..Filter::default() };

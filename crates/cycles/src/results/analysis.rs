@@ -362,6 +362,8 @@ pub struct Analysis {
     pub retired: u64,
     /// Blocks that were counted by breakpoints.
     pub counted: usize,
+    /// Blocks whose executions pairs of moments tell: how far registers got that loops step.
+    pub lapped: usize,
     /// Why the control-flow graph is incomplete; empty when it is complete.
     pub missing: Vec<String>,
     /// Blocks in order of addresses.

@@ -99,7 +99,16 @@ pub(crate) fn basis(a: &Analysis) -> String {
             "the scale of F is bounded: so many executions that hardly any block is faster than at best (<~)".into()
         }
         Scale::Absolute(source) => format!("F is executions while recorded, by {source} as told"),
-        Scale::Counted => "F is executions while recorded, by blocks counted against time".into(),
+        Scale::Counted if a.evidence == Evidence::Counts || a.lapped == 0 => {
+            "F is executions while recorded, by blocks counted against time".into()
+        }
+        Scale::Counted => format!(
+            "F is executions while recorded, by how far the registers got between two samples that {} step",
+            match a.lapped {
+                1 => "one loop".into(),
+                n => format!("{n} loops"),
+            }
+        ),
         Scale::Sampled => "F is executions while recorded, by samples of executed instructions".into(),
     });
     if a.blocks.iter().all(|b| b.cycles.is_none()) {

@@ -6,6 +6,7 @@
 
 mod code;
 mod devices;
+mod laps;
 mod numbers;
 mod pace;
 mod places;
@@ -19,6 +20,7 @@ use crate::lives::{ImageNo, LifeNo};
 use crate::plan::Spend;
 use code::{CodeFile, CodeFiles};
 use devices::Devices;
+use laps::Laps;
 use places::{At, Places};
 use rustc_hash::FxHashMap;
 use std::fmt;
@@ -26,6 +28,7 @@ use std::rc::Rc;
 use thrift::Thrift;
 use walks::Walked;
 use whither_abi::Task;
+use whither_abi::pairs::Pair;
 use whither_abi::path::Path;
 use whither_abi::regs::{Place, Recipe, Regs, STEPS, Step};
 use whither_image::interp::{Decision, MOST_LOADS, RecipeStep, Registers, Sampled, Slice, Source, WalkEnd, Walks};
@@ -44,6 +47,7 @@ const WORTH_A_RECIPE: u32 = 2;
 /// Decoded code of more bytes than this is thrown away and decoded anew where it is still in use.
 const MOST_CODE: usize = 12 << 20;
 
+pub(crate) use laps::{PERIOD_NS, second_event};
 pub use pace::ENOUGH as ENOUGH_WALKS;
 pub(crate) use spaces::{SPACE_ROOM, number_of as image_number};
 pub(crate) use thrift::FIRST_EVERY;
@@ -102,6 +106,7 @@ pub(crate) struct Edges {
     orders: Vec<Order>,
     thrift: Thrift,
     walked: Walked,
+    laps: Laps,
     /// Walks so far, and the time they took.
     walks: u64,
     walks_ns: u64,
@@ -128,6 +133,7 @@ impl Edges {
             orders: Vec::new(),
             thrift: Thrift::new(spend),
             walked: Walked::default(),
+            laps: Laps::default(),
             walks: 0,
             walks_ns: 0,
             devices: Devices::default(),
@@ -152,6 +158,11 @@ impl Edges {
             self.walked.take(book, &mut self.files, &path, |life| devices.bar(life, path.tgid, now));
         }
         self.walked.orders()
+    }
+
+    /// Counts the rounds of loops that pairs of moments tell.
+    pub(crate) fn take_pairs(&mut self, book: &mut Book, pairs: impl Iterator<Item = Pair>) {
+        self.laps.take_all(book, &mut self.files, pairs);
     }
 
     /// Processes have begun to execute programs.

@@ -7,6 +7,7 @@ pub(crate) mod causal;
 pub(crate) mod columns;
 pub(crate) mod edges;
 pub(crate) mod exact;
+pub(crate) mod laps;
 pub(crate) mod parts;
 pub(crate) mod samples;
 pub(crate) mod stored;
@@ -188,6 +189,23 @@ pub(crate) static EXACT: Table = Table {
         col("hits_ns", Kind::U64, Coding::Plain),
     ],
     sorted: 4,
+};
+
+/// Pairs of moments.
+pub(crate) static LAPS: Table = Table {
+    file: "laps.parquet",
+    columns: &[
+        col("image_id", Kind::Id, Coding::Dict),
+        col("offset", Kind::U64, Coding::Delta),
+        col("span", Kind::U32, Coding::Dict),
+        col("course", Kind::Text, Coding::Dict),
+        col("pace", Kind::U32, Coding::Dict),
+        col("pairs", Kind::U64, Coding::Plain),
+        col("laps", Kind::U64, Coding::Plain),
+        col("ns", Kind::U64, Coding::Plain),
+        col("handler_ns", Kind::U64, Coding::Plain),
+    ],
+    sorted: 5,
 };
 
 /// Accounting per CPU and interval.

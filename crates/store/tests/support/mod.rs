@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use whither_store::model::{
-    EdgeSample, EdgeSource, EpochMeta, Event, EventIx, EventUnit, ExactCount, Frame, IdKind, Image, ImageId, ImageIx,
-    ImageKind, ImageOffset, Precision, Process, ProcessIx, Profile, Rate, Sample, Segment, Stack, StackEnd, StackIx,
-    StackSample, ThreadName, Way,
+    Course, EdgeSample, EdgeSource, EpochMeta, Event, EventIx, EventUnit, ExactCount, Frame, IdKind, Image, ImageId,
+    ImageIx, ImageKind, ImageOffset, LapCount, Precision, Process, ProcessIx, Profile, Rate, Sample, Segment, Stack,
+    StackEnd, StackIx, StackSample, ThreadName, Way,
 };
 
 /// A small generator of our own: the same numbers on every machine.
@@ -120,6 +120,21 @@ pub(crate) fn random_profile(seed: u64, rows: usize) -> Profile {
             windows: 1 + d.roll(3),
             enabled_ns: 1_000_000 * d.roll(99),
             hits_ns: 10_000 * hits,
+        });
+    }
+    for _ in 0..rows.min(30) {
+        let laps = d.roll(50);
+        let ns = 20_000 + d.roll(900_000);
+        let others = [Course::Kernel, Course::Left, Course::Otherwise];
+        profile.laps.push(LapCount {
+            image: ImageIx(d.roll(6) as u32),
+            offset: ImageOffset(d.roll(9)),
+            span: ns.ilog2() as u8,
+            course: Course::steps(laps, ns).unwrap_or(others[d.roll(3) as usize]),
+            pairs: 1,
+            laps,
+            ns,
+            handler_ns: d.roll(9000),
         });
     }
     // Names do not add up and are no facts below; they have a test of their own.

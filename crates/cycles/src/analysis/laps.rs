@@ -1,0 +1,231 @@
+//! What pairs of moments say of one procedure: how often a place in a loop was executed, from how far a register got that it
+//! steps (`image/counters`), and the time that was sampled there. Rows come in, executions with errors go out; `frequency` hands
+//! them to the flow solver.
+//!
+//! A pair tells the truth when the loop was not left between its moments. How far the two are apart is drawn by chance, so true
+//! pairs agree on the time of a round whatever their distance, and others do not: a loop that was entered anew moved its register by
+//! something that the time between has nothing to do with. What most pairs agree on is believed, at the longest distance where
+//! they do.
+
+use super::subject::{Places, Subject};
+use crate::flow::Count;
+use std::ops::RangeInclusive;
+use whither_image::Flow;
+use whither_image::cfg::Missing;
+use whither_image::counters::{Code, Counter};
+use whither_store::model::{Course, Image, LapCount};
+
+/// Paces that agree: a factor of two, in eighths of a power of two.
+const AGREE: u16 = 8;
+/// Share of the pairs within a stretch that must agree. Differences that have nothing to do with time are spread over
+/// both signs and several powers of two.
+const MOST: f64 = 0.65;
+/// Fewer pairs that agree tell nothing.
+const FEWEST_PAIRS: u64 = 8;
+/// Fewer samples in a stretch tell no time.
+const FEWEST_SAMPLES: f64 = 10.0;
+/// Distances believed: at shorter ones what interrupts take is a part of them.
+const SPANS: RangeInclusive<u8> = 14..=26;
+/// No answer is better than this.
+const LEAST_ERROR: f64 = 0.03;
+/// How far the time of a pair is from what its rounds take, as a part of it.
+const SCATTER: f64 = 0.15;
+/// What is expected to be lost with each sample, nanoseconds, its standard deviation, and the most: its handler, interrupts, and
+/// caches that handlers have used.
+const LOST_NS: f64 = 8000.0;
+const LOST_SCATTER: f64 = 8000.0;
+const MOST_LOST: f64 = 60000.0;
+/// Handlers leave a program this part of the time at least: rates that are asked for may be too high for what can be told.
+const LEAST_OWN: f64 = 0.5;
+/// With less of the time after a moment in the stretch than this, it is not known what belongs to it.
+const LEAST_WITHIN: f64 = 0.1;
+
+/// Executions per block of the places that pairs tell of. `sample_ns`: what a sample stands for.
+pub(super) fn executions(subject: &Subject, image: &Image, rows: &[LapCount], sample_ns: f64) -> Vec<Count> {
+    let unknown = subject.cfg.missing.iter().any(|m| matches!(m, Missing::IndirectJump(_) | Missing::Unbounded(_)));
+    if rows.is_empty() || unknown {
+        return Vec::new();
+    }
+    let places = Places { image, cfg: &subject.cfg };
+    let counters = Code::of(&subject.cfg).counters();
+    let of = |rows: &[LapCount]| {
+        let at = places.insn(rows[0].offset)?;
+        let counter = counters.iter().find(|c| c.at == at)?;
+        execution(subject, counter, rows, sample_ns)
+    };
+    rows.chunk_by(|a, b| a.offset == b.offset).filter_map(of).collect()
+}
+
+fn execution(subject: &Subject, counter: &Counter, rows: &[LapCount], sample_ns: f64) -> Option<Count> {
+    let block = subject.block_of(counter.at)?;
+    let samples: f64 = counter.stretch.iter().map(|&i| subject.samples[i]).sum();
+    if samples < FEWEST_SAMPLES {
+        return None;
+    }
+    let pace = (*SPANS.start()..=*SPANS.end()).rev().find_map(|longest| agreed(rows, longest))?;
+    let calls = |&i: &usize| matches!(subject.cfg.insns[i].flow, Flow::Call(_) | Flow::IndirectCall);
+    let (within, doubt) = match counter.stretch.iter().any(calls) {
+        true => pace.within,
+        // Without calls what ended in other code had left the loop.
+        false => pace.out_of_kernel,
+    };
+    if within < LEAST_WITHIN {
+        return None;
+    }
+    let rounds = samples * pace.rounds_within(sample_ns) / within;
+    let chance = 1.0 / samples + pace.variance;
+    Some(Count { block, log: rounds.ln(), error: (chance + doubt * doubt + LEAST_ERROR * LEAST_ERROR).sqrt() })
+        .filter(|c| c.log.is_finite())
+}
+
+/// What pairs agree on.
+struct Pace {
+    /// Rounds in each nanosecond, and nanoseconds in which there are none, of the time from one sample to the next: its handler, the
+    /// way back from that, and what it cost the caches.
+    per_ns: f64,
+    lost_ns: f64,
+    /// Variance of its logarithm.
+    variance: f64,
+    /// Share of a loop's time that is spent in its stretch, and the standard deviation of its logarithm: where all that ended in
+    /// other code was called from there, and where none was.
+    within: (f64, f64),
+    out_of_kernel: (f64, f64),
+}
+
+/// The pace that most of the pairs agree on that are no further apart than `longest`.
+fn agreed(rows: &[LapCount], longest: u8) -> Option<Pace> {
+    let rows = || rows.iter().filter(|r| (*SPANS.start()..=longest).contains(&r.span));
+    let pace_of = |r: &LapCount| if let Course::Steps(pace) = r.course { Some(pace) } else { None };
+    let pairs = |which: &dyn Fn(&LapCount) -> bool| rows().filter(|r| which(r)).map(|r| r.pairs).sum::<u64>();
+    let from_to = |from: u16| move |r: &LapCount| pace_of(r).is_some_and(|p| (from..from + AGREE).contains(&p));
+    let from = rows().filter_map(pace_of).max_by_key(|&from| (pairs(&from_to(from)), std::cmp::Reverse(from)))?;
+    let agree = from_to(from);
+    let (agreeing, stayed) = (pairs(&agree), pairs(&|r| matches!(r.course, Course::Steps(_) | Course::Otherwise)));
+    if agreeing < FEWEST_PAIRS || (agreeing as f64) < MOST * stayed as f64 {
+        return None;
+    }
+    let agreeing_rows: Vec<&LapCount> = rows().filter(|r| agree(r)).collect();
+    let (per_ns, lost_ns) = progress(&agreeing_rows);
+    let expected = |r: &LapCount| ((r.ns + r.handler_ns) as f64 - lost_ns * r.pairs as f64) * per_ns;
+    let off = |r: &LapCount| (expected(r) / r.laps as f64).clamp(0.1, 10.0).ln();
+    let squares: f64 = agreeing_rows.iter().map(|r| r.pairs as f64 * off(r).powi(2)).sum();
+    Some(Pace {
+        per_ns,
+        lost_ns,
+        variance: squares / (agreeing * agreeing) as f64,
+        within: share(rows(), |c| c >= Course::Otherwise),
+        out_of_kernel: share(rows(), |c| c != Course::Kernel),
+    })
+}
+
+/// Rounds per nanosecond, and the nanoseconds without any: rounds against the time since the sample's handler began, by least
+/// squares of what they differ by relatively, with what is expected to be lost. From there on second moments are drawn evenly;
+/// counted from the handler's end those after a long one would all be early.
+fn progress(rows: &[&LapCount]) -> (f64, f64) {
+    let sum = |of: fn(&LapCount) -> u64| rows.iter().map(|r| of(r)).sum::<u64>() as f64;
+    // In units of about a nanosecond's rounds.
+    let about = sum(|r| r.laps) / sum(|r| r.ns + r.handler_ns);
+    let (mut tt, mut t, mut one, mut tn, mut n) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    for r in rows {
+        let pairs = r.pairs as f64;
+        let (ns, laps) = ((r.ns + r.handler_ns) as f64 / pairs, r.laps as f64 / pairs / about);
+        let weight = pairs / (SCATTER * ns).powi(2);
+        tt += weight * ns * ns;
+        t += weight * ns;
+        one += weight;
+        tn += weight * ns * laps;
+        n += weight * laps;
+    }
+    let before = 1.0 / LOST_SCATTER.powi(2);
+    let (one, n) = (one + before, n - LOST_NS * before);
+    // laps = slope * ns - lost
+    let lost = ((t * tn - n * tt) / (one * tt - t * t)).clamp(0.0, MOST_LOST);
+    let slope = (tn + lost * t) / tt;
+    (slope * about, lost / slope)
+}
+
+impl Pace {
+    /// Rounds in the time that a sample stands for.
+    fn rounds_within(&self, sample_ns: f64) -> f64 {
+        self.per_ns * (sample_ns - self.lost_ns).max(LEAST_OWN * sample_ns)
+    }
+}
+
+/// Share of the pairs that are `of` some courses, as it would be were both moments one: the further they are apart the more often
+/// the loop was left in between.
+fn share<'r>(rows: impl Iterator<Item = &'r LapCount>, of: impl Fn(Course) -> bool) -> (f64, f64) {
+    let mut rows: Vec<&LapCount> = rows.collect();
+    rows.sort_by_key(|r| r.ns / r.pairs.max(1));
+    let all: u64 = rows.iter().map(|r| r.pairs).sum();
+    // Pairs, those of the courses, their time: nearer ones, and further ones.
+    let mut halves = [(0.0, 0.0, 0.0); 2];
+    let mut before = 0;
+    for r in rows {
+        let half = &mut halves[usize::from(2 * before >= all)];
+        before += r.pairs;
+        half.0 += r.pairs as f64;
+        half.1 += if of(r.course) { r.pairs as f64 } else { 0.0 };
+        half.2 += r.ns as f64;
+    }
+    let [near, far] = halves.map(|(pairs, of, ns)| (of / pairs, ns / pairs));
+    let (pairs, chosen) = (halves[0].0 + halves[1].0, halves[0].1 + halves[1].1);
+    let mean = chosen / pairs;
+    let slope = (near.0 - far.0) / (far.1 - near.1);
+    let at_once = (near.0 + slope * near.1).clamp(mean, 1.0);
+    let at_once = if at_once.is_finite() { at_once } else { mean };
+    let chance = (1.0 - mean).max(1.0 / pairs) / chosen.max(1.0);
+    (at_once, (chance + (0.5 * (at_once / mean).ln()).powi(2)).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pair: nanoseconds between, rounds.
+    fn pair(ns: u64, laps: u64) -> LapCount {
+        let course = Course::steps(laps, ns).unwrap_or(Course::Otherwise);
+        LapCount { span: ns.ilog2() as u8, course, pairs: 1, laps, ns, ..LapCount::default() }
+    }
+
+    fn other(ns: u64, course: Course) -> LapCount {
+        LapCount { span: ns.ilog2() as u8, course, pairs: 1, ns, ..LapCount::default() }
+    }
+
+    #[test]
+    fn pairs_that_agree_tell_the_time_of_a_round() {
+        let mut rows: Vec<LapCount> = (1..=20).map(|i| pair(40_000 * i + 5_000, 4_000 * i)).collect();
+        let pace = agreed(&rows, 26).expect("all agree");
+        assert!(
+            (pace.per_ns * 10.0 - 1.0).abs() < 0.01
+                && (pace.lost_ns - 5000.0).abs() < 500.0
+                && pace.variance < 1e-4
+                && pace.within.0 > 0.999,
+            "{}",
+            pace.per_ns
+        );
+        rows.extend((1..=20).map(|i| other(40_000 * i, Course::Left)));
+        assert!(agreed(&rows, 26).is_some_and(|p| (p.within.0 - 0.5).abs() < 0.1 && p.out_of_kernel.0 > 0.999));
+        rows.extend((1..=20).map(|i| other(40_000 * i, Course::Otherwise)));
+        assert!(agreed(&rows, 26).is_none(), "half of them say something else");
+        assert!(agreed(&rows[..7], 26).is_none(), "too few");
+    }
+
+    #[test]
+    fn a_loop_that_is_entered_anew_every_200_us_is_told_by_short_pairs_only() {
+        // 10 ns a round; the register begins at 0 every 200 us.
+        let mut rows = Vec::new();
+        for i in 0..400_u64 {
+            let (from, ns) = (i * 7_919 % 200_000, 33_000 + i * 2_477 % 900_000);
+            let (before, after) = (from / 10, (from + ns) % 200_000 / 10);
+            rows.push(match after.checked_sub(before) {
+                // As much as is expected is lost between the moments.
+                Some(laps) => pair(ns + LOST_NS as u64, laps),
+                None => other(ns, Course::Otherwise),
+            });
+        }
+        let longest = (15..=26).rev().find(|&l| agreed(&rows, l).is_some());
+        assert!(longest.is_some_and(|l| l <= 16), "{longest:?}");
+        let pace = agreed(&rows, longest.unwrap_or(0)).expect("found");
+        assert!((pace.per_ns * 10.0 - 1.0).abs() < 0.03, "{}", pace.per_ns);
+    }
+}

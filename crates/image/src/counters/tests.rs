@@ -1,0 +1,120 @@
+//! Hand-made loops with known counters.
+
+use super::*;
+use proptest::prelude::*;
+
+/// Code at 0x1000.
+struct Bytes(Vec<u8>);
+
+impl Data for Bytes {
+    fn bytes(&self, at: Svma, len: usize) -> Option<&[u8]> {
+        let from = usize::try_from(at.0.checked_sub(0x1000)?).ok()?;
+        self.0.get(from..from.checked_add(len)?)
+    }
+}
+
+/// Address of the place, register, step, instructions of the stretch.
+fn found(bytes: &[u8], from: u64) -> Vec<(u64, u8, i64, usize)> {
+    let code = Code::from(&Bytes(bytes.to_vec()), Svma(from), 1000);
+    let of = |c: &Counter| (code.insns[c.at].address.0, c.register, c.step, c.stretch.len());
+    code.counters().iter().map(of).collect()
+}
+
+#[test]
+fn pointers_and_counters_of_a_loop_are_found_from_any_of_its_instructions() {
+    // 1000 mov eax,[rdi]; 1002 add rdi,4; 1006 add edx,eax; 1008 dec ecx; 100a jne 1000; 100c ret
+    let bytes = [0x8b, 0x07, 0x48, 0x83, 0xc7, 0x04, 0x01, 0xc2, 0xff, 0xc9, 0x75, 0xf4, 0xc3];
+    for from in [0x1000, 0x1002, 0x1008, 0x100a] {
+        assert_eq!(found(&bytes, from), [(0x1008, 1, -1, 5), (0x1002, 7, 4, 5)], "{from:#x}");
+    }
+    assert_eq!(found(&bytes, 0x100c), []);
+}
+
+#[test]
+fn a_register_set_anew_counts_within_the_inner_loop_only() {
+    // 1000 xor ecx,ecx; 1002 inc ecx; 1004 cmp ecx,8; 1007 jne 1002; 1009 lea rsi,[rsi+16]; 100d cmp rsi,rdi; 1010 jne 1000; ret
+    let bytes = [
+        0x31, 0xc9, 0xff, 0xc1, 0x83, 0xf9, 0x08, 0x75, 0xf9, 0x48, 0x8d, 0x76, 0x10, 0x48, 0x39, 0xfe, 0x75, 0xee,
+        0xc3,
+    ];
+    assert_eq!(found(&bytes, 0x1002), [(0x1002, 1, 1, 3), (0x1009, 6, 16, 7)]);
+}
+
+#[test]
+fn calls_lose_what_they_may_change_and_two_steps_are_none() {
+    // 1000 call 1100; 1005 inc ebx; 1007 inc ecx; 1009 jne 1000
+    assert_eq!(found(&[0xe8, 0xfb, 0, 0, 0, 0xff, 0xc3, 0xff, 0xc1, 0x75, 0xf5], 0x1000), [(0x1005, 3, 1, 4)]);
+    // 1000 inc ebx; 1002 inc ebx; 1004 jne 1000
+    assert_eq!(found(&[0xff, 0xc3, 0xff, 0xc3, 0x75, 0xfa], 0x1000), []);
+    // The stack pointer; a register added to another; 16 bits.
+    assert_eq!(found(&[0x48, 0x83, 0xc4, 0x08, 0x75, 0xfa], 0x1000), []);
+    assert_eq!(found(&[0x01, 0xc3, 0x66, 0xff, 0xc1, 0x75, 0xf9], 0x1000), []);
+}
+
+#[test]
+fn differences_are_divided_by_steps() {
+    let counter = |step, narrow| Counter { at: 0, register: 0, step, narrow, stretch: vec![0] };
+    assert_eq!(counter(16, false).executions(0x1000, 0x1100), Some(16));
+    assert_eq!(counter(16, false).executions(0x1000, 0x1108), None);
+    assert!(counter(16, false).executions(0x1100, 0x1000).is_some_and(|n| n > 1 << 59), "backwards");
+    assert!(counter(12, false).executions(0x1000, 0x1004).is_some_and(|n| n > 1 << 59), "no whole number");
+    assert_eq!(counter(-1, true).executions(5, 0), Some(5));
+    assert_eq!(counter(1, true).executions(0xffff_ffff, 1), Some(2));
+    assert_eq!(counter(1, true).executions(1 << 40, 7 | 1 << 41), Some(7), "the upper half is not the register's");
+    assert_eq!(counter(i64::MIN, false).executions(0, i64::MIN.cast_unsigned()), Some(1));
+    assert_eq!(counter(i64::MIN, true).executions(0, 0), None);
+    assert_eq!(counter(7, false).executions(3, 3), Some(0));
+}
+
+/// Every node of a component reaches every other, and none of two components do both.
+fn are_components(next: &[Vec<usize>], barred: &[bool], found: &[Vec<usize>]) -> bool {
+    let reach = |from: usize| {
+        let mut seen = vec![false; next.len()];
+        let mut todo = vec![from];
+        while let Some(n) = todo.pop() {
+            for &to in next[n].iter().filter(|&&to| !barred[to]) {
+                if !std::mem::replace(&mut seen[to], true) {
+                    todo.push(to);
+                }
+            }
+        }
+        seen
+    };
+    let all: Vec<Vec<bool>> = (0..next.len()).map(reach).collect();
+    let both = |a: usize, b: usize| !barred[a] && !barred[b] && all[a][b] && all[b][a];
+    let of = |n: usize| found.iter().position(|c| c.contains(&n));
+    (0..next.len()).all(|a| (0..next.len()).all(|b| (of(a).is_some() && of(a) == of(b)) == both(a, b)))
+}
+
+proptest! {
+    #[test]
+    fn steps_are_counted_however_often_the_register_overflows(
+        step in any::<i64>(), narrow in any::<bool>(), laps in 0_u64..1 << 30, before in any::<u64>(),
+    ) {
+        let step = if narrow { i64::from(step as i32) } else { step };
+        // At most two bits of the register are lost.
+        let step = if step.trailing_zeros() > 2 { step | 1 } else { step };
+        let after = before.wrapping_add(step.cast_unsigned().wrapping_mul(laps));
+        let counter = Counter { at: 0, register: 0, step, narrow, stretch: vec![0] };
+        prop_assert_eq!(counter.executions(before, after), Some(laps));
+    }
+
+    #[test]
+    fn components_are_what_reaches_each_other(
+        edges in proptest::collection::vec((0_usize..12, 0_usize..12), 0..30),
+        barred in proptest::collection::vec(any::<bool>(), 12),
+    ) {
+        let mut next = vec![Vec::new(); 12];
+        edges.iter().for_each(|&(a, b)| next[a].push(b));
+        prop_assert!(are_components(&next, &barred, &components(&next, |i| barred[i])));
+    }
+
+    #[test]
+    fn any_bytes_give_counters_that_step(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let code = Code::from(&Bytes(bytes), Svma(0x1000), 50);
+        prop_assert!(code.insns.len() <= 50);
+        for c in code.counters() {
+            prop_assert!(c.step != 0 && c.stretch.contains(&c.at) && c.stretch.is_sorted());
+        }
+    }
+}
