@@ -4,11 +4,9 @@
 
 use crate::SampleError;
 use crate::bpf_skel::{OpenSampleSkel, SampleSkel, SampleSkelBuilder};
-use crate::edges::{
-    EVERY, FIRST_EVERY, LATE, OP_ROOM, Order, PERIOD_NS, RECIPE_ROOM, SETTLES, SPACE_ROOM, TELLS, WalkOrders,
-    second_event,
-};
+use crate::edges::{EVERY, FIRST_EVERY, LATE, OP_ROOM, Order, RECIPE_ROOM, SETTLES, SPACE_ROOM, TELLS, WalkOrders};
 use crate::plan::{Chosen, Coverage, EdgeMode, StackMode};
+use crate::seconds::Seconds;
 use crate::walk_maps::{SLOT_ROOM, Tables, WalkMaps};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PerfEventOpts, ProgramMut, RingBuffer, RingBufferBuilder};
@@ -57,8 +55,7 @@ pub struct BpfCollector {
     events_ring: RingBuffer<'static>,
     arrivals: RingBuffer<'static>,
     perf: Vec<(u32, u16, PerfEvent)>,
-    /// The event for second moments of each CPU.
-    seconds: Vec<(u32, PerfEvent)>,
+    seconds: Seconds,
     table: SharedWords,
     cpus: SharedWords,
     skel: SampleSkel<'static>,
@@ -145,7 +142,7 @@ impl BpfCollector {
             events_ring,
             arrivals,
             perf: Vec::new(),
-            seconds: Vec::new(),
+            seconds: Seconds::default(),
             table,
             cpus: cpu_state,
             skel,
@@ -207,7 +204,7 @@ impl BpfCollector {
     pub fn leave(&mut self, cpu: u32) {
         self.attached.retain(|(c, _)| *c != cpu);
         self.perf.retain(|(c, ..)| *c != cpu);
-        self.seconds.retain(|(c, _)| *c != cpu);
+        self.seconds.leave(cpu);
     }
 
     fn attach_event(&mut self, cpu: u32, number: u16, event: &Chosen, stacks: StackMode) -> Result<(), SampleError> {
@@ -230,11 +227,11 @@ impl BpfCollector {
         if self.skel.maps.rodata_data.is_none_or(|constants| constants.wh_pairs_on == 0) {
             return Ok(());
         }
-        let perf = PerfEvent::open(&second_event()?, Watch::Cpu(cpu))?;
+        let perf = self.seconds.open(cpu)?;
         let link = attach(&self.skel.progs.on_second, &perf, PerfEventOpts::default())?;
         perf.disable()?;
         self.attached.push((cpu, link));
-        self.seconds.push((cpu, perf));
+        self.seconds.add(cpu, perf);
         Ok(())
     }
 
@@ -257,13 +254,17 @@ impl BpfCollector {
     /// The kernel's reason.
     pub fn enable(&mut self) -> Result<(), SampleError> {
         self.drain();
-        let seconds = self.seconds.iter().map(|(_, e)| e);
-        self.perf.iter().map(|(_, _, e)| e).chain(seconds).try_for_each(PerfEvent::enable).map_err(Into::into)
+        self.perf
+            .iter()
+            .map(|(_, _, e)| e)
+            .chain(self.seconds.events())
+            .try_for_each(PerfEvent::enable)
+            .map_err(Into::into)
     }
 
     /// Switches all events off; tables and rings keep what they have.
     pub fn disable(&self) {
-        for event in self.perf.iter().map(|(_, _, e)| e).chain(self.seconds.iter().map(|(_, e)| e)) {
+        for event in self.perf.iter().map(|(_, _, e)| e).chain(self.seconds.events()) {
             // An event that is gone (CPU off line) needs no switching off.
             let _ = event.disable();
         }
@@ -430,9 +431,14 @@ impl BpfCollector {
             .collect()
     }
 
-    /// How often the event for second moments has interrupted.
-    pub(crate) fn seconds(&self) -> u64 {
-        self.seconds.iter().map(|(_, e)| e.count().unwrap_or(0) / PERIOD_NS).sum()
+    /// The timer that finds second moments.
+    pub(crate) fn seconds(&mut self) -> &mut Seconds {
+        &mut self.seconds
+    }
+
+    /// How often it has interrupted.
+    pub(crate) fn second_interrupts(&self) -> u64 {
+        self.seconds.interrupts()
     }
 
     /// Runs of the handler and the time they took, while statistics are on.

@@ -395,7 +395,7 @@ impl Collector {
         let Kind::Bpf(b, _) = &self.kind else { return Taken::default() };
         let samples = b.cpu_counters().iter().map(|c| c.hit + c.miss + c.idle + c.other).sum();
         let (walks, walks_ns) = self.edges.as_ref().map_or((0, 0), Edges::walks);
-        Taken { samples, walks, walks_ns, seconds: b.seconds() }
+        Taken { samples, walks, walks_ns, seconds: b.second_interrupts() }
     }
 
     /// No more walks than so many a second, of all CPUs.
@@ -434,6 +434,9 @@ impl Collector {
 
     /// New nominal distance of samples, ns, for events that a rate drives. Nothing may have been sampled that is wanted.
     pub fn set_time_period(&mut self, ns: u64) {
+        if let Kind::Bpf(b, _) = &mut self.kind {
+            b.seconds().keep_to(ns);
+        }
         for (number, c) in self.chosen.iter_mut().enumerate().filter(|(_, c)| c.is_rated()) {
             c.set_distance(ns);
             self.accounts.set_nominal(number as u16, c.period);

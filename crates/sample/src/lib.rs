@@ -21,6 +21,7 @@ pub mod lives;
 pub mod perf_ring;
 pub mod plan;
 mod rows;
+mod seconds;
 pub mod sideband;
 pub mod unwind;
 mod walk_maps;

@@ -30,11 +30,14 @@ const SPANS: RangeInclusive<u8> = 14..=26;
 const LEAST_ERROR: f64 = 0.03;
 /// How far the time of a pair is from what its rounds take, as a part of it.
 const SCATTER: f64 = 0.15;
-/// What is expected to be lost with each sample, nanoseconds, its standard deviation, and the most: its handler, interrupts, and
-/// caches that handlers have used.
+/// What is expected to be lost with each sample besides its handler, nanoseconds, and its standard deviation: interrupts, and caches
+/// that handlers have used.
 const LOST_NS: f64 = 8000.0;
 const LOST_SCATTER: f64 = 8000.0;
-const MOST_LOST: f64 = 60000.0;
+/// Standard deviation of what handlers take on average, as a part of it.
+const DOUBT_OF_HANDLER: f64 = 0.3;
+/// No more is lost than so many times what is expected.
+const MOST_LOST: f64 = 3.0;
 /// Handlers leave a program this part of the time at least: rates that are asked for may be too high for what can be told.
 const LEAST_OWN: f64 = 0.5;
 /// With less of the time after a moment in the stretch than this, it is not known what belongs to it.
@@ -136,10 +139,12 @@ fn progress(rows: &[&LapCount]) -> (f64, f64) {
         tn += weight * ns * laps;
         n += weight * laps;
     }
-    let before = 1.0 / LOST_SCATTER.powi(2);
-    let (one, n) = (one + before, n - LOST_NS * before);
+    let handler = sum(|r| r.handler_ns) / sum(|r| r.pairs);
+    let (expected, scatter) = (handler + LOST_NS, LOST_SCATTER.hypot(DOUBT_OF_HANDLER * handler));
+    let before = 1.0 / scatter.powi(2);
+    let (one, n) = (one + before, n - expected * before);
     // laps = slope * ns - lost
-    let lost = ((t * tn - n * tt) / (one * tt - t * t)).clamp(0.0, MOST_LOST);
+    let lost = ((t * tn - n * tt) / (one * tt - t * t)).clamp(0.0, MOST_LOST * expected);
     let slope = (tn + lost * t) / tt;
     (slope * about, lost / slope)
 }
@@ -196,8 +201,8 @@ mod tests {
         let mut rows: Vec<LapCount> = (1..=20).map(|i| pair(40_000 * i + 5_000, 4_000 * i)).collect();
         let pace = agreed(&rows, 26).expect("all agree");
         assert!(
-            (pace.per_ns * 10.0 - 1.0).abs() < 0.01
-                && (pace.lost_ns - 5000.0).abs() < 500.0
+            (pace.per_ns * 10.0 - 1.0).abs() < 0.02
+                && (pace.lost_ns - 5000.0).abs() < 1500.0
                 && pace.variance < 1e-4
                 && pace.within.0 > 0.999,
             "{}",

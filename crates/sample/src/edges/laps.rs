@@ -5,7 +5,6 @@
 //! Constraint: code is looked at where pairs come again, and little of it at a time.
 
 use super::code::CodeFiles;
-use crate::SampleError;
 use crate::book::{Book, CodeAt, Who};
 use crate::lives::ImageNo;
 use rustc_hash::FxHashMap;
@@ -14,12 +13,8 @@ use whither_abi::pairs::Pair;
 use whither_image::counters::{Code, Counter};
 use whither_image::jump_tables::Data;
 use whither_image::{ImageOffset, Svma, load_bias, to_offset, to_svma};
-use whither_kernel::events;
-use whither_kernel::perf::Attr;
 use whither_store::model::{Course, LapCount};
 
-/// Nanoseconds between second moments: 397 a second and CPU. No multiple of any sampling period that people ask for.
-pub(crate) const PERIOD_NS: u64 = 2_518_913;
 /// Shorter pairs are left out: leaving the one handler and entering the other is too much of them.
 const SHORTEST_NS: u64 = 16_000;
 /// Code is looked at when so many pairs began in one line of it.
@@ -34,12 +29,6 @@ const MOST_LOOKS: u32 = 8;
 const MOST_KNOWN: usize = 40_000;
 /// Rows of one pair.
 const MOST_ROWS: usize = 4;
-
-/// The event that finds second moments.
-pub(crate) fn second_event() -> Result<Attr, SampleError> {
-    let spec = events::parse("cpu-clock")?;
-    Ok(Attr { kind: spec.kind, config: spec.config, period: PERIOD_NS, disabled: true, ..Attr::default() })
-}
 
 /// A counter where it stands in an image.
 struct Place {

@@ -47,7 +47,6 @@ const WORTH_A_RECIPE: u32 = 2;
 /// Decoded code of more bytes than this is thrown away and decoded anew where it is still in use.
 const MOST_CODE: usize = 12 << 20;
 
-pub(crate) use laps::{PERIOD_NS, second_event};
 pub use pace::ENOUGH as ENOUGH_WALKS;
 pub(crate) use spaces::{SPACE_ROOM, number_of as image_number};
 pub(crate) use thrift::FIRST_EVERY;
