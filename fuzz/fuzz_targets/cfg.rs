@@ -7,6 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use std::ops::Range;
 use whither_image::Svma;
 use whither_image::cfg::{Cfg, Surroundings};
+use whither_image::counters::Code as Counters;
 use whither_image::jump_tables::Data;
 
 /// Two functions, one behind the other.
@@ -51,4 +52,10 @@ fuzz_target!(|data: &[u8]| {
     }
     let (blocks, edges) = cfg.classes();
     assert_eq!((blocks.len(), edges.len()), (cfg.blocks.len(), cfg.edges.len()));
+    for counters in [Counters::of(&cfg), Counters::from(&code, Svma(start), 500)] {
+        for c in counters.counters() {
+            assert!(c.step != 0 && c.stretch.binary_search(&c.at).is_ok());
+            let _ = c.executions(start, !start);
+        }
+    }
 });
