@@ -473,7 +473,11 @@ int on_second(struct bpf_perf_event_data *ctx)
 			p->pc[0] = m->pc;
 			p->pc[1] = user ? ctx->regs.ip : 0;
 			__builtin_memcpy(p->first, m->value, sizeof(p->first));
-			general(p->second, ctx);
+			/* The kernel's registers are none of ours. */
+			if (user)
+				general(p->second, ctx);
+			else
+				__builtin_memset(p->second, 0, sizeof(p->second));
 			/* A sample that is no timer's came in between. */
 			if (*(volatile __u64 *)&m->time == time)
 				bpf_ringbuf_submit(p, BPF_RB_NO_WAKEUP);

@@ -5,7 +5,7 @@
 //! takes the samples, and how long threads stay, is told elsewhere.
 
 use crate::cfg::Cfg;
-use crate::disasm::{Flow, Insn, decode};
+use crate::disasm::{Flow, Insn, decode_first};
 use crate::effects::{Effects, RegSet, effects};
 use crate::ids::Svma;
 use crate::jump_tables::Data;
@@ -203,7 +203,7 @@ fn written(insn: &Insn, effects: &Effects) -> RegSet {
 
 fn insn_at(data: &dyn Data, at: Svma) -> Option<Insn> {
     let bytes = (1..=LONGEST).rev().find_map(|n| data.bytes(at, n))?;
-    decode(bytes, at).first().copied().filter(|i| i.flow != Flow::Invalid)
+    decode_first(bytes, at)
 }
 
 /// Where control goes behind an instruction, as far as it says so.

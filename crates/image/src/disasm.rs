@@ -174,6 +174,13 @@ pub fn decode(code: &[u8], at: Svma) -> Vec<Insn> {
     out
 }
 
+/// The instruction that `code` begins with.
+#[must_use]
+pub fn decode_first(code: &[u8], at: Svma) -> Option<Insn> {
+    let raw = Decoder::with_ip(64, code, at.0, DecoderOptions::NONE).decode();
+    (!raw.is_invalid()).then(|| Insn { address: at, len: raw.len() as u8, flow: flow(&raw), raw })
+}
+
 fn flow(raw: &Instruction) -> Flow {
     let target = Svma(raw.near_branch_target());
     match raw.flow_control() {

@@ -130,7 +130,7 @@ fn damage_anywhere_is_told_and_the_rest_is_read() {
     let victim = dir.join("seg-000001-000001");
     let mut dice = Dice(3);
     let files: Vec<PathBuf> = fs::read_dir(&victim).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(files.len(), 10);
+    assert_eq!(files.len(), 11);
     for file in files {
         let sound = fs::read(&file).unwrap();
         for _ in 0..40 {
@@ -163,7 +163,7 @@ fn damage_anywhere_is_told_and_the_rest_is_read() {
 
 /// Tables that samples can be read without.
 fn accompanies(file: &Path) -> bool {
-    let tables = ["stacks", "frames", "edges", "exact", "threads", "rates"];
+    let tables = ["stacks", "frames", "edges", "exact", "laps", "threads", "rates"];
     tables.iter().any(|t| file.file_name().is_some_and(|name| name.to_string_lossy() == format!("{t}.parquet")))
 }
 

@@ -12,7 +12,7 @@ use self::turns::{Draw, Drawn, Turns};
 use super::exact::Counted;
 use super::retired::Retired;
 use super::subject::{Subject, To};
-use crate::flow::{Count, Errors, Flow, Known, Network, Problem, Time, misfit};
+use crate::flow::{Against, Count, Errors, Flow, Known, Network, Problem, Time, misfit};
 use crate::results::analysis::{Confidence, Estimate, Evidence};
 use rustc_hash::FxHashSet;
 use whither_image::cfg::EdgeKind;
@@ -93,6 +93,11 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
         ran: subject.retired.as_ref().map_or_else(|| records::ran(&subject.recorded), Retired::ran),
         ratios: subject.counted.iter().flat_map(|c| &c.ratios).copied().collect(),
         counts: counts(subject),
+        // Pairs of moments tell of some loops; what is not known of others is not known of the whole.
+        against: match &subject.counted {
+            Some(c) if !c.rates.is_empty() => Against::Counts,
+            _ => Against::All,
+        },
     };
     known.time = (0..cfg.blocks.len())
         .map(|b| Time { samples: subject.block_samples(b), least: least[b].max(1e-3) / cycles })

@@ -125,6 +125,7 @@ impl Condensed {
             doubt,
             belief,
             missed: known.missed,
+            against: known.against,
             time,
             ran: known.ran.clone(),
             ratios: known.ratios.clone(),

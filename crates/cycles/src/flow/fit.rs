@@ -5,7 +5,7 @@
 
 use super::condense::Condensed;
 use super::eliminate::{Plan, Solved};
-use super::{Errors, Flow, Known, Network, Ran, Ratio, Time, misfit};
+use super::{Against, Errors, Flow, Known, Network, Ran, Ratio, Time, misfit};
 use rayon::prelude::*;
 
 /// Logarithm of time over least time, most often. Measured over predicted time of blocks spreads over more than an
@@ -252,8 +252,10 @@ impl Problem {
     fn errors(&self, point: &Point, state: &State<'_>, known: &Known) -> (Vec<f64>, Vec<f64>) {
         let mut chance = Chance(0x9e37_79b9);
         let logs = |flow: &[f64], edges: &[f64], known: &Known| {
-            let total =
-                if known.counts.is_empty() { flow.iter().sum() } else { (-misfit(&known.counts, flow).0).exp() };
+            let total = match known.against {
+                Against::All => flow.iter().sum(),
+                Against::Counts => (-misfit(&known.counts, flow).0).exp(),
+            };
             let total = total.max(f64::MIN_POSITIVE);
             let log = |f: &f64| (f / total).max(1e-300).ln();
             (flow.iter().map(log).collect::<Vec<f64>>(), edges.iter().map(log).collect::<Vec<f64>>())

@@ -41,8 +41,20 @@ pub(crate) struct Known {
     pub(crate) ran: Vec<Ran>,
     /// Blocks counted against each other.
     pub(crate) ratios: Vec<Ratio>,
-    /// Blocks counted against time. Errors are those of executions in its unit then, no longer of shares.
+    /// Blocks counted against time.
     pub(crate) counts: Vec<Count>,
+    /// What errors are of.
+    pub(crate) against: Against,
+}
+
+/// What the errors of a flow are of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Against {
+    /// Shares in all executions.
+    #[default]
+    All,
+    /// Executions in the unit of counts.
+    Counts,
 }
 
 /// What a sample of all executions has of a block.

@@ -24,9 +24,10 @@ const LINE: u32 = 6;
 /// Instructions looked at from one place on.
 const MOST_INSNS: usize = 1500;
 /// Looks at one call, which are half a second apart.
-const MOST_LOOKS: u32 = 8;
-/// More addresses and lines than this are forgotten.
+const MOST_LOOKS: u32 = 4;
+/// When more addresses and lines are known than this, or stretches hold more, all are forgotten.
 const MOST_KNOWN: usize = 40_000;
+const MOST_HELD: usize = 400_000;
 /// Rows of one pair.
 const MOST_ROWS: usize = 4;
 
@@ -47,6 +48,8 @@ pub(super) struct Laps {
     known: FxHashMap<(ImageNo, Svma), Places>,
     /// Pairs that began in a line that was not looked at.
     met: FxHashMap<(ImageNo, u64), u8>,
+    /// Addresses that stretches hold.
+    held: usize,
     looks: u32,
 }
 
@@ -54,7 +57,7 @@ impl Laps {
     /// Counts what pairs tell.
     pub(super) fn take_all(&mut self, book: &mut Book, files: &mut CodeFiles, pairs: impl Iterator<Item = Pair>) {
         self.looks = 0;
-        if self.known.len() + self.met.len() > MOST_KNOWN {
+        if self.known.len() + self.met.len() > MOST_KNOWN || self.held > MOST_HELD {
             *self = Self::default();
         }
         pairs.filter(|p| p.length_ns >= SHORTEST_NS).for_each(|p| {
@@ -100,6 +103,7 @@ impl Laps {
         }
         self.looks += 1;
         let (places, seen) = look(files.get(book, at)?, first);
+        self.held += places.iter().map(|p| p.stretch.len()).sum::<usize>();
         // What was found from a place in a loop is what would be found from any other place in it.
         for address in seen {
             self.known.entry((image, address)).or_insert_with(|| Rc::clone(&places));
@@ -125,14 +129,16 @@ fn look(data: &dyn Data, first: Svma) -> (Places, Vec<Svma>) {
         let stretch: Vec<Svma> = counter.stretch.iter().map(|&i| code.insns[i].address).collect();
         places.push(Place { at: code.insns[counter.at].address, counter, stretch });
     }
-    // Larger stretches are stayed in longer.
-    places.sort_by_key(|p| (std::cmp::Reverse(p.stretch.len()), p.at));
     let whole = code.insns.len() < MOST_INSNS;
-    let around = places.iter().filter(|p| whole && p.stretch.binary_search(&first).is_ok());
+    let around = places.iter().filter(|p| p.stretch.binary_search(&first).is_ok());
     let mut seen: Vec<Svma> = around.flat_map(|p| p.stretch.iter().copied()).collect();
     seen.sort_unstable();
     seen.dedup();
-    (places.into(), seen)
+    // Loops behind those around it are looked at from there.
+    places.retain(|p| seen.binary_search(&p.at).is_ok());
+    // Larger stretches are stayed in longer.
+    places.sort_by_key(|p| (std::cmp::Reverse(p.stretch.len()), p.at));
+    (places.into(), if whole { seen } else { Vec::new() })
 }
 
 fn stated(book: &Book, at: &CodeAt, pc: u64) -> Option<Svma> {

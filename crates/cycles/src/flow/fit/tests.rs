@@ -14,6 +14,7 @@ fn known(network: &Network) -> Known {
         ran: Vec::new(),
         ratios: Vec::new(),
         counts: Vec::new(),
+        against: Against::All,
     }
 }
 
@@ -117,7 +118,7 @@ fn counted_blocks_decide_and_give_the_scale() {
     assert!((s[1] / 20.0 - 1.0).abs() < 0.25, "{s:?}");
     // A thousand entries a second: errors are those of executions in that unit.
     k.ratios.truncate(3);
-    k.counts = vec![Count { block: 0, log: 1000.0_f64.ln(), error: 0.05 }];
+    (k.counts, k.against) = (vec![Count { block: 0, log: 1000.0_f64.ln(), error: 0.05 }], Against::Counts);
     let flow = solve(&network, &k, Errors::Drawn).expect("solvable");
     let raise = misfit(&k.counts, &flow.blocks).0;
     assert!((flow.blocks[0] * raise.exp() / 1000.0 - 1.0).abs() < 1e-6, "{:?}", flow.blocks);
