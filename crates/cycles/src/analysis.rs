@@ -419,7 +419,12 @@ impl Study {
 
     fn estimate(&self, f: &Frequencies, value: f64, error: f64) -> Estimate {
         // Scaled by the entries, a block is as uncertain as both.
-        let error = if self.calls.is_some() { error.hypot(entry_error(f)) } else { error };
+        let of_scale = match self.calls {
+            Some(_) => entry_error(f),
+            None if self.counted => self.subject.lapped_error(),
+            None => 0.0,
+        };
+        let error = error.hypot(of_scale);
         let mut estimate = estimate(value, error, f.evidence, self.subject.cfg.missing.is_empty());
         if self.foreign_branches || self.is_contradicted() {
             estimate.confidence = Confidence::Low;

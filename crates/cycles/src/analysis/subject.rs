@@ -172,6 +172,13 @@ impl Subject {
         self.lapped = told.into_iter().map(|c| Count { log: c.log - run_ns.ln(), ..c }).collect();
     }
 
+    /// Standard deviation of the logarithm of the scale that pairs of moments tell, 0 where they tell none or breakpoints do, whose
+    /// errors are those of executions already. Loops share what is wrong about a sample's time, so more of them tell it no better.
+    pub(super) fn lapped_error(&self) -> f64 {
+        let told = self.lapped.iter().filter(|_| self.counted.as_ref().is_none_or(|c| c.rates.is_empty()));
+        told.map(|c| c.error).reduce(f64::min).unwrap_or(0.0)
+    }
+
     /// Blocks that were counted in some way.
     pub(super) fn counted_blocks(&self) -> BTreeSet<usize> {
         let exact = self.counted.iter().flat_map(Counted::all_blocks);
