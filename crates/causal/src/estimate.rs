@@ -97,6 +97,9 @@ pub(crate) fn estimate(observations: &[Observation], method: &Method) -> Option<
     })
 }
 
+/// An effect is nearly another one from this part of it on.
+const NEARLY: f64 = 0.9;
+
 /// A line and a knee, weighted by how well they describe the windows (Akaike's weights): the choice between
 /// them is uncertain too, and an interval that forgot it would be too narrow.
 #[derive(Clone, Copy, Debug)]
@@ -148,12 +151,14 @@ impl Blend {
         open.map_or(0.0, |(knee, first)| self.weight * (s.min(knee.y(first)) - knee.y(s)).max(0.0))
     }
 
-    /// The first amount, where already that is beyond the knee: windows know nothing then of how steeply the curve rose to
-    /// it, but that no part takes more than all of the time.
+    /// The first amount, where already that is at the knee or beyond, as far as windows tell: they know nothing then of how steeply
+    /// the curve rose to it, but that no part takes more than all of the time.
     fn flat_from(&self, groups: &[Group]) -> Option<f64> {
         let first = groups.iter().map(|g| g.s).find(|s| *s > 0.0)?;
-        let knee = self.knee?.knee;
-        (groups.iter().filter(|g| g.s > 0.0 && g.s <= knee + 1e-9).count() <= 1).then_some(first)
+        let shape = self.knee?;
+        // By chance a knee is found a little behind an amount that is beyond it.
+        let only = groups.iter().filter(|g| g.s > 0.0 && g.s <= shape.knee + 1e-9).count() <= 1;
+        (only && shape.y(first) >= NEARLY * shape.y(shape.knee)).then_some(first)
     }
 
     /// How much smaller residuals are than the noise, by group.

@@ -18,6 +18,7 @@ mod scale;
 mod subject;
 mod summarise;
 mod tables;
+mod trips;
 
 use crate::annotate::{AnnotateQuery, annotate_procedure};
 use crate::around::Around;

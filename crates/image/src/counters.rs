@@ -4,6 +4,10 @@
 //! loop does besides (DCPI section 7 calls two samples that come together a double sample). Here is only code; who
 //! takes the samples, and how long threads stay, is told elsewhere.
 
+mod exits;
+
+pub use exits::{Bound, Exit, Exits, Relation, Sign};
+
 use crate::cfg::Cfg;
 use crate::disasm::{Flow, Insn, decode_first};
 use crate::effects::{Effects, RegSet, effects};
@@ -41,16 +45,20 @@ impl Counter {
     /// made by something else mostly gives a very large number.
     #[must_use]
     pub fn executions(&self, before: u64, after: u64) -> Option<u64> {
-        let twos = self.step.trailing_zeros();
-        let bits = if self.narrow { 32 } else { 64 };
-        let modulo = |value: u64, bits: u32| value & u64::MAX.checked_shr(64 - bits).unwrap_or(0);
-        let difference = modulo(after.wrapping_sub(before), bits);
-        if twos >= bits || modulo(difference, twos) != 0 {
-            return None;
-        }
-        let odd = self.step.cast_unsigned() >> twos;
-        Some(modulo((difference >> twos).wrapping_mul(inverse(odd)), bits - twos))
+        steps_between(before, after, self.step, if self.narrow { 32 } else { 64 })
     }
+}
+
+/// How often a step must be added to a number of so many bits to make the other.
+fn steps_between(before: u64, after: u64, step: i64, bits: u32) -> Option<u64> {
+    let twos = step.trailing_zeros();
+    let modulo = |value: u64, bits: u32| value & u64::MAX.checked_shr(64 - bits).unwrap_or(0);
+    let difference = modulo(after.wrapping_sub(before), bits);
+    if twos >= bits || modulo(difference, twos) != 0 {
+        return None;
+    }
+    let odd = step.cast_unsigned() >> twos;
+    Some(modulo((difference >> twos).wrapping_mul(inverse(odd)), bits - twos))
 }
 
 /// The inverse of an odd number modulo 2^64 (Warren, Hacker's Delight, 10-16: each step doubles the digits that are right).
@@ -105,8 +113,7 @@ impl Code {
     /// Number of the straight run of instructions that each belongs to: all of one are executed equally often.
     #[must_use]
     pub fn blocks(&self) -> Vec<usize> {
-        let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.next.len()];
-        self.next.iter().enumerate().for_each(|(i, next)| next.iter().for_each(|&to| before[to].push(i)));
+        let before = self.before();
         let follows = |i: usize| i > 0 && before[i] == [i - 1] && self.next[i - 1] == [i];
         let mut number = 0;
         (0..self.next.len())
@@ -115,6 +122,13 @@ impl Code {
                 number
             })
             .collect()
+    }
+
+    /// What precedes each.
+    fn before(&self) -> Vec<Vec<usize>> {
+        let mut before = vec![Vec::new(); self.next.len()];
+        self.next.iter().enumerate().for_each(|(i, next)| next.iter().for_each(|&to| before[to].push(i)));
+        before
     }
 
     /// All its counters.
@@ -147,7 +161,7 @@ impl Code {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Step {
     register: u8,
     by: i64,

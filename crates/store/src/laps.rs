@@ -1,5 +1,6 @@
 //! Pairs of moments of one thread, by what became of a register that code steps: how often a place was executed in
-//! between, as rows. How they are read is told in `cycles/analysis/laps`.
+//! between, and how many rounds of a loop were still to go at a moment, as rows. How they are read is told in `cycles/analysis/laps`
+//! and `cycles/analysis/trips`.
 
 use crate::model::{ImageIx, ImageOffset};
 
@@ -19,12 +20,21 @@ pub enum Course {
     /// steps: the stretch was left in between.
     #[default]
     Otherwise,
+    /// No pair but a moment in a stretch that the place, a branch, leaves when a register has got to its bound: how often the
+    /// branch is executed until then, that time included; eight times the logarithm to base 2, cut down.
+    Remaining(u16),
     /// The register was so many steps further; the time each took: eight times its logarithm to base 2, in picoseconds, cut
     /// down.
     Steps(u16),
 }
 
 impl Course {
+    /// With so many executions to go; `None` for 0.
+    #[must_use]
+    pub fn remaining(executions: u64) -> Option<Self> {
+        (executions > 0).then(|| Self::Remaining((FINE * (executions as f64).log2()) as u16))
+    }
+
     /// Of so many executions within so many nanoseconds; `None` for none, and for more than any loop makes.
     #[must_use]
     pub fn steps(laps: u64, ns: u64) -> Option<Self> {
@@ -39,16 +49,16 @@ impl Course {
 pub struct LapCount {
     /// Image of the place.
     pub image: ImageIx,
-    /// The instruction that steps the register.
+    /// The instruction that steps the register, or the branch that leaves.
     pub offset: ImageOffset,
     /// How far the second is from the beginning of the first one's handler: the logarithm to base 2 of the nanoseconds, cut
-    /// down.
+    /// down. 0 of moments.
     pub span: u8,
     /// What they showed.
     pub course: Course,
-    /// Pairs.
+    /// Pairs, or moments.
     pub pairs: u64,
-    /// Executions of the place in all of them.
+    /// Executions of the place in all of them, or still to go.
     pub laps: u64,
     /// Time between their moments, nanoseconds.
     pub ns: u64,
@@ -84,5 +94,7 @@ mod tests {
         assert_eq!(Course::steps(0, 5), None);
         assert_eq!(Course::steps(u64::MAX, 1), None);
         assert_eq!(Course::steps(1, u64::MAX), Some(Course::Steps(591)));
+        let to_go = [0, 1, 2, 3, 1 << 40, u64::MAX].map(Course::remaining);
+        assert_eq!(to_go, [None, Some(0), Some(8), Some(12), Some(320), Some(512)].map(|n| n.map(Course::Remaining)));
     }
 }

@@ -7,7 +7,7 @@ mod support;
 use serde_json::Value;
 use std::process::Command;
 use support::{Recording, alone, need_root, record, record_system, text, try_record, workload};
-use whither_store::model::{EdgeSource, Profile, Way};
+use whither_store::model::{Course, EdgeSource, Profile, Way};
 use whither_store::{Selection, load};
 
 const BRANCHES: [&str; 6] = ["register_50", "register_90", "register_99", "memory_50", "memory_90", "memory_99"];
@@ -130,6 +130,29 @@ fn rounds_of_loops_are_counted_by_the_registers_that_they_step() {
     let (told, truth) = (of("gather") / of("chain"), truth("gather") / truth("chain"));
     println!("gather over chain: {told:.3}, truth {truth:.3}; {:.3e} {:.3e}, {pairs} pairs", of("gather"), of("chain"));
     assert!((told / truth - 1.0).abs() < 0.15, "gather over chain: {told:.3}, truth {truth:.3}, {pairs} pairs");
+}
+
+#[test]
+fn loops_of_many_rounds_inside_of_others_are_told_by_what_is_to_go() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&["--budget", "3%"], &[workload("nested"), "6".into()]);
+    let profile = profile(&run);
+    if profile.epochs[0].backend != "bpf" {
+        println!("SKIP: moments with registers of this kind need BPF");
+        return;
+    }
+    let remaining = profile.laps.iter().filter(|l| matches!(l.course, Course::Remaining(_)));
+    let moments: u64 = remaining.map(|l| l.pairs).sum();
+    assert!(moments >= 400, "{moments} moments in six seconds");
+    let annotation = run.annotate("rounds", &[]);
+    let of = |name: &str| executions(&annotation, run.truth().number(&format!("{name}_at")) as u64);
+    let truth = |name: &str| run.truth().number(name);
+    for (name, within) in [("inner", 0.15), ("growing", 0.25)] {
+        let (told, truth) = (of(name) / of("outer"), truth(name) / truth("outer"));
+        println!("{name} over outer: {told:.1}, truth {truth:.1}; {:.3e} {:.3e}, {moments} moments", of(name), of("outer"));
+        assert!((told / truth - 1.0).abs() < within, "{name} over outer: {told:.1}, truth {truth:.1}, {moments} moments");
+    }
 }
 
 /// How often walks passed a branch, and how often they took it.

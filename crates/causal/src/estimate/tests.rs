@@ -92,6 +92,9 @@ fn a_knee_below_the_first_amount_leaves_open_how_steep_the_curve_was() {
     let knee = found.fit.knee.unwrap();
     assert!((37.0..45.0).contains(&knee), "{:?}", found.fit);
     assert!((found.fit.at(45.0) - 0.375).abs() < 0.02, "{:?}", found.fit);
+    // One on the way up has nothing to do with it: the curve was told to end at its effect.
+    let found = only(&[15, 45, 65, 80], flat).fit;
+    assert!((found.at(60.0) - 0.375).abs() < 0.03 && found.knee > Some(25.0), "{found:?}");
     // An amount on the way up, and a curve that still rises, leave nothing open.
     for told in [only(&[15, 45, 65, 80], flat), only(&[45, 50, 65, 80], |s| 0.6 * s)] {
         let told = told.assumed;

@@ -105,6 +105,7 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
         .take(network.blocks)
         .collect();
     cap(&network, &mut known.seen);
+    add_trips(subject, &network, &mut known.seen);
     records::add(&subject.recorded, &network, None, &mut known.seen);
     let problem = Problem::new(&network, &shown)?;
     let (first, found) = problem.solve(&known, None, Errors::Skipped)?;
@@ -112,6 +113,7 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     known.doubt = observed.doubt(&network);
     known.seen.clone_from(&observed.seen);
     cap(&network, &mut known.seen);
+    add_trips(subject, &network, &mut known.seen);
     let covers = records::covers(&subject.recorded, &network, &first);
     let waiting = records::waiting(subject, cycles, &first);
     records::doubts(&subject.recorded, &network, (&covers, waiting), &known.seen, &mut known.doubt);
@@ -399,6 +401,18 @@ fn cap(network: &Network, seen: &mut [f64]) {
         if rare > MOST_RARE {
             *s *= MOST_RARE / rare;
         }
+    }
+}
+
+/// Adds what is known of branches that leave by count, as if they had been seen to.
+fn add_trips(subject: &Subject, network: &Network, seen: &mut [f64]) {
+    let ways = ways(network);
+    for trip in &subject.trips {
+        let ways = &ways[trip.block];
+        let Some(leaves) = edge_of(subject, network, ways, trip.block, trip.branch, trip.leaves) else { continue };
+        let Some(&stays) = ways.iter().find(|&&e| e != leaves).filter(|_| ways.len() == 2) else { continue };
+        seen[leaves] += trip.observations() * trip.chance;
+        seen[stays] += trip.observations() * (1.0 - trip.chance);
     }
 }
 

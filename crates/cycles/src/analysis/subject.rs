@@ -3,6 +3,7 @@
 
 use super::exact::{Counted, counted};
 use super::laps::executions;
+use super::trips::{Trip, trips};
 use super::recorded::Recorded;
 use super::retired::Retired;
 use super::tables::Tables;
@@ -45,6 +46,8 @@ pub(crate) struct Subject {
     pub(crate) counted: Option<Counted>,
     /// What pairs of moments tell, in executions per nanosecond of run time.
     pub(crate) lapped: Vec<Count>,
+    /// How often branches leave that leave by count.
+    pub(crate) trips: Vec<Trip>,
 }
 
 /// Where a branch was seen to go, by interpretation.
@@ -160,14 +163,16 @@ impl Subject {
             retired,
             counted,
             lapped,
+            trips: Vec::new(),
             cfg,
         })
     }
 
-    /// With what pairs of moments tell. `ns`: of one sample; `run_ns`: of all that ran.
+    /// With what pairs of moments tell, and single ones of loops that end by count. `ns`: of one sample; `run_ns`: of all that ran.
     pub(super) fn add_laps(&mut self, (ix, image): (ImageIx, &Image), tables: &Tables<'_>, ns: f64, run_ns: f64) {
         let parts = positions(image, &self.cfg.parts);
         let rows: Vec<LapCount> = parts.flat_map(|part| tables.laps_in(ix, &part)).copied().collect();
+        self.trips = trips(self, image, &rows);
         let told = executions(self, image, &rows, ns);
         self.lapped = told.into_iter().map(|c| Count { log: c.log - run_ns.ln(), ..c }).collect();
     }

@@ -118,3 +118,110 @@ proptest! {
         }
     }
 }
+
+/// Branch, whether it leaves when taken, register, step, bound, relation, addresses from which no step is to come.
+type Left = (u64, bool, u8, i64, Bound, Relation, Vec<u64>);
+
+fn left(bytes: &[u8], from: u64) -> Vec<Left> {
+    let code = Code::from(&Bytes(bytes.to_vec()), Svma(0x1000), 1000);
+    let at = code.insns.binary_search_by_key(&Svma(from), |i| i.address).expect("an instruction");
+    let mut exits = Exits::of(&code);
+    let found: Vec<Exit> = (0..code.insns.len()).filter_map(|i| exits.at(i)).collect();
+    let address = |i: usize| code.insns[i].address.0;
+    let of = |e: &Exit| {
+        let settled = e.settled.iter().map(|&i| address(i)).collect();
+        (address(e.branch), e.when_taken, e.register, e.step, e.bound, e.leaves, settled)
+    };
+    found.iter().filter(|e| e.stretch.contains(&at)).map(of).collect()
+}
+
+#[test]
+fn loops_that_end_by_count_are_found() {
+    // 1000 mov eax,[rdi]; 1002 add rdi,4; 1006 add edx,eax; 1008 dec ecx; 100a jne 1000; 100c ret
+    let down = [0x8b, 0x07, 0x48, 0x83, 0xc7, 0x04, 0x01, 0xc2, 0xff, 0xc9, 0x75, 0xf4, 0xc3];
+    assert_eq!(left(&down, 0x1006), [(0x100a, false, 1, -1, Bound::Value(0), Relation::Equal, vec![0x100a])]);
+    // 1000 cmp eax,edx; 1002 jge 1008; 1004 inc eax; 1006 jmp 1000; 1008 ret
+    let up = [0x39, 0xd0, 0x7d, 0x04, 0xff, 0xc0, 0xeb, 0xf8, 0xc3];
+    let at_least = Relation::AtLeast(Sign::Signed);
+    let settled = vec![0x1000, 0x1002, 0x1006];
+    assert_eq!(left(&up, 0x1004), [(0x1002, true, 0, 1, Bound::Register(2), at_least, settled.clone())]);
+    // The same, compared the other way round: 1000 cmp edx,eax; 1002 jle 1008
+    let turned = [0x39, 0xc2, 0x7e, 0x04, 0xff, 0xc0, 0xeb, 0xf8, 0xc3];
+    assert_eq!(left(&turned, 0x1004), [(0x1002, true, 0, 1, Bound::Register(2), at_least, settled)]);
+    // A bound that the loop moves: 1004 inc eax; 1006 dec edx; 1008 jmp 1000
+    assert_eq!(left(&[0x39, 0xd0, 0x7d, 0x06, 0xff, 0xc0, 0xff, 0xca, 0xeb, 0xf6, 0xc3], 0x1004), []);
+}
+
+#[test]
+fn an_inner_loop_and_the_one_around_it_each_have_their_exit() {
+    // 1000 xor ecx,ecx; 1002 inc ecx; 1004 cmp ecx,8; 1007 jne 1002; 1009 lea rsi,[rsi+16]; 100d cmp rsi,rdi; 1010 jne 1000; ret
+    let bytes = [
+        0x31, 0xc9, 0xff, 0xc1, 0x83, 0xf9, 0x08, 0x75, 0xf9, 0x48, 0x8d, 0x76, 0x10, 0x48, 0x39, 0xfe, 0x75, 0xee,
+        0xc3,
+    ];
+    let inner = (0x1007, false, 1, 1, Bound::Value(8), Relation::Equal, vec![0x1004, 0x1007]);
+    let outer = (0x1010, false, 6, 16, Bound::Register(7), Relation::Equal, vec![0x100d, 0x1010]);
+    assert_eq!(left(&bytes, 0x1002), [inner, outer.clone()]);
+    assert_eq!(left(&bytes, 0x1009), [outer]);
+}
+
+fn relations() -> impl Strategy<Value = Relation> {
+    use Relation::{Above, AtLeast, AtMost, Below, Equal};
+    use Sign::{Signed, Unsigned};
+    prop::sample::select(vec![
+        Equal,
+        AtLeast(Signed),
+        AtLeast(Unsigned),
+        Above(Signed),
+        Above(Unsigned),
+        AtMost(Signed),
+        AtMost(Unsigned),
+        Below(Signed),
+        Below(Unsigned),
+    ])
+}
+
+fn holds(relation: Relation, bits: u32, a: u64, b: u64) -> bool {
+    let unused = 64 - bits;
+    let key = |v: u64, sign: Sign| match sign {
+        Sign::Signed => i128::from((v << unused).cast_signed()),
+        Sign::Unsigned => i128::from(v << unused),
+    };
+    match relation {
+        Relation::Equal => a << unused == b << unused,
+        Relation::Unequal => a << unused != b << unused,
+        Relation::AtLeast(s) => key(a, s) >= key(b, s),
+        Relation::Above(s) => key(a, s) > key(b, s),
+        Relation::AtMost(s) => key(a, s) <= key(b, s),
+        Relation::Below(s) => key(a, s) < key(b, s),
+    }
+}
+
+proptest! {
+    /// Against stepping, as far as that goes without overflow.
+    #[test]
+    fn what_is_to_go_is_what_stepping_takes(
+        leaves in relations(), wide: bool, settled: bool, from in -300_i64..300, bound in -300_i64..300, step in -9_i64..9,
+    ) {
+        prop_assume!(step != 0);
+        let bits = if wide { 64 } else { 32 };
+        let exit = Exit {
+            branch: 0, when_taken: true, register: 3, step, bound: Bound::Register(5), leaves, bits,
+            stretch: vec![0], settled: vec![0],
+        };
+        let mut registers = [0; 16];
+        (registers[3], registers[5]) = (from.cast_unsigned(), bound.cast_unsigned());
+        let first = if settled { from } else { from + step };
+        let unsigned = matches!(leaves, Relation::AtLeast(s) | Relation::Above(s) | Relation::AtMost(s) | Relation::Below(s) if s == Sign::Unsigned);
+        let values = (0..700_i64).map(|k| first + k * step);
+        // A number that passes 0 overflows as an unsigned one.
+        let known = values.take_while(|v| !unsigned || (*v < 0) == (first < 0));
+        let counted = known.clone().position(|v| holds(leaves, bits, v.cast_unsigned(), registers[5])).map(|k| k as u64 + 1);
+        let told = exit.to_go(settled, &registers);
+        if counted.is_some() {
+            prop_assert_eq!(told, counted);
+        } else {
+            prop_assert!(told.is_none_or(|n| n > known.count() as u64), "{:?}", told);
+        }
+    }
+}

@@ -8,7 +8,7 @@ use crate::model::{Course, ImageOffset, LapCount};
 use crate::run::Run;
 use std::ops::Range;
 
-const WORDS: [&str; 4] = ["kernel", "left", "otherwise", "steps"];
+const WORDS: [&str; 5] = ["kernel", "left", "otherwise", "remaining", "steps"];
 
 /// Columns of [`super::LAPS`].
 pub(crate) fn laps_to_columns(run: &Run, range: Range<usize>) -> Vec<Column> {
@@ -17,9 +17,10 @@ pub(crate) fn laps_to_columns(run: &Run, range: Range<usize>) -> Vec<Column> {
         Course::Kernel => 0,
         Course::Left => 1,
         Course::Otherwise => 2,
-        Course::Steps(_) => 3,
+        Course::Remaining(_) => 3,
+        Course::Steps(_) => 4,
     };
-    let pace = |c: Course| if let Course::Steps(pace) = c { u32::from(pace) } else { 0 };
+    let pace = |c: Course| if let Course::Steps(n) | Course::Remaining(n) = c { u32::from(n) } else { 0 };
     vec![
         Column::Id(Indexed {
             values: run.images.iter().map(|i| i.id).collect(),
@@ -75,11 +76,13 @@ pub(crate) fn laps_from_columns(columns: Vec<Column>, run: &Run) -> Result<Vec<L
 }
 
 fn course_of(word: &str, pace: u32) -> Result<Course, TableError> {
+    let pace = u16::try_from(pace).map_err(|_| TableError::Inconsistent);
     match word {
         "kernel" => Ok(Course::Kernel),
         "left" => Ok(Course::Left),
         "otherwise" => Ok(Course::Otherwise),
-        "steps" => u16::try_from(pace).map(Course::Steps).map_err(|_| TableError::Inconsistent),
+        "remaining" => pace.map(Course::Remaining),
+        "steps" => pace.map(Course::Steps),
         _ => Err(unknown("course", word)),
     }
 }

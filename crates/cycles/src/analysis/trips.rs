@@ -1,0 +1,167 @@
+//! What is to go at moments says of one procedure's loops: how often a branch leaves that leaves by count (`image/counters`). Rows
+//! come in, chances with errors go out; `frequency` adds them to what was seen of the branch. Loops of many rounds need this: a
+//! branch that leaves once in a thousand times is hardly ever seen to.
+//!
+//! Moments are drawn by time, so a loop of n rounds is met with anything from 1 to n executions to go, all equally often. The chance
+//! that the branch leaves is the density at 1. Where all entries have the same number of rounds the mean tells it; else
+//! the density is taken near its end, and it can but fall from there on, since what has k to go had k at some time whatever it began
+//! with. Where it does not, something else ends the loop first, and nothing is told.
+
+use super::subject::{Places, Subject, To};
+use whither_image::counters::{Code, Exits};
+use whither_store::model::{Course, Image, LapCount};
+
+/// Fewer moments tell nothing.
+const FEWEST: f64 = 24.0;
+/// Loops of fewer rounds than this leave so often that the branch itself tells.
+const FEWEST_ROUNDS: f64 = 6.0;
+/// The mean of squares over the square of the mean, of numbers evenly from 1 to n, and the standard deviation that one of them
+/// has.
+const EVEN: f64 = 4.0 / 3.0;
+const SCATTER_OF_EVEN: f64 = 0.49;
+/// Standard deviation of the logarithm of a chance from one moment, where all entries have the same number of rounds: of the mean, and
+/// of how far they might differ.
+const OF_EVEN: f64 = 1.15;
+/// Where they differ.
+const OF_UNEVEN: f64 = 2.8;
+/// No answer is better than this.
+const LEAST_ERROR: f64 = 0.04;
+
+/// How often a branch leaves a loop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Trip {
+    /// Its block.
+    pub(crate) block: usize,
+    /// The branch.
+    pub(crate) branch: usize,
+    /// The way that leaves.
+    pub(crate) leaves: To,
+    /// Share of its executions that do.
+    pub(crate) chance: f64,
+    /// Standard deviation of its logarithm.
+    pub(crate) error: f64,
+}
+
+impl Trip {
+    /// Executions that tell as much when they are seen.
+    pub(crate) fn observations(&self) -> f64 {
+        (1.0 - self.chance) / (self.chance * self.error * self.error)
+    }
+}
+
+/// What rows tell of branches.
+pub(super) fn trips(subject: &Subject, image: &Image, rows: &[LapCount]) -> Vec<Trip> {
+    let rows: Vec<&LapCount> = rows.iter().filter(|r| matches!(r.course, Course::Remaining(_))).collect();
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let places = Places { image, cfg: &subject.cfg };
+    let code = Code::of(&subject.cfg);
+    let mut exits = Exits::of(&code);
+    let of = |rows: &[&LapCount]| {
+        let branch = places.insn(rows[0].offset)?;
+        let exit = exits.at(branch)?;
+        let (chance, error) = chance(rows)?;
+        let leaves = if exit.when_taken { To::Taken } else { To::Fall };
+        Some(Trip { block: subject.block_of(branch)?, branch, leaves, chance, error })
+    };
+    rows.chunk_by(|a, b| a.offset == b.offset).filter_map(of).collect()
+}
+
+/// Of rows of one branch: the chance that it leaves, and the standard deviation of its logarithm.
+fn chance(rows: &[&LapCount]) -> Option<(f64, f64)> {
+    let moments: f64 = rows.iter().map(|r| r.pairs as f64).sum();
+    let mean = rows.iter().map(|r| r.laps as f64).sum::<f64>() / moments;
+    // Within a row they are alike.
+    let squares = rows.iter().map(|r| (r.laps as f64).powi(2) / r.pairs as f64).sum::<f64>() / moments;
+    if moments < FEWEST || mean < FEWEST_ROUNDS / 2.0 {
+        return None;
+    }
+    let above_even = squares / (mean * mean) - EVEN;
+    let scatter = SCATTER_OF_EVEN / moments.sqrt();
+    let (chance, of_one) = match above_even.abs() <= 2.0 * scatter {
+        true => (1.0 / (2.0 * mean - 1.0), OF_EVEN),
+        false => (at_the_end(rows, moments)?, OF_UNEVEN),
+    };
+    let error = (of_one * of_one / moments + LEAST_ERROR * LEAST_ERROR).sqrt();
+    (chance > 0.0 && chance < 1.0).then_some((chance, error))
+}
+
+/// The density at 1: what the nearer quarter and half of the moments have of it, led on. `None` where it rises.
+fn at_the_end(rows: &[&LapCount], moments: f64) -> Option<f64> {
+    let within = |part: f64| {
+        let mut sum = 0.0;
+        let row = rows.iter().find(|r| {
+            sum += r.pairs as f64;
+            sum >= part * moments
+        })?;
+        Some(sum / moments / most_in(row.course)?)
+    };
+    let (eighth, quarter, half) = (within(0.125)?, within(0.25)?, within(0.5)?);
+    let falls = eighth > 0.6 * quarter && quarter > 0.8 * half;
+    falls.then_some((2.0 * quarter - half).max(quarter))
+}
+
+/// The most executions that a row's moments may have to go.
+fn most_in(course: Course) -> Option<f64> {
+    let Course::Remaining(n) = course else { return None };
+    Some(((f64::from(n) + 1.0) / 8.0).exp2().ceil() - 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of these numbers to go.
+    fn rows(to_go: impl Iterator<Item = u64>) -> Vec<LapCount> {
+        let mut rows: Vec<LapCount> = Vec::new();
+        for laps in to_go {
+            let course = Course::remaining(laps).expect("never 0");
+            let new = LapCount { course, pairs: 1, laps, ..LapCount::default() };
+            match rows.iter_mut().find(|r| r.course == course) {
+                Some(row) => row.add(&new),
+                None => rows.push(new),
+            }
+        }
+        rows.sort_unstable();
+        rows
+    }
+
+    fn told(to_go: impl Iterator<Item = u64>) -> Option<(f64, f64)> {
+        let rows = rows(to_go);
+        chance(&rows.iter().collect::<Vec<_>>())
+    }
+
+    /// Evenly from 0 to 1.
+    fn even(i: u64) -> f64 {
+        (i as f64 * 0.618_033_988_749_895).fract()
+    }
+
+    #[test]
+    fn loops_of_one_length_are_told_by_the_mean() {
+        for (rounds, moments, within) in [(700.0, 30, 0.1), (700.0, 400, 0.02), (8.0, 400, 0.05), (1e9, 100, 0.05)] {
+            let (chance, error) = told((0..moments).map(|i| 1 + (even(i) * rounds) as u64)).expect("told");
+            assert!((chance * rounds - 1.0).abs() < within, "{rounds} rounds: {chance}");
+            assert!(error > within / 3.0, "{error}");
+        }
+        assert_eq!(told((0..20).map(|i| 1 + i * 7 % 20)), None, "too few");
+        assert_eq!(told((0..500).map(|i| 1 + i % 4)), None, "four rounds");
+    }
+
+    #[test]
+    fn loops_of_unlike_lengths_are_told_by_their_ends() {
+        // 1 to 1000 rounds, each as often: 500 on average.
+        let triangle = (0..2000).map(|i| 1 + (1000.0 * (1.0 - (1.0 - even(i)).sqrt())) as u64);
+        let (chance, error) = told(triangle).expect("told");
+        assert!((chance * 500.0).ln().abs() < 2.0 * error && error < 0.1, "{chance} {error}");
+        // Left by chance, once in 300 times.
+        let (chance, error) = told((0..2000).map(|i| 1 + (-(1.0 - even(i)).ln() * 300.0) as u64)).expect("told");
+        assert!((chance * 300.0).ln().abs() < 2.5 * error, "{chance} {error}");
+    }
+
+    #[test]
+    fn what_is_left_before_its_count_tells_nothing() {
+        // Of 1000 rounds never more than 300 are made.
+        assert_eq!(told((0..500).map(|i| 700 + (even(i) * 300.0) as u64)), None);
+    }
+}
