@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use std::ops::Range;
 use whither_image::Svma;
 use whither_image::cfg::{Cfg, Surroundings};
-use whither_image::counters::Code as Counters;
+use whither_image::counters::{Code as Counters, Exits};
 use whither_image::jump_tables::Data;
 
 /// Two functions, one behind the other.
@@ -56,6 +56,13 @@ fuzz_target!(|data: &[u8]| {
         for c in counters.counters() {
             assert!(c.step != 0 && c.stretch.binary_search(&c.at).is_ok());
             let _ = c.executions(start, !start);
+        }
+        let mut exits = Exits::of(&counters);
+        for branch in 0..counters.insns.len() {
+            let Some(exit) = exits.at(branch) else { continue };
+            assert!(exit.step != 0 && exit.stretch.binary_search(&exit.branch).is_ok());
+            assert!(exit.settled.iter().all(|i| exit.stretch.binary_search(i).is_ok()));
+            let _ = (exits.is_simple(&exit), exit.to_go(start & 1 == 0, &[start; 16]));
         }
     }
 });

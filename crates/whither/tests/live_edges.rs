@@ -150,8 +150,15 @@ fn loops_of_many_rounds_inside_of_others_are_told_by_what_is_to_go() {
     let truth = |name: &str| run.truth().number(name);
     for (name, within) in [("inner", 0.15), ("growing", 0.25)] {
         let (told, truth) = (of(name) / of("outer"), truth(name) / truth("outer"));
-        println!("{name} over outer: {told:.1}, truth {truth:.1}; {:.3e} {:.3e}, {moments} moments", of(name), of("outer"));
-        assert!((told / truth - 1.0).abs() < within, "{name} over outer: {told:.1}, truth {truth:.1}, {moments} moments");
+        println!(
+            "{name} over outer: {told:.1}, truth {truth:.1}; {:.3e} {:.3e}, {moments} moments",
+            of(name),
+            of("outer")
+        );
+        assert!(
+            (told / truth - 1.0).abs() < within,
+            "{name} over outer: {told:.1}, truth {truth:.1}, {moments} moments"
+        );
     }
 }
 

@@ -3,10 +3,10 @@
 
 use super::exact::{Counted, counted};
 use super::laps::executions;
-use super::trips::{Trip, trips};
 use super::recorded::Recorded;
 use super::retired::Retired;
 use super::tables::Tables;
+use super::trips::{Trip, trips};
 use crate::around::Around;
 use crate::find::Procedure;
 use crate::flow::Count;

@@ -4,8 +4,9 @@
 //!
 //! Moments are drawn by time, so a loop of n rounds is met with anything from 1 to n executions to go, all equally often. The chance
 //! that the branch leaves is the density at 1. Where all entries have the same number of rounds the mean tells it; else
-//! the density is taken near its end, and it can but fall from there on, since what has k to go had k at some time whatever it began
-//! with. Where it does not, something else ends the loop first, and nothing is told.
+//! the density is taken near its end, and it can but fall from there on, since what has many to go will have few. Where it does not,
+//! something else ends the loop first, and nothing is told. Rounds that take longer towards the end look as entries of unlike
+//! lengths do: so where rounds hold loops or calls, only what is even is believed.
 
 use super::subject::{Places, Subject, To};
 use whither_image::counters::{Code, Exits};
@@ -61,15 +62,24 @@ pub(super) fn trips(subject: &Subject, image: &Image, rows: &[LapCount]) -> Vec<
     let of = |rows: &[&LapCount]| {
         let branch = places.insn(rows[0].offset)?;
         let exit = exits.at(branch)?;
-        let (chance, error) = chance(rows)?;
+        let alike = if exits.is_simple(&exit) { Alike::Rounds } else { Alike::Unknown };
+        let (chance, error) = chance(rows, alike)?;
         let leaves = if exit.when_taken { To::Taken } else { To::Fall };
         Some(Trip { block: subject.block_of(branch)?, branch, leaves, chance, error })
     };
     rows.chunk_by(|a, b| a.offset == b.offset).filter_map(of).collect()
 }
 
+/// What of a loop takes about the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Alike {
+    /// All its rounds.
+    Rounds,
+    Unknown,
+}
+
 /// Of rows of one branch: the chance that it leaves, and the standard deviation of its logarithm.
-fn chance(rows: &[&LapCount]) -> Option<(f64, f64)> {
+fn chance(rows: &[&LapCount], alike: Alike) -> Option<(f64, f64)> {
     let moments: f64 = rows.iter().map(|r| r.pairs as f64).sum();
     let mean = rows.iter().map(|r| r.laps as f64).sum::<f64>() / moments;
     // Within a row they are alike.
@@ -79,9 +89,10 @@ fn chance(rows: &[&LapCount]) -> Option<(f64, f64)> {
     }
     let above_even = squares / (mean * mean) - EVEN;
     let scatter = SCATTER_OF_EVEN / moments.sqrt();
-    let (chance, of_one) = match above_even.abs() <= 2.0 * scatter {
-        true => (1.0 / (2.0 * mean - 1.0), OF_EVEN),
-        false => (at_the_end(rows, moments)?, OF_UNEVEN),
+    let (chance, of_one) = match alike {
+        _ if above_even.abs() <= 2.0 * scatter => (1.0 / (2.0 * mean - 1.0), OF_EVEN),
+        Alike::Rounds => (at_the_end(rows, moments)?, OF_UNEVEN),
+        Alike::Unknown => return None,
     };
     let error = (of_one * of_one / moments + LEAST_ERROR * LEAST_ERROR).sqrt();
     (chance > 0.0 && chance < 1.0).then_some((chance, error))
@@ -129,7 +140,7 @@ mod tests {
 
     fn told(to_go: impl Iterator<Item = u64>) -> Option<(f64, f64)> {
         let rows = rows(to_go);
-        chance(&rows.iter().collect::<Vec<_>>())
+        chance(&rows.iter().collect::<Vec<_>>(), Alike::Rounds)
     }
 
     /// Evenly from 0 to 1.
@@ -152,8 +163,11 @@ mod tests {
     fn loops_of_unlike_lengths_are_told_by_their_ends() {
         // 1 to 1000 rounds, each as often: 500 on average.
         let triangle = (0..2000).map(|i| 1 + (1000.0 * (1.0 - (1.0 - even(i)).sqrt())) as u64);
-        let (chance, error) = told(triangle).expect("told");
-        assert!((chance * 500.0).ln().abs() < 2.0 * error && error < 0.1, "{chance} {error}");
+        let (density, error) = told(triangle).expect("told");
+        assert!((density * 500.0).ln().abs() < 2.0 * error && error < 0.1, "{density} {error}");
+        let rows = rows((0..2000).map(|i| 1 + (1000.0 * (1.0 - (1.0 - even(i)).sqrt())) as u64));
+        let unlike = chance(&rows.iter().collect::<Vec<_>>(), Alike::Unknown);
+        assert_eq!(unlike, None, "or its rounds take longer towards the end");
         // Left by chance, once in 300 times.
         let (chance, error) = told((0..2000).map(|i| 1 + (-(1.0 - even(i)).ln() * 300.0) as u64)).expect("told");
         assert!((chance * 300.0).ln().abs() < 2.5 * error, "{chance} {error}");

@@ -63,7 +63,7 @@ pub enum Relation {
 impl Relation {
     /// What holds where it does not.
     #[must_use]
-    pub fn not(self) -> Self {
+    pub fn negated(self) -> Self {
         match self {
             Self::Equal => Self::Unequal,
             Self::Unequal => Self::Equal,
@@ -221,6 +221,15 @@ impl<'c> Exits<'c> {
         checks.iter().flatten().find_map(|check| self.exit_of(branch, check))
     }
 
+    /// Whether each round of the loop that an exit ends is much like the others: nothing in its stretch is a loop of its own or a call.
+    #[must_use]
+    pub fn is_simple(&self, exit: &Exit) -> bool {
+        let within = |i: usize| exit.stretch.binary_search(&i).is_ok();
+        let calls = |&i: &usize| matches!(self.code.insns[i].flow, Flow::Call(_) | Flow::IndirectCall);
+        let rest = components(&self.code.next, |i| i == exit.branch || !within(i));
+        rest.is_empty() && !exit.stretch.iter().any(calls)
+    }
+
     fn checks(&self, at: usize, condition: ConditionCode) -> Option<[Option<Check>; 2]> {
         let insn = &self.code.insns[at].raw;
         let (register, bits) = operand(insn, 0)?;
@@ -268,7 +277,7 @@ impl<'c> Exits<'c> {
         let Flow::Branch(to) = self.code.insns[branch].flow else { return None };
         let target = self.code.insns.binary_search_by_key(&to, |i| i.address);
         let (taken_stays, fall_stays) = (target.is_ok_and(within), within(branch + 1));
-        let leaves = if taken_stays { check.taken.not() } else { check.taken };
+        let leaves = if taken_stays { check.taken.negated() } else { check.taken };
         let wide_of_narrow = narrow && check.bits > 32;
         if taken_stays == fall_stays || !within(check.at) || leaves == Relation::Unequal || wide_of_narrow || by == 0 {
             return None;

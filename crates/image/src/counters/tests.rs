@@ -163,6 +163,10 @@ fn an_inner_loop_and_the_one_around_it_each_have_their_exit() {
     let outer = (0x1010, false, 6, 16, Bound::Register(7), Relation::Equal, vec![0x100d, 0x1010]);
     assert_eq!(left(&bytes, 0x1002), [inner, outer.clone()]);
     assert_eq!(left(&bytes, 0x1009), [outer]);
+    let code = Code::from(&Bytes(bytes.to_vec()), Svma(0x1000), 1000);
+    let mut exits = Exits::of(&code);
+    let found: Vec<Exit> = (0..code.insns.len()).filter_map(|i| exits.at(i)).collect();
+    assert_eq!(found.iter().map(|e| exits.is_simple(e)).collect::<Vec<_>>(), [true, false]);
 }
 
 fn relations() -> impl Strategy<Value = Relation> {
