@@ -55,6 +55,8 @@ pub(crate) struct Frequencies {
     pub(crate) flow: Flow,
     /// Observations per edge, unweighed.
     pub(crate) seen: Vec<f64>,
+    /// What is known of edges besides, in observations.
+    pub(crate) told: Vec<f64>,
     pub(crate) evidence: Evidence,
     /// What to multiply flows with to get executions per nanosecond of run time, where counts tell.
     pub(crate) counted_rate: Option<f64>,
@@ -104,8 +106,9 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
         .chain([Time::default()])
         .take(network.blocks)
         .collect();
+    let told = told(subject, &network);
     cap(&network, &mut known.seen);
-    add_trips(subject, &network, &mut known.seen);
+    add(&mut known.seen, &told);
     records::add(&subject.recorded, &network, None, &mut known.seen);
     let problem = Problem::new(&network, &shown)?;
     let (first, found) = problem.solve(&known, None, Errors::Skipped)?;
@@ -113,7 +116,7 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     known.doubt = observed.doubt(&network);
     known.seen.clone_from(&observed.seen);
     cap(&network, &mut known.seen);
-    add_trips(subject, &network, &mut known.seen);
+    add(&mut known.seen, &told);
     let covers = records::covers(&subject.recorded, &network, &first);
     let waiting = records::waiting(subject, cycles, &first);
     records::doubts(&subject.recorded, &network, (&covers, waiting), &known.seen, &mut known.doubt);
@@ -131,7 +134,8 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     let counted_rate = counted_rate(subject, &flow);
     let retired_scale = subject.retired.as_ref().and_then(|r| r.scale(&flow.blocks));
     let seen = shown;
-    Some(Frequencies { known_edges: cfg.edges.len(), network, flow, seen, evidence, counted_rate, retired_scale })
+    let known_edges = cfg.edges.len();
+    Some(Frequencies { known_edges, network, flow, seen, told, evidence, counted_rate, retired_scale })
 }
 
 /// Blocks against time, in executions per nanosecond.
@@ -404,16 +408,22 @@ fn cap(network: &Network, seen: &mut [f64]) {
     }
 }
 
-/// Adds what is known of branches that leave by count, as if they had been seen to.
-fn add_trips(subject: &Subject, network: &Network, seen: &mut [f64]) {
+/// What is known of branches that leave by count, as if they had been seen to, by edge.
+fn told(subject: &Subject, network: &Network) -> Vec<f64> {
+    let mut told = vec![0.0; network.edges.len()];
     let ways = ways(network);
     for trip in &subject.trips {
         let ways = &ways[trip.block];
         let Some(leaves) = edge_of(subject, network, ways, trip.block, trip.branch, trip.leaves) else { continue };
         let Some(&stays) = ways.iter().find(|&&e| e != leaves).filter(|_| ways.len() == 2) else { continue };
-        seen[leaves] += trip.observations() * trip.chance;
-        seen[stays] += trip.observations() * (1.0 - trip.chance);
+        told[leaves] = trip.observations() * trip.chance;
+        told[stays] = trip.observations() * (1.0 - trip.chance);
     }
+    told
+}
+
+fn add(to: &mut [f64], more: &[f64]) {
+    to.iter_mut().zip(more).for_each(|(to, more)| *to += more);
 }
 
 /// An estimate with the 95 % interval of its error, and the trust that the suite of `docs/accuracy.md` allows.

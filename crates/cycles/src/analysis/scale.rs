@@ -111,7 +111,7 @@ impl Study {
         };
         let ends = |nodes: &[usize]| -> f64 {
             let out = |e: &usize| inside(nodes, f.network.edges[*e].0) && !inside(nodes, f.network.edges[*e].1);
-            (0..f.known_edges).filter(out).map(|e| f.seen[e]).sum()
+            (0..f.known_edges).filter(out).map(|e| f.seen[e] + f.told[e]).sum()
         };
         let loops = self.graph().loops(cfg.start());
         let hot = loops
