@@ -49,17 +49,18 @@ impl<'a> Figures<'a> {
         usize::from(self.has_cycles)
     }
 
-    pub(super) fn block_share(&self, block: usize) -> String {
-        self.a.blocks.get(block).map_or(String::new(), |b| format!("{}\u{2009}% of time", percent(b.share)))
+    /// What a block takes: as wide as the columns of figures.
+    pub(super) fn block_cost(&self, block: usize) -> String {
+        let Some(b) = self.a.blocks.get(block) else { return String::new() };
+        let (per, sign) = (b.len.max(1) as f64, at_least(self.a));
+        let cpi = b.cycles.map(|c| format!("   CPI {sign}{:.2} (best {:.2})", c / per, b.best_cycles / per));
+        format!("{}\u{2009}% of time{}", percent(b.share), cpi.unwrap_or_default())
     }
 
-    /// Short, as it stands between instructions; hovering tells all.
+    /// Short, as it stands between instructions beside a pane of source; hovering tells all.
     pub(super) fn block_head(&self, block: usize) -> String {
         let Some(b) = self.a.blocks.get(block) else { return String::new() };
-        let per = b.len.max(1) as f64;
-        let mut items = vec![format!("block {} of {}", block + 1, self.a.blocks.len())];
-        let sign = at_least(self.a);
-        items.extend(b.cycles.map(|c| format!("CPI {sign}{:.2} (best {:.2})", c / per, b.best_cycles / per)));
+        let mut items = vec![format!("block {}", block + 1)];
         items.push(format!("F {}, {}", count(self.a, &b.frequency), confidence(b.frequency.confidence)));
         match b.loop_header {
             Some(header) if header == block => items.push("loop".into()),

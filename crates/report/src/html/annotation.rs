@@ -218,7 +218,7 @@ fn code_pane(out: &mut String, index: usize, a: &Annotation, view: &Rows, figure
             Shown::Fold(n) => fold_row(out, *n, before, gutter, figures),
             Shown::Block(b) => {
                 if let Some(figures) = figures {
-                    put!(out, "<tr class=\"blk\"><td colspan=\"{before}\">{}</td>", figures.block_share(*b));
+                    put!(out, "<tr class=\"blk\"><td colspan=\"{before}\">{}</td>", Text(&figures.block_cost(*b)));
                     gutter_cell(out, gutter);
                     put!(out, "<td colspan=\"3\" title=\"{}\">", Text(&figures.block_hover(*b)));
                     put!(out, "{}</td></tr>", Text(&figures.block_head(*b)));
