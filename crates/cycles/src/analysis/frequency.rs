@@ -106,7 +106,7 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
         .chain([Time::default()])
         .take(network.blocks)
         .collect();
-    let told = told(subject, &network);
+    let told = told(subject, &network, &shown);
     cap(&network, &mut known.seen);
     add(&mut known.seen, &told);
     records::add(&subject.recorded, &network, None, &mut known.seen);
@@ -408,14 +408,18 @@ fn cap(network: &Network, seen: &mut [f64]) {
     }
 }
 
-/// What is known of branches that leave by count, as if they had been seen to, by edge.
-fn told(subject: &Subject, network: &Network) -> Vec<f64> {
+/// What is known of branches that leave by count, as if they had been seen to, by edge; nothing where they were `shown` to leave more
+/// often.
+fn told(subject: &Subject, network: &Network, shown: &[f64]) -> Vec<f64> {
     let mut told = vec![0.0; network.edges.len()];
     let ways = ways(network);
     for trip in &subject.trips {
         let ways = &ways[trip.block];
         let Some(leaves) = edge_of(subject, network, ways, trip.block, trip.branch, trip.leaves) else { continue };
         let Some(&stays) = ways.iter().find(|&&e| e != leaves).filter(|_| ways.len() == 2) else { continue };
+        if !trip.fits(shown[leaves], shown[leaves] + shown[stays]) {
+            continue;
+        }
         told[leaves] = trip.observations() * trip.chance;
         told[stays] = trip.observations() * (1.0 - trip.chance);
     }

@@ -16,6 +16,8 @@ use whither_store::model::{Course, Image, LapCount};
 const FEWEST: f64 = 24.0;
 /// Loops of fewer rounds than this leave so often that the branch itself tells.
 const FEWEST_ROUNDS: f64 = 6.0;
+/// Nobody goes round more often: a bound that is never met.
+const MOST_ROUNDS: f64 = 1e13;
 /// The mean of squares over the square of the mean, of numbers evenly from 1 to n, and the standard deviation that one of them
 /// has.
 const EVEN: f64 = 4.0 / 3.0;
@@ -47,6 +49,13 @@ impl Trip {
     /// Executions that tell as much when they are seen.
     pub(crate) fn observations(&self) -> f64 {
         (1.0 - self.chance) / (self.chance * self.error * self.error)
+    }
+
+    /// Whether so many executions of the branch, with so many that left, can be of the same loop. Of a loop that is mostly left soon and
+    /// sometimes late moments see the late ones only.
+    pub(crate) fn fits(&self, left: f64, all: f64) -> bool {
+        let expected = all * self.chance;
+        left <= expected + 3.0 * expected.sqrt() + 3.0
     }
 }
 
@@ -84,7 +93,7 @@ fn chance(rows: &[&LapCount], alike: Alike) -> Option<(f64, f64)> {
     let mean = rows.iter().map(|r| r.laps as f64).sum::<f64>() / moments;
     // Within a row they are alike.
     let squares = rows.iter().map(|r| (r.laps as f64).powi(2) / r.pairs as f64).sum::<f64>() / moments;
-    if moments < FEWEST || mean < FEWEST_ROUNDS / 2.0 {
+    if moments < FEWEST || !(FEWEST_ROUNDS / 2.0..MOST_ROUNDS).contains(&mean) {
         return None;
     }
     let above_even = squares / (mean * mean) - EVEN;
@@ -171,6 +180,13 @@ mod tests {
         // Left by chance, once in 300 times.
         let (chance, error) = told((0..2000).map(|i| 1 + (-(1.0 - even(i)).ln() * 300.0) as u64)).expect("told");
         assert!((chance * 300.0).ln().abs() < 2.5 * error, "{chance} {error}");
+    }
+
+    #[test]
+    fn many_short_entries_that_moments_miss_are_seen_by_branches() {
+        let trip = Trip { block: 0, branch: 0, leaves: To::Fall, chance: 1e-3, error: 0.1 };
+        assert!(trip.fits(0.0, 5000.0) && trip.fits(5.0, 1000.0) && trip.fits(3.0, 10.0));
+        assert!(!trip.fits(10.0, 1000.0) && !trip.fits(40.0, 5000.0));
     }
 
     #[test]

@@ -258,6 +258,8 @@ impl<'c> Exits<'c> {
         let mut at = branch;
         for _ in 0..NEAR {
             at = at.checked_sub(1).filter(|&b| self.before[at] == [b] && self.code.next[b] == [at])?;
+            // What is called may leave any flags.
+            (self.code.insns[at].flow == Flow::Next).then_some(())?;
             if self.code.insns[at].raw.rflags_modified() != 0 {
                 return Some(at);
             }
