@@ -284,6 +284,10 @@ impl<'c> Exits<'c> {
         if taken_stays == fall_stays || !within(check.at) || leaves == Relation::Unequal || wide_of_narrow || by == 0 {
             return None;
         }
+        // One step to each execution of the branch, not fewer or more.
+        if self.comes_again(branch, at, &stretch) || self.comes_again(at, branch, &stretch) {
+            return None;
+        }
         // The flags may be older than the last step.
         let settled_to = if (check.at + 1..branch).contains(&at) { check.at } else { branch };
         Some(Exit {
@@ -311,6 +315,12 @@ impl<'c> Exits<'c> {
             _ => components(&self.code.next, barred),
         });
         stretches.iter().find(|s| s.binary_search(&branch).is_ok()).cloned()
+    }
+
+    /// Whether an instruction of a stretch may be executed twice without another one in between.
+    fn comes_again(&self, insn: usize, without: usize, stretch: &[usize]) -> bool {
+        let barred = |i: usize| i == without || stretch.binary_search(&i).is_err();
+        insn != without && components(&self.code.next, barred).iter().any(|c| c.binary_search(&insn).is_ok())
     }
 
     /// From where in the stretch `to` is reached without passing `step`.

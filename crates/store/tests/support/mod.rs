@@ -126,11 +126,12 @@ pub(crate) fn random_profile(seed: u64, rows: usize) -> Profile {
         let laps = d.roll(50);
         let ns = 20_000 + d.roll(900_000);
         let others = [Course::Kernel, Course::Left, Course::Otherwise];
+        let to_go = Course::remaining(laps).filter(|_| d.roll(3) == 0);
         profile.laps.push(LapCount {
             image: ImageIx(d.roll(6) as u32),
             offset: ImageOffset(d.roll(9)),
             span: ns.ilog2() as u8,
-            course: Course::steps(laps, ns).unwrap_or(others[d.roll(3) as usize]),
+            course: to_go.or(Course::steps(laps, ns)).unwrap_or(others[d.roll(3) as usize]),
             pairs: 1,
             laps,
             ns,
