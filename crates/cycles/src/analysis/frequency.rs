@@ -84,6 +84,7 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     let observed = seen(subject, &network, &turns, None);
     let mut shown = observed.raw;
     records::add(&subject.recorded, &network, None, &mut shown);
+    let counts = counts(subject);
     let by_processor = records::decide(&subject.recorded) && subject.recorded.walked == 0;
     let all = if by_processor { BELIEF_AMONG_RECORDS } else { BELIEF };
     let mut known = Known {
@@ -92,9 +93,9 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
         belief: belief(subject, &network, all),
         missed: BELIEF_FOR_ERRORS / all,
         time: Vec::new(),
-        ran: subject.retired.as_ref().map_or_else(|| records::ran(&subject.recorded), Retired::ran),
+        ran: subject.retired.as_ref().map_or_else(|| records::ran(&subject.recorded, &counts), Retired::ran),
         ratios: subject.counted.iter().flat_map(|c| &c.ratios).copied().collect(),
-        counts: counts(subject),
+        counts,
         // Pairs of moments tell of some loops; what is not known of others is not known of the whole.
         against: match &subject.counted {
             Some(c) if !c.rates.is_empty() => Against::Counts,

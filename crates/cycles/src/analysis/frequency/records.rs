@@ -7,7 +7,7 @@
 use super::{DOUBT, Flow, Network};
 use crate::analysis::recorded::{Recorded, WORTH_OF_WALKED};
 use crate::analysis::subject::Subject;
-use crate::flow::Ran;
+use crate::flow::{Count, Ran};
 use rustc_hash::FxHashMap;
 
 /// Standard deviation of the logarithm of a branch's odds that even records have however many there are.
@@ -112,12 +112,20 @@ pub(super) fn doubts(
     }
 }
 
-/// Executions of blocks, in independent observations.
-pub(super) fn ran(recorded: &Recorded) -> Vec<Ran> {
+/// Executions of blocks, in independent observations. `counts`: of some blocks, from elsewhere.
+pub(super) fn ran(recorded: &Recorded, counts: &[Count]) -> Vec<Ran> {
     let walked = recorded.walked > 0;
-    let doubt = if walked { DOUBT_OF_PLACES } else { 0.0 };
-    let together = if walked { 1.0 + DOUBT_OF_PLACES.powi(2) * usual(&recorded.blocks) } else { TOGETHER };
+    let doubt = if walked { DOUBT_OF_PLACES.max(apart(&recorded.blocks, counts)) } else { 0.0 };
+    let together = if walked { 1.0 + doubt.powi(2) * usual(&recorded.blocks) } else { TOGETHER };
     recorded.blocks.iter().map(|n| Ran { seen: n / together, chance: 1.0, doubt }).collect()
+}
+
+/// How far the logarithms of what walks saw are from those of counts, on average: as walks begin where time is spent, far where the rounds
+/// of loops cost unlike times.
+fn apart(blocks: &[f64], counts: &[Count]) -> f64 {
+    let off = |c: &Count| blocks.get(c.block).filter(|n| **n > 0.0).map(|n| n.ln() - c.log);
+    let off: Vec<f64> = counts.iter().filter_map(off).collect();
+    if off.len() < 2 { 0.0 } else { whither_stats::Summary::of(&off).deviation }
 }
 
 /// How often most of what was seen was seen.
@@ -148,15 +156,33 @@ mod tests {
         recorded.even = 0;
         assert_eq!(doubts_of(&recorded, &[0.0; 5])[1], DOUBT);
     }
+
+    #[test]
+    fn walks_that_disagree_with_counts_tell_little_of_blocks() {
+        let recorded = Recorded { blocks: vec![900.0, 90.0, 9.0], runs: 9, walked: 9, ..Recorded::default() };
+        let doubt = |logs: &[(usize, f64)]| {
+            let counts: Vec<Count> = logs.iter().map(|&(block, log)| Count { block, log, error: 0.1 }).collect();
+            ran(&recorded, &counts)[0]
+        };
+        let agreeing = doubt(&[(0, 0.0), (1, 0.1_f64.ln())]);
+        assert_eq!(
+            (agreeing, agreeing.doubt),
+            (doubt(&[(0, 0.0)]), DOUBT_OF_PLACES),
+            "one count says nothing of another"
+        );
+        let apart = doubt(&[(0, 0.0), (1, 1.0_f64.ln()), (2, 1.0_f64.ln())]);
+        assert!(apart.doubt > 2.0 && apart.seen < 0.05 * agreeing.seen, "{apart:?}");
+    }
+
     #[test]
     fn walks_tell_of_blocks_but_many_not_much_more_than_some() {
         let walked = |blocks: &[f64]| Recorded { blocks: blocks.to_vec(), runs: 9, walked: 9, ..Recorded::default() };
-        let seen = |blocks: &[f64]| ran(&walked(blocks)).iter().map(|r| r.seen).collect::<Vec<f64>>();
+        let seen = |blocks: &[f64]| ran(&walked(blocks), &[]).iter().map(|r| r.seen).collect::<Vec<f64>>();
         let few = seen(&[2.0, 1.0, 0.0]);
         assert!(few[0] > 1.5 && few[0] / few[1] == 2.0 && few[2] == 0.0, "{few:?}");
         let many = seen(&[20_000.0, 10_000.0, 0.0]);
         assert!((5.0..15.0).contains(&many[0]) && (many[0] / many[1] - 2.0).abs() < 1e-9, "{many:?}");
         let even = Recorded { blocks: vec![31.0], runs: 31, even: 31, ..Recorded::default() };
-        assert_eq!(ran(&even), [Ran { seen: 1.0, chance: 1.0, doubt: 0.0 }]);
+        assert_eq!(ran(&even, &[]), [Ran { seen: 1.0, chance: 1.0, doubt: 0.0 }]);
     }
 }
