@@ -139,6 +139,7 @@ fn k5_a_wait_by_its_kind() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k10_more_threads_than_cores() {
     need_root!();
     let _alone = alone();

@@ -57,6 +57,7 @@ fn k3_futexes_of_another_library() {
 
 /// Most hand-overs of this lock wake nobody.
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k4_a_lock() {
     let _alone = alone();
     let run = by_agent("apart", 10, &["lockc-mutex", "--set", "pin=1"]);
