@@ -95,4 +95,7 @@ ALWAYS_INLINE uint64_t next_random(uint64_t *state)
     return *state = x;
 }
 
+/* The address of the instruction behind it goes into a variable; a symbol would cut the function in two. */
+#define HERE(name) __asm__ volatile("1:\n\t.pushsection .data\n\t.balign 8\nat_" #name ":\t.quad 1b\n\t.popsection")
+
 #endif

@@ -283,6 +283,7 @@ impl Study {
             return out;
         };
         out.evidence = f.evidence;
+        out.remaining = f.told_branches;
         out.scale = match (self.calls, self.scale) {
             (Some(calls), _) => Scale::Absolute(format!("{calls} calls")),
             _ if self.counted && f.retired_scale.is_some() => Scale::Sampled,

@@ -47,6 +47,7 @@ pub(crate) fn analysis() -> Analysis {
         retired: 0,
         counted: 0,
         lapped: 0,
+        remaining: 0,
         missing: Vec::new(),
         blocks: blocks(),
         edges: edges(),

@@ -146,6 +146,7 @@ fn loops_of_many_rounds_inside_of_others_are_told_by_what_is_to_go() {
     let moments: u64 = remaining.map(|l| l.pairs).sum();
     assert!(moments >= 400, "{moments} moments in six seconds");
     let annotation = run.annotate("rounds", &[]);
+    assert!(annotation["analysis"]["remaining"].as_u64() >= Some(2), "{}", annotation["analysis"]["remaining"]);
     let of = |name: &str| executions(&annotation, run.truth().number(&format!("{name}_at")) as u64);
     let truth = |name: &str| run.truth().number(name);
     for (name, within) in [("inner", 0.15), ("growing", 0.25)] {

@@ -1,9 +1,6 @@
 /* Loops of many rounds inside of another one: branches that leave too seldom to be seen to. */
 #include "../work.h"
 
-/* The address of the instruction behind it goes into a variable; a symbol would cut the function in two. */
-#define HERE(name) __asm__ volatile("1:\n\t.pushsection .data\n\t.balign 8\nat_" #name ":\t.quad 1b\n\t.popsection")
-
 extern const char *at_outer, *at_inner, *at_growing;
 extern const char __ehdr_start[];
 

@@ -1,9 +1,6 @@
 /* Loops of one function whose rounds cost unlike times: time tells nothing of how often each went round. */
 #include "../work.h"
 
-/* The address of the instruction behind it goes into a variable; a symbol would cut the function in two. */
-#define HERE(name) __asm__ volatile("1:\n\t.pushsection .data\n\t.balign 8\nat_" #name ":\t.quad 1b\n\t.popsection")
-
 extern const char *at_gather, *at_chain, *at_called;
 extern const char __ehdr_start[];
 

@@ -57,6 +57,8 @@ pub(crate) struct Frequencies {
     pub(crate) seen: Vec<f64>,
     /// What is known of edges besides, in observations.
     pub(crate) told: Vec<f64>,
+    /// Branches of which that is.
+    pub(crate) told_branches: usize,
     pub(crate) evidence: Evidence,
     /// What to multiply flows with to get executions per nanosecond of run time, where counts tell.
     pub(crate) counted_rate: Option<f64>,
@@ -135,8 +137,18 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     let counted_rate = counted_rate(subject, &flow);
     let retired_scale = subject.retired.as_ref().and_then(|r| r.scale(&flow.blocks));
     let seen = shown;
-    let known_edges = cfg.edges.len();
-    Some(Frequencies { known_edges, network, flow, seen, told, evidence, counted_rate, retired_scale })
+    Some(Frequencies {
+        known_edges: cfg.edges.len(),
+        // Of the two ways of each.
+        told_branches: told.iter().filter(|t| **t > 0.0).count() / 2,
+        network,
+        flow,
+        seen,
+        told,
+        evidence,
+        counted_rate,
+        retired_scale,
+    })
 }
 
 /// Blocks against time, in executions per nanosecond.

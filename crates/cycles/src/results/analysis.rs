@@ -364,6 +364,8 @@ pub struct Analysis {
     pub counted: usize,
     /// Blocks whose executions pairs of moments tell: how far registers got that loops step.
     pub lapped: usize,
+    /// Branches of which sampled registers tell how often they leave a loop: by how many rounds were to go to the bound they compare with.
+    pub remaining: usize,
     /// Why the control-flow graph is incomplete; empty when it is complete.
     pub missing: Vec<String>,
     /// Blocks in order of addresses.

@@ -93,6 +93,11 @@ pub(crate) fn basis(a: &Analysis) -> String {
             thousands(a.decided.1)
         ),
     }];
+    parts.extend(match a.remaining {
+        0 => None,
+        1 => Some("the end of one loop by how many rounds were to go".to_owned()),
+        n => Some(format!("the ends of {n} loops by how many rounds were to go")),
+    });
     parts.push(match &a.scale {
         Scale::Relative => "F is executions per call of the procedure; how often it was called is not known".into(),
         Scale::Bounded => {

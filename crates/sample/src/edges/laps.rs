@@ -1,7 +1,8 @@
 //! Rounds of loops from pairs of moments: between two moments of one thread in one stretch of code, the difference of a register
 //! that the code steps is how often the step was executed. A single sample says where time goes, never how often anything ran;
 //! this does, for loops that are not left before the second moment. Of loops that end by count each moment alone tells how many
-//! rounds are to go. Registers are used up here, only rows (place, length, outcome) leave. Whether threads stay long enough for the rows to mean anything is told from all rows of a place, by those who read them.
+//! rounds are to go. Registers are used up here, only rows (place, length, outcome) leave. Whether threads stay long enough for the
+//! rows to mean anything is told from all rows of a place, by those who read them.
 //! Constraint: code is looked at where pairs come again, and little of it at a time.
 
 use super::code::CodeFiles;
