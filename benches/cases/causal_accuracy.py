@@ -102,8 +102,7 @@ def error(curve, truth):
 
 
 def run(options):
-    h.build_workloads()
-    subprocess.run(["make", "-s", "-C", str(h.ROOT / "workloads"), "causal-coz"], check=True)
+    h.build_workloads("causal-coz")
     truth = truths()
     seconds = 15 if options.quick else 40
     rows = []

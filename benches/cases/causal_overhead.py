@@ -44,7 +44,7 @@ def seconds_of(command, arguments, scratch, first):
 
 
 def run(options):
-    h.build_workloads()
+    h.build_workloads("causal-coz")
     truth = truths()
     rows = []
     with h.Scratch() as scratch:

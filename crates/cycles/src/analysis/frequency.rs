@@ -124,6 +124,7 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     let waiting = records::waiting(subject, cycles, &first);
     records::doubts(&subject.recorded, &network, (&covers, waiting), &known.seen, &mut known.doubt);
     records::add(&subject.recorded, &network, Some(&covers), &mut known.seen);
+    doubt_less(&network, &told, &known.seen, &mut known.doubt);
     let (flow, _) = problem.solve(&known, Some(&found), errors)?;
     let decided = subject.decided.0 >= FEWEST_DECIDED && observed.raw.iter().any(|s| *s > 0.0);
     let evidence = match () {
@@ -439,6 +440,21 @@ fn told(subject: &Subject, network: &Network, shown: &[f64]) -> Vec<f64> {
     told
 }
 
+/// What is `told` of a branch is no sample of it, with none of the doubts of samples; its error is in how many it stands for.
+fn doubt_less(network: &Network, told: &[f64], all: &[f64], doubt: &mut [f64]) {
+    let mut sum = vec![(0.0, 0.0); network.blocks + 1];
+    for ((e, told), all) in network.edges.iter().zip(told).zip(all) {
+        sum[e.0].0 += told;
+        sum[e.0].1 += all;
+    }
+    for (e, doubt) in network.edges.iter().zip(doubt) {
+        let (told, all) = sum[e.0];
+        if told > 0.0 {
+            *doubt *= 1.0 - told / all;
+        }
+    }
+}
+
 fn add(to: &mut [f64], more: &[f64]) {
     to.iter_mut().zip(more).for_each(|(to, more)| *to += more);
 }
@@ -476,6 +492,15 @@ mod tests {
         assert_eq!(attached(3, &[(3, 0), (0, 2), (1, 4)], Some(2)), [(2, 1)]);
         // Nothing reaches it before it is attached itself.
         assert_eq!(attached(3, &[(3, 0), (0, 4), (1, 2)], Some(2)), [(3, 1), (2, 4)]);
+    }
+
+    #[test]
+    fn what_is_told_has_none_of_the_doubts_of_samples() {
+        let network = Network { blocks: 2, edges: vec![(0, 1), (0, 3), (1, 0)] };
+        let mut doubt = vec![0.8; 3];
+        doubt_less(&network, &[20.0, 40.0, 0.0], &[30.0, 50.0, 9.0], &mut doubt);
+        assert!((doubt[0] - 0.2).abs() < 1e-9 && (doubt[1] - 0.2).abs() < 1e-9, "three quarters are told: {doubt:?}");
+        assert_eq!(doubt[2], 0.8, "nothing is");
     }
 
     #[test]
