@@ -145,6 +145,7 @@ fn merged(all: Option<Figures>, f: &Figures) -> Figures {
         calls: all.calls.saturating_add(f.calls),
         done,
         untimed: all.untimed.saturating_add(f.untimed),
+        nested: all.nested.saturating_add(f.nested),
         timed: all.timed || f.timed,
         cpu_timed: all.cpu_timed || f.cpu_timed,
         wall_ns: all.wall_ns.saturating_add(f.wall_ns),

@@ -211,6 +211,6 @@ impl Names for Named {
         let line = (address % SIZE) as u32;
         let function = name(function as u32);
         let position = CallPosition { function: function.clone(), file, line };
-        CallPlace { function, start: Some(address / SIZE * SIZE), positions: vec![position] }
+        CallPlace { function, start: Some(address / SIZE * SIZE), positions: vec![position], site: CallSite::Unknown }
     }
 }

@@ -1,10 +1,11 @@
 //! The callers of every path, complete and named: a nested path continues with the path of the probed
-//! call around it, frames are named once, and each path becomes a list of frame numbers.
+//! call around it, functions that ended in jumps are put where they were, frames are named once, and each path becomes a list of frame
+//! numbers.
 
 use crate::names::Names;
 use crate::results::{FrameRow, InlinedRow};
 use rustc_hash::FxHashMap;
-use whither_store::calls::{CallFrame, CallModule, CallPlace, CallSnapshot, FrameKind};
+use whither_store::calls::{CallFrame, CallModule, CallPlace, CallPoint, CallSite, CallSnapshot, FrameKind};
 
 /// What names the same function in frames and points.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -13,6 +14,8 @@ pub(crate) enum Function {
     At(u32, u64),
     /// By its name in a module (only the address is known otherwise).
     Nameless(u32, u64),
+    /// One that left no frame, by its first byte.
+    Tail(u32, u64),
     /// Not a function.
     Label(FrameKind),
 }
@@ -25,11 +28,13 @@ pub(crate) struct Frames {
     pub(crate) functions: Vec<Function>,
     /// Per path: indexes into `rows`, outermost first.
     pub(crate) chains: Vec<Vec<u32>>,
+    /// What stands before the return address of each row.
+    sites: Vec<CallSite>,
 }
 
 impl Frames {
     pub(crate) fn new(snapshot: &CallSnapshot, parents: &[Option<usize>], order: &[usize], names: &dyn Names) -> Self {
-        let mut frames = Self { rows: Vec::new(), functions: Vec::new(), chains: Vec::new() };
+        let mut frames = Self { rows: Vec::new(), functions: Vec::new(), chains: Vec::new(), sites: Vec::new() };
         let mut known = FxHashMap::default();
         let numbers: Vec<u32> = snapshot.frames.iter().map(|f| frames.number(snapshot, f, names, &mut known)).collect();
         let mut chains: Vec<Vec<u32>> = vec![Vec::new(); snapshot.paths.len()];
@@ -39,11 +44,74 @@ impl Frames {
             let outer = parents[path].map_or(&[][..], |p| &chains[p]);
             chains[path] = joined(own, outer);
         }
-        for chain in &mut chains {
+        let mut tails = FxHashMap::default();
+        let begins: Vec<Function> = snapshot.points.iter().map(|p| begins(snapshot, p, names)).collect();
+        for (chain, path) in chains.iter_mut().zip(&snapshot.paths) {
+            if let Some(point) = snapshot.points.get(path.point as usize) {
+                frames.add_tails(chain, (point, &begins[path.point as usize]), &mut tails);
+            }
             chain.reverse();
         }
         frames.chains = chains;
         frames
+    }
+
+    /// Where a frame calls another function than the one that the next frame is in, that one ended in a jump: it has no frame, and is told
+    /// as a row of its own. `chain`: innermost first, with calls to `point`, which lies in a function.
+    fn add_tails(
+        &mut self,
+        chain: &mut Vec<u32>,
+        point: (&CallPoint, &Function),
+        tails: &mut FxHashMap<(u32, u64), u32>,
+    ) {
+        let own = std::mem::take(chain);
+        for (i, &frame) in own.iter().enumerate() {
+            let inner = i.checked_sub(1).map(|i| own[i] as usize);
+            if let Some((target, name)) = self.tail(frame as usize, inner, point) {
+                let Function::At(module, _) = self.functions[frame as usize] else { continue };
+                let next = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
+                let number = *tails.entry((module, target)).or_insert(next);
+                if number == next {
+                    let row = &self.rows[frame as usize];
+                    self.rows.push(FrameRow {
+                        module: row.module.clone(),
+                        ..label(FrameKind::Tail, target, format!("{name} [tail]"))
+                    });
+                    self.functions.push(Function::Tail(module, target));
+                    self.sites.push(CallSite::Unknown);
+                }
+                chain.push(number);
+            }
+            chain.push(frame);
+        }
+    }
+
+    /// What `frame` calls, where that is not what runs there: the function of frame `inner`, else of the point.
+    fn tail(
+        &self,
+        frame: usize,
+        inner: Option<usize>,
+        (point, probed): (&CallPoint, &Function),
+    ) -> Option<(u64, String)> {
+        let CallSite::Direct { target, function } = &self.sites[frame] else { return None };
+        let Function::At(module, _) = self.functions[frame] else { return None };
+        // Frame pointers pass over functions that have none.
+        if self.rows[frame].by_frame_pointer {
+            return None;
+        }
+        let runs = match inner {
+            // Interrupted, behind a call that had returned.
+            Some(inner) if self.sites[inner] == CallSite::Signal => return None,
+            Some(inner) => &self.functions[inner],
+            None => probed,
+        };
+        let Function::At(..) = runs else { return None };
+        let named = |name: &str| name == function || name.strip_suffix(".cold").is_some_and(|n| n == function);
+        let same_name = match inner {
+            Some(inner) => named(&self.rows[inner].name),
+            None => point.names.iter().any(|n| named(n)),
+        };
+        (*runs != Function::At(module, *target) && !same_name).then(|| (*target, function.clone()))
     }
 
     fn number(
@@ -58,12 +126,20 @@ impl Frames {
         let number = *known.entry(key).or_insert(next);
         if number == next {
             let module = snapshot.modules.get(frame.module as usize);
-            let (row, function) = named(frame, module, names);
+            let (row, function, site) = named(frame, module, names);
             self.rows.push(row);
             self.functions.push(function);
+            self.sites.push(site);
         }
         number
     }
+}
+
+/// The function that a point lies in: not all are at the beginning of one.
+fn begins(snapshot: &CallSnapshot, point: &CallPoint, names: &dyn Names) -> Function {
+    let module = snapshot.modules.get(point.module as usize);
+    let start = module.and_then(|m| names.place(m, point.offset).start);
+    Function::At(point.module, start.unwrap_or(point.offset))
 }
 
 /// Numbers of a chain, innermost first. Frames form a forest; a loop in foreign data ends.
@@ -89,32 +165,41 @@ fn joined(mut own: Vec<u32>, outer: &[u32]) -> Vec<u32> {
     own
 }
 
-fn named(frame: &CallFrame, module: Option<&CallModule>, names: &dyn Names) -> (FrameRow, Function) {
-    let mut row = FrameRow {
-        kind: frame.kind,
-        module: module.map_or_else(String::new, |m| m.path.clone()),
-        offset: frame.offset,
-        name: String::new(),
+/// A row that is no call.
+fn label(kind: FrameKind, offset: u64, name: String) -> FrameRow {
+    FrameRow {
+        kind,
+        module: String::new(),
+        offset,
+        name,
         within: None,
         file: String::new(),
         line: 0,
         inlined: Vec::new(),
-        by_frame_pointer: frame.by_frame_pointer,
-    };
+        by_frame_pointer: false,
+    }
+}
+
+fn named(frame: &CallFrame, module: Option<&CallModule>, names: &dyn Names) -> (FrameRow, Function, CallSite) {
+    let mut row = label(frame.kind, frame.offset, String::new());
+    row.module = module.map_or_else(String::new, |m| m.path.clone());
+    row.by_frame_pointer = frame.by_frame_pointer;
     match frame.kind {
         FrameKind::Truncated => row.name = "[truncated]".into(),
         FrameKind::Other => row.name = "[other paths]".into(),
+        FrameKind::Tail => row.name = "[tail]".into(),
         FrameKind::Caller => {
-            let place = module.map(|m| names.place(m, frame.offset.saturating_sub(1))).unwrap_or_default();
+            let mut place = module.map(|m| names.place(m, frame.offset.saturating_sub(1))).unwrap_or_default();
+            let site = std::mem::take(&mut place.site);
             let function = match place.start {
                 Some(start) if !place.function.is_empty() => Function::At(frame.module, start),
                 _ => Function::Nameless(frame.module, frame.offset),
             };
             fill(&mut row, place);
-            return (row, function);
+            return (row, function, site);
         }
     }
-    (row, Function::Label(frame.kind))
+    (row, Function::Label(frame.kind), CallSite::Unknown)
 }
 
 fn fill(row: &mut FrameRow, place: CallPlace) {

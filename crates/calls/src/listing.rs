@@ -81,8 +81,9 @@ impl Analysis<'_> {
             return self.thread_drafts(group);
         }
         let mut drafts: BTreeMap<(String, u64), Vec<usize>> = BTreeMap::new();
+        let first = self.first_alike();
         for path in 0..self.snapshot.paths.len() {
-            let (label, number) = self.group_of(path, group);
+            let (label, number) = self.group_of(first[path], group);
             drafts.entry((label, number)).or_default().push(path);
         }
         let sums = Rc::new(self.sums.clone());
@@ -94,6 +95,14 @@ impl Analysis<'_> {
             self.tell_apart(twins);
         }
         Ok(drafts)
+    }
+
+    /// Per path the first one of the same callers: a path is another one to the engine once a function on it is probed, too,
+    /// and inside of a call of the same function that left no frame.
+    fn first_alike(&self) -> Vec<usize> {
+        let mut first: FxHashMap<(u32, &[u32], bool), usize> = FxHashMap::default();
+        let paths = self.snapshot.paths.iter().zip(&self.frames.chains).enumerate();
+        paths.map(|(i, (p, chain))| *first.entry((p.point, chain, p.folded)).or_insert(i)).collect()
     }
 
     /// Functions of one name: their files stand behind the labels, and where these do not tell them apart, their places there.

@@ -5,8 +5,10 @@ use crate::results::FrameRow;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use whither_image::demangle::{Form, demangle};
-use whither_image::{FunctionTable, Svma, to_offset};
-use whither_store::calls::{CallModule, CallName, CallPlace, CallPosition, CallRecording, CallSnapshot, FrameKind};
+use whither_image::{FunctionTable, ImageOffset, Svma, to_offset};
+use whither_store::calls::{
+    CallModule, CallName, CallPlace, CallPosition, CallRecording, CallSite, CallSnapshot, FrameKind,
+};
 use whither_store::model::Image;
 use whither_store::symbols::Symbols;
 
@@ -110,7 +112,8 @@ impl Names for SymbolNames<'_> {
     fn place(&self, module: &CallModule, address: u64) -> CallPlace {
         let Some(known) = self.known(module) else { return CallPlace::default() };
         let Some(at) = to_offset(&known.image.segments, Svma(address)) else { return CallPlace::default() };
-        let Some(function) = known.table.find(at) else { return CallPlace::default() };
+        let site = self.site(&known, at, address.wrapping_add(1));
+        let Some(function) = known.table.find(at) else { return CallPlace { site, ..CallPlace::default() } };
         let positions = self.symbols.frames(&known.image, at).into_iter().map(|f| CallPosition {
             function: f.function.as_deref().map(short).unwrap_or_default(),
             file: f.file.as_deref().map(Into::into).unwrap_or_default(),
@@ -120,8 +123,48 @@ impl Names for SymbolNames<'_> {
             function: short(&function.name),
             start: Some(address.saturating_sub(at.0.saturating_sub(function.start.0))),
             positions: positions.collect(),
+            site,
         }
     }
+}
+
+/// `mov $15,%rax; syscall`: where the C library has handlers of signals return to. Unwinders know it by the same bytes.
+const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+/// `call rel32`.
+const CALL: u8 = 0xe8;
+const CALL_LENGTH: u64 = 5;
+
+impl SymbolNames<'_> {
+    /// What ends at `last`, the byte before the return address `ra`. Whether its code is shown as a call of the function that runs is for
+    /// `frames`: bytes that only look like a call lead to no function's beginning.
+    fn site(&self, known: &Known, last: ImageOffset, ra: u64) -> CallSite {
+        let code = |from: u64, length: u64| {
+            self.symbols.code(&known.image, ImageOffset(from)..ImageOffset(from.checked_add(length)?))
+        };
+        let behind = last.0.saturating_add(1);
+        if code(behind, SIGRETURN.len() as u64).is_some_and(|c| c == SIGRETURN) {
+            return CallSite::Signal;
+        }
+        let call = behind.checked_sub(CALL_LENGTH).and_then(|from| code(from, CALL_LENGTH));
+        let Some(&[CALL, a, b, c, d]) = call.as_deref() else { return CallSite::Unknown };
+        let target = ra.wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])));
+        let begins = |at: ImageOffset| known.table.find(at).filter(|f| f.start == at);
+        match to_offset(&known.image.segments, Svma(target)) {
+            Some(at) if code(at.0, STUB).is_some_and(|c| !is_stub(&c)) => {
+                begins(at).map_or(CallSite::Unknown, |f| CallSite::Direct { target, function: short(&f.name) })
+            }
+            _ => CallSite::Unknown,
+        }
+    }
+}
+
+/// Bytes looked at to tell a linkage stub.
+const STUB: u64 = 11;
+
+/// Whether code begins with a jump through a slot, behind `endbr64` or `bnd` perhaps: who calls a stub calls what the slot holds.
+fn is_stub(code: &[u8]) -> bool {
+    let code = code.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(code);
+    code.strip_prefix(&[0xf2]).unwrap_or(code).starts_with(&[0xff, 0x25])
 }
 
 /// Demangled, without parameters: what patterns match and paths show.

@@ -98,6 +98,9 @@ pub struct Figures {
     pub done: u64,
     /// Calls that ended without a time, left by an exception or a jump: times are at least what is told.
     pub untimed: u64,
+    /// Calls within other calls of the same row, as of recursive functions: no part of times, as these hold them already, but of the average,
+    /// the shortest and the longest.
+    pub nested: u64,
     /// False where only entries are seen, or no time was asked for: then times mean nothing.
     pub timed: bool,
     /// False where no CPU time was measured: then it means nothing, nor does the time off the CPU.

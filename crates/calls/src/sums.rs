@@ -333,6 +333,7 @@ impl Unclear {
 pub(crate) struct Adder {
     calls: u64,
     done: u64,
+    nested: u64,
     timed: bool,
     inside: u64,
     /// What calls may have taken at most that are left without time by the correction.
@@ -372,6 +373,8 @@ impl Adder {
             self.cpu = self.cpu.saturating_add(sum.cpu);
             add_usage(&mut self.usage, sum.usage);
             self.running.elapsed_ns = self.running.elapsed_ns.saturating_add(sum.running.elapsed_ns);
+        } else {
+            self.nested = self.nested.saturating_add(sum.calls);
         }
         self.running.calls += sum.running.calls;
         self.calls = self.calls.saturating_add(sum.calls);
@@ -430,6 +433,7 @@ impl Adder {
             calls: self.calls,
             done: self.done,
             untimed: self.untimed,
+            nested: self.nested,
             timed: self.timed,
             cpu_timed: self.timed && whole.cpu_timed,
             wall_ns,

@@ -522,3 +522,58 @@ fn callers_of_very_short_functions_have_a_bound() {
     (snapshot.paths[0].totals.wall_ns, snapshot.paths[0].totals.max_ns) = (900_000, 900_000);
     assert_eq!(outer(&snapshot), (None, true, true, false), "far more than what was taken off");
 }
+
+/// `f1` is called from one place: by the engine's tables once while `f2`, on the way, was not probed, and once inside of it.
+#[test]
+fn paths_of_the_same_callers_are_one_row() {
+    let main = call(0, 0, 50, 1, vec![call(2, 16, 1_000, 1, vec![leaf(1, 32, 300, 1)])]);
+    let mut snapshot = Take::of([1, 2]).snapshot(&main);
+    let inner = snapshot.paths.iter().position(|p| p.parent.is_some()).unwrap();
+    // Then its frames were walked to the outermost one.
+    let outer = snapshot.paths.iter().find(|p| Some(p.id) == snapshot.paths[inner].parent).unwrap().frame;
+    let own = snapshot.frames[snapshot.paths[inner].frame as usize];
+    snapshot.frames.push(CallFrame { caller: outer, ..own });
+    let frame = snapshot.frames.len() as u32 - 1;
+    let twin = CallPath { id: 900, parent: None, frame, ..snapshot.paths[inner].clone() };
+    snapshot.paths.push(twin);
+    let listing = Analysis::new(&snapshot, &Named, Options::default()).listing(&ListQuery::default()).unwrap();
+    let rows: Vec<(usize, u64)> = listing.rows.iter().map(|r| (r.paths.len(), r.figures.calls)).collect();
+    let both = 2 * snapshot.paths[inner].totals.calls;
+    assert!(rows.contains(&(2, both)) && rows.len() == 2, "{rows:?}");
+}
+
+/// Names, and a call of `f3` before every return address that lies in `main`.
+struct Calling(CallSite);
+
+impl Names for Calling {
+    fn place(&self, module: &CallModule, address: u64) -> CallPlace {
+        let site = if address < fixture::SIZE { self.0.clone() } else { CallSite::Unknown };
+        CallPlace { site, ..Named.place(module, address) }
+    }
+}
+
+/// `main` calls `f3`, which ends in a jump to `f1`: it is on no stack.
+#[test]
+fn who_ended_in_a_jump_is_told() {
+    let main = call(0, 0, 50, 1, vec![leaf(1, 16, 300, 1)]);
+    let snapshot = Take::of([1]).snapshot(&main);
+    let labels = |site: CallSite, snapshot: &CallSnapshot| {
+        let names = Calling(site);
+        let analysis = Analysis::new(snapshot, &names, Options::default());
+        let tree = analysis.tree(&TreeQuery::default());
+        (analysis.labels[0].clone(), tree.children[0].children[0].name.clone())
+    };
+    let direct = |f: u32| CallSite::Direct { target: u64::from(f) * fixture::SIZE, function: fixture::name(f) };
+    let (label, node) = labels(direct(3), &snapshot);
+    assert_eq!((label.as_str(), node.as_str()), ("main > f3 [tail] > f1", "f3 [tail]"));
+    assert!(!labels(direct(1), &snapshot).0.contains("tail"), "it calls what runs");
+    for site in [CallSite::Unknown, CallSite::Signal] {
+        assert!(!labels(site, &snapshot).0.contains("tail"));
+    }
+    let mut by_pointers = snapshot.clone();
+    by_pointers.frames.iter_mut().for_each(|f| f.by_frame_pointer = true);
+    assert!(!labels(direct(3), &by_pointers).0.contains("tail"), "frame pointers pass over functions without frames");
+    let mut cold = snapshot;
+    cold.points[0].names = vec!["f3.cold".into()];
+    assert!(!labels(direct(3), &cold).0.contains("tail"), "a part of the function itself");
+}

@@ -207,6 +207,7 @@ fn attached_counted_detached_and_as_before() {
     let specs = specs(&mut engine, "target");
     let added = engine.add(&specs).unwrap();
     assert_eq!(added.ids.len(), 1, "{added:?}");
+    assert_eq!(engine.snapshot().own_cost.apart_ns, 0, "what calibration takes is no cost of the program's calls");
     talker.say();
     let plain = talker.hear();
     let snapshot = engine.snapshot();

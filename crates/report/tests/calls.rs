@@ -147,7 +147,7 @@ impl Names for Symbols {
             }
             positions.push(position(name, (address - start) as u32));
         }
-        CallPlace { function: (*name).into(), start: Some(*start), positions }
+        CallPlace { function: (*name).into(), start: Some(*start), positions, ..CallPlace::default() }
     }
 }
 

@@ -163,6 +163,9 @@ pub enum FrameKind {
     Truncated,
     /// Paths of this point that were not kept apart: shown as `[other paths]`.
     Other,
+    /// A function that left no frame, for it ended in a jump to the one that it called: shown as `NAME [tail]`. Of analyses; no recording
+    /// has it.
+    Tail,
 }
 
 /// One frame. The chain runs from the probed function's caller outwards. Where the path has a
@@ -315,6 +318,27 @@ pub struct CallPlace {
     /// Source positions, innermost inlined function first, the function itself last; empty without line
     /// information.
     pub positions: Vec<CallPosition>,
+    /// What the instruction that ends behind the address is.
+    #[serde(default)]
+    pub site: CallSite,
+}
+
+/// What stands before a return address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CallSite {
+    /// Not known, or a call by a register or through a slot.
+    #[default]
+    Unknown,
+    /// A direct call.
+    Direct {
+        /// Stated address of the function it calls, in the same module.
+        target: u64,
+        /// Demangled name of that function.
+        function: String,
+    },
+    /// The address is where handlers of signals return to: the frame outwards was interrupted and called nobody.
+    Signal,
 }
 
 /// One level of an inline chain.

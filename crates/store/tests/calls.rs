@@ -83,7 +83,12 @@ fn snapshot(seed: u64, paths: u32) -> CallSnapshot {
 
 fn recording(seed: u64, paths: u32) -> CallRecording {
     let position = |line| CallPosition { function: "inner".into(), file: "/src/a.c".into(), line };
-    let place = |positions| CallPlace { function: "main".into(), start: Some(0x1000), positions };
+    let place = |positions| CallPlace {
+        function: "main".into(),
+        start: Some(0x1000),
+        positions,
+        site: CallSite::Direct { target: 0x4000, function: "solve".into() },
+    };
     CallRecording {
         command: "whither calls -f x".into(),
         host: "box".into(),
@@ -97,7 +102,11 @@ fn recording(seed: u64, paths: u32) -> CallRecording {
         names: vec![
             CallName { module: "/bin/ä".into(), address: 0x1001, place: place(vec![position(1), position(2)]) },
             CallName { module: "/bin/ä".into(), address: 0x1002, place: place(vec![position(3)]) },
-            CallName { module: "/bin/ä".into(), address: 0x1003, place: CallPlace { start: None, ..place(vec![]) } },
+            CallName {
+                module: "/bin/ä".into(),
+                address: 0x1003,
+                place: CallPlace { start: None, site: CallSite::Signal, ..place(vec![]) },
+            },
         ],
     }
 }

@@ -245,6 +245,7 @@ fn call_recording() -> CallRecording {
             positions: (1..3)
                 .map(|line| CallPosition { function: function.into(), file: "a.c".into(), line })
                 .collect(),
+            ..CallPlace::default()
         },
     };
     CallRecording {

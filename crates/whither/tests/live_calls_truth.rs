@@ -54,6 +54,30 @@ fn bar_11_counts_are_exact_with_two_threads() {
     }
 }
 
+/// `even` ends in a jump to `odd_even`, which ends in one to `even` or `tail_end`: neither is on a stack when these run.
+#[test]
+fn callers_that_ended_in_jumps_are_told() {
+    need_root!();
+    let run = measured(&["-f", "odd_even|even|tail_end"], &["nasty-entries"]);
+    let tails = |run: &Probed, function: &str| -> Vec<String> {
+        let frames = run.document["frames"].as_array().unwrap();
+        let mut found = Vec::new();
+        for path in run.paths(function) {
+            let of_path = path["frames"].as_array().unwrap().iter().map(|f| &frames[number(f) as usize]);
+            let tails = of_path.filter(|f| f["kind"] == "tail");
+            found.extend(tails.map(|f| f["name"].as_str().unwrap().to_owned()));
+        }
+        found
+    };
+    for function in ["odd_even", "tail_end"] {
+        let found = tails(&run, function);
+        assert!(!found.is_empty() && found.iter().all(|name| name == "even [tail]"), "{function}: {found:?}");
+    }
+    assert_eq!(tails(&run, "even"), Vec::<String>::new(), "it is what is called");
+    let straight = measured(&["-f", "target"], &["calls-callcost", "-n", "1000"]);
+    assert_eq!(tails(&straight, "target"), Vec::<String>::new());
+}
+
 #[test]
 fn bar_12_wall_time_per_call() {
     need_root!();

@@ -294,6 +294,13 @@ impl View<'_> {
             let n = thousands(self.listing.all.running.calls);
             lines.push(format!("+ includes calls that have not returned ({n}), with the time since their entry"));
         }
+        let functions = self.profile.functions.iter().map(|f| &f.totals);
+        if functions.chain(self.listing.rows.iter().map(|r| &r.figures)).any(|f| f.nested > 0 && f.average_ns.is_some())
+        {
+            lines.push(
+                "of recursive functions totals hold the outermost calls, averages the calls of all levels".into(),
+            );
+        }
         lines.extend(bounds(&self.listing.all, &self.listing.rows));
         let mut sentences: Vec<&String> = self.listing.rows.iter().flat_map(|r| &r.remarks).collect();
         let mut seen = std::collections::BTreeSet::new();
@@ -548,8 +555,8 @@ fn spent_apart(p: &CallProfile) -> Option<String> {
     let ns = p.own_cost.apart_ns;
     (ns > p.whole.cpu_ns / 100).then(|| {
         format!(
-            "changes between stacks (coroutines, new threads) and calls left by jumps cost {} besides, which is not taken off times: \
-             they are too long, and the program is slowed",
+            "changes between stacks (coroutines, the first call of each thread) and calls left by jumps cost {} besides: the program is \
+             slowed, and times of calls around such changes are too long by as much in all",
             nanoseconds(ns as f64)
         )
     })

@@ -4,7 +4,8 @@
 use super::columns::{Column, TableError};
 use super::parts::{from_word, texts, unknown, word, words};
 use crate::calls::{
-    CallEpoch, CallFrame, CallName, CallPath, CallPlace, CallPoint, CallPosition, CallSnapshot, PathTotals, Usage,
+    CallEpoch, CallFrame, CallName, CallPath, CallPlace, CallPoint, CallPosition, CallSite, CallSnapshot, PathTotals,
+    Usage,
 };
 use std::ops::Range;
 
@@ -13,6 +14,8 @@ const NONE: u32 = u32::MAX;
 const BINS: usize = 64;
 /// Histogram that was asked for and is empty.
 const EMPTY: &str = "-";
+/// Stands for the target of a call at a place that handlers of signals return to.
+const OF_A_SIGNAL: u64 = u64::MAX - 1;
 
 /// Rows of one kind of all epochs, with the number of the epoch.
 pub(crate) fn flat<'a, T>(epochs: &'a [CallEpoch], rows: fn(&'a CallSnapshot) -> &'a [T]) -> Vec<(u32, u32, &'a T)> {
@@ -308,7 +311,33 @@ pub(crate) fn names_to_columns(rows: &[(&CallName, Option<usize>)], range: Range
         texts(positions.iter().map(|p| p.function.as_str())),
         texts(positions.iter().map(|p| p.file.as_str())),
         Column::U32(positions.iter().map(|p| p.line).collect()),
+        Column::U64(rows.iter().map(|r| target(&r.0.place.site)).collect()),
+        texts(rows.iter().map(|r| called(&r.0.place.site))),
     ]
+}
+
+/// Stated address that a call leads to; where none is known, whether the place is one that signals return to.
+fn target(site: &CallSite) -> u64 {
+    match site {
+        CallSite::Unknown => u64::MAX,
+        CallSite::Signal => OF_A_SIGNAL,
+        CallSite::Direct { target, .. } => *target,
+    }
+}
+
+fn called(site: &CallSite) -> &str {
+    match site {
+        CallSite::Direct { function, .. } => function,
+        CallSite::Unknown | CallSite::Signal => "",
+    }
+}
+
+fn site(target: u64, function: &str) -> CallSite {
+    match target {
+        u64::MAX => CallSite::Unknown,
+        OF_A_SIGNAL => CallSite::Signal,
+        target => CallSite::Direct { target, function: function.to_owned() },
+    }
 }
 
 /// Rows of [`super::CALL_NAMES`], put together.
@@ -323,8 +352,10 @@ pub(crate) fn names_from_columns(columns: Vec<Column>) -> Result<Vec<CallName>, 
             Column::Text(inlined),
             Column::Text(file),
             Column::U32(line),
+            Column::U64(target),
+            Column::Text(called),
         ],
-    ) = <[Column; 8]>::try_from(columns)
+    ) = <[Column; 10]>::try_from(columns)
     else {
         return Err(TableError::Inconsistent);
     };
@@ -336,6 +367,7 @@ pub(crate) fn names_from_columns(columns: Vec<Column>) -> Result<Vec<CallName>, 
                 function: function.get(i).to_string(),
                 start: Some(start[i]).filter(|s| *s != u64::MAX),
                 positions: Vec::new(),
+                site: site(target[i], called.get(i)),
             };
             names.push(CallName { module: module.get(i).to_string(), address: address[i], place });
         }

@@ -364,6 +364,8 @@ pub(crate) static CALL_NAMES: Table = Table {
         col("inlined", Kind::Text, Coding::Dict),
         col("file", Kind::Text, Coding::Dict),
         col("line", Kind::U32, Coding::Delta),
+        col("target", Kind::U64, Coding::Dict),
+        col("called", Kind::Text, Coding::Dict),
     ],
     sorted: 0,
 };

@@ -285,7 +285,7 @@ mod tests {
     impl Names for Known {
         fn place(&self, _: &CallModule, address: u64) -> CallPlace {
             let (function, start) = if address < 0x100 { ("outer", 0) } else { ("inner", 0x100) };
-            CallPlace { function: function.into(), start: Some(start), positions: Vec::new() }
+            CallPlace { function: function.into(), start: Some(start), ..CallPlace::default() }
         }
     }
 
