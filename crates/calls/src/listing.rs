@@ -81,9 +81,8 @@ impl Analysis<'_> {
             return self.thread_drafts(group);
         }
         let mut drafts: BTreeMap<(String, u64), Vec<usize>> = BTreeMap::new();
-        let first = self.first_alike();
-        for path in 0..self.snapshot.paths.len() {
-            let (label, number) = self.group_of(first[path], group);
+        for (path, first) in self.first_alike().into_iter().enumerate() {
+            let (label, number) = self.group_of(first, group);
             drafts.entry((label, number)).or_default().push(path);
         }
         let sums = Rc::new(self.sums.clone());
