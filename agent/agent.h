@@ -185,6 +185,7 @@ struct local {
 	u32 clock_seen;
 	volatile u32 *clock;        /* word that changes with each scheduling; 0 = not set up */
 	u32 no_clock;               /* what `clock` points to where there is none */
+	u32 asks;                   /* readings of the thread clock left until an event is opened for it */
 	u32 more_page, more_used;   /* page that wh_more blocks are taken from */
 	u64 cpu_ns, cpu_ticks;      /* anchor: CPU time at a TSC value */
 	u64 pending;                /* cpu0 of a record whose t0 belongs to this anchor: even, another for each */
@@ -379,11 +380,16 @@ static inline u64 ticks_to_ns(u64 t)
 	return ns_of(header(), t);
 }
 
+/* An anchor set so shortly after `now` tells of the time before it: nobody is scheduled in between and back. */
+#define SHORTLY (1 << 14) /* ticks */
+
 static inline u64 clock_cpu(const struct local *l, u64 now)
 {
 	s64 since = (s64)(now - l->cpu_ticks);
 
-	return since > 0 ? l->cpu_ns + ticks_to_ns((u64)since) : l->cpu_ns;
+	if (likely(since > 0))
+		return l->cpu_ns + ticks_to_ns((u64)since);
+	return since > -SHORTLY ? l->cpu_ns - ticks_to_ns((u64)-since) : l->cpu_ns;
 }
 
 /* CPU time when a call was entered, 0: not known. Right until the next anchor is set. */

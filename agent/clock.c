@@ -1,12 +1,14 @@
 /*
  * CPU time of the thread without a system call per reading: between two schedulings CPU time runs with
  * the TSC. The page of a perf event tells by its lock word when the thread was scheduled anew; then the
- * thread clock is read and the pair kept as anchor. Where perf is refused each reading asks the kernel.
+ * thread clock is read and the pair kept as anchor. Where perf is refused each reading asks the kernel; and so
+ * do a thread's first ones: to open an event takes as long as some hundred of them, and many threads make few calls.
  * Constraint: time that a hypervisor takes away between two schedulings is counted as CPU time here, the
  * page does not tell it.
  */
 #include "agent.h"
 
+#define FIRST_ASKS 16 /* two for a call; then an event is opened, which takes 20 to 40 us */
 #define LOCK_WORD 2 /* struct perf_event_mmap_page.lock is its third word */
 
 static u64 thread_clock(void)
@@ -73,7 +75,12 @@ slow_path int clock_anchor(struct local *l)
 		l->block->lost[WH_LOST_CLOCK]++;
 		return 0;
 	}
-	if (!l->clock)
+	if (!l->clock) {
+		l->clock = &l->no_clock;
+		l->block->cpu_mode = 0;
+		l->asks = FIRST_ASKS;
+	}
+	if (l->block->cpu_mode == 0 && !l->asks--)
 		clock_open(l);
 	settle(l);
 	for (int tries = 0; tries < 4; tries++) {
@@ -85,7 +92,7 @@ slow_path int clock_anchor(struct local *l)
 		if (*l->clock == seen)
 			break;
 	}
-	if (l->block->cpu_mode == 2)
+	if (l->block->cpu_mode != 1)
 		l->clock_seen = ~l->no_clock; /* never equal: ask again next time */
 	return 1;
 }

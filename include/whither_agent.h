@@ -375,7 +375,7 @@ struct wh_thread {
 	wh_u32 seq_active;     /* odd while active[] changes */
 	wh_u64 lost[WH_LOST_CAUSES];
 	wh_u32 ring;           /* index + 1 of its ring, 0 = none */
-	wh_u32 cpu_mode;       /* 1 anchor by a perf page, 2 system calls */
+	wh_u32 cpu_mode;       /* 0 system calls as yet, 1 anchor by a perf page, 2 system calls */
 	wh_u64 own[8];         /* the agent's own words: anchors, stack bounds, private pointers */
 	wh_u64 spare[2];
 	wh_u32 directory[WH_DIRECTORY]; /* path / 64 -> page, 0 = none */

@@ -551,7 +551,7 @@ pub struct Thread {
     pub lost: [u64; LOST_CAUSES],
     /// Index + 1 of its ring, 0 = none.
     pub ring: u32,
-    /// 1 anchor by a perf page, 2 system calls.
+    /// 0 system calls as yet, 1 anchor by a perf page, 2 system calls.
     pub cpu_mode: u32,
     /// The agent's own words: anchors, stack bounds, private pointers.
     pub own: [u64; 8],

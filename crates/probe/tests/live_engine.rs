@@ -225,6 +225,52 @@ fn attached_counted_detached_and_as_before() {
     assert_eq!(String::from_utf8_lossy(&alone.stdout).trim(), plain);
 }
 
+/// Threads that make two calls each, and some that make twenty, of 50 us and more by their own clocks; prints the sum of these clocks.
+const SHORT_LIVES: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+#define N __attribute__((noinline, noclone))
+static long sum;
+static long cpu(void) { struct timespec t; clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t); return t.tv_sec * 1000000000l + t.tv_nsec; }
+N void target(void) { long from = cpu(), to; while ((to = cpu()) < from + 50000); sum += to - from; }
+static void *some(void *calls) { for (long i = 0; i < (long)calls; i++) target(); return 0; }
+int main(void)
+{
+    puts("ready");
+    fflush(stdout);
+    getchar();
+    for (long i = 0; i < 60; i++) {
+        pthread_t t;
+        pthread_create(&t, 0, some, (void *)(i % 6 ? 2l : 20l));
+        pthread_join(t, 0);
+    }
+    printf("%ld\n", sum);
+    fflush(stdout);
+    return 0;
+}
+"#;
+
+/// CPU time is as right while the kernel is asked for it as by the page of an event later on.
+#[test]
+fn cpu_time_of_a_thread_s_first_calls() {
+    let Some((_dir, program)) = compile(SHORT_LIVES, &["-pthread"]) else { return };
+    let mut talker = Talker::start(&program, &[]);
+    assert_eq!(talker.hear(), "ready");
+    let mut engine = Engine::attach(talker.pid(), Options::default()).unwrap();
+    let specs = specs(&mut engine, "target");
+    assert_eq!(engine.add(&specs).unwrap().ids.len(), 1);
+    talker.say();
+    let truth: f64 = talker.hear().parse().unwrap();
+    let snapshot = engine.snapshot();
+    let cpu: u64 = snapshot.paths.iter().map(|p| p.totals.cpu_ns).sum();
+    assert_eq!(total(&snapshot), 10 * 20 + 50 * 2);
+    // What the program does around its own readings is in ours: two readings, less than a microsecond.
+    let per_call = (cpu as f64 - truth) / total(&snapshot) as f64;
+    assert!((-100.0..1500.0).contains(&per_call), "{per_call} ns more a call than {truth} ns in all");
+    engine.detach().unwrap();
+}
+
 /// Eight threads that call one function all the time; the sum of their calls is printed at the end.
 const THREADS: &str = r#"
 #include <pthread.h>
