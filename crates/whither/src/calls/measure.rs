@@ -320,3 +320,18 @@ fn cost_name(cost: CostClass) -> &'static str {
 pub(super) fn pause(ns: u64) -> String {
     span(Duration::from_nanos(ns))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What rows are ordered by is told by one word, so that no value may have one that means something else.
+    #[test]
+    fn no_value_is_called_as_what_rows_are_ordered_by() {
+        for (word, _) in Sort::WORDS {
+            let error = calls::metrics(&[format!("{word}=arg1")], false).expect_err(word).to_string();
+            assert!(error.contains("is the name of a metric or a column"), "{word}: {error}");
+        }
+        assert!(calls::metrics(&["bytes=arg1".into()], false).is_ok());
+    }
+}
