@@ -5,9 +5,7 @@ use super::number::{duration, nanoseconds, percent, thousands};
 use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
 use rustc_hash::FxHashMap;
-use whither_calls::{
-    CallProfile, Figures, FunctionRow, Group, ListRow, Listing, Metric, PathRow, TreeNode, Unit, ValueRow,
-};
+use whither_calls::{CallProfile, Figures, FunctionRow, Group, Listing, Metric, PathRow, TreeNode, Unit, ValueRow};
 use whither_store::calls::{CallLost, PatchKind, PointState};
 
 /// A column of numbers.
@@ -294,7 +292,8 @@ impl View<'_> {
             let n = thousands(self.listing.all.running.calls);
             lines.push(format!("+ includes calls that have not returned ({n}), with the time since their entry"));
         }
-        lines.extend(bounds(&self.listing.all, &self.listing.rows));
+        let shown = std::iter::once(&self.listing.all).chain(self.listing.rows.iter().map(|r| &r.figures));
+        lines.extend(bounds(shown));
         let mut sentences: Vec<&String> = self.listing.rows.iter().flat_map(|r| &r.remarks).collect();
         let mut seen = std::collections::BTreeSet::new();
         sentences.retain(|s| seen.insert(*s));
@@ -318,9 +317,10 @@ impl View<'_> {
     }
 }
 
-/// What signs beside totals mean.
-fn bounds(all: &Figures, rows: &[ListRow]) -> Vec<String> {
-    let shown = || std::iter::once(all).chain(rows.iter().map(|r| &r.figures)).filter(|f| f.timed);
+/// What signs beside totals mean, of those that are shown.
+pub(super) fn bounds<'a>(shown: impl Iterator<Item = &'a Figures>) -> Vec<String> {
+    let timed: Vec<&Figures> = shown.filter(|f| f.timed).collect();
+    let shown = || timed.iter();
     let signs = [
         (
             shown().any(|f| f.wall_below_ns.is_some()),
@@ -671,7 +671,7 @@ fn paths_are(n: u64) -> String {
 }
 
 /// Time of a call. What measuring costs is taken off, and that is known to a few nanoseconds only.
-pub(crate) fn average(ns: f64) -> String {
+fn average(ns: f64) -> String {
     const KNOWN_TO: f64 = 5.0;
     if ns < KNOWN_TO { format!("<{}", nanoseconds(KNOWN_TO)) } else { nanoseconds(ns) }
 }
