@@ -13,6 +13,8 @@ pub struct Metrics {
     pub actions: Vec<PointAction>,
     /// Words of the columns that were asked for, in order.
     pub columns: Vec<String>,
+    /// Values summed from registers whose width was not said, as they were written.
+    pub unstated: Vec<String>,
 }
 
 /// Values that one probe can sum.
@@ -38,7 +40,7 @@ pub fn metrics(words: &[String], entry_only: bool) -> Result<Metrics, SessionErr
 }
 
 fn metrics_on(machine: &dyn Machine, words: &[String], entry_only: bool) -> Result<Metrics, SessionError> {
-    let mut made = Metrics { actions: vec![PointAction::Path], columns: Vec::new() };
+    let mut made = Metrics { actions: vec![PointAction::Path], columns: Vec::new(), unstated: Vec::new() };
     let mut values = 0;
     for word in words.iter().map(|w| w.trim()).filter(|w| !w.is_empty()) {
         for action in actions(word, machine)? {
@@ -55,6 +57,7 @@ fn metrics_on(machine: &dyn Machine, words: &[String], entry_only: bool) -> Resu
                     &format!("another value is called `{name}` already; give this one another name"),
                 ));
             }
+            made.unstated.extend(unstated(word, &action));
             made.actions.push(action);
         }
         made.columns.push(word.split_once('=').map_or(word, |(name, _)| name).to_owned());
@@ -72,6 +75,14 @@ fn wrong(word: &str, why: &str) -> SessionError {
 /// Name of the value that is summed, if one is.
 fn name_of(action: &PointAction) -> Option<&str> {
     if let PointAction::Sum(value) = action { Some(&value.name) } else { None }
+}
+
+/// `x=ret` of `x=ret` and `x=ret:signed`: what is summed is the whole register, whatever the type is.
+fn unstated(word: &str, action: &PointAction) -> Option<String> {
+    let mut parts = word.split(':');
+    let source = parts.next()?;
+    let is_register = matches!(action, PointAction::Sum(v) if !matches!(v.source, Source::Event(_)));
+    (is_register && !parts.any(|p| p.parse::<u8>().is_ok())).then(|| source.to_owned())
 }
 
 fn needs_exit(action: &PointAction) -> bool {
@@ -196,6 +207,8 @@ mod tests {
         assert_eq!(m.actions[1], PointAction::Sum(wanted));
         assert!(matches!(&m.actions[2], PointAction::Sum(v) if v.source == Source::Ret && v.width == 8));
         assert_eq!(m.columns, ["bytes", "got"]);
+        assert_eq!(m.unstated, ["got=ret"]);
+        assert_eq!(made(&["a=ret:signed", "b=arg1:8"]).unwrap().unstated, ["a=ret"]);
         assert_eq!(made(&["got=ret", "got=ret"]).unwrap().actions.len(), 2, "the same value once");
     }
 

@@ -6,6 +6,7 @@ use super::desk::{self, Batch, Desk};
 use super::instrument::{self, Fate, Instrument};
 use super::options::{CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Prospect, refusals};
 use super::pattern;
+use super::remarks::{self, Remarks};
 use super::wire::Ask;
 use crate::{SessionError, StopFlag};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -163,6 +164,8 @@ struct Session<'a> {
     waiting: Vec<(String, String)>,
     over: bool,
 }
+    /// What was told last of stopped processes.
+    stopped: Vec<String>,
 
 impl<'a> Session<'a> {
     /// Probes in place, the target running.
@@ -174,7 +177,7 @@ impl<'a> Session<'a> {
         on: &mut dyn FnMut(CallsEvent),
     ) -> Result<Self, SessionError> {
         let pid = engine.pid();
-        let mut desk = Desk::new(engine, options.actions.clone(), options.backend);
+        let mut desk = Desk::new(engine, options.actions.clone(), options.backend).remarking(Remarks::of(options));
         let batch = match desk.add(&options.orders) {
             Ok(batch) => batch,
             Err(e) => return Err(give_up(desk, options, e)),
@@ -206,7 +209,20 @@ impl<'a> Session<'a> {
             waiting.iter().for_each(|(pattern, why)| on(CallsEvent::Note(format!("{pattern}: {why}"))));
         }
         let _sender = sender;
-        Ok(Self { options, desk, asks, _sender, _counter: counter, pid, began, next, matched, waiting, over: false })
+        Ok(Self {
+            options,
+            desk,
+            asks,
+            _sender,
+            _counter: counter,
+            pid,
+            began,
+            next,
+            matched,
+            waiting,
+            stopped: Vec::new(),
+            over: false,
+        })
     }
 
     fn measure(mut self, stop: &StopFlag, on: &mut dyn FnMut(CallsEvent)) -> Result<CallsOutcome, SessionError> {
@@ -241,7 +257,9 @@ impl<'a> Session<'a> {
             && !self.over
         {
             self.next = Some(due + interval);
-            on(CallsEvent::Interval(Box::new(self.desk.snapshot())));
+            let snapshot = self.desk.snapshot();
+            self.tell_stopped(&snapshot, on);
+            on(CallsEvent::Interval(Box::new(snapshot)));
         }
         Ok(())
     }
@@ -249,6 +267,14 @@ impl<'a> Session<'a> {
     fn take_in(&mut self, happening: Happening, on: &mut dyn FnMut(CallsEvent)) {
         match happening {
             Happening::Ended { pid, .. } if pid == self.pid => self.over = true,
+    /// Says once of a stop why summaries have no calls.
+    fn tell_stopped(&mut self, snapshot: &CallSnapshot, on: &mut dyn FnMut(CallsEvent)) {
+        let stopped = remarks::stopped(snapshot, proc::is_stopped);
+        let news = stopped.iter().filter(|note| !self.stopped.contains(note)).cloned();
+        news.for_each(|note| on(CallsEvent::Note(note)));
+        self.stopped = stopped;
+    }
+
             Happening::Note(text) => on(CallsEvent::Note(text)),
             Happening::Added(added) => {
                 self.matched |= !added.ids.is_empty() || !added.refused.is_empty();

@@ -15,7 +15,7 @@ use whither_calls::{Group, Sort, Sortable, difference};
 use whither_probe::{CostClass, Options, PointAction};
 use whither_report::json;
 use whither_session::calls::{
-    self, CallsBackend, CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Prospect, excluding, including,
+    self, CallsBackend, CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Metrics, Prospect, excluding, including,
 };
 use whither_store::calls::{CallSnapshot, PatchKind};
 
@@ -61,7 +61,7 @@ pub(super) fn options(args: &MeasureArgs, interval: Option<Duration>) -> anyhow:
     let patterns = patterns(&args.what)?;
     let include = patterns.iter().map(|p| including(p));
     let orders = include.chain(args.what.exclude.iter().map(|p| excluding(p))).collect::<Result<_, _>>()?;
-    let actions = calls::metrics(&words(&args.what), args.what.entry_only)?.actions;
+    let Metrics { actions, unstated, .. } = calls::metrics(&words(&args.what), args.what.entry_only)?;
     may_sort(&args.shape.sort, &actions)?;
     Ok(CallsOptions {
         target,
@@ -69,6 +69,7 @@ pub(super) fn options(args: &MeasureArgs, interval: Option<Duration>) -> anyhow:
         patterns,
         actions,
         backend: backend(&args.what),
+        unstated,
         engine: Options {
             depth: args.what.depth,
             recursion: args.what.recursion,
