@@ -251,6 +251,27 @@ fn before_and_after() {
     insta::assert_snapshot!(text::calls_difference(&d, 4, &Layout::default()));
 }
 
+/// A program without unwind tables: the note tells all, and no sentence of losses or of cut paths repeats it.
+#[test]
+fn calls_of_code_without_unwind_tables_are_told_once() {
+    let mut profile = Analysis::new(&snapshot(), &Symbols, Options::default()).profile();
+    let note = "500,000 calls were counted without times, for they came from code without unwind tables";
+    profile.notes = vec![note.into()];
+    let of = |p: &mut whither_calls::PathRow| p.figures.calls;
+    let calls = profile.paths.iter_mut().find(|p| p.truncated).map(of).unwrap();
+    (profile.lost.shadow, profile.lost.foreign) = (calls, 0);
+    let told = |p: &_| text::calls_warnings(p, usize::MAX);
+    let mentions = |lines: &[String], what: &str| lines.iter().filter(|l| l.contains(what)).count();
+    let both = told(&profile);
+    assert_eq!((mentions(&both, "left alone"), mentions(&both, "truncated")), (1, 1), "{both:?}");
+    profile.lost.foreign = calls;
+    let timed = told(&profile);
+    assert_eq!((mentions(&timed, "left alone"), mentions(&timed, "truncated")), (0, 1), "another cut path: {timed:?}");
+    profile.paths.iter_mut().filter(|p| p.truncated).for_each(|p| p.figures.done = 0);
+    let once = told(&profile);
+    assert_eq!((mentions(&once, "truncated"), mentions(&once, note)), (0, 1), "{once:?}");
+}
+
 /// Times that the single report marks are marked in the comparison as well, and so is what follows from them.
 #[test]
 fn before_and_after_have_the_signs_of_the_single_report() {

@@ -525,7 +525,7 @@ fn by_reason(each: impl Iterator<Item = (String, String)>) -> Vec<(String, Vec<S
 #[must_use]
 pub fn calls_warnings(p: &CallProfile, names: usize) -> Vec<String> {
     let mut lines: Vec<String> = losses(p);
-    lines.extend(unclear_paths(&p.paths));
+    lines.extend(unclear_paths(&p.paths, p.lost.foreign > 0));
     lines.extend(spent_apart(p));
     lines.extend(unsure_lives(p));
     let refused = by_reason(p.refused.iter().map(|r| (r.name.clone(), r.reason.clone())));
@@ -605,7 +605,12 @@ fn losses(p: &CallProfile) -> Vec<String> {
             "not counted: tables full (probe fewer functions or lower --depth), made before the C library of a static program was ready, or by a \
              child that shares memory and runs on a stack of its own (clone(CLONE_VM))",
         ),
-        (l.shadow, ["call", "calls"], "counted without time: their return addresses had to be left alone"),
+        // Of callers without unwind tables a note says more.
+        (
+            l.shadow.saturating_sub(l.foreign),
+            ["call", "calls"],
+            "counted without time: their return addresses had to be left alone",
+        ),
         (left, ["call", "calls"], jumped.as_str()),
         (l.exit, ["exit", "exits"], "without an entry: returned rightly, not timed"),
         (l.ring, ["event record", "event records"], "dropped: the ring was full; emit from fewer calls"),
@@ -643,13 +648,16 @@ fn without_time(p: &CallProfile) -> String {
     }
 }
 
-fn unclear_paths(paths: &[PathRow]) -> Vec<String> {
+/// `foreign`: calls came from code without unwind tables; a note says of these that they have no time, and that their paths may
+/// be cut.
+fn unclear_paths(paths: &[PathRow], foreign: bool) -> Vec<String> {
+    let is_told = |p: &PathRow| foreign && p.figures.done == 0 && p.figures.running.calls == 0;
     let count = |is: &dyn Fn(&&PathRow) -> bool| {
         let (n, calls) =
             paths.iter().filter(is).fold((0, 0_u64), |(n, c), p| (n + 1, c.saturating_add(p.figures.calls)));
         (n > 0).then(|| (n, thousands(calls)))
     };
-    let truncated = count(&|p| p.truncated).map(|(n, calls)| {
+    let truncated = count(&|p| p.truncated && !is_told(p)).map(|(n, calls)| {
         format!(
             "{} truncated ({calls} calls): outer callers are unknown (deeper than --depth, no unwind information there, or the \
              stack of a coroutine, which ends there)",
