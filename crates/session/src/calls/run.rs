@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use whither_kernel::end::Mortal;
 use whither_kernel::proc;
+use whither_probe::resolve::Nothing;
 use whither_probe::select::Pattern;
 use whither_probe::{Happening, Order, Pause, Select};
 use whither_store::calls::{CallSnapshot, PointState};
@@ -139,7 +140,8 @@ fn prospects(engine: &mut dyn Instrument, options: &CallsOptions) -> Result<Vec<
 
 fn nothing_matched(engine: &mut dyn Instrument, options: &CallsOptions) -> SessionError {
     let near = desk::near(engine, &options.patterns);
-    SessionError::NothingMatched { pid: engine.pid(), patterns: options.patterns.clone(), near }
+    let why = engine.why_nothing(&options.orders).why;
+    SessionError::NothingMatched { pid: engine.pid(), patterns: options.patterns.clone(), why, near }
 }
 
 fn none_measured(batch: &Batch, pid: u32) -> Option<SessionError> {
@@ -162,10 +164,10 @@ struct Session<'a> {
     matched: bool,
     /// Patterns that matched nothing at the start, with words for that.
     waiting: Vec<(String, String)>,
-    over: bool,
-}
     /// What was told last of stopped processes.
     stopped: Vec<String>,
+    over: bool,
+}
 
 impl<'a> Session<'a> {
     /// Probes in place, the target running.
@@ -182,7 +184,8 @@ impl<'a> Session<'a> {
             Ok(batch) => batch,
             Err(e) => return Err(give_up(desk, options, e)),
         };
-        if batch.matched == 0 && !may_match_later(options) {
+        let nothing = if batch.matched == 0 { desk.engine.why_nothing(&options.orders) } else { Nothing::default() };
+        if batch.matched == 0 && (!may_match_later(options) || nothing.for_good) {
             let error = nothing_matched(desk.engine.as_mut(), options);
             return Err(give_up(desk, options, error));
         }
@@ -199,7 +202,7 @@ impl<'a> Session<'a> {
         tell(&batch, pid, options, on);
         if batch.matched == 0 {
             let near = desk::near(desk.engine.as_mut(), &options.patterns);
-            on(CallsEvent::Note(not_yet(&options.patterns, &near)));
+            on(CallsEvent::Note(not_yet(&options.patterns, &nothing.why, &near)));
         }
         desk.engine.resume()?;
         let began = Instant::now();
@@ -264,9 +267,6 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn take_in(&mut self, happening: Happening, on: &mut dyn FnMut(CallsEvent)) {
-        match happening {
-            Happening::Ended { pid, .. } if pid == self.pid => self.over = true,
     /// Says once of a stop why summaries have no calls.
     fn tell_stopped(&mut self, snapshot: &CallSnapshot, on: &mut dyn FnMut(CallsEvent)) {
         let stopped = remarks::stopped(snapshot, proc::is_stopped);
@@ -275,6 +275,9 @@ impl<'a> Session<'a> {
         self.stopped = stopped;
     }
 
+    fn take_in(&mut self, happening: Happening, on: &mut dyn FnMut(CallsEvent)) {
+        match happening {
+            Happening::Ended { pid, .. } if pid == self.pid => self.over = true,
             Happening::Note(text) => on(CallsEvent::Note(text)),
             Happening::Added(added) => {
                 self.matched |= !added.ids.is_empty() || !added.refused.is_empty();
@@ -337,8 +340,12 @@ fn matches_any(pattern: &str, snapshot: &CallSnapshot) -> bool {
     snapshot.points.iter().flat_map(|p| &p.names).any(|name| function.matches(name))
 }
 
-fn not_yet(patterns: &[String], near: &[String]) -> String {
-    let near = if near.is_empty() { String::new() } else { format!(" (it has {})", near.join(", ")) };
+fn not_yet(patterns: &[String], why: &[String], near: &[String]) -> String {
+    let near = match (why.is_empty(), near.is_empty()) {
+        (false, _) => format!(" ({})", why.join("; ")),
+        (true, false) => format!(" (it has {})", near.join(", ")),
+        (true, true) => String::new(),
+    };
     format!(
         "no function of the program matches {} yet{near}; waiting for libraries it loads and programs it executes",
         patterns.join(" or ")

@@ -127,6 +127,15 @@ fn a_command_may_match_later_or_never() {
     assert!(said, "{told:?}");
 }
 
+/// No library loaded later has the address of a program that is there: the command is not run for nothing.
+#[test]
+fn an_address_that_is_no_function_of_the_program_ends_it_at_once() {
+    let (outcome, done, told) = ran(command(), &["app+0x10"], vec![vec![ended()]], &StopFlag::default());
+    let error = outcome.unwrap_err();
+    assert_eq!(error.to_string(), "no function of process 42 matches app+0x10; 0x10 is in no function of app");
+    assert_eq!((done, told.len()), (vec!["abandon".to_owned()], 0));
+}
+
 #[test]
 fn one_of_several_patterns_that_matches_nothing_is_told() {
     let told = |target, rounds| {

@@ -12,7 +12,8 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 use whither_calls::{Group, Sort, Sortable, difference};
-use whither_probe::{CostClass, Options, PointAction};
+use whither_probe::select::parse;
+use whither_probe::{CostClass, Options, PointAction, Select};
 use whither_report::json;
 use whither_session::calls::{
     self, CallsBackend, CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Metrics, Prospect, excluding, including,
@@ -68,8 +69,8 @@ pub(super) fn options(args: &MeasureArgs, interval: Option<Duration>) -> anyhow:
         orders,
         patterns,
         actions,
-        backend: backend(&args.what),
         unstated,
+        backend: backend(&args.what),
         engine: Options {
             depth: args.what.depth,
             recursion: args.what.recursion,
@@ -236,8 +237,13 @@ fn ending(args: &MeasureArgs, outcome: &CallsOutcome, complete: bool) -> Ending 
 }
 
 fn nothing(what: &WhatArgs, near: &[String]) -> String {
-    let patterns = patterns(what).unwrap_or_default().join(" or ");
-    let near = if near.is_empty() {
+    let patterns = patterns(what).unwrap_or_default();
+    // Of addresses and lines the notes say why.
+    let of_names = patterns.iter().any(|p| matches!(parse(p), Ok(Select::Name { .. })));
+    let patterns = patterns.join(" or ");
+    let near = if !of_names {
+        String::new()
+    } else if near.is_empty() {
         "; functions of stripped programs are called FILE+0xADDRESS: `--dry-run -f '.*'` lists them".to_owned()
     } else {
         format!("; there were {}", near.join(", "))
