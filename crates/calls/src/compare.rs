@@ -4,7 +4,7 @@
 //! differ (the program was rebuilt), addresses of call sites mean nothing: sites of equal names are then
 //! matched in order of address when both sides have equally many, and put together when they do not.
 
-use crate::results::{CallDifference, CallProfile, DifferenceRow, Figures, PathRow, SCHEMA};
+use crate::results::{CallDifference, CallProfile, DifferenceRow, Figures, PathRow, Running, SCHEMA};
 use std::collections::BTreeMap;
 
 /// Call sites, and the rows with them before and after.
@@ -162,6 +162,10 @@ fn merged(all: Option<Figures>, f: &Figures) -> Figures {
         share_exec: all.share_exec + f.share_exec,
         share_wall: all.share_wall + f.share_wall,
         share_listed: all.share_listed + f.share_listed,
+        running: Running {
+            calls: all.running.calls.saturating_add(f.running.calls),
+            elapsed_ns: all.running.elapsed_ns.saturating_add(f.running.elapsed_ns),
+        },
         ..Figures::default()
     }
 }

@@ -133,6 +133,7 @@ fn lost(later: &CallLost, earlier: &CallLost) -> CallLost {
         depth: later.depth.saturating_sub(earlier.depth),
         table: later.table.saturating_sub(earlier.table),
         shadow: later.shadow.saturating_sub(earlier.shadow),
+        foreign: later.foreign.saturating_sub(earlier.foreign),
         jumped: later.jumped.saturating_sub(earlier.jumped),
         exit: later.exit.saturating_sub(earlier.exit),
         ring: later.ring.saturating_sub(earlier.ring),

@@ -54,6 +54,17 @@ pub fn is_running(pid: u32, tid: u32) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('R'))
 }
 
+/// Whether every thread of a process is stopped, by a signal or job control.
+#[must_use]
+pub fn is_stopped(pid: u32) -> bool {
+    let stopped = |tid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+    };
+    // Most processes are not: one look at the first thread tells that.
+    stopped(pid) && threads(pid).into_iter().all(stopped)
+}
+
 fn numbers(dir: &str) -> Vec<u32> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut all: Vec<u32> = entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
@@ -473,6 +484,31 @@ pub fn cgroup_paths() -> Vec<(u64, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stopped_process_is_told_from_one_that_sleeps() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        let pid = child.id();
+        let signal = |signal| {
+            let child = rustix::process::Pid::from_child(&child);
+            rustix::process::kill_process(child, signal).expect("our own child");
+        };
+        // The state follows the signal a moment later.
+        let becomes = |wanted| {
+            (0..500).any(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                is_stopped(pid) == wanted
+            })
+        };
+        let sleeping = is_stopped(pid);
+        signal(rustix::process::Signal::STOP);
+        let stopped = becomes(true);
+        signal(rustix::process::Signal::CONT);
+        let goes_on = becomes(false);
+        child.kill().expect("our own child");
+        child.wait().expect("our own child");
+        assert_eq!((sleeping, stopped, goes_on, is_stopped(pid)), (false, true, true, false));
+    }
 
     #[test]
     fn scheduling_policies_and_quotas() {

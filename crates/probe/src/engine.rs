@@ -26,7 +26,7 @@ use crate::apply::Haste;
 use crate::apply::arena::Arenas;
 use crate::error::ProbeError;
 use crate::modules::{self, Modules, Rows};
-use crate::resolve::{self, ModuleImage, ModuleView};
+use crate::resolve::{self, ModuleImage, ModuleView, Nothing};
 use crate::segment::field;
 use crate::snapshot::Reader;
 use crate::target::{self, Caller, Child, Launched, Memory};
@@ -336,6 +336,15 @@ impl Engine {
 
     fn throws_alone(&self) -> bool {
         *self.throws_alone.get_or_init(|| target::throws_alone(self.pid))
+    }
+
+    /// Why orders choose nothing, where more is known than that no name matches.
+    ///
+    /// # Errors
+    /// [`ProbeError`] for a pattern that is no regular expression.
+    pub fn why_nothing(&self, orders: &[Order]) -> Result<Nothing, ProbeError> {
+        let memory = Memory::open(self.pid)?;
+        Ok(resolve::nothing(self.modules.list(), orders, &|at| memory.word(at).ok())?)
     }
 
     /// Names near a pattern that matched nothing.

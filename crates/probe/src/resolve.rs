@@ -71,6 +71,34 @@ pub fn candidates<M: ModuleView>(modules: &[M], orders: &[Order], read: ReadWord
     Ok(Resolved { candidates, notes })
 }
 
+/// Why patterns choose nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nothing {
+    /// What is known of it, besides that no name is like that.
+    pub why: Vec<String>,
+    /// No library loaded later can change it.
+    pub for_good: bool,
+}
+
+/// Why orders that choose nothing do so.
+///
+/// # Errors
+/// As [`candidates`].
+pub fn nothing<M: ModuleView>(modules: &[M], orders: &[Order], read: ReadWord<'_>) -> Result<Nothing, SelectError> {
+    let mut for_good = !orders.is_empty();
+    for order in orders {
+        for_good &= match order {
+            Order::Include(Select::Address { module: Some(module), .. }) => {
+                let module = Pattern::new(module)?;
+                modules.iter().any(|m| is_meant(&module, m.path()))
+            }
+            Order::Include(_) => false,
+            Order::Exclude(_) => true,
+        };
+    }
+    Ok(Nothing { why: candidates(modules, orders, read)?.notes, for_good })
+}
+
 /// The function that holds an address of the process.
 pub fn candidate_at<M: ModuleView>(modules: &[M], address: u64) -> Option<Candidate> {
     let (module, at) = holding(modules, address)?;
@@ -284,27 +312,42 @@ impl<M: ModuleView> Finder<'_, M> {
         let found: Vec<Place> = meant.into_iter().filter_map(|(i, image)| Some((i, start(image)?))).collect();
         if found.is_empty() {
             let module = pattern.map_or("the program", Pattern::text);
-            self.notes.push(format!("{:#x} is in no function of {module}", at.0));
+            let there = pattern.is_none_or(|p| self.modules.iter().any(|m| is_meant(p, m.path())));
+            self.notes.push(if there {
+                format!("{:#x} is in no function of {module}", at.0)
+            } else {
+                format!("{module}+{:#x}: no module of that name was loaded when it was looked for", at.0)
+            });
         }
         found
     }
 
     fn by_line(&mut self, file: &str, line: u32) -> Vec<Place> {
         let mut found = Vec::new();
-        let mut known = false;
         for (index, image) in self.meant(None) {
             let Some(lines) = image.lines() else { continue };
-            known = true;
             found.extend(image.functions_of_line(lines, file, line).into_iter().map(|at| (index, at)));
         }
         if found.is_empty() {
-            self.notes.push(if known {
-                format!("no code comes from {file}:{line}")
-            } else {
-                format!("{file}:{line}: no module has line information (compile with -g, or install debug symbols)")
-            });
+            self.notes.push(self.why_no_line(file, line));
         }
         found
+    }
+
+    /// Libraries have line tables often enough where the program has none: then it is the program's that are missed.
+    fn why_no_line(&self, file: &str, line: u32) -> String {
+        let is_known = |image: &ModuleImage| image.lines().is_some_and(|lines| !lines.lines_of(file).is_empty());
+        let all = self.meant(None);
+        let is_main = |index: usize| self.modules.get(index).is_some_and(M::is_main);
+        let bare = all.iter().find(|(index, image)| is_main(*index) && image.lines().is_none());
+        match bare.and_then(|(index, _)| self.modules.get(*index)) {
+            Some(program) if !all.iter().any(|(_, image)| is_known(image)) => format!(
+                "{} has no debug information (line tables), so that {file}:{line} cannot be found in it; compile it with \
+                 -g, install its debug symbols, or name the function",
+                file_name(program.path())
+            ),
+            _ => format!("no code comes from {file}:{line}"),
+        }
     }
 }
 

@@ -70,7 +70,7 @@ impl Reading {
             ),
             (
                 if self.copied { 0 } else { self.foreign },
-                "{} calls were counted without times, for they came from code made at run time or without unwind rules (JIT compilers, stubs in assembler): run-time systems look for such callers by return address, so these were left alone",
+                "{} calls were counted without times, and callers further out may be missing from their paths, for they came from code without unwind tables (compiled with -fno-asynchronous-unwind-tables, assembly, or generated at run time): systems that generate code look for callers by return address, so these were left alone; code compiled with -fasynchronous-unwind-tables has such tables",
             ),
             (
                 if self.copied { self.foreign } else { 0 },
@@ -82,8 +82,21 @@ impl Reading {
             ),
             (self.torn as u64, "{} counters were read in the middle of an update (a call each)"),
         ];
-        all.into_iter().filter(|(n, _)| *n > 0).map(|(n, text)| text.replace("{}", &n.to_string())).collect()
+        all.into_iter().filter(|(n, _)| *n > 0).map(|(n, text)| text.replace("{}", &thousands(n))).collect()
     }
+}
+
+/// `600,000`.
+fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.char_indices() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 /// Reads the tables again and again; remembers frames and what was there at the last reset.
@@ -167,18 +180,19 @@ impl Reader {
         let threads = if self.split { self.by_thread(segment, points, &scale, &mut paths) } else { Vec::new() };
         let lost_now = lost(segment);
         let without = |cause: usize| lost_now[cause].wrapping_sub(self.base_lost[cause]);
+        let (foreign, copied) = (without(abi::LOST_FOREIGN), segment.header32(field::STACKS_COPIED) != 0);
         Reading {
             threads,
             paths,
             frames: self.frames.frames().to_vec(),
             in_progress,
-            lost: self.lost(segment),
+            lost: CallLost { foreign: if copied { 0 } else { foreign }, ..self.lost(segment) },
             no_cpu: without(abi::LOST_CLOCK),
             no_event: without(abi::LOST_EVENT),
             no_value: without(abi::LOST_VALUE),
             low: without(abi::LOST_LOW),
-            foreign: without(abi::LOST_FOREIGN),
-            copied: segment.header32(field::STACKS_COPIED) != 0,
+            foreign,
+            copied,
             own_cost: OwnCost { apart_ns: scale.clock.ns(without(abi::LOST_APART)), ..own_cost(segment) },
             torn: sums.torn(),
         }
@@ -232,6 +246,8 @@ impl Reader {
             depth: since(abi::LOST_DEPTH),
             table: since(abi::LOST_TABLE),
             shadow: since(abi::LOST_SHADOW).wrapping_add(since(abi::LOST_LOW)).wrapping_add(since(abi::LOST_FOREIGN)),
+            // Whether its callers have no unwind tables, or its stacks are copied, is told by the reading.
+            foreign: 0,
             jumped: since(abi::LOST_JUMPED),
             exit: since(abi::LOST_EXIT),
             ring: since(abi::LOST_RING),

@@ -251,6 +251,61 @@ fn before_and_after() {
     insta::assert_snapshot!(text::calls_difference(&d, 4, &Layout::default()));
 }
 
+/// A program without unwind tables: the note tells all, and no sentence of losses or of cut paths repeats it.
+#[test]
+fn calls_of_code_without_unwind_tables_are_told_once() {
+    let mut profile = Analysis::new(&snapshot(), &Symbols, Options::default()).profile();
+    let note = "500,000 calls were counted without times, for they came from code without unwind tables";
+    profile.notes = vec![note.into()];
+    let of = |p: &mut whither_calls::PathRow| p.figures.calls;
+    let calls = profile.paths.iter_mut().find(|p| p.truncated).map(of).unwrap();
+    (profile.lost.shadow, profile.lost.foreign) = (calls, 0);
+    let told = |p: &_| text::calls_warnings(p, usize::MAX);
+    let mentions = |lines: &[String], what: &str| lines.iter().filter(|l| l.contains(what)).count();
+    let both = told(&profile);
+    assert_eq!((mentions(&both, "left alone"), mentions(&both, "truncated")), (1, 1), "{both:?}");
+    profile.lost.foreign = calls;
+    let timed = told(&profile);
+    assert_eq!((mentions(&timed, "left alone"), mentions(&timed, "truncated")), (0, 1), "another cut path: {timed:?}");
+    profile.paths.iter_mut().filter(|p| p.truncated).for_each(|p| p.figures.done = 0);
+    let once = told(&profile);
+    assert_eq!((mentions(&once, "truncated"), mentions(&once, note)), (0, 1), "{once:?}");
+}
+
+/// Times that the single report marks are marked in the comparison as well, and so is what follows from them.
+#[test]
+fn before_and_after_have_the_signs_of_the_single_report() {
+    let analysed = |s| Analysis::new(s, &Symbols, Options::default()).profile();
+    let (before, mut after) = (analysed(&snapshot()), analysed(&snapshot()));
+    let compared = |before: &_, after: &_| text::calls_difference(&compare(before, after), 4, &Layout::default());
+    let line = |text: &str, what: &str| {
+        let line = text.lines().find(|l| l.ends_with(&format!("  {what}"))).unwrap();
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
+    };
+    let plain = compared(&before, &after);
+    assert!(!plain.contains(['~', '<']), "{plain}");
+    for f in &mut after.functions {
+        match f.names[0].as_str() {
+            "opal_progress" => {
+                f.totals.rough = true;
+                f.totals.wall_ns /= 2;
+            }
+            "MPI_Allreduce" => f.totals.wall_below_ns = Some(2_000_000_000),
+            _ => f.totals.untimed = 3,
+        }
+    }
+    let text = compared(&before, &after);
+    let progress = "30.00 s ~15.00 s ~-50.0 % 60.0 us ~60.0 us =";
+    assert!(line(&text, "opal_progress").starts_with(progress), "{text}");
+    assert!(line(&text, "MPI_Allreduce").starts_with("26.00 s+ <2.00 s - "), "{text}");
+    assert!(line(&text, "MPI_Wait").contains(" >"), "{text}");
+    for sign in ["< of totals: ", "~ of times: ", "> at least: "] {
+        assert_eq!(text.lines().filter(|l| l.starts_with(sign)).count(), 1, "{sign} {text}");
+    }
+    let json = json::calls(&compare(&before, &after));
+    assert!(json.contains("\"rough\":true") && json.contains("\"wall_below_ns\":2000000000"), "{json}");
+}
+
 fn page() -> String {
     let mut before = snapshot();
     before.paths[0].totals.wall_ns *= 2;

@@ -118,12 +118,14 @@ pub enum SessionError {
         why: String,
     },
     /// No function matched.
-    #[error("no function of process {pid} matches {}{}", patterns.join(" or "), near_names(near))]
+    #[error("no function of process {pid} matches {}{}", patterns.join(" or "), why_or_near(why, near))]
     NothingMatched {
         /// The process.
         pid: u32,
         /// As written.
         patterns: Vec<String>,
+        /// What is known of why, besides that no name is like that.
+        why: Vec<String>,
         /// Names like them.
         near: Vec<String>,
     },
@@ -209,6 +211,11 @@ impl SessionError {
             _ => 3,
         }
     }
+}
+
+/// What is known says more than advice on names.
+fn why_or_near(why: &[String], near: &[String]) -> String {
+    if why.is_empty() { near_names(near) } else { format!("; {}", why.join("; ")) }
 }
 
 fn near_names(near: &[String]) -> String {

@@ -264,6 +264,9 @@ pub struct CallLost {
     pub table: u64,
     /// Counted, not timed: no place for the return address, or it had to be left alone.
     pub shadow: u64,
+    /// Those of them that came from code of whose frames nothing is known: it has no unwind tables.
+    #[serde(default)]
+    pub foreign: u64,
     /// Counted, not timed: left by longjmp, exception or thread exit.
     pub jumped: u64,
     /// Exit without its entry.

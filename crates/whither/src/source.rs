@@ -91,6 +91,9 @@ impl Sides {
     /// # Errors
     /// As [`Reading::open`].
     pub(crate) fn open(a: &[PathBuf], b: &[PathBuf], names: &NameArgs, common: Common) -> anyhow::Result<Self> {
+        if let Some(better) = compared_by_calls(a, b, whither_store::calls_recording::is_recording) {
+            return Err(Usage(better).into());
+        }
         let mut stored = StoredSymbols::default();
         let mut profiles = runs(&distinct(a, common), &mut stored, common)?;
         let split = profiles.len();
@@ -261,6 +264,18 @@ fn runs(paths: &[PathBuf], stored: &mut StoredSymbols, common: Common) -> anyhow
         profiles.push(loaded.profile);
     }
     Ok(profiles)
+}
+
+/// What compares two recordings of call paths, if both sides are such: of those, one is compared with one.
+fn compared_by_calls(a: &[PathBuf], b: &[PathBuf], is_calls: impl Fn(&Path) -> bool) -> Option<String> {
+    let ([before], [after]) = (a, b) else { return None };
+    let both = is_calls(before) && is_calls(after);
+    let (before, after) = (before.display(), after.display());
+    both.then(|| {
+        format!(
+            "{before} and {after} hold call paths, not samples; `whither calls report {before} {after}` compares them"
+        )
+    })
 }
 
 fn load(paths: &[PathBuf], selection: &Selection, common: Common) -> anyhow::Result<Loaded> {
@@ -464,6 +479,19 @@ fn nothing_to_read(here: &Path, database: &Path) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn recordings_of_calls_are_compared_elsewhere() {
+        let is_calls = |path: &Path| path.starts_with("/calls");
+        let better = |a: &[&str], b: &[&str]| {
+            let paths = |of: &[&str]| of.iter().map(PathBuf::from).collect::<Vec<_>>();
+            compared_by_calls(&paths(a), &paths(b), is_calls)
+        };
+        let told = better(&["/calls/a"], &["/calls/b"]).unwrap();
+        assert!(told.contains("`whither calls report /calls/a /calls/b` compares them"), "{told}");
+        assert_eq!(better(&["/calls/a"], &["/samples/b"]), None);
+        assert_eq!(better(&["/calls/a", "/calls/b"], &["/calls/c"]), None);
+    }
 
     #[test]
     fn many_problems_of_one_kind_are_one_line() {

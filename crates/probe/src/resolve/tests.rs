@@ -153,6 +153,39 @@ fn exits_of_run_time_systems_that_look_for_return_addresses_are_left_alone() {
     assert!(entry_only(&modules).is_some_and(|why| why.contains("greenlet")));
 }
 
+/// Of a file without line tables it is not said that no code comes from the line.
+#[test]
+fn a_line_of_a_program_without_line_tables_is_told_from_a_line_without_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let why = |program: Plain, text: &str| {
+        let orders = [Order::Include(parse(text).unwrap())];
+        nothing(&[program], &orders, &|_| None).unwrap()
+    };
+    let Some(bare) = program(dir.path(), &[]) else { return };
+    let told = why(bare, "shapes.cc:5");
+    assert!(told.why.len() == 1 && told.why[0].contains("shapes has no debug information (line tables)"), "{told:?}");
+    assert!(!told.for_good, "a library may come from that file");
+    let Some(known) = program(dir.path(), &["-g"]) else { return };
+    assert_eq!(why(known, "shapes.cc:5000").why, ["no code comes from shapes.cc:5000"]);
+}
+
+#[test]
+fn an_address_of_a_module_that_is_there_is_no_function_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = program(dir.path(), &[]) else { return };
+    let modules = [program];
+    let why = |text: &str| nothing(&modules, &[Order::Include(parse(text).unwrap())], &|_| None).unwrap();
+    let told = why("shapes+0x10");
+    assert_eq!((told.why, told.for_good), (vec!["0x10 is in no function of shapes".to_owned()], true));
+    let told = why("libother.so+0x10");
+    assert_eq!(
+        (told.why, told.for_good),
+        (vec!["libother.so+0x10: no module of that name was loaded when it was looked for".to_owned()], false)
+    );
+    let told = why("nosuch");
+    assert!(told.why.is_empty() && !told.for_good, "{told:?}");
+}
+
 #[test]
 fn a_stripped_program_has_functions_without_names() {
     let dir = tempfile::tempdir().unwrap();

@@ -287,6 +287,7 @@ fn lost(sum: &mut CallLost, other: &CallLost) {
     sum.depth += other.depth;
     sum.table += other.table;
     sum.shadow += other.shadow;
+    sum.foreign = sum.foreign.saturating_add(other.foreign);
     sum.jumped += other.jumped;
     sum.exit += other.exit;
     sum.ring += other.ring;

@@ -248,8 +248,18 @@ fn what_has_no_time_is_said_with_its_cause() {
     segment.put_lost(abi::LOST_FOREIGN, 4);
     let all = Reader::default().read(&segment, &All(TIMED), &place);
     assert_eq!(all.lost.shadow, 9);
-    assert!(all.notes()[1].starts_with("4 calls were counted without times, for they came"), "{:?}", all.notes());
+    assert!(
+        all.notes()[1]
+            .starts_with("4 calls were counted without times, and callers further out may be missing from their paths"),
+        "{:?}",
+        all.notes()
+    );
     assert!(all.notes()[2].starts_with("2 calls have no time because memory"), "{:?}", all.notes());
     segment.set_header32(field::STACKS_COPIED, 1);
     assert!(notes(&segment)[1].contains("keeps copies of stacks"), "{:?}", notes(&segment));
+}
+
+#[test]
+fn numbers_in_notes_are_grouped() {
+    assert_eq!([0, 999, 1000, 600_000, 1_234_567].map(super::thousands), ["0", "999", "1,000", "600,000", "1,234,567"]);
 }

@@ -6,9 +6,7 @@ use super::escape::{Text, put};
 use super::number::{fine_percent, fraction, grouped, percent};
 use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, flame, foot, head};
-use crate::text::{
-    average, beside, calls_warnings, duration, is_timed, nanoseconds, per_call, silent, total, uncounted,
-};
+use crate::text::{beside, calls_warnings, duration, is_timed, nanoseconds, per_call, silent, total, uncounted};
 use whither_calls::{
     CallDifference, CallProfile, DifferenceRow, Figures, Group, Listing, Mark, Metric, OwnCostRow, Rest, TreeNode, Unit,
 };
@@ -432,12 +430,12 @@ fn difference_row(out: &mut String, row: &DifferenceRow) {
         "same"
     };
     put!(out, "<tr class=\"{class}\">");
-    let cell = |out: &mut String, value: Option<f64>, show: &dyn Fn(f64) -> String| {
-        let text = value.map_or_else(|| "-".into(), show);
-        put!(out, "<td class=\"n\" data-v=\"{}\">{text}</td>", value.unwrap_or(-1.0));
+    let cell = |out: &mut String, value: Option<f64>, text: Option<String>| {
+        let text = text.unwrap_or_else(|| "-".into());
+        put!(out, "<td class=\"n\" data-v=\"{}\">{}</td>", value.unwrap_or(-1.0), Text(&text));
     };
-    for f in sides {
-        cell(out, f.as_ref().map(|f| f.wall_ns as f64), &nanoseconds);
+    for f in sides.map(Option::as_ref) {
+        cell(out, f.map(|f| f.wall_ns as f64), f.map(total));
     }
     let change = wall[1] - wall[0];
     let text = match change {
@@ -445,11 +443,11 @@ fn difference_row(out: &mut String, row: &DifferenceRow) {
         c => format!("{}{}", if c < 0.0 { "-" } else { "+" }, nanoseconds(c.abs())),
     };
     put!(out, "<td class=\"n\" data-v=\"{change}\"><span class=\"verdict\">{text}</span></td>");
-    for f in sides {
-        cell(out, f.as_ref().and_then(|f| f.average_ns), &average);
+    for f in sides.map(Option::as_ref) {
+        cell(out, f.and_then(|f| f.average_ns), f.map(per_call));
     }
-    for f in sides {
-        cell(out, f.as_ref().map(|f| f.calls as f64), &|n| grouped(n as u64));
+    for f in sides.map(Option::as_ref) {
+        cell(out, f.map(|f| f.calls as f64), f.map(|f| grouped(f.calls)));
     }
     label(out, Group::Path, &row.label, &[]);
     out.push_str("</tr>");

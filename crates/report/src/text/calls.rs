@@ -5,9 +5,7 @@ use super::number::{duration, nanoseconds, percent, thousands};
 use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
 use rustc_hash::FxHashMap;
-use whither_calls::{
-    CallProfile, Figures, FunctionRow, Group, ListRow, Listing, Metric, PathRow, TreeNode, Unit, ValueRow,
-};
+use whither_calls::{CallProfile, Figures, FunctionRow, Group, Listing, Metric, PathRow, TreeNode, Unit, ValueRow};
 use whither_store::calls::{CallLost, PatchKind, PointState};
 
 /// A column of numbers.
@@ -301,7 +299,8 @@ impl View<'_> {
                 "of recursive functions totals hold the outermost calls, averages the calls of all levels".into(),
             );
         }
-        lines.extend(bounds(&self.listing.all, &self.listing.rows));
+        let shown = std::iter::once(&self.listing.all).chain(self.listing.rows.iter().map(|r| &r.figures));
+        lines.extend(bounds(shown));
         let mut sentences: Vec<&String> = self.listing.rows.iter().flat_map(|r| &r.remarks).collect();
         let mut seen = std::collections::BTreeSet::new();
         sentences.retain(|s| seen.insert(*s));
@@ -325,9 +324,10 @@ impl View<'_> {
     }
 }
 
-/// What signs beside totals mean.
-fn bounds(all: &Figures, rows: &[ListRow]) -> Vec<String> {
-    let shown = || std::iter::once(all).chain(rows.iter().map(|r| &r.figures)).filter(|f| f.timed);
+/// What signs beside totals mean, of those that are shown.
+pub(super) fn bounds<'a>(shown: impl Iterator<Item = &'a Figures>) -> Vec<String> {
+    let timed: Vec<&Figures> = shown.filter(|f| f.timed).collect();
+    let shown = || timed.iter();
     let signs = [
         (
             shown().any(|f| f.wall_below_ns.is_some()),
@@ -532,7 +532,7 @@ fn by_reason(each: impl Iterator<Item = (String, String)>) -> Vec<(String, Vec<S
 #[must_use]
 pub fn calls_warnings(p: &CallProfile, names: usize) -> Vec<String> {
     let mut lines: Vec<String> = losses(p);
-    lines.extend(unclear_paths(&p.paths));
+    lines.extend(unclear_paths(&p.paths, p.lost.foreign > 0));
     lines.extend(spent_apart(p));
     lines.extend(unsure_lives(p));
     let refused = by_reason(p.refused.iter().map(|r| (r.name.clone(), r.reason.clone())));
@@ -612,7 +612,12 @@ fn losses(p: &CallProfile) -> Vec<String> {
             "not counted: tables full (probe fewer functions or lower --depth), made before the C library of a static program was ready, or by a \
              child that shares memory and runs on a stack of its own (clone(CLONE_VM))",
         ),
-        (l.shadow, ["call", "calls"], "counted without time: their return addresses had to be left alone"),
+        // Of callers without unwind tables a note says more.
+        (
+            l.shadow.saturating_sub(l.foreign),
+            ["call", "calls"],
+            "counted without time: their return addresses had to be left alone",
+        ),
         (left, ["call", "calls"], jumped.as_str()),
         (l.exit, ["exit", "exits"], "without an entry: returned rightly, not timed"),
         (l.ring, ["event record", "event records"], "dropped: the ring was full; emit from fewer calls"),
@@ -650,13 +655,16 @@ fn without_time(p: &CallProfile) -> String {
     }
 }
 
-fn unclear_paths(paths: &[PathRow]) -> Vec<String> {
+/// `foreign`: calls came from code without unwind tables; a note says of these that they have no time, and that their paths may
+/// be cut.
+fn unclear_paths(paths: &[PathRow], foreign: bool) -> Vec<String> {
+    let is_told = |p: &PathRow| foreign && p.figures.done == 0 && p.figures.running.calls == 0;
     let count = |is: &dyn Fn(&&PathRow) -> bool| {
         let (n, calls) =
             paths.iter().filter(is).fold((0, 0_u64), |(n, c), p| (n + 1, c.saturating_add(p.figures.calls)));
         (n > 0).then(|| (n, thousands(calls)))
     };
-    let truncated = count(&|p| p.truncated).map(|(n, calls)| {
+    let truncated = count(&|p| p.truncated && !is_told(p)).map(|(n, calls)| {
         format!(
             "{} truncated ({calls} calls): outer callers are unknown (deeper than --depth, no unwind information there, or the \
              stack of a coroutine, which ends there)",
@@ -678,7 +686,7 @@ fn paths_are(n: u64) -> String {
 }
 
 /// Time of a call. What measuring costs is taken off, and that is known to a few nanoseconds only.
-pub(crate) fn average(ns: f64) -> String {
+fn average(ns: f64) -> String {
     const KNOWN_TO: f64 = 5.0;
     if ns < KNOWN_TO { format!("<{}", nanoseconds(KNOWN_TO)) } else { nanoseconds(ns) }
 }

@@ -1,7 +1,8 @@
 //! Two call-path profiles, before and after, as text.
 
 use super::Layout;
-use super::number::{duration, nanoseconds, thousands};
+use super::calls::{bounds, per_call, total};
+use super::number::{duration, thousands};
 use super::table::{Column, Table, Tone};
 use whither_calls::{CallDifference, DifferenceRow, Figures};
 
@@ -30,7 +31,19 @@ pub fn calls_difference(d: &CallDifference, top: usize, layout: &Layout) -> Stri
     if d.paths.len() > top {
         out.push_str(&format!("... {} more paths that changed less\n", thousands((d.paths.len() - top) as u64)));
     }
+    for line in signs(d, top) {
+        out.push_str(&layout.style.paint(Tone::Faint, &line));
+        out.push('\n');
+    }
     out
+}
+
+/// What signs beside the times shown mean.
+fn signs(d: &CallDifference, top: usize) -> Vec<String> {
+    let rows = || d.functions.iter().chain(d.paths.iter().take(top)).flat_map(|r| r.before.iter().chain(&r.after));
+    let running = rows().any(|f| f.timed && f.running.calls > 0);
+    let running = running.then(|| "+ includes calls that had not returned, with the time since their entry".to_owned());
+    running.into_iter().chain(bounds(rows())).collect()
 }
 
 fn table(rows: &[DifferenceRow], top: usize, what: &str, name: Column) -> Table {
@@ -48,11 +61,34 @@ fn table(rows: &[DifferenceRow], top: usize, what: &str, name: Column) -> Table 
 fn cells(row: &DifferenceRow) -> Vec<String> {
     let (b, a) = (row.before.as_ref(), row.after.as_ref());
     let mut cells = Vec::with_capacity(10);
-    three(&mut cells, (b, a), |f| Some(f.wall_ns as f64), nanoseconds);
-    three(&mut cells, (b, a), |f| f.average_ns, nanoseconds);
-    three(&mut cells, (b, a), |f| Some(f.calls as f64), |n| thousands(n as u64));
+    three(&mut cells, (b, a), |f| f.timed.then_some(f.wall_ns as f64), all_time, sureness);
+    three(&mut cells, (b, a), |f| f.average_ns, per_call, sureness);
+    three(&mut cells, (b, a), |f| Some(f.calls as f64), |f| thousands(f.calls), |_| Sure::Yes);
     cells.push(row.label.clone());
     cells
+}
+
+/// Total wall time, where times were measured.
+fn all_time(f: &Figures) -> String {
+    if f.timed { total(f) } else { "-".into() }
+}
+
+/// What can be said of the change of a figure by one side of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Sure {
+    Yes,
+    Roughly,
+    /// No more than a bound is known.
+    No,
+}
+
+/// Of times.
+fn sureness(f: &Figures) -> Sure {
+    match (f.wall_below_ns, f.untimed) {
+        (Some(_), _) => Sure::No,
+        (None, 0) if !f.rough => Sure::Yes,
+        _ => Sure::Roughly,
+    }
 }
 
 /// Before, after and change of one figure.
@@ -60,15 +96,21 @@ fn three(
     cells: &mut Vec<String>,
     sides: (Option<&Figures>, Option<&Figures>),
     figure: impl Fn(&Figures) -> Option<f64>,
-    show: impl Fn(f64) -> String,
+    show: impl Fn(&Figures) -> String,
+    sure: impl Fn(&Figures) -> Sure,
 ) {
     let (before, after) = (sides.0.and_then(&figure), sides.1.and_then(&figure));
-    let shown = |value: Option<f64>| value.map_or_else(|| "-".into(), &show);
-    cells.extend([shown(before), shown(after)]);
+    let shown = |side: Option<&Figures>| side.map_or_else(|| "-".into(), &show);
+    cells.extend([shown(sides.0), shown(sides.1)]);
     cells.push(match (sides, before, after) {
         ((None, _), ..) => "new".into(),
         ((_, None), ..) => "gone".into(),
-        (_, Some(before), Some(after)) => change(before, after),
+        ((Some(b), Some(a)), Some(before), Some(after)) => match sure(b).max(sure(a)) {
+            Sure::Yes => change(before, after),
+            Sure::Roughly if before == after => change(before, after),
+            Sure::Roughly => format!("~{}", change(before, after)),
+            Sure::No => "-".into(),
+        },
         _ => "-".into(),
     });
 }

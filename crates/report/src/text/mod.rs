@@ -25,7 +25,7 @@ pub(crate) use analysis::{basis, block_cpi, confidence, frequency, quotient};
 pub use annotation::{AnnotationView, annotation};
 pub(crate) use bubbles::{Length, bubble};
 pub use calls::{CallColumn, FEW_NAMES, call_tree, calls, calls_header, calls_warnings, some_are};
-pub(crate) use calls::{average, beside, is_timed, per_call, silent, total, uncounted, weightless};
+pub(crate) use calls::{beside, is_timed, per_call, silent, total, uncounted, weightless};
 pub use calls_difference::calls_difference;
 pub use causal::{CausalView, causal, causal_header, causal_target, causal_warnings};
 pub(crate) use causal::{causal_place, drop_reason, effect, executor, signed};

@@ -4,10 +4,12 @@
 use super::instrument::Instrument;
 use super::options::CallsBackend;
 use super::pattern;
+use super::remarks::Remarks;
 use super::wire::{AddedPoint, Found, Place, PointLine, Reply, Verb};
 use crate::SessionError;
 use std::path::Path;
 use std::time::Duration;
+use whither_kernel::proc;
 use whither_probe::select::{Pattern, parse};
 use whither_probe::{Added, Candidate, Order, Pause, PointAction, PointId, PointSpec, Refusal, Select};
 use whither_store::calls::{CallEpoch, CallModule, CallPoint, CallSnapshot, PatchKind, PointState};
@@ -23,6 +25,8 @@ pub(super) struct Desk {
     refused: Vec<(Candidate, String)>,
     /// The same of libraries loaded and programs executed later: name and reason.
     refused_later: Vec<(String, String)>,
+    /// What snapshots say besides what the engine knows.
+    remarks: Remarks,
     /// A verb asked for the end of the session.
     stopped: bool,
 }
@@ -36,8 +40,14 @@ impl Desk {
             epochs: Vec::new(),
             refused: Vec::new(),
             refused_later: Vec::new(),
+            remarks: Remarks::default(),
             stopped: false,
         }
+    }
+
+    /// With what is known of the session.
+    pub(super) fn remarking(self, remarks: Remarks) -> Self {
+        Self { remarks, ..self }
     }
 
     /// Whether a verb asked for the end.
@@ -149,6 +159,7 @@ impl Desk {
             snapshot.points.push(CallPoint { module, offset, size, ..refused_point(name_of(candidate), why) });
         }
         snapshot.points.extend(self.refused_later.iter().map(|(name, why)| refused_point(name.clone(), why)));
+        snapshot.notes.extend(self.remarks.on(&snapshot, proc::is_stopped));
         snapshot
     }
 

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
+use whither_probe::resolve::Nothing;
 use whither_probe::{
     Added, Candidate, CostClass, Detached, Happening, Order, Pause, PointAction, PointId, PointSpec, Refusal, Removed,
     Select,
@@ -97,6 +98,14 @@ impl Instrument for Fake {
 
     fn suggest(&mut self, pattern: &str) -> Vec<String> {
         NAMES.iter().filter(|n| n.starts_with(&pattern[..1])).map(|n| (*n).to_owned()).collect()
+    }
+
+    fn why_nothing(&mut self, orders: &[Order]) -> Nothing {
+        let at_an_address = |order: &Order| matches!(order, Order::Include(Select::Address { .. }));
+        match orders.iter().all(at_an_address) {
+            true => Nothing { why: vec!["0x10 is in no function of app".into()], for_good: true },
+            false => Nothing::default(),
+        }
     }
 
     fn add(&mut self, specs: &[PointSpec]) -> Result<Added, SessionError> {

@@ -4,6 +4,7 @@
 use crate::SessionError;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::time::Duration;
+use whither_probe::resolve::Nothing;
 use whither_probe::{
     Added, Candidate, Detached, Engine, Happening, Options, Order, PointAction, PointId, PointSpec, Removed,
 };
@@ -28,6 +29,8 @@ pub(super) trait Instrument {
     fn resume(&mut self) -> Result<(), SessionError>;
     fn resolve(&mut self, orders: &[Order]) -> Result<Vec<Candidate>, SessionError>;
     fn suggest(&mut self, pattern: &str) -> Vec<String>;
+    /// Why orders choose nothing, where more is known than that no name matches.
+    fn why_nothing(&mut self, orders: &[Order]) -> Nothing;
     fn add(&mut self, specs: &[PointSpec]) -> Result<Added, SessionError>;
     /// Adds in all other programs of the tree, and to those that come.
     fn extend(&mut self, orders: &[Order], actions: &[PointAction]) -> Result<Added, SessionError>;
@@ -99,6 +102,10 @@ impl Instrument for Real {
 
     fn suggest(&mut self, pattern: &str) -> Vec<String> {
         self.engine().map(|e| e.suggest(pattern)).unwrap_or_default()
+    }
+
+    fn why_nothing(&mut self, orders: &[Order]) -> Nothing {
+        self.engine().ok().and_then(|e| e.why_nothing(orders).ok()).unwrap_or_default()
     }
 
     fn add(&mut self, specs: &[PointSpec]) -> Result<Added, SessionError> {

@@ -13,6 +13,8 @@ pub struct Metrics {
     pub actions: Vec<PointAction>,
     /// Words of the columns that were asked for, in order.
     pub columns: Vec<String>,
+    /// Values summed from registers whose width was not said, as they were written.
+    pub unstated: Vec<String>,
 }
 
 /// Values that one probe can sum.
@@ -21,17 +23,24 @@ const VALUES: usize = 2;
 const KNOWN: &str = "count, wall, cpu, off, hist, ctxsw, faults, usage, cycles and other \
                      counters of the processor, NAME=argN[:WIDTH][:signed], NAME=ret";
 
+/// Words that `-m` and `--sort` give a meaning, and heads of columns: a value of such a name could neither be ordered by
+/// nor be told from what stands beside it.
+const TAKEN: [&str; 23] = [
+    "count", "calls", "wall", "cpu", "off", "self", "self-cpu", "avg", "average", "min", "max", "total", "exec",
+    "hist", "p50", "p90", "p99", "usage", "ctxsw", "switches", "faults", "path", "function",
+];
+
 /// Turns the words into actions.
 ///
 /// # Errors
-/// [`SessionError::Metric`] for an unknown word, [`SessionError::Missing`] for an event that this kernel
+/// [`SessionError::Metric`] for an unknown word, and for two values of one name; [`SessionError::Missing`] for an event that this kernel
 /// does not count.
 pub fn metrics(words: &[String], entry_only: bool) -> Result<Metrics, SessionError> {
     metrics_on(&ThisMachine, words, entry_only)
 }
 
 fn metrics_on(machine: &dyn Machine, words: &[String], entry_only: bool) -> Result<Metrics, SessionError> {
-    let mut made = Metrics { actions: vec![PointAction::Path], columns: Vec::new() };
+    let mut made = Metrics { actions: vec![PointAction::Path], columns: Vec::new(), unstated: Vec::new() };
     let mut values = 0;
     for word in words.iter().map(|w| w.trim()).filter(|w| !w.is_empty()) {
         for action in actions(word, machine)? {
@@ -39,9 +48,17 @@ fn metrics_on(machine: &dyn Machine, words: &[String], entry_only: bool) -> Resu
             if entry_only && needs_exit(&action) {
                 return Err(wrong(word, "it is known only when a call ends, and --entry-only looks at its beginning"));
             }
-            if !made.actions.contains(&action) {
-                made.actions.push(action);
+            if made.actions.contains(&action) {
+                continue;
             }
+            if let Some(name) = name_of(&action).filter(|n| made.actions.iter().filter_map(name_of).any(|m| m == *n)) {
+                return Err(wrong(
+                    word,
+                    &format!("another value is called `{name}` already; give this one another name"),
+                ));
+            }
+            made.unstated.extend(unstated(word, &action));
+            made.actions.push(action);
         }
         made.columns.push(word.split_once('=').map_or(word, |(name, _)| name).to_owned());
     }
@@ -53,6 +70,19 @@ fn metrics_on(machine: &dyn Machine, words: &[String], entry_only: bool) -> Resu
 
 fn wrong(word: &str, why: &str) -> SessionError {
     SessionError::Metric { word: word.into(), why: why.into() }
+}
+
+/// Name of the value that is summed, if one is.
+fn name_of(action: &PointAction) -> Option<&str> {
+    if let PointAction::Sum(value) = action { Some(&value.name) } else { None }
+}
+
+/// `x=ret` of `x=ret` and `x=ret:signed`: what is summed is the whole register, whatever the type is.
+fn unstated(word: &str, action: &PointAction) -> Option<String> {
+    let mut parts = word.split(':');
+    let source = parts.next()?;
+    let is_register = matches!(action, PointAction::Sum(v) if !matches!(v.source, Source::Event(_)));
+    (is_register && !parts.any(|p| p.parse::<u8>().is_ok())).then(|| source.to_owned())
 }
 
 fn needs_exit(action: &PointAction) -> bool {
@@ -97,6 +127,12 @@ fn value(word: &str, name: &str, text: &str) -> Result<ValueSpec, SessionError> 
         source(parts.next().unwrap_or_default()).ok_or_else(|| wrong(word, "after = comes arg1 to arg99, or ret"))?;
     if name.is_empty() || !name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-') {
         return Err(wrong(word, "a name of letters, digits, _ and - comes before ="));
+    }
+    if TAKEN.contains(&name) || counters::is_named(name) {
+        return Err(wrong(
+            word,
+            &format!("`{name}` is the name of a metric or a column; call the value something else"),
+        ));
     }
     let mut made = ValueSpec { name: name.into(), source, width: 8, signed: false, loads: Vec::new() };
     for part in parts {
@@ -171,6 +207,9 @@ mod tests {
         assert_eq!(m.actions[1], PointAction::Sum(wanted));
         assert!(matches!(&m.actions[2], PointAction::Sum(v) if v.source == Source::Ret && v.width == 8));
         assert_eq!(m.columns, ["bytes", "got"]);
+        assert_eq!(m.unstated, ["got=ret"]);
+        assert_eq!(made(&["a=ret:signed", "b=arg1:8"]).unwrap().unstated, ["a=ret"]);
+        assert_eq!(made(&["got=ret", "got=ret"]).unwrap().actions.len(), 2, "the same value once");
     }
 
     #[test]
@@ -182,6 +221,10 @@ mod tests {
             (vec!["=arg1"], 2, "name"),
             (vec!["a=arg1", "b=arg2", "c=ret"], 2, "at most two"),
             (vec!["cycles"], 3, "counters"),
+            (vec!["count", "count=arg1"], 2, "`count` is the name of a metric or a column"),
+            (vec!["cycles=arg1"], 2, "`cycles` is the name"),
+            (vec!["faults=ret"], 2, "call the value something else"),
+            (vec!["x=arg1", "x=arg2"], 2, "another value is called `x` already"),
         ] {
             let error = made(&words).unwrap_err();
             assert_eq!(error.exit_code(), code, "{words:?}");

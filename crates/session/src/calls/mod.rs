@@ -13,6 +13,7 @@ mod instrument;
 mod metrics;
 mod options;
 mod pattern;
+mod remarks;
 mod run;
 mod wire;
 

@@ -6,12 +6,14 @@ use super::desk::{self, Batch, Desk};
 use super::instrument::{self, Fate, Instrument};
 use super::options::{CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Prospect, refusals};
 use super::pattern;
+use super::remarks::{self, Remarks};
 use super::wire::Ask;
 use crate::{SessionError, StopFlag};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use whither_kernel::end::Mortal;
 use whither_kernel::proc;
+use whither_probe::resolve::Nothing;
 use whither_probe::select::Pattern;
 use whither_probe::{Happening, Order, Pause, Select};
 use whither_store::calls::{CallSnapshot, PointState};
@@ -138,7 +140,8 @@ fn prospects(engine: &mut dyn Instrument, options: &CallsOptions) -> Result<Vec<
 
 fn nothing_matched(engine: &mut dyn Instrument, options: &CallsOptions) -> SessionError {
     let near = desk::near(engine, &options.patterns);
-    SessionError::NothingMatched { pid: engine.pid(), patterns: options.patterns.clone(), near }
+    let why = engine.why_nothing(&options.orders).why;
+    SessionError::NothingMatched { pid: engine.pid(), patterns: options.patterns.clone(), why, near }
 }
 
 fn none_measured(batch: &Batch, pid: u32) -> Option<SessionError> {
@@ -161,6 +164,8 @@ struct Session<'a> {
     matched: bool,
     /// Patterns that matched nothing at the start, with words for that.
     waiting: Vec<(String, String)>,
+    /// What was told last of stopped processes.
+    stopped: Vec<String>,
     over: bool,
 }
 
@@ -174,12 +179,13 @@ impl<'a> Session<'a> {
         on: &mut dyn FnMut(CallsEvent),
     ) -> Result<Self, SessionError> {
         let pid = engine.pid();
-        let mut desk = Desk::new(engine, options.actions.clone(), options.backend);
+        let mut desk = Desk::new(engine, options.actions.clone(), options.backend).remarking(Remarks::of(options));
         let batch = match desk.add(&options.orders) {
             Ok(batch) => batch,
             Err(e) => return Err(give_up(desk, options, e)),
         };
-        if batch.matched == 0 && !may_match_later(options) {
+        let nothing = if batch.matched == 0 { desk.engine.why_nothing(&options.orders) } else { Nothing::default() };
+        if batch.matched == 0 && (!may_match_later(options) || nothing.for_good) {
             let error = nothing_matched(desk.engine.as_mut(), options);
             return Err(give_up(desk, options, error));
         }
@@ -196,7 +202,7 @@ impl<'a> Session<'a> {
         tell(&batch, pid, options, on);
         if batch.matched == 0 {
             let near = desk::near(desk.engine.as_mut(), &options.patterns);
-            on(CallsEvent::Note(not_yet(&options.patterns, &near)));
+            on(CallsEvent::Note(not_yet(&options.patterns, &nothing.why, &near)));
         }
         desk.engine.resume()?;
         let began = Instant::now();
@@ -206,7 +212,20 @@ impl<'a> Session<'a> {
             waiting.iter().for_each(|(pattern, why)| on(CallsEvent::Note(format!("{pattern}: {why}"))));
         }
         let _sender = sender;
-        Ok(Self { options, desk, asks, _sender, _counter: counter, pid, began, next, matched, waiting, over: false })
+        Ok(Self {
+            options,
+            desk,
+            asks,
+            _sender,
+            _counter: counter,
+            pid,
+            began,
+            next,
+            matched,
+            waiting,
+            stopped: Vec::new(),
+            over: false,
+        })
     }
 
     fn measure(mut self, stop: &StopFlag, on: &mut dyn FnMut(CallsEvent)) -> Result<CallsOutcome, SessionError> {
@@ -241,9 +260,19 @@ impl<'a> Session<'a> {
             && !self.over
         {
             self.next = Some(due + interval);
-            on(CallsEvent::Interval(Box::new(self.desk.snapshot())));
+            let snapshot = self.desk.snapshot();
+            self.tell_stopped(&snapshot, on);
+            on(CallsEvent::Interval(Box::new(snapshot)));
         }
         Ok(())
+    }
+
+    /// Says once of a stop why summaries have no calls.
+    fn tell_stopped(&mut self, snapshot: &CallSnapshot, on: &mut dyn FnMut(CallsEvent)) {
+        let stopped = remarks::stopped(snapshot, proc::is_stopped);
+        let news = stopped.iter().filter(|note| !self.stopped.contains(note)).cloned();
+        news.for_each(|note| on(CallsEvent::Note(note)));
+        self.stopped = stopped;
     }
 
     fn take_in(&mut self, happening: Happening, on: &mut dyn FnMut(CallsEvent)) {
@@ -311,8 +340,12 @@ fn matches_any(pattern: &str, snapshot: &CallSnapshot) -> bool {
     snapshot.points.iter().flat_map(|p| &p.names).any(|name| function.matches(name))
 }
 
-fn not_yet(patterns: &[String], near: &[String]) -> String {
-    let near = if near.is_empty() { String::new() } else { format!(" (it has {})", near.join(", ")) };
+fn not_yet(patterns: &[String], why: &[String], near: &[String]) -> String {
+    let near = match (why.is_empty(), near.is_empty()) {
+        (false, _) => format!(" ({})", why.join("; ")),
+        (true, false) => format!(" (it has {})", near.join(", ")),
+        (true, true) => String::new(),
+    };
     format!(
         "no function of the program matches {} yet{near}; waiting for libraries it loads and programs it executes",
         patterns.join(" or ")

@@ -19,6 +19,7 @@ fn options(target: CallsTarget, patterns: &[&str], runtime: &std::path::Path) ->
         orders: patterns.iter().map(|p| including(p).unwrap()).collect(),
         patterns: patterns.iter().map(|p| (*p).to_owned()).collect(),
         actions: vec![PointAction::Path, PointAction::Wall],
+        unstated: Vec::new(),
         backend: CallsBackend::Auto,
         engine: Options::default(),
         duration: None,
@@ -124,6 +125,15 @@ fn a_command_may_match_later_or_never() {
     assert_eq!(outcome.unwrap().unmatched, Some(vec!["solve".to_owned()]));
     let said = told.iter().any(|e| matches!(e, CallsEvent::Note(text) if text.contains("solver yet (it has solve)")));
     assert!(said, "{told:?}");
+}
+
+/// No library loaded later has the address of a program that is there: the command is not run for nothing.
+#[test]
+fn an_address_that_is_no_function_of_the_program_ends_it_at_once() {
+    let (outcome, done, told) = ran(command(), &["app+0x10"], vec![vec![ended()]], &StopFlag::default());
+    let error = outcome.unwrap_err();
+    assert_eq!(error.to_string(), "no function of process 42 matches app+0x10; 0x10 is in no function of app");
+    assert_eq!((done, told.len()), (vec!["abandon".to_owned()], 0));
 }
 
 #[test]

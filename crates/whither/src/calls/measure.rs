@@ -12,10 +12,11 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 use whither_calls::{Group, Sort, Sortable, difference};
-use whither_probe::{CostClass, Options, PointAction};
+use whither_probe::select::parse;
+use whither_probe::{CostClass, Options, PointAction, Select};
 use whither_report::json;
 use whither_session::calls::{
-    self, CallsBackend, CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Prospect, excluding, including,
+    self, CallsBackend, CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Metrics, Prospect, excluding, including,
 };
 use whither_store::calls::{CallSnapshot, PatchKind};
 
@@ -61,13 +62,14 @@ pub(super) fn options(args: &MeasureArgs, interval: Option<Duration>) -> anyhow:
     let patterns = patterns(&args.what)?;
     let include = patterns.iter().map(|p| including(p));
     let orders = include.chain(args.what.exclude.iter().map(|p| excluding(p))).collect::<Result<_, _>>()?;
-    let actions = calls::metrics(&words(&args.what), args.what.entry_only)?.actions;
+    let Metrics { actions, unstated, .. } = calls::metrics(&words(&args.what), args.what.entry_only)?;
     may_sort(&args.shape.sort, &actions)?;
     Ok(CallsOptions {
         target,
         orders,
         patterns,
         actions,
+        unstated,
         backend: backend(&args.what),
         engine: Options {
             depth: args.what.depth,
@@ -235,8 +237,13 @@ fn ending(args: &MeasureArgs, outcome: &CallsOutcome, complete: bool) -> Ending 
 }
 
 fn nothing(what: &WhatArgs, near: &[String]) -> String {
-    let patterns = patterns(what).unwrap_or_default().join(" or ");
-    let near = if near.is_empty() {
+    let patterns = patterns(what).unwrap_or_default();
+    // Of addresses and lines the notes say why.
+    let of_names = patterns.iter().any(|p| matches!(parse(p), Ok(Select::Name { .. })));
+    let patterns = patterns.join(" or ");
+    let near = if !of_names {
+        String::new()
+    } else if near.is_empty() {
         "; functions of stripped programs are called FILE+0xADDRESS: `--dry-run -f '.*'` lists them".to_owned()
     } else {
         format!("; there were {}", near.join(", "))
@@ -319,4 +326,19 @@ fn cost_name(cost: CostClass) -> &'static str {
 /// A pause in a reply.
 pub(super) fn pause(ns: u64) -> String {
     span(Duration::from_nanos(ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What rows are ordered by is told by one word, so that no value may have one that means something else.
+    #[test]
+    fn no_value_is_called_as_what_rows_are_ordered_by() {
+        for (word, _) in Sort::WORDS {
+            let error = calls::metrics(&[format!("{word}=arg1")], false).expect_err(word).to_string();
+            assert!(error.contains("is the name of a metric or a column"), "{word}: {error}");
+        }
+        assert!(calls::metrics(&["bytes=arg1".into()], false).is_ok());
+    }
 }
