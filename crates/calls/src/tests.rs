@@ -577,3 +577,20 @@ fn who_ended_in_a_jump_is_told() {
     cold.points[0].names = vec!["f3.cold".into()];
     assert!(!labels(direct(3), &cold).0.contains("tail"), "a part of the function itself");
 }
+
+/// Where caches are cold, measuring takes about twice of what calibration knows.
+#[test]
+fn averages_below_twice_what_measuring_adds_are_of_that_order_only() {
+    let main = call(0, 0, 50, 1, vec![leaf(1, 16, 300, 10)]);
+    let mut snapshot = Take { cost: 0, ..Take::of([1]) }.snapshot(&main);
+    snapshot.own_cost = OwnCost { inside_ps: 40_000, whole_ps: 60_000, step_ps: 0, ..OwnCost::default() };
+    let rough = |s: &mut CallSnapshot, ns: u64| {
+        let totals = &mut s.paths[0].totals;
+        (totals.wall_ns, totals.min_ns, totals.max_ns) = (totals.done * ns, ns, ns);
+        let total = Analysis::new(s, &Named, Options::default()).profile().functions[0].totals.clone();
+        assert_eq!(total.average_ns.map(f64::round), Some(ns as f64));
+        total.rough
+    };
+    assert!(rough(&mut snapshot, 30) && rough(&mut snapshot, 70));
+    assert!(!rough(&mut snapshot, 90) && !rough(&mut snapshot, 300));
+}
