@@ -44,11 +44,10 @@ impl Frames {
             let outer = parents[path].map_or(&[][..], |p| &chains[p]);
             chains[path] = joined(own, outer);
         }
-        let mut tails = FxHashMap::default();
-        let begins: Vec<Function> = snapshot.points.iter().map(|p| begins(snapshot, p, names)).collect();
+        let mut tails = Tails { snapshot, names, numbers: FxHashMap::default() };
         for (chain, path) in chains.iter_mut().zip(&snapshot.paths) {
             if let Some(point) = snapshot.points.get(path.point as usize) {
-                frames.add_tails(chain, (point, &begins[path.point as usize]), &mut tails);
+                tails.add(&mut frames, chain, point);
             }
             chain.reverse();
         }
@@ -56,62 +55,11 @@ impl Frames {
         frames
     }
 
-    /// Where a frame calls another function than the one that the next frame is in, that one ended in a jump: it has no frame, and is told
-    /// as a row of its own. `chain`: innermost first, with calls to `point`, which lies in a function.
-    fn add_tails(
-        &mut self,
-        chain: &mut Vec<u32>,
-        point: (&CallPoint, &Function),
-        tails: &mut FxHashMap<(u32, u64), u32>,
-    ) {
-        let own = std::mem::take(chain);
-        for (i, &frame) in own.iter().enumerate() {
-            let inner = i.checked_sub(1).map(|i| own[i] as usize);
-            if let Some((target, name)) = self.tail(frame as usize, inner, point) {
-                let Function::At(module, _) = self.functions[frame as usize] else { continue };
-                let next = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
-                let number = *tails.entry((module, target)).or_insert(next);
-                if number == next {
-                    let row = &self.rows[frame as usize];
-                    self.rows.push(FrameRow {
-                        module: row.module.clone(),
-                        ..label(FrameKind::Tail, target, format!("{name} [tail]"))
-                    });
-                    self.functions.push(Function::Tail(module, target));
-                    self.sites.push(CallSite::Unknown);
-                }
-                chain.push(number);
-            }
-            chain.push(frame);
-        }
-    }
-
-    /// What `frame` calls, where that is not what runs there: the function of frame `inner`, else of the point.
-    fn tail(
-        &self,
-        frame: usize,
-        inner: Option<usize>,
-        (point, probed): (&CallPoint, &Function),
-    ) -> Option<(u64, String)> {
-        let CallSite::Direct { target, function } = &self.sites[frame] else { return None };
-        let Function::At(module, _) = self.functions[frame] else { return None };
-        // Frame pointers pass over functions that have none.
-        if self.rows[frame].by_frame_pointer {
-            return None;
-        }
-        let runs = match inner {
-            // Interrupted, behind a call that had returned.
-            Some(inner) if self.sites[inner] == CallSite::Signal => return None,
-            Some(inner) => &self.functions[inner],
-            None => probed,
-        };
-        let Function::At(..) = runs else { return None };
-        let named = |name: &str| name == function || name.strip_suffix(".cold").is_some_and(|n| n == function);
-        let same_name = match inner {
-            Some(inner) => named(&self.rows[inner].name),
-            None => point.names.iter().any(|n| named(n)),
-        };
-        (*runs != Function::At(module, *target) && !same_name).then(|| (*target, function.clone()))
+    fn push_tail(&mut self, (module, start): (u32, u64), row: FrameRow) -> u32 {
+        self.rows.push(row);
+        self.functions.push(Function::Tail(module, start));
+        self.sites.push(CallSite::Unknown);
+        u32::try_from(self.rows.len() - 1).unwrap_or(u32::MAX)
     }
 
     fn number(
@@ -135,11 +83,68 @@ impl Frames {
     }
 }
 
-/// The function that a point lies in: not all are at the beginning of one.
-fn begins(snapshot: &CallSnapshot, point: &CallPoint, names: &dyn Names) -> Function {
-    let module = snapshot.modules.get(point.module as usize);
-    let start = module.and_then(|m| names.place(m, point.offset).start);
-    Function::At(point.module, start.unwrap_or(point.offset))
+/// Puts functions that ended in jumps into chains.
+struct Tails<'a> {
+    snapshot: &'a CallSnapshot,
+    names: &'a dyn Names,
+    /// Rows by module and first byte.
+    numbers: FxHashMap<(u32, u64), u32>,
+}
+
+impl Tails<'_> {
+    /// Where a frame calls another function than the one that the next frame is in, that one ended in a jump: it has no frame, and is told
+    /// as a row of its own. `chain`: innermost first, with calls to `point`.
+    fn add(&mut self, frames: &mut Frames, chain: &mut Vec<u32>, point: &CallPoint) {
+        let own = std::mem::take(chain);
+        for (i, &frame) in own.iter().enumerate() {
+            let inner = i.checked_sub(1).map(|i| own[i] as usize);
+            if let Some((module, target, name)) = self.jumped(frames, frame as usize, inner, point) {
+                chain.push(*self.numbers.entry((module, target)).or_insert_with(|| {
+                    let within = frames.rows[frame as usize].module.clone();
+                    frames.push_tail(
+                        (module, target),
+                        FrameRow { module: within, ..label(FrameKind::Tail, target, name) },
+                    )
+                }));
+            }
+            chain.push(frame);
+        }
+    }
+
+    /// What `frame` calls, where that is not what runs there: the function of frame `inner`, else of the point. Module, first byte, name.
+    fn jumped(
+        &self,
+        frames: &Frames,
+        frame: usize,
+        inner: Option<usize>,
+        point: &CallPoint,
+    ) -> Option<(u32, u64, String)> {
+        let CallSite::Direct { target, function } = &frames.sites[frame] else { return None };
+        let Function::At(module, _) = frames.functions[frame] else { return None };
+        let called = Function::At(module, *target);
+        // Frame pointers pass over functions that have none; what was interrupted had called nobody.
+        if frames.rows[frame].by_frame_pointer || inner.is_some_and(|i| frames.sites[i] == CallSite::Signal) {
+            return None;
+        }
+        let named = |name: &str| name == function || name.strip_suffix(".cold").is_some_and(|n| n == function);
+        let runs = match inner {
+            Some(inner) if named(&frames.rows[inner].name) => return None,
+            Some(inner) => frames.functions[inner].clone(),
+            None if (point.module, point.offset) == (module, *target) || point.names.iter().any(|n| named(n)) => {
+                return None;
+            }
+            None => self.function_of(point),
+        };
+        let is_known = matches!(runs, Function::At(..));
+        (is_known && runs != called).then(|| (module, *target, format!("{function} [tail]")))
+    }
+
+    /// Not all points are at the beginning of a function.
+    fn function_of(&self, point: &CallPoint) -> Function {
+        let module = self.snapshot.modules.get(point.module as usize);
+        let start = module.and_then(|m| self.names.place(m, point.offset).start);
+        Function::At(point.module, start.unwrap_or(point.offset))
+    }
 }
 
 /// Numbers of a chain, innermost first. Frames form a forest; a loop in foreign data ends.

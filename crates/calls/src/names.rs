@@ -158,8 +158,8 @@ impl SymbolNames<'_> {
     }
 }
 
-/// Bytes looked at to tell a linkage stub.
-const STUB: u64 = 11;
+/// Bytes that tell a linkage stub: `endbr64`, `bnd`, and what its jump begins with.
+const STUB: u64 = 7;
 
 /// Whether code begins with a jump through a slot, behind `endbr64` or `bnd` perhaps: who calls a stub calls what the slot holds.
 fn is_stub(code: &[u8]) -> bool {

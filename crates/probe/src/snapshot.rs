@@ -82,21 +82,8 @@ impl Reading {
             ),
             (self.torn as u64, "{} counters were read in the middle of an update (a call each)"),
         ];
-        all.into_iter().filter(|(n, _)| *n > 0).map(|(n, text)| text.replace("{}", &thousands(n))).collect()
+        all.into_iter().filter(|(n, _)| *n > 0).map(|(n, text)| text.replace("{}", &n.to_string())).collect()
     }
-}
-
-/// `600,000`.
-fn thousands(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.char_indices() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// Reads the tables again and again; remembers frames and what was there at the last reset.

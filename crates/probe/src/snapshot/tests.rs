@@ -258,8 +258,3 @@ fn what_has_no_time_is_said_with_its_cause() {
     segment.set_header32(field::STACKS_COPIED, 1);
     assert!(notes(&segment)[1].contains("keeps copies of stacks"), "{:?}", notes(&segment));
 }
-
-#[test]
-fn numbers_in_notes_are_grouped() {
-    assert_eq!([0, 999, 1000, 600_000, 1_234_567].map(super::thousands), ["0", "999", "1,000", "600,000", "1,234,567"]);
-}

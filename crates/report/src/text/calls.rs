@@ -1,7 +1,7 @@
 //! Call paths as text: the header, the table with what it leaves out, the tree, and the sentences on
 //! losses and refusals that go to standard error.
 
-use super::number::{duration, nanoseconds, percent, thousands};
+use super::number::{begins_with_count, duration, nanoseconds, percent, thousands};
 use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
 use rustc_hash::FxHashMap;
@@ -299,6 +299,11 @@ impl View<'_> {
                 "of recursive functions totals hold the outermost calls, averages the calls of all levels".into(),
             );
         }
+        if self.listing.rows.iter().any(|r| r.label.contains("[tail]")) {
+            lines.push(
+                "[tail] left no frame: it ended in a jump to the function behind it, or to one that called that".into(),
+            );
+        }
         let shown = std::iter::once(&self.listing.all).chain(self.listing.rows.iter().map(|r| &r.figures));
         lines.extend(bounds(shown));
         let mut sentences: Vec<&String> = self.listing.rows.iter().flat_map(|r| &r.remarks).collect();
@@ -583,7 +588,7 @@ fn notes_together(notes: &[String], names: usize) -> Vec<String> {
         (false, 1) => vec![format!("{}: {why}", of[0])],
         (false, _) => vec![format!("{}: {why}", several(&of, names))],
     });
-    sentences.collect()
+    sentences.map(|s| begins_with_count(&s)).collect()
 }
 
 fn losses(p: &CallProfile) -> Vec<String> {

@@ -2,6 +2,12 @@
 
 use whither_cycles::results::analysis::Estimate;
 
+/// A sentence that begins with a count: `2500000 calls` has separators then.
+pub(super) fn begins_with_count(sentence: &str) -> String {
+    let count = sentence.split_once(' ').and_then(|(n, rest)| Some((n.parse().ok()?, rest)));
+    count.map_or_else(|| sentence.to_owned(), |(n, rest)| format!("{} {rest}", thousands(n)))
+}
+
 /// `1234567` as `1,234,567`.
 #[must_use]
 pub fn thousands(n: u64) -> String {
@@ -130,6 +136,12 @@ fn trimmed(x: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_that_begin_a_sentence_are_separated() {
+        let told = ["2500000 calls: why", "f: 2500000 calls", "2048-game: why", "7 calls"].map(begins_with_count);
+        assert_eq!(told, ["2,500,000 calls: why", "f: 2500000 calls", "2048-game: why", "7 calls"]);
+    }
 
     #[test]
     fn thousands_are_separated() {
