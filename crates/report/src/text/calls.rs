@@ -341,7 +341,7 @@ pub(super) fn bounds<'a>(shown: impl Iterator<Item = &'a Figures>) -> Vec<String
         ),
         (
             shown().any(|f| f.rough && f.wall_below_ns.is_none()),
-            "~ of times: calls that are about as short as what measuring adds to them or hides of them (some tens of ns); \
+            "~ of times: calls that are about as short as what measuring adds to them or hides of them (up to a hundred ns or so); \
              trust their numbers, not their times",
         ),
         (
