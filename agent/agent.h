@@ -380,7 +380,8 @@ static inline u64 ticks_to_ns(u64 t)
 	return ns_of(header(), t);
 }
 
-/* An anchor set so shortly after `now` tells of the time before it: nobody is scheduled in between and back. */
+/* An anchor set so shortly after `now` tells of the time before it: hardly anybody is scheduled in between and back, and
+ * then it is off by no more than that. */
 #define SHORTLY (1 << 14) /* ticks */
 
 static inline u64 clock_cpu(const struct local *l, u64 now)
