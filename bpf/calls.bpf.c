@@ -301,6 +301,18 @@ static void account(__u64 from, int second)
 	__sync_fetch_and_add(&wh_spent_ns, bpf_ktime_get_ns() - from);
 }
 
+static __u32 value_of(__u32 flags, int i)
+{
+	return flags >> (WH_UP_VALUE_SHIFT + WH_UP_VALUE_BITS * i);
+}
+
+/* What of a register the value is. */
+static __u64 narrowed(__u64 word, __u32 value)
+{
+	__u32 rest = 64 - WH_UP_WIDTH(value);
+	return WH_UP_SIGNED(value) ? (__u64)((__s64)(word << rest) >> rest) : word << rest >> rest;
+}
+
 /* Whether it was second. */
 static int enter(struct wh_user_regs *regs)
 {
@@ -321,9 +333,9 @@ static int enter(struct wh_user_regs *regs)
 	/* The verifier wants context loads at constant offsets: all six before one is chosen. */
 	__u64 args[8] = {0, regs->di, regs->si, regs->dx, regs->cx, regs->r8, regs->r9, 0};
 	for (int i = 0; i < 2; i++) {
-		__u32 from = *flags >> (WH_UP_VALUE_SHIFT + 4 * i) & 15;
-		if (from && from < 7)
-			__sync_fetch_and_add(&c->value[i], args[from & 7]);
+		__u32 value = value_of(*flags, i), from = WH_UP_FROM(value);
+		if (from && from != WH_UP_RET)
+			__sync_fetch_and_add(&c->value[i], narrowed(args[from], value));
 	}
 	if (!(*flags & WH_DO_EXIT))
 		return 0;
@@ -400,8 +412,8 @@ static int leave(struct wh_user_regs *regs, __u64 now)
 	__sync_fetch_and_add(&c->cpu, away < wall ? wall - away : 0);
 	note_extremes(c, wall);
 	for (int i = 0; i < 2; i++)
-		if ((*flags >> (WH_UP_VALUE_SHIFT + 4 * i) & 15) == WH_RET)
-			__sync_fetch_and_add(&c->value[i], regs->ax);
+		if (WH_UP_FROM(value_of(*flags, i)) == WH_UP_RET)
+			__sync_fetch_and_add(&c->value[i], narrowed(regs->ax, value_of(*flags, i)));
 	__sync_fetch_and_add(&c->hist[log2_of(wall) & 63], 1);
 	return second;
 }

@@ -11,10 +11,15 @@
 #define WH_UP_RULES 16384u /* power of two */
 #define WH_UP_PATHS 65536u
 
-/* Word of a point: WH_DO_EXIT, WH_DO_PATH, this, and where its two values come from (enum wh_source,
- * 4 bits each; 0 = none). */
+/* Word of a point: WH_DO_EXIT, WH_DO_PATH, this, and its two values, of 6 bits each: where they come from (0 none, 1 to 6
+ * an argument, WH_UP_RET), log2 of their bytes, whether they have a sign. */
 #define WH_UP_ON 0x10000u
 #define WH_UP_VALUE_SHIFT 20u
+#define WH_UP_VALUE_BITS 6u
+#define WH_UP_RET 7u
+#define WH_UP_FROM(value) ((value) & 7)
+#define WH_UP_WIDTH(value) (8u << ((value) >> 3 & 3)) /* bits */
+#define WH_UP_SIGNED(value) ((value) >> 5 & 1)
 
 /* Cookie of a breakpoint: its point, and from bit 32 the turn that it was set in. */
 #define WH_UP_POINT(cookie) ((wh_u32)(cookie))

@@ -11,6 +11,10 @@ pub const UP_RULES: usize = 16384;
 pub const UP_ON: u32 = 0x10000;
 /// `WH_UP_VALUE_SHIFT`.
 pub const UP_VALUE_SHIFT: u32 = 20;
+/// `WH_UP_VALUE_BITS`.
+pub const UP_VALUE_BITS: u32 = 6;
+/// `WH_UP_RET`.
+pub const UP_RET: u32 = 7;
 
 /// The cookie of a breakpoint: its point, and from bit 32 the turn that it was set in.
 #[must_use]
@@ -207,7 +211,7 @@ mod tests {
         row!("wh_up_call_key", CallKey: slot, tgid);
         row!("wh_up_call", Call: t0, off0, path, point, tid);
         row!("wh_up_met", Met: ip, turn);
-        rows += &format!("{UP_FRAMES} {UP_RANGES} {UP_RULES} {UP_ON} {UP_VALUE_SHIFT}\n");
+        rows += &format!("{UP_FRAMES} {UP_RANGES} {UP_RULES} {UP_ON} {UP_VALUE_SHIFT} {UP_VALUE_BITS} {UP_RET}\n");
         let program = r#"
             #include <stdio.h>
             #include <stddef.h>
@@ -224,7 +228,8 @@ mod tests {
                 S(wh_up_call) O(wh_up_call, t0) O(wh_up_call, off0) O(wh_up_call, path) O(wh_up_call, point)
                 O(wh_up_call, tid) puts("");
                 S(wh_up_met) O(wh_up_met, ip) O(wh_up_met, turn) puts("");
-                printf("%u %u %u %u %u\n", WH_UP_FRAMES, WH_UP_RANGES, WH_UP_RULES, WH_UP_ON, WH_UP_VALUE_SHIFT);
+                printf("%u %u %u %u %u %u %u\n", WH_UP_FRAMES, WH_UP_RANGES, WH_UP_RULES, WH_UP_ON, WH_UP_VALUE_SHIFT,
+                    WH_UP_VALUE_BITS, WH_UP_RET);
             }"#;
         assert_eq!(crate::tests::run_c("uprobe", program), rows);
     }

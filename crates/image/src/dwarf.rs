@@ -7,6 +7,7 @@ use crate::declared::{Declared, declared};
 use crate::error::{ImageError, Problem};
 use crate::ids::Svma;
 use crate::sections::section;
+use crate::signature::{Signature, Signatures};
 use crate::source::SourceFrame;
 use crate::split::{self, Split, SplitFiles};
 use crate::statements::{Statement, statements};
@@ -131,6 +132,16 @@ impl LineService {
     pub fn declared(&self, ranges: &[Range<Svma>]) -> Declared {
         let files = self.loaded.borrow_owner();
         Dwarf::load(|id| files.main.reader(id)).map(|dwarf| declared(&dwarf, ranges, &files.split)).unwrap_or_default()
+    }
+
+    /// What the functions that begin at these addresses are declared to take; `None` where none is declared to begin.
+    /// Reads each unit that holds one: a tenth of a second for a large one.
+    #[must_use]
+    pub fn signatures(&self, functions: &[Svma]) -> Vec<Option<Signature>> {
+        self.ask(|lines| {
+            let mut read = Signatures::default();
+            functions.iter().map(|at| lines.signature(*at, &mut read)).collect()
+        })
     }
 
     /// What was left out when opening.
@@ -319,6 +330,10 @@ impl Lines<'_> {
             self.trouble = Some(files.unreadable());
         }
         found
+    }
+
+    fn signature(&mut self, at: Svma, read: &mut Signatures) -> Option<Signature> {
+        read.at(complete(self.context.find_dwarf_and_unit(at.0), &self.files.split)?, at.0)
     }
 
     fn of_file(&mut self, file: &str) -> Vec<(Range<Svma>, u32)> {

@@ -186,6 +186,8 @@ pub struct ValueSpec {
     pub width: u8,
     /// Whether negative values occur.
     pub signed: bool,
+    /// Width and sign are those that the function declares, where debug information tells; the others hold elsewhere.
+    pub declared: bool,
     /// Offsets of dereferences, at most two.
     pub loads: Vec<i32>,
 }

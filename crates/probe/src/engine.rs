@@ -4,6 +4,7 @@
 
 mod adding;
 pub(crate) mod clock;
+mod declared;
 mod everywhere;
 mod follow;
 mod kernel_points;

@@ -16,7 +16,7 @@ use crate::select::{Pattern, SelectError};
 use describe::describe;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use whither_image::{Callee, CodeName, NameKind, Plan, SlotTarget, Svma};
+use whither_image::{Callee, CodeName, NameKind, Plan, Signature, SlotTarget, Svma};
 
 /// A module of a process, as far as functions are to be found in it.
 pub trait ModuleView {
@@ -134,6 +134,20 @@ pub fn suggest<M: ModuleView>(modules: &[M], pattern: &str) -> Vec<String> {
 /// How to patch a candidate, in full.
 pub fn plan<M: ModuleView>(module: &M, candidate: &Candidate) -> Option<Plan> {
     module.image()?.code()?.entry(Svma(candidate.offset)).plan.ok()
+}
+
+/// What functions are declared to take; `None` where nothing tells, or the compiler's copy takes something else.
+pub(crate) fn signatures<M: ModuleView>(modules: &[M], functions: &[&Candidate]) -> Vec<Option<Signature>> {
+    let mut told = vec![None; functions.len()];
+    for (index, module) in modules.iter().enumerate() {
+        let here: Vec<usize> = (0..functions.len()).filter(|&i| functions[i].module == index).collect();
+        let Some(image) = module.image().filter(|_| !here.is_empty()) else { continue };
+        let addresses: Vec<Svma> = here.iter().map(|&i| Svma(functions[i].offset)).collect();
+        for (i, signature) in here.into_iter().zip(image.signatures(&addresses)) {
+            told[i] = signature;
+        }
+    }
+    told
 }
 
 /// What a kernel breakpoint costs at a candidate's first instruction.

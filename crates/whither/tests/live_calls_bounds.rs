@@ -13,11 +13,15 @@ use support::{alone, need_root, text};
 
 /// A program made of its source; `None` without compiler.
 fn made(directory: &tempfile::TempDir, name: &str, source: &str) -> Option<PathBuf> {
+    made_with(directory, name, source, &[])
+}
+
+fn made_with(directory: &tempfile::TempDir, name: &str, source: &str, more: &[&str]) -> Option<PathBuf> {
     let (from, to) = (directory.path().join(name), directory.path().join(name.split('.').next().unwrap()));
     std::fs::write(&from, source).unwrap();
     let compiler = if name.ends_with("cpp") { "g++" } else { "gcc" };
     let flags = ["-O1", "-fno-optimize-sibling-calls", "-pthread", "-o"];
-    let built = Command::new(compiler).args(flags).args([&to, &from]).output();
+    let built = Command::new(compiler).args(more).args(flags).args([&to, &from]).output();
     if !built.is_ok_and(|b| b.status.success()) {
         println!("SKIP: no {compiler}");
         return None;
@@ -69,6 +73,47 @@ fn an_argument_where_no_memory_is_harms_nobody() {
         assert_eq!(run.status.code(), Some(0), "{argument}: {said}");
         assert!(said.contains("499,500") && said.contains("could not be read in 1000 calls"), "{argument}: {said}");
     }
+}
+
+/// Declared narrower than the registers that hold them, which hold other things besides.
+const NARROW: &str = r#"
+#include <stdint.h>
+volatile uint64_t junk = 0xabcdef0000000000u;
+__attribute__((noipa)) int turned(int n, signed char c) { return c ? -n : n; }
+__attribute__((noipa)) void nothing(unsigned n) { (void)n; }
+int (*volatile wide)(uint64_t, uint64_t) = (int (*)(uint64_t, uint64_t))turned;
+int main(void) {
+	long sum = 0;
+	for (int i = 1; i <= 1000; i++) { sum += wide(junk | (uint32_t)i, junk | 0xff); nothing(i); }
+	return sum == -500500 ? 0 : 1;
+}
+"#;
+
+#[test]
+fn integers_are_summed_as_wide_as_they_are_declared() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = made_with(&directory, "narrow.c", NARROW, &["-g"]) else { return };
+    for (back_end, m) in [
+        (&[][..], "n=arg1,got=ret"),
+        (&["--safe"], "n=arg1,got=ret"),
+        (&[], "c=arg2,n=arg1"),
+        (&["--safe"], "c=arg2,n=arg1"),
+    ] {
+        let run = calls(&[&["-f", "turned", "-m", m, "--json"], back_end].concat(), &program);
+        let answer: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+        let sum = |name: &str| answer["functions"][0]["totals"]["values"][name]["sum"].as_i64();
+        let wanted =
+            if m.starts_with('c') { [Some(500_500), Some(-1000), None] } else { [Some(500_500), None, Some(-500_500)] };
+        assert_eq!([sum("n"), sum("c"), sum("got")], wanted, "{back_end:?} {m}: {}", text(&run.stderr));
+        assert!(!answer.to_string().contains("whole registers"), "all of it is declared");
+    }
+    // What is not given back is not summed.
+    let run = calls(&["-f", "nothing", "-m", "count,got=ret"], &program);
+    let said = text(&run.stdout) + &text(&run.stderr);
+    assert!(said.contains("got is not summed in nothing: by declaration no integer is given back"), "{said}");
+    assert!(said.contains("1,000"), "it is counted all the same: {said}");
 }
 
 /// Twenty trees of 200 calls, the innermost waiting.

@@ -40,7 +40,8 @@ impl Engine {
             return Err(ProbeError::OnlyLooking { pid: self.pid });
         }
         let mut added = Added::default();
-        let specs = self.add_by_kernel(specs, &mut added);
+        let specs = self.as_declared(specs);
+        let specs = self.add_by_kernel(&specs, &mut added);
         let (wanted, places) = self.choose(&specs, &mut added);
         if wanted.is_empty() {
             return Ok(added);

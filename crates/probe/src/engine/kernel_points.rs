@@ -599,7 +599,7 @@ fn values(spec: &PointSpec, sees_exit: bool) -> (Vec<ValueSpec>, Vec<String>, Ve
                 notes.push(format!("{of}: `{}` is not summed: two integers per function are", value.name));
             }
             PointAction::Sum(value) => notes.push(format!(
-                "{of}: `{}` is not summed: a uprobe takes whole 8-byte integers, arguments 1 to 6 or the return value",
+                "{of}: `{}` is not summed: a uprobe takes integers in registers, arguments 1 to 6 or the return value",
                 value.name
             )),
             PointAction::Usage => notes.push(format!("{of}: switches and faults are not counted by its uprobe")),
@@ -612,5 +612,5 @@ fn values(spec: &PointSpec, sees_exit: bool) -> (Vec<ValueSpec>, Vec<String>, Ve
 
 fn is_plain(value: &ValueSpec) -> bool {
     let known = matches!(value.source, Source::Arg(1..=6) | Source::Ret);
-    known && value.width == 8 && value.loads.is_empty()
+    known && value.loads.is_empty()
 }

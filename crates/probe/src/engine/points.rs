@@ -187,7 +187,8 @@ mod tests {
 
     #[test]
     fn words_of_the_agent() {
-        let value = |source| ValueSpec { name: "n".into(), source, width: 4, signed: true, loads: vec![8] };
+        let value =
+            |source| ValueSpec { name: "n".into(), source, width: 4, signed: true, declared: false, loads: vec![8] };
         let actions = [PointAction::Path, PointAction::Hist, PointAction::Sum(value(Source::Arg(9)))];
         let all = abi::DO_PATH | abi::DO_HIST | abi::DO_WALL | abi::DO_EXIT | abi::DO_VALUES;
         assert_eq!(flags(&actions, false), all);

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use whither_abi::agent::{RULE_END, RULE_NONE, RULE_RSP};
 use whither_image::{
-    Bytes, CodeMap, CodeName, Form, LineService, Linkage, NameKind, SlotTarget, StatedBytes, Svma, UnwindRows,
+    Bytes, CodeMap, CodeName, Form, LineService, Linkage, NameKind, Signature, SlotTarget, StatedBytes, Svma,
+    UnwindRows,
 };
 use whither_image::{code_names, demangle};
 use whither_store::DebugFiles;
@@ -112,6 +113,18 @@ impl ModuleImage {
             None => LineService::new(&self.file, None).ok(),
         };
         self.lines.get_or_init(open).as_ref()
+    }
+
+    /// What functions are declared to take.
+    pub(super) fn signatures(&self, functions: &[Svma]) -> Vec<Option<Signature>> {
+        let Some(lines) = self.lines() else { return vec![None; functions.len()] };
+        let mut told = lines.signatures(functions);
+        for (at, signature) in functions.iter().zip(&mut told) {
+            if self.raw_names_at(*at).iter().any(|n| takes_otherwise(&n.name)) {
+                *signature = None;
+            }
+        }
+        told
     }
 
     /// Whether an address is in executable bytes; quick, nothing has to be made for it.
@@ -229,6 +242,12 @@ fn is_mangled(name: &str) -> bool {
 pub(super) fn is_part(name: &str) -> bool {
     // Hundreds of thousands of names are asked, and few have a dot: one byte is found many times faster than a word.
     name.contains('.') && (name.ends_with(".cold") || name.contains(".cold."))
+}
+
+/// Whether a name is that of a compiler's copy that has lost or split arguments.
+fn takes_otherwise(name: &str) -> bool {
+    const SUFFIXES: [&str; 5] = [".constprop.", ".isra.", ".part.", ".clone.", ".ipa."];
+    name.contains('.') && SUFFIXES.iter().any(|s| name.contains(s))
 }
 
 /// Without what the compiler appended for its copies of a function (`f.constprop.0`).

@@ -26,7 +26,9 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use whither_abi::agent::{DO_EXIT, DO_PATH, Module, Row, Rule};
-use whither_abi::uprobe::{Call, CallKey, Counts, Frames, Met, PathKey, UP_ON, UP_RANGES, UP_RULES, UP_VALUE_SHIFT};
+use whither_abi::uprobe::{
+    Call, CallKey, Counts, Frames, Met, PathKey, UP_ON, UP_RANGES, UP_RET, UP_RULES, UP_VALUE_BITS, UP_VALUE_SHIFT,
+};
 use whither_kernel::shared::SharedWords;
 
 /// What can go wrong with uprobes.
@@ -394,9 +396,10 @@ fn word_of(point: &UprobePoint) -> u32 {
         let from = match value.source {
             Source::Arg(n @ 1..=6) => u32::from(n),
             Source::Arg(_) | Source::Event(_) => 0,
-            Source::Ret => 8,
+            Source::Ret => UP_RET,
         };
-        word |= from << (UP_VALUE_SHIFT + 4 * i as u32);
+        let how = value.width.trailing_zeros() << 3 | u32::from(value.signed) << 5;
+        word |= (from | how) << (UP_VALUE_SHIFT + UP_VALUE_BITS * i as u32);
     }
     word
 }

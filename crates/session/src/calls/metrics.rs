@@ -13,8 +13,6 @@ pub struct Metrics {
     pub actions: Vec<PointAction>,
     /// Words of the columns that were asked for, in order.
     pub columns: Vec<String>,
-    /// Values summed from registers whose width was not said, as they were written.
-    pub unstated: Vec<String>,
 }
 
 /// Values that one probe can sum.
@@ -40,7 +38,7 @@ pub fn metrics(words: &[String], entry_only: bool) -> Result<Metrics, SessionErr
 }
 
 fn metrics_on(machine: &dyn Machine, words: &[String], entry_only: bool) -> Result<Metrics, SessionError> {
-    let mut made = Metrics { actions: vec![PointAction::Path], columns: Vec::new(), unstated: Vec::new() };
+    let mut made = Metrics { actions: vec![PointAction::Path], columns: Vec::new() };
     let mut values = 0;
     for word in words.iter().map(|w| w.trim()).filter(|w| !w.is_empty()) {
         for action in actions(word, machine)? {
@@ -57,7 +55,6 @@ fn metrics_on(machine: &dyn Machine, words: &[String], entry_only: bool) -> Resu
                     &format!("another value is called `{name}` already; give this one another name"),
                 ));
             }
-            made.unstated.extend(unstated(word, &action));
             made.actions.push(action);
         }
         made.columns.push(word.split_once('=').map_or(word, |(name, _)| name).to_owned());
@@ -75,14 +72,6 @@ fn wrong(word: &str, why: &str) -> SessionError {
 /// Name of the value that is summed, if one is.
 fn name_of(action: &PointAction) -> Option<&str> {
     if let PointAction::Sum(value) = action { Some(&value.name) } else { None }
-}
-
-/// `x=ret` of `x=ret` and `x=ret:signed`: what is summed is the whole register, whatever the type is.
-fn unstated(word: &str, action: &PointAction) -> Option<String> {
-    let mut parts = word.split(':');
-    let source = parts.next()?;
-    let is_register = matches!(action, PointAction::Sum(v) if !matches!(v.source, Source::Event(_)));
-    (is_register && !parts.any(|p| p.parse::<u8>().is_ok())).then(|| source.to_owned())
 }
 
 fn needs_exit(action: &PointAction) -> bool {
@@ -118,7 +107,14 @@ fn counted(word: &str, machine: &dyn Machine) -> Result<PointAction, SessionErro
     };
     let found = counters::choose(machine, word).map_err(|why| missing(why.to_string()))?;
     let source = Source::Event(Counter { kind: found.kind, config: found.config });
-    Ok(PointAction::Sum(ValueSpec { name: word.into(), source, width: 8, signed: false, loads: Vec::new() }))
+    Ok(PointAction::Sum(ValueSpec {
+        name: word.into(),
+        source,
+        width: 8,
+        signed: false,
+        declared: false,
+        loads: Vec::new(),
+    }))
 }
 
 fn value(word: &str, name: &str, text: &str) -> Result<ValueSpec, SessionError> {
@@ -134,11 +130,11 @@ fn value(word: &str, name: &str, text: &str) -> Result<ValueSpec, SessionError> 
             &format!("`{name}` is the name of a metric or a column; call the value something else"),
         ));
     }
-    let mut made = ValueSpec { name: name.into(), source, width: 8, signed: false, loads: Vec::new() };
+    let mut made = ValueSpec { name: name.into(), source, width: 8, signed: false, declared: true, loads: Vec::new() };
     for part in parts {
         match part {
             "signed" => made.signed = true,
-            "1" | "2" | "4" | "8" => made.width = part.parse().unwrap_or(8),
+            "1" | "2" | "4" | "8" => (made.width, made.declared) = (part.parse().unwrap_or(8), false),
             _ => return Err(wrong(word, "behind the source comes :1, :2, :4 or :8 (bytes), and :signed")),
         }
     }
@@ -203,12 +199,21 @@ mod tests {
     #[test]
     fn values_have_names_sources_and_widths() {
         let m = made(&["bytes=arg3:4:signed", "got=ret"]).unwrap();
-        let wanted = ValueSpec { name: "bytes".into(), source: Source::Arg(3), width: 4, signed: true, loads: vec![] };
+        let wanted = ValueSpec {
+            name: "bytes".into(),
+            source: Source::Arg(3),
+            width: 4,
+            signed: true,
+            declared: false,
+            loads: vec![],
+        };
         assert_eq!(m.actions[1], PointAction::Sum(wanted));
         assert!(matches!(&m.actions[2], PointAction::Sum(v) if v.source == Source::Ret && v.width == 8));
         assert_eq!(m.columns, ["bytes", "got"]);
-        assert_eq!(m.unstated, ["got=ret"]);
-        assert_eq!(made(&["a=ret:signed", "b=arg1:8"]).unwrap().unstated, ["a=ret"]);
+        let open = made(&["a=ret:signed", "b=arg1:8"]).unwrap().actions;
+        let open: Vec<bool> =
+            open.iter().filter_map(|a| if let PointAction::Sum(v) = a { Some(v.declared) } else { None }).collect();
+        assert_eq!(open, [true, false], "a sign alone leaves the width open");
         assert_eq!(made(&["got=ret", "got=ret"]).unwrap().actions.len(), 2, "the same value once");
     }
 

@@ -38,8 +38,6 @@ pub struct CallsOptions {
     pub patterns: Vec<String>,
     /// What a probe does.
     pub actions: Vec<PointAction>,
-    /// Values summed from registers whose width was not said, as they were written (`x=ret`).
-    pub unstated: Vec<String>,
     /// How functions are reached.
     pub backend: CallsBackend,
     /// How the engine behaves; `safe` follows from `backend`.

@@ -1,4 +1,4 @@
-//! What a session adds to the notes of a snapshot: why nothing may have been counted, and what sums are of. Pure: whoever
+//! What a session adds to the notes of a snapshot: why nothing may have been counted. Pure: whoever
 //! knows processes says which of them are stopped.
 
 use super::options::{CallsOptions, CallsTarget};
@@ -9,13 +9,11 @@ use whither_store::calls::CallSnapshot;
 pub(super) struct Remarks {
     /// The target ran before.
     attached: bool,
-    /// Values summed from registers whose width was not said, as they would be written.
-    unstated: Vec<String>,
 }
 
 impl Remarks {
     pub(super) fn of(options: &CallsOptions) -> Self {
-        Self { attached: matches!(options.target, CallsTarget::Process(_)), unstated: options.unstated.clone() }
+        Self { attached: matches!(options.target, CallsTarget::Process(_)) }
     }
 
     /// Sentences about a snapshot.
@@ -30,21 +28,7 @@ impl Remarks {
                     .into(),
             );
         }
-        if called {
-            notes.extend(self.whole_registers());
-        }
         notes
-    }
-
-    /// A register of 64 bits that holds an `int` is another number, when that is negative.
-    fn whole_registers(&self) -> Option<String> {
-        let first = self.unstated.first()?;
-        let names: Vec<&str> = self.unstated.iter().filter_map(|word| word.split('=').next()).collect();
-        let (whole, are) = (names.join(" and "), if names.len() == 1 { "is" } else { "are" });
-        Some(format!(
-            "{whole} {are} summed from whole registers of 64 bits, as no width was given; for an int write {first}:4:signed, for an \
-             unsigned int {first}:4"
-        ))
     }
 }
 
@@ -94,42 +78,30 @@ mod tests {
         CallSnapshot { points: vec![point], paths: vec![path], processes: vec![process], ..CallSnapshot::default() }
     }
 
-    fn remarks(attached: bool, unstated: &[&str]) -> Remarks {
-        Remarks { attached, unstated: unstated.iter().map(|w| (*w).to_owned()).collect() }
+    fn remarks(attached: bool) -> Remarks {
+        Remarks { attached }
     }
 
     #[test]
     fn calls_begun_before_are_spoken_of_where_nothing_was_seen_of_a_running_process() {
-        let notes = remarks(true, &[]).on(&snapshot(0), |_| false);
+        let notes = remarks(true).on(&snapshot(0), |_| false);
         assert!(
             notes.len() == 1 && notes[0].contains("had begun before") && notes[0].contains("entered anew"),
             "{notes:?}"
         );
-        assert!(remarks(true, &[]).on(&snapshot(1), |_| false).is_empty());
-        assert!(remarks(false, &[]).on(&snapshot(0), |_| false).is_empty(), "a command's calls are all seen");
+        assert!(remarks(true).on(&snapshot(1), |_| false).is_empty());
+        assert!(remarks(false).on(&snapshot(0), |_| false).is_empty(), "a command's calls are all seen");
     }
 
     #[test]
     fn a_stopped_process_is_the_reason() {
-        let notes = remarks(true, &[]).on(&snapshot(0), |pid| pid == 42);
+        let notes = remarks(true).on(&snapshot(0), |pid| pid == 42);
         assert!(
             notes.len() == 1 && notes[0].contains("process 42 is stopped") && notes[0].contains("kill -CONT 42"),
             "{notes:?}"
         );
         let mut ended = snapshot(0);
         ended.processes[0].status = Some(0);
-        assert!(!remarks(true, &[]).on(&ended, |_| true)[0].contains("stopped"));
-    }
-
-    #[test]
-    fn sums_of_registers_without_a_width_say_how_to_give_one() {
-        let notes = remarks(false, &["x=ret"]).on(&snapshot(3), |_| false);
-        assert!(
-            notes.len() == 1 && notes[0].starts_with("x is summed") && notes[0].contains("x=ret:4:signed"),
-            "{notes:?}"
-        );
-        let notes = remarks(false, &["x=ret", "n=arg2"]).on(&snapshot(3), |_| false);
-        assert!(notes.len() == 1 && notes[0].starts_with("x and n are summed"), "{notes:?}");
-        assert!(remarks(false, &["x=ret"]).on(&snapshot(0), |_| false).is_empty(), "nothing was summed");
+        assert!(!remarks(true).on(&ended, |_| true)[0].contains("stopped"));
     }
 }

@@ -19,7 +19,6 @@ fn options(target: CallsTarget, patterns: &[&str], runtime: &std::path::Path) ->
         orders: patterns.iter().map(|p| including(p).unwrap()).collect(),
         patterns: patterns.iter().map(|p| (*p).to_owned()).collect(),
         actions: vec![PointAction::Path, PointAction::Wall],
-        unstated: Vec::new(),
         backend: CallsBackend::Auto,
         engine: Options::default(),
         duration: None,

@@ -62,14 +62,13 @@ pub(super) fn options(args: &MeasureArgs, interval: Option<Duration>) -> anyhow:
     let patterns = patterns(&args.what)?;
     let include = patterns.iter().map(|p| including(p));
     let orders = include.chain(args.what.exclude.iter().map(|p| excluding(p))).collect::<Result<_, _>>()?;
-    let Metrics { actions, unstated, .. } = calls::metrics(&words(&args.what), args.what.entry_only)?;
+    let Metrics { actions, .. } = calls::metrics(&words(&args.what), args.what.entry_only)?;
     may_sort(&args.shape.sort, &actions)?;
     Ok(CallsOptions {
         target,
         orders,
         patterns,
         actions,
-        unstated,
         backend: backend(&args.what),
         engine: Options {
             depth: args.what.depth,

@@ -1,0 +1,114 @@
+use super::Passed;
+use crate::{Bytes, CodeName, LineService, Signature, code_names::code_names};
+use std::path::Path;
+use std::process::Command;
+
+const C: &str = r#"
+#include <stdio.h>
+#include <stdint.h>
+#define KEEP __attribute__((noinline, noclone, used))
+typedef int whole;
+enum colour { RED, GREEN };
+struct pair { long a, b; };
+struct large { long a[8]; };
+KEEP int plain(int a, unsigned b, const char *c, whole d) { return a + (int)b + *c + d; }
+KEEP unsigned long mixed(double x, signed char a, float y, volatile unsigned short b, long c) { return (unsigned long)(x + a + y + b + c); }
+KEEP void nothing(_Bool yes, enum colour colour) { if (yes) printf("%d", colour); }
+KEEP double real(long n) { return n * 0.5; }
+KEEP int packed(int a, struct pair p, int b) { return a + (int)p.a + b; }
+KEEP struct large big(int a) { struct large l = {{a}}; return l; }
+KEEP int open_ended(int a, ...) { return a; }
+static int (*volatile choose)(int, unsigned, const char *, whole) = plain;
+int main(void) { nothing(1, RED); return choose(1, 2, "x", 3) + (int)mixed(1, 2, 3, 4, 5) + (int)real(2) + packed(1, (struct pair){1, 2}, 3)
+    + (int)big(1).a[0] + open_ended(1, 2); }
+"#;
+
+fn built(compiler: &str, flags: &[&str], name: &str, source: &str) -> (Bytes, Vec<CodeName>) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let (text, program) = (dir.path().join(name), dir.path().join("program"));
+    std::fs::write(&text, source).expect("writable");
+    let built = Command::new(compiler).args(flags).arg("-o").arg(&program).arg(&text).current_dir(dir.path()).status();
+    assert!(built.expect("a compiler").success());
+    let bytes = read(&program);
+    let names = code_names(&bytes, None);
+    (bytes, names)
+}
+
+fn read(path: &Path) -> Bytes {
+    Bytes::from(std::fs::read(path).expect("just built"))
+}
+
+fn signature(of: &(Bytes, Vec<CodeName>), name: &str) -> Option<Signature> {
+    let at = of.1.iter().find(|n| &*n.name == name).expect("a function").address;
+    LineService::new(&of.0, None).expect("it has lines").signatures(&[at]).remove(0)
+}
+
+const fn integer(width: u8, signed: bool) -> Passed {
+    Passed::Integer { width, signed }
+}
+
+fn arguments(of: &Signature) -> [Passed; 4] {
+    [1, 2, 3, 4].map(|n| of.argument(n))
+}
+
+#[test]
+fn what_integer_registers_hold_is_told_by_declarations() {
+    use Passed::{Nothing, Unknown};
+    for flags in [&["-g", "-O2"][..], &["-g", "-gdwarf-4", "-O0"], &["-g", "-O2", "-flto"], &["-g", "-O1", "-gdwarf-3"]]
+    {
+        let program = built("cc", flags, "s.c", C);
+        let told = |name: &str| signature(&program, name).unwrap_or_else(|| panic!("{name} is declared ({flags:?})"));
+        let int = integer(4, true);
+        let plain = told("plain");
+        assert_eq!(
+            (arguments(&plain), plain.returned()),
+            ([int, integer(4, false), integer(8, false), int], int),
+            "{flags:?}"
+        );
+        assert_eq!(plain.argument(5), Nothing);
+        let mixed = told("mixed");
+        assert_eq!(arguments(&mixed), [integer(1, true), integer(2, false), integer(8, true), Nothing], "{flags:?}");
+        assert_eq!(mixed.returned(), integer(8, false));
+        let nothing = told("nothing");
+        assert_eq!(
+            (arguments(&nothing)[..3].to_vec(), nothing.returned()),
+            (vec![integer(1, false), integer(4, false), Nothing], Nothing)
+        );
+        assert_eq!(told("real").returned(), Nothing, "it gives back no integer");
+        assert_eq!(arguments(&told("packed")), [int, Unknown, Unknown, Unknown], "two registers, or memory");
+        assert_eq!((arguments(&told("big"))[0], told("big").returned()), (Unknown, Unknown), "the first is an address");
+        assert_eq!(arguments(&told("open_ended")), [int, Unknown, Unknown, Unknown]);
+    }
+}
+
+#[test]
+fn methods_take_their_object_first_and_others_languages_tell_nothing() {
+    const CPP: &str = "struct Box { int held; __attribute__((noinline)) bool holds(short n) const; Box(const Box&); };\n\
+        bool Box::holds(short n) const { return held == n; }\n\
+        enum class Small : signed char { A }; __attribute__((noinline)) Small turn(Small s, Box b, int n) { return n ? s : Small(b.held); }\n\
+        int main() {}\n";
+    let program = built("c++", &["-g", "-O2"], "s.cpp", CPP);
+    let holds = signature(&program, "_ZNK3Box5holdsEs").expect("declared");
+    assert_eq!((holds.argument(1), holds.argument(2)), (integer(8, false), integer(2, true)));
+    assert_eq!(holds.returned(), integer(1, false));
+    let turn = signature(&program, "_Z4turn5Small3Boxi").expect("declared");
+    assert_eq!(
+        (turn.argument(1), turn.argument(2), turn.returned()),
+        (integer(1, true), Passed::Unknown, integer(1, true))
+    );
+}
+
+#[test]
+fn line_tables_alone_declare_nothing() {
+    let program = built("cc", &["-g1", "-O2"], "s.c", C);
+    let told = signature(&program, "plain");
+    assert!(told.is_none_or(|s| (s.argument(1), s.returned()) == (Passed::Unknown, Passed::Unknown)));
+}
+
+#[test]
+fn an_address_inside_a_function_is_none_that_begins() {
+    let program = built("cc", &["-g", "-O2"], "s.c", C);
+    let at = program.1.iter().find(|n| &*n.name == "plain").expect("a function").address;
+    let lines = LineService::new(&program.0, None).expect("it has lines");
+    assert_eq!(lines.signatures(&[crate::Svma(at.0 + 1), crate::Svma(0)]), [None, None]);
+}
