@@ -14,6 +14,7 @@ pub use image::ModuleImage;
 use crate::api::{Candidate, CostClass, Order, Select};
 use crate::select::{Pattern, SelectError};
 use describe::describe;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use whither_image::{Callee, CodeName, NameKind, Plan, Signature, SlotTarget, Svma};
@@ -67,8 +68,25 @@ pub fn candidates<M: ModuleView>(modules: &[M], orders: &[Order], read: ReadWord
             }
         }
     }
-    let candidates = chosen.into_iter().filter_map(|place| described(modules, place)).collect();
+    let mut candidates: Vec<Candidate> = chosen.into_iter().filter_map(|place| described(modules, place)).collect();
+    tell_apart(modules, &mut candidates);
     Ok(Resolved { candidates, notes })
+}
+
+/// Where functions have one name, what tells them apart is preferred: parameters, or which part of a coroutine it is.
+fn tell_apart<M: ModuleView>(modules: &[M], candidates: &mut [Candidate]) {
+    let mut namesakes: FxHashMap<String, Vec<usize>> = FxHashMap::default();
+    for (i, candidate) in candidates.iter().enumerate() {
+        namesakes.entry(candidate.names.first().cloned().unwrap_or_default()).or_default().push(i);
+    }
+    for (_, alike) in namesakes.into_iter().filter(|(_, alike)| alike.len() > 1) {
+        for i in alike {
+            let full = image(modules, candidates[i].module).and_then(|m| m.full_name_at(Svma(candidates[i].offset)));
+            if let Some(full) = full.filter(|full| !candidates[i].names.contains(full)) {
+                candidates[i].names.insert(0, full);
+            }
+        }
+    }
 }
 
 /// Why patterns choose nothing.

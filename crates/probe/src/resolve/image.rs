@@ -85,6 +85,20 @@ impl ModuleImage {
         out
     }
 
+    /// The preferred name with parameters; of parts of a coroutine with what part it is.
+    pub(super) fn full_name_at(&self, at: Svma) -> Option<String> {
+        const PARTS: [&str; 4] = [".actor", ".resume", ".destroy", ".cleanup"];
+        let raw = self
+            .raw_names_at(at)
+            .iter()
+            .min_by_key(|n| (n.kind == NameKind::Mark, underscores(&n.name), n.name.len()))?;
+        let part = PARTS.iter().find(|part| raw.name.ends_with(**part));
+        Some(match part {
+            Some(part) => demangle(&raw.name, Form::Short).into_owned() + part,
+            None => demangle(&raw.name, Form::Full).into_owned(),
+        })
+    }
+
     pub(super) fn raw_names_at(&self, at: Svma) -> &[CodeName] {
         let names = self.names();
         let from = names.partition_point(|n| n.address < at);

@@ -82,7 +82,9 @@ fn names_of_a_program() {
     let of = |include: &str| names(&modules, &[include], &[]);
     assert_eq!(of("first"), [["first", "second"]]);
     assert_eq!(of("second"), of("first"), "aliases are one function");
-    assert_eq!(of("geo::area"), [["geo::area"], ["geo::area"]], "overloads are kept apart");
+    let mut overloads = of("geo::area");
+    overloads.sort();
+    assert_eq!(overloads, [["geo::area(double)", "geo::area"], ["geo::area(int)", "geo::area"]], "kept and told apart");
     assert_eq!(of("_ZN3geo4areaEi"), [["geo::area"]]);
     assert_eq!(of("geo::Point::operator+"), [["geo::Point::operator+"]]);
     assert_eq!(of("hidden"), [["hidden"]]);
