@@ -97,12 +97,14 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
         time: Vec::new(),
         ran: subject.retired.as_ref().map_or_else(|| records::ran(&subject.recorded, &counts), Retired::ran),
         ratios: subject.counted.iter().flat_map(|c| &c.ratios).copied().collect(),
-        counts,
-        // Pairs of moments tell of some loops; what is not known of others is not known of the whole.
+        // Pairs of moments tell of some loops; what is not known of others is not known of the whole, and how often others run than
+        // those is not known where no branch between them was seen.
         against: match &subject.counted {
             Some(c) if !c.rates.is_empty() => Against::Counts,
-            _ => Against::All,
+            _ if counts.is_empty() => Against::All,
+            _ => Against::Both,
         },
+        counts,
     };
     known.time = (0..cfg.blocks.len())
         .map(|b| Time { samples: subject.block_samples(b), least: least[b].max(1e-3) / cycles })
@@ -125,6 +127,8 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     records::doubts(&subject.recorded, &network, (&covers, waiting), &known.seen, &mut known.doubt);
     records::add(&subject.recorded, &network, Some(&covers), &mut known.seen);
     doubt_less(&network, &told, &known.seen, &mut known.doubt);
+    // Whether what registers tell gives a scale depends on them.
+    let errors = if known.against == Against::Both { Errors::Drawn } else { errors };
     let (flow, _) = problem.solve(&known, Some(&found), errors)?;
     let decided = subject.decided.0 >= FEWEST_DECIDED && observed.raw.iter().any(|s| *s > 0.0);
     let evidence = match () {

@@ -5,7 +5,9 @@
 //! A pair tells the truth when the loop was not left between its moments. How far the two are apart is drawn by chance, so true
 //! pairs agree on the time of a round whatever their distance, and others do not: a loop that was entered anew moved its register by
 //! something that the time between has nothing to do with. What most pairs agree on is believed, at the longest distance where
-//! they do.
+//! they do. A loop whose rounds are of different lengths (caches, locks) has true pairs that do not agree: only they and all
+//! others together tell what happened in the time. What else moved registers moved them both ways, so that the pairs that went
+//! backwards tell how many of those that went too far may be false.
 
 use super::subject::{Places, Subject};
 use crate::flow::Count;
@@ -29,8 +31,10 @@ const FEWEST_SAMPLES: f64 = 10.0;
 const SPANS: RangeInclusive<u8> = 14..=26;
 /// No answer is better than this.
 const LEAST_ERROR: f64 = 0.03;
-/// How far the time of a pair is from what its rounds take, as a part of it.
+/// How far the time of a pair is from what its rounds take at least, as a part of it.
 const SCATTER: f64 = 0.15;
+/// Dissenters of which so many are true are no reason against the others.
+const HONEST: f64 = 0.9;
 /// What was seen less often than this part of the rest of a loop hardly comes.
 const HARDLY: f64 = 0.02;
 /// What is expected to be lost with each sample besides its handler, nanoseconds, and its standard deviation: interrupts, and caches
@@ -78,7 +82,7 @@ fn execution(subject: &Subject, counter: &Counter, rows: &[LapCount], sample_ns:
         return None;
     }
     let rounds = samples * pace.rounds_within(sample_ns) / within;
-    let chance = 1.0 / samples + pace.variance;
+    let chance = 1.0 / samples + pace.told.variance;
     Some(Count { block, log: rounds.ln(), error: (chance + doubt * doubt + LEAST_ERROR * LEAST_ERROR).sqrt() })
         .filter(|c| c.log.is_finite())
 }
@@ -96,12 +100,7 @@ fn calls(subject: &Subject, stretch: &[usize]) -> bool {
 
 /// What pairs agree on.
 struct Pace {
-    /// Rounds in each nanosecond, and nanoseconds in which there are none, of the time from one sample to the next: its handler, the
-    /// way back from that, and what it cost the caches.
-    per_ns: f64,
-    lost_ns: f64,
-    /// Variance of its logarithm.
-    variance: f64,
+    told: Progress,
     /// Share of a loop's time that is spent in its stretch, and the standard deviation of its logarithm: where all that ended in
     /// other code was called from there, and where none was.
     within: (f64, f64),
@@ -116,29 +115,74 @@ fn agreed(rows: &[LapCount], longest: u8) -> Option<Pace> {
     let from_to = |from: u16| move |r: &LapCount| pace_of(r).is_some_and(|p| (from..from + AGREE).contains(&p));
     let from = rows().filter_map(pace_of).max_by_key(|&from| (pairs(&from_to(from)), std::cmp::Reverse(from)))?;
     let agree = from_to(from);
-    let (agreeing, stayed) = (pairs(&agree), pairs(&|r| matches!(r.course, Course::Steps(_) | Course::Otherwise)));
+    let (agreeing, stepped) = (pairs(&agree), pairs(&|r| pace_of(r).is_some()));
+    let stayed = stepped + pairs(&|r| r.course == Course::Otherwise);
+    let honest = honest(stepped - agreeing, stayed - stepped);
     let fewest = if agreeing == stayed { FEWEST_OF_ONE_MIND } else { FEWEST_PAIRS };
-    if agreeing < fewest || (agreeing as f64) < MOST * stayed as f64 {
+    let most_agree = agreeing >= fewest && agreeing as f64 >= MOST * stayed as f64;
+    if !most_agree && (stepped < FEWEST_PAIRS || honest < HONEST) {
         return None;
     }
-    let agreeing_rows: Vec<&LapCount> = rows().filter(|r| agree(r)).collect();
-    let (per_ns, lost_ns) = progress(&agreeing_rows);
-    let expected = |r: &LapCount| ((r.ns + r.handler_ns) as f64 - lost_ns * r.pairs as f64) * per_ns;
-    let off = |r: &LapCount| (expected(r) / r.laps as f64).clamp(0.1, 10.0).ln();
-    let squares: f64 = agreeing_rows.iter().map(|r| r.pairs as f64 * off(r).powi(2)).sum();
+    let few = Progress::of(&rows().filter(|r| agree(r)).collect::<Vec<_>>());
+    let told = if stepped > agreeing {
+        few.towards(&Progress::of(&rows().filter(|r| pace_of(r).is_some()).collect::<Vec<_>>()), honest)
+    } else {
+        few
+    };
     Some(Pace {
-        per_ns,
-        lost_ns,
-        variance: squares / (agreeing * (agreeing - 1)) as f64,
+        told,
         within: share(rows(), |c| c >= Course::Otherwise),
         out_of_kernel: share(rows(), |c| c != Course::Kernel),
     })
 }
 
+/// Share of the pairs that stepped otherwise than most that did so in the loop's own rounds: of false ones as many go backwards.
+fn honest(dissenting: u64, backwards: u64) -> f64 {
+    if dissenting == 0 { 0.0 } else { (1.0 - (backwards as f64 + 0.5) / dissenting as f64).max(0.0) }
+}
+
+/// How rounds go with time.
+#[derive(Clone, Copy)]
+struct Progress {
+    /// Rounds in each nanosecond, and nanoseconds in which there are none, of the time from one sample to the next: its handler, the
+    /// way back from that, and what it cost the caches.
+    per_ns: f64,
+    lost_ns: f64,
+    /// Variance of the logarithm of the former.
+    variance: f64,
+}
+
+impl Progress {
+    fn of(rows: &[&LapCount]) -> Self {
+        let pairs: u64 = rows.iter().map(|r| r.pairs).sum();
+        let spent = |r: &LapCount| (r.ns + r.handler_ns) as f64;
+        let about = rows.iter().map(|r| r.laps as f64).sum::<f64>() / rows.iter().map(|r| spent(r)).sum::<f64>();
+        let squares = |expected: &dyn Fn(&LapCount) -> f64| -> f64 {
+            rows.iter().map(|r| r.pairs as f64 * (r.laps as f64 / expected(r) - 1.0).powi(2)).sum()
+        };
+        let scatter = (squares(&|r| spent(r) * about) / pairs as f64).sqrt().max(SCATTER);
+        let (per_ns, lost_ns) = progress(rows, scatter);
+        // Pairs hardly further apart than what is lost say little of the rest.
+        let expected = |r: &LapCount| (spent(r) - lost_ns * r.pairs as f64).max(spent(r) / 4.0) * per_ns;
+        Self { per_ns, lost_ns, variance: squares(&expected) / (pairs * (pairs - 1).max(1)) as f64 }
+    }
+
+    /// Between what few say and what all say, as far as the others are true.
+    fn towards(&self, all: &Self, honest: f64) -> Self {
+        let apart = (all.per_ns / self.per_ns).ln();
+        let mixed = |few: f64, all: f64| few + honest * (all - few);
+        Self {
+            per_ns: self.per_ns * (honest * apart).exp(),
+            lost_ns: mixed(self.lost_ns, all.lost_ns),
+            variance: mixed(self.variance, all.variance) + honest * (1.0 - honest) * apart * apart,
+        }
+    }
+}
+
 /// Rounds per nanosecond, and the nanoseconds without any: rounds against the time since the sample's handler began, by least
 /// squares of what they differ by relatively, with what is expected to be lost. From there on second moments are drawn evenly;
 /// counted from the handler's end those after a long one would all be early.
-fn progress(rows: &[&LapCount]) -> (f64, f64) {
+fn progress(rows: &[&LapCount], scatter: f64) -> (f64, f64) {
     let sum = |of: fn(&LapCount) -> u64| rows.iter().map(|r| of(r)).sum::<u64>() as f64;
     // In units of about a nanosecond's rounds.
     let about = sum(|r| r.laps) / sum(|r| r.ns + r.handler_ns);
@@ -146,7 +190,7 @@ fn progress(rows: &[&LapCount]) -> (f64, f64) {
     for r in rows {
         let pairs = r.pairs as f64;
         let (ns, laps) = ((r.ns + r.handler_ns) as f64 / pairs, r.laps as f64 / pairs / about);
-        let weight = pairs / (SCATTER * ns).powi(2);
+        let weight = pairs / (scatter * ns).powi(2);
         tt += weight * ns * ns;
         t += weight * ns;
         one += weight;
@@ -166,7 +210,7 @@ fn progress(rows: &[&LapCount]) -> (f64, f64) {
 impl Pace {
     /// Rounds in the time that a sample stands for.
     fn rounds_within(&self, sample_ns: f64) -> f64 {
-        self.per_ns * (sample_ns - self.lost_ns).max(LEAST_OWN * sample_ns)
+        self.told.per_ns * (sample_ns - self.told.lost_ns).max(LEAST_OWN * sample_ns)
     }
 }
 
@@ -215,14 +259,14 @@ mod tests {
         let mut rows: Vec<LapCount> = (1..=20).map(|i| pair(40_000 * i + 5_000, 4_000 * i)).collect();
         let pace = agreed(&rows, 26).expect("all agree");
         assert!(
-            (pace.per_ns * 10.0 - 1.0).abs() < 0.02
-                && (pace.lost_ns - 5000.0).abs() < 1500.0
-                && pace.variance < 1e-4
+            (pace.told.per_ns * 10.0 - 1.0).abs() < 0.02
+                && (pace.told.lost_ns - 5000.0).abs() < 1500.0
+                && pace.told.variance < 1e-4
                 && pace.within.0 > 0.999,
             "{} {} {}",
-            pace.per_ns,
-            pace.lost_ns,
-            pace.variance
+            pace.told.per_ns,
+            pace.told.lost_ns,
+            pace.told.variance
         );
         rows.extend((1..=20).map(|i| other(40_000 * i, Course::Left)));
         assert!(agreed(&rows, 26).is_some_and(|p| (p.within.0 - 0.5).abs() < 0.1 && p.out_of_kernel.0 > 0.999));
@@ -249,6 +293,38 @@ mod tests {
         let longest = (15..=26).rev().find(|&l| agreed(&rows, l).is_some());
         assert!(longest.is_some_and(|l| l <= 16), "{longest:?}");
         let pace = agreed(&rows, longest.unwrap_or(0)).expect("found");
-        assert!((pace.per_ns * 10.0 - 1.0).abs() < 0.03, "{}", pace.per_ns);
+        assert!((pace.told.per_ns * 10.0 - 1.0).abs() < 0.03, "{}", pace.told.per_ns);
+    }
+
+    #[test]
+    fn rounds_of_two_lengths_count_by_the_time_they_take() {
+        // Half of the time rounds take 100 ns, else 4; pairs see one or the other, for phases are long.
+        let slow = (1..=26).map(|i| pair(20_000 * i + 30_000 + LOST_NS as u64, (20_000 * i + 30_000) / 100));
+        let quick = (1..=14).map(|i| pair(40_000 * i + 30_000 + LOST_NS as u64, (40_000 * i + 30_000) / 4));
+        let truth = (26.0 / 100.0 + 14.0 / 4.0) / 40.0;
+        let mut rows: Vec<LapCount> = slow.chain(quick).collect();
+        let pace = agreed(&rows, 26).expect("none went backwards");
+        let off = (pace.told.per_ns / truth).ln();
+        assert!(off.abs() < 2.0 * pace.told.variance.sqrt().max(0.05), "{off} {}", pace.told.variance);
+        assert!(pace.told.variance.sqrt() > 0.1, "two lengths make it unsure: {}", pace.told.variance);
+        // As many went backwards as forwards otherwise: only those that agree are believed, and not here, where they are too few.
+        rows.extend((1..=14).map(|i| other(40_000 * i + 30_000, Course::Otherwise)));
+        assert!(agreed(&rows, 26).is_none());
+    }
+
+    #[test]
+    fn a_few_pairs_that_stepped_too_far_widen_the_answer() {
+        let mut rows: Vec<LapCount> = (1..=20).map(|i| pair(40_000 * i + 5_000, 4_000 * i)).collect();
+        let sure = agreed(&rows, 26).expect("all agree").told;
+        rows.extend([pair(200_000, 2_000_000), other(100_000, Course::Otherwise)]);
+        let told = agreed(&rows, 26).expect("most agree").told;
+        assert!(
+            (told.per_ns / sure.per_ns).ln().abs() < 0.05,
+            "one forwards for one backwards is nothing: {}",
+            told.per_ns
+        );
+        rows.pop();
+        let told = agreed(&rows, 26).expect("most agree").told;
+        assert!(told.variance > 100.0 * sure.variance, "it may be true: {}", told.variance);
     }
 }

@@ -13,6 +13,8 @@ const BOUNDING_TOGETHER: f64 = 10.0;
 const OUTLIERS: f64 = 0.1;
 /// Calls give no scale where what they lead to is less certain: standard deviation of the logarithm of the entry's flow.
 const MOST_ERROR: f64 = 0.2;
+/// What registers tell gives no scale to a hottest block that is bound to it more loosely than this, of the same kind.
+const LOOSE: f64 = 0.5;
 /// How often a loop must have been seen to end before its rounds per entry are known.
 const ENDS: f64 = 50.0;
 /// Loops with a smaller share of the samples do not matter.
@@ -38,7 +40,7 @@ impl Study {
     pub(super) fn counted(mut self, run_ns: Option<f64>) -> Self {
         let rate = self.frequencies.as_ref().and_then(|f| f.counted_rate);
         if let (Some(rate), Some(run_ns)) = (rate, run_ns.filter(|ns| *ns > 0.0)) {
-            match self.uncounted_loop() {
+            match self.uncounted_loop().or_else(|| self.loose_end()) {
                 // Nobody asked for what pairs of moments tell.
                 Some(why) => self.declined = self.subject.counted.as_ref().map(|_| why),
                 None => (self.scale, self.counted) = (Some(rate * run_ns), true),
@@ -49,6 +51,22 @@ impl Study {
             (self.scale, self.counted) = (Some(scale), true);
         }
         self
+    }
+
+    /// Why what registers tell gives no scale: how often the block that takes the most time runs for each round that was counted
+    /// is hardly known, as no way between them was seen.
+    fn loose_end(&self) -> Option<String> {
+        let f = self.frequencies.as_ref().filter(|_| !self.subject.lapped.is_empty())?;
+        let blocks = 0..self.subject.cfg.blocks.len();
+        let hottest = blocks.max_by(|&a, &b| self.subject.block_samples(a).total_cmp(&self.subject.block_samples(b)))?;
+        (f.flow.block_error[hottest] > LOOSE).then(|| {
+            format!(
+                "what was counted gives no scale: how often the block at {:#x} runs, which takes the most time, is known to a factor of \
+                 {:.1} of that only",
+                self.subject.cfg.insns[self.subject.cfg.blocks[hottest].insns.start].address.0,
+                (1.96 * f.flow.block_error[hottest]).exp()
+            )
+        })
     }
 
     /// Why counts give no scale: time goes into a loop in which nothing was counted, and whose rounds are hardly known.

@@ -251,17 +251,21 @@ impl Problem {
     /// How much the logarithm of each share moves when the evidence is drawn anew.
     fn errors(&self, point: &Point, state: &State<'_>, known: &Known) -> (Vec<f64>, Vec<f64>) {
         let mut chance = Chance(0x9e37_79b9);
-        let logs = |flow: &[f64], edges: &[f64], known: &Known| {
-            let total = match known.against {
-                Against::All => flow.iter().sum(),
-                Against::Counts => (-misfit(&known.counts, flow).0).exp(),
+        // Blocks, then edges; against each of what they are told against.
+        let logs = |flow: &[f64], edges: &[f64], drawn: &Known| -> Vec<Vec<f64>> {
+            let all = || flow.iter().sum();
+            let counts = |of: &Known| (-misfit(&of.counts, flow).0).exp();
+            let totals: Vec<f64> = match known.against {
+                Against::All => vec![all()],
+                Against::Counts => vec![counts(drawn)],
+                // What the counts themselves may be off is not a part of it.
+                Against::Both => vec![all(), counts(known)],
             };
-            let total = total.max(f64::MIN_POSITIVE);
-            let log = |f: &f64| (f / total).max(1e-300).ln();
-            (flow.iter().map(log).collect::<Vec<f64>>(), edges.iter().map(log).collect::<Vec<f64>>())
+            let log = |f: &f64, total: f64| (f / total.max(f64::MIN_POSITIVE)).max(1e-300).ln();
+            totals.iter().map(|&t| flow.iter().chain(edges).map(|f| log(f, t)).collect()).collect()
         };
         let best = logs(&state.flow, &self.edge_flows(state), known);
-        let mut squares = (vec![0.0; best.0.len()], vec![0.0; best.1.len()]);
+        let mut squares: Vec<Vec<f64>> = best.iter().map(|b| vec![0.0; b.len()]).collect();
         let draws = (DRAWS_WORK / self.plan.work().max(1)).clamp(FEWEST_DRAWS, DRAWS);
         let redrawn: Vec<Known> = (0..draws).map(|_| redrawn(known, &mut chance)).collect();
         let again = |known: &Known| {
@@ -272,14 +276,14 @@ impl Problem {
         };
         let drawn: Vec<_> = redrawn.par_iter().map(again).collect();
         for drawn in drawn {
-            let add = |sum: &mut [f64], a: &[f64], b: &[f64]| {
-                sum.iter_mut().zip(a).zip(b).for_each(|((s, a), b)| *s += (a - b).powi(2));
-            };
-            add(&mut squares.0, &best.0, &drawn.0);
-            add(&mut squares.1, &best.1, &drawn.1);
+            for ((sum, best), drawn) in squares.iter_mut().zip(&best).zip(&drawn) {
+                sum.iter_mut().zip(best).zip(drawn).for_each(|((s, a), b)| *s += (a - b).powi(2));
+            }
         }
-        let error = |s: Vec<f64>| s.into_iter().map(|s| (s / draws as f64).sqrt()).collect();
-        (error(squares.0), error(squares.1))
+        let worst = |i: usize| squares.iter().map(|s| s[i]).fold(0.0, f64::max);
+        let mut blocks: Vec<f64> = (0..best[0].len()).map(|i| (worst(i) / draws as f64).sqrt()).collect();
+        let edges = blocks.split_off(state.flow.len());
+        (blocks, edges)
     }
 }
 

@@ -55,6 +55,8 @@ pub(crate) enum Against {
     All,
     /// Executions in the unit of counts.
     Counts,
+    /// The greater one of shares in all executions and of executions over those of the blocks that were counted.
+    Both,
 }
 
 /// What a sample of all executions has of a block.
