@@ -75,11 +75,18 @@ pub fn accuracy(
             warnings: Vec::new(),
             ..Accuracy::default()
         })
-        .warned(exact.command.as_deref()))
+        .warned(exact.command.as_deref(), objects.values().all(|o| o.object.jumps.is_empty())))
 }
 
 impl Accuracy {
-    fn warned(mut self, command: Option<&str>) -> Self {
+    fn warned(mut self, command: Option<&str>, no_jumps: bool) -> Self {
+        if no_jumps {
+            self.warnings.push(
+                "the exact run was counted without jumps, so edges and probabilities of branches are not compared: run valgrind with \
+                 --collect-jumps=yes"
+                    .to_owned(),
+            );
+        }
         let (selected, compared) = self.samples;
         let share = compared / selected.max(f64::MIN_POSITIVE);
         if share < ENOUGH {
@@ -258,7 +265,7 @@ impl Tally {
     }
 
     fn edges(&mut self, study: &Study, scale: f64, truth: &[Option<f64>], exact: &Placed<'_>) {
-        let Some(f) = &study.frequencies else { return };
+        let Some(f) = study.frequencies.as_ref().filter(|_| !exact.object.jumps.is_empty()) else { return };
         let cfg = &study.subject.cfg;
         for (e, edge) in cfg.edges.iter().enumerate().filter(|(_, e)| e.from < cfg.blocks.len()) {
             let last = cfg.blocks[edge.from].insns.end - 1;

@@ -95,11 +95,21 @@ pub fn judge(scene: &Scene<'_>) -> Vec<Judged> {
     (0..scene.insns.len()).map(|i| judge_one(&lay, i)).collect()
 }
 
+/// Part of what an instruction takes that clocks, models and neighbours on the machine may be off by.
+const UNSURE: f64 = 0.15;
+
 /// Least and most cycles of an instruction's stall.
 #[derive(Clone, Copy, Debug)]
 struct Stall {
     least: f64,
     most: f64,
+}
+
+impl Stall {
+    /// What of the least is beyond doubt, of so many cycles at the instruction: too little of it condemns nobody.
+    fn sure(self, cycles: f64) -> f64 {
+        Some(self.least - UNSURE * cycles).filter(|sure| *sure >= LEAST_STALL).unwrap_or(0.0)
+    }
 }
 
 fn judge_one(lay: &Lay<'_>, i: usize) -> Judged {
@@ -121,7 +131,8 @@ fn judge_one(lay: &Lay<'_>, i: usize) -> Judged {
         suspects.into_iter().partition(|s| strained || s.likelihood != Likelihood::Faint);
     let sum = |culprits: &[Culprit]| culprits.iter().map(|c| c.max_cycles).sum::<f64>();
     let counts = |c: &Culprit| c.max_cycles >= NEGLIGIBLE * stall.most || c.cause == Cause::Kernel;
-    let all = share_out(stall, named);
+    let cycles = lay.scene.cycles.get(i).copied().filter(|c| c.is_finite()).unwrap_or(0.0);
+    let all = share_out(stall, stall.sure(cycles), named);
     let unexplained = (to_explain - sum(&all)).max(0.0);
     let (culprits, negligible): (Vec<_>, Vec<_>) = all.into_iter().partition(counts);
     let unlikely = unnamed.iter().map(|s| s.bound).sum::<f64>() + sum(&negligible);
@@ -165,8 +176,8 @@ fn stall_of(lay: &Lay<'_>, i: usize) -> Site {
     }
 }
 
-/// max_k = min(D, bound_k); min_k = what the others together cannot have taken.
-fn share_out(stall: Stall, mut suspects: Vec<Suspect>) -> Vec<Culprit> {
+/// max_k = min(D, bound_k); min_k = what of the `sure` the others together cannot have taken.
+fn share_out(stall: Stall, sure: f64, mut suspects: Vec<Suspect>) -> Vec<Culprit> {
     let most = |s: &Suspect| s.bound.min(stall.most);
     // One that can explain the stall comes before one that cannot; then the likelier.
     let key = |s: &Suspect| (s.bound < stall.most * 0.5, s.likelihood, rank(s.cause));
@@ -174,7 +185,7 @@ fn share_out(stall: Stall, mut suspects: Vec<Suspect>) -> Vec<Culprit> {
     let sum: f64 = suspects.iter().map(most).sum();
     let culprit = |s: &Suspect| Culprit {
         cause: s.cause,
-        min_cycles: (stall.least - (sum - most(s))).clamp(0.0, most(s)),
+        min_cycles: (sure - (sum - most(s))).clamp(0.0, most(s)),
         max_cycles: most(s),
         at: Some(s.at),
     };

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::listing::By;
 use crate::matched::{Keys, Lasting};
 use crate::results::analysis::{Cause, Summary};
-use crate::results::runs::{Explanation, MovedCause, RunRow, RunSet, RunStatistics};
+use crate::results::runs::{Explanation, MovedCause, RunRow, RunSet, RunStatistics, Together};
 use crate::selection::Filter;
 use whither_stats::distribution::normal_quantile;
 use whither_stats::multiple::benjamini_hochberg;
@@ -264,6 +264,18 @@ pub fn extremes(row: &RunRow) -> Option<(usize, usize)> {
     Some((slow, fast))
 }
 
+/// How far executions may be off, as a part of them: their scale, and the clock.
+const UNSURE: f64 = 0.15;
+
+/// What a cause's figure may be off by because executions are: static waits go with them, dynamic ones are what is left of the time.
+fn doubt(summary: &Summary, cause: Cause, figure: f64) -> f64 {
+    let with_executions = match cause.is_static() {
+        true => summary.causes.iter().find(|c| c.cause == cause).map_or(0.0, |c| c.max),
+        false => summary.execution + summary.static_stall,
+    };
+    UNSURE * with_executions * figure
+}
+
 /// Puts the summaries of a procedure's slowest and fastest run side by side.
 #[must_use]
 pub fn explained(statistics: &RunStatistics, row: &RunRow, slow: Summary, fast: Summary) -> Explanation {
@@ -278,15 +290,22 @@ pub fn explained(statistics: &RunStatistics, row: &RunRow, slow: Summary, fast: 
         found.map_or((0.0, 0.0), |c| (least(c.min) * figure, c.max * figure))
     };
     let known = |cause: Cause| !open(&slow, cause) && !open(&fast, cause);
+    let doubt = |cause: Cause| doubt(&slow, cause, figure(s)).hypot(doubt(&fast, cause, figure(f)));
     let moved = |cause: Cause| {
-        let certain = known(cause);
+        let (certain, doubt) = (known(cause), doubt(cause));
         let (slow, fast) = (of(&slow, cause, figure(s)), of(&fast, cause, figure(f)));
-        MovedCause { cause, slow, fast, certain: certain && (slow.0 > fast.1 || slow.1 < fast.0) }
+        let apart = (slow.0 - fast.1).max(fast.0 - slow.1);
+        MovedCause { cause, slow, fast, certain: certain && apart > doubt }
     };
     let change = |m: &MovedCause| (m.slow.0 + m.slow.1 - m.fast.0 - m.fast.1).abs();
     let mut all: Vec<MovedCause> = Cause::ALL.iter().map(|&c| moved(c)).filter(|m| change(m) > 0.0).collect();
     all.sort_by(|a, b| change(b).total_cmp(&change(a)));
+    let least = slow.dynamic_range.0 * figure(s) - fast.dynamic_range.1 * figure(f) - doubt(Cause::DCache);
+    let among: Vec<Cause> =
+        all.iter().filter(|m| !m.cause.is_static() && m.slow.1 - m.fast.0 >= least / 2.0).map(|m| m.cause).collect();
+    let is_told = all.iter().any(|m| m.certain && !m.cause.is_static());
     Explanation {
+        together: (least > 0.0 && !is_told && !among.is_empty()).then_some(Together { least, among }),
         procedure: row.procedure.clone(),
         runs: (name(s), name(f)),
         figures: (figure(s), figure(f)),
@@ -385,5 +404,28 @@ mod tests {
         assert_eq!(certain(true, false), (false, 0.0));
         assert_eq!(certain(false, true), (false, 135.0));
         assert_eq!(certain(true, true), (false, 0.0));
+    }
+
+    #[test]
+    fn what_executions_may_be_off_by_is_no_change_and_causes_that_overlap_count_together() {
+        let summary = |operand: f64, dynamic: f64| Summary {
+            causes: vec![
+                CauseRange { cause: Cause::DCache, min: 0.0, max: dynamic },
+                CauseRange { cause: Cause::Dtlb, min: 0.0, max: dynamic },
+                CauseRange { cause: Cause::Operand, min: operand, max: operand },
+            ],
+            dynamic,
+            dynamic_range: (dynamic, dynamic),
+            static_stall: operand,
+            execution: 1.0 - operand - dynamic,
+            ..Summary::default()
+        };
+        // 329 and 2,371 ms; the operands took 155 and 139 ms, within what their executions may be off.
+        let row = RunRow { values: vec![329.0, 2371.0], ..RunRow::default() };
+        let e = explained(&RunStatistics::default(), &row, summary(139.0 / 2371.0, 0.9), summary(155.0 / 329.0, 0.4));
+        assert!(e.moved.iter().all(|m| !m.certain), "{:?}", e.moved);
+        let together = e.together.expect("the time went somewhere");
+        assert_eq!(together.among, [Cause::DCache, Cause::Dtlb]);
+        assert!((1900.0..2010.0).contains(&together.least), "{}", together.least);
     }
 }

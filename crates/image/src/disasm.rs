@@ -99,6 +99,12 @@ impl Insn {
             || self.raw.mnemonic() == Mnemonic::Int3
     }
 
+    /// Whether it is a string instruction that repeats itself: it can be interrupted between its rounds, and goes on afterwards.
+    #[must_use]
+    pub fn is_repeated(&self) -> bool {
+        self.raw.is_string_instruction() && (self.raw.has_rep_prefix() || self.raw.has_repne_prefix())
+    }
+
     /// Whether it ends within a cycle or so of its operands being there: moves, additions, comparisons and the
     /// like between registers.
     #[must_use]

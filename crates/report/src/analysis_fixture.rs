@@ -276,6 +276,7 @@ pub(crate) fn runs(name: &str) -> RunStatistics {
                 MovedCause { cause: Cause::DCache, slow: (1092.9, 1092.9), fast: (540.4, 540.4), certain: true },
                 MovedCause { cause: Cause::StoreBuffer, slow: (0.0, 446.0), fast: (0.0, 122.0), certain: false },
             ],
+            together: None,
         }),
         notes: vec![format!("{name} note")],
     }

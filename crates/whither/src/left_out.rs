@@ -19,7 +19,7 @@ pub(crate) fn left_out<'i>(
         samples as f64 / (all as f64).max(1.0)
     };
     let kind = |p: &Procedure| image(p).kind;
-    let told = [
+    let mut told = [
         (
             share(&|p| matches!(kind(p), ImageKind::Jit | ImageKind::Anon)),
             "in code made at run time, whose instructions are gone with its process: there are no executions of it, only samples of \
@@ -32,6 +32,7 @@ pub(crate) fn left_out<'i>(
             format!("in procedures with fewer than {least} samples, which tell no executions: record for longer or at a higher rate"),
         ),
     ];
+    told.sort_by(|a, b| b.0.total_cmp(&a.0));
     told.into_iter()
         .filter(|(share, _)| *share >= WORTH_A_LINE)
         .map(|(share, why)| format!("{:.1} % of the samples are {why}", 100.0 * share))

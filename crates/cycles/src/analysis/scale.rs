@@ -58,7 +58,8 @@ impl Study {
     fn loose_end(&self) -> Option<String> {
         let f = self.frequencies.as_ref().filter(|_| !self.subject.lapped.is_empty())?;
         let blocks = 0..self.subject.cfg.blocks.len();
-        let hottest = blocks.max_by(|&a, &b| self.subject.block_samples(a).total_cmp(&self.subject.block_samples(b)))?;
+        let hottest =
+            blocks.max_by(|&a, &b| self.subject.block_samples(a).total_cmp(&self.subject.block_samples(b)))?;
         (f.flow.block_error[hottest] > LOOSE).then(|| {
             format!(
                 "what was counted gives no scale: how often the block at {:#x} runs, which takes the most time, is known to a factor of \

@@ -1,7 +1,7 @@
 //! Where the cycles went, over one procedure, an image or everything (paper figure 4).
 
 use super::lanes::in_lanes;
-use super::{AnalyseQuery, Errors, FOREIGN_BRANCHES, Machine, Study, Tables};
+use super::{AnalyseQuery, Errors, FEWEST_SAMPLES, FOREIGN_BRANCHES, Machine, Study, Tables};
 use crate::culprits;
 use crate::error::Error;
 use crate::find::{Procedure, find, procedures};
@@ -209,7 +209,15 @@ struct Part {
 
 impl Part {
     fn of(study: &Study, machine: &Machine) -> Result<Self, String> {
-        let Some(f) = &study.frequencies else { return Err("its control flow is too entangled".to_owned()) };
+        let few = || study.subject.samples.iter().sum::<f64>() < FEWEST_SAMPLES;
+        let Some(f) = &study.frequencies else {
+            let why = if few() {
+                "too few samples to tell how often anything ran"
+            } else {
+                "its control flow is too entangled"
+            };
+            return Err(why.to_owned());
+        };
         let Some(scale) = study.scale else { return Err("too few samples to bound its executions".to_owned()) };
         let flows = study.flows().into_iter().map(|flow| flow * scale);
         Ok(Self {

@@ -93,8 +93,9 @@ pub(super) fn new_unit(lay: &Lay<'_>, i: usize, place: &MemRef, unit: i64) -> Op
         if changed {
             break;
         }
-        // Itself a round ago proves nothing: another core may have taken the line since, as in loops that wait.
-        if j == i {
+        // Itself a round ago proves nothing: another core may have taken the line since, as in loops that wait. None takes those of the
+        // stack.
+        if j == i && !place.stack {
             continue;
         }
         for earlier in [insn.load, insn.store].iter().flatten().filter(|m| m.same_base(place)) {
@@ -161,16 +162,24 @@ fn writes_memory(insn: &Effects) -> bool {
     !matches!(insn.class, OpClass::Lock | OpClass::Call)
 }
 
-/// F: ruled out unless bytes that this load takes were stored shortly before in pieces, through the same registers.
-/// Bound: the penalty.
+/// What passing on what was just stored takes longer than at best, which is nothing where registers stand in for memory (Intel since
+/// Golden Cove, AMD since Zen 2: only for some addresses and distances).
+const PASSED_ON: f64 = 6.0;
+
+/// F: ruled out unless bytes that this load takes were stored shortly before, through the same registers. Bound: the penalty where
+/// they were stored in pieces, else what passing them on takes.
 pub(super) fn forwarding(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let load = lay.scene.insns[i].load?;
     let known = unchanged(lay, i, IN_FLIGHT / 2, &load).take_while(|(_, _, changed)| !changed);
     let stores = known.filter_map(|(_, insn, _)| insn.store);
     let newest = stores.filter(|s| s.same_base(&load)).find(|s| overlaps(s, &load))?;
-    let bound = lay.scene.core.penalty.forward_fail * 1.5;
-    let suspect = Suspect { cause: Cause::Forwarding, bound, at: i, likelihood: Likelihood::Plain };
-    (!covers(&newest, &load)).then_some(suspect)
+    let (bound, likelihood) = match covers(&newest, &load) {
+        false => (lay.scene.core.penalty.forward_fail * 1.5, Likelihood::Plain),
+        // A sum or counter in memory.
+        true if fixed_place(lay, i, &load) => (PASSED_ON, Likelihood::Plain),
+        true => (PASSED_ON, Likelihood::Late),
+    };
+    Some(Suspect { cause: Cause::Forwarding, bound, at: i, likelihood })
 }
 
 fn end(m: &MemRef) -> i64 {

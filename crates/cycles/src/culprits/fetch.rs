@@ -88,9 +88,12 @@ fn fetched_anew(lay: &Lay<'_>, i: usize, unit: u64) -> Option<usize> {
             return Some(i);
         }
     }
-    let behind = lay.behind(i).into_iter().filter(|w| w.1 >= RARE);
-    // Leads out of the procedure: the place it goes to is fetched there, and its stall stands there.
-    behind.filter_map(|w| w.0).find(|&j| !known(j, &insns[i]))
+    // Leads out of the procedure: the place it goes to is fetched there, and its stall stands there. A jump by table has many rare ways.
+    let new =
+        lay.behind(i).into_iter().filter_map(|(to, share)| to.filter(|&j| !known(j, &insns[i])).map(|j| (j, share)));
+    let new: Vec<(usize, f64)> = new.collect();
+    let often = new.iter().map(|w| w.1).sum::<f64>() >= RARE;
+    new.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|w| w.0).filter(|_| often)
 }
 
 fn units(insn: &Effects, unit: u64) -> (u64, u64) {

@@ -92,6 +92,17 @@ pub struct Explanation {
     pub fast: Summary,
     /// Causes whose ranges moved, largest change first.
     pub moved: Vec<MovedCause>,
+    /// What all dynamic causes together changed by for certain, where no single one did.
+    pub together: Option<Together>,
+}
+
+/// A change that one or several of some causes must have made.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Together {
+    /// At least so much more in the slow run, as a figure of the procedure.
+    pub least: f64,
+    /// Those of them that may have grown by as much as half of it, largest first.
+    pub among: Vec<Cause>,
 }
 
 /// A cause in the slow and in the fast run, as figures of the procedure (share times the run's figure).
@@ -103,6 +114,6 @@ pub struct MovedCause {
     pub slow: (f64, f64),
     /// Least and most in the fast run.
     pub fast: (f64, f64),
-    /// Whether the two ranges do not touch, so that it did change whatever the truth is within them.
+    /// Whether the two ranges lie apart by more than executions may be off, so that it did change whatever the truth is within them.
     pub certain: bool,
 }

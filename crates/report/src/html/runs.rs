@@ -3,7 +3,7 @@
 
 use super::escape::{Text, put};
 use super::number::{duration, fraction, grouped, percent};
-use crate::text::{amount, moved_cells};
+use crate::text::{amount, moved_cells, together_line};
 use whither_cycles::results::runs::{RunRow, RunStatistics};
 
 /// Most rows on the page.
@@ -113,4 +113,7 @@ fn explanation(out: &mut String, s: &RunStatistics) {
         );
     }
     out.push_str("</tbody></table></div>");
+    if let Some(together) = &e.together {
+        put!(out, "<p>{}</p>", Text(together_line(together, &s.unit, &e.runs.0).trim_end()));
+    }
 }

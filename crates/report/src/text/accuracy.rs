@@ -35,7 +35,9 @@ pub fn accuracy(a: &Accuracy, limit: usize, layout: &Layout) -> String {
         let text = format!("the paper's own estimator, from samples alone: {}", within(&a.baseline));
         out.push_str(&filled("", &text, layout));
     }
-    out.push_str(&histogram("edges, weighted by executions", &a.edges, layout));
+    if a.edges.weight > 0.0 {
+        out.push_str(&histogram("edges, weighted by executions", &a.edges, layout));
+    }
     out.push('\n');
     out.push_str(&confidences(a).render(layout.style, layout.width));
     out.push('\n');
@@ -53,7 +55,7 @@ fn whole(x: f64) -> String {
 
 fn lines(a: &Accuracy, layout: &Layout) -> String {
     let b = &a.branches;
-    let mut sentences = vec![
+    let branches = (b.branches > 0).then(|| {
         format!(
             "branch probabilities are off by {:.3} on average ({} branches, by samples; {:.3} by executions, {:.3} of those \
              seen 100 times)",
@@ -61,9 +63,10 @@ fn lines(a: &Accuracy, layout: &Layout) -> String {
             thousands(b.branches as u64),
             b.mean_by_executions,
             b.mean_seen
-        ),
-        format!("overlap of executions {} %", percent(a.overlap)),
-    ];
+        )
+    });
+    let overlap = [format!("overlap of executions {} %", percent(a.overlap))];
+    let mut sentences: Vec<String> = branches.into_iter().chain(overlap).collect();
     if a.never_executed > 0.0 {
         sentences.push(format!("{} samples lie on code that the exact run never reached", whole(a.never_executed)));
     }

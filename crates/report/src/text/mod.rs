@@ -34,7 +34,7 @@ pub use listing::listing;
 pub(crate) use number::{cycles, executions};
 pub use number::{duration, nanoseconds, percent, thousands};
 pub use runs::run_statistics;
-pub(crate) use runs::{amount, moved_cells};
+pub(crate) use runs::{amount, moved_cells, together_line};
 pub(crate) use signs::is_absolute;
 pub(crate) use signs::{at_least, at_most, count, probability, seen};
 pub use summary::summary;

@@ -5,7 +5,7 @@ use super::header::{header, notes};
 use super::number::{duration, percent, thousands};
 use super::table::{Column, Table, Tone};
 use super::{Layout, bubbles, summary_caveat};
-use whither_cycles::results::runs::{Explanation, MovedCause, RunRow, RunStatistics};
+use whither_cycles::results::runs::{Explanation, MovedCause, RunRow, RunStatistics, Together};
 
 /// Set totals, rows, explanation, notes.
 #[must_use]
@@ -115,6 +115,8 @@ fn explanation(e: &Explanation, unit: &str, layout: &Layout) -> String {
     out.push_str(&table.render(layout.style, layout.width));
     if e.moved.is_empty() {
         out.push_str("no cause differs between the two runs\n");
+    } else if let Some(together) = &e.together {
+        out.push_str(&together_line(together, unit, &e.runs.0));
     } else if !e.moved.iter().any(|m| m.certain) {
         let bounded = e.slow.bounded || e.fast.bounded;
         let why = if bounded {
@@ -126,6 +128,17 @@ fn explanation(e: &Explanation, unit: &str, layout: &Layout) -> String {
     }
     let caveats = [&e.slow, &e.fast].into_iter().filter_map(summary_caveat).take(1);
     out + &notes(&caveats.collect::<Vec<_>>(), layout)
+}
+
+/// `at least 1,950.0 ms more in rec/b went to D-cache miss or DTLB miss, or to several of them`.
+pub(crate) fn together_line(t: &Together, unit: &str, slow: &str) -> String {
+    let names: Vec<String> = t.among.iter().map(|c| format!("{} {}", c.letter(), c.name())).collect();
+    let (last, others) = names.split_last().map_or(("", &[][..]), |(last, others)| (last.as_str(), others));
+    let which = match others {
+        [] => last.to_owned(),
+        _ => format!("{} or {last}, or to several of them: samples alone do not tell which", others.join(", ")),
+    };
+    format!("for certain: at least {} {unit} more in {slow} went to {which}\n", amount(t.least))
 }
 
 /// Cause, range in the slow run, range in the fast run, verdict.
