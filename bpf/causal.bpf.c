@@ -106,6 +106,8 @@ static void look(struct bpf_perf_event_data *ctx, struct wh_cz_thread *t, __u32 
 	struct walk *w = walk_of(t->tgid, c, credits_now, records_now ? WH_CZ_FRAMES : 0);
 	if (!w)
 		return;
+	if (credits_now && !w->code.n_modules)
+		cpu->unknown_ns += cpu->credit;
 	if (user)
 		walk_from(ctx->regs.ip, ctx->regs.sp, ctx->regs.bp);
 	else if (c->kernel_time)
@@ -273,12 +275,13 @@ static __u64 account_wait(const struct wh_clock *clock, struct wh_cz_cpu *cpu, _
 	return waited - own;
 }
 
-static void enters(struct task_struct *task, struct wh_cz_ctl *c, struct wh_cz_cpu *cpu, __u64 now, int from_idle)
+/* Whether it is a watched thread. */
+static int enters(struct task_struct *task, struct wh_cz_ctl *c, struct wh_cz_cpu *cpu, __u64 now, int from_idle)
 {
 	__u32 tid = task->pid;
 	struct wh_cz_thread *t = bpf_map_lookup_elem(&threads, &tid);
 	if (!t)
-		return;
+		return 0;
 	struct wh_clock *clock = &t->clock;
 	wh_debt_sync(clock, (__u32)c->epoch);
 	/* Woken on another CPU while it was still on its way out: that wake-up was seen first. */
@@ -299,7 +302,11 @@ static void enters(struct task_struct *task, struct wh_cz_ctl *c, struct wh_cz_c
 	t->from = now;
 	t->spun = 0;
 	clock->state = WH_CLOCK_RUNS;
+	return 1;
 }
+
+/* PF_KTHREAD: much of what they do is done for the program. */
+#define KERNEL_THREAD 0x00200000
 
 SEC("tp_btf/sched_switch")
 int cz_switch(__u64 *args)
@@ -317,10 +324,14 @@ int cz_switch(__u64 *args)
 	} else {
 		leaves(from, preempted, c, cpu, now);
 	}
+	if (cpu->others_at) {
+		cpu->others_ns += now - cpu->others_at;
+		cpu->others_at = 0;
+	}
 	if (!to->pid)
 		cpu->idle_since = now;
-	else
-		enters(to, c, cpu, now, !from->pid);
+	else if (!enters(to, c, cpu, now, !from->pid) && !(to->flags & KERNEL_THREAD))
+		cpu->others_at = now;
 	return 0;
 }
 

@@ -103,6 +103,9 @@ struct wh_cz_cpu {
 	wh_u64 handed;      /* cores handed over after a wait */
 	wh_u64 hit_waits;   /* `waits` of the time in hit_ns */
 	wh_u64 slept;       /* of `inserted` */
+	wh_u64 unknown_ns;  /* of `sample_ns`, in programs whose code is not known yet */
+	wh_u64 others_ns;   /* run time of programs that are not watched, kernel threads left out */
+	wh_u64 others_at;   /* when one of them got this core; 0: none has it */
 };
 
 struct wh_cz_visits {

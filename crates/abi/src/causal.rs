@@ -128,6 +128,9 @@ pub struct CpuState {
     pub handed: u64,
     pub hit_waits: u64,
     pub slept: u64,
+    pub unknown_ns: u64,
+    pub others_ns: u64,
+    pub others_at: u64,
 }
 
 /// Visits of a point on a CPU in the counted part of the open window, `struct wh_cz_visits`.
@@ -349,7 +352,7 @@ mod tests {
             CpuState = "wh_cz_cpu": tick, worth, in_timer, in_device, in_softirq, out_tid, out_d, out_t, out_epoch,
                 idle_since, idle, ticks, credit, record, waits, blocks, blocks_at, shift, draw, owing, samples, sample_ns,
                 hit_ns, threads, max_debt, lost, own_wait, foreign_wait, inserted, handler, absolute, woken_in,
-                woken_out, handed, hit_waits, slept;
+                woken_out, handed, hit_waits, slept, unknown_ns, others_ns, others_at;
             Visits = "wh_cz_visits": count, first_t, first_v, last_t, last_v, sum_v, ever, counted;
             Thread = "wh_cz_thread": d as "clock.d", since as "clock.since", epoch as "clock.epoch",
                 state as "clock.state", tgid, sampled, start, class as "class_", absolute, absolute_epoch, looked,

@@ -259,6 +259,8 @@ pub enum DropReason {
     NotDrained,
     /// Delays were spun, and the session slept them later on: the two do not go together.
     Spun,
+    /// Programs had just been started, and nothing of their code could be made faster yet.
+    Started,
 }
 
 /// Samples of a target in a stratum.

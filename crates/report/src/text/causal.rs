@@ -131,6 +131,7 @@ pub(crate) fn drop_reason(reason: DropReason) -> &'static str {
         DropReason::Lost => "observations lost",
         DropReason::NotDrained => "delays not paid in time",
         DropReason::Spun => "delays still spun",
+        DropReason::Started => "programs just started",
     }
 }
 

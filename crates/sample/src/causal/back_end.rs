@@ -51,6 +51,8 @@ pub struct CausalBpf {
     tick_cost: u64,
     draw: u64,
     open: Option<window::Opened>,
+    /// Code that came while it was open had no room among the marks.
+    unmarked: bool,
     outside_at_open: outside::Outside,
 }
 
@@ -104,6 +106,7 @@ impl CausalBpf {
             tick_cost: 0,
             draw: now() | 1,
             open: None,
+            unmarked: false,
             outside_at_open: outside::Outside::default(),
         };
         this.start()?;
@@ -297,6 +300,32 @@ impl CausalBpf {
         Ok(())
     }
 
+    /// The same in a process whose code came while the window is open.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn rearm(&mut self, pid: u32, target: &Armed) -> Result<(), SampleError> {
+        if self.open.is_none() {
+            return Ok(());
+        }
+        self.armed = target.clone();
+        let wanted = marks::wanted(&self.armed, &self.sampled());
+        // A window in which something is not made faster that should be is none.
+        self.unmarked |= self.code.rearm(&self.skel, pid, wanted).is_err();
+        Ok(())
+    }
+
+    /// Code whose ticks are visits.
+    fn sampled(&self) -> Vec<(u32, Vec<CodeRange>)> {
+        (0..)
+            .zip(&self.points)
+            .filter_map(|(i, kind)| match kind {
+                Kind::Sampled(ranges) => Some((i, ranges.clone())),
+                Kind::Stamped => None,
+            })
+            .collect()
+    }
+
     fn must_be_closed(&self, what: &'static str) -> Result<(), SampleError> {
         match self.open {
             Some(_) => Err(SampleError::Bpf { what, why: "a window is open; end() it first".into() }),
@@ -305,13 +334,8 @@ impl CausalBpf {
     }
 
     fn write_target(&mut self, percent: u8) -> Result<(), SampleError> {
-        let sampled: Vec<(u32, Vec<CodeRange>)> = (0..)
-            .zip(&self.points)
-            .filter_map(|(i, kind)| match kind {
-                Kind::Sampled(ranges) => Some((i, ranges.clone())),
-                Kind::Stamped => None,
-            })
-            .collect();
+        let sampled = self.sampled();
+        self.unmarked = false;
         self.code.arm(&self.skel, marks::wanted(&self.armed, &sampled))?;
         let unit = marks::unit_of(&self.armed);
         let callers = if let Armed::Code { callers, .. } = &self.armed { callers.len() as u64 } else { 0 };

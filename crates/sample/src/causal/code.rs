@@ -197,6 +197,20 @@ impl Code {
         by_layout.iter().try_for_each(|(layout, ranges)| self.mark(*layout, ranges))
     }
 
+    /// The same for a process whose code came later. Windows go on.
+    pub(super) fn rearm(
+        &mut self,
+        skel: &CausalSkel<'static>,
+        pid: u32,
+        wanted: Vec<(CodeRange, u64)>,
+    ) -> Result<(), SampleError> {
+        self.wanted = wanted.into_iter().map(|((pid, start, end), bits)| (pid, start, end, bits)).collect();
+        // A process that has ended meanwhile is not watched any more.
+        process(skel, pid)
+            .filter(|p| p.layout > 0)
+            .map_or(Ok(()), |known| self.mark(known.layout, &self.ranges_of(pid)))
+    }
+
     fn ranges_of(&self, pid: u32) -> Vec<(u64, u64, u64)> {
         self.wanted.iter().filter(|w| w.0 == pid).map(|w| (w.1, w.2, w.3)).collect()
     }

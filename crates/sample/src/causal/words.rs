@@ -43,6 +43,8 @@ pub(super) struct Sums {
     pub slept: u64,
     pub handler: u64,
     pub absolute: u64,
+    pub unknown_ns: u64,
+    pub others_ns: u64,
 }
 
 impl Sums {
@@ -62,6 +64,8 @@ impl Sums {
             slept: less(self.slept, before.slept),
             handler: less(self.handler, before.handler),
             absolute: less(self.absolute, before.absolute),
+            unknown_ns: less(self.unknown_ns, before.unknown_ns),
+            others_ns: less(self.others_ns, before.others_ns),
         }
     }
 }
@@ -110,7 +114,16 @@ impl Words {
             slept: sum(cpu!(slept)),
             handler: sum(cpu!(handler)),
             absolute: sum(cpu!(absolute)),
+            unknown_ns: sum(cpu!(unknown_ns)),
+            others_ns: sum(cpu!(others_ns)).wrapping_add(self.others_since_switch()),
         }
+    }
+
+    /// What others have had of their cores since they got them.
+    fn others_since_switch(&self) -> u64 {
+        let now = super::now();
+        let at = self.each_cpu().map(|c| c[cpu!(others_at)].load(Relaxed)).filter(|at| *at > 0);
+        at.map(|at| now.saturating_sub(at)).sum()
     }
 
     pub(super) fn largest(&self, word: usize) -> u64 {

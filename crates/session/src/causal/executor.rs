@@ -10,6 +10,7 @@ pub(super) trait CausalExecutor {
     fn changes(&mut self) -> Vec<Change>;
     fn map(&mut self, pid: u32, modules: &[CausalModule]) -> Result<(), SessionError>;
     fn arm(&mut self, target: &Armed) -> Result<(), SessionError>;
+    fn rearm(&mut self, pid: u32, target: &Armed) -> Result<(), SessionError>;
     fn begin(&mut self, percent: u8) -> Result<(), SessionError>;
     fn settled(&mut self, paid: bool) -> Result<(), SessionError>;
     fn beat(&mut self);
@@ -40,6 +41,9 @@ impl CausalExecutor for CausalBpf {
     }
     fn arm(&mut self, target: &Armed) -> Result<(), SessionError> {
         Ok(CausalBpf::arm(self, target)?)
+    }
+    fn rearm(&mut self, pid: u32, target: &Armed) -> Result<(), SessionError> {
+        Ok(CausalBpf::rearm(self, pid, target)?)
     }
     fn begin(&mut self, percent: u8) -> Result<(), SessionError> {
         Ok(CausalBpf::begin(self, percent)?)

@@ -17,12 +17,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use whither_image::to_offset;
 use whither_kernel::memory::Memory;
-use whither_sample::causal::{CausalModule, CausalSample, Change, Hook, SampleWhat};
+use whither_sample::causal::{Armed, CausalModule, CausalSample, Change, Hook, SampleWhat};
 use whither_store::causal::{PointKind, ProgressPoint};
 use whither_store::{StoredSymbols, SymbolService};
 
 /// New code is looked for this often.
 const LOOK: Duration = Duration::from_millis(50);
+/// The same where programs are begun all the time: their libraries come a while after them.
+const LOOK_SOON: Duration = Duration::from_millis(5);
+/// A program that was begun so long ago is no new one.
+const STARTING: Duration = Duration::from_millis(200);
 /// Looking at a process takes about a tenth of this; the share of a big group stays small.
 const LOOK_EACH: Duration = Duration::from_millis(2);
 /// Functions cut out of a module's scope; the kernel side searches them at each sample.
@@ -117,6 +121,10 @@ pub(super) struct Group {
     follow: bool,
     declared: usize,
     looked: Option<Instant>,
+    /// The target of the open window.
+    armed: Option<u32>,
+    /// When a program was last begun.
+    started: Option<Instant>,
     holes: u64,
     learnt: u64,
     /// Delays are slept, or spun.
@@ -154,6 +162,8 @@ impl Group {
             follow: options.follow,
             declared: 0,
             looked: None,
+            armed: None,
+            started: None,
             holes: 0,
             learnt: 0,
             napping: match options.executor {
@@ -183,7 +193,8 @@ impl Group {
     /// # Errors
     /// The kernel refuses tables or points.
     pub(super) fn look(&mut self) -> Result<(), SessionError> {
-        let pause = LOOK.max(LOOK_EACH.saturating_mul(self.processes.len() as u32));
+        let pause = if self.is_starting() { LOOK_SOON } else { LOOK };
+        let pause = pause.max(LOOK_EACH.saturating_mul(self.processes.len() as u32));
         let changes = self.exec.changes();
         if changes.is_empty() && self.looked.is_some_and(|l| l.elapsed() < pause) {
             return Ok(());
@@ -208,12 +219,38 @@ impl Group {
             if self.program.refresh(pid) || execed {
                 self.map(pid)?;
                 self.place_points(pid)?;
+                self.rearm(pid)?;
+            }
+            if execed {
+                self.started = Some(Instant::now());
             }
         }
         for text in self.napping.look(&mut *self.exec, &self.processes, changes)? {
             self.note(text);
         }
         Ok(())
+    }
+
+    /// Says what the window that is opened makes faster.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) fn arm(&mut self, target: Option<u32>) -> Result<(), SessionError> {
+        let armed = target.map_or(Armed::Nothing, |t| self.targets.armed(t, &self.code, &self.program));
+        self.armed = target;
+        self.exec.arm(&armed)
+    }
+
+    /// The same in a process whose code came while the window is open.
+    fn rearm(&mut self, pid: u32) -> Result<(), SessionError> {
+        let Some(target) = self.armed else { return Ok(()) };
+        let armed = self.targets.armed(target, &self.code, &self.program);
+        self.exec.rearm(pid, &armed)
+    }
+
+    /// Whether programs are begun all the time.
+    pub(super) fn is_starting(&self) -> bool {
+        self.started.is_some_and(|s| s.elapsed() < STARTING)
     }
 
     /// Leaves the processes as they were.

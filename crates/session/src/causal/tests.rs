@@ -63,6 +63,9 @@ impl CausalExecutor for Fake {
         self.log.borrow_mut().armed.push(target.clone());
         Ok(())
     }
+    fn rearm(&mut self, _pid: u32, _target: &Armed) -> Result<(), SessionError> {
+        Ok(())
+    }
     fn begin(&mut self, percent: u8) -> Result<(), SessionError> {
         self.log.borrow_mut().begun.push(percent);
         self.began = Instant::now();
@@ -260,6 +263,9 @@ fn every_reason_to_drop_is_told_apart() {
         (Facts { drained: false, ..good() }, DropReason::NotDrained),
         (Facts { steal_ns: u64::MAX / 4, ..good() }, DropReason::Steal),
         (Facts { visits: Vec::new(), ..good() }, DropReason::NoVisits),
+        (Facts { unknown: 10, ..good() }, DropReason::Started),
+        // Others have the other core, and the program's threads wait behind one another for this one.
+        (Facts { own_wait_ns: u64::MAX / 4, others_ns: u64::MAX / 4, ..good() }, DropReason::ForeignLoad),
     ];
     for (facts, reason) in cases {
         let ran = ran(&options(&["sleep", "1"]), facts, Vec::new(), 1);

@@ -8,13 +8,17 @@ use super::policy::{CausalPolicy, Order};
 use crate::{SessionError, StopFlag};
 use std::time::{Duration, Instant};
 use whither_kernel::{clock, proc};
-use whither_sample::causal::{Armed, Facts};
+use whither_sample::causal::Facts;
 use whither_store::causal::{DropReason, PointKind, PointVisits, Turns, Window};
 
 /// The kernel side believes that we live for 100 ms; samples and visits are looked at this often.
 const BEAT: Duration = Duration::from_millis(5);
 /// The same while a window cannot end yet and no process comes or goes: each look takes a CPU from the program.
 const CALM: Duration = Duration::from_millis(25);
+/// The same while programs are begun one after the other: nothing of them is made faster before they were looked at.
+const HASTE: Duration = Duration::from_millis(1);
+/// Part of a window's samples that may lie in programs that had just been begun.
+const MOST_UNKNOWN: f64 = 0.03;
 /// Part of a window's CPU time that others may have used.
 const MOST_FOREIGN: f64 = 0.03;
 /// Part that the hypervisor may have taken.
@@ -71,9 +75,8 @@ pub(super) fn make(
     alive: &mut Alive,
     limits: &Limits<'_>,
 ) -> Result<Option<Made>, SessionError> {
-    let armed = group.targets.armed(order.target, &group.code, &group.program);
     let whole = group.points.iter().any(|p| p.kind == PointKind::End);
-    group.exec.arm(&armed)?;
+    group.arm(Some(order.target))?;
     group.exec.begin(order.percent)?;
     let began = clock::monotonic_ns();
     let over = if whole { None } else { settle(group, order, policy, alive, limits)? };
@@ -135,7 +138,7 @@ pub(super) fn observe(
     alive: &mut Alive,
     limits: &Limits<'_>,
 ) -> Result<Observed, SessionError> {
-    group.exec.arm(&Armed::Nothing)?;
+    group.arm(None)?;
     let counters = counters(group);
     group.exec.begin(0)?;
     let until = Instant::now() + Duration::from_nanos(ns);
@@ -163,7 +166,7 @@ fn settle(
     let (began, enough) = (Instant::now(), Duration::from_nanos(order.settle_ns));
     while began.elapsed() < enough {
         let left = enough.saturating_sub(began.elapsed());
-        alive.sleep(left.min(if group.processes.len() <= 1 { CALM } else { BEAT }));
+        alive.sleep(left.min(beat(group)));
         group.exec.beat();
         if alive.is_over() {
             return Ok(Some(End::Target));
@@ -191,7 +194,7 @@ fn watch(
     let began = Instant::now();
     let (least, most) = (Duration::from_nanos(order.min_ns), Duration::from_nanos(order.max_ns.max(order.min_ns)));
     loop {
-        alive.sleep(nap(began.elapsed(), least, most, whole, group.processes.len()));
+        alive.sleep(nap(began.elapsed(), least, most, whole, beat(group)));
         group.exec.beat();
         if alive.is_over() {
             return Ok(End::Target);
@@ -208,13 +211,23 @@ fn watch(
     }
 }
 
-/// How long nothing needs a look in a window of this age.
-fn nap(age: Duration, least: Duration, most: Duration, whole: bool, processes: usize) -> Duration {
-    if whole {
-        return BEAT;
+/// How long nothing but the window's end needs a look.
+fn beat(group: &Group) -> Duration {
+    match group.processes.len() {
+        _ if group.is_starting() => HASTE,
+        0 | 1 => CALM,
+        _ => BEAT,
     }
-    let calm = if processes <= 1 { least.saturating_sub(age).min(CALM) } else { BEAT };
-    calm.max(BEAT).min(most.saturating_sub(age)).max(Duration::from_micros(200))
+}
+
+/// How long nothing needs a look in a window of this age.
+fn nap(age: Duration, least: Duration, most: Duration, whole: bool, beat: Duration) -> Duration {
+    let often = beat.min(BEAT);
+    if whole {
+        return often;
+    }
+    let calm = if beat > BEAT { least.saturating_sub(age).min(beat) } else { often };
+    calm.max(often).min(most.saturating_sub(age)).max(Duration::from_micros(200))
 }
 
 /// Whether the first point has enough visits. Counters in memory run on their own; time decides for them.
@@ -295,7 +308,9 @@ fn judge(facts: &Facts, visits: &[PointVisits], group: &Group, end: End, whole: 
         Some(DropReason::Lost)
     } else if !facts.drained && end != End::Target {
         Some(DropReason::NotDrained)
-    } else if facts.foreign_wait_ns as f64 > MOST_FOREIGN * wall * running {
+    } else if facts.unknown as f64 > MOST_UNKNOWN * facts.samples.max(100) as f64 {
+        Some(DropReason::Started)
+    } else if foreign_ns(facts) as f64 > MOST_FOREIGN * wall * running {
         Some(DropReason::ForeignLoad)
     } else if facts.steal_ns as f64 > MOST_STEAL * wall * cpus {
         Some(DropReason::Steal)
@@ -304,6 +319,11 @@ fn judge(facts: &Facts, visits: &[PointVisits], group: &Group, end: End, whole: 
     } else {
         None
     }
+}
+
+/// What others have cost the program: waits behind them, and waits behind its own threads while others had another core.
+fn foreign_ns(facts: &Facts) -> u64 {
+    facts.foreign_wait_ns.saturating_add(facts.own_wait_ns.min(facts.others_ns))
 }
 
 /// Whether a window was dropped for what others did to the machine.
@@ -318,9 +338,10 @@ mod tests {
     #[test]
     fn looks_are_rare_while_a_window_cannot_end() {
         let ms = Duration::from_millis;
-        let nap = |age, whole, processes| nap(ms(age), ms(100), ms(200), whole, processes);
-        assert_eq!((nap(0, false, 1), nap(90, false, 1), nap(120, false, 1)), (CALM, ms(10), BEAT));
-        assert_eq!((nap(0, false, 3), nap(0, true, 1)), (BEAT, BEAT));
-        assert_eq!((nap(198, false, 1), nap(200, false, 1)), (ms(2), Duration::from_micros(200)));
+        let nap = |age, whole, beat| nap(ms(age), ms(100), ms(200), whole, beat);
+        assert_eq!((nap(0, false, CALM), nap(90, false, CALM), nap(120, false, CALM)), (CALM, ms(10), BEAT));
+        assert_eq!((nap(0, false, BEAT), nap(0, true, CALM)), (BEAT, BEAT));
+        assert_eq!((nap(0, false, HASTE), nap(150, false, HASTE), nap(0, true, HASTE)), (HASTE, HASTE, HASTE));
+        assert_eq!((nap(198, false, CALM), nap(200, false, CALM)), (ms(2), Duration::from_micros(200)));
     }
 }

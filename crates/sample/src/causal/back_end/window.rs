@@ -9,6 +9,7 @@ use crate::SampleError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use whither_abi::causal as abi;
+use whither_kernel::clock;
 
 /// Debts that are not paid after so long are forgiven.
 const DRAIN: Duration = Duration::from_millis(50);
@@ -30,6 +31,8 @@ struct Counted {
     ever: Vec<u64>,
     sums: Sums,
     outside: outside::Outside,
+    /// Our own CPU time.
+    own_ns: u64,
 }
 
 impl CausalBpf {
@@ -95,7 +98,7 @@ impl CausalBpf {
         let ever = (0..self.points.len() as u32).map(|point| self.words.ever(point)).collect();
         let (at, delay_ns) = (now(), self.delay());
         self.words.count_from_now();
-        Counted { at, delay_ns, ever, sums, outside }
+        Counted { at, delay_ns, ever, sums, outside, own_ns: clock::own_cpu_ns() }
     }
 
     /// Delay that every thread owes or has paid.
@@ -136,12 +139,15 @@ impl CausalBpf {
         }
         let mut facts = self.facts(&opened, stopped_at, delay_ns);
         facts.lost = in_window.lost;
-        if opened.silent {
+        if opened.silent || self.unmarked {
             // Visits and credits are missing, nobody knows how many.
             facts.lost = facts.lost.saturating_add(in_window.sample_ns / facts.unit_ns).max(1_000);
         }
         facts.own_wait_ns = in_count.own_wait;
         facts.foreign_wait_ns = in_count.foreign_wait;
+        let own_ns = clock::own_cpu_ns().saturating_sub(opened.counted.own_ns);
+        facts.others_ns = in_count.others_ns.saturating_sub(own_ns);
+        facts.unknown = (in_count.unknown_ns + facts.unit_ns / 2) / facts.unit_ns;
         facts.threads = u32::try_from(in_window.threads).unwrap_or(u32::MAX);
         facts.hits = (in_count.hit_ns + facts.unit_ns / 2) / facts.unit_ns;
         facts.hit_waits = in_count.hit_waits;

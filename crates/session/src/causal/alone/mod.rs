@@ -290,6 +290,11 @@ impl CausalExecutor for Alone {
         Ok(())
     }
 
+    /// Its one process is told of targets by `arm`; a program that it executes is a new seat.
+    fn rearm(&mut self, _pid: u32, _target: &Armed) -> Result<(), SessionError> {
+        Ok(())
+    }
+
     fn processes(&mut self) -> Vec<u32> {
         if outside::lives(self.pid) { vec![self.pid] } else { Vec::new() }
     }

@@ -218,6 +218,10 @@ fn reasons(windows: &[Window]) -> String {
         (R::Stopped, "the program was stopped"),
         (R::Lost, "observations were lost"),
         (R::Spun, "their delays were spun, before it was seen that threads wait for cores because of them"),
+        (
+            R::Started,
+            "programs had just been started, whose code could not be made faster yet: name the long-lived ones with -p, or give each more to do",
+        ),
         (R::NotDrained, "delays could not be paid in time (threads of a real-time policy are never delayed)"),
     ];
     let count = |r: R| windows.iter().filter(|w| w.dropped == Some(r)).count();
