@@ -263,6 +263,16 @@ fn a_program_that_ends_at_once() {
     assert!(!run.stderr.trim().is_empty(), "no reason");
 }
 
+/// The program that a child executes is made faster, too, as soon as it is there.
+#[test]
+fn k23_a_program_executed_in_each_round() {
+    need_root!();
+    let _alone = alone();
+    let Some(run) = one("f", &["execs"]) else { return };
+    run.assert_curve("f", line(0.57), SHORT);
+    run.assert_verdict("f", WORTH);
+}
+
 /// The head of a loop has code where it is entered and code where it turns: a point there counts turns. `serial.c` says in
 /// which line its loop begins.
 #[test]
