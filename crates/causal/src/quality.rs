@@ -84,6 +84,7 @@ impl Quality {
             slept_on: false,
             carried: 0.0,
         };
+        quality.warnings.extend(Some(&quality.load_reason).filter(|r| *r == ONE_UNCHANGED).cloned());
         quality.back_end(run);
         quality.disturbance(run);
         quality.unpaid(run);
@@ -276,12 +277,22 @@ fn load(run: &CausalRun, kept: &[&Window]) -> (LoadKind, String) {
         }
     }
     let judged: Vec<bool> = by_target.values().filter(|[a, b]| a.len() >= 4 && b.len() >= 4).map(unchanged).collect();
-    if judged.len() >= 2 && judged.iter().all(|u| *u) {
-        let reason = "delays of several targets left the visits per second as they were: arrivals decide";
-        return (LoadKind::Open, reason.to_owned());
-    }
-    (LoadKind::Closed, "the program visits its points as often as it can".to_owned())
+    let (load, reason) = match (judged.len(), judged.iter().filter(|u| **u).count()) {
+        (judged, as_they_were) if judged > as_they_were => {
+            (LoadKind::Closed, "delays make visits rarer: the program visits its points as often as it can")
+        }
+        (2.., _) => {
+            (LoadKind::Open, "delays of several targets left the visits per second as they were: arrivals decide")
+        }
+        (1, _) => (LoadKind::Unknown, ONE_UNCHANGED),
+        _ => (LoadKind::Unknown, "no delays have shown whether the program visits its points as often as it can"),
+    };
+    (load, reason.to_owned())
 }
+
+/// The slowest of several threads is like that, and so is a program that serves what arrives.
+const ONE_UNCHANGED: &str = "delays of the one target that was tried left the visits per second as they were: if arrivals (clients, timers) decide how \
+                             many there are, a change gains no rate but latency; try other targets as well, or say --load open";
 
 /// Part of a window that its threads owed on average: what all of them together had to be delayed, less what they had earned
 /// in the target themselves.

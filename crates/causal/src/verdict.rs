@@ -16,6 +16,8 @@ use whither_store::causal::{CausalRun, LoadKind, Selection, Target, Unit};
 const SMALL: f64 = 0.02;
 /// Windows of 0 % that a comparison needs.
 const ZEROS: usize = 3;
+/// Windows with a speed-up before harm is told: schedulers that place threads anew make one or two of them twice as long.
+const HARM: usize = 8;
 /// A run of fewer windows may not have tried all its amounts.
 const YOUNG: usize = 20;
 /// A slope beyond the knee that is smaller than this part of the one before it is "no more gain".
@@ -76,7 +78,14 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
             None => Verdict::FixThis,
         };
     }
+    let own = analysis.by_target.get(&id).map_or(&[][..], Vec::as_slice);
     if gain.high < 0.0 || (falls && high < 0.0) {
+        let delayed = own.iter().filter(|w| w.percent > 0).count();
+        if delayed < HARM {
+            let more = seconds(&analysis.kept) * (HARM as f64 / delayed.max(1) as f64 - 1.0);
+            let missing = format!("windows: {delayed} with a speed-up are no proof of harm");
+            return Verdict::NotEnoughData { missing, more_seconds: Some((2.0 * more).clamp(1.0, 1e6)) };
+        }
         let partner = analysis.run.waits.iter().max_by_key(|w| w.blocked_ns).map(|w| label(analysis.run, &w.site));
         return Verdict::Contention { partner };
     }
@@ -96,7 +105,6 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
         return Verdict::FixThis;
     }
     let crowding = crowd::crowding(analysis, id, gain.percent);
-    let own = analysis.by_target.get(&id).map_or(&[][..], Vec::as_slice);
     let half = (gain.high - gain.low) / 2.0 - analysis.allowance(id, gain.percent) - crowding;
     // More windows would not help.
     if crowding > half.max(SMALL) {

@@ -89,6 +89,8 @@ pub enum LoadKind {
     Closed,
     /// Arrivals from outside or a clock.
     Open,
+    /// Nothing has told; a closed loop is assumed.
+    Unknown,
 }
 
 /// Where the program makes progress.

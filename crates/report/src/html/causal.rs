@@ -75,6 +75,7 @@ fn tiles(a: &CausalAnswer) -> Vec<Tile> {
     let load = match a.load {
         LoadKind::Closed => "closed loop",
         LoadKind::Open => "open loop",
+        LoadKind::Unknown => "closed loop assumed",
     };
     let mut tiles = vec![
         Tile {

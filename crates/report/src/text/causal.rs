@@ -181,6 +181,7 @@ fn points(a: &CausalAnswer) -> Vec<String> {
     let load = match a.load {
         LoadKind::Closed => "closed loop",
         LoadKind::Open => "open loop",
+        LoadKind::Unknown => "closed loop assumed",
     };
     let line = |(i, p): (usize, &whither_causal::PointRow)| {
         let what = match (p.kind, p.end) {
