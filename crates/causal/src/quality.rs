@@ -68,6 +68,8 @@ pub(crate) struct Quality {
     oversubscribed: bool,
     /// The same, with delays that slept.
     slept_on: bool,
+    /// Part of an effect that may be wrong because threads wait for one another without the kernel.
+    spun_past: f64,
     /// What the window before makes of a window, as an error of effects.
     pub(crate) carried: f64,
 }
@@ -82,6 +84,7 @@ impl Quality {
             cannot_say: None,
             oversubscribed: false,
             slept_on: false,
+            spun_past: 0.0,
             carried: 0.0,
         };
         quality.warnings.extend(Some(&quality.load_reason).filter(|r| *r == ONE_UNCHANGED).cloned());
@@ -89,6 +92,7 @@ impl Quality {
         quality.disturbance(run);
         quality.unpaid(run);
         quality.threads(run, kept);
+        quality.spinning(run, kept);
         quality.trend(kept);
         quality.carried(carried);
         quality
@@ -99,9 +103,40 @@ impl Quality {
         if self.oversubscribed { (2.0 * low - y, 2.0 * high - y) } else { (low, high) }
     }
 
-    /// What may be wrong of an effect for delays that slept while others waited for their cores.
+    /// What may be wrong of an effect for delays that slept while others waited for their cores, or that came behind a lock for which
+    /// threads spin.
     pub(crate) fn mistold(&self, y: f64) -> f64 {
-        if self.slept_on { SLEPT_MISTOLD * y.abs() } else { 0.0 }
+        let slept = if self.slept_on { SLEPT_MISTOLD } else { 0.0 };
+        slept.max(self.spun_past) * y.abs()
+    }
+
+    /// Spinners take what they wait for at once, and pay what they owe at the next tick, behind it: the shorter turns are, the more
+    /// of the effect is lost. Measured with spin locks: of 65 points 27 were missing with a round of 3.2 ticks, none with 32; with
+    /// rounds far below a tick two thirds of all.
+    fn spinning(&mut self, run: &CausalRun, kept: &[&Window]) {
+        let plain = kept.iter().filter(|w| w.percent == 0);
+        let (wall, visits) = plain.fold((0.0, 0.0), |(wall, visits), w| {
+            (wall + w.wall_ns as f64, visits + w.visits.first().map_or(0.0, |v| v.visits as f64))
+        });
+        let ticks = wall / visits / run.meta.period_ns.max(1) as f64;
+        if run.overhead.spun < SPINNING || !ticks.is_finite() || SPUN_PAST / ticks < LITTLE_SPUN {
+            return;
+        }
+        self.spun_past = (SPUN_PAST / ticks).min(1.0);
+        let how = format!(
+            "threads spin {:.0} % of the time, waiting for others without the kernel, and a round takes {ticks:.1} ticks",
+            100.0 * run.overhead.spun
+        );
+        if ticks < 1.0 {
+            let why = format!("{how}: delays cannot follow; try the change itself");
+            self.warnings.push(why.clone());
+            self.cannot_say.get_or_insert(why);
+        } else {
+            self.warnings.push(format!(
+                "{how}: effects may be told too small by {:.0} % of themselves, and intervals allow for that",
+                100.0 * self.spun_past
+            ));
+        }
     }
 
     fn back_end(&mut self, run: &CausalRun) {
@@ -251,6 +286,12 @@ pub(crate) fn trend(values: &[(f64, f64)]) -> Option<(f64, bool)> {
     let (first, last) = values.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), v| (a.min(v.0), b.max(v.0)));
     Some((slope * (last - first) / y, slope.abs() > student_quantile(0.995, n - 2.0) * error))
 }
+
+/// Share of the run time from which on threads spin in earnest.
+const SPINNING: f64 = 0.05;
+/// Part of an effect that is lost to spinners, times the ticks that a round takes; not worth a word below the lesser.
+const SPUN_PAST: f64 = 2.4;
+const LITTLE_SPUN: f64 = 0.1;
 
 /// Part of a window's time that must be delay before its rate says something about the load.
 const NOTABLE: f64 = 0.05;

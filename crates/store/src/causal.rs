@@ -318,4 +318,7 @@ pub struct CausalOverhead {
     /// What one tick took from the thread it met; 0: not known.
     #[serde(default)]
     pub tick_cost_ns: u64,
+    /// Share of the run time in which threads spun, waiting for others without the kernel.
+    #[serde(default)]
+    pub spun: f64,
 }

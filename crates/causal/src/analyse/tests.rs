@@ -556,3 +556,24 @@ fn threads_that_all_run_the_target_and_owe_nothing_are_no_open_loop() {
     run.windows.iter_mut().for_each(|w| w.own_wait_ns = w.wall_ns);
     assert_eq!(analyse(&run, &AnalyseOptions::default()).load, LoadKind::Unknown);
 }
+
+#[test]
+fn spinners_take_a_part_of_short_rounds_effects() {
+    // Rounds of 3.2 ticks.
+    let mut run = Program { y: |_, s| 0.5 * s, shares: vec![0.5, 0.5], noise: 0.01 }.run(300, 6);
+    let visits =
+        |run: &CausalRun| run.windows.iter().find(|w| w.percent == 0).map_or(1, |w| w.wall_ns / w.visits[0].visits);
+    run.meta.period_ns = visits(&run) * 10 / 32;
+    let plain = named(&analyse(&run, &AnalyseOptions::default()), "f0").gain.unwrap();
+    run.overhead.spun = 0.2;
+    let answer = analyse(&run, &AnalyseOptions::default());
+    let gain = named(&answer, "f0").gain.unwrap();
+    assert!(gain.high - plain.high > 0.7 * plain.y, "{plain:?} {gain:?}");
+    assert!(answer.warnings.iter().any(|w| w.contains("threads spin 20 %")), "{:?}", answer.warnings);
+    // Below a tick delays cannot follow at all; long rounds lose nothing.
+    run.meta.period_ns = visits(&run) * 2;
+    let verdict = named(&analyse(&run, &AnalyseOptions::default()), "f0").verdict.clone();
+    assert!(matches!(verdict, Verdict::CannotSay { .. }), "{verdict:?}");
+    run.meta.period_ns = visits(&run) / 40;
+    assert!(analyse(&run, &AnalyseOptions::default()).warnings.iter().all(|w| !w.contains("spin")));
+}

@@ -8,6 +8,7 @@ use super::options::{CausalOptions, ExecutorChoice};
 use super::points::{self, Found};
 use super::policy::CausalPolicy;
 use super::program::{Mapped, Program};
+use super::spinning::Spinning;
 use super::targets::{Targets, Wanted};
 use super::words::{PointPlace, PointSpec, TargetSpec};
 use crate::SessionError;
@@ -19,6 +20,7 @@ use whither_image::to_offset;
 use whither_kernel::memory::Memory;
 use whither_sample::causal::{Armed, CausalModule, CausalSample, Change, Hook, SampleWhat};
 use whither_store::causal::{PointKind, ProgressPoint};
+use whither_store::symbols::Symbols;
 use whither_store::{StoredSymbols, SymbolService};
 
 /// New code is looked for this often.
@@ -129,6 +131,8 @@ pub(super) struct Group {
     learnt: u64,
     /// Delays are slept, or spun.
     pub(super) napping: Napping,
+    /// Threads that wait without the kernel.
+    pub(super) spinning: Spinning,
 }
 
 impl Group {
@@ -170,6 +174,7 @@ impl Group {
                 ExecutorChoice::Sleep => Napping::always(),
                 ExecutorChoice::Auto | ExecutorChoice::Spin => Napping::Spin,
             },
+            spinning: Spinning::default(),
         }
     }
 
@@ -480,6 +485,9 @@ impl Group {
         if hit.is_empty() && sample.what != SampleWhat::Run {
             return;
         }
+        if sample.what == SampleWhat::Run && !sample.kernel {
+            self.look_for_spinning(sample);
+        }
         let weight = u64::from(sample.weight);
         self.sampled = self.sampled.saturating_add(weight);
         if hit.is_empty() {
@@ -500,6 +508,18 @@ impl Group {
         for id in wanted.into_iter().chain(others) {
             self.targets.count(Some(id), stratum, plain, weight);
         }
+    }
+}
+
+impl Group {
+    fn look_for_spinning(&mut self, sample: &CausalSample) {
+        let place = sample.frames.first().and_then(|pc| self.program.place(sample.pid, *pc));
+        let (files, service) = (&self.program.files, self.code.service());
+        self.spinning.count(place, sample.weight, |range| {
+            let image = &files.get(place?.0)?.image;
+            let [start, end] = [range.start, range.end].map(|at| to_offset(&image.segments, at));
+            service.code(image, start?..end?)
+        });
     }
 }
 

@@ -24,6 +24,7 @@ mod policy;
 mod program;
 mod run;
 mod scope;
+mod spinning;
 mod suggest;
 mod targets;
 mod window;

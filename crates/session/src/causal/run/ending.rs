@@ -167,6 +167,7 @@ impl Session<'_> {
                 inserted_ns: loads.inserted_ns,
                 target_cpu_ns: loads.run_ns.saturating_add(loads.inserted_ns),
                 tick_cost_ns: loads.tick_cost_ns,
+                spun: self.group.spinning.share(),
             },
             notes: self.group.notes.iter().cloned().chain(spun).collect(),
         }
