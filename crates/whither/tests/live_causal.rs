@@ -236,6 +236,9 @@ fn an_unknown_point_is_answered_with_the_nearest_names() {
     let run = causal(&["--progress", "progres"], 2, &["serial"]);
     assert_ne!(run.code, 0, "{}", run.told());
     assert!(run.stderr.contains("progress"), "no suggestion:\n{}", run.stderr);
+    // It is in the source, and was inlined.
+    let inlined = causal(&["--progress", "more"], 2, &["serial"]);
+    assert!(inlined.stderr.contains("has no code of its own"), "{}", inlined.stderr);
     let mark = causal(&["--progress", "mark:rounds"], 2, &["serial"]);
     assert_ne!(mark.code, 0, "{}", mark.told());
     assert!(mark.stderr.contains("mark:round"), "no suggestion:\n{}", mark.stderr);

@@ -133,7 +133,8 @@ impl Naps {
         let signal = match self.signal {
             Some(signal) => signal,
             None => {
-                let why = || ProbeError::Injection { pid, why: "it uses all real-time signals itself".into() };
+                let why =
+                    || ProbeError::Injection { pid, why: "it uses or blocks all real-time signals itself".into() };
                 let signal = free_signal(pid).ok_or_else(why)?;
                 exec.naps_by(signal)?;
                 self.signal = Some(signal);

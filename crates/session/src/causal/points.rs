@@ -10,6 +10,7 @@ use std::ops::Range;
 use whither_image::data_names::variables;
 use whither_image::{Flow, NameKind, StatedBytes, Svma, decode, marks, to_offset};
 use whither_probe::uprobe::exits::{self, exits};
+use whither_store::symbols::Symbols;
 
 /// More places than this are no point any more.
 const MOST: usize = 64;
@@ -227,6 +228,15 @@ pub(super) fn own_marks(of: &CodeFile, code: &Code) -> Vec<String> {
 
 /// What a file has that resembles a point it does not have: a sentence, or nothing.
 pub(super) fn instead(place: &PointPlace, of: &CodeFile, code: &Code) -> Option<String> {
+    if let PointPlace::Function(name) | PointPlace::Return(name) = place
+        && let Some(line) = code.service().declared(&of.image, &[]).line(&name.text)
+    {
+        return Some(format!(
+            "{} is defined in line {line} of its file, and has no code of its own: it was inlined into its callers, or nobody calls \
+             it; name a line of what calls it (FILE:LINE)",
+            name.text
+        ));
+    }
     let offered = match place {
         PointPlace::Line(line) | PointPlace::Sampled(line) => return lines_instead(line, of, code),
         PointPlace::Function(name) | PointPlace::Return(name) => names_instead(&name.text, of, code),
