@@ -180,7 +180,11 @@ fn a_chain_of_multiplications_waits_for_itself() {
     // On a Xeon (2026) the branch that closes the loop has 9 to 12 % by phases of minutes, whatever version of whither asks.
     assert!(samples(multiply) >= 0.8 * analysed.samples(), "{}", analysed.told());
     assert_eq!(multiply["static_stall"]["cause"], "operand", "{multiply}");
-    assert!(multiply["culprits"].as_array().unwrap().is_empty(), "nothing dynamic: {multiply}");
+    // A clock that is off by some per cent leaves a residue, of which nobody is guilty.
+    let residue = multiply["stall_cycles"].as_f64().unwrap_or(f64::INFINITY);
+    assert!(residue <= 0.15 * multiply["cycles"].as_f64().unwrap(), "{multiply}");
+    let culprits = multiply["culprits"].as_array().unwrap();
+    assert!(culprits.iter().all(|c| c["min_cycles"].as_f64() == Some(0.0)), "nothing dynamic: {multiply}");
 }
 
 /// With the number of calls known the entry runs so often, and what blocks cost adds up to what a call takes.

@@ -1,3 +1,5 @@
+//! Signatures of small programs that are compiled here, against what their source says.
+
 use super::Passed;
 use crate::{Bytes, CodeName, LineService, Signature, code_names::code_names};
 use std::path::Path;
