@@ -236,7 +236,8 @@ impl<'a> Lay<'a> {
         let mut edges: Vec<(usize, usize)> =
             self.scene.flows.iter().map(|f| (inside(f.from), inside(f.to))).filter(|e| e.1 < n).collect();
         // What nothing known leads to is entered from outside.
-        let entered: Vec<bool> = (0..n).map(|b| edges.iter().any(|e| e.1 == b && e.0 != b)).collect();
+        let mut entered = vec![false; n];
+        edges.iter().filter(|e| e.0 != e.1).for_each(|e| entered[e.1] = true);
         edges.extend((0..n).filter(|&b| !entered[b]).map(|b| (n, b)));
         let loops = Graph { nodes: n + 1, edges }.loops(n);
         for body in loops.iter().filter(|l| l.header < n) {
