@@ -1,4 +1,4 @@
-//! Lines and inlined functions of hostile debug information, with and without a supplementary file.
+//! Lines, inlined functions and signatures of hostile debug information, with and without a supplementary file.
 
 #![no_main]
 
@@ -14,5 +14,7 @@ fuzz_target!(|data: &[u8]| {
         let runs = lines.frames_in(Svma(start)..Svma(start.saturating_add(200)));
         assert!(runs.windows(2).all(|w| w[0].range.end == w[1].range.start));
         let _ = lines.frames(summary.entry);
+        let told = lines.signatures(&[summary.entry, Svma(start)]);
+        assert_eq!(told.len(), 2);
     }
 });

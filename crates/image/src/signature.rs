@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 /// A chain of types that points to itself ends here.
 const MOST_STEPS: u32 = 16;
-/// A hostile tree could go on for ever.
+/// Functions within functions, as a hostile tree may have them, would be read again for each: so many entries in all.
 const MOST_ENTRIES: usize = 10_000_000;
 
 /// What an integer register holds, by declaration.
@@ -107,6 +107,8 @@ struct Reading<'d, 'a> {
     shared: Option<File<'d, 'a>>,
     classes: FxHashMap<(Side, usize), Class>,
     typed: FxHashMap<(Side, usize), bool>,
+    /// Entries that may still be read.
+    left: usize,
 }
 
 /// The units of a file, which are parsed when something in them is referred to.
@@ -140,7 +142,8 @@ impl<'d, 'a> File<'d, 'a> {
 impl<'d, 'a> Reading<'d, 'a> {
     fn of(dwarf: &'d Dwarf<Slice<'a>>) -> Self {
         let shared = dwarf.sup().map(File::of);
-        Self { own: File::of(dwarf), shared, classes: FxHashMap::default(), typed: FxHashMap::default() }
+        let (classes, typed) = (FxHashMap::default(), FxHashMap::default());
+        Self { own: File::of(dwarf), shared, classes, typed, left: MOST_ENTRIES }
     }
 
     fn functions(&mut self, unit: &Unit<Slice<'a>>) -> FxHashMap<u64, Signature> {
@@ -148,7 +151,7 @@ impl<'d, 'a> Reading<'d, 'a> {
         let Some(here) = start(unit).and_then(|at| self.own.unit_around(at)) else { return found };
         let speaks_c = speaks_c(unit);
         let mut entries = here.entries();
-        for _ in 0..MOST_ENTRIES {
+        while self.may_read() {
             let Ok(Some(entry)) = entries.next_dfs() else { break };
             let begins = entry.attr_value(c::DW_AT_low_pc).filter(|_| entry.tag() == c::DW_TAG_subprogram);
             // Addresses by index are resolved by the unit as it was found: its table may stand in another file.
@@ -159,6 +162,11 @@ impl<'d, 'a> Reading<'d, 'a> {
             }
         }
         found
+    }
+
+    fn may_read(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.left > 0
     }
 
     /// `None` where what it is made of cannot be read, or is passed in a way of the compiler's own.
@@ -187,7 +195,7 @@ impl<'d, 'a> Reading<'d, 'a> {
     fn has_types(&mut self, step: &Step<'a>) -> bool {
         let look = || {
             let mut entries = step.unit.entries();
-            let mut read = (0..MOST_ENTRIES).map_while(|_| entries.next_dfs().ok()?.map(|e| e.has_attr(c::DW_AT_type)));
+            let mut read = std::iter::from_fn(|| entries.next_dfs().ok()?.map(|e| e.has_attr(c::DW_AT_type)));
             read.any(|typed| typed)
         };
         start(&step.unit).is_some_and(|at| *self.typed.entry((step.side, at)).or_insert_with(look))
@@ -211,7 +219,7 @@ impl<'d, 'a> Reading<'d, 'a> {
         let Ok(mut tree) = function.unit.entries_tree(Some(function.entry.offset())) else { return vec![Class::Other] };
         let Ok(root) = tree.root() else { return vec![Class::Other] };
         let mut children = root.children();
-        for _ in 0..MOST_ENTRIES {
+        while self.may_read() {
             let child = match children.next() {
                 Ok(Some(child)) => child.entry().clone(),
                 Ok(None) => return classes,

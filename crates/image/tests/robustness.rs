@@ -40,6 +40,7 @@ fn read_all(bytes: &[u8]) {
     let _ = ElfUnwindInfo::from_elf(&bytes);
     if let Ok(lines) = LineService::new(&bytes, None) {
         let _ = lines.frames(summary.entry);
+        let _ = lines.signatures(&[summary.entry]);
     }
 }
 
