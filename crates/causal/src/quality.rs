@@ -317,15 +317,16 @@ fn load(run: &CausalRun, kept: &[&Window]) -> (LoadKind, String) {
             by_target.entry(window.target).or_default()[usize::from(window.percent > 0)].push(rate);
         }
     }
-    let judged: Vec<bool> = by_target.values().filter(|[a, b]| a.len() >= 4 && b.len() >= 4).map(unchanged).collect();
-    let (load, reason) = match (judged.len(), judged.iter().filter(|u| **u).count()) {
-        (judged, as_they_were) if judged > as_they_were => {
+    let judged: Vec<Delayed> = by_target.values().filter(|[a, b]| a.len() >= 4 && b.len() >= 4).map(delayed).collect();
+    let as_they_were = judged.iter().filter(|d| **d == Delayed::AsBefore).count();
+    let (load, reason) = match judged.len() {
+        _ if judged.contains(&Delayed::Rarer) => {
             (LoadKind::Closed, "delays make visits rarer: the program visits its points as often as it can")
         }
-        (2.., _) => {
+        2.. if as_they_were == judged.len() => {
             (LoadKind::Open, "delays of several targets left the visits per second as they were: arrivals decide")
         }
-        (1, _) => (LoadKind::Unknown, ONE_UNCHANGED),
+        1 if as_they_were == 1 => (LoadKind::Unknown, ONE_UNCHANGED),
         _ => (LoadKind::Unknown, "no delays have shown whether the program visits its points as often as it can"),
     };
     (load, reason.to_owned())
@@ -343,11 +344,24 @@ fn owed(run: &CausalRun, window: &Window) -> f64 {
     (window.delay_ns as f64 - earned / threads) / (window.wall_ns as f64).max(1.0)
 }
 
-/// The delayed rate is that without delay, to within 2 % and with certainty.
-fn unchanged([plain, delayed]: &[Vec<f64>; 2]) -> bool {
+/// What delays made of the visits per second, with certainty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Delayed {
+    /// As many, to within 2 %.
+    AsBefore,
+    /// More than 2 % fewer.
+    Rarer,
+    Unclear,
+}
+
+fn delayed([plain, delayed]: &[Vec<f64>; 2]) -> Delayed {
     let (_, interval, _) = whither_stats::welch(plain, delayed);
-    let mean = plain.iter().sum::<f64>() / plain.len() as f64;
-    mean > 0.0 && interval.low > -0.02 * mean && interval.high < 0.02 * mean
+    let little = 0.02 * plain.iter().sum::<f64>() / plain.len() as f64;
+    match () {
+        () if interval.low > -little && interval.high < little => Delayed::AsBefore,
+        () if interval.high < -little => Delayed::Rarer,
+        () => Delayed::Unclear,
+    }
 }
 
 /// By reason.
