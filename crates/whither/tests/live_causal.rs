@@ -97,14 +97,22 @@ fn k5_a_program_that_sleeps() {
     run.assert_verdict("cpu", WORTH);
 }
 
-/// The size is the machine's; the sign is the program's.
+/// The size is the machine's; the sign is the program's. Where windows scatter by more than the bar of a short run, the tool
+/// may say that it lacks some; the sign stands all the same.
 #[test]
+#[allow(clippy::print_stdout, reason = "a skip must be seen")]
 fn k7_faster_code_that_hurts() {
     need_root!();
     let _alone = alone();
     let Some(run) = one("think", &["hammer", "--set", "pin=1"]) else { return };
     let y = run.fitted("think", 60.0);
     assert!(y < -2.0, "think at 60 %: {y:.1} points; {}", run.told());
+    let gain = &run.target("think")["gain"];
+    let half = 50.0 * (gain["high"].as_f64().unwrap() - gain["low"].as_f64().unwrap());
+    if run.verdict("think") == "not-enough-data" && half > SHORT.mean {
+        println!("SKIP: think: windows of this program scatter by {half:.1} points here, too much for a verdict");
+        return;
+    }
     run.assert_verdict("think", &["contention"]);
 }
 
