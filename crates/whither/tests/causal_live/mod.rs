@@ -237,7 +237,8 @@ impl Ran {
             let foreign = dropped.iter().filter(|d| d["reason"] == "foreign-load" || d["reason"] == "steal");
             kept < 25 && foreign.filter_map(|d| d["n"].as_u64()).sum::<u64>() > kept
         } else {
-            self.stderr.contains("none of the") && self.stderr.contains("others used the CPUs")
+            let taken = ["others used the CPUs", "the hypervisor used the CPUs"];
+            self.stderr.contains("none of the") && taken.iter().any(|why| self.stderr.contains(why))
         };
         if spoilt {
             println!("SKIP: others on this machine used the CPUs, and left too few windows for a curve");
