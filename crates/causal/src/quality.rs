@@ -304,6 +304,9 @@ fn load(run: &CausalRun, kept: &[&Window]) -> (LoadKind, String) {
     if run.meta.load == LoadKind::Open {
         return (LoadKind::Open, "as the session was told or saw: visits follow timers or arrivals".to_owned());
     }
+    if run.meta.load == LoadKind::Closed {
+        return (LoadKind::Closed, "as the session was told".to_owned());
+    }
     let rate = |w: &Window| {
         let visits = w.visits.iter().find(|v| v.point == 0)?.visits as f64;
         (visits > 0.0 && w.wall_ns > 0).then(|| visits / w.wall_ns as f64)

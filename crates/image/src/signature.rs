@@ -4,7 +4,7 @@
 //! [`Passed::Unknown`], and so is everything behind it.
 
 use crate::dwarf::Slice;
-use gimli::{AttributeValue, DebugInfoOffset, DebuggingInformationEntry, Dwarf, Unit, UnitRef, constants as c};
+use gimli::{AttributeValue, DebugInfoOffset, DebuggingInformationEntry, Dwarf, DwoId, Unit, UnitRef, constants as c};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
@@ -73,12 +73,13 @@ enum Class {
 
 /// Functions by the address at which they begin, unit by unit, each read once.
 #[derive(Default)]
-pub(crate) struct Signatures(FxHashMap<usize, FxHashMap<u64, Signature>>);
+pub(crate) struct Signatures(FxHashMap<(Option<DwoId>, usize), FxHashMap<u64, Signature>>);
 
 impl Signatures {
     /// The function that begins at an address, which lies in `unit`.
     pub(crate) fn at(&mut self, unit: UnitRef<'_, Slice<'_>>, at: u64) -> Option<Signature> {
-        let key = start(unit.unit)?;
+        // Units that lie in files of their own all begin at 0 there.
+        let key = (unit.unit.dwo_id, start(unit.unit)?);
         self.0.entry(key).or_insert_with(|| Reading::of(unit.dwarf).functions(unit.unit)).get(&at).cloned()
     }
 }

@@ -85,11 +85,11 @@ pub enum Executor {
 #[serde(rename_all = "kebab-case")]
 pub enum LoadKind {
     /// The program itself: it visits as often as it can.
-    #[default]
     Closed,
     /// Arrivals from outside or a clock.
     Open,
     /// Nothing has told; a closed loop is assumed.
+    #[default]
     Unknown,
 }
 

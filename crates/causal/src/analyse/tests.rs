@@ -552,6 +552,10 @@ fn threads_that_all_run_the_target_and_owe_nothing_are_no_open_loop() {
     let answer = analyse(&one, &AnalyseOptions::default());
     assert_eq!(answer.load, LoadKind::Unknown);
     assert!(answer.warnings.iter().any(|w| w.contains("say --load open")), "{:?}", answer.warnings);
+    // Who says so knows better.
+    let mut told = run.clone();
+    told.meta.load = LoadKind::Closed;
+    assert_eq!(analyse(&told, &AnalyseOptions::default()).load, LoadKind::Closed);
     // Who waits for a core meanwhile may have paid in that time.
     run.windows.iter_mut().for_each(|w| w.own_wait_ns = w.wall_ns);
     assert_eq!(analyse(&run, &AnalyseOptions::default()).load, LoadKind::Unknown);

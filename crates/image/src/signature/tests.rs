@@ -1,6 +1,7 @@
 //! Signatures of small programs that are compiled here, against what their source says.
 
 use super::Passed;
+use crate::split::SplitFiles;
 use crate::{Bytes, CodeName, LineService, Signature, code_names::code_names};
 use std::path::Path;
 use std::process::Command;
@@ -105,6 +106,37 @@ fn line_tables_alone_declare_nothing() {
     let program = built("cc", &["-g1", "-O2"], "s.c", C);
     let told = signature(&program, "plain");
     assert!(told.is_none_or(|s| (s.argument(1), s.returned()) == (Passed::Unknown, Passed::Unknown)));
+}
+
+/// Where the compiler left parts of units.
+struct Beside(tempfile::TempDir);
+
+impl SplitFiles for Beside {
+    fn package(&self) -> Option<Bytes> {
+        None
+    }
+    fn unit(&self, _: &str, name: &str) -> Option<Bytes> {
+        std::fs::read(self.0.path().join(Path::new(name).file_name()?)).ok().map(Bytes::from)
+    }
+}
+
+#[test]
+fn units_in_files_of_their_own_are_told_apart() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("a.c"), "short one(signed char a) { return a; }\n").expect("writable");
+    std::fs::write(at("b.c"), "long two(unsigned b) { return b; }\nint main(void) { return 0; }\n").expect("writable");
+    let cc = |args: &[&str]| Command::new("cc").args(args).current_dir(dir.path()).status().expect("cc").success();
+    assert!(cc(&["-g", "-gsplit-dwarf", "-O1", "-c", "a.c"]) && cc(&["-g", "-gsplit-dwarf", "-O1", "-c", "b.c"]));
+    assert!(cc(&["-o", "program", "a.o", "b.o"]));
+    let bytes = read(&at("program"));
+    let names = code_names(&bytes, None);
+    let start = |name: &str| names.iter().find(|n| &*n.name == name).expect("a function").address;
+    let functions = [start("one"), start("two")];
+    let lines = LineService::with_split(&bytes, None, Box::new(Beside(dir))).expect("it has lines");
+    let told: Vec<_> = lines.signatures(&functions).into_iter().map(|s| s.expect("declared")).collect();
+    assert_eq!((told[0].argument(1), told[0].returned()), (integer(1, true), integer(2, true)));
+    assert_eq!((told[1].argument(1), told[1].returned()), (integer(4, false), integer(8, true)));
 }
 
 #[test]

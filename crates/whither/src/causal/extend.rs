@@ -37,7 +37,11 @@ pub(super) fn extend(args: &CausalExtend, common: Common) -> anyhow::Result<Endi
 /// The points of a recording as they were written.
 fn points_of(run: &CausalRun) -> CausalPoints {
     let mut points = CausalPoints {
-        load: if run.meta.load == LoadKind::Open { CausalLoad::Open } else { CausalLoad::Auto },
+        load: match run.meta.load {
+            LoadKind::Open => CausalLoad::Open,
+            LoadKind::Closed => CausalLoad::Closed,
+            LoadKind::Unknown => CausalLoad::Auto,
+        },
         ..CausalPoints::default()
     };
     let ends: Vec<u32> = run.points.iter().filter_map(|p| p.end).collect();
@@ -136,6 +140,8 @@ fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
     old.handlers_ns = old.handlers_ns.saturating_add(more.handlers_ns);
     old.user_ns = old.user_ns.saturating_add(more.user_ns);
     old.inserted_ns = old.inserted_ns.saturating_add(more.inserted_ns);
+    let (was, is) = (old.target_cpu_ns as f64, more.target_cpu_ns as f64);
+    old.spun = (old.spun * was + more.spun * is) / (was + is).max(1.0);
     old.target_cpu_ns = old.target_cpu_ns.saturating_add(more.target_cpu_ns);
     all.notes.extend(new.notes.iter().filter(|n| !all.notes.contains(n)).cloned().collect::<Vec<_>>());
     Ok(())

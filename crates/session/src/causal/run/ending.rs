@@ -149,7 +149,7 @@ impl Session<'_> {
                 load: self.options.load.unwrap_or(if self.paced * 2 > self.windows.len() {
                     LoadKind::Open
                 } else {
-                    LoadKind::Closed
+                    LoadKind::Unknown
                 }),
                 runs: self.runs.max(1),
                 status: None,
