@@ -77,6 +77,13 @@ pub fn is_named(word: &str) -> bool {
     spec(word).is_some()
 }
 
+/// Whether a word is the number of an event (`r1a8`), which nobody would take for its name (`rc`, the return code).
+#[must_use]
+pub fn is_number(word: &str) -> bool {
+    let digits = word.strip_prefix('r').unwrap_or_default();
+    !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
 fn spec(word: &str) -> Option<EventSpec> {
     const HARDWARE: u32 = 0;
     const CACHE: u32 = 3;

@@ -124,7 +124,7 @@ fn value(word: &str, name: &str, text: &str) -> Result<ValueSpec, SessionError> 
     if name.is_empty() || !name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-') {
         return Err(wrong(word, "a name of letters, digits, _ and - comes before ="));
     }
-    if TAKEN.contains(&name) || counters::is_named(name) {
+    if TAKEN.contains(&name) || (counters::is_named(name) && !counters::is_number(name)) {
         return Err(wrong(
             word,
             &format!("`{name}` is the name of a metric or a column; call the value something else"),
@@ -210,6 +210,7 @@ mod tests {
         assert_eq!(m.actions[1], PointAction::Sum(wanted));
         assert!(matches!(&m.actions[2], PointAction::Sum(v) if v.source == Source::Ret && v.width == 8));
         assert_eq!(m.columns, ["bytes", "got"]);
+        assert!(made(&["rc=ret"]).is_ok(), "a return code is no event 0xc");
         let open = made(&["a=ret:signed", "b=arg1:8"]).unwrap().actions;
         let open: Vec<bool> =
             open.iter().filter_map(|a| if let PointAction::Sum(v) = a { Some(v.declared) } else { None }).collect();
