@@ -299,6 +299,9 @@ fn fetch<'a>(load: &SplitDwarfLoad<Slice<'a>>, split: &'a Split) -> Option<Arc<D
     split.open(load.dwo_id, &text(load.comp_dir).unwrap_or_default(), &text(load.path)?, &load.parent)
 }
 
+/// An address not to ask the reader for, as it asks for the byte behind; no code is there anyway.
+const NO_CODE: Svma = Svma(u64::MAX);
+
 struct Lines<'a> {
     context: Context<Slice<'a>>,
     files: &'a Files,
@@ -310,8 +313,7 @@ struct Lines<'a> {
 impl Lines<'_> {
     fn frames(&mut self, at: Svma) -> Vec<SourceFrame> {
         let Self { context, files, names, .. } = self;
-        if at.0 == u64::MAX {
-            // The reader asks for the byte behind; no code is there anyway.
+        if at == NO_CODE {
             return Vec::new();
         }
         let found = match complete(context.find_frames(at.0), &files.split) {
@@ -333,6 +335,9 @@ impl Lines<'_> {
     }
 
     fn signature(&mut self, at: Svma, read: &mut Signatures) -> Option<Signature> {
+        if at == NO_CODE {
+            return None;
+        }
         read.at(complete(self.context.find_dwarf_and_unit(at.0), &self.files.split)?, at.0)
     }
 

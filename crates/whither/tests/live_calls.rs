@@ -134,11 +134,11 @@ fn bar_22_many_visits() {
     let _alone = alone();
     let mut target = Running::ready(&["calls-toggle", "120"]);
     let before = looks(target.pid());
-    for visit in 0..20 {
+    for visit in 0..10 {
         let document = attach(target.pid(), &["-f", "toggled", "-d", "20ms"]);
         assert!(counted(&document, "toggled") > 0, "visit {visit}");
     }
-    before.assert_same(target.pid(), "after 20 visits");
+    before.assert_same(target.pid(), "after 10 visits");
     assert!(target.alive());
     let (rest, ok, _) = target.finish();
     assert!(ok && rest.starts_with("wrong 0\n"), "{rest}");
@@ -462,7 +462,7 @@ fn bar_28_drill_finds_the_culprit() {
         (&["calls-halo", "original", "4000"], "ks_congrad", "MPI_Wait"),
     ];
     for (words, from, culprit) in cases {
-        for turn in 0..3 {
+        for turn in 0..2 {
             let target = Running::start(words);
             std::thread::sleep(Duration::from_millis(100));
             let pid = target.pid().to_string();

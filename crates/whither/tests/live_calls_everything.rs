@@ -96,6 +96,7 @@ fn bar_19_git() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn bar_19_python() {
     need_root!();
     let _alone = alone();
@@ -166,6 +167,7 @@ fn bar_19_sqlite() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn bar_19_cc1() {
     need_root!();
     let _alone = alone();

@@ -54,6 +54,7 @@ fn k2_the_faster_of_two_threads_gains_nothing() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k3_a_queue_between_two_threads() {
     need_root!();
     let _alone = alone();
@@ -77,6 +78,7 @@ fn k3_rust_queue_gains_nothing_from_its_consumer() {
 
 /// More threads than cores; what the lock's order of service adds to the curve is in the wider bar.
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k4_four_threads_and_a_lock() {
     need_root!();
     let _alone = alone();

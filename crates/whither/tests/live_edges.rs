@@ -79,6 +79,7 @@ fn falls(annotation: &Value, at: u64) -> (f64, f64) {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn loops_of_few_turns_are_left_as_often_as_the_program_counted() {
     need_root!();
     let _alone = alone();
