@@ -44,7 +44,6 @@ pub(crate) use subject::{Refused, Subject};
 pub use summarise::{SummaryScope, summarise};
 pub(crate) use tables::Tables;
 use whither_image::cfg::EdgeKind;
-use whither_image::graph::Graph;
 use whither_store::model::{Event, EventUnit, ImageIx, Profile};
 use whither_store::symbols::Symbols;
 
@@ -540,7 +539,7 @@ impl Study {
         let cfg = &self.subject.cfg;
         let mut headers = vec![None; cfg.blocks.len()];
         // Outer loops come first, so inner ones overwrite them.
-        for l in self.graph().loops(cfg.start()) {
+        for l in &self.subject.loops {
             for &node in &l.nodes {
                 if let Some(header) = headers.get_mut(node) {
                     *header = Some(l.header).filter(|h| *h < cfg.blocks.len());
@@ -548,11 +547,6 @@ impl Study {
             }
         }
         headers
-    }
-
-    fn graph(&self) -> Graph {
-        let cfg = &self.subject.cfg;
-        Graph { nodes: cfg.blocks.len() + 2, edges: cfg.edges.iter().map(|e| (e.from, e.to)).collect() }
     }
 }
 

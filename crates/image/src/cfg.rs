@@ -3,13 +3,14 @@
 //! calls), calls that never return end their block. An indirect jump that is not understood makes the
 //! graph *incomplete*, and it says where: whoever reasons about it must know (DCPI section 6.1.1).
 
+mod exits;
 mod height;
 
 use crate::disasm::{Flow, Insn, decode};
-use crate::graph::Graph;
+use crate::graph::{Graph, Loop};
 use crate::ids::Svma;
 use crate::jump_tables::{Data, JumpTable, resolve};
-use std::collections::{BTreeMap, BTreeSet};
+use exits::Exits;
 use std::ops::Range;
 
 /// More parts than this are no function any more.
@@ -148,6 +149,13 @@ impl Cfg {
         graph
     }
 
+    /// Natural loops of blocks, outer ones before inner ones.
+    #[must_use]
+    pub fn loops(&self) -> Vec<Loop> {
+        let edges = self.edges.iter().map(|e| (e.from, e.to)).collect();
+        Graph { nodes: self.end() + 1, edges }.loops(self.start())
+    }
+
     /// Class of each block, then of each edge: members of one class are executed equally often. With
     /// missing edges nothing can be concluded: every block and edge is alone.
     #[must_use]
@@ -237,10 +245,9 @@ impl Cfg {
 
     /// Cuts instructions into blocks and joins them by edges.
     fn cut(&mut self, around: &dyn Surroundings) {
-        let exits: BTreeMap<Svma, Vec<(Svma, EdgeKind)>> =
-            self.insns.iter().enumerate().map(|(i, insn)| (insn.address, self.targets(i, around))).collect();
+        let exits = Exits::of(self, around);
         let entry = Svma(self.parts[0].start);
-        let mut leaders = BTreeSet::from([entry]);
+        let mut leaders = vec![entry];
         let unknown = |m: &Missing| matches!(m, Missing::IndirectJump(_));
         if self.missing.iter().any(unknown) {
             leaders.extend(height::own_addresses(&self.insns, entry, &self.tables));
@@ -248,75 +255,54 @@ impl Cfg {
         for (i, insn) in self.insns.iter().enumerate() {
             let ends = ends_block(insn, around) || !self.adjacent(i);
             if ends && let Some(next) = self.insns.get(i + 1) {
-                leaders.insert(next.address);
+                leaders.push(next.address);
             }
-            if ends && !exits[&insn.address].iter().any(|t| t.1 == EdgeKind::Fall) {
+            if ends && !exits.from(i).iter().any(|t| t.1 == EdgeKind::Fall) {
                 // Padding is no head of what stands behind it, which may be entered by a jump nobody understands.
                 leaders.extend(self.behind_padding(i));
             }
-            for &(to, _) in exits[&insn.address].iter().filter(|t| matches!(t.1, EdgeKind::Taken | EdgeKind::Table)) {
-                match self.index_of(to) {
-                    Some(there) => drop(leaders.insert(self.insns[there].address)),
-                    None if self.holds(to) => self.missing.push(Missing::Inside(to)),
-                    None => {}
-                }
+        }
+        for to in exits.jumped_to() {
+            match self.index_of(to) {
+                Some(there) => leaders.push(self.insns[there].address),
+                None if self.holds(to) => self.missing.push(Missing::Inside(to)),
+                None => {}
             }
         }
+        leaders.sort_unstable();
+        leaders.dedup();
         let starts: Vec<usize> = leaders.iter().filter_map(|&l| self.index_of(l)).collect();
         let ends = starts.iter().skip(1).copied().chain([self.insns.len()]);
         let all: Vec<Range<usize>> = starts.iter().copied().zip(ends).map(|(a, b)| a..b).collect();
-        let targets: BTreeSet<Svma> = exits.values().flatten().map(|t| t.0).collect();
         self.blocks = all
             .into_iter()
             .filter(|r| !r.is_empty())
-            .filter(|r| !self.is_filler(r, &targets, entry))
+            .filter(|r| !self.is_filler(r, &exits, entry))
             .map(|insns| CfgBlock { insns })
             .collect();
         self.connect(&exits, entry);
     }
 
-    fn connect(&mut self, exits: &BTreeMap<Svma, Vec<(Svma, EdgeKind)>>, entry: Svma) {
+    fn connect(&mut self, exits: &Exits, entry: Svma) {
         let (start, end) = (self.start(), self.end());
-        let mut edges = BTreeSet::new();
+        let blocks: Vec<Option<usize>> = exits.places().iter().map(|to| self.block_at(*to)).collect();
         if let Some(to) = self.block_at(entry) {
-            edges.insert(Edge { from: start, to, kind: EdgeKind::Enter });
+            self.edges.push(Edge { from: start, to, kind: EdgeKind::Enter });
         }
         for (from, block) in self.blocks.iter().enumerate() {
             let last = &self.insns[block.insns.end - 1];
-            for &(to, kind) in &exits[&last.address] {
-                let inside = self.block_at(to).filter(|_| kind != EdgeKind::Leave);
+            for &(to, kind) in exits.from(block.insns.end - 1) {
+                let place = exits.place(to).filter(|_| kind != EdgeKind::Leave);
+                let inside = place.and_then(|place| blocks[place]);
                 let kind = if inside.is_some() { kind } else { EdgeKind::Leave };
-                edges.insert(Edge { from, to: inside.unwrap_or(end), kind });
+                self.edges.push(Edge { from, to: inside.unwrap_or(end), kind });
             }
             if last.flow == Flow::Invalid {
                 self.missing.push(Missing::Undecodable(last.address));
             }
         }
-        self.edges = edges.into_iter().collect();
-    }
-
-    /// Where control goes after an instruction; `Leave` with the instruction's own address for a return.
-    fn targets(&self, i: usize, around: &dyn Surroundings) -> Vec<(Svma, EdgeKind)> {
-        let insn = &self.insns[i];
-        let next = (insn.end(), EdgeKind::Fall);
-        let out = |to: Svma| (to, if self.holds(to) { EdgeKind::Taken } else { EdgeKind::Leave });
-        match insn.flow {
-            Flow::Next | Flow::IndirectCall => vec![next],
-            Flow::Call(to) if !self.holds(to) && !around.returns(to) => Vec::new(),
-            Flow::Call(_) => vec![next],
-            Flow::Jump(to) => vec![out(to)],
-            Flow::Branch(to) => vec![next, out(to)],
-            Flow::Return => vec![(insn.address, EdgeKind::Leave)],
-            Flow::IndirectJump if self.leaves_by_pointer(insn) => vec![(insn.address, EdgeKind::Leave)],
-            Flow::IndirectJump => self
-                .tables
-                .iter()
-                .filter(|t| t.jump == insn.address)
-                .flat_map(|t| &t.targets)
-                .map(|&t| (t, EdgeKind::Table))
-                .collect(),
-            Flow::Trap | Flow::Invalid => Vec::new(),
-        }
+        self.edges.sort_unstable();
+        self.edges.dedup();
     }
 
     /// The instruction at an address. One byte behind a LOCK prefix is the same instruction too: the C library
@@ -344,9 +330,9 @@ impl Cfg {
     }
 
     /// Padding between code: nothing but no-operations or traps, and nobody goes there.
-    fn is_filler(&self, block: &Range<usize>, targets: &BTreeSet<Svma>, entry: Svma) -> bool {
+    fn is_filler(&self, block: &Range<usize>, exits: &Exits, entry: Svma) -> bool {
         let first = self.insns[block.start].address;
-        first != entry && !targets.contains(&first) && self.insns[block.clone()].iter().all(Insn::is_idle)
+        first != entry && exits.place(first).is_none() && self.insns[block.clone()].iter().all(Insn::is_idle)
     }
 }
 

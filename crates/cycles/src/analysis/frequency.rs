@@ -387,15 +387,10 @@ fn belief(subject: &Subject, network: &Network, all: f64) -> Vec<f64> {
 }
 
 /// For an edge out of a loop or back to its header: whether it stays; `None` for others.
-fn loop_membership(subject: &Subject) -> impl Fn(usize, usize) -> Option<bool> + use<> {
-    let cfg = &subject.cfg;
-    let graph = whither_image::graph::Graph {
-        nodes: cfg.blocks.len() + 2,
-        edges: cfg.edges.iter().map(|e| (e.from, e.to)).collect(),
-    };
-    let loops = graph.loops(cfg.start());
+fn loop_membership(subject: &Subject) -> impl Fn(usize, usize) -> Option<bool> {
+    let loops = &subject.loops;
     // Outer loops come first.
-    let mut around: Vec<Vec<usize>> = vec![Vec::new(); graph.nodes];
+    let mut around: Vec<Vec<usize>> = vec![Vec::new(); subject.cfg.end() + 1];
     loops.iter().enumerate().for_each(|(i, l)| l.nodes.iter().for_each(|&n| around[n].push(i)));
     move |from, to| {
         let mut answer = None;

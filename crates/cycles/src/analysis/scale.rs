@@ -132,10 +132,9 @@ impl Study {
             let out = |e: &usize| inside(nodes, f.network.edges[*e].0) && !inside(nodes, f.network.edges[*e].1);
             (0..f.known_edges).filter(out).map(|e| f.seen[e] + f.told[e]).sum()
         };
-        let loops = self.graph().loops(cfg.start());
-        let hot = loops
-            .iter()
-            .filter(|l| l.header < cfg.blocks.len() && samples(&l.nodes) >= MATTERS * total && asked(&l.nodes));
+        let loops = self.subject.loops.iter();
+        let hot =
+            loops.filter(|l| l.header < cfg.blocks.len() && samples(&l.nodes) >= MATTERS * total && asked(&l.nodes));
         hot.map(|l| (cfg.insns[cfg.blocks[l.header].insns.start].address.0, ends(&l.nodes)))
             .min_by(|a, b| a.1.total_cmp(&b.1))
     }

@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use whither_image::cfg::Missing;
 use whither_image::effects::{Effects, effects};
+use whither_image::graph::Loop;
 use whither_image::{Blocks, Cfg, ImageOffset, Svma};
 use whither_store::model::{EdgeSample, EdgeSource, Image, ImageIx, ImageKind, LapCount, Precision, Way};
 
@@ -27,6 +28,8 @@ const MOST_BLOCKS: usize = 20_000;
 /// One procedure.
 pub(crate) struct Subject {
     pub(crate) cfg: Cfg,
+    /// Its loops, outer ones before inner ones.
+    pub(crate) loops: Vec<Loop>,
     pub(crate) effects: Vec<Effects>,
     /// Class of cycle equivalence of each block, then of each edge.
     pub(crate) classes: (Vec<usize>, Vec<usize>),
@@ -164,6 +167,7 @@ impl Subject {
             counted,
             lapped,
             trips: Vec::new(),
+            loops: cfg.loops(),
             cfg,
         })
     }
