@@ -71,6 +71,7 @@ fn quick_entries_without_frame_pointers() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn quick_entries_with_frame_pointers() {
     run(&build("quick.c", "cc", &["-fno-omit-frame-pointer"]), "1", &[]);
 }
@@ -89,6 +90,7 @@ fn a_signal_between_any_two_instructions() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn a_signal_between_any_two_instructions_found_by_thread_pointer() {
     let program = build("steps.c", "cc", &["-fno-omit-frame-pointer"]);
     for case in ["handlers", "jumps"] {

@@ -91,6 +91,7 @@ fn k20_delays_that_keep_cores_are_slept_by_themselves() {
 
 /// Threads that always wait for cores, and no longer for the delays: these stay where they are told best.
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k10_threads_that_wait_anyway_are_no_reason_to_enter_the_program() {
     need_root!();
     let _alone = alone();
