@@ -8,6 +8,7 @@
 
 mod analyse;
 mod carry;
+mod clocked;
 pub mod coz;
 mod crowd;
 mod estimate;

@@ -4,6 +4,7 @@
 
 use crate::analyse::Analysis;
 use crate::carry::Carried;
+use crate::clocked;
 use crate::crowd;
 use crate::options::AnalyseOptions;
 use crate::results::{DriftRow, DroppedRow, OverheadRow};
@@ -306,6 +307,13 @@ fn load(run: &CausalRun, kept: &[&Window]) -> (LoadKind, String) {
     }
     if run.meta.load == LoadKind::Closed {
         return (LoadKind::Closed, "as the session was told".to_owned());
+    }
+    if let Some(beat) = clocked::beat_ns(kept) {
+        let each = beat / 1e6;
+        return (
+            LoadKind::Open,
+            format!("visits stay on the beat of a clock, one each {each:.3} ms, whatever they take"),
+        );
     }
     let rate = |w: &Window| {
         let visits = w.visits.iter().find(|v| v.point == 0)?.visits as f64;
