@@ -226,7 +226,7 @@ void records_join(struct local *l)
 slow_path void drop_stale(struct local *l, u64 slot)
 {
 	struct wh_thread *t = l->block;
-	u64 tail = *(u64 *)slot == G.exit, began = ticks();
+	u64 tail = *(u64 *)slot == G.exit;
 	u32 kept = t->n_active, from = kept;
 
 	while (from > l->stack.first) {
@@ -246,7 +246,6 @@ slow_path void drop_stale(struct local *l, u64 slot)
 	}
 	t->n_active = to;
 	update_end(&t->seq_active);
-	spent_apart(l, began);
 }
 
 /* The record of `slot` among [first, end), which are of the stack `s` but for what quick entries have put there. */

@@ -166,6 +166,8 @@ struct variant {
 #define HOT_TIMED 2u
 #define HOT_CPU 4u
 #define HOT_HIST 8u
+/* Of a record that slow handlers have made: `usage` holds WH_LOST_APART at its entry. In one with HOT_TIMED it does, too. */
+#define APART_NOTED 16u
 #define MAJOR_SHIFT 6
 #define HOT_BITS 63ull
 
@@ -286,6 +288,18 @@ static inline void spent_apart(struct local *l, u64 began)
 	l->block->lost[WH_LOST_APART] += ticks() - began;
 }
 
+/* Ticks that calls inside of `r` have cost apart, of which the program knows nothing. */
+static inline u64 apart_since(const struct wh_thread *t, const struct wh_active *r)
+{
+	return t->lost[WH_LOST_APART] - r->usage;
+}
+
+/* Without them. More than there is are another thread's: the record has come from there. */
+static inline u64 without_apart(u64 wall, u64 apart)
+{
+	return likely(apart < wall) ? wall - apart : wall;
+}
+
 /* active.c */
 struct wh_active *record_slow(struct local *l, u32 index);
 void records_leave(struct local *l);
@@ -326,7 +340,9 @@ int big_step(u32 rule, u64 slot, u64 *rbp, u64 low, u64 top, u64 *next);
 
 static inline int is_foreign(u32 rule)
 {
-	return rule == (WH_RULE_NONE | WH_RULE_FOREIGN) || rule == (WH_RULE_FP | WH_RULE_FOREIGN);
+	u32 plain = rule & ~WH_RULE_FRAMED;
+
+	return plain == (WH_RULE_NONE | WH_RULE_FOREIGN) || plain == (WH_RULE_FP | WH_RULE_FOREIGN);
 }
 
 /* Whether a caller is known to be none whose exits must be left alone. */

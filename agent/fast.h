@@ -50,7 +50,7 @@ static inline void admit(struct local *l, u64 slot, u64 ra, u64 block, u64 *coun
 {
 	struct wh_thread *t = l->block;
 	struct wh_active *r = &t->active[t->n_active];
-	u64 link = 0;
+	u64 link = t->lost[WH_LOST_APART];
 
 	one_register(r);
 	if (unlikely(record & WH_FOLDED))
@@ -90,10 +90,12 @@ static inline int booked(u64 segment, struct local *l, struct wh_thread *t, u64 
 	struct wh_block *b = (struct wh_block *)(segment + (bits & ~HOT_BITS));
 	one_register(b);
 	if (likely(bits & HOT_TIMED)) {
-		u64 wall = ticks() - r->t0;
+		u64 wall = ticks() - r->t0, apart = apart_since(t, r);
 
 		if (unlikely((s64)wall < 1))
 			wall = 1;
+		if (unlikely(apart))
+			wall = without_apart(wall, apart);
 		if (bits & (HOT_HIST | HOT_CPU)) {
 			if (unlikely((bits & HOT_HIST && !b->extra) ||
 				     (bits & HOT_CPU && (r->cpu0 != l->pending || *l->clock != l->clock_seen))))

@@ -101,15 +101,6 @@ static slow_path int recheck(struct local *l)
 	return !l->deaf;
 }
 
-static slow_path int stack_changed(struct local *l, u64 slot)
-{
-	u64 began = ticks();
-	int known = stack_enter(l, slot);
-
-	spent_apart(l, began);
-	return known;
-}
-
 /* The thread that may record an entry at `slot`, with its mark set; 0: pass through. */
 static inline struct local *begin(const struct wh_point *p, u64 slot)
 {
@@ -144,7 +135,7 @@ static inline struct local *begin(const struct wh_point *p, u64 slot)
 			count_lost(WH_LOST_TABLE);
 		return 0;
 	}
-	if (unlikely(slot - l->stack.lo >= l->stack.hi - l->stack.lo) && !stack_changed(l, slot)) {
+	if (unlikely(slot - l->stack.lo >= l->stack.hi - l->stack.lo) && !stack_enter(l, slot)) {
 		leave(t);
 		count_lost(WH_LOST_TABLE);
 		return 0;
@@ -212,7 +203,28 @@ static inline enum wh_lost no_exit(const struct local *l, u64 slot, u32 unseen)
 	return WH_LOST_CAUSES;
 }
 
-static slow_path u64 count_slow(u64 index, u64 slot, const struct regs *regs, u64 rbp)
+/* An entry that took so long had lost its CPU. */
+#define AWAY (1u << 18) /* ticks */
+
+/* When an entry began; 0: in strict mode reading the counter would be the end. */
+static inline u64 beginning(void)
+{
+	return likely(!G.locked) ? ticks() : 0;
+}
+
+/* What an entry has cost since `began` beyond a `usual` one, up to `now` (0: till here): for a path that is another each time,
+ * a change of stack, records left behind. */
+static inline void spent_long(struct local *l, u64 began, u64 now, u64 usual)
+{
+	if (unlikely(!began))
+		return;
+	u64 spent = (now ? now : ticks()) - began;
+
+	if (unlikely(spent > usual) && likely(spent < AWAY))
+		l->block->lost[WH_LOST_APART] += spent - usual;
+}
+
+static slow_path u64 count_slow(u64 index, u64 slot, const struct regs *regs, u64 rbp, u64 began)
 {
 	const struct wh_point *p = point_at(index);
 	struct local *l;
@@ -236,6 +248,7 @@ static slow_path u64 count_slow(u64 index, u64 slot, const struct regs *regs, u6
 		t->lost[WH_LOST_TABLE]++;
 	else
 		count_alone(l, p, b, (struct call){index, path, slot, regs});
+	spent_long(l, began, 0, header()->cost_count);
 	leave(t);
 	return p->relocated;
 }
@@ -285,7 +298,17 @@ static inline void start_clocks(struct local *l, u32 flags, struct wh_active *r)
 		listen(l, r->t0);
 }
 
-static slow_path struct answer entry_slow(u64 index, u64 slot, const struct regs *regs, u64 rbp)
+/* At the end of an entry whose call is `r`. */
+static inline void note_apart(struct local *l, u32 flags, struct wh_active *r, u64 began)
+{
+	spent_long(l, began, r->t0, header()->cost_whole);
+	if (r->t0 && likely(!(flags & WH_DO_USAGE))) {
+		r->usage = l->block->lost[WH_LOST_APART];
+		r->major = APART_NOTED;
+	}
+}
+
+static slow_path struct answer entry_slow(u64 index, u64 slot, const struct regs *regs, u64 rbp, u64 began)
 {
 	const struct wh_point *p = point_at(index);
 	struct answer answer = {p->relocated, 1};
@@ -326,6 +349,7 @@ static slow_path struct answer entry_slow(u64 index, u64 slot, const struct regs
 		events_at_entry(l, p, place, !(found & WH_FOLDED));
 	if ((flags & (NEEDS_CLOCK | WH_DO_USAGE)) && likely(!(found & WH_FOLDED)))
 		start_clocks(l, flags, r);
+	note_apart(l, flags, r, began);
 	leave(t);
 	answer.pass = 0;
 	return answer;
@@ -349,6 +373,7 @@ static inline void book(struct local *l, const struct wh_point *p, const struct 
 	struct wh_block *b = block_of(l, r->path & ~WH_FOLDED);
 	u32 flags = p->flags;
 	u64 cpu0 = clock_at_entry(l, r); /* before there is another anchor */
+	u64 apart = r->major & (HOT_TIMED | APART_NOTED) && index != WH_ACTIVE ? apart_since(l->block, r) : 0;
 
 	if (unlikely(!b))
 		return;
@@ -362,6 +387,9 @@ static inline void book(struct local *l, const struct wh_point *p, const struct 
 
 		if (unlikely((s64)wall < 1))
 			wall = 1;
+		if (unlikely(apart >= wall))
+			apart = 0;
+		wall -= apart;
 		b->wall += wall;
 		if (unlikely(wall > b->max))
 			b->max = wall;
@@ -369,7 +397,7 @@ static inline void book(struct local *l, const struct wh_point *p, const struct 
 			b->min = wall;
 		if (cpu0) {
 			int known = likely(clock_anchored(l)) || clock_anchor(l);
-			s64 cpu = (s64)(clock_cpu(l, end) - cpu0);
+			s64 cpu = (s64)(clock_cpu(l, end) - cpu0 - ticks_to_ns(apart));
 			b->cpu += known && cpu > 0 ? (u64)cpu : 0;
 		}
 		if (unlikely(flags & (WH_DO_HIST | WH_DO_USAGE))) {
@@ -378,7 +406,7 @@ static inline void book(struct local *l, const struct wh_point *p, const struct 
 			if (m) {
 				m->done++;
 				m->hist[bin_of(header(), wall)]++;
-				if (r->usage)
+				if (r->usage && !(r->major & (HOT_OURS | APART_NOTED)))
 					add_usage(m, r);
 			}
 		}
@@ -428,12 +456,16 @@ static slow_path u64 exit_slow(u64 slot, const struct regs *regs)
 	enter(t, slot);
 	u32 n = t->n_active;
 	struct wh_active *r = likely(n) ? record(l, n - 1) : 0;
+	u64 end = 0;
 	if (likely(r && r->slot == slot)) {
 		do { /* more than one: functions that ended by tail calls return together */
-			book(l, point_at(r->point), r, n - 1, r->t0 ? ticks() : 0, regs->rax);
+			if (r->t0 && !end)
+				end = ticks();
+			book(l, point_at(r->point), r, n - 1, r->t0 ? end : 0, regs->rax);
 			t->n_active = --n;
 			r = n ? record(l, n - 1) : 0;
 		} while (unlikely(r && r->slot == slot));
+		spent_long(l, end, 0, header()->cost_inside);
 	} else {
 		exit_search(l, slot, regs->rax);
 	}
@@ -493,21 +525,24 @@ static inline u64 ordinary_block(struct local *l, const struct wh_point *p, u32 
 /* Entry of a point that only counts. Answers where to go on. */
 u64 wh_on_count(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 {
+	u64 began = beginning();
 	const struct wh_point *p = point_at(index);
 	u32 flags = flags_of(p), found;
 	struct local *l = likely(!(flags & (NOT_COUNTED | NEEDS_WORDS))) ? ordinary(p, slot) : 0;
 	u64 block = likely(l) ? ordinary_block(l, p, flags, index, slot, rbp, &found) : 0;
 
 	if (unlikely(!block))
-		return count_slow(index, slot, regs, rbp);
+		return count_slow(index, slot, regs, rbp, began);
 	l->credit--;
 	count_call((struct wh_block *)(G.segment + block));
+	spent_long(l, began, 0, header()->cost_count);
 	return p->relocated;
 }
 
 /* Entry of a point whose exit is seen. */
 struct answer wh_on_entry(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 {
+	u64 began = beginning();
 	const struct wh_point *p = point_at(index);
 	u32 flags = flags_of(p), found;
 	struct local *l = likely(!(flags & (NEEDS_WORDS | WH_DO_USAGE))) ? ordinary(p, slot) : 0;
@@ -515,14 +550,15 @@ struct answer wh_on_entry(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 	u64 ra = *(const u64 *)slot, pending = 0, now = 0;
 
 	if (unlikely(!block || l->stack.no_shadow || ra == G.exit))
-		return entry_slow(index, slot, regs, rbp);
+		return entry_slow(index, slot, regs, rbp, began);
 	block |= hot_bits(flags, found);
 	if (block & HOT_TIMED) {
 		pending = block & HOT_CPU ? l->pending : 0;
 		now = ticks();
 		if (unlikely(now >= l->deadline || (block & HOT_CPU && !clock_anchored(l))))
-			return entry_slow(index, slot, regs, rbp);
+			return entry_slow(index, slot, regs, rbp, began);
 	}
+	spent_long(l, began, now, header()->cost_whole);
 	l->credit--;
 	admit(l, slot, ra, block, counter_of(G.segment, block), record_words(found, index), now, pending);
 	return (struct answer){p->relocated, 0};

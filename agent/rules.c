@@ -44,6 +44,8 @@ u32 rule_of(u64 ra)
 	if (!m || (m->flags & 1))
 		return WH_RULE_FP | WH_RULE_FOREIGN;
 	u32 rule = row_rule(m, ra - 1);
+	if (((rule & 7) == WH_RULE_NONE || (rule & 7) >= WH_RULE_FP) && m->flags & 4)
+		return WH_RULE_FP | WH_RULE_FOREIGN | WH_RULE_FRAMED;
 	if ((rule & 7) == WH_RULE_NONE || (rule & 7) >= WH_RULE_FP)
 		return WH_RULE_NONE | (m->flags & 2 ? WH_RULE_FOREIGN : 0);
 	return rule;

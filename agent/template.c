@@ -12,10 +12,12 @@ static inline u64 word(const struct shape *s, u64 slot, u32 i)
 	return *(const u64 *)(slot + (u64)(s64)s->offset[i]);
 }
 
-/* Multiplied by odd numbers without pattern: a word's place matters as much as its value. */
-static inline u32 template_place(const struct shape *s, u64 slot)
+/* Multiplied by odd numbers without pattern: a word's place matters as much as its value. So does the innermost call in
+ * progress: where a function calls itself, the words are the same at each depth but for the path that is joined. */
+static inline u32 template_place(const struct local *l, const struct shape *s, u64 slot)
 {
-	u64 hash = s->serial;
+	u32 n = l->block->n_active - 1;
+	u64 hash = s->serial + (n < WH_ACTIVE ? l->block->active[n].path * 0xff51afd7ed558ccdull : 0);
 
 	for (u32 i = 0; i < s->words; i += 4)
 		hash = hash * 0xbf58476d1ce4e5b9ull + word(s, slot, i) * 0x9e3779b97f4a7c15ull +
@@ -35,7 +37,7 @@ u32 template_search(struct local *l, u32 point, u64 slot, u64 rbp, struct match 
 	for (int way = 0; way < 2; way++, s++) {
 		if (!shape_fits(l, s, point, ra, slot))
 			continue;
-		u32 place = template_place(s, slot);
+		u32 place = template_place(l, s, slot);
 		u32 path = template_fits(l, s, &l->templates[place], slot, rbp);
 		if (path) {
 			match->shape = s;
@@ -111,7 +113,7 @@ void template_learn(struct local *l, u32 point, u64 slot, u32 path)
 known:
 	if (t->shape.reach > s->reach)
 		s->reach = t->shape.reach;
-	struct template *to = &l->templates[template_place(s, slot)];
+	struct template *to = &l->templates[template_place(l, s, slot)];
 	to->serial = 0;
 	barrier();
 	to->path = path;

@@ -123,10 +123,7 @@ static const struct wh_active *calling(struct local *l, u64 slot)
 
 	if (likely(r && r->slot == slot))
 		return r;
-	u64 began = ticks();
-	r = find_record(l, slot);
-	spent_apart(l, began);
-	return r;
+	return find_record(l, slot);
 }
 
 /* Gathers the frames above `slot` in l->frames, innermost first, and tells what stands outside of them: a root. */
@@ -185,6 +182,8 @@ static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u3
 			next = rbp + (u64)(rule >> 3 & 0x3fff) * 8 - 8;
 			note_rbp(t, slot, rbp_from, rbp);
 		} else if ((rule & 7) == WH_RULE_FP) {
+			if (rule & WH_RULE_FRAMED && !rbp) /* the outermost frame: none is around it */
+				return WH_ROOT_END;
 			if ((rbp & 7) || rbp <= s || rbp - s > 1 << 20 || !stack_reach(l, rbp + 8))
 				return cut(l);
 			next = rbp + 8;

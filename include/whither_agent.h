@@ -76,7 +76,8 @@ enum wh_lost {
 	WH_LOST_EVENT = 8,   /* recorded but for a counter of the processor, which could not be read */
 	WH_LOST_VALUE = 9,   /* recorded but for a stack argument where no memory can be read: not summed */
 	WH_LOST_LOW = 10,    /* as SHADOW: the stack lies so low (a heap of a program without PIE) that there is no place for it */
-	WH_LOST_APART = 11,  /* no calls: ticks spent on changes of stack and on records left behind, which no calibration knows */
+	WH_LOST_APART = 11,  /* no calls: ticks that entries took beyond ordinary ones, for new paths, changes of stack, records left
+	                      * behind, which no calibration knows. Taken off the times of calls around */
 	WH_LOST_FOREIGN = 12, /* counted, no exit: nothing is known of the caller's frame, so its code may look at its return
 	                       * address (WH_RULE_FOREIGN) */
 	WH_LOST_CAUSES = 13
@@ -213,7 +214,8 @@ struct wh_module {
 	wh_u32 n_rows;         /* sorted by offset */
 	wh_u32 state;          /* 0 free, 1 valid, 2 unmapped: never match it */
 	wh_u32 flags;          /* 1: code made at run time: no rules, frame pointers may be followed here. 2: its rows cover most of
-	                        * its code, so what they leave out is not just built without them */
+	                        * its code, so what they leave out is not just built without them. 4: what has no row keeps
+	                        * frame pointers (Go) */
 	wh_u64 spare[3];
 };
 
@@ -244,6 +246,8 @@ enum wh_rule_kind {
  * assembler). Run-time systems look for such callers on their stacks by return address (V8, Java's VM), and end the
  * program when they find ours, so return slots of calls from there are left alone. */
 #define WH_RULE_FOREIGN 8u
+/* With FP: all code there keeps frame pointers, and has 0 in the outermost frame (Go). */
+#define WH_RULE_FRAMED 16u
 
 /* The rare shapes. 16 bytes. cfa = REG + cfa_offset, or *(REG + cfa_offset) + more if `deref`. */
 struct wh_rule {

@@ -190,6 +190,8 @@ pub const RULE_FP: u32 = 6;
 pub const MODULE_MADE: u32 = 1;
 /// Of [`Module::flags`]: its rows cover most of its code.
 pub const MODULE_COVERED: u32 = 2;
+/// Of [`Module::flags`]: what has no rows keeps frame pointers.
+pub const MODULE_FRAMED: u32 = 4;
 /// `WH_RULE_LATER`: only in sites: to be looked up anew.
 pub const RULE_LATER: u32 = 7;
 /// `WH_SHADOW_READY`: lowest bits of an entry of the agent's shadow set.

@@ -306,7 +306,8 @@ pub struct OwnCostRow {
     pub ns: u64,
     /// Part of that which uprobes cost: taken off nothing.
     pub kernel_ns: u64,
-    /// Part of that which changes between stacks (coroutines) and calls left by jumps cost: taken off nothing.
+    /// Part of that which ever new paths (recursion), changes between stacks (coroutines) and calls left by jumps cost. The agent
+    /// has taken it off the times of calls around.
     pub apart_ns: u64,
     /// Some calls cost more than is known: it is more than this.
     pub open: bool,

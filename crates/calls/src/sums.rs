@@ -147,11 +147,15 @@ pub(crate) fn path_sums(
     };
     let nested: Vec<u64> = (0..raw.len()).map(timed).collect();
     let has_wall = clocks(snapshot).wall;
+    // What the agent has taken off is known in all only: each call has its part.
+    let apart =
+        u64::try_from(u128::from(snapshot.own_cost.apart_ns) * 1000 / u128::from(all.max(1))).unwrap_or(u64::MAX);
+    let costs = |calls: u64| Costs { off: cost_ns(calls, whole), in_all: cost_ns(calls, whole.saturating_add(apart)) };
     let measured: Vec<(u64, u64)> = raw.iter().map(|t| (t.wall_ns, t.cpu_ns)).collect();
     let mut sums: Vec<PathSum> = raw
         .into_iter()
         .enumerate()
-        .map(|(i, t)| corrected(t, cost_ns(nested[i], whole), has_wall && is_timed(snapshot, i), running(i)))
+        .map(|(i, t)| corrected(t, costs(nested[i]), has_wall && is_timed(snapshot, i), running(i)))
         .collect();
     for (i, (sum, path)) in sums.iter_mut().zip(&snapshot.paths).enumerate() {
         // Folded calls lie in timed ones and may be far shorter.
@@ -244,8 +248,16 @@ fn is_timed(snapshot: &CallSnapshot, path: usize) -> bool {
     point.is_some_and(|p| p.entry_only.is_none() && !matches!(p.patch, Some(PatchKind::Trap | PatchKind::Uprobe)))
 }
 
-fn corrected(t: PathTotals, cost: u64, jumped_patch: bool, running: Running) -> PathSum {
-    let (wall, cpu) = (t.wall_ns.saturating_sub(cost), t.cpu_ns.saturating_sub(cost));
+/// What measuring the callees of a path has cost.
+struct Costs {
+    /// Still to be taken off.
+    off: u64,
+    /// With what the agent has taken off.
+    in_all: u64,
+}
+
+fn corrected(t: PathTotals, cost: Costs, jumped_patch: bool, running: Running) -> PathSum {
+    let (wall, cpu) = (t.wall_ns.saturating_sub(cost.off), t.cpu_ns.saturating_sub(cost.off));
     PathSum {
         calls: t.calls,
         done: t.done,
@@ -258,8 +270,8 @@ fn corrected(t: PathTotals, cost: u64, jumped_patch: bool, running: Running) -> 
         self_cpu: 0,
         min: t.min_ns,
         min_open: false,
-        doubt: if wall < cost.saturating_mul(DOUBTFUL) { t.wall_ns - wall } else { 0 },
-        bound: wall < cost,
+        doubt: if wall < cost.in_all.saturating_mul(DOUBTFUL) { cost.in_all.min(t.wall_ns) } else { 0 },
+        bound: wall < cost.in_all,
         untimed: 0,
         max: t.max_ns,
         usage: t.usage,

@@ -2,6 +2,7 @@
 //! (`.gopclntab`) when the symbol table goes (`-ldflags=-s`). The layout is that of Go 1.18 and later; where files and
 //! lines of instructions are is not read.
 
+use crate::bytes::Bytes;
 use crate::view::{View, string_at};
 
 /// Beginning of the table, since Go 1.18 and since Go 1.20.
@@ -15,8 +16,21 @@ pub(crate) fn go_functions<'a>(view: &View<'a>) -> Vec<GoFunction<'a>> {
     read(view).unwrap_or_default()
 }
 
+/// Whether a file was made by Go's linker: its run-time system is in it, and its functions keep frame pointers.
+#[must_use]
+pub fn is_go_program(file: &Bytes) -> bool {
+    View::parse(file).is_ok_and(|view| is_go(&view))
+}
+
+pub(crate) fn is_go(view: &View<'_>) -> bool {
+    TABLES.iter().any(|name| view.section(name).is_some())
+}
+
+/// Sections that hold the table.
+const TABLES: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
+
 fn read<'a>(view: &View<'a>) -> Option<Vec<GoFunction<'a>>> {
-    let section = [".gopclntab", ".data.rel.ro.gopclntab"].iter().find_map(|name| view.section(name))?;
+    let section = TABLES.iter().find_map(|name| view.section(name))?;
     let table = Table::new(view, view.bytes(section)?)?;
     let text = table.text(view)?;
     let function = |i: usize| {

@@ -67,6 +67,7 @@ pub use elf::{
 };
 pub use error::{ImageError, Problem};
 pub use functions::{Function, FunctionTable, NameSource};
+pub use go_names::is_go_program;
 pub use ids::{IdKind, ImageId, ImageKind, ImageOffset, Segment, Svma, to_offset, to_svma};
 pub use jitdump::{JitDump, JitFunction, JitLine};
 pub use jump_tables::JumpTable;

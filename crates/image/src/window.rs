@@ -14,6 +14,7 @@ use crate::code_names::{CodeName, NameKind};
 use crate::disasm::{Flow, Insn, decode};
 use crate::error::{ImageError, Problem};
 use crate::extents::extents;
+use crate::go_names::is_go;
 use crate::ids::Svma;
 use crate::jump_tables;
 use crate::relocate::{LONGEST_WINDOW, RelocateError, relocate};
@@ -97,6 +98,10 @@ pub enum EntryRefusal {
     /// A call would return inside the bytes.
     #[error("a call inside its first bytes returns there")]
     CallInside,
+    /// Calls return inside the bytes that nobody makes: Go's run-time system has every goroutine begin as if it had been
+    /// called from behind the first byte of `runtime.goexit`.
+    #[error("the return addresses of goroutines point into its first bytes")]
+    ReturnInside,
     /// An instruction does not work elsewhere.
     #[error("{what}")]
     Immovable {
@@ -169,7 +174,7 @@ impl CodeMap {
         Ok(Self {
             bytes: StatedBytes::from_elf(file)?,
             relatives: relatives(&view),
-            go: view.section(".gopclntab").is_some() || view.section(".data.rel.ro.gopclntab").is_some(),
+            go: is_go(&view),
             found: OnceLock::new(),
             code,
             linkage,
@@ -344,6 +349,9 @@ impl Site<'_> {
     /// Bytes of the whole instructions that cover `patch` bytes, when they can be displaced.
     fn window(&self, patch: u64) -> Result<u64, EntryRefusal> {
         let end = self.at.saturating_add(patch);
+        if self.map.go && self.is_goexit() {
+            return Err(EntryRefusal::ReturnInside);
+        }
         let covering = |i: &&Insn| i.address.0 >= self.at && i.address.0 < end;
         let insns: Vec<&Insn> = self.body.iter().filter(covering).collect();
         if insns.iter().any(|i| i.flow == Flow::Invalid) {
@@ -358,6 +366,14 @@ impl Site<'_> {
             Some(from) => Err(EntryRefusal::BranchInto { from }),
             None => Ok(last - self.at),
         }
+    }
+
+    /// By what it is, as names may be gone: a no-operation of one byte, then a call. No function compiled from Go begins so.
+    fn is_goexit(&self) -> bool {
+        const NOP: u8 = 0x90;
+        let first = self.map.bytes.get(self.at..self.at.saturating_add(1));
+        let second = self.body.iter().find(|i| i.address.0 > self.at);
+        first == Some(&[NOP]) && second.is_some_and(|i| matches!(i.flow, Flow::Call(_)))
     }
 
     fn movable(&self, window: Range<u64>) -> Result<(), EntryRefusal> {

@@ -83,6 +83,9 @@ pub enum Refusal {
     /// A call ends inside the bytes to be replaced: its return address would point into the jump.
     #[error("a call inside its first bytes returns there")]
     CallInside,
+    /// Calls that nobody makes return inside the bytes to be replaced (Go's `runtime.goexit`).
+    #[error("the return addresses of goroutines point into its first bytes")]
+    ReturnInside,
     /// An instruction that cannot be moved.
     #[error("its first instructions cannot be moved ({what})")]
     Immovable {

@@ -226,7 +226,8 @@ impl Modules {
 fn flags(module: &Module, rows: &Rows) -> u32 {
     let made = if module.id.is_none() { abi::MODULE_MADE } else { 0 };
     let covered = if rows.covered() * 2 > module.end - module.start { abi::MODULE_COVERED } else { 0 };
-    made | covered
+    let framed = if rows.framed { abi::MODULE_FRAMED } else { 0 };
+    made | covered | framed
 }
 
 /// Sites that the agent met before their module had rows are followed by rows from now on.

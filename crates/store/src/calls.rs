@@ -294,8 +294,8 @@ pub struct OwnCost {
     /// Nanoseconds that the kernel's breakpoints (uprobes) have cost in all, taken off nothing. `None`: not known.
     #[serde(default = "none_at_all")]
     pub kernel_ns: Option<u64>,
-    /// Nanoseconds that went to changes between stacks (coroutines) and to calls left by jumps, besides the cost of each call;
-    /// taken off nothing.
+    /// Nanoseconds that went to calls by ever new paths (recursion), to changes between stacks (coroutines) and to calls left by
+    /// jumps, besides the cost of each call; times of calls around are told without.
     #[serde(default)]
     pub apart_ns: u64,
 }

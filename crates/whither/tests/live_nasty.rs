@@ -72,7 +72,7 @@ nasty! {
     n28_seccomp_filter: ["nasty-seccomp", "filter"];
     n30_not_dumpable: ["nasty-shut", "dump"];
     n33_no_new_code: ["nasty-shut", "mdwe"];
-    n31_go: ["nasty-go"];
+    n31_go: ["nasty-go"], ["-f", r"runtime\.goexit.*"];
     n36_job_control: ["nasty-stops"];
     n39_address_sanitizer: ["nasty-args-asan"];
     n39_thread_sanitizer: ["nasty-args-tsan"];

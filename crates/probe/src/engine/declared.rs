@@ -34,11 +34,14 @@ impl Engine {
 #[derive(Default)]
 struct Missing {
     whole: Vec<ValueSpec>,
+    /// Some of these functions are Fortran's, by their names.
+    fortran: bool,
     nowhere: Vec<(ValueSpec, Vec<String>)>,
 }
 
 impl Missing {
-    fn whole(&mut self, value: &ValueSpec) {
+    fn whole(&mut self, value: &ValueSpec, of: &str) {
+        self.fortran |= matches!(value.source, Source::Arg(_)) && is_fortran(of);
         if !self.whole.contains(value) {
             self.whole.push(value.clone());
         }
@@ -70,8 +73,18 @@ impl Missing {
                 enumerated(functions)
             )
         });
-        whole.chain(nowhere).collect()
+        let fortran = self.fortran.then(|| {
+            "Fortran hands over addresses of arguments (but for those with VALUE), so what is summed of them are addresses".to_owned()
+        });
+        whole.chain(fortran).chain(nowhere).collect()
     }
+}
+
+/// As gfortran and flang name procedures: `solve_`, `__grid_MOD_step`, `_QMgridPstep`.
+fn is_fortran(name: &str) -> bool {
+    let plain = name.strip_suffix('_').is_some_and(|stem| !stem.is_empty() && !stem.ends_with('_'));
+    let lower = !name.contains(|c: char| c.is_ascii_uppercase() || c == ':');
+    (plain && lower) || name.contains("_MOD_") || name.starts_with("_QM")
 }
 
 fn enumerated(functions: &[String]) -> String {
@@ -106,7 +119,7 @@ fn settle(action: &mut PointAction, told: Option<&Signature>, of: &str, missing:
         _ => Passed::Unknown,
     };
     match passed {
-        Passed::Unknown => missing.whole(open),
+        Passed::Unknown => missing.whole(open, of),
         Passed::Nothing => {
             missing.nowhere(open, of);
             return false;

@@ -59,6 +59,7 @@ pub(super) fn may_serve(refusal: &Refusal) -> bool {
         Refusal::TooShort { .. }
             | Refusal::BranchInto { .. }
             | Refusal::CallInside
+            | Refusal::ReturnInside
             | Refusal::Immovable { .. }
             | Refusal::NoRoom
     )

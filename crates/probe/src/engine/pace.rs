@@ -226,6 +226,7 @@ fn reason(refusal: EntryRefusal) -> Refusal {
         EntryRefusal::TooShort { bytes } => Refusal::TooShort { bytes },
         EntryRefusal::BranchInto { from } => Refusal::BranchInto { from },
         EntryRefusal::CallInside => Refusal::CallInside,
+        EntryRefusal::ReturnInside => Refusal::ReturnInside,
         EntryRefusal::Immovable { what } => Refusal::Immovable { what },
         EntryRefusal::NotCode => Refusal::NotMapped,
         _ => Refusal::Undecodable,

@@ -5,7 +5,7 @@ use super::{Module, known};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use whither_abi::agent as abi;
-use whither_image::{Bytes, UnwindRows};
+use whither_image::{Bytes, UnwindRows, is_go_program};
 
 /// Rows of one module, before they are given a place in the tables.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +16,8 @@ pub(crate) struct Rows {
     rows: Arc<[abi::Row]>,
     /// Rare rules; rows name them by index into this.
     pub(crate) big: Arc<[abi::Rule]>,
+    /// What has no rows keeps frame pointers: code compiled from Go.
+    pub(crate) framed: bool,
 }
 
 impl Rows {
@@ -46,9 +48,10 @@ impl Rows {
     }
 
     fn of(file: &Bytes) -> Self {
+        let framed = is_go_program(file);
         match UnwindRows::from_elf(file) {
-            Ok(rows) => Self { base: rows.base.0, rows: rows.rows.into(), big: rows.big.into() },
-            Err(_) => Self::default(),
+            Ok(rows) => Self { base: rows.base.0, rows: rows.rows.into(), big: rows.big.into(), framed },
+            Err(_) => Self { framed, ..Self::default() },
         }
     }
 

@@ -162,6 +162,7 @@ fn refusal(reason: &EntryRefusal) -> Refusal {
         EntryRefusal::TooShort { bytes } => Refusal::TooShort { bytes: *bytes },
         EntryRefusal::BranchInto { from } => Refusal::BranchInto { from: *from },
         EntryRefusal::CallInside => Refusal::CallInside,
+        EntryRefusal::ReturnInside => Refusal::ReturnInside,
         EntryRefusal::Immovable { what } => Refusal::Immovable { what: what.clone() },
         EntryRefusal::NotCode => Refusal::NotMapped,
         _ => Refusal::Undecodable,

@@ -170,7 +170,7 @@ fn taken_off(cost: &OwnCostRow) -> String {
     let of_uprobes = duration(cost.kernel_ns as f64 / 1e9);
     if cost.apart_ns > cost.ns / 2 {
         return format!(
-            "of CPU time; {} of changes between stacks, not taken off",
+            "of CPU time; {} of ever new paths and changes between stacks; taken off",
             duration(cost.apart_ns as f64 / 1e9)
         );
     }

@@ -560,8 +560,8 @@ fn spent_apart(p: &CallProfile) -> Option<String> {
     let ns = p.own_cost.apart_ns;
     (ns > p.whole.cpu_ns / 100).then(|| {
         format!(
-            "changes between stacks (coroutines, the first call of each thread) and calls left by jumps cost {} besides: the program is \
-             slowed, and times of calls around such changes are too long by as much in all",
+            "calls by ever new paths (of functions that call themselves, say), changes between stacks and calls left by jumps cost {} \
+             besides: the program is slowed by so much; it is taken off the times of the calls around",
             nanoseconds(ns as f64)
         )
     })
