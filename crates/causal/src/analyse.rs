@@ -158,7 +158,7 @@ impl<'a> Analysis<'a> {
             listed.iter().map(|(id, _)| self.estimate(*id, measure, &baselines)).collect();
         let enough = |(id, _): &(u32, &Target)| verdict::missing(self, *id).is_none();
         let many = listed.iter().zip(&estimates).filter(|(t, e)| e.is_some() && enough(t)).count();
-        let phases = phase::Phases::new(self.run);
+        let phases = phase::Phases::new(self.run, self.options);
         listed
             .iter()
             .zip(&estimates)

@@ -51,11 +51,16 @@ pub(crate) fn naps_miss(run: &CausalRun, percent: u8) -> f64 {
 
 /// Whether a window counts.
 pub(crate) fn counts(window: &Window, options: &AnalyseOptions) -> bool {
-    match window.dropped {
-        None => true,
-        Some(DropReason::ForeignLoad | DropReason::Steal) => options.keep_disturbed,
-        Some(_) => false,
-    }
+    window.dropped.is_none() || (spoilt(window) && !is_disturbed(window, options))
+}
+
+/// Whether others disturbed it so that it does not count.
+pub(crate) fn is_disturbed(window: &Window, options: &AnalyseOptions) -> bool {
+    spoilt(window) && !options.keep_disturbed
+}
+
+fn spoilt(window: &Window) -> bool {
+    matches!(window.dropped, Some(DropReason::ForeignLoad | DropReason::Steal))
 }
 
 /// Of a whole run.
@@ -150,12 +155,11 @@ impl Quality {
     }
 
     fn disturbance(&mut self, run: &CausalRun) {
-        let disturbed = |w: &&Window| matches!(w.dropped, Some(DropReason::ForeignLoad | DropReason::Steal));
-        let judged: Vec<&Window> = run.windows.iter().filter(|w| w.dropped.is_none() || disturbed(w)).collect();
+        let judged: Vec<&Window> = run.windows.iter().filter(|w| w.dropped.is_none() || spoilt(w)).collect();
         let (mut zeros, mut others) = ((0.0, 0.0), (0.0, 0.0));
         for window in &judged {
             let side = if window.percent == 0 { &mut zeros } else { &mut others };
-            side.0 += f64::from(u8::from(disturbed(window)));
+            side.0 += f64::from(u8::from(spoilt(window)));
             side.1 += 1.0;
         }
         let dropped = zeros.0 + others.0;

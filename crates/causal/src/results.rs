@@ -93,7 +93,8 @@ pub struct TargetRow {
     pub aliases: Vec<String>,
     /// Module path.
     pub module: String,
-    /// Share of the samples taken without speed-up.
+    /// Of the samples taken without speed-up, the part it was met in: of those of running threads, or of those of
+    /// waits where it is one.
     pub share: f64,
     /// Samples in it without speed-up.
     pub samples: u64,

@@ -6,7 +6,10 @@ use super::escape::{Text, put};
 use super::number::{finite, grouped, percent};
 use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, foot, head};
-use crate::text::{causal_place, causal_target, causal_warnings, drop_reason, duration, effect, executor, nanoseconds};
+use crate::text::{
+    SHARES, causal_place, causal_target, causal_warnings, drop_reason, duration, effect, executor,
+    has_shares_of_two_kinds, nanoseconds,
+};
 use whither_causal::{CausalAnswer, DriftRow, LatencyRow, TargetRow, Verdict};
 use whither_store::causal::LoadKind;
 
@@ -149,7 +152,11 @@ fn ranking(out: &mut String, a: &CausalAnswer) {
             Text(&t.reason)
         );
     }
-    out.push_str("</tbody></table></div></section>");
+    out.push_str("</tbody></table></div>");
+    if has_shares_of_two_kinds(a) {
+        put!(out, "<p class=\"hint\">{SHARES}.</p>");
+    }
+    out.push_str("</section>");
 }
 
 fn plots(out: &mut String, data: &CausalPage<'_>) {

@@ -256,6 +256,9 @@ fn footer(a: &CausalAnswer, unsaid: &[&TargetRow]) -> Vec<String> {
     let noise = a.latency.iter().filter(|l| l.is_noise()).count();
     if noise > 0 {
         lines.push(format!("latency: not enough data for {}; measure longer with -d", plural(noise as u64, "target")));
+    if has_shares_of_two_kinds(a) {
+        lines.push(SHARES.to_owned());
+    }
     }
     lines.extend(a.waits.iter().map(|w| format!("wait, not speedable: {}", w.reason)));
     let cost = a.overhead.as_ref().map_or_else(String::new, |o| {
@@ -276,6 +279,15 @@ fn latency(l: &LatencyRow) -> Option<String> {
     if l.target.is_none() {
         let why = l.cannot_say.as_ref().map_or(String::new(), |why| format!("; {why}"));
         return Some(format!("latency {}: {} on average{why}", l.name, nanoseconds(l.mean_ns)));
+/// What is said where code and waits stand in one table.
+pub(crate) const SHARES: &str = "shares are of the time on CPUs; of waits (off CPU), of the time in such waits";
+
+/// Whether code and waits stand in one table.
+pub(crate) fn has_shares_of_two_kinds(a: &CausalAnswer) -> bool {
+    let waits = a.targets.iter().filter(|t| t.unit == Unit::OffCpu).count();
+    waits > 0 && waits < a.targets.len()
+}
+
     }
     if let Some(why) = &l.cannot_say {
         return Some(format!("latency {} by {}: cannot say: {why}", l.name, l.target_name));
@@ -351,6 +363,17 @@ mod tests {
         early.windows.dropped = 32;
         let text = causal(&early, CausalView::default(), &Layout::default());
         assert!(text.contains("32 dropped (too little time to settle)"), "{text}");
+    }
+
+    #[test]
+    fn shares_of_code_and_of_waits_are_told_apart() {
+        let said = |some: &CausalAnswer| causal(some, CausalView::default(), &Layout::default()).contains(SHARES);
+        let mut some = answer();
+        assert!(!said(&some));
+        some.targets[0].unit = Unit::OffCpu;
+        assert!(said(&some));
+        some.targets.iter_mut().for_each(|t| t.unit = Unit::OffCpu);
+        assert!(!said(&some));
     }
 
     #[test]
