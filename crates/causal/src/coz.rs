@@ -134,6 +134,10 @@ fn location(target: &Target) -> Option<String> {
 fn experiment(run: &CausalRun, window: &Window, selected: String) -> Vec<Record> {
     let measured = value(window, Measure::Period(0));
     let duration = measured.map_or_else(|| length(window), |(period, periods)| period * periods).max(0.0);
+    // Where a thread runs nothing but the target, all of a window is delay at 100 %. Viewers divide by the time that is left.
+    if duration.round() == 0.0 {
+        return Vec::new();
+    }
     let speedup = f64::from(window.percent) / 100.0;
     let mut records = vec![Record::Experiment {
         selected,

@@ -107,6 +107,21 @@ fn stamped_windows_are_written_from_visit_to_visit() {
     assert!(text.ends_with("runtime\ttime=9\nsamples\tlocation=a/b.cpp:287\tcount=4\n"), "{text}");
 }
 
+#[test]
+fn windows_that_were_all_delay_are_no_experiments() {
+    let window = |percent, delay_ns| Window { percent, wall_ns: 100_000_000, delay_ns, ..Window::default() };
+    let run = CausalRun {
+        points: vec![ProgressPoint { name: "p".to_owned(), kind: PointKind::Probe, end: None }],
+        targets: import(OLD).unwrap().targets,
+        windows: vec![window(100, 100_000_000), window(50, 50_000_000)],
+        ..CausalRun::default()
+    };
+    let exported = export(&run, Format::Tabs);
+    let of = |what: &str| exported.text.lines().filter(|l| l.starts_with(what)).count();
+    assert_eq!((of("experiment"), of("throughput-point"), exported.left_out), (1, 1, 0), "{}", exported.text);
+    assert!(exported.text.contains("duration=50000000"), "{}", exported.text);
+}
+
 /// A line of half the time of one thread, sampled four times as often as Coz does: what is read back gains as much as what was
 /// written. Taken for Coz's, the delays were four times as long and the run shorter by them.
 #[test]
