@@ -5,6 +5,7 @@ use crate::crowd;
 use crate::estimate::{Effect, Estimate, Method, estimate};
 use crate::latency;
 use crate::options::{AnalyseOptions, Combine, Sort};
+use crate::pauses::{self, Pauses};
 use crate::phase;
 use crate::quality::{self, Quality};
 use crate::results::*;
@@ -13,7 +14,7 @@ use crate::turns::Pace;
 use crate::verdict::{self, Facts};
 use crate::waits;
 use rustc_hash::FxHashMap;
-use whither_store::causal::{CausalRun, Selection, Target, Window};
+use whither_store::causal::{CausalRun, DropReason, Selection, Target, Window};
 
 /// Draws of the bootstrap.
 const DRAWS: usize = 2000;
@@ -69,6 +70,10 @@ pub(crate) struct Analysis<'a> {
     pub(crate) kept: Vec<&'a Window>,
     pub(crate) by_target: FxHashMap<u32, Vec<&'a Window>>,
     pub(crate) quality: Quality,
+    /// What windows cut off between visits, by point.
+    pauses: Vec<Option<Pauses>>,
+    /// Windows that do not count since later ones were made longer for pauses.
+    outgrown: u32,
     pub(crate) began_ns: u64,
 }
 
@@ -76,20 +81,26 @@ impl<'a> Analysis<'a> {
     fn new(run: &'a CausalRun, options: &'a AnalyseOptions) -> Self {
         let from = carry::settled_from(&run.windows, |w| quality::counts(w, options));
         let counts = |w: &Window| quality::counts(w, options) && w.stratum >= from;
-        let kept: Vec<&Window> = run.windows.iter().filter(|w| counts(w)).collect();
+        let settled: Vec<&Window> = run.windows.iter().filter(|w| counts(w)).collect();
+        let shortest = pauses::shortest(&settled);
+        let counts = |w: &Window| counts(w) && w.wall_ns >= shortest;
+        let kept: Vec<&Window> = settled.iter().copied().filter(|w| counts(w)).collect();
+        let of = |point: u32| Pauses::of(kept.iter().copied(), point);
+        let pauses: Vec<Option<Pauses>> = (0..run.points.len() as u32).map(of).collect();
         let carried = carry::traces(&carry::followed(&run.windows, counts)).filter(carry::Carried::matters);
         let mut by_target: FxHashMap<u32, Vec<&Window>> = FxHashMap::default();
         kept.iter().for_each(|w| by_target.entry(w.target).or_default().push(w));
         let began_ns = run.windows.iter().map(|w| w.begin_ns).min().unwrap_or(0);
-        let quality = Quality::of(run, &kept, carried);
-        Self { run, options, kept, by_target, quality, began_ns }
+        let quality = Quality::of(run, &kept, carried, pauses.first().copied().flatten());
+        let outgrown = (settled.len() - kept.len()) as u32;
+        Self { run, options, kept, by_target, quality, pauses, outgrown, began_ns }
     }
 
     /// The estimate of one target for one measure.
     pub(crate) fn estimate(&self, target: u32, measure: Measure, baselines: &Baselines) -> Option<Estimate> {
         let own = self.by_target.get(&target)?.iter().copied();
         let (observations, robust) = match self.options.combine {
-            Combine::Ours => (series(own, measure, baselines), true),
+            Combine::Ours => (series(own, measure, baselines), !self.hold_pauses(measure)),
             Combine::Sum => (plain_series(own, measure), false),
         };
         let seed = self.run.meta.seed ^ u64::from(target).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -97,22 +108,46 @@ impl<'a> Analysis<'a> {
         estimate(&observations, &Method { assume, confidence: self.options.confidence, draws: DRAWS, robust, seed })
     }
 
+    /// Whether windows were made long enough for pauses, so that one with more or fewer of them than others is not wild.
+    fn hold_pauses(&self, measure: Measure) -> bool {
+        let are_long = self.pauses(measure).is_some_and(|p| p.wanted_ns().is_none());
+        self.outgrown > 0 || are_long
+    }
+
     pub(crate) fn at_s(&self, window: &Window) -> f64 {
         window.begin_ns.saturating_sub(self.began_ns) as f64 / 1e9
     }
 
     /// Gain with its interval.
-    pub(crate) fn gain(&self, target: u32, estimate: &Estimate, many: usize) -> Gain {
-        let (low, high) = self.interval(target, self.options.assume, &estimate.assumed, many);
-        gain(self.options.assume, estimate.assumed.y, low, high)
+    pub(crate) fn gain(&self, target: u32, estimate: &Estimate, many: usize, measure: Measure) -> Gain {
+        let (low, high) = self.interval(target, self.options.assume, &estimate.assumed, many, measure);
+        // Intervals are told by their half, so that the figure is in the middle.
+        let y = self.pauses(measure).map_or(estimate.assumed.y, |_| f64::midpoint(low, high));
+        gain(self.options.assume, y, low, high)
+    }
+
+    /// What windows cut off between visits. Latencies do not hang on that.
+    pub(crate) fn pauses(&self, measure: Measure) -> Option<Pauses> {
+        match measure {
+            Measure::Period(point) => self.pauses.get(point as usize).copied().flatten(),
+            Measure::Latency(..) => None,
+        }
     }
 
     /// Interval of an effect, with what windows cannot tell: it is wider where the machine is not to be trusted;
     /// it allows for a quarter of a delay per window, which is what the insertion of delays itself missed in
     /// the simulator (a delay reaches the other threads only at their next tick); where ticks are dear it
     /// allows for their share, since a paused thread meets ticks that the faster program would not; for turns that threads take
-    /// faster than ticks come; for what windows show of those before them; and for cores that spinning takes from others.
-    pub(crate) fn interval(&self, target: u32, percent: u8, effect: &Effect, many: usize) -> (f64, f64) {
+    /// faster than ticks come; for what windows show of those before them; for cores that spinning takes from others; and
+    /// for pauses that windows cut off.
+    pub(crate) fn interval(
+        &self,
+        target: u32,
+        percent: u8,
+        effect: &Effect,
+        many: usize,
+        measure: Measure,
+    ) -> (f64, f64) {
         let own = self.by_target.get(&target).map_or(&[][..], Vec::as_slice);
         let mean = own.iter().map(|w| w.wall_ns as f64).sum::<f64>() / own.len().max(1) as f64;
         let missed = f64::from(percent) / 100.0 * self.run.meta.period_ns as f64 / mean.max(1.0) / 4.0;
@@ -120,7 +155,8 @@ impl<'a> Analysis<'a> {
         let (low, high) = effect.interval(many);
         let (low, high) = self.quality.widened(effect.y, (low - missed, high + missed));
         let crowding = crowd::crowding(self, target, percent);
-        (low - crowding, high + crowding)
+        let seen = (low - crowding, high + crowding);
+        self.pauses(measure).map_or(seen, |p| p.interval(percent, seen))
     }
 
     /// What dear ticks, and ticks that come too seldom, may make of an effect of nothing.
@@ -134,11 +170,14 @@ impl<'a> Analysis<'a> {
     }
 
     /// A curve whose intervals allow for delays that come late or stand in other threads' way.
-    pub(crate) fn curve(&self, target: u32, estimate: &Estimate) -> Vec<CurvePoint> {
+    pub(crate) fn curve(&self, target: u32, estimate: &Estimate, measure: Measure) -> Vec<CurvePoint> {
+        let pauses = self.pauses(measure);
         let widened = |p: &CurvePoint| {
             let late = self.late(target, p.percent) + crowd::crowding(self, target, p.percent);
             let late = late + self.quality.mistold(p.y);
-            CurvePoint { low: p.low - late, high: p.high + late, ..*p }
+            let seen = (p.low - late, p.high + late);
+            let (low, high) = pauses.map_or(seen, |all| all.interval(p.percent, seen));
+            CurvePoint { y: pauses.map_or(p.y, |all| all.effect(p.percent, p.y)), low, high, ..*p }
         };
         estimate.curve.iter().map(widened).collect()
     }
@@ -185,7 +224,8 @@ impl<'a> Analysis<'a> {
         let (samples, share) = phases.share(id);
         let phase = phases.factor(id, own, self.options.confidence);
         let told = estimate.filter(|_| own.len() >= TOLD || verdict::missing(self, id).is_none());
-        let gains = told.map(|e| (self.gain(id, e, many), self.gain(id, e, 1)));
+        let measure = Measure::Period(0);
+        let gains = told.map(|e| (self.gain(id, e, many, measure), self.gain(id, e, 1, measure)));
         let applied = phase.filter(|p| p.applied);
         TargetRow {
             id,
@@ -200,7 +240,7 @@ impl<'a> Analysis<'a> {
             samples,
             windows: own.len() as u32,
             zero_windows: own.iter().filter(|w| w.percent == 0).count() as u32,
-            curve: estimate.map(|e| self.curve(id, e)).unwrap_or_default(),
+            curve: estimate.map(|e| self.curve(id, e, measure)).unwrap_or_default(),
             fit: estimate.map_or(Fit::NOTHING, |e| e.fit),
             gain: gains.map(|(joint, _)| applied.map_or(joint, |p| phase::over_the_run(&joint, &p))),
             local: gains.map(|(_, local)| local),
@@ -219,7 +259,8 @@ impl<'a> Analysis<'a> {
             let measure = Measure::Period(point);
             let baselines = Baselines::new(self.kept.iter().copied(), measure);
             let e = self.estimate(id, measure, &baselines)?;
-            Some(PointEffect { point, curve: self.curve(id, &e), fit: e.fit, gain: Some(self.gain(id, &e, 1)) })
+            let (curve, gain) = (self.curve(id, &e, measure), self.gain(id, &e, 1, measure));
+            Some(PointEffect { point, curve, fit: e.fit, gain: Some(gain) })
         });
         effects.collect()
     }
@@ -256,16 +297,19 @@ impl<'a> Analysis<'a> {
         let rows = self.run.points.iter().enumerate().map(|(i, p)| {
             let (visits, mut per_second) = of(i, Measure::Period(i as u32));
             if per_second == 0.0 {
-                per_second = self.rate_of_all(i as u32);
+                per_second = self.rate(i as u32, |_| true);
+            } else if self.pauses(Measure::Period(i as u32)).is_some() {
+                let undisturbed = |w: &Window| matches!(w.dropped, None | Some(DropReason::NoVisits));
+                per_second = self.rate(i as u32, undisturbed);
             }
             PointRow { name: p.name.clone(), kind: p.kind, end: p.end, visits, per_second }
         });
         rows.collect()
     }
 
-    /// Visits per second where no window without speed-up is kept: of all of them.
-    fn rate_of_all(&self, point: u32) -> f64 {
-        let plain = self.run.windows.iter().filter(|w| w.percent == 0);
+    /// Visits per second of the whole length of such windows without speed-up: where none is kept, or pauses are cut off.
+    fn rate(&self, point: u32, counts: impl Fn(&Window) -> bool) -> f64 {
+        let plain = self.run.windows.iter().filter(|w| w.percent == 0 && counts(w));
         let (visits, ns) = plain.fold((0, 0), |(visits, ns), w| {
             let own = w.visits.iter().filter(|v| v.point == point).map(|v| v.visits).sum::<u64>();
             (visits + own, ns + w.wall_ns)
@@ -282,6 +326,7 @@ impl<'a> Analysis<'a> {
         WindowCounts {
             kept,
             dropped: self.run.windows.len() as u32 - kept,
+            outgrown: self.outgrown,
             lottery: of(Selection::Lottery),
             block: of(Selection::Block),
             fixed: of(Selection::Fixed),

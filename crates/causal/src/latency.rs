@@ -47,9 +47,9 @@ fn pair(analysis: &Analysis<'_>, begin: u32, end: u32) -> Vec<LatencyRow> {
             Some(LatencyRow {
                 target: Some(target),
                 target_name: analysis.run.targets.get(target as usize).map(|t| t.name.clone()).unwrap_or_default(),
-                curve: analysis.curve(target, &estimate),
+                curve: analysis.curve(target, &estimate, measure),
                 fit: estimate.fit,
-                gain: Some(analysis.gain(target, &estimate, 1)),
+                gain: Some(analysis.gain(target, &estimate, 1, measure)),
                 cannot_say: Pace::of(analysis, target).and_then(Pace::cannot_say),
                 ..whole.clone()
             })

@@ -14,6 +14,7 @@ mod crowd;
 mod estimate;
 mod latency;
 mod options;
+mod pauses;
 mod phase;
 mod policy;
 mod quality;

@@ -10,6 +10,7 @@ mod allocation;
 
 use crate::carry::{self, SETTLE};
 use crate::options::{DoneReason, Order, PolicyKind, PolicyOptions, Step};
+use crate::pauses::Pauses;
 use crate::series::{Measure, value};
 use allocation::{Candidate, Planned};
 use rustc_hash::FxHashMap;
@@ -168,6 +169,7 @@ impl Policy {
             self.before.push(of_this_run.map(|(_, target, percent)| (target, percent)));
             self.windows.push(window.clone());
             self.look_behind();
+            self.look_for_pauses();
         }
         self.last = Some((window.run, window.target, window.percent));
     }
@@ -182,6 +184,20 @@ impl Policy {
             self.settle += 1;
             self.anew();
             self.stratum = (self.stratum / carry::SETTLED + 1) * carry::SETTLED - 1;
+        }
+    }
+
+    /// Makes windows longer where they cut off pauses of the program, and begins anew.
+    fn look_for_pauses(&mut self) {
+        let (shortest, longest) = (self.options.min_window_ns.max(1), self.options.max_window_ns);
+        if self.windows.is_empty() || !self.windows.len().is_multiple_of(LOOKS) {
+            return;
+        }
+        let Some(wanted) = Pauses::of(self.windows.iter(), 0).and_then(|p| p.wanted_ns()) else { return };
+        let stretch = (wanted.min(longest) / shortest).max(1).next_power_of_two();
+        if stretch > self.stretch && self.stretch.saturating_mul(shortest) < longest {
+            self.stretch = stretch;
+            self.anew();
         }
     }
 

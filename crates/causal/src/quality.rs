@@ -7,6 +7,7 @@ use crate::carry::Carried;
 use crate::clocked;
 use crate::crowd;
 use crate::options::AnalyseOptions;
+use crate::pauses::Pauses;
 use crate::results::{DriftRow, DroppedRow, OverheadRow};
 use crate::series::{Baselines, Measure, length, value};
 use rustc_hash::FxHashMap;
@@ -81,7 +82,7 @@ pub(crate) struct Quality {
 }
 
 impl Quality {
-    pub(crate) fn of(run: &CausalRun, kept: &[&Window], carried: Option<Carried>) -> Self {
+    pub(crate) fn of(run: &CausalRun, kept: &[&Window], carried: Option<Carried>, pauses: Option<Pauses>) -> Self {
         let (load, load_reason) = load(run, kept);
         let mut quality = Self {
             load,
@@ -101,6 +102,7 @@ impl Quality {
         quality.spinning(run, kept);
         quality.trend(kept);
         quality.carried(carried);
+        quality.warnings.extend(pauses.map(|p| p.told() + "; intervals allow for it"));
         quality
     }
 

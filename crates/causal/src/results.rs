@@ -394,6 +394,8 @@ pub struct WindowCounts {
     pub kept: u32,
     /// That do not.
     pub dropped: u32,
+    /// Of these, those that were too short for the pauses of the program: later ones were made longer.
+    pub outgrown: u32,
     /// Kept ones chosen by lot.
     pub lottery: u32,
     /// Kept ones of blocks.

@@ -7,11 +7,14 @@ use crate::estimate::Estimate;
 use crate::phase::over_the_run;
 use crate::quality::seconds;
 use crate::results::{FitKind, Gain, Phase, TargetRow, Verdict};
+use crate::series::Measure;
 use crate::turns::Pace;
 use crate::waits::label;
 use std::collections::BTreeSet;
 use whither_store::causal::{CausalRun, LoadKind, Selection, Target, Unit};
 
+/// Verdicts are about the first point.
+const MEASURE: Measure = Measure::Period(0);
 /// An effect that is certainly smaller is not worth the work.
 const SMALL: f64 = 0.02;
 /// Windows of 0 % that a comparison needs.
@@ -59,11 +62,11 @@ pub(crate) fn of(
         return Verdict::NotEnoughData { missing, more_seconds: None };
     };
     let whole = |gain: Gain| phase.map_or(gain, |p| over_the_run(&gain, &p));
-    judged(analysis, id, estimate, &whole(analysis.gain(id, estimate, many)), many)
+    judged(analysis, id, estimate, &whole(analysis.gain(id, estimate, many, MEASURE)), many)
 }
 
 fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, many: usize) -> Verdict {
-    let (low, high) = analysis.interval(id, estimate.largest_percent, &estimate.largest, many);
+    let (low, high) = analysis.interval(id, estimate.largest_percent, &estimate.largest, many, MEASURE);
     let fit = estimate.fit;
     let falls = estimate.after.is_some_and(|(_, high)| high < 0.0);
     if gain.low > 0.0 {
@@ -105,10 +108,15 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
         return Verdict::FixThis;
     }
     let crowding = crowd::crowding(analysis, id, gain.percent);
-    let half = (gain.high - gain.low) / 2.0 - analysis.allowance(id, gain.percent) - crowding;
+    let pauses = analysis.pauses(MEASURE);
+    let cut = pauses.map_or(0.0, |p| p.half(gain.percent));
+    let half = (gain.high - gain.low) / 2.0 - analysis.allowance(id, gain.percent) - crowding - cut;
     // More windows would not help.
     if crowding > half.max(SMALL) {
         return Verdict::CannotSay { why: crowd::cannot_say(crowding) };
+    }
+    if let Some(pauses) = pauses.filter(|_| cut > half.max(SMALL)) {
+        return Verdict::CannotSay { why: pauses.told() };
     }
     let factor = (half / SMALL).powi(2) - 1.0;
     let spent = seconds(&analysis.kept).max(seconds(own));

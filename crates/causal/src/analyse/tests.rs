@@ -581,3 +581,78 @@ fn spinners_take_a_part_of_short_rounds_effects() {
     run.meta.period_ns = visits(&run) / 40;
     assert!(analyse(&run, &AnalyseOptions::default()).warnings.iter().all(|w| !w.contains("spin")));
 }
+
+/// A program of `f0` that makes visits every 2 ms, and of `f1` that runs for 150 ms after 400 of them.
+fn pausing(length_ms: u64, n: u32, seed: u64) -> CausalRun {
+    let mut run = Program { y: |_, _| 0.0, shares: vec![0.84, 0.16], noise: 0.0 }.run(n, seed);
+    let mut random = Random::new(seed);
+    for w in &mut run.windows {
+        let s = f64::from(w.percent) / 100.0;
+        let faster = |target: u32| if w.target == target { 1.0 - s } else { 1.0 };
+        let (visit, pause) = (2.0 * faster(0), 150.0 * faster(1));
+        let cycle = 400.0 * visit + pause;
+        let begin = random.unit() * cycle;
+        let at = (1..).map(|i: u32| f64::from(i) * visit + f64::from(i / 400) * pause - begin);
+        let at: Vec<f64> = at.take_while(|at| *at < 2.0 * length_ms as f64).filter(|at| *at > 0.0).collect();
+        // A window lasts until there are five, twice its length at the most.
+        let length_ms = (length_ms as f64).max(at.get(4).copied().unwrap_or(2.0 * length_ms as f64));
+        let at: Vec<f64> = at.into_iter().filter(|at| *at <= length_ms).collect();
+        let (first, last) = (at.first().copied().unwrap_or(0.0), at.last().copied().unwrap_or(0.0));
+        w.wall_ns = (length_ms * 1e6) as u64;
+        w.delay_ns = 0;
+        w.visits[0] = PointVisits {
+            visits: at.len() as u64,
+            first_ns: 1,
+            last_ns: 2,
+            first_virtual_ns: (first * 1e6) as i64,
+            last_virtual_ns: (last * 1e6) as i64,
+            ..PointVisits::default()
+        };
+        w.dropped = (at.len() < 2).then_some(DropReason::NoVisits);
+    }
+    run.samples.clear();
+    run
+}
+
+/// Of the pauses of 150 ms no window of 100 ms held any: `f1` gained +0.6 +-1.5 ("do not bother") and `f0` +29.8 +-1.0.
+#[test]
+fn pauses_as_long_as_windows_leave_intervals_that_hold_them() {
+    let answer = analyse(&pausing(100, 500, 9), &AnalyseOptions::default());
+    let gain = |name: &str| named(&answer, name).gain.unwrap();
+    let holds = |g: Gain, y: f64| g.low < y && y < g.high && (g.y - f64::midpoint(g.low, g.high)).abs() < 1e-9;
+    assert!(holds(gain("f0"), 0.253) && holds(gain("f1"), 0.047), "{:?} {:?}", gain("f0"), gain("f1"));
+    let verdict = &named(&answer, "f1").verdict;
+    assert!(matches!(verdict, Verdict::CannotSay { why } if why.contains("--window")), "{verdict:?}");
+    assert!((answer.points[0].per_second - 421.0).abs() < 20.0, "{:?}", answer.points[0]);
+    assert!(answer.warnings.iter().any(|w| w.contains("pauses between visits")), "{:?}", answer.warnings);
+    let large = named(&answer, "f1").curve.last().copied().unwrap();
+    assert!(large.low < 0.05 && large.high > 0.158 * f64::from(large.percent) / 100.0, "{large:?}");
+}
+
+#[test]
+fn windows_that_hold_the_pauses_tell_what_they_are_worth() {
+    let long = pausing(2000, 200, 9);
+    let answer = analyse(&long, &AnalyseOptions::default());
+    let (f0, f1) = (named(&answer, "f0"), named(&answer, "f1"));
+    assert_eq!((&f0.verdict, &f1.verdict), (&Verdict::FixThis, &Verdict::FixThis), "{f0:?} {f1:?}");
+    assert!((f1.gain.unwrap().y - 0.047).abs() < 0.02 && answer.warnings.is_empty(), "{:?}", f1.gain);
+    // Those before windows were made longer do not count.
+    let mut both = pausing(100, 160, 9);
+    both.windows.extend(long.windows);
+    let answer = analyse(&both, &AnalyseOptions::default());
+    let unvisited: u32 = answer.dropped.iter().map(|d| d.n).sum();
+    assert_eq!((answer.windows.kept, answer.windows.outgrown), (200, 160 - unvisited));
+}
+
+/// As the policy makes them for such pauses.
+#[test]
+fn intervals_hold_pauses_of_windows_not_much_longer() {
+    let truth = [("f0", 0.253), ("f1", 0.047)];
+    let held = |seed: u64| {
+        let answer = analyse(&pausing(800, 80, seed), &AnalyseOptions::default());
+        let holds = |name: &str, y: f64| named(&answer, name).gain.is_some_and(|g| g.low < y && y < g.high);
+        truth.iter().filter(|(name, y)| holds(name, *y)).count()
+    };
+    let all: usize = (0..20).map(held).sum();
+    assert!(all >= 37, "{all} of 40");
+}

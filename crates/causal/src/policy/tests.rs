@@ -218,3 +218,46 @@ fn a_policy_that_begins_anew_forgets_windows_and_keeps_its_strata_apart() {
     assert_eq!(next[0].stratum, last + 1, "a stratum of windows of both kinds");
     assert!(next[0].stratum < carry::SETTLED, "no more time to settle was asked for");
 }
+
+/// 400 visits of 2 ms, then 150 ms without one.
+#[test]
+fn pauses_of_the_program_lengthen_the_windows() {
+    let lengths = |pause_ns: u64| {
+        let mut fake = Fake::new(PolicyOptions::default(), &[0.8, 0.2], 3);
+        let cycle = 800_000_000 + pause_ns;
+        let mut lengths = Vec::new();
+        while lengths.len() < 120 {
+            match fake.policy.next(fake.now, &[450.0]) {
+                Step::Warm { ns } | Step::Rest { ns } => fake.run(ns.max(1)),
+                Step::Done(_) => break,
+                Step::Window(order) => {
+                    fake.now += order.settle_ns;
+                    let begin = fake.now;
+                    let end = begin + order.min_ns;
+                    // Visits end at even milliseconds of the part of the cycle that is not the pause.
+                    let of = (begin..end).step_by(1_000_000).map(|at| at / 1_000_000 * 1_000_000);
+                    let at: Vec<u64> = of
+                        .filter(|at| at / 1_000_000 % 2 == 0 && at % cycle < 800_000_000 && *at > begin)
+                        .map(|at| at - begin)
+                        .collect();
+                    let mut window = fake.window(&order);
+                    let (first, last) = (at.first().copied().unwrap_or(0), at.last().copied().unwrap_or(0));
+                    window.visits[0] = PointVisits {
+                        visits: at.len() as u64,
+                        first_ns: first,
+                        last_ns: last,
+                        first_virtual_ns: first as i64,
+                        last_virtual_ns: last as i64,
+                        ..PointVisits::default()
+                    };
+                    fake.policy.finished(&window);
+                    lengths.push(order.min_ns / 1_000_000);
+                }
+            }
+        }
+        lengths
+    };
+    let long = lengths(150_000_000);
+    assert!(long[0] == 100 && (400..=1600).contains(long.last().unwrap()), "{long:?}");
+    assert!(lengths(0).iter().all(|l| *l == 100), "{:?}", lengths(0));
+}

@@ -73,8 +73,12 @@ pub fn causal_header(a: &CausalAnswer) -> String {
     if a.windows.dropped > 0 {
         let mut why: Vec<&str> = a.dropped.iter().map(|d| drop_reason(d.reason)).collect();
         // Those that nobody disturbed, and that had less time to settle than later ones.
-        if a.dropped.iter().map(|d| d.n).sum::<u32>() < a.windows.dropped {
+        let told = a.dropped.iter().map(|d| d.n).sum::<u32>() + a.windows.outgrown;
+        if told < a.windows.dropped {
             why.push("too little time to settle");
+        }
+        if a.windows.outgrown > 0 {
+            why.push("shorter than pauses of the program");
         }
         parts.push(format!("{} dropped ({})", thousands(u64::from(a.windows.dropped)), why.join(", ")));
     }
@@ -252,13 +256,13 @@ fn footer(a: &CausalAnswer, unsaid: &[&TargetRow]) -> Vec<String> {
             if most > 0.0 { format!(", the largest {} % of the samples", percent(most)) } else { String::new() };
         lines.push(format!("not enough data: {}{share} (list: -v)", plural(unsaid.len() as u64, "target")));
     }
+    if has_shares_of_two_kinds(a) {
+        lines.push(SHARES.to_owned());
+    }
     lines.extend(a.latency.iter().filter(|l| !l.is_noise()).filter_map(latency));
     let noise = a.latency.iter().filter(|l| l.is_noise()).count();
     if noise > 0 {
         lines.push(format!("latency: not enough data for {}; measure longer with -d", plural(noise as u64, "target")));
-    if has_shares_of_two_kinds(a) {
-        lines.push(SHARES.to_owned());
-    }
     }
     lines.extend(a.waits.iter().map(|w| format!("wait, not speedable: {}", w.reason)));
     let cost = a.overhead.as_ref().map_or_else(String::new, |o| {
@@ -275,10 +279,6 @@ fn footer(a: &CausalAnswer, unsaid: &[&TargetRow]) -> Vec<String> {
     lines
 }
 
-fn latency(l: &LatencyRow) -> Option<String> {
-    if l.target.is_none() {
-        let why = l.cannot_say.as_ref().map_or(String::new(), |why| format!("; {why}"));
-        return Some(format!("latency {}: {} on average{why}", l.name, nanoseconds(l.mean_ns)));
 /// What is said where code and waits stand in one table.
 pub(crate) const SHARES: &str = "shares are of the time on CPUs; of waits (off CPU), of the time in such waits";
 
@@ -288,6 +288,10 @@ pub(crate) fn has_shares_of_two_kinds(a: &CausalAnswer) -> bool {
     waits > 0 && waits < a.targets.len()
 }
 
+fn latency(l: &LatencyRow) -> Option<String> {
+    if l.target.is_none() {
+        let why = l.cannot_say.as_ref().map_or(String::new(), |why| format!("; {why}"));
+        return Some(format!("latency {}: {} on average{why}", l.name, nanoseconds(l.mean_ns)));
     }
     if let Some(why) = &l.cannot_say {
         return Some(format!("latency {} by {}: cannot say: {why}", l.name, l.target_name));
@@ -363,6 +367,9 @@ mod tests {
         early.windows.dropped = 32;
         let text = causal(&early, CausalView::default(), &Layout::default());
         assert!(text.contains("32 dropped (too little time to settle)"), "{text}");
+        early.windows.outgrown = 32;
+        let text = causal(&early, CausalView::default(), &Layout::default());
+        assert!(text.contains("32 dropped (shorter than pauses of the program)"), "{text}");
     }
 
     #[test]
