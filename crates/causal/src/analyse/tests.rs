@@ -72,7 +72,8 @@ impl Program {
             samples: 300,
             visits: vec![PointVisits {
                 visits,
-                first_ns: 1,
+                // On no clock's beat.
+                first_ns: 1 + u64::from(i) * 2_654_435 % 9_000_000,
                 last_ns: 299_000_000,
                 last_virtual_ns: (period * (visits - 1) as f64) as i64,
                 ..PointVisits::default()
