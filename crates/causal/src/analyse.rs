@@ -227,6 +227,9 @@ impl<'a> Analysis<'a> {
         let measure = Measure::Period(0);
         let gains = told.map(|e| (self.gain(id, e, many, measure), self.gain(id, e, 1, measure)));
         let applied = phase.filter(|p| p.applied);
+        let verdict = verdict::of(self, id, estimate, many, applied);
+        // Who waits for a clock waits out what is saved: time per visit falls only as far as waits are shortened with it.
+        let gains = gains.filter(|_| verdict != Verdict::RateFixed);
         TargetRow {
             id,
             unit: target.unit,
@@ -248,7 +251,7 @@ impl<'a> Analysis<'a> {
             slope: estimate.map(|e| e.slope),
             other_points: self.other_points(id),
             dots: self.dots(id, estimate, baselines),
-            verdict: verdict::of(self, id, estimate, many, applied),
+            verdict,
             reason: String::new(),
         }
     }

@@ -332,7 +332,7 @@ fn open_loops_have_no_throughput_to_gain() {
     run.windows.iter_mut().for_each(|w| w.max_debt_ns = 1_000_000);
     let answer = analyse(&run, &AnalyseOptions::default());
     assert_eq!(answer.load, LoadKind::Open);
-    assert!(answer.targets.iter().all(|t| t.verdict == Verdict::RateFixed));
+    assert!(answer.targets.iter().all(|t| t.verdict == Verdict::RateFixed && t.gain.is_none()));
     // A closed loop loses visits.
     for w in &mut run.windows {
         let kept = 1.0 - w.delay_ns as f64 / w.wall_ns as f64;

@@ -8,7 +8,7 @@ use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, foot, head};
 use crate::text::{
     SHARES, causal_place, causal_target, causal_warnings, drop_reason, duration, effect, executor,
-    has_shares_of_two_kinds, nanoseconds,
+    has_shares_of_two_kinds, nanoseconds, no_gain,
 };
 use whither_causal::{CausalAnswer, DriftRow, LatencyRow, TargetRow, Verdict};
 use whither_store::causal::LoadKind;
@@ -136,7 +136,7 @@ fn ranking(out: &mut String, a: &CausalAnswer) {
         a.assume
     );
     for t in &a.targets {
-        let (value, gain) = t.gain.as_ref().map_or((-9.0, "?".to_owned()), |g| (finite(g.y), effect(g)));
+        let (value, gain) = t.gain.as_ref().map_or((-9.0, no_gain(t).to_owned()), |g| (finite(g.y), effect(g)));
         put!(
             out,
             "<tr class=\"{}\"><td class=\"n\" data-v=\"{value}\">{gain}</td><td class=\"n bar\" data-v=\"{}\" style=\"--w:{:.2}%\">{} %</td>\

@@ -139,6 +139,11 @@ pub(crate) fn drop_reason(reason: DropReason) -> &'static str {
     }
 }
 
+/// In place of a gain: none can be had, or it is not known.
+pub(crate) fn no_gain(t: &TargetRow) -> &'static str {
+    if t.verdict == Verdict::RateFixed { "-" } else { "?" }
+}
+
 /// `+12.3 ±2.0 %`.
 pub(crate) fn effect(g: &Gain) -> String {
     format!("{} \u{b1}{} %", signed(g.y), points_of((g.high - g.low) / 2.0))
@@ -213,7 +218,7 @@ fn ranking(a: &CausalAnswer, rows: &[&TargetRow], layout: &Layout) -> String {
     let mut table = Table::new(vec![Column::Number, Column::Number, Column::Name, Column::Mark]);
     table.row(Tone::Head, vec![format!("at {} %", a.assume), "share".into(), "target".into(), "verdict".into()]);
     for t in rows {
-        let gain = t.gain.as_ref().map_or_else(|| "?".into(), effect);
+        let gain = t.gain.as_ref().map_or_else(|| no_gain(t).into(), effect);
         let tone = match t.verdict {
             Verdict::Contention { .. } => Tone::Hot,
             Verdict::FixThis | Verdict::HelpsUntil { .. } => Tone::Warm,

@@ -28,7 +28,9 @@ pub use calls::{CallColumn, FEW_NAMES, call_tree, calls, calls_header, calls_war
 pub(crate) use calls::{beside, is_timed, per_call, silent, total, uncounted, weightless};
 pub use calls_difference::calls_difference;
 pub use causal::{CausalView, causal, causal_header, causal_target, causal_warnings};
-pub(crate) use causal::{SHARES, causal_place, drop_reason, effect, executor, has_shares_of_two_kinds, signed};
+pub(crate) use causal::{
+    SHARES, causal_place, drop_reason, effect, executor, has_shares_of_two_kinds, no_gain, signed,
+};
 pub use difference::difference;
 pub use listing::listing;
 pub(crate) use number::{cycles, executions};
