@@ -154,6 +154,28 @@ static void *work(void *) { for (int i = 0; i < 100; i++) try { pass(i); } catch
 int main() { pthread_t t[2]; for (auto &one : t) pthread_create(&one, 0, work, 0); for (auto one : t) pthread_join(one, 0); }
 "#;
 
+/// A million calls of 3 ns by 60,000 paths: nearly all of the run is what measuring them costs.
+const FIB: &str = r#"
+#include <stdio.h>
+__attribute__((noinline, noclone)) int fib(int k) { int r = k; if (k > 1) r = fib(k - 1) + fib(k - 2); __asm__ volatile("" : "+r"(r)); return r; }
+int main(void) { int s = 0; for (int i = 0; i < 20; i++) s += fib(22); return s == 20 * 17711 ? 0 : 1; }
+"#;
+
+#[test]
+fn calls_by_ever_new_paths_are_not_told_with_what_that_costs() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = made(&directory, "fib.c", FIB) else { return };
+    let document = document(&["-f", "fib"], &program);
+    let (cost, cpu) = (&document["own_cost"], number(&document["whole"]["cpu_ns"]));
+    assert!(cost["share"].as_f64().unwrap() > 0.5, "a few milliseconds of this are the program's: {cost}");
+    let totals = &document["functions"][0]["totals"];
+    assert_eq!(number(&totals["calls"]), 20 * 57_313);
+    assert!(number(&totals["wall_ns"]) * 2 < cpu, "{totals} of {cpu} ns");
+    assert!(totals["rough"] == true || !totals["wall_below_ns"].is_null(), "told as if it were known: {totals}");
+}
+
 #[test]
 fn calls_left_by_an_exception_are_marked_and_named() {
     need_root!();
