@@ -212,7 +212,7 @@ static void blocks(struct wh_cz_thread *t, struct task_struct *task, struct wh_c
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	t->class_ = wait_class(regs, BPF_CORE_READ_BITFIELD(task, in_iowait));
-	t->absolute = absolute_sleep(regs);
+	t->absolute = absolute_sleep(regs, &t->deadline, now);
 	t->looked = chosen(cpu, now) ? 1u << (cpu->shift & 15) : 0;
 	t->site = 0;
 	t->marks = 0;

@@ -255,10 +255,15 @@ static __u32 wait_class(const struct pt_regs *regs, int on_disk)
 	}
 }
 
-/* clock_nanosleep with TIMER_ABSTIME. */
-static int absolute_sleep(const struct pt_regs *regs)
+/* clock_nanosleep with TIMER_ABSTIME, until a time that the world sets. The system call has read it just before, so it is there. */
+static int absolute_sleep(const struct pt_regs *regs, struct wh_deadline *last, __u64 now)
 {
-	return regs->orig_ax == 230 && (regs->si & 1);
+	__s64 until[2];
+	if (regs->orig_ax != 230 || !(regs->si & 1))
+		return 0;
+	if (bpf_probe_read_user(until, sizeof(until), (const void *)regs->dx))
+		return 1;
+	return wh_debt_is_set_by_the_world(last, until[0] * 1000000000ll + until[1], now);
 }
 
 /* write, sendto, sendmsg, sendmmsg, writev, sendfile, splice, connect, shutdown, close. */

@@ -96,6 +96,7 @@ struct task_struct {
 };
 struct pt_regs {
 	unsigned long bp;
+	unsigned long dx;
 	unsigned long si;
 	unsigned long di;
 	unsigned long orig_ax;

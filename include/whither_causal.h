@@ -144,6 +144,7 @@ struct wh_cz_thread {
 	wh_u64 nap_from;  /* when it was asked for */
 	wh_u32 waits;     /* ended by other threads of the group since its last tick */
 	wh_u32 spare;
+	struct wh_deadline deadline;
 	wh_u64 frames[WH_CZ_FRAMES];
 };
 

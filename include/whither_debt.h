@@ -119,6 +119,37 @@ static inline void wh_debt_woken_absolute(struct wh_clock *c)
 	c->d = wh_debt_min(c->d, 0);
 }
 
+/* The last sleep until an absolute time that a thread asked for: until when, how far behind the one before, and how far away. */
+struct wh_deadline {
+	wh_debt_u64 at;
+	wh_debt_u64 step;
+	wh_debt_s64 left;
+};
+
+/* Steps of a beat are as long to within this. */
+#define WH_BEAT_NS 1000
+/* Sleeps of one length are as long to within this, and a part of that length besides, from when the clock was read to when
+ * the thread sleeps. */
+#define WH_SAME_NS 30000
+#define WH_SAME_SHIFT 7
+
+/* Whether a deadline is one that the world sets (R5): a beat, or arrivals, which are another while away each time. Python's sleep
+ * and others ask for absolute times too, of now and so much: then what is left is the same each time, and it is a
+ * wait like that of a relative timer (R4). `now` may be of another clock than `at`, as long as both go as fast. */
+static inline int wh_debt_is_set_by_the_world(struct wh_deadline *d, wh_debt_u64 at, wh_debt_u64 now)
+{
+	wh_debt_s64 left = (wh_debt_s64)(at - now), other = left - d->left;
+	wh_debt_s64 uneven = (wh_debt_s64)(at - d->at - d->step);
+	wh_debt_s64 part = left > 0 && left < (1ll << 40) ? left >> WH_SAME_SHIFT : 0;
+	int beat = uneven >= -WH_BEAT_NS && uneven <= WH_BEAT_NS;
+	int same = other >= -WH_SAME_NS - part && other <= WH_SAME_NS + part;
+
+	d->step = at - d->at;
+	d->at = at;
+	d->left = left;
+	return beat || !same;
+}
+
 /* R5, when no other thread of the group could run: nobody is there to be paid, and G is what this one holds. What
  * blocked threads hold does not count: who wakes them hands over its clock, and if it is the world, that is their
  * lead, which is asked of nobody. */

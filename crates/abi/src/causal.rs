@@ -179,6 +179,9 @@ pub struct Thread {
     pub nap_from: u64,
     pub waits: u32,
     pub spare: u32,
+    pub deadline_at: u64,
+    pub deadline_step: u64,
+    pub deadline_left: i64,
     pub frames: [u64; FRAMES],
 }
 
@@ -357,7 +360,8 @@ mod tests {
             Thread = "wh_cz_thread": d as "clock.d", since as "clock.since", epoch as "clock.epoch",
                 state as "clock.state", tgid, sampled, start, class as "class_", absolute, absolute_epoch, looked,
                 early_d, early_t, site, marks, marks_epoch, from, spun, run, run_epoch, n, nap,
-                nap_epoch, nap_from, waits, spare, frames;
+                nap_epoch, nap_from, waits, spare, deadline_at as "deadline.at", deadline_step as "deadline.step",
+                deadline_left as "deadline.left", frames;
             Process = "wh_cz_process": layout, spare, napper;
             Layout = "wh_cz_layout": first_module, n_modules, first_mark, n_marks;
             Module = "wh_cz_module": start, end, base, first_row, n_rows, in_scope;

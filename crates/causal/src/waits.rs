@@ -66,7 +66,7 @@ fn told(run: &CausalRun, wait: &Wait) -> Vec<(String, f64)> {
 /// wakes who joins it, and a library's threads wake one another, with none of the program's own code on the stack.
 pub(crate) fn label(run: &CausalRun, place: &Target) -> String {
     if place.name.is_empty() {
-        return "code that is not the program's own".to_owned();
+        return "a library or a thread's end".to_owned();
     }
     let sites = run.waits.iter().flat_map(|w| std::iter::once(&w.site).chain(w.woken_by.iter().map(|(p, _)| p)));
     let mut namesakes = sites.filter(|o| o.name == place.name);
@@ -119,7 +119,7 @@ mod tests {
             told,
             [
                 "a wait in operator() q.cpp:10, ended by operator() q.cpp:20 (60 %), main q.cpp:30 (40 %): make those faster",
-                "a wait in main q.cpp:31, ended by code that is not the program's own (100 %): make those faster",
+                "a wait in main q.cpp:31, ended by a library or a thread's end (100 %): make those faster",
             ]
         );
         assert_eq!(label(&run, &place("late", 40)), "late");

@@ -175,33 +175,76 @@ fn harness() -> &'static Path {
     static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, program) = BUILT.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
-        let program = dir.path().join("debt");
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let built = Command::new("cc")
-            .args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"])
-            .arg(root.join("../../include"))
-            .arg("-o")
-            .args([&program, &root.join("tests/causal/debt.c")])
-            .status()
-            .unwrap();
-        assert!(built.success());
+        let program = built(&dir, "debt");
         (dir, program)
     });
     program
 }
 
-/// G and all D after each event, as the C code has them.
-fn obey(events: &[Event]) -> Vec<(i64, [i64; THREADS])> {
-    let mut child = Command::new(harness()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let text: String = events.iter().map(|e| e.line()).collect();
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+fn built(dir: &tempfile::TempDir, name: &str) -> PathBuf {
+    let program = dir.path().join(name);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let built = Command::new("cc")
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(root.join("../../include"))
+        .arg("-o")
+        .args([&program, &root.join(format!("tests/causal/{name}.c"))])
+        .status()
+        .unwrap();
+    assert!(built.success());
+    program
+}
+
+/// What a program says to this input.
+fn answer(program: &Path, input: &str) -> String {
+    let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let out = child.wait_with_output().unwrap();
     assert!(out.status.success());
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// Python's `time.sleep` asks for an absolute time, of now and so much: such waits follow from what was done before.
+#[test]
+fn sleeps_until_a_time_are_the_worlds_only_where_it_sets_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = built(&dir, "deadline");
+    let said = |sleeps: &[(u64, u64)]| {
+        answer(&program, &sleeps.iter().map(|(at, now)| format!("{at} {now}\n")).collect::<String>())
+    };
+    // Work that takes 3 ms and a little more each time.
+    let work = |i: u64| 3_000_000 + i * i * 7_919 % 400_000;
+    let beat: Vec<(u64, u64)> = (1..40).map(|i| (i * 5_000_000, (i - 1) * 5_000_000 + work(i))).collect();
+    assert_eq!(said(&beat)[2..], "1".repeat(37));
+    // The same by a clock that began long before.
+    let other: Vec<(u64, u64)> = beat.iter().map(|(at, now)| (at + (1 << 60), *now)).collect();
+    assert_eq!(said(&other)[2..], "1".repeat(37), "a beat is known from its third on");
+    let (mut now, mut fixed) = (1_000_000_000, Vec::new());
+    for i in 0..40 {
+        now += work(i);
+        // What is left when it sleeps: a few microseconds of 2 ms have gone.
+        fixed.push((now + 2_000_000, now + 1_000 + i * 31 % 5_000));
+        now += 2_060_000;
+    }
+    let fixed = said(&fixed);
+    assert!(fixed[1..].matches('1').count() <= 1, "the first says nothing: {fixed}");
+    let (mut at, mut arrivals) = (1_000_000_000, Vec::new());
+    for i in 1..40_u64 {
+        at += i * i * 104_729 % 9_000_000 + 1_000;
+        arrivals.push((at, at - i * i * 7_919 % 5_000_000));
+    }
+    let arrivals = said(&arrivals);
+    assert!(arrivals.matches('0').count() <= 2, "{arrivals}");
+}
+
+/// G and all D after each event, as the C code has them.
+fn obey(events: &[Event]) -> Vec<(i64, [i64; THREADS])> {
+    let text: String = events.iter().map(|e| e.line()).collect();
     let row = |line: &str| {
         let words: Vec<i64> = line.split(' ').map(|w| w.parse().unwrap()).collect();
         (words[0], [words[1], words[2], words[3], words[4]])
     };
-    String::from_utf8(out.stdout).unwrap().lines().map(row).collect()
+    answer(harness(), &text).lines().map(row).collect()
 }
 
 /// Threads that lead: D above G, by excess, or because G was set back.

@@ -149,6 +149,21 @@ mod tests {
     }
 
     #[test]
+    fn fortran_is_said_to_hand_over_addresses() {
+        let told = |of: &str, source| {
+            let mut missing = Missing::default();
+            assert!(settle(&mut open("n", source), None, of, &mut missing));
+            missing.sentences().iter().any(|s| s.contains("Fortran"))
+        };
+        for of in ["solve_", "__grid_MOD_step", "_QMgridPstep"] {
+            assert!(told(of, Source::Arg(2)) && !told(of, Source::Ret), "{of}");
+        }
+        for of in ["solve", "_init", "__libc_start_main", "std::copy_", "Made_", "__"] {
+            assert!(!told(of, Source::Arg(2)), "{of}");
+        }
+    }
+
+    #[test]
     fn what_nothing_declares_is_summed_whole_and_said_once() {
         let mut missing = Missing::default();
         for of in ["f", "g"] {

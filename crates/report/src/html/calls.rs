@@ -170,7 +170,7 @@ fn taken_off(cost: &OwnCostRow) -> String {
     let of_uprobes = duration(cost.kernel_ns as f64 / 1e9);
     if cost.apart_ns > cost.ns / 2 {
         return format!(
-            "of CPU time; {} of ever new paths and changes between stacks; taken off",
+            "of CPU time; {} of calls by ever new paths, on other stacks and the like",
             duration(cost.apart_ns as f64 / 1e9)
         );
     }

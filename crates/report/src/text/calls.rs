@@ -558,10 +558,13 @@ pub fn calls_warnings(p: &CallProfile, names: usize) -> Vec<String> {
 /// Costs that no calibration knows are told where they can be seen in times.
 fn spent_apart(p: &CallProfile) -> Option<String> {
     let ns = p.own_cost.apart_ns;
+    // Records of faults and switches have no room for what was spent before.
+    let kept = p.functions.iter().any(|f| f.totals.usage.is_some());
+    let off = if kept { "so are times of calls around them" } else { "times of calls around them are told without" };
     (ns > p.whole.cpu_ns / 100).then(|| {
         format!(
-            "calls by ever new paths (of functions that call themselves, say), changes between stacks and calls left by jumps cost {} \
-             besides: the program is slowed by so much; it is taken off the times of the calls around",
+            "calls that are recorded more slowly than most (by ever new paths, as recursion has, on another stack, left by jumps, with values or \
+             faults) cost {} besides: the program is slowed by that, and {off}",
             nanoseconds(ns as f64)
         )
     })

@@ -9,7 +9,7 @@ use crate::cli::{CausalVerify, Common};
 use crate::failure::{Ending, Usage};
 use crate::signals;
 use std::time::Duration;
-use whither_causal::{AnalyseOptions, TargetRow, analyse};
+use whither_causal::{AnalyseOptions, TargetRow, Verdict, analyse};
 use whither_session::StopFlag;
 use whither_session::causal::{
     CausalBackEnd, CausalOptions, CausalScope, CausalWhom, ExecutorChoice, PointSpec, Runs, UnitChoice, point, run,
@@ -112,7 +112,10 @@ impl Found {
         let (difference, interval, _) = welch(old, new);
         let scale = mean(old).max(f64::MIN_POSITIVE);
         Self {
-            predicted: gain.map(|g| (g.y, g.low, g.high)),
+            predicted: match row.verdict {
+                Verdict::RateFixed => Some((0.0, 0.0, 0.0)),
+                _ => gain.map(|g| (g.y, g.low, g.high)),
+            },
             measured: (-difference / scale, -interval.high / scale, -interval.low / scale),
         }
     }
@@ -121,6 +124,20 @@ impl Found {
     fn agree(&self) -> Option<bool> {
         let (_, low, high) = self.predicted?;
         Some(low <= self.measured.2 && self.measured.1 <= high)
+    }
+
+    fn conclusion(&self) -> &'static str {
+        match (self.agree(), self.predicted) {
+            (Some(true), _) => "they agree within their 95 % intervals",
+            (_, Some((y, ..))) if self.measured.0 > y => {
+                "they differ: the change does more, or something else, than making this code faster"
+            }
+            (_, Some(_)) => {
+                "they differ: the change makes this code faster by less, makes other code slower, or the prediction is wrong \
+                 (was the recording's program a closed loop, and the machine quiet?)"
+            }
+            (_, None) => "there is no prediction; `whither causal extend` adds experiments",
+        }
     }
 }
 
@@ -140,11 +157,7 @@ fn tell(found: &Found, row: &TargetRow, args: &CausalVerify, recording: &CausalR
             format!("{:+.1} % ({:+.1} to {:+.1})", y * 100.0, low * 100.0, high * 100.0)
         };
         let predicted = found.predicted.map_or_else(|| format!("nothing ({})", row.reason), span);
-        let verdict = match agree {
-            Some(true) => "they agree within their 95 % intervals",
-            Some(false) => "they differ: the change does more, or something else, than making this code faster",
-            None => "there is no prediction; `whither causal extend` adds experiments",
-        };
+        let verdict = found.conclusion();
         answer::print(&format!(
             "{} {} % faster, time per visit less by\n  predicted  {predicted}\n  measured   {}\n{verdict}",
             row.name,
