@@ -77,7 +77,7 @@ enum wh_lost {
 	WH_LOST_VALUE = 9,   /* recorded but for a stack argument where no memory can be read: not summed */
 	WH_LOST_LOW = 10,    /* as SHADOW: the stack lies so low (a heap of a program without PIE) that there is no place for it */
 	WH_LOST_APART = 11,  /* no calls: ticks that entries took beyond ordinary ones, for new paths, changes of stack, records left
-	                      * behind, which no calibration knows. Taken off the times of calls around */
+	                      * behind, which no calibration knows. Taken off the times of calls around, but with WH_DO_USAGE */
 	WH_LOST_FOREIGN = 12, /* counted, no exit: nothing is known of the caller's frame, so its code may look at its return
 	                       * address (WH_RULE_FOREIGN) */
 	WH_LOST_CAUSES = 13
