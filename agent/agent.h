@@ -85,7 +85,7 @@ struct known {
 #define WORDS 72u /* the usual limit of a path, 64, and its end */
 #define SHAPES 512u
 #define TEMPLATES 2048u
-#define RELATIVES 4u
+#define ROOM 80u /* a caller found by a frame pointer takes two: some 40 of them */
 struct shape {
 	u64 ra;                     /* of the innermost frame */
 	u32 point;
@@ -102,11 +102,22 @@ struct template {
 	u32 join_path;              /* the innermost call in progress must have this path, */
 	u64 join;                   /* its slot being so far away; 0 = no join */
 	u64 live;                   /* rbp - slot at entry, if a rule used it; ~0 = none did */
-	u64 value[WORDS];
-	struct {
-		u64 offset, value;      /* saved frame pointers that rules used, minus the slot */
-	} relative[RELATIVES];
+	u64 room[ROOM];             /* the words' values from the front; from the back the relatives: */
 } __attribute__((aligned(64)));
+
+/* A saved frame pointer that a rule used: where it is and where it points, both seen from the slot. */
+struct relative {
+	u32 offset;
+	s32 value;
+};
+
+static inline struct relative relative(const struct template *t, u32 i)
+{
+	struct relative r;
+
+	__builtin_memcpy(&r, &t->room[ROOM - 1 - i], sizeof r);
+	return r;
+}
 
 /* What a walk has seen, to make a template of. */
 struct trace {

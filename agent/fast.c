@@ -350,9 +350,12 @@ static void add_words(struct hot *h, u64 slot, u64 rbp, const struct shape *s, c
 		add_word(h, slot - __builtin_offsetof(struct frame, ra), rbp);
 	for (u32 i = 0; i < s->words; i++)
 		if (s->offset[i]) /* not the slot itself */
-			add_word(h, slot + (u64)(s64)s->offset[i], t->value[i]);
-	for (u32 i = 0; i < t->relatives; i++)
-		add_word(h, slot + t->relative[i].offset, t->relative[i].value + slot);
+			add_word(h, slot + (u64)(s64)s->offset[i], t->room[i]);
+	for (u32 i = 0; i < t->relatives; i++) {
+		struct relative r = relative(t, i);
+
+		add_word(h, slot + r.offset, slot + (u64)(s64)r.value);
+	}
 	while (h->words % 4)
 		add_word(h, (u64)h->word[h->words - 1].at, h->word[h->words - 1].value);
 }

@@ -51,14 +51,15 @@ u32 rule_of(u64 ra)
 	return rule;
 }
 
-/* Whether the bytes before `ra` may be a call: only then can a frame pointer have led to it. */
+/* Whether the bytes before `ra` may be a call: only then can a frame pointer have led to it. Or it is where Go's goroutines
+ * return to: behind a nop, at a call (runtime.goexit). */
 int plausible(u64 ra)
 {
 	const u8 *code = (const u8 *)ra;
 
 	if (ra < PAGE || ra >> 47 || G.locked || !readable(ra - 8))
 		return 0;
-	if (code[-5] == 0xe8)
+	if (code[-5] == 0xe8 || (code[-1] == 0x90 && code[0] == 0xe8))
 		return 1;
 	for (int length = 2; length <= 7; length++)
 		if (code[-length] == 0xff && (code[1 - length] & 0x38) == 0x10)

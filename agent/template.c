@@ -63,7 +63,7 @@ static void pad(struct trace *t)
 {
 	while (t->shape.words % 4) {
 		t->shape.offset[t->shape.words] = t->shape.offset[0];
-		t->template.value[t->shape.words++] = t->template.value[0];
+		t->template.room[t->shape.words++] = t->template.room[0];
 	}
 }
 
@@ -75,8 +75,8 @@ static u64 reach(const struct trace *t)
 		if ((u64)t->shape.offset[i] > most)
 			most = (u64)t->shape.offset[i];
 	for (u32 i = 0; i < t->template.relatives; i++)
-		if (t->template.relative[i].offset > most)
-			most = t->template.relative[i].offset;
+		if (relative(&t->template, i).offset > most)
+			most = relative(&t->template, i).offset;
 	return most + 8;
 }
 
@@ -121,10 +121,10 @@ known:
 	to->join = t->template.join;
 	to->join_path = t->template.join_path;
 	to->live = t->template.live;
-	for (u32 i = 0; i < to->relatives; i++)
-		to->relative[i] = t->template.relative[i];
 	for (u32 i = 0; i < s->words; i++)
-		to->value[i] = t->template.value[i];
+		to->room[i] = t->template.room[i];
+	for (u32 i = ROOM - to->relatives; i < ROOM; i++)
+		to->room[i] = t->template.room[i];
 	barrier();
 	to->serial = s->serial;
 }

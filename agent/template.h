@@ -20,9 +20,12 @@ static inline int rest_fits(const struct local *l, const struct template *t, u64
 {
 	if (t->live != ~0ull && t->live != rbp - slot)
 		return 0;
-	for (u32 i = 0; i < t->relatives; i++)
-		if (*(const u64 *)(slot + t->relative[i].offset) != t->relative[i].value + slot)
+	for (u32 i = 0; i < t->relatives; i++) {
+		struct relative r = relative(t, i);
+
+		if (*(const u64 *)(slot + r.offset) != slot + (u64)(s64)r.value)
 			return 0;
+	}
 	if (t->join) {
 		u32 n = l->block->n_active;
 		const struct wh_active *r = &l->block->active[n - 1];
@@ -41,10 +44,10 @@ static inline __attribute__((always_inline)) u32 template_fits(const struct loca
 
 	barrier();
 	for (u32 i = 0; i < s->words; i += 4) {
-		differ |= *(const u64 *)(slot + (u64)(s64)s->offset[i]) ^ t->value[i];
-		differ |= *(const u64 *)(slot + (u64)(s64)s->offset[i + 1]) ^ t->value[i + 1];
-		differ |= *(const u64 *)(slot + (u64)(s64)s->offset[i + 2]) ^ t->value[i + 2];
-		differ |= *(const u64 *)(slot + (u64)(s64)s->offset[i + 3]) ^ t->value[i + 3];
+		differ |= *(const u64 *)(slot + (u64)(s64)s->offset[i]) ^ t->room[i];
+		differ |= *(const u64 *)(slot + (u64)(s64)s->offset[i + 1]) ^ t->room[i + 1];
+		differ |= *(const u64 *)(slot + (u64)(s64)s->offset[i + 2]) ^ t->room[i + 2];
+		differ |= *(const u64 *)(slot + (u64)(s64)s->offset[i + 3]) ^ t->room[i + 3];
 	}
 	return likely(differ == 0) && likely(rest_fits(l, t, slot, rbp)) ? path : 0;
 }

@@ -80,17 +80,20 @@ static slow_path const struct known *site_of(struct local *l, u64 ra, int by_fp,
 	return known;
 }
 
+/* Bytes from the slot, which are no more than this in a template. */
+#define FAR (1ull << 30)
+
 /* Notes a word that the walk has relied on. */
 static inline void note(struct trace *t, u64 offset, u64 value)
 {
 	struct shape *shape = &t->shape;
 
-	if (unlikely(shape->words >= WORDS || offset > 1 << 30)) {
+	if (unlikely(shape->words >= WORDS || shape->words + t->template.relatives + 4 > ROOM || offset > FAR)) {
 		t->usable = 0;
 		return;
 	}
 	shape->offset[shape->words] = (s32)offset;
-	t->template.value[shape->words++] = value;
+	t->template.room[shape->words++] = value;
 }
 
 /* Notes that a rule used rbp, which came from the word at `from`, or was live at entry (0). */
@@ -100,12 +103,22 @@ static inline void note_rbp(struct trace *t, u64 slot, u64 from, u64 rbp)
 
 	if (!from) {
 		to->live = rbp - slot;
-	} else if (to->relatives < RELATIVES) {
-		to->relative[to->relatives].offset = from - slot;
-		to->relative[to->relatives++].value = rbp - slot;
+	} else if (t->shape.words + to->relatives + 4 <= ROOM && from - slot <= FAR && rbp - slot <= FAR) {
+		struct relative r = {(u32)(from - slot), (s32)(rbp - slot)};
+
+		__builtin_memcpy(&to->room[ROOM - 1 - to->relatives++], &r, sizeof r);
 	} else {
 		t->usable = 0;
 	}
+}
+
+/* Notes that rbp, which came from the word at `from`, was 0. */
+static inline void note_zero(struct trace *t, u64 slot, u64 from)
+{
+	if (from)
+		note(t, from - slot, 0);
+	else
+		t->template.live = 0 - slot;
 }
 
 /* Ends a walk that cannot go on: callers are missing, and no template can tell. */
@@ -182,8 +195,10 @@ static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u3
 			next = rbp + (u64)(rule >> 3 & 0x3fff) * 8 - 8;
 			note_rbp(t, slot, rbp_from, rbp);
 		} else if ((rule & 7) == WH_RULE_FP) {
-			if (rule & WH_RULE_FRAMED && !rbp) /* the outermost frame: none is around it */
+			if (rule & WH_RULE_FRAMED && !rbp) { /* the outermost frame: none is around it */
+				note_zero(t, slot, rbp_from);
 				return WH_ROOT_END;
+			}
 			if ((rbp & 7) || rbp <= s || rbp - s > 1 << 20 || !stack_reach(l, rbp + 8))
 				return cut(l);
 			next = rbp + 8;
@@ -196,9 +211,10 @@ static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u3
 		if (unlikely(next - s - 1 >= l->stack.top - 8 - s) && (next <= s || !stack_reach(l, next)))
 			return cut(l);
 		if ((rule & 7) == WH_RULE_FP) {
+			note_rbp(t, slot, rbp_from, rbp);
+			rbp_from = rbp;
 			rbp = *(const u64 *)rbp;
 			by_fp = 1;
-			t->usable = 0;
 		} else if ((rule & 7) == WH_RULE_BIG) {
 			by_fp = 0;
 			t->usable = 0;

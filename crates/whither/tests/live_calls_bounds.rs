@@ -176,6 +176,57 @@ fn calls_by_ever_new_paths_are_not_told_with_what_that_costs() {
     assert!(totals["rough"] == true || !totals["wall_below_ns"].is_null(), "told as if it were known: {totals}");
 }
 
+/// A function of nothing but a few instructions, below eight callers of Go; it says what a call of it takes, in nanoseconds.
+const GO: &str = r#"package main
+
+import ("fmt"; "time")
+
+//go:noinline
+func leaf(x int) int { return x*3 + 1 }
+
+//go:noinline
+func down(n, x int) int {
+	if n > 0 { return down(n-1, x) + 1 }
+	for i := 0; i < 300000; i++ { x = leaf(x) }
+	return x
+}
+
+func main() {
+	began := time.Now()
+	down(8, 1)
+	fmt.Println(time.Since(began).Nanoseconds() / 300000)
+}
+"#;
+
+/// Callers that only frame pointers tell are not followed anew at each call: that took five times as long as with one caller,
+/// with system calls among it.
+#[test]
+fn paths_of_go_are_whole_and_known_again() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let (source, program) = (directory.path().join("leaf.go"), directory.path().join("leaf"));
+    std::fs::write(&source, GO).unwrap();
+    let built = Command::new("go").args(["build", "-o"]).args([&program, &source]).output();
+    if !built.is_ok_and(|b| b.status.success()) {
+        return println!("SKIP: no go");
+    }
+    let a_call = |more: &[&str]| {
+        let run = calls(&[&["-f", "main.leaf"], more].concat(), &program);
+        let out = text(&run.stdout);
+        let said = out
+            .lines()
+            .next()
+            .and_then(|l| l.parse::<f64>().ok())
+            .unwrap_or_else(|| panic!("{out}{}", text(&run.stderr)));
+        (said, out)
+    };
+    let (whole, table) = a_call(&[]);
+    assert!(table.contains("runtime.goexit") && !table.contains("[truncated]"), "{table}");
+    let (nearest, _) = a_call(&["--depth", "1"]);
+    assert!(whole < 3.0 * nearest, "{whole} ns with all callers, {nearest} ns with one");
+}
+
 #[test]
 fn calls_left_by_an_exception_are_marked_and_named() {
     need_root!();
