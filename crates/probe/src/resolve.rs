@@ -151,7 +151,7 @@ pub fn suggest<M: ModuleView>(modules: &[M], pattern: &str) -> Vec<String> {
 
 /// How to patch a candidate, in full.
 pub fn plan<M: ModuleView>(module: &M, candidate: &Candidate) -> Option<Plan> {
-    module.image()?.code()?.entry(Svma(candidate.offset)).plan.ok()
+    describe::told(module.image()?, Svma(candidate.offset))?.plan.clone()
 }
 
 /// What functions are declared to take; `None` where nothing tells, or the compiler's copy takes something else.
@@ -261,13 +261,13 @@ impl<M: ModuleView> Finder<'_, M> {
         let mut found = Vec::new();
         let mut notes = Vec::new();
         for (index, image) in self.meant(module) {
-            for name in image.names().iter().filter(|n| image::matches(pattern, &n.name)) {
+            for name in image.named(pattern).iter().filter_map(|&at| image.names().get(at)) {
                 if name.kind == NameKind::Resolver {
                     match self.chosen_by(index, name) {
                         chosen if chosen.is_empty() => notes.push(unresolved(name)),
                         chosen => found.extend(chosen),
                     }
-                } else if image.is_function(name) {
+                } else {
                     found.push((index, name.address));
                 }
             }

@@ -148,7 +148,7 @@ fn bang(text: &str) -> Option<usize> {
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: String,
-    /// `None`: the text is a name and no regular expression.
+    /// `None`: the text is a name and no regular expression, or one that means nothing but itself.
     regex: Option<Regex>,
 }
 
@@ -158,6 +158,9 @@ impl Pattern {
     /// # Errors
     /// [`SelectError::Regex`] when it is no regular expression and cannot be a name either.
     pub fn new(text: &str) -> Result<Self, SelectError> {
+        if text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            return Ok(Self { text: text.into(), regex: None });
+        }
         let regex = match Regex::new(&format!("^(?:{text})$")) {
             Ok(regex) => Some(regex),
             Err(_) if may_be_a_name(text) => None,

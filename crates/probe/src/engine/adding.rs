@@ -7,13 +7,13 @@ use crate::api::{Added, Candidate, PointId, PointSpec, Refusal, Removed};
 use crate::apply::arena::{self, Arenas};
 use crate::apply::{self, Haste, Outcome, Patch, Write, write_stubs};
 use crate::error::ProbeError;
-use crate::resolve;
+use crate::resolve::{self, ModuleImage, ModuleView};
 use crate::stub::{jump, short_jump, stub};
 use crate::target::{Caller, Memory, maps};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use whither_abi::agent as abi;
-use whither_image::{Plan, PlanKind, StatedBytes};
+use whither_image::{Plan, PlanKind};
 use whither_kernel::proc;
 use whither_store::calls::{PatchKind, PointState};
 
@@ -53,12 +53,13 @@ impl Engine {
         let mut ready = Vec::new();
         let mut by_kernel = Vec::new();
         let exits_pass = self.teach_unwinder()?;
+        let memory = Memory::open(self.pid)?;
         for (spec, place) in wanted.into_iter().zip(&places) {
             let mut by_address = spec.clone();
             if !exits_pass {
                 by_address.candidate.entry_only.get_or_insert_with(|| loader::NO_WAY_FOR_EXCEPTIONS.into());
             }
-            match self.make_ready(&by_address, place) {
+            match self.make_ready(&by_address, place, &memory) {
                 Ok(one) => ready.push(one),
                 Err(refusal) if self.options.uprobes && kernel_points::may_serve(&refusal) => {
                     by_kernel.push(self.by_kernel(spec));
@@ -159,14 +160,14 @@ impl Engine {
         Ok(())
     }
 
-    fn make_ready(&mut self, spec: &PointSpec, place: &Place) -> Result<Ready, Refusal> {
+    fn make_ready(&mut self, spec: &PointSpec, place: &Place, memory: &Memory) -> Result<Ready, Refusal> {
         let candidate = &spec.candidate;
         let flags = points::flags(&spec.actions, candidate.entry_only.is_some()) | points::of_callers(candidate);
         let seat = self.seat.as_mut().ok_or(Refusal::NotMapped)?;
         let (extras, values) = points::extras(&spec.actions, &|counter| seat.counter(counter));
         let (index, root) = seat.allocate_point().ok_or(Refusal::TooMany)?;
         let first = seat.put_extras(&extras);
-        let patch = self.patch(index, flags, candidate, place)?;
+        let patch = self.patch(index, flags, candidate, place, memory)?;
         let kind = match place.plan.kind {
             PlanKind::Jump => PatchKind::Jump,
             PlanKind::Padded => PatchKind::PaddedJump,
@@ -195,12 +196,19 @@ impl Engine {
     }
 
     /// Stub and bytes for one function; the bytes in memory must be those of the file.
-    fn patch(&mut self, index: u32, flags: u32, candidate: &Candidate, place: &Place) -> Result<Patch, Refusal> {
+    fn patch(
+        &mut self,
+        index: u32,
+        flags: u32,
+        candidate: &Candidate,
+        place: &Place,
+        memory: &Memory,
+    ) -> Result<Patch, Refusal> {
         let seat = self.seat.as_ref().ok_or(Refusal::NotMapped)?;
         let common = seat.common(flags);
         let plan = &place.plan;
         let from = candidate.address + u64::from(plan.skip);
-        let read = |at: u64, length: usize| self.unchanged(candidate, at, length);
+        let read = |at: u64, length: usize| self.unchanged(memory, candidate, at, length);
         let jump_bytes = if plan.kind == PlanKind::Short { 2 } else { 5 };
         let bytes = read(from, usize::from(plan.window).max(jump_bytes))?;
         let window = bytes.get(..usize::from(plan.window)).ok_or(Refusal::Undecodable)?;
@@ -233,11 +241,11 @@ impl Engine {
     }
 
     /// Bytes in memory, if they are those of the file. A library may be unloaded and loaded again meanwhile.
-    fn unchanged(&self, candidate: &Candidate, at: u64, length: usize) -> Result<Vec<u8>, Refusal> {
+    fn unchanged(&self, memory: &Memory, candidate: &Candidate, at: u64, length: usize) -> Result<Vec<u8>, Refusal> {
         const TRIES: u32 = 3;
         let mut bytes = Err(Refusal::NotMapped);
         for _ in 0..TRIES {
-            bytes = self.compared(candidate, at, length);
+            bytes = self.compared(memory, candidate, at, length);
             if bytes != Err(Refusal::Foreign) {
                 break;
             }
@@ -248,14 +256,13 @@ impl Engine {
         bytes
     }
 
-    fn compared(&self, candidate: &Candidate, at: u64, length: usize) -> Result<Vec<u8>, Refusal> {
+    fn compared(&self, memory: &Memory, candidate: &Candidate, at: u64, length: usize) -> Result<Vec<u8>, Refusal> {
         let module = self.modules.list().get(candidate.module).ok_or(Refusal::NotMapped)?;
-        let file = module.file.as_ref().ok_or(Refusal::NotMapped)?;
-        let stated = StatedBytes::from_elf(file).map_err(|_| Refusal::NotMapped)?;
+        let stated = module.image().and_then(ModuleImage::stated).ok_or(Refusal::NotMapped)?;
         let from = at.wrapping_sub(module.bias);
         let wanted = stated.get(from..from.saturating_add(length as u64)).ok_or(Refusal::NotMapped)?;
         let mut there = vec![0; length];
-        Memory::open(self.pid).and_then(|memory| memory.read(at, &mut there)).map_err(|_| Refusal::NotMapped)?;
+        memory.read(at, &mut there).map_err(|_| Refusal::NotMapped)?;
         if there == wanted { Ok(there) } else { Err(Refusal::of_difference(&there, wanted)) }
     }
 

@@ -3,7 +3,8 @@
 use super::ModuleView;
 use super::image::{Beginning, ModuleImage, nameless};
 use crate::api::{Candidate, CostClass, Refusal};
-use whither_image::{CodeMap, EntryRefusal, NoExit, PlanKind, Svma};
+use std::rc::Rc;
+use whither_image::{CodeMap, EntryRefusal, NoExit, Plan, PlanKind, Svma};
 use whither_store::calls::PatchKind;
 
 /// Return twice: the second return would find our address in a frame that is gone.
@@ -80,32 +81,50 @@ const OUTERMOST: [&str; 3] = ["_start", "_dl_start_user", "_rt0_amd64_linux"];
 
 /// The candidate at a stated address; `None` outside of code.
 pub(super) fn describe<M: ModuleView>(module: &M, index: usize, image: &ModuleImage, at: Svma) -> Option<Candidate> {
-    let code = image.code().filter(|c| c.is_code(at))?;
-    let entry = code.entry(at);
-    let mut names = image.names_at(at.0);
-    if names.is_empty() {
-        names.push(nameless(module.path(), at));
+    let mut candidate = told(image, at)?.candidate.clone();
+    candidate.address = at.0.wrapping_add(module.bias());
+    candidate.module = index;
+    if candidate.names.is_empty() {
+        candidate.names.push(nameless(module.path(), at));
     }
-    let reads = || image.rows().is_some_and(|rows| code.touches_return_address(at, rows));
-    let entry_only = reason(image, at)
-        .or_else(|| entry.no_exit.map(no_exit))
-        .or_else(|| reads().then_some("reads its return address"))
-        .or_else(|| of_a_runtime(image, at))
-        .map(str::to_owned);
-    let looping = entry.repeats.map(|branch| Refusal::LoopToEntry { from: branch.0 });
-    let patch = match looping {
-        Some(refused) => Err(refused),
-        None => entry.plan.as_ref().map(|plan| kind(plan.kind)).map_err(refusal),
-    };
-    Some(Candidate {
-        address: at.0.wrapping_add(module.bias()),
-        module: index,
-        offset: at.0,
-        size: entry.extent.end - entry.extent.start,
-        names,
-        cost: if patch.is_ok() { CostClass::Nanoseconds } else { trap_cost(code, at) },
-        patch,
-        entry_only,
+    Some(candidate)
+}
+
+/// What a file tells of a function, whichever process has it mapped, and wherever.
+pub(super) struct Told {
+    /// Its module and address are not those of a process; without a name where the file has none.
+    candidate: Candidate,
+    /// How to patch it.
+    pub(super) plan: Option<Plan>,
+}
+
+/// Worked out once for each file: a shell script's programs all map the same libraries.
+pub(super) fn told(image: &ModuleImage, at: Svma) -> Option<Rc<Told>> {
+    image.told(at, || {
+        let code = image.code().filter(|c| c.is_code(at))?;
+        let entry = code.entry(at);
+        let reads = || image.rows().is_some_and(|rows| code.touches_return_address(at, rows));
+        let entry_only = reason(image, at)
+            .or_else(|| entry.no_exit.map(no_exit))
+            .or_else(|| reads().then_some("reads its return address"))
+            .or_else(|| of_a_runtime(image, at))
+            .map(str::to_owned);
+        let looping = entry.repeats.map(|branch| Refusal::LoopToEntry { from: branch.0 });
+        let patch = match looping {
+            Some(refused) => Err(refused),
+            None => entry.plan.as_ref().map(|plan| kind(plan.kind)).map_err(refusal),
+        };
+        let candidate = Candidate {
+            address: at.0,
+            module: 0,
+            offset: at.0,
+            size: entry.extent.end - entry.extent.start,
+            names: image.names_at(at.0),
+            cost: if patch.is_ok() { CostClass::Nanoseconds } else { trap_cost(code, at) },
+            patch,
+            entry_only,
+        };
+        Some(Told { candidate, plan: entry.plan.ok() })
     })
 }
 

@@ -1,11 +1,14 @@
 //! What is known of a module's file, each part made when it is first asked for: names, code, linkage,
 //! unwind rules, lines. One per file, kept as long as its module.
 
+use super::describe::Told;
 use super::file_name;
 use crate::select::Pattern;
-use std::cell::OnceCell;
+use rustc_hash::FxHashMap;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::rc::Rc;
 use whither_abi::agent::{RULE_END, RULE_NONE, RULE_RSP};
 use whither_image::{
     Bytes, CodeMap, CodeName, Form, LineService, Linkage, NameKind, Signature, SlotTarget, StatedBytes, Svma,
@@ -17,12 +20,18 @@ use whither_store::DebugFiles;
 /// Lines further behind the one asked for are another place.
 const NEAR_LINE: u32 = 20;
 
+/// Patterns whose names are kept, of a file.
+const MOST_PATTERNS: usize = 256;
+
 /// A module's file.
 pub struct ModuleImage {
     file: Bytes,
     debug: Option<DebugFiles>,
     stated: Option<StatedBytes>,
     names: OnceCell<Vec<CodeName>>,
+    /// By pattern; each program that is followed through an exec asks the same again.
+    meant: RefCell<FxHashMap<String, Rc<[usize]>>>,
+    told: RefCell<FxHashMap<Svma, Rc<Told>>>,
     code: OnceCell<Option<CodeMap>>,
     linkage: OnceCell<Option<Linkage>>,
     rows: OnceCell<Option<UnwindRows>>,
@@ -51,6 +60,8 @@ impl ModuleImage {
             file,
             debug,
             names: OnceCell::new(),
+            meant: RefCell::default(),
+            told: RefCell::default(),
             code: OnceCell::new(),
             linkage: OnceCell::new(),
             rows: OnceCell::new(),
@@ -62,6 +73,11 @@ impl ModuleImage {
     #[must_use]
     pub fn code(&self) -> Option<&CodeMap> {
         self.code.get_or_init(|| CodeMap::from_elf(&self.file, self.names()).ok()).as_ref()
+    }
+
+    /// Its bytes by stated address.
+    pub(crate) fn stated(&self) -> Option<&StatedBytes> {
+        self.stated.as_ref()
     }
 
     /// Its unwind rules.
@@ -109,6 +125,31 @@ impl ModuleImage {
     pub(super) fn names(&self) -> &[CodeName] {
         self.names
             .get_or_init(|| code_names(&self.file, self.debug.as_ref().and_then(DebugFiles::separate).map(|b| &**b)))
+    }
+
+    /// The names of functions and resolvers that a pattern means, by their place in [`Self::names`].
+    pub(super) fn named(&self, pattern: &Pattern) -> Rc<[usize]> {
+        if let Some(known) = self.meant.borrow().get(pattern.text()) {
+            return Rc::clone(known);
+        }
+        let meant = |n: &CodeName| matches(pattern, &n.name) && (n.kind == NameKind::Resolver || self.is_function(n));
+        let found: Rc<[usize]> = self.names().iter().enumerate().filter(|(_, n)| meant(n)).map(|(i, _)| i).collect();
+        let mut known = self.meant.borrow_mut();
+        if known.len() >= MOST_PATTERNS {
+            known.clear();
+        }
+        known.insert(pattern.text().to_owned(), Rc::clone(&found));
+        found
+    }
+
+    /// What was worked out of a function before, or is now.
+    pub(super) fn told(&self, at: Svma, make: impl FnOnce() -> Option<Told>) -> Option<Rc<Told>> {
+        if let Some(known) = self.told.borrow().get(&at) {
+            return Some(Rc::clone(known));
+        }
+        let made = Rc::new(make()?);
+        self.told.borrow_mut().insert(at, Rc::clone(&made));
+        Some(made)
     }
 
     pub(super) fn linkage(&self) -> Option<&Linkage> {
@@ -208,7 +249,7 @@ impl fmt::Debug for ModuleImage {
 }
 
 /// Whether a pattern means a name of a symbol table, in any of its forms.
-pub(super) fn matches(pattern: &Pattern, name: &str) -> bool {
+fn matches(pattern: &Pattern, name: &str) -> bool {
     if is_part(name) {
         return false;
     }
