@@ -11,7 +11,7 @@
 //!
 //! Repeated string instructions are interrupted between their rounds, and stand there themselves. Short ones are not.
 
-use whither_image::{Before, Blocks, Flow, Insn, Printer, Svma, Syntax};
+use whither_image::{Before, Block, Blocks, Flow, Insn, Printer, Svma, Syntax};
 
 /// Splits are in parts of this many, a power of two, so that sums of split samples are exact in
 /// floating point.
@@ -28,8 +28,8 @@ impl Moves {
     /// often each predecessor ran.
     #[must_use]
     pub fn plan(insns: &[Insn], blocks: &Blocks, evidence: &[f64]) -> Self {
-        let leads = leads_of_pairs(insns, blocks);
-        let to = (0..insns.len()).map(|i| plan_one(i, insns, blocks, evidence, &leads)).collect();
+        let plan = Plan::new(insns, blocks, evidence);
+        let to = (0..insns.len()).map(|i| plan.of(i)).collect();
         Self { to }
     }
 
@@ -46,61 +46,114 @@ impl Moves {
     }
 }
 
-fn plan_one(i: usize, insns: &[Insn], blocks: &Blocks, evidence: &[f64], leads: &[bool]) -> Vec<(usize, u32)> {
-    let mut before = if i == 0 { Vec::new() } else { blocks.before(i) };
-    before.retain(|b| !matches!(b, Before::Insn(j) if is_padding(*j, insns, blocks)));
-    if before.is_empty()
-        || insns[i].flow == Flow::Invalid
-        || waits_for_its_page(i, &before, insns, blocks, evidence)
-        || is_in_its_rounds(i, &before, insns, evidence)
-    {
-        return vec![(i, PARTS)];
-    }
-    let mut likelihood: Vec<f64> = before.iter().map(|b| ran(*b, blocks, evidence)).collect();
-    if likelihood.iter().all(|l| *l <= 0.0) {
-        likelihood = before.iter().map(|b| unseen(*b, insns, blocks)).collect();
-    }
-    let parts = split(&likelihood);
-    let target = |b: &Before| match b {
-        // A fused pair retires as one: its time is shown on the comparison, whose address it has.
-        Before::Insn(j) if *j > 0 && leads[*j - 1] => *j - 1,
-        Before::Insn(j) => *j,
-        Before::ReturnFrom(_) | Before::Caller => i,
-    };
-    let mut out: Vec<(usize, u32)> = Vec::new();
-    for (b, parts) in before.iter().zip(parts).filter(|(_, parts)| *parts > 0) {
-        let target = target(b);
-        match out.iter_mut().find(|(t, _)| *t == target) {
-            Some((_, sum)) => *sum += parts,
-            None => out.push((target, parts)),
+/// What moves are planned by; sums of blocks are made once, for generated code has blocks of many thousand instructions.
+struct Plan<'a> {
+    insns: &'a [Insn],
+    blocks: &'a Blocks,
+    evidence: &'a [f64],
+    leads: Vec<bool>,
+    /// Per block, its evidence, and what it costs without any: instructions, a call for several.
+    sums: Vec<f64>,
+    costs: Vec<usize>,
+    /// Per instruction, whether its block does nothing up to it.
+    idle: Vec<bool>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(insns: &'a [Insn], blocks: &'a Blocks, evidence: &'a [f64]) -> Self {
+        let calls = |i: &&Insn| matches!(i.flow, Flow::Call(_) | Flow::IndirectCall);
+        let cost = |b: &Block| b.insns.len() + CALL * insns[b.insns.clone()].iter().filter(calls).count();
+        let mut idle = vec![false; insns.len()];
+        for i in 0..insns.len() {
+            let first = blocks.block_of(i).is_some_and(|b| blocks.blocks[b].insns.start == i);
+            idle[i] = insns[i].is_idle() && (first || i > 0 && idle[i - 1]);
+        }
+        Self {
+            leads: leads_of_pairs(insns, blocks),
+            sums: blocks.blocks.iter().map(|b| evidence[b.insns.clone()].iter().sum()).collect(),
+            costs: blocks.blocks.iter().map(cost).collect(),
+            idle,
+            insns,
+            blocks,
+            evidence,
         }
     }
-    out
-}
 
-/// Whether an instruction is padding in front of code that nothing known leads to: what ran before that code is not known.
-fn is_padding(i: usize, insns: &[Insn], blocks: &Blocks) -> bool {
-    let Some(start) = blocks.block_of(i).map(|b| blocks.blocks[b].insns.start) else { return false };
-    insns[start..=i].iter().all(Insn::is_idle) && blocks.before(start).is_empty()
-}
-
-/// Whether samples at an instruction are its own: it goes to memory, it is what its block waits for, and
-/// nothing before it can have waited instead. A branch forward may have been mispredicted, which shows where it
-/// goes; one back to a loop's head is foreseen.
-fn waits_for_its_page(i: usize, before: &[Before], insns: &[Insn], blocks: &Blocks, evidence: &[f64]) -> bool {
-    let Some(block) = blocks.block_of(i) else { return false };
-    let range = blocks.blocks[block].insns.clone();
-    if !insns[i].touches_memory() || i + 1 >= range.end {
-        return false;
+    fn of(&self, i: usize) -> Vec<(usize, u32)> {
+        let mut before = if i == 0 { Vec::new() } else { self.blocks.before(i) };
+        before.retain(|b| !matches!(b, Before::Insn(j) if self.is_padding(*j)));
+        if before.is_empty()
+            || self.insns[i].flow == Flow::Invalid
+            || self.waits_for_its_page(i, &before)
+            || is_in_its_rounds(i, &before, self.insns, self.evidence)
+        {
+            return vec![(i, PARTS)];
+        }
+        let mut likelihood: Vec<f64> = before.iter().map(|b| self.ran(*b)).collect();
+        if likelihood.iter().all(|l| *l <= 0.0) {
+            likelihood = before.iter().map(|b| self.unseen(*b)).collect();
+        }
+        let parts = split(&likelihood);
+        let target = |b: &Before| match b {
+            // A fused pair retires as one: its time is shown on the comparison, whose address it has.
+            Before::Insn(j) if *j > 0 && self.leads[*j - 1] => *j - 1,
+            Before::Insn(j) => *j,
+            Before::ReturnFrom(_) | Before::Caller => i,
+        };
+        let mut out: Vec<(usize, u32)> = Vec::new();
+        for (b, parts) in before.iter().zip(parts).filter(|(_, parts)| *parts > 0) {
+            let target = target(b);
+            match out.iter_mut().find(|(t, _)| *t == target) {
+                Some((_, sum)) => *sum += parts,
+                None => out.push((target, parts)),
+            }
+        }
+        out
     }
-    let (own, next) = (evidence[i], evidence[i + 1]);
-    let awaited = own + next >= evidence[range].iter().sum::<f64>() / 2.0 && next >= own / 4.0;
-    awaited
-        && before.iter().all(|b| match b {
-            Before::Insn(j) => insns[*j].is_quick() || (*j >= i && jumps(&insns[*j])),
-            Before::ReturnFrom(_) | Before::Caller => false,
-        })
+
+    /// Whether an instruction is padding in front of code that nothing known leads to: what ran before that code is not known.
+    fn is_padding(&self, i: usize) -> bool {
+        let start = || self.blocks.block_of(i).map(|b| self.blocks.blocks[b].insns.start);
+        self.idle[i] && start().is_some_and(|start| self.blocks.before(start).is_empty())
+    }
+
+    /// Whether samples at an instruction are its own: it goes to memory, it is what its block waits for, and
+    /// nothing before it can have waited instead. A branch forward may have been mispredicted, which shows where it
+    /// goes; one back to a loop's head is foreseen.
+    fn waits_for_its_page(&self, i: usize, before: &[Before]) -> bool {
+        let Some(block) = self.blocks.block_of(i) else { return false };
+        if !self.insns[i].touches_memory() || i + 1 >= self.blocks.blocks[block].insns.end {
+            return false;
+        }
+        let (own, next) = (self.evidence[i], self.evidence[i + 1]);
+        let awaited = own + next >= self.sums[block] / 2.0 && next >= own / 4.0;
+        awaited
+            && before.iter().all(|b| match b {
+                Before::Insn(j) => self.insns[*j].is_quick() || (*j >= i && jumps(&self.insns[*j])),
+                Before::ReturnFrom(_) | Before::Caller => false,
+            })
+    }
+
+    /// How often the block that ends with a predecessor ran: its mean evidence per instruction, since a
+    /// jump itself, fused or cheap, rarely has any of its own.
+    fn ran(&self, before: Before) -> f64 {
+        self.block(before).map_or(0.0, |b| self.sums[b] / self.blocks.blocks[b].insns.len() as f64)
+    }
+
+    /// How likely it is that a predecessor ran although nothing of it was sampled: what is long, or calls, would have been.
+    fn unseen(&self, before: Before) -> f64 {
+        self.block(before).map_or(1.0, |b| (SHORT as f64 / self.costs[b].max(SHORT) as f64).powi(2))
+    }
+
+    fn block(&self, before: Before) -> Option<usize> {
+        let (Before::Insn(j) | Before::ReturnFrom(j)) = before else { return None };
+        self.blocks.block_of(j)
+    }
 }
+
+/// Blocks up to this long may run often and be sampled nowhere; a call counts for so many instructions.
+const SHORT: usize = 8;
+const CALL: usize = 32;
 
 /// Samples at a repeated instruction over those behind it, from where on it is long: what a short one takes stands behind it.
 /// The lesser where nothing slow is in front of it.
@@ -119,29 +172,6 @@ fn is_in_its_rounds(i: usize, before: &[Before], insns: &[Insn], evidence: &[f64
 
 fn jumps(insn: &Insn) -> bool {
     matches!(insn.flow, Flow::Jump(_) | Flow::Branch(_))
-}
-
-/// How often the block that ends with a predecessor ran: its mean evidence per instruction, since a
-/// jump itself, fused or cheap, rarely has any of its own.
-fn ran(before: Before, blocks: &Blocks, evidence: &[f64]) -> f64 {
-    let (Before::Insn(j) | Before::ReturnFrom(j)) = before else { return 0.0 };
-    let Some(block) = blocks.block_of(j) else { return 0.0 };
-    let insns = &blocks.blocks[block].insns;
-    evidence[insns.clone()].iter().sum::<f64>() / insns.len() as f64
-}
-
-/// Blocks up to this long may run often and be sampled nowhere; a call counts for so many instructions.
-const SHORT: usize = 8;
-const CALL: usize = 32;
-
-/// How likely it is that a predecessor ran although nothing of it was sampled: what is long, or calls, would have been.
-fn unseen(before: Before, insns: &[Insn], blocks: &Blocks) -> f64 {
-    let (Before::Insn(j) | Before::ReturnFrom(j)) = before else { return 1.0 };
-    let Some(block) = blocks.block_of(j) else { return 1.0 };
-    let range = blocks.blocks[block].insns.clone();
-    let calls = insns[range.clone()].iter().filter(|i| matches!(i.flow, Flow::Call(_) | Flow::IndirectCall)).count();
-    let costs = (range.len() + CALL * calls).max(SHORT);
-    (SHORT as f64 / costs as f64).powi(2)
 }
 
 /// Integer parts of [`PARTS`] in proportion, evenly without any evidence; what rounding leaves goes

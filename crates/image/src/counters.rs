@@ -134,10 +134,38 @@ impl Code {
     /// All its counters.
     #[must_use]
     pub fn counters(&self) -> Vec<Counter> {
-        let effects = effects(&self.insns);
-        let writes: Vec<RegSet> = self.insns.iter().zip(&effects).map(|(i, e)| written(i, e)).collect();
+        let writes = written_by(&self.insns);
         let steps: Vec<Option<Step>> = self.insns.iter().map(step).collect();
         (0..16).filter(|r| *r != RSP).flat_map(|register| self.of_register(register, &writes, &steps)).collect()
+    }
+
+    /// Whether a counter's register is set to a constant wherever its stretch is entered. Else an entry may begin at what a loop around it
+    /// has stepped, and then moments in different stays are as far apart as that loop got, however many rounds there were.
+    #[must_use]
+    pub fn begins_at_constants(&self, counter: &Counter) -> bool {
+        let writes = written_by(&self.insns);
+        let set = RegSet::gpr(counter.register.into());
+        let before = self.before();
+        let inside = |i: usize| counter.stretch.binary_search(&i).is_ok();
+        let mut met = vec![false; self.insns.len()];
+        let mut todo: Vec<usize> = counter.stretch.iter().flat_map(|&i| before[i].iter().copied()).collect();
+        let mut constants = 0;
+        while let Some(i) = todo.pop() {
+            if inside(i) || std::mem::replace(&mut met[i], true) {
+                continue;
+            }
+            if writes[i].meets(set) {
+                if !sets_constant(&self.insns[i], counter.register) {
+                    return false;
+                }
+                constants += 1;
+            } else if before[i].is_empty() {
+                return false;
+            } else {
+                todo.extend(&before[i]);
+            }
+        }
+        constants > 0
     }
 
     fn of_register(&self, register: u8, writes: &[RegSet], steps: &[Option<Step>]) -> Vec<Counter> {
@@ -201,6 +229,26 @@ fn step(insn: &Insn) -> Option<Step> {
     let narrow = register.is_gpr32();
     let by = if narrow { i64::from(by as i32) } else { by };
     (by != 0).then_some(Step { register: register.full_register().number() as u8, by, narrow })
+}
+
+/// Whether an instruction gives all of a register a value that it states itself.
+fn sets_constant(insn: &Insn, register: u8) -> bool {
+    let raw = &insn.raw;
+    let is = |op: u32| {
+        raw.op_kind(op) == OpKind::Register && raw.op_register(op).full_register().number() == register.into()
+    };
+    let own = raw.op_count() == 2 && is(0) && (raw.op0_register().is_gpr32() || raw.op0_register().is_gpr64());
+    own && match raw.mnemonic() {
+        Mnemonic::Mov => matches!(raw.op1_kind(), OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64),
+        Mnemonic::Xor | Mnemonic::Sub => is(1) && raw.op0_register() == raw.op1_register(),
+        Mnemonic::Lea => raw.is_ip_rel_memory_operand(),
+        _ => false,
+    }
+}
+
+/// Registers that each instruction changes.
+fn written_by(insns: &[Insn]) -> Vec<RegSet> {
+    insns.iter().zip(&effects(insns)).map(|(i, e)| written(i, e)).collect()
 }
 
 /// Registers that an instruction changes, calls included.

@@ -7,13 +7,14 @@
 //! something that the time between has nothing to do with. What most pairs agree on is believed, at the longest distance where
 //! they do. A loop whose rounds are of different lengths (caches, locks) has true pairs that do not agree: only they and all
 //! others together tell what happened in the time. What else moved registers moved them both ways, so that the pairs that went
-//! backwards tell how many of those that went too far may be false.
+//! backwards tell how many of those that went too far may be false. But where a loop is entered anew at what a loop around it steps, all
+//! pairs agree on the pace of that one: it is believed only of pairs in whose time it is hardly left.
 
-use super::subject::{Places, Subject};
+use super::subject::{Places, Subject, To};
 use crate::flow::Count;
 use std::ops::RangeInclusive;
 use whither_image::Flow;
-use whither_image::cfg::Missing;
+use whither_image::cfg::{Edge, EdgeKind, Missing};
 use whither_image::counters::{Code, Counter};
 use whither_store::model::{Course, Image, LapCount};
 
@@ -47,6 +48,8 @@ const DOUBT_OF_HANDLER: f64 = 0.3;
 const MOST_LOST: f64 = 3.0;
 /// Handlers leave a program this part of the time at least: rates that are asked for may be too high for what can be told.
 const LEAST_OWN: f64 = 0.5;
+/// Pairs in whose time a stretch is left more often than this are no pairs of one stay.
+const MOST_LEAVES: f64 = 1.0;
 /// With less of the time after a moment in the stretch than this, it is not known what belongs to it.
 const LEAST_WITHIN: f64 = 0.1;
 
@@ -57,22 +60,27 @@ pub(super) fn executions(subject: &Subject, image: &Image, rows: &[LapCount], sa
         return Vec::new();
     }
     let places = Places { image, cfg: &subject.cfg };
-    let counters = Code::of(&subject.cfg).counters();
+    let code = Code::of(&subject.cfg);
+    let counters = code.counters();
     let of = |rows: &[LapCount]| {
         let at = places.insn(rows[0].offset)?;
         let counter = counters.iter().find(|c| c.at == at)?;
-        execution(subject, counter, rows, sample_ns)
+        let leaves = if code.begins_at_constants(counter) { 0.0 } else { leaves(subject, counter) };
+        execution(subject, counter, leaves, rows, sample_ns)
     };
     rows.chunk_by(|a, b| a.offset == b.offset).filter_map(of).collect()
 }
 
-fn execution(subject: &Subject, counter: &Counter, rows: &[LapCount], sample_ns: f64) -> Option<Count> {
+/// `leaves`: how often the stretch is left at most for each round, where entries anew may look like rounds.
+fn execution(subject: &Subject, counter: &Counter, leaves: f64, rows: &[LapCount], sample_ns: f64) -> Option<Count> {
     let block = subject.block_of(counter.at)?;
     let samples: f64 = counter.stretch.iter().map(|&i| subject.samples[i]).sum();
     if samples < FEWEST_SAMPLES {
         return None;
     }
-    let pace = (*SPANS.start()..=*SPANS.end()).rev().find_map(|longest| agreed(rows, longest))?;
+    let pace = (*SPANS.start()..=*SPANS.end())
+        .rev()
+        .find_map(|longest| agreed(rows, longest).filter(|pace| leaves * pace.told.laps <= MOST_LEAVES))?;
     let (within, doubt) = match calls(subject, &counter.stretch) {
         true => pace.within,
         // Without calls what ended in other code had left the loop.
@@ -85,6 +93,38 @@ fn execution(subject: &Subject, counter: &Counter, rows: &[LapCount], sample_ns:
     let chance = 1.0 / samples + pace.told.variance;
     Some(Count { block, log: rounds.ln(), error: (chance + doubt * doubt + LEAST_ERROR * LEAST_ERROR).sqrt() })
         .filter(|c| c.log.is_finite())
+}
+
+/// How often a stretch is left for each execution of its counter, at most: what was seen of its branches, and what is to go of
+/// those that leave by count. Ways never seen to be gone may have been gone once more than was looked.
+fn leaves(subject: &Subject, counter: &Counter) -> f64 {
+    let cfg = &subject.cfg;
+    let inside = |insn: usize| counter.stretch.binary_search(&insn).is_ok();
+    let out = |e: &&Edge| {
+        let last = |b: usize| cfg.blocks.get(b).map(|b| b.insns.end - 1);
+        let goes_on = cfg.blocks.get(e.to).is_some_and(|to| inside(to.insns.start));
+        last(e.from).is_some_and(inside) && !goes_on
+    };
+    let walked = &subject.recorded;
+    let round = subject.block_of(counter.at).map_or(0.0, |b| walked.blocks.get(b).copied().unwrap_or(0.0));
+    let (mut told, mut left, mut looked) = (0.0, 0.0, round);
+    for (e, edge) in cfg.edges.iter().enumerate().filter(|(_, e)| out(e)) {
+        let branch = cfg.blocks[edge.from].insns.end - 1;
+        let way = if edge.kind == EdgeKind::Fall { To::Fall } else { To::Taken };
+        if let Some(trip) = subject.trips.iter().find(|t| t.branch == branch && t.leaves == way) {
+            told += trip.chance * (1.96 * trip.error).exp();
+            continue;
+        }
+        if round > 0.0 {
+            left += walked.edges.get(e).copied().unwrap_or(0.0);
+            continue;
+        }
+        for seen in subject.seen.iter().filter(|s| s.branch == branch) {
+            left += if seen.to == way { seen.count } else { 0.0 };
+            looked += seen.count;
+        }
+    }
+    told + (left + 1.0) / (looked + 1.0)
 }
 
 /// Whether a stretch calls something, as far as was seen: many loops have calls that hardly ever come, of what reports errors.
@@ -144,6 +184,8 @@ fn honest(dissenting: u64, backwards: u64) -> f64 {
 /// How rounds go with time.
 #[derive(Clone, Copy)]
 struct Progress {
+    /// Of a pair, on average.
+    laps: f64,
     /// Rounds in each nanosecond, and nanoseconds in which there are none, of the time from one sample to the next: its handler, the
     /// way back from that, and what it cost the caches.
     per_ns: f64,
@@ -164,7 +206,8 @@ impl Progress {
         let (per_ns, lost_ns) = progress(rows, scatter);
         // Pairs hardly further apart than what is lost say little of the rest.
         let expected = |r: &LapCount| (spent(r) - lost_ns * r.pairs as f64).max(spent(r) / 4.0) * per_ns;
-        Self { per_ns, lost_ns, variance: squares(&expected) / (pairs * (pairs - 1).max(1)) as f64 }
+        let laps = rows.iter().map(|r| r.laps).sum::<u64>() as f64 / pairs as f64;
+        Self { laps, per_ns, lost_ns, variance: squares(&expected) / (pairs * (pairs - 1).max(1)) as f64 }
     }
 
     /// Between what few say and what all say, as far as the others are true.
@@ -172,6 +215,7 @@ impl Progress {
         let apart = (all.per_ns / self.per_ns).ln();
         let mixed = |few: f64, all: f64| few + honest * (all - few);
         Self {
+            laps: self.laps,
             per_ns: self.per_ns * (honest * apart).exp(),
             lost_ns: mixed(self.lost_ns, all.lost_ns),
             variance: mixed(self.variance, all.variance) + honest * (1.0 - honest) * apart * apart,

@@ -2,9 +2,9 @@
 //! nothing in the stretch changes. Wherever a thread is in such a loop, its registers tell how many rounds are still to go, and
 //! what is to go at moments drawn by chance tells how many rounds there are. Here is only code and arithmetic.
 
-use super::{Code, Step, components, step, steps_between, written};
+use super::{Code, Step, components, step, steps_between, written_by};
 use crate::disasm::Flow;
-use crate::effects::{RegSet, effects};
+use crate::effects::RegSet;
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind};
 use rustc_hash::FxHashMap;
 
@@ -203,10 +203,9 @@ impl<'c> Exits<'c> {
     /// Of this code.
     #[must_use]
     pub fn of(code: &'c Code) -> Self {
-        let effects = effects(&code.insns);
         Self {
             code,
-            writes: code.insns.iter().zip(&effects).map(|(i, e)| written(i, e)).collect(),
+            writes: written_by(&code.insns),
             steps: code.insns.iter().map(step).collect(),
             before: code.before(),
             stretches: FxHashMap::default(),

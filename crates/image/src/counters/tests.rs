@@ -41,6 +41,26 @@ fn a_register_set_anew_counts_within_the_inner_loop_only() {
 }
 
 #[test]
+fn counters_that_begin_where_another_has_got_to_are_known() {
+    let begins = |bytes: &[u8]| {
+        let code = Code::from(&Bytes(bytes.to_vec()), Svma(0x1000), 1000);
+        let of = |c: &Counter| (code.insns[c.at].address.0, code.begins_at_constants(c));
+        code.counters().iter().map(of).collect::<Vec<_>>()
+    };
+    // 1000 xor ecx,ecx; 1002 inc ecx; 1004 cmp ecx,8; 1007 jne 1002; 1009 lea rsi,[rsi+16]; 100d cmp rsi,rdi; 1010 jne 1000; ret
+    let mut bytes = [
+        0x31, 0xc9, 0xff, 0xc1, 0x83, 0xf9, 0x08, 0x75, 0xf9, 0x48, 0x8d, 0x76, 0x10, 0x48, 0x39, 0xfe, 0x75, 0xee,
+        0xc3,
+    ];
+    assert_eq!(begins(&bytes), [(0x1002, true), (0x1009, false)], "rsi is the caller's");
+    // 1000 mov ecx,esi
+    bytes[..2].copy_from_slice(&[0x89, 0xf1]);
+    assert_eq!(begins(&bytes), [(0x1002, false), (0x1009, false)]);
+    // 1000 mov ecx,5; 1005 inc ecx; 1007 jne 1005; 1009 jmp 1005
+    assert_eq!(begins(&[0xb9, 5, 0, 0, 0, 0xff, 0xc1, 0x75, 0xfc, 0xeb, 0xfa]), [(0x1005, true)]);
+}
+
+#[test]
 fn calls_lose_what_they_may_change_and_two_steps_are_none() {
     // 1000 call 1100; 1005 inc ebx; 1007 inc ecx; 1009 jne 1000
     assert_eq!(found(&[0xe8, 0xfb, 0, 0, 0, 0xff, 0xc3, 0xff, 0xc1, 0x75, 0xf5], 0x1000), [(0x1005, 3, 1, 4)]);

@@ -11,7 +11,7 @@ pub use dot::dot;
 pub(crate) use svg::embedded;
 pub use svg::svg;
 
-use crate::text::{at_least, basis, block_cpi, confidence, count, probability, seen};
+use crate::text::{at_least_of, basis, block_cpi, confidence, count, probability, seen};
 use rustc_hash::FxHashMap;
 use whither_cycles::results::analysis::{Analysis, BlockAnalysis, Confidence, EdgeAnalysis};
 
@@ -123,7 +123,12 @@ impl<'a> Graph<'a> {
         }
         if let Some(cycles) = b.cycles {
             let per = b.len.max(1) as f64;
-            lines.push(format!("CPI {}{:.2}, best {:.2}", at_least(self.a), cycles / per, b.best_cycles / per));
+            lines.push(format!(
+                "CPI {}{:.2}, best {:.2}",
+                at_least_of(self.a, &b.frequency),
+                cycles / per,
+                b.best_cycles / per
+            ));
         }
         lines
     }

@@ -6,7 +6,7 @@ use super::number::{fraction, percent};
 use super::{Annotated, Focus};
 use crate::cfg::{Graph, MOST_BLOCKS, embedded};
 use crate::text::{
-    Length, SummaryLine, SummaryLineKind, at_least, basis, block_cpi, bubble, confidence, count, cycles, frequency,
+    Length, SummaryLine, SummaryLineKind, at_least_of, basis, block_cpi, bubble, confidence, count, cycles, frequency,
     probability, quotient, seen, summary_caveat, summary_cpi, summary_lines,
 };
 use rustc_hash::FxHashMap;
@@ -52,7 +52,7 @@ impl<'a> Figures<'a> {
     /// What a block takes: as wide as the columns of figures.
     pub(super) fn block_cost(&self, block: usize) -> String {
         let Some(b) = self.a.blocks.get(block) else { return String::new() };
-        let (per, sign) = (b.len.max(1) as f64, at_least(self.a));
+        let (per, sign) = (b.len.max(1) as f64, at_least_of(self.a, &b.frequency));
         let cpi = b.cycles.map(|c| format!("   CPI {sign}{:.2} (best {:.2})", c / per, b.best_cycles / per));
         format!("{}\u{2009}% of time{}", percent(b.share), cpi.unwrap_or_default())
     }

@@ -6,7 +6,7 @@ use super::annotation::{AnnotationView, head, source_line};
 use super::bubbles::{Bubble, bubble};
 use super::header::{header, notes, wrapped};
 use super::number::{cycles, fractional, percent, thousands};
-use super::signs::{at_least, count, is_absolute, probability, seen};
+use super::signs::{at_least, at_least_of, count, is_absolute, is_loose, probability, seen};
 use super::summary::causes;
 use super::table::{Tone, middle_cut};
 use super::{Layout, header::filled, tone_of};
@@ -100,9 +100,13 @@ pub(crate) fn basis(a: &Analysis) -> String {
     });
     parts.push(match &a.scale {
         Scale::Relative => "F is executions per call of the procedure; how often it was called is not known".into(),
-        Scale::Bounded => {
-            "the scale of F is bounded: so many executions that hardly any block is faster than at best (<~)".into()
-        }
+        Scale::Bounded => format!(
+            "the scale of F is bounded: so many executions that hardly any block is faster than at best (<~){}",
+            match a.blocks.iter().any(|b| is_loose(a, &b.frequency) && b.share >= TOLD_SHARE) {
+                true => ", and may be more of blocks that were hardly compared with those (~)",
+                false => "",
+            }
+        ),
         Scale::Absolute(source) => format!("F is executions while recorded, by {source} as told"),
         Scale::Counted if a.evidence == Evidence::Counts || a.lapped == 0 => {
             "F is executions while recorded, by blocks counted against time".into()
@@ -173,7 +177,7 @@ pub(crate) fn block_cpi(a: &Analysis, b: &BlockAnalysis) -> Option<String> {
     let one = |what: &str, sign: &str, total: f64| {
         format!("{what} {}/{} {sign} {:.2} CPI", cycles(total), b.len, total / b.len.max(1) as f64)
     };
-    let sign = if is_absolute(a) { "=" } else { at_least(a).trim_end() };
+    let sign = if is_absolute(a) { "=" } else { at_least_of(a, &b.frequency).trim_end() };
     let own = b.cycles.map(|actual| [one("best-case", "=", b.best_cycles), one("actual", sign, actual)]);
     let mca = b.mca_cycles.map(|best| one("llvm-mca", "=", best));
     let all: Vec<String> = own.into_iter().flatten().chain(mca).collect();

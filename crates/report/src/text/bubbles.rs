@@ -2,7 +2,7 @@
 //! stall, and per suspect the range of cycles it can be guilty of and the instruction at fault.
 
 use super::number::cycles;
-use super::signs::at_least;
+use super::signs::{at_least, at_least_of};
 use whither_cycles::results::analysis::{Analysis, Culprit, InsnAnalysis, Scale};
 
 /// A bubble, ready to be laid out.
@@ -81,10 +81,14 @@ pub(crate) fn bubble(a: &Analysis, index: usize) -> Option<Bubble> {
     suspects.extend(unexplained.map(|u| format!("? unexplained {}", cycles(u))));
     let length = match stall {
         _ if guilty.iter().all(|c| c.cause.is_static()) && unexplained.is_none() => Length::Static,
-        Some(s) => Length::Cycles(at_least(a), s.max(0.0)),
+        Some(s) => Length::Cycles(sign(a, insn), s.max(0.0)),
         None => Length::Unknown,
     };
     Some(Bubble { shape: shape(&letters, stall.filter(|_| dynamic)), length, suspects })
+}
+
+fn sign(a: &Analysis, insn: &InsnAnalysis) -> &'static str {
+    insn.block.and_then(|b| a.blocks.get(b)).map_or_else(|| at_least(a), |b| at_least_of(a, &b.frequency))
 }
 
 fn block_cycles(a: &Analysis, insn: &InsnAnalysis) -> f64 {

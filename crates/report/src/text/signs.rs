@@ -1,12 +1,16 @@
 //! Signs before figures that are no plain estimates, the same in every form of an answer: `<~` before executions that
-//! are only bounded from above, `>~` before cycles that are bounded from below by them; and probabilities with no more
+//! are only bounded from above, `>~` before cycles that are bounded from below by them, `~` before both where it is hardly known how
+//! often a block ran against those that the bound is of; and probabilities with no more
 //! digits than the branch samples behind them allow.
 
 use super::number::{executions, interval};
-use whither_cycles::results::analysis::{Analysis, EdgeAnalysis, Estimate, Scale};
+use whither_cycles::results::analysis::{Analysis, Confidence, EdgeAnalysis, Estimate, Scale};
 
 /// Fewer decided branch samples than this tell a probability to a few percent at best.
 const FEW: u64 = 20;
+
+/// Between the ends of an interval that says hardly anything.
+const LOOSE: f64 = 2.0;
 
 /// Whether executions, and so cycles, are known as such and not only bounded.
 pub(crate) fn is_absolute(a: &Analysis) -> bool {
@@ -23,7 +27,17 @@ pub(crate) fn at_least(a: &Analysis) -> &'static str {
     if is_absolute(a) { "" } else { ">~ " }
 }
 
-/// `1.53e9 +-4 %`, `3.2 per call +-5 %`, `<~ 2.68e9, relative +-2 %`: what bounds all executions together says nothing of
+/// Before cycles of what ran so often.
+pub(crate) fn at_least_of(a: &Analysis, f: &Estimate) -> &'static str {
+    if is_loose(a, f) { "~ " } else { at_least(a) }
+}
+
+/// Whether the bound is of blocks that this was hardly compared with.
+pub(crate) fn is_loose(a: &Analysis, f: &Estimate) -> bool {
+    a.scale == Scale::Bounded && f.confidence == Confidence::Low && f.high > LOOSE * f.low
+}
+
+/// `1.53e9 +-4 %`, `3.2 per call +-5 %`, `<~ 2.68e9, relative +-2 %`, `~ 1.6e8, relative (3.5e7..7.7e8)`: what bounds all executions together says nothing of
 /// how far off they are, the interval is that against one another.
 pub(crate) fn count(a: &Analysis, f: &Estimate) -> String {
     let (per, between) = match a.scale {
@@ -33,7 +47,8 @@ pub(crate) fn count(a: &Analysis, f: &Estimate) -> String {
     };
     let interval = interval(f);
     let between = if interval.is_empty() { "" } else { between };
-    format!("{}{}{per}{between}{interval}", at_most(a), executions(f.value))
+    let sign = if is_loose(a, f) { "~ " } else { at_most(a) };
+    format!("{sign}{}{per}{between}{interval}", executions(f.value))
 }
 
 /// Decided branch samples at the end of each block.
@@ -70,6 +85,9 @@ mod tests {
         assert_eq!((count(&a, &f).as_str(), at_least(&a)), ("1.53e9 +-4 %", ""));
         a.scale = Scale::Bounded;
         assert_eq!((count(&a, &f).as_str(), at_least(&a)), ("<~ 1.53e9, relative +-4 %", ">~ "));
+        assert_eq!(at_least_of(&a, &f), ">~ ");
+        let low = Estimate { low: f.value / 5.0, high: f.value * 5.0, confidence: Confidence::Low, ..f };
+        assert_eq!((count(&a, &low).as_str(), at_least_of(&a, &low)), ("~ 1.53e9, relative (3.06e8..7.65e9)", "~ "));
         a.scale = Scale::Relative;
         assert_eq!(count(&a, &f), "1.53e9 per call +-4 %");
     }
