@@ -13,7 +13,7 @@ use crate::disasm::{Flow, Insn, decode_first};
 use crate::effects::{Effects, RegSet, effects};
 use crate::ids::Svma;
 use crate::jump_tables::Data;
-use iced_x86::{Mnemonic, OpKind, Register};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use std::collections::BTreeMap;
 
 /// Registers a call may change (System V ABI for x86-64, 3.2.1): rax, rcx, rdx, rsi, rdi, r8 to r11.
@@ -196,9 +196,13 @@ struct Step {
     narrow: bool,
 }
 
-/// Whether an instruction does nothing but add a constant to one register.
 fn step(insn: &Insn) -> Option<Step> {
-    let raw = &insn.raw;
+    let (register, by, narrow) = added(&insn.raw)?;
+    Some(Step { register, by, narrow })
+}
+
+/// The register that an instruction does nothing but add a constant to, what is added, never 0, and whether only the lower 32 bits count.
+pub(crate) fn added(raw: &Instruction) -> Option<(u8, i64, bool)> {
     if raw.op0_kind() != OpKind::Register {
         return None;
     }
@@ -228,7 +232,7 @@ fn step(insn: &Insn) -> Option<Step> {
     };
     let narrow = register.is_gpr32();
     let by = if narrow { i64::from(by as i32) } else { by };
-    (by != 0).then_some(Step { register: register.full_register().number() as u8, by, narrow })
+    (by != 0).then_some((register.full_register().number() as u8, by, narrow))
 }
 
 /// Whether an instruction gives all of a register a value that it states itself.

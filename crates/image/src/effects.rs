@@ -4,6 +4,7 @@
 
 mod classes;
 
+use crate::counters::added;
 use crate::disasm::{Flow, Insn};
 use iced_x86::{
     Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
@@ -181,6 +182,8 @@ pub enum OpClass {
     Store,
     /// Direct jump or conditional branch.
     Branch,
+    /// `loop` and its kin: microcode on many cores.
+    Loop,
     /// Jump to where a register or memory says.
     IndirectBranch,
     /// Call, direct or not.
@@ -238,6 +241,8 @@ pub struct Effects {
     pub conditional: bool,
     /// A comparison or the like that can go through the pipeline as one with a conditional branch behind it.
     pub fusible: bool,
+    /// The register, of 64 bits, that it does nothing but add a constant to, and the constant.
+    pub adds: Option<(u8, i64)>,
 }
 
 impl Effects {
@@ -310,6 +315,7 @@ fn describe(insn: &Insn, info: &InstructionInfo) -> Effects {
     effects.uops = 1;
     effects.conditional = matches!(insn.flow, Flow::Branch(_));
     effects.fusible = fusible(raw);
+    effects.adds = added(raw).filter(|(.., narrow)| !narrow).map(|(register, by, _)| (register, by));
     tidy(raw, &mut effects);
     effects
 }

@@ -213,15 +213,20 @@ impl Subject {
 
     /// Why the graph is incomplete, as sentences.
     pub(crate) fn missing(&self) -> Vec<String> {
-        missing_sentences(&self.cfg.missing)
+        let looked = self.decided.1 > 0 || self.recorded.runs > 0;
+        missing_sentences(&self.cfg.missing, if looked { ONLY_SEEN } else { LOOK })
     }
 }
 
 /// Places that a sentence names.
 const NAMED: usize = 3;
 
-/// A sentence for each kind of thing that is missing.
-fn missing_sentences(missing: &[Missing]) -> Vec<String> {
+/// What to do about jumps: of a recording that did not look where they lead, and of one that did.
+const LOOK: &str = "; record with --edges mem, which sees where sampled ones go";
+const ONLY_SEEN: &str = "; only the places are there that sampled ones went to";
+
+/// A sentence for each kind of thing that is missing; `of_jumps` ends the one about jumps.
+fn missing_sentences(missing: &[Missing], of_jumps: &str) -> Vec<String> {
     let places =
         |which: fn(&Missing) -> Option<Svma>| -> Vec<u64> { missing.iter().filter_map(which).map(|at| at.0).collect() };
     let jumps = places(|m| if let Missing::IndirectJump(at) = m { Some(*at) } else { None });
@@ -242,7 +247,7 @@ fn missing_sentences(missing: &[Missing]) -> Vec<String> {
             &jumps,
             "it is not known where the jump leads at",
             "jumps lead to places that are not known",
-            "; record with --edges mem, which sees where sampled ones go",
+            of_jumps,
         ),
         sentence(
             &tables,
@@ -338,11 +343,11 @@ mod tests {
     fn what_is_missing_is_told_in_a_sentence_for_each_kind() {
         let mut missing: Vec<Missing> = (1..=400).map(|i| Missing::IndirectJump(Svma(i * 16))).collect();
         missing.push(Missing::Unbounded(Svma(0x77)));
-        let told = missing_sentences(&missing);
+        let told = missing_sentences(&missing, LOOK);
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].starts_with("400 jumps") && told[0].contains("(0x10, 0x20, 0x30, ...)"), "{told:?}");
         assert!(told[0].contains("--edges mem"), "{told:?}");
         assert_eq!(told[1], "the length is a guess of the jump table at 0x77");
-        assert!(missing_sentences(&[]).is_empty());
+        assert!(missing_sentences(&[], LOOK).is_empty());
     }
 }

@@ -2,9 +2,10 @@
 //! cannot take what was just stored. A missing load is waited for at the load itself; a full store buffer empties the
 //! pipeline, so that its stall stands just before a store, or at it.
 
-use super::scene::{LONG_RUNNING, Lay};
+use super::scene::{LONG_RUNNING, Lay, RARE};
 use super::{Likelihood, Suspect};
 use crate::results::analysis::Cause;
+use std::collections::VecDeque;
 use whither_image::{Effects, MemRef, OpClass, RegSet};
 
 const LINE: i64 = 64;
@@ -135,13 +136,15 @@ fn unchanged<'l>(
     })
 }
 
-/// W: ruled out when no store enters the pipeline near here, or when stores are so few that the slowest memory drains them.
+/// W: ruled out when no store enters the pipeline near here, or when stores are so few that the slowest memory drains them, which those of a
+/// repeated instruction are not.
 /// Nothing bounds it but the stall.
 pub(super) fn store_buffer(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let stores = |j: &usize| lay.scene.insns[*j].store.is_some_and(|_| writes_memory(&lay.scene.insns[*j]));
     let around = lay.future(i, ENTER_TOGETHER).into_iter().chain(lay.history(i, ENTER_TOGETHER));
     let at = std::iter::once(i).chain(around).find(stores)?;
-    let streams = lay.scene.insns[at].store.is_some_and(|s| s.non_temporal);
+    let repeats = lay.scene.insns[at].class == OpClass::Rep;
+    let streams = repeats || lay.scene.insns[at].store.is_some_and(|s| s.non_temporal);
     let dense = match lay.loop_of(i).filter(|l| l.trips >= LONG_RUNNING) {
         Some(l) => l.stores > 0.0 && l.cycles / l.stores <= lay.scene.core.penalty.dram,
         None => lay.history(i, IN_FLIGHT).iter().filter(|j| stores(j)).count() >= BURST,
@@ -170,16 +173,50 @@ const PASSED_ON: f64 = 6.0;
 /// they were stored in pieces, else what passing them on takes.
 pub(super) fn forwarding(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let load = lay.scene.insns[i].load?;
-    let known = unchanged(lay, i, IN_FLIGHT / 2, &load).take_while(|(_, _, changed)| !changed);
-    let stores = known.filter_map(|(_, insn, _)| insn.store);
-    let newest = stores.filter(|s| s.same_base(&load)).find(|s| overlaps(s, &load))?;
-    let (bound, likelihood) = match covers(&newest, &load) {
-        false => (lay.scene.core.penalty.forward_fail * 1.5, Likelihood::Plain),
+    let (covered, share) = stored_before(lay, i, load)?;
+    let (bound, likelihood) = match covered {
+        false => (share * lay.scene.core.penalty.forward_fail * 1.5, Likelihood::Plain),
         // A sum or counter in memory.
         true if fixed_place(lay, i, &load) => (PASSED_ON, Likelihood::Plain),
         true => (PASSED_ON, Likelihood::Late),
     };
     Some(Suspect { cause: Cause::Forwarding, bound, at: i, likelihood })
+}
+
+/// The newest store whose bytes a load takes, on any way here that is not rare: whether it stored all of them, and how likely that way is.
+/// A register stepped by a constant in between makes the place another by so much.
+fn stored_before(lay: &Lay<'_>, i: usize, load: MemRef) -> Option<(bool, f64)> {
+    let mut todo = VecDeque::from([(i, load, 1.0)]);
+    let mut met = Vec::new();
+    while let Some((at, place, share)) = todo.pop_front().filter(|_| met.len() < IN_FLIGHT / 2) {
+        let ways = lay.ahead(at).into_iter().filter(|w| w.1 >= RARE);
+        for (before, share) in ways.filter_map(|(j, s)| Some((j?, s * share))) {
+            if met.contains(&before) {
+                continue;
+            }
+            met.push(before);
+            let insn = &lay.scene.insns[before];
+            if let Some(store) = insn.store.filter(|s| s.same_base(&place) && overlaps(s, &place)) {
+                return Some((covers(&store, &place), share));
+            }
+            todo.extend(made_before(insn, place).map(|place| (before, place, share)));
+        }
+    }
+    None
+}
+
+/// A place as it was called before an instruction; `None` where that is not known.
+fn made_before(insn: &Effects, place: MemRef) -> Option<MemRef> {
+    let moves_stack =
+        place.stack && [insn.load, insn.store].iter().flatten().any(|m| m.stack) && !insn.reads.meets(RegSet::RSP);
+    if moves_stack {
+        return None;
+    }
+    if !insn.writes.meets(place.registers()) {
+        return Some(place);
+    }
+    let (_, by) = insn.adds.filter(|(register, _)| place.base == Some(*register) && place.index != place.base)?;
+    Some(MemRef { disp: place.disp.checked_add(by)?, ..place })
 }
 
 fn end(m: &MemRef) -> i64 {

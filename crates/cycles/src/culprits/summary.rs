@@ -23,9 +23,11 @@ pub fn summary<'a>(
         Certainty::Known => tally.exact(),
         Certainty::AtLeast => tally.bounded(),
     };
-    // Any instruction may have been the one that was interrupted; all of them together were no longer than it took.
+    // Any instruction may have been the one that was interrupted; all of them together were no longer than it took. Those that the
+    // hypervisor did itself took it no time that it told of.
+    let most = kernel_share + tally.done_by_kernel(kernel_share);
     for row in out.causes.iter_mut().filter(|row| row.cause == Cause::Kernel) {
-        (row.min, row.max) = (row.min.min(kernel_share), row.max.min(kernel_share));
+        (row.min, row.max) = (row.min.min(most), row.max.min(most));
     }
     out
 }
@@ -43,6 +45,8 @@ struct Tally {
     unjudged: f64,
     gain: f64,
     ranges: [(f64, f64); Cause::ALL.len()],
+    /// Of each instruction, what the hypervisor can have taken there.
+    kernel: Vec<f64>,
     best: f64,
     executions: f64,
     samples: f64,
@@ -71,6 +75,7 @@ impl Tally {
             self.range(s.cause, executions * waits, executions * waits);
         }
         for c in &insn.culprits {
+            self.kernel.extend((c.cause == Cause::Kernel).then_some(executions * c.max_cycles));
             self.range(c.cause, executions * c.min_cycles, executions * c.max_cycles);
         }
     }
@@ -80,6 +85,12 @@ impl Tally {
             self.ranges[i].0 += min;
             self.ranges[i].1 += max;
         }
+    }
+
+    /// Share of the time at single instructions that is more than all it took elsewhere.
+    fn done_by_kernel(&self, elsewhere: f64) -> f64 {
+        let above = |k: &&f64| self.share(**k) > 1.01 * elsewhere;
+        self.share(self.kernel.iter().filter(above).sum())
     }
 
     fn share(&self, x: f64) -> f64 {

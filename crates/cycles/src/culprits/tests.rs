@@ -597,7 +597,7 @@ fn the_hypervisor_took_no_more_than_it_was_seen_to_take() {
         best_cycles: 1.0,
         cycles: Some(10.0),
         stall_cycles: Some(9.0),
-        culprits: vec![suspected(Cause::Kernel, 5.0, 9.0)],
+        culprits: vec![suspected(Cause::Kernel, 1.5, 2.0)],
         ..InsnAnalysis::default()
     };
     for certainty in [Certainty::Known, Certainty::AtLeast] {
@@ -605,6 +605,52 @@ fn the_hypervisor_took_no_more_than_it_was_seen_to_take() {
         let k = s.causes.iter().find(|x| x.cause == Cause::Kernel).unwrap();
         assert_eq!((k.min, k.max), (0.1, 0.1), "{certainty:?}");
     }
+}
+
+#[test]
+fn what_takes_too_long_for_any_core_may_be_done_by_the_hypervisor() {
+    let cpuid = Case::straight(0x1000, &[0x0f, 0xa2, 0xc3]);
+    assert!(cpuid.causes(0, 5000.0).contains(&Cause::Kernel) && !cpuid.causes(0, 300.0).contains(&Cause::Kernel));
+    let insn = InsnAnalysis {
+        samples: 100.0,
+        cycles: Some(5000.0),
+        stall_cycles: Some(5000.0),
+        culprits: vec![suspected(Cause::Kernel, 0.0, 5000.0)],
+        ..InsnAnalysis::default()
+    };
+    let s = summary([(&insn, 1.0)], Certainty::Known, 0.02);
+    assert!(s.causes.iter().any(|x| x.cause == Cause::Kernel && x.max > 0.99), "{s:?}");
+}
+
+#[test]
+fn what_takes_so_much_by_itself_blames_no_guess() {
+    // loop -2: microcode on many cores.
+    let judged = Case::looped(&[0xe2, 0xfe]).decided(0.99, 1e5).judge(0, 5.0);
+    assert_eq!(judged.culprits.first().map(|c| (c.cause, c.max_cycles)), Some((Cause::Assist, 5.0)), "{judged:?}");
+    // rep stos %al,(%rdi)
+    assert_eq!(Case::straight(0x1000, &[0xf3, 0xaa, 0xc3]).judge(0, 5e4).culprits[0].cause, Cause::StoreBuffer);
+}
+
+#[test]
+fn a_store_of_the_round_before_is_found_whichever_way_went_by_it() {
+    // 0: mov (%rax),%rcx; cmp %ecx,%edx; jge 2   1: mov %rcx,(%rax)   2: add $4,%rax; cmp %rsi,%rax; jne 0
+    let code = [
+        0x48, 0x8b, 0x08, 0x39, 0xca, 0x7d, 0x03, 0x48, 0x89, 0x08, 0x48, 0x83, 0xc0, 0x04, 0x48, 0x39, 0xf0, 0x75,
+        0xed,
+    ];
+    let ways = |stored: f64| {
+        let round = [way(2, 0, 999.0), way(9, 0, 1.0), way(2, 9, 1.0), way(1, 2, stored)];
+        [&round[..], &[way(0, 1, stored), way(0, 2, 1000.0 - stored)]].concat()
+    };
+    let case =
+        |stored, code: &[u8]| Case::of(effects(&decode(code, Svma(0x1000))), vec![0..3, 3..4, 4..7], ways(stored));
+    let of = |case: Case| case.judge(0, 10.0).culprits.into_iter().find(|c| c.cause == Cause::Forwarding);
+    let found = of(case(400.0, &code)).expect("half of what is loaded was stored a round before");
+    assert!(found.max_cycles > 3.0, "{found:?}");
+    // add $8,%rax: it is another place each round.
+    let mut other = code;
+    other[13] = 8;
+    assert_eq!(of(case(400.0, &other)), None);
 }
 
 proptest! {

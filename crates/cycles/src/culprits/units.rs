@@ -63,13 +63,17 @@ pub(super) fn unit(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     Some(Suspect { cause: Cause::Unit, bound: worst * lanes.max(1.0) * f64::from(latency), at: i, likelihood })
 }
 
-/// M: ruled out unless it is microcode (string operations, gathers, x87) or computes with floating point, whose
+/// Most cycles of a `loop` where it is microcode.
+const LOOP: f64 = 12.0;
+
+/// M: ruled out unless it is microcode (string operations, gathers, x87, `loop`) or computes with floating point, whose
 /// tiniest numbers need help. Bound: the stall, or one assist.
 pub(super) fn assist(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let insn = &lay.scene.insns[i];
     let (bound, likelihood) = match insn.class {
         OpClass::Rep => (f64::INFINITY, Likelihood::Plain),
         OpClass::X87 | OpClass::Gather => (f64::INFINITY, Likelihood::Usual),
+        OpClass::Loop => (LOOP, Likelihood::Plain),
         _ if insn.is_floating() => (lay.scene.core.penalty.assist, Likelihood::Faint),
         _ => return None,
     };
@@ -103,9 +107,18 @@ pub(super) fn page_fault(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     Some(Suspect { cause: Cause::PageFault, bound, at: i, likelihood })
 }
 
-/// K: ruled out when the hypervisor took no noticeable time (steal). Bound: its share of the procedure's time, all of it at this
-/// instruction. System calls are samples of the kernel and stand there.
+/// What serialises takes hundreds of cycles by itself; what takes more than this mostly waits for a hypervisor, which does it instead
+/// (`cpuid`, reads of some machine registers: Intel SDM 3C 26.1.2).
+const DONE_FOR_IT: f64 = 600.0;
+
+/// K: ruled out when the hypervisor took no noticeable time (steal), but where an instruction takes so long that the hypervisor must have
+/// done it. Bound: its share of the procedure's time, all of it at this instruction. System calls are samples of the kernel and stand
+/// there.
 pub(super) fn kernel(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
+    let cycles = lay.scene.cycles.get(i).copied().unwrap_or(0.0);
+    if lay.scene.insns[i].class == OpClass::Serialising && cycles > DONE_FOR_IT {
+        return Some(Suspect { cause: Cause::Kernel, bound: f64::INFINITY, at: i, likelihood: Likelihood::Plain });
+    }
     let share = lay.scene.kernel_share;
     if !share.is_finite() || share < NOTICEABLE {
         return None;

@@ -328,7 +328,9 @@ impl CoreModel for Core {
             OpClass::VecAlu => (l.vec_alu, fp, 1),
             OpClass::VecShuffle => (l.vec_shuffle, other_half, 1),
             OpClass::Transfer => (l.transfer, half, 1),
-            OpClass::Branch | OpClass::IndirectBranch | OpClass::Call | OpClass::Return => (1, some(2), 1),
+            OpClass::Branch | OpClass::Loop | OpClass::IndirectBranch | OpClass::Call | OpClass::Return => {
+                (1, some(2), 1)
+            }
             OpClass::Lock => (l.lock, LOCKER, l.lock),
             OpClass::Fence => (l.fence, 0, 0),
             OpClass::Pause => (l.pause, 0, 0),

@@ -58,6 +58,9 @@ pub(super) fn is_non_temporal(mnemonic: Mnemonic) -> bool {
 
 fn by_flow(insn: &Insn) -> Option<OpClass> {
     match insn.flow {
+        Flow::Branch(_) if matches!(insn.raw.mnemonic(), Mnemonic::Loop | Mnemonic::Loope | Mnemonic::Loopne) => {
+            Some(OpClass::Loop)
+        }
         Flow::Jump(_) | Flow::Branch(_) => Some(OpClass::Branch),
         Flow::Call(_) | Flow::IndirectCall => Some(OpClass::Call),
         Flow::IndirectJump => Some(OpClass::IndirectBranch),
