@@ -68,6 +68,7 @@ fn bar_19_bash() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn bar_19_git() {
     need_root!();
     let _alone = alone();
