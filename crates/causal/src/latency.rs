@@ -102,9 +102,10 @@ mod tests {
                     break;
                 }
                 free = free.max(now) + service;
-                match now < 0.0 {
-                    true => under_way += i64::from(free >= 0.0),
-                    false => count(&mut begins, now),
+                if now < 0.0 {
+                    under_way += i64::from(free >= 0.0);
+                } else {
+                    count(&mut begins, now);
                 }
                 if (0.0..WINDOW).contains(&free) {
                     count(&mut ends, free);
