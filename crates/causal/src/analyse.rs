@@ -2,11 +2,13 @@
 
 use crate::carry;
 use crate::crowd;
+use crate::elsewhere;
 use crate::estimate::{Effect, Estimate, Method, estimate};
 use crate::latency;
 use crate::options::{AnalyseOptions, Combine, Sort};
 use crate::pauses::{self, Pauses};
 use crate::phase;
+use crate::points;
 use crate::quality::{self, Quality};
 use crate::results::*;
 use crate::series::{Baselines, Measure, plain_series, series, value};
@@ -39,6 +41,7 @@ pub fn analyse(run: &CausalRun, options: &AnalyseOptions) -> CausalAnswer {
         combine: options.combine,
         latency: latency::rows(&analysis),
         waits: waits::rows(run),
+        elsewhere: elsewhere::row(run),
         dropped: quality::dropped(run),
         drift: quality::drift(&analysis),
         windows: analysis.counts(),
@@ -105,7 +108,9 @@ impl<'a> Analysis<'a> {
         };
         let seed = self.run.meta.seed ^ u64::from(target).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let assume = f64::from(self.options.assume.min(100)) / 100.0;
-        estimate(&observations, &Method { assume, confidence: self.options.confidence, draws: DRAWS, robust, seed })
+        let bends = matches!(measure, Measure::Latency(..));
+        let confidence = self.options.confidence;
+        estimate(&observations, &Method { assume, confidence, draws: DRAWS, bends, robust, seed })
     }
 
     /// Whether windows were made long enough for pauses, so that one with more or fewer of them than others is not wild.
@@ -205,6 +210,20 @@ impl<'a> Analysis<'a> {
             .collect()
     }
 
+    /// Whether a target has windows enough for a figure.
+    pub(crate) fn is_told(&self, id: u32) -> bool {
+        self.by_target.get(&id).map_or(0, Vec::len) >= TOLD || verdict::missing(self, id).is_none()
+    }
+
+    /// CPUs that the program kept busy without speed-up.
+    fn busy(&self) -> f64 {
+        let zeros = self.kept.iter().filter(|w| w.percent == 0);
+        let (ran, wall) = zeros.fold((0.0, 0.0), |(ran, wall), w| {
+            (ran + w.samples as f64 * self.run.meta.period_ns as f64, wall + w.wall_ns as f64)
+        });
+        if wall > 0.0 { (ran / wall).max(1.0) } else { 1.0 }
+    }
+
     fn is_asked(&self, target: &Target) -> bool {
         let only = &self.options.only;
         let place = format!("{}:{}", target.file, target.line);
@@ -223,11 +242,14 @@ impl<'a> Analysis<'a> {
         let own = self.by_target.get(&id).map_or(&[][..], Vec::as_slice);
         let (samples, share) = phases.share(id);
         let phase = phases.factor(id, own, self.options.confidence);
-        let told = estimate.filter(|_| own.len() >= TOLD || verdict::missing(self, id).is_none());
+        let told = estimate.filter(|_| self.is_told(id));
         let measure = Measure::Period(0);
         let gains = told.map(|e| (self.gain(id, e, many, measure), self.gain(id, e, 1, measure)));
         let applied = phase.filter(|p| p.applied);
         let verdict = verdict::of(self, id, estimate, many, applied);
+        let verdict = verdict::of_little(verdict, target.unit, share * self.busy());
+        let other_points = points::others(self, id, many, applied);
+        let verdict = points::with_others(verdict, self.run, &other_points);
         // Who waits for a clock waits out what is saved: time per visit falls only as far as waits are shortened with it.
         let gains = gains.filter(|_| verdict != Verdict::RateFixed);
         TargetRow {
@@ -249,23 +271,11 @@ impl<'a> Analysis<'a> {
             local: gains.map(|(_, local)| local),
             phase,
             slope: estimate.map(|e| e.slope),
-            other_points: self.other_points(id),
+            other_points,
             dots: self.dots(id, estimate, baselines),
             verdict,
             reason: String::new(),
         }
-    }
-
-    fn other_points(&self, id: u32) -> Vec<PointEffect> {
-        let points = (1..self.run.points.len() as u32).filter(|_| self.by_target.contains_key(&id));
-        let effects = points.filter_map(|point| {
-            let measure = Measure::Period(point);
-            let baselines = Baselines::new(self.kept.iter().copied(), measure);
-            let e = self.estimate(id, measure, &baselines)?;
-            let (curve, gain) = (self.curve(id, &e, measure), self.gain(id, &e, 1, measure));
-            Some(PointEffect { point, curve, fit: e.fit, gain: Some(gain) })
-        });
-        effects.collect()
     }
 
     fn dots(&self, id: u32, estimate: Option<&Estimate>, baselines: &Baselines) -> Vec<Dot> {
@@ -369,4 +379,4 @@ fn rank(targets: &mut [TargetRow], sort: Sort) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -11,7 +11,7 @@ use crate::series::{Measure, length, value};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use whither_store::causal::{CausalRun, Target, Unit, Window};
+use whither_store::causal::{CausalRun, Executor, Target, Unit, Window};
 
 /// The two forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,9 @@ enum Record {
         /// Time between two samples, where it is not Coz's. A field of our own: Coz and its viewer pass it over.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         period: Option<u64>,
+        /// How delays were inserted, another field of our own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        executor: Option<Executor>,
     },
     Experiment {
         selected: String,
@@ -86,6 +89,8 @@ pub struct Exported {
     pub text: String,
     /// Windows left out because Coz has no notion of their targets (off the CPU, without a source line).
     pub left_out: usize,
+    /// Targets that have the place of another one, with which they are one to readers.
+    pub shared: usize,
 }
 
 /// A profile that Coz's viewer reads, of the windows that count.
@@ -93,24 +98,31 @@ pub struct Exported {
 pub fn export(run: &CausalRun, format: Format) -> Exported {
     let mut exported = Exported::default();
     let mut put = |record: &Record| exported.text.push_str(&line(record, format));
-    put(&Record::Startup { time: run.meta.began_ns, period: Some(run.meta.period_ns).filter(|p| *p > 0) });
+    put(&Record::Startup {
+        time: run.meta.began_ns,
+        period: Some(run.meta.period_ns).filter(|p| *p > 0),
+        executor: Some(run.meta.executor).filter(|_| run.meta.pid > 0),
+    });
+    let places = locations(run);
+    let location = |target: u32| places.get(target as usize).cloned().flatten();
     let mut left_out = 0;
     for window in run.windows.iter().filter(|w| w.dropped.is_none()) {
-        match run.targets.get(window.target as usize).and_then(location) {
+        match location(window.target) {
             Some(selected) => experiment(run, window, selected).iter().for_each(&mut put),
             None => left_out += 1,
         }
     }
     // Readers set samples against this time: both are those without speed-ups.
     put(&Record::Runtime { time: plain_ns(run) });
-    for (i, target) in run.targets.iter().enumerate() {
-        let of = run.samples.iter().filter(|s| s.target == Some(i as u32)).map(|s| s.plain);
+    for i in 0..run.targets.len() as u32 {
+        let of = run.samples.iter().filter(|s| s.target == Some(i)).map(|s| s.plain);
         let count = of.fold(0, u64::saturating_add);
-        if let Some(location) = location(target).filter(|_| count > 0) {
+        if let Some(location) = location(i).filter(|_| count > 0) {
             put(&Record::Samples { location, count });
         }
     }
     exported.left_out = left_out;
+    exported.shared = shared(&places);
     exported
 }
 
@@ -124,9 +136,42 @@ fn plain_ns(run: &CausalRun) -> u64 {
     strata.into_values().fold(0, u64::saturating_add)
 }
 
+/// What targets are called, by index. Readers take those of one name for one: where several begin on a line, all but lines
+/// themselves have their own names behind it.
+fn locations(run: &CausalRun) -> Vec<Option<String>> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    run.targets.iter().filter_map(location).for_each(|place| *counts.entry(place).or_default() += 1);
+    let own = |target: &Target| {
+        let place = location(target)?;
+        let is_shared = counts.get(&place).is_some_and(|n| *n > 1);
+        Some(if is_shared && target.unit != Unit::Line { format!("{place} {}", name(target)) } else { place })
+    };
+    run.targets.iter().map(own).collect()
+}
+
 fn location(target: &Target) -> Option<String> {
     let has_line = target.unit != Unit::OffCpu && !target.file.is_empty() && target.line > 0;
     has_line.then(|| format!("{}:{}", target.file, target.line))
+}
+
+/// What may stand behind the callees of a function.
+const CALLEES: &str = " and callees";
+
+/// A function with its callers.
+fn name(target: &Target) -> String {
+    let callees = if target.unit == Unit::Inclusive { CALLEES } else { "" };
+    let path = std::iter::once(target.name.as_str()).chain(target.path.iter().map(String::as_str));
+    path.collect::<Vec<_>>().join(CALLER) + callees
+}
+
+/// Between a function and its caller.
+const CALLER: &str = " < ";
+
+/// How many have a name that another one has.
+fn shared(places: &[Option<String>]) -> usize {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    places.iter().flatten().for_each(|place| *counts.entry(place).or_default() += 1);
+    counts.values().filter(|n| **n > 1).sum()
 }
 
 /// One window. Its duration is from the first visit to the last of the first point, where those are known, with
@@ -178,14 +223,26 @@ fn line(record: &Record, format: Format) -> String {
     }
 }
 
+/// As the JSON form has it.
+fn word(executor: Executor) -> &'static str {
+    match executor {
+        Executor::Spin => "spin",
+        Executor::Sleep => "sleep",
+        Executor::Agent => "agent",
+    }
+}
+
 fn tabs(record: &Record) -> String {
     // What would end the field or the line.
     let clean = |name: &str| name.replace(['\t', '\n', '\r'], " ");
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = match record {
-        Record::Startup { time, period: None } => writeln!(text, "startup\ttime={time}"),
-        Record::Startup { time, period: Some(period) } => writeln!(text, "startup\ttime={time}\tperiod={period}"),
+        Record::Startup { time, period, executor } => {
+            let period = period.map_or_else(String::new, |p| format!("\tperiod={p}"));
+            let executor = executor.map_or_else(String::new, |e| format!("\texecutor={}", word(e)));
+            writeln!(text, "startup\ttime={time}{period}{executor}")
+        }
         Record::Experiment { selected, speedup, duration, selected_samples } => writeln!(
             text,
             "experiment\tselected={}\tspeedup={speedup:.2}\tduration={duration}\tselected-samples={selected_samples}",

@@ -3,6 +3,7 @@
 //! means slower. Shares are 0 to 1, amounts are percent, times are nanoseconds unless the name says otherwise.
 
 use crate::options::{Combine, Sort};
+use crate::shape::straightened;
 use serde::Serialize;
 use whither_store::causal::{CausalMeta, DropReason, Executor, LoadKind, PointKind, Selection, Unit};
 
@@ -33,6 +34,8 @@ pub struct CausalAnswer {
     pub latency: Vec<LatencyRow>,
     /// Waits that no virtual speed-up applies to.
     pub waits: Vec<WaitRow>,
+    /// Samples outside of what is in scope; `None` where nothing was sampled, or nothing is known of it.
+    pub elsewhere: Option<ElsewhereRow>,
     /// Windows that do not count.
     pub dropped: Vec<DroppedRow>,
     /// Periods without speed-up, by stratum.
@@ -151,6 +154,8 @@ pub struct Fit {
     pub kind: FitKind,
     /// Effect per 100 % speed-up, up to the knee.
     pub slope: f64,
+    /// Of a line that bends (of latencies): how much. Its effect is `slope * s * (1 + bend) / (1 + bend * s)`, s up to 1.
+    pub bend: Option<f64>,
     /// Where it changes, percent.
     pub knee: Option<f64>,
     /// 95 % interval of the knee.
@@ -163,12 +168,20 @@ pub struct Fit {
 
 impl Fit {
     /// No effect at all.
-    pub const NOTHING: Self =
-        Self { kind: FitKind::Nothing, slope: 0.0, knee: None, knee_low: None, knee_high: None, slope_after: None };
+    pub const NOTHING: Self = Self {
+        kind: FitKind::Nothing,
+        slope: 0.0,
+        bend: None,
+        knee: None,
+        knee_low: None,
+        knee_high: None,
+        slope_after: None,
+    };
 
     /// Effect at an amount in percent.
     #[must_use]
     pub fn at(&self, percent: f64) -> f64 {
+        let percent = 100.0 * straightened(percent / 100.0, self.bend.unwrap_or(0.0));
         let knee = self.knee.unwrap_or(100.0);
         (self.slope * percent.min(knee) + self.slope_after.unwrap_or(0.0) * (percent - knee).max(0.0)) / 100.0
     }
@@ -226,6 +239,8 @@ pub struct PointEffect {
     pub fit: Fit,
     /// As [`TargetRow::local`].
     pub gain: Option<Gain>,
+    /// As [`TargetRow::gain`]; `None` also where nothing can be said of the run.
+    pub over_the_run: Option<Gain>,
 }
 
 /// One window in a plot.
@@ -259,6 +274,15 @@ pub enum Verdict {
         low: f64,
         /// See `low`.
         high: f64,
+    },
+    /// The effect on the first point is certainly small, and that on another one is not.
+    HelpsOther {
+        /// Indices into [`CausalAnswer::points`].
+        points: Vec<u32>,
+        /// Up to this amount the first point does not gain.
+        up_to: u8,
+        /// It is less than this, either way.
+        within: f64,
     },
     /// The effect is certainly small.
     DoNotBother {
@@ -314,9 +338,9 @@ pub struct LatencyRow {
     pub curve: Vec<CurvePoint>,
     /// Shape of the curve.
     pub fit: Fit,
-    /// Reduction at the assumed amount.
+    /// Reduction at the assumed amount; `None` without enough windows.
     pub gain: Option<Gain>,
-    /// Why there are no figures: the queue grows, too few windows.
+    /// Why figures are not to be trusted, or why there are none: the queue grows, too few windows, the machine was not quiet.
     pub cannot_say: Option<String>,
 }
 
@@ -327,7 +351,14 @@ impl LatencyRow {
     /// Whether it has a figure that is only noise so far.
     #[must_use]
     pub fn is_noise(&self) -> bool {
-        self.cannot_say.is_none() && self.gain.is_some_and(|g| g.high - g.low > WIDEST_TOLD)
+        let narrow = self.gain.is_some_and(|g| g.high - g.low <= WIDEST_TOLD);
+        self.cannot_say.is_none() && self.target.is_some() && !narrow
+    }
+
+    /// Reduction at the assumed amount, where there is nothing against telling it.
+    #[must_use]
+    pub fn told(&self) -> Option<Gain> {
+        self.gain.filter(|_| self.cannot_say.is_none() && !self.is_noise())
     }
 }
 
@@ -363,6 +394,30 @@ pub struct WakerRow {
     pub share: f64,
     /// The target of the same code, an index into the run's, when there is one.
     pub target: Option<u32>,
+}
+
+/// Samples of running threads outside of what is in scope.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ElsewhereRow {
+    /// Part of all samples that no target has.
+    pub outside: f64,
+    /// Part of all samples in code that is not in scope and that count for calls into it; not known of older recordings.
+    pub charged: Option<f64>,
+    /// By module, most samples first; empty in older recordings.
+    pub modules: Vec<ModuleRow>,
+    /// What the user must know; empty where little lies elsewhere.
+    pub reason: String,
+}
+
+/// Samples in one module that is not in scope, as parts of all samples.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModuleRow {
+    /// Path; empty for code of no file.
+    pub module: String,
+    /// See [`ElsewhereRow::outside`].
+    pub outside: f64,
+    /// See [`ElsewhereRow::charged`].
+    pub charged: f64,
 }
 
 /// Windows that do not count.

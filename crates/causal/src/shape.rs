@@ -1,5 +1,6 @@
 //! Shapes of a curve and their least squares: constant, a line through the target's own zero, and a line with
 //! a knee. In numbers: value = c - a min(s, k) - b max(s - k, 0), effect y(s) = (a min(s, k) + b max(s - k, 0)) / c.
+//! A line may bend: s is then replaced by s (1 + d) / (1 + d s), which rises fast at first, as what queues gain does.
 //! Windows of one amount enter as one group, so that trying all knees costs next to nothing: bootstraps fit
 //! thousands of times.
 
@@ -26,16 +27,25 @@ pub(crate) struct Shape {
     pub(crate) b: f64,
     /// 1 where there is none.
     pub(crate) knee: f64,
+    /// How much a line bends; 0: not at all, as those with a knee.
+    pub(crate) bend: f64,
+}
+
+/// Amount that a straight line would have to have to be as high as one that bends.
+pub(crate) fn straightened(s: f64, bend: f64) -> f64 {
+    s * (1.0 + bend) / (1.0 + bend * s)
 }
 
 impl Shape {
     /// Effect of an amount.
     pub(crate) fn y(&self, s: f64) -> f64 {
+        let s = straightened(s, self.bend);
         (self.a * s.min(self.knee) + self.b * (s - self.knee).max(0.0)) / self.c
     }
 
     /// Expected value at an amount.
     pub(crate) fn value(&self, s: f64) -> f64 {
+        let s = straightened(s, self.bend);
         self.c - self.a * s.min(self.knee) - self.b * (s - self.knee).max(0.0)
     }
 
@@ -50,6 +60,7 @@ impl Shape {
 
     /// Regressors of an amount.
     fn row(&self, s: f64) -> [f64; 3] {
+        let s = straightened(s, self.bend);
         [1.0, -s.min(self.knee), -(s - self.knee).max(0.0)]
     }
 
@@ -103,7 +114,7 @@ pub(crate) fn fit(groups: &[Group], kind: FitKind) -> Option<(Shape, f64)> {
         return None;
     }
     let shape = match kind {
-        FitKind::Nothing => Shape { kind, c: total.q / total.w, a: 0.0, b: 0.0, knee: 1.0 },
+        FitKind::Nothing => Shape { kind, c: total.q / total.w, a: 0.0, b: 0.0, knee: 1.0, bend: 0.0 },
         FitKind::Line => line(&total)?,
         FitKind::Knee => return knee(groups, &total),
     };
@@ -111,6 +122,23 @@ pub(crate) fn fit(groups: &[Group], kind: FitKind) -> Option<(Shape, f64)> {
         return None;
     }
     Some((shape, groups.iter().map(|g| g.weight * (g.mean - shape.value(g.s)).powi(2)).sum()))
+}
+
+/// As [`fit`] for a line that bends.
+pub(crate) fn fit_bent(groups: &[Group], bend: f64) -> Option<(Shape, f64)> {
+    let moved: Vec<Group> = groups.iter().map(|g| Group { s: straightened(g.s, bend), ..*g }).collect();
+    fit(&moved, FitKind::Line).map(|(line, rest)| (Shape { bend, ..line }, rest))
+}
+
+/// The places of a knee that describe the groups hardly worse than the best one: whose sum of squares, with `within` of the
+/// groups themselves, is at most `times` the least. Where an amount has one window, draws from residuals know nothing of it:
+/// the fit goes right through.
+pub(crate) fn knees_alike(groups: &[Group], within: f64, times: f64) -> Option<(f64, f64)> {
+    let tried = knees(groups, &Sums::of(groups));
+    let least = tried.iter().map(|(_, rest)| *rest).reduce(f64::min)?;
+    let alike = |rest: f64| rest + within <= times * (least + within);
+    let alike = || tried.iter().filter(|(_, rest)| alike(*rest)).map(|(shape, _)| shape.knee);
+    Some((alike().next()?, alike().next_back()?))
 }
 
 /// Sums over groups.
@@ -147,7 +175,7 @@ fn line(sums: &Sums) -> Option<Shape> {
         return None;
     }
     let slope = (sums.w * sums.sq - sums.s * sums.q) / determinant;
-    Some(Shape { kind: FitKind::Line, c: (sums.q - slope * sums.s) / sums.w, a: -slope, b: 0.0, knee: 1.0 })
+    Some(Shape { kind: FitKind::Line, c: (sums.q - slope * sums.s) / sums.w, a: -slope, b: 0.0, knee: 1.0, bend: 0.0 })
 }
 
 /// Distance between the knees that are tried.
@@ -155,6 +183,22 @@ const STEP: f64 = 0.025;
 
 fn knee(groups: &[Group], total: &Sums) -> Option<(Shape, f64)> {
     let mut best: Option<(Shape, f64)> = None;
+    each_knee(groups, total, |shape, rest| {
+        if best.is_none_or(|(_, least)| rest < least) {
+            best = Some((shape, rest));
+        }
+    });
+    best
+}
+
+/// All knees that the groups determine, ascending.
+fn knees(groups: &[Group], total: &Sums) -> Vec<(Shape, f64)> {
+    let mut all = Vec::new();
+    each_knee(groups, total, |shape, rest| all.push((shape, rest)));
+    all
+}
+
+fn each_knee(groups: &[Group], total: &Sums, mut found: impl FnMut(Shape, f64)) {
     let mut below = Sums::default();
     let mut next = 0;
     for i in 2..=38 {
@@ -167,13 +211,10 @@ fn knee(groups: &[Group], total: &Sums) -> Option<(Shape, f64)> {
         if next < 2 || groups.len() < next + 2 {
             continue;
         }
-        if let Some((shape, rest)) = knee_at(knee, &below, total)
-            && best.is_none_or(|(_, least)| rest < least)
-        {
-            best = Some((shape, rest));
+        if let Some((shape, rest)) = knee_at(knee, &below, total) {
+            found(shape, rest);
         }
     }
-    best
 }
 
 fn knee_at(knee: f64, below: &Sums, total: &Sums) -> Option<(Shape, f64)> {
@@ -189,7 +230,7 @@ fn knee_at(knee: f64, below: &Sums, total: &Sums) -> Option<(Shape, f64)> {
     let right = [total.q, -(below.sq + knee * qa), -(sqa - knee * qa)];
     let [c, a, b] = solve(matrix, right, 3)?;
     let rest = total.qq - c * right[0] - a * right[1] - b * right[2];
-    (c > 0.0 && c.is_finite()).then_some((Shape { kind: FitKind::Knee, c, a, b, knee }, rest.max(0.0)))
+    (c > 0.0 && c.is_finite()).then_some((Shape { kind: FitKind::Knee, c, a, b, knee, bend: 0.0 }, rest.max(0.0)))
 }
 
 /// Solves the first `n` equations by elimination with pivots; `None` when they do not determine a solution.
@@ -239,6 +280,26 @@ mod tests {
             close(knee.knee, 0.25) && close(knee.y(0.1), 0.1) && close(knee.y(0.9), 0.25) && rest < 1e-9,
             "{knee:?}"
         );
+    }
+
+    #[test]
+    fn lines_that_bend_come_back() {
+        let y = |s: f64| 0.5 * straightened(s, 2.0);
+        let (bent, rest) = fit_bent(&groups(y, 3.0), 2.0).unwrap();
+        assert!(close(bent.y(0.3), 0.28125) && close(bent.y(1.0), 0.5) && rest < 1e-12, "{bent:?}");
+        assert!(fit(&groups(y, 3.0), FitKind::Line).unwrap().1 > 1e-3);
+    }
+
+    #[test]
+    fn a_knee_with_amounts_close_by_is_known_and_one_without_is_not() {
+        let y = |s: f64| 0.8 * s.min(0.5);
+        let many = groups(y, 1.0);
+        let few: Vec<Group> =
+            many.iter().filter(|g| g.s < 0.35 || (0.6..0.7).contains(&g.s) || g.s > 0.9).copied().collect();
+        let (low, high) = knees_alike(&many, 0.004, 1.2).unwrap();
+        assert!(low > 0.42 && high < 0.58 && low <= 0.5 && high >= 0.5, "{low} {high}");
+        let (fewer_low, fewer_high) = knees_alike(&few, 0.004, 1.2).unwrap();
+        assert!(fewer_high - fewer_low > high - low, "{fewer_low} {fewer_high}");
     }
 
     #[test]

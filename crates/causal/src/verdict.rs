@@ -65,6 +65,21 @@ pub(crate) fn of(
     judged(analysis, id, estimate, &whole(analysis.gain(id, estimate, many, MEASURE)), many)
 }
 
+/// What is said of code that does so little that no experiment is needed to know that it gains hardly anything: no
+/// time makes it more. `at_most`: CPUs that it keeps busy, which is what its removal could save at most.
+pub(crate) fn of_little(verdict: Verdict, unit: Unit, at_most: f64) -> Verdict {
+    match verdict {
+        Verdict::NotEnoughData { .. } if unit != Unit::OffCpu && at_most < SMALL => Verdict::NotEnoughData {
+            missing: format!(
+                "samples: it keeps a CPU busy for {:.1} % of the time, so that its removal can hardly gain more",
+                100.0 * at_most
+            ),
+            more_seconds: None,
+        },
+        other => other,
+    }
+}
+
 fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, many: usize) -> Verdict {
     let (low, high) = analysis.interval(id, estimate.largest_percent, &estimate.largest, many, MEASURE);
     let fit = estimate.fit;
@@ -187,9 +202,7 @@ pub(crate) fn join(rows: &mut [TargetRow], facts: &Facts<'_>) {
 
 fn sentence(row: &TargetRow, facts: &Facts<'_>) -> String {
     let at = facts.assume;
-    let gain = row.gain.map_or_else(String::new, |g| {
-        format!("{:+.0} \u{b1}{:.0} %", 100.0 * g.y, (50.0 * (g.high - g.low)).clamp(1.0, 999.0))
-    });
+    let gain = row.gain.as_ref().map_or_else(String::new, told);
     match &row.verdict {
         Verdict::FixThis if row.gain.is_some_and(|g| g.low > 0.0) => format!("fix this: {gain} if {at} % faster"),
         Verdict::FixThis => format!(
@@ -207,6 +220,7 @@ fn sentence(row: &TargetRow, facts: &Facts<'_>) -> String {
         Verdict::DoNotBother { up_to, within } => {
             format!("do not bother: {up_to} % faster gains less than {:.0} %", 100.0 * within)
         }
+        Verdict::HelpsOther { points, up_to, within } => helps_other(row, points, (*up_to, *within), facts),
         Verdict::Contention { partner } => {
             let place = partner.as_ref().map_or_else(String::new, |p| format!("; threads wait most in {p}"));
             format!("contention: making this faster hurts ({gain} if {at} % faster){place}")
@@ -220,6 +234,26 @@ fn sentence(row: &TargetRow, facts: &Facts<'_>) -> String {
         Verdict::NotEnoughData { missing, more_seconds: None } => format!("not enough data: it lacks {missing}"),
         Verdict::CannotSay { why } => format!("cannot say: {why}"),
     }
+}
+
+/// `helps pb (+22 ±3 %) if 30 % faster; pa gains less than 3 %`.
+fn helps_other(row: &TargetRow, points: &[u32], (up_to, within): (u8, f64), facts: &Facts<'_>) -> String {
+    let name = |point: u32| facts.run.points.get(point as usize).map_or("?", |p| p.name.as_str());
+    let gain = |point: u32| row.other_points.iter().find(|e| e.point == point).and_then(|e| e.over_the_run);
+    let one = |point: &u32| format!("{} ({})", name(*point), gain(*point).as_ref().map_or_else(String::new, told));
+    let helped: Vec<String> = points.iter().map(one).collect();
+    let (first, within, at) = (name(0), 100.0 * within, facts.assume);
+    let helped = helped.join(", ");
+    match up_to {
+        _ if up_to == at => format!("helps {helped} if {at} % faster; {first} gains less than {within:.0} %"),
+        100 => format!("helps {helped} if {at} % faster; {first} gains less than {within:.0} % from its whole removal"),
+        _ => format!("helps {helped} if {at} % faster; {first} gains less than {within:.0} % at {up_to} %"),
+    }
+}
+
+/// `+12 ±2 %`.
+fn told(gain: &Gain) -> String {
+    format!("{:+.0} \u{b1}{:.0} %", 100.0 * gain.y, (50.0 * (gain.high - gain.low)).clamp(1.0, 999.0))
 }
 
 /// How long it takes, as far as that can be foreseen.

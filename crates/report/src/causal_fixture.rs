@@ -19,6 +19,7 @@ pub(crate) fn answer() -> CausalAnswer {
     rows[0].fit = Fit {
         kind: FitKind::Knee,
         slope: 0.4,
+        bend: None,
         knee: Some(55.0),
         knee_low: Some(48.0),
         knee_high: Some(61.0),
@@ -70,6 +71,7 @@ pub(crate) fn answer() -> CausalAnswer {
             }],
             reason: "table.c:190 waits for hash_find (71 %)".into(),
         }],
+        elsewhere: None,
         dropped: vec![DroppedRow { reason: DropReason::ForeignLoad, n: 12 }],
         drift: (0..6).map(|i| DriftRow { stratum: i, at_s: f64::from(i) * 10.0, windows: 9, period_ns: 1e5 }).collect(),
         windows: WindowCounts {

@@ -23,6 +23,9 @@ pub struct CausalRun {
     pub turns: Vec<Turns>,
     /// Waits that no virtual speed-up applies to, with who ended them.
     pub waits: Vec<Wait>,
+    /// Where samples lay whose code cannot be a target.
+    #[serde(default)]
+    pub elsewhere: Elsewhere,
     /// What the measuring cost.
     pub overhead: CausalOverhead,
     /// Sentences the user must see.
@@ -300,6 +303,26 @@ pub struct Wait {
     pub blocked_ns: u64,
     /// Who ended the waits: a place of the waking thread, and how often.
     pub woken_by: Vec<(Target, u64)>,
+}
+
+/// Samples of running threads in modules that are not in scope.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Elsewhere {
+    /// All samples of running threads, those in scope included; 0: not recorded.
+    pub all: u64,
+    /// Most samples first.
+    pub modules: Vec<ModuleSamples>,
+}
+
+/// Samples in one module that is not in scope.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleSamples {
+    /// Its path; empty for code of no file.
+    pub module: String,
+    /// With no code in scope on the stack: no target has them.
+    pub outside: u64,
+    /// Counted for the call that code in scope had made.
+    pub charged: u64,
 }
 
 /// What measuring cost.

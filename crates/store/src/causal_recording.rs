@@ -2,7 +2,9 @@
 //! Every window is kept as it was, dropped ones with their reason. Extending a recording reads it, appends
 //! and writes it anew: an hour of windows is less than a megabyte.
 
-use crate::causal::{CausalMeta, CausalOverhead, CausalRun, PointVisits, ProgressPoint, Turns, Wait, Window};
+use crate::causal::{
+    CausalMeta, CausalOverhead, CausalRun, Elsewhere, PointVisits, ProgressPoint, Turns, Wait, Window,
+};
 use crate::epoch::OnExisting;
 use crate::error::StoreError;
 use crate::layout::FORMAT_VERSION;
@@ -56,6 +58,7 @@ pub fn load(dir: &Path) -> Result<CausalRun, StoreError> {
         samples,
         turns: manifest.turns,
         waits: manifest.waits,
+        elsewhere: manifest.elsewhere,
         overhead: manifest.overhead,
         notes: manifest.notes,
     };
@@ -75,6 +78,9 @@ struct Manifest {
     #[serde(default)]
     turns: Vec<Turns>,
     waits: Vec<Wait>,
+    /// Not known of recordings made before.
+    #[serde(default)]
+    elsewhere: Elsewhere,
     overhead: CausalOverhead,
     notes: Vec<String>,
     files: Files,
@@ -111,6 +117,7 @@ fn write(dir: &Path, run: &CausalRun) -> Result<(), StoreError> {
         points: run.points.clone(),
         turns: run.turns.clone(),
         waits: run.waits.clone(),
+        elsewhere: run.elsewhere.clone(),
         overhead: run.overhead,
         notes: run.notes.clone(),
         files,

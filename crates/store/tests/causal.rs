@@ -74,6 +74,10 @@ fn run(windows: u32, targets: u32) -> CausalRun {
             .collect(),
         turns: vec![whither_store::causal::Turns { target: 0, run_ns: 7, waits: 3 }],
         waits: vec![Wait { site: target(1), blocked_ns: 5, woken_by: vec![(target(2), 7)] }],
+        elsewhere: Elsewhere {
+            all: 100,
+            modules: vec![ModuleSamples { module: "/lib/ä.so".into(), outside: 7, charged: u64::MAX }],
+        },
         overhead: CausalOverhead { startup_ns: 1, ..CausalOverhead::default() },
         notes: vec!["a note".into()],
     }

@@ -5,7 +5,7 @@ use whither_stats::random::Random;
 use whither_store::causal::*;
 
 /// A program of several targets, each with a true curve, a share, and a part of the run it is active in.
-struct Program {
+pub(crate) struct Program {
     y: fn(usize, f64) -> f64,
     shares: Vec<f64>,
     noise: f64,
@@ -29,7 +29,7 @@ const PERIOD: f64 = 10e6;
 
 impl Program {
     /// `n` windows of 300 ms, targets in turn, half of them without speed-up, in strata of 40 windows.
-    fn run(&self, n: u32, seed: u64) -> CausalRun {
+    pub(crate) fn run(&self, n: u32, seed: u64) -> CausalRun {
         let mut random = Random::new(seed);
         let mut run = CausalRun {
             points: vec![ProgressPoint { name: "p".to_owned(), kind: PointKind::Probe, end: None }],
@@ -85,11 +85,11 @@ impl Program {
     }
 }
 
-fn named<'a>(answer: &'a CausalAnswer, name: &str) -> &'a TargetRow {
+pub(crate) fn named<'a>(answer: &'a CausalAnswer, name: &str) -> &'a TargetRow {
     answer.targets.iter().find(|t| t.name == name).unwrap()
 }
 
-fn two() -> Program {
+pub(crate) fn two() -> Program {
     let y = |at: usize, s: f64| if at == 0 { s.min(0.25) } else { 0.0 };
     Program { y, shares: vec![0.55, 0.41], noise: 0.02 }
 }

@@ -15,6 +15,8 @@ const LONGEST_PERIOD_NS: u64 = 1_000_000_000;
 const STRATUM_NS: u64 = 10_000_000_000;
 /// Thirty years.
 const LONGEST_NS: u64 = 1_000_000_000_000_000_000;
+/// Reason for an executor that is a guess.
+const NOT_KNOWN: &str = "not known: the profile does not tell";
 /// Lines that were not understood and are told one by one.
 const TOLD: usize = 10;
 
@@ -24,14 +26,22 @@ const TOLD: usize = 10;
 /// [`CozError::NoExperiment`].
 pub fn import(text: &str) -> Result<CausalRun, CozError> {
     let mut reader = Reader::default();
+    let lines = text.lines().count();
+    // Of a line that is cut off nobody knows how much: half a number is one, too. JSON has its own end.
+    let cut = |i: usize, line: &str| i + 1 == lines && !text.ends_with('\n') && !line.starts_with('{');
+    let mut is_cut = false;
     for (i, line) in text.lines().enumerate() {
+        is_cut = cut(i, line);
         match record(line) {
-            Ok(Some(record)) => reader.take(record),
-            Ok(None) => {}
-            Err(what) => reader.problems.push(format!("line {} of the Coz profile is left out: {what}", i + 1)),
+            Ok(Some(record)) if !is_cut => reader.take(record),
+            Ok(_) => {}
+            Err(what) => {
+                is_cut |= i + 1 == lines && !text.ends_with('\n');
+                reader.problems.push(format!("line {} of the Coz profile is left out: {what}", i + 1));
+            }
         }
     }
-    reader.end(text.lines().count())
+    reader.end(lines, is_cut)
 }
 
 fn record(line: &str) -> Result<Option<Record>, String> {
@@ -66,7 +76,11 @@ fn fields(line: &str) -> Result<Option<Record>, String> {
     let text = |name: &str| values.get(name).map(|v| (*v).to_owned()).ok_or_else(|| format!("{kind} without {name}"));
     let number = |name: &str| text(name)?.parse::<u64>().map_err(|e| format!("{name} of {kind}: {e}"));
     let record = match kind {
-        "startup" => Record::Startup { time: number("time")?, period: number("period").ok() },
+        "startup" => Record::Startup {
+            time: number("time")?,
+            period: number("period").ok(),
+            executor: values.get("executor").and_then(|word| executor(word)),
+        },
         "runtime" => Record::Runtime { time: number("time")? },
         "shutdown" => Record::Shutdown {},
         "experiment" => Record::Experiment {
@@ -90,6 +104,10 @@ fn fields(line: &str) -> Result<Option<Record>, String> {
     Ok(Some(record))
 }
 
+fn executor(word: &str) -> Option<Executor> {
+    [Executor::Spin, Executor::Sleep, Executor::Agent].into_iter().find(|e| super::word(*e) == word)
+}
+
 #[derive(Default)]
 struct Reader {
     run: CausalRun,
@@ -104,13 +122,17 @@ struct Reader {
     runtime_ns: u64,
     /// Told by profiles of our own.
     period_ns: Option<u64>,
+    executor: Option<Executor>,
     started: bool,
+    /// Experiments came behind the last record of an end.
+    open: bool,
 }
 
 impl Reader {
     fn take(&mut self, record: Record) {
         match record {
-            Record::Startup { time, period } => {
+            Record::Startup { time, period, executor } => {
+                self.executor = executor.or(self.executor);
                 self.period_ns = period.filter(|p| (1..=LONGEST_PERIOD_NS).contains(p)).or(self.period_ns);
                 self.startup(time);
             }
@@ -124,13 +146,16 @@ impl Reader {
             Record::LatencyPoint { name, arrivals, departures, difference } => {
                 self.latency(&name, arrivals, departures, difference);
             }
-            Record::Runtime { time } => self.runtime_ns = self.runtime_ns.saturating_add(time),
+            Record::Runtime { time } => {
+                self.open = false;
+                self.runtime_ns = self.runtime_ns.saturating_add(time);
+            }
             Record::Samples { location, count } => {
                 let target = self.target(&location);
                 let samples = self.samples.entry(target).or_default();
                 *samples = samples.saturating_add(count);
             }
-            Record::Shutdown {} => {}
+            Record::Shutdown {} => self.open = false,
         }
     }
 
@@ -150,6 +175,7 @@ impl Reader {
     }
 
     fn experiment(&mut self, selected: &str, speedup: f64, duration: u64, hits: u64) {
+        self.open = true;
         if self.stratum_ns >= STRATUM_NS {
             self.next_stratum();
         }
@@ -212,7 +238,21 @@ impl Reader {
         })
     }
 
-    fn end(mut self, lines: usize) -> Result<CausalRun, CozError> {
+    /// What tells that a profile has no end.
+    fn cut_off(&self, cut: bool) -> Option<String> {
+        let what = match (cut, self.open) {
+            (true, _) => "ends in the middle of a line, which is left out",
+            (false, true) => "has no end (no runtime behind its last experiment)",
+            (false, false) => return None,
+        };
+        Some(format!(
+            "the Coz profile {what}: it was cut off, or the program was killed; experiments, samples and the run time may be missing"
+        ))
+    }
+
+    /// `cut`: the last line has no end.
+    fn end(mut self, lines: usize, cut: bool) -> Result<CausalRun, CozError> {
+        let cut_off = self.cut_off(cut);
         if self.run.windows.is_empty() {
             return Err(CozError::NoExperiment { lines, problem: self.problems.into_iter().next() });
         }
@@ -229,7 +269,14 @@ impl Reader {
         self.run.samples = samples.into_iter().map(row).collect();
         self.run.meta.runs = self.run.meta.runs.saturating_add(1);
         self.run.meta.duration_ns = self.runtime_ns.max(self.now_ns);
-        self.run.meta.executor = Executor::Sleep;
+        // Delays of Coz are slept; of older profiles of our own nobody knows.
+        self.run.meta.executor = self.executor.unwrap_or(Executor::Sleep);
+        self.run.meta.executor_reason = match (self.executor, self.period_ns) {
+            (Some(_), _) => "told by the profile",
+            (None, None) => "as Coz does",
+            (None, Some(_)) => NOT_KNOWN,
+        }
+        .to_owned();
         self.run.meta.period_ns = self.period_ns.unwrap_or(PERIOD_NS);
         self.run.notes.push("read from a profile of Coz, which has no times, delays or disturbances in it".to_owned());
         let more = self.problems.len().saturating_sub(TOLD);
@@ -237,20 +284,43 @@ impl Reader {
         if more > 0 {
             self.run.notes.push(format!("{more} more lines of the Coz profile are left out"));
         }
+        self.run.notes.extend(cut_off);
         Ok(self.run)
     }
 }
 
-/// `file:line`, or a function where other tools write one.
+/// `file:line`, with the name of a function behind it where several begin there, or a function alone where other tools
+/// write one.
 fn target(location: &str) -> Target {
-    let place = location.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse::<u32>().ok()?)));
-    let (unit, file, line) = place.map_or((Unit::Function, "", 0), |(file, line)| (Unit::Line, file, line));
+    let Some((file, line, rest)) = place(location) else { return named(Unit::Function, location, "", 0, &[]) };
+    if rest.is_empty() {
+        return named(Unit::Line, location, file, line, &[]);
+    }
+    let (name, unit) = match rest.strip_suffix(super::CALLEES) {
+        Some(name) => (name, Unit::Inclusive),
+        None => (rest, Unit::Function),
+    };
+    let mut path = name.split(super::CALLER);
+    let name = path.next().unwrap_or(name);
+    let path: Vec<&str> = path.collect();
+    named(if path.is_empty() { unit } else { Unit::Path }, name, file, line, &path)
+}
+
+/// A file, a line, and what stands behind them.
+fn place(location: &str) -> Option<(&str, u32, &str)> {
+    location.match_indices(':').find_map(|(at, _)| {
+        let (number, rest) = location[at + 1..].split_once(' ').unwrap_or((&location[at + 1..], ""));
+        Some((&location[..at], number.parse().ok()?, rest))
+    })
+}
+
+fn named(unit: Unit, name: &str, file: &str, line: u32, path: &[&str]) -> Target {
     Target {
         unit,
-        name: location.to_owned(),
+        name: name.to_owned(),
         file: file.to_owned(),
         line,
-        path: Vec::new(),
+        path: path.iter().map(|p| (*p).to_owned()).collect(),
         aliases: Vec::new(),
         module: String::new(),
         image: None,

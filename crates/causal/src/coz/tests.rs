@@ -46,11 +46,72 @@ fn json_lines_are_read_and_latency_is_that_of_one_instant() {
 fn broken_lines_are_told_and_others_kept() {
     let text = format!("{OLD}experiment\tselected=a\tspeedup=7\tduration=1\n{{\"type\":\nexperiment\tselec");
     let run = import(&text).unwrap();
-    assert_eq!((run.windows.len(), run.notes.len()), (2, 4), "{:?}", run.notes);
+    assert_eq!((run.windows.len(), run.notes.len()), (2, 5), "{:?}", run.notes);
     assert!(run.notes[1].contains("line 9") && run.notes[1].contains("speed-up of 7"), "{:?}", run.notes);
     assert_eq!(import(""), Err(CozError::NoExperiment { lines: 0, problem: None }));
     let refused = import("experiment\tselected=a").unwrap_err().to_string();
     assert!(refused.contains("experiment without speedup"), "{refused}");
+}
+
+#[test]
+fn a_profile_that_was_cut_off_is_told() {
+    let told = |text: &str| import(text).unwrap().notes.iter().any(|n| n.contains("cut off"));
+    assert!(!told(OLD) && !told(NEW) && !told(NEW.trim_end()));
+    // A count that may be half of one.
+    let half = "progress-point\tname=b.cpp:337\ttype=source\tdelta=9";
+    let cut = &OLD[..OLD.find(half).unwrap() + half.len()];
+    assert!(told(cut) && import(cut).unwrap().windows[1].visits.is_empty());
+    // Whole lines, and no end.
+    assert!(told(&OLD[..OLD.find("shutdown").unwrap()]) && told(&NEW[..NEW.find(r#"{"type":"runtime"#).unwrap()]));
+    assert!(told(&format!("{NEW}{{\"type\":\"expe")));
+}
+
+#[test]
+fn targets_that_begin_on_one_line_stay_apart() {
+    let of = |unit, name: &str, path: &[&str]| Target {
+        unit,
+        name: name.to_owned(),
+        path: path.iter().map(|p| (*p).to_owned()).collect(),
+        ..import(OLD).unwrap().targets[0].clone()
+    };
+    let targets = vec![
+        of(Unit::Path, "ns::helper", &["reader", "main"]),
+        of(Unit::Path, "ns::helper", &["writer"]),
+        of(Unit::Function, "f(a::b)", &[]),
+        of(Unit::Inclusive, "f", &[]),
+        of(Unit::Line, "a/b.cpp:287", &[]),
+    ];
+    let window = |target| Window { target, ..import(OLD).unwrap().windows[0].clone() };
+    let mut run = CausalRun { windows: (0..5).map(window).collect(), targets: targets.clone(), ..import(OLD).unwrap() };
+    for format in [Format::Tabs, Format::JsonLines] {
+        let exported = export(&run, format);
+        assert!(exported.shared == 0 && exported.text.contains("a/b.cpp:287 ns::helper < writer"), "{}", exported.text);
+        let again = import(&exported.text).unwrap();
+        assert_eq!(again.targets, targets);
+        assert_eq!(again.windows.iter().map(|w| w.target).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    }
+    run.targets[1] = run.targets[0].clone();
+    assert_eq!(export(&run, Format::Tabs).shared, 2);
+    // One that is alone at its place is written as Coz would.
+    run.targets.truncate(1);
+    run.windows.truncate(1);
+    assert!(export(&run, Format::Tabs).text.contains("selected=a/b.cpp:287\tspeedup"));
+}
+
+#[test]
+fn the_executor_is_the_one_of_the_profile() {
+    let executor = |text: &str| {
+        let meta = import(text).unwrap().meta;
+        (meta.executor, meta.executor_reason)
+    };
+    assert_eq!(executor(OLD), (Executor::Sleep, "as Coz does".to_owned()));
+    let mut run = import(OLD).unwrap();
+    (run.meta.pid, run.meta.executor) = (7, Executor::Spin);
+    for format in [Format::Tabs, Format::JsonLines] {
+        assert_eq!(executor(&export(&run, format).text), (Executor::Spin, "told by the profile".to_owned()));
+    }
+    let ours = OLD.replacen("496\n", "496\tperiod=250000\n", 1);
+    assert!(executor(&ours).1.starts_with("not known"), "{:?}", executor(&ours));
 }
 
 #[test]

@@ -92,7 +92,7 @@ pub(super) fn estimates(windows: &[Window], options: &PolicyOptions) -> FxHashMa
     let mut by_target: FxHashMap<u32, Vec<&Window>> = FxHashMap::default();
     windows.iter().for_each(|w| by_target.entry(w.target).or_default().push(w));
     let assume = f64::from(options.fixed_percent.unwrap_or(options.assume)) / 100.0;
-    let method = Method { assume, confidence: 0.95, draws: 0, robust: true, seed: 0 };
+    let method = Method { assume, confidence: 0.95, draws: 0, bends: false, robust: true, seed: 0 };
     let of = |windows: &[&Window]| {
         let (low, high) = estimate(&series(windows.iter().copied(), measure, &baselines), &method)?.assumed.interval(1);
         (low.is_finite() && high.is_finite()).then_some(Range { low, high, windows: windows.len() })

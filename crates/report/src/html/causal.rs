@@ -7,10 +7,10 @@ use super::number::{finite, grouped, percent};
 use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, foot, head};
 use crate::text::{
-    SHARES, causal_place, causal_target, causal_warnings, drop_reason, duration, effect, executor,
-    has_shares_of_two_kinds, nanoseconds, no_gain,
+    SHARES, a_good_part_elsewhere, causal_place, causal_target, causal_warnings, drop_reason, duration, effect,
+    executor, has_shares_of_two_kinds, nanoseconds, no_gain,
 };
-use whither_causal::{CausalAnswer, DriftRow, LatencyRow, TargetRow, Verdict};
+use whither_causal::{CausalAnswer, DriftRow, Gain, LatencyRow, TargetRow, Verdict};
 use whither_store::causal::LoadKind;
 
 /// Everything a page of causal profiling shows.
@@ -67,6 +67,7 @@ fn summary(out: &mut String, a: &CausalAnswer) {
     );
     put_tiles(out, &tiles(a));
     let mut list: Vec<(&str, String)> = causal_warnings(a).into_iter().map(|w| ("warn", w)).collect();
+    list.extend(a_good_part_elsewhere(a).map(|text| ("warn", text.to_owned())));
     list.extend((!a.load_reason.is_empty()).then(|| ("note", a.load_reason.clone())));
     put_remarks(out, &list);
     out.push_str("</section>");
@@ -113,7 +114,7 @@ fn tiles(a: &CausalAnswer) -> Vec<Tile> {
 
 fn class(v: &Verdict) -> &'static str {
     match v {
-        Verdict::FixThis | Verdict::HelpsUntil { .. } => "fix",
+        Verdict::FixThis | Verdict::HelpsUntil { .. } | Verdict::HelpsOther { .. } => "fix",
         Verdict::Contention { .. } => "hurts",
         Verdict::DoNotBother { .. } => "flat",
         Verdict::CausedBy { .. } | Verdict::RateFixed | Verdict::NotEnoughData { .. } | Verdict::CannotSay { .. } => {
@@ -180,7 +181,7 @@ fn plots(out: &mut String, data: &CausalPage<'_>) {
             Text(&t.reason)
         );
         plot(out, &t.curve, &t.fit, &t.dots, scale);
-        also(out, t);
+        also(out, data.answer, t);
         if let Some((_, lines)) = data.sources.iter().find(|(id, _)| *id == t.id) {
             excerpt(out, t.line, lines);
         }
@@ -189,14 +190,19 @@ fn plots(out: &mut String, data: &CausalPage<'_>) {
     out.push_str("</div></section>");
 }
 
-/// Other names, and the effect while the target runs where it differs from that over the run.
-fn also(out: &mut String, t: &TargetRow) {
+/// Other names, the effect on other points, and that while the target runs where it differs from that over the run.
+fn also(out: &mut String, a: &CausalAnswer, t: &TargetRow) {
     let mut parts = Vec::new();
     if !t.aliases.is_empty() {
         parts.push(format!("same code: {}", t.aliases.join(", ")));
     }
     if let (Some(local), Some(phase)) = (&t.local, t.phase.filter(|p| p.applied)) {
         parts.push(format!("{} while it runs; it is active {:.2} of the run", effect(local), phase.factor));
+    }
+    let certain = |g: &Gain| (g.low > 0.0 || g.high < 0.0) && g.y.abs() >= 0.02;
+    for (e, g) in t.other_points.iter().filter_map(|e| Some((e, e.over_the_run.filter(certain)?))) {
+        let name = a.points.get(e.point as usize).map_or("?", |p| p.name.as_str());
+        parts.push(format!("{} at {} % for {name}", effect(&g), g.percent));
     }
     if !parts.is_empty() {
         put!(out, "<p class=\"hint\">{}</p>", Text(&parts.join("; ")));
@@ -252,7 +258,7 @@ fn waits(out: &mut String, a: &CausalAnswer) {
     }
     out.push_str(
         "<section id=\"waits\" aria-labelledby=\"waits-h\"><div class=\"bar-line\"><h2 id=\"waits-h\">Waits for other threads</h2></div>\
-         <p class=\"hint\">These end when another thread gets somewhere: make that faster, not the wait.</p>\
+         <p class=\"hint\">These end when another thread gets somewhere: what it does until then counts, not the wait.</p>\
          <div class=\"scroll\"><table class=\"grid\"><caption class=\"sr\">Waits</caption><thead><tr><th scope=\"col\" class=\"n\">share</th>\
          <th scope=\"col\" class=\"n\">waited</th><th scope=\"col\" class=\"t\">where</th><th scope=\"col\">ended by</th></tr></thead><tbody>",
     );

@@ -24,12 +24,21 @@ pub fn causal(answer: &CausalAnswer, view: CausalView, layout: &Layout) -> Strin
         out.push_str(&line);
         out.push('\n');
     }
+    if let Some(elsewhere) = a_good_part_elsewhere(answer) {
+        out.push_str(&layout.style.paint(Tone::Warm, elsewhere));
+        out.push('\n');
+    }
     let (said, unsaid): (Vec<_>, Vec<_>) = answer.targets.iter().partition(|t| view.all || is_told(t));
     if said.is_empty() {
-        out.push_str("nothing can be said of any target yet\n");
+        out.push_str(if may_come(answer) {
+            "nothing can be said of any target yet\n"
+        } else {
+            "nothing can be said of any target: more time would not help\n"
+        });
     } else {
         out.push_str(&ranking(answer, &said, layout));
     }
+    out.push_str(&other_points(answer, view, layout));
     if view.curves {
         for target in said.iter().filter(|t| !t.curve.is_empty()) {
             out.push_str(&curve(target, layout));
@@ -41,6 +50,18 @@ pub fn causal(answer: &CausalAnswer, view: CausalView, layout: &Layout) -> Strin
         out.push('\n');
     }
     out
+}
+
+/// What lies outside of what is measured, where that is much.
+pub(crate) fn a_good_part_elsewhere(a: &CausalAnswer) -> Option<&str> {
+    a.elsewhere.as_ref().map(|e| e.reason.as_str()).filter(|reason| !reason.is_empty())
+}
+
+/// Whether more time may bring an answer: of code that does next to nothing none comes.
+fn may_come(a: &CausalAnswer) -> bool {
+    const LITTLE: f64 = 0.02;
+    let comes = |v: &Verdict| matches!(v, Verdict::NotEnoughData { more_seconds: Some(_), .. });
+    a.targets.is_empty() || a.targets.iter().any(|t| comes(&t.verdict) || t.share >= LITTLE)
 }
 
 /// Whether a target is listed without being asked for: its verdict, or that it is a large one of which a good deal is known already.
@@ -164,6 +185,9 @@ fn points_of(y: f64) -> String {
 
 /// How delays were made. Why, where the session changed it by itself; what was to be changed and could not is in the notes.
 pub(crate) fn executor(a: &CausalAnswer) -> String {
+    if a.executor_reason.starts_with("not known") {
+        return "not known".to_owned();
+    }
     match a.executor {
         Executor::Spin => "spin".to_owned(),
         Executor::Sleep if a.executor_reason.starts_with("chosen") => format!("sleep ({})", a.executor_reason),
@@ -192,6 +216,7 @@ fn points(a: &CausalAnswer) -> Vec<String> {
         LoadKind::Open => "open loop",
         LoadKind::Unknown => "closed loop assumed",
     };
+    let others = a.points.iter().enumerate().skip(1).any(|(i, p)| p.end.is_none() && !ends.contains(&(i as u32)));
     let line = |(i, p): (usize, &whither_causal::PointRow)| {
         let what = match (p.kind, p.end) {
             (PointKind::End, _) => {
@@ -203,7 +228,8 @@ fn points(a: &CausalAnswer) -> Vec<String> {
             _ => format!("point: {}", p.name),
         };
         let sampled = if p.kind == PointKind::Sampled { " samples" } else { "" };
-        let first = if i == 0 { format!(", {load}") } else { String::new() };
+        let several = if others { ": the verdicts are for this one" } else { "" };
+        let first = if i == 0 { format!(", {load}{several}") } else { String::new() };
         format!("{what}, {}{sampled}/s{first}", rate(p.per_second))
     };
     let indexed = a.points.iter().enumerate();
@@ -221,12 +247,42 @@ fn ranking(a: &CausalAnswer, rows: &[&TargetRow], layout: &Layout) -> String {
         let gain = t.gain.as_ref().map_or_else(|| no_gain(t).into(), effect);
         let tone = match t.verdict {
             Verdict::Contention { .. } => Tone::Hot,
-            Verdict::FixThis | Verdict::HelpsUntil { .. } => Tone::Warm,
+            Verdict::FixThis | Verdict::HelpsUntil { .. } | Verdict::HelpsOther { .. } => Tone::Warm,
             _ => tone_of(0.0),
         };
         table.row(tone, vec![gain, format!("{} %", percent(t.share)), causal_target(t), t.reason.clone()]);
     }
     table.render(layout.style, layout.width.max(WIDEST_NAME + longest(rows)))
+}
+
+/// What targets are certainly worth for points beside the first one, most first.
+fn other_points(a: &CausalAnswer, view: CausalView, layout: &Layout) -> String {
+    const LISTED: usize = 10;
+    const WORTH: f64 = 0.02;
+    let is_end = |point: u32| a.points.iter().any(|p| p.end == Some(point));
+    let mut rows: Vec<(u32, Gain, &TargetRow)> = Vec::new();
+    for t in a.targets.iter().filter(|t| t.verdict != Verdict::RateFixed) {
+        let effects = t.other_points.iter().filter(|e| !is_end(e.point));
+        let certain = effects.filter_map(|e| {
+            Some((e.point, e.over_the_run.filter(|g| (g.low > 0.0 || g.high < 0.0) && g.y.abs() >= WORTH)?))
+        });
+        rows.extend(certain.map(|(point, gain)| (point, gain, t)));
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    rows.sort_by(|x, y| x.0.cmp(&y.0).then(y.1.low.total_cmp(&x.1.low)));
+    let left = if view.all { 0 } else { rows.len().saturating_sub(LISTED) };
+    rows.truncate(rows.len() - left);
+    let mut table = Table::new(vec![Column::Number, Column::Name, Column::Mark]);
+    table.row(Tone::Head, vec![format!("at {} %", a.assume), "target".into(), "for another point".into()]);
+    for (point, gain, t) in rows {
+        let tone = if gain.low > 0.0 { Tone::Warm } else { Tone::Hot };
+        let name = a.points.get(point as usize).map_or("?", |p| p.name.as_str());
+        table.row(tone, vec![effect(&gain), causal_target(t), name.to_owned()]);
+    }
+    let more = if left > 0 { format!("and {left} more (list: -v)\n") } else { String::new() };
+    table.render(layout.style, layout.width) + &more
 }
 
 /// Verdicts are never cut, so that the line grows with them; names keep at least this much.
@@ -264,7 +320,12 @@ fn footer(a: &CausalAnswer, unsaid: &[&TargetRow]) -> Vec<String> {
     if has_shares_of_two_kinds(a) {
         lines.push(SHARES.to_owned());
     }
-    lines.extend(a.latency.iter().filter(|l| !l.is_noise()).filter_map(latency));
+    // What is said of the latency itself holds for all targets, and is not said of each again.
+    let said = |l: &LatencyRow| {
+        let whole = a.latency.iter().find(|w| w.target.is_none() && (w.begin, w.end) == (l.begin, l.end));
+        l.target.is_some() && l.cannot_say.is_some() && whole.is_some_and(|w| w.cannot_say == l.cannot_say)
+    };
+    lines.extend(a.latency.iter().filter(|l| !l.is_noise() && !said(l)).filter_map(latency));
     let noise = a.latency.iter().filter(|l| l.is_noise()).count();
     if noise > 0 {
         lines.push(format!("latency: not enough data for {}; measure longer with -d", plural(noise as u64, "target")));
@@ -309,7 +370,7 @@ fn latency(l: &LatencyRow) -> Option<String> {
 mod tests {
     use super::*;
     use crate::causal_fixture::answer;
-    use whither_causal::DroppedRow;
+    use whither_causal::{DroppedRow, ElsewhereRow};
 
     #[test]
     fn the_ranking() {
@@ -326,6 +387,20 @@ mod tests {
         let text = causal(&some, CausalView::default(), &Layout::default());
         assert!(text.contains("if hash_find is 30 % faster") && !text.contains("if rare_one is"), "{text}");
         assert!(text.contains("latency: not enough data for 1 target"), "{text}");
+    }
+
+    #[test]
+    fn latencies_of_a_disturbed_run_have_a_reason_once_and_no_figure() {
+        let mut some = answer();
+        let why = Some("other work on the machine disturbed 63 % of the windows".to_owned());
+        some.latency[0].cannot_say = why.clone();
+        let target = None;
+        some.latency.insert(0, LatencyRow { target, gain: None, cannot_say: why, ..some.latency[0].clone() });
+        let text = causal(&some, CausalView::default(), &Layout::default());
+        let lines: Vec<&str> = text.lines().filter(|l| l.starts_with("latency")).collect();
+        let told =
+            "latency req_begin to req_end: 2.1 ms on average; other work on the machine disturbed 63 % of the windows";
+        assert_eq!(lines, [told]);
     }
 
     #[test]
@@ -386,6 +461,45 @@ mod tests {
         assert!(said(&some));
         some.targets.iter_mut().for_each(|t| t.unit = Unit::OffCpu);
         assert!(!said(&some));
+    }
+
+    #[test]
+    fn work_outside_of_the_scope_is_told_before_the_ranking_and_no_time_is_promised() {
+        let mut some = answer();
+        some.targets.retain(|t| t.name == "rare_one");
+        let reason = "outside of what is measured: 78 % of the samples are in no target".to_owned();
+        some.elsewhere = Some(ElsewhereRow { outside: 0.78, charged: Some(0.0), modules: Vec::new(), reason });
+        let told = |some: &CausalAnswer| causal(some, CausalView::default(), &Layout::default());
+        let text = told(&some);
+        let line = text.find("outside of what is measured: 78 %").expect("told");
+        assert!(text.find("nothing can be said of any target yet").is_some_and(|at| line < at), "{text}");
+        let none = Verdict::NotEnoughData { missing: "samples".into(), more_seconds: None };
+        (some.targets[0].share, some.targets[0].verdict) = (0.003, none);
+        assert!(told(&some).contains("nothing can be said of any target: more time would not help"));
+    }
+
+    #[test]
+    fn the_heading_says_for_which_point_verdicts_are_and_others_have_a_table() {
+        let mut some = answer();
+        let text = causal(&some, CausalView::default(), &Layout::default());
+        assert!(!text.contains("the verdicts are for this one") && !text.contains("for another point"), "{text}");
+        some.points.push(whither_causal::PointRow { name: "flush".into(), ..some.points[0].clone() });
+        let about = |low, high| Some(Gain { percent: 30, y: 0.22, low, high, rate_gain: 0.28 });
+        let effect = |over_the_run| whither_causal::PointEffect {
+            point: 1,
+            curve: Vec::new(),
+            fit: whither_causal::Fit::NOTHING,
+            gain: over_the_run,
+            over_the_run,
+        };
+        some.targets[0].other_points = vec![effect(about(-0.1, 0.5))];
+        some.targets[1].other_points = vec![effect(about(0.2, 0.24))];
+        let text = causal(&some, CausalView::default(), &Layout::default());
+        let point =
+            |name: &str| text.lines().find(|l| l.starts_with(&format!("point: {name}"))).unwrap_or("").to_owned();
+        assert!(point("handle").ends_with(": the verdicts are for this one") && !point("flush").contains("verdicts"));
+        let rows: Vec<&str> = text.lines().filter(|l| l.ends_with(" flush")).collect();
+        assert!(rows.len() == 1 && rows[0].starts_with("+22.0 ±2.0 %") && rows[0].contains("compress"), "{text}");
     }
 
     #[test]

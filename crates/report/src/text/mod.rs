@@ -29,7 +29,8 @@ pub(crate) use calls::{beside, is_timed, per_call, silent, total, uncounted, wei
 pub use calls_difference::calls_difference;
 pub use causal::{CausalView, causal, causal_header, causal_target, causal_warnings};
 pub(crate) use causal::{
-    SHARES, causal_place, drop_reason, effect, executor, has_shares_of_two_kinds, no_gain, signed,
+    SHARES, a_good_part_elsewhere, causal_place, drop_reason, effect, executor, has_shares_of_two_kinds, no_gain,
+    signed,
 };
 pub use difference::difference;
 pub use listing::listing;

@@ -2,6 +2,7 @@
 //! points are attached, what samples hit. Everything that must be kept up to date while experiments run.
 
 use super::code::Code;
+use super::elsewhere::{Counted, Elsewhere};
 use super::executor::CausalExecutor;
 use super::nap::Napping;
 use super::options::{CausalOptions, ExecutorChoice};
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 use whither_image::to_offset;
 use whither_kernel::memory::Memory;
 use whither_sample::causal::{Armed, CausalModule, CausalSample, Change, Hook, SampleWhat};
-use whither_store::causal::{PointKind, ProgressPoint};
+use whither_store::causal::{Elsewhere as Stored, PointKind, ProgressPoint};
 use whither_store::symbols::Symbols;
 use whither_store::{StoredSymbols, SymbolService};
 
@@ -133,6 +134,7 @@ pub(super) struct Group {
     pub(super) napping: Napping,
     /// Threads that wait without the kernel.
     pub(super) spinning: Spinning,
+    elsewhere: Elsewhere,
 }
 
 impl Group {
@@ -175,6 +177,7 @@ impl Group {
                 ExecutorChoice::Auto | ExecutorChoice::Spin => Napping::Spin,
             },
             spinning: Spinning::default(),
+            elsewhere: Elsewhere::default(),
         }
     }
 
@@ -488,6 +491,9 @@ impl Group {
         if sample.what == SampleWhat::Run && !sample.kernel {
             self.look_for_spinning(sample);
         }
+        if sample.what == SampleWhat::Run {
+            self.look_elsewhere(sample, !hit.is_empty());
+        }
         let weight = u64::from(sample.weight);
         self.sampled = self.sampled.saturating_add(weight);
         if hit.is_empty() {
@@ -512,6 +518,25 @@ impl Group {
 }
 
 impl Group {
+    /// Where samples lay that are in no code in scope.
+    pub(super) fn elsewhere(&self) -> Stored {
+        self.elsewhere.stored(|file| self.program.files.get(file).map(|f| f.seen_as.clone()))
+    }
+
+    /// Counts a sample by where it lies; `hit`: a target has it.
+    fn look_elsewhere(&mut self, sample: &CausalSample, hit: bool) {
+        let place = sample.frames.first().and_then(|pc| self.program.place(sample.pid, *pc));
+        let file = place.map(|(file, _)| file);
+        let in_scope = file.is_some_and(|f| self.is_in_scope(sample.pid, f));
+        let what = Counted::of(sample.site, sample.kernel, in_scope, hit);
+        self.elsewhere.count(what, file, u64::from(sample.weight));
+    }
+
+    fn is_in_scope(&self, pid: u32, file: usize) -> bool {
+        let main = self.program.modules_of(pid).iter().any(|m| m.file == file && m.main);
+        self.program.files.get(file).is_some_and(|of| self.code.scope().has_module(&of.seen_as, main))
+    }
+
     fn look_for_spinning(&mut self, sample: &CausalSample) {
         let place = sample.frames.first().and_then(|pc| self.program.place(sample.pid, *pc));
         let (files, service) = (&self.program.files, self.code.service());

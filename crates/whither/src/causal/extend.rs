@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use whither_causal::Policy;
 use whither_session::causal::run;
-use whither_store::causal::{CausalRun, DropReason, Executor, LoadKind, PointKind, Target, Turns};
+use whither_store::causal::{CausalRun, DropReason, Elsewhere, Executor, LoadKind, PointKind, Target, Turns};
 
 /// `whither causal extend`.
 pub(super) fn extend(args: &CausalExtend, common: Common) -> anyhow::Result<Ending> {
@@ -130,6 +130,7 @@ fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
             None => all.waits.push(wait.clone()),
         }
     }
+    add_elsewhere(&mut all.elsewhere, &new.elsewhere);
     let (old, more) = (&mut all.meta, &new.meta);
     old.duration_ns = old.duration_ns.saturating_add(more.duration_ns);
     old.runs = old.runs.saturating_add(more.runs);
@@ -145,6 +146,21 @@ fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
     old.target_cpu_ns = old.target_cpu_ns.saturating_add(more.target_cpu_ns);
     all.notes.extend(new.notes.iter().filter(|n| !all.notes.contains(n)).cloned().collect::<Vec<_>>());
     Ok(())
+}
+
+/// Where samples lay that no target has; a recording that knew nothing of it knows only of what came later.
+fn add_elsewhere(all: &mut Elsewhere, new: &Elsewhere) {
+    all.all = all.all.saturating_add(new.all);
+    for module in &new.modules {
+        match all.modules.iter_mut().find(|m| m.module == module.module) {
+            Some(same) => {
+                same.outside = same.outside.saturating_add(module.outside);
+                same.charged = same.charged.saturating_add(module.charged);
+            }
+            None => all.modules.push(module.clone()),
+        }
+    }
+    all.modules.sort_by_key(|m| std::cmp::Reverse(m.outside.saturating_add(m.charged)));
 }
 
 fn list(names: &BTreeSet<String>) -> String {
@@ -173,7 +189,7 @@ fn merge(all: &mut Vec<Target>, new: &[Target]) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use whither_store::causal::{ProgressPoint, TargetSamples, Unit, Window};
+    use whither_store::causal::{ModuleSamples, ProgressPoint, TargetSamples, Unit, Window};
 
     fn target(name: &str) -> Target {
         Target {
@@ -217,6 +233,19 @@ mod tests {
         let before = all.clone();
         assert!(append(&mut all, &spun).is_err());
         assert_eq!(all, before);
+    }
+
+    #[test]
+    fn samples_outside_of_the_scope_add_up() {
+        let of = |all, module: &str, outside| Elsewhere {
+            all,
+            modules: vec![ModuleSamples { module: module.into(), outside, charged: 1 }],
+        };
+        let mut all = of(10, "a.so", 2);
+        add_elsewhere(&mut all, &of(20, "b.so", 9));
+        add_elsewhere(&mut all, &of(5, "a.so", 3));
+        let rows: Vec<_> = all.modules.iter().map(|m| (m.module.as_str(), m.outside, m.charged)).collect();
+        assert_eq!((all.all, rows), (35, vec![("b.so", 9, 1), ("a.so", 5, 2)]));
     }
 
     #[test]

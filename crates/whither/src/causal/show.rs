@@ -55,7 +55,13 @@ pub(super) fn show(
         } else {
             format!(" ({left} windows left out: Coz has no word for their targets)")
         };
-        tell(common, &format!("{path}: for Coz's viewer{left}"));
+        let shared = exported.shared;
+        let merged = if shared == 0 {
+            String::new()
+        } else {
+            format!("; {shared} targets share a place with another one, which readers take for one")
+        };
+        tell(common, &format!("{path}: for Coz's viewer{left}{merged}"));
     }
     if form.json {
         answer::write(json::causal(&found).as_bytes())?;
@@ -114,14 +120,18 @@ pub(super) enum Found {
 
 impl Found {
     pub(super) fn of(answer: &CausalAnswer) -> Self {
-        let worth =
-            |v: &Verdict| matches!(v, Verdict::FixThis | Verdict::HelpsUntil { .. } | Verdict::Contention { .. });
+        let worth = |v: &Verdict| {
+            matches!(
+                v,
+                Verdict::FixThis | Verdict::HelpsUntil { .. } | Verdict::HelpsOther { .. } | Verdict::Contention { .. }
+            )
+        };
         if answer.targets.iter().any(|t| worth(&t.verdict))
-            || answer.latency.iter().any(|l| l.gain.is_some_and(|g| g.low > 0.0))
+            || answer.latency.iter().any(|l| l.told().is_some_and(|g| g.low > 0.0))
         {
             Self::Worth
         } else if answer.targets.iter().any(|t| t.verdict.is_an_answer())
-            || answer.latency.iter().any(|l| l.gain.is_some())
+            || answer.latency.iter().any(|l| l.told().is_some())
         {
             Self::NotWorth
         } else {

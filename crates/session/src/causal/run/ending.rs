@@ -160,6 +160,7 @@ impl Session<'_> {
             samples: self.group.targets.samples(),
             turns: self.turns.clone(),
             waits: Vec::new(),
+            elsewhere: self.group.elsewhere(),
             overhead: CausalOverhead {
                 startup_ns: self.first_window.map_or(0, |f| nanos(f.saturating_duration_since(self.ordered))),
                 handlers_ns: loads.handlers_ns,
