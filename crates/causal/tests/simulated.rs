@@ -207,8 +207,8 @@ fn latency_is_predicted() {
     let waiting = |c: f64| c * (1.0 + c / 10.0 / (2.0 * (1.0 - c / 10.0)));
     let random = 1.0 - waiting(2.8) / waiting(4.0);
     assert!((gain(false, false) - 0.3).abs() < 0.02, "{}", gain(false, false));
-    assert!((gain(true, true) - random).abs() < 0.05, "{} {random}", gain(true, true));
+    assert!((gain(true, true) - random).abs() < 0.03, "{} {random}", gain(true, true));
     // The kernel side does not know when requests came; a clock that is void with each arrival to an idle server
     // bounds what that costs.
-    assert!((gain(true, false) - random).abs() < 0.05, "{} {random}", gain(true, false));
+    assert!((gain(true, false) - random).abs() < 0.06, "{} {random}", gain(true, false));
 }
