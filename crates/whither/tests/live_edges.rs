@@ -164,6 +164,19 @@ fn loops_of_many_rounds_inside_of_others_are_told_by_what_is_to_go() {
     }
 }
 
+/// By the pace of its register the inner loop would be told a fifth of its executions, and its time as a stall.
+#[test]
+fn a_loop_that_begins_where_another_has_got_to_is_not_counted_by_the_pace_of_that_one() {
+    need_root!();
+    let _alone = alone();
+    let run = record(&["--budget", "3%"], &[workload("sliding"), "3".into()]);
+    let annotation = run.annotate("rounds", &[]);
+    let told = executions(&annotation, run.truth().number("inner_at") as u64);
+    let (off, scale) = (told / run.truth().number("inner"), &annotation["analysis"]["scale"]);
+    // A bound may be too high.
+    assert!(off > 0.8 && (off < 1.2 || scale["kind"] == "bounded"), "{off:.2} of the truth, {scale}");
+}
+
 /// How often walks passed a branch, and how often they took it.
 fn walked(profile: &Profile, at: u64) -> (f64, f64) {
     let (mut all, mut taken) = (0.0, 0.0);

@@ -11,7 +11,7 @@ pub use dot::dot;
 pub(crate) use svg::embedded;
 pub use svg::svg;
 
-use crate::text::{at_least_of, basis, block_cpi, confidence, count, probability, seen};
+use crate::text::{at_least_of, basis, block_cpi, confidence, count, count_of, probability, seen};
 use rustc_hash::FxHashMap;
 use whither_cycles::results::analysis::{Analysis, BlockAnalysis, Confidence, EdgeAnalysis};
 
@@ -114,7 +114,7 @@ impl<'a> Graph<'a> {
         let mut lines = vec![
             format!("block {}   {:x}", self.nodes[at] + 1, b.address),
             format!("{:.1} % of time", (b.share * 100.0).max(0.0)),
-            format!("F {}", count(self.a, &b.frequency)),
+            format!("F {}", count_of(self.a, b)),
         ];
         let drawn = |to: usize| to >= self.a.blocks.len() || self.nodes.binary_search(&to).is_ok();
         let folded = self.known().filter(|e| e.from == self.nodes[at] && !drawn(e.to)).count();
@@ -123,12 +123,7 @@ impl<'a> Graph<'a> {
         }
         if let Some(cycles) = b.cycles {
             let per = b.len.max(1) as f64;
-            lines.push(format!(
-                "CPI {}{:.2}, best {:.2}",
-                at_least_of(self.a, &b.frequency),
-                cycles / per,
-                b.best_cycles / per
-            ));
+            lines.push(format!("CPI {}{:.2}, best {:.2}", at_least_of(self.a, b), cycles / per, b.best_cycles / per));
         }
         lines
     }
@@ -141,7 +136,7 @@ impl<'a> Graph<'a> {
             "block {}, equivalence class {}\nruns {} times, confidence {}",
             self.nodes[at] + 1,
             b.class,
-            count(self.a, &b.frequency),
+            count_of(self.a, b),
             confidence(b.frequency.confidence)
         );
         text.extend(block_cpi(self.a, b).map(|c| format!("\n{c}")));

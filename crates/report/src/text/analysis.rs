@@ -6,7 +6,7 @@ use super::annotation::{AnnotationView, head, source_line};
 use super::bubbles::{Bubble, bubble};
 use super::header::{header, notes, wrapped};
 use super::number::{cycles, fractional, percent, thousands};
-use super::signs::{at_least, at_least_of, count, is_absolute, is_loose, probability, seen};
+use super::signs::{at_least, at_least_of, count_of, is_absolute, is_loose, probability, seen};
 use super::summary::causes;
 use super::table::{Tone, middle_cut};
 use super::{Layout, header::filled, tone_of};
@@ -102,7 +102,7 @@ pub(crate) fn basis(a: &Analysis) -> String {
         Scale::Relative => "F is executions per call of the procedure; how often it was called is not known".into(),
         Scale::Bounded => format!(
             "the scale of F is bounded: so many executions that hardly any block is faster than at best (<~){}",
-            match a.blocks.iter().any(|b| is_loose(a, &b.frequency) && b.share >= TOLD_SHARE) {
+            match a.blocks.iter().any(|b| is_loose(a, b) && b.share >= TOLD_SHARE) {
                 true => ", and may be more of blocks that were hardly compared with those (~)",
                 false => "",
             }
@@ -169,7 +169,7 @@ fn evidence(e: Evidence) -> &'static str {
 
 /// `F 1.53e9 +-4 % (branch evidence, high)`.
 pub(crate) fn frequency(a: &Analysis, b: &BlockAnalysis) -> String {
-    format!("F {} ({}, {})", count(a, &b.frequency), evidence(a.evidence), confidence(b.frequency.confidence))
+    format!("F {} ({}, {})", count_of(a, b), evidence(a.evidence), confidence(b.frequency.confidence))
 }
 
 /// `best-case 1.6/5 = 0.31 CPI, actual 13.6/5 = 2.71 CPI`, and what `llvm-mca` says where it was asked.
@@ -177,7 +177,7 @@ pub(crate) fn block_cpi(a: &Analysis, b: &BlockAnalysis) -> Option<String> {
     let one = |what: &str, sign: &str, total: f64| {
         format!("{what} {}/{} {sign} {:.2} CPI", cycles(total), b.len, total / b.len.max(1) as f64)
     };
-    let sign = if is_absolute(a) { "=" } else { at_least_of(a, &b.frequency).trim_end() };
+    let sign = if is_absolute(a) { "=" } else { at_least_of(a, b).trim_end() };
     let own = b.cycles.map(|actual| [one("best-case", "=", b.best_cycles), one("actual", sign, actual)]);
     let mca = b.mca_cycles.map(|best| one("llvm-mca", "=", best));
     let all: Vec<String> = own.into_iter().flatten().chain(mca).collect();

@@ -88,7 +88,7 @@ pub(crate) fn bubble(a: &Analysis, index: usize) -> Option<Bubble> {
 }
 
 fn sign(a: &Analysis, insn: &InsnAnalysis) -> &'static str {
-    insn.block.and_then(|b| a.blocks.get(b)).map_or_else(|| at_least(a), |b| at_least_of(a, &b.frequency))
+    insn.block.and_then(|b| a.blocks.get(b)).map_or_else(|| at_least(a), |b| at_least_of(a, b))
 }
 
 fn block_cycles(a: &Analysis, insn: &InsnAnalysis) -> f64 {

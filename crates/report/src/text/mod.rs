@@ -39,7 +39,7 @@ pub use number::{duration, nanoseconds, percent, thousands};
 pub use runs::run_statistics;
 pub(crate) use runs::{amount, moved_cells, together_line};
 pub(crate) use signs::is_absolute;
-pub(crate) use signs::{at_least_of, at_most, count, probability, seen};
+pub(crate) use signs::{at_least_of, at_most, count, count_of, probability, seen};
 pub use summary::summary;
 pub(crate) use summary::{SummaryLine, SummaryLineKind, summary_caveat, summary_cpi, summary_lines};
 pub use tree::tree;

@@ -4,13 +4,15 @@
 //! digits than the branch samples behind them allow.
 
 use super::number::{executions, interval};
-use whither_cycles::results::analysis::{Analysis, Confidence, EdgeAnalysis, Estimate, Scale};
+use whither_cycles::results::analysis::{Analysis, BlockAnalysis, Confidence, EdgeAnalysis, Estimate, Scale};
 
 /// Fewer decided branch samples than this tell a probability to a few percent at best.
 const FEW: u64 = 20;
 
 /// Between the ends of an interval that says hardly anything.
 const LOOSE: f64 = 2.0;
+/// Cycles over the best case up to which a block is near it.
+const NEAR_BEST: f64 = 1.25;
 
 /// Whether executions, and so cycles, are known as such and not only bounded.
 pub(crate) fn is_absolute(a: &Analysis) -> bool {
@@ -27,19 +29,30 @@ pub(crate) fn at_least(a: &Analysis) -> &'static str {
     if is_absolute(a) { "" } else { ">~ " }
 }
 
-/// Before cycles of what ran so often.
-pub(crate) fn at_least_of(a: &Analysis, f: &Estimate) -> &'static str {
-    if is_loose(a, f) { "~ " } else { at_least(a) }
+/// Before cycles of a block.
+pub(crate) fn at_least_of(a: &Analysis, b: &BlockAnalysis) -> &'static str {
+    if is_loose(a, b) { "~ " } else { at_least(a) }
 }
 
-/// Whether the bound is of blocks that this was hardly compared with.
-pub(crate) fn is_loose(a: &Analysis, f: &Estimate) -> bool {
-    a.scale == Scale::Bounded && f.confidence == Confidence::Low && f.high > LOOSE * f.low
+/// Whether the bound is of blocks that this one was hardly compared with: one near its own best case is bounded by itself.
+pub(crate) fn is_loose(a: &Analysis, b: &BlockAnalysis) -> bool {
+    let f = &b.frequency;
+    let unknown = f.confidence == Confidence::Low && f.high > LOOSE * f.low;
+    a.scale == Scale::Bounded && unknown && b.cycles.is_some_and(|c| c > NEAR_BEST * b.best_cycles)
 }
 
-/// `1.53e9 +-4 %`, `3.2 per call +-5 %`, `<~ 2.68e9, relative +-2 %`, `~ 1.6e8, relative (3.5e7..7.7e8)`: what bounds all executions together says nothing of
+/// Executions of a block; `~ 1.6e8, relative (3.5e7..7.7e8)` where the bound is hardly one of it.
+pub(crate) fn count_of(a: &Analysis, b: &BlockAnalysis) -> String {
+    if is_loose(a, b) { with_sign(a, &b.frequency, "~ ") } else { count(a, &b.frequency) }
+}
+
+/// `1.53e9 +-4 %`, `3.2 per call +-5 %`, `<~ 2.68e9, relative +-2 %`: what bounds all executions together says nothing of
 /// how far off they are, the interval is that against one another.
 pub(crate) fn count(a: &Analysis, f: &Estimate) -> String {
+    with_sign(a, f, at_most(a))
+}
+
+fn with_sign(a: &Analysis, f: &Estimate, sign: &str) -> String {
     let (per, between) = match a.scale {
         Scale::Relative => (" per call", ""),
         Scale::Bounded => ("", ", relative"),
@@ -47,7 +60,6 @@ pub(crate) fn count(a: &Analysis, f: &Estimate) -> String {
     };
     let interval = interval(f);
     let between = if interval.is_empty() { "" } else { between };
-    let sign = if is_loose(a, f) { "~ " } else { at_most(a) };
     format!("{sign}{}{per}{between}{interval}", executions(f.value))
 }
 
@@ -85,9 +97,13 @@ mod tests {
         assert_eq!((count(&a, &f).as_str(), at_least(&a)), ("1.53e9 +-4 %", ""));
         a.scale = Scale::Bounded;
         assert_eq!((count(&a, &f).as_str(), at_least(&a)), ("<~ 1.53e9, relative +-4 %", ">~ "));
-        assert_eq!(at_least_of(&a, &f), ">~ ");
+        assert_eq!(at_least_of(&a, &a.blocks[1]), ">~ ");
         let low = Estimate { low: f.value / 5.0, high: f.value * 5.0, confidence: Confidence::Low, ..f };
-        assert_eq!((count(&a, &low).as_str(), at_least_of(&a, &low)), ("~ 1.53e9, relative (3.06e8..7.65e9)", "~ "));
+        let mut loose = BlockAnalysis { frequency: low, best_cycles: 1.0, cycles: Some(5.0), ..a.blocks[1].clone() };
+        let told = "~ 1.53e9, relative (3.06e8..7.65e9)";
+        assert_eq!((count_of(&a, &loose).as_str(), at_least_of(&a, &loose)), (told, "~ "));
+        loose.cycles = Some(1.1);
+        assert_eq!((count_of(&a, &loose), at_least_of(&a, &loose)), (format!("<{told}"), ">~ "));
         a.scale = Scale::Relative;
         assert_eq!(count(&a, &f), "1.53e9 per call +-4 %");
     }
