@@ -5,16 +5,17 @@
 extern const char *at_inner;
 extern const char __ehdr_start[];
 
-#define OUTER 200000u
-#define INNER 5u
-static uint32_t table[4096];
+#define OUTER 200000
+#define INNER 5
+static volatile uint32_t table[4096];
 
+/* Compilers make one register of i + j. */
 NOINLINE uint64_t rounds(uint64_t x)
 {
-    for (uint32_t i = 0; i < OUTER; i++)
-        for (uint32_t j = i; j < i + INNER; j++) {
+    for (int i = 0; i < OUTER; i++)
+        for (int j = 0; j < INNER; j++) {
             HERE(inner);
-            x += table[j & 4095];
+            x += table[(i + j) & 4095];
             __asm__ volatile("imul $3, %0, %0" : "+r"(x));
         }
     return x;
@@ -26,6 +27,6 @@ int main(int argc, char **argv)
     uint64_t x = 1, n = 0;
     for (uint64_t end = wall_ns() + (uint64_t)(seconds * 1e9); wall_ns() < end; n++)
         x = rounds(x);
-    printf("inner %" PRIu64 "\ninner_at %td\n", n * OUTER * INNER, at_inner - __ehdr_start);
+    printf("inner %" PRIu64 "\ninner_at %td\n", n * (OUTER * INNER), at_inner - __ehdr_start);
     return x == 0;
 }
