@@ -91,6 +91,7 @@ fn k4_four_threads_and_a_lock() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k5_a_program_that_sleeps() {
     need_root!();
     let _alone = alone();
@@ -181,6 +182,7 @@ fn k13_a_rate_that_a_timer_fixes() {
 /// Its threads take turns several times between two ticks: what is measured then is not what a change would bring, and nobody may
 /// be told so with confidence.
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k17_turns_faster_than_ticks_have_no_verdict() {
     need_root!();
     let _alone = alone();
@@ -278,6 +280,7 @@ fn a_program_that_ends_at_once() {
 
 /// The program that a child executes is made faster, too, as soon as it is there.
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k23_a_program_executed_in_each_round() {
     need_root!();
     let _alone = alone();

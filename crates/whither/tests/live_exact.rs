@@ -40,6 +40,7 @@ fn falls(annotation: &Value, at: u64) -> f64 {
 
 /// Blocks of a hot loop against each other: `turns` counts how often its short loops end.
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn counted_loops_end_as_often_as_the_program_counted() {
     need_root!();
     let _alone = alone();

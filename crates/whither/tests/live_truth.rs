@@ -87,6 +87,7 @@ fn a_program_whose_file_is_deleted_while_it_runs_keeps_its_names() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn libraries_that_take_turns_at_one_place_are_told_apart() {
     need_root!();
     let _alone = alone();
@@ -191,6 +192,7 @@ fn generated_code_is_named_by_its_map() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn generated_code_of_a_container_that_has_ended_is_named_by_its_map() {
     need_root!();
     // By a descriptor, as what is mounted may hide the program.
