@@ -59,7 +59,7 @@ int plausible(u64 ra)
 
 	if (ra < PAGE || ra >> 47 || G.locked || !readable(ra - 8))
 		return 0;
-	if (code[-5] == 0xe8 || (code[-1] == 0x90 && code[0] == 0xe8))
+	if (code[-5] == 0xe8 || (code[-1] == 0x90 && readable(ra) && code[0] == 0xe8))
 		return 1;
 	for (int length = 2; length <= 7; length++)
 		if (code[-length] == 0xff && (code[1 - length] & 0x38) == 0x10)

@@ -23,6 +23,9 @@ static inline int rest_fits(const struct local *l, const struct template *t, u64
 	for (u32 i = 0; i < t->relatives; i++) {
 		struct relative r = relative(t, i);
 
+		/* A signal handler's call may have put words of another path there since. */
+		if (unlikely(slot + r.offset > l->stack.top - 8))
+			return 0;
 		if (*(const u64 *)(slot + r.offset) != slot + (u64)(s64)r.value)
 			return 0;
 	}
