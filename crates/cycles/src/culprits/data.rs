@@ -154,6 +154,8 @@ pub(super) fn store_buffer(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     }
     let fresh = lay.scene.insns[at].store.is_some_and(|s| !s.stack && !fixed_place(lay, at, &s));
     let likelihood = match (streams, fresh) {
+        // What stands beside a repeated instruction may wait for it, and for anything else.
+        (true, _) if repeats && at != i => Likelihood::Late,
         (true, _) => Likelihood::Plain,
         (false, true) => Likelihood::Usual,
         (false, false) => Likelihood::Faint,
