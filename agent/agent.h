@@ -93,7 +93,7 @@ struct shape {
 	u32 words;                  /* a multiple of 4: the last are repeated */
 	u32 spare;
 	u64 reach;                  /* bytes from the slot that are read */
-	s32 offset[WORDS];
+	u32 offset[WORDS];
 };
 struct template {
 	u32 serial;

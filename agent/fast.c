@@ -350,7 +350,7 @@ static void add_words(struct hot *h, u64 slot, u64 rbp, const struct shape *s, c
 		add_word(h, slot - __builtin_offsetof(struct frame, ra), rbp);
 	for (u32 i = 0; i < s->words; i++)
 		if (s->offset[i]) /* not the slot itself */
-			add_word(h, slot + (u64)(s64)s->offset[i], t->room[i]);
+			add_word(h, slot + s->offset[i], t->room[i]);
 	for (u32 i = 0; i < t->relatives; i++) {
 		struct relative r = relative(t, i);
 

@@ -7,38 +7,33 @@
  */
 #include "template.h"
 
-static inline u64 word(const struct shape *s, u64 slot, u32 i)
-{
-	return *(const u64 *)(slot + (u64)(s64)s->offset[i]);
-}
-
 /* Multiplied by odd numbers without pattern: a word's place matters as much as its value. So does the innermost call in
  * progress: where a function calls itself, the words are the same at each depth but for the path that is joined. */
-static inline u32 template_place(const struct local *l, const struct shape *s, u64 slot)
+static inline u32 template_place(const struct local *l, const struct shape *s, u64 slot, u64 last)
 {
 	u32 n = l->block->n_active - 1;
 	u64 hash = s->serial + (n < WH_ACTIVE ? l->block->active[n].path * 0xff51afd7ed558ccdull : 0);
 
 	for (u32 i = 0; i < s->words; i += 4)
-		hash = hash * 0xbf58476d1ce4e5b9ull + word(s, slot, i) * 0x9e3779b97f4a7c15ull +
-		       word(s, slot, i + 1) * 0xd6e8feb86659fd93ull + word(s, slot, i + 2) * 0x94d049bb133111ebull +
-		       word(s, slot, i + 3) * 0xff51afd7ed558ccdull;
+		hash = hash * 0xbf58476d1ce4e5b9ull + word(s, slot, i, last) * 0x9e3779b97f4a7c15ull +
+		       word(s, slot, i + 1, last) * 0xd6e8feb86659fd93ull + word(s, slot, i + 2, last) * 0x94d049bb133111ebull +
+		       word(s, slot, i + 3, last) * 0xff51afd7ed558ccdull;
 	return (u32)(hash >> 40) % TEMPLATES;
 }
 
 /* All templates of both shapes of this call site; 0: none fits. */
 u32 template_search(struct local *l, u32 point, u64 slot, u64 rbp, struct match *match)
 {
-	u64 ra = *(const u64 *)slot;
+	u64 ra = *(const u64 *)slot, last = l->stack.top - 8 - slot;
 	struct shape *s = shapes_of(l, point, ra);
 
 	match->learnt = *(volatile u32 *)&l->learnt;
 	barrier();
 	for (int way = 0; way < 2; way++, s++) {
-		if (!shape_fits(l, s, point, ra, slot))
+		if (!shape_fits(s, point, ra, last))
 			continue;
-		u32 place = template_place(l, s, slot);
-		u32 path = template_fits(l, s, &l->templates[place], slot, rbp);
+		u32 place = template_place(l, s, slot, last);
+		u32 path = template_fits(l, s, &l->templates[place], slot, rbp, last);
 		if (path) {
 			match->shape = s;
 			match->template = &l->templates[place];
@@ -72,8 +67,8 @@ static u64 reach(const struct trace *t)
 	u64 most = 0;
 
 	for (u32 i = 0; i < t->shape.words; i++)
-		if ((u64)t->shape.offset[i] > most)
-			most = (u64)t->shape.offset[i];
+		if (t->shape.offset[i] > most)
+			most = t->shape.offset[i];
 	for (u32 i = 0; i < t->template.relatives; i++)
 		if (relative(&t->template, i).offset > most)
 			most = relative(&t->template, i).offset;
@@ -113,7 +108,7 @@ void template_learn(struct local *l, u32 point, u64 slot, u32 path)
 known:
 	if (t->shape.reach > s->reach)
 		s->reach = t->shape.reach;
-	struct template *to = &l->templates[template_place(l, s, slot)];
+	struct template *to = &l->templates[template_place(l, s, slot, l->stack.top - 8 - slot)];
 	to->serial = 0;
 	barrier();
 	to->path = path;

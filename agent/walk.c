@@ -92,7 +92,7 @@ static inline void note(struct trace *t, u64 offset, u64 value)
 		t->usable = 0;
 		return;
 	}
-	shape->offset[shape->words] = (s32)offset;
+	shape->offset[shape->words] = (u32)offset;
 	t->template.room[shape->words++] = value;
 }
 
