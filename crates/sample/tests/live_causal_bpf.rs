@@ -11,7 +11,7 @@ use bench::{Bench, Curve};
 use whither_sample::causal::{Armed, Unit, WaitClass};
 
 #[test]
-#[ignore = "make acceptance: the same curve is asserted of the whole tool in crates/whither/tests/live_causal.rs"]
+#[ignore = "make acceptance: the same curve is asserted of the whole tool in crates/whither/tests/live/causal.rs"]
 fn two_threads_at_a_barrier() {
     let Some(mut bench) = Bench::start("barrier", 2, 10_000, 7_500) else { return };
     bench.disturbed = 0.1;
@@ -22,7 +22,7 @@ fn two_threads_at_a_barrier() {
 }
 
 #[test]
-#[ignore = "make acceptance: the same curve is asserted of the whole tool in crates/whither/tests/live_causal.rs"]
+#[ignore = "make acceptance: the same curve is asserted of the whole tool in crates/whither/tests/live/causal.rs"]
 fn one_thread() {
     let Some(mut bench) = Bench::start("serial", 1, 6_000, 4_000) else { return };
     let f = bench.code("part_a", Unit::Line);
@@ -45,7 +45,7 @@ fn four_threads_share_two_cores_and_a_lock() {
 }
 
 #[test]
-#[ignore = "make acceptance: the same curve is asserted of the whole tool in crates/whither/tests/live_causal.rs"]
+#[ignore = "make acceptance: the same curve is asserted of the whole tool in crates/whither/tests/live/causal.rs"]
 fn a_queue_between_two_threads() {
     let Some(mut bench) = Bench::start("queue", 2, 1_000, 600) else { return };
     bench.disturbed = 0.15;
@@ -58,7 +58,7 @@ fn a_queue_between_two_threads() {
 }
 
 #[test]
-#[ignore = "make acceptance: the same curve is asserted of the whole tool in crates/whither/tests/live_causal.rs"]
+#[ignore = "make acceptance: the same curve is asserted of the whole tool in crates/whither/tests/live/causal.rs"]
 fn a_wait_made_shorter() {
     let Some(mut bench) = Bench::start("sleep", 1, 5_000, 5_000) else { return };
     bench.disturbed = 0.1;
@@ -89,7 +89,7 @@ fn one_caller_of_two() {
 }
 
 #[test]
-#[ignore = "make acceptance: the same curve is asserted of the whole tool in crates/whither/tests/live_causal.rs"]
+#[ignore = "make acceptance: the same curve is asserted of the whole tool in crates/whither/tests/live/causal.rs"]
 fn absolute_time_paces() {
     let Some(mut bench) = Bench::start("ticker", 1, 5_000, 10_000) else { return };
     let work = bench.code("part_a", Unit::Function);

@@ -10,4 +10,4 @@ if ! "$venv/bin/python" -c 'import duckdb' 2>/dev/null; then
   fi
 fi
 cd "$root"
-WHITHER_DUCKDB_PYTHON=$venv/bin/python exec cargo test -p whither-store --test duckdb -- --nocapture
+WHITHER_DUCKDB_PYTHON=$venv/bin/python exec cargo test -p whither-store --test store duckdb -- --nocapture

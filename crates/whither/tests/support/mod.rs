@@ -5,7 +5,7 @@
 //! [`alone`]. A right that is missing skips a test with a printed reason ([`need_root`]); a test that
 //! measured nothing fails. No test retries.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, reason = "tests/offline uses a part")]
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ pub(crate) fn missing_rights() -> Option<String> {
 /// Returns from the test, saying so, where sampling the whole system is not allowed.
 macro_rules! need_root {
     () => {
-        if let Some(reason) = support::missing_rights() {
+        if let Some(reason) = $crate::support::missing_rights() {
             println!("SKIP: {reason}");
             return;
         }
