@@ -288,10 +288,8 @@ fn knows_cpu(snapshot: &CallSnapshot, sums: &[PathSum]) -> bool {
 }
 
 fn wholes(snapshot: &CallSnapshot, sums: &[PathSum]) -> Wholes {
-    let cost = snapshot.own_cost;
     let own_cpu = sums.iter().fold(0_u64, |all, s| all.saturating_add(s.self_cpu));
     Wholes {
-        resolution_ns: cost.inside_ps.saturating_add(cost.step_ps).div_ceil(1000),
         // Of a process that was killed the time is the last one read: parts of it add up to no more than all, all the same.
         cpu: if snapshot.whole.cpu_ns > 0 { snapshot.whole.cpu_ns.max(own_cpu) } else { 0 },
         thread: snapshot.whole.thread_ns,

@@ -304,7 +304,7 @@ pub struct OwnCostRow {
     pub inside_ns_per_call: f64,
     /// Of all calls.
     pub ns: u64,
-    /// Part of that which uprobes cost: taken off nothing.
+    /// Part of that which uprobes cost.
     pub kernel_ns: u64,
     /// Part of that which ever new paths (recursion), changes between stacks (coroutines) and calls left by jumps cost. The agent
     /// has taken it off the times of calls around.

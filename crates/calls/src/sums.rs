@@ -94,6 +94,8 @@ pub(crate) struct PathSum {
     pub(crate) bound: bool,
     /// Calls left by an exception or a jump, or on a stack without shadow.
     pub(crate) untimed: u64,
+    /// Calls shorter than this cannot be told from one another: what measuring takes inside one, and the clock's step.
+    pub(crate) resolution_ns: u64,
     pub(crate) max: u64,
     pub(crate) usage: Option<Usage>,
     /// The same without probed callees.
@@ -130,9 +132,12 @@ pub(crate) fn path_sums(
     let costly: Vec<u64> =
         raw.iter().enumerate().map(|(i, t)| if is_timed(snapshot, i) { t.calls } else { 0 }).collect();
     let mut nested = vec![0_u64; raw.len()];
+    let mut hits_ns: Vec<u64> = vec![0; raw.len()];
     for &path in nesting.order.iter().rev() {
         if let Some(parent) = nesting.parents[path] {
             nested[parent] = nested[parent].saturating_add(nested[path]).saturating_add(costly[path]);
+            let own = hits_of(snapshot, path, &raw[path]);
+            hits_ns[parent] = hits_ns[parent].saturating_add(hits_ns[path]).saturating_add(own);
         }
     }
     let all = costly.iter().fold(0_u64, |all, n| all.saturating_add(*n));
@@ -146,22 +151,28 @@ pub(crate) fn path_sums(
         if snapshot.paths[i].folded { all } else { part_of(nested[i], t.done, t.calls) }
     };
     let nested: Vec<u64> = (0..raw.len()).map(timed).collect();
+    let hits_ns: Vec<u64> = raw.iter().zip(hits_ns).map(|(t, ns)| part_of(ns, t.done, t.calls)).collect();
+    let raw: Vec<PathTotals> = raw.into_iter().enumerate().map(|(i, t)| without_hits(snapshot, i, t)).collect();
     let has_wall = clocks(snapshot).wall;
     // What the agent has taken off is known in all only: each call has its part.
     let apart =
         u64::try_from(u128::from(snapshot.own_cost.apart_ns) * 1000 / u128::from(all.max(1))).unwrap_or(u64::MAX);
-    let costs = |calls: u64| Costs { off: cost_ns(calls, whole), in_all: cost_ns(calls, whole.saturating_add(apart)) };
+    let costs = |i: usize| Costs {
+        off: cost_ns(nested[i], whole).saturating_add(hits_ns[i]),
+        in_all: cost_ns(nested[i], whole.saturating_add(apart)).saturating_add(hits_ns[i]),
+    };
     let measured: Vec<(u64, u64)> = raw.iter().map(|t| (t.wall_ns, t.cpu_ns)).collect();
     let mut sums: Vec<PathSum> = raw
         .into_iter()
         .enumerate()
-        .map(|(i, t)| corrected(t, costs(nested[i]), has_wall && is_timed(snapshot, i), running(i)))
+        .map(|(i, t)| corrected(t, costs(i), has_wall && has_exits(snapshot, i), running(i)))
         .collect();
     for (i, (sum, path)) in sums.iter_mut().zip(&snapshot.paths).enumerate() {
         // Folded calls lie in timed ones and may be far shorter.
         let folded = path.folded && sum.calls > sum.done.saturating_add(sum.running.calls);
         // How many measured callees the shortest call had is not known, so their cost is still in it.
-        sum.min_open = folded || cost_ns(nested[i], whole) > 0;
+        sum.min_open = folded || costs(i).off > 0;
+        sum.resolution_ns = resolution_ns(snapshot, i);
         // Of a folded path only what has no time at all is known to have lost it.
         let all_lost = sum.done == 0 && !is_by_uprobe(snapshot, path.point);
         sum.untimed = if path.folded && !all_lost { 0 } else { untimed(snapshot, sum) };
@@ -200,6 +211,36 @@ fn untimed(snapshot: &CallSnapshot, sum: &PathSum) -> u64 {
     let all = lost.jumped.saturating_add(lost.shadow).saturating_add(lost.exit);
     let missing = sum.calls.saturating_sub(sum.done).saturating_sub(sum.running.calls);
     if all > 0 && missing > u64::from(snapshot.whole.threads) { missing } else { 0 }
+}
+
+/// What the hits of a path's breakpoints have cost the callers, nanoseconds.
+fn hits_of(snapshot: &CallSnapshot, path: usize, t: &PathTotals) -> u64 {
+    let hits = t.calls.saturating_add(t.done);
+    if is_by_uprobe(snapshot, snapshot.paths[path].point) { cost_ns(hits, snapshot.own_cost.hit_ps) } else { 0 }
+}
+
+/// Takes off what breakpoints cost inside of the call itself: the way back from that at the entry and the way to that at the
+/// exit, about one hit. (The agent does it for its own.)
+fn without_hits(snapshot: &CallSnapshot, path: usize, mut t: PathTotals) -> PathTotals {
+    if !is_by_uprobe(snapshot, snapshot.paths[path].point) || t.max_ns == 0 {
+        return t;
+    }
+    let one = snapshot.own_cost.hit_ps / 1000;
+    let all = cost_ns(t.done, snapshot.own_cost.hit_ps);
+    t.wall_ns = t.wall_ns.saturating_sub(all);
+    t.cpu_ns = t.cpu_ns.saturating_sub(all);
+    t.min_ns = t.min_ns.saturating_sub(one);
+    t.max_ns = t.max_ns.saturating_sub(one).max(1);
+    t
+}
+
+/// Calls of a path shorter than this cannot be told from nothing: what measuring takes inside one, and the clock's step.
+fn resolution_ns(snapshot: &CallSnapshot, path: usize) -> u64 {
+    let cost = &snapshot.own_cost;
+    if is_by_uprobe(snapshot, snapshot.paths[path].point) && cost.hit_ps > 0 {
+        return cost.hit_ps.div_ceil(1000);
+    }
+    cost.inside_ps.saturating_add(cost.step_ps).div_ceil(1000)
 }
 
 /// The part of `n` that falls to `some` of `all`.
@@ -242,7 +283,12 @@ pub(crate) fn clocks(snapshot: &CallSnapshot) -> Clocks {
     }
 }
 
-/// Points that see exits; only their cost has been measured.
+/// Points whose calls have times.
+fn has_exits(snapshot: &CallSnapshot, path: usize) -> bool {
+    is_timed(snapshot, path) || (is_by_uprobe(snapshot, snapshot.paths[path].point) && snapshot.own_cost.hit_ps > 0)
+}
+
+/// Points of the agent that see exits; only their cost has been measured once for all.
 fn is_timed(snapshot: &CallSnapshot, path: usize) -> bool {
     let point = snapshot.points.get(snapshot.paths[path].point as usize);
     point.is_some_and(|p| p.entry_only.is_none() && !matches!(p.patch, Some(PatchKind::Trap | PatchKind::Uprobe)))
@@ -273,6 +319,7 @@ fn corrected(t: PathTotals, cost: Costs, jumped_patch: bool, running: Running) -
         doubt: if wall < cost.in_all.saturating_mul(DOUBTFUL) { cost.in_all.min(t.wall_ns) } else { 0 },
         bound: wall < cost.in_all,
         untimed: 0,
+        resolution_ns: 0,
         max: t.max_ns,
         usage: t.usage,
         self_usage: t.usage.unwrap_or_default(),
@@ -306,8 +353,6 @@ const ROUGH: f64 = 2.0;
 /// Totals that shares refer to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wholes {
-    /// Calls shorter than this cannot be told from one another: what measuring takes inside one, and the clock's step.
-    pub(crate) resolution_ns: u64,
     pub(crate) cpu: u64,
     pub(crate) thread: u64,
     /// That is known well enough to bound times of calls.
@@ -356,6 +401,8 @@ pub(crate) struct Adder {
     unclear: Unclear,
     doubt: u64,
     open: u64,
+    /// The worst of the paths.
+    resolution_ns: u64,
     /// No less than `inside`, whatever callees cost to be measured.
     most: u64,
     /// Wall and CPU of outermost calls.
@@ -392,6 +439,7 @@ impl Adder {
         } else {
             self.nested = self.nested.saturating_add(sum.calls);
         }
+        self.resolution_ns = self.resolution_ns.max(sum.resolution_ns);
         self.running.calls += sum.running.calls;
         self.calls = self.calls.saturating_add(sum.calls);
         self.done = self.done.saturating_add(sum.done);
@@ -424,15 +472,15 @@ impl Adder {
     pub(crate) fn figures(self, whole: &Wholes) -> Figures {
         let average = (self.done > 0 && self.every_wall > 0).then(|| self.every_wall as f64 / self.done as f64);
         // An average of calls cannot be: too much was taken off.
-        let shortest = self.min.unwrap_or(0).saturating_sub(FAR_SHORTER * whole.resolution_ns) as f64;
+        let shortest = self.min.unwrap_or(0).saturating_sub(FAR_SHORTER * self.resolution_ns) as f64;
         let average = average.filter(|a| *a >= shortest / 2.0);
         let quantile = |q: f64| self.hist.as_deref().and_then(|h| quantile(h, q, (self.min.unwrap_or(0), self.max)));
         let listed =
             if whole.self_wall > 0 { part(self.self_wall, whole.self_wall) } else { part(self.calls, whole.calls) };
         let per_call =
             |sum: i64| ValueRow { sum, average: if self.calls > 0 { sum as f64 / self.calls as f64 } else { 0.0 } };
-        let (min_ns, min_below_ns) = self.shortest(whole.resolution_ns.max(1), average);
-        let most = self.unclear.most(whole.resolution_ns);
+        let (min_ns, min_below_ns) = self.shortest(self.resolution_ns.max(1), average);
+        let most = self.unclear.most(self.resolution_ns);
         // No calls last longer than their threads: such times are counted several times.
         let beyond = whole.thread > 0 && whole.thread_sure && share(self.inside, whole.thread).is_nan();
         let wall_ns = if beyond { whole.thread } else { self.inside };
@@ -454,7 +502,7 @@ impl Adder {
             cpu_timed: self.timed && whole.cpu_timed,
             wall_ns,
             wall_below_ns: below,
-            rough: average.is_some_and(|a| a < ROUGH * whole.resolution_ns as f64 || matters(self.doubt)),
+            rough: average.is_some_and(|a| a < ROUGH * self.resolution_ns as f64 || matters(self.doubt)),
             self_wall_ns: if beyond { self.self_wall.min(wall_ns) } else { self.self_wall },
             cpu_ns: self.cpu,
             self_cpu_ns: self.self_cpu,

@@ -285,6 +285,7 @@ fn hostile_snapshots_do_not_panic() {
             whole_ps: u64::MAX,
             step_ps: u64::MAX,
             kernel_ns: Some(u64::MAX),
+            hit_ps: u64::MAX,
             apart_ns: u64::MAX,
         },
         ..CallSnapshot::default()
@@ -313,6 +314,36 @@ fn own_cost_is_no_more_than_the_cpu_time() {
     assert_eq!((all(&snapshot).ns, all(&snapshot).share), (4_100 * 30, 1.0));
     snapshot.whole.cpu_ns = 4_100 * 500;
     assert_eq!((all(&snapshot).ns, all(&snapshot).share), (4_100 * 50, 0.1));
+}
+
+/// Each call by the kernel's breakpoints has hit two: one hit's worth of it lies inside of the call, both in those around.
+#[test]
+fn what_uprobes_cost_is_taken_off() {
+    let hit = 6_000;
+    let take = Take { cost: 2 * hit, ..Take::of([1, 2]) };
+    let main = call(0, 0, 50, 1, vec![call(1, 16, 100_000, 10, vec![leaf(2, 32, 3_000, 4), leaf(2, 48, 20, 1)])]);
+    let mut snapshot = take.snapshot(&main);
+    snapshot.own_cost = OwnCost { hit_ps: hit * 1000, kernel_ns: Some(120 * hit), ..OwnCost::default() };
+    snapshot.whole.cpu_ns += 120 * hit;
+    snapshot.points.iter_mut().for_each(|p| p.patch = Some(PatchKind::Uprobe));
+    for path in &mut snapshot.paths {
+        let t = &mut path.totals;
+        (t.wall_ns, t.cpu_ns) = (t.wall_ns + t.done * hit, t.cpu_ns + t.done * hit);
+        (t.min_ns, t.max_ns) = (t.min_ns + hit, t.max_ns + hit);
+    }
+    let profile = Analysis::new(&snapshot, &Named, Options::default()).profile();
+    let (outer, inner) = (&profile.functions[0].totals, &profile.functions[1].totals);
+    assert_eq!((outer.wall_ns, outer.cpu_ns, outer.self_wall_ns), (10 * 112_020, 10 * 112_020, 10 * 100_000));
+    assert_eq!((inner.wall_ns, inner.average_ns), (10 * 12_020, Some(12_020.0 / 5.0)));
+    assert!(inner.rough && outer.rough, "100 us beside 60 of breakpoints");
+    assert_eq!(
+        (inner.min_ns, inner.min_below_ns),
+        (None, Some(hit)),
+        "neither 20 ns nor 3 us can be told from nothing"
+    );
+    snapshot.own_cost.hit_ps = 0;
+    let profile = Analysis::new(&snapshot, &Named, Options::default()).profile();
+    assert_eq!(profile.functions[1].totals.wall_ns, 10 * (12_020 + 5 * hit), "what is not known is taken off nothing");
 }
 
 /// Calls left by an exception have no time, so what measuring their callees cost is in nobody's.

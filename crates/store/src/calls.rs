@@ -291,9 +291,12 @@ pub struct OwnCost {
     /// read them before the work of the call is done.
     #[serde(default)]
     pub step_ps: u64,
-    /// Nanoseconds that the kernel's breakpoints (uprobes) have cost in all, taken off nothing. `None`: not known.
+    /// Nanoseconds that the kernel's breakpoints (uprobes) have cost in all. `None`: not known.
     #[serde(default = "none_at_all")]
     pub kernel_ns: Option<u64>,
+    /// What one hit of such a breakpoint has cost on average, picoseconds: an entry and an exit each are one. 0: not known.
+    #[serde(default)]
+    pub hit_ps: u64,
     /// Nanoseconds that went to calls by ever new paths (recursion), to changes between stacks (coroutines) and to calls left by
     /// jumps, besides the cost of each call; times of calls around are told without.
     #[serde(default)]
@@ -302,7 +305,7 @@ pub struct OwnCost {
 
 impl Default for OwnCost {
     fn default() -> Self {
-        Self { inside_ps: 0, whole_ps: 0, step_ps: 0, kernel_ns: none_at_all(), apart_ns: 0 }
+        Self { inside_ps: 0, whole_ps: 0, step_ps: 0, kernel_ns: none_at_all(), hit_ps: 0, apart_ns: 0 }
     }
 }
 

@@ -444,7 +444,9 @@ impl Engine {
                 let modules = &self.modules;
                 let reader = &mut self.kernel.reader;
                 reader.add(&tables, &points, &|ra| modules.place(ra), snapshot);
-                snapshot.own_cost.kernel_ns = uprobes.trap_ns().map(|ns| reader.cost(&tables, ns));
+                let trap_ns = uprobes.trap_ns();
+                snapshot.own_cost.kernel_ns = trap_ns.map(|ns| reader.cost(&tables, ns));
+                snapshot.own_cost.hit_ps = trap_ns.map_or(0, |ns| reader.hit_ps(&tables, ns));
             }
             Err(e) => snapshot.notes.push(e.to_string()),
         }
@@ -452,10 +454,15 @@ impl Engine {
         if count > 0 {
             let what = if count == 1 { "1 function is".into() } else { format!("{count} functions are") };
             let each = match uprobes.trap_ns() {
-                Some(ns) => format!("here some {:.0} us for each entry and each exit", (ns as f64 / 1000.0).max(1.0)),
-                None => "1 to 10 us per call, twenty and more in some virtual machines".into(),
+                Some(ns) => {
+                    let us = (ns as f64 / 1000.0).max(1.0);
+                    format!("here some {us:.0} us for each entry and each exit, taken off times, not off histograms")
+                }
+                None => {
+                    "1 to 10 us per call, twenty and more in some virtual machines, times not corrected for it".into()
+                }
             };
-            snapshot.notes.push(format!("{what} counted by uprobes ({each}, times not corrected for it)"));
+            snapshot.notes.push(format!("{what} counted by uprobes ({each})"));
         }
     }
 

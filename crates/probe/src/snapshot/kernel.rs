@@ -137,6 +137,12 @@ impl KernelReader {
         in_traps.saturating_add(tables.spent_ns.saturating_sub(spent))
     }
 
+    /// What one breakpoint's hit has cost on average since the last reset, picoseconds.
+    pub(crate) fn hit_ps(&self, tables: &UprobeTables, trap_ns: u64) -> u64 {
+        let hits = tables.traps.saturating_sub(self.base_cost.0);
+        self.cost(tables, trap_ns).saturating_mul(1000).checked_div(hits).unwrap_or(0)
+    }
+
     /// The path that calls of a path are counted in: another one where they are nested and the path is cut.
     fn counted_in<'a>(&'a self, known: &'a Known) -> &'a Known {
         self.folds.get(&known.id).unwrap_or(known)

@@ -233,11 +233,12 @@ impl Join for CallSnapshot {
         lost(&mut self.lost, &other.lost);
         let (mine, its) = (self.own_cost.kernel_ns, other.own_cost.kernel_ns);
         let apart_ns = self.own_cost.apart_ns.saturating_add(other.own_cost.apart_ns);
+        let hit_ps = self.own_cost.hit_ps.max(other.own_cost.hit_ps);
         if self.own_cost.whole_ps == 0 {
             self.own_cost = other.own_cost;
         }
         self.own_cost.kernel_ns = mine.zip(its).map(|(a, b)| a.saturating_add(b));
-        self.own_cost.apart_ns = apart_ns;
+        (self.own_cost.apart_ns, self.own_cost.hit_ps) = (apart_ns, hit_ps);
         for note in other.notes {
             if !self.notes.contains(&note) {
                 self.notes.push(note);

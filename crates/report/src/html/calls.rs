@@ -177,9 +177,9 @@ fn taken_off(cost: &OwnCostRow) -> String {
     match (cost.ns > cost.kernel_ns, cost.kernel_ns > 0) {
         (true, false) => format!("of CPU time; {:.1} ns a call, taken off", cost.ns_per_call),
         (true, true) => {
-            format!("of CPU time; {:.1} ns a call, taken off, but not {of_uprobes} of uprobes", cost.ns_per_call)
+            format!("of CPU time; {:.1} ns a call and {of_uprobes} of uprobes, taken off", cost.ns_per_call)
         }
-        (false, true) => format!("of CPU time; {of_uprobes} of uprobes, not taken off"),
+        (false, true) => format!("of CPU time; {of_uprobes} of uprobes, taken off"),
         (false, false) => "nothing is taken off".into(),
     }
 }

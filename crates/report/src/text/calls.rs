@@ -341,8 +341,8 @@ pub(super) fn bounds<'a>(shown: impl Iterator<Item = &'a Figures>) -> Vec<String
         ),
         (
             shown().any(|f| f.rough && f.wall_below_ns.is_none()),
-            "~ of times: calls that are about as short as what measuring adds to them or hides of them (up to a hundred ns or so); \
-             trust their numbers, not their times",
+            "~ of times: calls that are about as short as what measuring adds to them or hides of them (up to a hundred ns or so, by \
+             uprobes some us); trust their numbers, not their times",
         ),
         (
             shown().any(|f| f.untimed > 0),

@@ -114,6 +114,32 @@ fn bar_12_wall_time_per_call() {
     }
 }
 
+/// What the kernel's breakpoints cost is as long as a call of 5 us, and is not told as the call's.
+#[test]
+fn times_by_uprobes_are_rid_of_what_breakpoints_cost() {
+    need_root!();
+    let _alone = alone();
+    let run = measured(&["--safe", "-f", "span_.*"], &["calls-spans", "1"]);
+    let truth = truth(&run);
+    let functions = run.document["functions"].as_array().unwrap();
+    let calls: u64 = functions.iter().map(|f| number(&f["totals"]["calls"])).sum();
+    let hit = number(&run.document["own_cost"]["kernel_ns"]) as f64 / (2 * calls) as f64;
+    for name in ["span_5us", "span_200us", "span_20ms"] {
+        let totals = &run.function(name)["totals"];
+        let per_call = number(&totals["cpu_ns"]) as f64 / number(&totals["calls"]) as f64;
+        near(
+            &format!("CPU per call of {name}, hits of {hit} ns"),
+            per_call,
+            truth[&format!("loop_{name}")],
+            0.01,
+            hit / 2.0,
+        );
+    }
+    let short = &run.function("span_20ns")["totals"];
+    assert!(short["rough"] == true || short["wall_below_ns"].is_u64(), "{short}");
+    assert!(number(&short["min_below_ns"]) as f64 <= 1.1 * hit, "{short}");
+}
+
 #[test]
 fn bar_13_cpu_time_under_three_hogs() {
     need_root!();
