@@ -28,6 +28,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Engine {
     pub(super) fn leave(&mut self) -> Result<Detached, ProbeError> {
+        let left = self.leave_all();
+        target::tend_at_last();
+        left
+    }
+
+    fn leave_all(&mut self) -> Result<Detached, ProbeError> {
         self.gather();
         self.tree.look();
         let Some(mut seat) = self.seat.take() else {

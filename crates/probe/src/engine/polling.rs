@@ -9,7 +9,7 @@ use crate::error::ProbeError;
 use crate::modules::{Changes, Rows};
 use crate::resolve::copies_stacks;
 use crate::segment::field;
-use crate::target::{Caller, maps};
+use crate::target::{self, Caller, maps};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use whither_abi::agent as abi;
@@ -25,16 +25,19 @@ impl Engine {
         let until = Instant::now() + wait;
         let mut happened = Vec::new();
         loop {
+            // Threads that slept out of reach when the others were stopped stand still once they wake.
+            let again = target::tend_again();
             self.follow_on(&mut happened);
             self.look_once(&mut happened)?;
             let left = until.saturating_duration_since(Instant::now());
             if !happened.is_empty() || left.is_zero() {
                 return Ok(happened);
             }
+            let slice = left.min(SLICE).min(again.unwrap_or(SLICE));
             if self.follow.is_busy() {
-                self.rest(left.min(SLICE), &mut happened);
+                self.rest(slice, &mut happened);
             } else {
-                self.sleep(left.min(SLICE));
+                self.sleep(slice);
             }
         }
     }

@@ -8,7 +8,7 @@
 use super::rush::{self, Rush};
 use crate::ProbeError;
 use crate::api::Pause;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -25,6 +25,11 @@ const INSISTENCE: Duration = Duration::from_secs(10);
 const RESPITE: Duration = Duration::from_millis(50);
 /// After so long without progress it is asked why.
 const UNEASY: Duration = Duration::from_millis(1);
+/// Between two looks at threads that sleep out of reach: in the beginning, and after long.
+const AT_ONCE: Duration = Duration::from_micros(100);
+const AT_LEAST: Duration = Duration::from_millis(5);
+/// How long they are looked at when the target is left.
+const LAST: Duration = Duration::from_millis(200);
 
 /// A process all of whose threads stand still.
 #[derive(Debug)]
@@ -65,6 +70,8 @@ enum State {
 thread_local! {
     /// Threads to be let go as soon as they stop.
     static LIMBO: RefCell<Vec<Tracee>> = const { RefCell::new(Vec::new()) };
+    /// When threads were first found waiting there.
+    static WAITING: Cell<Option<Instant>> = const { Cell::new(None) };
     /// Statuses of processes whose end was seen here: nobody can wait for them a second time.
     static ENDED: RefCell<HashMap<u32, i32>> = RefCell::new(HashMap::new());
 }
@@ -431,6 +438,30 @@ pub fn tend() -> bool {
     let done = kept.is_empty();
     LIMBO.with_borrow_mut(|l| l.append(&mut kept));
     done
+}
+
+/// As [`tend`], and says how soon that is to be done again, if at all: a thread that comes out of the kernel stands still until
+/// then. At first nearly at once (a child of `vfork` becomes another program), later seldom, so that a sleep of minutes costs next
+/// to nothing, and never at more than a twentieth of the time it has lasted.
+pub fn tend_again() -> Option<Duration> {
+    if tend() {
+        WAITING.set(None);
+        return None;
+    }
+    let since = WAITING.get().unwrap_or_else(Instant::now);
+    WAITING.set(Some(since));
+    Some((since.elapsed() / 20).clamp(AT_ONCE, AT_LEAST))
+}
+
+/// Tends for a moment before nobody does any more: what still sleeps then is let go when this process ends, by the kernel.
+pub(crate) fn tend_at_last() {
+    let end = Instant::now() + LAST;
+    while let Some(pause) = tend_again() {
+        if Instant::now() > end {
+            return;
+        }
+        std::thread::sleep(pause);
+    }
 }
 
 /// Detaches from a thread that stands still after `event`.

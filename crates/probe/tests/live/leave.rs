@@ -1,6 +1,7 @@
 //! Programs left at an awkward moment: a handler runs whose signal has interrupted a thread inside of our
 //! code. However large the program is, it must not find that code gone when the handler returns. Or a probed library is
-//! gone that nobody has told us of yet: there is nothing to be restored, and nothing of ours stays.
+//! gone that nobody has told us of yet: there is nothing to be restored, and nothing of ours stays. Or a thread sleeps out of
+//! reach while the others are stopped: it must not stand still when it wakes.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -121,4 +122,70 @@ fn a_library_that_is_gone_keeps_nothing_of_ours() {
     assert!(!maps.contains("whither"), "{maps}");
     target.kill().unwrap();
     target.wait().unwrap();
+}
+
+/// Half of the time asleep where no signal reaches: its child is to become another program.
+const FORKS: &str = r#"
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+__attribute__((noinline, noclone)) long work(long x) { __asm__ volatile("" : "+r"(x)); return x * 3 + 1; }
+int main(void) {
+	puts("ready"); fflush(stdout);
+	for (long i = 0;; i++) {
+		usleep(3000);
+		pid_t child = vfork();
+		if (child == 0) { usleep(3000); _exit((int)work(i) & 0); }
+		waitpid(child, 0, 0);
+	}
+}
+"#;
+
+/// How often a thread has left its processor by itself.
+fn switches(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+/// One that stands still for ever must not outlive a failure.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_thread_that_slept_out_of_reach_at_the_attach_runs_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("forks.c"), dir.path().join("forks"));
+    std::fs::write(&from, FORKS).unwrap();
+    if !Command::new("gcc").arg("-O2").arg("-o").arg(&to).arg(&from).status().is_ok_and(|s| s.success()) {
+        println!("SKIP: gcc");
+        return;
+    }
+    let mut target = Killed(Command::new(&to).stdout(Stdio::piped()).spawn().unwrap());
+    let target = &mut target.0;
+    let mut line = String::new();
+    BufReader::new(target.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    for round in 0..20 {
+        let mut engine = Engine::attach(target.id(), Options::default()).unwrap();
+        let work = Order::Include(Select::Name { function: "work".into(), module: None });
+        let found = engine.resolve(&[work]).unwrap();
+        let specs: Vec<_> =
+            found.into_iter().map(|candidate| PointSpec { candidate, actions: vec![PointAction::Wall] }).collect();
+        engine.add(&specs).unwrap();
+        let before = switches(target.id());
+        let began = Instant::now();
+        // A hundred turns would take 0.7 s; one that is never let go makes none.
+        while switches(target.id()) < before + 20 {
+            assert!(began.elapsed() < Duration::from_secs(10), "round {round}: it stands still");
+            let _ = engine.poll(Duration::from_millis(50)).unwrap();
+        }
+        engine.detach().unwrap();
+        assert_eq!(target.try_wait().unwrap(), None, "round {round}");
+    }
 }
