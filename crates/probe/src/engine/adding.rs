@@ -2,6 +2,7 @@
 //! mapping memory for them; then one stop per process, a few bytes each.
 
 use super::points::{self, Point};
+use super::polling::{has_memory, shares};
 use super::{Engine, Hold, kernel_points, loader};
 use crate::api::{Added, Candidate, PointId, PointSpec, Refusal, Removed};
 use crate::apply::arena::{self, Arenas};
@@ -362,6 +363,7 @@ impl Engine {
                 }
                 // It ended meanwhile, or is about to.
                 Err(ProbeError::Ended { .. } | ProbeError::Executed { .. }) => {}
+                Err(_) if !has_memory(pid) => {}
                 Err(error) => {
                     self.tree.look();
                     if !self.tree.alive().contains(&pid) {
@@ -413,6 +415,7 @@ impl Engine {
                     stuck.extend(outcome.failed.iter().filter_map(|(i, _)| Some(with_patch.get(*i)?.0)));
                 }
                 Err(ProbeError::Ended { .. } | ProbeError::Executed { .. }) => {}
+                Err(_) if !has_memory(pid) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -456,7 +459,7 @@ impl Engine {
         while next < found.len() {
             let pid = found[next];
             next += 1;
-            if self.tree.alive().contains(&pid) || !super::polling::shares(pid, range) {
+            if self.tree.alive().contains(&pid) || !shares(pid, range) {
                 continue;
             }
             if self.tree.add(pid, true) {
