@@ -3,7 +3,7 @@
 use crate::frames::{Frames, nameless};
 use crate::names::Names;
 use crate::results::*;
-use crate::sums::{Adder, Nesting, PathSum, Wholes, cost_ns, cost_of_call, path_sums, share};
+use crate::sums::{Adder, Nesting, PathSum, Wholes, clocks, cost_ns, no_more_than_all, path_sums, share};
 use rustc_hash::{FxHashMap, FxHashSet};
 use whither_store::calls::{CallPoint, CallSnapshot, PatchKind, PointState};
 
@@ -96,9 +96,12 @@ impl<'a> Analysis<'a> {
     #[must_use]
     pub fn own_cost(&self) -> OwnCostRow {
         let cost = self.snapshot.own_cost;
-        let calls = self.sums.iter().zip(&self.snapshot.paths).filter(|(_, p)| self.is_patched(p.point));
-        let calls = calls.fold(0_u64, |sum, (s, _)| sum.saturating_add(s.calls));
-        let per_call = cost_of_call(self.snapshot, calls);
+        let (timed, counted) = self.patched_calls();
+        let calls = timed.saturating_add(counted);
+        let count_ps = if cost.count_ps == 0 { cost.whole_ps } else { cost.count_ps };
+        let all_ps = cost_ns(timed, cost.whole_ps.saturating_mul(1000))
+            .saturating_add(cost_ns(counted, count_ps.saturating_mul(1000)));
+        let per_call = no_more_than_all(self.snapshot, calls, all_ps.checked_div(calls).unwrap_or(cost.whole_ps));
         // An estimate: no more than there is.
         let kernel_ns = cost.kernel_ns.unwrap_or(0).min(self.snapshot.whole.cpu_ns);
         let apart_ns = cost.apart_ns.min(self.snapshot.whole.cpu_ns);
@@ -111,10 +114,26 @@ impl<'a> Analysis<'a> {
             ns,
             kernel_ns,
             apart_ns,
-            open: cost.kernel_ns.is_none() || self.has_traps(),
+            // Short calls lose besides what they had overlapped with.
+            open: cost.kernel_ns.is_none()
+                || self.has_traps()
+                || (timed > 0 && patched > self.snapshot.whole.cpu_ns / 10),
+            rough: kernel_ns > ns / 2 || counted > timed,
             // Without a calibration the cost is not known, and not nothing.
             share: if cost.whole_ps == 0 && calls > 0 { f64::NAN } else { share(ns, self.snapshot.whole.cpu_ns) },
         }
+    }
+
+    /// Calls by way of the agent: those that have times, and those that are counted only.
+    fn patched_calls(&self) -> (u64, u64) {
+        let wall = clocks(self.snapshot).wall;
+        let mut calls = (0_u64, 0_u64);
+        for (sum, path) in self.sums.iter().zip(&self.snapshot.paths).filter(|(_, p)| self.is_patched(p.point)) {
+            let entry_only = self.snapshot.points.get(path.point as usize).is_some_and(|p| p.entry_only.is_some());
+            let of = if wall && !entry_only { &mut calls.0 } else { &mut calls.1 };
+            *of = of.saturating_add(sum.calls);
+        }
+        calls
     }
 
     /// Figures of some paths; time of paths inside other ones of the set counts once.

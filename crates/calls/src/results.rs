@@ -311,6 +311,8 @@ pub struct OwnCostRow {
     pub apart_ns: u64,
     /// Some calls cost more than is known: it is more than this.
     pub open: bool,
+    /// Known within a factor of two or three only: most of it is counting, which hides behind the program's work, or uprobes.
+    pub rough: bool,
     /// That as a part of the CPU time of the process tree; NaN (JSON: null) where that is not known.
     pub share: f64,
 }

@@ -287,6 +287,9 @@ pub struct OwnCost {
     pub inside_ps: u64,
     /// Whole cost to the caller, picoseconds per call.
     pub whole_ps: u64,
+    /// Cost to the caller where only calls are counted, picoseconds per call. 0: not known (recordings of old), as if timed.
+    #[serde(default)]
+    pub count_ps: u64,
     /// How far off a single reading of the clock may be, picoseconds: some processors' counters advance by tens of ticks, others
     /// read them before the work of the call is done.
     #[serde(default)]
@@ -305,7 +308,7 @@ pub struct OwnCost {
 
 impl Default for OwnCost {
     fn default() -> Self {
-        Self { inside_ps: 0, whole_ps: 0, step_ps: 0, kernel_ns: none_at_all(), hit_ps: 0, apart_ns: 0 }
+        Self { inside_ps: 0, whole_ps: 0, count_ps: 0, step_ps: 0, kernel_ns: none_at_all(), hit_ps: 0, apart_ns: 0 }
     }
 }
 

@@ -156,7 +156,14 @@ fn tiles(p: &CallProfile) -> Vec<Tile> {
             match p.own_cost {
                 cost if cost.ns == 0 && (cost.open || cost.share.is_nan()) => "unknown".into(),
                 cost if !cost.share.is_nan() => {
-                    format!("{}{}\u{2009}%", if cost.open { "more than " } else { "" }, fine_percent(cost.share))
+                    let sign = if cost.open {
+                        "more than "
+                    } else if cost.rough {
+                        "about "
+                    } else {
+                        ""
+                    };
+                    format!("{sign}{}\u{2009}%", fine_percent(cost.share))
                 }
                 cost => format!("about {}", duration(cost.ns as f64 / 1e9)),
             },

@@ -86,8 +86,8 @@ pub fn calls_header(p: &CallProfile) -> String {
 fn own_cost(p: &CallProfile) -> String {
     match p.own_cost {
         cost if cost.ns == 0 && (cost.open || cost.share.is_nan()) => "unknown".into(),
-        cost if !cost.share.is_nan() && cost.kernel_ns > cost.ns / 2 => {
-            format!("about {:.0} % of CPU", 100.0 * cost.share)
+        cost if !cost.share.is_nan() && cost.rough && !cost.open => {
+            format!("about {:.*} % of CPU", 2 * usize::from(cost.share < 0.1), 100.0 * cost.share)
         }
         cost if !cost.share.is_nan() => {
             format!("{}{} % of CPU", if cost.open { "more than " } else { "" }, percent(cost.share))
@@ -341,7 +341,7 @@ pub(super) fn bounds<'a>(shown: impl Iterator<Item = &'a Figures>) -> Vec<String
         ),
         (
             shown().any(|f| f.rough && f.wall_below_ns.is_none()),
-            "~ of times: calls that are about as short as what measuring adds to them or hides of them (up to a hundred ns or so, by \
+            "~ of times: calls that are about as short as what measuring adds to them or hides of them (up to 150 ns or so, by \
              uprobes some us); trust their numbers, not their times",
         ),
         (

@@ -76,7 +76,15 @@ fn snapshot(seed: u64, paths: u32) -> CallSnapshot {
         paths: (0..paths).map(path).collect(),
         in_progress: vec![InProgress { tid: 1000, pid: 7, path: 100, elapsed_ns: 3 }],
         lost: CallLost { busy: 1, paths: 2, ..CallLost::default() },
-        own_cost: OwnCost { inside_ps: 1, whole_ps: 2, step_ps: 3, kernel_ns: Some(4), hit_ps: 6, apart_ns: 5 },
+        own_cost: OwnCost {
+            inside_ps: 1,
+            whole_ps: 2,
+            step_ps: 3,
+            count_ps: 7,
+            kernel_ns: Some(4),
+            hit_ps: 6,
+            apart_ns: 5,
+        },
         notes: vec!["a note".into()],
     }
 }
