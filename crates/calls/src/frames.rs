@@ -20,6 +20,9 @@ pub(crate) enum Function {
     Label(FrameKind),
 }
 
+/// Stands behind the name of a function that left no frame.
+pub(crate) const TAIL: &str = " [tail]";
+
 /// Frames of a snapshot.
 pub(crate) struct Frames {
     /// Named, each once.
@@ -37,20 +40,23 @@ impl Frames {
         let mut frames = Self { rows: Vec::new(), functions: Vec::new(), chains: Vec::new(), sites: Vec::new() };
         let mut known = FxHashMap::default();
         let numbers: Vec<u32> = snapshot.frames.iter().map(|f| frames.number(snapshot, f, names, &mut known)).collect();
-        let mut chains: Vec<Vec<u32>> = vec![Vec::new(); snapshot.paths.len()];
+        // As they lie on the stack, and with the functions that are not on it.
+        let mut bare: Vec<Vec<u32>> = vec![Vec::new(); snapshot.paths.len()];
+        let mut chains = bare.clone();
+        let mut tails = Tails { snapshot, names, numbers: FxHashMap::default() };
         // Callers before callees: a nested path needs its parent's chain.
         for &path in order {
-            let own = walk(snapshot, snapshot.paths[path].frame, &numbers);
-            let outer = parents[path].map_or(&[][..], |p| &chains[p]);
-            chains[path] = joined(own, outer);
-        }
-        let mut tails = Tails { snapshot, names, numbers: FxHashMap::default() };
-        for (chain, path) in chains.iter_mut().zip(&snapshot.paths) {
-            if let Some(point) = snapshot.points.get(path.point as usize) {
-                tails.add(&mut frames, chain, point);
+            let outer = parents[path].map_or(&[][..], |p| &bare[p]);
+            let mut own = inner_part(walk(snapshot, snapshot.paths[path].frame, &numbers), outer);
+            let mut chain = tails.told(&mut frames, &own, path, parents[path]);
+            chain.extend_from_slice(parents[path].map_or(&[][..], |p| &chains[p]));
+            if own.is_empty() {
+                tails.come_round(&frames, &mut chain, path);
             }
-            chain.reverse();
+            own.extend_from_slice(outer);
+            (bare[path], chains[path]) = (own, chain);
         }
+        chains.iter_mut().for_each(|chain| chain.reverse());
         frames.chains = chains;
         frames
     }
@@ -91,24 +97,66 @@ struct Tails<'a> {
     numbers: FxHashMap<(u32, u64), u32>,
 }
 
-impl Tails<'_> {
-    /// Where a frame calls another function than the one that the next frame is in, that one ended in a jump: it has no frame, and is told
-    /// as a row of its own. `chain`: innermost first, with calls to `point`.
-    fn add(&mut self, frames: &mut Frames, chain: &mut Vec<u32>, point: &CallPoint) {
-        let own = std::mem::take(chain);
+impl<'a> Tails<'a> {
+    /// A path's frames up to the probed call around it, with the functions that ended in jumps: they have no frame, and are told as rows of
+    /// their own. `own`: innermost first.
+    fn told(&mut self, frames: &mut Frames, own: &[u32], path: usize, parent: Option<usize>) -> Vec<u32> {
+        let Some(point) = self.point(path) else { return own.to_vec() };
+        let mut chain = Vec::with_capacity(own.len() + 1);
         for (i, &frame) in own.iter().enumerate() {
             let inner = i.checked_sub(1).map(|i| own[i] as usize);
-            if let Some((module, target, name)) = self.jumped(frames, frame as usize, inner, point) {
-                chain.push(*self.numbers.entry((module, target)).or_insert_with(|| {
-                    let within = frames.rows[frame as usize].module.clone();
-                    frames.push_tail(
-                        (module, target),
-                        FrameRow { module: within, ..label(FrameKind::Tail, target, name) },
-                    )
-                }));
+            if let Some(place) = self.jumped(frames, frame as usize, inner, point) {
+                chain.push(self.row(frames, place));
             }
             chain.push(frame);
         }
+        let around = parent.and_then(|p| self.point(p));
+        if let Some(place) = around.and_then(|around| self.left(frames, around, own.last().copied(), point)) {
+            chain.push(self.row(frames, place));
+        }
+        chain
+    }
+
+    /// Functions that jump to one another in a circle stand in a chain once: what was jumped to again is where it was called first.
+    fn come_round(&self, frames: &Frames, chain: &mut Vec<u32>, path: usize) {
+        let Some(Function::At(module, start)) = self.point(path).map(|point| self.function_of(point)) else { return };
+        let tails = chain.iter().map(|&f| &frames.functions[f as usize]);
+        let mut run = tails.take_while(|f| matches!(f, Function::Tail(..)));
+        if let Some(again) = run.position(|f| *f == Function::Tail(module, start)) {
+            chain.drain(..=again);
+        }
+    }
+
+    fn point(&self, path: usize) -> Option<&'a CallPoint> {
+        self.snapshot.points.get(self.snapshot.paths[path].point as usize)
+    }
+
+    fn row(&mut self, frames: &mut Frames, (module, start, name): (u32, u64, String)) -> u32 {
+        let file = self.snapshot.modules.get(module as usize).map_or("", |m| m.path.as_str());
+        let row = || FrameRow { module: file.to_owned(), ..label(FrameKind::Tail, start, name) };
+        *self.numbers.entry((module, start)).or_insert_with(|| frames.push_tail((module, start), row()))
+    }
+
+    /// The function of the probed call `around`, where another one runs in its place: that of the outermost frame inside of it, else of the
+    /// call itself. Its return address was found where that of the call around is, so it was jumped to, and its time lies within.
+    fn left(
+        &self,
+        frames: &Frames,
+        around: &CallPoint,
+        outermost: Option<u32>,
+        point: &CallPoint,
+    ) -> Option<(u32, u64, String)> {
+        let (runs, name) = match outermost.map(|f| f as usize) {
+            Some(f) if frames.rows[f].by_frame_pointer || frames.sites[f] == CallSite::Signal => return None,
+            Some(f) => (frames.functions[f].clone(), Some(frames.rows[f].name.as_str())),
+            None => (self.function_of(point), point.names.first().map(String::as_str)),
+        };
+        let own = self.function_of(around);
+        let Function::At(module, start) = own else { return None };
+        let is_part = name.is_some_and(|name| around.names.iter().any(|n| is_named(n, name)));
+        let is_known = matches!(runs, Function::At(..));
+        let told = || format!("{}{TAIL}", crate::analysis::point_name(self.snapshot, around));
+        (is_known && runs != own && !is_part).then(|| (module, start, told()))
     }
 
     /// What `frame` calls, where that is not what runs there: the function of frame `inner`, else of the point. Module, first byte, name.
@@ -126,7 +174,7 @@ impl Tails<'_> {
         if frames.rows[frame].by_frame_pointer || inner.is_some_and(|i| frames.sites[i] == CallSite::Signal) {
             return None;
         }
-        let named = |name: &str| name == function || name.strip_suffix(".cold").is_some_and(|n| n == function);
+        let named = |name: &str| is_named(function, name);
         let runs = match inner {
             Some(inner) if named(&frames.rows[inner].name) => return None,
             Some(inner) => frames.functions[inner].clone(),
@@ -136,7 +184,7 @@ impl Tails<'_> {
             None => self.function_of(point),
         };
         let is_known = matches!(runs, Function::At(..));
-        (is_known && runs != called).then(|| (module, *target, format!("{function} [tail]")))
+        (is_known && runs != called).then(|| (module, *target, format!("{function}{TAIL}")))
     }
 
     /// Not all points are at the beginning of a function.
@@ -161,13 +209,18 @@ fn walk(snapshot: &CallSnapshot, first: u32, numbers: &[u32]) -> Vec<u32> {
     chain
 }
 
-/// A chain with the callers of the probed call around it, unless it holds them already: then it is longer,
+/// The part of a chain inside of the probed call around it, whose callers it may hold: then it is longer,
 /// for the call itself has a return address.
-fn joined(mut own: Vec<u32>, outer: &[u32]) -> Vec<u32> {
-    if own.len() <= outer.len() || !own.ends_with(outer) {
-        own.extend_from_slice(outer);
+fn inner_part(mut own: Vec<u32>, outer: &[u32]) -> Vec<u32> {
+    if own.len() > outer.len() && own.ends_with(outer) {
+        own.truncate(own.len() - outer.len());
     }
     own
+}
+
+/// Whether `name` is that of the function, or of a part of it.
+fn is_named(function: &str, name: &str) -> bool {
+    name == function || name.strip_suffix(".cold").is_some_and(|n| n == function)
 }
 
 /// A row that is no call.

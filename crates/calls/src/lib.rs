@@ -34,3 +34,5 @@ pub use tree::TreeQuery;
 mod fixture;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_tail;

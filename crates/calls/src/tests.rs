@@ -574,42 +574,6 @@ fn paths_of_the_same_callers_are_one_row() {
     assert!(rows.contains(&(2, both)) && rows.len() == 2, "{rows:?}");
 }
 
-/// Names, and a call of `f3` before every return address that lies in `main`.
-struct Calling(CallSite);
-
-impl Names for Calling {
-    fn place(&self, module: &CallModule, address: u64) -> CallPlace {
-        let site = if address < fixture::SIZE { self.0.clone() } else { CallSite::Unknown };
-        CallPlace { site, ..Named.place(module, address) }
-    }
-}
-
-/// `main` calls `f3`, which ends in a jump to `f1`: it is on no stack.
-#[test]
-fn who_ended_in_a_jump_is_told() {
-    let main = call(0, 0, 50, 1, vec![leaf(1, 16, 300, 1)]);
-    let snapshot = Take::of([1]).snapshot(&main);
-    let labels = |site: CallSite, snapshot: &CallSnapshot| {
-        let names = Calling(site);
-        let analysis = Analysis::new(snapshot, &names, Options::default());
-        let tree = analysis.tree(&TreeQuery::default());
-        (analysis.labels[0].clone(), tree.children[0].children[0].name.clone())
-    };
-    let direct = |f: u32| CallSite::Direct { target: u64::from(f) * fixture::SIZE, function: fixture::name(f) };
-    let (label, node) = labels(direct(3), &snapshot);
-    assert_eq!((label.as_str(), node.as_str()), ("main > f3 [tail] > f1", "f3 [tail]"));
-    assert!(!labels(direct(1), &snapshot).0.contains("tail"), "it calls what runs");
-    for site in [CallSite::Unknown, CallSite::Signal] {
-        assert!(!labels(site, &snapshot).0.contains("tail"));
-    }
-    let mut by_pointers = snapshot.clone();
-    by_pointers.frames.iter_mut().for_each(|f| f.by_frame_pointer = true);
-    assert!(!labels(direct(3), &by_pointers).0.contains("tail"), "frame pointers pass over functions without frames");
-    let mut cold = snapshot;
-    cold.points[0].names = vec!["f3.cold".into()];
-    assert!(!labels(direct(3), &cold).0.contains("tail"), "a part of the function itself");
-}
-
 /// Calls that are only counted cost less than those with times, and what they cost is an estimate.
 #[test]
 fn counted_calls_cost_what_counting_does() {

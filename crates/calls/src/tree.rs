@@ -3,7 +3,7 @@
 //! sum of what is below it.
 
 use crate::analysis::Analysis;
-use crate::frames::{Function, base};
+use crate::frames::{Function, TAIL, base};
 use crate::metric::Metric;
 use crate::results::TreeNode;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -46,7 +46,8 @@ impl Analysis<'_> {
     /// The tree; its root is `all`.
     #[must_use]
     pub fn tree(&self, query: &TreeQuery) -> TreeNode {
-        let mut builder = Builder { analysis: self, nodes: Vec::new(), index: FxHashMap::default() };
+        let probed_at = self.snapshot.points.iter().map(|p| (p.module, p.offset)).collect();
+        let mut builder = Builder { analysis: self, nodes: Vec::new(), index: FxHashMap::default(), probed_at };
         builder.nodes.push(Node {
             step: Step { function: Function::Label(FrameKind::Caller), site: None, inlined: None },
             name: "all".into(),
@@ -88,9 +89,11 @@ struct Builder<'a> {
     analysis: &'a Analysis<'a>,
     nodes: Vec<Node>,
     index: FxHashMap<(usize, Step), usize>,
+    /// Where probes are.
+    probed_at: FxHashSet<(u32, u64)>,
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
     fn add(&mut self, path: usize, query: &TreeQuery) {
         let analysis = self.analysis;
         let chain = &analysis.frames.chains[path];
@@ -111,9 +114,9 @@ impl Builder<'_> {
 
     fn frame(&mut self, parent: usize, frame: u32, site: Option<u32>) -> usize {
         let row = &self.analysis.frames.rows[frame as usize];
-        let function = self.analysis.frames.functions[frame as usize].clone();
+        let (function, name) = self.function(frame);
         let step = Step { function, site, inlined: None };
-        let mut at = self.child(parent, step.clone(), &row.name, &row.module, None);
+        let mut at = self.child(parent, step.clone(), name, &row.module, None);
         if self.analysis.options.inlines {
             for (i, inlined) in row.inlined.iter().enumerate() {
                 let step = Step { inlined: Some((frame, i)), site: None, ..step.clone() };
@@ -121,6 +124,20 @@ impl Builder<'_> {
             }
         }
         at
+    }
+
+    /// A function that left no frame is the same as the one that is probed, or has frames at other calls.
+    fn function(&self, frame: u32) -> (Function, &'a str) {
+        let frames = &self.analysis.frames;
+        let name = frames.rows[frame as usize].name.as_str();
+        match frames.functions[frame as usize] {
+            Function::Tail(module, start) => {
+                let known = self.probed_at.contains(&(module, start));
+                let name = if known { name.strip_suffix(TAIL).unwrap_or(name) } else { name };
+                (Function::At(module, start), name)
+            }
+            ref function => (function.clone(), name),
+        }
     }
 
     fn probed(&mut self, parent: usize, point: u32, site: Option<u32>) -> usize {
@@ -135,6 +152,9 @@ impl Builder<'_> {
 
     fn child(&mut self, parent: usize, step: Step, name: &str, module: &str, func: Option<u32>) -> usize {
         if let Some(&child) = self.index.get(&(parent, step.clone())) {
+            if self.nodes[child].name.strip_suffix(TAIL) == Some(name) {
+                name.clone_into(&mut self.nodes[child].name);
+            }
             return child;
         }
         let child = self.nodes.len();
@@ -184,10 +204,13 @@ impl Builder<'_> {
         twins
     }
 
-    /// `callee @+0x33 (file.c:12)`: called from there.
+    /// `callee @+0x33 (file.c:12)`: called from there; `callee @jump`: the caller ended in a jump to it.
     fn shown_name(&self, node: &Node, twin: bool) -> String {
         let site = node.step.site.filter(|_| twin).map(|f| &self.analysis.frames.rows[f as usize]);
         let Some(row) = site else { return node.name.clone() };
+        if row.kind == FrameKind::Tail {
+            return format!("{} @jump", node.name);
+        }
         let at = row.within.map_or_else(|| format!("{:#x}", row.offset), |w| format!("+{w:#x}"));
         match row.file.as_str() {
             "" => format!("{} @{at}", node.name),
