@@ -268,10 +268,10 @@ fn wait(mut target: Running, stop: &StopFlag, on: &mut dyn FnMut(Progress)) -> O
         }
         if !told {
             told = true;
-            on(Progress::Warning(
-                "sampling has ended, the command still runs: waiting for it (press Ctrl-C twice to leave it running)"
-                    .into(),
-            ));
+            on(Progress::Warning(format!(
+                "sampling has ended, the command still runs: waiting for it ({})",
+                stop.way_out()
+            )));
         }
         std::thread::sleep(Duration::from_millis(20));
     }

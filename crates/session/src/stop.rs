@@ -43,6 +43,14 @@ impl StopFlag {
         self.0.times.load(Ordering::SeqCst) > 0
     }
 
+    /// How a command that still runs can be left running by whoever waits for its end. Ctrl-C is no way: a terminal sends it to all that
+    /// runs in its foreground.
+    #[must_use]
+    pub fn way_out(&self) -> String {
+        let times = if self.is_set() { "once more" } else { "twice" };
+        format!("Ctrl-C is sent to the command, too; `kill -INT {}` {times} leaves it running", std::process::id())
+    }
+
     /// Whether it was asked for twice.
     #[must_use]
     pub fn is_urgent(&self) -> bool {

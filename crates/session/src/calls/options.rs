@@ -85,7 +85,10 @@ pub enum CallsEvent {
     /// It is time for a summary.
     Interval(Box<CallSnapshot>),
     /// The table waits for the command's end.
-    Waiting,
+    Waiting {
+        /// How the command can be left running.
+        way_out: String,
+    },
 }
 
 /// Functions that are refused for the same reason, in the order of the first ones.

@@ -373,7 +373,7 @@ fn wait(engine: &mut dyn Instrument, stop: &StopFlag, on: &mut dyn FnMut(CallsEv
         }
         if !told {
             told = true;
-            on(CallsEvent::Waiting);
+            on(CallsEvent::Waiting { way_out: stop.way_out() });
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -163,13 +163,20 @@ fn a_second_ctrl_c_does_not_wait_for_the_command() {
     let (mut fake, done) = Fake::new(vec![]);
     fake.fate = Fate::Running;
     let options = options(command(), &["solve"], dir.path());
-    let asked = stop.clone();
+    let (asked, mut told) = (stop.clone(), String::new());
     let outcome = with_engine(&options, || Ok(fake), asks(), &stop, &mut |event| match event {
-        CallsEvent::Started { .. } | CallsEvent::Waiting => drop(asked.request()),
+        CallsEvent::Started { .. } => drop(asked.request()),
+        CallsEvent::Waiting { way_out } => {
+            told = way_out;
+            asked.request();
+        }
         _ => {}
     });
     assert_eq!(outcome.unwrap().target_status, None);
     assert_eq!(done.borrow().last().unwrap(), "detach");
+    let once = format!("`kill -INT {}` once more leaves it running", std::process::id());
+    assert!(told.contains(&once) && told.contains("Ctrl-C is sent to the command, too"), "{told}");
+    assert!(StopFlag::default().way_out().contains("` twice leaves"), "nobody has asked yet");
 }
 
 fn desk() -> (Desk, Done) {

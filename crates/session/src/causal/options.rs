@@ -136,7 +136,10 @@ pub enum CausalEvent {
         number: u32,
     },
     /// Measuring has ended, the command has not.
-    Waiting,
+    Waiting {
+        /// How the command can be left running.
+        way_out: String,
+    },
 }
 
 /// Why a session ended.

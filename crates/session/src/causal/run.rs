@@ -566,7 +566,7 @@ impl<'a> Session<'a> {
                 return None;
             }
             if !told && !asked {
-                on(CausalEvent::Waiting);
+                on(CausalEvent::Waiting { way_out: stop.way_out() });
             }
             told = true;
             alive.sleep(Duration::from_millis(if asked { 300 } else { 50 }));

@@ -278,7 +278,7 @@ fn the_time_ends_it_and_the_command_goes_on_to_its_own_end() {
     let limited = CausalOptions { duration: Some(Duration::from_millis(150)), ..options(&["sleep", "1"]) };
     let ran = ran(&limited, good(), Vec::new(), usize::MAX);
     assert_eq!((ran.outcome.end, ran.outcome.target_status), (CausalEnd::Time, Some(0)));
-    assert!(ran.events.iter().any(|e| matches!(e, CausalEvent::Waiting)));
+    assert!(ran.events.iter().any(|e| matches!(e, CausalEvent::Waiting { .. })));
     assert!(ran.log.borrow().detached, "the kernel side stays on a command that goes on");
 }
 

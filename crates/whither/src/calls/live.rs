@@ -8,6 +8,7 @@ mod view;
 
 use super::drill::{self, Desk, Driller};
 use super::names::FileNames;
+use super::told::Teller;
 use super::verbs::{counted, said};
 use super::{keep, measure, runtime, show};
 use crate::cli::{Common, MeasureArgs};
@@ -57,7 +58,7 @@ fn visit(args: &MeasureArgs, pid: u32) -> anyhow::Result<Ending> {
     let stop = signals::stop_flag()?;
     let names = FileNames::new(&args.names, Some(pid));
     let (_no_events, events) = channel();
-    Watch::new(desk, names, events, args).run(&stop, &|| false)?;
+    Watch::new(desk, names, &events, args).run(&stop, &|| false)?;
     Ok(Ending::Done)
 }
 
@@ -89,11 +90,14 @@ fn own(args: &MeasureArgs, common: Common) -> anyhow::Result<Ending> {
         Ok(())
     } else {
         let names = FileNames::new(&args.names, args.whom.pid);
-        let mut watch = Watch::new(desk, names, events, args);
+        let mut watch = Watch::new(desk, names, &events, args);
         first.into_iter().for_each(|event| watch.take_in(&event));
         watch.run(&stop, &|| session.is_finished())
     };
     stop.request();
+    // The command may go on for long: whoever left the screen is told so at once, until the session lets go of the other end.
+    let mut teller = Teller::new(common, args.whom.pid.is_none());
+    events.iter().for_each(|event| teller.on(&event));
     let outcome = session.join().map_err(|_| anyhow::anyhow!("the session's thread failed"))?;
     if let Some(output) = output {
         output.show().context("cannot show the command's output")?;
@@ -124,7 +128,7 @@ fn started(events: &Receiver<CallsEvent>, session: &JoinHandle<Result<CallsOutco
 struct Watch<'a> {
     desk: Desk,
     names: FileNames,
-    events: Receiver<CallsEvent>,
+    events: &'a Receiver<CallsEvent>,
     args: &'a MeasureArgs,
     screen: Screen,
     before: Option<CallSnapshot>,
@@ -132,7 +136,7 @@ struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    fn new(desk: Desk, names: FileNames, events: Receiver<CallsEvent>, args: &'a MeasureArgs) -> Self {
+    fn new(desk: Desk, names: FileNames, events: &'a Receiver<CallsEvent>, args: &'a MeasureArgs) -> Self {
         let leaves = matches!(desk, Desk::Own(_));
         Self { desk, names, events, args, screen: Screen::new(leaves), before: None, driller: None }
     }
@@ -189,7 +193,7 @@ impl<'a> Watch<'a> {
             CallsEvent::Refused { names, reason } => {
                 self.screen.say(format!("{} not measured: {reason}", some_are(names, 3)));
             }
-            CallsEvent::Started { .. } | CallsEvent::Interval(_) | CallsEvent::Waiting => {}
+            CallsEvent::Started { .. } | CallsEvent::Interval(_) | CallsEvent::Waiting { .. } => {}
         }
     }
 

@@ -33,10 +33,8 @@ impl Teller {
             CallsEvent::Note(text) => self.line(text),
             CallsEvent::Refused { names, reason } => self.refused(names, reason),
             CallsEvent::Interval(_) => {}
-            CallsEvent::Waiting => self.line(
-                "measuring has ended, the command still runs: the table comes at its end (press Ctrl-C twice to leave it \
-                 running)",
-            ),
+            CallsEvent::Waiting { way_out } => self
+                .line(&format!("measuring has ended, the command still runs: the table comes at its end ({way_out})")),
         }
     }
 

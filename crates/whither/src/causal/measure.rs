@@ -258,9 +258,9 @@ impl Teller {
             CausalEvent::Run { number } if self.common.verbose > 0 => {
                 show::tell(self.common, &format!("run {number}"));
             }
-            CausalEvent::Waiting => show::tell(
+            CausalEvent::Waiting { way_out } => show::tell(
                 self.common,
-                "measuring has ended, the command still runs: the answer comes at its end (press Ctrl-C twice to leave it running)",
+                &format!("measuring has ended, the command still runs: the answer comes at its end ({way_out})"),
             ),
             CausalEvent::Look(run) if self.live => {
                 let found = analyse(&run, &self.ranking);
