@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, outside #[test] functions
 
-use whither_calls::{Analysis, Group, ListQuery, Metric, Names, Options, Sort, TreeQuery, compare, difference};
+use whither_calls::{
+    Analysis, CallProfile, Group, ListQuery, Metric, Names, Options, Sort, TreeQuery, compare, difference,
+};
 use whither_report::html::{CallsPage, calls_page};
 use whither_report::text::{self, Layout};
 use whither_report::{exports, json};
@@ -192,7 +194,7 @@ fn trees_and_folded_stacks() {
     let mut all = String::new();
     for metric in [Metric::Wall, Metric::Count] {
         let tree = analysis.tree(&TreeQuery { metric: metric.clone(), startup: false });
-        all.push_str(&text::call_tree(&tree, &metric, 0.001, &Layout::default()));
+        all.push_str(&text::call_tree(&tree, &metric, text::Least { any: 0.001, probed: 0.001 }, &Layout::default()));
         let mut folded = Vec::new();
         exports::calls::folded(&tree, &mut folded).unwrap();
         let folded = String::from_utf8(folded).unwrap();
@@ -249,6 +251,91 @@ fn before_and_after() {
     let same = compare(&profile(&before), &profile(&before));
     assert!(!same.rebuilt && same.paths.iter().all(|r| r.before == r.after));
     insta::assert_snapshot!(text::calls_difference(&d, 4, &Layout::default()));
+}
+
+/// What recording cost besides is told where there is much of it, with the causes that apply.
+#[test]
+fn what_recording_cost_besides_is_told_with_its_causes() {
+    let mut profile = Analysis::new(&snapshot(), &Symbols, Options::default()).profile();
+    profile.lost.jumped = 0;
+    let cpu = profile.whole.cpu_ns;
+    let told = |p: &CallProfile| text::calls_warnings(p, 1).into_iter().find(|l| l.contains("went into recording"));
+    profile.own_cost.apart_ns = cpu / 20;
+    assert_eq!(told(&profile), None, "waits slow down nobody");
+    profile.own_cost.apart_ns = cpu / 5;
+    let waits = told(&profile).unwrap();
+    assert!(
+        waits.contains(" of CPU time (20.00 %) went into recording calls on other stacks or behind waits; "),
+        "{waits}"
+    );
+    profile.own_cost.apart_ns = cpu / 20;
+    profile.paths[0].level = 1;
+    let recursive = told(&profile).unwrap();
+    assert!(
+        recursive.ends_with("calls by paths that keep changing; times of calls around them are told without"),
+        "{recursive}"
+    );
+    profile.lost.jumped = 3;
+    assert!(told(&profile).unwrap().contains("calls by paths that keep changing, left by jumps; "));
+    profile.own_cost.apart_ns = cpu / 200;
+    assert_eq!(told(&profile), None, "below 1 %");
+}
+
+/// Function totals have the order of the rows.
+#[test]
+fn function_totals_are_ordered_as_the_rows() {
+    let totals = |sort: Sort| -> Vec<String> {
+        let text = shown(Group::Path, sort, None, 0.0, 400);
+        let names = text.lines().filter_map(|l| l.strip_prefix("function total: "));
+        names.filter_map(|l| l.split(' ').next()).map(str::to_owned).collect()
+    };
+    let by_calls = totals(Sort::Count);
+    assert_ne!(by_calls, totals(Sort::Wall));
+    assert_eq!(by_calls[0], "opal_progress", "{by_calls:?}");
+}
+
+/// Small nodes are added up, those of functions that were asked for later than others.
+#[test]
+fn what_was_asked_for_by_name_is_folded_last() {
+    let node = |name: &str, func, total, children| whither_calls::TreeNode {
+        name: name.into(),
+        func,
+        calls: u64::from(func.is_some()),
+        total,
+        children,
+        ..whither_calls::TreeNode::default()
+    };
+    let asked = node("asked", Some(1), 300, Vec::new());
+    let around = node("around", None, 300, vec![asked]);
+    let large = node("large", None, 99_000, Vec::new());
+    let children = vec![large, node("other", None, 300, Vec::new()), around, node("tiny", Some(2), 50, Vec::new())];
+    let root = node("all", None, 100_000, children);
+    let shown = |probed| text::call_tree(&root, &Metric::Wall, text::Least { any: 0.005, probed }, &Layout::default());
+    let lines = |text: String| {
+        text.lines().skip(2).filter_map(|l| l.split_whitespace().last().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(shown(0.001)), ["large", "around", "asked", "smaller)"]);
+    assert_eq!(lines(shown(0.005)), ["large", "smaller)"]);
+}
+
+/// The arrow stands at the column that rows were asked to be ordered by, whatever else has the same order.
+#[test]
+fn the_page_marks_the_column_of_the_order() {
+    let snapshot = snapshot();
+    let analysis = Analysis::new(&snapshot, &Symbols, Options::default());
+    let profile = analysis.profile();
+    let marked = |sort: Sort| {
+        let listing = analysis.listing(&ListQuery { sort, top: Some(1), ..ListQuery::default() }).unwrap();
+        let (title, listings, trees) = (String::new(), vec![listing], Vec::new());
+        let page = calls_page(&CallsPage { title, profile: &profile, listings, trees, difference: None });
+        let table = page.split("id=\"list-0-t\"").nth(1).unwrap().split("</thead>").next().unwrap().to_owned();
+        let head = table.split("aria-sort=\"descending\">").nth(1).map(|t| t.split('<').next().unwrap().to_owned());
+        (head, table.matches("aria-sort").count())
+    };
+    for (sort, title) in [(Sort::Count, "calls"), (Sort::Wall, "total"), (Sort::Cpu, "cpu"), (Sort::Min, "min")] {
+        assert_eq!(marked(sort), (Some(title.to_owned()), 1));
+    }
+    assert_eq!(marked(Sort::SelfCpu), (None, 0));
 }
 
 /// A program without unwind tables: the note tells all, and no sentence of losses or of cut paths repeats it.

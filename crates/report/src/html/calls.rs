@@ -8,7 +8,8 @@ use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, flame, foot, head};
 use crate::text::{beside, calls_warnings, duration, is_timed, nanoseconds, per_call, silent, total, uncounted};
 use whither_calls::{
-    CallDifference, CallProfile, DifferenceRow, Figures, Group, Listing, Mark, Metric, OwnCostRow, Rest, TreeNode, Unit,
+    CallDifference, CallProfile, DifferenceRow, Figures, Group, Listing, Mark, Metric, OwnCostRow, Rest, Sort,
+    TreeNode, Unit,
 };
 use whither_cycles::results::FlameNode;
 
@@ -177,8 +178,8 @@ fn taken_off(cost: &OwnCostRow) -> String {
     let of_uprobes = duration(cost.kernel_ns as f64 / 1e9);
     if cost.apart_ns > cost.ns / 2 {
         return format!(
-            "of CPU time; {} of calls by ever new paths, on other stacks and the like",
-            duration(cost.apart_ns as f64 / 1e9)
+            "of CPU time; {} of calls that take longer to record than most",
+            nanoseconds(cost.apart_ns as f64)
         );
     }
     match (cost.ns > cost.kernel_ns, cost.kernel_ns > 0) {
@@ -214,7 +215,7 @@ fn section(out: &mut String, index: usize, l: &Listing) {
         "<div class=\"scroll\"><table class=\"grid sortable\" id=\"{id}-t\" data-first=\"{FIRST_ROWS}\"><caption class=\"sr\">{title}</caption><thead><tr>"
     );
     let columns = columns(&l.all);
-    let ordering = columns.iter().position(|c| l.rows.is_sorted_by_key(|r| -(c.figure)(&r.figures).0));
+    let ordering = ordering(l, &columns);
     for (i, column) in columns.iter().enumerate() {
         let wide = if i == 0 { " w-share" } else { "" };
         let sorted = if ordering == Some(i) { " aria-sort=\"descending\"" } else { "" };
@@ -344,6 +345,20 @@ fn columns(all: &Figures) -> Vec<Column> {
     }
     list.push(column("calls", false, |f| count(f.calls)));
     list
+}
+
+/// The column that rows are ordered by: the one asked for, where there is one.
+fn ordering(l: &Listing, columns: &[Column]) -> Option<usize> {
+    let title = match &l.sort {
+        Sort::Wall => "total".into(),
+        Sort::Off => "off cpu".into(),
+        Sort::Count => "calls".into(),
+        // It has no column.
+        Sort::SelfCpu => return None,
+        sort => sort.to_string(),
+    };
+    let is_sorted = |c: &Column| l.rows.is_sorted_by_key(|r| -(c.figure)(&r.figures).0);
+    columns.iter().position(|c| c.title == title).or_else(|| columns.iter().position(is_sorted))
 }
 
 fn count(n: u64) -> (f64, String) {

@@ -5,7 +5,7 @@ use super::number::{begins_with_count, duration, nanoseconds, percent, thousands
 use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
 use rustc_hash::FxHashMap;
-use whither_calls::{CallProfile, Figures, FunctionRow, Group, Listing, Metric, PathRow, TreeNode, Unit, ValueRow};
+use whither_calls::{CallProfile, Figures, FunctionRow, Group, Listing, PathRow, ValueRow};
 use whither_store::calls::{CallLost, PatchKind, PointState};
 
 /// A column of numbers.
@@ -275,7 +275,10 @@ impl View<'_> {
         }
         if self.listing.group != Group::Function {
             const MOST: usize = 10;
-            let called: Vec<&FunctionRow> = self.profile.functions.iter().filter(|f| f.totals.is_active()).collect();
+            let mut called: Vec<&FunctionRow> =
+                self.profile.functions.iter().filter(|f| f.totals.is_active()).collect();
+            let by = |f: &FunctionRow| self.listing.sort.of(&f.totals);
+            called.sort_by(|a, b| by(b).total_cmp(&by(a)));
             for f in called.iter().take(MOST) {
                 lines.push(format!(
                     "function total: {} {}",
@@ -426,79 +429,6 @@ fn usage(f: &Figures) -> Vec<String> {
     f.usage.map_or_else(|| vec!["-".into(); 3], |u| [u.switches, u.faults_minor, u.faults_major].map(thousands).into())
 }
 
-/// The tree down to nodes that hold at least `least` (0 to 1) of the whole.
-#[must_use]
-pub fn call_tree(root: &TreeNode, metric: &Metric, least: f64, layout: &Layout) -> String {
-    let unit = metric.unit();
-    let title = if unit == Unit::Number { middle_cut(metric.head(), 11) } else { "total".into() };
-    let head = format!("     %   own % {title:>11}         calls  call tree");
-    let mut out = layout.style.paint(Tone::Head, &head) + "\n";
-    let whole = root.total.max(1) as f64;
-    let mut work: Vec<Line<'_>> = vec![Line::Node(root, 0)];
-    while let Some(line) = work.pop() {
-        let (node, depth) = match line {
-            Line::Node(node, depth) => (node, depth),
-            Line::Small(n, total, depth) => {
-                let (share, total) = (percent(total as f64 / whole), amount(total, unit));
-                let n = thousands(n as u64);
-                out.push_str(&format!(
-                    "{share:>6} {:>7} {total:>11} {:>13}  {}({n} smaller)\n",
-                    "",
-                    "",
-                    "  ".repeat(depth)
-                ));
-                continue;
-            }
-        };
-        out.push_str(&tree_line(node, depth, whole, unit, layout));
-        if depth * 2 > layout.width {
-            continue;
-        }
-        let (shown, small): (Vec<_>, Vec<_>) = node.children.iter().partition(|c| c.total as f64 / whole >= least);
-        if !small.is_empty() {
-            let total = small.iter().fold(0_u64, |sum, c| sum.saturating_add(c.total));
-            work.push(Line::Small(small.len(), total, depth + 1));
-        }
-        work.extend(shown.into_iter().rev().map(|c| Line::Node(c, depth + 1)));
-    }
-    if root.negative > 0 {
-        out.push_str(&(layout.style.paint(Tone::Faint, &weightless(root.negative)) + "\n"));
-    }
-    out
-}
-
-/// A line of the tree: a node, or small ones together.
-enum Line<'a> {
-    Node(&'a TreeNode, usize),
-    Small(usize, u64, usize),
-}
-
-fn tree_line(node: &TreeNode, depth: usize, whole: f64, unit: Unit, layout: &Layout) -> String {
-    let own = node.own as f64 / whole;
-    let calls = if node.func.is_some() { thousands(node.calls) } else { String::new() };
-    let inlined = if node.inlined { " (inlined)" } else { "" };
-    let module = if node.module.is_empty() { String::new() } else { format!("  {}", node.module) };
-    let line = format!(
-        "{:>6} {:>7} {:>11} {calls:>13}  {}{}{inlined}{module}",
-        percent(node.total as f64 / whole),
-        percent(own),
-        amount(node.total, unit),
-        "  ".repeat(depth),
-        node.name
-    );
-    layout.style.paint(tone_of(own), &middle_cut(&line, layout.width)) + "\n"
-}
-
-fn amount(n: u64, unit: Unit) -> String {
-    if unit == Unit::Time { nanoseconds(n as f64) } else { thousands(n) }
-}
-
-/// Said below a tree of values.
-pub(crate) fn weightless(paths: u64) -> String {
-    let (have, weigh) = if paths == 1 { ("path has", "weighs") } else { ("paths have", "weigh") };
-    format!("{} {have} a negative sum and {weigh} nothing here", thousands(paths))
-}
-
 /// Functions named in a sentence that is true of many.
 pub const FEW_NAMES: usize = 6;
 
@@ -555,19 +485,40 @@ pub fn calls_warnings(p: &CallProfile, names: usize) -> Vec<String> {
     lines
 }
 
-/// Costs that no calibration knows are told where they can be seen in times.
+/// Costs that no calibration knows are told where they can be seen in times: the header has them in all. Without a cause that is known
+/// they are the clocks' of calls behind a wait, mostly, which slows down nobody who waits.
 fn spent_apart(p: &CallProfile) -> Option<String> {
-    let ns = p.own_cost.apart_ns;
+    const LEAST: f64 = 0.01;
+    const LEAST_WAITING: f64 = 0.1;
+    let (ns, causes) = (p.own_cost.apart_ns, apart_causes(p));
+    let share = ns as f64 / p.whole.cpu_ns.max(1) as f64;
+    let least = if causes.is_empty() { LEAST_WAITING } else { LEAST };
+    let causes = if causes.is_empty() { "on other stacks or behind waits".into() } else { causes.join(", ") };
     // Records of faults and switches have no room for what was spent before.
     let kept = p.functions.iter().any(|f| f.totals.usage.is_some());
-    let off = if kept { "so are times of calls around them" } else { "times of calls around them are told without" };
-    (ns > p.whole.cpu_ns / 100).then(|| {
+    let off =
+        if kept { "it is in the times of calls around them" } else { "times of calls around them are told without" };
+    (share >= least).then(|| {
         format!(
-            "calls that are recorded more slowly than most (by ever new paths, as recursion has, on another stack, left by jumps, with values or \
-             faults) cost {} besides: the program is slowed by that, and {off}",
-            nanoseconds(ns as f64)
+            "{} of CPU time ({} %) went into recording calls {causes}; {off}",
+            nanoseconds(ns as f64),
+            percent(share)
         )
     })
+}
+
+/// What makes recording of calls slow, as far as it is known of a profile.
+fn apart_causes(p: &CallProfile) -> Vec<&'static str> {
+    /// So many are no few.
+    const MANY: usize = 100;
+    let recursive = p.paths.iter().any(|path| path.level > 0);
+    let causes = [
+        (recursive || p.paths.len() >= MANY, "by paths that keep changing"),
+        (p.lost.jumped > 0, "left by jumps"),
+        (p.functions.iter().any(|f| !f.totals.values.is_empty()), "with values"),
+        (p.functions.iter().any(|f| f.totals.usage.is_some()), "with faults and switches"),
+    ];
+    causes.into_iter().filter(|(applies, _)| *applies).map(|(_, cause)| cause).collect()
 }
 
 /// What `% wall` is a part of, where nobody saw all threads.

@@ -7,6 +7,7 @@ mod annotation;
 mod bubbles;
 mod calls;
 mod calls_difference;
+mod calls_tree;
 mod causal;
 mod difference;
 mod header;
@@ -24,9 +25,11 @@ pub use analysis::{Blocks, analysis};
 pub(crate) use analysis::{basis, block_cpi, confidence, frequency, quotient};
 pub use annotation::{AnnotationView, annotation};
 pub(crate) use bubbles::{Length, bubble};
-pub use calls::{CallColumn, FEW_NAMES, call_tree, calls, calls_header, calls_warnings, some_are};
-pub(crate) use calls::{beside, is_timed, per_call, silent, total, uncounted, weightless};
+pub use calls::{CallColumn, FEW_NAMES, calls, calls_header, calls_warnings, some_are};
+pub(crate) use calls::{beside, is_timed, per_call, silent, total, uncounted};
 pub use calls_difference::calls_difference;
+pub(crate) use calls_tree::weightless;
+pub use calls_tree::{Least, call_tree};
 pub use causal::{CausalView, causal, causal_header, causal_target, causal_warnings};
 pub(crate) use causal::{
     SHARES, a_good_part_elsewhere, causal_place, drop_reason, effect, executor, has_shares_of_two_kinds, no_gain,

@@ -7,7 +7,7 @@ use anyhow::Context;
 use std::path::Path;
 use whither_calls::{Analysis, CallDifference, CallProfile, Group, ListQuery, Metric, Names, Options, Sort, TreeQuery};
 use whither_report::html::{CallsPage, calls_page};
-use whither_report::text::{self, CallColumn, Layout};
+use whither_report::text::{self, CallColumn, Layout, Least};
 use whither_store::calls::CallSnapshot;
 
 /// How answers look.
@@ -87,7 +87,7 @@ pub(super) fn table(
     if shape.shape.tree {
         let metric = shape.metrics(snapshot).swap_remove(0);
         let tree = analysis.tree(&TreeQuery { metric: metric.clone(), startup: false });
-        let least = shape.shape.min_share.unwrap_or(LEAST);
+        let least = shape.shape.min_share.map_or(LEAST, |share| Least { any: share, probed: share });
         return Ok(text::calls_header(&profile) + "\n" + &text::call_tree(&tree, &metric, least, layout));
     }
     let listing = analysis.listing(&shape.query()).map_err(|e| Usage(e.to_string()))?;
@@ -122,8 +122,8 @@ pub(super) fn page(
     std::fs::write(path, calls_page(&page)).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Branches of the tree below this part are added up.
-const LEAST: f64 = 0.005;
+/// Branches of the tree below this part are added up: without one given those of functions asked for are shown longer.
+const LEAST: Least = Least { any: 0.005, probed: 0.001 };
 
 /// Prints text answers, one after the other.
 ///

@@ -1,0 +1,96 @@
+//! The call-path tree as text.
+
+use super::number::{nanoseconds, percent, thousands};
+use super::table::{Tone, middle_cut};
+use super::{Layout, tone_of};
+use whither_calls::{Metric, TreeNode, Unit};
+
+/// What a node must hold of the whole (0 to 1) to have a line of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Least {
+    /// Any node.
+    pub any: f64,
+    /// One of a probed function, which was asked for by name.
+    pub probed: f64,
+}
+
+impl Least {
+    fn shows(self, node: &TreeNode, whole: f64) -> bool {
+        let share = node.total as f64 / whole;
+        let asked = node.func.is_some() && node.calls > 0;
+        share >= self.any || (share >= self.probed && (asked || node.children.iter().any(|c| self.shows(c, whole))))
+    }
+}
+
+/// The tree, small branches added up.
+#[must_use]
+pub fn call_tree(root: &TreeNode, metric: &Metric, least: Least, layout: &Layout) -> String {
+    let unit = metric.unit();
+    let title = if unit == Unit::Number { middle_cut(metric.head(), 11) } else { "total".into() };
+    let head = format!("     %   own % {title:>11}         calls  call tree");
+    let mut out = layout.style.paint(Tone::Head, &head) + "\n";
+    let whole = root.total.max(1) as f64;
+    let mut work: Vec<Line<'_>> = vec![Line::Node(root, 0)];
+    while let Some(line) = work.pop() {
+        let (node, depth) = match line {
+            Line::Node(node, depth) => (node, depth),
+            Line::Small(n, total, depth) => {
+                let (share, total) = (percent(total as f64 / whole), amount(total, unit));
+                let n = thousands(n as u64);
+                out.push_str(&format!(
+                    "{share:>6} {:>7} {total:>11} {:>13}  {}({n} smaller)\n",
+                    "",
+                    "",
+                    "  ".repeat(depth)
+                ));
+                continue;
+            }
+        };
+        out.push_str(&tree_line(node, depth, whole, unit, layout));
+        if depth * 2 > layout.width {
+            continue;
+        }
+        let (shown, small): (Vec<_>, Vec<_>) = node.children.iter().partition(|c| least.shows(c, whole));
+        if !small.is_empty() {
+            let total = small.iter().fold(0_u64, |sum, c| sum.saturating_add(c.total));
+            work.push(Line::Small(small.len(), total, depth + 1));
+        }
+        work.extend(shown.into_iter().rev().map(|c| Line::Node(c, depth + 1)));
+    }
+    if root.negative > 0 {
+        out.push_str(&(layout.style.paint(Tone::Faint, &weightless(root.negative)) + "\n"));
+    }
+    out
+}
+
+/// A line of the tree: a node, or small ones together.
+enum Line<'a> {
+    Node(&'a TreeNode, usize),
+    Small(usize, u64, usize),
+}
+
+fn tree_line(node: &TreeNode, depth: usize, whole: f64, unit: Unit, layout: &Layout) -> String {
+    let own = node.own as f64 / whole;
+    let calls = if node.func.is_some() { thousands(node.calls) } else { String::new() };
+    let inlined = if node.inlined { " (inlined)" } else { "" };
+    let module = if node.module.is_empty() { String::new() } else { format!("  {}", node.module) };
+    let line = format!(
+        "{:>6} {:>7} {:>11} {calls:>13}  {}{}{inlined}{module}",
+        percent(node.total as f64 / whole),
+        percent(own),
+        amount(node.total, unit),
+        "  ".repeat(depth),
+        node.name
+    );
+    layout.style.paint(tone_of(own), &middle_cut(&line, layout.width)) + "\n"
+}
+
+fn amount(n: u64, unit: Unit) -> String {
+    if unit == Unit::Time { nanoseconds(n as f64) } else { thousands(n) }
+}
+
+/// Said below a tree of values.
+pub(crate) fn weightless(paths: u64) -> String {
+    let (have, weigh) = if paths == 1 { ("path has", "weighs") } else { ("paths have", "weigh") };
+    format!("{} {have} a negative sum and {weigh} nothing here", thousands(paths))
+}
