@@ -215,6 +215,7 @@ impl<'a> Analysis<'a> {
             entry_only: point.entry_only.clone(),
             file,
             line,
+            after_ns: self.snapshot.late.iter().find(|late| late.id == point.id).map(|late| late.after_ns),
             paths: u32::try_from(paths.len()).unwrap_or(u32::MAX),
             totals: self.function_totals(paths),
         }

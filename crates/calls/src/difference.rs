@@ -6,7 +6,9 @@
 //! are narrowed to the bins of the histogram that grew, or unknown (0) without one.
 
 use rustc_hash::FxHashMap;
-use whither_store::calls::{CallLost, CallPath, CallSnapshot, CallThread, InProgress, PathTotals, Usage, Whole};
+use whither_store::calls::{
+    CallLost, CallPath, CallSnapshot, CallThread, InProgress, LatePoint, PathTotals, Usage, Whole,
+};
 
 /// The interval from `earlier` to `later`. After a reset in between this is `later` itself.
 #[must_use]
@@ -30,12 +32,22 @@ pub fn difference(later: &CallSnapshot, earlier: &CallSnapshot) -> CallSnapshot 
             threads_ended: later.whole.threads_ended.saturating_sub(earlier.whole.threads_ended),
             thread_unsure_ns: later.whole.thread_unsure_ns.saturating_sub(earlier.whole.thread_unsure_ns),
         },
+        late: late(later, earlier),
         paths: later.paths.iter().map(path).collect(),
         threads: threads(later, earlier),
         in_progress: later.in_progress.iter().map(|c| clipped(c, interval)).collect(),
         lost: lost(&later.lost, &earlier.lost),
         ..later.clone()
     }
+}
+
+/// Probes that came within the interval.
+fn late(later: &CallSnapshot, earlier: &CallSnapshot) -> Vec<LatePoint> {
+    let within = |late: &LatePoint| {
+        let after_ns = late.after_ns.checked_sub(earlier.whole.wall_ns).filter(|ns| *ns > 0)?;
+        Some(LatePoint { after_ns, ..*late })
+    };
+    later.late.iter().filter_map(within).collect()
 }
 
 fn clipped(call: &InProgress, interval: u64) -> InProgress {

@@ -209,6 +209,9 @@ pub struct FunctionRow {
     pub file: String,
     /// Line, 0 when not known.
     pub line: u32,
+    /// How long numbers had been counted before its probe was added: they are of the time since. Absent: from the begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_ns: Option<u64>,
     /// Distinct paths to it.
     pub paths: u32,
     /// Times of outermost activations, so that recursion counts once; calls of all.

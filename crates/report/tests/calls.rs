@@ -281,6 +281,27 @@ fn what_recording_cost_besides_is_told_with_its_causes() {
     assert_eq!(told(&profile), None, "below 1 %");
 }
 
+#[test]
+fn what_was_probed_later_is_told() {
+    let mut snapshot = snapshot();
+    let waits = snapshot.points[0].id;
+    snapshot.late = vec![LatePoint { id: waits, after_ns: 3_240_000_000 }];
+    let analysis = Analysis::new(&snapshot, &Symbols, Options::default());
+    let (profile, listing) = (analysis.profile(), analysis.listing(&ListQuery::default()).unwrap());
+    let text = text::calls(&profile, &listing, &[], &Layout::default());
+    let line = "probed later, with numbers and shares of the time since only: MPI_Wait (+3.2 s)";
+    assert!(text.lines().any(|l| l == line), "{text}");
+    assert!(json::calls(&profile).contains("\"after_ns\":3240000000"));
+    let first = CallSnapshot { late: Vec::new(), ..snapshot.clone() };
+    let mut earlier = first.clone();
+    earlier.whole.wall_ns = 3_000_000_000;
+    let mut later = snapshot;
+    later.at_ns = later.at_ns.max(earlier.at_ns);
+    assert_eq!(difference(&later, &earlier).late, [LatePoint { id: waits, after_ns: 240_000_000 }]);
+    earlier.whole.wall_ns = 4_000_000_000;
+    assert!(difference(&later, &earlier).late.is_empty(), "there all the time of the interval");
+}
+
 /// Function totals have the order of the rows.
 #[test]
 fn function_totals_are_ordered_as_the_rows() {

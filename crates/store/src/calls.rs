@@ -24,6 +24,9 @@ pub struct CallSnapshot {
     pub modules: Vec<CallModule>,
     /// Probe points, removed ones included; [`CallPath::point`] is an index into this.
     pub points: Vec<CallPoint>,
+    /// Probes that came while numbers were counted already.
+    #[serde(default)]
+    pub late: Vec<LatePoint>,
     /// Frames as a forest: [`CallPath::frame`] is an index into this.
     pub frames: Vec<CallFrame>,
     /// One row per distinct call path of a point.
@@ -36,6 +39,15 @@ pub struct CallSnapshot {
     pub own_cost: OwnCost,
     /// Sentences the user must see: fallbacks taken, exits given up, rights missing.
     pub notes: Vec<String>,
+}
+
+/// A probe that was added behind the begin of the session, or the last reset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatePoint {
+    /// [`CallPoint::id`].
+    pub id: u32,
+    /// How long numbers had been counted before.
+    pub after_ns: u64,
 }
 
 /// Totals of the watched processes over the session.

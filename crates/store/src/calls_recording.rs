@@ -3,8 +3,8 @@
 //! and again under the same name, each time replacing the one before); it is small: paths, not calls.
 
 use crate::calls::{
-    CallEpoch, CallLost, CallModule, CallProcess, CallRecording, CallSnapshot, CallThread, InProgress, OwnCost,
-    PathTotals, Whole,
+    CallEpoch, CallLost, CallModule, CallProcess, CallRecording, CallSnapshot, CallThread, InProgress, LatePoint,
+    OwnCost, PathTotals, Whole,
 };
 use crate::epoch::OnExisting;
 use crate::error::StoreError;
@@ -93,6 +93,8 @@ struct EpochInfo {
     processes: Vec<CallProcess>,
     threads: Vec<CallThread>,
     modules: Vec<CallModule>,
+    #[serde(default)]
+    late: Vec<LatePoint>,
     in_progress: Vec<InProgress>,
     lost: CallLost,
     own_cost: OwnCost,
@@ -109,6 +111,7 @@ impl EpochInfo {
             processes: s.processes,
             threads: s.threads,
             modules: s.modules,
+            late: s.late,
             in_progress: s.in_progress,
             lost: s.lost,
             own_cost: s.own_cost,
@@ -123,6 +126,7 @@ impl EpochInfo {
             processes: self.processes,
             threads: self.threads,
             modules: self.modules,
+            late: self.late,
             in_progress: self.in_progress,
             lost: self.lost,
             own_cost: self.own_cost,

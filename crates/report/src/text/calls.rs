@@ -291,6 +291,7 @@ impl View<'_> {
             }
         }
         lines.extend(silent(&self.profile.functions, uncounted(&self.profile.lost)));
+        lines.extend(probed_later(&self.profile.functions));
         if self.listing.all.running.calls > 0 {
             let n = thousands(self.listing.all.running.calls);
             lines.push(format!("+ includes calls that have not returned ({n}), with the time since their entry"));
@@ -371,6 +372,27 @@ fn told_apart(functions: &[FunctionRow], one: &FunctionRow) -> String {
 /// Calls that were seen and not counted: whose they were is not known.
 pub(crate) fn uncounted(lost: &CallLost) -> u64 {
     lost.busy.saturating_add(lost.depth).saturating_add(lost.table)
+}
+
+/// `probed later, and counted since: mid (+3.2 s)`.
+#[must_use]
+pub fn probed_later(functions: &[FunctionRow]) -> Option<String> {
+    const MOST: usize = 10;
+    let late = functions.iter().filter_map(|f| Some((f, f.after_ns?)));
+    let mut late: Vec<(&FunctionRow, u64)> = late.filter(|(f, _)| f.totals.is_active()).collect();
+    late.sort_by_key(|(_, after)| *after);
+    let name = |&(f, after): &(&FunctionRow, u64)| format!("{} ({})", told_apart(functions, f), since(after));
+    let named: Vec<String> = late.iter().take(MOST).map(name).collect();
+    let more = late.len() - named.len();
+    let rest = if more > 0 { format!(", and {} more", thousands(more as u64)) } else { String::new() };
+    (!named.is_empty())
+        .then(|| format!("probed later, with numbers and shares of the time since only: {}{rest}", named.join(", ")))
+}
+
+/// When a probe was added: `+3.2 s`.
+#[must_use]
+pub fn since(after_ns: u64) -> String {
+    format!("+{:.1} s", after_ns as f64 / 1e9)
 }
 
 /// `no call: PySequence_Contains, PyDict_Next`; where some were not counted these may be theirs.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use whither_kernel::proc;
 use whither_probe::select::{Pattern, parse};
 use whither_probe::{Added, Candidate, Order, Pause, PointAction, PointId, PointSpec, Refusal, Select};
-use whither_store::calls::{CallEpoch, CallModule, CallPoint, CallSnapshot, PatchKind, PointState};
+use whither_store::calls::{CallEpoch, CallModule, CallPoint, CallSnapshot, LatePoint, PatchKind, PointState};
 
 /// Where verbs are obeyed.
 pub(super) struct Desk {
@@ -25,6 +25,8 @@ pub(super) struct Desk {
     refused: Vec<(Candidate, String)>,
     /// The same of libraries loaded and programs executed later: name and reason.
     refused_later: Vec<(String, String)>,
+    /// Probes added since the epoch began.
+    late: Vec<LatePoint>,
     /// What snapshots say besides what the engine knows.
     remarks: Remarks,
     /// A verb asked for the end of the session.
@@ -40,6 +42,7 @@ impl Desk {
             epochs: Vec::new(),
             refused: Vec::new(),
             refused_later: Vec::new(),
+            late: Vec::new(),
             remarks: Remarks::default(),
             stopped: false,
         }
@@ -159,6 +162,7 @@ impl Desk {
             snapshot.points.push(CallPoint { module, offset, size, ..refused_point(name_of(candidate), why) });
         }
         snapshot.points.extend(self.refused_later.iter().map(|(name, why)| refused_point(name.clone(), why)));
+        snapshot.late.clone_from(&self.late);
         snapshot.notes.extend(self.remarks.on(&snapshot, proc::is_stopped));
         snapshot
     }
@@ -176,7 +180,9 @@ impl Desk {
     }
 
     fn reply_added(&mut self, found: Vec<Candidate>) -> Result<Reply, SessionError> {
-        Ok(reply(self.add_candidates(found)?))
+        let batch = self.add_candidates(found)?;
+        self.come_late(&batch);
+        Ok(reply(batch))
     }
 
     fn add_patterns(&mut self, patterns: &[String], exclude: &[String]) -> Result<Reply, SessionError> {
@@ -195,7 +201,17 @@ impl Desk {
             batch.refused.extend(self.unmatched(patterns)?);
         }
         self.join(&mut batch, elsewhere, &before);
+        self.come_late(&batch);
         Ok(reply(batch))
+    }
+
+    /// Notes when probes were added: what they count is of the time since.
+    fn come_late(&mut self, batch: &Batch) {
+        if batch.added.is_empty() {
+            return;
+        }
+        let after_ns = self.engine.snapshot().whole.wall_ns;
+        self.late.extend(batch.added.iter().map(|point| LatePoint { id: point.id, after_ns }));
     }
 
     /// Those of several patterns that no function matches, with words to say so.
@@ -297,6 +313,7 @@ impl Desk {
     fn reset(&mut self, label: &str) -> Reply {
         let snapshot = self.snapshot();
         self.engine.reset();
+        self.late.clear();
         let name = self.end_epoch(label, snapshot);
         Reply::Done { text: format!("numbers count from here; the epoch `{name}` stays in the recording") }
     }

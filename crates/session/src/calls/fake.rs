@@ -11,7 +11,7 @@ use whither_probe::{
     Added, Candidate, CostClass, Detached, Happening, Order, Pause, PointAction, PointId, PointSpec, Refusal, Removed,
     Select,
 };
-use whither_store::calls::{CallModule, CallPath, CallPoint, CallSnapshot, PatchKind, PathTotals, PointState};
+use whither_store::calls::{CallModule, CallPath, CallPoint, CallSnapshot, PatchKind, PathTotals, PointState, Whole};
 
 /// What a session did to the target, in order.
 pub(super) type Done = Rc<RefCell<Vec<String>>>;
@@ -173,6 +173,7 @@ impl Instrument for Fake {
             modules: vec![CallModule { path: "/bin/app".into(), id: None, bias: 0, start: 0, end: 0x1000 }],
             paths: self.points.iter().enumerate().map(path).collect(),
             points: self.points.clone(),
+            whole: Whole { wall_ns: self.calls * 1000, ..Whole::default() },
             ..CallSnapshot::default()
         }
     }

@@ -10,6 +10,7 @@ use super::wire::{AddedPoint, Ask, Place, Reply, Verb};
 use super::{excluding, including};
 use crate::{SessionError, StopFlag};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 use whither_probe::{Happening, Options, PointAction};
 use whither_store::calls::PointState;
 
@@ -252,6 +253,23 @@ fn patches_only_means_no_uprobes() {
     let batch = desk.add(&[including("exchange|solve").unwrap()]).unwrap();
     assert_eq!(batch.added, [point(1, "solve")]);
     assert!(batch.refused[0].1.contains("--backend patch"), "{:?}", batch.refused);
+}
+
+/// Numbers of what is added later are of the time since.
+#[test]
+fn when_a_probe_came_is_kept_until_the_next_epoch() {
+    let (mut desk, _) = desk();
+    assert!(desk.snapshot().late.is_empty(), "there from the begin");
+    desk.engine.poll(Duration::ZERO).unwrap();
+    let began = desk.snapshot().whole.wall_ns;
+    desk.obey(&Verb::Add { patterns: vec!["main".into()], exclude: vec![] });
+    desk.engine.poll(Duration::ZERO).unwrap();
+    desk.obey(&Verb::Callees { point: 1 });
+    let late: Vec<(u32, u64)> = desk.snapshot().late.iter().map(|late| (late.id, late.after_ns)).collect();
+    assert!(began > 0 && late[0] == (2, began), "{late:?}");
+    assert!(late[1..].iter().all(|(id, after)| *id > 2 && *after > began) && late.len() > 1, "{late:?}");
+    desk.obey(&Verb::Reset { label: String::new() });
+    assert!(desk.snapshot().late.is_empty(), "all are there from its begin");
 }
 
 #[test]

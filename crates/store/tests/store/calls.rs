@@ -74,6 +74,7 @@ fn snapshot(seed: u64, paths: u32) -> CallSnapshot {
         points: vec![point(1, false), point(2, true)],
         frames: (0..paths).map(frame).collect(),
         paths: (0..paths).map(path).collect(),
+        late: vec![LatePoint { id: 1, after_ns: 5 }],
         in_progress: vec![InProgress { tid: 1000, pid: 7, path: 100, elapsed_ns: 3 }],
         lost: CallLost { busy: 1, paths: 2, ..CallLost::default() },
         own_cost: OwnCost {

@@ -88,7 +88,9 @@ pub(super) fn table(
         let metric = shape.metrics(snapshot).swap_remove(0);
         let tree = analysis.tree(&TreeQuery { metric: metric.clone(), startup: false });
         let least = shape.shape.min_share.map_or(LEAST, |share| Least { any: share, probed: share });
-        return Ok(text::calls_header(&profile) + "\n" + &text::call_tree(&tree, &metric, least, layout));
+        let tree = text::call_tree(&tree, &metric, least, layout);
+        let late = text::probed_later(&profile.functions).map_or_else(String::new, |line| line + "\n");
+        return Ok(text::calls_header(&profile) + "\n" + &tree + &late);
     }
     let listing = analysis.listing(&shape.query()).map_err(|e| Usage(e.to_string()))?;
     Ok(text::calls(&profile, &listing, &shape.columns, layout))

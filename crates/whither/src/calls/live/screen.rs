@@ -10,7 +10,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
 use std::collections::HashSet;
 use whither_calls::{Group, Metric, Unit};
-use whither_report::text::{percent, thousands};
+use whither_report::text::{percent, since, thousands};
 use whither_session::calls::Verb;
 
 /// What a key asks for beyond the screen.
@@ -336,6 +336,8 @@ impl Screen {
             (Some(id), false) => format!(" #{id}"),
             _ => String::new(),
         };
+        // Its part of the epoch is small for that reason.
+        let late = row.after_ns.map_or_else(String::new, |ns| format!(" since {}", since(ns)));
         let name = row.key.last().map_or("", String::as_str);
         let indent = " ".repeat(2 * row.key.len().saturating_sub(1));
         let parent = row.of_parent.map_or_else(String::new, percent);
@@ -343,7 +345,8 @@ impl Screen {
         let counted = |text: String| if row.point.is_none() && row.calls == 0 { String::new() } else { text };
         let (rate, calls) = (counted(rate(row.rate)), counted(thousands(row.calls)));
         let cells = [percent(row.now), rate, parent, percent(row.epoch), total, calls];
-        let cells = cells.iter().map(|text| right(text)).chain([Cell::from(format!("{indent}{fold}{name}{mark}"))]);
+        let cells =
+            cells.iter().map(|text| right(text)).chain([Cell::from(format!("{indent}{fold}{name}{mark}{late}"))]);
         Row::new(cells).style(heat(row.now, row.point.is_some()))
     }
 

@@ -7,7 +7,7 @@ use whither_calls::{
     Analysis, CallProfile, Figures, Group, ListQuery, Metric, Names, Options, TreeNode, TreeQuery, difference,
 };
 use whither_report::text::{FEW_NAMES, calls_header, calls_warnings};
-use whither_store::calls::{CallSnapshot, PointState};
+use whither_store::calls::{CallSnapshot, LatePoint, PointState};
 
 /// Names from the root to a node: what stays the same from picture to picture.
 pub(super) type Key = Vec<String>;
@@ -33,6 +33,8 @@ pub(super) struct ViewRow {
     /// Calls in the epoch.
     pub(super) calls: u64,
     pub(super) children: bool,
+    /// How long the epoch had lasted when its probe was added.
+    pub(super) after_ns: Option<u64>,
 }
 
 /// A call in progress.
@@ -125,6 +127,7 @@ fn per_second(calls: u64, wall_ns: u64) -> f64 {
 struct TreeRows<'a> {
     last: FxHashMap<Key, (u64, u64)>,
     off: Vec<u32>,
+    late: &'a [LatePoint],
     rows: Vec<ViewRow>,
     interval: &'a CallSnapshot,
     /// What parts are parts of, in the epoch and in the last interval.
@@ -144,7 +147,7 @@ fn tree_rows(
     collect(&recent, &mut Vec::new(), &mut weights);
     let off = now.points.iter().filter(|p| p.state == PointState::Off).map(|p| p.id).collect();
     let wholes = (whole(now, &tree, metric), whole(interval, &recent, metric));
-    let mut made = TreeRows { last: weights, off, rows: Vec::new(), interval, wholes };
+    let mut made = TreeRows { last: weights, off, late: &now.late, rows: Vec::new(), interval, wholes };
     for child in &tree.children {
         made.add(child, &mut Vec::new(), None);
     }
@@ -178,6 +181,7 @@ impl TreeRows<'_> {
             total: node.total,
             calls: node.calls,
             children: !node.children.is_empty(),
+            after_ns: self.late.iter().find(|late| Some(late.id) == node.func).map(|late| late.after_ns),
         });
         for child in &node.children {
             self.add(child, key, Some((node.total, total)));
@@ -207,6 +211,7 @@ fn list_rows(epoch: &Analysis<'_>, last: &Analysis<'_>, metric: &Metric, group: 
             total: sort.of(&r.figures) as u64,
             calls: r.figures.calls,
             children: false,
+            after_ns: point.and_then(|f| f.after_ns),
         }
     };
     all.rows.iter().map(row).collect()
@@ -360,8 +365,12 @@ mod tests {
         before.paths.pop();
         let inner = &mut now.paths[1].totals;
         (inner.calls, inner.done, inner.wall_ns) = (600, 600, 300_000_000);
+        now.late = vec![LatePoint { id: 1, after_ns: 1_000_000_000 }];
         let view = View::new(&now, Some(&before), &Known, &Metric::Wall, Group::Path);
         assert_eq!(view.rows[1].of_parent, Some(0.5), "300 of 600 ms, not of 700");
+        assert_eq!([view.rows[0].after_ns, view.rows[1].after_ns], [None, Some(1_000_000_000)]);
+        let listed = View::new(&now, Some(&before), &Known, &Metric::Count, Group::Function).rows;
+        assert_eq!(listed.iter().find(|r| r.key[0] == "inner").unwrap().after_ns, Some(1_000_000_000));
     }
 
     #[test]

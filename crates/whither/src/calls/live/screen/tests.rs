@@ -17,6 +17,7 @@ fn row(key: &[&str], point: Option<u32>, now: f64, total_ms: u64, children: bool
         total: total_ms * 1_000_000,
         calls: 4321,
         children,
+        after_ns: None,
     }
 }
 
@@ -99,6 +100,8 @@ fn keys_on_a_probe_become_verbs_of_the_session() {
     s.view.rows[1].off = true;
     assert_eq!(letter(&mut s, ' '), Wish::Ask(Verb::Switch { patterns: vec!["#1".into()], on: true }));
     assert!(drawn(&mut s).contains("solve #1 (off)"));
+    s.view.rows[1].after_ns = Some(3_230_000_000);
+    assert!(drawn(&mut s).contains("solve #1 (off) since +3.2 s"));
     let key = vec!["main".to_owned(), "solve".to_owned()];
     assert_eq!(press(&mut s, KeyCode::Enter), Wish::Source(key));
     assert_eq!(letter(&mut s, 'z'), Wish::Ask(Verb::Reset { label: String::new() }));
