@@ -11,6 +11,7 @@
 #include <bpf/bpf_helpers.h>
 #include "causal_maps.h"
 #include "causal_nap.h"
+#include "causal_points.h"
 #include "causal_time.h"
 #include "causal_walk.h"
 
@@ -54,16 +55,6 @@ struct ticked {
 	__u64 ns;
 	__u64 counted;
 };
-
-/* What was seen before the window began to count is forgotten. */
-static void counts(struct wh_cz_visits *v, __u64 counted)
-{
-	if (v->counted == counted)
-		return;
-	v->counted = counted;
-	v->count = 0;
-	v->sum_v = 0;
-}
 
 static long count_step(__u32 i, const struct ticked *t)
 {
@@ -136,6 +127,12 @@ static void tick(struct bpf_perf_event_data *ctx, struct wh_cz_cpu *cpu, struct 
 	cpu->owing = 0;
 	if (!t)
 		return;
+	if (fresh_of(t) == WH_CZ_PAYING) {
+		cpu->owing = wh_debt_owed(&t->clock, &c->g);
+		return;
+	}
+	if (USER_MODE(ctx->regs))
+		is_now(t, WH_CZ_STALE);
 	__u64 ns = ran(t, c, cpu->tick, now);
 	__u32 state = mode(c, now);
 	wh_debt_sync(&t->clock, (__u32)c->epoch);
@@ -252,6 +249,7 @@ static void leaves(struct task_struct *task, int preempted, struct wh_cz_ctl *c,
 	wh_debt_leaves(&t->clock, now, state != RUNNING);
 	if (state == RUNNING)
 		return;
+	cpu->hasty += fresh_of(t) == WH_CZ_FRESH;
 	if (state & STOPPED_OR_TRACED)
 		c->stopped = 1;
 	if (falls_asleep(t, (struct pt_regs *)bpf_task_pt_regs(task)))
@@ -428,6 +426,8 @@ static void wakes(struct wh_cz_thread *t, __u32 tid, struct wh_cz_ctl *c, struct
 		wh_debt_sync(&w->clock, (__u32)c->epoch);
 		t->waits += t->nap != WH_CZ_ASLEEP;
 	}
+	if (t->nap != WH_CZ_ASLEEP)
+		turn_begins(t, w);
 	if (t->clock.state != WH_CLOCK_BLOCKED) {
 		t->early_d = w ? w->clock.d : 0;
 		t->early_t = w ? now : 0;
@@ -614,49 +614,6 @@ CONTEXT(cz_softirq_exit, "softirq_exit", in_softirq, 0)
 
 /* --- progress points --------------------------------------------------------------------------------- */
 
-/* These run with interrupts on: counts are atomic, and a pair of stamps may come from two threads that
- * visited the same point on the same CPU within a microsecond. */
-static void visit(__u32 point, int may_pay)
-{
-	__u32 tid = (__u32)bpf_get_current_pid_tgid();
-	struct wh_cz_thread *t = bpf_map_lookup_elem(&threads, &tid);
-	struct wh_cz_ctl *c = ctl_now();
-	struct wh_cz_cpu *cpu = cpu_now();
-	if (!t || !c || !cpu)
-		return;
-	__u32 key = bpf_get_smp_processor_id() * WH_CZ_POINTS + (point & (WH_CZ_POINTS - 1));
-	struct wh_cz_visits *v = bpf_map_lookup_elem(&visits, &key);
-	if (v)
-		__sync_fetch_and_add(&v->ever, 1);
-	__u64 now = bpf_ktime_get_ns();
-	__u32 state = mode(c, now);
-	if (state == WH_CZ_OFF)
-		return;
-	wh_debt_sync(&t->clock, (__u32)c->epoch);
-	if (v && state == WH_CZ_ON) {
-		counts(v, c->counted);
-		__u64 at = now - c->begin;
-		__s64 virtual = (__s64)at - t->clock.d;
-		if (!__sync_fetch_and_add(&v->count, 1)) {
-			v->first_t = at;
-			v->first_v = virtual;
-		}
-		v->last_t = at;
-		v->last_v = virtual;
-		__sync_fetch_and_add(&v->sum_v, virtual);
-		if (t->absolute_epoch == (__u32)c->epoch)
-			__sync_fetch_and_or(&c->absolute_points, 1ull << (point & 63));
-	}
-	if (!may_pay || c->nap_signal)
-		return;
-	/* Ticks go on in this pause. */
-	__u64 paid = pay(&t->clock, c, c->cap, 1024);
-	if (paid) {
-		t->spun += paid;
-		__sync_fetch_and_add(&cpu->inserted, paid);
-	}
-}
-
 /* Where the kernel can: it needs neither a uprobe event source nor a descriptor for each place. */
 SEC("uprobe.multi")
 int cz_uprobe_multi(void *regs)
@@ -688,6 +645,7 @@ int cz_sys_exit(__u64 *args)
 	__s64 result = (__s64)args[1];
 	__u32 call = (__u32)regs->orig_ax;
 	__u32 *point = bpf_map_lookup_elem(&calls, &call);
+	pays_awake(result);
 	if (point && *point && result >= 0)
 		visit(*point - 1, 1);
 	return 0;

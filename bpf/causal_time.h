@@ -23,6 +23,28 @@ static int is_realtime(const struct task_struct *task)
 	return task->policy == SCHED_FIFO || task->policy == SCHED_RR || task->policy == SCHED_DEADLINE;
 }
 
+static __u32 fresh_of(const struct wh_cz_thread *t)
+{
+	return t->fresh % WH_CZ_TURN;
+}
+
+static void is_now(struct wh_cz_thread *t, __u32 fresh)
+{
+	t->fresh = t->fresh - fresh_of(t) + fresh;
+}
+
+/* A thread is woken: by one of the group, or by the world. */
+static void turn_begins(struct wh_cz_thread *t, struct wh_cz_thread *waker)
+{
+	is_now(t, WH_CZ_STALE);
+	if (waker) {
+		t->fresh = WH_CZ_STALE;
+		waker->fresh = fresh_of(waker);
+	} else if (t->fresh < WH_CZ_ALONE) {
+		t->fresh += WH_CZ_TURN + (t->absolute ? WH_CZ_STALE : WH_CZ_FRESH);
+	}
+}
+
 struct spin {
 	__u64 end;
 };

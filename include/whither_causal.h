@@ -106,6 +106,7 @@ struct wh_cz_cpu {
 	wh_u64 unknown_ns;  /* of `sample_ns`, in programs whose code is not known yet */
 	wh_u64 others_ns;   /* run time of programs that are not watched, kernel threads left out */
 	wh_u64 others_at;   /* when one of them got this core; 0: none has it */
+	wh_u64 hasty;       /* turns of threads that the world had woken, over before a tick could let them pay */
 };
 
 struct wh_cz_visits {
@@ -143,7 +144,7 @@ struct wh_cz_thread {
 	wh_u32 nap_epoch; /* window of the nap */
 	wh_u64 nap_from;  /* when it was asked for */
 	wh_u32 waits;     /* ended by other threads of the group since its last tick */
-	wh_u32 spare;
+	wh_u32 fresh;     /* enum wh_cz_fresh; from WH_CZ_TURN on: turns since another thread of the group and it met */
 	struct wh_deadline deadline;
 	wh_u64 frames[WH_CZ_FRAMES];
 };
@@ -153,6 +154,16 @@ enum wh_cz_nap {
 	WH_CZ_ASKED = 1,   /* the signal is on its way */
 	WH_CZ_ASLEEP = 2,  /* the handler sleeps */
 };
+
+/* A thread that the world has woken, a relative timer say, has been delayed by nobody meanwhile. */
+enum wh_cz_fresh {
+	WH_CZ_STALE = 0,
+	WH_CZ_FRESH = 1,  /* it has not paid since */
+	WH_CZ_PAYING = 2, /* it does, on its way out of the system call: ticks that it meets are not its time */
+};
+#define WH_CZ_TURN 16u
+/* A thread that met nobody for so many turns works for itself: a timer, a scheduler that looks after the others. */
+#define WH_CZ_ALONE (8u * WH_CZ_TURN)
 
 struct wh_cz_process {
 	wh_u32 layout; /* 0: code not known */

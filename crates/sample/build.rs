@@ -23,6 +23,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
         &[
             "bpf/causal_maps.h",
             "bpf/causal_nap.h",
+            "bpf/causal_points.h",
             "bpf/causal_time.h",
             "bpf/causal_walk.h",
             "bpf/walk.h",

@@ -131,6 +131,7 @@ pub struct CpuState {
     pub unknown_ns: u64,
     pub others_ns: u64,
     pub others_at: u64,
+    pub hasty: u64,
 }
 
 /// Visits of a point on a CPU in the counted part of the open window, `struct wh_cz_visits`.
@@ -178,7 +179,7 @@ pub struct Thread {
     pub nap_epoch: u32,
     pub nap_from: u64,
     pub waits: u32,
-    pub spare: u32,
+    pub fresh: u32,
     pub deadline_at: u64,
     pub deadline_step: u64,
     pub deadline_left: i64,
@@ -355,12 +356,12 @@ mod tests {
             CpuState = "wh_cz_cpu": tick, worth, in_timer, in_device, in_softirq, out_tid, out_d, out_t, out_epoch,
                 idle_since, idle, ticks, credit, record, waits, blocks, blocks_at, shift, draw, owing, samples, sample_ns,
                 hit_ns, threads, max_debt, lost, own_wait, foreign_wait, inserted, handler, absolute, woken_in,
-                woken_out, handed, hit_waits, slept, unknown_ns, others_ns, others_at;
+                woken_out, handed, hit_waits, slept, unknown_ns, others_ns, others_at, hasty;
             Visits = "wh_cz_visits": count, first_t, first_v, last_t, last_v, sum_v, ever, counted;
             Thread = "wh_cz_thread": d as "clock.d", since as "clock.since", epoch as "clock.epoch",
                 state as "clock.state", tgid, sampled, start, class as "class_", absolute, absolute_epoch, looked,
                 early_d, early_t, site, marks, marks_epoch, from, spun, run, run_epoch, n, nap,
-                nap_epoch, nap_from, waits, spare, deadline_at as "deadline.at", deadline_step as "deadline.step",
+                nap_epoch, nap_from, waits, fresh, deadline_at as "deadline.at", deadline_step as "deadline.step",
                 deadline_left as "deadline.left", frames;
             Process = "wh_cz_process": layout, spare, napper;
             Layout = "wh_cz_layout": first_module, n_modules, first_mark, n_marks;

@@ -470,6 +470,11 @@ impl CausalBpf {
             .calls
             .update(&number.to_le_bytes(), &(point + 1).to_le_bytes(), MapFlags::ANY)
             .map_err(|e| SampleError::bpf("watching a system call", e))?;
+        self.watch_calls()
+    }
+
+    /// Looks at the ends of all system calls of the machine: not before it is needed.
+    pub(super) fn watch_calls(&mut self) -> Result<(), SampleError> {
         if !self.watches_calls {
             let link = self.skel.progs.cz_sys_exit.attach();
             self.links.push(link.map_err(|e| SampleError::bpf("watching system calls", e))?);

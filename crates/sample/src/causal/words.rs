@@ -126,6 +126,11 @@ impl Words {
         at.map(|at| now.saturating_sub(at)).sum()
     }
 
+    /// Turns of threads that the world had woken, over before a tick could let them pay.
+    pub(super) fn hasty(&self) -> u64 {
+        self.each_cpu().map(|c| c[cpu!(hasty)].load(Relaxed)).sum()
+    }
+
     pub(super) fn largest(&self, word: usize) -> u64 {
         self.each_cpu().map(|c| c[word].load(Relaxed)).max().unwrap_or(0)
     }

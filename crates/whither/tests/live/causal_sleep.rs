@@ -57,6 +57,27 @@ fn nobody_is_interrupted_and_no_signal_goes_astray() {
     assert_eq!(run.answer["executor"], "sleep", "delays were spun after all: {}", run.told());
 }
 
+/// Clients run for microseconds between a sleep and a question, and no tick meets them there: what they did not pay before they
+/// asked kept the server busy, which was told to be worth +47 points at 80 %, without a knee, for a truth of 31.
+#[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
+fn k24_clients_that_slept_pay_before_they_ask() {
+    need_root!();
+    let _alone = alone();
+    if !can_sleep() {
+        return;
+    }
+    let run = slept("lookup", 15, &["clients"]);
+    if run.spoilt() {
+        return;
+    }
+    let truth = |s: f64| 100.0 * (0.6 * s).min((1.0 + 1.2 * s) / 6.0);
+    for percent in [30.0, 60.0, 80.0] {
+        let (fitted, real) = (run.fitted("lookup", percent), truth(percent / 100.0));
+        assert!((fitted - real).abs() <= 8.0, "at {percent} %: {fitted:.1}, truth {real:.1}; {}", run.told());
+    }
+}
+
 fn by_default(target: &str, seconds: u32, words: &[&str]) -> Ran {
     let args = ["--progress", "progress", "--unit", "function", "--target", target, "--speedups", AMOUNTS];
     causal(&args, seconds, words)
