@@ -8,7 +8,7 @@
 //! sleeping; it looks at waits, never at what delays did to the visits, and a run that changed over starts anew: what came of
 //! its experiments cannot bias it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use whither_sample::causal::Facts;
 
 /// Observations that are looked at, of each kind: programs change, but the figure is looked at after every window, and must not
@@ -21,6 +21,8 @@ const ENOUGH: usize = 6;
 const ALWAYS: f64 = 0.05;
 /// Threads that wait for a core more than without delays: as much may pass for a knee where delays are spun.
 const LONGER: f64 = 0.02;
+/// The same where one target's delays alone show it, and those of others do not: it is looked at for each of them.
+const PLAINLY: f64 = 0.05;
 /// Part of the windows with delays that must show it: all threads of a program now and then share a core for a while.
 const MOST: f64 = 0.75;
 
@@ -77,35 +79,56 @@ impl Crowd {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Choice {
     plain: VecDeque<Seen>,
-    delayed: VecDeque<Seen>,
+    /// With the target whose speed-up the delays stand for.
+    delayed: VecDeque<(u32, Seen)>,
 }
 
 impl Choice {
-    /// Takes in an observation: with delays, or without.
-    pub(super) fn saw(&mut self, seen: Seen, delayed: bool) {
-        let kind = if delayed { &mut self.delayed } else { &mut self.plain };
-        if kind.len() == RECENT {
-            kind.pop_front();
-        }
-        kind.push_back(seen);
+    /// Takes in an observation without delays.
+    pub(super) fn saw_plain(&mut self, seen: Seen) {
+        remember(&mut self.plain, seen);
     }
 
-    /// Why it is time to sleep; `None` while spinning will do, or too little is known.
+    /// Takes in one with delays for a target.
+    pub(super) fn saw_delayed(&mut self, target: u32, seen: Seen) {
+        remember(&mut self.delayed, (target, seen));
+    }
+
+    /// Why it is time to sleep; `None` while spinning will do, or too little is known. Delays of one target may stand in the
+    /// way where those of all others do not.
     pub(super) fn crowd(&self) -> Option<Crowd> {
-        if self.plain.len() < ENOUGH || self.delayed.len() < ENOUGH {
+        if self.plain.len() < ENOUGH {
             return None;
         }
-        let threads = self.delayed.iter().map(|s| s.threads).max().map_or(1.0, |n| f64::from(n.max(1)));
+        let targets: BTreeSet<u32> = self.delayed.iter().map(|(target, _)| *target).collect();
+        let of_one = |target: u32| self.crowd_of(|t| t == target, PLAINLY);
+        self.crowd_of(|_| true, LONGER).or_else(|| targets.into_iter().find_map(of_one))
+    }
+
+    /// The same by the delays of some targets, which make threads wait longer by more than `least`.
+    fn crowd_of(&self, wanted: impl Fn(u32) -> bool, least: f64) -> Option<Crowd> {
+        let delayed: Vec<&Seen> = self.delayed.iter().filter(|(t, _)| wanted(*t)).map(|(_, seen)| seen).collect();
+        if delayed.len() < ENOUGH {
+            return None;
+        }
+        let threads = delayed.iter().map(|s| s.threads).max().map_or(1.0, |n| f64::from(n.max(1)));
         let without = median(self.plain.iter().map(|s| s.waiting));
         let shared = if without > ALWAYS * threads { threads } else { 1.0 };
         let longer = |s: &Seen| (s.waiting - without) / shared;
-        let show = self.delayed.iter().filter(|s| longer(s) > LONGER).count();
+        let show = delayed.iter().filter(|s| longer(s) > least).count();
         let crowd = Crowd {
-            longer: median(self.delayed.iter().map(longer)),
-            runnable: median(self.delayed.iter().map(|s| s.runnable)),
+            longer: median(delayed.iter().map(|s| longer(s))),
+            runnable: median(delayed.iter().map(|s| s.runnable)),
         };
-        (crowd.longer > LONGER && show as f64 >= MOST * self.delayed.len() as f64).then_some(crowd)
+        (crowd.longer > least && show as f64 >= MOST * delayed.len() as f64).then_some(crowd)
     }
+}
+
+fn remember<T>(kind: &mut VecDeque<T>, one: T) {
+    if kind.len() == RECENT {
+        kind.pop_front();
+    }
+    kind.push_back(one);
 }
 
 /// Of at least one value.
@@ -128,9 +151,25 @@ mod tests {
         let mut choice = Choice::default();
         let seen =
             |waiting: &f64| Seen { wall_ns: 100_000_000, threads: 4, waiting: *waiting, runnable: 1.5 + waiting };
-        plain.iter().for_each(|w| choice.saw(seen(w), false));
-        delayed.iter().for_each(|w| choice.saw(seen(w), true));
+        plain.iter().for_each(|w| choice.saw_plain(seen(w)));
+        delayed.iter().for_each(|w| choice.saw_delayed(0, seen(w)));
         choice.crowd()
+    }
+
+    #[test]
+    fn one_target_of_several_whose_delays_keep_cores_is_reason_to_sleep() {
+        let seen = |waiting: f64| Seen { wall_ns: 100_000_000, threads: 3, waiting, runnable: 1.5 + waiting };
+        let of_two = |second: f64, windows: usize| {
+            let mut choice = Choice::default();
+            (0..8).for_each(|_| choice.saw_plain(seen(0.02)));
+            (0..20).for_each(|_| choice.saw_delayed(0, seen(0.02)));
+            (0..windows).for_each(|_| choice.saw_delayed(1, seen(second)));
+            choice.crowd()
+        };
+        let found = of_two(0.62, 6).unwrap();
+        assert!((found.longer - 0.6).abs() < 1e-9, "{found:?}");
+        assert_eq!(of_two(0.62, 5), None, "judged by five windows");
+        assert_eq!(of_two(0.06, 8), None, "of several targets one shows a little by chance");
     }
 
     #[test]

@@ -445,7 +445,7 @@ impl<'a> Session<'a> {
                         self.took_turns(turns);
                     }
                     if made.dropped.is_none() {
-                        self.saw(seen, made.percent > 0);
+                        self.saw(seen, (made.percent > 0).then_some(made.target));
                     }
                     policy.finished(&made);
                     self.take_rates(&made.visits, made.wall_ns);
@@ -476,7 +476,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), SessionError> {
         let Observed { visits, seen } = window::observe(&mut self.group, ns, self.stratum, policy, alive, limits)?;
         self.take_rates(&visits, seen.wall_ns);
-        self.saw(seen, false);
+        self.saw(seen, None);
         Ok(())
     }
 

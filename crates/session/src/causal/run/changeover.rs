@@ -41,9 +41,13 @@ impl Changeover {
 }
 
 impl Session<'_> {
-    pub(super) fn saw(&mut self, seen: Seen, delayed: bool) {
+    /// Takes in what was seen; `delayed`: with delays for this target.
+    pub(super) fn saw(&mut self, seen: Seen, delayed: Option<u32>) {
         if let Changeover::Watching(choice) = &mut self.changeover {
-            choice.saw(seen, delayed);
+            match delayed {
+                Some(target) => choice.saw_delayed(target, seen),
+                None => choice.saw_plain(seen),
+            }
         }
     }
 
