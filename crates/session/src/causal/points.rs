@@ -237,6 +237,11 @@ pub(super) fn instead(place: &PointPlace, of: &CodeFile, code: &Code) -> Option<
             name.text
         ));
     }
+    if let PointPlace::Function(_) | PointPlace::Return(_) = place
+        && let Some(stripped) = nameless(of, code)
+    {
+        return Some(stripped);
+    }
     let offered = match place {
         PointPlace::Line(line) | PointPlace::Sampled(line) => return lines_instead(line, of, code),
         PointPlace::Function(name) | PointPlace::Return(name) => names_instead(&name.text, of, code),
@@ -275,7 +280,10 @@ fn lines_instead(line: &FileLine, of: &CodeFile, code: &Code) -> Option<String> 
     }
     let statements = code.service().statements(&of.image, &line.file);
     if statements.is_empty() {
-        return Some(format!("no code of {} comes from {}", of.seen_as, line.file));
+        let wanted = line.file.rsplit('/').next().unwrap_or_default();
+        let near = nearest(wanted, &sources(of, code));
+        let near = if near.is_empty() { String::new() } else { format!("; there are {}", near.join(", ")) };
+        return Some(format!("no code of {} comes from {}{near}", of.seen_as, line.file));
     }
     let mut lines: Vec<u32> = statements.iter().map(|s| s.line).collect();
     lines.sort_unstable();
@@ -285,6 +293,34 @@ fn lines_instead(line: &FileLine, of: &CodeFile, code: &Code) -> Option<String> 
     lines.sort_unstable();
     let shown: Vec<String> = lines.iter().map(|l| format!("{}:{l}", line.file)).collect();
     Some(format!("the compiler left no statement there; the nearest are {}", shown.join(", ")))
+}
+
+/// Why none of a file's own functions can be named.
+fn nameless(of: &CodeFile, code: &Code) -> Option<String> {
+    let names = code.service().names(&of.image);
+    let none = !names.iter().any(|n| n.kind == NameKind::Function);
+    none.then(|| {
+        format!(
+            "{} has no symbols (it was stripped), so that its functions have no names: take the file as it was linked, or a \
+             point that needs none (syscall:NAME)",
+            of.seen_as
+        )
+    })
+}
+
+/// Names of the source files that functions of a file begin in.
+fn sources(of: &CodeFile, code: &Code) -> Vec<String> {
+    /// So many functions come from any file of a program that somebody looks for.
+    const LOOKED_AT: usize = 4000;
+    let names = code.service().names(&of.image);
+    let functions = names.iter().filter(|n| n.kind == NameKind::Function).take(LOOKED_AT);
+    let mut found: Vec<String> = functions
+        .filter_map(|f| code.service().chain(&of.image, f.address).last()?.file.clone())
+        .map(|file| file.rsplit('/').next().unwrap_or_default().to_owned())
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found
 }
 
 fn names_instead(wanted: &str, of: &CodeFile, code: &Code) -> Vec<String> {
