@@ -68,7 +68,8 @@ fn summary(out: &mut String, a: &CausalAnswer) {
     put_tiles(out, &tiles(a));
     let mut list: Vec<(&str, String)> = causal_warnings(a).into_iter().map(|w| ("warn", w)).collect();
     list.extend(a_good_part_elsewhere(a).map(|text| ("warn", text.to_owned())));
-    list.extend((!a.load_reason.is_empty()).then(|| ("note", a.load_reason.clone())));
+    let is_told = a.load_reason.is_empty() || a.warnings.contains(&a.load_reason);
+    list.extend((!is_told).then(|| ("note", a.load_reason.clone())));
     put_remarks(out, &list);
     out.push_str("</section>");
 }
@@ -342,6 +343,19 @@ mod tests {
         let page = page();
         assert!(page.contains("compress&lt;script&gt;") && !page.contains("compress<script>"));
         assert!(page.contains("key != &lt;k&gt;"));
+    }
+
+    #[test]
+    fn a_reason_that_is_a_warning_too_stands_there_once() {
+        let mut a = answer();
+        a.load_reason = "delays left the visits as they were".into();
+        let times = |a: &CausalAnswer| {
+            let page = causal_page(&CausalPage { title: "causal".into(), answer: a, sources: Vec::new() });
+            page.matches("delays left the visits as they were").count()
+        };
+        assert_eq!(times(&a), 1);
+        a.warnings.push(a.load_reason.clone());
+        assert_eq!(times(&a), 1);
     }
 
     #[test]
