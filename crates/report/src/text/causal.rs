@@ -28,7 +28,7 @@ pub fn causal(answer: &CausalAnswer, view: CausalView, layout: &Layout) -> Strin
         out.push_str(&layout.style.paint(Tone::Warm, elsewhere));
         out.push('\n');
     }
-    let (said, unsaid): (Vec<_>, Vec<_>) = answer.targets.iter().partition(|t| view.all || is_told(t));
+    let (said, unsaid): (Vec<_>, Vec<_>) = answer.targets.iter().partition(|t| view.all || is_told(t, &answer.targets));
     if said.is_empty() {
         out.push_str(if may_come(answer) {
             "nothing can be said of any target yet\n"
@@ -64,12 +64,45 @@ fn may_come(a: &CausalAnswer) -> bool {
     a.targets.is_empty() || a.targets.iter().any(|t| comes(&t.verdict) || t.share >= LITTLE)
 }
 
-/// Whether a target is listed without being asked for: its verdict, or that it is a large one of which a good deal is known already.
-fn is_told(t: &TargetRow) -> bool {
-    const LARGE: f64 = 0.05;
+/// Smaller targets are listed for what is known of them, not for their size.
+const LARGE: f64 = 0.05;
+/// So many targets of which nothing can be said for one and the same reason are listed all the same, the largest ones.
+const FEW: usize = 3;
+
+/// Whether a target is listed without being asked for: for its verdict, or since it is a large one; of those that lack data one of
+/// which a good deal is known already, or which is larger than another one that is listed.
+fn is_told(t: &TargetRow, all: &[TargetRow]) -> bool {
+    match &t.verdict {
+        Verdict::NotEnoughData { .. } => {
+            let smaller = |other: &TargetRow| other.share < t.share && is_told_for_itself(other, all);
+            t.share >= LARGE && (is_known(t) || all.iter().any(smaller))
+        }
+        _ => is_told_for_itself(t, all),
+    }
+}
+
+fn is_known(t: &TargetRow) -> bool {
     const NARROW: f64 = 0.3;
-    let known = t.gain.is_some_and(|g| g.high - g.low <= NARROW);
-    !matches!(t.verdict, Verdict::NotEnoughData { .. }) || (known && t.share >= LARGE)
+    t.gain.is_some_and(|g| g.high - g.low <= NARROW)
+}
+
+/// The same, whatever else is listed.
+fn is_told_for_itself(t: &TargetRow, all: &[TargetRow]) -> bool {
+    match &t.verdict {
+        Verdict::NotEnoughData { .. } => is_known(t) && t.share >= LARGE,
+        Verdict::CannotSay { why } => {
+            let larger = |o: &&TargetRow| cannot_say_why(o) == Some(why) && (o.share, t.id) > (t.share, o.id);
+            t.share >= LARGE || all.iter().filter(larger).count() < FEW
+        }
+        _ => true,
+    }
+}
+
+fn cannot_say_why(t: &TargetRow) -> Option<&String> {
+    match &t.verdict {
+        Verdict::CannotSay { why } => Some(why),
+        _ => None,
+    }
 }
 
 /// `whither causal: kvd (pid 4711, 18 threads), 60.0 s, 291 windows kept, ...`.
@@ -243,16 +276,25 @@ fn rate(per_second: f64) -> String {
 fn ranking(a: &CausalAnswer, rows: &[&TargetRow], layout: &Layout) -> String {
     let mut table = Table::new(vec![Column::Number, Column::Number, Column::Name, Column::Mark]);
     table.row(Tone::Head, vec![format!("at {} %", a.assume), "share".into(), "target".into(), "verdict".into()]);
-    for t in rows {
+    for (i, t) in rows.iter().enumerate() {
         let gain = t.gain.as_ref().map_or_else(|| no_gain(t).into(), effect);
         let tone = match t.verdict {
             Verdict::Contention { .. } => Tone::Hot,
             Verdict::FixThis | Verdict::HelpsUntil { .. } | Verdict::HelpsOther { .. } => Tone::Warm,
             _ => tone_of(0.0),
         };
-        table.row(tone, vec![gain, format!("{} %", percent(t.share)), causal_target(t), t.reason.clone()]);
+        table.row(
+            tone,
+            vec![gain, format!("{} %", percent(t.share)), causal_target(t), reason(t, &rows[..i]).to_owned()],
+        );
     }
     table.render(layout.style, layout.width.max(WIDEST_NAME + longest(rows)))
+}
+
+/// A verdict in words; that nothing can be said, for a reason that stands above, is said in three.
+fn reason<'a>(t: &'a TargetRow, above: &[&TargetRow]) -> &'a str {
+    let why = cannot_say_why(t);
+    if why.is_some() && above.iter().any(|o| cannot_say_why(o) == why) { "cannot say, as above" } else { &t.reason }
 }
 
 /// What targets are certainly worth for points beside the first one, most first.
@@ -311,12 +353,9 @@ fn curve(t: &TargetRow, layout: &Layout) -> String {
 
 fn footer(a: &CausalAnswer, unsaid: &[&TargetRow]) -> Vec<String> {
     let mut lines = Vec::new();
-    if !unsaid.is_empty() {
-        let most = unsaid.iter().map(|t| t.share).fold(0.0, f64::max);
-        let share =
-            if most > 0.0 { format!(", the largest {} % of the samples", percent(most)) } else { String::new() };
-        lines.push(format!("not enough data: {}{share} (list: -v)", plural(unsaid.len() as u64, "target")));
-    }
+    let (mute, lacking): (Vec<&TargetRow>, Vec<&TargetRow>) = unsaid.iter().partition(|t| cannot_say_why(t).is_some());
+    lines.extend(counted("cannot say, for reasons above", &mute));
+    lines.extend(counted("not enough data", &lacking));
     if has_shares_of_two_kinds(a) {
         lines.push(SHARES.to_owned());
     }
@@ -343,6 +382,13 @@ fn footer(a: &CausalAnswer, unsaid: &[&TargetRow]) -> Vec<String> {
     let settle = a.windows.settle.map_or_else(String::new, |part| format!(", after {part:.2} of a window to settle"));
     lines.push(format!("% are reductions of the time per visit{settle}{cost}"));
     lines
+}
+
+/// Targets that are not listed.
+fn counted(what: &str, targets: &[&TargetRow]) -> Option<String> {
+    let most = targets.iter().map(|t| t.share).fold(0.0, f64::max);
+    let share = if most > 0.0 { format!(", the largest {} % of the samples", percent(most)) } else { String::new() };
+    (!targets.is_empty()).then(|| format!("{what}: {}{share} (list: -v)", plural(targets.len() as u64, "target")))
 }
 
 /// What is said where code and waits stand in one table.
@@ -416,7 +462,8 @@ mod tests {
         let mut some = answer();
         let last = some.targets.iter_mut().find(|t| t.name == "rare_one").unwrap();
         let about = |low, high| whither_causal::Gain { percent: 30, y: 0.01, low, high, rate_gain: 0.01 };
-        (last.share, last.gain) = (0.37, Some(about(-0.05, 0.07)));
+        // Less than that of any other one.
+        (last.share, last.gain) = (0.06, Some(about(-0.05, 0.07)));
         let listed = |some: &CausalAnswer| {
             causal(some, CausalView::default(), &Layout::default()).lines().any(|l| l.contains("rare_one"))
         };
@@ -500,6 +547,46 @@ mod tests {
         assert!(point("handle").ends_with(": the verdicts are for this one") && !point("flush").contains("verdicts"));
         let rows: Vec<&str> = text.lines().filter(|l| l.ends_with(" flush")).collect();
         assert!(rows.len() == 1 && rows[0].starts_with("+22.0 ±2.0 %") && rows[0].contains("compress"), "{text}");
+    }
+
+    fn cannot(why: &str) -> Verdict {
+        Verdict::CannotSay { why: why.into() }
+    }
+
+    #[test]
+    fn one_reason_for_all_is_told_once_and_the_small_ones_are_counted() {
+        let mut some = answer();
+        let row = some.targets[0].clone();
+        let of = |i: u32| {
+            let (share, name) = (0.4 / f64::from(1 << i), format!("t{i}"));
+            let reason = "cannot say: the machine was busy".to_owned();
+            TargetRow { id: i, share, name, verdict: cannot("the machine was busy"), reason, gain: None, ..row.clone() }
+        };
+        some.targets = (0..9).map(of).collect();
+        let text = causal(&some, CausalView::default(), &Layout::default());
+        assert_eq!(text.matches("the machine was busy").count(), 1, "{text}");
+        // 40, 20, 10 and 5 %; the next one has 2.5.
+        assert_eq!(text.matches("cannot say, as above").count(), 3, "{text}");
+        assert!(text.contains("cannot say, for reasons above: 5 targets, the largest 2.50 % of the samples"), "{text}");
+        let all = causal(&some, CausalView { all: true, curves: false }, &Layout::default());
+        assert_eq!(all.matches("cannot say, as above").count(), 8, "{all}");
+    }
+
+    #[test]
+    fn a_larger_target_is_not_counted_while_smaller_ones_are_listed() {
+        let mut some = answer();
+        let lacks = || Verdict::NotEnoughData { missing: "windows".into(), more_seconds: Some(60.0) };
+        let wide = Gain { percent: 30, y: 0.16, low: -0.2, high: 0.5, rate_gain: 0.2 };
+        (some.targets[0].share, some.targets[0].verdict, some.targets[0].gain) = (0.47, lacks(), Some(wide));
+        some.targets[0].name = "decode".into();
+        some.targets.truncate(2);
+        (some.targets[1].share, some.targets[1].verdict) = (0.29, Verdict::FixThis);
+        let text = causal(&some, CausalView::default(), &Layout::default());
+        assert!(text.contains("decode") && !text.contains("not enough data: 1 target"), "{text}");
+        // Nothing smaller is listed.
+        some.targets[1].share = 0.6;
+        let text = causal(&some, CausalView::default(), &Layout::default());
+        assert!(!text.contains("decode") && text.contains("not enough data: 1 target"), "{text}");
     }
 
     #[test]
