@@ -251,7 +251,7 @@ impl<'a> Analysis<'a> {
         let other_points = points::others(self, id, many, applied);
         let verdict = points::with_others(verdict, self.run, &other_points);
         // Who waits for a clock waits out what is saved: time per visit falls only as far as waits are shortened with it.
-        let gains = gains.filter(|_| verdict != Verdict::RateFixed);
+        let gains = gains.filter(|_| verdict != Verdict::RateFixed && !self.quality.is_void);
         TargetRow {
             id,
             unit: target.unit,

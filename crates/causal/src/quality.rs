@@ -79,6 +79,8 @@ pub(crate) struct Quality {
     spun_past: f64,
     /// What the window before makes of a window, as an error of effects.
     pub(crate) carried: f64,
+    /// Figures would be those of another program: none are told.
+    pub(crate) is_void: bool,
 }
 
 impl Quality {
@@ -93,17 +95,24 @@ impl Quality {
             slept_on: false,
             spun_past: 0.0,
             carried: 0.0,
+            is_void: false,
         };
         quality.warnings.extend(Some(&quality.load_reason).filter(|r| *r == ONE_UNCHANGED).cloned());
         quality.back_end(run);
         quality.disturbance(run);
         quality.unpaid(run);
+        quality.goroutines(run);
         quality.threads(run, kept);
         quality.spinning(run, kept);
         quality.trend(kept);
         quality.carried(carried);
         quality.warnings.extend(pauses.map(|p| p.told() + "; intervals allow for it"));
         quality
+    }
+
+    /// Whether intervals are.
+    pub(crate) fn is_doubled(&self) -> bool {
+        self.oversubscribed
     }
 
     /// An interval, doubled where spinning stood in other threads' way.
@@ -168,7 +177,8 @@ impl Quality {
         let share = dropped / (judged.len() as f64).max(1.0);
         if share > TOO_MANY_DROPPED {
             let why = format!(
-                "other work on the machine disturbed {:.0} % of the windows; repeat on a quiet machine",
+                "other work on the machine disturbed {:.0} % of the windows; repeat on a quiet machine, or keep CPUs free for \
+                 the program (taskset)",
                 100.0 * share
             );
             self.warnings.push(why.clone());
@@ -182,8 +192,24 @@ impl Quality {
         }
     }
 
+    /// A goroutine that goes on in another thread leaves there what it has paid.
+    fn goroutines(&mut self, run: &CausalRun) {
+        if run.meta.goroutines_move {
+            let why = "goroutines of the program change threads, and delays are of threads: who has to pay is lost on the way; \
+                       lock them to threads while measuring (runtime.LockOSThread), or try the change itself (`whither causal \
+                       verify`)";
+            self.warnings.push(why.to_owned());
+            self.cannot_say = Some(why.to_owned());
+            self.is_void = true;
+        }
+    }
+
     /// Windows whose delays could not be paid are those with many delays: what remains had fewer.
     fn unpaid(&mut self, run: &CausalRun) {
+        // There it is unknown what effects look like.
+        if run.meta.goroutines_move {
+            return;
+        }
         let judged = || run.windows.iter().filter(|w| w.percent > 0);
         let unpaid = judged().filter(|w| w.dropped == Some(DropReason::NotDrained)).count() as f64;
         let all = judged().filter(|w| w.dropped.is_none()).count() as f64 + unpaid;

@@ -23,6 +23,8 @@ const ZEROS: usize = 3;
 const HARM: usize = 8;
 /// A run of fewer windows may not have tried all its amounts.
 const YOUNG: usize = 20;
+/// More time than this, in seconds, is better spent on another measurement where that would tell more.
+const PATIENCE: f64 = 180.0;
 /// A slope beyond the knee that is smaller than this part of the one before it is "no more gain".
 const LITTLE: f64 = 0.25;
 
@@ -126,8 +128,9 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
     let pauses = analysis.pauses(MEASURE);
     let cut = pauses.map_or(0.0, |p| p.half(gain.percent));
     let half = (gain.high - gain.low) / 2.0 - analysis.allowance(id, gain.percent) - crowding - cut;
-    // More windows would not help.
-    if crowding > half.max(SMALL) {
+    // More windows would not help: the rest alone is the wider part, or holds both a gain and none.
+    let remains = crowding > SMALL && gain.y.abs() < crowding;
+    if crowding > half.max(SMALL) || remains {
         return Verdict::CannotSay { why: crowd::cannot_say(crowding) };
     }
     if let Some(pauses) = pauses.filter(|_| cut > half.max(SMALL)) {
@@ -135,10 +138,18 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
     }
     let factor = (half / SMALL).powi(2) - 1.0;
     let spent = seconds(&analysis.kept).max(seconds(own));
-    Verdict::NotEnoughData {
-        missing: "windows: the interval still holds both a gain and none".to_owned(),
-        more_seconds: Some((factor.max(0.1) * spent).min(1e6)),
+    let more_seconds = Some((factor.max(0.1) * spent).min(1e6));
+    let missing = "windows: the interval still holds both a gain and none".to_owned();
+    // What makes it wider than windows do is the thing to change, before so much time is spent.
+    if more_seconds > Some(PATIENCE) && (analysis.quality.is_doubled() || crowding > 0.0) {
+        let what = if analysis.quality.is_doubled() { "doubled" } else { "wider" };
+        let missing = format!(
+            "free cores: the interval still holds both a gain and none, and is {what} for delays that are spun while other \
+             threads wait for cores; repeat with --executor sleep where that is possible, or with no more threads than cores"
+        );
+        return Verdict::NotEnoughData { missing, more_seconds: None };
     }
+    Verdict::NotEnoughData { missing, more_seconds }
 }
 
 /// Different amounts that this run tries at all (`--speedups`); any, while it is too young to tell.

@@ -58,6 +58,9 @@ pub struct CausalMeta {
     /// Why in this way; empty where it is not known.
     #[serde(default)]
     pub executor_reason: String,
+    /// Goroutines of the program were seen to change threads: delays, which are per thread, do not follow them.
+    #[serde(default)]
+    pub goroutines_move: bool,
     /// Real time between two samples of a CPU.
     pub period_ns: u64,
     /// Seed of all random choices.

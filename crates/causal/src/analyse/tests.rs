@@ -657,3 +657,28 @@ fn intervals_hold_pauses_of_windows_not_much_longer() {
     let all: usize = (0..20).map(held).sum();
     assert!(all >= 37, "{all} of 40");
 }
+
+#[test]
+fn nothing_is_told_of_goroutines_that_change_threads() {
+    let mut run = two().run(300, 9);
+    run.windows.iter_mut().step_by(9).for_each(|w| w.dropped = Some(DropReason::NotDrained));
+    let unpaid = |answer: &CausalAnswer| answer.warnings.iter().any(|w| w.contains("could not be paid"));
+    assert!(unpaid(&analyse(&run, &AnalyseOptions::default())));
+    run.meta.goroutines_move = true;
+    let answer = analyse(&run, &AnalyseOptions::default());
+    for t in &answer.targets {
+        assert!(matches!(&t.verdict, Verdict::CannotSay { why } if why.contains("LockOSThread")), "{:?}", t.verdict);
+        assert_eq!(t.gain, None);
+    }
+    assert!(!unpaid(&answer), "{:?}", answer.warnings);
+}
+
+#[test]
+fn where_cores_lack_more_of_the_same_is_not_advised() {
+    let mut run = Program { y: |_, s| 0.1 * s, shares: vec![0.5, 0.4], noise: 0.3 }.run(60, 5);
+    let verdict = |run: &CausalRun| named(&analyse(run, &AnalyseOptions::default()), "f0").verdict.clone();
+    assert!(matches!(verdict(&run), Verdict::NotEnoughData { more_seconds: Some(_), .. }), "{:?}", verdict(&run));
+    run.windows.iter_mut().for_each(|w| w.own_wait_ns = w.wall_ns);
+    let Verdict::NotEnoughData { missing, more_seconds: None } = verdict(&run) else { panic!("{:?}", verdict(&run)) };
+    assert!(missing.contains("doubled") && missing.contains("--executor sleep"), "{missing}");
+}

@@ -36,6 +36,14 @@ impl Disturbers {
         self.begun = true;
     }
 
+    /// The program that used most of what others used, if one did, and steadily enough to be more than a moment's work.
+    pub(super) fn foremost(&self) -> Option<&str> {
+        const STEADY: u64 = 100;
+        let all: u64 = self.used.values().sum();
+        let (name, most) = self.used.iter().max_by_key(|(_, used)| **used)?;
+        (*most >= STEADY && *most * 10 >= all * 7).then_some(name.as_str())
+    }
+
     /// The programs that used the most, with their CPU time.
     pub(super) fn worst(&self) -> Vec<(String, Duration)> {
         let mut all: Vec<(&String, &u64)> = self.used.iter().collect();
@@ -68,6 +76,17 @@ mod tests {
         let stat = "77 (a) b) R 1 77 77 0 -1 4194304 100 0 0 0 31 11 0 0 20 0 1 0 5";
         assert_eq!(parse(stat), Some(("a) b".to_owned(), 42)));
         assert_eq!(parse("77 (a"), None);
+    }
+
+    #[test]
+    fn one_that_took_most_of_it_is_the_foremost() {
+        let used = |all: &[(&str, u64)]| {
+            let used = all.iter().map(|(name, ticks)| ((*name).to_owned(), *ticks)).collect();
+            Disturbers { used, ..Disturbers::default() }.foremost().map(str::to_owned)
+        };
+        assert_eq!(used(&[("redis-benchmark", 800), ("python3", 20)]).as_deref(), Some("redis-benchmark"));
+        assert_eq!(used(&[("rustc", 450), ("chromium", 300)]), None);
+        assert_eq!((used(&[("cron", 5)]), used(&[])), (None, None));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use super::code::Code;
 use super::elsewhere::{Counted, Elsewhere};
 use super::executor::CausalExecutor;
+use super::goroutines::Goroutines;
 use super::nap::Napping;
 use super::options::{CausalOptions, ExecutorChoice};
 use super::points::{self, Found};
@@ -17,7 +18,7 @@ use rustc_hash::FxHashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use whither_image::to_offset;
+use whither_image::{Svma, is_go_program, to_offset};
 use whither_kernel::memory::Memory;
 use whither_sample::causal::{Armed, CausalModule, CausalSample, Change, Hook, SampleWhat};
 use whither_store::causal::{Elsewhere as Stored, PointKind, ProgressPoint};
@@ -134,6 +135,8 @@ pub(super) struct Group {
     pub(super) napping: Napping,
     /// Threads that wait without the kernel.
     pub(super) spinning: Spinning,
+    /// Whether they change threads.
+    pub(super) goroutines: Goroutines,
     elsewhere: Elsewhere,
 }
 
@@ -177,6 +180,7 @@ impl Group {
                 ExecutorChoice::Auto | ExecutorChoice::Spin => Napping::Spin,
             },
             spinning: Spinning::default(),
+            goroutines: Goroutines::default(),
             elsewhere: Elsewhere::default(),
         }
     }
@@ -493,6 +497,7 @@ impl Group {
         }
         if sample.what == SampleWhat::Run {
             self.look_elsewhere(sample, !hit.is_empty());
+            self.look_for_goroutines(sample);
         }
         let weight = u64::from(sample.weight);
         self.sampled = self.sampled.saturating_add(weight);
@@ -535,6 +540,30 @@ impl Group {
     fn is_in_scope(&self, pid: u32, file: usize) -> bool {
         let main = self.program.modules_of(pid).iter().any(|m| m.file == file && m.main);
         self.program.files.get(file).is_some_and(|of| self.code.scope().has_module(&of.seen_as, main))
+    }
+
+    /// The function that a goroutine began with is the outermost one of its stack that is not of Go's run-time system.
+    fn look_for_goroutines(&mut self, sample: &CausalSample) {
+        // Of a deep stack the outermost frames are not known.
+        if sample.frames.len() >= whither_abi::causal::FRAMES {
+            return;
+        }
+        let places = sample.frames.iter().enumerate().rev();
+        for (i, frame) in places {
+            let at = frame.wrapping_sub(u64::from(i > 0));
+            let Some((file, stated)) = self.program.place(sample.pid, at) else { continue };
+            let Some(of) = self.program.files.get(file) else { continue };
+            let read = || self.code.service().file(&of.image).is_some_and(|bytes| is_go_program(&bytes));
+            if !self.goroutines.is_go(file, read) {
+                return;
+            }
+            let began = self.code.meet(file, of, stated);
+            let name = self.code.function(file, stated).map_or("", |known| self.code.text(known.name));
+            if let Some(began) = began.filter(|_| !name.starts_with("runtime.")) {
+                self.goroutines.count(sample.tid, (file, Svma(began)), sample.weight);
+                return;
+            }
+        }
     }
 
     fn look_for_spinning(&mut self, sample: &CausalSample) {

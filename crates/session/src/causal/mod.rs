@@ -5,7 +5,8 @@
 //! - `words`: what the user writes for points and targets. `scope`: what is the program's own code.
 //! - `program`, `code`: what is mapped where, and which source an address belongs to.
 //! - `points`, `targets`: from words and samples to places in the code.
-//! - `elsewhere`: what was sampled outside of it. `choice`: whether delays are spun or slept. `nap`: the handler that sleeps.
+//! - `elsewhere`: what was sampled outside of it. `goroutines`: whether they change threads.
+//! - `choice`: whether delays are spun or slept. `nap`: the handler that sleeps.
 //! - `executor`: what is needed of the kernel side. `alone`: the one that needs no BPF.
 //! - `group`: keeps all of it up to date. `window`: one experiment. `run`: the session's life.
 
@@ -16,6 +17,7 @@ mod code;
 mod disturb;
 mod elsewhere;
 mod executor;
+mod goroutines;
 mod group;
 mod input;
 mod nap;

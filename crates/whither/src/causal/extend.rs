@@ -132,6 +132,7 @@ fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
     }
     add_elsewhere(&mut all.elsewhere, &new.elsewhere);
     let (old, more) = (&mut all.meta, &new.meta);
+    old.goroutines_move |= more.goroutines_move;
     old.duration_ns = old.duration_ns.saturating_add(more.duration_ns);
     old.runs = old.runs.saturating_add(more.runs);
     old.threads = old.threads.max(more.threads);

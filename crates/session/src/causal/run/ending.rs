@@ -61,9 +61,15 @@ impl Session<'_> {
         } else {
             format!("CPU time went to {}", worst.join(", "))
         };
+        let peer = self.others.foremost().map_or_else(String::new, |name| {
+            format!(
+                "; if {name} is what drives the program (its clients, a load generator), give the two CPUs of their own with \
+                 taskset, or measure both together, begun by one command"
+            )
+        });
         Some(format!(
             "{spoilt} of {all} windows were spoilt because others used the CPUs, so the answer cannot be trusted: {who}; \
-             measure on a quiet machine, or keep CPUs free for the program"
+             measure on a quiet machine, or keep CPUs free for the program{peer}"
         ))
     }
 
@@ -144,6 +150,7 @@ impl Session<'_> {
                 version: env!("CARGO_PKG_VERSION").into(),
                 executor,
                 executor_reason: self.executor_reason.clone(),
+                goroutines_move: self.group.goroutines.change_threads(),
                 period_ns: if loads.tick_ns > 0 { loads.tick_ns } else { self.config.tick_ns },
                 seed: self.options.seed,
                 load: self.options.load.unwrap_or(if self.paced * 2 > self.windows.len() {
