@@ -1,7 +1,7 @@
 //! Shared by the tests that compile programs and compare with other tools: finding tools, and
 //! skipping aloud when one is missing.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(dead_code, clippy::print_stdout, reason = "helpers; a skip is told")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
