@@ -91,7 +91,7 @@ pub(crate) fn python(args: &[&str], script: &str, words: &[&str]) -> Option<Ran>
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut command = before_others();
     command.args([env!("CARGO_BIN_EXE_whither"), "causal", "--json"]).args(args).args(["--", interpreter]);
-    command.arg(root.join("tests/causal_live").join(script)).args(words).arg(root.join("../../python"));
+    command.arg(root.join("tests/live/causal_live").join(script)).args(words).arg(root.join("../../python"));
     Some(ran(&command.output().expect("sh runs")))
 }
 
