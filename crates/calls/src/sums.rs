@@ -135,10 +135,11 @@ pub(crate) fn path_sums(
         raw.iter().enumerate().map(|(i, t)| if is_timed(snapshot, i) { t.calls } else { 0 }).collect();
     let mut nested = vec![0_u64; raw.len()];
     let mut hits_ns: Vec<u64> = vec![0; raw.len()];
+    let hit_ps = cost_of_hit(snapshot);
     for &path in nesting.order.iter().rev() {
         if let Some(parent) = nesting.parents[path] {
             nested[parent] = nested[parent].saturating_add(nested[path]).saturating_add(costly[path]);
-            let own = hits_of(snapshot, path, &raw[path]);
+            let own = cost_ns(hits_of(snapshot, path, &raw[path]), hit_ps);
             hits_ns[parent] = hits_ns[parent].saturating_add(hits_ns[path]).saturating_add(own);
         }
     }
@@ -154,7 +155,11 @@ pub(crate) fn path_sums(
     };
     let nested: Vec<u64> = (0..raw.len()).map(timed).collect();
     let hits_ns: Vec<u64> = raw.iter().zip(hits_ns).map(|(t, ns)| part_of(ns, t.done, t.calls)).collect();
-    let raw: Vec<PathTotals> = raw.into_iter().enumerate().map(|(i, t)| without_hits(snapshot, i, t)).collect();
+    let raw: Vec<PathTotals> = raw
+        .into_iter()
+        .enumerate()
+        .map(|(i, t)| if is_by_uprobe(snapshot, snapshot.paths[i].point) { without_hits(t, hit_ps) } else { t })
+        .collect();
     let has_wall = clocks(snapshot).wall;
     // What the agent has taken off is known in all only: each call has its part.
     let apart =
@@ -174,7 +179,7 @@ pub(crate) fn path_sums(
         let folded = path.folded && sum.calls > sum.done.saturating_add(sum.running.calls);
         // How many measured callees the shortest call had is not known, so their cost is still in it.
         sum.min_open = folded || costs(i).off > 0;
-        sum.resolution_ns = resolution_ns(snapshot, i);
+        sum.resolution_ns = resolution_ns(snapshot, i, hit_ps);
         // Of a folded path only what has no time at all is known to have lost it.
         let all_lost = sum.done == 0 && !is_by_uprobe(snapshot, path.point);
         sum.untimed = if path.folded && !all_lost { 0 } else { untimed(snapshot, sum) };
@@ -215,20 +220,27 @@ fn untimed(snapshot: &CallSnapshot, sum: &PathSum) -> u64 {
     if all > 0 && missing > u64::from(snapshot.whole.threads) { missing } else { 0 }
 }
 
-/// What the hits of a path's breakpoints have cost the callers, nanoseconds.
+/// Hits of a path's breakpoints: entries, and exits where they are seen.
 fn hits_of(snapshot: &CallSnapshot, path: usize, t: &PathTotals) -> u64 {
-    let hits = t.calls.saturating_add(t.done);
-    if is_by_uprobe(snapshot, snapshot.paths[path].point) { cost_ns(hits, snapshot.own_cost.hit_ps) } else { 0 }
+    let point = snapshot.paths[path].point;
+    let entry_only = snapshot.points.get(point as usize).is_some_and(|p| p.entry_only.is_some());
+    let hits = t.calls.saturating_add(if entry_only { 0 } else { t.done });
+    if is_by_uprobe(snapshot, point) { hits } else { 0 }
+}
+
+/// What a hit has cost, picoseconds: no more than what all CPU time has had for each.
+fn cost_of_hit(snapshot: &CallSnapshot) -> u64 {
+    let hits = (0..snapshot.paths.len()).map(|i| hits_of(snapshot, i, &snapshot.paths[i].totals));
+    no_more_than_all(snapshot, hits.fold(0, u64::saturating_add), snapshot.own_cost.hit_ps)
 }
 
 /// Takes off what breakpoints cost inside of the call itself: the way back from that at the entry and the way to that at the
 /// exit, about one hit. (The agent does it for its own.)
-fn without_hits(snapshot: &CallSnapshot, path: usize, mut t: PathTotals) -> PathTotals {
-    if !is_by_uprobe(snapshot, snapshot.paths[path].point) || t.max_ns == 0 {
+fn without_hits(mut t: PathTotals, hit_ps: u64) -> PathTotals {
+    if t.max_ns == 0 {
         return t;
     }
-    let one = snapshot.own_cost.hit_ps / 1000;
-    let all = cost_ns(t.done, snapshot.own_cost.hit_ps);
+    let (one, all) = (hit_ps / 1000, cost_ns(t.done, hit_ps));
     t.wall_ns = t.wall_ns.saturating_sub(all);
     t.cpu_ns = t.cpu_ns.saturating_sub(all);
     t.min_ns = t.min_ns.saturating_sub(one);
@@ -237,10 +249,10 @@ fn without_hits(snapshot: &CallSnapshot, path: usize, mut t: PathTotals) -> Path
 }
 
 /// Calls of a path shorter than this cannot be told from nothing: what measuring takes inside one, and the clock's step.
-fn resolution_ns(snapshot: &CallSnapshot, path: usize) -> u64 {
+fn resolution_ns(snapshot: &CallSnapshot, path: usize, hit_ps: u64) -> u64 {
     let cost = &snapshot.own_cost;
-    if is_by_uprobe(snapshot, snapshot.paths[path].point) && cost.hit_ps > 0 {
-        return cost.hit_ps.div_ceil(1000);
+    if is_by_uprobe(snapshot, snapshot.paths[path].point) && hit_ps > 0 {
+        return hit_ps.div_ceil(1000);
     }
     cost.inside_ps.saturating_add(cost.step_ps).div_ceil(1000)
 }

@@ -10,13 +10,18 @@ use crate::apply::{self, Haste, Outcome, Patch, Write, write_stubs};
 use crate::error::ProbeError;
 use crate::resolve::{self, ModuleImage, ModuleView};
 use crate::stub::{jump, short_jump, stub};
-use crate::target::{Caller, Memory, maps};
+use crate::target::{self, Caller, Memory, maps};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
+use std::time::Duration;
 use whither_abi::agent as abi;
 use whither_image::{Plan, PlanKind};
 use whither_kernel::proc;
 use whither_store::calls::{PatchKind, PointState};
+
+/// How long a thread that slept out of reach during a stop is waited for, before something that lasts: a child of `vfork` becomes
+/// another program in less, and who sleeps on is looked at later.
+const A_MOMENT: Duration = Duration::from_millis(20);
 
 /// A point about to be written.
 pub(super) struct Ready {
@@ -48,6 +53,7 @@ impl Engine {
             return Ok(added);
         }
         self.place_agent()?;
+        target::tend_for(A_MOMENT);
         self.gather();
         let _haste = Haste::begin();
         self.map_arenas(&places)?;
@@ -70,6 +76,7 @@ impl Engine {
         }
         let notices = self.notice_patches();
         self.write(ready, notices, &mut added)?;
+        target::tend_for(A_MOMENT);
         self.add_by_kernel(&by_kernel, &mut added);
         Ok(added)
     }

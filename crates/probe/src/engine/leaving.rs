@@ -26,10 +26,13 @@ use whither_store::calls::{PatchKind, PointState};
 /// How long threads may take to come out of the agent.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long threads that sleep out of reach are looked at before nobody does any more.
+const LAST: Duration = Duration::from_millis(200);
+
 impl Engine {
     pub(super) fn leave(&mut self) -> Result<Detached, ProbeError> {
         let left = self.leave_all();
-        target::tend_at_last();
+        target::tend_for(LAST);
         left
     }
 

@@ -31,7 +31,7 @@ pub(crate) use leave::let_move;
 pub use leave::{Owned, Restored, Shadows, inside, remove, restore_returns, stop_outside, unmap};
 pub use nap::{Napper, blocks_signal, free_signal, masks_of};
 pub use remote::{Caller, filtered};
-pub(crate) use stop::tend_at_last;
+pub(crate) use stop::tend_for;
 pub use stop::{Stopped, tend, tend_again};
 pub use whither_kernel::memory::Memory;
 pub use whither_kernel::ptrace::Regs;

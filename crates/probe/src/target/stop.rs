@@ -28,8 +28,6 @@ const UNEASY: Duration = Duration::from_millis(1);
 /// Between two looks at threads that sleep out of reach: in the beginning, and after long.
 const AT_ONCE: Duration = Duration::from_micros(100);
 const AT_LEAST: Duration = Duration::from_millis(5);
-/// How long they are looked at when the target is left.
-const LAST: Duration = Duration::from_millis(200);
 
 /// A process all of whose threads stand still.
 #[derive(Debug)]
@@ -453,9 +451,10 @@ pub fn tend_again() -> Option<Duration> {
     Some((since.elapsed() / 20).clamp(AT_ONCE, AT_LEAST))
 }
 
-/// Tends for a moment before nobody does any more: what still sleeps then is let go when this process ends, by the kernel.
-pub(crate) fn tend_at_last() {
-    let end = Instant::now() + LAST;
+/// Tends for so long at most, before something lasts or nobody does any more. What still sleeps when this process ends is let go
+/// by the kernel.
+pub(crate) fn tend_for(limit: Duration) {
+    let end = Instant::now() + limit;
     while let Some(pause) = tend_again() {
         if Instant::now() > end {
             return;

@@ -134,7 +134,7 @@ fn times_by_uprobes_are_rid_of_what_breakpoints_cost() {
             &format!("CPU per call of {name}, hits of {hit} ns"),
             per_call,
             truth[&format!("ns_{name}")],
-            0.04,
+            0.1,
             hit / 2.0,
         );
     }

@@ -287,6 +287,29 @@ fn k23_a_program_executed_in_each_round() {
     run.assert_verdict("f", WORTH);
 }
 
+/// What a mistyped file may have meant, and why a stripped program has no functions, are told; not names of the C library.
+#[test]
+fn a_mistyped_file_and_a_stripped_program_are_told_as_such() {
+    need_root!();
+    let _alone = alone();
+    let told = |progress: &str, program: &std::path::Path| {
+        let command = ["causal", "--progress", progress, "--"];
+        let ran =
+            crate::support::whither().args(command).arg(program).args(["--rounds", "1"]).output().expect("it runs");
+        assert!(!ran.status.success());
+        crate::support::text(&ran.stderr)
+    };
+    let program = workload("causal-serial");
+    let mistyped = told("serail.c:20", &program);
+    assert!(mistyped.contains("comes from serail.c; there are serial.c"), "{mistyped}");
+    let directory = tempfile::tempdir().expect("a directory");
+    let stripped = directory.path().join("serial");
+    let made = std::process::Command::new("strip").arg("-o").arg(&stripped).arg(&program).status();
+    assert!(made.expect("strip runs").success());
+    let nameless = told("progress", &stripped);
+    assert!(nameless.contains("it was stripped") && !nameless.contains("__"), "{nameless}");
+}
+
 /// The head of a loop has code where it is entered and code where it turns: a point there counts turns. `serial.c` says in
 /// which line its loop begins.
 #[test]

@@ -76,7 +76,7 @@ impl CausalBpf {
     }
 
     /// Threads whose turns are over before a tick meets them pay on their way out of the system call in which the world
-    /// woke them. That takes a look at all system calls of the machine, some 0.1 us each: where nobody else
+    /// woke them. That takes a look at all system calls of the machine, some 50 ns each: where nobody else
     /// is there to be paid, or turns are longer, it is spared.
     fn sees_to_the_hasty(&mut self) -> Result<(), SampleError> {
         if self.words.hasty() < HASTY || self.skel.maps.threads.keys().nth(1).is_none() {
