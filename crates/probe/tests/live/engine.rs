@@ -3,59 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+use crate::common::{PATHS, Talker, compile, words};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use whither_probe::{Engine, Options, Order, PointAction, PointSpec, Select};
 use whither_store::calls::{CallSnapshot, FrameKind};
-
-/// Three ways of eleven frames to `target`, without frame pointers.
-const PATHS: &str = r#"
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-#define N __attribute__((noinline, noclone))
-volatile long sink;
-N long target(long x, long y) { long a = x * 3 + y; a = a * a + x; sink = a; return a; }
-#define STEP(way, to, from) N long way##to(long n) { long r = way##from(n + 1); sink += r; return r + 1; }
-#define WAY(way) \
-    N long way##0(long n) { long r = target(n, n + 1); sink += r; return r + 1; } \
-    STEP(way, 1, 0) STEP(way, 2, 1) STEP(way, 3, 2) STEP(way, 4, 3) STEP(way, 5, 4) STEP(way, 6, 5) STEP(way, 7, 6) STEP(way, 8, 7)
-WAY(red) WAY(green) WAY(blue)
-int main(int argc, char **argv) {
-    long rounds = argc > 1 ? atol(argv[1]) : 1000;
-    if (argc > 2) { puts("ready"); fflush(stdout); getchar(); }
-    for (long i = 0; i < rounds; i++) {
-        sink += red8(i);
-        if (i % 2 == 0) sink += green8(i);
-        if (i % 5 == 0) sink += blue8(i);
-    }
-    printf("%ld\n", sink);
-    fflush(stdout);
-    if (argc > 2) { getchar(); }
-    return 7;
-}
-"#;
-
-/// Compiles a program into a directory of its own.
-fn compile(source: &str, flags: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
-    let dir = tempfile::tempdir().unwrap();
-    let (c, program) = (dir.path().join("p.c"), dir.path().join("program"));
-    std::fs::write(&c, source).unwrap();
-    let mut command = Command::new("gcc");
-    command.args(["-O2", "-fomit-frame-pointer", "-o"]).arg(&program).arg(&c).args(flags);
-    match command.status() {
-        Ok(status) if status.success() => Some((dir, program)),
-        other => {
-            eprintln!("SKIP: gcc: {other:?}");
-            None
-        }
-    }
-}
-
-fn words(program: &Path, args: &[&str]) -> Vec<String> {
-    std::iter::once(program.display().to_string()).chain(args.iter().map(|a| (*a).to_string())).collect()
-}
 
 fn named(function: &str) -> Vec<Order> {
     vec![Order::Include(Select::Name { function: function.into(), module: None })]
@@ -125,42 +78,6 @@ fn a_launched_program_is_counted_by_path() {
     eprintln!("own cost {:?}, lost {:?}, whole {:?}", snapshot.own_cost, snapshot.lost, snapshot.whole);
     let detached = engine.detach().unwrap();
     eprintln!("{detached:?}");
-}
-
-/// A program told to go on by a line on its standard input.
-struct Talker {
-    child: Child,
-    output: std::io::BufReader<std::process::ChildStdout>,
-}
-
-impl Talker {
-    fn start(program: &Path, args: &[&str]) -> Self {
-        let mut command = Command::new(program);
-        let mut child = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let output = std::io::BufReader::new(child.stdout.take().unwrap());
-        Self { child, output }
-    }
-
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        std::io::BufRead::read_line(&mut self.output, &mut line).unwrap();
-        line.trim().to_string()
-    }
-
-    fn say(&mut self) {
-        std::io::Write::write_all(self.child.stdin.as_mut().unwrap(), b"\n").unwrap();
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Drop for Talker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// What a process looks like from outside: mappings, descriptors, threads, and its text.

@@ -4,58 +4,13 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+use crate::common::{PATHS, Talker, compile, compile_with, words};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::io::Write;
+use std::process::Command;
 use std::time::{Duration, Instant};
 use whither_probe::{Engine, Happening, Options, Order, PointAction, PointSpec, Refusal, Select};
 use whither_store::calls::{CallSnapshot, FrameKind, PatchKind};
-
-const PATHS: &str = r#"
-#include <stdio.h>
-#include <stdlib.h>
-#define N __attribute__((noinline, noclone))
-volatile long sink;
-N long target(long x, long y) { long a = x * 3 + y; a = a * a + x; sink = a; return a; }
-#define STEP(way, to, from) N long way##to(long n) { long r = way##from(n + 1); sink += r; return r + 1; }
-#define WAY(way) \
-    N long way##0(long n) { long r = target(n, n + 1); sink += r; return r + 1; } \
-    STEP(way, 1, 0) STEP(way, 2, 1) STEP(way, 3, 2) STEP(way, 4, 3) STEP(way, 5, 4) STEP(way, 6, 5)
-WAY(red) WAY(green) WAY(blue)
-int main(int argc, char **argv) {
-    long rounds = atol(argv[1]);
-    if (argc > 2) { puts("ready"); fflush(stdout); getchar(); }
-    for (long i = 0; i < rounds; i++) {
-        sink += red6(i);
-        if (i % 2 == 0) sink += green6(i);
-        if (i % 5 == 0) sink += blue6(i);
-    }
-    printf("%ld\n", sink);
-    fflush(stdout);
-    if (argc > 2) { getchar(); }
-    return 7;
-}
-"#;
-
-fn compile(source: &str, suffix: &str, compiler: &str) -> Option<(tempfile::TempDir, PathBuf)> {
-    let dir = tempfile::tempdir().unwrap();
-    let (text, program) = (dir.path().join(format!("p.{suffix}")), dir.path().join("program"));
-    std::fs::write(&text, source).unwrap();
-    let mut command = Command::new(compiler);
-    command.args(["-O2", "-fomit-frame-pointer", "-o"]).arg(&program).arg(&text);
-    match command.status() {
-        Ok(status) if status.success() => Some((dir, program)),
-        other => {
-            eprintln!("SKIP: {compiler}: {other:?}");
-            None
-        }
-    }
-}
-
-fn words(program: &Path, args: &[&str]) -> Vec<String> {
-    std::iter::once(program.display().to_string()).chain(args.iter().map(|a| (*a).to_string())).collect()
-}
 
 fn safe() -> Options {
     Options { safe: true, ..Options::default() }
@@ -123,7 +78,7 @@ fn calls(snapshot: &CallSnapshot) -> u64 {
 
 #[test]
 fn the_same_paths_as_the_agents_without_frame_pointers() {
-    let Some((_dir, program)) = compile(PATHS, "c", "gcc") else { return };
+    let Some((_dir, program)) = compile(PATHS, &[]) else { return };
     let run = |options: Options| {
         let mut engine = Engine::launch(&words(&program, &["1000"]), options).unwrap();
         let Some(count) = add(&mut engine, "target") else {
@@ -164,7 +119,7 @@ int main(void) { long t = now(); for (int i = 0; i < 40; i++) both(1000000); pri
 /// The traps by which whither measures what one costs are its own: they were told as 1.5 ms of two calls.
 #[test]
 fn what_measuring_a_trap_took_is_not_the_targets() {
-    let Some((_dir, program)) = compile(PATHS, "c", "gcc") else { return };
+    let Some((_dir, program)) = compile(PATHS, &[]) else { return };
     let mut engine = Engine::launch(&words(&program, &["1000"]), safe()).unwrap();
     if add(&mut engine, "target").is_none() {
         engine.abandon();
@@ -178,7 +133,7 @@ fn what_measuring_a_trap_took_is_not_the_targets() {
 
 #[test]
 fn times_of_known_spins_and_who_called_whom() {
-    let Some((_dir, program)) = compile(SPIN, "c", "gcc") else { return };
+    let Some((_dir, program)) = compile(SPIN, &[]) else { return };
     let mut engine = Engine::launch(&words(&program, &[]), safe()).unwrap();
     let Some(count) = add(&mut engine, "leaf|nap|both") else { return engine.abandon() };
     assert_eq!((count, finish(&mut engine)), (3, 0));
@@ -215,7 +170,7 @@ int main() { long sum = 0; for (int i = 0; i < 300; i++) sum += first(i); return
 
 #[test]
 fn exceptions_pass_through() {
-    let Some((_dir, program)) = compile(THROWS, "cc", "g++") else { return };
+    let Some((_dir, program)) = compile_with("g++", "cc", THROWS, &[]) else { return };
     let alone = Command::new(&program).status().unwrap().code().unwrap();
     let mut engine = Engine::launch(&words(&program, &[]), safe()).unwrap();
     let Some(count) = add(&mut engine, "first|second|third") else { return engine.abandon() };
@@ -248,7 +203,7 @@ int main(void) { for (int i = 0; i < 500; i++) outer(); return 5; }
 
 #[test]
 fn what_cannot_be_patched_is_counted_by_the_kernel() {
-    let Some((_dir, program)) = compile(SHORT, "c", "gcc") else { return };
+    let Some((_dir, program)) = compile(SHORT, &[]) else { return };
     let mut engine = Engine::launch(&words(&program, &[]), Options::default()).unwrap();
     let Some(count) = add(&mut engine, "begins|outer|inner") else { return engine.abandon() };
     assert_eq!((count, finish(&mut engine)), (3, 5));
@@ -276,44 +231,12 @@ fn what_cannot_be_patched_is_counted_by_the_kernel() {
 
 #[test]
 fn without_uprobes_it_stays_refused() {
-    let Some((_dir, program)) = compile(SHORT, "c", "gcc") else { return };
+    let Some((_dir, program)) = compile(SHORT, &[]) else { return };
     let options = Options { uprobes: false, ..Options::default() };
     let mut engine = Engine::launch(&words(&program, &[]), options).unwrap();
     let specs = specs(&mut engine, "begins");
     assert!(specs[0].candidate.patch.is_err(), "{:?}", specs[0].candidate);
     engine.abandon();
-}
-
-/// A program told to go on by a line on its standard input.
-struct Talker {
-    child: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl Talker {
-    fn start(program: &Path, args: &[&str]) -> Self {
-        let mut command = Command::new(program);
-        let mut child = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        Self { child, output }
-    }
-
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim().to_string()
-    }
-
-    fn say(&mut self) {
-        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-    }
-}
-
-impl Drop for Talker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// The program's text in memory, and the names of its mappings but those of the kernel's breakpoints.
@@ -346,7 +269,7 @@ fn difference(now: &(Vec<Vec<u8>>, Vec<String>), before: &(Vec<Vec<u8>>, Vec<Str
 
 #[test]
 fn attached_removed_and_as_before() {
-    let Some((_dir, program)) = compile(PATHS, "c", "gcc") else { return };
+    let Some((_dir, program)) = compile(PATHS, &[]) else { return };
     let alone = Command::new(&program).arg("200").output().unwrap().stdout;
     let mut talker = Talker::start(&program, &["200", "x"]);
     assert_eq!(talker.hear(), "ready");
@@ -361,16 +284,16 @@ fn attached_removed_and_as_before() {
     let reds: Vec<_> =
         engine.snapshot().points.iter().filter(|p| p.names[0].starts_with("red")).map(|p| p.id).collect();
     let reds: Vec<_> = reds.into_iter().map(whither_probe::api::PointId).collect();
-    assert_eq!(engine.remove(&reds).unwrap().ids.len(), 7);
+    assert_eq!(engine.remove(&reds).unwrap().ids.len(), 9);
     talker.say();
     assert_eq!(talker.hear().as_bytes(), alone.trim_ascii());
     let snapshot = engine.snapshot();
-    // `target` by three ways, and seven functions of the green one.
-    assert_eq!(calls(&snapshot), 200 + 100 + 40 + 7 * 100);
+    // `target` by three ways, and nine functions of the green one.
+    assert_eq!(calls(&snapshot), 200 + 100 + 40 + 9 * 100);
     engine.reset();
     assert_eq!(calls(&engine.snapshot()), 0);
     let detached = engine.detach().unwrap();
-    assert_eq!((detached.restored, detached.left), (8, Vec::new()));
+    assert_eq!((detached.restored, detached.left), (10, Vec::new()));
     // On a busy machine the kernel takes its breakpoints out a little after their links are closed.
     let until = Instant::now() + Duration::from_secs(10);
     while looks(pid) != before {
@@ -431,7 +354,7 @@ fn breakpoints_whose_links_others_hold_count_nothing_twice() {
 /// Removes functions one by one, `between` before each, while a program calls them and others.
 fn remove_some(between: impl Fn() -> Option<Unborn>) {
     const ROUNDS: u64 = 6000;
-    let Some((_dir, program)) = compile(PATHS, "c", "gcc") else { return };
+    let Some((_dir, program)) = compile(PATHS, &[]) else { return };
     let mut talker = Talker::start(&program, &[&ROUNDS.to_string(), "x"]);
     assert_eq!(talker.hear(), "ready");
     let pid = talker.child.id();
@@ -469,7 +392,7 @@ fn remove_some(between: impl Fn() -> Option<Unborn>) {
     }
     let ways = ROUNDS + ROUNDS / 2 + ROUNDS / 5;
     assert_eq!(of.get("target"), Some(&(ways, ways)), "{of:?}");
-    for way in 0..7 {
+    for way in 0..9 {
         assert_eq!(of.get(format!("green{way}").as_str()), Some(&(ROUNDS / 2, ROUNDS / 2)), "{of:?}");
     }
     drop(holders);
