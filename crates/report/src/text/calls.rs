@@ -54,7 +54,7 @@ pub fn calls(profile: &CallProfile, listing: &Listing, columns: &[CallColumn], l
     } else {
         out.push_str(&view.table().render(layout.style, layout.width));
     }
-    for line in view.footer() {
+    for line in view.footer(&out) {
         out.push_str(&layout.style.paint(Tone::Faint, &line));
         out.push('\n');
     }
@@ -265,8 +265,8 @@ impl View<'_> {
         }
     }
 
-    /// What the rows do not show, function totals, and why rows have an asterisk.
-    fn footer(&self) -> Vec<String> {
+    /// What the rows do not show, function totals, and what signs in the `table` mean.
+    fn footer(&self, table: &str) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(rest) = &self.listing.rest {
             let what = counted(rest.rows, self.listing.group);
@@ -303,7 +303,8 @@ impl View<'_> {
                 "of recursive functions totals hold the outermost calls, averages the calls of all levels".into(),
             );
         }
-        if self.listing.rows.iter().any(|r| r.label.contains("[tail]")) {
+        // The middle of long paths is left out.
+        if table.contains("[tail]") {
             lines.push(
                 "[tail] left no frame: it ended in a jump to the function behind it, or to one that called that".into(),
             );
