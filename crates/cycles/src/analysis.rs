@@ -29,7 +29,7 @@ use crate::flow::Network;
 use crate::model::{Core, InsnSchedule, Schedule, schedule};
 use crate::names::demangled;
 use crate::results::analysis::{
-    Analysis, BlockAnalysis, Confidence, Culprit, EdgeAnalysis, Estimate, Evidence, InsnAnalysis, Scale, Summary,
+    Analysis, BlockAnalysis, Cause, Confidence, Culprit, EdgeAnalysis, Estimate, Evidence, InsnAnalysis, Scale, Summary,
 };
 use crate::selection::Selection;
 use exact::Counted;
@@ -498,12 +498,38 @@ impl Study {
             refills: machine.refills(self.image),
             certainty: self.certainty(),
         };
-        for (insn, judged) in insns.iter_mut().zip(culprits::judge(&scene)) {
+        for (i, (insn, judged)) in insns.iter_mut().zip(culprits::judge(&scene)).enumerate() {
             insn.unjudged = judged.unjudged && insn.samples > 0.0;
             (insn.unlikely, insn.unexplained) = (judged.unlikely, judged.unexplained);
-            insn.culprits = judged.culprits;
+            (insn.culprits, insn.in_sums) = (judged.culprits, judged.in_sums);
+            if let Some((cause, cycles)) = culprits::own_work(&machine.core, &self.subject.effects[i]) {
+                self.charge_own_work(insn, i, cause, cycles);
+            }
         }
         insns
+    }
+
+    /// A divider or a lock takes its time at best too. That is its cause's doing, not that of the operand or port for which the
+    /// instruction seems to wait.
+    fn charge_own_work(&self, insn: &mut InsnAnalysis, i: usize, cause: Cause, cycles: f64) {
+        let busy = cycles.min(insn.best_cycles);
+        if busy <= 0.0 || insn.cycles.is_none() {
+            return;
+        }
+        insn.busy_cycles = busy;
+        let beyond =
+            |s: Culprit| Culprit { min_cycles: (s.min_cycles - busy).max(0.0), max_cycles: s.max_cycles - busy, ..s };
+        insn.static_stall = insn.static_stall.take().map(beyond).filter(|s| s.max_cycles > 0.0);
+        // Bounded executions: suspects can have taken all the time of the instruction as it is.
+        let sure = if self.is_told() { busy } else { 0.0 };
+        if insn.unjudged {
+            insn.in_sums.push((cause, sure));
+            return;
+        }
+        let judged = insn.culprits.iter().position(|c| c.cause == cause).map(|at| insn.culprits.remove(at));
+        let mut own = judged.unwrap_or(Culprit { cause, min_cycles: 0.0, max_cycles: busy - sure, at: Some(i) });
+        (own.min_cycles, own.max_cycles) = (own.min_cycles + sure, own.max_cycles + sure);
+        insn.culprits.insert(0, own);
     }
 
     /// What an instruction stalls at least. Where executions are bounded, they may still be more by their error, and the time of

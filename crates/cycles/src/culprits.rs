@@ -14,6 +14,7 @@ mod units;
 
 pub use scene::{BranchSeen, Certainty, Flow, Scene};
 pub use summary::summary;
+pub use units::own_work;
 
 use crate::results::analysis::{Cause, Culprit};
 use scene::Lay;
@@ -27,8 +28,11 @@ pub struct Judged {
     pub unlikely: f64,
     /// Cycles of the stall that all of them together cannot have taken.
     pub unexplained: f64,
-    /// There were too few samples to look for any.
+    /// There are too few samples to name any here.
     pub unjudged: bool,
+    /// Then: the most that each cause not ruled out can have taken. Of one such instruction it says nothing; over thousands, as compilers
+    /// have them, it adds up.
+    pub in_sums: Vec<(Cause, f64)>,
 }
 
 /// How likely a cause is once it is possible. Order of listing only: guilt and bounds do not depend on it.
@@ -113,12 +117,14 @@ impl Stall {
 }
 
 fn judge_one(lay: &Lay<'_>, i: usize) -> Judged {
-    let (stall, to_explain) = match stall_of(lay, i) {
+    let site = stall_of(lay, i);
+    let (stall, to_explain) = match site {
         Site::Stalls(stall) => (stall, stall.least),
         // It may not be this one that stalls, so nobody is guilty of anything; but somebody must be able to be.
-        Site::Scattered { most, to_explain } => (Stall { least: 0.0, most }, to_explain),
+        Site::Scattered { most, to_explain } | Site::Few { most, to_explain } => {
+            (Stall { least: 0.0, most }, to_explain)
+        }
         Site::Quick => return Judged::default(),
-        Site::Few => return Judged { unjudged: true, ..Judged::default() },
     };
     let mut suspects: Vec<Suspect> = match lay.block_of(i) {
         Some(_) => RULES.iter().filter_map(|rule| rule(lay, i)).collect(),
@@ -136,7 +142,16 @@ fn judge_one(lay: &Lay<'_>, i: usize) -> Judged {
     let unexplained = (to_explain - sum(&all)).max(0.0);
     let (culprits, negligible): (Vec<_>, Vec<_>) = all.into_iter().partition(counts);
     let unlikely = unnamed.iter().map(|s| s.bound).sum::<f64>() + sum(&negligible);
-    Judged { culprits, unlikely: unlikely.min(stall.most), unexplained, unjudged: false }
+    let judged = Judged { culprits, unlikely: unlikely.min(stall.most), unexplained, ..Judged::default() };
+    if matches!(site, Site::Few { .. }) { judged.unnamed() } else { judged }
+}
+
+impl Judged {
+    /// Without names.
+    fn unnamed(self) -> Self {
+        let in_sums = self.culprits.iter().map(|c| (c.cause, c.max_cycles)).collect();
+        Self { culprits: Vec::new(), unjudged: true, in_sums, ..self }
+    }
 }
 
 /// Whether there is something to judge at an instruction.
@@ -150,29 +165,38 @@ enum Site {
     },
     /// It takes what it must.
     Quick,
-    /// There are too few samples to tell.
-    Few,
+    /// There are too few samples to tell whether it is this one that stalls.
+    Few {
+        most: f64,
+        to_explain: f64,
+    },
 }
 
 /// The stall to be judged, if it is worth it.
 fn stall_of(lay: &Lay<'_>, i: usize) -> Site {
     let figure = |of: &[f64]| of.get(i).copied().filter(|x| x.is_finite()).unwrap_or(0.0).max(0.0);
     let least = figure(lay.scene.stalls);
-    let enough = figure(lay.scene.samples) >= LEAST_SAMPLES;
-    match lay.scene.certainty {
-        Certainty::Known if least < LEAST_STALL => Site::Quick,
-        certainty if !enough && lay.is_scattered(i) => {
-            let most = if certainty == Certainty::Known { least } else { figure(lay.scene.cycles) };
-            if most > 0.0 { Site::Scattered { most, to_explain: least.min(most) } } else { Site::Quick }
-        }
-        _ if !enough => Site::Few,
-        Certainty::Known => Site::Stalls(Stall { least, most: least }),
-        Certainty::AtLeast => {
-            let most = figure(lay.scene.cycles);
-            let share = lay.share_of_time(i);
-            let noticed = share >= LEAST_SHARE || share * lay.scene.insns.len() as f64 >= OUTSTANDING;
-            if noticed { Site::Stalls(Stall { least: least.min(most), most }) } else { Site::Few }
-        }
+    let most = match lay.scene.certainty {
+        Certainty::Known => least,
+        Certainty::AtLeast => figure(lay.scene.cycles),
+    };
+    let stall = Stall { least: least.min(most), most };
+    if lay.scene.certainty == Certainty::Known && least < LEAST_STALL {
+        return Site::Quick;
+    }
+    if figure(lay.scene.samples) < LEAST_SAMPLES {
+        return match lay.is_scattered(i) {
+            true if most > 0.0 => Site::Scattered { most, to_explain: stall.least },
+            true => Site::Quick,
+            false => Site::Few { most, to_explain: stall.least },
+        };
+    }
+    let share = lay.share_of_time(i);
+    let noticed = share >= LEAST_SHARE || share * lay.scene.insns.len() as f64 >= OUTSTANDING;
+    if lay.scene.certainty == Certainty::Known || noticed {
+        Site::Stalls(stall)
+    } else {
+        Site::Few { most, to_explain: stall.least }
     }
 }
 

@@ -14,7 +14,7 @@ use loops::Loop;
 pub use skid::{Skid, skid};
 
 /// Grows when the way of measuring changes, so that cached figures of another way are not used.
-pub const METHOD: u32 = 2;
+pub const METHOD: u32 = 3;
 
 /// Most that the clock may differ between beginning and end.
 const STEADY: f64 = 0.08;
@@ -152,6 +152,9 @@ fn latencies(figures: &mut Figures, unit: f64) {
     figures.put("fp_add", cycles(&loops::FP_ADD), 0.9..=9.0);
     let multiply = cycles(&loops::FP_MUL);
     figures.put("fp_mul", multiply, 1.8..=9.0);
+    if std::arch::is_x86_feature_detected!("fma") {
+        figures.put("fma", cycles(&loops::FMA), 1.8..=9.0);
+    }
     figures.put("fp_div", cycles(&loops::FP_DIV), 4.0..=60.0);
     figures.put("fp_div_every", cycles(&loops::FP_DIV_EVERY), 0.9..=60.0);
     figures.put("sqrt", cycles(&loops::SQRT) - multiply, 4.0..=80.0);

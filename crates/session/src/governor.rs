@@ -117,7 +117,8 @@ impl Governor {
     /// returns the rate that the budget buys, when a budget decides.
     pub(crate) fn measure(&mut self, collector: &Collector) -> Option<f64> {
         let mut gaps = None;
-        self.handler_ns = collector.handler_ns(|| gaps = gap::measure(MEASURE)).unwrap_or(0.0);
+        let hertz = self.hertz;
+        self.handler_ns = collector.handler_ns(|| gaps = gap::measure(MEASURE, hertz)).unwrap_or(0.0);
         self.buy(gaps?.median_ns)
     }
 
@@ -125,7 +126,7 @@ impl Governor {
     /// stands in for them. Processes keep the period that they inherit, so the rate is known before they can.
     pub(crate) fn measure_ahead(&mut self, events: &[Chosen]) -> Option<f64> {
         let probe = probe_own_thread(events)?;
-        let gaps = gap::measure(MEASURE);
+        let gaps = gap::measure(MEASURE, self.hertz);
         drop(probe);
         self.buy(gaps?.median_ns)
     }

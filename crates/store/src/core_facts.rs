@@ -28,6 +28,8 @@ pub struct CoreFacts {
     pub fp_add: Option<f64>,
     /// Cycles of a dependent multiplication of doubles.
     pub fp_mul: Option<f64>,
+    /// Cycles of a dependent fused multiplication and addition of doubles.
+    pub fma: Option<f64>,
     /// Cycles of a dependent division of doubles.
     pub fp_div: Option<f64>,
     /// Cycles between independent divisions of doubles.

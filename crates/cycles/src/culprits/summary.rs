@@ -38,7 +38,7 @@ struct Tally {
     execution: f64,
     statics: f64,
     dynamic: f64,
-    /// What causes not ruled out, and what was not judged, can have taken.
+    /// What causes not ruled out can have taken.
     most_dynamic: f64,
     unlikely: f64,
     unexplained: f64,
@@ -56,27 +56,29 @@ impl Tally {
     fn add(&mut self, insn: &InsnAnalysis, executions: f64) {
         let (Some(cycles), true) = (insn.cycles, executions > 0.0 && executions.is_finite()) else { return };
         let stall = insn.stall_cycles.unwrap_or(cycles - insn.best_cycles);
-        let waits = insn.static_stall.as_ref().map_or(0.0, |s| s.max_cycles.min(insn.best_cycles));
-        let suspects: f64 = insn.culprits.iter().map(|c| c.max_cycles).sum::<f64>() + insn.unlikely;
+        let busy = insn.busy_cycles;
+        let waits = insn.static_stall.as_ref().map_or(0.0, |s| s.max_cycles.min(insn.best_cycles - busy).max(0.0));
+        let suspects = insn.culprits.iter().map(|c| c.max_cycles).chain(insn.in_sums.iter().map(|(_, most)| *most));
+        let suspects = suspects.sum::<f64>() + insn.unlikely;
         self.time += executions * cycles;
         self.best += executions * insn.best_cycles;
         self.executions += executions;
         self.samples += insn.samples;
         self.statics += executions * waits;
-        self.execution += executions * (insn.best_cycles - waits);
-        self.dynamic += executions * stall.max(0.0);
-        self.most_dynamic += executions * if insn.unjudged { cycles } else { suspects.max(stall).clamp(0.0, cycles) };
+        self.execution += executions * (insn.best_cycles - busy - waits);
+        self.dynamic += executions * (busy + stall.max(0.0));
+        self.most_dynamic += executions * suspects.max(busy + stall).clamp(0.0, cycles);
         self.unlikely += executions * insn.unlikely;
         self.gain += executions * (-stall).max(0.0);
         self.unjudged += if insn.unjudged { executions * cycles } else { 0.0 };
-        let unexplained = if insn.unjudged { stall } else { insn.unexplained };
-        self.unexplained += executions * unexplained.clamp(0.0, stall.max(0.0));
+        self.unexplained += executions * insn.unexplained.clamp(0.0, stall.max(0.0));
         if let Some(s) = &insn.static_stall {
             self.range(s.cause, executions * waits, executions * waits);
         }
-        for c in &insn.culprits {
-            self.kernel.extend((c.cause == Cause::Kernel).then_some(executions * c.max_cycles));
-            self.range(c.cause, executions * c.min_cycles, executions * c.max_cycles);
+        let named = insn.culprits.iter().map(|c| (c.cause, c.min_cycles, c.max_cycles));
+        for (cause, min, max) in named.chain(insn.in_sums.iter().map(|&(cause, most)| (cause, 0.0, most))) {
+            self.kernel.extend((cause == Cause::Kernel).then_some(executions * max));
+            self.range(cause, executions * min, executions * max);
         }
     }
 

@@ -474,9 +474,14 @@ fn a_few_samples_convict_nobody() {
         (case.certainty, case.samples) = (certainty, 9.0);
         let judged = case.judge(0, 300.0);
         assert!(judged.culprits.is_empty() && judged.unjudged, "{certainty:?} {judged:?}");
+        let can = judged.in_sums.iter().map(|c| c.1).sum::<f64>();
+        assert!(can >= 300.0 && judged.unexplained == 0.0, "of many such the load may be guilty: {judged:?}");
         case.samples = 10.0;
         let judged = case.judge(0, 300.0);
-        assert!(!judged.culprits.is_empty() && !judged.unjudged, "{certainty:?} {judged:?}");
+        assert!(
+            !judged.culprits.is_empty() && !judged.unjudged && judged.in_sums.is_empty(),
+            "{certainty:?} {judged:?}"
+        );
     }
     let rest = case.judge(0, 0.0);
     assert!(rest.culprits.is_empty() && rest.unjudged, "no share of the time worth a look: {rest:?}");
@@ -579,6 +584,8 @@ fn what_is_left_of_bounded_time_is_dynamic() {
         cycles: Some(0.8),
         stall_cycles: Some(0.8),
         unjudged: true,
+        unexplained: 0.2,
+        in_sums: vec![(Cause::ICache, 0.6)],
         ..InsnAnalysis::default()
     };
     let s = summary([(&slow, 3.0), (&few, 3.0)], Certainty::AtLeast, 0.0);
@@ -587,7 +594,10 @@ fn what_is_left_of_bounded_time_is_dynamic() {
     near(s.dynamic_range.1, 1.0);
     near(s.static_range.1, 1.0 / 10.8);
     near(s.execution_range.1, 1.0 / 10.8);
-    near(s.unexplained_stall, 0.8 / 10.8);
+    near(s.unexplained_stall, 0.2 / 10.8);
+    let fetch = s.causes.iter().find(|x| x.cause == Cause::ICache).map(|x| (x.min, x.max)).unwrap();
+    near(fetch.0, 0.0);
+    near(fetch.1, 0.6 / 10.8);
 }
 
 #[test]

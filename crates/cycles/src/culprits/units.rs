@@ -4,8 +4,9 @@
 use super::data::{PAGE, fixed_place, new_unit, says_where_to_jump};
 use super::scene::Lay;
 use super::{Likelihood, Suspect};
+use crate::model::Core;
 use crate::results::analysis::Cause;
-use whither_image::OpClass;
+use whither_image::{Effects, OpClass};
 
 /// What orders everything lets what follows it begin late: so many instructions.
 const REACH: usize = 4;
@@ -43,6 +44,22 @@ pub(super) fn synchronisation(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
         at,
         likelihood: Likelihood::Usual,
     })
+}
+
+/// What an instruction's own divider or lock takes when nothing goes wrong. Of the best case, and not for nothing: it is what the
+/// instruction costs.
+#[must_use]
+pub fn own_work(core: &Core, insn: &Effects) -> Option<(Cause, f64)> {
+    let l = &core.latency;
+    let (cause, cycles) = match insn.class {
+        OpClass::Div if insn.bits >= 64 => (Cause::Unit, l.div64),
+        OpClass::Div => (Cause::Unit, l.div32),
+        OpClass::FpDiv => (Cause::Unit, l.fp_div),
+        OpClass::Sqrt => (Cause::Unit, l.sqrt),
+        OpClass::Lock => (Cause::Synchronisation, l.lock),
+        _ => return None,
+    };
+    Some((cause, f64::from(cycles)))
 }
 
 /// U: ruled out unless it divides, takes a root, or multiplies together with others. Bound: the slow case.

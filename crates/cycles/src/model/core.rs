@@ -223,7 +223,8 @@ impl Core {
         l.vec_load = l.load + 2;
         whole(facts.fp_add, &mut l.fp_add);
         whole(facts.fp_mul, &mut l.fp_mul);
-        l.fma = l.fp_mul;
+        l.fma = l.fma.max(l.fp_mul);
+        whole(facts.fma, &mut l.fma);
         whole(facts.fp_div, &mut l.fp_div);
         whole(facts.fp_div_every, &mut l.fp_div_every);
         whole(facts.sqrt, &mut l.sqrt);

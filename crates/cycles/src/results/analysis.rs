@@ -207,6 +207,9 @@ pub struct InsnAnalysis {
     pub best_cycles: f64,
     /// Cycles per execution; `None` without an absolute scale or clock.
     pub cycles: Option<f64>,
+    /// Part of `best_cycles` in which the instruction's own divider or lock works. It is no static stall, and in the ranges of the cause.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub busy_cycles: f64,
     /// Cycles beyond the best, per execution: D_i, without what near instructions of the block stay below theirs.
     /// Negative when the estimate of F is too low.
     pub stall_cycles: Option<f64>,
@@ -220,9 +223,12 @@ pub struct InsnAnalysis {
     pub unlikely: f64,
     /// Part of `stall_cycles` that no remaining cause can take.
     pub unexplained: f64,
-    /// Too few samples to look for causes: that there are no culprits says nothing.
+    /// Too few samples to name causes: that there are no culprits says nothing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unjudged: bool,
+    /// Where `unjudged`: the most cycles of each cause that is not ruled out, for sums over many such instructions.
+    #[serde(skip)]
+    pub in_sums: Vec<(Cause, f64)>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
@@ -307,9 +313,9 @@ pub struct Summary {
     pub bounded: bool,
     /// One row per cause, dynamic ones first, in the order of [`Cause::ALL`].
     pub causes: Vec<CauseRange>,
-    /// Stalls that no cause explains, and those at instructions with too few samples to be judged.
+    /// Stalls that no cause explains.
     pub unexplained_stall: f64,
-    /// Time at instructions with too few samples to be judged: causes leave it out, subtotals do not.
+    /// Time at instructions with too few samples for their causes to be named. What causes can have taken there is in their ranges.
     pub unjudged: f64,
     /// Most that causes too unlikely to be named can have taken; causes leave it out, the high end of `dynamic_range` does not.
     pub unlikely: f64,

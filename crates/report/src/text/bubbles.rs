@@ -63,7 +63,7 @@ pub(crate) fn bubble(a: &Analysis, index: usize) -> Option<Bubble> {
     if insn.samples <= 0.0 || insn.samples < total * LEAST_SHARE {
         return None;
     }
-    let stall = insn.stall_cycles;
+    let stall = insn.stall_cycles.map(|s| s.max(0.0) + insn.busy_cycles);
     let bounded = a.scale == Scale::Bounded;
     let dynamic = stall.is_none_or(|s| s >= SHORTEST);
     let still = insn.static_stall.iter().filter(|s| s.max_cycles >= SHORTEST);
@@ -81,7 +81,7 @@ pub(crate) fn bubble(a: &Analysis, index: usize) -> Option<Bubble> {
     suspects.extend(unexplained.map(|u| format!("? unexplained {}", cycles(u))));
     let length = match stall {
         _ if guilty.iter().all(|c| c.cause.is_static()) && unexplained.is_none() => Length::Static,
-        Some(s) => Length::Cycles(sign(a, insn), s.max(0.0)),
+        Some(s) => Length::Cycles(sign(a, insn), s),
         None => Length::Unknown,
     };
     Some(Bubble { shape: shape(&letters, stall.filter(|_| dynamic)), length, suspects })

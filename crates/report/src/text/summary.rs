@@ -77,7 +77,7 @@ pub(crate) enum SummaryLineKind {
     Total,
 }
 
-/// Instructions that were not judged, and causes that are not named, are told from this share of the time on.
+/// Instructions whose causes are not named, and causes that never are, are told from this share of the time on.
 const TOLD: f64 = 0.005;
 
 /// The lines: groups with their subtotals, then what adds up to everything.
@@ -88,7 +88,7 @@ pub(crate) fn summary_lines(s: &Summary) -> Vec<SummaryLine> {
     let mut out: Vec<SummaryLine> = s.causes.iter().filter(|c| !c.cause.is_static()).map(cause).collect();
     out.push(line("unexplained stall", (s.unexplained_stall, s.unexplained_stall), KIND));
     if s.unjudged >= TOLD {
-        out.push(line("few samples, not judged", (0.0, s.unjudged), KIND));
+        out.push(line("few samples each, not named", (0.0, s.unjudged), KIND));
     }
     if s.unlikely >= TOLD {
         out.push(line("unlikely causes, not named", (0.0, s.unlikely), KIND));
