@@ -31,8 +31,10 @@ enum Kind {
 /// What was taken since sampling was switched on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Samples of all events, idle ones too.
+    /// Samples of all events, of idle CPUs and of what is not recorded too.
     pub samples: u64,
+    /// Of them those of what is recorded.
+    pub of_target: u64,
     /// Walks that ended.
     pub walks: u64,
     /// The time they took, ns.
@@ -393,9 +395,11 @@ impl Collector {
     #[must_use]
     pub fn taken(&self) -> Taken {
         let Kind::Bpf(b, _) = &self.kind else { return Taken::default() };
-        let samples = b.cpu_counters().iter().map(|c| c.hit + c.miss + c.idle + c.other).sum();
+        let counters = b.cpu_counters();
+        let of_target = counters.iter().map(|c| c.hit + c.miss).sum::<u64>();
+        let samples = of_target + counters.iter().map(|c| c.idle + c.other).sum::<u64>();
         let (walks, walks_ns) = self.edges.as_ref().map_or((0, 0), Edges::walks);
-        Taken { samples, walks, walks_ns, seconds: b.second_interrupts() }
+        Taken { samples, of_target, walks, walks_ns, seconds: b.second_interrupts() }
     }
 
     /// No more walks than so many a second, of all CPUs.

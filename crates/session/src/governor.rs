@@ -1,7 +1,8 @@
 //! Keeps sampling within a budget. What a sample costs is measured on this machine (in a virtual
 //! machine the interrupt alone takes 6 to 13 us, design note 3.1), what walks take is counted as they end, and so is our own
 //! CPU time; what the budget leaves is what rate and walks may spend. Constraint: the budget is that of the whole recording, so
-//! what was overspent (a program's files are read once, its code learnt once) is paid back later.
+//! what was overspent (a program's files are read once, its code learnt once) is paid back later. A cost is the part of the time of
+//! what is recorded, not of all CPUs: walks of a program on one of 64 CPUs take all of theirs from it.
 
 use crate::choose::FULL_HERTZ;
 use crate::options::Pace;
@@ -75,6 +76,7 @@ impl Seen {
             own_ns: less(self.own_ns, earlier.own_ns),
             taken: Taken {
                 samples: less(self.taken.samples, earlier.taken.samples),
+                of_target: less(self.taken.of_target, earlier.taken.of_target),
                 walks: less(self.taken.walks, earlier.taken.walks),
                 walks_ns: less(self.taken.walks_ns, earlier.taken.walks_ns),
                 seconds: less(self.taken.seconds, earlier.taken.seconds),
@@ -163,7 +165,7 @@ impl Governor {
         let own = if all.elapsed < BEGINNING_NS { budget * RESERVE } else { new.own_ns as f64 / length };
         let allowed = budget * all.elapsed as f64 * self.cpus;
         let pay_back = all.elapsed.clamp(PAY_BACK_NS, REVIEW_NS);
-        let debt = (self.spent(&all) - allowed).max(0.0) / (pay_back as f64 * self.cpus);
+        let debt = (self.spent(&all, busy(&all.taken)) - allowed).max(0.0) / (pay_back as f64 * self.cpus);
         let left = budget - own - debt;
         let synchronous = new.synchronous as f64 * SYNCHRONOUS_NS / length;
         let thinner = thinner(synchronous, left.max(budget * LEAST_PART) * SYNCHRONOUS_PART);
@@ -174,11 +176,14 @@ impl Governor {
         (hertz.is_some() || thinner > 1 || walks.is_some()).then_some(Change { hertz, thinner, walks })
     }
 
-    /// What samples and walks have taken and we ourselves, ns.
-    fn spent(&self, seen: &Seen) -> f64 {
+    /// What samples and walks have taken and we ourselves, ns of all CPUs, if they were all as busy with what is recorded. The
+    /// interrupts of samples meet every CPU alike; walks and second moments only those that run what is recorded, whose part of the
+    /// CPUs is `busy`.
+    fn spent(&self, seen: &Seen, busy: f64) -> f64 {
         let synchronous = seen.synchronous.min(seen.taken.samples);
-        let interrupts = (seen.taken.samples - synchronous + seen.taken.seconds) as f64 * self.interrupt_ns;
-        interrupts + synchronous as f64 * SYNCHRONOUS_NS + (seen.taken.walks_ns + seen.own_ns) as f64
+        let interrupts = (seen.taken.samples - synchronous) as f64 * self.interrupt_ns;
+        let in_target = seen.taken.seconds as f64 * self.interrupt_ns + seen.taken.walks_ns as f64;
+        interrupts + synchronous as f64 * SYNCHRONOUS_NS + in_target / busy + seen.own_ns as f64
     }
 
     /// What walks may take of a share, if there are any. One takes 100 to 400 us, by how much of what it reads is in caches.
@@ -187,7 +192,7 @@ impl Governor {
         if walks == 0 {
             return None;
         }
-        let each = (walks_ns as f64 / walks as f64).max(1.0) / (1e9 * self.cpus);
+        let each = (walks_ns as f64 / walks as f64).max(1.0) / (1e9 * self.cpus * busy(&new.taken));
         let wanted = ENOUGH_WALKS.max(walks as f64 * 1e9 / new.elapsed.max(1) as f64);
         let share = (left * WALKS_PART).min(wanted * each);
         Some(Walks { a_second: share / each, share })
@@ -213,12 +218,26 @@ impl Governor {
         let elapsed = clock::monotonic_ns().saturating_sub(self.began).max(1);
         let own_ns = clock::own_cpu_ns().saturating_sub(self.own_began);
         let synchronous = if self.all_synchronous { delivered } else { synchronous.min(delivered) };
-        let spent = self.spent(&Seen { elapsed, own_ns, taken: Taken { samples: delivered, ..taken }, synchronous });
+        let seen = Seen { elapsed, own_ns, taken: Taken { samples: delivered, ..taken }, synchronous };
+        let spent = self.spent(&seen, busy(&taken));
         // Without the cost of a sample the share would be a half-truth: 0 stands for "not measured".
         let measured = self.interrupt_ns > 0.0 || self.all_synchronous;
         let share = if measured { spent / (elapsed as f64 * self.cpus) } else { 0.0 };
         let (interrupt_ns, handler_ns) = (self.interrupt_ns, self.handler_ns);
         OwnCost { interrupt_ns, handler_ns, user_ns: own_ns, share, budget: self.budget }
+    }
+}
+
+/// Fewer samples do not tell which part of the CPUs runs what is recorded.
+const TELLING: u64 = 100;
+/// Less is not believed: most of it would be chance.
+const LEAST_BUSY: f64 = 0.001;
+
+/// The part of all CPUs' time in which they run what is recorded.
+fn busy(taken: &Taken) -> f64 {
+    match taken.samples {
+        all if all >= TELLING => (taken.of_target as f64 / all as f64).clamp(LEAST_BUSY, 1.0),
+        _ => 1.0,
     }
 }
 
@@ -297,7 +316,7 @@ mod tests {
     }
 
     /// What a governor makes of a program on one of two CPUs whose walks take 200 us each and that costs us `own` of a CPU:
-    /// what was spent of all CPU time in so many seconds.
+    /// what was spent of its time in so many seconds, and of all CPUs' by ourselves.
     fn spends(governor: &mut Governor, own: f64, seconds: u64) -> f64 {
         const STEP_NS: u64 = 50_000_000;
         let (mut seen, mut walks) = (Seen::default(), ENOUGH_WALKS);
@@ -305,7 +324,9 @@ mod tests {
         while seen.elapsed < seconds * 1_000_000_000 {
             seen.elapsed += STEP_NS;
             seen.own_ns += (own * STEP_NS as f64) as u64;
-            seen.taken.samples += (governor.hertz * STEP_NS as f64 / 1e9) as u64;
+            let samples = (governor.hertz * STEP_NS as f64 / 1e9) as u64;
+            seen.taken.samples += 2 * samples;
+            seen.taken.of_target += samples;
             let more = (walks * STEP_NS as f64 / 1e9).round() as u64;
             seen.taken.walks += more;
             seen.taken.walks_ns += more * 200_000;
@@ -314,7 +335,9 @@ mod tests {
                 walks = governor.reviewed(seen).and_then(|c| c.walks).unwrap_or(walks);
             }
         }
-        governor.spent(&seen) / (seen.elapsed as f64 * governor.cpus)
+        // Each CPU is interrupted at this rate; walks meet the one that is busy.
+        let (interrupts, walks) = (seen.taken.samples as f64 / 2.0 * governor.interrupt_ns, seen.taken.walks_ns as f64);
+        (interrupts + walks) / seen.elapsed as f64 + own / 2.0
     }
 
     fn with_budget(budget: f64) -> Governor {
