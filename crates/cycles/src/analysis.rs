@@ -29,7 +29,7 @@ use crate::flow::Network;
 use crate::model::{Core, InsnSchedule, Schedule, schedule};
 use crate::names::demangled;
 use crate::results::analysis::{
-    Analysis, BlockAnalysis, Cause, Confidence, Culprit, EdgeAnalysis, Estimate, Evidence, InsnAnalysis, Scale, Summary,
+    Analysis, BlockAnalysis, Confidence, Culprit, EdgeAnalysis, Estimate, Evidence, InsnAnalysis, Scale, Summary,
 };
 use crate::selection::Selection;
 use exact::Counted;
@@ -374,13 +374,30 @@ impl Study {
             len: range.len(),
             class: subject.classes.0[b],
             loop_header,
-            frequency: self.estimate(f, f.flow.blocks[b] * self.unit(f), f.flow.block_error[b]),
+            frequency: self.block_estimate(f, b),
             samples,
             share: if total > 0.0 { samples / total } else { 0.0 },
             best_cycles: self.schedule.blocks[b].best_cycles,
             cycles: self.cost(f, b, samples),
             mca_cycles: None,
         }
+    }
+
+    /// What was never seen may never have run: what flow leaves it is the most.
+    fn block_estimate(&self, f: &Frequencies, b: usize) -> Estimate {
+        let estimate = self.estimate(f, f.flow.blocks[b] * self.unit(f), f.flow.block_error[b]);
+        if self.is_unseen(f, b) { Estimate { low: 0.0, confidence: Confidence::Low, ..estimate } } else { estimate }
+    }
+
+    /// Whether neither samples nor branches tell of a block, nor of any that must run as often.
+    fn is_unseen(&self, f: &Frequencies, b: usize) -> bool {
+        let alike = |x: usize| self.subject.classes.0.get(x) == self.subject.classes.0.get(b);
+        let sampled = (0..self.subject.cfg.blocks.len()).any(|x| alike(x) && self.subject.block_samples(x) > 0.0);
+        let met = |e: usize| {
+            let (from, to) = f.network.edges[e];
+            f.seen[e] + f.told[e] > 0.0 && (alike(from) || alike(to))
+        };
+        !sampled && !(0..f.known_edges).any(met)
     }
 
     /// The scale where time over executions makes sense as cycles: one that is bounded by the clock cancels it, one that was
@@ -502,34 +519,14 @@ impl Study {
             insn.unjudged = judged.unjudged && insn.samples > 0.0;
             (insn.unlikely, insn.unexplained) = (judged.unlikely, judged.unexplained);
             (insn.culprits, insn.in_sums) = (judged.culprits, judged.in_sums);
-            if let Some((cause, cycles)) = culprits::own_work(&machine.core, &self.subject.effects[i]) {
-                self.charge_own_work(insn, i, cause, cycles);
-            }
+            culprits::charge_own_work(
+                insn,
+                i,
+                culprits::own_work(&machine.core, &self.subject.effects[i]),
+                scene.certainty,
+            );
         }
         insns
-    }
-
-    /// A divider or a lock takes its time at best too. That is its cause's doing, not that of the operand or port for which the
-    /// instruction seems to wait.
-    fn charge_own_work(&self, insn: &mut InsnAnalysis, i: usize, cause: Cause, cycles: f64) {
-        let busy = cycles.min(insn.best_cycles);
-        if busy <= 0.0 || insn.cycles.is_none() {
-            return;
-        }
-        insn.busy_cycles = busy;
-        let beyond =
-            |s: Culprit| Culprit { min_cycles: (s.min_cycles - busy).max(0.0), max_cycles: s.max_cycles - busy, ..s };
-        insn.static_stall = insn.static_stall.take().map(beyond).filter(|s| s.max_cycles > 0.0);
-        // Bounded executions: suspects can have taken all the time of the instruction as it is.
-        let sure = if self.is_told() { busy } else { 0.0 };
-        if insn.unjudged {
-            insn.in_sums.push((cause, sure));
-            return;
-        }
-        let judged = insn.culprits.iter().position(|c| c.cause == cause).map(|at| insn.culprits.remove(at));
-        let mut own = judged.unwrap_or(Culprit { cause, min_cycles: 0.0, max_cycles: busy - sure, at: Some(i) });
-        (own.min_cycles, own.max_cycles) = (own.min_cycles + sure, own.max_cycles + sure);
-        insn.culprits.insert(0, own);
     }
 
     /// What an instruction stalls at least. Where executions are bounded, they may still be more by their error, and the time of

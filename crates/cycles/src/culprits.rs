@@ -14,7 +14,7 @@ mod units;
 
 pub use scene::{BranchSeen, Certainty, Flow, Scene};
 pub use summary::summary;
-pub use units::own_work;
+pub use units::{charge_own_work, own_work};
 
 use crate::results::analysis::{Cause, Culprit};
 use scene::Lay;

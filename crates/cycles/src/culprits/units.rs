@@ -2,10 +2,10 @@
 //! microcode; and those from outside: the kernel and the hypervisor.
 
 use super::data::{PAGE, fixed_place, new_unit, says_where_to_jump};
-use super::scene::Lay;
+use super::scene::{Certainty, Lay};
 use super::{Likelihood, Suspect};
 use crate::model::Core;
-use crate::results::analysis::Cause;
+use crate::results::analysis::{Cause, Culprit, InsnAnalysis};
 use whither_image::{Effects, OpClass};
 
 /// What orders everything lets what follows it begin late: so many instructions.
@@ -60,6 +60,30 @@ pub fn own_work(core: &Core, insn: &Effects) -> Option<(Cause, f64)> {
         _ => return None,
     };
     Some((cause, f64::from(cycles)))
+}
+
+/// A divider or a lock takes its time at best too. That is its cause's doing, not that of the operand or port for which the instruction
+/// `i` seems to wait.
+pub fn charge_own_work(insn: &mut InsnAnalysis, i: usize, work: Option<(Cause, f64)>, certainty: Certainty) {
+    let Some((cause, cycles)) = work.filter(|_| insn.cycles.is_some()) else { return };
+    let busy = cycles.min(insn.best_cycles);
+    if busy <= 0.0 {
+        return;
+    }
+    insn.busy_cycles = busy;
+    let beyond =
+        |s: Culprit| Culprit { min_cycles: (s.min_cycles - busy).max(0.0), max_cycles: s.max_cycles - busy, ..s };
+    insn.static_stall = insn.static_stall.take().map(beyond).filter(|s| s.max_cycles > 0.0);
+    // Bounded executions: suspects can have taken all the time of the instruction as it is.
+    let sure = if certainty == Certainty::Known { busy } else { 0.0 };
+    if insn.unjudged {
+        insn.in_sums.push((cause, sure));
+        return;
+    }
+    let judged = insn.culprits.iter().position(|c| c.cause == cause).map(|at| insn.culprits.remove(at));
+    let mut own = judged.unwrap_or(Culprit { cause, min_cycles: 0.0, max_cycles: busy - sure, at: Some(i) });
+    (own.min_cycles, own.max_cycles) = (own.min_cycles + sure, own.max_cycles + sure);
+    insn.culprits.insert(0, own);
 }
 
 /// U: ruled out unless it divides, takes a root, or multiplies together with others. Bound: the slow case.
@@ -143,4 +167,49 @@ pub(super) fn kernel(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let own = lay.block_of(i).and_then(|b| lay.scene.executions.get(b)).copied().unwrap_or(0.0);
     let likelihood = if share >= 0.2 { Likelihood::Usual } else { Likelihood::Faint };
     (own > 0.0).then(|| Suspect { cause: Cause::Kernel, bound: share * lay.time / own, at: i, likelihood })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn division(stalls: f64, culprits: Vec<Culprit>) -> InsnAnalysis {
+        InsnAnalysis {
+            samples: 900.0,
+            best_cycles: 13.0,
+            cycles: Some(13.0 + stalls),
+            stall_cycles: Some(stalls),
+            static_stall: Some(Culprit { cause: Cause::Operand, min_cycles: 13.0, max_cycles: 13.0, at: Some(0) }),
+            culprits,
+            ..InsnAnalysis::default()
+        }
+    }
+
+    fn unit(max_cycles: f64) -> Culprit {
+        Culprit { cause: Cause::Unit, min_cycles: 0.0, max_cycles, at: Some(0) }
+    }
+
+    #[test]
+    fn a_dividers_time_is_no_operands() {
+        let work = Some((Cause::Unit, 13.0));
+        let told = |mut insn: InsnAnalysis, certainty| {
+            charge_own_work(&mut insn, 0, work, certainty);
+            assert_eq!((insn.static_stall, insn.busy_cycles), (None, 13.0));
+            insn.culprits.iter().map(|c| (c.cause, c.min_cycles, c.max_cycles)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(division(0.0, vec![]), Certainty::Known), [(Cause::Unit, 13.0, 13.0)]);
+        assert_eq!(told(division(0.8, vec![unit(0.8)]), Certainty::Known), [(Cause::Unit, 13.0, 13.8)]);
+        // Bounded: it may have run far less often, and waited for something else.
+        assert_eq!(told(division(0.8, vec![unit(13.8)]), Certainty::AtLeast), [(Cause::Unit, 0.0, 13.8)]);
+        assert_eq!(told(division(0.0, vec![]), Certainty::AtLeast), [(Cause::Unit, 0.0, 13.0)]);
+    }
+
+    #[test]
+    fn what_an_operand_takes_besides_stays_the_operands() {
+        let mut insn = division(0.0, vec![]);
+        insn.best_cycles = 20.0;
+        insn.static_stall.iter_mut().for_each(|s| (s.min_cycles, s.max_cycles) = (20.0, 20.0));
+        charge_own_work(&mut insn, 0, Some((Cause::Unit, 13.0)), Certainty::Known);
+        assert_eq!(insn.static_stall.map(|s| (s.cause, s.max_cycles)), Some((Cause::Operand, 7.0)));
+    }
 }

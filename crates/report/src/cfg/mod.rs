@@ -11,7 +11,7 @@ pub use dot::dot;
 pub(crate) use svg::embedded;
 pub use svg::svg;
 
-use crate::text::{at_least_of, basis, block_cpi, confidence, count, count_of, probability, seen};
+use crate::text::{at_least_of, basis, block_cpi, confidence_of, count, count_of, probability, seen};
 use rustc_hash::FxHashMap;
 use whither_cycles::results::analysis::{Analysis, BlockAnalysis, Confidence, EdgeAnalysis};
 
@@ -19,6 +19,8 @@ use whither_cycles::results::analysis::{Analysis, BlockAnalysis, Confidence, Edg
 pub const MOST_BLOCKS: usize = 2000;
 /// In graphs of more blocks than this ...
 const FOLD_ABOVE: usize = 400;
+/// What an execution costs is not told of blocks with fewer samples: nothing is known of it.
+const TELLING: f64 = 3.0;
 /// ... those with less of the procedure's time are counted, not drawn.
 const COLD_SHARE: f64 = 0.0005;
 
@@ -121,7 +123,7 @@ impl<'a> Graph<'a> {
         if folded > 0 && self.left_out() > 0 {
             lines.push(format!("{folded} way{} to cold blocks", if folded == 1 { "" } else { "s" }));
         }
-        if let Some(cycles) = b.cycles {
+        if let Some(cycles) = b.cycles.filter(|_| b.samples >= TELLING) {
             let per = b.len.max(1) as f64;
             lines.push(format!("CPI {}{:.2}, best {:.2}", at_least_of(self.a, b), cycles / per, b.best_cycles / per));
         }
@@ -137,7 +139,7 @@ impl<'a> Graph<'a> {
             self.nodes[at] + 1,
             b.class,
             count_of(self.a, b),
-            confidence(b.frequency.confidence)
+            confidence_of(self.a, b.frequency.confidence)
         );
         text.extend(block_cpi(self.a, b).map(|c| format!("\n{c}")));
         let twins: Vec<String> = (0..self.a.blocks.len())
@@ -177,7 +179,7 @@ impl<'a> Graph<'a> {
             e.to + 1,
             e.kind,
             count(self.a, &e.frequency),
-            confidence(e.frequency.confidence),
+            confidence_of(self.a, e.frequency.confidence),
             e.evidence
         )
     }
@@ -292,7 +294,7 @@ mod tests {
     fn pictures_have_the_signs_of_the_text_and_say_what_they_rest_on() {
         let a = analysis_fixture::bounded();
         let (svg, dot) = (crate::cfg::svg(&a), crate::cfg::dot(&a));
-        assert!(svg.contains("F &lt;~ 1.53e9, relative +-4 %") && dot.contains("F <~ 1.53e9, relative +-4 %"), "{svg}");
+        assert!(svg.contains("F &lt;~ 1.53e9, shape +-4 %") && dot.contains("F <~ 1.53e9, shape +-4 %"), "{svg}");
         assert!(svg.contains("CPI &gt;~ 6.88") && dot.contains("CPI >~ 6.88"), "{svg}");
         assert!(svg.contains("called &lt;~ 12,000"), "{svg}");
         for text in [&svg, &dot] {

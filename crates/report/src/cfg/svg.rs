@@ -19,7 +19,7 @@ const UNKNOWN: Point = (30.0, 26.0);
 
 /// Style of a picture, for a file of its own; the page's style sheet has the same classes with its colours.
 const STYLE: &str = ".cfg text{font:11px ui-monospace,'DejaVu Sans Mono',monospace;fill:#1c1d21}\
-.cfg .dim{fill:#6b6f78}.cfg .box{fill:#fff;stroke:#6b6f78;stroke-width:1.3}.cfg .heat{fill:#e8590c}\
+.cfg .dim{fill:#6b6f78}.cfg .over{paint-order:stroke;stroke:#fff;stroke-width:3px}.cfg .box{fill:#fff;stroke:#6b6f78;stroke-width:1.3}.cfg .heat{fill:#e8590c}\
 .cfg .e{fill:none;stroke:#6b6f78}.cfg .back{stroke:#0b5cad}.cfg .lost{stroke:#c92a2a;stroke-dasharray:4 4}\
 .cfg .tip{fill:#6b6f78}.cfg .tip.back{fill:#0b5cad}.cfg .tip.lost{fill:#c92a2a}.cfg .paper{fill:#fff}";
 
@@ -65,12 +65,18 @@ fn picture(out: &mut String, graph: &Graph<'_>, head: &[String], links: Option<u
         put!(out, "<text{class} x=\"{MARGIN}\" y=\"{:.0}\">{}</text>", 20.0 + i as f64 * LINE, Text(line));
     }
     put!(out, "<g transform=\"translate({MARGIN} {top})\">");
+    // Above the lines of other edges.
+    let mut labels = String::new();
     for (e, line) in drawing.lines.iter().enumerate() {
         match graph.edges.get(e) {
             Some(&(from, to, edge)) => {
                 let middle = drawing.boxes[from].0 + sizes[from].0 / 2.0;
                 let upward = line.last().is_some_and(|l| l.1 < line[0].1);
-                edge_line(out, graph, edge, line, Anchor::of(from == to, upward, line[0].0 < middle));
+                let anchor = Anchor::of(from == to, upward, line[0].0 < middle);
+                edge_line(out, graph, edge, line, matches!(anchor, Anchor::Above | Anchor::Beside));
+                if let Some(text) = graph.edge_label(edge) {
+                    label(&mut labels, &text, line[0], anchor);
+                }
             }
             None => lost_line(out, line),
         }
@@ -87,6 +93,7 @@ fn picture(out: &mut String, graph: &Graph<'_>, head: &[String], links: Option<u
             y + 17.0
         );
     }
+    out.push_str(&labels);
     out.push_str("</g></svg>");
 }
 
@@ -150,15 +157,11 @@ fn stub(out: &mut String, line: &[Point], label: &str, y: f64) {
     put!(out, "<text class=\"dim\" x=\"{:.1}\" y=\"{y:.1}\">{}</text>", line[0].0 + 6.0, Text(label));
 }
 
-fn edge_line(out: &mut String, graph: &Graph<'_>, e: &EdgeAnalysis, line: &[Point], anchor: Anchor) {
-    let back = matches!(anchor, Anchor::Above | Anchor::Beside);
+fn edge_line(out: &mut String, graph: &Graph<'_>, e: &EdgeAnalysis, line: &[Point], back: bool) {
     let (class, tip_class) = if back { ("e back", "tip back") } else { ("e", "tip") };
     put!(out, "<g><title>{}</title>", Text(&graph.edge_tooltip(e)));
     path(out, class, line, graph.width(e.frequency.value), dashes(e.frequency.confidence));
     tip(out, tip_class, line);
-    if let Some(text) = graph.edge_label(e) {
-        label(out, &text, line[0], anchor);
-    }
     out.push_str("</g>");
 }
 
@@ -191,7 +194,7 @@ fn label(out: &mut String, text: &str, (x, y): Point, anchor: Anchor) {
     };
     put!(
         out,
-        "<text class=\"dim\" text-anchor=\"{side}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+        "<text class=\"dim over\" text-anchor=\"{side}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
         x + dx,
         y + dy,
         Text(text)

@@ -6,8 +6,8 @@ use super::number::{fraction, percent};
 use super::{Annotated, Focus};
 use crate::cfg::{Graph, MOST_BLOCKS, embedded};
 use crate::text::{
-    Length, SummaryLine, SummaryLineKind, at_least_of, basis, block_cpi, bubble, confidence, count, count_of, cycles,
-    frequency, probability, quotient, seen, summary_caveat, summary_cpi, summary_lines,
+    Length, SummaryLine, SummaryLineKind, at_least_of, basis, block_cpi, bubble, confidence_of, count, count_of,
+    cycles, frequency, probability, quotient, seen, summary_caveat, summary_cpi, summary_lines,
 };
 use rustc_hash::FxHashMap;
 use whither_cycles::results::analysis::{Analysis, Cause, InsnAnalysis, Summary};
@@ -61,7 +61,7 @@ impl<'a> Figures<'a> {
     pub(super) fn block_head(&self, block: usize) -> String {
         let Some(b) = self.a.blocks.get(block) else { return String::new() };
         let mut items = vec![format!("block {}", block + 1)];
-        items.push(format!("F {}, {}", count_of(self.a, b), confidence(b.frequency.confidence)));
+        items.push(format!("F {}, {}", count_of(self.a, b), confidence_of(self.a, b.frequency.confidence)));
         match b.loop_header {
             Some(header) if header == block => items.push("loop".into()),
             Some(header) => items.push(format!("loop of block {}", header + 1)),

@@ -104,7 +104,7 @@ fn a_page_shows_bounds_with_their_signs() {
     let page = page(&data);
     for part in [
         "CPI &gt;~ 6.88 (best 0.32)</td>",
-        "F &lt;~ 1.53e9, relative +-4 %, high",
+        "F &lt;~ 1.53e9, shape +-4 %, shape high",
         "class=\"st\" title=\"stall of &gt;~ 0.0 cycles per execution\nd D-cache miss",
         "title=\"waits at best too, as the code is written\na operand dependency",
         "In all best-case 0.32 CPI, actual &gt;~ 6.90 CPI",

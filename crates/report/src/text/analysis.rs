@@ -156,6 +156,12 @@ pub(crate) fn confidence(c: Confidence) -> &'static str {
     }
 }
 
+/// `high`; `shape high` where executions are bounded: it is about blocks against one another, and not about the bound.
+pub(crate) fn confidence_of(a: &Analysis, c: Confidence) -> String {
+    let about = if a.scale == Scale::Bounded { "shape " } else { "" };
+    format!("{about}{}", confidence(c))
+}
+
 fn evidence(e: Evidence) -> &'static str {
     match e {
         Evidence::Samples => "samples only",
@@ -169,8 +175,14 @@ fn evidence(e: Evidence) -> &'static str {
 
 /// `F 1.53e9 +-4 % (branch evidence, high)`.
 pub(crate) fn frequency(a: &Analysis, b: &BlockAnalysis) -> String {
-    format!("F {} ({}, {})", count_of(a, b), evidence(a.evidence), confidence(b.frequency.confidence))
+    format!("F {} ({}, {})", count_of(a, b), evidence(a.evidence), confidence_of(a, b.frequency.confidence))
 }
+
+/// Blocks this much faster than the model's best are marked,
+const IMPOSSIBLE: f64 = 0.8;
+/// with so many samples.
+const TELLING: f64 = 30.0;
+const BELOW: &str = " (below its best: what other blocks wait for hides it, or F is too high)";
 
 /// `best-case 1.6/5 = 0.31 CPI, actual 13.6/5 = 2.71 CPI`, and what `llvm-mca` says where it was asked.
 pub(crate) fn block_cpi(a: &Analysis, b: &BlockAnalysis) -> Option<String> {
@@ -178,7 +190,10 @@ pub(crate) fn block_cpi(a: &Analysis, b: &BlockAnalysis) -> Option<String> {
         format!("{what} {}/{} {sign} {:.2} CPI", cycles(total), b.len, total / b.len.max(1) as f64)
     };
     let sign = if is_absolute(a) { "=" } else { at_least_of(a, b).trim_end() };
-    let own = b.cycles.map(|actual| [one("best-case", "=", b.best_cycles), one("actual", sign, actual)]);
+    let own = b.cycles.map(|actual| {
+        let below = if actual < IMPOSSIBLE * b.best_cycles && b.samples >= TELLING { BELOW } else { "" };
+        [one("best-case", "=", b.best_cycles), one("actual", sign, actual) + below]
+    });
     let mca = b.mca_cycles.map(|best| one("llvm-mca", "=", best));
     let all: Vec<String> = own.into_iter().flatten().chain(mca).collect();
     (!all.is_empty()).then(|| all.join(", "))

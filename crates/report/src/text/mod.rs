@@ -22,7 +22,7 @@ mod tree;
 pub use accuracy::accuracy;
 pub(crate) use accuracy::{bin_labels, within};
 pub use analysis::{Blocks, analysis};
-pub(crate) use analysis::{basis, block_cpi, confidence, frequency, quotient};
+pub(crate) use analysis::{basis, block_cpi, confidence, confidence_of, frequency, quotient};
 pub use annotation::{AnnotationView, annotation};
 pub(crate) use bubbles::{Length, bubble};
 pub use calls::{CallColumn, FEW_NAMES, calls, calls_header, calls_warnings, probed_later, since, some_are};

@@ -41,12 +41,12 @@ pub(crate) fn is_loose(a: &Analysis, b: &BlockAnalysis) -> bool {
     a.scale == Scale::Bounded && unknown && b.cycles.is_some_and(|c| c > NEAR_BEST * b.best_cycles)
 }
 
-/// Executions of a block; `~ 1.6e8, relative (3.5e7..7.7e8)` where the bound is hardly one of it.
+/// Executions of a block; `~ 1.6e8, shape (3.5e7..7.7e8)` where the bound is hardly one of it.
 pub(crate) fn count_of(a: &Analysis, b: &BlockAnalysis) -> String {
     if is_loose(a, b) { with_sign(a, &b.frequency, "~ ") } else { count(a, &b.frequency) }
 }
 
-/// `1.53e9 +-4 %`, `3.2 per call +-5 %`, `<~ 2.68e9, relative +-2 %`: what bounds all executions together says nothing of
+/// `1.53e9 +-4 %`, `3.2 per call +-5 %`, `<~ 2.68e9, shape +-2 %`: what bounds all executions together says nothing of
 /// how far off they are, the interval is that against one another.
 pub(crate) fn count(a: &Analysis, f: &Estimate) -> String {
     with_sign(a, f, at_most(a))
@@ -55,7 +55,7 @@ pub(crate) fn count(a: &Analysis, f: &Estimate) -> String {
 fn with_sign(a: &Analysis, f: &Estimate, sign: &str) -> String {
     let (per, between) = match a.scale {
         Scale::Relative => (" per call", ""),
-        Scale::Bounded => ("", ", relative"),
+        Scale::Bounded => ("", ", shape"),
         Scale::Absolute(_) | Scale::Counted | Scale::Sampled => ("", ""),
     };
     let interval = interval(f);
@@ -91,16 +91,16 @@ mod tests {
     use crate::analysis_fixture;
 
     #[test]
-    fn a_bound_says_so_and_that_its_interval_is_relative() {
+    fn a_bound_says_so_and_that_its_interval_is_that_of_the_shape() {
         let mut a = analysis_fixture::analysis();
         let f = a.blocks[1].frequency;
         assert_eq!((count(&a, &f).as_str(), at_least(&a)), ("1.53e9 +-4 %", ""));
         a.scale = Scale::Bounded;
-        assert_eq!((count(&a, &f).as_str(), at_least(&a)), ("<~ 1.53e9, relative +-4 %", ">~ "));
+        assert_eq!((count(&a, &f).as_str(), at_least(&a)), ("<~ 1.53e9, shape +-4 %", ">~ "));
         assert_eq!(at_least_of(&a, &a.blocks[1]), ">~ ");
         let low = Estimate { low: f.value / 5.0, high: f.value * 5.0, confidence: Confidence::Low, ..f };
         let mut loose = BlockAnalysis { frequency: low, best_cycles: 1.0, cycles: Some(5.0), ..a.blocks[1].clone() };
-        let told = "~ 1.53e9, relative (3.06e8..7.65e9)";
+        let told = "~ 1.53e9, shape (3.06e8..7.65e9)";
         assert_eq!((count_of(&a, &loose).as_str(), at_least_of(&a, &loose)), (told, "~ "));
         loose.cycles = Some(1.1);
         assert_eq!((count_of(&a, &loose), at_least_of(&a, &loose)), (format!("<{told}"), ">~ "));

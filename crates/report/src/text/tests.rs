@@ -281,7 +281,7 @@ fn lines_fit_the_width() {
 fn bounds_are_told_as_bounds_and_add_up() {
     let a = crate::analysis_fixture::bounded();
     let text = analysis(&a, AnnotationView::Both, Blocks::Warm, &Layout::default());
-    for part in ["F <~ 1.53e9, relative +-4 %", "actual >~ 6.90 CPI", "= 0.32 CPI, actual 34.4/5 >~ 6.88 CPI"] {
+    for part in ["F <~ 1.53e9, shape +-4 %", "actual >~ 6.90 CPI", "= 0.32 CPI, actual 34.4/5 >~ 6.88 CPI"] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
     let shown = summary(&a.summary, &Layout::default());
