@@ -603,11 +603,12 @@ fn is_time(event: &Event) -> bool {
     event.unit == EventUnit::Nanoseconds || matches!(name, "cycles" | "cpu-cycles")
 }
 
-/// Cycles of one sample of time, and whether they are known.
+/// Cycles of one sample of time, and whether they are known. A timer runs on while the sample is taken, which is nobody's cost.
 fn cycles_of_sample(event: &Event, per_sample: f64, machine: &Machine) -> (f64, bool) {
     match event.unit {
         EventUnit::Nanoseconds => {
-            ((per_sample * machine.clock_hz.unwrap_or(USUAL_CLOCK) / 1e9).max(1.0), machine.clock_hz.is_some())
+            let own_ns = per_sample * (1.0 - machine.stolen);
+            ((own_ns * machine.clock_hz.unwrap_or(USUAL_CLOCK) / 1e9).max(1.0), machine.clock_hz.is_some())
         }
         EventUnit::Count => (per_sample.max(1.0), true),
     }

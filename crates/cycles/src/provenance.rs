@@ -146,6 +146,20 @@ fn own_cost(epochs: &[EpochMeta]) -> Option<f64> {
     (weight > 0.0).then(|| cost / weight)
 }
 
+/// Most of the time that sampling is taken to have taken.
+const MOST_STOLEN: f64 = 0.5;
+
+/// Share of the time of what was sampled in which it stood still for interrupts and walks: whither's own process ran beside it.
+pub(crate) fn stolen_by_sampling(epochs: &[EpochMeta]) -> f64 {
+    let length = |e: &EpochMeta| e.end_ns.saturating_sub(e.start_ns) as f64 * f64::from(e.cpus.max(1));
+    let own_process = |e: &EpochMeta| e.cost.user_ns as f64 / length(e).max(1.0);
+    let measured = epochs.iter().filter(|e| e.cost.share > 0.0);
+    let (stolen, whole) = measured.fold((0.0, 0.0), |(stolen, whole), e| {
+        (stolen + (e.cost.share - own_process(e)).max(0.0) * length(e), whole + length(e))
+    });
+    if whole > 0.0 { (stolen / whole).min(MOST_STOLEN) } else { 0.0 }
+}
+
 const NS: u64 = 1_000_000_000;
 
 /// Wall seconds that were sampled, inside the range asked for: by the accounting where there is any,
@@ -327,6 +341,24 @@ fn distinct(values: impl Iterator<Item = String>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_sampling_took_of_the_target_is_its_cost_without_its_own_process() {
+        let epoch = |share, user_ns| EpochMeta {
+            end_ns: 1_000,
+            cpus: 2,
+            cost: whither_store::model::OwnCost { share, user_ns, ..Default::default() },
+            ..EpochMeta::default()
+        };
+        let near = |epochs: &[EpochMeta], stolen: f64| {
+            let told = stolen_by_sampling(epochs);
+            assert!((told - stolen).abs() < 1e-9, "{told} {stolen}");
+        };
+        near(&[epoch(0.06, 20)], 0.05);
+        near(&[epoch(0.06, 20), epoch(0.02, 0)], 0.035);
+        near(&[epoch(0.9, 0)], MOST_STOLEN);
+        near(&[epoch(0.0, 20)], 0.0);
+    }
 
     #[test]
     fn times_are_those_of_the_calendar() {

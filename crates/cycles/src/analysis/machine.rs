@@ -5,6 +5,7 @@ use super::AnalyseQuery;
 use super::refills::{Refills, refills};
 use crate::find::Procedure;
 use crate::model::Core;
+use crate::provenance::stolen_by_sampling;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use whither_store::model::{EventIx, ImageIx, ImageKind, Profile, Rate, Sample};
@@ -15,6 +16,8 @@ pub(crate) struct Machine {
     pub(crate) core: Core,
     /// Cycles per second of the core.
     pub(crate) clock_hz: Option<f64>,
+    /// Time in which what ran stood still for sampling, as a share of its time.
+    pub(crate) stolen: f64,
     /// Time that the hypervisor took, as a share of the time of what ran.
     pub(super) steal: f64,
     /// Time that the kernel spent on page faults, as a share of all time.
@@ -34,6 +37,7 @@ impl Machine {
         Self {
             core,
             clock_hz: first.and_then(|f| f.clock_hz),
+            stolen: stolen_by_sampling(&profile.epochs),
             steal: steal(profile),
             faults: faults(profile, symbols),
             samples: samples(profile) as f64,
