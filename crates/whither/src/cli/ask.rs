@@ -301,7 +301,7 @@ pub(crate) struct ReportArgs {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
     /// Page to write
-    #[arg(short, long, value_name = "FILE", default_value = "whither.html")]
+    #[arg(short, long, alias = "html", value_name = "FILE", default_value = "whither.html")]
     pub(crate) output: PathBuf,
     /// Say what changed since this recording, or several runs with commas between
     #[arg(long, value_name = "RECORDING")]
