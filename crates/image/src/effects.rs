@@ -21,6 +21,8 @@ impl RegSet {
     pub const BITS: usize = 59;
     /// The stack pointer.
     pub const RSP: Self = Self(1 << 4);
+    /// All general registers.
+    pub const GENERAL: Self = Self(0xffff);
     /// All flags but carry, which `inc` leaves alone.
     pub const FLAGS: Self = Self(1 << 16);
     /// The carry flag.
