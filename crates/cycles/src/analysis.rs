@@ -225,8 +225,7 @@ impl Study {
             declined: None,
             foreign_branches: tables.foreign_branches(),
         };
-        let run = tables.run(procedure.image).filter(|_| study.subject.per_sample > 0.0);
-        study.rounds = study.rounds(machine, run.map(|run| run / study.subject.per_sample));
+        study.rounds = study.rounds(machine, tables.samples);
         study.scale = study.bounded_scale();
         Ok(study.counted(run_ns))
     }

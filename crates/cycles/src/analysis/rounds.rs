@@ -22,17 +22,17 @@ pub(super) struct Round {
 }
 
 impl Study {
-    /// What bounds the scale besides blocks. `run`: samples of all that the process ran.
-    pub(super) fn rounds(&self, machine: &Machine, run: Option<f64>) -> Vec<Round> {
+    /// What bounds the scale besides blocks. `all`: samples of all that ran, of whatever process.
+    pub(super) fn rounds(&self, machine: &Machine, all: f64) -> Vec<Round> {
         let Some(f) = &self.frequencies else { return Vec::new() };
         let total: f64 = self.subject.samples.iter().sum();
         let of = |nodes: &[usize]| -> f64 { self.inside(nodes).map(|b| self.subject.block_samples(b)).sum() };
         let loops = self.subject.loops.iter().map(|l| (l, of(&l.nodes)));
         let hot = loops.filter(|(_, samples)| *samples >= (LEAST_PART * total).max(FEWEST_SAMPLES));
         let own = hot.map(|(l, samples)| Round { samples, least: self.least_of(f, machine, l) });
-        // Whatever is fetched while others are waited for is fetched while the process runs.
-        let whole = run.map(|run| Round { samples: run.max(total), least: self.least_of_jumps(f, &machine.core) });
-        own.chain(whole).filter(|r| r.least > 0.0).collect()
+        // Whatever is fetched while others are waited for is fetched while something runs.
+        let whole = Round { samples: all.max(total), least: self.least_of_jumps(f, &machine.core) };
+        own.chain([whole]).filter(|r| r.least > 0.0).collect()
     }
 
     fn inside<'s>(&'s self, nodes: &'s [usize]) -> impl Iterator<Item = usize> + 's {
