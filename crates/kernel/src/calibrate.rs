@@ -163,7 +163,7 @@ fn latencies(figures: &mut Figures, unit: f64) {
     figures.put("width", 1.0 / cycles(&loops::MIX), 1.5..=16.0);
     // Which branches a core takes at once depends on how they lie: the best of some ways counts.
     let jumps = [&loops::JUMPS, &loops::FAR_JUMPS, &loops::BRANCHES, &loops::ROUNDS];
-    let least = jumps.into_iter().map(|l| cycles(l)).fold(f64::INFINITY, f64::min);
+    let least = jumps.into_iter().map(cycles).fold(f64::INFINITY, f64::min);
     figures.put("taken", 1.0 / least, 0.4..=4.0);
     figures.put("lock", cycles(&loops::LOCK), 4.0..=150.0);
     figures.put("forward", cycles(&loops::FORWARD), 0.0..=20.0);

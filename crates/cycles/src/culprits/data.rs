@@ -26,7 +26,8 @@ const QUEUED: f64 = 2.0;
 /// else is seen to write. Bound: memory under load; less when
 /// a near place was accessed just before and only the rest of the way to another line can miss.
 pub(super) fn data_cache(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
-    let load = loads(lay, i).filter(|m| !(m.stack && fixed_place(lay, i, m)) && !at_hand(lay, i, m))?;
+    let surely_hits = |m: &MemRef| (m.stack && fixed_place(lay, i, m)) || at_hand(lay, i, m);
+    let load = loads(lay, i).filter(|m| !surely_hits(m))?;
     let chance = new_unit(lay, i, &load, LINE)?;
     let gathered = if lay.scene.insns[i].class == OpClass::Gather { 4.0 } else { 1.0 };
     let known = fixed_place(lay, i, &load) || (load.stack && load.index.is_none()) || says_where_to_jump(lay, i, &load);
