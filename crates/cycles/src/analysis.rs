@@ -14,6 +14,7 @@ mod paper;
 mod recorded;
 mod refills;
 mod retired;
+mod rounds;
 mod scale;
 mod subject;
 mod summarise;
@@ -151,6 +152,8 @@ pub(crate) struct Study {
     /// depend on it, as the scale is bounded by the same clock.
     cycles_per_sample: f64,
     clock_is_known: bool,
+    /// What bounds it besides blocks.
+    rounds: Vec<rounds::Round>,
     /// What to multiply flows with to get executions; `None` where no block bounds it.
     scale: Option<f64>,
     /// Calls that were told, which give the scale.
@@ -215,12 +218,14 @@ impl Study {
             frequencies,
             cycles_per_sample,
             clock_is_known,
+            rounds: Vec::new(),
             scale: None,
             calls: None,
             counted: false,
             declined: None,
             foreign_branches: tables.foreign_branches(),
         };
+        study.rounds = study.rounds(machine, tables.samples);
         study.scale = study.bounded_scale();
         Ok(study.counted(run_ns))
     }

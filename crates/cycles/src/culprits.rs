@@ -8,6 +8,8 @@
 
 mod data;
 mod fetch;
+mod forward;
+mod places;
 mod scene;
 mod summary;
 mod units;
@@ -70,7 +72,7 @@ const RULES: [Rule; 12] = [
     data::data_cache,
     data::data_tlb,
     data::store_buffer,
-    data::forwarding,
+    forward::forwarding,
     units::synchronisation,
     units::unit,
     units::assist,
@@ -101,6 +103,32 @@ pub fn judge(scene: &Scene<'_>) -> Vec<Judged> {
 
 /// Part of what an instruction takes that clocks, models and neighbours on the machine may be off by.
 const UNSURE: f64 = 0.15;
+
+/// What no rule knows of (machine clears, bank conflicts, a stranger on the core's other thread) costs one emptied pipeline, or two: below so
+/// many nothing far-fetched is proved by there being nobody else.
+const FLUSHES: f64 = 2.0;
+
+/// What there is to convict with.
+#[derive(Clone, Copy, Debug)]
+struct Proof {
+    /// Cycles of the stall that are beyond doubt.
+    sure: f64,
+    /// They are more than models can have missed.
+    beyond_models: bool,
+}
+
+impl Proof {
+    /// Whether there being nobody else convicts. Where all suspects together cannot have taken what is sure, there is somebody whom no
+    /// rule knows, who may have taken all of it: then nothing but the code itself does.
+    fn convicts(self, likelihood: Likelihood, all: f64) -> bool {
+        let complete = all >= self.sure;
+        match likelihood {
+            Likelihood::Plain => true,
+            Likelihood::Usual | Likelihood::Late => complete,
+            Likelihood::Faint => complete && self.beyond_models,
+        }
+    }
+}
 
 /// Least and most cycles of an instruction's stall.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +166,9 @@ fn judge_one(lay: &Lay<'_>, i: usize) -> Judged {
     let sum = |culprits: &[Culprit]| culprits.iter().map(|c| c.max_cycles).sum::<f64>();
     let counts = |c: &Culprit| c.max_cycles >= NEGLIGIBLE * stall.most || c.cause == Cause::Kernel;
     let cycles = lay.scene.cycles.get(i).copied().filter(|c| c.is_finite()).unwrap_or(0.0);
-    let all = share_out(stall, stall.sure(cycles), named);
+    let sure = stall.sure(cycles);
+    let beyond_models = sure >= FLUSHES * lay.scene.core.penalty.mispredict;
+    let all = share_out(stall, Proof { sure, beyond_models }, named);
     let unexplained = (to_explain - sum(&all)).max(0.0);
     let (culprits, negligible): (Vec<_>, Vec<_>) = all.into_iter().partition(counts);
     let unlikely = unnamed.iter().map(|s| s.bound).sum::<f64>() + sum(&negligible);
@@ -200,8 +230,8 @@ fn stall_of(lay: &Lay<'_>, i: usize) -> Site {
     }
 }
 
-/// max_k = min(D, bound_k); min_k = what of the `sure` the others together cannot have taken.
-fn share_out(stall: Stall, sure: f64, mut suspects: Vec<Suspect>) -> Vec<Culprit> {
+/// max_k = min(D, bound_k); min_k = what is sure and the others together cannot have taken, where that convicts.
+fn share_out(stall: Stall, proof: Proof, mut suspects: Vec<Suspect>) -> Vec<Culprit> {
     let most = |s: &Suspect| s.bound.min(stall.most);
     // One that can explain the stall comes before one that cannot; then the likelier.
     let key = |s: &Suspect| (s.bound < stall.most * 0.5, s.likelihood, rank(s.cause));
@@ -209,7 +239,11 @@ fn share_out(stall: Stall, sure: f64, mut suspects: Vec<Suspect>) -> Vec<Culprit
     let sum: f64 = suspects.iter().map(most).sum();
     let culprit = |s: &Suspect| Culprit {
         cause: s.cause,
-        min_cycles: (sure - (sum - most(s))).clamp(0.0, most(s)),
+        min_cycles: if proof.convicts(s.likelihood, sum) {
+            (proof.sure - (sum - most(s))).clamp(0.0, most(s))
+        } else {
+            0.0
+        },
         max_cycles: most(s),
         at: Some(s.at),
     };

@@ -6,9 +6,12 @@
 mod bound;
 mod core;
 mod pipeline;
+mod recurrence;
 mod schedule;
 
 pub use self::core::{Core, ModelError, Penalties};
+pub(crate) use recurrence::AHEAD;
+pub use recurrence::{Rounds, chain_of_rounds};
 pub use schedule::{BlockSchedule, InsnSchedule, Schedule, StaticStall, schedule};
 
 use whither_image::Effects;
@@ -62,6 +65,8 @@ pub trait CoreModel {
     fn forward_latency(&self) -> u16;
     /// Slots per cycle that no stretch of code exceeds: for bounds that must never be above the truth.
     fn most_slots(&self) -> f64;
+    /// Taken branches per cycle that no stretch of code exceeds: for the same bounds.
+    fn most_taken(&self) -> f64;
     /// Latency that no case of an instruction goes below, its load included: for the same bounds.
     fn least_latency(&self, insn: &Effects) -> u16;
 }

@@ -21,6 +21,8 @@ impl RegSet {
     pub const BITS: usize = 59;
     /// The stack pointer.
     pub const RSP: Self = Self(1 << 4);
+    /// All general registers.
+    pub const GENERAL: Self = Self(0xffff);
     /// All flags but carry, which `inc` leaves alone.
     pub const FLAGS: Self = Self(1 << 16);
     /// The carry flag.
@@ -243,6 +245,9 @@ pub struct Effects {
     pub fusible: bool,
     /// The register, of 64 bits, that it does nothing but add a constant to, and the constant.
     pub adds: Option<(u8, i64)>,
+    /// The register, of 64 bits, that holds no more than this afterwards, whatever it held: masked by a constant, or widened from few
+    /// bits.
+    pub holds_at_most: Option<(u8, u64)>,
 }
 
 impl Effects {
@@ -316,8 +321,22 @@ fn describe(insn: &Insn, info: &InstructionInfo) -> Effects {
     effects.conditional = matches!(insn.flow, Flow::Branch(_));
     effects.fusible = fusible(raw);
     effects.adds = added(raw).filter(|(.., narrow)| !narrow).map(|(register, by, _)| (register, by));
+    effects.holds_at_most = held_at_most(raw);
     tidy(raw, &mut effects);
     effects
+}
+
+/// Operations on 32 bits or more, which leave nothing of what was there before.
+fn held_at_most(raw: &Instruction) -> Option<(u8, u64)> {
+    let to = raw.op0_register();
+    let whole = raw.op0_kind() == OpKind::Register && to.is_gpr() && to.size() >= 4;
+    let most = match raw.mnemonic() {
+        Mnemonic::And => raw.try_immediate(1).ok().filter(|mask| mask.cast_signed() >= 0)?,
+        Mnemonic::Movzx if raw.op1_kind() == OpKind::Register => (1 << (8 * raw.op1_register().size())) - 1,
+        Mnemonic::Movzx => (1 << (8 * raw.memory_size().size())) - 1,
+        _ => return None,
+    };
+    whole.then(|| (to.full_register().number() as u8, most))
 }
 
 fn registers(raw: &Instruction, info: &InstructionInfo, effects: &mut Effects) {

@@ -14,7 +14,7 @@ use loops::Loop;
 pub use skid::{Skid, skid};
 
 /// Grows when the way of measuring changes, so that cached figures of another way are not used.
-pub const METHOD: u32 = 3;
+pub const METHOD: u32 = 4;
 
 /// Most that the clock may differ between beginning and end.
 const STEADY: f64 = 0.08;
@@ -35,7 +35,7 @@ const SAME: f64 = 0.12;
 const SAME_SHARED: f64 = 0.6;
 /// Figures that things shared with others decide, and those per cycle rather than in cycles.
 const SHARED: [&str; 5] = ["l2", "l3", "dram", "dtlb_walk", "lock"];
-const RATES: [&str; 2] = ["alus", "width"];
+const RATES: [&str; 3] = ["alus", "width", "taken"];
 
 impl Figures {
     /// A figure by its name.
@@ -161,6 +161,10 @@ fn latencies(figures: &mut Figures, unit: f64) {
     figures.put("sqrt_every", cycles(&loops::SQRT_EVERY), 0.9..=80.0);
     figures.put("alus", 1.0 / cycles(&loops::ADDS), 1.0..=10.0);
     figures.put("width", 1.0 / cycles(&loops::MIX), 1.5..=16.0);
+    // Which branches a core takes at once depends on how they lie: the best of some ways counts.
+    let jumps = [&loops::JUMPS, &loops::FAR_JUMPS, &loops::BRANCHES, &loops::ROUNDS];
+    let least = jumps.into_iter().map(cycles).fold(f64::INFINITY, f64::min);
+    figures.put("taken", 1.0 / least, 0.4..=4.0);
     figures.put("lock", cycles(&loops::LOCK), 4.0..=150.0);
     figures.put("forward", cycles(&loops::FORWARD), 0.0..=20.0);
     figures.put("forward_fail", cycles(&loops::FORWARD_FAIL), 5.0..=100.0);
@@ -189,6 +193,7 @@ mod tests {
         assert!(get("div64") >= get("imul"), "{figures:?}");
         assert!(get("forward_fail") > get("forward"), "{figures:?}");
         assert!(get("width") >= get("alus") * 0.9, "{figures:?}");
+        assert!(get("taken") <= get("width"), "{figures:?}");
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct CoreFacts {
     pub alus: Option<f64>,
     /// Instructions per cycle of a mix that leaves every unit room.
     pub width: Option<f64>,
+    /// Taken branches per cycle, in the pattern that the core likes best.
+    pub taken: Option<f64>,
     /// Cycles from a store to a load of the same bytes, both included.
     pub forward: Option<f64>,
     /// The same where the load is wider than the store.

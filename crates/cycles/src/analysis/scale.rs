@@ -2,6 +2,7 @@
 //! from time, which bounds it, from blocks counted against time, or from a number of calls, which determines it where the
 //! way from the entry to where the time goes is well known.
 
+use super::rounds::bound_of_rounds;
 use super::{Study, entries};
 use crate::analysis::frequency::Frequencies;
 
@@ -33,7 +34,8 @@ impl Study {
             Bounding { samples: self.subject.block_samples(b), single, together }
         };
         let blocks: Vec<Bounding> = (0..self.subject.cfg.blocks.len()).map(of).collect();
-        Some(bound(&blocks)? * self.cycles_per_sample)
+        let by_rounds = bound_of_rounds(&self.rounds).unwrap_or(f64::INFINITY);
+        Some(bound(&blocks)?.min(by_rounds) * self.cycles_per_sample)
     }
 
     /// With the scale that counts tell, in so much run time.

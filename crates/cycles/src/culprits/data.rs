@@ -1,19 +1,18 @@
-//! Causes that data brings: loads that miss, translations that are walked for, stores that wait for room, loads that
-//! cannot take what was just stored. A missing load is waited for at the load itself; a full store buffer empties the
+//! Causes that data brings: loads that miss, translations that are walked for, stores that wait for room. A missing load is waited for at the load itself; a full store buffer empties the
 //! pipeline, so that its stall stands just before a store, or at it.
 
-use super::scene::{LONG_RUNNING, Lay, RARE};
+use super::places::{at_hand, drained, fixed_place, span};
+use super::scene::{LONG_RUNNING, Lay};
 use super::{Likelihood, Suspect};
 use crate::results::analysis::Cause;
-use std::collections::VecDeque;
 use whither_image::{Effects, MemRef, OpClass, RegSet};
 
 const LINE: i64 = 64;
 pub(super) const PAGE: i64 = 4096;
 /// Accesses further back than this are not "just before".
-const NEAR: usize = 32;
+pub(super) const NEAR: usize = 32;
 /// Instructions back to which stores may still wait in the store buffer.
-const IN_FLIGHT: usize = 200;
+pub(super) const IN_FLIGHT: usize = 200;
 /// Stores that fill a store buffer when they come without a loop.
 const BURST: usize = 32;
 /// How far from a site a store may stand that had no room: those that enter together, before or behind it.
@@ -23,15 +22,16 @@ const TO_JUMP: usize = 3;
 /// Worst case of a load against one from idle memory.
 const QUEUED: f64 = 2.0;
 
-/// D: ruled out without a load, and when the same bytes were accessed just before. Bound: memory under load; less when
+/// D: ruled out without a load, when the same bytes were accessed just before, and where a long loop stays with a few places that nobody
+/// else is seen to write. Bound: memory under load; less when
 /// a near place was accessed just before and only the rest of the way to another line can miss.
 pub(super) fn data_cache(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
-    let load = loads(lay, i).filter(|m| !(m.stack && fixed_place(lay, i, m)))?;
+    let surely_hits = |m: &MemRef| (m.stack && fixed_place(lay, i, m)) || at_hand(lay, i, m);
+    let load = loads(lay, i).filter(|m| !surely_hits(m))?;
     let chance = new_unit(lay, i, &load, LINE)?;
     let gathered = if lay.scene.insns[i].class == OpClass::Gather { 4.0 } else { 1.0 };
-    let at_hand =
-        fixed_place(lay, i, &load) || (load.stack && load.index.is_none()) || says_where_to_jump(lay, i, &load);
-    let likelihood = if at_hand { Likelihood::Faint } else { Likelihood::Usual };
+    let known = fixed_place(lay, i, &load) || (load.stack && load.index.is_none()) || says_where_to_jump(lay, i, &load);
+    let likelihood = if known { Likelihood::Faint } else { Likelihood::Usual };
     let bound = chance * gathered * QUEUED * lay.scene.core.penalty.dram;
     Some(Suspect { cause: Cause::DCache, bound, at: i, likelihood })
 }
@@ -43,7 +43,7 @@ pub(super) fn data_tlb(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let store = insn.store.filter(|_| writes_memory(insn));
     let place = loads(lay, i).or(store).filter(|m| !m.stack)?;
     let chance = new_unit(lay, i, &place, PAGE)?;
-    if fixed_place(lay, i, &place) {
+    if span(lay, i, &place).is_some() {
         return None;
     }
     let p = &lay.scene.core.penalty;
@@ -78,13 +78,6 @@ pub(super) fn says_where_to_jump(lay: &Lay<'_>, i: usize, load: &MemRef) -> bool
 fn loads(lay: &Lay<'_>, i: usize) -> Option<MemRef> {
     let insn = &lay.scene.insns[i];
     insn.load.filter(|_| !matches!(insn.class, OpClass::Return | OpClass::Nop))
-}
-
-/// Whether a loop that runs long reads the same place in every round.
-pub(super) fn fixed_place(lay: &Lay<'_>, i: usize, load: &MemRef) -> bool {
-    let fixed =
-        |l: &super::scene::LoopFacts| !load.vector && l.trips >= LONG_RUNNING && !l.writes.meets(load.registers());
-    lay.loop_of(i).is_some_and(fixed)
 }
 
 /// How likely at most a place lies in another unit than anything accessed just before; `None` when the same bytes were.
@@ -136,8 +129,8 @@ fn unchanged<'l>(
     })
 }
 
-/// W: ruled out when no store enters the pipeline near here, or when stores are so few that the slowest memory drains them, which those of a
-/// repeated instruction are not.
+/// W: ruled out when no store enters the pipeline near here, or when stores are so few that the memory they go to drains them: the first
+/// cache, where they stay with a few places, else the slowest. Those of a repeated instruction are not few.
 /// Nothing bounds it but the stall.
 pub(super) fn store_buffer(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let stores = |j: &usize| lay.scene.insns[*j].store.is_some_and(|_| writes_memory(&lay.scene.insns[*j]));
@@ -146,6 +139,7 @@ pub(super) fn store_buffer(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let repeats = lay.scene.insns[at].class == OpClass::Rep;
     let streams = repeats || lay.scene.insns[at].store.is_some_and(|s| s.non_temporal);
     let dense = match lay.loop_of(i).filter(|l| l.trips >= LONG_RUNNING) {
+        Some(l) if drained(lay, l) => false,
         Some(l) => l.stores > 0.0 && l.cycles / l.stores <= lay.scene.core.penalty.dram,
         None => lay.history(i, IN_FLIGHT).iter().filter(|j| stores(j)).count() >= BURST,
     };
@@ -165,70 +159,4 @@ pub(super) fn store_buffer(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
 
 fn writes_memory(insn: &Effects) -> bool {
     !matches!(insn.class, OpClass::Lock | OpClass::Call)
-}
-
-/// What passing on what was just stored takes longer than at best, which is nothing where registers stand in for memory (Intel since
-/// Golden Cove, AMD since Zen 2: only for some addresses and distances).
-const PASSED_ON: f64 = 6.0;
-
-/// F: ruled out unless bytes that this load takes were stored shortly before, through the same registers. Bound: the penalty where
-/// they were stored in pieces, else what passing them on takes.
-pub(super) fn forwarding(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
-    let load = lay.scene.insns[i].load?;
-    let (covered, share) = stored_before(lay, i, load)?;
-    let (bound, likelihood) = match covered {
-        false => (share * lay.scene.core.penalty.forward_fail * 1.5, Likelihood::Plain),
-        // A sum or counter in memory.
-        true if fixed_place(lay, i, &load) => (PASSED_ON, Likelihood::Plain),
-        true => (PASSED_ON, Likelihood::Late),
-    };
-    Some(Suspect { cause: Cause::Forwarding, bound, at: i, likelihood })
-}
-
-/// The newest store whose bytes a load takes, on any way here that is not rare: whether it stored all of them, and how likely that way is.
-/// A register stepped by a constant in between makes the place another by so much.
-fn stored_before(lay: &Lay<'_>, i: usize, load: MemRef) -> Option<(bool, f64)> {
-    let mut todo = VecDeque::from([(i, load, 1.0)]);
-    let mut met = Vec::new();
-    while let Some((at, place, share)) = todo.pop_front().filter(|_| met.len() < IN_FLIGHT / 2) {
-        let ways = lay.ahead(at).into_iter().filter(|w| w.1 >= RARE);
-        for (before, share) in ways.filter_map(|(j, s)| Some((j?, s * share))) {
-            if met.contains(&before) {
-                continue;
-            }
-            met.push(before);
-            let insn = &lay.scene.insns[before];
-            if let Some(store) = insn.store.filter(|s| s.same_base(&place) && overlaps(s, &place)) {
-                return Some((covers(&store, &place), share));
-            }
-            todo.extend(made_before(insn, place).map(|place| (before, place, share)));
-        }
-    }
-    None
-}
-
-/// A place as it was called before an instruction; `None` where that is not known.
-fn made_before(insn: &Effects, place: MemRef) -> Option<MemRef> {
-    let moves_stack =
-        place.stack && [insn.load, insn.store].iter().flatten().any(|m| m.stack) && !insn.reads.meets(RegSet::RSP);
-    if moves_stack {
-        return None;
-    }
-    if !insn.writes.meets(place.registers()) {
-        return Some(place);
-    }
-    let (_, by) = insn.adds.filter(|(register, _)| place.base == Some(*register) && place.index != place.base)?;
-    Some(MemRef { disp: place.disp.checked_add(by)?, ..place })
-}
-
-fn end(m: &MemRef) -> i64 {
-    m.disp.saturating_add(i64::from(m.width))
-}
-
-fn covers(store: &MemRef, load: &MemRef) -> bool {
-    store.disp <= load.disp && end(load) <= end(store)
-}
-
-fn overlaps(store: &MemRef, load: &MemRef) -> bool {
-    store.width > 0 && load.width > 0 && store.disp < end(load) && load.disp < end(store)
 }

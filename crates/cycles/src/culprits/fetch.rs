@@ -15,6 +15,8 @@ const PAGE: u64 = 4096;
 const SMALL_LOOP: u64 = 24 << 10;
 /// Samples that must have decided a branch before it is called foreseeable.
 const ENOUGH_DECIDED: f64 = 300.0;
+/// With fewer it is not known which way it goes, nor that it never went the other one.
+const FEW_DECIDED: f64 = 30.0;
 /// New lines (or pages) that the stall of one instruction can be waiting for: where it goes, and where it came from.
 const NEW_AT_SITE: f64 = 2.0;
 /// Instructions of a block at which it shows that getting it took long.
@@ -197,7 +199,12 @@ fn wrong_rate(lay: &Lay<'_>, branch: usize) -> Option<(f64, Likelihood)> {
     // With few samples the rarer way may be less rare than it looks.
     let unsure =
         if seen.decided > 0.0 { (rarer * (1.0 - rarer) / seen.decided).sqrt() + 1.0 / seen.decided } else { 0.5 };
-    let likelihood = if rarer >= 0.05 && seen.decided >= 30.0 { Likelihood::Plain } else { usual };
+    let never = rarer * seen.decided < 1.0;
+    let likelihood = match seen.decided >= FEW_DECIDED {
+        true if rarer >= 0.05 => Likelihood::Plain,
+        true if never => Likelihood::Faint,
+        _ => usual,
+    };
     Some(((1.5 * (rarer + 2.0 * unsure)).min(1.0), likelihood))
 }
 

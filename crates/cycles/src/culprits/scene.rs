@@ -7,7 +7,7 @@ use crate::model::Core;
 use std::collections::VecDeque;
 use std::ops::Range;
 use whither_image::graph::Graph;
-use whither_image::{Effects, RegSet};
+use whither_image::{Effects, OpClass, RegSet};
 
 /// Ways with less of a block's flow are passed over.
 pub(super) const RARE: f64 = 0.05;
@@ -77,8 +77,10 @@ pub struct Scene<'a> {
 }
 
 /// The innermost loop of a block.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct LoopFacts {
+    /// Its blocks, by number.
+    pub(super) nodes: Vec<usize>,
     /// Iterations per entry.
     pub(super) trips: f64,
     /// Bytes of code.
@@ -89,6 +91,8 @@ pub(super) struct LoopFacts {
     pub(super) writes: RegSet,
     /// Stores per iteration.
     pub(super) stores: f64,
+    /// Multiplications per iteration.
+    pub(super) multiplies: f64,
     /// Cycles per iteration.
     pub(super) cycles: f64,
 }
@@ -226,8 +230,13 @@ impl<'a> Lay<'a> {
         ways.is_empty()
             || ways.iter().any(|w| match w.0 {
                 None => w.1 >= RARE,
-                Some(j) => w.1 >= RARE && self.scene.insns[j].class == whither_image::OpClass::Call,
+                Some(j) => w.1 >= RARE && self.scene.insns[j].class == OpClass::Call,
             })
+    }
+
+    /// Instructions of a loop.
+    pub(super) fn insns_of<'s>(&'s self, body: &'s LoopFacts) -> impl Iterator<Item = usize> + 's {
+        body.nodes.iter().flat_map(|&b| self.scene.blocks[b].clone())
     }
 
     fn find_loops(&mut self) {
@@ -261,12 +270,14 @@ impl<'a> Lay<'a> {
         };
         let per_round = |value: &dyn Fn(usize) -> f64| insns().map(|(b, i)| value(i) * of(b) / rounds).sum::<f64>();
         LoopFacts {
+            nodes: nodes.iter().copied().filter(|b| *b < scene.blocks.len()).collect(),
             // An unknown way in is counted as one entry in as many rounds as make no difference.
             trips: if entries > 0.0 { of(header) / entries } else { f64::INFINITY },
             bytes: insns().map(|(_, i)| u64::from(scene.insns[i].len)).sum(),
             calls: insns().any(|(_, i)| leaves(&scene.insns[i])),
             writes: insns().fold(RegSet::NONE, |set, (_, i)| set.with(scene.insns[i].writes)),
             stores: per_round(&|i| f64::from(u8::from(scene.insns[i].store.is_some()))),
+            multiplies: per_round(&|i| f64::from(u8::from(scene.insns[i].class == OpClass::Imul))),
             cycles: per_round(&|i| scene.cycles.get(i).copied().unwrap_or(0.0)),
         }
     }
@@ -279,7 +290,6 @@ fn is_scattered(samples: &[f64]) -> bool {
 }
 
 fn leaves(insn: &Effects) -> bool {
-    use whither_image::OpClass;
     matches!(insn.class, OpClass::Call | OpClass::SystemCall)
 }
 

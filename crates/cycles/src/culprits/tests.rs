@@ -1,5 +1,8 @@
 //! Every rule with code that makes it guilty, and with an innocent twin.
 
+mod convictions;
+mod places;
+
 use super::*;
 use crate::analysis::Refills;
 use crate::model::Core;
@@ -374,28 +377,6 @@ fn a_page_at_hand_does_not_fault() {
     assert!(bound(&case) > 0.0 && bound(&case) < 900.0, "{}", bound(&case));
     case.fault_share = 0.5;
     assert!(bound(&case) >= 900.0);
-}
-
-#[test]
-fn least_and_most_of_each_suspect() {
-    let ten = Stall { least: 10.0, most: 10.0 };
-    let suspect = |cause, bound| Suspect { cause, bound, at: 0, likelihood: Likelihood::Usual };
-    let judged = share_out(ten, 10.0, vec![suspect(Cause::DCache, 8.0), suspect(Cause::ICache, 3.0)]);
-    let range: Vec<(f64, f64)> = judged.iter().map(|c| (c.min_cycles, c.max_cycles)).collect();
-    assert_eq!(range, [(7.0, 8.0), (2.0, 3.0)]);
-    let judged = share_out(ten, 10.0, vec![suspect(Cause::DCache, 4.0)]);
-    assert_eq!(judged[0].min_cycles, 4.0);
-}
-
-#[test]
-fn a_residue_within_what_clocks_and_models_are_off_condemns_nobody() {
-    let sure = |least: f64, cycles: f64| Stall { least, most: least }.sure(cycles);
-    assert_eq!(sure(0.7, 4.7), 0.0);
-    assert!((sure(10.0, 12.0) - 8.2).abs() < 1e-9);
-    // x *= y takes its 4 cycles, and a little.
-    let suspects = vec![Suspect { cause: Cause::Assist, bound: 200.0, at: 0, likelihood: Likelihood::Faint }];
-    let judged = share_out(Stall { least: 0.7, most: 0.7 }, sure(0.7, 4.7), suspects);
-    assert_eq!((judged[0].min_cycles, judged[0].max_cycles), (0.0, 0.7));
 }
 
 #[test]

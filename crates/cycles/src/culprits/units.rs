@@ -1,8 +1,9 @@
 //! Causes that an instruction brings along by what it is: it orders memory, keeps a slow unit busy, or is done in
 //! microcode; and those from outside: the kernel and the hypervisor.
 
-use super::data::{PAGE, fixed_place, new_unit, says_where_to_jump};
-use super::scene::{Certainty, Lay};
+use super::data::{PAGE, new_unit, says_where_to_jump};
+use super::places::fixed_place;
+use super::scene::{Certainty, LONG_RUNNING, Lay};
 use super::{Likelihood, Suspect};
 use crate::model::Core;
 use crate::results::analysis::{Cause, Culprit, InsnAnalysis};
@@ -86,7 +87,28 @@ pub fn charge_own_work(insn: &mut InsnAnalysis, i: usize, work: Option<(Cause, f
     insn.culprits.insert(0, own);
 }
 
-/// U: ruled out unless it divides, takes a root, or multiplies together with others. Bound: the slow case.
+/// Cycles that the slowest multipliers stay busy: one multiplication of 64 bits every other cycle (AMD Zen and before, Intel Silvermont).
+/// One per cycle is the model's, and so what waits for that is a static stall.
+const MULTIPLIES_EVERY: f64 = 2.0;
+/// A loop is held up by its multiplier when it takes what that needs, to within this.
+const HELD_UP: f64 = 0.25;
+/// Without a loop: multiplications this close are together.
+const TOGETHER: usize = 8;
+
+/// Whether a multiplication may find the multiplier busy by others: there are others, and the loop they are in takes what a slow one needs
+/// for all of them. What takes longer leaves it idle in between, what takes less is not slow.
+fn multiplies_in_a_crowd(lay: &Lay<'_>, i: usize) -> bool {
+    let around = || lay.history(i, TOGETHER).into_iter().chain(lay.future(i, TOGETHER));
+    if !around().any(|j| j != i && lay.scene.insns[j].class == OpClass::Imul) {
+        return false;
+    }
+    let Some(l) = lay.loop_of(i).filter(|l| l.trips >= LONG_RUNNING) else { return true };
+    let needs = MULTIPLIES_EVERY * l.multiplies;
+    l.cycles <= needs * (1.0 + HELD_UP)
+        && (lay.scene.certainty == Certainty::AtLeast || l.cycles >= needs * (1.0 - HELD_UP))
+}
+
+/// U: ruled out unless it divides, takes a root, or multiplies together with others on a multiplier that may be slow. Bound: the slow case.
 pub(super) fn unit(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let l = &lay.scene.core.latency;
     let insn = &lay.scene.insns[i];
@@ -95,7 +117,7 @@ pub(super) fn unit(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
         OpClass::Div => (l.div32, Likelihood::Plain),
         OpClass::FpDiv => (l.fp_div, Likelihood::Plain),
         OpClass::Sqrt => (l.sqrt, Likelihood::Plain),
-        OpClass::Imul => (l.imul, Likelihood::Faint),
+        OpClass::Imul if multiplies_in_a_crowd(lay, i) => (l.imul, Likelihood::Faint),
         _ => return None,
     };
     let worst = if insn.class == OpClass::Imul { 1.0 } else { SLOW_CASE };

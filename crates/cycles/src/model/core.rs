@@ -47,6 +47,8 @@ pub struct Core {
     pub stores: u16,
     /// Slots per cycle that measured code reached, for bounds; 0 when not measured.
     pub measured_width: f64,
+    /// Taken branches per cycle that measured code reached, for bounds; 0 when not measured.
+    pub measured_taken: f64,
     /// Cycles from operands to result.
     pub latency: Latencies,
     /// Cycles that things cost which go wrong.
@@ -169,6 +171,7 @@ impl Default for Core {
             loads: 3,
             stores: 2,
             measured_width: 0.0,
+            measured_taken: 0.0,
             latency: Latencies::default(),
             penalty: Penalties::default(),
         }
@@ -192,6 +195,7 @@ impl Core {
         let mut checks: Vec<(String, f64, f64, f64)> =
             widths.into_iter().map(|(field, value, low, high)| (field.to_owned(), value.into(), low, high)).collect();
         checks.push(("measured_width".to_owned(), core.measured_width, 0.0, 32.0));
+        checks.push(("measured_taken".to_owned(), core.measured_taken, 0.0, 32.0));
         // Latencies and penalties by the names they were read by.
         let table: toml::Table = toml::from_str(text)?;
         for part in ["latency", "penalty"] {
@@ -252,6 +256,9 @@ impl Core {
             self.measured_width = width;
             self.dispatch = width.round() as u16;
             self.retire = self.retire.max(self.dispatch);
+        }
+        if let Some(taken) = facts.taken.filter(|t| (0.4..=8.0).contains(t)) {
+            self.measured_taken = taken;
         }
         if let Some(alus) = facts.alus.filter(|a| (1.0..=8.0).contains(a)) {
             self.alus = (alus.round() as u16).clamp(1, ALUS as u16);
@@ -366,6 +373,11 @@ impl CoreModel for Core {
     fn most_slots(&self) -> f64 {
         // No core sold so far retires more than twelve; a measured width leaves room for what was not tried.
         if self.measured_width > 0.0 { (self.measured_width * 1.1).max(4.0) } else { 12.0 }
+    }
+
+    fn most_taken(&self) -> f64 {
+        // No core sold so far takes more than two; measured ones are given the same room.
+        if self.measured_taken > 0.0 { (self.measured_taken * 1.1).max(1.0) } else { 2.0 }
     }
 
     fn least_latency(&self, insn: &Effects) -> u16 {

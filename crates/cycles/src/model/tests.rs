@@ -1,5 +1,7 @@
 //! Code whose best case is known: from the paper, or by counting.
 
+mod rounds;
+
 use super::*;
 use crate::results::analysis::Cause;
 use proptest::prelude::*;
@@ -198,6 +200,9 @@ impl CoreModel for Alpha {
     }
     fn most_slots(&self) -> f64 {
         4.0
+    }
+    fn most_taken(&self) -> f64 {
+        1.0
     }
     fn least_latency(&self, _: &Effects) -> u16 {
         1

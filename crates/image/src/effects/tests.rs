@@ -168,3 +168,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn masks_and_widening_moves_bound_what_a_register_holds() {
+    assert_eq!(one(&[0x83, 0xe6, 0x07]).holds_at_most, Some((6, 7)), "and $7,%esi");
+    assert_eq!(one(&[0x48, 0x25, 0xff, 0xff, 0x00, 0x00]).holds_at_most, Some((0, 0xffff)), "and $0xffff,%rax");
+    assert_eq!(one(&[0x48, 0x83, 0xe0, 0xf8]).holds_at_most, None, "and $-8,%rax");
+    assert_eq!(one(&[0x80, 0xe2, 0x07]).holds_at_most, None, "and $7,%dl leaves the rest");
+    assert_eq!(one(&[0x0f, 0xb6, 0xc1]).holds_at_most, Some((0, 0xff)), "movzbl %cl,%eax");
+    assert_eq!(one(&[0x0f, 0xb7, 0x02]).holds_at_most, Some((0, 0xffff)), "movzwl (%rdx),%eax");
+    assert_eq!(one(&[0x21, 0xc8]).holds_at_most, None, "and %ecx,%eax");
+}

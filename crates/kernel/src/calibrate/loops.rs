@@ -33,8 +33,8 @@ struct Place([u64; 16]);
 
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{
-    ADD, ADD_IMMEDIATE, ADDS, DIV32, DIV64, FMA, FORWARD, FORWARD_FAIL, FP_ADD, FP_DIV, FP_DIV_EVERY, FP_MUL, IMUL,
-    LOAD, LOCK, MIX, SQRT, SQRT_EVERY, mispredict_ticks, ticks_now,
+    ADD, ADD_IMMEDIATE, ADDS, BRANCHES, DIV32, DIV64, FAR_JUMPS, FMA, FORWARD, FORWARD_FAIL, FP_ADD, FP_DIV,
+    FP_DIV_EVERY, FP_MUL, IMUL, JUMPS, LOAD, LOCK, MIX, ROUNDS, SQRT, SQRT_EVERY, mispredict_ticks, ticks_now,
 };
 
 #[cfg(target_arch = "x86_64")]
@@ -115,6 +115,27 @@ mod x86 {
              add rsi, rcx
              paddd xmm2, xmm8
              mov r9, [rdi + 8]", 8;
+        // Jumps within a line of code, from line to line, branches that are taken, and a loop as short as can be. What is jumped over is
+        // never executed.
+        JUMPS = 300 x 32: "xor eax, eax",
+            "jmp 3f
+             ud2
+             3:", 1;
+        FAR_JUMPS = 300 x 16: "xor eax, eax",
+            "jmp 3f
+             .skip 62, 0xcc
+             3:", 1;
+        BRANCHES = 300 x 32: "xor eax, eax
+             test eax, eax",
+            "test eax, eax
+             jz 3f
+             ud2
+             3:", 1;
+        ROUNDS = 30 x 1: "xor eax, eax",
+            "mov ecx, 1000
+             3:
+             dec ecx
+             jnz 3b", 1000;
         IMUL = 100 x 100: "mov eax, 3", "imul rax, rax", 1;
         DIV32 = 30 x 50: "mov ecx, 7
              mov esi, 0x7ffffff1

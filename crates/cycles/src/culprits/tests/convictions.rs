@@ -1,0 +1,81 @@
+//! What is proved by there being nobody else.
+
+use super::*;
+
+fn proof(sure: f64) -> Proof {
+    Proof { sure, beyond_models: false }
+}
+
+#[test]
+fn least_and_most_of_each_suspect() {
+    let ten = Stall { least: 10.0, most: 10.0 };
+    let suspect = |cause, bound| Suspect { cause, bound, at: 0, likelihood: Likelihood::Usual };
+    let judged = share_out(ten, proof(10.0), vec![suspect(Cause::DCache, 8.0), suspect(Cause::ICache, 3.0)]);
+    let range: Vec<(f64, f64)> = judged.iter().map(|c| (c.min_cycles, c.max_cycles)).collect();
+    assert_eq!(range, [(7.0, 8.0), (2.0, 3.0)]);
+    // Six were taken by somebody unknown, who may have taken all.
+    let judged = share_out(ten, proof(10.0), vec![suspect(Cause::DCache, 4.0)]);
+    assert_eq!((judged[0].min_cycles, judged[0].max_cycles), (0.0, 4.0));
+    let judged =
+        share_out(ten, proof(10.0), vec![Suspect { likelihood: Likelihood::Plain, ..suspect(Cause::Unit, 4.0) }]);
+    assert_eq!(judged[0].min_cycles, 4.0, "but for what the code shows outright");
+}
+
+#[test]
+fn a_residue_within_what_clocks_and_models_are_off_condemns_nobody() {
+    let sure = |least: f64, cycles: f64| Stall { least, most: least }.sure(cycles);
+    assert_eq!(sure(0.7, 4.7), 0.0);
+    assert!((sure(10.0, 12.0) - 8.2).abs() < 1e-9);
+    // x *= y takes its 4 cycles, and a little.
+    let suspects = vec![Suspect { cause: Cause::Assist, bound: 200.0, at: 0, likelihood: Likelihood::Faint }];
+    let judged = share_out(Stall { least: 0.7, most: 0.7 }, proof(sure(0.7, 4.7)), suspects);
+    assert_eq!((judged[0].min_cycles, judged[0].max_cycles), (0.0, 0.7));
+}
+
+#[test]
+fn the_far_fetched_is_proved_by_what_no_model_misses_only() {
+    let add = Case::looped(&around(&[&[0xf2, 0x0f, 0x58, 0xc1]])); // addsd
+    let least = |stall: f64| {
+        let judged = add.judge(0, stall);
+        assert_eq!(judged.culprits[0].cause, Cause::Assist);
+        judged.culprits[0].min_cycles
+    };
+    assert_eq!(least(12.0), 0.0, "twelve cycles may be anything");
+    assert!(least(150.0) > 120.0, "150 are an assist");
+}
+
+#[test]
+fn a_branch_that_was_never_seen_to_go_the_other_way_is_not_convicted() {
+    // 0: ucomisd %xmm0,%xmm1; ja out   1: sqrtsd %xmm0,%xmm0; jmp 0
+    let code = [0x66, 0x0f, 0x2e, 0xc8, 0x77, 0x06, 0xf2, 0x0f, 0x51, 0xc0, 0xeb, 0xf4];
+    let flows = vec![way(9, 0, 1.0), way(0, 1, 1000.0), way(1, 0, 999.0), way(0, 9, 1.0)];
+    let case = |taken: f64| {
+        Case::of(effects(&decode(&code, Svma(0x1000))), vec![0..2, 2..4], flows.clone()).decided(taken, 132.0)
+    };
+    let guess = |case: Case, stall: f64| {
+        case.judge(1, stall).culprits.into_iter().find(|c| c.cause == Cause::Mispredict).map(|c| c.min_cycles)
+    };
+    assert!(guess(case(0.0002), 2.6).is_none_or(|min| min == 0.0));
+    assert!(guess(case(0.0002), 0.5).is_none_or(|min| min == 0.0));
+    assert!(guess(case(0.4), 8.0).is_some_and(|min| min > 6.0), "and one that was is");
+}
+
+#[test]
+fn multipliers_are_not_busy_with_one_multiplication() {
+    let multiply = [0x48, 0x0f, 0xaf, 0xc1]; // imul %rcx,%rax
+    let guilty = |body: &[&[u8]], cycles: f64| {
+        let case = Case::looped(&around(body));
+        let mut stalls = vec![0.0; case.insns.len()];
+        stalls[0] = cycles;
+        case.judge_all(&stalls)[0].culprits.iter().any(|c| c.cause == Cause::Unit)
+    };
+    assert!(!guilty(&[&multiply, &ADD], 4.5), "it waits for itself");
+    // imul $7,%rax and three others
+    let four: [&[u8]; 4] =
+        [&[0x48, 0x6b, 0xc0, 7], &[0x48, 0x6b, 0xf6, 7], &[0x48, 0x6b, 0xc9, 7], &[0x48, 0x6b, 0xd2, 7]];
+    assert!(!guilty(&four, 4.8), "one per cycle is the best case");
+    assert!(guilty(&four, 8.3), "a slow one needs two cycles for each");
+    assert!(!guilty(&four, 20.0), "no multiplier does");
+    let straight = Case::straight(0x1000, &[&multiply[..], &ADD, &multiply, &[0x90]].concat());
+    assert!(straight.causes(0, 3.0).contains(&Cause::Unit));
+}

@@ -1,0 +1,68 @@
+//! Loops that stay with few places: their loads hit and their stores drain, but what was just stored may not be had at once.
+
+use super::*;
+
+const MASK: [u8; 3] = [0x83, 0xe6, 0x07]; // and $7,%esi
+const STORE_BYTE: [u8; 3] = [0x88, 0x04, 0x31]; // mov %al,(%rcx,%rsi)
+const STEP: [u8; 4] = [0x48, 0x83, 0xc0, 0x01]; // add $1,%rax
+const SUM: [u8; 3] = [0x48, 0x03, 0x11]; // add (%rcx),%rdx
+const COPY: [u8; 3] = [0x48, 0x89, 0xc6]; // mov %rax,%rsi
+
+fn causes(body: &[&[u8]], i: usize, stall: f64) -> Vec<Cause> {
+    Case::looped(&around(body)).causes(i, stall)
+}
+
+#[test]
+fn a_byte_stored_somewhere_into_what_is_loaded_next_fails_to_be_forwarded() {
+    let body: [&[u8]; 5] = [&COPY, &MASK, &STORE_BYTE, &STEP, &SUM];
+    let judged = Case::looped(&around(&body)).judge(4, 21.5);
+    assert_eq!(judged.culprits.iter().map(|c| c.cause).collect::<Vec<_>>(), [Cause::Forwarding], "{judged:?}");
+    assert!(judged.culprits[0].min_cycles > 10.0);
+    // mov %al,8(%rcx,%rsi): up to byte 15, behind what is loaded.
+    let behind: [&[u8]; 5] = [&COPY, &MASK, &[0x88, 0x44, 0x31, 0x08], &STEP, &SUM];
+    assert!(causes(&behind, 4, 21.5).is_empty(), "{:?}", causes(&behind, 4, 21.5));
+    // Without the mask it may be anywhere: memory is a suspect then, and forwarding stays one.
+    let anywhere = causes(&[&COPY, &STORE_BYTE, &STEP, &SUM], 3, 21.5);
+    assert!(anywhere[0] == Cause::Forwarding && anywhere.contains(&Cause::DCache), "{anywhere:?}");
+    // mov %rax,(%rcx,%rsi,8); mov (%rcx,%rdi,8),%rbx: elements of one size hold all of each other or nothing.
+    let elements: [&[u8]; 3] = [&[0x48, 0x89, 0x04, 0xf1], &STEP, &[0x48, 0x8b, 0x1c, 0xf9]];
+    let judged = Case::looped(&around(&elements)).judge(2, 21.5);
+    assert!(judged.culprits.iter().all(|c| c.cause != Cause::Forwarding || c.max_cycles < 7.0), "{judged:?}");
+    // mov %al,(%rdi,%rsi): from another register, which may count from there too.
+    let other = causes(&[&COPY, &MASK, &[0x88, 0x04, 0x37], &STEP, &SUM], 4, 21.5);
+    assert!(other.contains(&Cause::Forwarding), "{other:?}");
+    // mov %rax,(%rdi,%rsi): wide enough.
+    let wide = causes(&[&COPY, &MASK, &[0x48, 0x89, 0x04, 0x37], &STEP, &SUM], 4, 21.5);
+    assert!(!wide.contains(&Cause::Forwarding), "{wide:?}");
+    // The buffer on the stack: mov %al,(%rsp,%rsi); mov (%rsp),%rdx
+    let local = causes(&[&COPY, &MASK, &[0x88, 0x04, 0x34], &STEP, &[0x48, 0x8b, 0x14, 0x24]], 4, 21.5);
+    assert_eq!(local, [Cause::Forwarding]);
+}
+
+#[test]
+fn the_same_place_in_every_round_is_at_hand() {
+    let fixed = |others: &[&[u8]]| causes(&[&[&SUM as &[u8]], others].concat(), 0, 50.0).contains(&Cause::DCache);
+    assert!(!fixed(&[&STEP]));
+    assert!(fixed(&[&STEP, &LOAD]), "other loads may push it out");
+    // mov (%rsi,%rax),%bl behind a mask of 63, and without one
+    assert!(!fixed(&[&STEP, &COPY, &[0x83, 0xe6, 0x3f], &[0x8a, 0x1c, 0x37]]));
+    assert!(fixed(&[&STEP, &COPY, &[0x8a, 0x1c, 0x37]]));
+    // add %rax,(%rcx): a counter, which another thread may have in the same line.
+    assert!(causes(&[&[0x48, 0x01, 0x01], &STEP], 0, 50.0).contains(&Cause::DCache));
+    assert!(fixed(&[&STEP, &[0xf3, 0x90]]), "pause");
+    let wait = Case::looped(&[0x48, 0x83, 0x39, 0x00, 0x74, 0xfa]); // cmpq $0,(%rcx); je 0
+    assert!(wait.causes(0, 50.0).contains(&Cause::DCache), "another core writes what it waits for");
+}
+
+#[test]
+fn few_stores_to_few_places_fill_no_buffer() {
+    let full = |body: &[&[u8]], cycles: f64| causes(body, 0, cycles).contains(&Cause::StoreBuffer);
+    let few: [&[u8]; 4] = [&STEP, &COPY, &MASK, &STORE_BYTE];
+    assert!(!full(&few, 20.0));
+    assert!(full(&few, 1.5), "about one per cycle");
+    assert!(full(&[&STEP, &COPY, &STORE_BYTE], 20.0), "anywhere in memory");
+    assert!(
+        full(&[&few[..], &[&[0xf0, 0x48, 0x01, 0x07]]].concat(), 20.0),
+        "a locked operation: there are other threads"
+    );
+}
