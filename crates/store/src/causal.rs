@@ -67,6 +67,9 @@ pub struct CausalMeta {
     pub seed: u64,
     /// Whether visits depend on the program alone or on arrivals from outside.
     pub load: LoadKind,
+    /// The program was launched, not attached to: who drives it may be part of it. Not known of recordings made before.
+    #[serde(default)]
+    pub launched: bool,
     /// Runs of the command that the windows come from (1 unless the command is repeated).
     pub runs: u32,
     /// Exit status of the command as waitpid gives it, when it ended.
