@@ -158,6 +158,7 @@ impl Session<'_> {
                 } else {
                     LoadKind::Unknown
                 }),
+                asked: None,
                 launched: matches!(self.options.whom, CausalWhom::Command(_)),
                 runs: self.runs.max(1),
                 status: None,
