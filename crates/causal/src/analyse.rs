@@ -32,10 +32,11 @@ pub fn analyse(run: &CausalRun, options: &AnalyseOptions) -> CausalAnswer {
     let mut targets = analysis.targets();
     verdict::join(&mut targets, &analysis.facts());
     rank(&mut targets, options.sort);
+    let point_rows = analysis.points();
     CausalAnswer {
         schema: SCHEMA,
         meta: run.meta.clone(),
-        points: analysis.points(),
+        points: point_rows.clone(),
         assume: options.assume,
         confidence: options.confidence,
         sort: options.sort,
@@ -61,6 +62,7 @@ pub fn analyse(run: &CausalRun, options: &AnalyseOptions) -> CausalAnswer {
             .chain(quality::dear_ticks(run))
             .chain(analysis.paces(&targets))
             .chain(crowd::note(&analysis, &targets))
+            .chain(points::never_reached(&point_rows))
             .collect(),
         targets,
     }
