@@ -12,6 +12,7 @@ use crate::points;
 use crate::quality::{self, Quality};
 use crate::results::*;
 use crate::series::{Baselines, Measure, plain_series, series, value};
+use crate::sleepers;
 use crate::turns::Pace;
 use crate::verdict::{self, Facts};
 use crate::waits;
@@ -31,10 +32,11 @@ pub fn analyse(run: &CausalRun, options: &AnalyseOptions) -> CausalAnswer {
     let mut targets = analysis.targets();
     verdict::join(&mut targets, &analysis.facts());
     rank(&mut targets, options.sort);
+    let point_rows = analysis.points();
     CausalAnswer {
         schema: SCHEMA,
         meta: run.meta.clone(),
-        points: analysis.points(),
+        points: point_rows.clone(),
         assume: options.assume,
         confidence: options.confidence,
         sort: options.sort,
@@ -60,6 +62,7 @@ pub fn analyse(run: &CausalRun, options: &AnalyseOptions) -> CausalAnswer {
             .chain(quality::dear_ticks(run))
             .chain(analysis.paces(&targets))
             .chain(crowd::note(&analysis, &targets))
+            .chain(points::never_reached(&point_rows))
             .collect(),
         targets,
     }
@@ -127,7 +130,8 @@ impl<'a> Analysis<'a> {
     pub(crate) fn gain(&self, target: u32, estimate: &Estimate, many: usize, measure: Measure) -> Gain {
         let (low, high) = self.interval(target, self.options.assume, &estimate.assumed, many, measure);
         // Intervals are told by their half, so that the figure is in the middle.
-        let y = self.pauses(measure).map_or(estimate.assumed.y, |_| f64::midpoint(low, high));
+        let is_apart = self.pauses(measure).is_some() || sleepers::hide(self, target, self.options.assume) > 0.0;
+        let y = if is_apart { f64::midpoint(low, high) } else { estimate.assumed.y };
         gain(self.options.assume, y, low, high)
     }
 
@@ -144,7 +148,7 @@ impl<'a> Analysis<'a> {
     /// the simulator (a delay reaches the other threads only at their next tick); where ticks are dear it
     /// allows for their share, since a paused thread meets ticks that the faster program would not; for turns that threads take
     /// faster than ticks come; for what windows show of those before them; for cores that spinning takes from others; and
-    /// for pauses that windows cut off.
+    /// for pauses that windows cut off. Upwards alone, for what sleepers hide.
     pub(crate) fn interval(
         &self,
         target: u32,
@@ -160,7 +164,7 @@ impl<'a> Analysis<'a> {
         let (low, high) = effect.interval(many);
         let (low, high) = self.quality.widened(effect.y, (low - missed, high + missed));
         let crowding = crowd::crowding(self, target, percent);
-        let seen = (low - crowding, high + crowding);
+        let seen = (low - crowding, high + crowding + sleepers::hide(self, target, percent));
         self.pauses(measure).map_or(seen, |p| p.interval(percent, seen))
     }
 
@@ -180,7 +184,7 @@ impl<'a> Analysis<'a> {
         let widened = |p: &CurvePoint| {
             let late = self.late(target, p.percent) + crowd::crowding(self, target, p.percent);
             let late = late + self.quality.mistold(p.y);
-            let seen = (p.low - late, p.high + late);
+            let seen = (p.low - late, p.high + late + sleepers::hide(self, target, p.percent));
             let (low, high) = pauses.map_or(seen, |all| all.interval(p.percent, seen));
             CurvePoint { y: pauses.map_or(p.y, |all| all.effect(p.percent, p.y)), low, high, ..*p }
         };
@@ -250,6 +254,7 @@ impl<'a> Analysis<'a> {
         let verdict = verdict::of_little(verdict, target.unit, share * self.busy());
         let other_points = points::others(self, id, many, applied);
         let verdict = points::with_others(verdict, self.run, &other_points);
+        let verdict = verdict::by_load(verdict, self.quality.waits_outside);
         // Who waits for a clock waits out what is saved: time per visit falls only as far as waits are shortened with it.
         let gains = gains.filter(|_| verdict != Verdict::RateFixed && !self.quality.is_void);
         TargetRow {

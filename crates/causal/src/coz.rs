@@ -50,6 +50,12 @@ enum Record {
         /// How delays were inserted, another field of our own.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         executor: Option<Executor>,
+        /// What a tick takes from the program, nanoseconds: our own too. Without it intervals could not allow for ticks.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tick_cost: Option<u64>,
+        /// Part of the run time in which threads spun for others: our own too.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        spun: Option<f64>,
     },
     Experiment {
         selected: String,
@@ -102,6 +108,8 @@ pub fn export(run: &CausalRun, format: Format) -> Exported {
         time: run.meta.began_ns,
         period: Some(run.meta.period_ns).filter(|p| *p > 0),
         executor: Some(run.meta.executor).filter(|_| run.meta.pid > 0),
+        tick_cost: Some(run.overhead.tick_cost_ns).filter(|_| run.meta.pid > 0),
+        spun: Some(run.overhead.spun).filter(|_| run.meta.pid > 0),
     });
     let places = locations(run);
     let location = |target: u32| places.get(target as usize).cloned().flatten();
@@ -238,10 +246,12 @@ fn tabs(record: &Record) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = match record {
-        Record::Startup { time, period, executor } => {
+        Record::Startup { time, period, executor, tick_cost, spun } => {
             let period = period.map_or_else(String::new, |p| format!("\tperiod={p}"));
             let executor = executor.map_or_else(String::new, |e| format!("\texecutor={}", word(e)));
-            writeln!(text, "startup\ttime={time}{period}{executor}")
+            let tick_cost = tick_cost.map_or_else(String::new, |ns| format!("\ttick-cost={ns}"));
+            let spun = spun.map_or_else(String::new, |part| format!("\tspun={part}"));
+            writeln!(text, "startup\ttime={time}{period}{executor}{tick_cost}{spun}")
         }
         Record::Experiment { selected, speedup, duration, selected_samples } => writeln!(
             text,

@@ -3,7 +3,7 @@
 
 use crate::analyse::Analysis;
 use crate::phase::over_the_run;
-use crate::results::{Phase, PointEffect, Verdict};
+use crate::results::{Phase, PointEffect, PointRow, Verdict};
 use crate::series::{Baselines, Measure};
 use whither_store::causal::CausalRun;
 
@@ -31,6 +31,14 @@ pub(crate) fn others(analysis: &Analysis<'_>, id: u32, many: usize, phase: Optio
         })
     });
     effects.collect()
+}
+
+/// What is said of points that nothing can be told for: a slip in a name is easily made. The first one is not among them, as no
+/// window counts without it.
+pub(crate) fn never_reached(rows: &[PointRow]) -> Option<String> {
+    let missed: Vec<&str> = rows.iter().skip(1).filter(|p| p.visits == 0).map(|p| p.name.as_str()).collect();
+    let (what, was) = if missed.len() == 1 { ("the point", "was") } else { ("the points", "were") };
+    (!missed.is_empty()).then(|| format!("{what} {} {was} never reached in any window that counts", missed.join(", ")))
 }
 
 /// Nobody is told not to bother with what gains for another point.
@@ -85,6 +93,18 @@ mod tests {
             "{:?}",
             named(&nothing, "f1").other_points
         );
+    }
+
+    #[test]
+    fn a_point_that_is_never_reached_is_told() {
+        let told = |run: &CausalRun| {
+            let answer = analyse(run, &AnalyseOptions::default());
+            answer.warnings.iter().chain(&answer.notes).any(|n| n.starts_with("the point q was never reached"))
+        };
+        let mut run = with_second(0.7);
+        assert!(!told(&run));
+        run.windows.iter_mut().for_each(|w| w.visits[1] = PointVisits { point: 1, ..PointVisits::default() });
+        assert!(told(&run));
     }
 
     #[test]

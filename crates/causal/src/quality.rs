@@ -6,7 +6,9 @@ use crate::analyse::Analysis;
 use crate::carry::Carried;
 use crate::clocked;
 use crate::crowd;
+use crate::fixed_time;
 use crate::options::AnalyseOptions;
+use crate::outside;
 use crate::pauses::Pauses;
 use crate::results::{DriftRow, DroppedRow, OverheadRow};
 use crate::series::{Baselines, Measure, length, value};
@@ -69,6 +71,8 @@ fn spoilt(window: &Window) -> bool {
 pub(crate) struct Quality {
     pub(crate) load: LoadKind,
     pub(crate) load_reason: String,
+    /// Part of the time that the program waited for the outside, where nobody knows whether that waits for it.
+    pub(crate) waits_outside: Option<f64>,
     pub(crate) warnings: Vec<String>,
     /// Why no verdict can be given.
     pub(crate) cannot_say: Option<String>,
@@ -89,6 +93,7 @@ impl Quality {
         let mut quality = Self {
             load,
             load_reason,
+            waits_outside: outside::undecided(run, kept, load),
             warnings: Vec::new(),
             cannot_say: None,
             oversubscribed: false,
@@ -97,7 +102,14 @@ impl Quality {
             carried: 0.0,
             is_void: false,
         };
-        quality.warnings.extend(Some(&quality.load_reason).filter(|r| *r == ONE_UNCHANGED).cloned());
+        quality.warnings.extend(quality.waits_outside.map(outside::told));
+        let fixed = Some(&quality.load_reason).filter(|r| *r == fixed_time::FIXED).cloned();
+        quality.warnings.extend(fixed);
+        if fixed_time::is_whole(run) && load == LoadKind::Unknown {
+            quality.warnings.push(fixed_time::NOT_SHOWN.to_owned());
+        } else {
+            quality.warnings.extend(Some(&quality.load_reason).filter(|r| *r == ONE_UNCHANGED).cloned());
+        }
         quality.back_end(run);
         quality.disturbance(run);
         quality.unpaid(run);
@@ -340,6 +352,9 @@ fn load(run: &CausalRun, kept: &[&Window]) -> (LoadKind, String) {
     if run.meta.load == LoadKind::Closed {
         return (LoadKind::Closed, "as the session was told".to_owned());
     }
+    if fixed_time::is_whole(run) && run.overhead.spun < SPINNING && fixed_time::is_fixed(run, kept) {
+        return (LoadKind::Open, fixed_time::FIXED.to_owned());
+    }
     if let Some(beat) = clocked::beat_ns(kept) {
         let each = beat / 1e6;
         return (
@@ -381,7 +396,7 @@ const ONE_UNCHANGED: &str = "delays of the one target that was tried left the vi
 
 /// Part of a window that its threads owed on average: what all of them together had to be delayed, less what they had earned
 /// in the target themselves.
-fn owed(run: &CausalRun, window: &Window) -> f64 {
+pub(crate) fn owed(run: &CausalRun, window: &Window) -> f64 {
     let threads = f64::from(window.threads.max(1));
     let earned = window.hits as f64 * run.meta.period_ns as f64 * f64::from(window.percent) / 100.0;
     (window.delay_ns as f64 - earned / threads) / (window.wall_ns as f64).max(1.0)

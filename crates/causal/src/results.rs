@@ -303,6 +303,12 @@ pub enum Verdict {
     },
     /// Timers or arrivals decide about the rate.
     RateFixed,
+    /// The program waits for something outside of it: if that waits for the program too, this holds; if it comes at a rate of
+    /// its own, visits gain nothing.
+    DependsOnLoad {
+        /// For who waits for answers.
+        closed: Box<Verdict>,
+    },
     /// Not measured well enough.
     NotEnoughData {
         /// What is missing.

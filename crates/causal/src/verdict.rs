@@ -4,10 +4,12 @@
 use crate::analyse::Analysis;
 use crate::crowd;
 use crate::estimate::Estimate;
+use crate::fixed_time;
 use crate::phase::over_the_run;
 use crate::quality::seconds;
 use crate::results::{FitKind, Gain, Phase, TargetRow, Verdict};
 use crate::series::Measure;
+use crate::sleepers;
 use crate::turns::Pace;
 use crate::waits::label;
 use std::collections::BTreeSet;
@@ -50,6 +52,10 @@ pub(crate) fn of(
     if let Some(why) = analysis.quality.cannot_say.clone() {
         return Verdict::CannotSay { why };
     }
+    // No more windows change that, where they are whole runs.
+    if analysis.quality.load == LoadKind::Open && fixed_time::is_whole(analysis.run) {
+        return Verdict::RateFixed;
+    }
     if let Some((missing, more_seconds)) = missing(analysis, id) {
         return Verdict::NotEnoughData { missing, more_seconds };
     }
@@ -65,6 +71,18 @@ pub(crate) fn of(
     };
     let whole = |gain: Gain| phase.map_or(gain, |p| over_the_run(&gain, &p));
     judged(analysis, id, estimate, &whole(analysis.gain(id, estimate, many, MEASURE)), many)
+}
+
+/// What would gain or lose, where nobody knows whether visits would follow.
+pub(crate) fn by_load(verdict: Verdict, waits_outside: Option<f64>) -> Verdict {
+    match verdict {
+        Verdict::FixThis | Verdict::HelpsUntil { .. } | Verdict::HelpsOther { .. } | Verdict::Contention { .. }
+            if waits_outside.is_some() =>
+        {
+            Verdict::DependsOnLoad { closed: Box::new(verdict) }
+        }
+        other => other,
+    }
 }
 
 /// What is said of code that does so little that no experiment is needed to know that it gains hardly anything: no
@@ -127,11 +145,15 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
     let crowding = crowd::crowding(analysis, id, gain.percent);
     let pauses = analysis.pauses(MEASURE);
     let cut = pauses.map_or(0.0, |p| p.half(gain.percent));
-    let half = (gain.high - gain.low) / 2.0 - analysis.allowance(id, gain.percent) - crowding - cut;
+    let hidden = sleepers::hide(analysis, id, gain.percent);
+    let half = (gain.high - gain.low - hidden) / 2.0 - analysis.allowance(id, gain.percent) - crowding - cut;
     // More windows would not help: the rest alone is the wider part, or holds both a gain and none.
     let remains = crowding > SMALL && gain.y.abs() < crowding;
     if crowding > half.max(SMALL) || remains {
         return Verdict::CannotSay { why: crowd::cannot_say(crowding) };
+    }
+    if hidden / 2.0 > half.max(SMALL) {
+        return Verdict::CannotSay { why: sleepers::cannot_say(hidden) };
     }
     if let Some(pauses) = pauses.filter(|_| cut > half.max(SMALL)) {
         return Verdict::CannotSay { why: pauses.told() };
@@ -212,9 +234,13 @@ pub(crate) fn join(rows: &mut [TargetRow], facts: &Facts<'_>) {
 }
 
 fn sentence(row: &TargetRow, facts: &Facts<'_>) -> String {
+    worded(&row.verdict, row, facts)
+}
+
+fn worded(verdict: &Verdict, row: &TargetRow, facts: &Facts<'_>) -> String {
     let at = facts.assume;
     let gain = row.gain.as_ref().map_or_else(String::new, told);
-    match &row.verdict {
+    match verdict {
         Verdict::FixThis if row.gain.is_some_and(|g| g.low > 0.0) => format!("fix this: {gain} if {at} % faster"),
         Verdict::FixThis => format!(
             "fix this: its removal helps for certain; how much {at} % faster is worth is not known yet ({gain})"
@@ -238,6 +264,13 @@ fn sentence(row: &TargetRow, facts: &Facts<'_>) -> String {
         }
         Verdict::CausedBy { who } if who.is_empty() => "a wait for other threads of the program".to_owned(),
         Verdict::CausedBy { who } => format!("a wait that ends when {} gets there", who.join(", ")),
+        Verdict::DependsOnLoad { closed } => format!(
+            "if clients wait for answers, {}; if requests come at a rate of their own, no gain but in the time of each",
+            worded(closed, row, facts)
+        ),
+        Verdict::RateFixed if fixed_time::is_whole(facts.run) => {
+            "run time fixed by a clock: no change makes it shorter".to_owned()
+        }
         Verdict::RateFixed => "rate fixed by a timer or by arrivals: look at latency instead".to_owned(),
         Verdict::NotEnoughData { missing, more_seconds: Some(s) } => {
             format!("not enough data: it lacks {missing}; {}", more(*s))

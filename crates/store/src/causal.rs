@@ -67,10 +67,33 @@ pub struct CausalMeta {
     pub seed: u64,
     /// Whether visits depend on the program alone or on arrivals from outside.
     pub load: LoadKind,
+    /// What the user said of targets. Not known of recordings made before, and of profiles that were imported.
+    #[serde(default)]
+    pub asked: Option<Asked>,
+    /// The program was launched, not attached to: who drives it may be part of it. Not known of recordings made before.
+    #[serde(default)]
+    pub launched: bool,
     /// Runs of the command that the windows come from (1 unless the command is repeated).
     pub runs: u32,
     /// Exit status of the command as waitpid gives it, when it ended.
     pub status: Option<i32>,
+}
+
+/// What counts as the program's own code and what a target is, as the user wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// `--unit`.
+    pub unit: String,
+    /// `--source`.
+    pub source: Vec<String>,
+    /// `--binary`.
+    pub binary: Option<String>,
+    /// `--exclude`.
+    pub exclude: Vec<String>,
+    /// `--off-cpu`.
+    pub off_cpu: Vec<String>,
+    /// `--kernel-time`.
+    pub kernel_time: String,
 }
 
 /// How delays are inserted.

@@ -6,6 +6,7 @@ mod change;
 mod cost;
 mod extend;
 mod keep;
+mod like;
 mod measure;
 mod proposals;
 mod show;

@@ -6,12 +6,12 @@ use whither_store::causal::*;
 
 /// A program of several targets, each with a true curve, a share, and a part of the run it is active in.
 pub(crate) struct Program {
-    y: fn(usize, f64) -> f64,
-    shares: Vec<f64>,
-    noise: f64,
+    pub(crate) y: fn(usize, f64) -> f64,
+    pub(crate) shares: Vec<f64>,
+    pub(crate) noise: f64,
 }
 
-fn target(name: &str) -> Target {
+pub(crate) fn target(name: &str) -> Target {
     Target {
         unit: Unit::Function,
         name: name.to_owned(),
@@ -37,6 +37,7 @@ impl Program {
             ..CausalRun::default()
         };
         run.meta.duration_ns = u64::from(n) * 320_000_000;
+        run.meta.launched = true;
         for i in 0..n {
             let at = random.below(self.shares.len());
             let percent = if random.chance(0.5) { 0 } else { 5 * (1 + random.below(20)) as u8 };

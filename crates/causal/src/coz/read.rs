@@ -17,6 +17,9 @@ const STRATUM_NS: u64 = 10_000_000_000;
 const LONGEST_NS: u64 = 1_000_000_000_000_000_000;
 /// Reason for an executor that is a guess.
 const NOT_KNOWN: &str = "not known: the profile does not tell";
+/// What makes intervals of a recording wider than chance does, and is not in other profiles.
+const UNTOLD: &str = "a profile of Coz does not tell what its ticks cost, whether threads spin for one another, or whether they wait \
+                      for cores: intervals hold only how windows scatter, and effects may be off by more";
 /// Lines that were not understood and are told one by one.
 const TOLD: usize = 10;
 
@@ -80,6 +83,8 @@ fn fields(line: &str) -> Result<Option<Record>, String> {
             time: number("time")?,
             period: number("period").ok(),
             executor: values.get("executor").and_then(|word| executor(word)),
+            tick_cost: number("tick-cost").ok(),
+            spun: text("spun").ok().and_then(|part| part.parse().ok()),
         },
         "runtime" => Record::Runtime { time: number("time")? },
         "shutdown" => Record::Shutdown {},
@@ -123,6 +128,8 @@ struct Reader {
     /// Told by profiles of our own.
     period_ns: Option<u64>,
     executor: Option<Executor>,
+    /// What ticks take, and whether threads spin.
+    tells_costs: bool,
     started: bool,
     /// Experiments came behind the last record of an end.
     open: bool,
@@ -131,7 +138,13 @@ struct Reader {
 impl Reader {
     fn take(&mut self, record: Record) {
         match record {
-            Record::Startup { time, period, executor } => {
+            Record::Startup { time, period, executor, tick_cost, spun } => {
+                // A tick that takes longer than a period is none.
+                let cost = tick_cost.filter(|ns| (0..=period.unwrap_or(PERIOD_NS)).contains(ns));
+                self.run.overhead.tick_cost_ns = cost.unwrap_or(0).max(self.run.overhead.tick_cost_ns);
+                let part = spun.filter(|part| (0.0..=1.0).contains(part));
+                self.run.overhead.spun = part.unwrap_or(0.0).max(self.run.overhead.spun);
+                self.tells_costs |= cost.is_some() && part.is_some();
                 self.executor = executor.or(self.executor);
                 self.period_ns = period.filter(|p| (1..=LONGEST_PERIOD_NS).contains(p)).or(self.period_ns);
                 self.startup(time);
@@ -277,6 +290,7 @@ impl Reader {
             (None, Some(_)) => NOT_KNOWN,
         }
         .to_owned();
+        self.run.meta.launched = true;
         self.run.meta.period_ns = self.period_ns.unwrap_or(PERIOD_NS);
         self.run.notes.push("read from a profile of Coz, which has no times, delays or disturbances in it".to_owned());
         let more = self.problems.len().saturating_sub(TOLD);
@@ -285,6 +299,9 @@ impl Reader {
             self.run.notes.push(format!("{more} more lines of the Coz profile are left out"));
         }
         self.run.notes.extend(cut_off);
+        if !self.tells_costs {
+            self.run.notes.push(UNTOLD.to_owned());
+        }
         Ok(self.run)
     }
 }

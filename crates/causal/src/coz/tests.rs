@@ -46,7 +46,7 @@ fn json_lines_are_read_and_latency_is_that_of_one_instant() {
 fn broken_lines_are_told_and_others_kept() {
     let text = format!("{OLD}experiment\tselected=a\tspeedup=7\tduration=1\n{{\"type\":\nexperiment\tselec");
     let run = import(&text).unwrap();
-    assert_eq!((run.windows.len(), run.notes.len()), (2, 5), "{:?}", run.notes);
+    assert_eq!((run.windows.len(), run.notes.len()), (2, 6), "{:?}", run.notes);
     assert!(run.notes[1].contains("line 9") && run.notes[1].contains("speed-up of 7"), "{:?}", run.notes);
     assert_eq!(import(""), Err(CozError::NoExperiment { lines: 0, problem: None }));
     let refused = import("experiment\tselected=a").unwrap_err().to_string();
@@ -112,6 +112,29 @@ fn the_executor_is_the_one_of_the_profile() {
     }
     let ours = OLD.replacen("496\n", "496\tperiod=250000\n", 1);
     assert!(executor(&ours).1.starts_with("not known"), "{:?}", executor(&ours));
+}
+
+/// Intervals are wider for dear ticks and for threads that spin: after import as before.
+#[test]
+fn what_makes_intervals_wide_is_written_and_read() {
+    use crate::analyse::tests::two;
+    let mut run = two().run(300, 1);
+    (run.meta.pid, run.meta.period_ns) = (7, 1_000_000);
+    (run.overhead.tick_cost_ns, run.overhead.spun) = (50_000, 0.2);
+    let half = |run: &CausalRun| {
+        let gain = analyse(run, &AnalyseOptions::default()).targets[0].gain.unwrap();
+        (gain.high - gain.low) / 2.0
+    };
+    let own = half(&run);
+    for format in [Format::Tabs, Format::JsonLines] {
+        let again = import(&export(&run, format).text).unwrap();
+        let imported = half(&again);
+        assert!(own > 0.03 && imported > 0.8 * own && imported < 1.2 * own, "{own} {imported}");
+        assert!(analyse(&again, &AnalyseOptions::default()).warnings.iter().any(|w| w.contains("spin")));
+        assert!(again.notes.iter().all(|n| !n.contains("does not tell")), "{:?}", again.notes);
+    }
+    // Nobody knows of a profile of Coz.
+    assert!(import(OLD).unwrap().notes.iter().any(|n| n.contains("does not tell what its ticks cost")));
 }
 
 #[test]

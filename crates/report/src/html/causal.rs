@@ -8,7 +8,7 @@ use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, foot, head};
 use crate::text::{
     SHARES, a_good_part_elsewhere, causal_place, causal_target, causal_warnings, drop_reason, duration, effect,
-    executor, has_shares_of_two_kinds, nanoseconds, no_gain,
+    executor, hangs_on_load, has_shares_of_two_kinds, nanoseconds, no_gain,
 };
 use whither_causal::{CausalAnswer, DriftRow, Gain, LatencyRow, TargetRow, Verdict};
 use whither_store::causal::LoadKind;
@@ -80,6 +80,7 @@ fn tiles(a: &CausalAnswer) -> Vec<Tile> {
     let load = match a.load {
         LoadKind::Closed => "closed loop",
         LoadKind::Open => "open loop",
+        LoadKind::Unknown if hangs_on_load(a) => "closed or open loop: not known",
         LoadKind::Unknown => "closed loop assumed",
     };
     let mut tiles = vec![
@@ -118,9 +119,11 @@ fn class(v: &Verdict) -> &'static str {
         Verdict::FixThis | Verdict::HelpsUntil { .. } | Verdict::HelpsOther { .. } => "fix",
         Verdict::Contention { .. } => "hurts",
         Verdict::DoNotBother { .. } => "flat",
-        Verdict::CausedBy { .. } | Verdict::RateFixed | Verdict::NotEnoughData { .. } | Verdict::CannotSay { .. } => {
-            "open"
-        }
+        Verdict::CausedBy { .. }
+        | Verdict::RateFixed
+        | Verdict::DependsOnLoad { .. }
+        | Verdict::NotEnoughData { .. }
+        | Verdict::CannotSay { .. } => "open",
     }
 }
 

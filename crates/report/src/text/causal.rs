@@ -247,6 +247,7 @@ fn points(a: &CausalAnswer) -> Vec<String> {
     let load = match a.load {
         LoadKind::Closed => "closed loop",
         LoadKind::Open => "open loop",
+        LoadKind::Unknown if hangs_on_load(a) => "closed or open loop: not known",
         LoadKind::Unknown => "closed loop assumed",
     };
     let others = a.points.iter().enumerate().skip(1).any(|(i, p)| p.end.is_none() && !ends.contains(&(i as u32)));
@@ -269,6 +270,11 @@ fn points(a: &CausalAnswer) -> Vec<String> {
     indexed.filter(|(i, _)| !ends.iter().any(|e| *e as usize == *i)).map(line).collect()
 }
 
+/// Whether what is told hangs on who decides about the visits, which nobody knows.
+pub(crate) fn hangs_on_load(a: &CausalAnswer) -> bool {
+    a.targets.iter().any(|t| matches!(t.verdict, Verdict::DependsOnLoad { .. }))
+}
+
 fn rate(per_second: f64) -> String {
     if per_second >= 100.0 { thousands(per_second.round() as u64) } else { format!("{per_second:.2}") }
 }
@@ -278,6 +284,7 @@ fn ranking(a: &CausalAnswer, rows: &[&TargetRow], layout: &Layout) -> String {
     table.row(Tone::Head, vec![format!("at {} %", a.assume), "share".into(), "target".into(), "verdict".into()]);
     for (i, t) in rows.iter().enumerate() {
         let gain = t.gain.as_ref().map_or_else(|| no_gain(t).into(), effect);
+        let gain = if matches!(t.verdict, Verdict::DependsOnLoad { .. }) { format!("0 or {gain}") } else { gain };
         let tone = match t.verdict {
             Verdict::Contention { .. } => Tone::Hot,
             Verdict::FixThis | Verdict::HelpsUntil { .. } | Verdict::HelpsOther { .. } => Tone::Warm,

@@ -32,8 +32,8 @@ pub(crate) use calls_tree::weightless;
 pub use calls_tree::{Least, call_tree};
 pub use causal::{CausalView, causal, causal_header, causal_target, causal_warnings};
 pub(crate) use causal::{
-    SHARES, a_good_part_elsewhere, causal_place, drop_reason, effect, executor, has_shares_of_two_kinds, no_gain,
-    signed,
+    SHARES, a_good_part_elsewhere, causal_place, drop_reason, effect, executor, hangs_on_load, has_shares_of_two_kinds,
+    no_gain, signed,
 };
 pub use difference::difference;
 pub use listing::listing;

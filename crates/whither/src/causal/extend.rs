@@ -2,8 +2,8 @@
 //! becomes one run whose pieces stay apart.
 
 use super::bridge::Adapter;
-use super::measure::{How, Teller, finish, options, policy_options};
-use super::{keep, show};
+use super::measure::{How, Teller, executable_of, finish, options, policy_options};
+use super::{keep, like, show};
 use crate::cli::{CausalCombine, CausalExtend, CausalLoad, CausalPoints, Common};
 use crate::failure::{Ending, Usage};
 use crate::signals;
@@ -20,7 +20,8 @@ pub(super) fn extend(args: &CausalExtend, common: Common) -> anyhow::Result<Endi
     let experiments = policy_options(&args.experiments, args.answer.assume, !args.targets.target.is_empty());
     let how = How::of(&args.experiments, experiments.seed).like(before.meta.executor)?;
     let told = (&args.whom, args.command.as_slice());
-    let options = options(told, &points, &args.targets, &args.names, how)?;
+    let targets = like::as_recorded(&args.targets, &before, executable(args).as_deref())?;
+    let options = options(told, &points, &targets, &args.names, how)?;
     let stop = signals::stop_flag()?;
     let ranking = show::analyse_options(&args.answer, CausalCombine::Ours, &[]);
     let mut teller = Teller::new(false, ranking.clone(), common, args.form.json);
@@ -32,6 +33,16 @@ pub(super) fn extend(args: &CausalExtend, common: Common) -> anyhow::Result<Endi
         let found = show::show(&all, &ranking, &args.answer, &args.form, common)?;
         Ok(show::Found::of(&found))
     })
+}
+
+/// The file that will be, or is, executed.
+fn executable(args: &CausalExtend) -> Option<String> {
+    let of_process = |pid| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let path = match args.whom.pid {
+        Some(pid) => of_process(pid),
+        None => args.command.first().and_then(|c| executable_of(c)).map(Into::into),
+    };
+    path.map(|p| std::fs::canonicalize(&p).unwrap_or(p).to_string_lossy().into_owned())
 }
 
 /// The points of a recording as they were written.

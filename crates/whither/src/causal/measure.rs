@@ -1,7 +1,7 @@
 //! A session from flags to its answer.
 
 use super::bridge::Adapter;
-use super::{keep, show};
+use super::{keep, like, show};
 use crate::cli::{
     CausalBackEndChoice, CausalCombine, CausalExecutorChoice, CausalExperiments, CausalFollow, CausalLoad,
     CausalMeasure, CausalPoints, CausalPolicyChoice, CausalTargets, CausalUnit, CausalWait, CausalWhomArgs, Common,
@@ -40,10 +40,11 @@ pub(super) fn measure(args: &CausalMeasure, live: bool, common: Common) -> anyho
     let mut teller = Teller::new(live, ranking.clone(), common, args.form.json);
     let mut policy = Adapter(Policy::new(experiments));
     let mut keeper = keep::Keeper::new(args.output.as_deref());
-    let outcome = run(&options, &mut policy, &stop, &mut |event| {
+    let mut outcome = run(&options, &mut policy, &stop, &mut |event| {
         keeper.on(&event);
         teller.on(event);
     })?;
+    outcome.run.meta.asked = Some(like::asked(&args.targets));
     let overwrite = args.overwrite || keeper.has_begun();
     keep::save(args.output.as_deref(), overwrite, &outcome.run, common)?;
     finish(&outcome, || {
@@ -100,11 +101,23 @@ impl How {
         Self { seed, cap: args.max_irq_off, back_end, executor }
     }
 
-    /// As a recording was made that is to be extended: what was slept is not spun by itself.
+    /// As a recording was made that is to be extended: by the same back end, and what was slept is not spun by itself.
     ///
     /// # Errors
     /// [`Usage`] when the user wants delays that do not go together with those of the recording.
     pub(super) fn like(self, recorded: Executor) -> Result<Self, Usage> {
+        let back_end = match recorded {
+            Executor::Agent => CausalBackEnd::Agent,
+            Executor::Spin | Executor::Sleep => CausalBackEnd::Bpf,
+        };
+        if self.back_end != CausalBackEnd::Auto && self.back_end != back_end {
+            let text = "the recording was made by another back end, and windows of both do not go together (--backend)";
+            return Err(Usage(text.into()));
+        }
+        self.slept_or_spun(recorded).map(|how| Self { back_end, ..how })
+    }
+
+    fn slept_or_spun(self, recorded: Executor) -> Result<Self, Usage> {
         match (recorded, self.executor) {
             (Executor::Sleep, ExecutorChoice::Auto) => Ok(Self { executor: ExecutorChoice::Sleep, ..self }),
             (Executor::Sleep, ExecutorChoice::Spin) => {
@@ -280,5 +293,23 @@ impl Teller {
             }
             CausalEvent::Look(_) | CausalEvent::Window(_) | CausalEvent::Run { .. } => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_go_together_with_a_recording_is_refused_before_the_run() {
+        let how = |back_end, executor| How { seed: 1, cap: Duration::from_micros(500), back_end, executor };
+        let auto = how(CausalBackEnd::Auto, ExecutorChoice::Auto);
+        let like = |recorded| auto.like(recorded).expect("goes together");
+        assert_eq!(like(Executor::Agent).back_end, CausalBackEnd::Agent);
+        assert_eq!(like(Executor::Spin).back_end, CausalBackEnd::Bpf);
+        assert_eq!(like(Executor::Sleep).executor, ExecutorChoice::Sleep);
+        assert!(how(CausalBackEnd::Bpf, ExecutorChoice::Auto).like(Executor::Agent).is_err());
+        assert!(how(CausalBackEnd::Agent, ExecutorChoice::Auto).like(Executor::Spin).is_err());
+        assert!(how(CausalBackEnd::Auto, ExecutorChoice::Spin).like(Executor::Sleep).is_err());
     }
 }

@@ -123,7 +123,11 @@ impl Found {
         let worth = |v: &Verdict| {
             matches!(
                 v,
-                Verdict::FixThis | Verdict::HelpsUntil { .. } | Verdict::HelpsOther { .. } | Verdict::Contention { .. }
+                Verdict::FixThis
+                    | Verdict::HelpsUntil { .. }
+                    | Verdict::HelpsOther { .. }
+                    | Verdict::Contention { .. }
+                    | Verdict::DependsOnLoad { .. }
             )
         };
         if answer.targets.iter().any(|t| worth(&t.verdict))

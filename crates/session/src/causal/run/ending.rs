@@ -1,7 +1,7 @@
 //! What a session leaves: the run as measured, who disturbed it, and why there is no answer where there is none.
 
 use super::super::group::Point;
-use super::super::options::{CausalEnd, CausalEvent, CausalOutcome, UnitChoice};
+use super::super::options::{CausalEnd, CausalEvent, CausalOutcome, CausalWhom, UnitChoice};
 use super::super::window;
 use super::{Session, nanos};
 use std::time::{Duration, Instant};
@@ -158,6 +158,8 @@ impl Session<'_> {
                 } else {
                     LoadKind::Unknown
                 }),
+                asked: None,
+                launched: matches!(self.options.whom, CausalWhom::Command(_)),
                 runs: self.runs.max(1),
                 status: None,
             },
