@@ -27,6 +27,7 @@ mod policy;
 mod program;
 mod run;
 mod scope;
+mod spin_loop;
 mod spinning;
 mod suggest;
 mod targets;
