@@ -138,7 +138,8 @@ impl Quality {
         });
         let ticks = wall / visits / run.meta.period_ns.max(1) as f64;
         // What may be more than the threshold is not known to be less.
-        if spun_at_most(run) < SPINNING || !ticks.is_finite() || SPUN_PAST / ticks < LITTLE_SPUN {
+        let in_earnest = if ticks < 1.0 { SPINNING_SHORT } else { SPINNING };
+        if spun_at_most(run) < in_earnest || !ticks.is_finite() || SPUN_PAST / ticks < LITTLE_SPUN {
             return;
         }
         self.spun_past = (SPUN_PAST / ticks).min(1.0);
@@ -330,6 +331,9 @@ fn spun_at_most(run: &CausalRun) -> f64 {
 
 /// Share of the run time from which on threads spin in earnest.
 const SPINNING: f64 = 0.05;
+/// The same where rounds are shorter than a tick, and all of an effect may be lost: of two threads one waits unseen for as much of its
+/// time as the smallest effect that is told. Virtual machines show less than there is: a `pause` may leave the CPU to others.
+const SPINNING_SHORT: f64 = 0.01;
 /// Part of an effect that is lost to spinners, times the ticks that a round takes; not worth a word below the lesser.
 const SPUN_PAST: f64 = 2.4;
 const LITTLE_SPUN: f64 = 0.1;

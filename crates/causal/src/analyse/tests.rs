@@ -585,6 +585,13 @@ fn spinners_take_a_part_of_short_rounds_effects() {
     run.meta.period_ns = visits(&run) * 2;
     let verdict = named(&analyse(&run, &AnalyseOptions::default()), "f0").verdict.clone();
     assert!(matches!(verdict, Verdict::CannotSay { .. }), "{verdict:?}");
+    // And less spinning is enough for that.
+    run.overhead.spun = 0.017;
+    let verdict = named(&analyse(&run, &AnalyseOptions::default()), "f0").verdict.clone();
+    assert!(matches!(verdict, Verdict::CannotSay { .. }), "{verdict:?}");
+    run.overhead.spun = 0.003;
+    assert!(analyse(&run, &AnalyseOptions::default()).warnings.iter().all(|w| !w.contains("threads spin")));
+    run.overhead.spun = 0.2;
     run.meta.period_ns = visits(&run) / 40;
     assert!(analyse(&run, &AnalyseOptions::default()).warnings.iter().all(|w| !w.contains("spin")));
 }
