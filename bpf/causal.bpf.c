@@ -296,6 +296,9 @@ static int enters(struct task_struct *task, struct wh_cz_ctl *c, struct wh_cz_cp
 	}
 	if (foreign && mode(c, now) != WH_CZ_OFF)
 		wh_debt_displaced(clock, before, foreign, now, &c->g);
+	/* It may take a lock before a tick lets it pay: a delay that is paid behind the lock moves nobody's turn. */
+	if (fresh_of(t) == WH_CZ_FRESH && mode(c, now) == WH_CZ_ON && wh_debt_owed(clock, &c->g) > WH_DEBT_HANDOVER_NS)
+		cpu->hasty++;
 	t->early_t = 0;
 	t->from = now;
 	t->spun = 0;

@@ -86,7 +86,10 @@ static void pays_awake(__s64 result)
 	if (!owed || naps(t, c, cpu, owed, now))
 		return;
 	is_now(t, WH_CZ_PAYING);
-	__u64 paid = pay(&t->clock, c, MOST_AWAKE_NS, 1024);
+	/* While it pays, others go on and are credited: that is owed as well. */
+	__u64 paid = 0;
+	for (int i = 0; i < 4; i++)
+		paid += pay(&t->clock, c, (__s64)(MOST_AWAKE_NS - paid), 1024);
 	is_now(t, WH_CZ_STALE);
 	t->spun += paid;
 	__sync_fetch_and_add(&cpu->inserted, paid);

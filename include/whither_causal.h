@@ -106,7 +106,7 @@ struct wh_cz_cpu {
 	wh_u64 unknown_ns;  /* of `sample_ns`, in programs whose code is not known yet */
 	wh_u64 others_ns;   /* run time of programs that are not watched, kernel threads left out */
 	wh_u64 others_at;   /* when one of them got this core; 0: none has it */
-	wh_u64 hasty;       /* turns of threads that the world had woken, over before a tick could let them pay */
+	wh_u64 hasty;       /* turns of threads that the world had woken, over before a tick could let them pay, or begun with a debt */
 };
 
 struct wh_cz_visits {

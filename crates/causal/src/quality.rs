@@ -15,6 +15,7 @@ use crate::series::{Baselines, Measure, length, value};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use whither_stats::distribution::{normal_two_sided, student_quantile};
+use whither_stats::interval::share_at;
 use whither_store::causal::{CausalRun, DropReason, Executor, LoadKind, Window};
 
 /// Above this share of dropped windows nothing is said.
@@ -148,7 +149,9 @@ impl Quality {
             (wall + w.wall_ns as f64, visits + w.visits.first().map_or(0.0, |v| v.visits as f64))
         });
         let ticks = wall / visits / run.meta.period_ns.max(1) as f64;
-        if run.overhead.spun < SPINNING || !ticks.is_finite() || SPUN_PAST / ticks < LITTLE_SPUN {
+        // What may be more than the threshold is not known to be less.
+        let in_earnest = if ticks < 1.0 { SPINNING_SHORT } else { SPINNING };
+        if spun_at_most(run) < in_earnest || !ticks.is_finite() || SPUN_PAST / ticks < LITTLE_SPUN {
             return;
         }
         self.spun_past = (SPUN_PAST / ticks).min(1.0);
@@ -332,8 +335,17 @@ pub(crate) fn trend(values: &[(f64, f64)]) -> Option<(f64, bool)> {
     Some((slope * (last - first) / y, slope.abs() > student_quantile(0.995, n - 2.0) * error))
 }
 
+/// Upper end of the 95 % interval of the share of the run time in which threads spun.
+fn spun_at_most(run: &CausalRun) -> f64 {
+    let (share, of) = (run.overhead.spun, run.overhead.spun_of as f64);
+    if share > 0.0 && of > 0.0 { share_at(share * of, of, 0.95).high } else { share }
+}
+
 /// Share of the run time from which on threads spin in earnest.
 const SPINNING: f64 = 0.05;
+/// The same where rounds are shorter than a tick, and all of an effect may be lost: of two threads one waits unseen for as much of its
+/// time as the smallest effect that is told. Virtual machines show less than there is: a `pause` may leave the CPU to others.
+const SPINNING_SHORT: f64 = 0.01;
 /// Part of an effect that is lost to spinners, times the ticks that a round takes; not worth a word below the lesser.
 const SPUN_PAST: f64 = 2.4;
 const LITTLE_SPUN: f64 = 0.1;

@@ -370,4 +370,7 @@ pub struct CausalOverhead {
     /// Share of the run time in which threads spun, waiting for others without the kernel.
     #[serde(default)]
     pub spun: f64,
+    /// Samples that `spun` is a share of; 0: not known.
+    #[serde(default)]
+    pub spun_of: u64,
 }

@@ -576,10 +576,23 @@ fn spinners_take_a_part_of_short_rounds_effects() {
     let gain = named(&answer, "f0").gain.unwrap();
     assert!(gain.high - plain.high > 0.7 * plain.y, "{plain:?} {gain:?}");
     assert!(answer.warnings.iter().any(|w| w.contains("threads spin 20 %")), "{:?}", answer.warnings);
+    // A share that chance alone may keep below the threshold is as good as one above it.
+    (run.overhead.spun, run.overhead.spun_of) = (0.046, 2_000);
+    assert!(analyse(&run, &AnalyseOptions::default()).warnings.iter().any(|w| w.contains("threads spin")));
+    run.overhead.spun_of = 40_000;
+    assert!(analyse(&run, &AnalyseOptions::default()).warnings.iter().all(|w| !w.contains("threads spin")));
+    run.overhead.spun = 0.2;
     // Below a tick delays cannot follow at all; long rounds lose nothing.
     run.meta.period_ns = visits(&run) * 2;
     let verdict = named(&analyse(&run, &AnalyseOptions::default()), "f0").verdict.clone();
     assert!(matches!(verdict, Verdict::CannotSay { .. }), "{verdict:?}");
+    // And less spinning is enough for that.
+    run.overhead.spun = 0.017;
+    let verdict = named(&analyse(&run, &AnalyseOptions::default()), "f0").verdict.clone();
+    assert!(matches!(verdict, Verdict::CannotSay { .. }), "{verdict:?}");
+    run.overhead.spun = 0.003;
+    assert!(analyse(&run, &AnalyseOptions::default()).warnings.iter().all(|w| !w.contains("threads spin")));
+    run.overhead.spun = 0.2;
     run.meta.period_ns = visits(&run) / 40;
     assert!(analyse(&run, &AnalyseOptions::default()).warnings.iter().all(|w| !w.contains("spin")));
 }

@@ -6,6 +6,7 @@
 //! - `program`, `code`: what is mapped where, and which source an address belongs to.
 //! - `points`, `targets`: from words and samples to places in the code.
 //! - `elsewhere`: what was sampled outside of it. `goroutines`: whether they change threads.
+//! - `spinning`, `spin_loop`: how much threads wait for one another without the kernel, and in which code.
 //! - `choice`: whether delays are spun or slept. `nap`: the handler that sleeps.
 //! - `executor`: what is needed of the kernel side. `alone`: the one that needs no BPF.
 //! - `group`: keeps all of it up to date. `window`: one experiment. `run`: the session's life.
@@ -27,6 +28,7 @@ mod policy;
 mod program;
 mod run;
 mod scope;
+mod spin_loop;
 mod spinning;
 mod suggest;
 mod targets;

@@ -155,6 +155,7 @@ fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
     old.inserted_ns = old.inserted_ns.saturating_add(more.inserted_ns);
     let (was, is) = (old.target_cpu_ns as f64, more.target_cpu_ns as f64);
     old.spun = (old.spun * was + more.spun * is) / (was + is).max(1.0);
+    old.spun_of = old.spun_of.saturating_add(more.spun_of);
     old.target_cpu_ns = old.target_cpu_ns.saturating_add(more.target_cpu_ns);
     all.notes.extend(new.notes.iter().filter(|n| !all.notes.contains(n)).cloned().collect::<Vec<_>>());
     Ok(())

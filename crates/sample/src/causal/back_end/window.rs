@@ -15,7 +15,8 @@ use whither_kernel::clock;
 /// Debts that are not paid after so long are forgiven.
 const DRAIN: Duration = Duration::from_millis(50);
 
-/// So many turns that no tick meets are no chance; a thread that has to do with no other one counts for eight.
+/// So many turns that no tick meets, or that begin with a debt, are no chance; a thread that has to do with no other one counts for
+/// eight.
 const HASTY: u64 = 100;
 
 /// State of the machine and of all counters when the window was opened.
@@ -75,8 +76,9 @@ impl CausalBpf {
         Ok(())
     }
 
-    /// Threads whose turns are over before a tick meets them pay on their way out of the system call in which the world
-    /// woke them. That takes a look at all system calls of the machine, some 50 ns each: where nobody else
+    /// Threads whose turns are over before a tick meets them, or that owe when the world wakes them, pay on their way out of the
+    /// system call in which that was: a lock that they take first would be held for as much longer, and all others
+    /// with it, so that a writer on a timer and its readers would stay in step as if nothing had been made faster. That takes a look at all system calls of the machine, some 50 ns each: where nobody else
     /// is there to be paid, or turns are longer, it is spared.
     fn sees_to_the_hasty(&mut self) -> Result<(), SampleError> {
         if self.words.hasty() < HASTY || self.skel.maps.threads.keys().nth(1).is_none() {

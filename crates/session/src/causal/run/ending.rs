@@ -178,6 +178,7 @@ impl Session<'_> {
                 target_cpu_ns: loads.run_ns.saturating_add(loads.inserted_ns),
                 tick_cost_ns: loads.tick_cost_ns,
                 spun: self.group.spinning.share(),
+                spun_of: self.group.spinning.samples(),
             },
             notes: self.group.notes.iter().cloned().chain(spun).collect(),
         }
