@@ -282,8 +282,8 @@ fn visits(group: &Group, facts: &Facts, before: &[Vec<Option<u64>>], ended: bool
             _ => PointVisits::default(),
         };
         found.point = i as u32;
-        // Requests that had begun and not ended, as far as both were seen.
-        found.under_way = point.end.map_or(0, |end| (ever(i) - ever(end as usize)).max(0));
+        // Requests that had begun and not ended, as far as both were seen; `ending` knows what was not.
+        found.under_way = point.end.map_or(0, |end| ever(i) - ever(end as usize));
         found
     };
     group.points.iter().enumerate().map(of).collect()

@@ -4,6 +4,7 @@ use super::super::group::Point;
 use super::super::options::{CausalEnd, CausalEvent, CausalOutcome, CausalWhom, UnitChoice};
 use super::super::window;
 use super::{Session, nanos};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use whither_kernel::{clock, proc};
 use whither_sample::causal::Loads;
@@ -165,7 +166,7 @@ impl Session<'_> {
             },
             points: self.group.points.iter().map(Point::described).collect(),
             targets: self.group.targets.list.clone(),
-            windows: self.windows.clone(),
+            windows: settled(self.windows.clone()),
             samples: self.group.targets.samples(),
             turns: self.turns.clone(),
             waits: Vec::new(),
@@ -183,6 +184,22 @@ impl Session<'_> {
             notes: self.group.notes.iter().cloned().chain(spun).collect(),
         }
     }
+}
+
+/// With the requests that had begun before anybody looked, and whose ends alone were seen: at a time with the fewest under way there
+/// were none.
+fn settled(mut windows: Vec<Window>) -> Vec<Window> {
+    let mut fewest: HashMap<(u32, u32), i64> = HashMap::new();
+    for (run, v) in windows.iter().flat_map(|w| w.visits.iter().map(|v| (w.run, v))) {
+        let least = fewest.entry((run, v.point)).or_insert(0);
+        *least = v.under_way.min(*least);
+    }
+    for w in &mut windows {
+        for v in &mut w.visits {
+            v.under_way = v.under_way.saturating_sub(fewest.get(&(w.run, v.point)).copied().unwrap_or(0));
+        }
+    }
+    windows
 }
 
 /// How delays were really inserted: threads that cannot be made to sleep spin, and what holds for spinning then holds for the run.
@@ -245,6 +262,7 @@ fn reasons(windows: &[Window]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use whither_store::causal::PointVisits;
 
     #[test]
     fn runs_that_are_shorter_than_a_window_are_told_what_helps() {
@@ -257,6 +275,23 @@ mod tests {
         );
         assert_eq!(too_short(&[ended(), dropped(Some(DropReason::ForeignLoad))], 0.02), None);
         assert_eq!(too_short(&[], 0.02), None);
+    }
+
+    #[test]
+    fn requests_that_were_under_way_before_anybody_looked_are_counted() {
+        let window = |run, under_way: &[i64]| Window {
+            run,
+            visits: (0..)
+                .zip(under_way)
+                .map(|(point, n)| PointVisits { point, under_way: *n, ..PointVisits::default() })
+                .collect(),
+            ..Window::default()
+        };
+        // Two requests of the first point of run 0 had begun before; the others began with the program.
+        let of = [window(0, &[-2, 1]), window(0, &[-1, 0]), window(1, &[0, 3])];
+        let told: Vec<Vec<i64>> =
+            settled(of.to_vec()).iter().map(|w| w.visits.iter().map(|v| v.under_way).collect()).collect();
+        assert_eq!(told, [[0, 1], [1, 0], [0, 3]]);
     }
 
     #[test]
