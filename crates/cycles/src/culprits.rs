@@ -48,6 +48,8 @@ enum Likelihood {
     Late,
     /// Possible.
     Faint,
+    /// Possible if another core writes to the line: nothing in the code says so.
+    Remote,
 }
 
 /// A cause that its rule did not rule out.
@@ -125,7 +127,7 @@ impl Proof {
         match likelihood {
             Likelihood::Plain => true,
             Likelihood::Usual | Likelihood::Late => complete,
-            Likelihood::Faint => complete && self.beyond_models,
+            Likelihood::Faint | Likelihood::Remote => complete && self.beyond_models,
         }
     }
 }
@@ -161,8 +163,14 @@ fn judge_one(lay: &Lay<'_>, i: usize) -> Judged {
     // What is as quick as it can be, as far as is known, needs no far-fetched explanation.
     let strained = to_explain >= LEAST_STALL;
     suspects.retain(|s| s.bound > 0.0);
-    let (named, unnamed): (Vec<_>, Vec<_>) =
-        suspects.into_iter().partition(|s| strained || s.likelihood != Likelihood::Faint);
+    // Nor does anybody look for other cores where somebody here can have done all of it.
+    let here: f64 = suspects.iter().filter(|s| s.likelihood != Likelihood::Remote).map(|s| s.bound).sum();
+    let explained = here >= (1.0 - UNSURE) * stall.most;
+    let (named, unnamed): (Vec<_>, Vec<_>) = suspects.into_iter().partition(|s| match s.likelihood {
+        Likelihood::Remote => strained && !explained,
+        Likelihood::Faint => strained,
+        _ => true,
+    });
     let sum = |culprits: &[Culprit]| culprits.iter().map(|c| c.max_cycles).sum::<f64>();
     let counts = |c: &Culprit| c.max_cycles >= NEGLIGIBLE * stall.most || c.cause == Cause::Kernel;
     let cycles = lay.scene.cycles.get(i).copied().filter(|c| c.is_finite()).unwrap_or(0.0);

@@ -22,16 +22,20 @@ const TO_JUMP: usize = 3;
 /// Worst case of a load against one from idle memory.
 const QUEUED: f64 = 2.0;
 
-/// D: ruled out without a load, when the same bytes were accessed just before, and where a long loop stays with a few places that nobody
-/// else is seen to write. Bound: memory under load; less when
+/// D: ruled out without a load and when the same bytes were accessed just before; where a long loop stays with a few places only another
+/// core can have taken them. Bound: memory under load; less when
 /// a near place was accessed just before and only the rest of the way to another line can miss.
 pub(super) fn data_cache(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
-    let surely_hits = |m: &MemRef| (m.stack && fixed_place(lay, i, m)) || at_hand(lay, i, m);
+    let surely_hits = |m: &MemRef| m.stack && fixed_place(lay, i, m);
     let load = loads(lay, i).filter(|m| !surely_hits(m))?;
     let chance = new_unit(lay, i, &load, LINE)?;
     let gathered = if lay.scene.insns[i].class == OpClass::Gather { 4.0 } else { 1.0 };
     let known = fixed_place(lay, i, &load) || (load.stack && load.index.is_none()) || says_where_to_jump(lay, i, &load);
-    let likelihood = if known { Likelihood::Faint } else { Likelihood::Usual };
+    let likelihood = match known {
+        _ if at_hand(lay, i, &load) => Likelihood::Remote,
+        true => Likelihood::Faint,
+        false => Likelihood::Usual,
+    };
     let bound = chance * gathered * QUEUED * lay.scene.core.penalty.dram;
     Some(Suspect { cause: Cause::DCache, bound, at: i, likelihood })
 }
@@ -129,9 +133,9 @@ fn unchanged<'l>(
     })
 }
 
-/// W: ruled out when no store enters the pipeline near here, or when stores are so few that the memory they go to drains them: the first
-/// cache, where they stay with a few places, else the slowest. Those of a repeated instruction are not few.
-/// Nothing bounds it but the stall.
+/// W: ruled out when no store enters the pipeline near here, or when stores are so few that the slowest memory drains them. Those of a
+/// repeated instruction are not few. Where they are few for the first cache, and stay with a few places, only another core can have
+/// taken these. Nothing bounds it but the stall.
 pub(super) fn store_buffer(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let stores = |j: &usize| lay.scene.insns[*j].store.is_some_and(|_| writes_memory(&lay.scene.insns[*j]));
     let around = lay.future(i, ENTER_TOGETHER).into_iter().chain(lay.history(i, ENTER_TOGETHER));
@@ -139,7 +143,6 @@ pub(super) fn store_buffer(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let repeats = lay.scene.insns[at].class == OpClass::Rep;
     let streams = repeats || lay.scene.insns[at].store.is_some_and(|s| s.non_temporal);
     let dense = match lay.loop_of(i).filter(|l| l.trips >= LONG_RUNNING) {
-        Some(l) if drained(lay, l) => false,
         Some(l) => l.stores > 0.0 && l.cycles / l.stores <= lay.scene.core.penalty.dram,
         None => lay.history(i, IN_FLIGHT).iter().filter(|j| stores(j)).count() >= BURST,
     };
@@ -147,7 +150,9 @@ pub(super) fn store_buffer(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
         return None;
     }
     let fresh = lay.scene.insns[at].store.is_some_and(|s| !s.stack && !fixed_place(lay, at, &s));
+    let stays = lay.loop_of(i).is_some_and(|l| l.trips >= LONG_RUNNING && drained(lay, l));
     let likelihood = match (streams, fresh) {
+        _ if stays => Likelihood::Remote,
         // What stands beside a repeated instruction may wait for it, and for anything else.
         (true, _) if repeats && at != i => Likelihood::Late,
         (true, _) => Likelihood::Plain,

@@ -39,7 +39,7 @@ pub(super) fn span(lay: &Lay<'_>, i: usize, place: &MemRef) -> Option<i64> {
     (reach <= SMALL).then_some(reach)
 }
 
-/// Whether a load surely hits the first cache: it stays with a small place in a long loop that stays with few, and neither code of threads
+/// Whether a load hits the first cache but for other cores: it stays with a small place in a long loop that stays with few, and neither code of threads
 /// nor a store to the very place suggests that another core writes it too.
 pub(super) fn at_hand(lay: &Lay<'_>, i: usize, load: &MemRef) -> bool {
     let Some(l) = lay.loop_of(i).filter(|_| span(lay, i, load).is_some()) else { return false };

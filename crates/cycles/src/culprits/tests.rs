@@ -77,6 +77,17 @@ impl Case {
     }
 
     fn judge_all(&self, stalls: &[f64]) -> Vec<Judged> {
+        self.seen(stalls, judge)
+    }
+
+    /// What a rule makes of a stall.
+    fn suspect(&self, rule: Rule, i: usize, stall: f64) -> Option<Likelihood> {
+        let mut stalls = vec![0.0; self.insns.len()];
+        stalls[i] = stall;
+        self.seen(&stalls, |scene| rule(&Lay::new(scene), i)).map(|s| s.likelihood)
+    }
+
+    fn seen<R>(&self, stalls: &[f64], look: impl FnOnce(&Scene<'_>) -> R) -> R {
         let branch = |_: usize| self.branch;
         let samples = vec![self.samples; self.insns.len()];
         let scene = Scene {
@@ -95,7 +106,7 @@ impl Case {
             refills: self.refills,
             certainty: self.certainty,
         };
-        judge(&scene)
+        look(&scene)
     }
 
     fn causes(&self, i: usize, stall: f64) -> Vec<Cause> {
