@@ -389,7 +389,7 @@ pub struct OwnCost {
     pub handler_ns: f64,
     /// CPU time of whither's own process, nanoseconds.
     pub user_ns: u64,
-    /// Share of all CPU time stolen by sampling and collecting, 0 to 1.
+    /// Share of the time of what was recorded that sampling took, with what the collector's own process took of all CPUs' time, 0 to 1.
     pub share: f64,
     /// Budget asked for, 0 to 1; `None` when the rate was fixed by the user.
     pub budget: Option<f64>,
