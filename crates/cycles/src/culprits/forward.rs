@@ -3,7 +3,7 @@
 
 use super::data::{IN_FLIGHT, NEAR};
 use super::places::{fixed_place, span};
-use super::scene::{Lay, RARE};
+use super::scene::{Certainty, Lay, RARE};
 use super::{Likelihood, Suspect};
 use crate::results::analysis::Cause;
 use std::collections::VecDeque;
@@ -23,8 +23,11 @@ pub(super) fn forwarding(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let failed = share * lay.scene.core.penalty.forward_fail * WORST;
     let (bound, likelihood) = match (meets, all) {
         (Meets::Surely, false) => (failed, Likelihood::Plain),
-        // A sum or counter in memory.
-        (Meets::Surely, true) if fixed_place(lay, i, &load) => (PASSED_ON, Likelihood::Plain),
+        // A sum or counter in memory. What passing on takes is in the best case: a bound alone asks for no more.
+        (Meets::Surely, true) if fixed_place(lay, i, &load) => match lay.scene.certainty {
+            Certainty::Known => (PASSED_ON, Likelihood::Plain),
+            Certainty::AtLeast => (PASSED_ON, Likelihood::Faint),
+        },
         (Meets::Surely, true) => (PASSED_ON, Likelihood::Late),
         (Meets::Maybe, false) => (failed, Likelihood::Usual),
         (Meets::Maybe, true) => (PASSED_ON, Likelihood::Late),
