@@ -364,7 +364,7 @@ struct Status {
     hertz: f64,
     /// Since it started.
     seconds: u64,
-    /// Share of all CPU time, 0 to 1.
+    /// Share of the time of what is recorded, 0 to 1 (`OwnCost::share`).
     cost: f64,
     /// Time that one sample takes.
     sample_ns: f64,
@@ -383,7 +383,7 @@ impl Status {
     fn text(&self) -> String {
         let Self { backend, hertz, seconds, stored, waiting, waiting_rows: rows, lost, .. } = self;
         format!(
-            "sampling {} by {backend} at {hertz:.0} Hz per CPU for {seconds} s\nown cost {:.2} % of all CPU time, one sample takes \
+            "sampling {} by {backend} at {hertz:.0} Hz per CPU for {seconds} s\nown cost {:.2} % of the time of what is recorded, one sample takes \
              {:.2} us\n{stored} samples stored, {waiting} in {rows} rows waiting, {lost} lost\nepoch {}\n",
             self.events.join(", "),
             self.cost * 100.0,
