@@ -86,6 +86,8 @@ const RULES: [Rule; 12] = [
 const LEAST_STALL: f64 = 0.25;
 /// Instructions with fewer samples are not judged by themselves,
 const LEAST_SAMPLES: f64 = 10.0;
+/// nor those whose stall is not so many times what their samples scatter by,
+const CHANCE: f64 = 2.0;
 /// and blocks as a whole only when so many samples, and most of the block's, are scattered over such instructions. Straight
 /// code that misses the instruction cache is like that.
 const LEAST_SCATTERED: f64 = 100.0;
@@ -222,7 +224,7 @@ fn stall_of(lay: &Lay<'_>, i: usize) -> Site {
     if lay.scene.certainty == Certainty::Known && least < LEAST_STALL {
         return Site::Quick;
     }
-    if figure(lay.scene.samples) < LEAST_SAMPLES {
+    if figure(lay.scene.samples) < LEAST_SAMPLES || is_chance(lay, i, stall) {
         return match lay.is_scattered(i) {
             true if most > 0.0 => Site::Scattered { most, to_explain: stall.least },
             true => Site::Quick,
@@ -236,6 +238,14 @@ fn stall_of(lay: &Lay<'_>, i: usize) -> Site {
     } else {
         Site::Few { most, to_explain: stall.least }
     }
+}
+
+/// Whether a stall may be no more than the chance by which an instruction has a few samples too many: sums of such are known, no single one.
+fn is_chance(lay: &Lay<'_>, i: usize, stall: Stall) -> bool {
+    let figure = |of: &[f64]| of.get(i).copied().filter(|x| x.is_finite()).unwrap_or(0.0).max(0.0);
+    let (samples, cycles) = (figure(lay.scene.samples), figure(lay.scene.cycles));
+    let stalled = samples * (stall.most / cycles.max(f64::MIN_POSITIVE)).min(1.0);
+    stalled < CHANCE * samples.sqrt()
 }
 
 /// max_k = min(D, bound_k); min_k = what is sure and the others together cannot have taken, where that convicts.

@@ -9,6 +9,8 @@ use crate::results::analysis::Cause;
 use whither_image::{Effects, OpClass};
 
 const LINE: u64 = 64;
+/// What fetch hands on at a time at least. Of a line that comes from afar each piece may be late, not only the first.
+const PIECE: u64 = 16;
 const PAGE: u64 = 4096;
 /// Code of loops that surely stays in the first instruction cache, which is 32 KiB or more everywhere: what is executed in one
 /// piece takes as much of each of its sets.
@@ -26,8 +28,8 @@ const REACH: usize = 16;
 
 /// I: ruled out when all that runs next lies in lines already fetched for this instruction or those just before it,
 /// and in small loops that run long. Bound: a fill from memory, once per entry of the loop; and what the code that runs in between
-/// can push out ([`Refills`]). Lines come in halves, so that the second half may be late as well: then no more than the second
-/// cache is guilty.
+/// can push out ([`Refills`]). Lines come in pieces, so that the later ones may be late as well: then no more than the second
+/// cache is guilty, and nobody where the line itself came at once.
 pub(super) fn instruction_cache(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let (share, likelihood) = per_round(lay, i);
     let p = &lay.scene.core.penalty;
@@ -40,8 +42,27 @@ pub(super) fn instruction_cache(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     if begins(lay, i, LINE) {
         return Some(suspect(i, p.dram, Likelihood::Faint));
     }
-    let at = fetched_anew(lay, i, LINE / 2).or_else(|| begins(lay, i, LINE / 2).then_some(i))?;
-    Some(suspect(at, p.l2, Likelihood::Faint))
+    let at = fetched_anew(lay, i, PIECE).or_else(|| begins(lay, i, PIECE).then_some(i))?;
+    Some(suspect(at, p.l2.min(wait_for_line(lay, i)), Likelihood::Faint))
+}
+
+/// Most cycles of an execution that the line of an instruction was waited for before its turn came: what stands at the instructions of
+/// the same line just before it, and at the one before these. Not known where few samples are scattered over many instructions.
+fn wait_for_line(lay: &Lay<'_>, i: usize) -> f64 {
+    if lay.is_scattered(i) {
+        return f64::INFINITY;
+    }
+    let insns = lay.scene.insns;
+    let line = units(&insns[i], LINE).0;
+    let cycles = |j: usize| lay.scene.cycles.get(j).copied().filter(|c| c.is_finite()).unwrap_or(0.0);
+    let mut sum = 0.0;
+    for j in lay.history(i, LINE as usize) {
+        sum += cycles(j);
+        if units(&insns[j], LINE).0 != line || j >= i {
+            break;
+        }
+    }
+    sum
 }
 
 /// Whether a unit of memory was begun by this instruction itself: it waits for the rest where it lies across the border,

@@ -1,6 +1,7 @@
 //! Every rule with code that makes it guilty, and with an innocent twin.
 
 mod convictions;
+mod pieces;
 mod places;
 
 use super::*;

@@ -79,3 +79,20 @@ fn multipliers_are_not_busy_with_one_multiplication() {
     let straight = Case::straight(0x1000, &[&multiply[..], &ADD, &multiply, &[0x90]].concat());
     assert!(straight.causes(0, 3.0).contains(&Cause::Unit));
 }
+
+/// Of 11 samples four more than the even share are chance, of 400 so many more are a stall.
+#[test]
+fn what_chance_explains_is_no_stall_of_one_instruction() {
+    let mut case = Case::straight(0x1000, &[0x90; 100]);
+    let judged = |case: &Case| {
+        let (mut stalls, mut cycles) = (vec![0.0; 100], vec![1.0; 100]);
+        (stalls[63], cycles[63]) = (0.6, 1.7);
+        case.seen(&stalls, |scene| judge(&Scene { cycles: &cycles, ..*scene }).swap_remove(63))
+    };
+    case.samples = 400.0;
+    assert_eq!(judged(&case).culprits.first().map(|c| c.cause), Some(Cause::ICache));
+    case.samples = 11.0;
+    let few = judged(&case);
+    assert!(few.culprits.is_empty() && few.unjudged, "{few:?}");
+    assert_eq!(few.in_sums.first().map(|s| s.0), Some(Cause::ICache), "over thousands it adds up: {few:?}");
+}
