@@ -21,7 +21,7 @@ mod summarise;
 mod tables;
 mod trips;
 
-use crate::annotate::{AnnotateQuery, annotate_procedure};
+use crate::annotate::{AnnotateQuery, annotate_moved};
 use crate::around::Around;
 use crate::culprits;
 use crate::error::Error;
@@ -96,11 +96,14 @@ pub fn analyse_procedures(
     let tables = Tables::of(selection, &query.annotate.filter);
     let machine = Machine::of(selection.profile, symbols, query).with_refills(selection.profile, symbols, wanted);
     in_lanes(selection.profile, symbols, wanted, |procedure, around| {
-        let mut analysis = match Study::of(selection, procedure, around, &tables, &machine, Errors::Drawn) {
-            Ok(study) => study.called(query.calls).analysis(&machine, Detail::Causes),
-            Err(refused) => not_analysed(refused),
+        let (mut analysis, moves) = match Study::of(selection, procedure, around, &tables, &machine, Errors::Drawn) {
+            Ok(study) => {
+                let study = study.called(query.calls);
+                (study.analysis(&machine, Detail::Causes), study.subject.moves)
+            }
+            Err(refused) => (not_analysed(refused), None),
         };
-        analysis.annotation = annotate_procedure(selection, symbols, procedure, &query.annotate);
+        analysis.annotation = annotate_moved(selection, symbols, procedure, &query.annotate, moves.as_ref());
         analysis
     })
 }

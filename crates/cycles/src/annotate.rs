@@ -9,6 +9,7 @@ use crate::names::{address, demangled};
 use crate::provenance::provenance;
 use crate::results::{Annotation, Cell, EventTotals, InsnRow, LineRow, Provenance};
 use crate::selection::{Filter, Selection};
+use crate::skid::Moves;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -78,6 +79,18 @@ pub fn annotate_procedure(
     annotation(selection, symbols, procedure, Extent::WithParts, query, provenance(selection, &query.filter))
 }
 
+/// The same with samples moved as its analysis found.
+pub(crate) fn annotate_moved(
+    selection: &Selection<'_>,
+    symbols: &dyn Symbols,
+    procedure: &Procedure,
+    query: &AnnotateQuery,
+    moves: Option<&Moves>,
+) -> Annotation {
+    let provenance = provenance(selection, &query.filter);
+    moved_annotation(selection, symbols, procedure, Extent::WithParts, query, (provenance, moves))
+}
+
 /// With a provenance that several procedures share.
 pub(crate) fn annotation(
     selection: &Selection<'_>,
@@ -87,12 +100,23 @@ pub(crate) fn annotation(
     query: &AnnotateQuery,
     provenance: Provenance,
 ) -> Annotation {
+    moved_annotation(selection, symbols, procedure, extent, query, (provenance, None))
+}
+
+fn moved_annotation(
+    selection: &Selection<'_>,
+    symbols: &dyn Symbols,
+    procedure: &Procedure,
+    extent: Extent,
+    query: &AnnotateQuery,
+    (provenance, moves): (Provenance, Option<&Moves>),
+) -> Annotation {
     let image = selection.profile.image(procedure.image);
     let shape = Shape::new(image, symbols, procedure, extent);
     let samples = Samples::of(selection, procedure, &shape.parts);
     let elsewhere = shape.parts.iter().filter(|part| part.start != procedure.start);
     let parts = elsewhere.map(|part| (address(image, part.start), part.end.0 - part.start.0)).collect();
-    let body = Body::new(selection, symbols, shape, procedure, &samples, query);
+    let body = Body::new(selection, symbols, shape, procedure, &samples, (query, moves));
     let mut files = Files::default();
     let insns = body.rows(image, symbols, &mut files);
     let lines = lines(&insns, &files, symbols);

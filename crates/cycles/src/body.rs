@@ -43,7 +43,7 @@ impl Body {
         shape: Shape,
         p: &Procedure,
         samples: &Samples,
-        query: &AnnotateQuery,
+        (query, moves): (&AnnotateQuery, Option<&Moves>),
     ) -> Self {
         let image = selection.profile.image(p.image);
         let insns = with_text(image, &shape, p.start, symbols, query.syntax);
@@ -66,12 +66,19 @@ impl Body {
             misaligned: 0,
         };
         let blocks = shape.cfg.filter(|cfg| cfg.insns.len() == body.insns.len()).map(|cfg| Blocks::from_cfg(&cfg));
-        body.fill(selection, samples, blocks, query.attribution);
+        body.fill(selection, samples, blocks, query.attribution, moves);
         body
     }
 
     /// Spreads the samples over the instructions and moves them.
-    fn fill(&mut self, selection: &Selection<'_>, samples: &Samples, blocks: Option<Blocks>, attribution: Attribution) {
+    fn fill(
+        &mut self,
+        selection: &Selection<'_>,
+        samples: &Samples,
+        blocks: Option<Blocks>,
+        attribution: Attribution,
+        moves: Option<&Moves>,
+    ) {
         let n = self.positions.len();
         let columns = samples.columns;
         self.raw = vec![vec![0.0; n]; columns];
@@ -85,7 +92,7 @@ impl Body {
                 self.misaligned += if self.positions[i] == *offset { 0 } else { count };
             }
         }
-        self.move_samples(selection, &weights, blocks, attribution);
+        self.move_samples(selection, &weights, blocks, attribution, moves);
     }
 
     fn move_samples(
@@ -94,6 +101,7 @@ impl Body {
         weights: &[Vec<f64>],
         blocks: Option<Blocks>,
         attribution: Attribution,
+        moves: Option<&Moves>,
     ) {
         let insns: Vec<Insn> = self.insns.iter().map(|(i, _)| *i).collect();
         let blocks = blocks.unwrap_or_else(|| Blocks::new(&insns));
@@ -106,7 +114,8 @@ impl Body {
             }
             match event.precision {
                 Precision::Skid(1) => {
-                    let moves = Moves::plan(&insns, &blocks, evidence(weights, column));
+                    let own = || Moves::plan(&insns, &blocks, evidence(weights, column));
+                    let moves = moves.filter(|m| m.insns() == insns.len()).cloned().unwrap_or_else(own);
                     self.moved[column] = moves.apply(&self.raw[column]);
                     self.corrected = true;
                     if column == 0 {

@@ -25,12 +25,24 @@ pub struct Moves {
 
 impl Moves {
     /// Plans the moves of one function. `evidence`: raw weight per instruction, which tells how
-    /// often each predecessor ran.
+    /// often each predecessor ran where nothing better does.
     #[must_use]
     pub fn plan(insns: &[Insn], blocks: &Blocks, evidence: &[f64]) -> Self {
-        let plan = Plan::new(insns, blocks, evidence);
+        Self::by_ways(insns, blocks, evidence, &|_, _| 0.0)
+    }
+
+    /// The same where ways between blocks were seen. `gone`: how often control was seen to go from the one block to the other.
+    #[must_use]
+    pub fn by_ways(insns: &[Insn], blocks: &Blocks, evidence: &[f64], gone: &dyn Fn(usize, usize) -> f64) -> Self {
+        let plan = Plan::new(insns, blocks, evidence, gone);
         let to = (0..insns.len()).map(|i| plan.of(i)).collect();
         Self { to }
+    }
+
+    /// Instructions they are for.
+    #[must_use]
+    pub fn insns(&self) -> usize {
+        self.to.len()
     }
 
     /// Moves figures; their sum stays the same.
@@ -51,6 +63,7 @@ struct Plan<'a> {
     insns: &'a [Insn],
     blocks: &'a Blocks,
     evidence: &'a [f64],
+    gone: &'a dyn Fn(usize, usize) -> f64,
     leads: Vec<bool>,
     /// Per block, its evidence, and what it costs without any: instructions, a call for several.
     sums: Vec<f64>,
@@ -60,7 +73,7 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(insns: &'a [Insn], blocks: &'a Blocks, evidence: &'a [f64]) -> Self {
+    fn new(insns: &'a [Insn], blocks: &'a Blocks, evidence: &'a [f64], gone: &'a dyn Fn(usize, usize) -> f64) -> Self {
         let calls = |i: &&Insn| matches!(i.flow, Flow::Call(_) | Flow::IndirectCall);
         let cost = |b: &Block| b.insns.len() + CALL * insns[b.insns.clone()].iter().filter(calls).count();
         let mut idle = vec![false; insns.len()];
@@ -76,6 +89,7 @@ impl<'a> Plan<'a> {
             insns,
             blocks,
             evidence,
+            gone,
         }
     }
 
@@ -89,11 +103,7 @@ impl<'a> Plan<'a> {
         {
             return vec![(i, PARTS)];
         }
-        let mut likelihood: Vec<f64> = before.iter().map(|b| self.ran(*b)).collect();
-        if likelihood.iter().all(|l| *l <= 0.0) {
-            likelihood = before.iter().map(|b| self.unseen(*b)).collect();
-        }
-        let parts = split(&likelihood);
+        let parts = split(&self.likelihood(i, &before));
         let target = |b: &Before| match b {
             // A fused pair retires as one: its time is shown on the comparison, whose address it has.
             Before::Insn(j) if *j > 0 && self.leads[*j - 1] => *j - 1,
@@ -109,6 +119,27 @@ impl<'a> Plan<'a> {
             }
         }
         out
+    }
+
+    /// How often each of what may have been executed before an instruction was.
+    fn likelihood(&self, i: usize, before: &[Before]) -> Vec<f64> {
+        if before.len() < 2 {
+            return vec![1.0; before.len()];
+        }
+        if let Some(seen) = self.seen(i, before) {
+            return seen;
+        }
+        let ran: Vec<f64> = before.iter().map(|b| self.ran(*b)).collect();
+        let none = ran.iter().all(|l| *l <= 0.0);
+        if none { before.iter().map(|b| self.unseen(*b)).collect() } else { ran }
+    }
+
+    /// How often control was seen to come from each, if it was seen often enough. Callers are not seen.
+    fn seen(&self, i: usize, before: &[Before]) -> Option<Vec<f64>> {
+        let block = self.blocks.block_of(i)?;
+        let from = |b: &Before| self.block(*b).map(|from| (self.gone)(from, block));
+        let seen: Vec<f64> = before.iter().map(from).collect::<Option<_>>()?;
+        (seen.iter().sum::<f64>() >= OFTEN_SEEN).then_some(seen)
     }
 
     /// Whether an instruction is padding in front of code that nothing known leads to: what ran before that code is not known.
@@ -151,6 +182,8 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// Ways into a block that must have been seen before they tell where its samples come from.
+const OFTEN_SEEN: f64 = 10.0;
 /// Blocks up to this long may run often and be sampled nowhere; a call counts for so many instructions.
 const SHORT: usize = 8;
 const CALL: usize = 32;
@@ -285,6 +318,21 @@ mod tests {
         // Means per instruction 1 and 3: of the last eight, two and six; the samples at 1 and 3 go
         // to the branch above, that at 2 to 1.
         assert_eq!(out, [4.0, 1.0, 2.0, 6.0, 0.0]);
+    }
+
+    #[test]
+    fn ways_that_were_seen_weigh_more_than_samples() {
+        // 0: je 3   1: nop   2: jmp 4   3: nop   4: ret; blocks 0, 1 (1 and 2), 2 (3), 3 (4)
+        let code = [0x74, 0x03, 0x90, 0xeb, 0x01, 0x90, 0xc3];
+        let raw = [0.0, 8.0, 0.0, 0.0, 8.0];
+        let insns = decode(&code, Svma(0x1000));
+        let blocks = Blocks::new(&insns);
+        let moved = |seen: f64| {
+            let gone = move |from: usize, to: usize| if (from, to) == (2, 3) { seen } else { 0.0 };
+            Moves::by_ways(&insns, &blocks, &raw, &gone).apply(&raw)
+        };
+        assert_eq!(moved(100.0), [8.0, 0.0, 0.0, 8.0, 0.0], "all come from where nothing was sampled");
+        assert_eq!(moved(3.0), [8.0, 0.0, 8.0, 0.0, 0.0], "seen too seldom");
     }
 
     #[test]

@@ -49,6 +49,16 @@ impl Recorded {
         tally.finish()
     }
 
+    /// How often control was seen to go from the one block to the other.
+    pub(super) fn ways(&self, cfg: &Cfg) -> BTreeMap<(usize, usize), f64> {
+        let mut ways = BTreeMap::new();
+        let edges = cfg.edges.iter().zip(&self.edges).map(|(e, n)| (e.from, e.to, *n));
+        for (from, to, n) in edges.chain(self.jumps.iter().copied()).filter(|w| w.2 > 0.0) {
+            *ways.entry((from, to)).or_default() += n;
+        }
+        ways
+    }
+
     /// Runs, as far as they are independent of each other.
     pub(crate) fn observations(&self) -> u64 {
         if self.walked > 0 { (self.runs as f64 * WORTH_OF_WALKED) as u64 } else { self.runs }

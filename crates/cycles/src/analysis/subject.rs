@@ -36,6 +36,8 @@ pub(crate) struct Subject {
     /// Samples moved to the instruction waited for, each weighed by its period against their mean: the rate may have changed
     /// meanwhile, and time is what they stand for.
     pub(crate) samples: Vec<f64>,
+    /// How they were moved.
+    pub(crate) moves: Option<Moves>,
     /// Weight (nanoseconds or occurrences) of one sample.
     pub(crate) per_sample: f64,
     pub(crate) seen: Vec<Seen>,
@@ -138,15 +140,14 @@ impl Subject {
         }
         let places = Places { image, cfg: &cfg };
         let (raw, per_sample) = samples(p, &places, tables);
-        let moved = match precision {
-            Precision::Skid(1) => {
-                let blocks = Blocks::from_cfg(&cfg);
-                Moves::plan(&cfg.insns, &blocks, &raw).apply(&raw)
-            }
-            _ => raw,
-        };
-        let (seen, decided) = seen(p, &places, tables);
         let recorded = Recorded::new(p, &places, tables);
+        let moves = (precision == Precision::Skid(1)).then(|| {
+            let (blocks, ways) = (Blocks::from_cfg(&cfg), recorded.ways(&cfg));
+            let gone = |from, to| ways.get(&(from, to)).copied().unwrap_or(0.0);
+            Moves::by_ways(&cfg.insns, &blocks, &raw, &gone)
+        });
+        let samples = moves.as_ref().map_or_else(|| raw.clone(), |m| m.apply(&raw));
+        let (seen, decided) = seen(p, &places, tables);
         let retired = Retired::new(p, &places, tables);
         let counted = counted(tables.exact(), |(image, at)| {
             let insn = Some(at).filter(|_| image == p.image).and_then(|at| places.insn(at))?;
@@ -158,7 +159,8 @@ impl Subject {
         Ok(Self {
             effects,
             classes,
-            samples: moved,
+            samples,
+            moves,
             per_sample,
             seen,
             decided,
