@@ -201,7 +201,9 @@ impl Stopped {
     fn collect(&mut self) -> Result<(), ProbeError> {
         let began = Instant::now();
         let mut moved = began;
+        let mut fruitless = 0;
         loop {
+            let mut fruit = false;
             // Of those that stood at the last look. One that is still on its way off its processor would let us
             // wait for a whole tick of the scheduler.
             let mut outstanding = 0;
@@ -212,6 +214,7 @@ impl Stopped {
                 } else if matches!(state, State::Asked) {
                     if self.advance(at)? {
                         moved = Instant::now();
+                        fruit = true;
                     } else {
                         outstanding += 1;
                     }
@@ -223,7 +226,8 @@ impl Stopped {
             if outstanding > 0 && moved.elapsed() > UNEASY {
                 self.ask_why(began.elapsed())?;
             }
-            rush::wait(outstanding);
+            fruitless = if fruit { 0 } else { fruitless + 1 };
+            rush::wait(outstanding, fruitless);
         }
     }
 
