@@ -3,6 +3,7 @@
 
 use crate::KernelError;
 use std::fs;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,27 @@ pub struct Mapping {
     pub path: String,
 }
 
+/// A file of /proc in whole. What the kernel makes up as it is read has no size to be known before: `fs::read` begins with
+/// 32 bytes then, and needs 7 reads for a line of `stat`. One is enough for nearly all of them here.
+///
+/// # Errors
+/// The kernel's.
+pub fn read_bytes(path: impl AsRef<Path>) -> std::io::Result<Vec<u8>> {
+    /// The kernel hands out a page at a time.
+    const PAGE: usize = 4096;
+    let mut bytes = Vec::with_capacity(2 * PAGE);
+    fs::File::open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The same as text.
+///
+/// # Errors
+/// The kernel's, or that it is no text.
+pub fn read_text(path: impl AsRef<Path>) -> std::io::Result<String> {
+    String::from_utf8(read_bytes(path)?).map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidData, e))
+}
+
 /// Process ids that exist now.
 #[must_use]
 pub fn pids() -> Vec<u32> {
@@ -40,7 +62,7 @@ pub fn threads(pid: u32) -> Vec<u32> {
 #[must_use]
 pub fn children(pid: u32) -> Vec<u32> {
     let of_thread = |tid: u32| {
-        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
+        let text = read_text(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
         text.split_whitespace().filter_map(|w| w.parse().ok()).collect::<Vec<u32>>()
     };
     threads(pid).into_iter().flat_map(of_thread).collect()
@@ -49,7 +71,7 @@ pub fn children(pid: u32) -> Vec<u32> {
 /// Whether a thread runs or waits for a CPU.
 #[must_use]
 pub fn is_running(pid: u32, tid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    let stat = read_text(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
     // The name before the state may hold anything, brackets too.
     stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('R'))
 }
@@ -58,7 +80,7 @@ pub fn is_running(pid: u32, tid: u32) -> bool {
 #[must_use]
 pub fn is_stopped(pid: u32) -> bool {
     let stopped = |tid: u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+        let stat = read_text(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
     };
     // Most processes are not: one look at the first thread tells that.
@@ -75,10 +97,10 @@ fn numbers(dir: &str) -> Vec<u32> {
 /// Executable mappings of a process; empty when it is gone, a kernel thread, or not ours to see.
 #[must_use]
 pub fn executable_mappings(pid: u32) -> Vec<Mapping> {
-    let mut text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let mut text = read_bytes(format!("/proc/{pid}/maps")).unwrap_or_default();
     if text.is_empty() {
         // The main thread has ended before the others: they still show what all of them had.
-        let of = |tid: u32| fs::read(format!("/proc/{pid}/task/{tid}/maps")).ok().filter(|text| !text.is_empty());
+        let of = |tid: u32| read_bytes(format!("/proc/{pid}/task/{tid}/maps")).ok().filter(|text| !text.is_empty());
         text = threads(pid).into_iter().filter(|tid| *tid != pid).find_map(of).unwrap_or_default();
     }
     let text = String::from_utf8_lossy(&text);
@@ -88,21 +110,21 @@ pub fn executable_mappings(pid: u32) -> Vec<Mapping> {
 /// The process of a thread; itself for a process, `None` when there is no such thread.
 #[must_use]
 pub fn process_of(tid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let status = read_text(format!("/proc/{tid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
 /// Pages that a process maps; 0 when it is gone.
 #[must_use]
 pub fn mapped_pages(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let text = read_text(format!("/proc/{pid}/statm")).unwrap_or_default();
     text.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or(0)
 }
 
 /// Whether a process has a device in its address space, where reading may have effects; not when it is gone.
 #[must_use]
 pub fn maps_device(pid: u32) -> bool {
-    let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let text = read_bytes(format!("/proc/{pid}/maps")).unwrap_or_default();
     String::from_utf8_lossy(&text)
         .lines()
         .filter_map(|line| line.splitn(6, ' ').nth(5))
@@ -164,7 +186,7 @@ pub fn exe(pid: u32) -> String {
 /// when not known.
 #[must_use]
 pub fn cgroup(pid: u32) -> String {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let text = read_text(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let mut best = String::new();
     for line in text.lines() {
         let mut parts = line.splitn(3, ':');
@@ -235,7 +257,7 @@ pub fn open_plain(path: &Path) -> Option<fs::File> {
 /// The rest of a line of /proc/PID/status, by its start (`Tgid:`).
 #[must_use]
 pub fn status_word(pid: u32, key: &str) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let text = read_text(format!("/proc/{pid}/status")).ok()?;
     text.lines().find_map(|l| l.strip_prefix(key)).map(|v| v.trim().to_string())
 }
 
@@ -243,7 +265,7 @@ pub fn status_word(pid: u32, key: &str) -> Option<String> {
 #[must_use]
 pub fn realtime_thread(pid: u32) -> Option<u32> {
     threads(pid).into_iter().find(|tid| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+        let stat = read_text(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
         policy(&stat).is_some_and(|p| matches!(p, 1 | 2 | 6))
     })
 }
@@ -287,7 +309,7 @@ pub fn exists(pid: u32) -> bool {
 /// Whether a process runs: it exists, and is more than a body that its parent has not looked at yet.
 #[must_use]
 pub fn runs(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = read_text(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
     // A leader that has ended is one, too, while other threads of it run.
     !state.is_empty() && (!state.starts_with(['Z', 'X']) || threads(pid).len() > 1)
@@ -451,7 +473,7 @@ fn read_line(path: &str) -> String {
 /// Id of a process's cgroup in the unified hierarchy, as BPF tells it: its directory's inode. 0 when not known.
 #[must_use]
 pub fn cgroup_id(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let text = read_text(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let Some(path) = text.lines().find_map(|line| line.strip_prefix("0::")) else { return 0 };
     let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
     let inode = |root: &str| fs::metadata(format!("{root}{path}")).map(|m| std::os::unix::fs::MetadataExt::ino(&m));
@@ -484,6 +506,17 @@ pub fn cgroup_paths() -> Vec<(u64, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn made_up_files_are_read_in_whole() {
+        for name in ["cmdline", "maps", "status", "auxv"] {
+            let path = format!("/proc/{}/{name}", std::process::id());
+            assert!(!read_bytes(&path).unwrap().is_empty(), "{name}");
+        }
+        let zeros = tempfile::NamedTempFile::new().unwrap();
+        fs::write(zeros.path(), vec![b'7'; 100_000]).unwrap();
+        assert_eq!(read_text(zeros.path()).unwrap().len(), 100_000, "longer than the first read");
+    }
 
     #[test]
     fn a_stopped_process_is_told_from_one_that_sleeps() {

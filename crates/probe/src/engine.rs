@@ -609,6 +609,9 @@ impl Engine {
         // The long part first, while the target runs.
         let all: Vec<usize> = (0..self.modules.list().len()).collect();
         let rows = Rows::of_all(&self.modules.list().iter().collect::<Vec<_>>());
+        // Both are asked for while a thread is borrowed, and take milliseconds the first time.
+        clock::Clock::get();
+        Rows::of_agent();
         let _haste = Haste::begin();
         let mut borrowed;
         let caller = match &mut self.hold {

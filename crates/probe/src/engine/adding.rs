@@ -78,6 +78,7 @@ impl Engine {
         self.write(ready, notices, &mut added)?;
         target::tend_for(A_MOMENT);
         self.add_by_kernel(&by_kernel, &mut added);
+        added.pause.held = added.pause.held.max(target::longest_borrowed());
         Ok(added)
     }
 

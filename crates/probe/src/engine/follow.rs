@@ -17,7 +17,7 @@ use crate::select::SelectError;
 use crate::snapshot::Merge;
 use crate::target::{Caller, Execs, Seen, Told, Tree, Watch};
 use regex::Regex;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +30,8 @@ use whither_store::calls::CallSnapshot;
 const LIVELY: Duration = Duration::from_millis(10);
 /// Sleep between two looks at traced processes: after an event, and else.
 const SHORT: Duration = Duration::from_micros(100);
+/// The same while a program is on the way to its entry point, where it stands until we look.
+const SHORTEST: Duration = Duration::from_micros(10);
 const LONG: Duration = Duration::from_millis(1);
 /// Sleep between two looks at the loaders and processes of other programs.
 const ROUND: Duration = Duration::from_millis(20);
@@ -57,6 +59,8 @@ pub(crate) struct Follow {
     pub(super) known: Known,
     /// What a probed call costs, once it was measured.
     pub(super) cost: Option<[u64; 4]>,
+    /// What was seen of the time that programs stood still before their first instructions.
+    held: Held,
     /// The first process executes something else now.
     pub(super) left: bool,
     ended: bool,
@@ -77,6 +81,44 @@ enum Kernel {
     NotAsked,
     Has { execs: Box<Execs>, _waker: Option<Waker> },
     Refused,
+}
+
+/// How long programs stood still for our sake before their first instructions. What passed before we heard of it is not
+/// in it.
+#[derive(Debug, Default)]
+struct Held {
+    since: FxHashMap<u32, Instant>,
+    programs: u64,
+    time: Duration,
+}
+
+impl Held {
+    fn begins(&mut self, pid: u32) {
+        self.since.insert(pid, Instant::now());
+    }
+
+    /// At the entry point, once for each program that comes there.
+    fn arrives(&mut self, pid: u32) {
+        self.programs += 1;
+        self.begins(pid);
+    }
+
+    fn ends(&mut self, pid: u32) {
+        if let Some(since) = self.since.remove(&pid) {
+            self.time += since.elapsed();
+        }
+    }
+
+    /// For whoever takes that time for the program's own.
+    fn note(&self) -> Option<String> {
+        let (programs, ms) = (self.programs, self.time.as_secs_f64() * 1e3);
+        (programs > 0).then(|| {
+            format!(
+                "{programs} programs executed were held for at least {ms:.1} ms in all to look into them: that is in \
+                 the times of those who waited for them, and not in the own cost (--follow none does without)"
+            )
+        })
+    }
 }
 
 impl Programs {
@@ -109,6 +151,7 @@ impl Follow {
             withdrawn: FxHashSet::default(),
             known: Known::default(),
             cost: None,
+            held: Held::default(),
             left: false,
             ended: false,
             lively: Instant::now(),
@@ -122,7 +165,11 @@ impl Follow {
     }
 
     fn pause(&self) -> Duration {
-        if self.lively.elapsed() < LIVELY { SHORT } else { LONG }
+        match self.lively.elapsed() < LIVELY {
+            true if self.tree.is_on_the_way() => SHORTEST,
+            true => SHORT,
+            false => LONG,
+        }
     }
 
     fn execs(&self) -> Option<&Execs> {
@@ -246,8 +293,11 @@ impl Engine {
         // It never fails for what single processes do.
         let seen = self.follow.tree.poll().unwrap_or_default();
         let freed = self.follow.tree.take_freed();
-        if let Some(execs) = self.follow.execs() {
-            freed.into_iter().for_each(|pid| execs.caught(pid));
+        for pid in freed {
+            self.follow.held.ends(pid);
+            if let Some(execs) = self.follow.execs() {
+                execs.caught(pid);
+            }
         }
         lively |= !seen.is_empty();
         for one in seen {
@@ -299,6 +349,9 @@ impl Engine {
                 self.follow.watched.remove(&pid);
                 self.leaves(pid);
                 self.follow.others.iter_mut().for_each(|other| other.leaves(pid));
+                if stopped {
+                    self.follow.held.begins(pid);
+                }
                 let caught = if stopped { self.follow.tree.catch(pid) } else { Ok(()) };
                 self.follow.launchers.renew(pid);
                 if !stopped || caught.is_err() {
@@ -349,7 +402,10 @@ impl Engine {
             }
             Seen::Entry { caller, exe } => {
                 let pid = caller.pid();
-                if let Err(e) = self.arrive(*caller, &exe, happened)
+                self.follow.held.arrives(pid);
+                let arrived = self.arrive(*caller, &exe, happened);
+                self.follow.held.ends(pid);
+                if let Err(e) = arrived
                     && !matches!(e, ProbeError::Ended { .. })
                 {
                     happened.push(Happening::Note(format!("{exe} executed by process {pid} is not measured: {e}")));
@@ -490,7 +546,8 @@ impl Engine {
     }
 
     /// All programs' numbers together.
-    pub(super) fn joined(&mut self, first: CallSnapshot) -> CallSnapshot {
+    pub(super) fn joined(&mut self, mut first: CallSnapshot) -> CallSnapshot {
+        first.notes.extend(self.follow.held.note());
         let launchers = &mut self.follow.launchers;
         let alone = self.follow.others.is_empty() && self.follow.merge.is_none() && launchers.list.is_empty();
         // A library that was unloaded and loaded again is one for the user, wherever it stands now.
@@ -590,4 +647,23 @@ fn is_readable(descriptor: &OwnedFd, limit: Duration) -> bool {
     let limit = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
     // SAFETY: poll(2) reads and writes the one entry given.
     unsafe { libc::poll(&raw mut poll, 1, limit) > 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_held_at_exec_is_told() {
+        let mut held = Held::default();
+        assert_eq!(held.note(), None, "nobody was held");
+        held.begins(7);
+        held.ends(7);
+        held.arrives(7);
+        std::thread::sleep(Duration::from_millis(2));
+        held.ends(7);
+        held.ends(7);
+        assert!(held.time >= Duration::from_millis(2) && held.since.is_empty());
+        assert!(held.note().is_some_and(|note| note.starts_with("1 programs executed were held for at least ")));
+    }
 }

@@ -53,7 +53,7 @@ impl Known {
 }
 
 fn pages(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let text = proc::read_text(format!("/proc/{pid}/statm")).unwrap_or_default();
     text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 

@@ -279,5 +279,5 @@ pub(super) fn shares(pid: u32, (start, bytes): (u64, u64)) -> bool {
 
 /// Whether it still has any memory: a process that is ending has none.
 pub(super) fn has_memory(pid: u32) -> bool {
-    std::fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| !maps.is_empty())
+    proc::read_bytes(format!("/proc/{pid}/maps")).is_ok_and(|maps| !maps.is_empty())
 }

@@ -3,7 +3,6 @@
 
 use super::lives::Lives;
 use crate::target::Lived;
-use std::fs;
 use whither_kernel::clock::monotonic_ns;
 use whither_kernel::proc;
 use whither_store::calls::{CallProcess, Whole};
@@ -216,7 +215,7 @@ impl Tree {
         let mut children = Vec::new();
         for &pid in &known {
             for tid in proc::threads(pid) {
-                let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
+                let text = proc::read_text(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
                 children.extend(text.split_whitespace().filter_map(|w| w.parse::<u32>().ok()));
             }
         }
@@ -304,7 +303,7 @@ fn cpu_ns(pid: u32) -> Option<u64> {
 
 /// The fields of /proc/PID/stat behind the name, from the state on.
 fn stat(pid: u32) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let text = proc::read_text(format!("/proc/{pid}/stat")).ok()?;
     Some(text.rsplit_once(')')?.1.trim_start().to_string())
 }
 
@@ -317,7 +316,7 @@ fn is_zombie(pid: u32) -> bool {
 }
 
 fn command(pid: u32) -> String {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let bytes = proc::read_bytes(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words: Vec<_> = bytes.split(|&b| b == 0).filter(|w| !w.is_empty()).map(String::from_utf8_lossy).collect();
     words.join(" ")
 }

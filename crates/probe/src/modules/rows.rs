@@ -3,7 +3,7 @@
 
 use super::{Module, known};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use whither_abi::agent as abi;
 use whither_image::{Bytes, UnwindRows, is_go_program};
 
@@ -55,9 +55,10 @@ impl Rows {
         }
     }
 
-    /// Rows of the agent's own code. Its frames that need a rare rule are not among those that measure.
-    pub(crate) fn of_agent() -> Self {
-        Self::of(&Bytes::new(crate::agent::IMAGE.to_vec()))
+    /// Rows of the agent's own code, made once. Its frames that need a rare rule are not among those that measure.
+    pub(crate) fn of_agent() -> &'static Self {
+        static ROWS: OnceLock<Rows> = OnceLock::new();
+        ROWS.get_or_init(|| Self::of(&Bytes::new(crate::agent::IMAGE.to_vec())))
     }
 
     /// Rows of some modules, in their order; empty where a file has none.

@@ -124,6 +124,12 @@ impl Tree {
         self.pids().into_iter().filter(|pid| !moves(pid)).collect()
     }
 
+    /// Whether anybody is on such a way, or about to set out.
+    #[must_use]
+    pub fn is_on_the_way(&self) -> bool {
+        self.threads.iter().any(|t| t.caught || t.approach.is_some())
+    }
+
     /// Lets a process that stands still run, and follows it.
     ///
     /// # Errors

@@ -46,7 +46,7 @@ impl Map {
 /// All mappings of a process, ascending; empty when it is gone.
 #[must_use]
 pub fn read(pid: u32) -> Vec<Map> {
-    let text = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let text = whither_kernel::proc::read_bytes(format!("/proc/{pid}/maps")).unwrap_or_default();
     String::from_utf8_lossy(&text).lines().filter_map(parse).collect()
 }
 

@@ -30,6 +30,7 @@ pub use launch::{Child, Launched, launch};
 pub(crate) use leave::let_move;
 pub use leave::{Owned, Restored, Shadows, inside, remove, restore_returns, stop_outside, unmap};
 pub use nap::{Napper, blocks_signal, free_signal, masks_of};
+pub(crate) use remote::longest_borrowed;
 pub use remote::{Caller, filtered};
 pub(crate) use stop::tend_for;
 pub use stop::{Stopped, tend, tend_again};

@@ -16,6 +16,7 @@ use super::safe::{self, Places};
 use super::stop::{Stopped, ended, into_limbo, let_go, note_end, repair, take_limbo, thread_state};
 use crate::ProbeError;
 use ground::Ground;
+use std::cell::Cell;
 use std::io::Error;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -492,6 +493,7 @@ impl Caller {
         self.restore();
         if let Some(tracee) = self.tracee.take() {
             let_go(tracee, Event::Stopped);
+            LONGEST.set(LONGEST.get().max(self.began.elapsed()));
         }
     }
 
@@ -539,6 +541,17 @@ impl Caller {
             }
         }
     }
+}
+
+thread_local! {
+    /// Longest time that one was borrowed.
+    static LONGEST: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// The longest time that this thread has borrowed one of a target and let it go again, since this was asked last: only that one
+/// stood still meanwhile.
+pub(crate) fn longest_borrowed() -> Duration {
+    LONGEST.take()
 }
 
 impl Drop for Caller {

@@ -201,7 +201,9 @@ impl Stopped {
     fn collect(&mut self) -> Result<(), ProbeError> {
         let began = Instant::now();
         let mut moved = began;
+        let mut fruitless = 0;
         loop {
+            let mut fruit = false;
             // Of those that stood at the last look. One that is still on its way off its processor would let us
             // wait for a whole tick of the scheduler.
             let mut outstanding = 0;
@@ -212,6 +214,7 @@ impl Stopped {
                 } else if matches!(state, State::Asked) {
                     if self.advance(at)? {
                         moved = Instant::now();
+                        fruit = true;
                     } else {
                         outstanding += 1;
                     }
@@ -223,7 +226,8 @@ impl Stopped {
             if outstanding > 0 && moved.elapsed() > UNEASY {
                 self.ask_why(began.elapsed())?;
             }
-            rush::wait(outstanding);
+            fruitless = if fruit { 0 } else { fruitless + 1 };
+            rush::wait(outstanding, fruitless);
         }
     }
 
@@ -513,7 +517,7 @@ pub(super) fn ended(pid: u32, tid: u32) -> bool {
 
 /// State letter of a thread, `?` when it is gone.
 pub(super) fn thread_state(pid: u32, tid: u32) -> char {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    let text = proc::read_text(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
     text.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next()).unwrap_or('?')
 }
 
@@ -525,7 +529,7 @@ fn threads_of(pid: u32) -> Option<u64> {
 
 /// Where a thread that sleeps in the kernel will come out: instruction and stack pointer.
 fn place_asleep(pid: u32, tid: u32) -> Option<(u64, u64)> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    let text = proc::read_text(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
     let mut words = text.split_whitespace().rev();
     let mut word = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
     let ip = word()?;
@@ -573,7 +577,7 @@ const ANSWERS_EINTR: [i64; 18] = [
 
 fn signal_on_its_way(tracee: &Tracee) -> bool {
     let path = format!("/proc/{}/task/{}/status", tracee.pid(), tracee.tid());
-    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let text = proc::read_text(path).unwrap_or_default();
     let set = |key: &str| {
         let word = text.lines().find_map(|l| l.strip_prefix(key)).unwrap_or_default();
         u64::from_str_radix(word.trim(), 16).unwrap_or(0)
