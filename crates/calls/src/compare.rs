@@ -155,6 +155,7 @@ fn merged(all: Option<Figures>, f: &Figures) -> Figures {
         off_cpu_ns: all.off_cpu_ns.saturating_add(f.off_cpu_ns),
         average_ns: average,
         rough: all.rough || f.rough,
+        unsure_ns: all.unsure_ns.saturating_add(f.unsure_ns),
         wall_below_ns: unclear.then(|| most(&all).saturating_add(most(f))),
         min_ns: least.filter(|_| !is_bound),
         min_below_ns: least.filter(|_| is_bound),

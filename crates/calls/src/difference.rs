@@ -7,7 +7,7 @@
 
 use rustc_hash::FxHashMap;
 use whither_store::calls::{
-    CallLost, CallPath, CallSnapshot, CallThread, InProgress, LatePoint, PathTotals, Usage, Whole,
+    CallLost, CallPath, CallSnapshot, CallThread, InProgress, LatePoint, PathTotals, Spent, Usage, Whole,
 };
 
 /// The interval from `earlier` to `later`. After a reset in between this is `later` itself.
@@ -45,7 +45,11 @@ pub fn difference(later: &CallSnapshot, earlier: &CallSnapshot) -> CallSnapshot 
 fn late(later: &CallSnapshot, earlier: &CallSnapshot) -> Vec<LatePoint> {
     let within = |late: &LatePoint| {
         let after_ns = late.after_ns.checked_sub(earlier.whole.wall_ns).filter(|ns| *ns > 0)?;
-        Some(LatePoint { after_ns, ..*late })
+        let spent = late.spent.map(|spent| Spent {
+            cpu_ns: spent.cpu_ns.saturating_sub(earlier.whole.cpu_ns),
+            thread_ns: spent.thread_ns.saturating_sub(earlier.whole.thread_ns),
+        });
+        Some(LatePoint { after_ns, spent, ..*late })
     };
     later.late.iter().filter_map(within).collect()
 }

@@ -17,6 +17,7 @@ mod marks;
 mod metric;
 mod names;
 mod results;
+mod since;
 mod sums;
 mod tree;
 
@@ -34,5 +35,7 @@ pub use tree::TreeQuery;
 mod fixture;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_known;
 #[cfg(test)]
 mod tests_tail;

@@ -151,7 +151,14 @@ impl Analysis<'_> {
             let pid = thread.map_or(0, |t| t.pid);
             let key = match group {
                 Group::Process => (pid, self.process_label(pid)),
-                _ => (tid, thread.map_or_else(|| format!("thread {tid}"), |t| format!("{} ({tid})", t.name))),
+                // Of one that had ended before anyone asked the name is not known.
+                _ => (
+                    tid,
+                    match thread.map(|t| t.name.trim()) {
+                        None | Some("") => format!("thread {tid}"),
+                        Some(name) => format!("{name} ({tid})"),
+                    },
+                ),
             };
             members.entry(key).or_default().push(tid);
         }

@@ -109,8 +109,11 @@ pub struct Figures {
     pub wall_ns: u64,
     /// Where that is not known: it is no more than this.
     pub wall_below_ns: Option<u64>,
-    /// Calls so short that what measuring adds and hides may be as much as they take: times are of their order only.
+    /// What measuring adds to the calls and to probed calls inside of them, or hides of them, may come to more than 2 % of the time
+    /// and than 10 ns a call. Of calls no longer than that, times are of their order only.
     pub rough: bool,
+    /// That much, of `wall_ns`.
+    pub unsure_ns: u64,
     /// The same without probed callees.
     pub self_wall_ns: u64,
     /// CPU time of completed calls.
@@ -455,6 +458,10 @@ pub struct TreeNode {
     pub total: u64,
     /// Paths here and below whose sum is negative: they weigh nothing.
     pub negative: u64,
+    /// Calls here and below with their times, nested ones once, and how well these are known.
+    pub times: Figures,
+    /// Own time is what remains without callees, and theirs is not known well: so is it.
+    pub own_rough: bool,
     /// Largest first.
     pub children: Vec<TreeNode>,
 }

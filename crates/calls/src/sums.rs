@@ -8,6 +8,7 @@
 //! carries none), self time is 0.
 
 use crate::results::{Bounds, Figures, Running, ValueRow};
+use crate::since::{Late, Since};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use whither_store::calls::{CallSnapshot, PatchKind, PathTotals, Usage};
@@ -15,11 +16,10 @@ use whither_store::calls::{CallSnapshot, PatchKind, PathTotals, Usage};
 /// What nested probes cost is taken off the average, not off the least time: so many times what can be told from nothing.
 const FAR_SHORTER: u64 = 8;
 
-/// What measuring callees cost may be off by about as much as it is: of a caller with less than that left there is a bound, and
-/// one with less than so many times that left is told as roughly known.
-/// (A call that is measured no longer overlaps with what stands around it: measured as 54 ns on the agent's own function, one
-/// cost 82 ns in a loop of 50 ns each, and 70 to 140 in others.)
-const DOUBTFUL: u64 = 6;
+/// Times are told as they are where they are known to this part (one in so many) of themselves, or to so many nanoseconds a call: as
+/// roughly known where what measuring adds or hides may come to more than both.
+const KNOWN_PART: u64 = 50;
+const KNOWN_NS: u64 = 10;
 
 /// How paths nest.
 pub(crate) struct Nesting {
@@ -90,12 +90,16 @@ pub(crate) struct PathSum {
     pub(crate) min: u64,
     /// The shortest call may have been shorter.
     pub(crate) min_open: bool,
-    /// What was taken off for measuring callees, where what remains is not much more.
+    /// What was taken off for measuring callees. It may be off by about as much as it is: a call that is measured no longer overlaps
+    /// with what stands around it (measured as 54 ns on the agent's own function, one cost 82 ns in a loop of 50 ns each, and 70
+    /// to 140 in others). Where less than that remains there is a bound.
     pub(crate) doubt: u64,
     /// What remains is less: it is mostly the error of what was taken off.
     pub(crate) bound: bool,
     /// Calls left by an exception or a jump, or on a stack without shadow.
     pub(crate) untimed: u64,
+    /// Of a probe that came late: where its time begins.
+    pub(crate) since: Option<Since>,
     /// Calls shorter than this cannot be told from one another: what measuring takes inside one, and the clock's step.
     pub(crate) resolution_ns: u64,
     pub(crate) max: u64,
@@ -115,6 +119,11 @@ impl PathSum {
     /// Time inside at most: what was measured, where the correction is doubtful.
     fn most(&self) -> u64 {
         if self.bound { self.raw_wall.saturating_add(self.running.elapsed_ns) } else { self.inside() }
+    }
+
+    /// How far off the time inside may be: what measuring adds to each call and hides of it, and what was taken off for callees.
+    fn unsure(&self) -> u64 {
+        self.doubt.saturating_add(self.done.saturating_mul(self.resolution_ns))
     }
 
     /// Time inside, completed or not.
@@ -180,6 +189,7 @@ pub(crate) fn path_sums(
         // How many measured callees the shortest call had is not known, so their cost is still in it.
         sum.min_open = folded || costs(i).off > 0;
         sum.resolution_ns = resolution_ns(snapshot, i, hit_ps);
+        sum.since = Since::of(snapshot, path.point);
         // Of a folded path only what has no time at all is known to have lost it.
         let all_lost = sum.done == 0 && !is_by_uprobe(snapshot, path.point);
         sum.untimed = if path.folded && !all_lost { 0 } else { untimed(snapshot, sum) };
@@ -335,9 +345,10 @@ fn corrected(t: PathTotals, cost: Costs, jumped_patch: bool, running: Running) -
         self_cpu: 0,
         min: t.min_ns,
         min_open: false,
-        doubt: if wall < cost.in_all.saturating_mul(DOUBTFUL) { cost.in_all.min(t.wall_ns) } else { 0 },
+        doubt: cost.in_all.min(t.wall_ns),
         bound: wall < cost.in_all,
         untimed: 0,
+        since: None,
         resolution_ns: 0,
         max: t.max_ns,
         usage: t.usage,
@@ -416,10 +427,12 @@ pub(crate) struct Adder {
     done: u64,
     nested: u64,
     timed: bool,
-    inside: u64,
+    pub(crate) inside: u64,
     /// What calls may have taken at most that are left without time by the correction.
     unclear: Unclear,
-    doubt: u64,
+    /// How far off `inside` may be, and of how many completed calls that is.
+    unsure: u64,
+    outer_done: u64,
     open: u64,
     /// The worst of the paths.
     resolution_ns: u64,
@@ -427,7 +440,9 @@ pub(crate) struct Adder {
     most: u64,
     /// Wall and CPU of outermost calls.
     wall: u64,
-    cpu: u64,
+    pub(crate) cpu: u64,
+    /// Those of them whose probes came late.
+    pub(crate) late: Vec<Late>,
     self_wall: u64,
     self_cpu: u64,
     /// Wall of completed calls, nested ones too: for the average.
@@ -445,16 +460,30 @@ pub(crate) struct Adder {
 impl Adder {
     /// Adds a path; time is added only when no path around it is in the same sum (`outermost`).
     pub(crate) fn add(&mut self, sum: &PathSum, names: &[String], outermost: bool) {
+        self.add_times(sum, outermost);
+        if outermost {
+            add_usage(&mut self.usage, sum.usage);
+        }
+        add_hist(&mut self.hist, sum.hist.as_deref());
+        for (name, value) in names.iter().zip(sum.values) {
+            let all = self.values.entry(name.clone()).or_default();
+            *all = all.saturating_add(value);
+        }
+    }
+
+    /// Calls and times alone, with what is to be known of these.
+    pub(crate) fn add_times(&mut self, sum: &PathSum, outermost: bool) {
         if outermost {
             self.inside = self.inside.saturating_add(sum.inside());
+            self.add_late(sum);
             self.unclear.add(sum);
-            self.doubt = self.doubt.saturating_add(sum.doubt);
+            self.unsure = self.unsure.saturating_add(sum.unsure());
+            self.outer_done = self.outer_done.saturating_add(sum.done);
             self.open = self.open.saturating_add(if sum.bound { sum.doubt } else { 0 });
             self.most = self.most.saturating_add(sum.most());
             self.untimed = self.untimed.saturating_add(sum.untimed);
             self.wall = self.wall.saturating_add(sum.wall);
             self.cpu = self.cpu.saturating_add(sum.cpu);
-            add_usage(&mut self.usage, sum.usage);
             self.running.elapsed_ns = self.running.elapsed_ns.saturating_add(sum.running.elapsed_ns);
         } else {
             self.nested = self.nested.saturating_add(sum.calls);
@@ -472,11 +501,6 @@ impl Adder {
             self.min = Some(self.min.map_or(sum.min, |m| m.min(sum.min)));
         }
         self.min_open |= sum.min_open;
-        add_hist(&mut self.hist, sum.hist.as_deref());
-        for (name, value) in names.iter().zip(sum.values) {
-            let all = self.values.entry(name.clone()).or_default();
-            *all = all.saturating_add(value);
-        }
     }
 
     /// The shortest call, or what it is shorter than.
@@ -489,6 +513,18 @@ impl Adder {
         }
     }
 
+    /// The longest call. What measuring its callees cost is in it, but no call lasts longer than all together, and where all
+    /// have times, than the outermost ones.
+    fn longest(&self, wall_ns: u64) -> u64 {
+        let all = if self.untimed > 0 { self.every_wall } else { self.every_wall.min(wall_ns) };
+        if all > 0 { self.max.min(all) } else { self.max }
+    }
+
+    /// Whether the time may be off by more than it is told to be known to.
+    fn is_beyond_the_bar(&self) -> bool {
+        self.unsure > self.inside / KNOWN_PART && self.unsure > self.outer_done.saturating_mul(KNOWN_NS)
+    }
+
     pub(crate) fn figures(self, whole: &Wholes) -> Figures {
         let average = (self.done > 0 && self.every_wall > 0).then(|| self.every_wall as f64 / self.done as f64);
         // An average of calls cannot be: too much was taken off.
@@ -499,6 +535,7 @@ impl Adder {
             if whole.self_wall > 0 { part(self.self_wall, whole.self_wall) } else { part(self.calls, whole.calls) };
         let per_call =
             |sum: i64| ValueRow { sum, average: if self.calls > 0 { sum as f64 / self.calls as f64 } else { 0.0 } };
+        let shares = self.shares(whole);
         let (min_ns, min_below_ns) = self.shortest(self.resolution_ns.max(1), average);
         let most = self.unclear.most(self.resolution_ns);
         // No calls last longer than their threads: such times are counted several times.
@@ -513,6 +550,7 @@ impl Adder {
             (false, false) => Some(most).filter(|most| self.inside == 0 && *most > 0),
         };
         let average = average.filter(|_| !bounded);
+        let (share_exec, share_wall) = shares;
         Figures {
             calls: self.calls,
             done: self.done,
@@ -522,7 +560,8 @@ impl Adder {
             cpu_timed: self.timed && whole.cpu_timed,
             wall_ns,
             wall_below_ns: below,
-            rough: average.is_some_and(|a| a < ROUGH * self.resolution_ns as f64 || matters(self.doubt)),
+            rough: average.is_some_and(|a| a < ROUGH * self.resolution_ns as f64 || self.is_beyond_the_bar()),
+            unsure_ns: self.unsure,
             self_wall_ns: if beyond { self.self_wall.min(wall_ns) } else { self.self_wall },
             cpu_ns: self.cpu,
             self_cpu_ns: self.self_cpu,
@@ -530,14 +569,12 @@ impl Adder {
             average_ns: average,
             min_ns,
             min_below_ns,
-            // What measuring cost is in it, but no call lasts longer than all together.
-            max_ns: (self.max > 0 && !bounded)
-                .then(|| if self.every_wall > 0 { self.max.min(self.every_wall) } else { self.max }),
+            max_ns: (self.max > 0 && !bounded).then(|| self.longest(wall_ns)),
             p50: quantile(0.5),
             p90: quantile(0.9),
             p99: quantile(0.99),
-            share_exec: if whole.cpu_timed { share(self.cpu, whole.cpu) } else { f64::NAN },
-            share_wall: share(self.inside, whole.thread),
+            share_exec,
+            share_wall,
             share_listed: listed,
             values: self.values.iter().map(|(name, &sum)| (name.clone(), per_call(sum))).collect(),
             usage: self.usage,
@@ -547,10 +584,12 @@ impl Adder {
     }
 }
 
+/// Clocks round: up to so many times the whole is the whole.
+pub(crate) const ROUNDING: f64 = 1.02;
+
 /// A part of a whole that was measured by other means: both clocks round, so a little more than the whole is
 /// the whole. More than that shows that the whole is not known: then the share is NaN.
 pub(crate) fn share(of: u64, whole: u64) -> f64 {
-    const ROUNDING: f64 = 1.02;
     match part(of, whole) {
         _ if whole == 0 && of > 0 => f64::NAN,
         part if part > ROUNDING => f64::NAN,

@@ -5,7 +5,8 @@
 use crate::analysis::Analysis;
 use crate::frames::{Function, TAIL, base};
 use crate::metric::Metric;
-use crate::results::TreeNode;
+use crate::results::{Figures, TreeNode};
+use crate::sums::Adder;
 use rustc_hash::{FxHashMap, FxHashSet};
 use whither_store::calls::FrameKind;
 
@@ -39,6 +40,9 @@ struct Node {
     calls: u64,
     own: u64,
     negative: u64,
+    times: Adder,
+    /// Probed calls that the calls which end here make.
+    callees: Adder,
     children: Vec<usize>,
 }
 
@@ -47,7 +51,8 @@ impl Analysis<'_> {
     #[must_use]
     pub fn tree(&self, query: &TreeQuery) -> TreeNode {
         let probed_at = self.snapshot.points.iter().map(|p| (p.module, p.offset)).collect();
-        let mut builder = Builder { analysis: self, nodes: Vec::new(), index: FxHashMap::default(), probed_at };
+        let ends = vec![0; self.snapshot.paths.len()];
+        let mut builder = Builder { analysis: self, nodes: Vec::new(), index: FxHashMap::default(), probed_at, ends };
         builder.nodes.push(Node {
             step: Step { function: Function::Label(FrameKind::Caller), site: None, inlined: None },
             name: "all".into(),
@@ -56,9 +61,11 @@ impl Analysis<'_> {
             calls: 0,
             own: 0,
             negative: 0,
+            times: Adder::default(),
+            callees: Adder::default(),
             children: Vec::new(),
         });
-        for path in 0..self.snapshot.paths.len() {
+        for &path in &self.nesting.order {
             builder.add(path, query);
         }
         builder.finish()
@@ -91,6 +98,8 @@ struct Builder<'a> {
     index: FxHashMap<(usize, Step), usize>,
     /// Where probes are.
     probed_at: FxHashSet<(u32, u64)>,
+    /// Per path: the node where its calls end.
+    ends: Vec<usize>,
 }
 
 impl<'a> Builder<'a> {
@@ -99,17 +108,35 @@ impl<'a> Builder<'a> {
         let chain = &analysis.frames.chains[path];
         let first = if query.startup { 0 } else { crate::listing::first_shown(&analysis.frames, chain) };
         let (mut at, mut site) = (0, None);
+        let mut around = vec![at];
         for &frame in chain.iter().skip(first).take(DEEPEST) {
             at = self.frame(at, frame, site);
+            around.push(at);
             site = Some(frame);
         }
         at = self.probed(at, analysis.snapshot.paths[path].point, site);
+        around.push(at);
+        self.add_times(path, &around);
         let node = &mut self.nodes[at];
         node.calls = node.calls.saturating_add(analysis.sums[path].calls);
         match u64::try_from(analysis.weight(path, &query.metric)) {
             Ok(own) => node.own = node.own.saturating_add(own),
             Err(_) => node.negative += 1,
         }
+    }
+
+    /// Adds the times of a path to the nodes around it. Those that hold the probed call around it as well have its time with that.
+    fn add_times(&mut self, path: usize, around: &[usize]) {
+        let sum = &self.analysis.sums[path];
+        let outer = self.analysis.nesting.parents[path].map(|parent| self.ends[parent]);
+        let inside = outer.and_then(|outer| around.iter().rposition(|&node| node == outer));
+        for &node in around.iter().skip(inside.map_or(0, |i| i + 1)) {
+            self.nodes[node].times.add_times(sum, true);
+        }
+        if let Some(outer) = outer {
+            self.nodes[outer].callees.add_times(sum, true);
+        }
+        self.ends[path] = around.last().copied().unwrap_or(0);
     }
 
     fn frame(&mut self, parent: usize, frame: u32, site: Option<u32>) -> usize {
@@ -161,7 +188,9 @@ impl<'a> Builder<'a> {
         self.index.insert((parent, step.clone()), child);
         self.nodes[parent].children.push(child);
         let (name, module) = (name.to_owned(), base(module).to_owned());
-        self.nodes.push(Node { step, name, module, func, calls: 0, own: 0, negative: 0, children: Vec::new() });
+        let (times, callees) = (Adder::default(), Adder::default());
+        let children = Vec::new();
+        self.nodes.push(Node { step, name, module, func, calls: 0, own: 0, negative: 0, times, callees, children });
         child
     }
 
@@ -173,6 +202,8 @@ impl<'a> Builder<'a> {
         for (i, node) in self.nodes.iter().enumerate().rev() {
             let mut children: Vec<TreeNode> = node.children.iter().filter_map(|&c| done[c].take()).collect();
             children.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| a.name.cmp(&b.name)));
+            let wholes = &self.analysis.wholes;
+            let callees = node.callees.clone().figures(wholes);
             done[i] = Some(TreeNode {
                 name: self.shown_name(node, twins.contains(&i)),
                 module: node.module.clone(),
@@ -182,6 +213,8 @@ impl<'a> Builder<'a> {
                 own: node.own,
                 total: children.iter().fold(node.own, |sum, c| sum.saturating_add(c.total)),
                 negative: children.iter().fold(node.negative, |sum, c| sum.saturating_add(c.negative)),
+                times: node.times.clone().figures(wholes),
+                own_rough: leaves_rough(&callees, node.own),
                 children,
             });
         }
@@ -217,6 +250,13 @@ impl<'a> Builder<'a> {
             file => format!("{} @{at} ({}:{})", node.name, base(file), row.line),
         }
     }
+}
+
+/// Whether what callees leave of a time is known less well for them: their own is missing in part, or it is rough or bounded
+/// and no small thing beside what they leave.
+fn leaves_rough(callees: &Figures, own: u64) -> bool {
+    let inside = callees.wall_below_ns.unwrap_or(callees.wall_ns);
+    callees.untimed > 0 || ((callees.rough || callees.wall_below_ns.is_some()) && inside > own / 10)
 }
 
 #[cfg(test)]

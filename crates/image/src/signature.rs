@@ -154,9 +154,10 @@ impl<'d, 'a> Reading<'d, 'a> {
         let mut entries = here.entries();
         while self.may_read() {
             let Ok(Some(entry)) = entries.next_dfs() else { break };
-            let begins = entry.attr_value(c::DW_AT_low_pc).filter(|_| entry.tag() == c::DW_TAG_subprogram);
-            // Addresses by index are resolved by the unit as it was found: its table may stand in another file.
-            if let Some(at) = begins.and_then(|v| self.own.dwarf.attr_address(unit, v).ok().flatten()) {
+            if entry.tag() != c::DW_TAG_subprogram {
+                continue;
+            }
+            if let Some(at) = entry_of(self.own.dwarf, unit, entry) {
                 let step = Step { side: Side::Own, unit: Rc::clone(&here), entry: entry.clone() };
                 let told = if speaks_c { self.signature(step) } else { None };
                 found.insert(at, told.unwrap_or(Signature::UNKNOWN));
@@ -288,6 +289,27 @@ impl<'d, 'a> Reading<'d, 'a> {
         let unit = file.unit_around(at.0)?;
         let entry = unit.entry(at.to_unit_offset(&unit.header)?).ok()?;
         Some(Step { side, unit, entry })
+    }
+}
+
+/// Where a function begins: what it says of its entry, or where its code or the first part of it does (that of one in several
+/// parts is named first: its entry lies in it, and cold code that was moved away in those behind).
+/// Addresses and lists by index are resolved by the unit as it was found: their tables may stand in another file.
+fn entry_of<'a>(
+    dwarf: &Dwarf<Slice<'a>>,
+    unit: &Unit<Slice<'a>>,
+    function: &DebuggingInformationEntry<Slice<'a>>,
+) -> Option<u64> {
+    let address = |attribute| dwarf.attr_address(unit, function.attr_value(attribute)?).ok().flatten();
+    let first_part = || {
+        let mut parts = dwarf.attr_ranges(unit, function.attr_value(c::DW_AT_ranges)?).ok().flatten()?;
+        Some(parts.next().ok().flatten()?.begin)
+    };
+    let begins = || address(c::DW_AT_low_pc).or_else(first_part);
+    let entry = function.attr_value(c::DW_AT_entry_pc);
+    match entry.as_ref().and_then(AttributeValue::udata_value) {
+        Some(offset) => begins()?.checked_add(offset),
+        None => address(c::DW_AT_entry_pc).or_else(begins),
     }
 }
 

@@ -339,7 +339,7 @@ impl<M: ModuleView> Finder<'_, M> {
         let start = |image: &ModuleImage| {
             let code = image.code()?;
             let named = image.names().iter().any(|n| n.address == at && image.is_function(n));
-            if named { Some(at) } else { code.function_of(at) }
+            if named { Some(at) } else { image.entered_at(code.function_of(at)?) }
         };
         let found: Vec<Place> = meant.into_iter().filter_map(|(i, image)| Some((i, start(image)?))).collect();
         if found.is_empty() {

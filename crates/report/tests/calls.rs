@@ -285,7 +285,7 @@ fn what_recording_cost_besides_is_told_with_its_causes() {
 fn what_was_probed_later_is_told() {
     let mut snapshot = snapshot();
     let waits = snapshot.points[0].id;
-    snapshot.late = vec![LatePoint { id: waits, after_ns: 3_240_000_000 }];
+    snapshot.late = vec![LatePoint { id: waits, after_ns: 3_240_000_000, spent: None }];
     let analysis = Analysis::new(&snapshot, &Symbols, Options::default());
     let (profile, listing) = (analysis.profile(), analysis.listing(&ListQuery::default()).unwrap());
     let text = text::calls(&profile, &listing, &[], &Layout::default());
@@ -297,7 +297,7 @@ fn what_was_probed_later_is_told() {
     earlier.whole.wall_ns = 3_000_000_000;
     let mut later = snapshot;
     later.at_ns = later.at_ns.max(earlier.at_ns);
-    assert_eq!(difference(&later, &earlier).late, [LatePoint { id: waits, after_ns: 240_000_000 }]);
+    assert_eq!(difference(&later, &earlier).late, [LatePoint { id: waits, after_ns: 240_000_000, spent: None }]);
     earlier.whole.wall_ns = 4_000_000_000;
     assert!(difference(&later, &earlier).late.is_empty(), "there all the time of the interval");
 }
@@ -397,6 +397,7 @@ fn before_and_after_have_the_signs_of_the_single_report() {
             "opal_progress" => {
                 f.totals.rough = true;
                 f.totals.wall_ns /= 2;
+                f.totals.unsure_ns = 2_000_000_000;
             }
             "MPI_Allreduce" => f.totals.wall_below_ns = Some(2_000_000_000),
             _ => f.totals.untimed = 3,
@@ -410,6 +411,11 @@ fn before_and_after_have_the_signs_of_the_single_report() {
     for sign in ["< of totals: ", "~ of times: ", "> at least: "] {
         assert_eq!(text.lines().filter(|l| l.starts_with(sign)).count(), 1, "{sign} {text}");
     }
+    let unsure = after.functions.iter_mut().find(|f| f.names[0] == "opal_progress").unwrap();
+    unsure.totals.unsure_ns = 16_000_000_000;
+    let text = compared(&before, &after);
+    assert!(line(&text, "opal_progress").starts_with("30.00 s ~15.00 s within ~ 60.0 us ~60.0 us ="), "{text}");
+    assert_eq!(text.lines().filter(|l| l.starts_with("within ~: ")).count(), 1, "{text}");
     let json = json::calls(&compare(&before, &after));
     assert!(json.contains("\"rough\":true") && json.contains("\"wall_below_ns\":2000000000"), "{json}");
 }
@@ -485,4 +491,46 @@ fn what_is_true_of_many_functions_is_said_once() {
     profile.refused = Vec::new();
     let lines = text::calls_warnings(&profile, 2);
     assert_eq!(lines[lines.len() - 3..], ["g, h and 1 more: later", "a sentence", "k: sooner"]);
+}
+
+/// Of several causes it is not known which call had which: the parts are those of all.
+#[test]
+fn parts_of_calls_without_time_add_up() {
+    let mut profile = Analysis::new(&snapshot(), &Symbols, Options::default()).profile();
+    profile.paths.iter_mut().for_each(|path| path.figures.untimed = 0);
+    let func = profile.paths[0].func;
+    profile.paths[0].figures.untimed = 1_040;
+    (profile.lost.jumped, profile.lost.shadow, profile.lost.foreign) = (1_000, 50, 0);
+    let name = profile.functions.iter().find(|f| f.id == func).unwrap().names[0].clone();
+    let told = |p: &_| text::calls_warnings(p, usize::MAX).into_iter().filter(|l| l.contains("without time")).collect();
+    let lines: Vec<String> = told(&profile);
+    let all = format!("1,040 calls counted without time, of {name} (1,040): times shown with > are at least so long; ");
+    assert!(lines.len() == 1 && lines[0].starts_with(&all), "{lines:?}");
+    assert!(lines[0].ends_with(
+        "1,000 left by longjmp, an exception or the end of the thread, 50 whose return addresses had to be left alone"
+    ));
+    (profile.lost.jumped, profile.lost.shadow) = (1_100, 0);
+    let lines: Vec<String> = told(&profile);
+    assert!(
+        lines[0].starts_with("1,100 calls") && lines[0].contains(&format!("of {name} (1,040), others (60)")),
+        "{lines:?}"
+    );
+}
+
+/// The signs of the table, and what they mean below it.
+#[test]
+fn trees_have_the_signs_of_tables() {
+    let snapshot = snapshot();
+    let analysis = Analysis::new(&snapshot, &Symbols, Options::default());
+    let mut tree = analysis.tree(&TreeQuery::default());
+    let shown =
+        |tree: &_, metric| text::call_tree(tree, &metric, text::Least { any: 0.0, probed: 0.0 }, &Layout::default());
+    (tree.times.rough, tree.own_rough) = (true, true);
+    let text = shown(&tree, Metric::Wall);
+    let line = text.lines().nth(1).unwrap();
+    assert!(line.trim_start().starts_with('~') && line.matches('~').count() == 3, "{text}");
+    assert!(text.lines().any(|l| l.starts_with("~ of times: ")) && text.lines().any(|l| l.starts_with("~ of own %: ")));
+    tree.times.untimed = 3;
+    assert!(shown(&tree, Metric::Wall).lines().nth(1).unwrap().contains('>'), "{text}");
+    assert!(!shown(&tree, Metric::Count).lines().nth(1).unwrap().contains(['~', '>']), "calls are exact");
 }

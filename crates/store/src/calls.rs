@@ -48,6 +48,18 @@ pub struct LatePoint {
     pub id: u32,
     /// How long numbers had been counted before.
     pub after_ns: u64,
+    /// What the processes had spent by then; absent in recordings that did not note it.
+    #[serde(default)]
+    pub spent: Option<Spent>,
+}
+
+/// What watched processes had spent from the begin of the session, or the last reset, to some moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spent {
+    /// CPU time of all, as in [`Whole::cpu_ns`].
+    pub cpu_ns: u64,
+    /// Sum of thread lifetimes, as in [`Whole::thread_ns`].
+    pub thread_ns: u64,
 }
 
 /// Totals of the watched processes over the session.
@@ -404,6 +416,9 @@ pub struct CallRecording {
     pub tool: String,
     /// Begin, nanoseconds since the Unix epoch.
     pub start_ns: u64,
+    /// Metrics that were asked for by name, as they were written; none: the usual ones, or not known (recordings of old).
+    #[serde(default)]
+    pub metrics: Vec<String>,
     /// In order of time.
     pub epochs: Vec<CallEpoch>,
     /// Names; the addresses are unique per module.

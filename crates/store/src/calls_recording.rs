@@ -67,6 +67,7 @@ pub fn load(dir: &Path) -> Result<CallRecording, StoreError> {
         host: manifest.host,
         tool: manifest.tool,
         start_ns: manifest.start_ns,
+        metrics: manifest.metrics,
         epochs,
         names,
     })
@@ -80,6 +81,8 @@ struct Manifest {
     command: String,
     host: String,
     start_ns: u64,
+    #[serde(default)]
+    metrics: Vec<String>,
     epochs: Vec<EpochInfo>,
     files: Files,
 }
@@ -189,6 +192,7 @@ fn write(dir: &Path, recording: &CallRecording) -> Result<(), StoreError> {
         command: recording.command.clone(),
         host: recording.host.clone(),
         start_ns: recording.start_ns,
+        metrics: recording.metrics.clone(),
         epochs: epochs.iter().map(EpochInfo::of).collect(),
         files,
     };

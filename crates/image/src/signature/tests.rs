@@ -139,6 +139,25 @@ fn units_in_files_of_their_own_are_told_apart() {
     assert_eq!((told[1].argument(1), told[1].returned()), (integer(4, false), integer(8, true)));
 }
 
+/// What is rarely done lies in a part of its own, far from the entry; linkers put it in front.
+const SPLIT: &str = "#include <stdlib.h>\n\
+    __attribute__((cold, noinline)) void bad(int x) { exit(x); }\n\
+    volatile int seen;\n\
+    __attribute__((noinline, noclone, used)) int split(int fd, short n) { seen = fd; if (n == 12345) { bad(fd); seen = 4; bad(n); } return n; }\n\
+    int main(void) { return split(3, 0); }\n";
+
+#[test]
+fn functions_in_several_parts_begin_with_the_first() {
+    for flags in [&["-g", "-O2"][..], &["-g", "-O2", "-gdwarf-4"], &["-g", "-O2", "-flto"]] {
+        let program = built("cc", flags, "s.c", SPLIT);
+        assert!(program.1.iter().any(|n| &*n.name == "split.cold"), "{flags:?}");
+        let told = signature(&program, "split").unwrap_or_else(|| panic!("split is declared ({flags:?})"));
+        assert_eq!(arguments(&told)[..3], [integer(4, true), integer(2, true), Passed::Nothing], "{flags:?}");
+        assert_eq!(told.returned(), integer(4, true));
+        assert_eq!(signature(&program, "split.cold"), None, "a part takes nothing");
+    }
+}
+
 #[test]
 fn an_address_inside_a_function_is_none_that_begins() {
     let program = built("cc", &["-g", "-O2"], "s.c", C);

@@ -238,7 +238,20 @@ impl ModuleImage {
         let shallowest = depths.iter().map(Vec::len).min().unwrap_or(0);
         let own = addresses.iter().zip(&depths).filter(|(_, frames)| shallowest > 1 || frames.len() == shallowest);
         let starts: BTreeSet<Svma> = own.filter_map(|(at, _)| code.function_of(*at)).collect();
-        starts.into_iter().collect()
+        let known = |at: &Svma| !self.raw_names_at(*at).is_empty() || self.beginning(*at) != Beginning::Middle;
+        let whole: BTreeSet<Svma> = starts.into_iter().filter(known).filter_map(|at| self.entered_at(at)).collect();
+        whole.into_iter().collect()
+    }
+
+    /// Where the function is entered that code belongs to: of a part that was moved away, the function's own begin. Nobody
+    /// calls a part: what lies on the stack there is no return address. `None` where the file does not tell which function's it is.
+    pub(super) fn entered_at(&self, start: Svma) -> Option<Svma> {
+        let Some(part) = self.raw_names_at(start).iter().find(|n| is_part(&n.name)) else { return Some(start) };
+        let whole = part.name.get(..part.name.find(".cold")?)?;
+        let mut entries = self.names().iter().filter(|n| &*n.name == whole && self.is_function(n)).map(|n| n.address);
+        let entry = entries.next()?;
+        // Functions local to their files may share a name.
+        entries.all(|other| other == entry).then_some(entry)
     }
 }
 

@@ -155,6 +155,41 @@ fn exits_of_run_time_systems_that_look_for_return_addresses_are_left_alone() {
     assert!(entry_only(&modules).is_some_and(|why| why.contains("greenlet")));
 }
 
+/// A line that is rarely reached lies in a part of its function far from the entry, which nobody calls.
+#[test]
+fn a_line_of_a_part_moved_away_means_the_function() {
+    const SPLIT: &str = r#"
+    #include <stdlib.h>
+    __attribute__((cold, noinline)) void bad(int x) { exit(x); }
+    volatile int seen;
+    extern "C" __attribute__((noinline, noclone, used)) int split(int n) {
+        seen = n;
+        if (n == 12345) {
+            seen = 4;
+            bad(n);
+        }
+        return n;
+    }
+    int main() { return split(3); }
+    "#;
+    let dir = tempfile::tempdir().unwrap();
+    let (source, out) = (dir.path().join("split.cc"), dir.path().join("split"));
+    std::fs::write(&source, SPLIT).unwrap();
+    let Ok(status) = Command::new("g++").args(["-g", "-O2", "-o"]).arg(&out).arg(&source).status() else {
+        return println!("SKIP: no g++");
+    };
+    assert!(status.success());
+    let image = ModuleImage::new(Bytes::from(std::fs::read(&out).unwrap()), None);
+    let part = image.names().iter().find(|n| &*n.name == "split.cold").expect("gcc moves cold code away").address;
+    let mapped = BIAS..BIAS + (1 << 32);
+    let modules = [Plain { path: "/opt/split".into(), bias: BIAS, mapped, main: true, image }];
+    let line = |text: &str| SPLIT.lines().position(|l| l.contains(text)).unwrap() + 1;
+    for text in ["seen = 4", "bad(n)", "if (n =="] {
+        assert_eq!(names(&modules, &[&format!("split.cc:{}", line(text))], &[]), [["split"]], "{text}");
+    }
+    assert_eq!(names(&modules, &[&format!("{:#x}", part.0 + 1)], &[]), [["split"]], "by an address inside of it");
+}
+
 /// Of a file without line tables it is not said that no code comes from the line.
 #[test]
 fn a_line_of_a_program_without_line_tables_is_told_from_a_line_without_code() {

@@ -2,7 +2,7 @@
 
 use super::escape::{Text, put};
 use super::number::{grouped, percent};
-use crate::text::{nanoseconds, weightless};
+use crate::text::{own_part, part_of_all, weight, weightless};
 use whither_calls::{Metric, TreeNode, Unit};
 
 /// Branches below this part of the whole are added up.
@@ -23,17 +23,17 @@ pub(super) fn section(out: &mut String, metric: &Metric, root: &TreeNode) {
         put!(out, "<p class=\"hint\">{}</p>", Text(&weightless(root.negative)));
     }
     out.push_str("<div class=\"calltree\">");
-    let view = View { unit: metric.unit(), whole: root.total.max(1) as f64 };
+    let view = View { metric, whole: root.total.max(1) as f64 };
     view.children(out, root, 0);
     out.push_str("</div></section>");
 }
 
-struct View {
-    unit: Unit,
+struct View<'a> {
+    metric: &'a Metric,
     whole: f64,
 }
 
-impl View {
+impl View<'_> {
     fn share(&self, n: u64) -> f64 {
         n as f64 / self.whole
     }
@@ -73,13 +73,12 @@ impl View {
         let class = if node.func.is_some() { " class=\"probed\"" } else { "" };
         let inlined = if node.inlined { " (inlined)" } else { "" };
         put!(out, "<span class=\"line\"><b{class}>{}</b>{inlined}", Text(&node.name));
-        put!(out, "<span class=\"figure\">{}\u{2009}%", percent(self.share(node.total)));
+        put!(out, "<span class=\"figure\">{}\u{2009}%", Text(&part_of_all(node, self.whole, self.metric)));
         if node.own > 0 && node.own != node.total {
-            put!(out, " ({}\u{2009}% own)", percent(self.share(node.own)));
+            put!(out, " ({}\u{2009}% own)", Text(&own_part(node, self.whole, self.metric)));
         }
-        match self.unit {
-            Unit::Time => put!(out, ", {}", nanoseconds(node.total as f64)),
-            Unit::Number => put!(out, ", {}", grouped(node.total)),
+        match self.metric.unit() {
+            Unit::Time | Unit::Number => put!(out, ", {}", Text(&weight(node, self.metric))),
             Unit::Calls => {}
         }
         if node.func.is_some() {

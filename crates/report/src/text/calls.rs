@@ -1,6 +1,7 @@
 //! Call paths as text: the header, the table with what it leaves out, the tree, and the sentences on
 //! losses and refusals that go to standard error.
 
+use super::calls_losses::losses;
 use super::number::{begins_with_count, duration, nanoseconds, percent, thousands};
 use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
@@ -96,7 +97,7 @@ fn own_cost(p: &CallProfile) -> String {
     }
 }
 
-fn n_calls(n: u64) -> String {
+pub(super) fn n_calls(n: u64) -> String {
     if n == 1 { "1 call".into() } else { format!("{} calls", thousands(n)) }
 }
 
@@ -334,6 +335,9 @@ impl View<'_> {
     }
 }
 
+/// What `+` behind totals means.
+pub(super) const RUNNING: &str = "+ includes calls that had not returned, with the time since their entry";
+
 /// What signs beside totals mean, of those that are shown.
 pub(super) fn bounds<'a>(shown: impl Iterator<Item = &'a Figures>) -> Vec<String> {
     let timed: Vec<&Figures> = shown.filter(|f| f.timed).collect();
@@ -346,8 +350,8 @@ pub(super) fn bounds<'a>(shown: impl Iterator<Item = &'a Figures>) -> Vec<String
         ),
         (
             shown().any(|f| f.rough && f.wall_below_ns.is_none()),
-            "~ of times: calls that are about as short as what measuring adds to them or hides of them (up to 150 ns or so, by \
-             uprobes some us); trust their numbers, not their times",
+            "~ of times: may be off by more than 2 % (and 10 ns a call), by what measuring adds to such calls and to probed calls \
+             inside them, or hides of them (some 50 ns each, by uprobes some us); of calls as short as that trust the numbers, not the times",
         ),
         (
             shown().any(|f| f.untimed > 0),
@@ -358,7 +362,7 @@ pub(super) fn bounds<'a>(shown: impl Iterator<Item = &'a Figures>) -> Vec<String
 }
 
 /// The name of a function, with its module where another one has the same name.
-fn told_apart(functions: &[FunctionRow], one: &FunctionRow) -> String {
+pub(super) fn told_apart(functions: &[FunctionRow], one: &FunctionRow) -> String {
     let name = &one.names[0];
     let base = one.module.rsplit('/').next().unwrap_or_default();
     match functions.iter().filter(|f| f.names.first() == Some(name)).count() {
@@ -566,75 +570,6 @@ fn notes_together(notes: &[String], names: usize) -> Vec<String> {
         (false, _) => vec![format!("{}: {why}", several(&of, names))],
     });
     sentences.map(|s| begins_with_count(&s)).collect()
-}
-
-fn losses(p: &CallProfile) -> Vec<String> {
-    let l = &p.lost;
-    let jumped =
-        format!("counted without time: left by longjmp, an exception or the end of the thread{}", without_time(p));
-    // Those left last are noticed by the agent at the next probed call, if one comes.
-    let missing = p.paths.iter().fold(0_u64, |sum, path| sum.saturating_add(path.figures.untimed));
-    let left = if l.jumped > 0 && l.shadow == 0 && l.exit == 0 { l.jumped.max(missing) } else { l.jumped };
-    let other =
-        p.paths.iter().filter(|path| path.other).fold(0_u64, |sum, path| sum.saturating_add(path.figures.calls));
-    let causes = [
-        (
-            l.busy,
-            ["call", "calls"],
-            "not counted: made by signal handlers that interrupted the measuring itself, or under strict seccomp",
-        ),
-        (
-            l.depth,
-            ["call", "calls"],
-            "not counted: too many probed calls in progress at once; probe fewer recursive functions",
-        ),
-        (
-            l.table,
-            ["call", "calls"],
-            "not counted: tables full (probe fewer functions or lower --depth), made before the C library of a static program was ready, or by a \
-             child that shares memory and runs on a stack of its own (clone(CLONE_VM))",
-        ),
-        // Of callers without unwind tables a note says more.
-        (
-            l.shadow.saturating_sub(l.foreign),
-            ["call", "calls"],
-            "counted without time: their return addresses had to be left alone",
-        ),
-        (left, ["call", "calls"], jumped.as_str()),
-        (l.exit, ["exit", "exits"], "without an entry: returned rightly, not timed"),
-        (l.ring, ["event record", "event records"], "dropped: the ring was full; emit from fewer calls"),
-        (
-            if l.paths > 0 { other.max(l.paths) } else { 0 },
-            ["call", "calls"],
-            "not told apart by path: the tables of paths are full; they are under [other paths]; probe fewer functions, or lower --depth or --recursion",
-        ),
-    ];
-    let told = causes.iter().filter(|(n, ..)| *n > 0);
-    told.map(|(n, [one, many], why)| format!("{} {} {why}", thousands(*n), if *n == 1 { one } else { many })).collect()
-}
-
-/// `, of pass (2,000), parse (3): their totals are at least what is shown`.
-fn without_time(p: &CallProfile) -> String {
-    const MOST: usize = 5;
-    // By function, once: a program may have a hundred thousand paths, and as many functions.
-    let mut untimed: FxHashMap<u32, u64> = FxHashMap::default();
-    for path in p.paths.iter().filter(|path| path.figures.untimed > 0) {
-        let sum = untimed.entry(path.func).or_default();
-        *sum = sum.saturating_add(path.figures.untimed);
-    }
-    let of = |f: &FunctionRow| untimed.get(&f.id).copied().unwrap_or(0);
-    let mut all: Vec<(&FunctionRow, u64)> = p.functions.iter().map(|f| (f, of(f))).filter(|(_, n)| *n > 0).collect();
-    all.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
-    let named = all.iter().take(MOST).map(|(f, n)| format!("{} ({})", told_apart(&p.functions, f), thousands(*n)));
-    let mut named: Vec<String> = named.collect();
-    if all.len() > MOST {
-        named.push(format!("and {} more functions", thousands((all.len() - MOST) as u64)));
-    }
-    if named.is_empty() {
-        String::new()
-    } else {
-        format!(", of {}: times shown with > are at least so long", named.join(", "))
-    }
 }
 
 /// `foreign`: calls came from code without unwind tables; a note says of these that they have no time, and that their paths may

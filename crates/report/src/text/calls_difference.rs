@@ -1,7 +1,7 @@
 //! Two call-path profiles, before and after, as text.
 
 use super::Layout;
-use super::calls::{bounds, per_call, total};
+use super::calls::{RUNNING, bounds, per_call, total};
 use super::number::{duration, thousands};
 use super::table::{Column, Table, Tone};
 use whither_calls::{CallDifference, DifferenceRow, Figures};
@@ -42,8 +42,14 @@ pub fn calls_difference(d: &CallDifference, top: usize, layout: &Layout) -> Stri
 fn signs(d: &CallDifference, top: usize) -> Vec<String> {
     let rows = || d.functions.iter().chain(d.paths.iter().take(top)).flat_map(|r| r.before.iter().chain(&r.after));
     let running = rows().any(|f| f.timed && f.running.calls > 0);
-    let running = running.then(|| "+ includes calls that had not returned, with the time since their entry".to_owned());
-    running.into_iter().chain(bounds(rows())).collect()
+    let running = running.then(|| RUNNING.to_owned());
+    let all = || d.functions.iter().chain(d.paths.iter().take(top));
+    let within = all().any(|row| cells(row).iter().any(|cell| cell == WITHIN)).then(|| {
+        format!(
+            "{WITHIN}: the difference is no larger than what measuring may add or hide on both sides: there may be none"
+        )
+    });
+    running.into_iter().chain(bounds(rows())).chain(within).collect()
 }
 
 fn table(rows: &[DifferenceRow], top: usize, what: &str, name: Column) -> Table {
@@ -62,7 +68,7 @@ fn cells(row: &DifferenceRow) -> Vec<String> {
     let (b, a) = (row.before.as_ref(), row.after.as_ref());
     let mut cells = Vec::with_capacity(10);
     three(&mut cells, (b, a), |f| f.timed.then_some(f.wall_ns as f64), all_time, sureness);
-    three(&mut cells, (b, a), |f| f.average_ns, per_call, sureness);
+    three(&mut cells, (b, a), |f| f.average_ns, per_call, |f| sureness(f).of_each(f.done));
     three(&mut cells, (b, a), |f| Some(f.calls as f64), |f| thousands(f.calls), |_| Sure::Yes);
     cells.push(row.label.clone());
     cells
@@ -74,12 +80,33 @@ fn all_time(f: &Figures) -> String {
 }
 
 /// What can be said of the change of a figure by one side of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Sure {
     Yes,
-    Roughly,
+    /// To so many nanoseconds.
+    Roughly(f64),
     /// No more than a bound is known.
     No,
+}
+
+impl Sure {
+    /// The same of an average of so many calls.
+    fn of_each(self, calls: u64) -> Self {
+        match self {
+            Self::Roughly(ns) => Self::Roughly(ns / calls.max(1) as f64),
+            other => other,
+        }
+    }
+
+    /// What is known of a difference of two figures.
+    fn both(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::No, _) | (_, Self::No) => Self::No,
+            (Self::Roughly(a), Self::Roughly(b)) => Self::Roughly(a + b),
+            (Self::Roughly(ns), Self::Yes) | (Self::Yes, Self::Roughly(ns)) => Self::Roughly(ns),
+            (Self::Yes, Self::Yes) => Self::Yes,
+        }
+    }
 }
 
 /// Of times.
@@ -87,9 +114,12 @@ fn sureness(f: &Figures) -> Sure {
     match (f.wall_below_ns, f.untimed) {
         (Some(_), _) => Sure::No,
         (None, 0) if !f.rough => Sure::Yes,
-        _ => Sure::Roughly,
+        _ => Sure::Roughly(f.unsure_ns as f64),
     }
 }
+
+/// Instead of a change that may be none.
+const WITHIN: &str = "within ~";
 
 /// Before, after and change of one figure.
 fn three(
@@ -105,10 +135,11 @@ fn three(
     cells.push(match (sides, before, after) {
         ((None, _), ..) => "new".into(),
         ((_, None), ..) => "gone".into(),
-        ((Some(b), Some(a)), Some(before), Some(after)) => match sure(b).max(sure(a)) {
+        ((Some(b), Some(a)), Some(before), Some(after)) => match sure(b).both(sure(a)) {
             Sure::Yes => change(before, after),
-            Sure::Roughly if before == after => change(before, after),
-            Sure::Roughly => format!("~{}", change(before, after)),
+            Sure::Roughly(_) if before == after => change(before, after),
+            Sure::Roughly(ns) if (after - before).abs() <= ns => WITHIN.into(),
+            Sure::Roughly(_) => format!("~{}", change(before, after)),
             Sure::No => "-".into(),
         },
         _ => "-".into(),

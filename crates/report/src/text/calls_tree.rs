@@ -1,5 +1,6 @@
 //! The call-path tree as text.
 
+use super::calls::{RUNNING, beside, bounds};
 use super::number::{nanoseconds, percent, thousands};
 use super::table::{Tone, middle_cut};
 use super::{Layout, tone_of};
@@ -31,6 +32,7 @@ pub fn call_tree(root: &TreeNode, metric: &Metric, least: Least, layout: &Layout
     let mut out = layout.style.paint(Tone::Head, &head) + "\n";
     let whole = root.total.max(1) as f64;
     let mut work: Vec<Line<'_>> = vec![Line::Node(root, 0)];
+    let mut lines = Vec::new();
     while let Some(line) = work.pop() {
         let (node, depth) = match line {
             Line::Node(node, depth) => (node, depth),
@@ -46,7 +48,8 @@ pub fn call_tree(root: &TreeNode, metric: &Metric, least: Least, layout: &Layout
                 continue;
             }
         };
-        out.push_str(&tree_line(node, depth, whole, unit, layout));
+        out.push_str(&tree_line(node, depth, whole, metric, layout));
+        lines.push(node);
         if depth * 2 > layout.width {
             continue;
         }
@@ -57,8 +60,10 @@ pub fn call_tree(root: &TreeNode, metric: &Metric, least: Least, layout: &Layout
         }
         work.extend(shown.into_iter().rev().map(|c| Line::Node(c, depth + 1)));
     }
-    if root.negative > 0 {
-        out.push_str(&(layout.style.paint(Tone::Faint, &weightless(root.negative)) + "\n"));
+    let weightless = (root.negative > 0).then(|| weightless(root.negative));
+    let signs = if unit == Unit::Time { signs(&lines) } else { Vec::new() };
+    for line in weightless.into_iter().chain(signs) {
+        out.push_str(&(layout.style.paint(Tone::Faint, &line) + "\n"));
     }
     out
 }
@@ -69,20 +74,58 @@ enum Line<'a> {
     Small(usize, u64, usize),
 }
 
-fn tree_line(node: &TreeNode, depth: usize, whole: f64, unit: Unit, layout: &Layout) -> String {
+fn tree_line(node: &TreeNode, depth: usize, whole: f64, metric: &Metric, layout: &Layout) -> String {
     let own = node.own as f64 / whole;
     let calls = if node.func.is_some() { thousands(node.calls) } else { String::new() };
     let inlined = if node.inlined { " (inlined)" } else { "" };
     let module = if node.module.is_empty() { String::new() } else { format!("  {}", node.module) };
     let line = format!(
         "{:>6} {:>7} {:>11} {calls:>13}  {}{}{inlined}{module}",
-        percent(node.total as f64 / whole),
-        percent(own),
-        amount(node.total, unit),
+        part_of_all(node, whole, metric),
+        own_part(node, whole, metric),
+        weight(node, metric),
         "  ".repeat(depth),
         node.name
     );
     layout.style.paint(tone_of(own), &middle_cut(&line, layout.width)) + "\n"
+}
+
+/// The weight of a node as a part of the whole, with the signs that tables have beside times.
+pub(crate) fn part_of_all(node: &TreeNode, whole: f64, metric: &Metric) -> String {
+    let part = percent(node.total as f64 / whole);
+    if metric.unit() == Unit::Time { beside(&node.times, part) } else { part }
+}
+
+/// Its own part; `~` where what callees take of it is not known well.
+pub(crate) fn own_part(node: &TreeNode, whole: f64, metric: &Metric) -> String {
+    let part = percent(node.own as f64 / whole);
+    match metric.unit() {
+        Unit::Time if node.own_rough => format!("~{part}"),
+        Unit::Time if node.own > 0 => beside(&node.times, part),
+        _ => part,
+    }
+}
+
+/// The weight itself.
+pub(crate) fn weight(node: &TreeNode, metric: &Metric) -> String {
+    let f = &node.times;
+    match (metric, f.wall_below_ns) {
+        (Metric::Wall, Some(most)) => format!("<{}", nanoseconds(most as f64)),
+        (Metric::Wall, None) => beside(f, nanoseconds(node.total as f64) + if f.running.calls > 0 { "+" } else { "" }),
+        (Metric::Cpu | Metric::Off, _) => beside(f, nanoseconds(node.total as f64)),
+        _ => amount(node.total, metric.unit()),
+    }
+}
+
+/// What signs beside the times of nodes mean.
+fn signs(shown: &[&TreeNode]) -> Vec<String> {
+    let times = || shown.iter().map(|node| &node.times);
+    let running = times().any(|f| f.timed && f.running.calls > 0).then(|| RUNNING.to_owned());
+    let own = shown.iter().any(|node| node.own_rough);
+    let own = own.then(|| {
+        "~ of own %: the time of probed calls below, which is taken off there, is not known better".to_owned()
+    });
+    running.into_iter().chain(bounds(times())).chain(own).collect()
 }
 
 fn amount(n: u64, unit: Unit) -> String {

@@ -7,6 +7,7 @@ mod annotation;
 mod bubbles;
 mod calls;
 mod calls_difference;
+mod calls_losses;
 mod calls_tree;
 mod causal;
 mod difference;
@@ -28,8 +29,8 @@ pub(crate) use bubbles::{Length, bubble};
 pub use calls::{CallColumn, FEW_NAMES, calls, calls_header, calls_warnings, probed_later, since, some_are};
 pub(crate) use calls::{beside, is_timed, per_call, silent, total, uncounted};
 pub use calls_difference::calls_difference;
-pub(crate) use calls_tree::weightless;
 pub use calls_tree::{Least, call_tree};
+pub(crate) use calls_tree::{own_part, part_of_all, weight, weightless};
 pub use causal::{CausalView, causal, causal_header, causal_target, causal_warnings};
 pub(crate) use causal::{
     SHARES, a_good_part_elsewhere, causal_place, drop_reason, effect, executor, hangs_on_load, has_shares_of_two_kinds,

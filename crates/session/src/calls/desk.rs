@@ -12,7 +12,7 @@ use std::time::Duration;
 use whither_kernel::proc;
 use whither_probe::select::{Pattern, parse};
 use whither_probe::{Added, Candidate, Order, Pause, PointAction, PointId, PointSpec, Refusal, Select};
-use whither_store::calls::{CallEpoch, CallModule, CallPoint, CallSnapshot, LatePoint, PatchKind, PointState};
+use whither_store::calls::{CallEpoch, CallModule, CallPoint, CallSnapshot, LatePoint, PatchKind, PointState, Spent};
 
 /// Where verbs are obeyed.
 pub(super) struct Desk {
@@ -210,8 +210,9 @@ impl Desk {
         if batch.added.is_empty() {
             return;
         }
-        let after_ns = self.engine.snapshot().whole.wall_ns;
-        self.late.extend(batch.added.iter().map(|point| LatePoint { id: point.id, after_ns }));
+        let whole = self.engine.snapshot().whole;
+        let spent = Some(Spent { cpu_ns: whole.cpu_ns, thread_ns: whole.thread_ns });
+        self.late.extend(batch.added.iter().map(|point| LatePoint { id: point.id, after_ns: whole.wall_ns, spent }));
     }
 
     /// Those of several patterns that no function matches, with words to say so.

@@ -268,6 +268,7 @@ fn when_a_probe_came_is_kept_until_the_next_epoch() {
     let late: Vec<(u32, u64)> = desk.snapshot().late.iter().map(|late| (late.id, late.after_ns)).collect();
     assert!(began > 0 && late[0] == (2, began), "{late:?}");
     assert!(late[1..].iter().all(|(id, after)| *id > 2 && *after > began) && late.len() > 1, "{late:?}");
+    assert!(desk.snapshot().late.iter().all(|late| late.spent.is_some()), "what shares are parts of since");
     desk.obey(&Verb::Reset { label: String::new() });
     assert!(desk.snapshot().late.is_empty(), "all are there from its begin");
 }

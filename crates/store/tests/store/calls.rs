@@ -74,7 +74,7 @@ fn snapshot(seed: u64, paths: u32) -> CallSnapshot {
         points: vec![point(1, false), point(2, true)],
         frames: (0..paths).map(frame).collect(),
         paths: (0..paths).map(path).collect(),
-        late: vec![LatePoint { id: 1, after_ns: 5 }],
+        late: vec![LatePoint { id: 1, after_ns: 5, spent: Some(Spent { cpu_ns: 3, thread_ns: 2 }) }],
         in_progress: vec![InProgress { tid: 1000, pid: 7, path: 100, elapsed_ns: 3 }],
         lost: CallLost { busy: 1, paths: 2, ..CallLost::default() },
         own_cost: OwnCost {
@@ -103,6 +103,7 @@ fn recording(seed: u64, paths: u32) -> CallRecording {
         host: "box".into(),
         tool: "0.1.0".into(),
         start_ns: seed,
+        metrics: vec!["wall".into(), "off".into()],
         epochs: vec![
             CallEpoch { name: "1".into(), snapshot: snapshot(seed, paths) },
             CallEpoch { name: "warm".into(), snapshot: CallSnapshot::default() },

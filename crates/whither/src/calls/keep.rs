@@ -42,6 +42,7 @@ pub(super) fn save(
         host: host(),
         tool: env!("CARGO_PKG_VERSION").into(),
         start_ns: outcome.start_ns,
+        metrics: args.what.metrics.clone(),
         names: names_of(outcome.epochs.iter().map(|e| &e.snapshot), names),
         epochs: outcome.epochs.clone(),
     };
@@ -107,7 +108,7 @@ impl Opened {
 fn tables(args: &CallsReportArgs, path: &Path, common: Common) -> anyhow::Result<Ending> {
     let opened = Opened::open(args, path)?;
     let epochs = opened.epochs(args.epoch.as_deref())?;
-    let shape = Shape::new(&args.shape, &[]);
+    let shape = Shape::new(&args.shape, &opened.recording.metrics);
     let teller = Teller::new(common, false);
     let mut texts = Vec::new();
     for epoch in &epochs {
@@ -146,7 +147,7 @@ fn comparison(args: &CallsReportArgs, before: &Path, after: &Path) -> anyhow::Re
         let epoch = epochs.last().ok_or_else(|| Usage("the recording holds no epoch".into()))?;
         let files = after.files.names();
         let names = Both(&after.stored, &files);
-        let shape = Shape::new(&args.shape, &[]);
+        let shape = Shape::new(&args.shape, &after.recording.metrics);
         show::page(file, (&epoch.snapshot, &epoch.name), &names, &shape, Some(difference))?;
     } else {
         answer::print(&text::calls_difference(&difference, args.shape.top, &answer::layout()))?;

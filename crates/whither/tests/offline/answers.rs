@@ -191,3 +191,68 @@ fn a_run_that_is_named_twice_is_one_run() {
     assert_eq!(text(&output.stderr).matches("is named twice and taken once").count(), 2, "{}", text(&output.stderr));
     assert_ne!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["variance"], "runs");
 }
+
+/// Columns that were asked for when measuring are there when the recording is read.
+#[test]
+fn a_recording_of_calls_is_told_with_the_metrics_it_was_made_with() {
+    use whither_store::calls::{
+        CallEpoch, CallModule, CallPath, CallPoint, CallRecording, CallSnapshot, PatchKind, PathTotals, PointState,
+        Whole,
+    };
+    let point = CallPoint {
+        id: 1,
+        names: vec!["solve".into()],
+        module: 0,
+        offset: 0x1000,
+        size: 64,
+        patch: Some(PatchKind::Jump),
+        state: PointState::On,
+        entry_only: None,
+        refused: None,
+        values: Vec::new(),
+    };
+    let totals = PathTotals {
+        calls: 2,
+        done: 2,
+        wall_ns: 9_000,
+        cpu_ns: 4_000,
+        min_ns: 4_000,
+        max_ns: 5_000,
+        ..Default::default()
+    };
+    let path = CallPath {
+        id: 1,
+        point: 0,
+        frame: u32::MAX,
+        parent: None,
+        same: 0,
+        folded: false,
+        totals,
+        threads: Vec::new(),
+    };
+    let snapshot = CallSnapshot {
+        whole: Whole { wall_ns: 9_000, cpu_ns: 9_000, thread_ns: 9_000, threads: 1, ..Whole::default() },
+        modules: vec![CallModule { path: "/bin/app".into(), id: None, bias: 0, start: 0, end: 1 << 20 }],
+        points: vec![point],
+        paths: vec![path],
+        ..CallSnapshot::default()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let head = |metrics: &[&str]| {
+        let run = dir.path().join(format!("{}.wh", metrics.len()));
+        let recording = CallRecording {
+            metrics: metrics.iter().map(|m| (*m).to_owned()).collect(),
+            epochs: vec![CallEpoch { name: "1".into(), snapshot: snapshot.clone() }],
+            ..CallRecording::default()
+        };
+        whither_store::calls_recording::save(&run, &recording, whither_store::OnExisting::Refuse).unwrap();
+        let output = whither().args(["calls", "report"]).arg(run).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let table = text(&output.stdout);
+        assert!(table.contains("solve"), "{table}");
+        table.lines().nth(1).unwrap().to_owned()
+    };
+    assert!(!head(&[]).contains("off cpu"));
+    let asked = head(&["wall", "off"]);
+    assert!(asked.contains(" cpu ") && asked.contains("off cpu"), "{asked}");
+}

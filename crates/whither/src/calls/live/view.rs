@@ -128,6 +128,7 @@ struct TreeRows<'a> {
     last: FxHashMap<Key, (u64, u64)>,
     off: Vec<u32>,
     late: &'a [LatePoint],
+    metric: &'a Metric,
     rows: Vec<ViewRow>,
     interval: &'a CallSnapshot,
     /// What parts are parts of, in the epoch and in the last interval.
@@ -147,7 +148,7 @@ fn tree_rows(
     collect(&recent, &mut Vec::new(), &mut weights);
     let off = now.points.iter().filter(|p| p.state == PointState::Off).map(|p| p.id).collect();
     let wholes = (whole(now, &tree, metric), whole(interval, &recent, metric));
-    let mut made = TreeRows { last: weights, off, late: &now.late, rows: Vec::new(), interval, wholes };
+    let mut made = TreeRows { last: weights, off, late: &now.late, metric, rows: Vec::new(), interval, wholes };
     for child in &tree.children {
         made.add(child, &mut Vec::new(), None);
     }
@@ -165,6 +166,17 @@ fn collect(node: &TreeNode, key: &mut Key, out: &mut FxHashMap<Key, (u64, u64)>)
 }
 
 impl TreeRows<'_> {
+    /// What the weight of a node in the epoch is a part of: of a function that was probed later, the time since.
+    fn whole_of(&self, node: &TreeNode) -> u64 {
+        let spent = self.late.iter().find(|late| Some(late.id) == node.func).and_then(|late| late.spent);
+        let before = spent.map_or(0, |spent| match self.metric {
+            Metric::Cpu => spent.cpu_ns,
+            Metric::Wall | Metric::Off => spent.thread_ns,
+            Metric::Count | Metric::Switches | Metric::Faults | Metric::Value(_) => 0,
+        });
+        self.wholes.0.saturating_sub(before)
+    }
+
     /// `parent`: its weight in the epoch, and in the last interval.
     fn add(&mut self, node: &TreeNode, key: &mut Key, parent: Option<(u64, u64)>) {
         key.push(node.name.clone());
@@ -177,7 +189,7 @@ impl TreeRows<'_> {
             rate: per_second(calls, self.interval.whole.wall_ns),
             now: part(total, self.wholes.1),
             of_parent,
-            epoch: part(node.total, self.wholes.0),
+            epoch: part(node.total, self.whole_of(node)),
             total: node.total,
             calls: node.calls,
             children: !node.children.is_empty(),
@@ -281,7 +293,7 @@ mod tests {
     use super::*;
     use whither_calls::NoNames;
     use whither_store::calls::{
-        CallFrame, CallModule, CallPath, CallPlace, CallPoint, FrameKind, PatchKind, PathTotals, Whole,
+        CallFrame, CallModule, CallPath, CallPlace, CallPoint, FrameKind, PatchKind, PathTotals, Spent, Whole,
     };
 
     /// `outer` lies at 0, `inner` at 0x100.
@@ -365,9 +377,17 @@ mod tests {
         before.paths.pop();
         let inner = &mut now.paths[1].totals;
         (inner.calls, inner.done, inner.wall_ns) = (600, 600, 300_000_000);
-        now.late = vec![LatePoint { id: 1, after_ns: 1_000_000_000 }];
+        now.late = vec![LatePoint {
+            id: 1,
+            after_ns: 1_000_000_000,
+            spent: Some(Spent { cpu_ns: 0, thread_ns: 1_000_000_000 }),
+        }];
         let view = View::new(&now, Some(&before), &Known, &Metric::Wall, Group::Path);
         assert_eq!(view.rows[1].of_parent, Some(0.5), "300 of 600 ms, not of 700");
+        assert!(
+            (view.rows[0].epoch - 0.35).abs() < 1e-9 && (view.rows[1].epoch - 0.3).abs() < 1e-9,
+            "of the second since"
+        );
         assert_eq!([view.rows[0].after_ns, view.rows[1].after_ns], [None, Some(1_000_000_000)]);
         let listed = View::new(&now, Some(&before), &Known, &Metric::Count, Group::Function).rows;
         assert_eq!(listed.iter().find(|r| r.key[0] == "inner").unwrap().after_ns, Some(1_000_000_000));

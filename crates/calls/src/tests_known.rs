@@ -1,0 +1,112 @@
+//! How well times and shares are known, and that this is said wherever they are: in tables, trees and comparisons.
+
+use crate::fixture::{Named, Take, call, leaf};
+use crate::*;
+use whither_store::calls::*;
+
+/// `f1` makes so many calls of `f2`, `own` ns of its own; a call is measured to cost 60 ns.
+fn calling(own: u64, times: u64) -> CallSnapshot {
+    let main = call(0, 0, 50, 1, vec![call(1, 16, own, 1, vec![leaf(2, 32, 5_000, times)])]);
+    Take { cost: 60, ..Take::of([1, 2]) }.snapshot(&main)
+}
+
+fn totals(snapshot: &CallSnapshot, id: u32) -> Figures {
+    let functions = Analysis::new(snapshot, &Named, Options::default()).profile().functions;
+    functions.into_iter().find(|f| f.id == id).unwrap().totals
+}
+
+/// What a probe costs may be off by as much as it is.
+#[test]
+fn callers_are_rough_where_what_was_taken_off_is_more_than_a_fiftieth() {
+    let outer = |own, times| totals(&calling(own, times), 1);
+    let f = outer(0, 4);
+    assert_eq!((f.rough, f.unsure_ns), (false, 240), "240 of 20,000");
+    let short = |own: u64, wall: u64| {
+        let main = call(0, 0, 50, 1, vec![call(1, 16, own, 1, vec![leaf(2, 32, wall, 4)])]);
+        totals(&Take { cost: 60, ..Take::of([1, 2]) }.snapshot(&main), 1)
+    };
+    assert!(short(2_000, 50).rough, "240 of 2,200");
+    assert!(!short(12_000, 50).rough, "240 of 12,200");
+}
+
+/// The clock reads up to so much before the work of a call is done.
+#[test]
+fn calls_are_rough_where_one_reading_of_the_clock_may_be_a_fiftieth_of_them() {
+    let rough = |ns: u64| {
+        let mut snapshot = Take::of([1]).snapshot(&call(0, 0, 50, 1, vec![leaf(1, 16, ns, 10)]));
+        snapshot.own_cost.step_ps = 45_000;
+        let f = totals(&snapshot, 1);
+        assert_eq!(f.unsure_ns, 450);
+        f.rough
+    };
+    assert!(rough(112) && rough(177) && rough(2_000) && !rough(2_300));
+}
+
+/// Half of the second since the probe came; of the whole epoch it is an eighth.
+#[test]
+fn shares_of_late_probes_are_of_the_time_since() {
+    let mut snapshot = calling(100_000, 20);
+    let inside = totals(&snapshot, 2).wall_ns;
+    (snapshot.whole.thread_ns, snapshot.whole.cpu_ns) = (8 * inside, 8 * inside);
+    let spent = |late: u64| Some(Spent { cpu_ns: late * inside, thread_ns: late * inside });
+    let share = |snapshot: &CallSnapshot, id| totals(snapshot, id).share_wall;
+    assert!((share(&snapshot, 2) - 0.125).abs() < 1e-9);
+    let first = share(&snapshot, 1);
+    snapshot.late = vec![LatePoint { id: 2, after_ns: 1, spent: spent(6) }];
+    assert!((share(&snapshot, 2) - 0.5).abs() < 1e-9 && (totals(&snapshot, 2).share_exec - 0.5).abs() < 1e-9);
+    assert!((share(&snapshot, 1) - first).abs() < 1e-12, "there from the begin");
+    let listing = Analysis::new(&snapshot, &Named, Options::default()).listing(&ListQuery::default()).unwrap();
+    let inner = listing.rows.iter().find(|r| r.label.ends_with("f2")).unwrap();
+    assert!((inner.figures.share_wall - 0.5).abs() < 1e-9);
+    snapshot.late[0].spent = None;
+    assert!(share(&snapshot, 2).is_nan(), "a recording that does not tell");
+    snapshot.late[0].spent = spent(6);
+    let mut earlier = snapshot.clone();
+    (earlier.whole.thread_ns, earlier.whole.cpu_ns, earlier.whole.wall_ns) = (5 * inside, 4 * inside, 0);
+    snapshot.late[0].after_ns = 7;
+    let since = difference(&snapshot, &earlier).late[0].spent.unwrap();
+    assert_eq!(since, Spent { cpu_ns: 2 * inside, thread_ns: inside });
+}
+
+/// In the tree as in the table; what calls around it took is known all the same.
+#[test]
+fn trees_tell_how_well_times_are_known() {
+    let mut snapshot = calling(100_000, 20);
+    let node = |snapshot: &CallSnapshot| {
+        let tree = Analysis::new(snapshot, &Named, Options::default()).tree(&TreeQuery::default());
+        let outer = tree.children[0].children[0].clone();
+        assert_eq!((outer.name.as_str(), outer.children[0].name.as_str()), ("f1", "f2"));
+        outer
+    };
+    let plain = node(&snapshot);
+    assert!(!plain.own_rough && !plain.times.rough && plain.times.wall_ns == plain.total, "{plain:?}");
+    let inner = snapshot.paths.iter_mut().find(|p| p.point == 1).unwrap();
+    inner.totals.done -= 10;
+    snapshot.lost.jumped = 10;
+    let left = node(&snapshot);
+    assert_eq!((left.times.untimed, left.children[0].times.untimed), (0, 10));
+    assert!(left.own_rough, "what is left by callees that have no time");
+}
+
+/// A call lasts no longer than the outermost ones together, however its functions call each other.
+#[test]
+fn the_longest_call_is_no_longer_than_all() {
+    let main = call(0, 0, 50, 1, vec![call(1, 16, 500, 1, vec![call(1, 32, 500, 1, vec![leaf(1, 32, 500, 1)])])]);
+    let mut snapshot = Take { cost: 60, ..Take::of([1]) }.snapshot(&main);
+    snapshot.own_cost.whole_ps = 60_000;
+    let f = totals(&snapshot, 1);
+    assert!(f.max_ns.unwrap() <= f.wall_ns && f.wall_ns == 1_500, "{f:?}");
+}
+
+/// Calls behind waits cost more than is known of calls one after the other.
+#[test]
+fn own_cost_of_programs_that_wait_is_more_than_known() {
+    let mut snapshot = calling(100_000, 20);
+    let open = |s: &CallSnapshot| Analysis::new(s, &Named, Options::default()).own_cost().open;
+    (snapshot.whole.cpu_ns, snapshot.whole.thread_ns) = (50_000, 60_000);
+    assert!(!open(&snapshot));
+    snapshot.whole.thread_ns = 1_000_000;
+    assert!(open(&snapshot));
+    snapshot.whole.cpu_ns = 400_000;
+    assert!(!open(&snapshot), "a trifle");
+}
