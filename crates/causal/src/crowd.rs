@@ -94,3 +94,17 @@ pub(crate) fn note(analysis: &Analysis<'_>, targets: &[TargetRow]) -> Option<Str
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleeping_is_not_advised_where_it_was_found_to_be_impossible() {
+        let mut run = CausalRun::default();
+        assert!(cannot_say(&run, 0.12).contains("--executor sleep"));
+        run.meta.executor_reason = format!("{SLEEP_REFUSED} (why), but it is not possible: all signals are taken");
+        let why = cannot_say(&run, 0.12);
+        assert!(why.contains("12 %") && !why.contains("--executor sleep"), "{why}");
+    }
+}
