@@ -237,7 +237,8 @@ static void leaves(struct task_struct *task, int preempted, struct wh_cz_ctl *c,
 	wh_debt_sync(&t->clock, (__u32)c->epoch);
 	__u32 state = preempted ? RUNNING : task->__state;
 	cpu->out_tid = tid;
-	cpu->out_d = t->clock.d;
+	cpu->out_d = wh_debt_leaves_with(&t->clock, t->fresh >= WH_CZ_ALONE, cpu->out_epoch == c->epoch, cpu->out_d, cpu->idle,
+					 &c->g);
 	cpu->out_t = now;
 	cpu->out_epoch = c->epoch;
 	cpu->idle = 0;

@@ -181,6 +181,17 @@ static inline void wh_debt_handed(struct wh_clock *c, wh_debt_s64 before, wh_deb
 	wh_debt_follows(c, before + (wh_debt_s64)idle, now, g);
 }
 
+/* R11: what a core is handed on with (R6) by a thread that leaves it. One that works for itself, a runtime's watchdog say, may never
+ * be met by a tick, and never pays: what it owes is no other thread's, and the core goes on with the clock it came with, that is
+ * `before` and the core's `idle` time since, or G when nobody had it in this window. */
+static inline wh_debt_s64 wh_debt_leaves_with(const struct wh_clock *c, int for_itself, int came, wh_debt_s64 before,
+					      wh_debt_u64 idle, const wh_debt_s64 *g)
+{
+	wh_debt_s64 with = came ? before + (wh_debt_s64)idle : *(const volatile wh_debt_s64 *)g;
+
+	return for_itself && with > c->d ? with : c->d;
+}
+
 /* R10: what a thread owes it may pay by standing still for another reason: while tasks of others had its core, for
  * `foreign` of the time since it was queued with `queued_d`. A pause that sleeps would have left them the core just
  * as well. Without this their share of the time counts for pauses too, which a faster program would not have. */

@@ -6,7 +6,7 @@ use crate::analyse::Analysis;
 use crate::quality::OVERSUBSCRIBED;
 use crate::results::TargetRow;
 use whither_stats::describe::median;
-use whither_store::causal::{Executor, Window};
+use whither_store::causal::{CausalRun, Executor, SLEEP_REFUSED, Window};
 
 /// Longer waits below this part of the time are noise.
 const NOTABLE: f64 = 0.01;
@@ -54,12 +54,26 @@ pub(crate) fn hides_the_knee(analysis: &Analysis<'_>, target: u32, percent: u8) 
 }
 
 /// Why there is no verdict where this alone makes the interval hold both a gain and none.
-pub(crate) fn cannot_say(crowding: f64) -> String {
+pub(crate) fn cannot_say(run: &CausalRun, crowding: f64) -> String {
     format!(
         "delays that are spun kept cores from other threads of the program, which waited for one in {:.0} % more of the \
-         time; repeat with --executor sleep where that is possible, or with no more threads than cores",
-        100.0 * crowding
+         time; {}",
+        100.0 * crowding,
+        advice(run)
     )
+}
+
+/// What helps where delays keep cores; nothing that the session has found to be impossible.
+pub(crate) fn advice(run: &CausalRun) -> &'static str {
+    if cannot_sleep(run) {
+        "repeat with more cores than threads, or try the change itself (`whither causal verify`)"
+    } else {
+        "repeat with --executor sleep where that is possible, or with no more threads than cores"
+    }
+}
+
+fn cannot_sleep(run: &CausalRun) -> bool {
+    run.meta.executor_reason.starts_with(SLEEP_REFUSED)
 }
 
 /// What is said of targets that have a verdict all the same.
@@ -68,10 +82,29 @@ pub(crate) fn note(analysis: &Analysis<'_>, targets: &[TargetRow]) -> Option<Str
     let told = targets.iter().filter(|t| t.verdict.is_an_answer());
     let (name, most) = told.map(|t| (&t.name, crowding(analysis, t.id, percent))).max_by(|a, b| a.1.total_cmp(&b.1))?;
     (most > 0.0).then(|| {
+        let instead = if cannot_sleep(analysis.run) {
+            ""
+        } else {
+            "; --executor sleep leaves cores free where it is possible"
+        };
         format!(
             "delays that are spun kept cores from other threads of the program (most with {name}, in {:.1} % of the time): its \
-             intervals allow for that; --executor sleep leaves cores free where it is possible",
+             intervals allow for that{instead}",
             100.0 * most
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleeping_is_not_advised_where_it_was_found_to_be_impossible() {
+        let mut run = CausalRun::default();
+        assert!(cannot_say(&run, 0.12).contains("--executor sleep"));
+        run.meta.executor_reason = format!("{SLEEP_REFUSED} (why), but it is not possible: all signals are taken");
+        let why = cannot_say(&run, 0.12);
+        assert!(why.contains("12 %") && !why.contains("--executor sleep"), "{why}");
+    }
 }

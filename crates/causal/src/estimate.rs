@@ -40,8 +40,6 @@ pub(crate) struct Estimate {
     pub(crate) largest: Effect,
     /// That amount in percent.
     pub(crate) largest_percent: u8,
-    /// Interval of the slope beyond the knee.
-    pub(crate) after: Option<(f64, f64)>,
     /// Value without speed-up, relative to the stratum's.
     pub(crate) zero: f64,
 }
@@ -94,7 +92,6 @@ pub(crate) fn estimate(observations: &[Observation], method: &Method) -> Option<
         assumed: effect(0),
         largest: effect(1),
         largest_percent: largest,
-        after: (kind == FitKind::Knee).then_some(draws.after),
         zero: blend.value(0.0),
     })
 }
@@ -412,8 +409,6 @@ struct Draws {
     quantiles: [f64; 2],
     /// Interval of the knee.
     knee: (f64, f64),
-    /// Interval of the slope beyond it.
-    after: (f64, f64),
 }
 
 fn bootstrap(clean: &Clean, blend: &Blend, amounts: [f64; 2], method: &Method) -> Draws {
@@ -426,7 +421,7 @@ fn bootstrap(clean: &Clean, blend: &Blend, amounts: [f64; 2], method: &Method) -
     let mut random = Random::new(method.seed);
     let mut draw = Clean::grouped(clean.observations.clone());
     let weights: Vec<f64> = clean.observations.iter().map(|o| o.weight).collect();
-    let (mut deviations, mut knees, mut after) = ([Vec::new(), Vec::new()], Vec::new(), Vec::new());
+    let (mut deviations, mut knees) = ([Vec::new(), Vec::new()], Vec::new());
     for _ in 0..method.draws {
         let mut bits = 0;
         for i in 0..n {
@@ -448,7 +443,6 @@ fn bootstrap(clean: &Clean, blend: &Blend, amounts: [f64; 2], method: &Method) -
         }
         if let Some(knee) = drawn.knee {
             knees.push(knee.knee);
-            after.push(knee.b / knee.c);
         }
     }
     let of = |values: &mut Vec<f64>| {
@@ -457,9 +451,9 @@ fn bootstrap(clean: &Clean, blend: &Blend, amounts: [f64; 2], method: &Method) -
         found.clamp(student, 4.0 * student)
     };
     let tail = (1.0 - method.confidence) / 2.0;
-    let both = |values: &mut Vec<f64>| (quantile(values, tail), quantile(values, 1.0 - tail));
     let [first, second] = &mut deviations;
-    Draws { quantiles: [of(first), of(second)], knee: both(&mut knees), after: both(&mut after) }
+    let knee = (quantile(&mut knees, tail), quantile(&mut knees, 1.0 - tail));
+    Draws { quantiles: [of(first), of(second)], knee }
 }
 
 fn quantile(values: &mut [f64], p: f64) -> f64 {

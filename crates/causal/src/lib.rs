@@ -14,6 +14,7 @@ mod crowd;
 mod elsewhere;
 mod estimate;
 mod fixed_time;
+mod harm;
 mod latency;
 mod options;
 mod outside;

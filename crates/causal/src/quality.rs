@@ -80,6 +80,8 @@ pub(crate) struct Quality {
     oversubscribed: bool,
     /// The same, with delays that slept.
     slept_on: bool,
+    /// What is told of windows whose delays could not be paid, where they are many.
+    unpaid: Option<String>,
     /// Part of an effect that may be wrong because threads wait for one another without the kernel.
     spun_past: f64,
     /// What the window before makes of a window, as an error of effects.
@@ -98,6 +100,7 @@ impl Quality {
             warnings: Vec::new(),
             cannot_say: None,
             oversubscribed: false,
+            unpaid: None,
             slept_on: false,
             spun_past: 0.0,
             carried: 0.0,
@@ -121,6 +124,17 @@ impl Quality {
         quality.carried(carried);
         quality.warnings.extend(pauses.map(|p| p.told() + "; intervals allow for it"));
         quality
+    }
+
+    /// Why harm cannot be told where windows are missing since their delays could not be paid: others waited for who had to.
+    pub(crate) fn unpaid_told(&self) -> Option<String> {
+        let why = |seen: &String| {
+            format!(
+                "it looks slower, but {seen}: threads that wait for one that cannot pay look like harm; try the change itself \
+                 (`whither causal verify`)"
+            )
+        };
+        self.unpaid.as_ref().map(why)
     }
 
     /// Whether intervals are.
@@ -229,10 +243,11 @@ impl Quality {
         let unpaid = judged().filter(|w| w.dropped == Some(DropReason::NotDrained)).count() as f64;
         let all = judged().filter(|w| w.dropped.is_none()).count() as f64 + unpaid;
         if unpaid > 2.0 && unpaid / all > TOO_MANY_UNPAID {
+            let seen = format!("delays could not be paid in {unpaid:.0} of {all:.0} windows with speed-up");
             self.warnings.push(format!(
-                "delays could not be paid in {unpaid:.0} of {all:.0} windows with speed-up, and those were dropped: the ones \
-                 with most delays are missing, so effects may look smaller than they are"
+                "{seen}, and those were dropped: the ones with most delays are missing, so effects may look smaller than they are"
             ));
+            self.unpaid = Some(seen);
         }
     }
 

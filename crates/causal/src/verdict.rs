@@ -5,6 +5,7 @@ use crate::analyse::Analysis;
 use crate::crowd;
 use crate::estimate::Estimate;
 use crate::fixed_time;
+use crate::harm;
 use crate::phase::over_the_run;
 use crate::quality::seconds;
 use crate::results::{FitKind, Gain, Phase, TargetRow, Verdict};
@@ -21,8 +22,6 @@ const MEASURE: Measure = Measure::Period(0);
 const SMALL: f64 = 0.02;
 /// Windows of 0 % that a comparison needs.
 const ZEROS: usize = 3;
-/// Windows with a speed-up before harm is told: schedulers that place threads anew make one or two of them twice as long.
-const HARM: usize = 8;
 /// A run of fewer windows may not have tried all its amounts.
 const YOUNG: usize = 20;
 /// More time than this, in seconds, is better spent on another measurement where that would tell more.
@@ -103,7 +102,6 @@ pub(crate) fn of_little(verdict: Verdict, unit: Unit, at_most: f64) -> Verdict {
 fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, many: usize) -> Verdict {
     let (low, high) = analysis.interval(id, estimate.largest_percent, &estimate.largest, many, MEASURE);
     let fit = estimate.fit;
-    let falls = estimate.after.is_some_and(|(_, high)| high < 0.0);
     if gain.low > 0.0 {
         let ends = fit.kind == FitKind::Knee && fit.slope_after.unwrap_or(0.0) < LITTLE * fit.slope;
         let seen = ends && !crowd::hides_the_knee(analysis, id, estimate.largest_percent);
@@ -116,13 +114,9 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
             None => Verdict::FixThis,
         };
     }
-    let own = analysis.by_target.get(&id).map_or(&[][..], Vec::as_slice);
-    if gain.high < 0.0 || (falls && high < 0.0) {
-        let delayed = own.iter().filter(|w| w.percent > 0).count();
-        if delayed < HARM {
-            let more = seconds(&analysis.kept) * (HARM as f64 / delayed.max(1) as f64 - 1.0);
-            let missing = format!("windows: {delayed} with a speed-up are no proof of harm");
-            return Verdict::NotEnoughData { missing, more_seconds: Some((2.0 * more).clamp(1.0, 1e6)) };
+    if gain.high < 0.0 {
+        if let Some(doubt) = harm::doubt(analysis, id, gain.percent) {
+            return doubt;
         }
         let partner = analysis.run.waits.iter().max_by_key(|w| w.blocked_ns).map(|w| label(analysis.run, &w.site));
         return Verdict::Contention { partner };
@@ -150,7 +144,7 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
     // More windows would not help: the rest alone is the wider part, or holds both a gain and none.
     let remains = crowding > SMALL && gain.y.abs() < crowding;
     if crowding > half.max(SMALL) || remains {
-        return Verdict::CannotSay { why: crowd::cannot_say(crowding) };
+        return Verdict::CannotSay { why: crowd::cannot_say(analysis.run, crowding) };
     }
     if hidden / 2.0 > half.max(SMALL) {
         return Verdict::CannotSay { why: sleepers::cannot_say(hidden) };
@@ -159,6 +153,7 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
         return Verdict::CannotSay { why: pauses.told() };
     }
     let factor = (half / SMALL).powi(2) - 1.0;
+    let own = analysis.by_target.get(&id).map_or(&[][..], Vec::as_slice);
     let spent = seconds(&analysis.kept).max(seconds(own));
     let more_seconds = Some((factor.max(0.1) * spent).min(1e6));
     let missing = "windows: the interval still holds both a gain and none".to_owned();
@@ -167,7 +162,8 @@ fn judged(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, ma
         let what = if analysis.quality.is_doubled() { "doubled" } else { "wider" };
         let missing = format!(
             "free cores: the interval still holds both a gain and none, and is {what} for delays that are spun while other \
-             threads wait for cores; repeat with --executor sleep where that is possible, or with no more threads than cores"
+             threads wait for cores; {}",
+            crowd::advice(analysis.run)
         );
         return Verdict::NotEnoughData { missing, more_seconds: None };
     }

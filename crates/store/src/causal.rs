@@ -96,6 +96,9 @@ pub struct Asked {
     pub kernel_time: String,
 }
 
+/// How [`CausalMeta::executor_reason`] begins where delays had better been slept and could not be.
+pub const SLEEP_REFUSED: &str = "sleeping would be better";
+
 /// How delays are inserted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -26,6 +26,7 @@ int main(void)
 		case 'x': wh_debt_queues(&c[i], now); break;
 		case 'a': wh_debt_woken_absolute(&c[i]); wh_debt_rebase(&g, &c[i]); wh_debt_queues(&c[i], now); break;
 		case 'r': wh_debt_handed(&c[i], c[j].d, now, x, now, &g); c[i].state = WH_CLOCK_RUNS; break;
+		case 'o': { wh_debt_s64 d = wh_debt_leaves_with(&c[x], 1, 1, c[j].d, 0, &g); wh_debt_handed(&c[i], d, now, 0, now, &g); c[i].state = WH_CLOCK_RUNS; break; }
 		case 'd': { wh_debt_s64 q = c[i].d; wh_debt_displaced(&c[i], q, x, now, &g); c[i].state = WH_CLOCK_RUNS; break; }
 		case 'f': wh_debt_born(&c[i], &c[j], now); break;
 		case 'n': epoch++; g = 0; for (int k = 0; k < N; k++) wh_debt_sync(&c[k], epoch); break;

@@ -40,6 +40,8 @@ const UNSEEN_TARGET: Duration = Duration::from_secs(2);
 const BLAME: Duration = Duration::from_secs(5);
 /// Warming up is cut into pieces, so that enough samples end it.
 const WARM: u64 = 50_000_000;
+/// Samples from which on what was never seen is not there.
+const MANY: u64 = 50;
 
 /// Runs a session on this thread.
 ///
@@ -312,7 +314,7 @@ impl<'a> Session<'a> {
                 false
             }
             // Nor one that never ran what was asked for.
-            Runs::Auto if self.misses_target() => false,
+            Runs::Auto if self.misses_target() || self.misses_point() => false,
             Runs::Auto if took >= SHORT && self.runs == 1 && !self.is_whole() => false,
             Runs::Auto => {
                 if self.runs == 1 {
@@ -326,8 +328,18 @@ impl<'a> Session<'a> {
 
     /// Whether a target was named and no sample of a good many lies in it.
     fn misses_target(&self) -> bool {
-        const MANY: u64 = 50;
         !self.options.targets.is_empty() && self.group.in_scope == 0 && self.group.sampled >= MANY
+    }
+
+    /// Whether the program ran for a good many samples and reached none of its points: it will not the next time.
+    fn misses_point(&self) -> bool {
+        let named = self.group.points.iter().any(|p| p.kind != PointKind::End);
+        named && self.group.sampled >= MANY && !self.has_visits()
+    }
+
+    /// Whether any point was reached so far.
+    fn has_visits(&self) -> bool {
+        self.windows.iter().any(|w| w.visits.iter().any(|v| v.visits > 0)) || self.rates.iter().any(|r| *r > 0.0)
     }
 
     fn tell(&mut self, text: String, on: &mut dyn FnMut(CausalEvent)) {

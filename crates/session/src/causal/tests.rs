@@ -245,6 +245,26 @@ fn the_status_of_the_command_is_kept_and_an_empty_answer_has_a_reason() {
 }
 
 #[test]
+fn a_command_that_reaches_no_point_is_not_repeated_by_itself() {
+    let options = CausalOptions { runs: Runs::Auto, ..options(&["sleep", "0.2"]) };
+    let sample = CausalSample {
+        t_ns: 1,
+        pid: std::process::id(),
+        tid: 1,
+        what: SampleWhat::Run,
+        site: 8,
+        frames: vec![8],
+        kernel: false,
+        weight: 4,
+    };
+    let facts = Facts { samples: 100, threads: 1, drained: true, ..Facts::default() };
+    let ran = ran(&options, facts, vec![sample; 60], 5);
+    assert_eq!(ran.outcome.run.meta.runs, 1);
+    let why = ran.outcome.nothing.expect("a reason");
+    assert!(why.contains("syscall:write was never reached"), "{why}");
+}
+
+#[test]
 fn windows_spoilt_by_others_are_dropped_and_said() {
     let spoilt = Facts { foreign_wait_ns: 1_000_000_000, ..good() };
     let ran = ran(&options(&["sleep", "1"]), spoilt, Vec::new(), usize::MAX);

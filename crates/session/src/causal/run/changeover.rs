@@ -13,7 +13,7 @@ use crate::SessionError;
 use std::time::Instant;
 use whither_kernel::proc;
 use whither_sample::causal::Loads;
-use whither_store::causal::{DropReason, Executor};
+use whither_store::causal::{DropReason, Executor, SLEEP_REFUSED};
 
 /// Between two looks at whether the handler is in place.
 const TRY_NS: u64 = 50_000_000;
@@ -118,7 +118,7 @@ impl Session<'_> {
     /// Spinning as before.
     fn stays(&mut self, why: &str, error: &SessionError, on: &mut dyn FnMut(CausalEvent)) {
         self.changeover = Changeover::Made;
-        self.executor_reason = format!("sleeping would be better ({why}), but it is not possible: {error}");
+        self.executor_reason = format!("{SLEEP_REFUSED} ({why}), but it is not possible: {error}");
         self.tell(
             format!(
                 "{why}, so they had better be slept, but that is not possible here ({error}): they are spun on, intervals are wider, \

@@ -82,8 +82,6 @@ impl Session<'_> {
         let ended = self.ended.unwrap_or_else(Instant::now);
         let seconds = ended.saturating_duration_since(self.began).as_secs_f64();
         let point = self.group.points.iter().find(|p| p.kind != PointKind::End);
-        let visited =
-            self.windows.iter().any(|w| w.visits.iter().any(|v| v.visits > 0)) || self.rates.iter().any(|r| *r > 0.0);
         Some(match point {
             None if self.group.points.is_empty() => {
                 "no progress point: name one with --progress, or whole runs with --end-to-end; `whither causal suggest` \
@@ -91,7 +89,7 @@ impl Session<'_> {
                     .into()
             }
             _ if !self.windows.is_empty() && self.windows.iter().all(window::is_disturbed) => self.none_counts(),
-            Some(point) if !visited && self.group.sampled > 0 => format!(
+            Some(point) if !self.has_visits() && self.group.sampled > 0 => format!(
                 "the point {} was never reached in the {seconds:.1} s that were measured; `whither causal suggest` proposes \
                  points that are",
                 point.spec.text
