@@ -7,7 +7,7 @@ pub(crate) mod arena;
 mod haste;
 mod text;
 
-pub(crate) use haste::Haste;
+pub(crate) use haste::{Haste, sleep_promptly};
 
 use crate::api::{Pause, Refusal};
 use crate::error::ProbeError;

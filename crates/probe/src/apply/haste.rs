@@ -25,6 +25,16 @@ impl Haste {
     }
 }
 
+/// Sleeps no longer than that, as far as the kernel's clock is concerned: else it may take 50 us more. Programs that are started meanwhile
+/// would inherit it, so it is for the one sleep.
+pub(crate) fn sleep_promptly(time: std::time::Duration) {
+    // SAFETY: takes plain numbers.
+    let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
+    set_slack(1);
+    std::thread::sleep(time);
+    set_slack(slack.max(1));
+}
+
 impl Drop for Haste {
     fn drop(&mut self) {
         set(self.before);
@@ -46,6 +56,15 @@ fn set_slack(nanoseconds: libc::c_int) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slack_is_given_back() {
+        // SAFETY: takes plain numbers.
+        let slack = || unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
+        let before = slack();
+        sleep_promptly(std::time::Duration::from_micros(1));
+        assert_eq!(slack(), before);
+    }
 
     #[test]
     fn priority_is_given_back() {

@@ -92,9 +92,12 @@ fn gcd(a: u64, b: u64) -> u64 {
 
 /// Whether the counter runs at one speed in all states of the processor.
 pub(crate) fn runs_evenly() -> bool {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = text.lines().find(|l| l.starts_with("flags")).unwrap_or_default();
-    ["constant_tsc", "nonstop_tsc"].iter().all(|f| flags.split_whitespace().any(|w| w == *f))
+    static EVENLY: OnceLock<bool> = OnceLock::new();
+    *EVENLY.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let flags = text.lines().find(|l| l.starts_with("flags")).unwrap_or_default();
+        ["constant_tsc", "nonstop_tsc"].iter().all(|f| flags.split_whitespace().any(|w| w == *f))
+    })
 }
 
 #[cfg(test)]

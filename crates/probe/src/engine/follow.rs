@@ -11,6 +11,7 @@ use super::seat::Seat;
 use super::tree::Tree as Processes;
 use super::{Engine, Happening, Hold};
 use crate::api::{Added, Detached, Options, Refusal};
+use crate::apply::sleep_promptly;
 use crate::error::ProbeError;
 use crate::segment::{Segment, field};
 use crate::select::SelectError;
@@ -324,7 +325,7 @@ impl Engine {
             if left.is_zero() {
                 return;
             }
-            std::thread::sleep(self.follow.pause().min(left));
+            sleep_promptly(self.follow.pause().min(left));
             self.follow_on(happened);
         }
     }
