@@ -6,7 +6,7 @@ use crate::dwarf::Slice;
 use crate::ids::Svma;
 use crate::split::{Split, left_out};
 use gimli::{AttributeValue, DebuggingInformationEntry, Dwarf, Reader, Unit, constants as c};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
 /// A hostile tree or table could go on for ever.
@@ -19,6 +19,8 @@ const MOST_STEPS: u32 = 4;
 pub struct Declared {
     /// Line of each function by linkage name; `None` where several functions share the name.
     lines: FxHashMap<Box<str>, Option<u32>>,
+    /// Functions of which calls were inlined, by the same names.
+    inlined: FxHashSet<Box<str>>,
     /// Discriminators by the address at which they begin to hold, sorted.
     discriminators: Vec<(u64, u32)>,
 }
@@ -28,6 +30,12 @@ impl Declared {
     #[must_use]
     pub fn line(&self, function: &str) -> Option<u32> {
         self.lines.get(function).copied().flatten()
+    }
+
+    /// Whether calls of the function were inlined into its callers, some or all.
+    #[must_use]
+    pub fn is_inlined(&self, function: &str) -> bool {
+        self.inlined.contains(function)
     }
 
     /// Discriminator at an address, 0 without.
@@ -92,12 +100,21 @@ fn functions<R: Reader>(dwarf: &Dwarf<R>, unit: &Unit<R>, left: &mut usize, out:
         }
         let Some(name) = name(dwarf, unit, entry, MOST_STEPS) else { continue };
         let Some(line) = line(dwarf, unit, entry, MOST_STEPS) else { continue };
+        if is_inlined(entry) {
+            out.inlined.insert(name.as_str().into());
+        }
         let known = out.lines.entry(name.into()).or_insert(Some(line));
         if *known != Some(line) {
             *known = None;
         }
     }
     Ok(())
+}
+
+/// Whether the compiler inlined it somewhere, asked to or not (DWARF 5, 3.3.8.1).
+fn is_inlined<R: Reader>(entry: &DebuggingInformationEntry<R>) -> bool {
+    let told = entry.attr_value(c::DW_AT_inline);
+    matches!(told, Some(AttributeValue::Inline(c::DW_INL_inlined | c::DW_INL_declared_inlined)))
 }
 
 /// The linkage name, else the plain one; of what the entry specifies if it has none itself.
@@ -191,6 +208,20 @@ mod tests {
         let bytes = Bytes::from(std::fs::read(&program).expect("just built"));
         let all = LineService::new(&bytes, None).expect("it has lines").declared(&[]);
         assert_eq!((all.line("first"), all.line("main"), all.line("no_such_function")), (Some(3), Some(7), None));
+    }
+
+    #[test]
+    fn inlined_functions_are_told() {
+        let source = "static int small(int x) { return x + 1; }\nint kept(int x) { return x * 3; }\n\
+                      int main(int c, char **v) { return small(c) + small(c * 2); }\n";
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (file, program) = (dir.path().join("s.c"), dir.path().join("s"));
+        std::fs::write(&file, source).expect("writable");
+        let built = std::process::Command::new("cc").args(["-g", "-O2", "-o"]).arg(&program).arg(&file).status();
+        assert!(built.expect("cc").success());
+        let bytes = Bytes::from(std::fs::read(&program).expect("just built"));
+        let all = LineService::new(&bytes, None).expect("it has lines").declared(&[]);
+        assert!(all.is_inlined("small") && !all.is_inlined("kept") && !all.is_inlined("main"));
     }
 
     #[test]

@@ -261,6 +261,18 @@ pub(super) fn instead(place: &PointPlace, of: &CodeFile, code: &Code) -> Option<
     (!offered.is_empty()).then(|| format!("there are {}", offered.join(", ")))
 }
 
+/// That calls of a function that is a point were inlined, so that its own code does not see them.
+pub(super) fn inlined(place: &PointPlace, of: &CodeFile, code: &Code) -> Option<String> {
+    let (PointPlace::Function(name) | PointPlace::Return(name)) = place else { return None };
+    let declared = code.service().declared(&of.image, &[]);
+    let line = declared.line(&name.text).filter(|_| declared.is_inlined(&name.text))?;
+    Some(format!(
+        "calls of {} were inlined into its callers and are no visits, only those of its own code are; name a line of its body (FILE:LINE; it is \
+         defined in line {line} of its file) to count all",
+        name.text
+    ))
+}
+
 /// What a file has that resembles a target it may not have.
 pub(super) fn like_target(target: &TargetSpec, of: &CodeFile, code: &Code) -> Option<String> {
     match target {

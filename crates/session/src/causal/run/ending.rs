@@ -2,7 +2,7 @@
 
 use super::super::group::Point;
 use super::super::options::{CausalEnd, CausalEvent, CausalOutcome, CausalWhom, UnitChoice};
-use super::super::window;
+use super::super::{points, window};
 use super::{Session, nanos};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -28,6 +28,10 @@ impl Session<'_> {
             self.tell(text, on);
         }
         let nothing = self.nothing();
+        let seen = nothing.is_none().then(|| self.group.points.iter().find_map(|point| self.inlined(point)));
+        if let Some(text) = seen.flatten() {
+            self.tell(text, on);
+        }
         self.group.code.poll();
         let mut run = self.described();
         run.targets = self.group.targets.finished(&self.group.code, &self.group.program);
@@ -74,6 +78,12 @@ impl Session<'_> {
         ))
     }
 
+    /// That a point does not see calls that were inlined.
+    fn inlined(&self, point: &Point) -> Option<String> {
+        let group = &self.group;
+        group.program.files.iter().find_map(|of| points::inlined(&point.spec.place, of, &group.code))
+    }
+
     /// Why there is no answer.
     fn nothing(&self) -> Option<String> {
         if self.windows.iter().any(|w| w.dropped.is_none()) {
@@ -90,9 +100,9 @@ impl Session<'_> {
             }
             _ if !self.windows.is_empty() && self.windows.iter().all(window::is_disturbed) => self.none_counts(),
             Some(point) if !self.has_visits() && self.group.sampled > 0 => format!(
-                "the point {} was never reached in the {seconds:.1} s that were measured; `whither causal suggest` proposes \
-                 points that are",
-                point.spec.text
+                "the point {} was never reached in the {seconds:.1} s that were measured; {}",
+                point.spec.text,
+                self.inlined(point).unwrap_or_else(|| "`whither causal suggest` proposes points that are".to_owned())
             ),
             _ if self.windows.iter().any(window::is_disturbed) => self.none_counts(),
             _ if self.group.in_scope == 0 && self.group.sampled == 0 => format!(
