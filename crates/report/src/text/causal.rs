@@ -152,6 +152,16 @@ pub fn causal_warnings(a: &CausalAnswer) -> Vec<String> {
     a.warnings.iter().cloned().chain(lost).chain(a.notes.iter().cloned()).collect()
 }
 
+/// Other names of the same code: which of them is meant is not known.
+fn also(aliases: &[String]) -> String {
+    const SHOWN: usize = 2;
+    let shown = aliases.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match aliases.len().saturating_sub(SHOWN) {
+        0 => format!(" (also {shown})"),
+        more => format!(" (also {shown} and {more} more)"),
+    }
+}
+
 /// Name of an off-CPU class, a line, or a function with its place.
 #[must_use]
 pub fn causal_target(t: &TargetRow) -> String {
@@ -162,6 +172,9 @@ pub fn causal_target(t: &TargetRow) -> String {
         Unit::OffCpu => format!("{} (off CPU)", t.name),
         Unit::Line | Unit::Function | Unit::Path => t.name.clone(),
     };
+    if t.unit != Unit::OffCpu && !t.aliases.is_empty() {
+        name.push_str(&also(&t.aliases));
+    }
     if !place.is_empty() {
         name = format!("{name}  {place}");
     }
@@ -454,6 +467,19 @@ mod tests {
         let told =
             "latency req_begin to req_end: 2.1 ms on average; other work on the machine disturbed 63 % of the windows";
         assert_eq!(lines, [told]);
+    }
+
+    #[test]
+    fn other_names_of_the_same_code_are_told() {
+        let mut target = answer().targets[0].clone();
+        let mut named = |aliases: &[&str]| {
+            target.aliases = aliases.iter().map(ToString::to_string).collect();
+            causal_target(&target)
+        };
+        let plain = named(&[]);
+        assert!(!plain.contains("also"), "{plain}");
+        assert!(named(&["pack"]).contains(" (also pack)"));
+        assert!(named(&["pack", "send", "wrap", "zip"]).contains(" (also pack, send and 2 more)"));
     }
 
     #[test]

@@ -110,6 +110,24 @@ impl Code {
         &self.service
     }
 
+    /// Names of a file's functions by the stated address at which they begin; demangled, in order, where there are several.
+    pub(super) fn names_of(&self, of: &CodeFile) -> FxHashMap<u64, Vec<String>> {
+        let mut all: FxHashMap<u64, Vec<String>> = FxHashMap::default();
+        for name in self.service.names(&of.image).iter().filter(|n| n.kind == NameKind::Function) {
+            all.entry(name.address.0).or_default().push(name.name.to_string());
+        }
+        all.retain(|_, names| {
+            if names.len() < 2 {
+                return false;
+            }
+            names.iter_mut().for_each(|name| *name = readable(name));
+            names.sort();
+            names.dedup();
+            names.len() > 1
+        });
+        all
+    }
+
     pub(super) fn scope(&self) -> &Scope {
         &self.scope
     }
@@ -330,6 +348,8 @@ impl Words {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
+    use std::process::Stdio;
     use std::time::{Duration, Instant};
 
     #[inline(never)]
@@ -363,6 +383,32 @@ mod tests {
 
     fn service() -> Arc<SymbolService> {
         Arc::new(SymbolService::new(whither_store::SymbolOptions::default(), whither_store::StoredSymbols::default()))
+    }
+
+    #[test]
+    fn functions_that_are_one_have_all_their_names() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (source, path) = (dir.path().join("s.c"), dir.path().join("s"));
+        let text = "int leaf(int x) { return x * 3; }\nint pack(int x) __attribute__((alias(\"leaf\")));\n\
+                    #include <unistd.h>\n\
+                    int main(int c, char **v) { char b; return write(1, \"r\", 1) + pack(read(0, &b, 1)) - 1; }\n";
+        std::fs::write(&source, text).expect("writable");
+        let built = std::process::Command::new("cc").args(["-O1", "-o"]).arg(&path).arg(&source).status();
+        assert!(built.expect("cc").success());
+        let mut command = std::process::Command::new(&path);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("just built");
+        // While it is executed it maps nothing.
+        child.stdout.take().expect("a pipe").read_exact(&mut [0]).expect("it says that it runs");
+        let mut program = super::super::program::Program::default();
+        program.refresh(child.id());
+        let mappings = whither_kernel::proc::executable_mappings(child.id());
+        let own = mappings.iter().find(|m| m.path.ends_with("/s")).expect("it is mapped");
+        let (file, _) = program.place(child.id(), own.start).expect("its code");
+        let names = Code::new(service(), Scope::default()).names_of(&program.files[file]);
+        drop(child.stdin.take());
+        child.wait().expect("it ends");
+        assert!(names.values().any(|names| names == &["leaf", "pack"]), "{names:?}");
+        assert!(names.values().flatten().all(|name| name != "main"), "{names:?}");
     }
 
     #[test]

@@ -316,10 +316,13 @@ impl Targets {
 
     /// Fills in what is told of each target at the end: its code, and where functions begin.
     pub(super) fn finished(&mut self, code: &Code, program: &Program) -> Vec<Target> {
+        let mut names = FileNames::default();
         for id in 0..self.list.len() as u32 {
             let ranges = self.code_of(id, code, program);
             let begins = self.begins(id, code, program);
+            let same_code = self.same_code(id, code, program, &mut names);
             let Some(target) = self.list.get_mut(id as usize) else { continue };
+            target.aliases.extend(same_code);
             let main = ranges.first().map(|r| r.0);
             target.ranges = ranges.iter().filter(|r| Some(r.0) == main).map(|r| (r.1, r.2)).collect();
             if let Some((file, line)) = begins {
@@ -327,6 +330,19 @@ impl Targets {
             }
         }
         self.list.clone()
+    }
+
+    /// Other names of a function's code: compilers and linkers make one of functions that are equal, and any of them may be meant.
+    fn same_code(&self, id: u32, code: &Code, program: &Program, names: &mut FileNames) -> Vec<String> {
+        let Some(Key::Function(name) | Key::Inclusive(name) | Key::Path(name, ..)) = self.keys.get(id as usize) else {
+            return Vec::new();
+        };
+        let met = |f: usize| code.met(f).find(|known| known.name == *name).map(|known| (f, known.range.start));
+        let Some((file, start)) = (0..program.files.len()).find_map(met) else { return Vec::new() };
+        let all = names.entry(file).or_insert_with(|| code.names_of(&program.files[file]));
+        let mut others = all.get(&start).cloned().unwrap_or_default();
+        others.retain(|other| other != code.text(*name));
+        others
     }
 
     /// File and first line of a function.
@@ -477,6 +493,9 @@ pub(super) fn class_name(class: WaitClass) -> &'static str {
         WaitClass::Other => "other",
     }
 }
+
+/// Per file, names of functions by where they begin.
+type FileNames = FxHashMap<usize, FxHashMap<u64, Vec<String>>>;
 
 /// Whether the user's words can mean such a target: the lines of a function that is named are not it.
 fn is_of_kind(unit: Unit, only: &TargetSpec) -> bool {

@@ -185,7 +185,9 @@ fn merge(all: &mut Vec<Target>, new: &[Target]) -> Vec<u32> {
     type Key = (whither_store::causal::Unit, String, String, u32, Vec<String>, Vec<String>, String);
     let key = |t: &Target| -> Key {
         let (name, file, path) = (t.name.clone(), t.file.clone(), t.path.clone());
-        (t.unit, name, file, t.line, path, t.aliases.clone(), t.module.clone())
+        // Of a wait it is the function; of a function other names say nothing new, and recordings of old lack them.
+        let waiting = if t.unit == whither_store::causal::Unit::OffCpu { t.aliases.clone() } else { Vec::new() };
+        (t.unit, name, file, t.line, path, waiting, t.module.clone())
     };
     let mut known: FxHashMap<Key, u32> = (0..).zip(all.iter()).map(|(i, t)| (key(t), i)).collect();
     let mut numbers = Vec::new();
