@@ -198,15 +198,20 @@ mod tests {
     /// Two functions on known lines; our own builds have line tables only, which declare nothing.
     const SOURCE: &str = "\n\nint first(int x)\n{\n    return x + 1;\n}\nint main(void) { return first(1); }\n";
 
-    #[test]
-    fn functions_are_declared_where_they_stand() {
+    /// What a program in C declares, built at a level of optimisation.
+    fn told(source: &str, level: &str) -> Declared {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let (source, program) = (dir.path().join("s.c"), dir.path().join("s"));
-        std::fs::write(&source, SOURCE).expect("writable");
-        let built = std::process::Command::new("cc").args(["-g", "-O1", "-o"]).arg(&program).arg(&source).status();
+        let (file, program) = (dir.path().join("s.c"), dir.path().join("s"));
+        std::fs::write(&file, source).expect("writable");
+        let built = std::process::Command::new("cc").args(["-g", level, "-o"]).arg(&program).arg(&file).status();
         assert!(built.expect("cc").success());
         let bytes = Bytes::from(std::fs::read(&program).expect("just built"));
-        let all = LineService::new(&bytes, None).expect("it has lines").declared(&[]);
+        LineService::new(&bytes, None).expect("it has lines").declared(&[])
+    }
+
+    #[test]
+    fn functions_are_declared_where_they_stand() {
+        let all = told(SOURCE, "-O1");
         assert_eq!((all.line("first"), all.line("main"), all.line("no_such_function")), (Some(3), Some(7), None));
     }
 
@@ -214,13 +219,7 @@ mod tests {
     fn inlined_functions_are_told() {
         let source = "static int small(int x) { return x + 1; }\nint kept(int x) { return x * 3; }\n\
                       int main(int c, char **v) { return small(c) + small(c * 2); }\n";
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let (file, program) = (dir.path().join("s.c"), dir.path().join("s"));
-        std::fs::write(&file, source).expect("writable");
-        let built = std::process::Command::new("cc").args(["-g", "-O2", "-o"]).arg(&program).arg(&file).status();
-        assert!(built.expect("cc").success());
-        let bytes = Bytes::from(std::fs::read(&program).expect("just built"));
-        let all = LineService::new(&bytes, None).expect("it has lines").declared(&[]);
+        let all = told(source, "-O2");
         assert!(all.is_inlined("small") && !all.is_inlined("kept") && !all.is_inlined("main"));
     }
 

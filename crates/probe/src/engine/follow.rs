@@ -115,7 +115,7 @@ impl Held {
         let (programs, ms) = (self.programs, self.time.as_secs_f64() * 1e3);
         (programs > 0).then(|| {
             format!(
-                "{programs} programs executed were held for at least {ms:.1} ms in all to look into them: that is in \
+                "at least {ms:.1} ms in all passed while executed programs were held to look into them (programs: {programs}): that is in \
                  the times of those who waited for them, and not in the own cost (--follow none does without)"
             )
         })
@@ -665,6 +665,6 @@ mod tests {
         held.ends(7);
         held.ends(7);
         assert!(held.time >= Duration::from_millis(2) && held.since.is_empty());
-        assert!(held.note().is_some_and(|note| note.starts_with("1 programs executed were held for at least ")));
+        assert!(held.note().is_some_and(|note| note.contains("(programs: 1)")));
     }
 }
