@@ -15,6 +15,7 @@ use super::targets::{Targets, Wanted};
 use super::words::{PointPlace, PointSpec, TargetSpec};
 use crate::SessionError;
 use rustc_hash::FxHashSet;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,6 +56,8 @@ pub(super) struct Point {
     pub(super) instead: Option<String>,
     /// The main program has it.
     in_main: bool,
+    /// Files that have it.
+    pub(super) files: BTreeSet<usize>,
 }
 
 /// A counter in a process.
@@ -95,6 +98,7 @@ impl Point {
             seen,
             instead: None,
             in_main: false,
+            files: BTreeSet::new(),
         }
     }
 
@@ -409,6 +413,7 @@ impl Group {
             return Ok(());
         }
         self.points[i].in_main |= main;
+        self.points[i].files.insert(file);
         let done = self.attach(i, file, pid, whom, &found);
         // One that has ended meanwhile needs no point.
         if whom != 0 && done.is_err() && !self.exec.processes().contains(&whom) { Ok(()) } else { done }

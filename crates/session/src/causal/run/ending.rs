@@ -78,10 +78,11 @@ impl Session<'_> {
         ))
     }
 
-    /// That a point does not see calls that were inlined.
+    /// That a point does not see calls that were inlined. In other files its name may mean something else.
     fn inlined(&self, point: &Point) -> Option<String> {
         let group = &self.group;
-        group.program.files.iter().find_map(|of| points::inlined(&point.spec.place, of, &group.code))
+        let mut files = point.files.iter().filter_map(|file| group.program.files.get(*file));
+        files.find_map(|of| points::inlined(&point.spec.place, of, &group.code))
     }
 
     /// Why there is no answer.
