@@ -2,7 +2,7 @@
 //! private to the process) and `process_vm_readv`. The right to it is checked when it is opened and is
 //! bound to the program of that moment: after an exec it must be opened anew.
 
-use crate::KernelError;
+use crate::{KernelError, proc};
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind};
 use std::os::unix::fs::FileExt;
@@ -21,7 +21,10 @@ impl Memory {
     /// [`KernelError::Read`].
     pub fn open(pid: u32) -> Result<Self, KernelError> {
         let path = format!("/proc/{pid}/mem");
-        let file = OpenOptions::new().read(true).write(true).open(&path);
+        let open = |path: &str| OpenOptions::new().read(true).write(true).open(path);
+        let other = || proc::with_memory(pid);
+        let file =
+            open(&path).or_else(|e| if other() == pid { Err(e) } else { open(&format!("/proc/{}/mem", other())) });
         file.map(|file| Self { pid, file }).map_err(|source| KernelError::Read { path: path.into(), source })
     }
 

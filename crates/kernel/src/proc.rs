@@ -25,16 +25,28 @@ pub struct Mapping {
     pub path: String,
 }
 
-/// A file of /proc in whole. What the kernel makes up as it is read has no size to be known before: `fs::read` begins with
-/// 32 bytes then, and needs 7 reads for a line of `stat`. One is enough for nearly all of them here.
+/// A file of /proc in whole. What the kernel makes up as it is read has no size to be known before: `fs::read` asks for it, begins with
+/// 32 bytes, and needs 10 system calls for a line of `stat`. One read and the end are enough for nearly all of them here.
 ///
 /// # Errors
 /// The kernel's.
 pub fn read_bytes(path: impl AsRef<Path>) -> std::io::Result<Vec<u8>> {
     /// The kernel hands out a page at a time.
     const PAGE: usize = 4096;
-    let mut bytes = Vec::with_capacity(2 * PAGE);
-    fs::File::open(path)?.read_to_end(&mut bytes)?;
+    let mut file = fs::File::open(path)?;
+    let (mut bytes, mut filled) = (vec![0; 2 * PAGE], 0);
+    loop {
+        if bytes.len() - filled < PAGE {
+            bytes.resize(2 * bytes.len(), 0);
+        }
+        match file.read(&mut bytes[filled..]) {
+            Ok(0) => break,
+            Ok(got) => filled += got,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    bytes.truncate(filled);
     Ok(bytes)
 }
 
@@ -94,14 +106,28 @@ fn numbers(dir: &str) -> Vec<u32> {
     all
 }
 
+/// The number by which /proc shows the memory of a process: its own, but that of another thread when the first one has ended
+/// (`pthread_exit` in `main`) and took its view with it.
+#[must_use]
+pub fn with_memory(pid: u32) -> u32 {
+    let ended = |path: String| {
+        let stat = read_bytes(path).unwrap_or_default();
+        let stat = String::from_utf8_lossy(&stat);
+        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
+    };
+    if !ended(format!("/proc/{pid}/stat")) {
+        return pid;
+    }
+    let lives = |tid: &u32| !ended(format!("/proc/{pid}/task/{tid}/stat"));
+    threads(pid).into_iter().find(lives).unwrap_or(pid)
+}
+
 /// Executable mappings of a process; empty when it is gone, a kernel thread, or not ours to see.
 #[must_use]
 pub fn executable_mappings(pid: u32) -> Vec<Mapping> {
     let mut text = read_bytes(format!("/proc/{pid}/maps")).unwrap_or_default();
     if text.is_empty() {
-        // The main thread has ended before the others: they still show what all of them had.
-        let of = |tid: u32| read_bytes(format!("/proc/{pid}/task/{tid}/maps")).ok().filter(|text| !text.is_empty());
-        text = threads(pid).into_iter().filter(|tid| *tid != pid).find_map(of).unwrap_or_default();
+        text = read_bytes(format!("/proc/{}/maps", with_memory(pid))).unwrap_or_default();
     }
     let text = String::from_utf8_lossy(&text);
     text.lines().filter_map(parse_mapping).collect()
@@ -630,5 +656,22 @@ mod tests {
         assert!(exists(pid) && !runs(pid), "a zombie");
         child.wait().unwrap();
         assert!(!exists(pid) && !runs(pid));
+    }
+
+    #[test]
+    fn memory_is_shown_by_another_thread_once_the_first_has_ended() {
+        // `exit` of the first thread alone.
+        let code = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); ctypes.CDLL(None).syscall(60, 0)";
+        let mut child = std::process::Command::new("python3").args(["-c", code]).spawn().expect("python3");
+        let pid = child.id();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while with_memory(pid) == pid && std::time::Instant::now() < until {
+            std::thread::yield_now();
+        }
+        let shown = with_memory(pid);
+        assert!(shown != pid && threads(pid).contains(&shown) && runs(pid));
+        assert!(!executable_mappings(pid).is_empty() && crate::memory::Memory::open(pid).is_ok());
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

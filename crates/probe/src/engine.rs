@@ -38,7 +38,7 @@ use seat::Seat;
 use std::cell::OnceCell;
 use std::ops::Range;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tree::Tree;
 use whither_image::{Bytes, ImageId};
 use whither_kernel::clock::monotonic_ns;
@@ -65,6 +65,8 @@ pub struct Engine {
     /// Patches of our own: the notice of the loader, what locks a program in.
     notices: Vec<crate::apply::Patch>,
     may_change: bool,
+    /// When its processes were looked at last; `None`: it is time to.
+    looked: Option<Instant>,
     follow: Follow,
     kernel: kernel_points::KernelPoints,
     throws_alone: OnceCell<bool>,
@@ -187,6 +189,7 @@ impl Engine {
             claimed: FxHashSet::default(),
             notices: Vec::new(),
             may_change: true,
+            looked: None,
             follow,
             kernel: kernel_points::KernelPoints::default(),
             throws_alone: OnceCell::new(),

@@ -259,7 +259,7 @@ fn is_code_of_interest(map: &Map) -> bool {
 
 fn exe_inode(pid: u32) -> u64 {
     use std::os::unix::fs::MetadataExt;
-    std::fs::metadata(format!("/proc/{pid}/exe")).map_or(0, |m| m.ino())
+    std::fs::metadata(format!("/proc/{}/exe", proc::with_memory(pid))).map_or(0, |m| m.ino())
 }
 
 /// Executable mappings of one file at one bias.

@@ -101,7 +101,7 @@ pub fn examine(pid: u32) -> Result<(), KernelError> {
 /// # Errors
 /// [`KernelError::Launch`] when it is such a program and we may not trace what it becomes.
 pub fn examine_program(command: &str) -> Result<(), KernelError> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = proc::read_text("/proc/self/status").unwrap_or_default();
     if Rights::from_status(&status).has(Capability::SysPtrace) {
         return Ok(());
     }
@@ -116,7 +116,7 @@ pub fn examine_program(command: &str) -> Result<(), KernelError> {
 /// Whether a program that a process we trace has executed runs without the rights that it should have.
 #[must_use]
 pub fn deprived(program: &Path) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = proc::read_text("/proc/self/status").unwrap_or_default();
     !Rights::from_status(&status).has(Capability::SysPtrace) && takes_identity(program)
 }
 

@@ -3,6 +3,7 @@
 //! the loader, so new libraries come first and nothing here waits while one does.
 
 use super::clock::{self, Clock};
+use super::seat::Seat;
 use super::{Engine, Happening, wait};
 use crate::apply::Haste;
 use crate::error::ProbeError;
@@ -19,6 +20,9 @@ use whither_store::calls::PointState;
 
 /// Longest sleep between two looks at processes.
 const SLICE: Duration = Duration::from_millis(50);
+/// Shortest time between two, which cost some 10 us for each process: a tree that executes programs all the time has something to tell
+/// far more often, and waits meanwhile.
+const LOOKS: Duration = Duration::from_millis(5);
 
 impl Engine {
     pub(super) fn look_after(&mut self, wait: Duration) -> Result<Vec<Happening>, ProbeError> {
@@ -38,6 +42,7 @@ impl Engine {
                 self.rest(slice, &mut happened);
             } else {
                 self.sleep(slice);
+                self.looked = None;
             }
         }
     }
@@ -51,10 +56,19 @@ impl Engine {
                 return Err(error);
             }
         }
-        self.processes(happened);
+        if self.is_due() {
+            self.processes(happened);
+            self.looked = Some(Instant::now());
+        }
         self.calibrate_late();
         self.look_after_kernel(happened);
         Ok(())
+    }
+
+    /// Whether it is time to look at processes: an end that was seen is told at once.
+    fn is_due(&self) -> bool {
+        let ended = || self.seat.as_ref().is_some_and(|seat| seat.end().is_some());
+        self.looked.is_none_or(|at| at.elapsed() >= LOOKS) || ended()
     }
 
     /// Measures what a probed call costs when it could not be at the entry point.
@@ -75,12 +89,12 @@ impl Engine {
 
     /// Looks at all processes and what their threads tell.
     pub(super) fn look_around(&mut self) {
+        if let Some(at) = self.seat.as_ref().and_then(Seat::end) {
+            self.tree.saw_end(self.pid, at);
+        }
+        let (now, ticks) = (monotonic_ns(), clock::now());
+        self.tree.look();
         if let Some(seat) = &self.seat {
-            if let Some(at) = seat.end() {
-                self.tree.saw_end(self.pid, at);
-            }
-            let (now, ticks) = (monotonic_ns(), clock::now());
-            self.tree.look();
             for index in 0..seat.segment.n_threads() {
                 let thread = seat.segment.thread(index);
                 let since = now.saturating_sub(Clock::get().ns(ticks.saturating_sub(thread.started)));
@@ -89,7 +103,6 @@ impl Engine {
                 }
             }
         }
-        self.tree.look();
     }
 
     /// Sleeps until the loader has something to tell or the target ends, at most so long.
@@ -265,6 +278,7 @@ impl Engine {
 
 /// Whether a process has the segment mapped at this address.
 pub(super) fn shares(pid: u32, (start, bytes): (u64, u64)) -> bool {
+    let pid = proc::with_memory(pid);
     let path = format!("/proc/{pid}/map_files/{start:x}-{:x}", start.saturating_add(bytes));
     let ours = |name: &str| name.contains("whither-segment");
     match std::fs::read_link(path) {
@@ -279,5 +293,5 @@ pub(super) fn shares(pid: u32, (start, bytes): (u64, u64)) -> bool {
 
 /// Whether it still has any memory: a process that is ending has none.
 pub(super) fn has_memory(pid: u32) -> bool {
-    proc::read_bytes(format!("/proc/{pid}/maps")).is_ok_and(|maps| !maps.is_empty())
+    proc::read_bytes(format!("/proc/{}/maps", proc::with_memory(pid))).is_ok_and(|maps| !maps.is_empty())
 }

@@ -55,7 +55,8 @@ impl Tree {
 
     /// Takes in a process; a forked child counts from its birth.
     pub(crate) fn add(&mut self, pid: u32, newborn: bool) -> bool {
-        let Some(start) = start_time(pid) else { return false };
+        let Some(stat) = Stat::of(pid) else { return false };
+        let start = stat.start;
         if self.list.iter().any(|p| p.pid == pid && p.start == start) {
             return false;
         }
@@ -73,7 +74,7 @@ impl Tree {
             cpu_last: cpu,
             lives: Lives::since(if newborn { 0 } else { monotonic_ns() }),
         };
-        process.look(monotonic_ns(), None);
+        process.see(monotonic_ns(), None, Some(stat));
         self.list.push(process);
         true
     }
@@ -83,7 +84,7 @@ impl Tree {
     pub(crate) fn add_child(&mut self, parent: u32, child: u32) -> bool {
         let Some(parent) = self.list.iter().rfind(|p| p.pid == parent) else { return false };
         let (exe, command, last) = (parent.exe.clone(), parent.command.clone(), parent.ended);
-        if start_time(child).is_some() {
+        if Stat::of(child).is_some() {
             let new = self.add(child, true);
             // Of a process that nobody has waited for yet only the number can be read.
             if let Some(process) = self.list.last_mut().filter(|p| new && p.exe.is_empty()) {
@@ -170,7 +171,7 @@ impl Tree {
 
     /// Whether a process has not ended yet.
     pub(crate) fn lives(pid: u32) -> bool {
-        start_time(pid).is_some() && !is_zombie(pid)
+        Stat::of(pid).is_some_and(|stat| !stat.ended)
     }
 
     /// Living processes.
@@ -203,9 +204,8 @@ impl Tree {
         process.lives.meet(tid, first, process.ended);
     }
 
-    /// Those that have ended since this was asked last, whoever has looked meanwhile.
+    /// Those that were seen to have ended since this was asked last.
     pub(crate) fn take_ended(&mut self) -> Vec<u32> {
-        self.look();
         std::mem::take(&mut self.ended)
     }
 
@@ -270,13 +270,19 @@ impl Tree {
 impl Process {
     /// `watched`: when it ended, if somebody knows.
     fn look(&mut self, now: u64, watched: Option<u64>) {
+        self.see(now, watched, Stat::of(self.pid));
+    }
+
+    fn see(&mut self, now: u64, watched: Option<u64>, stat: Option<Stat>) {
         // Also of a process that has ended, until it is waited for.
         if let Some(cpu) = cpu_ns(self.pid) {
             self.cpu_last = self.cpu_last.max(cpu);
         }
-        self.alive = start_time(self.pid) == Some(self.start) && !is_zombie(self.pid);
-        if self.alive {
-            let tids = proc::threads(self.pid);
+        let stat = stat.filter(|stat| stat.start == self.start && !stat.ended);
+        self.alive = stat.is_some();
+        if let Some(stat) = stat {
+            let mut tids = if stat.threads == 1 { vec![self.pid] } else { proc::threads(self.pid) };
+            tids.retain(|tid| !stat.first_ended || *tid != self.pid);
             self.lives.look(now, &tids);
         } else if self.ended.is_none() {
             self.end(watched.unwrap_or(now).min(now));
@@ -301,18 +307,30 @@ fn cpu_ns(pid: u32) -> Option<u64> {
     (answer == 0).then_some(ns)
 }
 
-/// The fields of /proc/PID/stat behind the name, from the state on.
-fn stat(pid: u32) -> Option<String> {
-    let text = proc::read_text(format!("/proc/{pid}/stat")).ok()?;
-    Some(text.rsplit_once(')')?.1.trim_start().to_string())
+/// What /proc/PID/stat says.
+#[derive(Clone, Copy, Debug)]
+struct Stat {
+    /// It has ended, and nobody has waited for it yet.
+    ended: bool,
+    /// Its first thread has.
+    first_ended: bool,
+    /// The first one counts as long as nobody has waited for the process.
+    threads: u32,
+    /// Ticks since the system began.
+    start: u64,
 }
 
-fn start_time(pid: u32) -> Option<u64> {
-    stat(pid)?.split_whitespace().nth(19)?.parse().ok()
-}
-
-fn is_zombie(pid: u32) -> bool {
-    stat(pid).is_none_or(|s| s.starts_with(['Z', 'X']))
+impl Stat {
+    fn of(pid: u32) -> Option<Self> {
+        let bytes = proc::read_bytes(format!("/proc/{pid}/stat")).ok()?;
+        // The name in front may be anything, also no text.
+        let text = String::from_utf8_lossy(&bytes);
+        let mut words = text.rsplit_once(')')?.1.split_whitespace();
+        let first_ended = words.next()?.starts_with(['Z', 'X']);
+        let threads = words.nth(16)?.parse().ok()?;
+        let start = words.nth(1)?.parse().ok()?;
+        Some(Self { ended: first_ended && threads <= 1, first_ended, threads, start })
+    }
 }
 
 fn command(pid: u32) -> String {
@@ -350,6 +368,7 @@ mod tests {
         drop(child.stdin.take());
         let until = monotonic_ns() + 5_000_000_000;
         while tree.take_ended().is_empty() {
+            tree.look();
             assert!(monotonic_ns() < until, "its end was not noticed");
         }
         assert!(tree.alive().is_empty());
@@ -384,12 +403,13 @@ mod tests {
         let mut tree = Tree::begin(child.id());
         drop(child.stdin.take());
         let until = monotonic_ns() + 10_000_000_000;
-        while !is_zombie(child.id()) {
+        while !Stat::of(child.id()).is_none_or(|stat| stat.ended) {
             assert!(monotonic_ns() < until, "it does not end");
         }
         let end = monotonic_ns();
         tree.saw_end(child.id(), end);
         std::thread::sleep(std::time::Duration::from_millis(60));
+        tree.look();
         assert_eq!(tree.take_ended(), [child.id()]);
         let whole = tree.whole();
         assert!(whole.wall_ns <= end - tree.began, "{whole:?} goes on behind the end");

@@ -287,8 +287,6 @@ impl Tree {
             }
             Err(_) if super::stop::ended(pid, pid) => {}
             // It just runs on.
-            Err(_) if super::stop::ended(pid, pid) => {}
-            // It just runs on.
             Err(why) => seen.push(Seen::Passed { pid, exe, why }),
         }
     }
@@ -404,13 +402,13 @@ impl Drop for Tree {
     }
 }
 
-/// Ends a stop: the program is new, so it has no handler that could see the signal.
 /// Whether it cannot be traced because we do already.
 fn is_ours(error: &KernelError) -> bool {
     let KernelError::Untraceable { why: Untraceable::Traced { tracer, .. }, .. } = error else { return false };
     proc::tgid(*tracer) == Some(std::process::id())
 }
 
+/// Ends a stop: the program is new, so it has no handler that could see the signal.
 fn go_on(pid: u32) {
     // SAFETY: kill(2) takes plain numbers; the process stands still, so the number is still its own.
     unsafe { libc::kill(pid as i32, libc::SIGCONT) };

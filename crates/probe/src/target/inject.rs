@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use whither_kernel::memory::Memory;
+use whither_kernel::proc;
 
 /// Name of the segment's memfd; /proc/PID/maps shows it.
 const SEGMENT_NAME: &str = "whither-segment";
@@ -289,7 +290,9 @@ fn by_loader(caller: &mut Caller, agent: &[u8]) -> Result<Option<(Way, Range<u64
 fn rename(caller: &mut Caller, handle: u64, base: u64) {
     let Ok(name) = caller.memory().word(handle.wrapping_add(8)) else { return };
     let mapped = maps::read(caller.pid()).into_iter().find(|m| m.start == base);
-    let Some(path) = mapped.map(|m| format!("/proc/{}/map_files/{:x}-{:x}\0", caller.pid(), m.start, m.end)) else {
+    let Some(path) =
+        mapped.map(|m| format!("/proc/{}/map_files/{:x}-{:x}\0", proc::with_memory(caller.pid()), m.start, m.end))
+    else {
         return;
     };
     let text = caller.memory().text(name, 2 * NAME).unwrap_or_default();
@@ -441,7 +444,7 @@ pub fn find_agent(pid: u32) -> Result<Option<Placed>, ProbeError> {
 }
 
 fn open_segment(pid: u32, segment: &Map) -> Result<File, ProbeError> {
-    let path = format!("/proc/{pid}/map_files/{:x}-{:x}", segment.start, segment.end);
+    let path = format!("/proc/{}/map_files/{:x}-{:x}", proc::with_memory(pid), segment.start, segment.end);
     OpenOptions::new().read(true).write(true).open(&path).map_err(|e| ProbeError::Injection {
         pid,
         why: format!("the segment left in it cannot be opened ({path}: {e}); this needs root"),

@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
+use whither_kernel::proc;
 
 /// One mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +47,10 @@ impl Map {
 /// All mappings of a process, ascending; empty when it is gone.
 #[must_use]
 pub fn read(pid: u32) -> Vec<Map> {
-    let text = whither_kernel::proc::read_bytes(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let mut text = proc::read_bytes(format!("/proc/{pid}/maps")).unwrap_or_default();
+    if text.is_empty() {
+        text = proc::read_bytes(format!("/proc/{}/maps", proc::with_memory(pid))).unwrap_or_default();
+    }
     String::from_utf8_lossy(&text).lines().filter_map(parse).collect()
 }
 

@@ -37,11 +37,11 @@ impl Alive {
             let tgid = proc::tgid(pid).unwrap_or(pid);
             return refuse(&format!("it is a thread of process {tgid}; name that one"));
         }
-        if proc::status_word(pid, "State:").is_some_and(|s| s.starts_with('Z')) {
+        if !proc::runs(pid) {
             return refuse("it has ended and waits for its parent");
         }
         // Kernel threads have no memory of their own.
-        if proc::status_word(pid, "VmSize:").is_none() {
+        if proc::status_word(proc::with_memory(pid), "VmSize:").is_none() {
             return refuse("it is a thread of the kernel");
         }
         Ok(Self { pid, running: None, handle: handle(pid), over: false })

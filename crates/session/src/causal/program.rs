@@ -199,7 +199,7 @@ impl Program {
 
 fn exe_inode(pid: u32) -> u64 {
     use std::os::unix::fs::MetadataExt;
-    std::fs::metadata(format!("/proc/{pid}/exe")).map_or(0, |m| m.ino())
+    std::fs::metadata(format!("/proc/{}/exe", proc::with_memory(pid))).map_or(0, |m| m.ino())
 }
 
 fn vdso(pid: u32, map: &Mapping) -> Option<Bytes> {

@@ -12,6 +12,7 @@ use crate::target::filtered;
 use crate::target::safe::words;
 use whither_kernel::KernelError;
 use whither_kernel::memory::Memory;
+use whither_kernel::proc;
 use whither_kernel::ptrace::{Event, Regs, Tracee, Untraceable};
 
 const AT_PHDR: u64 = 3;
@@ -155,7 +156,7 @@ fn code(sign: Sign, entry: u64) -> Vec<u8> {
 
 /// Keys and values of the auxiliary vector, as the kernel keeps them.
 fn auxiliary(pid: u32) -> Vec<(u64, u64)> {
-    let bytes = std::fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default();
+    let bytes = proc::read_bytes(format!("/proc/{pid}/auxv")).unwrap_or_default();
     let words: Vec<u64> = words(&bytes).collect();
     words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
 }
