@@ -173,9 +173,10 @@ impl<'a> Analysis<'a> {
         f64::from(percent) / 100.0 * quality::tick_share(self.run) + self.late(target, percent)
     }
 
-    /// The latter, and what a back end misses.
+    /// The latter, what a back end misses, and what breakpoints of points took that was charged to the code around them.
     fn late(&self, target: u32, percent: u8) -> f64 {
-        Pace::of(self, target).map_or(0.0, |pace| pace.allowance(percent)) + quality::naps_miss(self.run, percent)
+        let paced = Pace::of(self, target).map_or(0.0, |pace| pace.allowance(percent));
+        paced + quality::naps_miss(self.run, percent) + f64::from(percent) / 100.0 * self.quality.points
     }
 
     /// A curve whose intervals allow for delays that come late or stand in other threads' way.
@@ -385,3 +386,5 @@ fn rank(targets: &mut [TargetRow], sort: Sort) {
 
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod tests_points;

@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use whither_stats::distribution::{normal_two_sided, student_quantile};
 use whither_stats::interval::share_at;
-use whither_store::causal::{CausalRun, DropReason, Executor, LoadKind, Window};
+use whither_store::causal::{CHEAPER_POINT, CausalRun, DropReason, Executor, LoadKind, Window};
 
 /// Above this share of dropped windows nothing is said.
 const TOO_MANY_DROPPED: f64 = 0.3;
@@ -58,6 +58,11 @@ pub(crate) fn counts(window: &Window, options: &AnalyseOptions) -> bool {
     window.dropped.is_none() || (spoilt(window) && !is_disturbed(window, options))
 }
 
+/// Part of the time from which on breakpoints of points are told of.
+const DEAR_POINTS: f64 = 0.04;
+/// And from which on nothing can be said: what they take is charged to the code around them, too.
+const DEAREST_POINTS: f64 = 0.15;
+
 /// Whether others disturbed it so that it does not count.
 pub(crate) fn is_disturbed(window: &Window, options: &AnalyseOptions) -> bool {
     spoilt(window) && !options.keep_disturbed
@@ -84,6 +89,8 @@ pub(crate) struct Quality {
     unpaid: Option<String>,
     /// Part of an effect that may be wrong because threads wait for one another without the kernel.
     spun_past: f64,
+    /// Part of the program's time that breakpoints of points take.
+    pub(crate) points: f64,
     /// What the window before makes of a window, as an error of effects.
     pub(crate) carried: f64,
     /// Figures would be those of another program: none are told.
@@ -103,6 +110,7 @@ impl Quality {
             unpaid: None,
             slept_on: false,
             spun_past: 0.0,
+            points: 0.0,
             carried: 0.0,
             is_void: false,
         };
@@ -116,6 +124,7 @@ impl Quality {
         }
         quality.back_end(run);
         quality.disturbance(run);
+        quality.points(run);
         quality.unpaid(run);
         quality.goroutines(run);
         quality.threads(run, kept);
@@ -151,7 +160,25 @@ impl Quality {
     /// threads spin.
     pub(crate) fn mistold(&self, y: f64) -> f64 {
         let slept = if self.slept_on { SLEPT_MISTOLD } else { 0.0 };
-        slept.max(self.spun_past) * y.abs()
+        (slept.max(self.spun_past) + self.points / (1.0 - self.points)) * y.abs()
+    }
+
+    /// A program that does little between two visits is slowed down by the breakpoints: effects are relative to a time that is too
+    /// long, and the code around the point seems to take what they take.
+    fn points(&mut self, run: &CausalRun) {
+        let share = overhead(run).map_or(0.0, |o| o.points);
+        self.points = share.min(DEAREST_POINTS);
+        if share <= DEAR_POINTS {
+            return;
+        }
+        let seen = format!("breakpoints of progress points take some {:.0} % of the program's CPU time", 100.0 * share);
+        if share > DEAREST_POINTS {
+            let why = format!("{seen}: it is another program; {CHEAPER_POINT}");
+            self.warnings.push(why.clone());
+            self.cannot_say = Some(why);
+        } else {
+            self.warnings.push(format!("{seen}: intervals allow for it; {CHEAPER_POINT}"));
+        }
     }
 
     /// Spinners take what they wait for at once, and pay what they owe at the next tick, behind it: the shorter turns are, the more
@@ -486,6 +513,7 @@ pub(crate) fn overhead(run: &CausalRun) -> Option<OverheadRow> {
         startup_ns: o.startup_ns,
         sampling: share(o.handlers_ns),
         tick_share: tick_share(run),
+        points: share(o.points_ns),
         delay: share(o.inserted_ns),
         own: share(o.user_ns),
     })

@@ -488,8 +488,18 @@ pub struct OverheadRow {
     pub sampling: f64,
     /// The same while experiments run; intervals allow for it.
     pub tick_share: f64,
+    /// What visits of progress points took by their breakpoints.
+    pub points: f64,
     /// Delays inserted.
     pub delay: f64,
     /// CPU time of whither itself.
     pub own: f64,
+}
+
+impl OverheadRow {
+    /// All but the delays, which are meant.
+    #[must_use]
+    pub fn own_cost(&self) -> f64 {
+        self.sampling + self.points + self.own
+    }
 }

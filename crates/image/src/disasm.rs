@@ -278,6 +278,18 @@ pub fn disassemble(
     decode(code, at).into_iter().map(|insn| (insn, printer.text(&insn, name))).collect()
 }
 
+/// Whether the kernel does itself what an instruction does that begins with these bytes (two of them) when a uprobe stands on it, which
+/// costs one trap; others it copies and steps over, which costs a second one (arch/x86/kernel/uprobes.c: `push_setup_xol_ops`,
+/// `branch_setup_xol_ops`).
+#[must_use]
+pub fn is_emulated_by_uprobes(start: &[u8]) -> bool {
+    match start {
+        [0x50..=0x57 | 0x90 | 0xe8 | 0xe9 | 0xeb | 0x70..=0x7f, ..] => true,
+        [0x41, 0x50..=0x57, ..] | [0x0f, 0x1f | 0x80..=0x8f, ..] | [0x66, 0x90, ..] => true,
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

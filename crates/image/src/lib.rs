@@ -59,7 +59,7 @@ pub use code_names::{CodeName, NameKind, code_names};
 pub use condensed::condensed;
 pub use declared::Declared;
 pub use demangle::{Form, demangle};
-pub use disasm::{Flow, Insn, Printer, Syntax, decode, disassemble};
+pub use disasm::{Flow, Insn, Printer, Syntax, decode, disassemble, is_emulated_by_uprobes};
 pub use dwarf::{FrameRun, LineService};
 pub use effects::{Effects, EffectsReader, MemRef, OpClass, RegSet, effects};
 pub use elf::{

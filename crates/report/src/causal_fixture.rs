@@ -92,6 +92,7 @@ pub(crate) fn answer() -> CausalAnswer {
             startup_ns: 83_000_000,
             sampling: 0.012,
             tick_share: 0.013,
+            points: 0.0,
             delay: 0.11,
             own: 0.004,
         }),

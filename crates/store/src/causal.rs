@@ -354,6 +354,10 @@ pub struct ModuleSamples {
     pub charged: u64,
 }
 
+/// What helps where breakpoints of progress points slow the target down.
+pub const CHEAPER_POINT: &str = "name a place that is reached less often (a batch instead of an item), or count it by samples \
+                                 (--progress sampled:FILE:LINE)";
+
 /// What measuring cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CausalOverhead {
@@ -370,6 +374,9 @@ pub struct CausalOverhead {
     /// What one tick took from the thread it met; 0: not known.
     #[serde(default)]
     pub tick_cost_ns: u64,
+    /// What visits of progress points took from the target by their breakpoints, about.
+    #[serde(default)]
+    pub points_ns: u64,
     /// Share of the run time in which threads spun, waiting for others without the kernel.
     #[serde(default)]
     pub spun: f64,

@@ -4,7 +4,7 @@ use super::ModuleView;
 use super::image::{Beginning, ModuleImage, nameless};
 use crate::api::{Candidate, CostClass, Refusal};
 use std::rc::Rc;
-use whither_image::{CodeMap, EntryRefusal, NoExit, Plan, PlanKind, Svma};
+use whither_image::{CodeMap, EntryRefusal, NoExit, Plan, PlanKind, Svma, is_emulated_by_uprobes};
 use whither_store::calls::PatchKind;
 
 /// Return twice: the second return would find our address in a frame that is gone.
@@ -191,9 +191,5 @@ fn refusal(reason: &EntryRefusal) -> Refusal {
 /// What a kernel breakpoint costs there: some first instructions are emulated, others single-stepped.
 pub(super) fn trap_cost(code: &CodeMap, at: Svma) -> CostClass {
     let bytes = code.bytes().get(at.0..at.0.saturating_add(2)).unwrap_or_default();
-    match bytes {
-        [0x50..=0x57 | 0x90 | 0xe8 | 0xe9 | 0xeb | 0x70..=0x7f, ..] => CostClass::Microsecond,
-        [0x41, 0x50..=0x57] | [0x0f, 0x1f | 0x80..=0x8f] | [0x66, 0x90] => CostClass::Microsecond,
-        _ => CostClass::TenMicroseconds,
-    }
+    if is_emulated_by_uprobes(bytes) { CostClass::Microsecond } else { CostClass::TenMicroseconds }
 }

@@ -103,13 +103,13 @@ fn tiles(a: &CausalAnswer) -> Vec<Tile> {
     }
     tiles.extend(a.overhead.as_ref().map(|o| Tile {
         label: "Own cost",
-        figure: format!("{} %", percent(o.sampling + o.own)),
+        figure: format!("{} %", percent(o.own_cost())),
         detail: format!(
             "of the program's CPU time, besides delays of {} %; start-up {}",
             percent(o.delay),
             nanoseconds(o.startup_ns as f64)
         ),
-        tone: Tone::by(o.sampling + o.own, 0.05, 0.2),
+        tone: Tone::by(o.own_cost(), 0.05, 0.2),
     }));
     tiles
 }

@@ -138,7 +138,7 @@ pub fn causal_header(a: &CausalAnswer) -> String {
     }
     parts.push(format!("executor {}", executor(a)));
     parts.push(match &a.overhead {
-        Some(o) => format!("own cost {} %", percent(o.sampling + o.own)),
+        Some(o) => format!("own cost {} %", percent(o.own_cost())),
         None => "own cost not known".to_owned(),
     });
     format!("whither causal: {}", parts.join(", "))
@@ -392,9 +392,10 @@ fn footer(a: &CausalAnswer, unsaid: &[&TargetRow]) -> Vec<String> {
     lines.extend(a.waits.iter().map(|w| format!("wait, not speedable: {}", w.reason)));
     let cost = a.overhead.as_ref().map_or_else(String::new, |o| {
         format!(
-            "; delays {} % of the program's CPU time, sampling {} %, whither {} %, start-up {}",
+            "; delays {} % of the program's CPU time, sampling {} %, points {} %, whither {} %, start-up {}",
             percent(o.delay),
             percent(o.sampling),
+            percent(o.points),
             percent(o.own),
             nanoseconds(o.startup_ns as f64)
         )

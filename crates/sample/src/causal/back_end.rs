@@ -6,7 +6,7 @@ use super::code::{self, Code, layouts_in_use};
 use super::skel::{CausalSkel, CausalSkelBuilder, OpenCausalSkel};
 use super::words::{Words, cpu, ctl};
 use super::{Armed, CausalConfig, CausalModule, CausalSample, Change, CodeRange, Hook, Loads, MOST_CALLERS};
-use super::{marks, now, outside, records};
+use super::{marks, now, outside, records, trap};
 use crate::SampleError;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PerfEventOpts, RingBuffer, RingBufferBuilder};
@@ -49,6 +49,10 @@ pub struct CausalBpf {
     multi: bool,
     /// What a tick takes from the thread it meets, the way through hypervisor and kernel included.
     tick_cost: u64,
+    /// Nanoseconds of a visit, by point, at each of its breakpoints.
+    visit_costs: Vec<Vec<u64>>,
+    /// What breakpoints cost here, once the first was set.
+    trap: Option<trap::Costs>,
     draw: u64,
     open: Option<window::Opened>,
     /// Code that came while it was open had no room among the marks.
@@ -104,6 +108,8 @@ impl CausalBpf {
             watches_calls: false,
             multi,
             tick_cost: 0,
+            visit_costs: Vec::new(),
+            trap: None,
             draw: now() | 1,
             open: None,
             unmarked: false,
@@ -428,12 +434,26 @@ impl CausalBpf {
     fn attach(&mut self, point: u32, hook: &Hook) -> Result<(), SampleError> {
         match hook {
             Hook::Uprobe { file, offset, pid } | Hook::UprobeEnd { file, offset, pid } => {
-                self.uprobe(point, file, *offset, *pid)
+                self.uprobe(point, file, *offset, *pid)?;
+                self.price(point, trap::Way::at(file, *offset));
+                Ok(())
             }
             Hook::Syscall(number) => self.syscall(point, *number),
             Hook::Tracepoint { group, name } => self.tracepoint(point, group, name),
             Hook::Sampled { .. } => Ok(()),
         }
+    }
+
+    fn price(&mut self, point: u32, way: trap::Way) {
+        let me = Some(std::process::id());
+        let costs = self.trap.unwrap_or_else(|| {
+            // Nobody watches us: these are no visits.
+            trap::Costs::measure(&mut |file, offset| self.uprobe(point, file, offset, me).is_ok())
+        });
+        self.trap = Some(costs);
+        let index = point as usize;
+        self.visit_costs.resize(self.visit_costs.len().max(index + 1), Vec::new());
+        self.visit_costs[index].push(costs.of(way));
     }
 
     fn uprobe(&mut self, point: u32, file: &Path, offset: u64, pid: Option<u32>) -> Result<(), SampleError> {
@@ -523,7 +543,17 @@ impl CausalBpf {
             run_ns: sums.sample_ns,
             tick_ns: self.config.tick_ns,
             tick_cost_ns: self.tick_cost,
+            points_ns: self.points_ns(),
         }
+    }
+
+    /// What breakpoints of points took: those of several places are taken for equally often visited.
+    fn points_ns(&self) -> u64 {
+        let of = |(point, costs): (usize, &Vec<u64>)| {
+            let mean = costs.iter().sum::<u64>() / costs.len().max(1) as u64;
+            self.words.ever(point as u32).saturating_mul(mean)
+        };
+        self.visit_costs.iter().enumerate().map(of).sum()
     }
 
     /// Time in all programs, when the kernel keeps statistics.

@@ -10,6 +10,7 @@ pub mod marks;
 pub mod outside;
 mod records;
 mod skel;
+mod trap;
 pub mod visits;
 mod words;
 
@@ -275,6 +276,8 @@ pub struct Loads {
     pub tick_ns: u64,
     /// What a tick takes from the thread it meets, on average over the time: see [`CausalBpf::tick_cost`].
     pub tick_cost_ns: u64,
+    /// What visits of progress points took from the group by their breakpoints, about.
+    pub points_ns: u64,
 }
 
 /// Something that happened to the watched processes.

@@ -63,7 +63,7 @@ const SHORTEST_HOLE_NS: u64 = 500;
 /// Whether a process is there and not just waiting for its parent to notice that it ended.
 #[must_use]
 pub fn lives(pid: u32) -> bool {
-    stat(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))
+    proc::runs(pid)
 }
 
 fn stat(pid: u32) -> Option<(char, u64)> {

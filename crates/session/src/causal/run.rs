@@ -415,6 +415,7 @@ impl<'a> Session<'a> {
             if !self.step(alive, policy, limits, on)? {
                 break;
             }
+            self.points_are_cheap()?;
             self.told(on);
         }
         Ok(())

@@ -150,6 +150,7 @@ fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
     old.processes = old.processes.max(more.processes);
     (old.pid, old.status) = (more.pid, more.status);
     let (old, more) = (&mut all.overhead, &new.overhead);
+    old.points_ns = old.points_ns.saturating_add(more.points_ns);
     old.handlers_ns = old.handlers_ns.saturating_add(more.handlers_ns);
     old.user_ns = old.user_ns.saturating_add(more.user_ns);
     old.inserted_ns = old.inserted_ns.saturating_add(more.inserted_ns);

@@ -187,6 +187,7 @@ impl Session<'_> {
                 inserted_ns: loads.inserted_ns,
                 target_cpu_ns: loads.run_ns.saturating_add(loads.inserted_ns),
                 tick_cost_ns: loads.tick_cost_ns,
+                points_ns: loads.points_ns,
                 spun: self.group.spinning.share(),
                 spun_of: self.group.spinning.samples(),
             },

@@ -12,6 +12,7 @@ use super::super::words::{self, PointPlace, TargetSpec};
 use super::Session;
 use crate::SessionError;
 use std::time::{Duration, Instant};
+use whither_store::causal::CHEAPER_POINT;
 
 /// A point that is nowhere is waited for so long: libraries are loaded, wrappers execute the program.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -136,6 +137,20 @@ impl Session<'_> {
         }
         self.group.forget_places();
         Ok(())
+    }
+
+    /// A program that breakpoints of points make twice as slow is not measured, and is left alone.
+    pub(super) fn points_are_cheap(&mut self) -> Result<(), SessionError> {
+        /// So long it must have run: what begins is not like what follows.
+        const ENOUGH_NS: u64 = 50_000_000;
+        let loads = self.group.exec.loads();
+        if loads.run_ns < ENOUGH_NS || loads.points_ns < loads.run_ns / 2 {
+            return Ok(());
+        }
+        let texts: Vec<&str> = self.group.points.iter().map(|p| p.spec.text.as_str()).collect();
+        let share = (100 * loads.points_ns / loads.run_ns).min(99);
+        let why = format!("its breakpoint takes {share} % of the program's time; {CHEAPER_POINT}");
+        Err(SessionError::Point { text: texts.join(", "), why })
     }
 
     /// The error for a point that is nowhere.

@@ -1,0 +1,22 @@
+//! What the breakpoints of progress points cost, in what is told.
+
+use super::tests::{named, two};
+use super::*;
+
+/// 20 us of trap for each unit of 400 us: what nothing gains may look like as much, and gains are of a shorter time than that.
+#[test]
+fn breakpoints_of_points_widen_intervals_and_beyond_a_seventh_of_the_time_nothing_is_said() {
+    let mut run = two().run(400, 3);
+    (run.meta.pid, run.meta.duration_ns, run.overhead.target_cpu_ns) = (4711, 1_000_000_000, 1_000_000_000);
+    let gain = |run: &CausalRun| named(&analyse(run, &AnalyseOptions::default()), "f0").gain.unwrap();
+    let before = gain(&run);
+    run.overhead.points_ns = 50_000_000;
+    let after = gain(&run);
+    let wider = 0.3 * 0.05 + before.y * 0.05 / 0.95;
+    assert!((after.high - before.high - wider).abs() < 1e-9 && (before.low - after.low - wider).abs() < 1e-9);
+    let told = analyse(&run, &AnalyseOptions::default());
+    assert!(told.warnings.iter().any(|w| w.contains("take some 5 % of the program's CPU time")), "{:?}", told.warnings);
+    run.overhead.points_ns = 210_000_000;
+    let verdict = named(&analyse(&run, &AnalyseOptions::default()), "f0").verdict.clone();
+    assert!(matches!(verdict, Verdict::CannotSay { .. }), "{verdict:?}");
+}
