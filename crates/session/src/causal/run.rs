@@ -354,6 +354,10 @@ impl<'a> Session<'a> {
             CausalWhom::Process(pid) => {
                 let alive = Alive::attached(*pid)?;
                 self.group.exec.watch(*pid)?;
+                // Without BPF one process is measured.
+                if self.options.follow && self.executor != Executor::Agent {
+                    self.watch_children(*pid)?;
+                }
                 self.command = command_of(*pid);
                 return Ok(alive);
             }
@@ -370,6 +374,22 @@ impl<'a> Session<'a> {
             return Err(SessionError::Interrupted);
         }
         Ok(Alive::launched(held.release()?))
+    }
+
+    /// Those that a process has already, which do the work of servers that fork ahead; of those it makes from now on the kernel tells.
+    fn watch_children(&mut self, pid: u32) -> Result<(), SessionError> {
+        for child in proc::children(pid).into_iter().filter(|child| *child != std::process::id()) {
+            match Alive::pausable(child) {
+                Ok(()) => self.group.exec.watch(child)?,
+                // It has ended meanwhile.
+                Err(_) if !proc::runs(child) => continue,
+                Err(why) => {
+                    self.group.note(format!("a child is left out: {why}"));
+                }
+            }
+            self.watch_children(child)?;
+        }
+        Ok(())
     }
 
     /// From a running target to its end, or that of the measuring.
