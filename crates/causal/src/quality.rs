@@ -192,7 +192,9 @@ impl Quality {
         let ticks = wall / visits / run.meta.period_ns.max(1) as f64;
         // What may be more than the threshold is not known to be less.
         let in_earnest = if ticks < 1.0 { SPINNING_SHORT } else { SPINNING };
-        if spun_at_most(run) < in_earnest || !ticks.is_finite() || SPUN_PAST / ticks < LITTLE_SPUN {
+        // One thread waits for nobody in that way; its loops that look so wait for memory that it changes itself.
+        let alone = run.meta.threads == 1;
+        if alone || spun_at_most(run) < in_earnest || !ticks.is_finite() || SPUN_PAST / ticks < LITTLE_SPUN {
             return;
         }
         self.spun_past = (SPUN_PAST / ticks).min(1.0);

@@ -75,6 +75,19 @@ pub fn welch(a: &[f64], b: &[f64]) -> (f64, Interval, f64) {
     (difference, interval, student_two_sided(difference / variance.sqrt(), degrees))
 }
 
+/// Difference of the means of two sets of runs that were made in pairs, one after the other, so that what a machine does to both
+/// of a pair cancels: B minus A, and its 95 % interval by Student's distribution over the pairs. Fewer than two pairs say nothing.
+#[must_use]
+pub fn paired(a: &[f64], b: &[f64]) -> (f64, Interval) {
+    let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
+    let all = Summary::of(&differences);
+    if all.n < 2 {
+        return (all.mean, Interval { low: f64::NEG_INFINITY, high: f64::INFINITY });
+    }
+    let half = student_quantile(0.975, crate::describe::count(all.n - 1)) * all.mean_variance().sqrt();
+    (all.mean, Interval { low: all.mean - half, high: all.mean + half })
+}
+
 /// Signed root of twice the log likelihood ratio of `k` of `n` against an expected share: standard
 /// normal when the share is as expected, from counts of a few on.
 fn signed_root(k: f64, n: f64, expected: f64) -> f64 {

@@ -12,7 +12,7 @@ pub mod interval;
 pub mod multiple;
 pub mod random;
 
-pub use compare::{Comparison, Exposed, log_ratio, welch};
+pub use compare::{Comparison, Exposed, log_ratio, paired, welch};
 pub use describe::Summary;
 pub use dispersion::Dispersion;
 pub use interval::Interval;

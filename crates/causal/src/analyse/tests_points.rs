@@ -1,4 +1,4 @@
-//! What the breakpoints of progress points cost, in what is told.
+//! What the breakpoints of progress points cost, in what is told; and spinning that can be none.
 
 use super::tests::{named, two};
 use super::*;
@@ -19,4 +19,17 @@ fn breakpoints_of_points_widen_intervals_and_beyond_a_seventh_of_the_time_nothin
     run.overhead.points_ns = 210_000_000;
     let verdict = named(&analyse(&run, &AnalyseOptions::default()), "f0").verdict.clone();
     assert!(matches!(verdict, Verdict::CannotSay { .. }), "{verdict:?}");
+}
+
+#[test]
+fn a_single_thread_spins_for_nobody() {
+    let mut run = two().run(400, 3);
+    run.meta.period_ns = run.windows.iter().find(|w| w.percent == 0).map_or(1, |w| 2 * w.wall_ns / w.visits[0].visits);
+    run.overhead.spun = 0.2;
+    let told =
+        |run: &CausalRun| analyse(run, &AnalyseOptions::default()).warnings.iter().any(|w| w.contains("threads spin"));
+    run.meta.threads = 2;
+    assert!(told(&run));
+    run.meta.threads = 1;
+    assert!(!told(&run));
 }

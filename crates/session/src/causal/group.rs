@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use whither_image::{Svma, is_go_program, to_offset};
+use whither_image::{ImageKind, Svma, is_go_program, to_offset};
 use whither_kernel::memory::Memory;
 use whither_sample::causal::{Armed, CausalModule, CausalSample, Change, Hook, SampleWhat};
 use whither_store::causal::{Elsewhere as Stored, PointKind, ProgressPoint};
@@ -573,6 +573,9 @@ impl Group {
 
     fn look_for_spinning(&mut self, sample: &CausalSample) {
         let place = sample.frames.first().and_then(|pc| self.program.place(sample.pid, *pc));
+        // Its clocks pause while the kernel sets them, which is hardly ever.
+        let by_kernel = |file: usize| self.program.files.get(file).is_some_and(|f| f.image.kind == ImageKind::Vdso);
+        let place = place.filter(|(file, _)| !by_kernel(*file));
         let (files, service) = (&self.program.files, self.code.service());
         self.spinning.count(place, sample.weight, |range| {
             let image = &files.get(place?.0)?.image;

@@ -128,3 +128,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_machine_does_to_both_runs_of_a_pair_cancels() {
+    let old = [100.0, 140.0, 90.0, 120.0];
+    let new = [90.0, 129.0, 81.0, 108.0];
+    let (difference, interval) = paired(&old, &new);
+    assert!((difference + 10.5).abs() < 1e-9);
+    // Deviation 1.29, four pairs.
+    assert!((interval.high - interval.low - 2.0 * 3.182 * 1.291 / 2.0).abs() < 0.01, "{interval:?}");
+    assert!(welch(&old, &new).1.high > 0.0, "by themselves they tell nothing");
+    assert!(paired(&old[..1], &new[..1]).1.high.is_infinite());
+}

@@ -14,9 +14,12 @@ use whither_session::StopFlag;
 use whither_session::causal::{
     CausalBackEnd, CausalOptions, CausalScope, CausalWhom, ExecutorChoice, PointSpec, Runs, UnitChoice, point, run,
 };
-use whither_stats::welch;
+use whither_stats::paired;
 use whither_store::SymbolOptions;
-use whither_store::causal::{CausalRun, PointKind};
+use whither_store::causal::{CHEAPER_POINT, CausalRun, PointKind};
+
+/// Part of the time that breakpoints of points may take: changes of a few percent are to be seen.
+const TOO_DEAR: f64 = 0.05;
 
 /// `whither causal verify`.
 pub(super) fn verify(args: &CausalVerify, common: Common) -> anyhow::Result<Ending> {
@@ -68,6 +71,15 @@ fn period(command: &[String], point: Option<&PointSpec>, stop: &StopFlag) -> any
     if visits == 0 {
         anyhow::bail!("{} did not reach the progress point", command.join(" "));
     }
+    let cost = &outcome.run.overhead;
+    let share = cost.points_ns as f64 / cost.target_cpu_ns.max(1) as f64;
+    if share > TOO_DEAR {
+        let command = command.join(" ");
+        let share = 100.0 * share;
+        anyhow::bail!(
+            "the breakpoint of the progress point takes {share:.0} % of the time of {command}: times per visit are not its own; record anew and {CHEAPER_POINT}"
+        );
+    }
     Ok(outcome.observed_ns as f64 / visits as f64)
 }
 
@@ -108,8 +120,8 @@ impl Found {
     fn of(row: &TargetRow, old: &[f64], new: &[f64], at: u8) -> Self {
         let gain = row.gain.or(row.local).filter(|g| g.percent == at);
         let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len().max(1) as f64;
-        // `welch` tells new minus old; sign and scale are ours.
-        let (difference, interval, _) = welch(old, new);
+        // `paired` tells new minus old; sign and scale are ours.
+        let (difference, interval) = paired(old, new);
         let scale = mean(old).max(f64::MIN_POSITIVE);
         Self {
             predicted: match row.verdict {
