@@ -615,6 +615,7 @@ impl Engine {
         // Both are asked for while a thread is borrowed, and take milliseconds the first time.
         clock::Clock::get();
         Rows::of_agent();
+        clock::prepare_events();
         let _haste = Haste::begin();
         let mut borrowed;
         let caller = match &mut self.hold {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 use whither_kernel::clock::monotonic_ns;
+use whither_kernel::perf::{Attr, PerfEvent, Watch};
 
 /// From ticks to nanoseconds: `ns = ticks * mult >> 32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +99,17 @@ pub(crate) fn runs_evenly() -> bool {
         let flags = text.lines().find(|l| l.starts_with("flags")).unwrap_or_default();
         ["constant_tsc", "nonstop_tsc"].iter().all(|f| flags.split_whitespace().any(|w| w == *f))
     })
+}
+
+/// Has the kernel look at events of threads whenever it switches between them, for as long as we live. Whoever opens the first such
+/// event on a machine waits for all CPUs (`account_event` in kernel/events/core.c: some 6 ms), which had better be us than a thread
+/// of the target that enters its first probed call.
+pub(crate) fn prepare_events() {
+    // `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_DUMMY`: counts nothing.
+    let nothing = Attr { kind: 1, config: 9, exclude_kernel: true, ..Attr::default() };
+    static HELD: OnceLock<Option<PerfEvent>> = OnceLock::new();
+    // Where it is refused, threads of the target will do without, too.
+    HELD.get_or_init(|| PerfEvent::open(&nothing, Watch::Thread(0)).ok());
 }
 
 #[cfg(test)]
