@@ -91,6 +91,14 @@ fn sentence(row: &ElsewhereRow) -> String {
     }
     let Some(first) = parts.first_mut() else { return String::new() };
     first.insert_str(0, "outside of what is measured: ");
+    let outside = |m: &ModuleRow| m.outside + m.charged;
+    let made = row.modules.iter().filter(|m| m.module.is_empty()).map(outside).sum::<f64>();
+    // Then no library helps.
+    if made > row.modules.iter().map(outside).sum::<f64>() / 2.0 {
+        let advice = "code that the program makes itself (a JIT compiler) has no functions to be targets here: name the C code it calls, or ask \
+                      `whither prof` where its time goes";
+        return format!("{}; {advice}", parts.join("; "));
+    }
     let largest = row.modules.iter().filter(|m| !m.module.is_empty());
     let largest = largest.max_by(|a, b| (a.outside + a.charged).total_cmp(&(b.outside + b.charged)));
     let library = largest.map_or("LIBRARY", |m| base(&m.module));
@@ -140,6 +148,11 @@ mod tests {
                  --binary libsqlite3.so.0 makes its functions targets"
         );
         assert_eq!(told(vec![module("/lib/libc.so.6", 100, 150)]), "");
+        let node = told(vec![module("", 780, 0), module("/lib/libc.so.6", 30, 20)]);
+        assert!(
+            node.contains("code of no file 78 %") && node.contains("a JIT compiler") && !node.contains("--binary"),
+            "{node}"
+        );
     }
 
     #[test]
