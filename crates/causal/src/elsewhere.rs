@@ -1,6 +1,7 @@
 //! Time outside of all targets: in libraries that are not in scope, where nothing can be found until the user asks for
 //! it. A ranking of what is left would look like an answer.
 
+use crate::quality::overhead;
 use crate::results::{ElsewhereRow, ModuleRow};
 use rustc_hash::FxHashMap;
 use whither_store::causal::{CausalRun, Unit};
@@ -15,7 +16,8 @@ const LEAST: f64 = 0.01;
 /// Where samples lay; `None` where nothing was sampled.
 pub(crate) fn row(run: &CausalRun) -> Option<ElsewhereRow> {
     let mut row = if run.elsewhere.all > 0 { recorded(run) } else { guessed(run)? };
-    row.reason = sentence(&row);
+    let steps = overhead(run).map_or(0.0, |o| o.points);
+    row.reason = sentence(&row, steps);
     Some(row)
 }
 
@@ -65,8 +67,14 @@ fn guessed(run: &CausalRun) -> Option<ElsewhereRow> {
     })
 }
 
-/// What the user must know; empty where little lies elsewhere.
-fn sentence(row: &ElsewhereRow) -> String {
+/// What the user must know; empty where little lies elsewhere. `steps`: part of the time that breakpoints of points take, which
+/// the kernel steps over in a page of no file.
+fn sentence(row: &ElsewhereRow, steps: f64) -> String {
+    let outside = |m: &ModuleRow| m.outside + m.charged;
+    let made = row.modules.iter().filter(|m| m.module.is_empty()).map(outside).sum::<f64>();
+    if made > LEAST && made < 1.5 * steps && row.outside - made < MUCH {
+        return String::new();
+    }
     let mut parts = Vec::new();
     if row.outside >= MUCH {
         let names = named(row, |m| m.outside);
@@ -91,8 +99,6 @@ fn sentence(row: &ElsewhereRow) -> String {
     }
     let Some(first) = parts.first_mut() else { return String::new() };
     first.insert_str(0, "outside of what is measured: ");
-    let outside = |m: &ModuleRow| m.outside + m.charged;
-    let made = row.modules.iter().filter(|m| m.module.is_empty()).map(outside).sum::<f64>();
     // Then no library helps.
     if made > row.modules.iter().map(outside).sum::<f64>() / 2.0 {
         let advice = "code that the program makes itself (a JIT compiler) has no functions to be targets here: name the C code it calls, or ask \
@@ -153,6 +159,16 @@ mod tests {
             node.contains("code of no file 78 %") && node.contains("a JIT compiler") && !node.contains("--binary"),
             "{node}"
         );
+    }
+
+    #[test]
+    fn breakpoints_that_are_stepped_over_are_no_library() {
+        let elsewhere = Elsewhere { all: 1000, modules: vec![module("", 390, 0), module("/lib/libc.so.6", 3, 0)] };
+        let mut run = CausalRun { elsewhere, ..CausalRun::default() };
+        (run.meta.pid, run.meta.duration_ns) = (7, 1_000_000_000);
+        assert!(row(&run).expect("samples").reason.contains("code of no file 39 %"));
+        run.overhead.points_ns = 410_000_000;
+        assert_eq!(row(&run).expect("samples").reason, "");
     }
 
     #[test]

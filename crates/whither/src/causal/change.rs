@@ -132,10 +132,12 @@ impl Found {
         }
     }
 
-    /// Whether the intervals have a value in common.
+    /// Whether they differ by no more than chance explains: intervals may overlap and yet do.
     fn agree(&self) -> Option<bool> {
-        let (_, low, high) = self.predicted?;
-        Some(low <= self.measured.2 && self.measured.1 <= high)
+        let (y, low, high) = self.predicted?;
+        let (found, from, to) = self.measured;
+        let half = if found > y { (high - y).hypot(found - from) } else { (y - low).hypot(to - found) };
+        Some((found - y).abs() <= half)
     }
 
     fn conclusion(&self) -> &'static str {
@@ -191,5 +193,15 @@ mod tests {
         for wrong in ["./a", "./a ::", ":: ./b", "a :: b :: c"] {
             assert!(split(&words(wrong)).is_err(), "{wrong}");
         }
+    }
+
+    /// Intervals that overlap at their ends do not agree: z is 2.5 in the second.
+    #[test]
+    fn prediction_and_truth_agree_as_far_as_chance_goes() {
+        let agree = |predicted, measured| Found { predicted: Some(predicted), measured }.agree();
+        assert_eq!(agree((10.0, 5.0, 15.0), (14.0, 9.0, 19.0)), Some(true));
+        assert_eq!(agree((16.1, 9.0, 23.2), (0.2, -10.1, 8.0)), Some(false));
+        assert_eq!(agree((16.0, 9.0, 23.0), (7.9, 0.8, 15.0)), Some(true));
+        assert_eq!(Found { predicted: None, measured: (0.0, 0.0, 0.0) }.agree(), None);
     }
 }
