@@ -78,6 +78,7 @@ nasty! {
     n45_return_twice: ["nasty-twice"];
     n49_restartable_sequences: ["nasty-percpu"];
     n51_traps_and_vectors_at_entries: ["nasty-traps"];
+    n56_the_first_thread_ends: ["nasty-survivor"];
     n52_traps_and_vectors_under_uprobes: ["nasty-traps"], ["--safe"];
 }
 
