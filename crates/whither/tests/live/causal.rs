@@ -5,6 +5,7 @@
 
 use crate::causal_live::{AMOUNTS, Bar, NOTHING, Ran, SHORT, causal, knee, line, run};
 use crate::support::{alone, need_root, workload};
+use std::process::Command;
 
 /// Ten seconds of experiments with one function; `None`, said, where others left too little of them.
 fn one(target: &str, words: &[&str]) -> Option<Ran> {
@@ -262,6 +263,19 @@ fn a_point_that_is_never_reached_is_said() {
     let run = causal(&["--progress", "ask_peer"], 4, &["sleepy"]);
     assert_ne!(run.code, 0, "{}", run.told());
     assert!(run.stderr.contains("ask_peer"), "{}", run.stderr);
+}
+
+/// A visit each six nanoseconds: a trap for each of them would be all that the program does, for minutes. It is left alone at once.
+#[test]
+fn a_point_that_is_too_hot_for_a_breakpoint_is_refused() {
+    need_root!();
+    let _alone = alone();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_whither"));
+    command.args(["causal", "--backend", "bpf", "--progress", "target", "--"]).arg(workload("calls-callcost"));
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("its breakpoint takes") && stderr.contains("sampled:FILE:LINE"), "{stderr}");
 }
 
 /// A program that is over after one round of 10 ms, run once: no window fits, and that is said.
