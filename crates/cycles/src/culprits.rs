@@ -179,8 +179,7 @@ fn judge_one(lay: &Lay<'_>, i: usize) -> Judged {
     });
     let sum = |culprits: &[Culprit]| culprits.iter().map(|c| c.max_cycles).sum::<f64>();
     let counts = |c: &Culprit| c.max_cycles >= NEGLIGIBLE * stall.most || c.cause == Cause::Kernel;
-    let cycles = lay.scene.cycles.get(i).copied().filter(|c| c.is_finite()).unwrap_or(0.0);
-    let sure = stall.sure(cycles);
+    let sure = stall.sure(lay.cycles(i));
     let beyond_models = sure >= FLUSHES * lay.scene.core.penalty.mispredict;
     let all = share_out(stall, Proof { sure, beyond_models }, named);
     // Where they all fall short of what is told as the stall, that it may be less as well explains nothing.

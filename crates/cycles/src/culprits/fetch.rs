@@ -2,7 +2,7 @@
 //! before (the skid correction takes one step back), or at the instruction itself where nothing before it is known.
 
 use super::scene::{LONG_RUNNING, Lay, RARE};
-use super::{Likelihood, Suspect};
+use super::{Likelihood, NEGLIGIBLE, Suspect};
 use crate::analysis::Refills;
 use crate::model::CoreModel;
 use crate::results::analysis::Cause;
@@ -56,10 +56,9 @@ fn wait_for_line(lay: &Lay<'_>, i: usize) -> f64 {
     }
     let insns = lay.scene.insns;
     let line = units(&insns[i], LINE).0;
-    let cycles = |j: usize| lay.scene.cycles.get(j).copied().filter(|c| c.is_finite()).unwrap_or(0.0);
     let mut sum = 0.0;
     for j in lay.history(i, LINE as usize) {
-        sum += cycles(j);
+        sum += lay.cycles(j);
         if units(&insns[j], LINE).0 != line || j >= i {
             break;
         }
@@ -128,9 +127,10 @@ fn units(insn: &Effects, unit: u64) -> (u64, u64) {
 
 /// P: ruled out when no branch that must be guessed ends just before what runs next; bounded by how seldom a branch
 /// goes its rarer way, per arrival there: what is seldom gone to may be guessed wrongly each time. Ruled out when the rarer way is less
-/// than 1 % of what arrives, with 300 decided samples.
+/// than 1 % of what arrives, with 300 decided samples, and wrong guesses as often as that are nothing to what stands here: in
+/// short loops they are not.
 pub(super) fn mispredict(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
-    let own = guessed_here(lay, i).and_then(|b| guilty(lay, b, Site::Here));
+    let own = guessed_here(lay, i).and_then(|b| guilty(lay, i, b, Site::Here));
     // A branch that closes its loop hides what an unforeseen one just before it did.
     match (own, guessed_before(lay, i)) {
         (Some(own), Some(before)) if before.likelihood < own.likelihood => Some(before),
@@ -161,7 +161,7 @@ fn guessed_before(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let path: Vec<usize> = [i].into_iter().chain(lay.history(i, REACH)).collect();
     let branches = path.windows(2).filter(|pair| insns[pair[1]].is_guessed());
     let suspects =
-        branches.filter_map(|pair| guilty(lay, pair[1], Site::Behind { share: lay.share(pair[1], pair[0]) }));
+        branches.filter_map(|pair| guilty(lay, i, pair[1], Site::Behind { share: lay.share(pair[1], pair[0]) }));
     // The likeliest, then the worst; of equals the nearest.
     let mut worst = suspects.min_by(|a, b| a.likelihood.cmp(&b.likelihood).then(b.bound.total_cmp(&a.bound)))?;
     let penalty = lay.scene.core.penalty.mispredict;
@@ -175,7 +175,9 @@ fn guessed_before(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
 /// Whether a branch is not only possibly guessed wrongly: it was seen to go either way, or its ways are many.
 fn is_known_to_miss(lay: &Lay<'_>, branch: usize) -> bool {
     match lay.scene.insns[branch].conditional {
-        true => wrong_rate(lay, branch, Site::Here).is_some_and(|(_, likelihood)| likelihood == Likelihood::Plain),
+        true => {
+            wrong_rate(lay, branch, branch, Site::Here).is_some_and(|(_, likelihood)| likelihood == Likelihood::Plain)
+        }
         false => lay.scene.insns[branch].class == OpClass::IndirectBranch,
     }
 }
@@ -213,10 +215,10 @@ impl Site {
     }
 }
 
-fn guilty(lay: &Lay<'_>, branch: usize, site: Site) -> Option<Suspect> {
+fn guilty(lay: &Lay<'_>, i: usize, branch: usize, site: Site) -> Option<Suspect> {
     let insn = &lay.scene.insns[branch];
     let (rate, likelihood) = if insn.conditional {
-        wrong_rate(lay, branch, site)?
+        wrong_rate(lay, i, branch, site)?
     } else if insn.class == OpClass::Return {
         // Foreseen from the calls, unless these are very deep.
         (1.0, Likelihood::Faint)
@@ -232,12 +234,14 @@ fn guilty(lay: &Lay<'_>, branch: usize, site: Site) -> Option<Suspect> {
 
 /// Most arrivals at a site for which a conditional branch can have been guessed wrongly. A predictor that only counts is wrong
 /// as often as the rarer way is gone; a clever one that is misled may be half as much worse.
-fn wrong_rate(lay: &Lay<'_>, branch: usize, site: Site) -> Option<(f64, Likelihood)> {
+fn wrong_rate(lay: &Lay<'_>, i: usize, branch: usize, site: Site) -> Option<(f64, Likelihood)> {
     // A branch back to where its loop begins is foreseen, unless it is known not to be.
     let usual = if closes_loop(lay, branch) { Likelihood::Faint } else { Likelihood::Usual };
     let Some(seen) = (lay.scene.branch)(branch) else { return Some((1.0, usual)) };
     let rarer = seen.taken.min(1.0 - seen.taken).max(0.0);
-    if site.per_arrival(rarer) < FORESEEN && seen.decided >= ENOUGH_DECIDED {
+    let wrong = site.per_arrival(rarer);
+    let matters = wrong * lay.scene.core.penalty.mispredict >= NEGLIGIBLE * lay.cycles(i);
+    if wrong < FORESEEN && seen.decided >= ENOUGH_DECIDED && !(matters && seen.rarer > 0.0) {
         return None;
     }
     // With few samples the rarer way may be less rare than it looks.

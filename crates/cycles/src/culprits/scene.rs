@@ -150,6 +150,11 @@ impl<'a> Lay<'a> {
         self.blocks_of.get(insn).copied().flatten().map(|b| b as usize)
     }
 
+    /// Cycles of an execution of an instruction.
+    pub(super) fn cycles(&self, insn: usize) -> f64 {
+        self.scene.cycles.get(insn).copied().filter(|c| c.is_finite()).unwrap_or(0.0)
+    }
+
     /// Cycles of an execution of an instruction that are told as its stall.
     pub(super) fn told(&self, insn: usize) -> f64 {
         self.scene.told.get(insn).copied().filter(|x| x.is_finite()).unwrap_or(0.0)

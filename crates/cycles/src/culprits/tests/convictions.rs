@@ -118,6 +118,10 @@ fn where_a_branch_seldom_goes_each_arrival_may_be_guessed_wrongly() {
         assert!(guess(&case, 1) < 0.1 * 20.0, "{taken}: nor at all of its executions");
     }
     assert_eq!(guess(&seldom(0.001, 5000.0), 2), 0.0, "foreseen as good as always");
+    // In a round of two cycles 0.8 % are a tenth of the time, if each costs twenty.
+    let short = seldom(0.008, 5000.0).judge(2, 2.0);
+    let most = |c: &Culprit| c.cause == Cause::Mispredict && (0.16..0.4).contains(&c.max_cycles);
+    assert!(short.culprits.iter().any(most), "{short:?}");
     // What nobody can have taken is unexplained, of all that is told as the stall.
     let case = seldom(0.02, 5000.0);
     let (mut told, mut sure) = (vec![0.0; case.insns.len()], vec![0.0; case.insns.len()]);
