@@ -46,6 +46,8 @@ enum Likelihood {
     Usual,
     /// It happened before and may still show here.
     Late,
+    /// Common at such a place, but of the little that was seen of this one it was nothing.
+    Doubtful,
     /// Possible.
     Faint,
     /// Possible if another core writes to the line: nothing in the code says so.
@@ -133,7 +135,7 @@ impl Proof {
             Likelihood::Usual | Likelihood::Late => complete,
             Likelihood::Faint | Likelihood::Remote => complete && self.beyond_models,
             // What was never seen to happen is no more than possible, whoever else there is.
-            Likelihood::Unseen => false,
+            Likelihood::Doubtful | Likelihood::Unseen => false,
         }
     }
 }

@@ -248,7 +248,10 @@ fn wrong_rate(lay: &Lay<'_>, i: usize, branch: usize, site: Site) -> Option<(f64
     let unsure =
         if seen.decided > 0.0 { (rarer * (1.0 - rarer) / seen.decided).sqrt() + 1.0 / seen.decided } else { 0.5 };
     let likelihood = match seen.decided >= FEW_DECIDED {
-        _ if seen.decided > 0.0 && seen.rarer <= 0.0 => Likelihood::Unseen,
+        enough if seen.decided > 0.0 && seen.rarer <= 0.0 => match enough || usual == Likelihood::Faint {
+            true => Likelihood::Unseen,
+            false => Likelihood::Doubtful,
+        },
         true if rarer >= 0.05 => Likelihood::Plain,
         _ => usual,
     };

@@ -146,6 +146,7 @@ fn a_branch_never_seen_to_go_the_other_way_has_no_least() {
     for decided in [1.0, 24.0, 132.0] {
         assert!(guess(decided, 0.0).is_none_or(|least| least == 0.0), "{decided}: {:?}", guess(decided, 0.0));
     }
+    assert_eq!(guess(24.0, 0.0), Some(0.0), "too little to pass it over");
     assert_eq!(guess(300.0, 0.0), None, "seen often enough to be ruled out");
     assert!(guess(24.0, 1.0).is_some_and(|least| least > 1.0), "and one that was seen to: nobody else is there");
 }
