@@ -507,6 +507,7 @@ impl Study {
         let cycles: Vec<f64> = insns.iter().map(|i| i.cycles.unwrap_or(0.0)).collect();
         let ways = f.ways();
         let stalls: Vec<f64> = insns.iter().map(|i| self.least_stall(f, i)).collect();
+        let told: Vec<f64> = insns.iter().map(|i| i.stall_cycles.unwrap_or(0.0)).collect();
         let scene = culprits::Scene {
             core: &machine.core,
             insns: &self.subject.effects,
@@ -516,6 +517,7 @@ impl Study {
             executions: &f.flow.blocks[..blocks.len()],
             cycles: &cycles,
             stalls: &stalls,
+            told: &told,
             branch: &|i| self.branch_seen(f, &ways, i),
             kernel_share: machine.steal,
             fault_share: machine.faults,
@@ -553,9 +555,10 @@ impl Study {
         let block = self.subject.block_of(insn).filter(|&b| self.subject.cfg.blocks[b].insns.end == insn + 1)?;
         let out = || ways[block].iter().copied();
         let fall = out().find(|&e| self.subject.cfg.edges[e].kind == EdgeKind::Fall)?;
-        let decided = out().map(|e| f.seen[e]).sum();
+        let decided: f64 = out().map(|e| f.seen[e]).sum();
+        let rarer = f.seen[fall].min(decided - f.seen[fall]);
         let through = f.flow.blocks[block];
-        (through > 0.0).then(|| culprits::BranchSeen { taken: 1.0 - f.flow.edges[fall] / through, decided })
+        (through > 0.0).then(|| culprits::BranchSeen { taken: 1.0 - f.flow.edges[fall] / through, decided, rarer })
     }
 
     /// Causes over the whole procedure.

@@ -46,10 +46,14 @@ enum Likelihood {
     Usual,
     /// It happened before and may still show here.
     Late,
+    /// Common at such a place, but of the little that was seen of this one it was nothing.
+    Doubtful,
     /// Possible.
     Faint,
     /// Possible if another core writes to the line: nothing in the code says so.
     Remote,
+    /// Possible, but it was looked for and never seen.
+    Unseen,
 }
 
 /// A cause that its rule did not rule out.
@@ -130,6 +134,8 @@ impl Proof {
             Likelihood::Plain => true,
             Likelihood::Usual | Likelihood::Late => complete,
             Likelihood::Faint | Likelihood::Remote => complete && self.beyond_models,
+            // What was never seen to happen is no more than possible, whoever else there is.
+            Likelihood::Doubtful | Likelihood::Unseen => false,
         }
     }
 }
@@ -166,20 +172,21 @@ fn judge_one(lay: &Lay<'_>, i: usize) -> Judged {
     let strained = to_explain >= LEAST_STALL;
     suspects.retain(|s| s.bound > 0.0);
     // Nor does anybody look for other cores where somebody here can have done all of it.
-    let here: f64 = suspects.iter().filter(|s| s.likelihood != Likelihood::Remote).map(|s| s.bound).sum();
+    let here: f64 = suspects.iter().filter(|s| s.likelihood < Likelihood::Remote).map(|s| s.bound).sum();
     let explained = here >= (1.0 - UNSURE) * stall.most;
     let (named, unnamed): (Vec<_>, Vec<_>) = suspects.into_iter().partition(|s| match s.likelihood {
         Likelihood::Remote => strained && !explained,
-        Likelihood::Faint => strained,
+        Likelihood::Faint | Likelihood::Unseen => strained,
         _ => true,
     });
     let sum = |culprits: &[Culprit]| culprits.iter().map(|c| c.max_cycles).sum::<f64>();
     let counts = |c: &Culprit| c.max_cycles >= NEGLIGIBLE * stall.most || c.cause == Cause::Kernel;
-    let cycles = lay.scene.cycles.get(i).copied().filter(|c| c.is_finite()).unwrap_or(0.0);
-    let sure = stall.sure(cycles);
+    let sure = stall.sure(lay.cycles(i));
     let beyond_models = sure >= FLUSHES * lay.scene.core.penalty.mispredict;
     let all = share_out(stall, Proof { sure, beyond_models }, named);
-    let unexplained = (to_explain - sum(&all)).max(0.0);
+    // Where they all fall short of what is told as the stall, that it may be less as well explains nothing.
+    let told = if matches!(site, Site::Stalls(_)) { lay.told(i).max(to_explain) } else { to_explain };
+    let unexplained = (told - sum(&all)).max(0.0);
     let (culprits, negligible): (Vec<_>, Vec<_>) = all.into_iter().partition(counts);
     let unlikely = unnamed.iter().map(|s| s.bound).sum::<f64>() + sum(&negligible);
     let judged = Judged { culprits, unlikely: unlikely.min(stall.most), unexplained, ..Judged::default() };

@@ -65,7 +65,7 @@ pub trait CoreModel {
     fn forward_latency(&self) -> u16;
     /// Slots per cycle that no stretch of code exceeds: for bounds that must never be above the truth.
     fn most_slots(&self) -> f64;
-    /// Taken branches per cycle that no stretch of code exceeds: for the same bounds.
+    /// Taken branches per cycle that no stretch of code exceeds: for the same bounds, and for how fast fetching goes by them at best.
     fn most_taken(&self) -> f64;
     /// Latency that no case of an instruction goes below, its load included: for the same bounds.
     fn least_latency(&self, insn: &Effects) -> u16;

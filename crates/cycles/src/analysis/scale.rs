@@ -30,7 +30,7 @@ impl Study {
         let f = self.frequencies.as_ref()?;
         let of = |b: usize| {
             let (at_best, flow) = (&self.schedule.blocks[b], f.flow.blocks[b]);
-            let (single, together) = (at_best.c_min * flow, at_best.best_cycles.max(at_best.c_min) * flow);
+            let (single, together) = (at_best.c_min * flow, at_best.best_cycles * flow);
             Bounding { samples: self.subject.block_samples(b), single, together }
         };
         let blocks: Vec<Bounding> = (0..self.subject.cfg.blocks.len()).map(of).collect();
@@ -149,7 +149,7 @@ struct Bounding {
     /// By itself. Of what a block takes at best much may pass while others are waited for: only slots, and the chains of its own
     /// loop, cannot be had for nothing.
     single: f64,
-    /// With all others.
+    /// With all others, in what is left of the time of these.
     together: f64,
 }
 
@@ -157,6 +157,8 @@ struct Bounding {
 /// all take at least, and hardly a block faster than it can be. A block's own bound leaves room for chance.
 fn bound(blocks: &[Bounding]) -> Option<f64> {
     let (samples, least) = blocks.iter().fold((0.0, 0.0), |sum, b| (sum.0 + b.samples, sum.1 + b.together));
+    // What a block takes by itself passes in the best case of the others where its own is less: the two do not add up.
+    let least = least.max(blocks.iter().map(|b| b.single).sum());
     if samples < BOUNDING_TOGETHER || least <= 0.0 {
         return None;
     }
@@ -183,6 +185,14 @@ pub(super) fn entry_error(f: &Frequencies) -> f64 {
 mod tests {
     use super::*;
 
+    /// Two blocks of a round, of which the one's best case is all of the round's and the other's is nothing.
+    fn shadowed(round: f64, first: f64, second: f64) -> [Bounding; 2] {
+        [
+            Bounding { samples: 2990.0, single: first, together: round },
+            Bounding { samples: 10.0, single: second, together: 0.0 },
+        ]
+    }
+
     #[test]
     fn together_blocks_take_no_less_than_their_least() {
         let bound = |blocks: &[(f64, f64)]| {
@@ -198,5 +208,11 @@ mod tests {
         near(bound(&[(2500.0, 100.0), (7500.0, 100.0)]), 26.0);
         assert_eq!(bound(&[(3.0, 1.0), (2.0, 1.0)]), None, "too few");
         assert_eq!(bound(&[(300.0, 0.0)]), None);
+        assert_eq!(
+            super::bound(&shadowed(1.6, 0.7, 0.5)),
+            Some(3000.0 / 1.6),
+            "what passes in another's time passes once"
+        );
+        assert_eq!(super::bound(&shadowed(1.0, 0.7, 0.5)), Some(3000.0 / 1.2), "and takes no less than it must");
     }
 }

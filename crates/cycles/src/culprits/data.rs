@@ -23,12 +23,12 @@ const TO_JUMP: usize = 3;
 const QUEUED: f64 = 2.0;
 
 /// D: ruled out without a load and when the same bytes were accessed just before; where a long loop stays with a few places only another
-/// core can have taken them. Bound: memory under load; less when
+/// core can have taken them: between any two loads, however near, if it writes the line all the time. Bound: memory under load; less when
 /// a near place was accessed just before and only the rest of the way to another line can miss.
 pub(super) fn data_cache(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let surely_hits = |m: &MemRef| m.stack && fixed_place(lay, i, m);
     let load = loads(lay, i).filter(|m| !surely_hits(m))?;
-    let chance = new_unit(lay, i, &load, LINE)?;
+    let chance = new_unit(lay, i, &load, LINE).or_else(|| is_only_read(lay, i, &load).then_some(1.0))?;
     let gathered = if lay.scene.insns[i].class == OpClass::Gather { 4.0 } else { 1.0 };
     let known = fixed_place(lay, i, &load) || (load.stack && load.index.is_none()) || says_where_to_jump(lay, i, &load);
     let likelihood = match known {
@@ -105,6 +105,15 @@ pub(super) fn new_unit(lay: &Lay<'_>, i: usize, place: &MemRef, unit: i64) -> Op
         }
     }
     Some(chance)
+}
+
+/// Whether a long loop has nothing but loads of a place that it reads in every round, so that each asks the cache anew: what was stored
+/// here just before comes from the store.
+fn is_only_read(lay: &Lay<'_>, i: usize, place: &MemRef) -> bool {
+    let stored = |(_, insn, _): (usize, &Effects, bool)| {
+        insn.store.is_some_and(|s| s.same_base(place) && beyond(&s, place) < i64::from(place.width.max(1)))
+    };
+    !place.stack && fixed_place(lay, i, place) && !unchanged(lay, i, NEAR, place).any(stored)
 }
 
 /// Bytes of `place` and between that an access to `earlier` does not cover.

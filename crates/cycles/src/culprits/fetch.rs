@@ -2,7 +2,7 @@
 //! before (the skid correction takes one step back), or at the instruction itself where nothing before it is known.
 
 use super::scene::{LONG_RUNNING, Lay, RARE};
-use super::{Likelihood, Suspect};
+use super::{Likelihood, NEGLIGIBLE, Suspect};
 use crate::analysis::Refills;
 use crate::model::CoreModel;
 use crate::results::analysis::Cause;
@@ -15,9 +15,11 @@ const PAGE: u64 = 4096;
 /// Code of loops that surely stays in the first instruction cache, which is 32 KiB or more everywhere: what is executed in one
 /// piece takes as much of each of its sets.
 const SMALL_LOOP: u64 = 24 << 10;
-/// Samples that must have decided a branch before it is called foreseeable.
+/// Samples that must have decided a branch before it is called foreseeable,
 const ENOUGH_DECIDED: f64 = 300.0;
-/// With fewer it is not known which way it goes, nor that it never went the other one.
+/// and less than this of what arrives must have come by its rarer way.
+const FORESEEN: f64 = 0.01;
+/// With fewer it is not known which way it goes.
 const FEW_DECIDED: f64 = 30.0;
 /// New lines (or pages) that the stall of one instruction can be waiting for: where it goes, and where it came from.
 const NEW_AT_SITE: f64 = 2.0;
@@ -54,10 +56,9 @@ fn wait_for_line(lay: &Lay<'_>, i: usize) -> f64 {
     }
     let insns = lay.scene.insns;
     let line = units(&insns[i], LINE).0;
-    let cycles = |j: usize| lay.scene.cycles.get(j).copied().filter(|c| c.is_finite()).unwrap_or(0.0);
     let mut sum = 0.0;
     for j in lay.history(i, LINE as usize) {
-        sum += cycles(j);
+        sum += lay.cycles(j);
         if units(&insns[j], LINE).0 != line || j >= i {
             break;
         }
@@ -125,9 +126,11 @@ fn units(insn: &Effects, unit: u64) -> (u64, u64) {
 }
 
 /// P: ruled out when no branch that must be guessed ends just before what runs next; bounded by how seldom a branch
-/// goes its rarer way, and ruled out when that is below 1 % with 300 decided samples.
+/// goes its rarer way, per arrival there: what is seldom gone to may be guessed wrongly each time. Ruled out when the rarer way is less
+/// than 1 % of what arrives, with 300 decided samples, and wrong guesses as often as that are nothing to what stands here: in
+/// short loops they are not.
 pub(super) fn mispredict(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
-    let own = guessed_here(lay, i).and_then(|b| guilty(lay, b, true));
+    let own = guessed_here(lay, i).and_then(|b| guilty(lay, i, b, Site::Here));
     // A branch that closes its loop hides what an unforeseen one just before it did.
     match (own, guessed_before(lay, i)) {
         (Some(own), Some(before)) if before.likelihood < own.likelihood => Some(before),
@@ -155,8 +158,10 @@ fn guessed_before(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
         let bound = lay.scene.core.penalty.mispredict + exposed;
         return Some(Suspect { cause: Cause::Mispredict, bound, at: i, likelihood: Likelihood::Faint });
     }
-    let branches = lay.history(i, REACH).into_iter().filter(|&j| insns[j].is_guessed());
-    let suspects = branches.filter_map(|j| guilty(lay, j, false));
+    let path: Vec<usize> = [i].into_iter().chain(lay.history(i, REACH)).collect();
+    let branches = path.windows(2).filter(|pair| insns[pair[1]].is_guessed());
+    let suspects =
+        branches.filter_map(|pair| guilty(lay, i, pair[1], Site::Behind { share: lay.share(pair[1], pair[0]) }));
     // The likeliest, then the worst; of equals the nearest.
     let mut worst = suspects.min_by(|a, b| a.likelihood.cmp(&b.likelihood).then(b.bound.total_cmp(&a.bound)))?;
     let penalty = lay.scene.core.penalty.mispredict;
@@ -170,7 +175,9 @@ fn guessed_before(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
 /// Whether a branch is not only possibly guessed wrongly: it was seen to go either way, or its ways are many.
 fn is_known_to_miss(lay: &Lay<'_>, branch: usize) -> bool {
     match lay.scene.insns[branch].conditional {
-        true => wrong_rate(lay, branch).is_some_and(|(_, likelihood)| likelihood == Likelihood::Plain),
+        true => {
+            wrong_rate(lay, branch, branch, Site::Here).is_some_and(|(_, likelihood)| likelihood == Likelihood::Plain)
+        }
         false => lay.scene.insns[branch].class == OpClass::IndirectBranch,
     }
 }
@@ -188,45 +195,67 @@ fn refill(lay: &Lay<'_>, branch: usize, site: usize) -> f64 {
     all.into_iter().map(|j| lay.time_of(j)).sum()
 }
 
-/// `here`: the stall stands at the branch itself.
-fn guilty(lay: &Lay<'_>, branch: usize, here: bool) -> Option<Suspect> {
+/// Where a stall stands that a branch is suspected of.
+#[derive(Clone, Copy, Debug)]
+enum Site {
+    /// At the branch itself.
+    Here,
+    /// On the way that so large a part of the branch's executions goes.
+    Behind { share: f64 },
+}
+
+impl Site {
+    /// What happens at so large a part of a branch's executions happens at most so often per arrival: all of it may lead here.
+    fn per_arrival(self, part: f64) -> f64 {
+        match self {
+            Self::Behind { share } if part < share => part / share,
+            Self::Behind { .. } => 1.0,
+            Self::Here => part.min(1.0),
+        }
+    }
+}
+
+fn guilty(lay: &Lay<'_>, i: usize, branch: usize, site: Site) -> Option<Suspect> {
     let insn = &lay.scene.insns[branch];
     let (rate, likelihood) = if insn.conditional {
-        wrong_rate(lay, branch)?
+        wrong_rate(lay, i, branch, site)?
     } else if insn.class == OpClass::Return {
         // Foreseen from the calls, unless these are very deep.
         (1.0, Likelihood::Faint)
     } else {
         (1.0, Likelihood::Usual)
     };
-    let likelihood = match (here, likelihood) {
-        (true, l) => l,
-        (false, Likelihood::Faint) => Likelihood::Faint,
-        (false, _) => Likelihood::Late,
+    let likelihood = match (site, likelihood) {
+        (Site::Here, l) => l,
+        (Site::Behind { .. }, l) => l.max(Likelihood::Late),
     };
     Some(Suspect { cause: Cause::Mispredict, bound: rate * lay.scene.core.penalty.mispredict, at: branch, likelihood })
 }
 
-/// Most of a conditional branch's executions that can have been guessed wrongly. A predictor that only counts is wrong
+/// Most arrivals at a site for which a conditional branch can have been guessed wrongly. A predictor that only counts is wrong
 /// as often as the rarer way is gone; a clever one that is misled may be half as much worse.
-fn wrong_rate(lay: &Lay<'_>, branch: usize) -> Option<(f64, Likelihood)> {
+fn wrong_rate(lay: &Lay<'_>, i: usize, branch: usize, site: Site) -> Option<(f64, Likelihood)> {
     // A branch back to where its loop begins is foreseen, unless it is known not to be.
     let usual = if closes_loop(lay, branch) { Likelihood::Faint } else { Likelihood::Usual };
     let Some(seen) = (lay.scene.branch)(branch) else { return Some((1.0, usual)) };
     let rarer = seen.taken.min(1.0 - seen.taken).max(0.0);
-    if rarer < 0.01 && seen.decided >= ENOUGH_DECIDED {
+    let wrong = site.per_arrival(rarer);
+    let matters = wrong * lay.scene.core.penalty.mispredict >= NEGLIGIBLE * lay.cycles(i);
+    if wrong < FORESEEN && seen.decided >= ENOUGH_DECIDED && !(matters && seen.rarer > 0.0) {
         return None;
     }
     // With few samples the rarer way may be less rare than it looks.
     let unsure =
         if seen.decided > 0.0 { (rarer * (1.0 - rarer) / seen.decided).sqrt() + 1.0 / seen.decided } else { 0.5 };
-    let never = rarer * seen.decided < 1.0;
     let likelihood = match seen.decided >= FEW_DECIDED {
+        enough if seen.decided > 0.0 && seen.rarer <= 0.0 => match enough || usual == Likelihood::Faint {
+            true => Likelihood::Unseen,
+            false => Likelihood::Doubtful,
+        },
         true if rarer >= 0.05 => Likelihood::Plain,
-        true if never => Likelihood::Faint,
         _ => usual,
     };
-    Some(((1.5 * (rarer + 2.0 * unsure)).min(1.0), likelihood))
+    Some((site.per_arrival(1.5 * (rarer + 2.0 * unsure)), likelihood))
 }
 
 /// Whether a branch leads back to its own block or an earlier one on its likeliest way.

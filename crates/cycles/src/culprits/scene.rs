@@ -32,6 +32,8 @@ pub struct BranchSeen {
     pub taken: f64,
     /// Samples that decided it.
     pub decided: f64,
+    /// Of these, those of the way that was seen less often.
+    pub rarer: f64,
 }
 
 /// What is known of cycles per execution.
@@ -60,8 +62,10 @@ pub struct Scene<'a> {
     pub executions: &'a [f64],
     /// Cycles per execution of each instruction.
     pub cycles: &'a [f64],
-    /// Of these, what the model does not account for (D).
+    /// Of these, what the model does not account for (D), and of that what executions being more than estimated cannot explain.
     pub stalls: &'a [f64],
+    /// All that the model does not account for.
+    pub told: &'a [f64],
     /// What is known of a conditional branch.
     pub branch: &'a dyn Fn(usize) -> Option<BranchSeen>,
     /// Whether the cycles are those of an execution, or what it took at least.
@@ -146,6 +150,16 @@ impl<'a> Lay<'a> {
         self.blocks_of.get(insn).copied().flatten().map(|b| b as usize)
     }
 
+    /// Cycles of an execution of an instruction.
+    pub(super) fn cycles(&self, insn: usize) -> f64 {
+        self.scene.cycles.get(insn).copied().filter(|c| c.is_finite()).unwrap_or(0.0)
+    }
+
+    /// Cycles of an execution of an instruction that are told as its stall.
+    pub(super) fn told(&self, insn: usize) -> f64 {
+        self.scene.told.get(insn).copied().filter(|x| x.is_finite()).unwrap_or(0.0)
+    }
+
     /// Cycles that stand at an instruction, in the unit of the flows.
     pub(super) fn time_of(&self, insn: usize) -> f64 {
         let executions = self.block_of(insn).and_then(|b| self.scene.executions.get(b)).copied().unwrap_or(0.0);
@@ -193,6 +207,11 @@ impl<'a> Lay<'a> {
             return vec![(Some(insn - 1), 1.0)];
         }
         self.before[block].iter().map(|&(b, s)| (b.map(|b| self.scene.blocks[b].end - 1), s)).collect()
+    }
+
+    /// Share of an instruction's executions behind which this one is executed.
+    pub(super) fn share(&self, from: usize, to: usize) -> f64 {
+        self.behind(from).iter().filter(|w| w.0 == Some(to)).map(|w| w.1).sum()
     }
 
     /// Up to `most` instructions before this one on the likeliest way, nearest first; round loops too.

@@ -66,7 +66,8 @@ impl Case {
     }
 
     fn decided(mut self, taken: f64, decided: f64) -> Self {
-        self.branch = Some(BranchSeen { taken, decided });
+        let rarer = (taken.min(1.0 - taken) * decided).floor();
+        self.branch = Some(BranchSeen { taken, decided, rarer });
         self
     }
 
@@ -100,6 +101,7 @@ impl Case {
             executions: &self.executions,
             cycles: stalls,
             stalls,
+            told: stalls,
             branch: &branch,
             kernel_share: self.kernel_share,
             fault_share: self.fault_share,

@@ -10,6 +10,8 @@ use whither_image::{Effects, MemRef, OpClass, RegSet};
 const MOST_LEAD: i32 = 256;
 /// Lead at the start of a stretch without known history: enough to hide a load.
 const FIRST_LEAD: i32 = 8;
+/// Cycles that fetching runs ahead of what enters, at most: what queues of decoded instructions hold.
+const FETCHED_AHEAD: i32 = 8;
 /// Stores whose bytes later loads may take.
 const STORES_KEPT: usize = 8;
 /// Nobody.
@@ -64,6 +66,8 @@ pub(super) struct Pipeline {
     ports: [i32; MOST_PORTS],
     front: Slots,
     back: Slots,
+    /// Taken branches that fetching went by.
+    jumps: Slots,
     stores: [Option<Stored>; STORES_KEPT],
     next_store: usize,
     kept: RegSet,
@@ -91,6 +95,7 @@ impl Pipeline {
             ports: [0; MOST_PORTS],
             front: Slots::default(),
             back: Slots { cycle: lead, used: 0 },
+            jumps: Slots::default(),
             stores: [None; STORES_KEPT],
             next_store: 0,
             kept: RegSet::NONE,
@@ -106,15 +111,24 @@ impl Pipeline {
         new.ports.iter_mut().for_each(shift);
         new.stores.iter_mut().flatten().for_each(|s| shift(&mut s.ready));
         shift(&mut new.front.cycle);
+        shift(&mut new.jumps.cycle);
         new.back.cycle = 0;
         new
     }
 
-    /// A branch was taken: what follows comes in another cycle.
+    /// A branch was taken. In order what follows comes in another cycle. Out of order fetching runs ahead, and what it brings enters
+    /// as if there had been no branch, unless branches are taken faster than it goes by them. (Measured, AMD family 25 model 17, six
+    /// slots: loops of 7 and 8 take 1.17 and 1.33 cycles, such of two jumps 2.)
     pub(super) fn redirect(&mut self, core: &dyn CoreModel) {
-        self.front = Slots { cycle: self.front.cycle + 1, used: 0 };
         if core.order() == Order::InOrder {
+            self.front = Slots { cycle: self.front.cycle + 1, used: 0 };
             self.back = Slots { cycle: self.back.cycle, used: core.retire_width() };
+        } else {
+            let per_cycle = core.most_taken().round().max(1.0) as u32;
+            let fetched = self.jumps.take(self.front.cycle - FETCHED_AHEAD, per_cycle);
+            if fetched > self.front.cycle {
+                self.front = Slots { cycle: fetched, used: 0 };
+            }
         }
     }
 
@@ -134,9 +148,11 @@ impl Pipeline {
             first = first.max(self.back.cycle);
         }
         let operands = self.operands(core, insn, work, first);
-        let start = self.on_port(work.ports, work.busy, entered, operands.at.max(first));
+        // A pair is one operation: it goes through one unit, with its first.
+        let (ports, latency) = if fused { (0, 0) } else { (work.ports, work.latency) };
+        let start = self.on_port(ports, work.busy, entered, operands.at.max(first));
         let waited_for_port = start > operands.at.max(first);
-        let result = start + i32::from(work.latency);
+        let result = start + i32::from(latency);
         if insn.store.is_some() {
             self.on_port(core.store_ports(), 1, entered, start);
         }

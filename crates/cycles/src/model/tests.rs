@@ -1,5 +1,6 @@
 //! Code whose best case is known: from the paper, or by counting.
 
+mod fetch;
 mod rounds;
 
 use super::*;
@@ -45,7 +46,7 @@ fn independent_work_costs_the_width() {
     let mut nops = [0x0f, 0x1f, 0x40, 0x00].repeat(12);
     nops.extend([0xeb, 0xce]); // jmp 0
     let s = looped(&nops);
-    assert!((13.0 / 6.0..=3.01).contains(&s.blocks[0].best_cycles), "{s:?}");
+    assert!(near(s.blocks[0].best_cycles, 13.0 / 6.0, 0.05), "{s:?}");
     assert!(near(s.blocks[0].c_min, 13.0 / 12.0, 0.01));
     let mut adds: Vec<u8> = (0..10).flat_map(|r: u8| vec![0x4c, 0x01, 0xc0 | ((r & 3) << 3)]).collect(); // add %r8..,%rax
     adds.extend([0xeb, 0xe0]);

@@ -221,7 +221,8 @@ pub struct InsnAnalysis {
     /// Most cycles of causes that are possible and too unlikely to be named, where nothing but the bound of its cycles asks for one.
     #[serde(skip_serializing_if = "is_zero")]
     pub unlikely: f64,
-    /// Part of `stall_cycles` that no remaining cause can take.
+    /// Part of `stall_cycles` that no remaining cause can take. Where these are 0.25 or more and not `unjudged`, it makes up, with the most of
+    /// `culprits` and `unlikely`, no less than them.
     pub unexplained: f64,
     /// Too few samples to name causes: that there are no culprits says nothing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -96,3 +96,57 @@ fn what_chance_explains_is_no_stall_of_one_instruction() {
     assert!(few.culprits.is_empty() && few.unjudged, "{few:?}");
     assert_eq!(few.in_sums.first().map(|s| s.0), Some(Cause::ICache), "over thousands it adds up: {few:?}");
 }
+
+/// 0: cmpb $0,(%rdi); jl 2   1: xor %ecx,%edx; jmp 0   2: add %rcx,%rdx; inc %rcx; jmp 0. The branch is taken in so large a part.
+fn seldom(taken: f64, decided: f64) -> Case {
+    let code = [0x80, 0x3f, 0x00, 0x7c, 0x04, 0x31, 0xca, 0xeb, 0xf7, 0x48, 0x01, 0xca, 0x48, 0xff, 0xc1, 0xeb, 0xef];
+    let (often, n) = (1e6 * (1.0 - taken), 1e6 * taken);
+    let flows = vec![way(9, 0, 1.0), way(0, 1, often), way(0, 2, n), way(1, 0, often), way(2, 0, n)];
+    Case::of(effects(&decode(&code, Svma(0x1000))), vec![0..2, 2..4, 4..7], flows).decided(taken, decided)
+}
+
+#[test]
+fn where_a_branch_seldom_goes_each_arrival_may_be_guessed_wrongly() {
+    let guess = |case: &Case, i: usize| {
+        case.judge(i, 15.0).culprits.into_iter().find(|c| c.cause == Cause::Mispredict).map_or(0.0, |c| c.max_cycles)
+    };
+    for taken in [0.05, 0.02, 0.008, 0.001] {
+        let case = seldom(taken, 5000.0);
+        assert_eq!(guess(&case, 4), 15.0, "{taken}: where it is taken to");
+        assert_eq!(case.judge(4, 15.0).unexplained, 0.0);
+        assert!(guess(&case, 2) < 0.1 * 20.0, "{taken}: not so where it usually goes on, {}", guess(&case, 2));
+        assert!(guess(&case, 1) < 0.1 * 20.0, "{taken}: nor at all of its executions");
+    }
+    assert_eq!(guess(&seldom(0.001, 5000.0), 2), 0.0, "foreseen as good as always");
+    // In a round of two cycles 0.8 % are a tenth of the time, if each costs twenty.
+    let short = seldom(0.008, 5000.0).judge(2, 2.0);
+    let most = |c: &Culprit| c.cause == Cause::Mispredict && (0.16..0.4).contains(&c.max_cycles);
+    assert!(short.culprits.iter().any(most), "{short:?}");
+    // What nobody can have taken is unexplained, of all that is told as the stall.
+    let case = seldom(0.02, 5000.0);
+    let (mut told, mut sure) = (vec![0.0; case.insns.len()], vec![0.0; case.insns.len()]);
+    (told[4], sure[4]) = (60.0, 20.0);
+    let judged = case.seen(&sure, |scene| {
+        let scene = Scene { cycles: &told, told: &told, certainty: Certainty::AtLeast, ..*scene };
+        judge(&scene).swap_remove(4)
+    });
+    let all = judged.culprits.iter().map(|c| c.max_cycles).sum::<f64>() + judged.unlikely + judged.unexplained;
+    assert!(all >= 60.0 - 1e-9 && judged.unexplained > 10.0, "{judged:?}");
+}
+
+#[test]
+fn a_branch_never_seen_to_go_the_other_way_has_no_least() {
+    let code = [0x66, 0x0f, 0x2e, 0xc8, 0x77, 0x06, 0xf2, 0x0f, 0x51, 0xc0, 0xeb, 0xf4];
+    let flows = vec![way(9, 0, 1.0), way(0, 1, 1000.0), way(1, 0, 999.0), way(0, 9, 1.0)];
+    let guess = |decided: f64, rarer: f64| {
+        let mut case = Case::of(effects(&decode(&code, Svma(0x1000))), vec![0..2, 2..4], flows.clone());
+        case.branch = Some(BranchSeen { taken: 0.0012, decided, rarer });
+        case.judge(1, 2.7).culprits.into_iter().find(|c| c.cause == Cause::Mispredict).map(|c| c.min_cycles)
+    };
+    for decided in [1.0, 24.0, 132.0] {
+        assert!(guess(decided, 0.0).is_none_or(|least| least == 0.0), "{decided}: {:?}", guess(decided, 0.0));
+    }
+    assert_eq!(guess(24.0, 0.0), Some(0.0), "too little to pass it over");
+    assert_eq!(guess(300.0, 0.0), None, "seen often enough to be ruled out");
+    assert!(guess(24.0, 1.0).is_some_and(|least| least > 1.0), "and one that was seen to: nobody else is there");
+}

@@ -71,3 +71,22 @@ fn few_stores_to_few_places_fill_no_buffer() {
     let locked = [&few[..], &[&[0xf0, 0x48, 0x01, 0x07]]].concat();
     assert!(full(&locked, 20.0), "a locked operation: there are other threads");
 }
+
+/// Two threads, one of which reads a word twice in a round while the other writes its neighbour in the same line.
+#[test]
+fn loads_of_one_place_by_a_loop_may_each_miss_as_another_core_writes_its_line() {
+    // mov (%rcx),%rdi
+    let read: [u8; 3] = [0x48, 0x8b, 0x39];
+    let twice: [&[u8]; 4] = [&SUM, &STEP, &read, &STEP];
+    for i in [0, 2] {
+        let judged = Case::looped(&around(&twice)).judge(i, 5.0);
+        assert_eq!(judged.culprits.iter().map(|c| (c.cause, c.min_cycles)).collect::<Vec<_>>(), [(Cause::DCache, 0.0)]);
+        assert_eq!(judged.unexplained, 0.0);
+        assert!(Case::looped(&around(&twice)).judge(i, 0.1).culprits.is_empty(), "the quick twin");
+    }
+    // mov %rax,(%rcx) between: the second comes from the store.
+    let stored: [&[u8]; 4] = [&SUM, &STEP, &[0x48, 0x89, 0x01], &read];
+    assert!(!causes(&stored, 3, 5.0).contains(&Cause::DCache));
+    // In straight code there is no time for it.
+    assert!(!Case::straight(0x1000, &twice.concat()).causes(2, 5.0).contains(&Cause::DCache));
+}
