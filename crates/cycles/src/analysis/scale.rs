@@ -62,12 +62,13 @@ impl Study {
         let blocks = 0..self.subject.cfg.blocks.len();
         let hottest =
             blocks.max_by(|&a, &b| self.subject.block_samples(a).total_cmp(&self.subject.block_samples(b)))?;
-        (f.flow.block_error[hottest] > LOOSE).then(|| {
+        let error = f.flow.by_counts.as_ref().map_or(f.flow.block_error[hottest], |by_counts| by_counts.0[hottest]);
+        (error > LOOSE).then(|| {
             format!(
                 "what was counted gives no scale: how often the block at {:#x} runs, which takes the most time, is known to a factor of \
                  {:.1} of that only",
                 self.subject.cfg.insns[self.subject.cfg.blocks[hottest].insns.start].address.0,
-                (1.96 * f.flow.block_error[hottest]).exp()
+                (1.96 * error).exp()
             )
         })
     }

@@ -12,8 +12,8 @@ use super::subject::{Places, Subject, To};
 use whither_image::counters::{Code, Exits};
 use whither_store::model::{Course, Image, LapCount};
 
-/// Fewer moments tell nothing.
-const FEWEST: f64 = 24.0;
+/// Fewer moments tell nothing, nor that entries have unlike numbers of rounds.
+const FEWEST: f64 = 6.0;
 /// Loops of fewer rounds than this leave so often that the branch itself tells.
 const FEWEST_ROUNDS: f64 = 6.0;
 /// Nobody goes round more often: a bound that is never met.

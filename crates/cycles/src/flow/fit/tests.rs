@@ -14,6 +14,7 @@ fn known(network: &Network) -> Known {
         ran: Vec::new(),
         ratios: Vec::new(),
         counts: Vec::new(),
+        unit: None,
         against: Against::All,
     }
 }
@@ -76,7 +77,7 @@ fn executions_seen_decide_where_no_branch_was_seen() {
     // A jump to unknown places: nothing tells how often it goes to 1, 2 or 3 but how often these were seen to run.
     let network = Network { blocks: 4, edges: vec![(4, 0), (0, 1), (0, 2), (0, 3), (1, 5), (2, 5), (3, 5)] };
     let mut k = known(&network);
-    k.ran = [1_000.0, 700.0, 300.0, 0.0].map(|seen| Ran { seen, chance: 1.0, doubt: 0.0 }).to_vec();
+    k.ran = [1_000.0, 700.0, 300.0, 0.0].map(|seen| Ran { seen, chance: 1.0, ..Ran::default() }).to_vec();
     k.time.iter_mut().for_each(|t| t.samples = 1_000.0);
     let flow = solve(&network, &k, Errors::Drawn).expect("solvable");
     let s = shares(&flow.blocks);
@@ -89,7 +90,7 @@ fn samples_of_instructions_count_by_how_many_a_block_has() {
     // Both ways are as frequent; one has nine times the instructions.
     let network = Network { blocks: 4, edges: vec![(4, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, 5)] };
     let mut k = known(&network);
-    let of = |(seen, chance)| Ran { seen, chance, doubt: 0.05 };
+    let of = |(seen, chance)| Ran { seen, chance, doubt: 0.05, island: 0 };
     k.ran = [(2_000.0, 2.0), (4_500.0, 9.0), (500.0, 1.0), (3_000.0, 3.0)].map(of).to_vec();
     let flow = solve(&network, &k, Errors::Drawn).expect("solvable");
     let s = shares(&flow.blocks);
@@ -120,7 +121,7 @@ fn counted_blocks_decide_and_give_the_scale() {
     k.ratios.truncate(3);
     (k.counts, k.against) = (vec![Count { block: 0, log: 1000.0_f64.ln(), error: 0.05 }], Against::Counts);
     let flow = solve(&network, &k, Errors::Drawn).expect("solvable");
-    let raise = misfit(&k.counts, &flow.blocks).0;
+    let raise = misfit(&k.counts, &flow.blocks, None).0;
     assert!((flow.blocks[0] * raise.exp() / 1000.0 - 1.0).abs() < 1e-6, "{:?}", flow.blocks);
     assert!((0.02..0.09).contains(&flow.block_error[0]), "as counted: {:?}", flow.block_error);
     assert!(flow.block_error[1] > 0.03 && flow.block_error[1] < 0.12, "{:?}", flow.block_error);
