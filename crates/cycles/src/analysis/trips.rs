@@ -164,7 +164,9 @@ mod tests {
             assert!((chance * rounds - 1.0).abs() < within, "{rounds} rounds: {chance}");
             assert!(error > within / 3.0, "{error}");
         }
-        assert_eq!(told((0..20).map(|i| 1 + i * 7 % 20)), None, "too few");
+        let (chance, error) = told((0..20).map(|i| 10 + i * 70 % 200)).expect("told");
+        assert!((chance * 200.0).ln().abs() < error && error > 0.25, "few tell little: {chance} {error}");
+        assert_eq!(told((0..5).map(|i| 20 + i * 40)), None, "too few");
         assert_eq!(told((0..500).map(|i| 1 + i % 4)), None, "four rounds");
     }
 

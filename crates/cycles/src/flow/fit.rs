@@ -417,11 +417,20 @@ fn redrawn(known: &Known, chance: &mut Chance) -> Known {
     }
     out.counts.iter_mut().for_each(|c| c.log += c.error * chance.normal());
     out.ratios.iter_mut().for_each(|r| r.log += r.error * chance.normal());
-    for time in out.time.iter_mut().filter(|t| t.samples > 0.0) {
-        let spread = chance.normal();
-        time.least *= (if spread < 0.0 { BELOW * spread } else { ABOVE * spread }).exp();
+    let islands = out.ran.iter().map(|r| r.island + 1).max().unwrap_or(0);
+    // What rounds of a loop take beyond their least is much the same cause in all of its blocks.
+    let common: Vec<f64> = (1..islands).map(|_| usual_times(chance)).collect();
+    for (b, time) in out.time.iter_mut().enumerate().filter(|(_, t)| t.samples > 0.0) {
+        let island = out.ran.get(b).and_then(|r| r.island.checked_sub(1));
+        time.least *= usual_times(chance) * island.map_or(1.0, |i| common[i]);
     }
     out
+}
+
+/// How many times what is usual something may take over its least.
+fn usual_times(chance: &mut Chance) -> f64 {
+    let spread = chance.normal();
+    (if spread < 0.0 { BELOW * spread } else { ABOVE * spread }).exp()
 }
 
 /// Pseudo-random numbers, the same in every run (`SplitMix64`).

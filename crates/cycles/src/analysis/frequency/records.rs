@@ -9,6 +9,7 @@ use crate::analysis::recorded::{Recorded, WORTH_OF_WALKED};
 use crate::analysis::subject::Subject;
 use crate::flow::{Count, Ran};
 use rustc_hash::FxHashMap;
+use whither_image::graph::Loop;
 
 /// Standard deviation of the logarithm of a branch's odds that even records have however many there are.
 const DOUBT_OF_EVEN: f64 = 0.02;
@@ -149,19 +150,23 @@ pub(super) fn ran(recorded: &Recorded, islands: &[usize], counts: &[Count]) -> V
 /// which its blocks compare with each other alone. 0: what is in no such loop.
 pub(super) fn islands(subject: &Subject) -> Vec<usize> {
     let (cfg, recorded) = (&subject.cfg, &subject.recorded);
-    let mut islands = vec![0; cfg.blocks.len()];
     if recorded.walked == 0 {
-        return islands;
+        return vec![0; cfg.blocks.len()];
     }
-    // Outer loops come first.
-    for (i, l) in subject.loops.iter().enumerate() {
+    let insns: Vec<usize> = cfg.blocks.iter().map(|b| b.insns.len()).collect();
+    let edges = cfg.edges.iter().zip(&recorded.edges).map(|(e, n)| (e.from, e.to, *n));
+    let ways: Vec<(usize, usize, f64)> = edges.chain(recorded.jumps.iter().copied()).collect();
+    of_loops(&subject.loops, &insns, &recorded.blocks, &ways)
+}
+
+/// `loops`: outer ones first; `insns`, `shown`: instructions of each block, and how often it was shown; `ways`: from, to, how often.
+fn of_loops(loops: &[Loop], insns: &[usize], shown: &[f64], ways: &[(usize, usize, f64)]) -> Vec<usize> {
+    let mut islands = vec![0; insns.len()];
+    for (i, l) in loops.iter().enumerate() {
         let inside = |b: usize| l.nodes.binary_search(&b).is_ok();
-        let own = || l.nodes.iter().copied().filter(|b| *b < cfg.blocks.len());
-        let shown = |b: usize| recorded.blocks.get(b).copied().unwrap_or(0.0);
-        let walks = own().map(|b| shown(b) * cfg.blocks[b].insns.len() as f64).sum::<f64>() / WALK;
-        let edges = cfg.edges.iter().zip(&recorded.edges).map(|(e, n)| (e.from, e.to, *n));
-        let ways = edges.chain(recorded.jumps.iter().copied());
-        let left: f64 = ways.filter(|w| inside(w.0) && !inside(w.1)).map(|w| w.2).sum();
+        let own = || l.nodes.iter().copied().filter(|b| *b < insns.len());
+        let walks = own().map(|b| shown[b] * insns[b] as f64).sum::<f64>() / WALK;
+        let left: f64 = ways.iter().filter(|w| inside(w.0) && !inside(w.1)).map(|w| w.2).sum();
         if left < LEAVES * walks {
             own().for_each(|b| islands[b] = i + 1);
         }
@@ -221,6 +226,23 @@ mod tests {
         );
         let apart = doubt(&[(0, 0.0), (1, 1.0_f64.ln()), (2, 1.0_f64.ln())]);
         assert!(apart.doubt > 2.0 && apart.seen < 0.05 * agreeing.seen, "{apart:?}");
+    }
+
+    #[test]
+    fn a_loop_that_walks_hardly_leave_is_an_island() {
+        // 1 and 3 are loops of ten instructions one behind the other; 100 walks of 100 rounds were in each.
+        let loops = [1, 3].map(|header| Loop { header, nodes: vec![header] });
+        let of = |left: f64| {
+            let ways = [(0, 1, left), (1, 1, 1e4), (1, 2, left), (2, 3, left), (3, 3, 1e4), (3, 4, 300.0)];
+            of_loops(&loops, &[1, 10, 1, 10, 1], &[left, 1e4, left, 1e4, 300.0], &ways)
+        };
+        assert_eq!(of(3.0), [0, 1, 0, 0, 0], "three of a hundred walks left it");
+        assert_eq!(of(150.0), [0; 5], "they leave both");
+        // Islands share nothing, and each is shown as well as it is.
+        let recorded = Recorded { blocks: vec![3.0, 1e4, 3.0, 100.0, 30.0], runs: 9, walked: 9, ..Recorded::default() };
+        let ran = ran(&recorded, &of(3.0), &[]);
+        assert_eq!(ran.iter().map(|r| r.island).collect::<Vec<_>>(), [0, 1, 0, 0, 0]);
+        assert!(ran[3].seen > 5.0, "not as seldom as against the other: {ran:?}");
     }
 
     #[test]
