@@ -29,7 +29,7 @@ mod tests {
     fn watched(mut pay: impl FnMut(f64, f64) -> f64) -> (f64, f64) {
         let (mut now, mut hits, mut windows, mut lost) = (0.0, 0.0, 0.0, 0.0);
         while now < 100.0 {
-            let seen = if (now / 0.5) as u64 % 2 == 0 { 2.0 } else { 8.0 };
+            let seen = if ((now / 0.5) as u64).is_multiple_of(2) { 2.0 } else { 8.0 };
             let took = seen * 25e-6;
             (hits, windows, lost) = (hits + seen, windows + 1.0, lost + took);
             now += 0.001 + pay(took, lost / windows) / 0.03;
