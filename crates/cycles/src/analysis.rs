@@ -205,7 +205,11 @@ impl Study {
         let first = schedule(&machine.core, &subject.effects, &blocks, &|b| even[b].clone());
         let least: Vec<f64> = first.blocks.iter().map(|b| b.c_min).collect();
         let enough = subject.samples.iter().sum::<f64>() >= FEWEST_SAMPLES;
-        let frequencies = if enough { frequencies(&subject, &least, cycles_per_sample, errors) } else { None };
+        let frequencies = if enough {
+            frequencies(&subject, &least, cycles_per_sample, run_ns.filter(|_| clock_is_known), errors)
+        } else {
+            None
+        };
         let schedule = match &frequencies {
             Some(f) => {
                 let flows = f.network.edges.iter().zip(&f.flow.edges).map(|(e, x)| (e.0, e.1, *x));
@@ -393,7 +397,7 @@ impl Study {
 
     /// What was never seen may never have run: what flow leaves it is the most.
     fn block_estimate(&self, f: &Frequencies, b: usize) -> Estimate {
-        let estimate = self.estimate(f, f.flow.blocks[b] * self.unit(f), f.flow.block_error[b]);
+        let estimate = self.estimate(f, f.flow.blocks[b] * self.unit(f), self.error_of(f, b));
         if self.is_unseen(f, b) { Estimate { low: 0.0, confidence: Confidence::Low, ..estimate } } else { estimate }
     }
 
@@ -427,7 +431,7 @@ impl Study {
             from: self.number(f, from)?,
             to: self.number(f, to)?,
             kind: self.subject.cfg.edges.get(e).filter(|_| e < f.known_edges).map_or("unknown", |e| kind(e.kind)),
-            frequency: self.estimate(f, f.flow.edges[e] * self.unit(f), f.flow.edge_error[e]),
+            frequency: self.estimate(f, f.flow.edges[e] * self.unit(f), self.error_of_edge(f, e)),
             probability: if through > 0.0 { f.flow.edges[e] / through } else { 0.0 },
             evidence: f.seen[e] as u64,
         })
@@ -458,6 +462,20 @@ impl Study {
             estimate.confidence = Confidence::Medium;
         }
         estimate
+    }
+
+    /// Standard deviation of the logarithm of a block's executions in the unit that they are told in, but for that of the scale.
+    fn error_of(&self, f: &Frequencies, b: usize) -> f64 {
+        self.by_counts(f).map_or(f.flow.block_error[b], |by_counts| by_counts.0[b])
+    }
+
+    fn error_of_edge(&self, f: &Frequencies, e: usize) -> f64 {
+        self.by_counts(f).map_or(f.flow.edge_error[e], |by_counts| by_counts.1[e])
+    }
+
+    /// Errors of executions as counted, where these give the scale.
+    fn by_counts<'f>(&self, f: &'f Frequencies) -> Option<&'f (Vec<f64>, Vec<f64>)> {
+        f.flow.by_counts.as_ref().filter(|_| self.counted && self.calls.is_none() && f.retired_scale.is_none())
     }
 
     /// Whether there is more than a handful of observations.

@@ -75,8 +75,15 @@ impl Frequencies {
     }
 }
 
-/// `least`: cycles one execution of each block takes at least; `cycles`: cycles of one sample.
-pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors: Errors) -> Option<Frequencies> {
+/// `least`: cycles one execution of each block takes at least; `cycles`: of one sample; `run_ns`: run time that counts are of, where
+/// cycles are known well enough to compare.
+pub(crate) fn frequencies(
+    subject: &Subject,
+    least: &[f64],
+    cycles: f64,
+    run_ns: Option<f64>,
+    errors: Errors,
+) -> Option<Frequencies> {
     let cfg = &subject.cfg;
     let mut network = network_of(cfg);
     add_observed(subject, &mut network);
@@ -87,6 +94,7 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     let mut shown = observed.raw;
     records::add(&subject.recorded, &network, None, &mut shown);
     let counts = counts(subject);
+    let islands = records::islands(subject);
     let by_processor = records::decide(&subject.recorded) && subject.recorded.walked == 0;
     let all = if by_processor { BELIEF_AMONG_RECORDS } else { BELIEF };
     let mut known = Known {
@@ -95,7 +103,7 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
         belief: belief(subject, &network, all),
         missed: BELIEF_FOR_ERRORS / all,
         time: Vec::new(),
-        ran: subject.retired.as_ref().map_or_else(|| records::ran(&subject.recorded, &counts), Retired::ran),
+        ran: subject.retired.as_ref().map_or_else(|| records::ran(&subject.recorded, &islands, &counts), Retired::ran),
         ratios: subject.counted.iter().flat_map(|c| &c.ratios).copied().collect(),
         // Pairs of moments tell of some loops; what is not known of others is not known of the whole, and how often others run than
         // those is not known where no branch between them was seen.
@@ -105,6 +113,7 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
             _ => Against::Both,
         },
         counts,
+        unit: run_ns.map(f64::ln),
     };
     known.time = (0..cfg.blocks.len())
         .map(|b| Time { samples: subject.block_samples(b), least: least[b].max(1e-3) / cycles })
@@ -122,7 +131,7 @@ pub(crate) fn frequencies(subject: &Subject, least: &[f64], cycles: f64, errors:
     known.seen.clone_from(&observed.seen);
     cap(&network, &mut known.seen);
     add(&mut known.seen, &told);
-    let covers = records::covers(&subject.recorded, &network, &first);
+    let covers = records::covers(&subject.recorded, &islands, &network, &first);
     let waiting = records::waiting(subject, cycles, &first);
     records::doubts(&subject.recorded, &network, (&covers, waiting), &known.seen, &mut known.doubt);
     records::add(&subject.recorded, &network, Some(&covers), &mut known.seen);
@@ -165,7 +174,7 @@ fn counts(subject: &Subject) -> Vec<Count> {
 fn counted_rate(subject: &Subject, flow: &Flow) -> Option<f64> {
     let told = !subject.lapped.is_empty() || subject.counted.as_ref().is_some_and(|c| c.has_rate);
     told.then_some(())?;
-    let (raise, _) = misfit(&counts(subject), &flow.blocks);
+    let (raise, _) = misfit(&counts(subject), &flow.blocks, None);
     Some(raise.exp()).filter(|r| r.is_finite() && *r > 0.0)
 }
 

@@ -18,6 +18,8 @@ const MOST_ERROR: f64 = 0.2;
 const LOOSE: f64 = 0.5;
 /// How often a loop must have been seen to end before its rounds per entry are known.
 const ENDS: f64 = 50.0;
+/// And before intervals tell how well they are known, where other blocks were counted.
+const FEW_ENDS: f64 = 10.0;
 /// Loops with a smaller share of the samples do not matter.
 const MATTERS: f64 = 0.1;
 /// A clock may be off by this much.
@@ -62,12 +64,13 @@ impl Study {
         let blocks = 0..self.subject.cfg.blocks.len();
         let hottest =
             blocks.max_by(|&a, &b| self.subject.block_samples(a).total_cmp(&self.subject.block_samples(b)))?;
-        (f.flow.block_error[hottest] > LOOSE).then(|| {
+        let error = f.flow.by_counts.as_ref().map_or(f.flow.block_error[hottest], |by_counts| by_counts.0[hottest]);
+        (error > LOOSE).then(|| {
             format!(
                 "what was counted gives no scale: how often the block at {:#x} runs, which takes the most time, is known to a factor of \
                  {:.1} of that only",
                 self.subject.cfg.insns[self.subject.cfg.blocks[hottest].insns.start].address.0,
-                (1.96 * f.flow.block_error[hottest]).exp()
+                (1.96 * error).exp()
             )
         })
     }
@@ -76,10 +79,10 @@ impl Study {
     fn uncounted_loop(&self) -> Option<String> {
         let (f, counted) = (self.frequencies.as_ref()?, self.subject.counted_blocks());
         let within = |nodes: &[usize]| counted.iter().any(|b| nodes.binary_search(b).is_ok());
-        let (address, ends) = self.least_known_loop(f, |nodes| !within(nodes)).filter(|l| l.1 < ENDS)?;
+        let (address, ends) = self.least_known_loop(f, |nodes| !within(nodes)).filter(|l| l.1 < FEW_ENDS)?;
         Some(format!(
             "what was counted gives no scale: the loop at {address:#x} was seen to end {ends:.0} times and nothing in it was counted, so \
-             its rounds are hardly known ({ENDS} are needed; record for longer or at a higher rate)"
+             its rounds are hardly known ({FEW_ENDS} are needed; record for longer or at a higher rate)"
         ))
     }
 

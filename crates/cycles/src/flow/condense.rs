@@ -130,6 +130,7 @@ impl Condensed {
             ran: known.ran.clone(),
             ratios: known.ratios.clone(),
             counts: known.counts.clone(),
+            unit: known.unit,
         }
     }
 
@@ -143,15 +144,20 @@ impl Condensed {
             let own = way.own.map_or(0.0, |e| flow.edges[e]);
             own + way.shared.map_or(0.0, |(into, out)| flow.edges[into] * part(out))
         };
-        let error = |way: &Way| match (way.own, way.shared) {
-            (Some(own), _) => flow.edge_error[own],
-            (None, Some((into, out))) => flow.edge_error[into].max(flow.edge_error[out]),
+        let error = |errors: &[f64], way: &Way| match (way.own, way.shared) {
+            (Some(own), _) => errors[own],
+            (None, Some((into, out))) => errors[into].max(errors[out]),
             (None, None) => f64::INFINITY,
         };
-        let (edges, edge_error) = (self.ways.iter().map(edge).collect(), self.ways.iter().map(error).collect());
+        let errors = |of: &[f64]| self.ways.iter().map(|way| error(of, way)).collect();
+        let (edges, edge_error) = (self.ways.iter().map(edge).collect(), errors(&flow.edge_error));
+        let by_counts = flow.by_counts.map(|(mut blocks, edges)| {
+            blocks.truncate(self.blocks);
+            (blocks, errors(&edges))
+        });
         flow.blocks.truncate(self.blocks);
         flow.block_error.truncate(self.blocks);
-        Flow { edges, edge_error, ..flow }
+        Flow { edges, edge_error, by_counts, ..flow }
     }
 }
 

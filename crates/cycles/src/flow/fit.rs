@@ -73,13 +73,20 @@ impl Problem {
         }
         self.search(&mut point, known, steps(STEPS, known));
         let state = self.state(&point);
-        let (block_error, edge_error) = match errors {
+        let mut told = match errors {
             Errors::Drawn => self.errors(&point, &state, known),
             Errors::Skipped => {
-                (vec![f64::INFINITY; self.network().blocks], vec![f64::INFINITY; self.network().edges.len()])
+                vec![(vec![f64::INFINITY; self.network().blocks], vec![f64::INFINITY; self.network().edges.len()])]
             }
         };
-        let flow = Flow { edges: self.edge_flows(&state), blocks: state.flow, block_error, edge_error };
+        let by_counts = if told.len() > 1 { told.pop() } else { None };
+        let (mut block_error, mut edge_error) = told.remove(0);
+        if let Some((blocks, edges)) = &by_counts {
+            let greater = |to: &mut [f64], of: &[f64]| to.iter_mut().zip(of).for_each(|(e, other)| *e = e.max(*other));
+            greater(&mut block_error, blocks);
+            greater(&mut edge_error, edges);
+        }
+        let flow = Flow { edges: self.edge_flows(&state), blocks: state.flow, block_error, edge_error, by_counts };
         Some((self.condensed.whole(flow), point))
     }
 
@@ -150,7 +157,7 @@ impl Problem {
             })
             .sum();
         let blocks: f64 = (0..self.network().blocks).map(|b| block_cost(state.flow[b], known.time[b]).0).sum();
-        let (_, above) = misfit(&known.counts, &state.flow);
+        let (_, above) = misfit(&known.counts, &state.flow, known.unit);
         let counts: f64 = above.iter().zip(&known.counts).map(|(a, c)| (a * c.error).powi(2) / 2.0).sum();
         let ratios: f64 = known.ratios.iter().map(|r| ratio_cost(&state.flow, r).0).sum();
         blocks - branches + ran_cost(&known.ran, &state.flow) + counts + ratios
@@ -160,7 +167,7 @@ impl Problem {
         let ran = ran_slopes(&known.ran, &state.flow);
         let slope = |b: usize| block_cost(state.flow[b], known.time[b]).1 + ran.get(b).copied().unwrap_or(0.0);
         let mut slopes: Vec<f64> = (0..self.network().blocks).map(slope).collect();
-        let (_, above) = misfit(&known.counts, &state.flow);
+        let (_, above) = misfit(&known.counts, &state.flow, known.unit);
         known.counts.iter().zip(above).for_each(|(c, above)| slopes[c.block] += above);
         for r in &known.ratios {
             let slope = ratio_cost(&state.flow, r).1;
@@ -248,13 +255,14 @@ impl Problem {
         self.network().edges.iter().zip(&state.probability).map(|(e, p)| passes(e.0) * p).collect()
     }
 
-    /// How much the logarithm of each share moves when the evidence is drawn anew.
-    fn errors(&self, point: &Point, state: &State<'_>, known: &Known) -> (Vec<f64>, Vec<f64>) {
+    /// How much the logarithm of each share moves when the evidence is drawn anew: of blocks and edges, against each of what they are
+    /// told against.
+    fn errors(&self, point: &Point, state: &State<'_>, known: &Known) -> Vec<(Vec<f64>, Vec<f64>)> {
         let mut chance = Chance(0x9e37_79b9);
         // Blocks, then edges; against each of what they are told against.
         let logs = |flow: &[f64], edges: &[f64], drawn: &Known| -> Vec<Vec<f64>> {
             let all = || flow.iter().sum();
-            let counts = |of: &Known| (-misfit(&of.counts, flow).0).exp();
+            let counts = |of: &Known| (-misfit(&of.counts, flow, None).0).exp();
             let totals: Vec<f64> = match known.against {
                 Against::All => vec![all()],
                 Against::Counts => vec![counts(drawn)],
@@ -280,10 +288,12 @@ impl Problem {
                 sum.iter_mut().zip(best).zip(drawn).for_each(|((s, a), b)| *s += (a - b).powi(2));
             }
         }
-        let worst = |i: usize| squares.iter().map(|s| s[i]).fold(0.0, f64::max);
-        let mut blocks: Vec<f64> = (0..best[0].len()).map(|i| (worst(i) / draws as f64).sqrt()).collect();
-        let edges = blocks.split_off(state.flow.len());
-        (blocks, edges)
+        let deviations = |squares: Vec<f64>| {
+            let mut blocks: Vec<f64> = squares.into_iter().map(|s| (s / draws as f64).sqrt()).collect();
+            let edges = blocks.split_off(state.flow.len());
+            (blocks, edges)
+        };
+        squares.into_iter().map(deviations).collect()
     }
 }
 
@@ -302,11 +312,11 @@ fn block_cost(flow: f64, Time { samples, least }: Time) -> (f64, f64) {
     (off * off / (2.0 * variance), -off / variance)
 }
 
-/// Cost of where executions were seen: each was seen by chance, so blocks share observations as they share executions.
+/// Cost of where executions were seen: each was seen by chance, so blocks of an island share observations as they share executions.
 fn ran_cost(ran: &[Ran], flow: &[f64]) -> f64 {
     let all = to_be_seen(ran, flow);
     let of = |(r, flow): (&Ran, &f64)| match r.seen > 0.0 {
-        true => -r.seen * (r.chance * flow / all).max(f64::MIN_POSITIVE).ln(),
+        true => -r.seen * (r.chance * flow / all[r.island].1).max(f64::MIN_POSITIVE).ln(),
         false => 0.0,
     };
     ran.iter().zip(flow).map(of).sum()
@@ -315,12 +325,18 @@ fn ran_cost(ran: &[Ran], flow: &[f64]) -> f64 {
 /// Its derivatives by the logarithm of each block's executions.
 fn ran_slopes(ran: &[Ran], flow: &[f64]) -> Vec<f64> {
     let all = to_be_seen(ran, flow);
-    let seen: f64 = ran.iter().map(|r| r.seen).sum();
-    ran.iter().zip(flow).map(|(r, flow)| seen * r.chance * flow / all - r.seen).collect()
+    let of = |r: &Ran, flow: &f64| all[r.island].0 * r.chance * flow / all[r.island].1 - r.seen;
+    ran.iter().zip(flow).map(|(r, flow)| of(r, flow)).collect()
 }
 
-fn to_be_seen(ran: &[Ran], flow: &[f64]) -> f64 {
-    ran.iter().zip(flow).map(|(r, flow)| r.chance * flow).sum::<f64>().max(f64::MIN_POSITIVE)
+/// Of each island: what was seen, and what of its flow may be.
+fn to_be_seen(ran: &[Ran], flow: &[f64]) -> Vec<(f64, f64)> {
+    let mut all = vec![(0.0, f64::MIN_POSITIVE); ran.iter().map(|r| r.island + 1).max().unwrap_or(0)];
+    for (r, flow) in ran.iter().zip(flow) {
+        let island = &mut all[r.island];
+        *island = (island.0 + r.seen, island.1 + r.chance * flow);
+    }
+    all
 }
 
 /// Cost of two blocks' executions against their counted ratio, and its derivative by the logarithm of the one counted
@@ -401,11 +417,20 @@ fn redrawn(known: &Known, chance: &mut Chance) -> Known {
     }
     out.counts.iter_mut().for_each(|c| c.log += c.error * chance.normal());
     out.ratios.iter_mut().for_each(|r| r.log += r.error * chance.normal());
-    for time in out.time.iter_mut().filter(|t| t.samples > 0.0) {
-        let spread = chance.normal();
-        time.least *= (if spread < 0.0 { BELOW * spread } else { ABOVE * spread }).exp();
+    let islands = out.ran.iter().map(|r| r.island + 1).max().unwrap_or(0);
+    // What rounds of a loop take beyond their least is much the same cause in all of its blocks.
+    let common: Vec<f64> = (1..islands).map(|_| usual_times(chance)).collect();
+    for (b, time) in out.time.iter_mut().enumerate().filter(|(_, t)| t.samples > 0.0) {
+        let island = out.ran.get(b).and_then(|r| r.island.checked_sub(1));
+        time.least *= usual_times(chance) * island.map_or(1.0, |i| common[i]);
     }
     out
+}
+
+/// How many times what is usual something may take over its least.
+fn usual_times(chance: &mut Chance) -> f64 {
+    let spread = chance.normal();
+    (if spread < 0.0 { BELOW * spread } else { ABOVE * spread }).exp()
 }
 
 /// Pseudo-random numbers, the same in every run (`SplitMix64`).

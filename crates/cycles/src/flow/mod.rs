@@ -43,6 +43,8 @@ pub(crate) struct Known {
     pub(crate) ratios: Vec<Ratio>,
     /// Blocks counted against time.
     pub(crate) counts: Vec<Count>,
+    /// Logarithm of what the unit of counts is in executions while sampled, where that is known: then counts and time are of one scale.
+    pub(crate) unit: Option<f64>,
     /// What errors are of.
     pub(crate) against: Against,
 }
@@ -69,6 +71,9 @@ pub(crate) struct Ran {
     pub(crate) chance: f64,
     /// How far the logarithm of what was seen may be off, however much it is. For errors only.
     pub(crate) doubt: f64,
+    /// Executions are one sample within an island only: how often those of different ones were seen tells nothing of how often they
+    /// run against each other.
+    pub(crate) island: usize,
 }
 
 /// Executions of one block over those of another, as counted.
@@ -93,12 +98,13 @@ pub(crate) struct Count {
 }
 
 /// What logarithms of a flow must be raised by to fit counts best, and how far each is above its count then, over its
-/// variance.
-pub(crate) fn misfit(counts: &[Count], flow: &[f64]) -> (f64, Vec<f64>) {
+/// variance. `unit`: where the counts' own is known, by which they must be raised instead.
+pub(crate) fn misfit(counts: &[Count], flow: &[f64], unit: Option<f64>) -> (f64, Vec<f64>) {
     let off = |c: &Count| flow.get(c.block).map_or(0.0, |f| f.max(1e-300).ln()) - c.log;
     let weight = |c: &Count| 1.0 / (c.error * c.error).max(1e-9);
     let all: f64 = counts.iter().map(weight).sum();
-    let mean = counts.iter().map(|c| weight(c) * off(c)).sum::<f64>() / all.max(f64::MIN_POSITIVE);
+    let fits_best = || counts.iter().map(|c| weight(c) * off(c)).sum::<f64>() / all.max(f64::MIN_POSITIVE);
+    let mean = unit.unwrap_or_else(fits_best);
     (-mean, counts.iter().map(|c| weight(c) * (off(c) - mean)).collect())
 }
 
@@ -122,6 +128,8 @@ pub(crate) struct Flow {
     pub(crate) block_error: Vec<f64>,
     /// The same of each edge.
     pub(crate) edge_error: Vec<f64>,
+    /// The same of executions in the unit of counts, where [`Against::Both`] asks for them: blocks, and edges.
+    pub(crate) by_counts: Option<(Vec<f64>, Vec<f64>)>,
 }
 
 /// Whether errors are wanted: they cost a few times what the flow itself does.

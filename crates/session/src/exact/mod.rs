@@ -6,10 +6,12 @@
 //! What they take is paid for by waiting: the next window begins when the share of the target's time stays within the
 //! budget.
 
+mod credit;
 mod plan;
 mod tally;
 mod targets;
 
+use credit::Credit;
 use plan::{Place, Set, chain, survey};
 use regex::Regex;
 use std::collections::BTreeSet;
@@ -163,6 +165,7 @@ struct Counter {
     surveys: Vec<(f64, Set)>,
     /// No window may begin before.
     paid: Instant,
+    credit: Credit,
     begun: Instant,
     looked: Option<Instant>,
     planned: Option<Instant>,
@@ -183,6 +186,7 @@ impl Counter {
             chains: Vec::new(),
             surveys: Vec::new(),
             paid: now,
+            credit: Credit::default(),
             begun: now,
             looked: None,
             planned: None,
@@ -340,8 +344,16 @@ impl Counter {
             }
             Err(_) => false,
         });
+        let usual = SWITCHING + self.usual_hits(set);
         let part = 0.5 + self.dice.part();
-        self.paid = Instant::now() + lost.mul_f64(part / self.budget);
+        let wait = self.credit.wait(lost.as_secs_f64(), usual.as_secs_f64()) * part / self.budget;
+        self.paid = Instant::now() + Duration::from_secs_f64(wait);
+    }
+
+    /// What hits of a window of a set took so far, on average.
+    fn usual_hits(&self, set: &Set) -> Duration {
+        let row = self.tally.of(set).and_then(|rows| rows.first());
+        row.map_or(Duration::ZERO, |r| Duration::from_nanos(r.hits_ns / r.windows.max(1)))
     }
 
     fn is_rare(&self, set: &Set) -> bool {

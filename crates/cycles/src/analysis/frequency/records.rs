@@ -9,6 +9,7 @@ use crate::analysis::recorded::{Recorded, WORTH_OF_WALKED};
 use crate::analysis::subject::Subject;
 use crate::flow::{Count, Ran};
 use rustc_hash::FxHashMap;
+use whither_image::graph::Loop;
 
 /// Standard deviation of the logarithm of a branch's odds that even records have however many there are.
 const DOUBT_OF_EVEN: f64 = 0.02;
@@ -24,6 +25,10 @@ const TOGETHER: f64 = 31.0;
 /// Standard deviation of the logarithm of how often walks show a block that they have however many there are, as they begin where time is
 /// spent. In a program of much code, where each block is seen a few times, it is little beside chance.
 const DOUBT_OF_PLACES: f64 = 0.3;
+/// Instructions that a walk tells of.
+const WALK: f64 = 1000.0;
+/// A loop that walks leave less often than this, each, is an island to them.
+const LEAVES: f64 = 1.0;
 /// Fewer runs are no evidence to speak of.
 const FEWEST: u64 = 30;
 
@@ -53,7 +58,8 @@ pub(super) fn add(recorded: &Recorded, network: &Network, covers: Option<&[f64]>
 
 /// How far what walks show of each node stands for all its executions. A walk ends where it needs something unknown, so what
 /// follows such a place is shown by other ways only: it is shown less often than it runs.
-pub(super) fn covers(recorded: &Recorded, network: &Network, flow: &Flow) -> Vec<f64> {
+/// Islands are shown by walks of their own.
+pub(super) fn covers(recorded: &Recorded, islands: &[usize], network: &Network, flow: &Flow) -> Vec<f64> {
     let mut shown = vec![0.0; network.blocks + 1];
     if recorded.walked == 0 {
         return vec![1.0; network.blocks + 1];
@@ -61,18 +67,27 @@ pub(super) fn covers(recorded: &Recorded, network: &Network, flow: &Flow) -> Vec
     let mut edges = vec![0.0; network.edges.len()];
     add(recorded, network, None, &mut edges);
     network.edges.iter().zip(&edges).for_each(|(e, n)| shown[e.0] += n);
+    let island = |b: usize| islands.get(b).copied().unwrap_or(0);
     let rate = |b: usize| shown[b] / flow.blocks[b].max(f64::MIN_POSITIVE);
-    // The rate at which most of what is shown is shown.
-    let mut rates: Vec<(f64, f64)> = (0..network.blocks).map(|b| (rate(b), shown[b])).collect();
+    let mut rates = vec![Vec::new(); islands.iter().max().map_or(1, |most| most + 1)];
+    (0..network.blocks).for_each(|b| rates[island(b)].push((rate(b), shown[b])));
+    let usual: Vec<f64> = rates.into_iter().map(usual_rate).collect();
+    let of = |b: usize| match b < network.blocks && usual[island(b)] > 0.0 {
+        true => (rate(b) / usual[island(b)]).min(1.0),
+        false => 1.0,
+    };
+    (0..=network.blocks).map(of).map(|c| c * c).collect()
+}
+
+/// The rate at which most of what is shown is shown. `rates`: with how much is.
+fn usual_rate(mut rates: Vec<(f64, f64)>) -> f64 {
     rates.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut left = shown.iter().sum::<f64>() / 2.0;
+    let mut left = rates.iter().map(|r| r.1).sum::<f64>() / 2.0;
     let usual = rates.iter().find(|(_, n)| {
         left -= n;
         left <= 0.0
     });
-    let usual = usual.map_or(0.0, |u| u.0);
-    let of = |b: usize| if b < network.blocks && usual > 0.0 { (rate(b) / usual).min(1.0) } else { 1.0 };
-    (0..=network.blocks).map(of).map(|c| c * c).collect()
+    usual.map_or(0.0, |u| u.0)
 }
 
 /// What part of the time is spent at loads that wait, as far as flows tell. `cycles`: of one sample.
@@ -112,12 +127,51 @@ pub(super) fn doubts(
     }
 }
 
-/// Executions of blocks, in independent observations. `counts`: of some blocks, from elsewhere.
-pub(super) fn ran(recorded: &Recorded, counts: &[Count]) -> Vec<Ran> {
+/// Executions of blocks, in independent observations. `counts`: of some blocks, from elsewhere; `islands`: as of [`islands`].
+pub(super) fn ran(recorded: &Recorded, islands: &[usize], counts: &[Count]) -> Vec<Ran> {
     let walked = recorded.walked > 0;
-    let doubt = if walked { DOUBT_OF_PLACES.max(apart(&recorded.blocks, counts)) } else { 0.0 };
-    let together = if walked { 1.0 + doubt.powi(2) * usual(&recorded.blocks) } else { TOGETHER };
-    recorded.blocks.iter().map(|n| Ran { seen: n / together, chance: 1.0, doubt }).collect()
+    let island = |b: usize| islands.get(b).copied().unwrap_or(0);
+    let of_island = |i: usize| {
+        let blocks: Vec<f64> =
+            recorded.blocks.iter().enumerate().map(|(b, n)| if island(b) == i { *n } else { 0.0 }).collect();
+        let doubt = if walked { DOUBT_OF_PLACES.max(apart(&blocks, counts)) } else { 0.0 };
+        (doubt, if walked { 1.0 + doubt.powi(2) * usual(&blocks) } else { TOGETHER })
+    };
+    let all: Vec<(f64, f64)> = (0..=islands.iter().copied().max().unwrap_or(0)).map(of_island).collect();
+    let of = |(b, n): (usize, &f64)| {
+        let (doubt, together) = all[island(b)];
+        Ran { seen: n / together, chance: 1.0, doubt, island: island(b) }
+    };
+    recorded.blocks.iter().enumerate().map(of).collect()
+}
+
+/// Which blocks walks tell of together. Walks begin where time is spent, and of what they show only what they came to afterwards is
+/// as frequent as it runs: a loop that they hardly leave is shown by how long it takes, whatever its rounds cost. So it is an island, in
+/// which its blocks compare with each other alone. 0: what is in no such loop.
+pub(super) fn islands(subject: &Subject) -> Vec<usize> {
+    let (cfg, recorded) = (&subject.cfg, &subject.recorded);
+    if recorded.walked == 0 {
+        return vec![0; cfg.blocks.len()];
+    }
+    let insns: Vec<usize> = cfg.blocks.iter().map(|b| b.insns.len()).collect();
+    let edges = cfg.edges.iter().zip(&recorded.edges).map(|(e, n)| (e.from, e.to, *n));
+    let ways: Vec<(usize, usize, f64)> = edges.chain(recorded.jumps.iter().copied()).collect();
+    of_loops(&subject.loops, &insns, &recorded.blocks, &ways)
+}
+
+/// `loops`: outer ones first; `insns`, `shown`: instructions of each block, and how often it was shown; `ways`: from, to, how often.
+fn of_loops(loops: &[Loop], insns: &[usize], shown: &[f64], ways: &[(usize, usize, f64)]) -> Vec<usize> {
+    let mut islands = vec![0; insns.len()];
+    for (i, l) in loops.iter().enumerate() {
+        let inside = |b: usize| l.nodes.binary_search(&b).is_ok();
+        let own = || l.nodes.iter().copied().filter(|b| *b < insns.len());
+        let walks = own().map(|b| shown[b] * insns[b] as f64).sum::<f64>() / WALK;
+        let left: f64 = ways.iter().filter(|w| inside(w.0) && !inside(w.1)).map(|w| w.2).sum();
+        if left < LEAVES * walks {
+            own().for_each(|b| islands[b] = i + 1);
+        }
+    }
+    islands
 }
 
 /// How far the logarithms of what walks saw are from those of counts, on average: as walks begin where time is spent, far where the rounds
@@ -162,7 +216,7 @@ mod tests {
         let recorded = Recorded { blocks: vec![900.0, 90.0, 9.0], runs: 9, walked: 9, ..Recorded::default() };
         let doubt = |logs: &[(usize, f64)]| {
             let counts: Vec<Count> = logs.iter().map(|&(block, log)| Count { block, log, error: 0.1 }).collect();
-            ran(&recorded, &counts)[0]
+            ran(&recorded, &[0; 3], &counts)[0]
         };
         let agreeing = doubt(&[(0, 0.0), (1, 0.1_f64.ln())]);
         assert_eq!(
@@ -175,14 +229,31 @@ mod tests {
     }
 
     #[test]
+    fn a_loop_that_walks_hardly_leave_is_an_island() {
+        // 1 and 3 are loops of ten instructions one behind the other; 100 walks of 100 rounds were in each.
+        let loops = [1, 3].map(|header| Loop { header, nodes: vec![header] });
+        let of = |left: f64| {
+            let ways = [(0, 1, left), (1, 1, 1e4), (1, 2, left), (2, 3, left), (3, 3, 1e4), (3, 4, 300.0)];
+            of_loops(&loops, &[1, 10, 1, 10, 1], &[left, 1e4, left, 1e4, 300.0], &ways)
+        };
+        assert_eq!(of(3.0), [0, 1, 0, 0, 0], "three of a hundred walks left it");
+        assert_eq!(of(150.0), [0; 5], "they leave both");
+        // Islands share nothing, and each is shown as well as it is.
+        let recorded = Recorded { blocks: vec![3.0, 1e4, 3.0, 100.0, 30.0], runs: 9, walked: 9, ..Recorded::default() };
+        let ran = ran(&recorded, &of(3.0), &[]);
+        assert_eq!(ran.iter().map(|r| r.island).collect::<Vec<_>>(), [0, 1, 0, 0, 0]);
+        assert!(ran[3].seen > 5.0, "not as seldom as against the other: {ran:?}");
+    }
+
+    #[test]
     fn walks_tell_of_blocks_but_many_not_much_more_than_some() {
         let walked = |blocks: &[f64]| Recorded { blocks: blocks.to_vec(), runs: 9, walked: 9, ..Recorded::default() };
-        let seen = |blocks: &[f64]| ran(&walked(blocks), &[]).iter().map(|r| r.seen).collect::<Vec<f64>>();
+        let seen = |blocks: &[f64]| ran(&walked(blocks), &[0; 3], &[]).iter().map(|r| r.seen).collect::<Vec<f64>>();
         let few = seen(&[2.0, 1.0, 0.0]);
         assert!(few[0] > 1.5 && few[0] / few[1] == 2.0 && few[2] == 0.0, "{few:?}");
         let many = seen(&[20_000.0, 10_000.0, 0.0]);
         assert!((5.0..15.0).contains(&many[0]) && (many[0] / many[1] - 2.0).abs() < 1e-9, "{many:?}");
         let even = Recorded { blocks: vec![31.0], runs: 31, even: 31, ..Recorded::default() };
-        assert_eq!(ran(&even, &[]), [Ran { seen: 1.0, chance: 1.0, doubt: 0.0 }]);
+        assert_eq!(ran(&even, &[0], &[]), [Ran { seen: 1.0, chance: 1.0, ..Ran::default() }]);
     }
 }

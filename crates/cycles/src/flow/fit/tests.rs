@@ -14,6 +14,7 @@ fn known(network: &Network) -> Known {
         ran: Vec::new(),
         ratios: Vec::new(),
         counts: Vec::new(),
+        unit: None,
         against: Against::All,
     }
 }
@@ -76,7 +77,7 @@ fn executions_seen_decide_where_no_branch_was_seen() {
     // A jump to unknown places: nothing tells how often it goes to 1, 2 or 3 but how often these were seen to run.
     let network = Network { blocks: 4, edges: vec![(4, 0), (0, 1), (0, 2), (0, 3), (1, 5), (2, 5), (3, 5)] };
     let mut k = known(&network);
-    k.ran = [1_000.0, 700.0, 300.0, 0.0].map(|seen| Ran { seen, chance: 1.0, doubt: 0.0 }).to_vec();
+    k.ran = [1_000.0, 700.0, 300.0, 0.0].map(|seen| Ran { seen, chance: 1.0, ..Ran::default() }).to_vec();
     k.time.iter_mut().for_each(|t| t.samples = 1_000.0);
     let flow = solve(&network, &k, Errors::Drawn).expect("solvable");
     let s = shares(&flow.blocks);
@@ -89,7 +90,7 @@ fn samples_of_instructions_count_by_how_many_a_block_has() {
     // Both ways are as frequent; one has nine times the instructions.
     let network = Network { blocks: 4, edges: vec![(4, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, 5)] };
     let mut k = known(&network);
-    let of = |(seen, chance)| Ran { seen, chance, doubt: 0.05 };
+    let of = |(seen, chance)| Ran { seen, chance, doubt: 0.05, island: 0 };
     k.ran = [(2_000.0, 2.0), (4_500.0, 9.0), (500.0, 1.0), (3_000.0, 3.0)].map(of).to_vec();
     let flow = solve(&network, &k, Errors::Drawn).expect("solvable");
     let s = shares(&flow.blocks);
@@ -120,10 +121,51 @@ fn counted_blocks_decide_and_give_the_scale() {
     k.ratios.truncate(3);
     (k.counts, k.against) = (vec![Count { block: 0, log: 1000.0_f64.ln(), error: 0.05 }], Against::Counts);
     let flow = solve(&network, &k, Errors::Drawn).expect("solvable");
-    let raise = misfit(&k.counts, &flow.blocks).0;
+    let raise = misfit(&k.counts, &flow.blocks, None).0;
     assert!((flow.blocks[0] * raise.exp() / 1000.0 - 1.0).abs() < 1e-6, "{:?}", flow.blocks);
     assert!((0.02..0.09).contains(&flow.block_error[0]), "as counted: {:?}", flow.block_error);
     assert!(flow.block_error[1] > 0.03 && flow.block_error[1] < 0.12, "{:?}", flow.block_error);
+}
+
+/// Three loops one behind the other, each behind a test whether to enter it: 700 calls of 20,000 rounds of 177 cycles (8 at least),
+/// 100,000 of 4 and 30,000 of 14. Walks show how long each takes; pairs tell the executions of the first.
+#[test]
+fn loops_that_walks_show_by_their_time_are_not_compared_by_it() {
+    let tests_and_loops =
+        [(0, 1), (0, 2), (1, 1), (1, 2), (2, 3), (2, 4), (3, 3), (3, 4), (4, 5), (4, 6), (5, 5), (5, 6)];
+    let edges = [(7, 0)].into_iter().chain(tests_and_loops).chain([(6, 8)]).collect();
+    let network = Network { blocks: 7, edges };
+    let mut k = known(&network);
+    (k.belief, k.missed) = (vec![0.05; network.edges.len()], 10.0);
+    let cycles_of_sample = 3e6;
+    let loops = [(1, 20_000.0, 177.0, 8.0, 300.0), (3, 100_000.0, 4.0, 4.0, 20.0), (5, 30_000.0, 14.0, 14.0, 15.0)];
+    for (b, rounds, cycles, least, ends) in loops {
+        let e = network.edges.iter().position(|e| *e == (b, b)).expect("it goes round");
+        (k.seen[e], k.seen[e + 1]) = (ends * rounds, ends);
+        k.time[b] = Time { samples: 700.0 * rounds * cycles / cycles_of_sample, least: least / cycles_of_sample };
+    }
+    let run_ns = 9e8_f64;
+    k.counts = vec![Count { block: 1, log: (1.4e7 / run_ns).ln(), error: 0.05 }];
+    (k.unit, k.against) = (Some(run_ns.ln()), Against::Both);
+    let ran = |islands: [usize; 7]| -> Vec<Ran> {
+        let seen = [0.0, 14.0, 0.0, 2.0, 0.0, 2.0, 0.0];
+        seen.iter().zip(islands).map(|(&seen, island)| Ran { seen, chance: 1.0, doubt: 0.3, island }).collect()
+    };
+    let told = |k: &Known| {
+        let flow = solve(&network, k, Errors::Drawn).expect("solvable");
+        let (errors, _) = flow.by_counts.clone().expect("against counts, too");
+        let off = [(1, 1.4e7), (3, 7e7), (5, 2.1e7)]
+            .map(|(b, truth): (usize, f64)| ((flow.blocks[b] / truth).ln(), errors[b]));
+        (off, flow.block_error[1])
+    };
+    k.ran = ran([0, 1, 0, 3, 0, 5, 0]);
+    let (off, of_share) = told(&k);
+    assert!(off.iter().all(|(off, error)| off.abs() < 1.0 && off.abs() < 1.96 * error.max(0.05)), "{off:?}");
+    assert!(off[0].1 < 0.1 && off[1].1 > 0.3, "one is counted, the others are known by their ends and time: {off:?}");
+    assert!(of_share > 0.2, "what its share is of all executions depends on the others: {of_share}");
+    k.ran = ran([0; 7]);
+    let (as_one, _) = told(&k);
+    assert!(as_one[1].0 < off[1].0 - 0.7, "as if time were executions: {as_one:?}");
 }
 
 #[test]
