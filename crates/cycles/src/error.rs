@@ -37,10 +37,12 @@ pub enum Error {
     #[error("the recording holds no samples; record for longer, or see `whither doctor`")]
     Empty,
     /// Nothing passes the filters.
-    #[error("no sample matches {filters}; the recording has {samples} samples in all")]
+    #[error("no sample matches {filters}{}; the recording has {samples} samples in all", did_you_mean(.near))]
     NothingMatched {
         /// Filters in force.
         filters: String,
+        /// Images that look like those asked for, where no image of the recording is one of these.
+        near: Vec<String>,
         /// Samples of the recording.
         samples: u64,
     },

@@ -45,7 +45,7 @@ pub use diff::{DiffQuery, Normalise, Show, diff, significant_regressions};
 pub use error::Error;
 pub use flame::{FlameQuery, Roots, call_tree, flame};
 pub use heat::heat_map;
-pub use listing::{By, Query, listing};
+pub use listing::{By, Query, listing, near_images};
 pub use narrow::narrow;
 pub use pattern::Pattern;
 pub use places::Inlines;

@@ -5,6 +5,7 @@
 use crate::axis::{Axis, axis};
 use crate::error::Error;
 use crate::groups::{Groups, Sampling, ratio};
+use crate::near::near_matches;
 use crate::pileups::PileUps;
 use crate::places::{Inlines, Places};
 use crate::provenance::provenance;
@@ -12,7 +13,7 @@ use crate::remark::IRQS_OFF;
 use crate::results::{EventTotals, Listing, ListingRow};
 use crate::selection::{Filter, Selection};
 use std::str::FromStr;
-use whither_store::model::{EventIx, Precision, Profile};
+use whither_store::model::{EventIx, Image, Precision, Profile};
 use whither_store::symbols::Symbols;
 
 /// What rows of a listing are about.
@@ -244,7 +245,30 @@ pub(crate) fn nothing_matched(profile: &Profile, filter: &Filter) -> Error {
     let mut filters = if filters.is_empty() { "the events asked for".to_owned() } else { filters.join(", ") };
     filters.extend(stored_under_another_path(profile, filter));
     let samples = profile.samples.iter().map(|s| u64::from(s.count)).sum();
-    Error::NothingMatched { filters, samples }
+    Error::NothingMatched { filters, near: near_images(profile, filter), samples }
+}
+
+/// Images with samples whose file names look like those of the images asked for, when the recording has none of these.
+#[must_use]
+pub fn near_images(profile: &Profile, filter: &Filter) -> Vec<String> {
+    const NAMED: usize = 3;
+    if profile.images.iter().any(|i| filter.images.iter().any(|p| p.matches_path(&i.path))) {
+        return Vec::new();
+    }
+    let mut samples = vec![0_u64; profile.images.len()];
+    profile.samples.iter().for_each(|s| samples[s.image.0 as usize] += u64::from(s.count));
+    let mut images: Vec<(u64, &Image)> = samples.into_iter().zip(&profile.images).filter(|i| i.0 > 0).collect();
+    images.sort_by_key(|(samples, _)| std::cmp::Reverse(*samples));
+    let mut near: Vec<String> = Vec::new();
+    for pattern in &filter.images {
+        let wanted = pattern.text().rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
+        let names: Vec<String> = near_matches(wanted, images.iter().map(|i| i.1.short_name()), NAMED);
+        let paths = images.iter().filter(|i| names.iter().any(|n| n == i.1.short_name())).map(|i| i.1.path.clone());
+        near.extend(paths);
+    }
+    near.dedup();
+    near.truncate(NAMED);
+    near
 }
 
 /// Files of the same contents are one image, under the first path seen: says so where another path was asked for.

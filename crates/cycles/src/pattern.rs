@@ -8,6 +8,8 @@ use regex::Regex;
 pub struct Pattern {
     text: String,
     test: Test,
+    /// A path that passes whatever the text says.
+    path: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -29,7 +31,13 @@ impl Pattern {
             _ if text.contains(['*', '?']) => Test::Regex(compile(text, &glob_to_regex(text))?),
             _ => Test::Substring,
         };
-        Ok(Self { text: text.to_owned(), test })
+        Ok(Self { text: text.to_owned(), test, path: None })
+    }
+
+    /// The same, which a file passes too whose whole path is this: where `./server` lies only the caller knows.
+    #[must_use]
+    pub fn or_path(self, path: Option<String>) -> Self {
+        Self { path, ..self }
     }
 
     /// Whether a name passes.
@@ -44,7 +52,8 @@ impl Pattern {
     /// Whether a path passes, or its last component by itself: `libc*` is a file's name.
     #[must_use]
     pub fn matches_path(&self, path: &str) -> bool {
-        self.matches(path) || path.rsplit_once('/').is_some_and(|(_, name)| self.matches(name))
+        let named = || self.matches(path) || path.rsplit_once('/').is_some_and(|(_, name)| self.matches(name));
+        self.path.as_deref() == Some(path) || named()
     }
 
     /// As the user wrote it.
@@ -97,6 +106,14 @@ mod tests {
         let passes = |pattern: &str| Pattern::parse(pattern).unwrap().matches_path(path);
         assert!(passes("libc*") && passes("/usr/*") && passes("/^libc/") && passes("gnu/libc"));
         assert!(!passes("libm*") && !passes("usr*"));
+    }
+
+    #[test]
+    fn a_file_passes_by_its_whole_path_too() {
+        let here = Pattern::parse("./server").unwrap().or_path(Some("/home/a/server".into()));
+        assert!(here.matches_path("/home/a/server"));
+        assert!(!here.matches_path("/home/b/server") && !here.matches_path("/home/a/server2"));
+        assert_eq!(here.text(), "./server");
     }
 
     #[test]

@@ -213,13 +213,14 @@ impl Governor {
         changed.then_some(next)
     }
 
-    /// The account for the recording, from all samples delivered so far, how many of them took no interrupt, and walks.
-    pub(crate) fn cost(&self, delivered: u64, synchronous: u64, taken: Taken) -> OwnCost {
+    /// The account for the recording, from all samples delivered so far, how many of them took no interrupt, walks, and what
+    /// exact counts took from what is recorded, ns.
+    pub(crate) fn cost(&self, delivered: u64, synchronous: u64, taken: Taken, counting_ns: u64) -> OwnCost {
         let elapsed = clock::monotonic_ns().saturating_sub(self.began).max(1);
         let own_ns = clock::own_cpu_ns().saturating_sub(self.own_began);
         let synchronous = if self.all_synchronous { delivered } else { synchronous.min(delivered) };
         let seen = Seen { elapsed, own_ns, taken: Taken { samples: delivered, ..taken }, synchronous };
-        let spent = self.spent(&seen, busy(&taken));
+        let spent = self.spent(&seen, busy(&taken)) + counting_ns as f64 / busy(&taken);
         // Without the cost of a sample the share would be a half-truth: 0 stands for "not measured".
         let measured = self.interrupt_ns > 0.0 || self.all_synchronous;
         let share = if measured { spent / (elapsed as f64 * self.cpus) } else { 0.0 };
@@ -352,9 +353,22 @@ mod tests {
         assert!((0.02..0.031).contains(&spent), "{spent}");
         let spent = spends(&mut with_budget(0.01), 0.005, 20);
         assert!((0.005..0.0115).contains(&spent), "{spent}");
-        let without = with_budget(0.03).cost(0, 0, Taken::default()).share;
-        let with = with_budget(0.03).cost(0, 0, Taken { walks_ns: 1 << 40, ..Taken::default() }).share;
+        let without = with_budget(0.03).cost(0, 0, Taken::default(), 0).share;
+        let with = with_budget(0.03).cost(0, 0, Taken { walks_ns: 1 << 40, ..Taken::default() }, 0).share;
         assert!(with > without + 1.0, "they are told");
+    }
+
+    #[test]
+    fn exact_counts_are_told_as_part_of_the_programs_time() {
+        let of = |counting_ns| {
+            let mut governor = with_budget(0.03);
+            // Ten seconds, on one of two CPUs.
+            governor.began = clock::monotonic_ns() - 10_000_000_000;
+            let taken = Taken { samples: 20_000, of_target: 10_000, ..Taken::default() };
+            governor.cost(20_000, 0, taken, counting_ns).share
+        };
+        let told = of(500_000_000) - of(0);
+        assert!((told - 0.05).abs() < 0.002, "{told}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::cli::{AccuracyArgs, AnnotateArgs, CfgArgs, Common, CoreArgs, SourceAr
 use crate::failure::{Ending, Usage};
 use crate::left_out::left_out;
 use crate::mca;
-use crate::source::{Reading, Runs};
+use crate::source::{Reading, Runs, here};
 use anyhow::Context;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ use whither_cycles::results::runs::{Explanation, RunRow, RunStatistics};
 use whither_cycles::runs::{explained, extremes};
 use whither_cycles::selection::Selection;
 use whither_cycles::{
-    AnalyseQuery, AnnotateQuery, RunsPer, RunsQuery, SummaryScope, analyse_procedure, executions, run_statistics,
-    summarise,
+    AnalyseQuery, AnnotateQuery, RunsPer, RunsQuery, SummaryScope, analyse_procedure, executions, near_images,
+    run_statistics, summarise,
 };
 use whither_report::exports::flows::{self, FlowFormat, Flows};
 use whither_report::html::{Annotated, Focus, ReportData};
@@ -81,12 +81,20 @@ fn target_and_source(target: Option<&str>, source: &SourceArgs) -> anyhow::Resul
         // Recordings are called that by default, procedures never.
         return match first.ends_with(".wh") {
             true => Err(Usage(format!("there is no recording {first}")).into()),
-            false => Ok((Some(first.to_owned()), source)),
+            false => Ok((Some(with_whole_path(first)), source)),
         };
     }
     let name = source.recordings.iter().position(|r| !r.is_dir()).map(|i| source.recordings.remove(i));
     source.recordings.insert(0, PathBuf::from(first));
-    Ok((name.map(|n| n.to_string_lossy().into_owned()), source))
+    Ok((name.map(|n| with_whole_path(&n.to_string_lossy())), source))
+}
+
+/// A file of this directory, alone or before a procedure's name, by the path that recordings have: `/home/a/server!main` for
+/// `./server!main`. Without a slash it is no path but a name.
+fn with_whole_path(wanted: &str) -> String {
+    let (file, rest) = wanted.split_at(wanted.find('!').unwrap_or(wanted.len()));
+    let whole = Some(file).filter(|f| f.contains('/')).and_then(here);
+    whole.map_or_else(|| wanted.to_owned(), |file| file + rest)
 }
 
 fn procedure(reading: &Reading, selection: &Selection<'_>, wanted: Option<&str>) -> anyhow::Result<Procedure> {
@@ -96,7 +104,7 @@ fn procedure(reading: &Reading, selection: &Selection<'_>, wanted: Option<&str>)
             let hottest = procedures(selection, &reading.symbols).into_iter().next();
             let filters = "a known procedure (`whither prof --by image` shows where they lie)".to_owned();
             let samples = selection.rows.iter().map(|&r| u64::from(selection.sample(r).count)).sum();
-            Ok(hottest.ok_or(whither_cycles::Error::NothingMatched { filters, samples })?)
+            Ok(hottest.ok_or(whither_cycles::Error::NothingMatched { filters, near: Vec::new(), samples })?)
         }
     }
 }
@@ -109,7 +117,8 @@ fn selected<'a>(reading: &'a Reading, query: &AnnotateQuery) -> anyhow::Result<S
         let mut filters = query.filter.describe();
         filters.push(format!("event {}", events.join(" or ")));
         let samples = reading.profile.samples.iter().map(|s| u64::from(s.count)).sum();
-        return Err(whither_cycles::Error::NothingMatched { filters: filters.join(", "), samples }.into());
+        let near = near_images(&reading.profile, &query.filter);
+        return Err(whither_cycles::Error::NothingMatched { filters: filters.join(", "), near, samples }.into());
     }
     Ok(selection)
 }

@@ -384,7 +384,7 @@ fn in_short(problems: &[String], most: usize) -> Vec<String> {
 fn filter(args: &FilterArgs, profiles: &[Profile]) -> anyhow::Result<Filter> {
     let patterns = |texts: &[String]| texts.iter().map(|t| Pattern::parse(t)).collect::<Result<Vec<_>, _>>();
     Ok(Filter {
-        images: patterns(&args.image)?,
+        images: patterns(&args.image)?.into_iter().map(as_file).collect(),
         procs: patterns(&args.procedure)?,
         processes: args.process.iter().map(|t| ProcessIs::parse(t)).collect::<Result<_, _>>()?,
         threads: args.thread.iter().map(|t| ThreadIs::parse(t)).collect::<Result<_, _>>()?,
@@ -392,6 +392,18 @@ fn filter(args: &FilterArgs, profiles: &[Profile]) -> anyhow::Result<Filter> {
         side: side(args),
         seconds: seconds(args.since, args.until, profiles)?,
     })
+}
+
+/// With `./server` the file of that name is meant that lies here: recordings know it by its whole path.
+fn as_file(pattern: Pattern) -> Pattern {
+    let file = here(pattern.text());
+    pattern.or_path(file)
+}
+
+/// The whole path of a file that lies here, links followed as the kernel does.
+pub(crate) fn here(path: &str) -> Option<String> {
+    let whole = Path::new(path).canonicalize().ok().filter(|p| p.is_file())?;
+    whole.into_os_string().into_string().ok()
 }
 
 fn seconds(since: Option<Moment>, until: Option<Moment>, profiles: &[Profile]) -> anyhow::Result<Option<Range<u32>>> {
@@ -479,6 +491,22 @@ fn nothing_to_read(here: &Path, database: &Path) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_here_is_known_by_its_whole_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("sub")).unwrap();
+        std::fs::write(root.join("server"), "").unwrap();
+        std::os::unix::fs::symlink("../server", root.join("sub/link")).unwrap();
+        let passes = |text: &str, path: &str| {
+            let pattern = as_file(Pattern::parse(root.join(text).to_str().unwrap()).unwrap());
+            pattern.matches_path(root.join(path).to_str().unwrap())
+        };
+        assert!(passes("sub/../server", "server") && passes("sub/link", "server"));
+        assert!(!passes("sub/../server", "sub/server") && !passes("sub/../other", "other"));
+        assert_eq!(here("sub"), None, "no file");
+    }
 
     #[test]
     fn recordings_of_calls_are_compared_elsewhere() {

@@ -5,6 +5,7 @@ use super::{AnalyseQuery, Errors, FEWEST_SAMPLES, FOREIGN_BRANCHES, Machine, Stu
 use crate::culprits;
 use crate::error::Error;
 use crate::find::{Procedure, find, procedures};
+use crate::listing::nothing_matched;
 use crate::names::{address, demangled};
 use crate::pattern::Pattern;
 use crate::provenance::provenance;
@@ -50,8 +51,7 @@ pub fn summarise(
     }
     let selection = Selection::new(profile, &filter, &query.annotate.events)?;
     if selection.rows.is_empty() {
-        let samples = profile.samples.iter().map(|s| u64::from(s.count)).sum();
-        return Err(Error::NothingMatched { filters: filter.describe().join(", "), samples });
+        return Err(nothing_matched(profile, &filter));
     }
     let (about, wanted) = match scope {
         SummaryScope::All => ("everything sampled".to_owned(), procedures(&selection, symbols)),

@@ -206,6 +206,9 @@ fn nothing_matching_is_an_error_with_the_filters() {
     let none = Filter { images: vec![Pattern::parse("nosuch").unwrap()], ..Filter::default() };
     let error = listing(&w.profile, &w.symbols, &filtered(none)).unwrap_err();
     assert!(matches!(&error, Error::NothingMatched { samples: 107, .. }), "{error}");
+    let none = Filter { images: vec![Pattern::parse("./libfo.so").unwrap()], ..Filter::default() };
+    let error = listing(&w.profile, &w.symbols, &filtered(none)).unwrap_err();
+    assert!(error.to_string().contains("(did you mean /usr/lib/libfoo.so?)"), "{error}");
     let empty = World::new("cpu-clock");
     let error = listing(&empty.profile, &empty.symbols, &Query::default()).unwrap_err();
     assert!(matches!(error, Error::Empty));

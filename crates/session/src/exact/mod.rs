@@ -15,7 +15,7 @@ use credit::Credit;
 use plan::{Place, Set, chain, survey};
 use regex::Regex;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -49,6 +49,11 @@ const SWITCHING: Duration = Duration::from_micros(30);
 /// so it is assumed, and doubted as a whole: 11 us were measured by the hit alone and 35 lost on a Zen 4 VM, 4 to 6
 /// measured and 15 to 40 lost on a Zen 3 one (`perf stat -e mem:ADDR:x`, functions of `branchy`).
 const DISTURBANCE: Duration = Duration::from_micros(14);
+/// What is not known of the cost: a loop over 64 KiB of rare branches lost 0.4 % to hits and 14 to 18 % to running slower between
+/// windows (Zen VM, holes in its own time-stamps), a loop of one block nothing but the hits.
+const SLOWER: &str = "breakpoints may have slowed the program by more than the own cost tells, which holds what hits take and not how much \
+                      slower code runs after them: 7 to 24 % in all were seen in a virtual machine; times and cycles are too high by as \
+                      much, so take them from a recording without --exact";
 /// A place that was not hit in so many windows is hardly looked for any more.
 const PATIENCE: u64 = 3;
 /// One visit in so many goes to places that were never hit.
@@ -91,6 +96,8 @@ pub(crate) struct Exact {
 struct Shared {
     stop: AtomicBool,
     heat: Mutex<Option<Heat>>,
+    /// Time that breakpoints took from the target so far, by what hits, windows and slots cost.
+    lost_ns: AtomicU64,
     found: Mutex<Found>,
 }
 
@@ -133,6 +140,11 @@ impl Exact {
     /// What was found since the last time.
     pub(crate) fn take(&self) -> Found {
         std::mem::take(&mut *locked(&self.shared.found))
+    }
+
+    /// Nanoseconds that breakpoints took from the target so far.
+    pub(crate) fn lost_ns(&self) -> u64 {
+        self.shared.lost_ns.load(Ordering::Relaxed)
     }
 
     /// Ends counting: no breakpoint is left when this returns.
@@ -344,6 +356,8 @@ impl Counter {
             }
             Err(_) => false,
         });
+        let lost_ns = u64::try_from(lost.as_nanos()).unwrap_or(u64::MAX);
+        self.shared.lost_ns.fetch_add(lost_ns, Ordering::Relaxed);
         let usual = SWITCHING + self.usual_hits(set);
         let part = 0.5 + self.dice.part();
         let wait = self.credit.wait(lost.as_secs_f64(), usual.as_secs_f64()) * part / self.budget;
@@ -397,6 +411,9 @@ impl Counter {
                 "idle",
             ),
             _ => {}
+        }
+        if !self.tally.rates().is_empty() {
+            self.tell(SLOWER.into(), "slower");
         }
         if self.targets.threaded {
             self.tell(
