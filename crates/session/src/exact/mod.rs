@@ -45,10 +45,11 @@ const PLAN: Duration = Duration::from_millis(300);
 const MOST_THREADS: usize = 4;
 /// Switching a group on and off interrupts its thread.
 const SWITCHING: Duration = Duration::from_micros(30);
-/// What a hit costs a program besides: its caches and its branch history have to be learnt anew. It depends on the program,
-/// so it is assumed, and doubted as a whole: 11 us were measured by the hit alone and 35 lost on a Zen 4 VM, 4 to 6
-/// measured and 15 to 40 lost on a Zen 3 one (`perf stat -e mem:ADDR:x`, functions of `branchy`).
-const DISTURBANCE: Duration = Duration::from_micros(14);
+/// What a hit costs a program besides: its caches and its branch history have to be learnt anew. It depends on the program, so it is
+/// assumed, and for the program's sake to be as much as was found: 11 us were measured by the hit alone and 35 lost on a Zen 4 VM, 4 to
+/// 6 measured and 15 to 40 lost on a Zen 3 one (`perf stat -e mem:ADDR:x`, functions of `branchy`). With 14 a loop of
+/// branches on that Zen 4 VM lost 2 to 14 % for a budget of 3.
+const DISTURBANCE: Duration = Duration::from_micros(26);
 /// What is not known of the cost: a loop over 64 KiB of rare branches lost 0.4 % to hits and 14 to 18 % to running slower between
 /// windows (Zen VM, holes in its own time-stamps), a loop of one block nothing but the hits.
 const SLOWER: &str = "breakpoints may have slowed the program by more than the own cost tells, which holds what hits take and not how much \
