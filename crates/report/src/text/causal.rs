@@ -330,6 +330,14 @@ fn other_points(a: &CausalAnswer, view: CausalView, layout: &Layout) -> String {
         });
         rows.extend(certain.map(|(point, gain)| (point, gain, t)));
     }
+    let named = |point: u32| a.points.get(point as usize).map_or("?", |p| p.name.as_str());
+    // A point by itself may be the begin of a latency, too.
+    let mut told: Vec<(&str, &TargetRow)> = Vec::new();
+    rows.retain(|(point, _, t)| {
+        let known = told.iter().any(|(name, of)| *name == named(*point) && std::ptr::eq(*of, *t));
+        told.push((named(*point), *t));
+        !known
+    });
     if rows.is_empty() {
         return String::new();
     }
@@ -340,8 +348,7 @@ fn other_points(a: &CausalAnswer, view: CausalView, layout: &Layout) -> String {
     table.row(Tone::Head, vec![format!("at {} %", a.assume), "target".into(), "for another point".into()]);
     for (point, gain, t) in rows {
         let tone = if gain.low > 0.0 { Tone::Warm } else { Tone::Hot };
-        let name = a.points.get(point as usize).map_or("?", |p| p.name.as_str());
-        table.row(tone, vec![effect(&gain), causal_target(t), name.to_owned()]);
+        table.row(tone, vec![effect(&gain), causal_target(t), named(point).to_owned()]);
     }
     let more = if left > 0 { format!("and {left} more (list: -v)\n") } else { String::new() };
     table.render(layout.style, layout.width) + &more
@@ -581,6 +588,12 @@ mod tests {
         assert!(point("handle").ends_with(": the verdicts are for this one") && !point("flush").contains("verdicts"));
         let rows: Vec<&str> = text.lines().filter(|l| l.ends_with(" flush")).collect();
         assert!(rows.len() == 1 && rows[0].starts_with("+22.0 ±2.0 %") && rows[0].contains("compress"), "{text}");
+        // It begins a latency, too.
+        some.points.push(some.points[1].clone());
+        let again = whither_causal::PointEffect { point: 2, ..some.targets[1].other_points[0].clone() };
+        some.targets[1].other_points.push(again);
+        let text = causal(&some, CausalView::default(), &Layout::default());
+        assert_eq!(text.lines().filter(|l| l.ends_with(" flush")).count(), 1, "{text}");
     }
 
     fn cannot(why: &str) -> Verdict {
