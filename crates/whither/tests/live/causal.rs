@@ -274,7 +274,8 @@ fn a_point_that_is_too_hot_for_a_breakpoint_is_refused() {
     command.args(["causal", "--backend", "bpf", "--progress", "target", "--"]).arg(workload("calls-callcost"));
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    // 2, but where a first window was made before the program had run for long enough to be judged.
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{:?}: {stderr}", output.status);
     assert!(stderr.contains("its breakpoint takes") && stderr.contains("sampled:FILE:LINE"), "{stderr}");
 }
 
