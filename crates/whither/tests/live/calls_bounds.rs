@@ -132,8 +132,9 @@ fn recursion_deeper_than_is_kept_apart_is_neither_in_averages_nor_timed_again() 
         let f = &answer["functions"][0]["totals"];
         let lived = number(&answer["whole"]["thread_ns"]);
         assert_eq!(number(&f["calls"]), 4000, "{back_end:?}: {f}");
-        // All last as long as the innermost waits.
-        assert!(f["average_ns"].as_f64().unwrap() >= 2e6, "{back_end:?}: {f}");
+        // All last as long as the innermost waits. Where uprobes seem to cost all that ran, no average is told.
+        let average = f["average_ns"].as_f64();
+        assert!(average.map_or(back_end == ["--safe"], |ns| ns >= 2e6), "{back_end:?}: {f}");
         assert!(f["min_ns"].is_null() && number(&f["min_below_ns"]) >= 2_000_000, "{back_end:?}: {f}");
         let total = number(&f["wall_ns"]);
         assert!((40_000_000..=lived).contains(&total) && number(&f["self_wall_ns"]) <= total, "{back_end:?}: {f}");
