@@ -121,7 +121,7 @@ impl Governor {
         let mut gaps = None;
         let hertz = self.hertz;
         self.handler_ns = collector.handler_ns(|| gaps = gap::measure(MEASURE, hertz)).unwrap_or(0.0);
-        self.buy(gaps?.median_ns)
+        self.buy(gaps?.mean_ns)
     }
 
     /// The same before anything is opened, for rings of a target, which say nothing of this CPU: a ring on our own thread
@@ -130,7 +130,7 @@ impl Governor {
         let probe = probe_own_thread(events)?;
         let gaps = gap::measure(MEASURE, self.hertz);
         drop(probe);
-        self.buy(gaps?.median_ns)
+        self.buy(gaps?.mean_ns)
     }
 
     fn buy(&mut self, interrupt_ns: f64) -> Option<f64> {

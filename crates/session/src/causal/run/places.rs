@@ -141,8 +141,8 @@ impl Session<'_> {
 
     /// A program that breakpoints of points make twice as slow is not measured, and is left alone.
     pub(super) fn points_are_cheap(&mut self) -> Result<(), SessionError> {
-        /// So long it must have run: what begins is not like what follows.
-        const ENOUGH_NS: u64 = 50_000_000;
+        /// So long it must have run, less than is watched before the first window.
+        const ENOUGH_NS: u64 = 30_000_000;
         let loads = self.group.exec.loads();
         if loads.run_ns < ENOUGH_NS || loads.points_ns < loads.run_ns / 2 {
             return Ok(());
