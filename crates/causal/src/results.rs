@@ -488,7 +488,7 @@ pub struct OverheadRow {
     pub sampling: f64,
     /// The same while experiments run; intervals allow for it.
     pub tick_share: f64,
-    /// What visits of progress points took by their breakpoints.
+    /// What visits of progress points took by their breakpoints; 0: there are none, or they were not measured.
     pub points: f64,
     /// Delays inserted.
     pub delay: f64,

@@ -398,11 +398,12 @@ fn footer(a: &CausalAnswer, unsaid: &[&TargetRow]) -> Vec<String> {
     }
     lines.extend(a.waits.iter().map(|w| format!("wait, not speedable: {}", w.reason)));
     let cost = a.overhead.as_ref().map_or_else(String::new, |o| {
+        // Of points that are no breakpoints of the kernel it is not measured.
+        let points = if o.points > 0.0 { format!("points {} %, ", percent(o.points)) } else { String::new() };
         format!(
-            "; delays {} % of the program's CPU time, sampling {} %, points {} %, whither {} %, start-up {}",
+            "; delays {} % of the program's CPU time, sampling {} %, {points}whither {} %, start-up {}",
             percent(o.delay),
             percent(o.sampling),
-            percent(o.points),
             percent(o.own),
             nanoseconds(o.startup_ns as f64)
         )
