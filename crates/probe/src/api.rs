@@ -1,6 +1,7 @@
 //! What the engine is asked and what it answers: patterns, candidates, probe points with their actions,
 //! refusals with reasons. Plain values; the machinery stands in the other modules.
 
+use std::ops::Range;
 use std::time::Duration;
 use whither_store::calls::PatchKind;
 
@@ -33,8 +34,24 @@ pub enum Select {
         /// Line.
         line: u32,
     },
+    /// `malloc@libfoo.so`: its calls from the modules whose file name the expression matches, and no others.
+    CalledFrom {
+        /// The function.
+        callee: Box<Select>,
+        /// Over the callers' file name or path.
+        callers: String,
+    },
     /// `#12`: a point of this session (for removing).
     Point(PointId),
+}
+
+/// Code whose calls alone are measured at a point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Index into the engine's modules.
+    pub module: usize,
+    /// Its code: where such calls return to.
+    pub code: Range<u64>,
 }
 
 /// Whether a pattern adds to the choice or takes away from it (`-x`).
@@ -119,6 +136,19 @@ pub enum Refusal {
     /// The table of points is full.
     #[error("more than 65535 points in one session")]
     TooMany,
+    /// A stub tells only so many callers apart.
+    #[error("called from {pieces} modules that match; at most {most} can be told apart: choose fewer behind the @")]
+    TooManyCallers {
+        /// Pieces of code.
+        pieces: usize,
+        /// That a stub has room for.
+        most: usize,
+    },
+    /// Callers are told apart by a stub.
+    #[error(
+        "calls from some modules only can be measured where code is patched, not by uprobes; choose it without the @"
+    )]
+    CallersByKernel,
 }
 
 impl Refusal {
@@ -156,6 +186,8 @@ pub struct Candidate {
     pub cost: CostClass,
     /// The exit cannot be seen, and why; only entries are counted then.
     pub entry_only: Option<String>,
+    /// Calls from there alone are measured; empty: from everywhere.
+    pub callers: Vec<Caller>,
 }
 
 /// Where a summed or emitted word comes from.

@@ -11,6 +11,7 @@ pub(crate) use haste::{Haste, sleep_promptly};
 
 use crate::api::{Pause, Refusal};
 use crate::error::ProbeError;
+use crate::gate::Gate;
 use crate::stub::{ALIGN, Stub};
 use crate::target::{self, Caller, Memory, Stopped};
 use rustc_hash::FxHashSet;
@@ -37,6 +38,8 @@ pub(crate) struct Patch {
     pub(crate) stub: Stub,
     /// Where it stands.
     pub(crate) stub_at: u64,
+    /// What stands in front of it, of a point that only some callers reach.
+    pub(crate) gate: Option<Gate>,
 }
 
 impl Patch {
@@ -154,6 +157,15 @@ pub(crate) fn install(
         outcome.pause = outcome.pause.max(still.release());
         return Ok(outcome);
     }
+}
+
+/// Writes into stubs of one process that are in use.
+pub(crate) fn rewrite(pid: u32, held: Option<&Caller>, writes: &[(u64, &[u8])]) -> Result<Pause, ProbeError> {
+    let still = hold(pid, held)?;
+    for (at, bytes) in writes {
+        still.memory().write(*at, bytes)?;
+    }
+    Ok(still.release())
 }
 
 fn hold<'a>(pid: u32, held: Option<&'a Caller>) -> Result<Still<'a>, ProbeError> {

@@ -19,6 +19,7 @@ mod polling;
 mod seat;
 mod tree;
 mod wait;
+mod widening;
 
 use crate::api::{
     Added, Candidate, Detached, Options, Order, PointAction, PointId, PointSpec, Refusal, Removed, Select,
@@ -326,7 +327,8 @@ impl Engine {
 
     /// Says so of a candidate that is probed already, or cannot be in this way of working.
     fn mark(&self, candidate: &mut Candidate) {
-        if let Some(id) = self.book.at(candidate.address) {
+        let standing = self.book.at(candidate.address);
+        if let Some(id) = standing.filter(|_| self.widened_by(candidate).is_none()) {
             candidate.patch = Err(Refusal::Already(self.shown(id)));
         } else {
             self.choose_way(candidate);

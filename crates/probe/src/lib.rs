@@ -8,7 +8,7 @@
 //!
 //! - [`api`]: the values that go in and out.
 //! - `select`, `resolve`: from the user's pattern to addresses, kinds of patch and refusals.
-//! - `stub`: bytes of trampolines. `segment`: the shared tables. `snapshot`: from tables to values.
+//! - `stub`, `gate`: bytes of trampolines. `segment`: the shared tables. `snapshot`: from tables to values.
 //! - `target`: stop, remote calls, injection, launch, following, detaching.
 //! - [`uprobe`]: the kernel's breakpoints, for what must not be patched.
 //! - `engine`: puts them together.
@@ -21,6 +21,7 @@ pub mod api;
 mod apply;
 pub mod engine;
 mod error;
+mod gate;
 mod modules;
 mod pace;
 pub mod resolve;
@@ -32,8 +33,8 @@ pub mod target;
 pub mod uprobe;
 
 pub use api::{
-    Added, Candidate, CostClass, Counter, Detached, Options, Order, Pause, PointAction, PointId, PointSpec, Refusal,
-    Removed, Select, Source, ValueSpec,
+    Added, Caller, Candidate, CostClass, Counter, Detached, Options, Order, Pause, PointAction, PointId, PointSpec,
+    Refusal, Removed, Select, Source, ValueSpec,
 };
 pub use engine::{Engine, Happening, Module};
 pub use error::ProbeError;

@@ -5,6 +5,7 @@
 //! Every match is kept apart; names of one address are one candidate. Linkage stubs and the `.cold` parts
 //! of functions are no functions.
 
+mod callers;
 mod describe;
 mod image;
 mod near;
@@ -13,9 +14,11 @@ pub use image::ModuleImage;
 
 use crate::api::{Candidate, CostClass, Order, Select};
 use crate::select::{Pattern, SelectError};
+use callers::Callers;
 use describe::describe;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use whither_image::{Callee, CodeName, NameKind, Plan, Signature, SlotTarget, Svma};
 
@@ -52,10 +55,10 @@ pub struct Resolved {
 /// [`SelectError`] for a pattern that is no regular expression.
 pub fn candidates<M: ModuleView>(modules: &[M], orders: &[Order], read: ReadWord<'_>) -> Result<Resolved, SelectError> {
     let mut finder = Finder { modules, read, notes: Vec::new() };
-    let mut chosen: BTreeSet<Place> = BTreeSet::new();
+    let mut chosen: BTreeMap<Place, Callers> = BTreeMap::new();
     for order in orders {
         if let Order::Include(select) = order {
-            chosen.extend(finder.find(select)?);
+            finder.choose(select, &mut chosen)?;
         }
     }
     let notes = std::mem::take(&mut finder.notes);
@@ -68,8 +71,10 @@ pub fn candidates<M: ModuleView>(modules: &[M], orders: &[Order], read: ReadWord
             }
         }
     }
-    let mut candidates: Vec<Candidate> = chosen.into_iter().filter_map(|place| described(modules, place)).collect();
+    let described = |(place, callers)| Some((described(modules, place)?, callers));
+    let (mut candidates, callers): (Vec<Candidate>, Vec<Callers>) = chosen.into_iter().filter_map(described).unzip();
     tell_apart(modules, &mut candidates);
+    candidates.iter_mut().zip(callers).for_each(|(candidate, callers)| callers.restrict(modules, candidate));
     Ok(Resolved { candidates, notes })
 }
 
@@ -234,6 +239,22 @@ struct Finder<'m, M> {
 }
 
 impl<M: ModuleView> Finder<'_, M> {
+    /// What an order includes, whoever calls it or some callers only.
+    fn choose(&mut self, select: &Select, chosen: &mut BTreeMap<Place, Callers>) -> Result<(), SelectError> {
+        let (callers, callee) = Callers::of(self.modules, select)?;
+        if let (true, Select::CalledFrom { callers, .. }) = (callers.is_nobody(), select) {
+            self.notes.push(format!("{callers}: no module of that name was loaded when calls from it were looked for"));
+            return Ok(());
+        }
+        for place in self.find(callee)? {
+            match chosen.entry(place) {
+                Entry::Occupied(mut known) => known.get_mut().join(callers.clone()),
+                Entry::Vacant(new) => drop(new.insert(callers.clone())),
+            }
+        }
+        Ok(())
+    }
+
     fn find(&mut self, select: &Select) -> Result<Vec<Place>, SelectError> {
         match select {
             Select::Name { function, module } => {
@@ -246,6 +267,7 @@ impl<M: ModuleView> Finder<'_, M> {
                 Ok(self.by_address(module.as_ref(), Svma(*offset)))
             }
             Select::Line { file, line } => Ok(self.by_line(file, *line)),
+            Select::CalledFrom { callee, .. } => self.find(callee),
             Select::Point(_) => Ok(Vec::new()),
         }
     }

@@ -3,7 +3,7 @@
 //! `{lambda()#1}`, `vector<int>::at`): a pattern that *is* a name letter by letter also matches.
 //!
 //! ```text
-//! MPI_Wait   MPI_.*   mod!re   mod+0x1a2b   0x1a2b   file.c:120   #12
+//! MPI_Wait   MPI_.*   mod!re   mod+0x1a2b   0x1a2b   file.c:120   #12   malloc@libfoo.so
 //! ```
 
 use crate::api::{PointId, Select};
@@ -16,8 +16,11 @@ pub enum SelectError {
     /// Nothing there.
     #[error("an empty pattern matches nothing: write a function's name, or .* for all")]
     Empty,
-    /// Nothing on one side of `!`.
-    #[error("{text:?} lacks the {missing} {side} the `!`: write MODULE!FUNCTION, as in 'libpg.so!.*Lookup.*'")]
+    /// Nothing on one side of `!` or `@`.
+    #[error(
+        "{text:?} lacks the {missing} {side} the `{sign}`: write MODULE!FUNCTION, as in 'libpg.so!.*Lookup.*', and \
+         FUNCTION@MODULE for the calls from one module alone"
+    )]
     Half {
         /// The pattern.
         text: String,
@@ -25,6 +28,8 @@ pub enum SelectError {
         missing: &'static str,
         /// Where.
         side: &'static str,
+        /// Of which.
+        sign: char,
     },
     /// Not a number behind `#`.
     #[error("{text:?} is no point: write # and the number that `whither calls list` shows, as in '#12'")]
@@ -44,9 +49,17 @@ pub enum SelectError {
         /// The pattern.
         text: String,
     },
-    /// Calls of one importer.
-    #[error("{text:?}: calls from one module only cannot be chosen; choose the function, and look at its callers")]
-    Importer {
+    /// Callers of what is no function.
+    #[error("{text:?}: write FUNCTION@MODULE for the calls from one module, as in 'malloc@libfoo.so'")]
+    Callers {
+        /// The pattern.
+        text: String,
+    },
+    /// Calls from some modules are not left out alone.
+    #[error(
+        "{text:?}: calls from some modules only cannot be left out; choose those that are wanted with -f FUNCTION@MODULE"
+    )]
+    WithoutCallers {
         /// The pattern.
         text: String,
     },
@@ -58,6 +71,12 @@ pub enum SelectError {
         /// What the compiler says of it.
         why: String,
     },
+}
+
+/// The function's part of a name that tells callers too: `malloc` of `malloc@libfoo.so`.
+#[must_use]
+pub fn callee(name: &str) -> &str {
+    name.rsplit_once('@').map_or(name, |(callee, _)| callee)
 }
 
 /// Reads a pattern; regular expressions in it are compiled once to tell at once what is wrong with them.
@@ -73,10 +92,33 @@ pub fn parse(text: &str) -> Result<Select, SelectError> {
         let number = number.parse().map_err(|_| SelectError::Point { text: text.into() })?;
         return Ok(Select::Point(PointId(number)));
     }
+    if let Some((callee, callers)) = at_sign(text) {
+        return called_from(text, callee, callers);
+    }
     match address(text).or_else(|| line(text)) {
         Some(found) => found,
         None => name(text),
     }
+}
+
+/// The two sides of the `@` in front of a module: the last one that no backslash stands before.
+fn at_sign(text: &str) -> Option<(&str, &str)> {
+    let at = text.rmatch_indices('@').map(|(at, _)| at).find(|&at| !text[..at].ends_with('\\'))?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
+fn called_from(text: &str, callee: &str, callers: &str) -> Result<Select, SelectError> {
+    let callee = match parse(callee) {
+        Ok(Select::Point(_) | Select::CalledFrom { .. }) | Err(SelectError::Empty) => {
+            return Err(SelectError::Callers { text: text.into() });
+        }
+        other => other?,
+    };
+    if callers.is_empty() {
+        return Err(SelectError::Half { text: text.into(), missing: "module", side: "behind", sign: '@' });
+    }
+    Pattern::new(callers)?;
+    Ok(Select::CalledFrom { callee: Box::new(callee), callers: callers.into() })
 }
 
 /// `0x1a2b`, `mod+0x1a2b`.
@@ -121,10 +163,7 @@ fn line(text: &str) -> Option<Result<Select, SelectError>> {
 
 /// `re`, `mod!re`.
 fn name(text: &str) -> Result<Select, SelectError> {
-    if text.contains('@') {
-        return Err(SelectError::Importer { text: text.into() });
-    }
-    let half = |missing, side| SelectError::Half { text: text.into(), missing, side };
+    let half = |missing, side| SelectError::Half { text: text.into(), missing, side, sign: '!' };
     let (module, function) = match bang(text) {
         Some(0) => return Err(half("module", "before")),
         Some(at) if at + 1 == text.len() => return Err(half("function", "behind")),
@@ -239,6 +278,18 @@ mod tests {
     }
 
     #[test]
+    fn callers() {
+        let from = |callee: &str, callers: &str| {
+            Ok(Select::CalledFrom { callee: Box::new(parse(callee).unwrap()), callers: callers.into() })
+        };
+        assert_eq!(parse("malloc@libfoo.so"), from("malloc", "libfoo.so"));
+        assert_eq!(parse("libc.so.6!(m|c)alloc@lib(a|b)"), from("libc.so.6!(m|c)alloc", "lib(a|b)"));
+        assert_eq!(parse("libc.so.6+0x1a2b@app"), from("libc.so.6+0x1a2b", "app"));
+        assert_eq!(parse("a.c:7@app"), from("a.c:7", "app"));
+        assert_eq!(parse(r"a\@b"), name(r"a\@b", None));
+    }
+
+    #[test]
     fn names_that_look_like_something_else() {
         for text in
             ["a::b", "std::vector<int>::at", "A::operator!", "operator!=", "operator+", "A::operator+0x", "f.*:12"]
@@ -273,7 +324,8 @@ mod tests {
         assert!(error("a.so+0x").contains("MODULE+0x") && error("0x+1").contains("hexadecimal"));
         assert!(error("0x11112222333344445").contains("16 digits"));
         assert!(error("a.c:0").contains("line from 1") && error("a.c:99999999999").contains("line"));
-        assert!(error("f@main").contains("callers"));
+        assert!(error("f@").contains("module behind the `@`") && error("#3@m").contains("FUNCTION@MODULE"));
+        assert!(error("f@(").contains("unclosed group"));
         let broken = error("MPI_(Wait");
         assert!(broken.contains("unclosed group") && broken.contains("MPI_(Wait"), "{broken}");
         assert!(error("[a!f").contains("unclosed character class"));

@@ -10,13 +10,14 @@
 //! ```
 
 use crate::api::Refusal;
+use crate::gate::{self, Gate};
 use whither_image::relocate::LONGEST_COPY;
 use whither_image::{RelocateError, Svma, relocate};
 
 /// Stubs begin at multiples of this.
 pub const ALIGN: u64 = 16;
 /// The displaced instructions stand here.
-const COPY: usize = 32;
+pub(crate) const COPY: u64 = 32;
 /// Most bytes of a stub.
 pub const LONGEST: usize = SITE_COPY + LONGEST_COPY;
 
@@ -37,14 +38,31 @@ pub struct Stub {
 /// # Errors
 /// A [`Refusal`] when an instruction cannot be moved there.
 pub fn stub(index: u32, common: u64, window_at: u64, window: &[u8], at: u64) -> Result<Stub, Refusal> {
-    let relocated = at.wrapping_add(COPY as u64);
+    gated_stub(index, common, window_at, window, at, None)
+}
+
+/// The same behind a gate, if there is one.
+///
+/// # Errors
+/// As [`stub`].
+pub(crate) fn gated_stub(
+    index: u32,
+    common: u64,
+    window_at: u64,
+    window: &[u8],
+    at: u64,
+    gate: Option<&Gate>,
+) -> Result<Stub, Refusal> {
+    let before = gate.map_or(0, |_| gate::BYTES);
+    let displaced = (before + COPY as usize).next_multiple_of(ALIGN as usize);
+    let relocated = at.wrapping_add(displaced as u64);
     let copy = relocate(window, Svma(window_at), Svma(relocated)).map_err(|e| refusal(&e))?;
-    let mut bytes = Vec::with_capacity(COPY + copy.bytes.len());
+    let mut bytes = gate.map(|gate| gate.bytes(displaced)).unwrap_or_default();
     bytes.push(0x68);
     bytes.extend(index.to_le_bytes());
     bytes.extend([0xff, 0x25, 0, 0, 0, 0]);
     bytes.extend(common.to_le_bytes());
-    bytes.resize(COPY, 0xcc);
+    bytes.resize(displaced, 0xcc);
     bytes.extend(&copy.bytes);
     let place =
         |(old, new): &(u8, u16)| (window_at.wrapping_add(u64::from(*old)), relocated.wrapping_add(u64::from(*new)));
@@ -111,7 +129,7 @@ pub const HEAD: usize = 11;
 /// Whether bytes look like the beginning of a stub.
 #[must_use]
 pub fn begins(bytes: &[u8; HEAD]) -> bool {
-    (bytes[0] == 0x68 && bytes[5..] == [0xff, 0x25, 0, 0, 0, 0]) || bytes[..6] == SITE_HEAD
+    (bytes[0] == 0x68 && bytes[5..] == [0xff, 0x25, 0, 0, 0, 0]) || bytes[..6] == SITE_HEAD || bytes[..4] == gate::BEGIN
 }
 
 impl Stub {
@@ -159,6 +177,7 @@ pub(crate) fn refusal(error: &RelocateError) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Caller;
 
     #[test]
     fn layout() {
@@ -175,6 +194,21 @@ mod tests {
         assert_eq!(stub.moved(0x40_1006), None);
         assert_eq!(stub.back(0x50_0024), Some(0x40_1008));
         assert!(stub.bytes.len() <= LONGEST);
+    }
+
+    #[test]
+    fn a_gate_stands_in_front() {
+        let callers = [Caller { module: 0, code: 0x7000..0x8000 }];
+        let gate = Gate::of(&callers).unwrap();
+        let stub =
+            gated_stub(7, 0x7fff_1122_3344, 0x40_1004, &[0x55, 0x48, 0x89, 0xe5, 0x41, 0x57], 0x50_0000, Some(&gate))
+                .unwrap();
+        let copy = (stub.relocated - 0x50_0000) as usize;
+        assert_eq!(stub.bytes[..gate::BYTES], gate.bytes(copy));
+        assert_eq!(stub.bytes[gate::BYTES..gate::BYTES + 5], [0x68, 7, 0, 0, 0]);
+        assert_eq!(stub.bytes[copy..copy + 6], [0x55, 0x48, 0x89, 0xe5, 0x41, 0x57]);
+        let head = stub.bytes[..HEAD].try_into().unwrap();
+        assert!(begins(head) && stub.relocated.is_multiple_of(ALIGN));
     }
 
     #[test]

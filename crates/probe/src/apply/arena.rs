@@ -3,6 +3,7 @@
 
 use crate::api::Refusal;
 use crate::error::ProbeError;
+use crate::gate;
 use crate::stub::{ALIGN, LONGEST};
 use crate::target::Caller;
 use crate::target::maps::{self, Map};
@@ -12,6 +13,8 @@ use std::ops::Range;
 pub(crate) const BYTES: u64 = 64 << 10;
 /// A jump reaches 2 GiB; what the copied instructions refer to may lie at the other end of their module.
 const REACH: u64 = (2 << 30) - (1 << 20);
+/// A stub with a gate is as long as so many may be.
+pub(crate) const GATED: usize = 1 + gate::BYTES.next_multiple_of(ALIGN as usize).div_ceil(LONGEST);
 /// Places that are tried beyond the first.
 const TRIES: u32 = 8;
 
@@ -25,6 +28,8 @@ pub(crate) struct Arenas {
 struct Arena {
     range: Range<u64>,
     next: u64,
+    /// Where the stub taken last stands.
+    last: u64,
 }
 
 impl Arenas {
@@ -47,7 +52,7 @@ impl Arenas {
             maps.insert(place, taken(at));
             match map(at, BYTES) {
                 Ok(()) => {
-                    self.list.push(Arena { range: at..at + BYTES, next: at });
+                    self.list.push(Arena { range: at..at + BYTES, next: at, last: 0 });
                     have += BYTES;
                 }
                 Err(_) if tries < TRIES => tries += 1,
@@ -61,18 +66,20 @@ impl Arenas {
         self.list.iter().filter(move |a| reaches(&a.range, around))
     }
 
-    /// A place for one stub.
-    pub(crate) fn take(&mut self, around: &Range<u64>) -> Option<u64> {
-        let arena = self.list.iter_mut().find(|a| reaches(&a.range, around) && a.next + slot() <= a.range.end)?;
+    /// A place for one stub that is as long as `stubs` may be.
+    pub(crate) fn take(&mut self, around: &Range<u64>, stubs: usize) -> Option<u64> {
+        let room = stubs as u64 * slot();
+        let arena = self.list.iter_mut().find(|a| reaches(&a.range, around) && a.next + room <= a.range.end)?;
         let at = arena.next;
-        arena.next += slot();
+        arena.last = at;
+        arena.next += room;
         Some(at)
     }
 
     /// Gives back the room of the stub taken last, when it turned out shorter.
     pub(crate) fn shrink(&mut self, at: u64, bytes: u64) {
         let end = (at + bytes).next_multiple_of(ALIGN);
-        if let Some(arena) = self.list.iter_mut().find(|a| a.range.contains(&at) && a.next == at + slot()) {
+        if let Some(arena) = self.list.iter_mut().find(|a| a.last == at && end <= a.next) {
             arena.next = end;
         }
     }
@@ -80,7 +87,7 @@ impl Arenas {
     /// A mapping that another controller made; nothing more is put into it.
     pub(crate) fn adopt(&mut self, range: Range<u64>) {
         if !self.list.iter().any(|a| a.range == range) {
-            self.list.push(Arena { next: range.end, range });
+            self.list.push(Arena { next: range.end, range, last: 0 });
         }
     }
 

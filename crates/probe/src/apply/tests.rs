@@ -23,7 +23,7 @@ fn half_open(file: &File) -> u64 {
 fn patch(at: u64, old: &[u8], new: u8) -> Patch {
     let stub = Stub { bytes: vec![0x90; 16], relocated: 0, map: Vec::new() };
     let write = Write { at, old: old.to_vec(), new: vec![new; old.len()] };
-    Patch { writes: vec![write], window: at..at + old.len() as u64, stub, stub_at: 0 }
+    Patch { writes: vec![write], window: at..at + old.len() as u64, stub, stub_at: 0, gate: None }
 }
 
 fn bytes(memory: &Memory, at: u64) -> [u8; 5] {

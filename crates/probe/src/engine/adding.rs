@@ -8,8 +8,9 @@ use crate::api::{Added, Candidate, PointId, PointSpec, Refusal, Removed};
 use crate::apply::arena::{self, Arenas};
 use crate::apply::{self, Haste, Outcome, Patch, Write, write_stubs};
 use crate::error::ProbeError;
+use crate::gate::Gate;
 use crate::resolve::{self, ModuleImage, ModuleView};
-use crate::stub::{jump, short_jump, stub};
+use crate::stub::{gated_stub, jump, short_jump};
 use crate::target::{self, Caller, Memory, maps};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
@@ -36,6 +37,8 @@ pub(super) struct Ready {
 /// What has to be known of the code of a point.
 struct Place {
     plan: Plan,
+    /// Only calls from some modules pass.
+    gate: Option<Gate>,
     /// Code of its module: stubs must be within reach of all of it.
     around: Range<u64>,
 }
@@ -47,6 +50,7 @@ impl Engine {
         }
         let mut added = Added::default();
         let specs = self.as_declared(specs);
+        let specs = self.widen(&specs, &mut added)?;
         let specs = self.add_by_kernel(&specs, &mut added);
         let (wanted, places) = self.choose(&specs, &mut added);
         if wanted.is_empty() {
@@ -121,14 +125,16 @@ impl Engine {
         }
         let module = self.modules.list().get(candidate.module).filter(|m| !m.gone).ok_or(Refusal::NotMapped)?;
         let plan = resolve::plan(module, candidate).ok_or(Refusal::Undecodable)?;
-        Ok(Place { plan, around: module.start..module.end })
+        let gate = (!candidate.callers.is_empty()).then(|| Gate::of(&candidate.callers)).transpose()?;
+        Ok(Place { plan, gate, around: module.start..module.end })
     }
 
     /// Memory for all stubs, in every process. A module without room loses its points later, one by one.
     fn map_arenas(&mut self, places: &[Place]) -> Result<(), ProbeError> {
         let mut counts: FxHashMap<(u64, u64), usize> = FxHashMap::default();
         for place in places {
-            *counts.entry((place.around.start, place.around.end)).or_default() += 1;
+            let stubs = if place.gate.is_some() { arena::GATED } else { 1 };
+            *counts.entry((place.around.start, place.around.end)).or_default() += stubs;
         }
         for code in self.notice_places() {
             *counts.entry((code.start, code.end)).or_default() += 1;
@@ -229,8 +235,9 @@ impl Engine {
             }
             _ => None,
         };
-        let at = self.arenas.take(&place.around).ok_or(Refusal::NoRoom)?;
-        let made = stub(index, common, from, window, at)?;
+        let stubs = if place.gate.is_some() { arena::GATED } else { 1 };
+        let at = self.arenas.take(&place.around, stubs).ok_or(Refusal::NoRoom)?;
+        let made = gated_stub(index, common, from, window, at, place.gate.as_ref())?;
         self.arenas.shrink(at, made.bytes.len() as u64);
         let write = |at: u64, old: &[u8], new: &[u8]| Write { at, old: old[..new.len()].to_vec(), new: new.to_vec() };
         let writes = match &filler {
@@ -246,7 +253,7 @@ impl Engine {
         }
         self.claimed.extend(writes.iter().map(|w| w.at));
         let window = from..from + u64::from(plan.window);
-        Ok(Patch { writes, window, stub: made, stub_at: at })
+        Ok(Patch { writes, window, stub: made, stub_at: at, gate: place.gate.clone() })
     }
 
     /// Bytes in memory, if they are those of the file. A library may be unloaded and loaded again meanwhile.

@@ -145,6 +145,9 @@ impl Engine {
         if let Some(id) = self.book.at(candidate.address) {
             return Err(Refusal::Already(id));
         }
+        if !candidate.callers.is_empty() {
+            return Err(Refusal::CallersByKernel);
+        }
         self.load().map_err(refused)?;
         let module = self.modules.list().get(candidate.module).filter(|m| !m.gone).ok_or(Refusal::NotMapped)?;
         if module.inode == 0 {

@@ -15,7 +15,7 @@ use crate::apply::{self, Haste, Patch, Write};
 use crate::error::ProbeError;
 use crate::resolve;
 use crate::segment::{Segment, field};
-use crate::stub::{Stub, jump, stub};
+use crate::stub::{COPY, Stub, jump, stub};
 use crate::target::{self, Caller, Memory, Owned, Placed, Shadows, Stopped, find_agent, maps};
 use std::ops::Range;
 use std::time::Duration;
@@ -260,9 +260,15 @@ impl Engine {
                 patch: Err(Refusal::NotMapped),
                 cost: CostClass::Nanoseconds,
                 entry_only: None,
+                callers: Vec::new(),
             }
         };
-        Candidate { patch: Ok(patch), ..found.unwrap_or_else(unknown) }
+        let mut found = Candidate { patch: Ok(patch), ..found.unwrap_or_else(unknown) };
+        if words.relocated.wrapping_sub(words.stub) > COPY && words.flags & abi::DO_SITE == 0 {
+            // Which callers they are stands in the gate's code alone.
+            found.names.iter_mut().take(1).for_each(|name| name.push_str("@..."));
+        }
+        found
     }
 }
 
@@ -326,10 +332,12 @@ fn rebuild(index: u32, words: &abi::Point, seat: &Seat, memory: &Memory) -> Opti
     // Without its map threads in it must be waited for.
     let unknown = |_| Stub { bytes: Vec::new(), relocated: words.relocated, map: Vec::new() };
     let made = match words.flags & abi::DO_SITE {
-        0 => stub(index, seat.common(words.flags), from, &window, words.stub).unwrap_or_else(unknown),
+        // Whatever gate there is, it stands before this.
+        0 => stub(index, seat.common(words.flags), from, &window, words.relocated.wrapping_sub(COPY))
+            .unwrap_or_else(unknown),
         _ => unknown(Refusal::Undecodable),
     };
-    Some(Patch { writes, window: from..from + u64::from(words.window), stub: made, stub_at: words.stub })
+    Some(Patch { writes, window: from..from + u64::from(words.window), stub: made, stub_at: words.stub, gate: None })
 }
 
 /// Leads threads from copies of displaced instructions back to the text; false when one is elsewhere.

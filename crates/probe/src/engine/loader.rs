@@ -138,12 +138,12 @@ impl Engine {
         let from = candidate.address + u64::from(plan.skip);
         let mut bytes = vec![0; usize::from(plan.window).max(5)];
         Memory::open(self.pid).ok()?.read(from, &mut bytes).ok()?;
-        let at = self.arenas.take(&around)?;
+        let at = self.arenas.take(&around, 1)?;
         let window = bytes.get(..usize::from(plan.window))?;
         let made = stub(index, seat.common(watched.flags), from, window, at).ok()?;
         self.arenas.shrink(at, made.bytes.len() as u64);
         let writes = vec![Write { at: from, old: bytes[..5].to_vec(), new: jump(from, at)?.to_vec() }];
-        let patch = Patch { writes, window: from..from + u64::from(plan.window), stub: made, stub_at: at };
+        let patch = Patch { writes, window: from..from + u64::from(plan.window), stub: made, stub_at: at, gate: None };
         let mut original = [0; 16];
         original[..5].copy_from_slice(&bytes[..5]);
         let words = abi::Point {

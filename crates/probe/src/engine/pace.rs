@@ -156,7 +156,7 @@ impl Engine {
         }
         let seat = self.seat.as_ref().ok_or(Refusal::NotMapped)?;
         let (index, root) = seat.allocate_point().ok_or(Refusal::TooMany)?;
-        let at = self.arenas.take(&around).ok_or(Refusal::NoRoom)?;
+        let at = self.arenas.take(&around, 1).ok_or(Refusal::NoRoom)?;
         let common = seat.common(abi::DO_SITE);
         let (stub, first) = site_stub(index, common, from, &bytes, at, seen.what == 0)?;
         self.arenas.shrink(at, stub.bytes.len() as u64);
@@ -180,7 +180,7 @@ impl Engine {
         };
         seat.segment.set_point(index, &words);
         self.claimed.insert(from);
-        Ok(Patch { writes, window: seen.window.clone(), stub, stub_at: at })
+        Ok(Patch { writes, window: seen.window.clone(), stub, stub_at: at, gate: None })
     }
 
     fn is_of_file(&self, module: usize, at: u64, bytes: &[u8]) -> bool {

@@ -214,7 +214,8 @@ impl Engine {
     /// Applies the standing orders to new modules.
     pub(super) fn obey_standing(&mut self, modules: &[usize], happened: &mut Vec<Happening>) -> Result<(), ProbeError> {
         let mut specs = self.ordered()?;
-        specs.retain(|s| modules.contains(&s.candidate.module));
+        let is_new = |module: &usize| modules.contains(module);
+        specs.retain(|s| is_new(&s.candidate.module) || s.candidate.callers.iter().any(|c| is_new(&c.module)));
         if !specs.is_empty() {
             let added = self.add_points(&specs)?;
             happened.push(Happening::Added(added));

@@ -281,14 +281,14 @@ impl Seat {
                 arena::map_in(caller, at, bytes)
             })
             .map_err(|e| refuse(e.to_string()))?;
-        let at = arenas.take(&self.placed.image).ok_or_else(|| refuse("no room".into()))?;
+        let at = arenas.take(&self.placed.image, 1).ok_or_else(|| refuse("no room".into()))?;
         let mut window = [0; 5];
         caller.memory().read(from, &mut window)?;
         let stub = stub(index, self.common(flags), from, &window, at).map_err(|e| refuse(e.to_string()))?;
         arenas.shrink(at, stub.bytes.len() as u64);
         let new = jump(from, at).ok_or_else(|| refuse("out of reach".into()))?;
         let writes = vec![Write { at: from, old: window.to_vec(), new: new.to_vec() }];
-        Ok(Patch { writes, window: from..from + 5, stub, stub_at: at })
+        Ok(Patch { writes, window: from..from + 5, stub, stub_at: at, gate: None })
     }
 
     /// When the process ended that the agent was put into, once it has.

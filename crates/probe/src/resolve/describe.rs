@@ -123,6 +123,7 @@ pub(super) fn told(image: &ModuleImage, at: Svma) -> Option<Rc<Told>> {
             cost: if patch.is_ok() { CostClass::Nanoseconds } else { trap_cost(code, at) },
             patch,
             entry_only,
+            callers: Vec::new(),
         };
         Some(Told { candidate, plan: entry.plan.ok() })
     })

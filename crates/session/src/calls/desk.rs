@@ -10,7 +10,7 @@ use crate::SessionError;
 use std::path::Path;
 use std::time::Duration;
 use whither_kernel::proc;
-use whither_probe::select::{Pattern, parse};
+use whither_probe::select::{Pattern, callee, parse};
 use whither_probe::{Added, Candidate, Order, Pause, PointAction, PointId, PointSpec, Refusal, Select};
 use whither_store::calls::{CallEpoch, CallModule, CallPoint, CallSnapshot, LatePoint, PatchKind, PointState, Spent};
 
@@ -429,13 +429,31 @@ fn module_of<'a>(snapshot: &'a CallSnapshot, point: &CallPoint) -> &'a str {
 
 /// A pattern over probes in place.
 enum Wanted {
-    Name { function: Pattern, module: Option<Pattern> },
-    Address { module: Option<String>, offset: u64 },
+    Name {
+        function: Pattern,
+        module: Option<Pattern>,
+    },
+    Address {
+        module: Option<String>,
+        offset: u64,
+    },
+    /// Measured for these callers alone.
+    CalledFrom {
+        callee: Box<Wanted>,
+        callers: String,
+    },
     Id(u32),
 }
 
 fn wanted(text: &str) -> Result<Wanted, SessionError> {
-    Ok(match parse(text)? {
+    meant(parse(text)?, text)
+}
+
+fn meant(select: Select, text: &str) -> Result<Wanted, SessionError> {
+    Ok(match select {
+        Select::CalledFrom { callee, callers } => {
+            Wanted::CalledFrom { callee: Box::new(meant(*callee, text)?), callers: format!("@{callers}") }
+        }
         Select::Name { function, module } => {
             let module = module.as_deref().map(Pattern::new).transpose()?;
             Wanted::Name { function: Pattern::new(&function)?, module }
@@ -451,8 +469,11 @@ impl Wanted {
         match self {
             Self::Id(id) => point.id == *id,
             Self::Name { function, module } => {
-                point.names.iter().any(|n| function.matches(n))
+                point.names.iter().any(|n| function.matches(callee(n)))
                     && module.as_ref().is_none_or(|m| m.matches(path) || m.matches(file_name(path)))
+            }
+            Self::CalledFrom { callee, callers } => {
+                callee.means(point, path) && point.names.iter().any(|n| n.ends_with(callers.as_str()))
             }
             Self::Address { module, offset } => {
                 point.offset == *offset && module.as_ref().is_none_or(|m| m == path || m == file_name(path))

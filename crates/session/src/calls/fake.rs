@@ -66,6 +66,7 @@ impl Fake {
             patch,
             cost: CostClass::Nanoseconds,
             entry_only: None,
+            callers: Vec::new(),
         }
     }
 }

@@ -2,8 +2,8 @@
 //! anything is launched or attached, so that a slip costs nothing.
 
 use crate::SessionError;
-use whither_probe::Order;
-use whither_probe::select::parse;
+use whither_probe::select::{SelectError, parse};
+use whither_probe::{Order, Select};
 
 /// Functions to probe.
 ///
@@ -18,7 +18,10 @@ pub fn including(text: &str) -> Result<Order, SessionError> {
 /// # Errors
 /// [`SessionError::Pattern`] for what can never match.
 pub fn excluding(text: &str) -> Result<Order, SessionError> {
-    Ok(Order::Exclude(parse(text)?))
+    match parse(text)? {
+        Select::CalledFrom { .. } => Err(SelectError::WithoutCallers { text: text.into() }.into()),
+        select => Ok(Order::Exclude(select)),
+    }
 }
 
 #[cfg(test)]
@@ -31,5 +34,6 @@ mod tests {
             assert_eq!(including(text).unwrap_err().exit_code(), 2, "{text}");
         }
         assert!(matches!(excluding("a.*"), Ok(Order::Exclude(_))));
+        assert_eq!(excluding("a@lib").unwrap_err().exit_code(), 2);
     }
 }

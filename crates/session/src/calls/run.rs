@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use whither_kernel::end::Mortal;
 use whither_kernel::proc;
 use whither_probe::resolve::Nothing;
-use whither_probe::select::Pattern;
+use whither_probe::select::{Pattern, callee};
 use whither_probe::{Happening, Order, Pause, Select};
 use whither_store::calls::{CallSnapshot, PointState};
 
@@ -335,9 +335,14 @@ fn may_match_later(options: &CallsOptions) -> bool {
 
 /// Whether a point bears a name that the pattern matches. Of what matches by an address nothing is said.
 fn matches_any(pattern: &str, snapshot: &CallSnapshot) -> bool {
-    let Ok(Order::Include(Select::Name { function, .. })) = pattern::including(pattern) else { return true };
+    let select = match pattern::including(pattern) {
+        Ok(Order::Include(Select::CalledFrom { callee, .. })) => *callee,
+        Ok(Order::Include(select)) => select,
+        _ => return true,
+    };
+    let Select::Name { function, .. } = select else { return true };
     let Ok(function) = Pattern::new(&function) else { return true };
-    snapshot.points.iter().flat_map(|p| &p.names).any(|name| function.matches(name))
+    snapshot.points.iter().flat_map(|p| &p.names).any(|name| function.matches(callee(name)))
 }
 
 fn not_yet(patterns: &[String], why: &[String], near: &[String]) -> String {

@@ -238,7 +238,7 @@ fn ending(args: &MeasureArgs, outcome: &CallsOutcome, complete: bool) -> Ending 
 fn nothing(what: &WhatArgs, near: &[String]) -> String {
     let patterns = patterns(what).unwrap_or_default();
     // Of addresses and lines the notes say why.
-    let of_names = patterns.iter().any(|p| matches!(parse(p), Ok(Select::Name { .. })));
+    let of_names = patterns.iter().any(|p| matches!(parse(p), Ok(Select::Name { .. } | Select::CalledFrom { .. })));
     let patterns = patterns.join(" or ");
     let near = if !of_names {
         String::new()

@@ -11,6 +11,7 @@ mod causal_live;
 mod annotate;
 mod calls;
 mod calls_bounds;
+mod calls_callers;
 mod calls_everything;
 mod calls_truth;
 mod causal;
