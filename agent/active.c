@@ -335,7 +335,7 @@ static int take_anywhere(struct local *l, u64 slot, struct wh_active *out)
 
 static int take(struct local *l, u64 slot, struct wh_active *out)
 {
-	if (!is_on(&l->stack, slot) && !stack_enter(l, slot))
+	if (!is_on(&l->stack, slot) && !stack_enter(l, slot, 0))
 		return 0;
 	struct wh_active *r = find_among(l, &l->stack, l->stack.first, l->block->n_active, slot);
 	if (!r)

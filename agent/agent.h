@@ -289,7 +289,7 @@ void unmap_own(u64 address, u64 bytes);
 /* shadow.c */
 int stack_ours(struct local *l, u64 slot);
 s32 stack_of(struct local *l, u64 slot);
-int stack_enter(struct local *l, u64 slot);
+int stack_enter(struct local *l, u64 slot, u64 rbp);
 int stack_reach(struct local *l, u64 address);
 void stack_reserve(struct local *l);
 

@@ -102,7 +102,7 @@ static slow_path int recheck(struct local *l)
 }
 
 /* The thread that may record an entry at `slot`, with its mark set; 0: pass through. */
-static inline struct local *begin(const struct wh_point *p, u64 slot)
+static inline struct local *begin(const struct wh_point *p, u64 slot, u64 rbp)
 {
 	struct local *l;
 
@@ -135,7 +135,7 @@ static inline struct local *begin(const struct wh_point *p, u64 slot)
 			count_lost(WH_LOST_TABLE);
 		return 0;
 	}
-	if (unlikely(slot - l->stack.lo >= l->stack.hi - l->stack.lo) && !stack_enter(l, slot)) {
+	if (unlikely(slot - l->stack.lo >= l->stack.hi - l->stack.lo) && !stack_enter(l, slot, rbp)) {
 		leave(t);
 		count_lost(WH_LOST_TABLE);
 		return 0;
@@ -236,7 +236,7 @@ static slow_path u64 count_slow(u64 index, u64 slot, const struct regs *regs, u6
 			loader_changed();
 		return p->relocated;
 	}
-	l = begin(p, slot);
+	l = begin(p, slot, rbp);
 	if (unlikely(!l))
 		return p->relocated;
 	struct wh_thread *t = l->block;
@@ -312,7 +312,7 @@ static slow_path struct answer entry_slow(u64 index, u64 slot, const struct regs
 {
 	const struct wh_point *p = point_at(index);
 	struct answer answer = {p->relocated, 1};
-	struct local *l = begin(p, slot);
+	struct local *l = begin(p, slot, rbp);
 
 	if (unlikely(!l))
 		return answer;

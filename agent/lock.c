@@ -41,7 +41,7 @@ slow_path void before_lock(const struct wh_point *p, u64 slot, const struct regs
 		l->block->busy_sp = slot;
 		l->block->busy_tsc = 0;
 		barrier();
-		if (slot - l->stack.lo < l->stack.hi - l->stack.lo || stack_enter(l, slot))
+		if (slot - l->stack.lo < l->stack.hi - l->stack.lo || stack_enter(l, slot, 0))
 			stack_reserve(l);
 		barrier();
 		l->block->busy_sp = 0;

@@ -6,8 +6,11 @@
  */
 #include "agent.h"
 
-/* A slot further below what is known of a stack counts as another stack (coroutines on one heap). */
+/* A slot further below what is known of a stack counts as another stack (coroutines on one heap), unless the frames
+ * around it lead there. */
 #define NEAR 0x8000ull
+#define MOST_FRAME 0x4000000ull /* a larger one is a mistake of its rule */
+#define MOST_STEPS 64u
 #define PROBE_PAGES 256u
 #define RESERVE 0x800000ull /* the usual limit of a stack */
 
@@ -82,10 +85,19 @@ static int grow_up(struct stack *s, u64 slot)
 	return 1;
 }
 
-static int grow_down(struct stack *s, u64 slot)
+static inline u32 stacks_met(const struct local *l)
+{
+	return l->stack_next < STACKS ? l->stack_next : STACKS;
+}
+
+static int grow_down(const struct local *l, struct stack *s, u64 slot)
 {
 	u64 page = slot & ~(PAGE - 1);
 
+	/* What was taken for a stack of its own lies between: it stays one. */
+	for (u32 i = 0; i < stacks_met(l); i++)
+		if (l->stacks[i].lo < s->lo && l->stacks[i].hi > page)
+			return 0;
 	if (G.locked) { /* nothing can be asked, but a page next to the stack is no guard page, or we were not here */
 		if (page + PAGE != s->lo)
 			return 0;
@@ -98,11 +110,6 @@ static int grow_down(struct stack *s, u64 slot)
 		return 0;
 	s->lo = page;
 	return 1;
-}
-
-static inline u32 stacks_met(const struct local *l)
-{
-	return l->stack_next < STACKS ? l->stack_next : STACKS;
 }
 
 /* The stack that a slot is on, of those met; -1: none. What is known of the one in use may be older in stacks[]. */
@@ -123,9 +130,56 @@ slow_path s32 stack_of(struct local *l, u64 slot)
 	return -1;
 }
 
-/* Extends a known stack to the slot, or begins a new one. */
-static int stack_find(struct local *l, u64 slot)
+/* The slot of the caller's frame, by its rule; 0: nothing tells. The frame pointer becomes the caller's. */
+static u64 slot_around(u64 slot, u64 *rbp)
 {
+	u32 rule = rule_of(*(const u64 *)slot), kind = rule & 7;
+	u64 cfa, saved = 0;
+
+	if (kind == WH_RULE_RSP || kind == WH_RULE_RBP) {
+		cfa = (kind == WH_RULE_RSP ? slot + 8 : *rbp) + (u64)(rule >> 3 & 0x3fff) * 8;
+		if (rule & 1 << 17)
+			saved = cfa + (u64)((s64)(s32)rule >> 18) * 8;
+	} else if (kind == WH_RULE_BIG) {
+		const struct wh_rule *b = (const struct wh_rule *)(G.segment + WH_AT_RULES) + (rule >> 3);
+
+		if (rule >> 3 >= header()->n_rules || rule >> 3 >= WH_MAX_RULES || b->deref)
+			return 0;
+		cfa = (b->reg == WH_RULE_RBP ? *rbp : slot + 8) + (u64)(s64)b->cfa_offset;
+		if (b->rbp)
+			saved = (b->rbp == 1 ? cfa : *rbp) + (u64)(s64)b->rbp_offset;
+	} else {
+		return 0;
+	}
+	u64 next = cfa - 8;
+	if (next & 7 || next - slot - 1 >= MOST_FRAME)
+		return 0;
+	if (saved) {
+		if (saved & 7 || saved - slot >= MOST_FRAME || !readable(saved))
+			return 0;
+		*rbp = *(const u64 *)saved;
+	}
+	return next;
+}
+
+/* The stack met before that the frames around a slot lead to, so that they are its own however large they are; -1: none. */
+static s32 stack_around(struct local *l, u64 slot, u64 rbp)
+{
+	for (u32 steps = 0; steps < MOST_STEPS && !G.locked; steps++) {
+		slot = slot_around(slot, &rbp);
+		s32 which = slot ? stack_of(l, slot) : -1;
+
+		if (which >= 0 || !slot || !readable(slot))
+			return which;
+	}
+	return -1;
+}
+
+/* Extends a known stack to the slot, or begins a new one. */
+static int stack_find(struct local *l, u64 slot, u64 rbp)
+{
+	s32 around = stack_around(l, slot, rbp);
+
 	for (u32 i = 0; i < stacks_met(l); i++) {
 		struct stack *s = &l->stacks[i];
 		int grown;
@@ -135,7 +189,7 @@ static int stack_find(struct local *l, u64 slot)
 		if (slot >= s->lo)
 			grown = slot < s->top + NEAR && grow_up(s, slot);
 		else
-			grown = s->lo - slot < NEAR && grow_down(s, slot);
+			grown = (s->lo - slot < NEAR || (s32)i == around) && grow_down(l, s, slot);
 		if (grown) {
 			l->stack_now = i;
 			l->stack = *s;
@@ -173,8 +227,8 @@ slow_path int stack_ours(struct local *l, u64 slot)
 }
 
 /* Makes the stack of `slot` the current one. 0: this is no thread of ours (it shares the memory and the
- * thread pointer of the one whose block we hold: vfork on a stack of its own). */
-slow_path int stack_enter(struct local *l, u64 slot)
+ * thread pointer of the one whose block we hold: vfork on a stack of its own). `rbp`: at an entry there, else 0. */
+slow_path int stack_enter(struct local *l, u64 slot, u64 rbp)
 {
 	records_leave(l);
 	s32 at = stack_of(l, slot);
@@ -184,11 +238,11 @@ slow_path int stack_enter(struct local *l, u64 slot)
 		l->stack_now = (u32)at;
 		l->stack = l->stacks[at];
 	} else if (G.locked) {
-		found = stack_find(l, slot);
+		found = stack_find(l, slot, rbp);
 	} else if (same_thread(l)) {
 		u64 mask = signals_block();
 
-		stack_find(l, slot);
+		stack_find(l, slot, rbp);
 		signals_restore(mask);
 	} else {
 		found = 0;

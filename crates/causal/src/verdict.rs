@@ -306,11 +306,14 @@ fn more(seconds: f64) -> String {
     }
 }
 
-/// What limits the program beyond the knee: the code that ends most waits, if it is other code.
+/// What limits the program beyond the knee, where it is clear what the target's threads wait for.
 fn limit(row: &TargetRow, facts: &Facts<'_>) -> String {
-    let longest = facts.run.waits.iter().max_by_key(|w| w.blocked_ns);
-    let waker = longest.and_then(|w| {
-        w.woken_by.iter().filter(|(t, _)| t.name != row.name && !t.name.is_empty()).max_by_key(|(_, n)| *n)
-    });
-    waker.map_or_else(String::new, |(t, _)| format!("; then {} limits", label(facts.run, t)))
+    let known = facts.run.takes_over.iter().find(|t| t.target == row.id);
+    let by = known.and_then(|t| facts.run.targets.get(t.by as usize));
+    let file = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    match by {
+        Some(by) if by.unit == Unit::Line => format!("; then {} {}:{} limits", by.name, file(&by.file), by.line),
+        Some(by) => format!("; then {} limits", by.name),
+        None => String::new(),
+    }
 }

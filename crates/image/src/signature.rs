@@ -25,6 +25,8 @@ pub enum Passed {
     },
     /// Nothing that the function was given or gives back.
     Nothing,
+    /// Where what it gives back is to be put: a large structure. What it was given stands behind.
+    Result,
     /// The declaration does not tell.
     Unknown,
 }
@@ -39,6 +41,11 @@ pub struct Signature {
 
 impl Signature {
     const UNKNOWN: Self = Self { integers: Vec::new(), behind: Passed::Unknown, returned: Passed::Unknown };
+
+    /// Of what is given back in memory, whose address comes first.
+    fn with_result() -> Self {
+        Self { integers: vec![Passed::Result], behind: Passed::Nothing, returned: Passed::Nothing }
+    }
 
     /// Integer argument `number`, from 1: what is passed in floating-point registers does not count.
     #[must_use]
@@ -182,11 +189,15 @@ impl<'d, 'a> Reading<'d, 'a> {
             Some(step) => match self.class_of_type(step, MOST_STEPS) {
                 Class::Integer { width, signed } => Passed::Integer { width, signed },
                 Class::Float => Passed::Nothing,
+                Class::Other if self.is_in_memory(step) => Passed::Result,
                 // It may be memory whose address is the first argument.
                 Class::Other => return None,
             },
         };
-        let mut made = Signature { integers: Vec::new(), behind: Passed::Nothing, returned };
+        let mut made = match returned {
+            Passed::Result => Signature::with_result(),
+            returned => Signature { integers: Vec::new(), behind: Passed::Nothing, returned },
+        };
         // Origins name all parameters; a copy of them may have lost some.
         let named = chain.iter().rev().map(|step| self.parameters(step)).find(|p| !p.is_empty()).unwrap_or_default();
         named.into_iter().for_each(|class| made.add(class));
@@ -241,6 +252,56 @@ impl<'d, 'a> Reading<'d, 'a> {
         let step = Step { side: function.side, unit: Rc::clone(&function.unit), entry };
         let typed = self.origins(step).and_then(|chain| chain.into_iter().find(|s| s.entry.has_attr(c::DW_AT_type)));
         typed.map_or(Class::Other, |step| self.class_of_type(&step, MOST_STEPS))
+    }
+
+    /// Whether the type that an entry has is given back in memory: a structure of more than two words. Of what holds
+    /// vectors a register may hold more.
+    fn is_in_memory(&mut self, of: &Step<'a>) -> bool {
+        const TWO_WORDS: u64 = 16;
+        let Some(step) = self.type_of(of).filter(|step| is_structure(&step.entry)) else { return false };
+        let bytes = step.entry.attr_value(c::DW_AT_byte_size).and_then(|v| v.udata_value());
+        bytes.is_some_and(|bytes| bytes > TWO_WORDS) && !self.may_hold_vectors(&step, MOST_STEPS)
+    }
+
+    /// What is behind the names and qualifiers of the type that an entry has.
+    fn type_of(&mut self, of: &Step<'a>) -> Option<Step<'a>> {
+        let mut step = of.entry.attr_value(c::DW_AT_type).and_then(|v| self.follow(of, v))?;
+        for _ in 0..MOST_STEPS {
+            match step.entry.tag() {
+                c::DW_TAG_typedef | c::DW_TAG_const_type | c::DW_TAG_volatile_type => {
+                    step = step.entry.attr_value(c::DW_AT_type).and_then(|v| self.follow(&step, v))?;
+                }
+                _ => return Some(step),
+            }
+        }
+        None
+    }
+
+    /// Whether a structure may hold vectors, at any depth.
+    fn may_hold_vectors(&mut self, structure: &Step<'a>, steps: u32) -> bool {
+        let Some(steps) = steps.checked_sub(1) else { return true };
+        let Ok(mut tree) = structure.unit.entries_tree(Some(structure.entry.offset())) else { return true };
+        let Ok(root) = tree.root() else { return true };
+        let mut children = root.children();
+        while self.may_read() {
+            let entry = match children.next() {
+                Ok(Some(child)) => child.entry().clone(),
+                Ok(None) => return false,
+                Err(_) => return true,
+            };
+            if !matches!(entry.tag(), c::DW_TAG_member | c::DW_TAG_inheritance) {
+                continue;
+            }
+            let member = Step { side: structure.side, unit: Rc::clone(&structure.unit), entry };
+            let held = self.type_of(&member);
+            if held.is_none_or(|held| {
+                held.entry.has_attr(c::DW_AT_GNU_vector)
+                    || (is_structure(&held.entry) && self.may_hold_vectors(&held, steps))
+            }) {
+                return true;
+            }
+        }
+        true
     }
 
     /// The class of the type that an entry has.
@@ -311,6 +372,10 @@ fn entry_of<'a>(
         Some(offset) => begins()?.checked_add(offset),
         None => address(c::DW_AT_entry_pc).or_else(begins),
     }
+}
+
+fn is_structure(entry: &DebuggingInformationEntry<Slice<'_>>) -> bool {
+    matches!(entry.tag(), c::DW_TAG_structure_type | c::DW_TAG_class_type | c::DW_TAG_union_type)
 }
 
 const POINTER: Class = Class::Integer { width: 8, signed: false };

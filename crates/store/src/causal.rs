@@ -23,6 +23,9 @@ pub struct CausalRun {
     pub turns: Vec<Turns>,
     /// Waits that no virtual speed-up applies to, with who ended them.
     pub waits: Vec<Wait>,
+    /// What the threads of targets wait for most.
+    #[serde(default)]
+    pub takes_over: Vec<TakesOver>,
     /// Where samples lay whose code cannot be a target.
     #[serde(default)]
     pub elsewhere: Elsewhere,
@@ -321,6 +324,15 @@ pub struct Turns {
     pub run_ns: u64,
     /// Waits in it that other threads ended.
     pub waits: u64,
+}
+
+/// Code that limits the program once a target has become fast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakesOver {
+    /// Target, an index into [`CausalRun::targets`].
+    pub target: u32,
+    /// What the threads run most that the target's threads wait for, a target too.
+    pub by: u32,
 }
 
 /// A place where threads wait for one another.

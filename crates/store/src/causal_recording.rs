@@ -3,7 +3,7 @@
 //! and writes it anew: an hour of windows is less than a megabyte.
 
 use crate::causal::{
-    CausalMeta, CausalOverhead, CausalRun, Elsewhere, PointVisits, ProgressPoint, Turns, Wait, Window,
+    CausalMeta, CausalOverhead, CausalRun, Elsewhere, PointVisits, ProgressPoint, TakesOver, Turns, Wait, Window,
 };
 use crate::epoch::OnExisting;
 use crate::error::StoreError;
@@ -58,6 +58,7 @@ pub fn load(dir: &Path) -> Result<CausalRun, StoreError> {
         samples,
         turns: manifest.turns,
         waits: manifest.waits,
+        takes_over: manifest.takes_over,
         elsewhere: manifest.elsewhere,
         overhead: manifest.overhead,
         notes: manifest.notes,
@@ -80,6 +81,9 @@ struct Manifest {
     waits: Vec<Wait>,
     /// Not known of recordings made before.
     #[serde(default)]
+    takes_over: Vec<TakesOver>,
+    /// Not known of recordings made before.
+    #[serde(default)]
     elsewhere: Elsewhere,
     overhead: CausalOverhead,
     notes: Vec<String>,
@@ -92,6 +96,7 @@ fn dangling(run: &CausalRun) -> Option<&'static str> {
     let target = |t: u32| (t as usize) < targets;
     let point = |p: u32| (p as usize) < points;
     let named = run.windows.iter().map(|w| w.target).chain(run.turns.iter().map(|t| t.target));
+    let named = named.chain(run.takes_over.iter().flat_map(|t| [t.target, t.by]));
     if !named.into_iter().all(target) || !run.samples.iter().all(|s| s.target.is_none_or(target)) {
         return Some("target");
     }
@@ -117,6 +122,7 @@ fn write(dir: &Path, run: &CausalRun) -> Result<(), StoreError> {
         points: run.points.clone(),
         turns: run.turns.clone(),
         waits: run.waits.clone(),
+        takes_over: run.takes_over.clone(),
         elsewhere: run.elsewhere.clone(),
         overhead: run.overhead,
         notes: run.notes.clone(),

@@ -20,10 +20,13 @@ KEEP void nothing(_Bool yes, enum colour colour) { if (yes) printf("%d", colour)
 KEEP double real(long n) { return n * 0.5; }
 KEEP int packed(int a, struct pair p, int b) { return a + (int)p.a + b; }
 KEEP struct large big(int a) { struct large l = {{a}}; return l; }
+typedef int four __attribute__((vector_size(32)));
+struct wide { struct { four in; } held; };
+KEEP struct wide wide(int a) { struct wide w = {{{a}}}; return w; }
 KEEP int open_ended(int a, ...) { return a; }
 static int (*volatile choose)(int, unsigned, const char *, whole) = plain;
 int main(void) { nothing(1, RED); return choose(1, 2, "x", 3) + (int)mixed(1, 2, 3, 4, 5) + (int)real(2) + packed(1, (struct pair){1, 2}, 3)
-    + (int)big(1).a[0] + open_ended(1, 2); }
+    + (int)big(1).a[0] + wide(1).held.in[0] + open_ended(1, 2); }
 "#;
 
 fn built(compiler: &str, flags: &[&str], name: &str, source: &str) -> (Bytes, Vec<CodeName>) {
@@ -79,7 +82,9 @@ fn what_integer_registers_hold_is_told_by_declarations() {
         );
         assert_eq!(told("real").returned(), Nothing, "it gives back no integer");
         assert_eq!(arguments(&told("packed")), [int, Unknown, Unknown, Unknown], "two registers, or memory");
-        assert_eq!((arguments(&told("big"))[0], told("big").returned()), (Unknown, Unknown), "the first is an address");
+        let (big, wide) = (told("big"), told("wide"));
+        assert_eq!((arguments(&big), big.returned()), ([Passed::Result, int, Nothing, Nothing], Nothing));
+        assert_eq!((arguments(&wide)[0], wide.returned()), (Unknown, Unknown), "it may be in a vector register");
         assert_eq!(arguments(&told("open_ended")), [int, Unknown, Unknown, Unknown]);
     }
 }

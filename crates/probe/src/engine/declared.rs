@@ -37,6 +37,8 @@ struct Missing {
     /// Some of these functions are Fortran's, by their names.
     fortran: bool,
     nowhere: Vec<(ValueSpec, Vec<String>)>,
+    /// The first argument of these is where to put what they give back.
+    results: Vec<(ValueSpec, Vec<String>)>,
 }
 
 impl Missing {
@@ -48,10 +50,11 @@ impl Missing {
     }
 
     fn nowhere(&mut self, value: &ValueSpec, of: &str) {
-        match self.nowhere.iter_mut().find(|(v, _)| v == value) {
-            Some((_, functions)) => functions.push(of.to_owned()),
-            None => self.nowhere.push((value.clone(), vec![of.to_owned()])),
-        }
+        note(&mut self.nowhere, value, of);
+    }
+
+    fn results(&mut self, value: &ValueSpec, of: &str) {
+        note(&mut self.results, value, of);
     }
 
     fn sentences(&self) -> Vec<String> {
@@ -76,7 +79,22 @@ impl Missing {
         let fortran = self.fortran.then(|| {
             "Fortran hands over addresses of arguments (but for those with VALUE), so what is summed of them are addresses".to_owned()
         });
-        whole.chain(fortran).chain(nowhere).collect()
+        let results = self.results.iter().map(|(value, functions)| {
+            let (name, from) = (&value.name, source(value.source));
+            format!(
+                "{name} is not summed in {}: by declaration {from} is where to put the structure that is given back, and what \
+                 they are given begins at arg2",
+                enumerated(functions)
+            )
+        });
+        whole.chain(fortran).chain(nowhere).chain(results).collect()
+    }
+}
+
+fn note(list: &mut Vec<(ValueSpec, Vec<String>)>, value: &ValueSpec, of: &str) {
+    match list.iter_mut().find(|(v, _)| v == value) {
+        Some((_, functions)) => functions.push(of.to_owned()),
+        None => list.push((value.clone(), vec![of.to_owned()])),
     }
 }
 
@@ -122,6 +140,10 @@ fn settle(action: &mut PointAction, told: Option<&Signature>, of: &str, missing:
         Passed::Unknown => missing.whole(open, of),
         Passed::Nothing => {
             missing.nowhere(open, of);
+            return false;
+        }
+        Passed::Result => {
+            missing.results(open, of);
             return false;
         }
         Passed::Integer { width, signed } => {
@@ -183,5 +205,8 @@ mod tests {
         let told = missing.sentences();
         assert!(told.len() == 1 && told[0].starts_with("n is not summed in a, b, c and 1 more: "), "{told:?}");
         assert!(told[0].contains("no integer argument 3") && told[0].contains("n=arg3:8"), "{told:?}");
+        let mut missing = Missing::default();
+        missing.results(&value, "big");
+        assert!(missing.sentences()[0].contains("begins at arg2"));
     }
 }

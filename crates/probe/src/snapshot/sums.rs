@@ -22,10 +22,11 @@ pub(crate) struct Sum {
 }
 
 /// Each exit adds two to `seq`, so calls and exits differ by what was not left: few, where both counts
-/// are many, so that it does not matter how often `seq` has wrapped.
+/// are many, so that it does not matter how often `seq` has wrapped. Less than none are exits without an entry.
 fn open(block: &Block) -> u64 {
-    const WRAPS: u64 = 1 << 31;
-    block.calls.wrapping_sub(u64::from(block.seq / 2)) % WRAPS
+    const BITS: u32 = 31;
+    let apart = block.calls.wrapping_sub(u64::from(block.seq / 2)) << (u64::BITS - BITS);
+    (apart.cast_signed() >> (u64::BITS - BITS)).max(0).cast_unsigned()
 }
 
 impl Sum {
@@ -200,5 +201,22 @@ impl Sums {
     /// Blocks copied in the middle of an update.
     pub(crate) fn torn(&self) -> usize {
         self.torn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exits_without_an_entry_are_no_calls_in_progress() {
+        let block = |calls, seq| Block { calls, seq, ..Block::default() };
+        assert_eq!(open(&block(5, 6)), 2);
+        assert_eq!(open(&block(5, 14)), 0, "two more were left than entered");
+        // The count of exits has wrapped.
+        assert_eq!(open(&block((1 << 31) + 7, 10)), 2);
+        let mut sum = Sum::default();
+        sum.add(&block(5, 14));
+        assert_eq!(sum.done(), 5);
     }
 }

@@ -11,6 +11,7 @@ use super::points::{self, Found};
 use super::policy::CausalPolicy;
 use super::program::{Mapped, Program};
 use super::spinning::Spinning;
+use super::takes_over::Threads;
 use super::targets::{Targets, Wanted};
 use super::words::{PointPlace, PointSpec, TargetSpec};
 use crate::SessionError;
@@ -118,6 +119,7 @@ pub(super) struct Group {
     pub(super) program: Program,
     pub(super) code: Code,
     pub(super) targets: Targets,
+    pub(super) threads: Threads,
     pub(super) wanted: Wanted,
     pub(super) points: Vec<Point>,
     pub(super) processes: Vec<u32>,
@@ -161,6 +163,7 @@ impl Group {
             program: Program::default(),
             code: Code::new(service, options.scope.clone()),
             targets: Targets::default(),
+            threads: Threads::default(),
             wanted: Wanted::new(
                 options.unit,
                 options.targets.clone(),
@@ -489,6 +492,7 @@ impl Group {
 
     fn take(&mut self, sample: &CausalSample, policy: &mut dyn CausalPolicy, stratum: u32, plain: bool) {
         let hit = self.targets.hit(sample, &self.program, &mut self.code, &self.wanted);
+        self.threads.saw(sample, &hit);
         for id in self.declared..self.targets.list.len() {
             policy.declare(id as u32, self.targets.list[id].unit, self.targets.parent(id as u32));
         }

@@ -31,6 +31,7 @@ mod scope;
 mod spin_loop;
 mod spinning;
 mod suggest;
+mod takes_over;
 mod targets;
 mod window;
 mod words;

@@ -74,6 +74,7 @@ fn run(windows: u32, targets: u32) -> CausalRun {
             .collect(),
         turns: vec![whither_store::causal::Turns { target: 0, run_ns: 7, waits: 3 }],
         waits: vec![Wait { site: target(1), blocked_ns: 5, woken_by: vec![(target(2), 7)] }],
+        takes_over: vec![whither_store::causal::TakesOver { target: 0, by: 0 }],
         elsewhere: Elsewhere {
             all: 100,
             modules: vec![ModuleSamples { module: "/lib/ä.so".into(), outside: 7, charged: u64::MAX }],

@@ -11,7 +11,9 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use whither_causal::Policy;
 use whither_session::causal::run;
-use whither_store::causal::{CausalRun, DropReason, Elsewhere, Executor, LoadKind, PointKind, Target, Turns};
+use whither_store::causal::{
+    CausalRun, DropReason, Elsewhere, Executor, LoadKind, PointKind, TakesOver, Target, Turns,
+};
 
 /// `whither causal extend`.
 pub(super) fn extend(args: &CausalExtend, common: Common) -> anyhow::Result<Ending> {
@@ -134,6 +136,12 @@ fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
             }
             None => all.turns.push(Turns { target, ..*turns }),
         }
+    }
+    // Of a later run more is known: it has the windows of those before to choose its own by.
+    for new in &new.takes_over {
+        let (target, by) = (number(new.target), number(new.by));
+        all.takes_over.retain(|old| old.target != target);
+        all.takes_over.push(TakesOver { target, by });
     }
     for wait in &new.waits {
         match all.waits.iter_mut().find(|w| w.site == wait.site) {

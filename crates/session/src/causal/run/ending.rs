@@ -36,6 +36,7 @@ impl Session<'_> {
         let mut run = self.described();
         run.targets = self.group.targets.finished(&self.group.code, &self.group.program);
         run.waits = self.group.targets.waits(&self.group.code);
+        run.takes_over = self.group.threads.takes_over(&run.targets);
         run.meta.status = status;
         CausalOutcome {
             run,
@@ -179,6 +180,7 @@ impl Session<'_> {
             samples: self.group.targets.samples(),
             turns: self.turns.clone(),
             waits: Vec::new(),
+            takes_over: Vec::new(),
             elsewhere: self.group.elsewhere(),
             overhead: CausalOverhead {
                 startup_ns: self.first_window.map_or(0, |f| nanos(f.saturating_duration_since(self.ordered))),
