@@ -159,7 +159,7 @@ fn usual(listing: &Listing) -> Vec<CallColumn> {
 
 /// Whether there is something to be said of times.
 pub(crate) fn is_timed(f: &Figures) -> bool {
-    f.wall_ns > 0 || f.wall_below_ns.is_some() || (f.timed && f.untimed > 0)
+    f.wall_ns > 0 || f.wall_below_ns.is_some() || (f.timed && f.lacking)
 }
 
 /// Total wall time: `1.2 ms`, with `+` where calls go on, `<` and `>` where no more than a bound is known, `~` where that is rough.
@@ -178,10 +178,10 @@ pub(crate) fn per_call(f: &Figures) -> String {
 
 /// Another time, or a part of one: not known where the total is not, at least so much where that is.
 pub(crate) fn beside(f: &Figures, text: String) -> String {
-    match (f.wall_below_ns, f.untimed) {
-        (None, 0) if f.rough => format!("~{text}"),
-        (None, 0) => text,
-        (None, _) if f.done > 0 || f.running.calls > 0 => format!(">{text}"),
+    match (f.wall_below_ns, f.lacking) {
+        (None, false) if f.rough => format!("~{text}"),
+        (None, false) => text,
+        (None, true) if f.done > 0 || f.running.calls > 0 => format!(">{text}"),
         _ => "-".into(),
     }
 }
@@ -354,7 +354,7 @@ pub(super) fn bounds<'a>(shown: impl Iterator<Item = &'a Figures>) -> Vec<String
              inside them, or hides of them (some 50 ns each, by uprobes some us); of calls as short as that trust the numbers, not the times",
         ),
         (
-            shown().any(|f| f.untimed > 0),
+            shown().any(|f| f.lacking),
             "> at least: calls without a time (left by an exception, for one) are counted there",
         ),
     ];
