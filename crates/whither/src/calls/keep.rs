@@ -80,7 +80,7 @@ pub(super) fn report(args: &CallsReportArgs, common: Common) -> anyhow::Result<E
 /// # Errors
 /// It is none, it is damaged or of another version, or the system's.
 pub(super) fn open(path: &Path) -> anyhow::Result<CallRecording> {
-    if path.is_dir() && !calls_recording::is_recording(path) {
+    if path.exists() && !calls_recording::is_recording(path) {
         let path = path.display();
         let samples = format!("{path} holds samples, not call paths; `whither prof {path}` reads them");
         let neither = format!("{path} is no recording of `whither calls -o`");

@@ -71,9 +71,10 @@ pub(crate) struct MeasureArgs {
     /// command is started, held before its main, and ended)
     #[arg(long, conflicts_with_all = ["live", "output", "interval"])]
     pub(crate) dry_run: bool,
-    /// Begin as the session of this recording did (its -f, -x and -m, unless given anew), and take the steps that were
-    /// taken in it (add, remove, enable, disable, expand, drill, reset, and the keys of the live screen) at the same times
-    #[arg(long, value_name = "RECORDING", conflicts_with = "dry_run")]
+    /// Begin as the session recorded in FILE did (its -f, -x and -m, unless given anew), and take the steps that were taken
+    /// in it (add, remove, enable, disable, expand, drill, reset, and the keys of the live screen) at the same times since
+    /// the begin; what the program does not have any more is told
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     pub(crate) replay: Option<PathBuf>,
     /// Watch on a screen while it runs, as `calls top` does; a command's output is shown after the screen
     #[arg(long, conflicts_with_all = ["interval", "json", "html"])]
