@@ -98,8 +98,8 @@ fn without_number(text: &str, function: impl Fn(u32) -> Option<CallFunction>) ->
 
 /// A pattern over a function's whole name, and its file's.
 fn pattern_of(function: &CallFunction) -> String {
-    // `!` is what stands between file and name.
-    let exact = |name: &str| regex::escape(name).replace('!', r"\x21");
+    // `!` stands between file and name, `@` before an importer.
+    let exact = |name: &str| regex::escape(name).replace('!', r"\x21").replace('@', r"\x40");
     match (parse(&function.name), &function.file) {
         (Ok(Select::Address { .. }), _) => function.name.clone(),
         (_, Some(file)) => format!("{}!{}", exact(file), exact(&function.name)),

@@ -126,7 +126,7 @@ fn recording(seed: u64, paths: u32) -> CallRecording {
         tool: "0.1.0".into(),
         start_ns: seed,
         metrics: vec!["wall".into(), "off".into()],
-        script: (seed % 4 > 0).then(script),
+        script: (!seed.is_multiple_of(4)).then(script),
         epochs: vec![
             CallEpoch { name: "1".into(), snapshot: snapshot(seed, paths) },
             CallEpoch { name: "warm".into(), snapshot: CallSnapshot::default() },

@@ -53,6 +53,49 @@ pub(super) fn taken(step: &str, verb: &Verb, reply: &Reply) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Color;
+    use clap::Parser;
+    use whither_store::call_steps::{CallChange, CallScript};
+    use whither_store::{OnExisting, calls_recording};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        measure: MeasureArgs,
+    }
+
+    /// Functions, exclusions and metrics that a session begins with.
+    fn begun(recording: &std::path::Path, words: &[&str]) -> [Vec<String>; 3] {
+        let words = ["calls", "--replay"]
+            .map(Into::into)
+            .into_iter()
+            .chain([recording.as_os_str().to_owned()])
+            .chain(words.iter().map(Into::into));
+        let mut args = Line::parse_from(words).measure;
+        let common = Common { color: Color::Never, quiet: true, verbose: 0 };
+        assert_eq!(begin_like(&mut args, common).unwrap().len(), 1, "its steps come in any case");
+        [args.what.function, args.what.exclude, args.what.metrics]
+    }
+
+    #[test]
+    fn what_is_not_given_anew_is_as_recorded() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run.wh");
+        let words = |all: &[&str]| all.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+        let steps = vec![CallStep { after_ns: 1, change: CallChange::Reset { label: "1".into() } }];
+        let script = CallScript { functions: words(&["solve"]), exclude: words(&["x"]), steps };
+        let recording =
+            CallRecording { metrics: words(&["wall", "n=arg1"]), script: Some(script), ..CallRecording::default() };
+        calls_recording::save(&run, &recording, OnExisting::Refuse).unwrap();
+        let (all, none) = ([words(&["solve"]), words(&["x"]), words(&["wall", "n=arg1"])], Vec::<String>::new());
+        assert_eq!(begun(&run, &[]), all);
+        assert_eq!(
+            begun(&run, &["-f", "a", "-x", "b", "-m", "count"]),
+            [words(&["a"]), words(&["b"]), words(&["count"])]
+        );
+        assert_eq!(begun(&run, &["-F", "file"]), [none.clone(), words(&["x"]), words(&["wall", "n=arg1"])]);
+        assert_eq!(begun(&run, &["--entry-only"])[2], none, "times are not known at entries");
+    }
 
     #[test]
     fn what_came_of_a_step_is_one_line() {
