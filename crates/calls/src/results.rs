@@ -40,6 +40,9 @@ pub struct CallProfile {
     pub own_cost: OwnCostRow,
     /// What stands out.
     pub marks: Vec<Mark>,
+    /// What the user changed in this time, where a recording tells.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<whither_store::call_steps::CallStep>,
     /// Sentences the user must see.
     pub notes: Vec<String>,
 }

@@ -7,6 +7,7 @@ use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
 use rustc_hash::FxHashMap;
 use whither_calls::{CallProfile, Figures, FunctionRow, Group, Listing, PathRow, ValueRow};
+use whither_store::call_steps::CallStep;
 use whither_store::calls::{CallLost, PatchKind, PointState};
 
 /// A column of numbers.
@@ -392,6 +393,16 @@ pub fn probed_later(functions: &[FunctionRow]) -> Option<String> {
     let rest = if more > 0 { format!(", and {} more", thousands(more as u64)) } else { String::new() };
     (!named.is_empty())
         .then(|| format!("probed later, with numbers and shares of the time since only: {}{rest}", named.join(", ")))
+}
+
+/// What was changed while a recording was made; nothing where nothing was.
+#[must_use]
+pub fn call_steps(steps: &[&CallStep], recording: &str) -> Option<String> {
+    let at = |ns: u64| format!("+{:.2} s", ns as f64 / 1e9);
+    let line = |step: &&CallStep| format!("{:>11}  {}", at(step.after_ns), step.change);
+    let lines: Vec<String> = steps.iter().map(line).collect();
+    let head = format!("steps (whither calls --replay {recording} takes them again):");
+    (!lines.is_empty()).then(|| format!("{head}\n{}\n", lines.join("\n")))
 }
 
 /// When a probe was added: `+3.2 s`.

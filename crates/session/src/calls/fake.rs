@@ -11,12 +11,14 @@ use whither_probe::{
     Added, Candidate, CostClass, Detached, Happening, Order, Pause, PointAction, PointId, PointSpec, Refusal, Removed,
     Select,
 };
-use whither_store::calls::{CallModule, CallPath, CallPoint, CallSnapshot, PatchKind, PathTotals, PointState, Whole};
+use whither_store::calls::{
+    CallModule, CallPath, CallPoint, CallProcess, CallSnapshot, PatchKind, PathTotals, PointState, Whole,
+};
 
 /// What a session did to the target, in order.
 pub(super) type Done = Rc<RefCell<Vec<String>>>;
 
-/// Functions `main` > `solve` > `exchange`, all of /bin/app, at 0x100, 0x200, ...
+/// Functions `main` > `solve` > `exchange`, all of /bin/app unless said otherwise, at 0x100, 0x200, ...
 pub(super) struct Fake {
     pub(super) script: VecDeque<Vec<Happening>>,
     pub(super) done: Done,
@@ -24,11 +26,13 @@ pub(super) struct Fake {
     pub(super) fate: Fate,
     /// It cannot be left.
     pub(super) stuck: bool,
+    /// Its executable.
+    pub(super) exe: &'static str,
+    /// Its functions, callers first.
+    pub(super) names: Vec<&'static str>,
     points: Vec<CallPoint>,
     calls: u64,
 }
-
-const NAMES: [&str; 4] = ["main", "solve", "exchange", "tiny"];
 
 impl Fake {
     pub(super) fn new(script: Vec<Vec<Happening>>) -> (Box<Self>, Done) {
@@ -38,6 +42,8 @@ impl Fake {
             done: done.clone(),
             fate: Fate::Ended(7),
             stuck: false,
+            exe: "/bin/app",
+            names: vec!["main", "solve", "exchange", "tiny"],
             points: Vec::new(),
             calls: 0,
         };
@@ -48,10 +54,16 @@ impl Fake {
         self.done.borrow_mut().push(what.into());
     }
 
+    /// Which function a probe is on.
+    fn place(&self, id: PointId) -> Option<usize> {
+        let point = self.points.iter().find(|p| PointId(p.id) == id)?;
+        Some(point.offset as usize / 0x100 - 1)
+    }
+
     fn candidate(&self, at: usize) -> Candidate {
         let offset = 0x100 * (at as u64 + 1);
         let here = self.points.iter().find(|p| p.offset == offset && p.state != PointState::Removed);
-        let patch = match (NAMES[at], here) {
+        let patch = match (self.names[at], here) {
             (_, Some(point)) => Err(Refusal::Already(PointId(point.id))),
             ("tiny", _) => Err(Refusal::TooShort { bytes: 3 }),
             ("exchange", _) => Ok(PatchKind::Uprobe),
@@ -62,7 +74,7 @@ impl Fake {
             module: 0,
             offset,
             size: 64,
-            names: vec![NAMES[at].into()],
+            names: vec![self.names[at].into()],
             patch,
             cost: CostClass::Nanoseconds,
             entry_only: None,
@@ -77,7 +89,7 @@ impl Instrument for Fake {
     }
 
     fn module(&self, _: usize) -> String {
-        "/bin/app".into()
+        self.exe.into()
     }
 
     fn resume(&mut self) -> Result<(), SessionError> {
@@ -86,19 +98,20 @@ impl Instrument for Fake {
     }
 
     fn resolve(&mut self, orders: &[Order]) -> Result<Vec<Candidate>, SessionError> {
-        let wanted = |name: &str| {
+        let wanted = |at: usize, name: &str| {
             orders.iter().any(|order| match order {
+                Order::Include(Select::Point(id)) => self.place(*id) == Some(at),
                 Order::Include(Select::Name { function, .. }) => {
                     whither_probe::select::Pattern::new(function).unwrap().matches(name)
                 }
                 _ => false,
             })
         };
-        Ok((0..NAMES.len()).filter(|&i| wanted(NAMES[i])).map(|i| self.candidate(i)).collect())
+        Ok((0..self.names.len()).filter(|&i| wanted(i, self.names[i])).map(|i| self.candidate(i)).collect())
     }
 
     fn suggest(&mut self, pattern: &str) -> Vec<String> {
-        NAMES.iter().filter(|n| n.starts_with(&pattern[..1])).map(|n| (*n).to_owned()).collect()
+        self.names.iter().filter(|n| n.starts_with(&pattern[..1])).map(|n| (*n).to_owned()).collect()
     }
 
     fn why_nothing(&mut self, orders: &[Order]) -> Nothing {
@@ -171,7 +184,8 @@ impl Instrument for Fake {
             threads: Vec::new(),
         };
         CallSnapshot {
-            modules: vec![CallModule { path: "/bin/app".into(), id: None, bias: 0, start: 0, end: 0x1000 }],
+            processes: vec![CallProcess { pid: 42, exe: self.exe.into(), ..CallProcess::default() }],
+            modules: vec![CallModule { path: self.exe.into(), id: None, bias: 0, start: 0, end: 0x1000 }],
             paths: self.points.iter().enumerate().map(path).collect(),
             points: self.points.clone(),
             whole: Whole { wall_ns: self.calls * 1000, ..Whole::default() },
@@ -184,11 +198,12 @@ impl Instrument for Fake {
     }
 
     fn callees(&mut self, id: PointId) -> Result<Vec<Candidate>, SessionError> {
-        Ok((id.0 as usize..NAMES.len()).map(|i| self.candidate(i)).collect())
+        let behind = self.place(id).map_or(id.0 as usize, |at| at + 1);
+        Ok((behind..self.names.len()).map(|i| self.candidate(i)).collect())
     }
 
-    fn callers(&mut self, _: PointId) -> Result<Vec<Candidate>, SessionError> {
-        Ok(vec![self.candidate(0)])
+    fn callers(&mut self, id: PointId) -> Result<Vec<Candidate>, SessionError> {
+        Ok(vec![self.candidate(self.place(id).map_or(0, |at| at.saturating_sub(1)))])
     }
 
     fn fate(&mut self) -> Fate {

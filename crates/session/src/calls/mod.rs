@@ -5,7 +5,7 @@
 //!
 //! - `pattern`, `metrics`: the user's words.
 //! - `wire`, `counter`: the verbs as JSON lines, and the socket they come through.
-//! - `desk`: obeys verbs on an engine. `run`: the session's life.
+//! - `desk`: obeys verbs on an engine. `steps`: keeps what they changed, and takes it again. `run`: the session's life.
 
 mod counter;
 mod desk;
@@ -15,6 +15,7 @@ mod options;
 mod pattern;
 mod remarks;
 mod run;
+mod steps;
 mod wire;
 
 pub use counter::{ask, sessions};
@@ -22,6 +23,7 @@ pub use metrics::{Metrics, metrics};
 pub use options::{CallsBackend, CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Prospect};
 pub use pattern::{excluding, including};
 pub use run::{Asks, asks, dry_run, run};
+pub use steps::of_one_build;
 pub use wire::{AddedPoint, Ask, Found, Place, PointLine, Reply, Verb};
 
 #[cfg(test)]

@@ -490,6 +490,85 @@ fn bar_28_drill_finds_the_culprit() {
     }
 }
 
+/// A program narrowed down by verbs, then replayed against the fixed one of another name: the same probes in the same
+/// epochs, and of what is not there a sentence.
+#[test]
+fn a_narrowed_session_is_replayed_after_a_fix() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let [before, after] = ["before.wh", "after.wh"].map(|name| directory.path().join(name).display().to_string());
+    let target = Running::start(&["calls-lookup", "hash", "60000"]);
+    let pid = target.pid().to_string();
+    std::thread::sleep(Duration::from_millis(100));
+    let first = session(target.pid(), &["-f", "insert_instrumentation", "-m", "count,wall", "-o", &before]);
+    for words in [
+        &["expand", "insert_instrumentation"][..],
+        &["reset", "--label", "wide"],
+        &["disable", "#1"],
+        &["remove", "write_patches"],
+        &["add", "nowhere|resolve_calls"],
+        &["drill", "catch_up", "-i", "200ms"],
+        &["expand", "--callers", "find_func_by_addr"],
+        &["reset", "--label", "deep"],
+        &["enable", "insert_.*"],
+    ] {
+        let output = calls(&[&words[..1], &["-p", &pid], &words[1..]].concat());
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+    }
+    stop(first);
+    drop(target);
+
+    let documents = |path: &str| -> Vec<Value> {
+        let output = calls(&["report", path, "--json"]);
+        text(&output.stdout).lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+    };
+    let steps = |documents: &[Value]| -> Vec<(u64, Value)> {
+        let all = documents.iter().flat_map(|d| d["steps"].as_array().cloned().unwrap_or_default());
+        all.map(|mut step| (number(&step.as_object_mut().unwrap().remove("after_ns").unwrap()), step)).collect()
+    };
+    let first = documents(&before);
+    let taken = steps(&first);
+    let until = format!("{}ms", taken.last().unwrap().0 / 1_000_000 + 1000);
+
+    let fixed = directory.path().join("lookup-fixed");
+    std::fs::copy(workload("calls-lookup"), &fixed).unwrap();
+    let fixed = fixed.display().to_string();
+    let output = calls(&["--replay", &before, "-o", &after, "-d", &until, "--", &fixed, "tree", "60000"]);
+    let said = text(&output.stderr);
+    assert!(output.status.success() && !said.contains("not reached"), "{said}");
+    let second = documents(&after);
+    // Which functions were probed, and how each stood at the end of each epoch.
+    let probes = |documents: &[Value]| -> Vec<(String, Vec<(String, String)>)> {
+        let stands = |f: &Value| (f["names"][0].as_str().unwrap().to_owned(), f["state"].as_str().unwrap().to_owned());
+        let sorted = |d: &Value| {
+            let mut all: Vec<_> = d["functions"].as_array().unwrap().iter().map(stands).collect();
+            all.sort();
+            all
+        };
+        documents.iter().map(|d| (d["epoch"].as_str().unwrap().to_owned(), sorted(d))).collect()
+    };
+    assert_eq!(probes(&first).iter().map(|(epoch, _)| epoch.as_str()).collect::<Vec<_>>(), ["wide", "deep", "3"]);
+    assert!(probes(&first)[1].1.len() > 4, "{:?}", probes(&first));
+    assert_eq!(probes(&first), probes(&second), "{said}");
+    let again = steps(&second);
+    assert_eq!(taken.iter().map(|s| &s.1).collect::<Vec<_>>(), again.iter().map(|s| &s.1).collect::<Vec<_>>());
+    // A step waits for the one before, which stops all threads; on a busy machine for a moment longer.
+    let late: Vec<u64> = taken.iter().zip(&again).map(|(a, b)| b.0.saturating_sub(a.0) / 1_000_000).collect();
+    assert!(taken.iter().zip(&again).all(|(a, b)| b.0 >= a.0) && late.iter().all(|ms| *ms < 500), "{late:?} ms late");
+    println!("{late:?} ms late");
+
+    // Another program has none of it: every step is told, none ends the session.
+    let mut other = Running::ready(&["calls-toggle", "60"]);
+    let other_pid = other.pid().to_string();
+    let output = calls(&["-p", &other_pid, "--replay", &before, "-f", "steady", "-d", &until]);
+    let said = text(&output.stderr);
+    assert!(output.status.success() && text(&output.stdout).contains("steady"), "{said}");
+    assert!(said.contains("expand insert_instrumentation: the program has no insert_instrumentation"), "{said}");
+    assert_eq!(said.matches("whither: step ").count(), taken.len(), "{said}");
+    assert!(other.alive());
+}
+
 #[test]
 fn exceptions_pass_through_probed_functions_of_a_static_program() {
     need_root!();
