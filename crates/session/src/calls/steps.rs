@@ -9,7 +9,7 @@ use crate::SessionError;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
-use whither_probe::select::parse;
+use whither_probe::select::{callee, parse};
 use whither_probe::{Candidate, Order, PointId, Select};
 use whither_store::call_steps::{CallChange, CallFunction, CallStep};
 use whither_store::calls::{CallPoint, CallProcess, CallSnapshot};
@@ -96,14 +96,18 @@ fn without_number(text: &str, function: impl Fn(u32) -> Option<CallFunction>) ->
     }
 }
 
-/// A pattern over a function's whole name, and its file's.
+/// A pattern over a function's whole name, and its file's; of one that is measured for some callers only, for those.
 fn pattern_of(function: &CallFunction) -> String {
-    // `!` stands between file and name, `@` before an importer.
+    // `!` stands between file and name, `@` before callers.
     let exact = |name: &str| regex::escape(name).replace('!', r"\x21").replace('@', r"\x40");
-    match (parse(&function.name), &function.file) {
+    let (name, callers) = match function.name.strip_prefix(callee(&function.name)) {
+        Some(callers) => (callee(&function.name), callers),
+        None => (function.name.as_str(), ""),
+    };
+    match (parse(name), &function.file) {
         (Ok(Select::Address { .. }), _) => function.name.clone(),
-        (_, Some(file)) => format!("{}!{}", exact(file), exact(&function.name)),
-        (_, None) => exact(&function.name),
+        (_, Some(file)) => format!("{}!{}{callers}", exact(file), exact(name)),
+        (_, None) => format!("{}{callers}", exact(name)),
     }
 }
 
