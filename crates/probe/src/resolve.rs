@@ -61,7 +61,8 @@ pub fn candidates<M: ModuleView>(modules: &[M], orders: &[Order], read: ReadWord
             finder.choose(select, &mut chosen)?;
         }
     }
-    let notes = std::mem::take(&mut finder.notes);
+    let mut notes = std::mem::take(&mut finder.notes);
+    let included = chosen.len();
     for order in orders {
         if let Order::Exclude(select) = order
             && !chosen.is_empty()
@@ -70,6 +71,12 @@ pub fn candidates<M: ModuleView>(modules: &[M], orders: &[Order], read: ReadWord
                 chosen.remove(&place);
             }
         }
+    }
+    if included > 0 && chosen.is_empty() {
+        notes.push(match included {
+            1 => "-x leaves out the one function that matches".into(),
+            many => format!("-x leaves out all {many} functions that match"),
+        });
     }
     let described = |(place, callers)| Some((described(modules, place)?, callers));
     let (mut candidates, callers): (Vec<Candidate>, Vec<Callers>) = chosen.into_iter().filter_map(described).unzip();
@@ -298,6 +305,12 @@ impl<M: ModuleView> Finder<'_, M> {
         notes.sort();
         notes.dedup();
         self.notes.extend(notes);
+        if let Some(module) = module
+            && !self.modules.iter().any(|m| is_meant(module, m.path()))
+        {
+            let module = module.text();
+            self.notes.push(format!("{module}: no module of that name was loaded when it was looked for"));
+        }
         found
     }
 

@@ -20,6 +20,7 @@ mod mca;
 mod pages;
 mod places;
 mod progress;
+mod room;
 mod signals;
 mod source;
 mod top;

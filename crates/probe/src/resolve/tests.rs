@@ -75,6 +75,22 @@ fn names(modules: &[Plain], includes: &[&str], excludes: &[&str]) -> Vec<Vec<Str
 }
 
 #[test]
+fn why_nothing_is_chosen_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = program(dir.path(), &["-g"]) else { return };
+    let why = |include: &str, exclude: &[&str]| {
+        let orders = std::iter::once(Order::Include(parse(include).unwrap()));
+        let orders: Vec<Order> = orders.chain(exclude.iter().map(|t| Order::Exclude(parse(t).unwrap()))).collect();
+        nothing(std::slice::from_ref(&program), &orders, &|_| None).unwrap().why
+    };
+    assert_eq!(why("first", &["f.*"]), ["-x leaves out the one function that matches"]);
+    assert_eq!(why("geo::.*", &[".*"])[0], "-x leaves out all 3 functions that match");
+    assert!(why("libz.so!first", &[])[0].starts_with("libz.so: no module"));
+    assert!(why("first@libz.so", &[])[0].starts_with("libz.so: no module"));
+    assert_eq!(why("first", &["g"]), [""; 0]);
+}
+
+#[test]
 fn names_of_a_program() {
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = program(dir.path(), &["-g"]) else { return };

@@ -537,7 +537,8 @@ fn place_asleep(pid: u32, tid: u32) -> Option<(u64, u64)> {
 }
 
 /// Some system calls answer `EINTR` to any interruption, where most are restarted by the kernel. If no
-/// signal is on its way that could be the reason, our stop was: then the call is made again.
+/// signal is on its way that could be the reason, our stop was: then the call is made again, with all of its timeout:
+/// what is left of it is not known, and a register changed here would stay so for code that keeps it.
 pub(super) fn repair(tracee: &Tracee, regs: Regs) -> Regs {
     const EINTR: i64 = -(libc::EINTR as i64);
     let call = regs.orig_rax as i64;

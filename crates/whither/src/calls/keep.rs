@@ -7,6 +7,7 @@ use super::told::Teller;
 use crate::answer;
 use crate::cli::{CallsReportArgs, Common, MeasureArgs, ShapeArgs};
 use crate::failure::{Ending, Usage};
+use crate::room;
 use crate::units::show_count;
 use anyhow::Context;
 use std::path::Path;
@@ -20,11 +21,12 @@ use whither_store::{OnExisting, StoreError, calls_recording};
 /// Refuses before anything is measured what could not be stored afterwards.
 ///
 /// # Errors
-/// [`StoreError::Exists`].
-pub(super) fn may_write(args: &MeasureArgs) -> Result<(), StoreError> {
+/// [`StoreError::Exists`], or the system's.
+pub(super) fn may_write(args: &MeasureArgs) -> anyhow::Result<()> {
+    room::for_page(args.form.html.as_deref())?;
     match &args.whom.output {
-        Some(path) if path.exists() && !args.whom.overwrite => Err(StoreError::Exists { path: path.clone() }),
-        _ => Ok(()),
+        Some(path) if path.exists() && !args.whom.overwrite => Err(StoreError::Exists { path: path.clone() }.into()),
+        path => room::for_recording(path.as_deref()),
     }
 }
 

@@ -6,6 +6,7 @@ use super::told::{self, Teller, span};
 use super::{keep, live, replay, runtime};
 use crate::cli::{CallsBackendChoice, Common, Follow, MeasureArgs, WhatArgs};
 use crate::failure::{Ending, Usage};
+use crate::units::show_count;
 use crate::{answer, signals};
 use anyhow::Context;
 use std::io::IsTerminal;
@@ -205,7 +206,9 @@ pub(super) fn finish(
     if let Some(why) = &outcome.stayed {
         teller.stayed(why, args.whom.pid);
     }
-    keep::save(args, &options.patterns, outcome, &names, &teller)?;
+    tell_of_work(outcome, &teller);
+    // What was measured is shown even if it cannot be kept.
+    let mut kept = keep::save(args, &options.patterns, outcome, &names, &teller);
     let mut complete = true;
     let mut texts = Vec::new();
     let several = outcome.epochs.len() > 1;
@@ -215,9 +218,17 @@ pub(super) fn finish(
         complete &= told::is_complete(&profile);
         if args.form.json {
             answer::write(json::calls(&profile).as_bytes())?;
-        } else if let Some(file) = &args.form.html {
-            show::page(file, (&epoch.snapshot, title), &names, &shape(args), None)?;
-        } else {
+            teller.missing(&profile);
+            continue;
+        }
+        let written = args
+            .form
+            .html
+            .as_deref()
+            .map(|file| show::page(file, (&epoch.snapshot, title), &names, &shape(args), None));
+        let shown = matches!(written, Some(Ok(())));
+        kept = kept.and(written.unwrap_or(Ok(())));
+        if !shown {
             texts.push(show::table(&epoch.snapshot, title, &names, &shape(args), &answer::layout())?);
         }
         teller.missing(&profile);
@@ -226,7 +237,18 @@ pub(super) fn finish(
         show::print(&texts)?;
     }
     files.problems().iter().for_each(|problem| teller.line(problem));
-    Ok(ending(args, outcome, complete))
+    kept.map(|()| ending(args, outcome, complete))
+}
+
+/// So many paths take seconds to be named and put in order.
+const MANY_PATHS: usize = 20_000;
+
+fn tell_of_work(outcome: &CallsOutcome, teller: &Teller) {
+    let paths: usize = outcome.epochs.iter().map(|epoch| epoch.snapshot.paths.len()).sum();
+    if paths >= MANY_PATHS {
+        teller
+            .line(&format!("measuring has ended; working out the answer from {} call paths", show_count(paths as u64)));
+    }
 }
 
 /// The target's own failure is told first, then that probes or the agent stay in it, then that nothing matched, then

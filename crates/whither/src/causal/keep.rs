@@ -4,6 +4,7 @@
 use super::show;
 use crate::cli::{CausalCombine, CausalImport, CausalReport, Common};
 use crate::failure::{Ending, Usage};
+use crate::room;
 use anyhow::Context;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,11 +16,11 @@ use whither_store::{OnExisting, StoreError, causal_recording};
 /// Refuses before anything is measured what could not be stored afterwards.
 ///
 /// # Errors
-/// [`StoreError::Exists`].
-pub(super) fn may_write(path: Option<&Path>, overwrite: bool) -> Result<(), StoreError> {
+/// [`StoreError::Exists`], or the system's.
+pub(super) fn may_write(path: Option<&Path>, overwrite: bool) -> anyhow::Result<()> {
     match path {
-        Some(path) if path.exists() && !overwrite => Err(StoreError::Exists { path: path.to_owned() }),
-        _ => Ok(()),
+        Some(path) if path.exists() && !overwrite => Err(StoreError::Exists { path: path.to_owned() }.into()),
+        path => room::for_recording(path),
     }
 }
 

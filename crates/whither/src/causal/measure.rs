@@ -9,7 +9,7 @@ use crate::cli::{
 };
 use crate::failure::{Ending, Usage};
 use crate::source::symbol_options;
-use crate::{answer, signals};
+use crate::{answer, room, signals};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use whither_causal::{AnalyseOptions, Policy, PolicyKind, PolicyOptions, analyse};
@@ -35,6 +35,7 @@ pub(super) fn measure(args: &CausalMeasure, live: bool, common: Common) -> anyho
         How::of(&args.experiments, experiments.seed),
     )?;
     keep::may_write(args.output.as_deref(), args.overwrite)?;
+    room::for_page(args.form.html.as_deref())?;
     let stop = signals::stop_flag()?;
     let ranking = show::analyse_options(&args.answer, CausalCombine::Ours, &[]);
     let mut teller = Teller::new(live, ranking.clone(), common, args.form.json);
@@ -46,11 +47,13 @@ pub(super) fn measure(args: &CausalMeasure, live: bool, common: Common) -> anyho
     })?;
     outcome.run.meta.asked = Some(like::asked(&args.targets));
     let overwrite = args.overwrite || keeper.has_begun();
-    keep::save(args.output.as_deref(), overwrite, &outcome.run, common)?;
-    finish(&outcome, || {
+    // What was measured is shown even if it cannot be kept.
+    let kept = keep::save(args.output.as_deref(), overwrite, &outcome.run, common);
+    let ending = finish(&outcome, || {
         let found = show::show(&outcome.run, &ranking, &args.answer, &args.form, common)?;
         Ok(show::Found::of(&found))
-    })
+    });
+    kept.and(ending)
 }
 
 /// The answer and the exit code of a session; `shown` prints and tells what was found.
