@@ -17,8 +17,14 @@ const LEAST: f64 = 0.01;
 pub(crate) fn row(run: &CausalRun) -> Option<ElsewhereRow> {
     let mut row = if run.elsewhere.all > 0 { recorded(run) } else { guessed(run)? };
     let steps = overhead(run).map_or(0.0, |o| o.points);
-    row.reason = sentence(&row, steps);
+    row.reason = sentence(&row, steps, &|module| is_chosen(run, module));
     Some(row)
+}
+
+/// Whether a module's functions may be targets: others of it are, or it is the command.
+fn is_chosen(run: &CausalRun, module: &str) -> bool {
+    let command = run.meta.command.split(' ').next().unwrap_or_default();
+    run.targets.iter().any(|t| t.module == module) || (!command.is_empty() && base(command) == base(module))
 }
 
 fn recorded(run: &CausalRun) -> ElsewhereRow {
@@ -69,7 +75,7 @@ fn guessed(run: &CausalRun) -> Option<ElsewhereRow> {
 
 /// What the user must know; empty where little lies elsewhere. `steps`: part of the time that breakpoints of points take, which
 /// the kernel steps over in a page of no file.
-fn sentence(row: &ElsewhereRow, steps: f64) -> String {
+fn sentence(row: &ElsewhereRow, steps: f64, is_chosen: &dyn Fn(&str) -> bool) -> String {
     let outside = |m: &ModuleRow| m.outside + m.charged;
     let made = row.modules.iter().filter(|m| m.module.is_empty()).map(outside).sum::<f64>();
     if made > LEAST && made < 1.5 * steps && row.outside - made < MUCH {
@@ -108,6 +114,13 @@ fn sentence(row: &ElsewhereRow, steps: f64) -> String {
     let largest = row.modules.iter().filter(|m| !m.module.is_empty());
     let largest = largest.max_by(|a, b| (a.outside + a.charged).total_cmp(&(b.outside + b.charged)));
     let library = largest.map_or("LIBRARY", |m| base(&m.module));
+    if largest.is_some_and(|m| is_chosen(&m.module)) {
+        return format!(
+            "{}; {library} is measured, but for code whose source files lie where systems and package managers keep those of others \
+             (/usr, .cargo/registry): --source '*' makes all of it targets, and a narrower pattern some",
+            parts.join("; ")
+        );
+    }
     format!("{}; --binary {library} makes its functions targets", parts.join("; "))
 }
 
@@ -159,6 +172,15 @@ mod tests {
             node.contains("code of no file 78 %") && node.contains("a JIT compiler") && !node.contains("--binary"),
             "{node}"
         );
+    }
+
+    #[test]
+    fn what_is_measured_but_for_its_source_files_is_told_so() {
+        let elsewhere = Elsewhere { all: 1000, modules: vec![module("/home/me/zmain", 940, 0)] };
+        let mut run = CausalRun { elsewhere, ..CausalRun::default() };
+        run.meta.command = "./zmain -T2".into();
+        let told = row(&run).expect("samples").reason;
+        assert!(told.contains("--source '*'") && !told.contains("--binary"), "{told}");
     }
 
     #[test]

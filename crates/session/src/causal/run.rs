@@ -115,19 +115,19 @@ fn first_executor(asked: ExecutorChoice) -> Executor {
 }
 
 fn may_do_without(options: &CausalOptions, error: &SampleError) -> bool {
-    options.back_end == CausalBackEnd::Auto && options.executor != ExecutorChoice::Sleep && error.is_refusal()
+    options.back_end == CausalBackEnd::Auto && options.executor == ExecutorChoice::Auto && error.is_refusal()
 }
 
 fn alone(options: &CausalOptions, config: &CausalConfig, note: Option<String>) -> Result<Chosen, SessionError> {
-    let what = match options {
-        _ if options.end_to_end => "comparing whole runs (--end-to-end)",
-        _ if !options.waits.is_empty() => "speeding up waits (--off-cpu)",
+    let (what, instead) = match options {
+        _ if options.end_to_end => ("comparing whole runs (--end-to-end)", "Name a progress point"),
+        _ if !options.waits.is_empty() => ("speeding up waits (--off-cpu)", "Leave waits out"),
         _ => return Ok(Chosen { exec: Box::new(Alone::new(config)), executor: Executor::Agent, note }),
     };
     Err(SessionError::Missing {
         what: what.into(),
         why: "the back end without BPF measures windows of running code only".into(),
-        remedy: "Name a progress point, or run with the rights for BPF.".into(),
+        remedy: format!("{instead}, or run with the rights for BPF."),
     })
 }
 
