@@ -7,12 +7,14 @@
 //! windows for a promising target make its interval narrower and leave its mean unbiased.
 
 mod allocation;
+mod length;
 
 use crate::carry::{self, SETTLE};
 use crate::options::{DoneReason, Order, PolicyKind, PolicyOptions, Step};
 use crate::pauses::Pauses;
 use crate::series::{Measure, value};
 use allocation::{Candidate, Planned};
+use length::{Length, VISITS};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use whither_stats::random::Random;
@@ -22,8 +24,8 @@ use whither_store::causal::{Selection, Unit, Window};
 const LOTTERY: f64 = 0.3;
 /// Samples among which the lottery draws.
 const RECENT: usize = 512;
-/// A good window has so many visits.
-const VISITS: f64 = 10.0;
+/// Samples of a stratum that tell what share its targets have.
+const SEEN: f64 = 200.0;
 /// Windows between two looks at whether it is.
 const LOOKS: usize = 16;
 /// Strata from here on are as long as the options say; earlier ones are shorter, so that the first allocation
@@ -39,9 +41,9 @@ pub struct Policy {
     phase: Phase,
     began_ns: Option<u64>,
     seen: u64,
-    /// Weight of all samples, and by target.
-    total: f64,
-    shares: FxHashMap<u32, f64>,
+    all: Shares,
+    /// Of this stratum.
+    lately: Shares,
     recent: VecDeque<u32>,
     known: FxHashMap<u32, Known>,
     /// Windows that count, for the allocation.
@@ -55,8 +57,8 @@ pub struct Policy {
     stratum_ends: u64,
     /// Blocks of this stratum, shuffled; taken from the end.
     plan: Vec<Planned>,
-    /// Windows are longer by this since some had too few visits.
-    stretch: u64,
+    /// By how much windows are longer than the shortest.
+    length: Length,
     /// Mean time from one window to the next.
     pace_ns: f64,
     last_wall_ns: u64,
@@ -70,6 +72,26 @@ enum Phase {
     Running,
     /// It is over, its pause is due.
     Over,
+}
+
+/// Samples of a time: their weight, in all and by target.
+#[derive(Clone, Debug, Default)]
+struct Shares {
+    total: f64,
+    weights: FxHashMap<u32, f64>,
+}
+
+impl Shares {
+    fn add(&mut self, target: Option<u32>, weight: u32) {
+        self.total += f64::from(weight);
+        if let Some(target) = target {
+            *self.weights.entry(target).or_default() += f64::from(weight);
+        }
+    }
+
+    fn of(&self, target: u32) -> f64 {
+        self.weights.get(&target).copied().unwrap_or(0.0) / self.total.max(1.0)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -88,8 +110,8 @@ impl Policy {
             phase: Phase::Warm,
             began_ns: None,
             seen: 0,
-            total: 0.0,
-            shares: FxHashMap::default(),
+            all: Shares::default(),
+            lately: Shares::default(),
             recent: VecDeque::with_capacity(RECENT),
             known: FxHashMap::default(),
             windows: Vec::new(),
@@ -99,7 +121,7 @@ impl Policy {
             stratum: 0,
             stratum_ends: 0,
             plan: Vec::new(),
-            stretch: 1,
+            length: Length::new(),
             pace_ns: options.min_window_ns as f64,
             last_wall_ns: 0,
             options,
@@ -115,9 +137,9 @@ impl Policy {
     /// A sample, resolved; one that belongs to several targets is passed for each.
     pub fn sampled(&mut self, _at_ns: u64, target: Option<u32>, weight: u32) {
         self.seen = self.seen.saturating_add(u64::from(weight.max(1)));
-        self.total += f64::from(weight);
+        self.all.add(target, weight);
+        self.lately.add(target, weight);
         let Some(target) = target else { return };
-        *self.shares.entry(target).or_default() += f64::from(weight);
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
@@ -149,7 +171,7 @@ impl Policy {
             return Step::Warm { ns: 20_000_000 };
         };
         self.phase = Phase::Running;
-        Step::Window(self.order(&planned, selection, probability, rates))
+        Step::Window(self.order(&planned, selection, probability, self.min_ns(age, rates)))
     }
 
     /// What came of an order.
@@ -159,10 +181,9 @@ impl Policy {
         self.last_wall_ns = window.wall_ns.saturating_add(window.drain_ns).saturating_add(settled);
         let took = self.last_wall_ns as f64 + self.pause() as f64;
         self.pace_ns += (took - self.pace_ns) * 0.2;
-        let visits = window.visits.iter().find(|v| v.point == 0).map_or(0, |v| v.visits);
-        let longest = self.options.max_window_ns / self.options.min_window_ns.max(1);
-        if visits < self.options.min_visits && window.wall_ns >= self.options.min_window_ns && self.stretch < longest {
-            self.stretch *= 2;
+        if self.length.learn(window, &self.options) {
+            // What made few visits is over: the program without speed-up is another one from here on.
+            self.stratum_ends = 1;
         }
         if window.dropped.is_none() && value(window, Measure::Period(0)).is_some() {
             let of_this_run = self.last.filter(|(run, ..)| *run == window.run);
@@ -195,8 +216,7 @@ impl Policy {
         }
         let Some(wanted) = Pauses::of(self.windows.iter(), 0).and_then(|p| p.wanted_ns()) else { return };
         let stretch = (wanted.min(longest) / shortest).max(1).next_power_of_two();
-        if stretch > self.stretch && self.stretch.saturating_mul(shortest) < longest {
-            self.stretch = stretch;
+        if self.length.times().saturating_mul(shortest) < longest && self.length.demand(stretch) {
             self.anew();
         }
     }
@@ -271,11 +291,17 @@ impl Policy {
         self.amounts[self.random.below(self.amounts.len())]
     }
 
-    fn order(&self, planned: &Planned, selection: Selection, probability: f64, rates: &[f64]) -> Order {
+    /// How long the next window is at least. That visits are rare is believed for half the time for which they were seen to be: a
+    /// few of them while a program starts make no long window that reaches far into what comes after.
+    fn min_ns(&self, age: u64, rates: &[f64]) -> u64 {
         let rate = rates.first().copied().filter(|r| r.is_finite() && *r > 0.0);
         let wanted = rate.map_or(0.0, |r| 1e9 * VISITS / r) as u64;
-        let shortest = self.options.min_window_ns.saturating_mul(self.stretch);
-        let min_ns = shortest.max(wanted).min(self.options.max_window_ns);
+        let shortest = self.options.min_window_ns;
+        let wanted = wanted.min(age / 2).max(shortest.saturating_mul(self.length.times()));
+        wanted.min(self.options.max_window_ns)
+    }
+
+    fn order(&self, planned: &Planned, selection: Selection, probability: f64, min_ns: u64) -> Order {
         Order {
             target: planned.target,
             percent: planned.percent,
@@ -300,19 +326,22 @@ impl Policy {
         let length = length.max(self.options.min_window_ns);
         self.stratum_ends = at_ns.saturating_add(length).max(began + 1);
         self.plan.clear();
+        let lately = std::mem::take(&mut self.lately);
         let by_blocks = self.options.policy == PolicyKind::Adaptive && self.options.fixed_target.is_none();
         if by_blocks && !self.amounts.is_empty() {
             let windows = length as f64 / self.pace_ns.max(1.0) * (1.0 - LOTTERY);
-            let candidates = self.candidates();
+            let candidates = self.candidates(&lately);
             self.plan = allocation::plan(&candidates, windows, &self.amounts, &mut self.random);
         }
     }
 
-    /// Targets that blocks are made for: functions, and what refines a function that matters.
-    fn candidates(&self) -> Vec<Candidate> {
-        let mut targets: Vec<(u32, f64)> = self.shares.iter().map(|(t, w)| (*t, w / self.total.max(1.0))).collect();
-        targets.retain(|(_, share)| *share >= allocation::LEAST_SHARE);
-        targets.sort_by_key(|(target, _)| *target);
+    /// Targets that blocks are made for: functions, and what refines a function that matters. Those of the whole run, each with
+    /// its share of the last stratum: what ran while the program started may come again, but its share then is past.
+    fn candidates(&self, lately: &Shares) -> Vec<Candidate> {
+        let lately = if lately.total < SEEN { &self.all } else { lately };
+        let mut targets: Vec<u32> = self.all.weights.keys().copied().collect();
+        targets.retain(|target| self.all.of(*target) >= allocation::LEAST_SHARE);
+        targets.sort_unstable();
         let estimates = allocation::estimates(&self.windows, &self.options);
         let refines = |target: u32| match self.known.get(&target) {
             Some(Known { unit: Unit::Line | Unit::Path, parent: Some(parent) }) => Some(*parent),
@@ -323,8 +352,8 @@ impl Policy {
         };
         targets
             .iter()
-            .filter(|(target, _)| matters(*target))
-            .map(|&(target, share)| Candidate { target, share, estimate: estimates.get(&target).copied() })
+            .filter(|target| matters(**target))
+            .map(|&target| Candidate { target, share: lately.of(target), estimate: estimates.get(&target).copied() })
             .collect()
     }
 
@@ -336,7 +365,7 @@ impl Policy {
             return false;
         }
         let estimates = allocation::estimates(&self.windows, &self.options);
-        let mut top: Vec<(&u32, &f64)> = self.shares.iter().collect();
+        let mut top: Vec<(&u32, &f64)> = self.all.weights.iter().collect();
         top.sort_by(|a, b| b.1.total_cmp(a.1).then(a.0.cmp(b.0)));
         let narrow = |t: &u32| estimates.get(t).is_some_and(|e| (e.high - e.low) * 50.0 <= wanted);
         match self.options.fixed_target {

@@ -8,6 +8,7 @@ use simulator::programs::*;
 use simulator::rules::Rules;
 use simulator::session::session;
 use whither_causal::{AnalyseOptions, CausalAnswer, PolicyKind, PolicyOptions, Verdict, analyse};
+use whither_store::causal::Window;
 
 const AMOUNTS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 
@@ -145,6 +146,31 @@ fn intervals_of_whole_sessions_hold() {
             assert!(held.runs == 40.0 && held.held >= 34.0, "{held:?}");
             assert!(held.half < 0.01 && held.error.abs() < 0.003, "{held:?}");
         }
+    }
+}
+
+/// A program that first starts up for seconds, without visits or with a few, is measured in short windows afterwards, and
+/// mostly for what it does then.
+#[test]
+fn a_start_up_phase_makes_no_long_windows() {
+    for (seconds, visits, least) in [(2, false, 60), (3, true, 40)] {
+        let program = two_threads_after(seconds, visits);
+        let (mut errors, mut over, mut all) = (Vec::new(), 0, 0);
+        for seed in 0..8 {
+            let options = PolicyOptions { seed, max_ns: Some(12_000_000_000), ..PolicyOptions::default() };
+            let run = session(&program, options, Rules::ALL);
+            let late = |w: &&Window| w.begin_ns > 7_000_000_000;
+            let count = |of: &dyn Fn(&&Window) -> bool| run.windows.iter().filter(late).filter(of).count();
+            assert_eq!(count(&|w| w.wall_ns > 300_000_000), 0, "{visits} {seed}");
+            assert!(run.windows.len() >= least, "{visits} {seed}: {}", run.windows.len());
+            (over, all) = (over + count(&|w| w.target == 2), all + count(&|_| true));
+            let answer = analyse(&run, &AnalyseOptions::default());
+            let row = answer.targets.iter().find(|t| t.name == "a").and_then(|t| t.local).expect("an effect");
+            errors.push((row.y - 0.25).abs());
+        }
+        assert!(over * 5 < all, "{visits}: {over} of {all} windows for what is over");
+        errors.sort_by(f64::total_cmp);
+        assert!(errors[4] < 0.01, "{visits}: {errors:?}");
     }
 }
 

@@ -405,7 +405,9 @@ impl Site<'_> {
             .body
             .iter()
             .find(|i| matches!(i.flow, Flow::Jump(t) | Flow::Branch(t) | Flow::Call(t) if wanted.contains(&t.0)));
-        let searched = self.map.starts.binary_search(&self.extent.start).is_ok();
+        // Beyond the first bytes nothing was searched for.
+        let first = self.extent.start..=self.extent.start.saturating_add(ENDBR64.len() as u64 + JUMP);
+        let searched = self.map.starts.binary_search(&self.extent.start).is_ok() && first.contains(&wanted.end);
         own.map(|i| i.address.0)
             .or_else(|| self.table(wanted))
             .or_else(|| self.map.lands(wanted, self.extent, searched))

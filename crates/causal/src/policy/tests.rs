@@ -138,13 +138,29 @@ fn few_visits_lengthen_the_windows() {
         match policy.next(now, &[]) {
             Step::Window(order) => {
                 lengths.push(order.min_ns / 1_000_000);
-                policy.finished(&Window { wall_ns: order.min_ns, ..Window::default() });
+                let visits = vec![PointVisits { visits: 1, ..PointVisits::default() }];
+                policy.finished(&Window { wall_ns: order.min_ns, visits, ..Window::default() });
             }
             Step::Rest { ns } | Step::Warm { ns } => now += ns,
             Step::Done(_) => break,
         }
     }
     assert_eq!(lengths, [100, 200, 400, 800, 1600, 1600, 1600, 1600]);
+}
+
+/// A visit every 5 s asks for windows of 8 s, but after one second nobody knows whether that goes on.
+#[test]
+fn rare_visits_are_not_believed_at_once() {
+    let mut fake = Fake::new(PolicyOptions::default(), &SHARES, 1);
+    fake.policy.next(fake.now, &[]);
+    fake.run(1_000_000_000);
+    let length = |policy: &mut Policy, now: u64| match policy.next(now, &[0.2]) {
+        Step::Window(order) => order.min_ns,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(length(&mut fake.policy, fake.now), 500_000_000);
+    fake.run(20_000_000_000);
+    assert_eq!(length(&mut fake.policy, fake.now), 8_000_000_000);
 }
 
 #[test]

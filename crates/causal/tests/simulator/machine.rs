@@ -37,6 +37,8 @@ pub(crate) enum Op {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Program {
     pub(crate) scripts: Vec<Vec<Op>>,
+    /// What the first thread does before its script.
+    pub(crate) start: Vec<Op>,
     pub(crate) cores: usize,
     pub(crate) barriers: Vec<usize>,
     pub(crate) queues: Vec<usize>,
@@ -85,6 +87,8 @@ enum State {
 struct Thread {
     script: Vec<Op>,
     at: usize,
+    /// Where the script begins again.
+    again: usize,
     /// Of the current work.
     left: i64,
     /// Spinning before work goes on.
@@ -139,9 +143,11 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(program: &Program, rules: Rules, seed: u64) -> Self {
-        let threads = program.scripts.iter().map(|script| Thread {
-            script: script.clone(),
+        let starts = std::iter::once(program.start.as_slice()).chain(std::iter::repeat(&[][..]));
+        let threads = program.scripts.iter().zip(starts).map(|(script, start)| Thread {
+            script: [start, script].concat(),
             at: 0,
+            again: start.len(),
             left: 0,
             stall: 0,
             state: State::Queued,
@@ -405,8 +411,11 @@ impl Machine {
 
     /// One operation; false when the thread works or waits now.
     fn step(&mut self, i: usize) -> bool {
-        let at = self.threads[i].at % self.threads[i].script.len();
-        self.threads[i].at = at;
+        let thread = &mut self.threads[i];
+        if thread.at >= thread.script.len() {
+            thread.at = thread.again;
+        }
+        let at = thread.at;
         let done = match self.threads[i].script[at] {
             Op::Work(_, ns) => {
                 let factor = (1.0 + self.program.jitter * self.random.normal()).max(0.1);

@@ -28,6 +28,13 @@ pub(crate) fn two_threads() -> Program {
     Program { barriers: vec![2], ..base(scripts, &["a", "b"]) }
 }
 
+/// K2 after seconds of start-up, in which it has a visit a second, or none.
+pub(crate) fn two_threads_after(seconds: usize, visits: bool) -> Program {
+    let second = [Work(2, 1_000 * MS), Visit(0)];
+    let second = if visits { &second[..] } else { &second[..1] };
+    Program { start: second.repeat(seconds), parts: vec!["a", "b", "start"], ..two_threads() }
+}
+
 /// K2 with a rare part in the thread that matters: rare 0.1 s.
 pub(crate) fn rare() -> Program {
     let first = vec![Work(0, 9 * MS), Work(2, MS), Barrier(0), Visit(0)];

@@ -12,18 +12,18 @@ pub(crate) fn session(program: &Program, options: PolicyOptions, rules: Rules) -
         run: described(program),
         plain: vec![0; program.parts.len()],
         plain_ns: 0,
+        rates: vec![0.0; program.points],
+        looked: (0, vec![0; program.points]),
     };
     (session.run.meta.seed, session.run.meta.period_ns) = (options.seed, MS as u64);
     let mut policy = Policy::new(options);
     loop {
-        let rates: Vec<f64> = session
-            .machine
-            .total_visits
-            .iter()
-            .map(|n| *n as f64 * 1e9 / (session.machine.now.max(1)) as f64)
-            .collect();
-        match policy.next(session.machine.now as u64, &rates) {
-            Step::Warm { ns } | Step::Rest { ns } => session.pause(&mut policy, ns as i64),
+        match policy.next(session.machine.now as u64, &session.rates) {
+            Step::Rest { ns } => session.pause(&mut policy, ns as i64),
+            Step::Warm { ns } => {
+                session.pause(&mut policy, ns as i64);
+                session.take_rates();
+            }
             Step::Window(order) => {
                 let window = session.window(&mut policy, &order);
                 policy.finished(&window);
@@ -39,6 +39,9 @@ struct Session {
     run: CausalRun,
     plain: Vec<u64>,
     plain_ns: u64,
+    /// Visits per second, as the session has them, and when it looked last with the visits until then.
+    rates: Vec<f64>,
+    looked: (i64, Vec<i64>),
 }
 
 impl Session {
@@ -46,6 +49,17 @@ impl Session {
         self.machine.run(ns.max(1));
         self.plain_ns += ns as u64;
         self.samples(policy, true);
+    }
+
+    /// Rates follow slowly: a window is a short time.
+    fn take_rates(&mut self) {
+        let now = self.machine.now;
+        let seconds = (now - self.looked.0).max(1) as f64 / 1e9;
+        for ((rate, total), before) in self.rates.iter_mut().zip(&self.machine.total_visits).zip(&self.looked.1) {
+            let new = (total - before) as f64 / seconds;
+            *rate += (new - *rate) * if *rate == 0.0 { 1.0 } else { 0.3 };
+        }
+        self.looked = (now, self.machine.total_visits.clone());
     }
 
     fn samples(&mut self, policy: &mut Policy, plain: bool) {
@@ -106,6 +120,7 @@ impl Session {
         }
         window.drain_ns = machine.drain() as u64;
         self.samples(policy, order.percent == 0);
+        self.take_rates();
         window
     }
 

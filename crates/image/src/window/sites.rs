@@ -2,7 +2,7 @@
 //! system calls, whose own two bytes stay as they are: what stands in front of them is displaced, so that a thread that
 //! waits in the call, or that the kernel lets begin it anew, never meets the jump.
 
-use super::{CodeMap, EntryRefusal, Interest, JUMP, Site};
+use super::{CodeMap, EntryRefusal, Interest, JUMP, Site, ends};
 use crate::disasm::{Flow, Insn};
 use crate::ids::Svma;
 use iced_x86::{Mnemonic, OpKind, Register};
@@ -10,6 +10,9 @@ use std::ops::Range;
 
 /// `syscall`.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// So many instructions away from an address another place is looked for.
+const FARTHEST: usize = 8;
 
 /// A system call in the code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,23 +24,59 @@ pub struct CallSite {
 }
 
 impl CodeMap {
-    /// The instructions at an address that a jump there would displace.
+    /// The instructions that a jump may displace so that it is passed whenever an address is: those at the address, or where
+    /// these cannot be displaced those at others of the same straight piece of code, nearest first. An entry is as good for
+    /// counting calls as the place behind a locked addition to a counter, after which a function is over.
     ///
     /// # Errors
-    /// [`EntryRefusal`] when they cannot be.
-    pub fn place(&self, at: Svma) -> Result<Range<u64>, EntryRefusal> {
+    /// [`EntryRefusal`] of the address itself when there are none.
+    pub fn places(&self, at: Svma) -> Result<Vec<Range<u64>>, EntryRefusal> {
         let start = self.function_of(at).ok_or(EntryRefusal::NotCode)?;
         let (Some(extent), Some(body)) = (self.extent(start), self.body(start)) else {
             return Err(EntryRefusal::NotCode);
         };
-        if !self.begins_with_code(start.0) || !body.iter().any(|i| i.address == at) {
-            return Err(EntryRefusal::Undecodable);
-        }
-        let site = Site { map: self, at: at.0, extent: &extent, body: &body };
-        if let Some(from) = site.repeats().filter(|_| at == start) {
+        let here = body.iter().position(|i| i.address == at).filter(|_| self.begins_with_code(start.0));
+        let Some(here) = here else { return Err(EntryRefusal::Undecodable) };
+        let site = |i: usize| Site { map: self, at: body[i].address.0, extent: &extent, body: &body };
+        if let Some(from) = site(here).repeats().filter(|_| at == start) {
             return Err(EntryRefusal::BranchInto { from: from.0 });
         }
-        site.window(JUMP).map(|length| at.0..at.0 + length)
+        let refusal = match site(here).place() {
+            Ok(window) => return Ok(vec![window]),
+            Err(refusal) => refusal,
+        };
+        let mut all = self.straight(here, &extent, &body);
+        all.sort_by_key(|i| (i.abs_diff(here), *i));
+        let mut windows: Vec<Range<u64>> = all.iter().filter_map(|i| site(*i).place().ok()).collect();
+        windows.extend(all.iter().filter_map(|i| site(*i).padded_place()));
+        if windows.is_empty() { Err(refusal) } else { Ok(windows) }
+    }
+
+    /// Instructions of a body that are executed exactly when one of them is: nothing leads in between, nothing leaves.
+    fn straight(&self, here: usize, extent: &Range<u64>, body: &[Insn]) -> Vec<usize> {
+        let goes_on = |i: usize| {
+            body[i].flow == Flow::Next && body.get(i + 1).is_some_and(|next| next.address.0 == body[i].end().0)
+        };
+        let (mut first, mut last) = (here, here);
+        while first > 0 && here - first < FARTHEST && goes_on(first - 1) {
+            first -= 1;
+        }
+        while last - here < FARTHEST && goes_on(last) {
+            last += 1;
+        }
+        let mut interest = Interest::new(&self.code);
+        interest.add(body[first].address.0..body[last].end().0);
+        let far = self.find(&interest);
+        let entered = |i: &usize| {
+            let at = body[*i].address.0;
+            far.iter().any(|(target, _)| *target == at)
+                || self.starts.binary_search(&at).is_ok()
+                || Site { map: self, at, extent, body }.lands_from_near(&(at..at + 1)).is_some()
+        };
+        // Where something leads in, what stands before is executed less often.
+        let first = (first..=here).rev().find(entered).unwrap_or(first);
+        let last = (here + 1..=last).find(entered).map_or(last, |i| i - 1);
+        (first..=last).collect()
     }
 
     /// The system calls that may have one of these numbers: whose function names it, or whose number only the running
@@ -104,6 +143,27 @@ impl CodeMap {
     }
 }
 
+impl Site<'_> {
+    /// What a jump would displace here, in the middle of a function.
+    fn place(&self) -> Result<Range<u64>, EntryRefusal> {
+        let length = self.window(JUMP)?;
+        let window = self.at..self.at + length;
+        // Behind what never goes on something else begins, to which the tables for exceptions may lead.
+        let inside = self.body.iter().filter(|i| window.contains(&i.address.0));
+        let mut behind = inside.skip_while(|i| !ends(i)).skip(1);
+        if behind.any(|i| !matches!(i.raw.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)) {
+            return Err(EntryRefusal::TooShort { bytes: self.extent.end - self.at });
+        }
+        Ok(window)
+    }
+
+    /// The same at the end of a function.
+    fn padded_place(&self) -> Option<Range<u64>> {
+        let short = matches!(self.window(JUMP), Err(EntryRefusal::TooShort { .. }));
+        (short && self.padded()).then(|| self.at..self.at + JUMP)
+    }
+}
+
 /// The instructions before a system call that a jump may stand on: straight on into it, five bytes or a little more.
 fn before(body: &[Insn]) -> Result<Range<u64>, EntryRefusal> {
     let end = body.last().map_or(0, |last| last.end().0);
@@ -166,6 +226,6 @@ mod tests {
         assert!(!sites.iter().any(end), "a window in what is decoded from the wrong byte on");
         assert!(code.system_calls(&[202]).len() < code.syscalls().count(), "others are left alone");
         let inner = sites.iter().find_map(|s| s.window.clone().ok()).expect("one");
-        assert!(code.place(Svma(inner.start + 1)).is_err(), "no instruction begins there");
+        assert!(code.places(Svma(inner.start + 1)).is_err(), "no instruction begins there");
     }
 }

@@ -70,6 +70,31 @@ fn each_way_to_replace_an_entry_and_each_refusal() {
     }
 }
 
+/// Places inside of functions, for what is to be seen there: at offsets from the function.
+#[test]
+fn places_that_are_passed_as_often_as_an_address() {
+    let Some(made) = Made::new(&["-nostdlib", "-static"]) else { return };
+    let places = |name: &str, offset: u64| {
+        let start = made.at[name];
+        let found = made.map.places(Svma(start + offset))?;
+        Ok(found.into_iter().map(|r| (r.start - start, r.end - start)).collect::<Vec<_>>())
+    };
+    // Behind a locked addition there is a return only: the entry, or filler behind the end.
+    assert_eq!(places("counts", 9), Ok(vec![(0, 9), (9, 14)]));
+    assert_eq!(places("counts", 0), Ok(vec![(0, 9)]));
+    // Behind the mark the loop begins within five bytes; not so from the instruction before it on. What stands before the loop
+    // is not passed as often.
+    assert_eq!(places("marked", 5), Ok(vec![(4, 9)]));
+    assert_eq!(places("marked", 6), Ok(vec![(4, 9)]));
+    let at = made.at["cramped"];
+    assert_eq!(places("cramped", 2), Err(EntryRefusal::BranchInto { from: at + 9 }));
+    // Another function leads behind its first instruction.
+    assert_eq!(places("entered", 2), Ok(vec![(2, 7)]));
+    assert!(matches!(places("entered", 0), Err(EntryRefusal::BranchInto { .. })));
+    // The same from afar, far behind the entry.
+    assert_eq!(places("deep", 12), Ok(vec![(0, 10)]));
+}
+
 #[test]
 fn exits_that_cannot_be_seen_and_loops_over_the_entry() {
     let Some(made) = Made::new(&["-nostdlib", "-static"]) else { return };

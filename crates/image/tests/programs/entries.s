@@ -145,6 +145,60 @@ second_entry:
         ret
         finish  decoy
 
+        .p2align 5
+        begin   counts
+        lock addq $1, word(%rip)
+        ret
+        finish  counts
+
+        .p2align 5
+        begin   marked
+        xor     %ecx, %ecx
+        jmp     2f
+1:      nop
+        nop
+        .byte   0x8d, 0x49, 0            # lea 0(%rcx), %ecx
+2:      cmp     %edi, %ecx
+        jl      1b
+        ret
+        finish  marked
+
+        .p2align 5
+        begin   cramped
+        xor     %ecx, %ecx
+3:      nop
+        inc     %ecx
+4:      cmp     %edi, %ecx
+        jl      3b
+        jg      4b
+        ret
+        finish  cramped
+
+        .p2align 5
+        begin   entered
+        xor     %ecx, %ecx
+.Lhalf:
+        mov     $2, %eax
+        ret
+        finish  entered
+        .p2align 5
+        begin   enters
+        test    %edi, %edi
+        je      .Lhalf
+        .byte   0xe9                    # with a 32-bit distance, far behind an entry
+        .long   .Ldeep - (. + 4)
+        finish  enters
+
+        .p2align 5
+        begin   deep
+        movabs  $0x1122334455667788, %rax
+        inc     %eax
+        xor     %ecx, %ecx
+.Ldeep: mov     %ecx, %eax
+        dec     %eax
+        ret
+        finish  deep
+
         .globl  _start
         .type   _start, @function
         .p2align 5
@@ -158,3 +212,6 @@ _start: .cfi_startproc
 
         .section .data.rel.ro, "aw"
         .quad   .Ltaken
+
+        .data
+word:   .quad   0

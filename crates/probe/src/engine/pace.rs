@@ -103,14 +103,23 @@ impl Engine {
         let Some(index) = self.modules.list().iter().position(holds) else { return Ok(Err(Refusal::NotMapped)) };
         let module = &self.modules.list()[index];
         let Some(code) = module.image().and_then(|image| image.code()) else { return Ok(Err(Refusal::NotMapped)) };
-        let window = match code.place(Svma(address.wrapping_sub(module.bias))) {
-            Ok(window) => window,
+        let windows = match code.places(Svma(address.wrapping_sub(module.bias))) {
+            Ok(windows) => windows,
             Err(refusal) => return Ok(Err(reason(refusal))),
         };
-        let at = |stated: u64| stated.wrapping_add(module.bias);
-        let window = at(window.start)..at(window.end);
-        let wanted = [Seen { module: index, window, what: number.saturating_add(1) }];
-        Ok(self.patch_sites(&wanted)?.pop().unwrap_or(Err(Refusal::NotMapped)))
+        let bias = module.bias;
+        let at = |stated: u64| stated.wrapping_add(bias);
+        let mut first = None;
+        for window in windows {
+            let window = at(window.start)..at(window.end);
+            let wanted = [Seen { module: index, window, what: number.saturating_add(1) }];
+            match self.patch_sites(&wanted)?.pop().unwrap_or(Err(Refusal::NotMapped)) {
+                Ok(()) => return Ok(Ok(())),
+                // Another point has this place, or a thread stands in it.
+                Err(refusal) => first.get_or_insert(refusal),
+            };
+        }
+        Ok(Err(first.unwrap_or(Refusal::NotMapped)))
     }
 
     /// Patches places, all in one stop.

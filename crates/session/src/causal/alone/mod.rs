@@ -212,7 +212,9 @@ impl Alone {
         seat.engine.pace_point(address, number)?.map_err(|refusal| SessionError::Missing {
             what: format!("the progress point at {} offset {offset:#x}", file.display()),
             why: format!("its instructions cannot be replaced by a probe: {refusal}"),
-            remedy: "Name another line or function that is reached as often, or use --backend bpf.".into(),
+            remedy: "Name another line or function that is reached as often (of a mark: put it into a function of its own that is not \
+                     inlined), or use --backend bpf."
+                .into(),
         })
     }
 
