@@ -19,7 +19,7 @@ const IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/coz.so"));
 /// Name of its memfd.
 const NAME: &str = "whither-coz";
 /// What the marks look for.
-const LOOKED_FOR: &str = "_coz_get_counter";
+pub const LOOKED_FOR: &str = "_coz_get_counter";
 /// Bytes before the first entry, of an entry, and before its name.
 const HEADER: usize = 64;
 const ENTRY: usize = 512;
