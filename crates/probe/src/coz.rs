@@ -27,6 +27,8 @@ const BEFORE_NAME: usize = 32;
 /// `FILLED`.
 const FILLED: u64 = 2;
 const ENTRIES: usize = 256;
+/// Programs rarely have so many descriptors, and may have more (`RLIMIT_NOFILE` is 1024 at the least, mostly).
+const HIGH: i32 = 900;
 
 /// What a mark says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +189,8 @@ pub fn library() -> Result<OwnedFd, ProbeError> {
     }
     let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     fcntl_add_seals(&file, seals).map_err(fail)?;
-    Ok(file)
+    // The loader keeps the path, `/proc/self/fd/N`, for good: it should not become that of another file.
+    Ok(rustix::io::fcntl_dupfd_cloexec(&file, HIGH).unwrap_or(file))
 }
 
 /// The table in a process.
