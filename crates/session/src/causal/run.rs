@@ -370,6 +370,11 @@ impl<'a> Session<'a> {
         self.command = words.join(" ");
         let executable = self.options.executable.as_deref().filter(|_| self.wants_marks());
         let held = self.group.coz.hold(words, executable)?;
+        if self.group.coz.are_counted() {
+            self.group.note(
+                "the program's marks of Coz count in a library of whither's that was preloaded into it".to_owned(),
+            );
+        }
         self.group.exec.watch(held.pid())?;
         if let Some(path) = &self.options.executable {
             self.group.place_before(path)?;

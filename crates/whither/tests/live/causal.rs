@@ -236,6 +236,7 @@ fn marks_of_coz_are_progress_points() {
     if run.spoilt() {
         return;
     }
+    assert!(run.answer["notes"].to_string().contains("that was preloaded into it"), "{}", run.told());
     assert_eq!(run.answer["points"][0]["name"], "mark:served", "{}", run.told());
     run.assert_curve("f", line(0.7), SHORT);
     run.assert_verdict("f", WORTH);
