@@ -1,4 +1,5 @@
-//! Compiles the agent (`agent/`) that is put into targets, and links it into one small shared object.
+//! Compiles the agent (`agent/`) that is put into targets, and links it into one small shared object; and another one
+//! with counters for marks of Coz (`agent/coz/`), which is preloaded.
 //! No C library and no vector registers: it runs inside arbitrary functions of arbitrary programs.
 //! Beside it, the kernel-side programs of the uprobe back end (`bpf/calls.bpf.c`) and of following executed
 //! programs (`bpf/follow.bpf.c`), and their skeletons.
@@ -35,7 +36,6 @@ const LINK_FLAGS: &[&str] = &[
     "-Wl,-Bsymbolic",
     "-Wl,--hash-style=both",
     "-Wl,--build-id=none",
-    "-Wl,-soname,whither-agent.so",
     "-Wl,--no-undefined",
 ];
 
@@ -47,17 +47,23 @@ fn main() {
     println!("cargo:rerun-if-changed={}", agent.display());
     println!("cargo:rerun-if-changed={}", root.join("include/whither_agent.h").display());
 
+    shared_object(sources(&agent), "agent", &["-T".into(), agent.join("agent.ld")]);
+    shared_object(sources(&agent.join("coz")), "coz", &[]);
+}
+
+/// `NAME.so` of some sources.
+fn shared_object(files: Vec<PathBuf>, name: &str, more: &[PathBuf]) {
     let mut build = cc::Build::new();
     build.no_default_flags(true).warnings(false).cargo_metadata(false);
     for flag in C_FLAGS {
         build.flag(flag);
     }
-    build.files(sources(&agent));
+    build.files(files);
     let objects = build.compile_intermediates();
 
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join("agent.so");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join(format!("{name}.so"));
     let mut link = Command::new(build.get_compiler().path());
-    link.args(LINK_FLAGS).arg("-T").arg(agent.join("agent.ld")).arg("-o").arg(&out).args(objects);
+    link.args(LINK_FLAGS).arg(format!("-Wl,-soname,whither-{name}.so")).args(more).arg("-o").arg(&out).args(objects);
     match link.status() {
         Ok(status) if status.success() => {}
         other => fail(&format!("linking {} failed: {other:?}; {link:?}", out.display())),

@@ -6,8 +6,8 @@ use crate::KernelError;
 use std::ffi::CString;
 use std::io::{Error, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 /// A child that waits at the gate.
@@ -31,6 +31,46 @@ pub struct Running {
 /// # Errors
 /// [`KernelError::Launch`] when words contain NUL or fork fails.
 pub fn hold(command: &[String]) -> Result<Held, KernelError> {
+    held(command, None)
+}
+
+/// As [`hold`], with a library that the program's loader puts before all others: the child finds it by a descriptor of
+/// the same number. Environment and descriptor are the library's to clear up.
+///
+/// # Errors
+/// As [`hold`].
+pub fn hold_preloaded(command: &[String], library: BorrowedFd<'_>) -> Result<Held, KernelError> {
+    held(command, Some(library))
+}
+
+/// What is different in the child's environment and descriptors.
+struct Preload {
+    variables: Vec<CString>,
+    library: i32,
+}
+
+impl Preload {
+    /// What the user has preloaded comes behind it.
+    fn of(library: BorrowedFd<'_>) -> Self {
+        const NAME: &str = "LD_PRELOAD";
+        let library = library.as_raw_fd();
+        let mut ours = format!("{NAME}=/proc/self/fd/{library}").into_bytes();
+        let mut variables = Vec::new();
+        for (name, value) in std::env::vars_os() {
+            if name != NAME {
+                let variable = [name.into_vec(), value.into_vec()].join(&b'=');
+                variables.extend(CString::new(variable));
+            } else if !value.is_empty() {
+                ours.push(b':');
+                ours.extend(value.into_vec());
+            }
+        }
+        variables.extend(CString::new(ours));
+        Self { variables, library }
+    }
+}
+
+fn held(command: &[String], library: Option<BorrowedFd<'_>>) -> Result<Held, KernelError> {
     let name = command.first().cloned().unwrap_or_default();
     let fail = |source: Error| KernelError::Launch { command: name.clone(), source };
     let words: Result<Vec<CString>, _> =
@@ -45,6 +85,11 @@ pub fn hold(command: &[String]) -> Result<Held, KernelError> {
     let (report, report_out) = pipe().map_err(fail)?;
     let mut argv: Vec<*const libc::c_char> = words.iter().map(|w| w.as_ptr()).collect();
     argv.push(std::ptr::null());
+    let preload = library.map(Preload::of);
+    let mut envp: Vec<*const libc::c_char> =
+        preload.iter().flat_map(|p| &p.variables).map(|variable| variable.as_ptr()).collect();
+    envp.push(std::ptr::null());
+    let other = preload.as_ref().map(|p| (envp.as_slice(), p.library));
     // SAFETY: the child calls only async-signal-safe functions before exec or _exit, on memory
     // prepared above.
     let pid = unsafe { libc::fork() };
@@ -52,7 +97,7 @@ pub fn hold(command: &[String]) -> Result<Held, KernelError> {
         return Err(fail(Error::last_os_error()));
     }
     if pid == 0 {
-        child(&argv, gate_in.as_raw_fd(), gate.as_raw_fd(), report_out.as_raw_fd());
+        child(&argv, other, gate_in.as_raw_fd(), gate.as_raw_fd(), report_out.as_raw_fd());
     }
     Ok(Held { pid: pid as u32, gate, report, command: name })
 }
@@ -85,8 +130,14 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
     Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
 }
 
-/// Runs in the forked child; never returns.
-fn child(argv: &[*const libc::c_char], gate_in: i32, gate: i32, report: i32) -> ! {
+/// Runs in the forked child; never returns. `other`: another environment than ours, and a descriptor that stays open.
+fn child(
+    argv: &[*const libc::c_char],
+    other: Option<(&[*const libc::c_char], i32)>,
+    gate_in: i32,
+    gate: i32,
+    report: i32,
+) -> ! {
     let mut word = 0_u8;
     // First of all: a Ctrl-C while waiting must end the child, not run a handler of ours in it.
     fresh_signals();
@@ -99,8 +150,18 @@ fn child(argv: &[*const libc::c_char], gate_in: i32, gate: i32, report: i32) -> 
         // SAFETY: ends this child only; no destructor may run in it.
         unsafe { libc::_exit(127) };
     }
-    // SAFETY: `argv` is NUL-terminated and its strings live in the copied address space.
-    unsafe { libc::execvp(argv[0], argv.as_ptr()) };
+    match other {
+        Some((envp, kept)) => {
+            // SAFETY: clears the flags of a descriptor of ours.
+            unsafe { libc::fcntl(kept, libc::F_SETFD, 0) };
+            // SAFETY: both lists are NUL-terminated and their strings live in the copied address space.
+            unsafe { libc::execvpe(argv[0], argv.as_ptr(), envp.as_ptr()) };
+        }
+        None => {
+            // SAFETY: `argv` is NUL-terminated and its strings live in the copied address space.
+            unsafe { libc::execvp(argv[0], argv.as_ptr()) };
+        }
+    }
     let errno = Error::last_os_error().raw_os_error().unwrap_or(0).to_le_bytes();
     // SAFETY: writes four bytes of ours into our pipe.
     unsafe { libc::write(report, errno.as_ptr().cast(), errno.len()) };
@@ -234,6 +295,17 @@ mod tests {
         assert_eq!(held.release().expect("runs").wait(), 3);
         // SIGPIPE must be back at its default: this shell dies of it.
         assert_eq!(run(&["sh", "-c", "kill -PIPE $$; exit 3"]).expect("runs"), 128 + libc::SIGPIPE);
+    }
+
+    #[test]
+    fn a_library_to_be_preloaded_is_named_and_open() {
+        let file = std::fs::File::open("/dev/null").expect("opens");
+        let number = file.as_raw_fd();
+        let script = format!("[ \"${{LD_PRELOAD%%:*}}\" = /proc/self/fd/{number} ] && [ -e /proc/self/fd/{number} ]");
+        let words = ["sh".to_owned(), "-c".to_owned(), script];
+        let preloaded = hold_preloaded(&words, std::os::fd::AsFd::as_fd(&file)).expect("forks");
+        assert_eq!(preloaded.release().expect("runs").wait(), 0);
+        assert_ne!(hold(&words).expect("forks").release().expect("runs").wait(), 0);
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub enum ProbeError {
         /// How long was waited.
         waited: Duration,
     },
+    /// The library with counters for marks of Coz could not be made.
+    #[error("making the library with counters for marks of Coz: {0}")]
+    Preload(Error),
     /// A system call made in the process failed.
     #[error("{what} inside process {pid} failed: {source}")]
     RemoteCall {

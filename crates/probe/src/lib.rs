@@ -10,6 +10,7 @@
 //! - `select`, `resolve`: from the user's pattern to addresses, kinds of patch and refusals.
 //! - `stub`, `gate`: bytes of trampolines. `segment`: the shared tables. `snapshot`: from tables to values.
 //! - `target`: stop, remote calls, injection, launch, following, detaching.
+//! - [`coz`]: counters for marks of Coz in programs that are launched.
 //! - [`uprobe`]: the kernel's breakpoints, for what must not be patched.
 //! - `engine`: puts them together.
 
@@ -19,6 +20,7 @@
 pub mod agent;
 pub mod api;
 mod apply;
+pub mod coz;
 pub mod engine;
 mod error;
 mod gate;

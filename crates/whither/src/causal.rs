@@ -7,6 +7,7 @@ mod cost;
 mod extend;
 mod keep;
 mod like;
+mod marks;
 mod measure;
 mod proposals;
 mod show;
@@ -25,5 +26,6 @@ pub(crate) fn causal(args: CausalArgs, common: Common) -> anyhow::Result<Ending>
         Some(CausalVerb::Suggest(args)) => proposals::suggest(&args, common),
         Some(CausalVerb::Verify(args)) => change::verify(&args, common),
         Some(CausalVerb::Overhead(args)) => cost::overhead(&args, common),
+        Some(CausalVerb::Marks(args)) => marks::marks(&args),
     }
 }

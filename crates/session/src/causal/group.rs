@@ -3,6 +3,7 @@
 
 use super::atomics::Atomics;
 use super::code::Code;
+use super::coz::CozMarks;
 use super::elsewhere::{Counted, Elsewhere};
 use super::executor::CausalExecutor;
 use super::goroutines::Goroutines;
@@ -147,6 +148,8 @@ pub(super) struct Group {
     /// Whether they change threads.
     pub(super) goroutines: Goroutines,
     elsewhere: Elsewhere,
+    /// Marks of Coz.
+    pub(super) coz: CozMarks,
 }
 
 impl Group {
@@ -193,6 +196,7 @@ impl Group {
             spinning: Spinning::default(),
             goroutines: Goroutines::default(),
             elsewhere: Elsewhere::default(),
+            coz: CozMarks::default(),
         }
     }
 
@@ -244,11 +248,13 @@ impl Group {
                 // First of all: points take milliseconds, in which nothing of it would be made faster.
                 self.rearm(pid)?;
                 self.place_points(pid)?;
+                self.coz.map(pid);
             }
             if execed {
                 self.started = Some(Instant::now());
             }
         }
+        self.place_coz_marks();
         for text in self.napping.look(&mut *self.exec, &self.processes, changes)? {
             self.note(text);
         }
@@ -460,6 +466,24 @@ impl Group {
         Ok(())
     }
 
+    /// Gives points the counters of marks of Coz that were reached meanwhile.
+    fn place_coz_marks(&mut self) {
+        for (pid, mark) in self.coz.look(&self.processes) {
+            for point in &mut self.points {
+                let is_it = matches!(&point.spec.place, PointPlace::Mark(name) if mark.is(name));
+                // Where the file has a mark of ours with this name, that one counts.
+                if !is_it || point.index.is_some() || !point.seen.insert((usize::MAX - mark.entry, pid)) {
+                    continue;
+                }
+                // One that ends now needs none.
+                if let Ok(memory) = Memory::open(pid) {
+                    point.kind = PointKind::Counter;
+                    point.counters.push(Counter { memory, at: mark.at });
+                }
+            }
+        }
+    }
+
     /// Points were added: all files are looked through again.
     pub(super) fn forget_places(&mut self) {
         self.looked = None;
@@ -467,6 +491,8 @@ impl Group {
             // What cannot be attached now is found missing by whoever waits for the points.
             let _ = self.place_points(pid);
         }
+        self.coz.forget();
+        self.place_coz_marks();
     }
 
     /// A file in scope, sampled, whose source lines are not known.
@@ -482,7 +508,13 @@ impl Group {
 
     /// Names of marks in the program, taken as points when the user names none.
     pub(super) fn own_marks(&self) -> Vec<String> {
-        self.program.files.first().map(|of| points::own_marks(of, &self.code)).unwrap_or_default()
+        let mut marks = self.program.files.first().map(|of| points::own_marks(of, &self.code)).unwrap_or_default();
+        for name in self.coz.names() {
+            if !marks.contains(name) {
+                marks.push(name.clone());
+            }
+        }
+        marks
     }
 
     /// Takes in what was sampled; `plain`: no speed-up was on.

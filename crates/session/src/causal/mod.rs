@@ -7,6 +7,7 @@
 //! - `points`, `targets`: from words and samples to places in the code.
 //! - `elsewhere`: what was sampled outside of it. `goroutines`: whether they change threads.
 //! - `spinning`, `spin_loop`: how much threads wait for one another without the kernel, and in which code.
+//! - `coz`: counters for marks of Coz.
 //! - `choice`: whether delays are spun or slept. `nap`: the handler that sleeps.
 //! - `executor`: what is needed of the kernel side. `alone`: the one that needs no BPF.
 //! - `group`: keeps all of it up to date. `window`: one experiment. `run`: the session's life.
@@ -16,6 +17,7 @@ mod alone;
 mod atomics;
 mod choice;
 mod code;
+mod coz;
 mod disturb;
 mod elsewhere;
 mod executor;

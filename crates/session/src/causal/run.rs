@@ -17,12 +17,13 @@ use super::options::{
 };
 use super::policy::{CausalPolicy, Step};
 use super::window::{self, Limits, Observed};
+use super::words::PointPlace;
 use crate::{SessionError, StopFlag};
 use changeover::Changeover;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::{Duration, Instant};
-use whither_kernel::{clock, launch, proc};
+use whither_kernel::{clock, proc};
 use whither_sample::SampleError;
 use whither_sample::causal::{CausalBpf, CausalConfig, Loads};
 use whither_store::causal::{Executor, PointKind, PointVisits, Turns, Window};
@@ -359,12 +360,21 @@ impl<'a> Session<'a> {
                     self.watch_children(*pid)?;
                 }
                 self.command = command_of(*pid);
+                if self.wants_marks() {
+                    self.group.coz.attached(*pid);
+                }
                 return Ok(alive);
             }
             CausalWhom::Command(words) => words,
         };
         self.command = words.join(" ");
-        let held = launch::hold(words)?;
+        let executable = self.options.executable.as_deref().filter(|_| self.wants_marks());
+        let held = self.group.coz.hold(words, executable)?;
+        if self.group.coz.are_counted() {
+            self.group.note(
+                "the program's marks of Coz count in a library of whither's that was preloaded into it".to_owned(),
+            );
+        }
         self.group.exec.watch(held.pid())?;
         if let Some(path) = &self.options.executable {
             self.group.place_before(path)?;
@@ -374,6 +384,11 @@ impl<'a> Session<'a> {
             return Err(SessionError::Interrupted);
         }
         Ok(Alive::launched(held.release()?))
+    }
+
+    /// Whether marks in the source may be points.
+    fn wants_marks(&self) -> bool {
+        self.options.marks || self.group.points.iter().any(|p| matches!(p.spec.place, PointPlace::Mark(_)))
     }
 
     /// Those that a process has already, which do the work of servers that fork ahead; of those it makes from now on the kernel tells.
@@ -402,6 +417,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), SessionError> {
         self.group.look_now(&[])?;
         self.find_points(alive, policy, limits, on)?;
+        self.pairs_have_times()?;
         if self.group.points.is_empty() {
             self.end = CausalEnd::Stopped;
             return Ok(());

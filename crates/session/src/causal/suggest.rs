@@ -11,7 +11,6 @@ use super::window::{self, Limits, Observed};
 use super::words::point;
 use crate::{SessionError, StopFlag};
 use std::time::{Duration, Instant};
-use whither_kernel::launch;
 use whither_sample::causal::{CausalBpf, CausalConfig};
 use whither_store::causal::{PointKind, Unit, Window};
 
@@ -105,7 +104,7 @@ fn start(options: &CausalOptions, group: &mut Group) -> Result<Alive, SessionErr
             Ok(alive)
         }
         CausalWhom::Command(words) => {
-            let held = launch::hold(words)?;
+            let held = group.coz.hold(words, options.executable.as_deref())?;
             group.exec.watch(held.pid())?;
             Ok(Alive::launched(held.release()?))
         }

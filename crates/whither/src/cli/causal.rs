@@ -16,8 +16,8 @@ use std::time::Duration;
     whither causal -p 4711 --latency 'req_begin,req_end' --off-cpu all\n  \
     whither causal -n 30 --end-to-end -- ./short input               whole runs are compared\n  \
     whither causal report run.wh --html out.html                     the answer of a recording again\n\n\
-    Progress points: FILE:LINE, FUNCTION, FUNCTION:ret, MODULE!REGEX, mark:NAME (include/whither.h; taken by \
-    themselves when no point is named), usdt:PROVIDER:NAME, syscall:NAME, tp:GROUP:NAME, counter:VARIABLE (64 bits, \
+    Progress points: FILE:LINE, FUNCTION, FUNCTION:ret, MODULE!REGEX, mark:NAME (`whither causal marks` \
+    prints what programs leave them with; those of Coz in a program that is launched; taken by themselves when no point is named), usdt:PROVIDER:NAME, syscall:NAME, tp:GROUP:NAME, counter:VARIABLE (64 bits, \
     polled), sampled:FILE:LINE (samples instead of visits). The first one ranks.\n\n\
     While a piece of code runs, all other threads are delayed by what it would save; whatever the program gains in \
     virtual time it would gain if that code were really faster.\n\n\
@@ -45,6 +45,8 @@ pub(crate) enum CausalVerb {
     Verify(CausalVerify),
     /// Tell what start-up, sampling and delays cost a command, apart
     Overhead(CausalOverheadArgs),
+    /// Print the file that programs leave marks with, for `mark:NAME`
+    Marks(CausalMarks),
     /// Watch live how curves and intervals sharpen
     Top(Box<CausalMeasure>),
 }
@@ -446,6 +448,26 @@ pub(crate) struct CausalOverheadArgs {
     /// Command to launch, one with a fixed amount of work
     #[arg(last = true, value_name = "COMMAND", required = true)]
     pub(crate) command: Vec<String>,
+}
+
+/// Flags of `causal marks`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    whither causal marks --c > whither.h          then WHITHER_PROGRESS(\"orders\"), or WHITHER_BEGIN and WHITHER_END\n  \
+    whither causal marks --python > whither.py    then whither.progress(\"orders\"), or with whither.request(\"order\")\n  \
+    whither causal marks --rust > lib.rs          src/lib.rs of a crate whither-progress: whither_progress::progress!(\"orders\")\n\n\
+    They are measured by --progress mark:orders and --latency mark:order.")]
+#[group(required = true, multiple = false)]
+pub(crate) struct CausalMarks {
+    /// The header for C and C++
+    #[arg(long)]
+    pub(crate) c: bool,
+    /// The Python module
+    #[arg(long)]
+    pub(crate) python: bool,
+    /// The Rust crate's only file
+    #[arg(long)]
+    pub(crate) rust: bool,
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub(crate) use calls::{
 };
 pub(crate) use causal::{
     CausalAnswerArgs, CausalArgs, CausalBackEndChoice, CausalCombine, CausalExecutorChoice, CausalExperiments,
-    CausalExtend, CausalFollow, CausalImport, CausalLoad, CausalMeasure, CausalOverheadArgs, CausalPoints,
+    CausalExtend, CausalFollow, CausalImport, CausalLoad, CausalMarks, CausalMeasure, CausalOverheadArgs, CausalPoints,
     CausalPolicyChoice, CausalReport, CausalSort, CausalSuggest, CausalTargets, CausalUnit, CausalVerb, CausalVerify,
     CausalWait, CausalWhomArgs, YesNo,
 };

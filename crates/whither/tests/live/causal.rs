@@ -219,6 +219,45 @@ fn a_program_without_debug_information() {
     assert!(by_line.stderr.contains("serial.c"), "{}", by_line.stderr);
 }
 
+/// Marks of Coz ask for their counters when they are first reached; the program sees nothing else of whither.
+#[test]
+fn marks_of_coz_are_progress_points() {
+    need_root!();
+    let _alone = alone();
+    let args = ["--progress", "mark:served", "--unit", "function", "--target", "f", "--speedups", AMOUNTS];
+    let run = causal(&args, 10, &["counted"]);
+    // Without a mark as a point nothing is preloaded; the test itself may have left descriptors open.
+    let plain = crate::causal_live::run(&["--progress", "progress", "-n", "1"], &["counted", "--rounds", "20"]);
+    let found = |run: &Ran| {
+        run.stdout.lines().filter(|l| l.starts_with("preloaded") || l.starts_with("open")).collect::<String>()
+    };
+    assert!(found(&run).starts_with("preloaded nothingopen "), "{}\n{}", run.stdout, run.told());
+    assert_eq!(found(&run), found(&plain), "{}\n{}", run.stdout, run.told());
+    if run.spoilt() {
+        return;
+    }
+    assert!(run.answer["notes"].to_string().contains("that was preloaded into it"), "{}", run.told());
+    assert_eq!(run.answer["points"][0]["name"], "mark:served", "{}", run.told());
+    run.assert_curve("f", line(0.7), SHORT);
+    run.assert_verdict("f", WORTH);
+}
+
+/// The unnamed one is `FILE:LINE`; a counter tells no times.
+#[test]
+fn marks_of_coz_are_named_and_refused_as_such() {
+    need_root!();
+    let _alone = alone();
+    let source = include_str!("../../../../workloads/causal/counted.c");
+    let at = 1 + source.lines().position(|l| l.contains("/* unnamed */")).expect("a mark");
+    let run = run(&["--progress", &format!("mark:counted.c:{at}"), "-d", "3"], &["counted", "--rounds", "200"]);
+    assert!(run.spoilt() || run.answer["points"][0]["visits"].as_u64() > Some(20), "{}", run.told());
+    let told = |args: &[&str]| causal(args, 5, &["counted"]).stderr;
+    let pair = told(&["--latency", "mark:serve"]);
+    assert!(pair.contains("how often it was reached and not when"), "{pair}");
+    let wrong = told(&["--progress", "mark:serving"]);
+    assert!(wrong.contains("has not reached such a mark; it has reached"), "{wrong}");
+}
+
 /// Its points come to be while it runs, each in a file of its own.
 #[test]
 fn marks_of_a_python_program_are_visited() {

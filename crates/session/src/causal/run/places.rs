@@ -12,10 +12,12 @@ use super::super::words::{self, PointPlace, TargetSpec};
 use super::Session;
 use crate::SessionError;
 use std::time::{Duration, Instant};
-use whither_store::causal::CHEAPER_POINT;
+use whither_store::causal::{CHEAPER_POINT, PointKind};
 
 /// A point that is nowhere is waited for so long: libraries are loaded, wrappers execute the program.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Marks of Coz are there once they are reached: those that come within so long of the first one are all that count.
+const TOGETHER: Duration = Duration::from_millis(300);
 /// A program without marks may still be a wrapper for so long.
 const WRAPPED: Duration = Duration::from_millis(200);
 
@@ -32,8 +34,15 @@ impl Session<'_> {
         let patience = if alive.is_ours() { PATIENCE } else { Duration::ZERO };
         let began = Instant::now();
         let mut pause = Duration::from_millis(1);
+        let mut told = false;
         while self.group.points.iter().any(|p| !p.is_placed()) {
-            if began.elapsed() >= patience || alive.is_over() || limits.are_reached() {
+            let may_come = began.elapsed() >= patience && self.may_all_come();
+            if may_come && !told {
+                told = true;
+                let text = "waiting for the program to reach its marks: nothing is measured before".to_owned();
+                self.tell(text, on);
+            }
+            if (began.elapsed() >= patience && !may_come) || alive.is_over() || limits.are_reached() {
                 return self.missing(alive);
             }
             alive.sleep(pause);
@@ -42,6 +51,25 @@ impl Session<'_> {
             self.group.drain(policy, self.stratum, true);
         }
         Ok(())
+    }
+
+    /// Counters that are polled tell how often, and not when.
+    pub(super) fn pairs_have_times(&self) -> Result<(), SessionError> {
+        let points = &self.group.points;
+        let is_polled = |p: &Point| p.index.is_none() && p.kind == PointKind::Counter;
+        let end = |p: &Point| p.end.and_then(|end| points.get(end as usize));
+        let without = |p: &&Point| end(p).is_some_and(|end| is_polled(p) || is_polled(end));
+        let Some(pair) = points.iter().find(without) else { return Ok(()) };
+        let why = "it is a counter, which tells how often it was reached and not when: a latency needs marks of whither.h \
+                   (WHITHER_BEGIN, WHITHER_END; `whither causal marks --c`) or places in the code (FUNCTION,FUNCTION:ret); as a \
+                   point of --progress it can be measured";
+        let text = if is_polled(pair) { &pair.spec.text } else { &end(pair).unwrap_or(pair).spec.text };
+        Err(SessionError::Point { text: text.clone(), why: why.to_owned() })
+    }
+
+    /// Whether all that are nowhere yet are marks that the program has and will reach.
+    fn may_all_come(&self) -> bool {
+        self.group.points.iter().filter(|p| !p.is_placed()).all(|p| self.group.coz.may_come(&p.spec))
     }
 
     /// Waits for the library that has the target, as [`Self::find_points`] does for points.
@@ -105,19 +133,7 @@ impl Session<'_> {
         if !self.options.marks || !self.group.points.is_empty() {
             return Ok(());
         }
-        let mut marks = self.group.own_marks();
-        let began = Instant::now();
-        // A wrapper executes the program a little later.
-        while marks.is_empty()
-            && alive.is_ours()
-            && !alive.is_over()
-            && !limits.are_reached()
-            && began.elapsed() < WRAPPED
-        {
-            alive.sleep(Duration::from_millis(5));
-            self.group.look_now(&[])?;
-            marks = self.group.own_marks();
-        }
+        let marks = self.marks(alive, limits)?;
         if marks.is_empty() && alive.is_ours() {
             let text = "no progress point was named and the program has no marks: its whole runs are compared, as with \
                         --end-to-end; --progress names something that it does again and again (`whither causal suggest`)";
@@ -139,6 +155,26 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Names of the program's marks.
+    fn marks(&mut self, alive: &mut Alive, limits: &Limits<'_>) -> Result<Vec<String>, SessionError> {
+        let mut marks = self.group.own_marks();
+        // A wrapper executes the program a little later; marks of Coz are there once they are reached.
+        let patience = if self.group.coz.are_counted() { PATIENCE } else { WRAPPED };
+        let mut until = Instant::now() + if marks.is_empty() { patience } else { Duration::ZERO };
+        while alive.is_ours() && !alive.is_over() && !limits.are_reached() && Instant::now() < until {
+            alive.sleep(Duration::from_millis(5));
+            self.group.look_now(&[])?;
+            if marks.is_empty() && self.group.coz.names().next().is_some() {
+                until = Instant::now() + TOGETHER;
+            }
+            marks = self.group.own_marks();
+            if !marks.is_empty() && !self.group.coz.are_counted() {
+                break;
+            }
+        }
+        Ok(marks)
+    }
+
     /// A program that breakpoints of points make twice as slow is not measured, and is left alone.
     pub(super) fn points_are_cheap(&mut self) -> Result<(), SessionError> {
         /// So long it must have run, less than is watched before the first window.
@@ -153,10 +189,15 @@ impl Session<'_> {
         Err(SessionError::Point { text: texts.join(", "), why })
     }
 
+    fn marks_of_coz(&self, point: &Point) -> Option<String> {
+        let files: Vec<_> = self.group.program.files.iter().map(|of| of.image.path.clone().into()).collect();
+        self.group.coz.missing(&point.spec, &files)
+    }
+
     /// The error for a point that is nowhere.
     fn missing(&self, alive: &mut Alive) -> Result<(), SessionError> {
         let Some(point) = self.group.points.iter().find(|p| !p.is_placed()) else { return Ok(()) };
-        let why = point.refused.clone().or_else(|| {
+        let why = point.refused.clone().or_else(|| self.marks_of_coz(point)).or_else(|| {
             let group = &self.group;
             // The program itself has nothing like it: a library may.
             let in_library = || {
