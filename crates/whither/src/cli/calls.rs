@@ -22,7 +22,7 @@ use whither_calls::{Group, Sort};
     whither calls --replay run.wh -o fixed.wh -- ./fixed  the steps of a recorded session, after a fix\n\n\
     A pattern is a regular expression over the whole name, demangled without parameters or mangled. Before it may \
     stand a regular expression over the file and an exclamation mark (libc.so.6!read). `file+0x1a2b` is an address, \
-    `main.c:120` the function around a line.")]
+    `main.c:120` the function around a line, `malloc@libfoo.so` its calls from one file alone.")]
 pub(crate) struct CallsArgs {
     #[command(subcommand)]
     pub(crate) verb: Option<CallsVerb>,
