@@ -129,6 +129,13 @@ pub fn candidate_at<M: ModuleView>(modules: &[M], address: u64) -> Option<Candid
     described(modules, (module, start))
 }
 
+/// Where the function begins that holds an address of the process.
+pub fn function_at<M: ModuleView>(modules: &[M], address: u64) -> Option<u64> {
+    let (module, at) = holding(modules, address)?;
+    let start = image(modules, module)?.code()?.function_of(at)?;
+    Some(start.0.wrapping_add(modules.get(module)?.bias()))
+}
+
 /// The functions that the one at an address of the process calls directly.
 pub fn callees<M: ModuleView>(modules: &[M], address: u64, read: ReadWord<'_>) -> Vec<Candidate> {
     let Some((module, at)) = holding(modules, address) else { return Vec::new() };
@@ -147,6 +154,17 @@ pub fn callees<M: ModuleView>(modules: &[M], address: u64, read: ReadWord<'_>) -
         })
         .collect();
     places.into_iter().filter(|place| *place != (module, at)).filter_map(|place| described(modules, place)).collect()
+}
+
+/// Where the calls through pointers of the function at an address of the process return to, and how many tail jumps through
+/// pointers it has.
+pub fn pointer_calls<M: ModuleView>(modules: &[M], address: u64) -> (Vec<u64>, usize) {
+    let found = holding(modules, address).and_then(|(index, at)| {
+        let (module, image) = (modules.get(index)?, image(modules, index)?);
+        Some((module.bias(), whither_image::pointer_calls(image.code()?, image.linkage()?, at)))
+    });
+    let Some((bias, found)) = found else { return (Vec::new(), 0) };
+    (found.returns.iter().map(|at| at.0.wrapping_add(bias)).collect(), found.jumps.len())
 }
 
 /// Names near a pattern that matched nothing, nearest first.
