@@ -1,7 +1,7 @@
 /*
  * Stops a process that has the agent, or a child it has forked, when it has executed another program:
  * SIGSTOP to itself at sched_process_exec, so before the program's first instruction. The controller is
- * told and takes it from there. Nobody is stopped whom the controller cannot be told of, and the programs
+ * told and takes it from there. Nobody is stopped who is traced by somebody else or whom the controller cannot be told of, and the programs
  * go with the controller.
  */
 #include "kernel_types.h"
@@ -69,6 +69,10 @@ struct {
 
 /* Programs executed that the controller could not be told of. */
 __u64 wh_missed;
+/* The controller: whom it traces itself it may stop. */
+__u32 wh_controller;
+
+#define EBUSY 16
 
 SEC("tp_btf/sched_process_fork")
 int wh_fork(__u64 *args)
@@ -117,6 +121,12 @@ int wh_exec(__u64 *args)
 	}
 	event->pid = tgid;
 	event->parent = 0;
+	/* A debugger would be told of our signals. While a thread is traced, its tracer stands where the parent did. */
+	if (BPF_CORE_READ(task, ptrace) && BPF_CORE_READ(task, parent, tgid) != wh_controller) {
+		event->error = EBUSY;
+		bpf_ringbuf_submit(event, 0);
+		return 0;
+	}
 	bpf_map_update_elem(&stopped, &tgid, &tgid, BPF_ANY);
 	event->error = -bpf_send_signal(SIGSTOP);
 	bpf_ringbuf_submit(event, 0);

@@ -82,6 +82,7 @@ struct task_struct {
 	__u64 start_time;
 	struct task_struct *group_leader;
 	struct task_struct *real_parent;
+	struct task_struct *parent;
 	struct mm_struct *mm;
 	struct sched_entity se;
 	struct css_set *cgroups;

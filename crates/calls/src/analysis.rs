@@ -59,6 +59,7 @@ impl<'a> Analysis<'a> {
             refused: self.refused(),
             own_cost: self.own_cost(),
             marks: self.marks(),
+            steps: Vec::new(),
             notes: self.snapshot.notes.clone(),
         }
     }

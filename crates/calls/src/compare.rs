@@ -140,11 +140,12 @@ fn merged(all: Option<Figures>, f: &Figures) -> Figures {
     let least = [all.min_ns, f.min_ns, all.min_below_ns, f.min_below_ns].into_iter().flatten().min();
     let is_bound = all.min_below_ns.or(f.min_below_ns).is_some();
     let most = |f: &Figures| f.wall_below_ns.unwrap_or(f.wall_ns);
-    let unclear = all.wall_below_ns.or(f.wall_below_ns).is_some();
+    let unclear = all.wall_below_ns.or(f.wall_below_ns).is_some() && !all.lacking && !f.lacking;
     Figures {
         calls: all.calls.saturating_add(f.calls),
         done,
         untimed: all.untimed.saturating_add(f.untimed),
+        lacking: all.lacking || f.lacking,
         nested: all.nested.saturating_add(f.nested),
         timed: all.timed || f.timed,
         cpu_timed: all.cpu_timed || f.cpu_timed,

@@ -40,6 +40,9 @@ pub struct CallProfile {
     pub own_cost: OwnCostRow,
     /// What stands out.
     pub marks: Vec<Mark>,
+    /// What the user changed in this time, where a recording tells.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<whither_store::call_steps::CallStep>,
     /// Sentences the user must see.
     pub notes: Vec<String>,
 }
@@ -98,6 +101,8 @@ pub struct Figures {
     pub done: u64,
     /// Calls that ended without a time, left by an exception or a jump: times are at least what is told.
     pub untimed: u64,
+    /// There are such calls. How many is not known where calls of the same function inside of others are folded into these.
+    pub lacking: bool,
     /// Calls within other calls of the same row, as of recursive functions: no part of times, as these hold them already, but of the average,
     /// the shortest and the longest.
     pub nested: u64,

@@ -98,6 +98,8 @@ pub(crate) struct PathSum {
     pub(crate) bound: bool,
     /// Calls left by an exception or a jump, or on a stack without shadow.
     pub(crate) untimed: u64,
+    /// There are some; of a folded path it is not known how many.
+    pub(crate) lacking: bool,
     /// Of a probe that came late: where its time begins.
     pub(crate) since: Option<Since>,
     /// Calls shorter than this cannot be told from one another: what measuring takes inside one, and the clock's step.
@@ -192,7 +194,8 @@ pub(crate) fn path_sums(
         sum.since = Since::of(snapshot, path.point);
         // Of a folded path only what has no time at all is known to have lost it.
         let all_lost = sum.done == 0 && !is_by_uprobe(snapshot, path.point);
-        sum.untimed = if path.folded && !all_lost { 0 } else { untimed(snapshot, sum) };
+        let lost = untimed(snapshot, sum);
+        (sum.untimed, sum.lacking) = if path.folded && !all_lost { (0, lost > 0) } else { (lost, lost > 0) };
     }
     hold_callees(&mut sums, &measured, nesting);
     exclude_callees(&mut sums, nesting);
@@ -348,6 +351,7 @@ fn corrected(t: PathTotals, cost: Costs, jumped_patch: bool, running: Running) -
         doubt: cost.in_all.min(t.wall_ns),
         bound: wall < cost.in_all,
         untimed: 0,
+        lacking: false,
         since: None,
         resolution_ns: 0,
         max: t.max_ns,
@@ -450,6 +454,7 @@ pub(crate) struct Adder {
     min: Option<u64>,
     min_open: bool,
     untimed: u64,
+    lacking: bool,
     max: u64,
     usage: Option<Usage>,
     hist: Option<Vec<u64>>,
@@ -482,6 +487,7 @@ impl Adder {
             self.open = self.open.saturating_add(if sum.bound { sum.doubt } else { 0 });
             self.most = self.most.saturating_add(sum.most());
             self.untimed = self.untimed.saturating_add(sum.untimed);
+            self.lacking |= sum.lacking;
             self.wall = self.wall.saturating_add(sum.wall);
             self.cpu = self.cpu.saturating_add(sum.cpu);
             self.running.elapsed_ns = self.running.elapsed_ns.saturating_add(sum.running.elapsed_ns);
@@ -540,14 +546,20 @@ impl Adder {
         let most = self.unclear.most(self.resolution_ns);
         // No calls last longer than their threads: such times are counted several times.
         let beyond = whole.thread > 0 && whole.thread_sure && share(self.inside, whole.thread).is_nan();
-        let wall_ns = if beyond { whole.thread } else { self.inside };
         // A part of a sum that could not change it much is no reason to doubt it.
         let matters = |part: u64| self.inside > 0 && part > self.inside / 10;
         let bounded = matters(self.open);
+        // Calls without a time may have lasted for any: then nothing but the threads' time is above them.
         let below = match (beyond, bounded) {
-            (true, _) => Some(wall_ns),
+            (true, _) => Some(whole.thread),
+            _ if self.lacking => None,
             (false, true) => Some(self.most),
             (false, false) => Some(most).filter(|most| self.inside == 0 && *most > 0),
+        };
+        let wall_ns = match (beyond, bounded && self.lacking) {
+            (true, _) => whole.thread,
+            (false, true) => self.inside.saturating_sub(self.open),
+            (false, false) => self.inside,
         };
         let average = average.filter(|_| !bounded);
         let (share_exec, share_wall) = shares;
@@ -555,6 +567,7 @@ impl Adder {
             calls: self.calls,
             done: self.done,
             untimed: self.untimed,
+            lacking: self.lacking,
             nested: self.nested,
             timed: self.timed,
             cpu_timed: self.timed && whole.cpu_timed,

@@ -465,6 +465,11 @@ fn calls_left_by_an_exception_mark_their_row() {
     assert_eq!(untimed(&snapshot), [0, 0], "threads still run");
     (snapshot.whole.threads, snapshot.paths[0].folded) = (0, true);
     assert_eq!(untimed(&snapshot), [0, 0], "folded calls lie in timed ones");
+    let lacking = |s: &CallSnapshot| {
+        let f = Analysis::new(s, &Named, Options::default()).profile().paths.remove(0).figures;
+        (f.lacking, f.wall_below_ns)
+    };
+    assert_eq!(lacking(&snapshot), (true, None), "but some that were lost may not: nothing bounds their time");
     (snapshot.paths[0].totals.done, snapshot.in_progress) = (0, Vec::new());
     assert_eq!(untimed(&snapshot), [100, 0], "there is none that they could lie in");
     snapshot.points[0].patch = Some(PatchKind::Uprobe);

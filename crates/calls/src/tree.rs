@@ -256,7 +256,7 @@ impl<'a> Builder<'a> {
 /// and no small thing beside what they leave.
 fn leaves_rough(callees: &Figures, own: u64) -> bool {
     let inside = callees.wall_below_ns.unwrap_or(callees.wall_ns);
-    callees.untimed > 0 || ((callees.rough || callees.wall_below_ns.is_some()) && inside > own / 10)
+    callees.lacking || ((callees.rough || callees.wall_below_ns.is_some()) && inside > own / 10)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! All times are nanoseconds. Counters only grow, so the difference of two snapshots of one session
 //! is what happened between them.
 
+use crate::call_steps::CallScript;
 use serde::{Deserialize, Serialize};
 use whither_image::ImageId;
 
@@ -419,6 +420,9 @@ pub struct CallRecording {
     /// Metrics that were asked for by name, as they were written; none: the usual ones, or not known (recordings of old).
     #[serde(default)]
     pub metrics: Vec<String>,
+    /// How the session began and was changed; absent in recordings of old.
+    #[serde(default)]
+    pub script: Option<CallScript>,
     /// In order of time.
     pub epochs: Vec<CallEpoch>,
     /// Names; the addresses are unique per module.

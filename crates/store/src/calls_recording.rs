@@ -2,6 +2,7 @@
 //! rename. Unlike epochs of samples a recording is written once, whole, when the session ends (or again
 //! and again under the same name, each time replacing the one before); it is small: paths, not calls.
 
+use crate::call_steps::CallScript;
 use crate::calls::{
     CallEpoch, CallLost, CallModule, CallProcess, CallRecording, CallSnapshot, CallThread, InProgress, LatePoint,
     OwnCost, PathTotals, Whole,
@@ -68,6 +69,7 @@ pub fn load(dir: &Path) -> Result<CallRecording, StoreError> {
         tool: manifest.tool,
         start_ns: manifest.start_ns,
         metrics: manifest.metrics,
+        script: manifest.script,
         epochs,
         names,
     })
@@ -83,6 +85,8 @@ struct Manifest {
     start_ns: u64,
     #[serde(default)]
     metrics: Vec<String>,
+    #[serde(default)]
+    script: Option<CallScript>,
     epochs: Vec<EpochInfo>,
     files: Files,
 }
@@ -193,6 +197,7 @@ fn write(dir: &Path, recording: &CallRecording) -> Result<(), StoreError> {
         host: recording.host.clone(),
         start_ns: recording.start_ns,
         metrics: recording.metrics.clone(),
+        script: recording.script.clone(),
         epochs: epochs.iter().map(EpochInfo::of).collect(),
         files,
     };

@@ -392,6 +392,9 @@ pub struct CausalOverhead {
     /// Share of the run time in which threads spun, waiting for others without the kernel.
     #[serde(default)]
     pub spun: f64,
+    /// Share of the run time that threads were at locked instructions in, where several of them were there for long.
+    #[serde(default)]
+    pub atomic: f64,
     /// Samples that `spun` is a share of; 0: not known.
     #[serde(default)]
     pub spun_of: u64,

@@ -8,6 +8,7 @@
 //! calls [`load()`]. On-disk schemas: docs/reference/schema.md.
 
 pub mod around;
+pub mod call_steps;
 pub mod calls;
 pub mod calls_recording;
 pub mod causal;

@@ -6,6 +6,7 @@ mod keep;
 mod live;
 mod measure;
 mod names;
+mod replay;
 mod show;
 mod told;
 mod verbs;

@@ -216,6 +216,8 @@ fn contention_is_a_slope_that_is_certainly_negative() {
     assert!(answer.waits[0].reason.contains("ended by f1 (100 %)"));
     let last = answer.targets.last().unwrap();
     assert_eq!(last.name, "f0");
+    run.overhead.atomic = 0.4; // gains may be hidden losses then
+    assert!(matches!(named(&analyse(&run, &AnalyseOptions::default()), "f1").verdict, Verdict::CannotSay { .. }));
 }
 
 #[test]

@@ -356,7 +356,7 @@ impl Engine {
                 let caught = if stopped { self.follow.tree.catch(pid) } else { Ok(()) };
                 self.follow.launchers.renew(pid);
                 if !stopped || caught.is_err() {
-                    let why = caught.err().map(|e| e.to_string()).unwrap_or("it could not be stopped".into());
+                    let why = caught.err().map(|e| e.to_string()).unwrap_or_else(|| why_not_stopped(pid));
                     let exe = proc::exe(pid);
                     happened.push(Happening::Note(format!("{exe} executed by process {pid} is not measured: {why}")));
                 }
@@ -648,6 +648,14 @@ fn is_readable(descriptor: &OwnedFd, limit: Duration) -> bool {
     let limit = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
     // SAFETY: poll(2) reads and writes the one entry given.
     unsafe { libc::poll(&raw mut poll, 1, limit) > 0 }
+}
+
+/// Why the kernel's side has let a process go on that executes a program.
+fn why_not_stopped(pid: u32) -> String {
+    match proc::status_word(pid, "TracerPid:").and_then(|word| word.parse().ok()) {
+        Some(tracer) if tracer != 0 => format!("process {tracer} ({}) traces it", proc::exe(tracer)),
+        _ => "it could not be stopped".into(),
+    }
 }
 
 #[cfg(test)]

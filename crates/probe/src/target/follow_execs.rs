@@ -83,7 +83,10 @@ impl Execs {
         // One program per session: its few hundred bytes of book-keeping stay until whither ends.
         let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
         libbpf_rs::set_print(None);
-        let skel = FollowSkelBuilder::default().open(storage)?.load()?;
+        let mut skel = FollowSkelBuilder::default().open(storage)?.load()?;
+        if let Some(bss) = skel.maps.bss_data.as_deref_mut() {
+            bss.wh_controller = std::process::id();
+        }
         let told = Rc::new(RefCell::new(Vec::new()));
         let into = Rc::clone(&told);
         let mut builder = RingBufferBuilder::new();

@@ -7,6 +7,7 @@ use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
 use rustc_hash::FxHashMap;
 use whither_calls::{CallProfile, Figures, FunctionRow, Group, Listing, PathRow, ValueRow};
+use whither_store::call_steps::CallStep;
 use whither_store::calls::{CallLost, PatchKind, PointState};
 
 /// A column of numbers.
@@ -159,7 +160,7 @@ fn usual(listing: &Listing) -> Vec<CallColumn> {
 
 /// Whether there is something to be said of times.
 pub(crate) fn is_timed(f: &Figures) -> bool {
-    f.wall_ns > 0 || f.wall_below_ns.is_some() || (f.timed && f.untimed > 0)
+    f.wall_ns > 0 || f.wall_below_ns.is_some() || (f.timed && f.lacking)
 }
 
 /// Total wall time: `1.2 ms`, with `+` where calls go on, `<` and `>` where no more than a bound is known, `~` where that is rough.
@@ -178,10 +179,10 @@ pub(crate) fn per_call(f: &Figures) -> String {
 
 /// Another time, or a part of one: not known where the total is not, at least so much where that is.
 pub(crate) fn beside(f: &Figures, text: String) -> String {
-    match (f.wall_below_ns, f.untimed) {
-        (None, 0) if f.rough => format!("~{text}"),
-        (None, 0) => text,
-        (None, _) if f.done > 0 || f.running.calls > 0 => format!(">{text}"),
+    match (f.wall_below_ns, f.lacking) {
+        (None, false) if f.rough => format!("~{text}"),
+        (None, false) => text,
+        (None, true) if f.done > 0 || f.running.calls > 0 => format!(">{text}"),
         _ => "-".into(),
     }
 }
@@ -354,7 +355,7 @@ pub(super) fn bounds<'a>(shown: impl Iterator<Item = &'a Figures>) -> Vec<String
              inside them, or hides of them (some 50 ns each, by uprobes some us); of calls as short as that trust the numbers, not the times",
         ),
         (
-            shown().any(|f| f.untimed > 0),
+            shown().any(|f| f.lacking),
             "> at least: calls without a time (left by an exception, for one) are counted there",
         ),
     ];
@@ -392,6 +393,16 @@ pub fn probed_later(functions: &[FunctionRow]) -> Option<String> {
     let rest = if more > 0 { format!(", and {} more", thousands(more as u64)) } else { String::new() };
     (!named.is_empty())
         .then(|| format!("probed later, with numbers and shares of the time since only: {}{rest}", named.join(", ")))
+}
+
+/// What was changed while a recording was made; nothing where nothing was.
+#[must_use]
+pub fn call_steps(steps: &[&CallStep], recording: &str) -> Option<String> {
+    let at = |ns: u64| format!("+{:.2} s", ns as f64 / 1e9);
+    let line = |step: &&CallStep| format!("{:>11}  {}", at(step.after_ns), step.change);
+    let lines: Vec<String> = steps.iter().map(line).collect();
+    let head = format!("steps (whither calls --replay {recording} takes them again):");
+    (!lines.is_empty()).then(|| format!("{head}\n{}\n", lines.join("\n")))
 }
 
 /// When a probe was added: `+3.2 s`.

@@ -111,9 +111,9 @@ impl Sure {
 
 /// Of times.
 fn sureness(f: &Figures) -> Sure {
-    match (f.wall_below_ns, f.untimed) {
+    match (f.wall_below_ns, f.lacking) {
         (Some(_), _) => Sure::No,
-        (None, 0) if !f.rough => Sure::Yes,
+        (None, false) if !f.rough => Sure::Yes,
         _ => Sure::Roughly(f.unsure_ns as f64),
     }
 }

@@ -5,14 +5,16 @@ use super::instrument::Instrument;
 use super::options::CallsBackend;
 use super::pattern;
 use super::remarks::Remarks;
+use super::steps;
 use super::wire::{AddedPoint, Found, Place, PointLine, Reply, Verb};
 use crate::SessionError;
 use rustc_hash::FxHashMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use whither_kernel::proc;
 use whither_probe::select::{Pattern, callee, parse};
 use whither_probe::{Added, Candidate, Order, Pause, PointAction, PointId, PointSpec, Refusal, Select};
+use whither_store::call_steps::CallStep;
 use whither_store::calls::{CallEpoch, CallModule, CallPoint, CallSnapshot, LatePoint, PatchKind, PointState, Spent};
 
 /// Where verbs are obeyed.
@@ -20,6 +22,10 @@ pub(super) struct Desk {
     pub(super) engine: Box<dyn Instrument>,
     actions: Vec<PointAction>,
     backend: CallsBackend,
+    /// When the session began.
+    pub(super) began: Instant,
+    /// What was changed since.
+    pub(super) steps: Vec<CallStep>,
     /// Epochs that ended.
     epochs: Vec<CallEpoch>,
     /// Functions that matched and were never given to the engine, with the reasons.
@@ -42,6 +48,8 @@ impl Desk {
             engine,
             actions,
             backend,
+            began: Instant::now(),
+            steps: Vec::new(),
             epochs: Vec::new(),
             refused: Vec::new(),
             refused_later: Vec::new(),
@@ -64,7 +72,26 @@ impl Desk {
 
     /// Does what it is told. Errors become sentences: an asker's slip must not end the session.
     pub(super) fn obey(&mut self, verb: &Verb) -> Reply {
-        self.try_obey(verb).unwrap_or_else(|e| Reply::No { why: e.to_string() })
+        let after = self.began.elapsed();
+        let reply = self.try_obey(verb).unwrap_or_else(|e| Reply::No { why: e.to_string() });
+        if steps::is_change(verb, &reply) {
+            self.keep_step(after, verb, &reply);
+        }
+        reply
+    }
+
+    fn keep_step(&mut self, after: Duration, verb: &Verb, reply: &Reply) {
+        let snapshot = self.engine.snapshot();
+        let epoch = self.epochs.last().map_or("", |epoch| epoch.name.as_str());
+        let change = match verb {
+            // Who is called through pointers is seen by chance: what was found is what is kept.
+            Verb::Callees { point } if self.seen.contains_key(point) => {
+                steps::change(&Verb::AddCallees { point: *point, chosen: Vec::new() }, reply, &snapshot, epoch)
+            }
+            verb => steps::change(verb, reply, &snapshot, epoch),
+        };
+        let after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
+        self.steps.extend(change.map(|change| CallStep { after_ns, change }));
     }
 
     fn try_obey(&mut self, verb: &Verb) -> Result<Reply, SessionError> {
@@ -104,7 +131,7 @@ impl Desk {
     }
 
     /// What a point's function calls: directly, and through pointers as far as it was seen.
-    fn callees(&mut self, point: u32) -> Result<Vec<Candidate>, SessionError> {
+    pub(super) fn callees(&mut self, point: u32) -> Result<Vec<Candidate>, SessionError> {
         let mut found = self.engine.callees(PointId(point))?;
         let seen = self.seen.get(&point).cloned().unwrap_or_default();
         for candidate in self.engine.functions_at(&seen).into_iter().flatten() {
@@ -193,7 +220,7 @@ impl Desk {
         snapshot
     }
 
-    fn place(&self, candidate: &Candidate) -> Place {
+    pub(super) fn place(&self, candidate: &Candidate) -> Place {
         Place { module: self.engine.module(candidate.module), offset: candidate.offset }
     }
 
@@ -303,14 +330,14 @@ impl Desk {
     fn chosen(&mut self, patterns: &[String]) -> Result<Vec<AddedPoint>, SessionError> {
         let wanted: Vec<Wanted> = patterns.iter().map(|p| wanted(p)).collect::<Result<_, _>>()?;
         let snapshot = self.snapshot();
-        let here = snapshot.points.iter().filter(|p| matches!(p.state, PointState::On | PointState::Off));
+        let here = snapshot.points.iter().filter(|p| in_place(p));
         let meant = here.filter(|p| wanted.iter().any(|w| w.means(p, module_of(&snapshot, p))));
         Ok(meant.map(|p| AddedPoint { id: p.id, name: p.names.first().cloned().unwrap_or_default() }).collect())
     }
 
-    fn probed_names(&mut self) -> Vec<String> {
+    pub(super) fn probed_names(&mut self) -> Vec<String> {
         let snapshot = self.snapshot();
-        let here = snapshot.points.iter().filter(|p| matches!(p.state, PointState::On | PointState::Off));
+        let here = snapshot.points.iter().filter(|p| in_place(p));
         here.filter_map(|p| p.names.first()).take(NEAR).cloned().collect()
     }
 
@@ -359,6 +386,11 @@ impl Desk {
         self.end_epoch("", last);
         (self.engine, self.epochs)
     }
+}
+
+/// Whether its bytes are replaced now.
+pub(super) fn in_place(point: &CallPoint) -> bool {
+    matches!(point.state, PointState::On | PointState::Off)
 }
 
 /// A function that is not measured, of no known module.
@@ -449,7 +481,7 @@ fn module_index(snapshot: &mut CallSnapshot, path: String) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
-fn module_of<'a>(snapshot: &'a CallSnapshot, point: &CallPoint) -> &'a str {
+pub(super) fn module_of<'a>(snapshot: &'a CallSnapshot, point: &CallPoint) -> &'a str {
     snapshot.modules.get(point.module as usize).map_or("", |m| m.path.as_str())
 }
 

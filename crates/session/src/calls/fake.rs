@@ -13,12 +13,14 @@ use whither_probe::{
     Refusal, Removed, Select,
 };
 use whither_sample::burst::Stacks;
-use whither_store::calls::{CallModule, CallPath, CallPoint, CallSnapshot, PatchKind, PathTotals, PointState, Whole};
+use whither_store::calls::{
+    CallModule, CallPath, CallPoint, CallProcess, CallSnapshot, PatchKind, PathTotals, PointState, Whole,
+};
 
 /// What a session did to the target, in order.
 pub(super) type Done = Rc<RefCell<Vec<String>>>;
 
-/// Functions `main` > `solve` > `exchange`, all of /bin/app, at 0x100, 0x200, ...
+/// Functions `main` > `solve` > `exchange`, all of /bin/app unless said otherwise, at 0x100, 0x200, ...
 pub(super) struct Fake {
     pub(super) script: VecDeque<Vec<Happening>>,
     pub(super) done: Done,
@@ -26,11 +28,15 @@ pub(super) struct Fake {
     pub(super) fate: Fate,
     /// It cannot be left.
     pub(super) stuck: bool,
+    /// `exchange` calls through a pointer, at 0x55_0310.
+    pub(super) pointed: bool,
+    /// Its executable.
+    pub(super) exe: &'static str,
+    /// Its functions, callers first.
+    pub(super) names: Vec<&'static str>,
     points: Vec<CallPoint>,
     calls: u64,
 }
-
-const NAMES: [&str; 4] = ["main", "solve", "exchange", "tiny"];
 
 impl Fake {
     pub(super) fn new(script: Vec<Vec<Happening>>) -> (Box<Self>, Done) {
@@ -40,6 +46,9 @@ impl Fake {
             done: done.clone(),
             fate: Fate::Ended(7),
             stuck: false,
+            pointed: false,
+            exe: "/bin/app",
+            names: vec!["main", "solve", "exchange", "tiny"],
             points: Vec::new(),
             calls: 0,
         };
@@ -50,10 +59,16 @@ impl Fake {
         self.done.borrow_mut().push(what.into());
     }
 
+    /// Which function a probe is on.
+    fn place(&self, id: PointId) -> Option<usize> {
+        let point = self.points.iter().find(|p| PointId(p.id) == id)?;
+        Some(point.offset as usize / 0x100 - 1)
+    }
+
     fn candidate(&self, at: usize) -> Candidate {
         let offset = 0x100 * (at as u64 + 1);
         let here = self.points.iter().find(|p| p.offset == offset && p.state != PointState::Removed);
-        let patch = match (NAMES[at], here) {
+        let patch = match (self.names[at], here) {
             (_, Some(point)) => Err(Refusal::Already(PointId(point.id))),
             ("tiny", _) => Err(Refusal::TooShort { bytes: 3 }),
             ("exchange", _) => Ok(PatchKind::Uprobe),
@@ -64,7 +79,7 @@ impl Fake {
             module: 0,
             offset,
             size: 64,
-            names: vec![NAMES[at].into()],
+            names: vec![self.names[at].into()],
             patch,
             cost: CostClass::Nanoseconds,
             entry_only: None,
@@ -79,7 +94,7 @@ impl Instrument for Fake {
     }
 
     fn module(&self, _: usize) -> String {
-        "/bin/app".into()
+        self.exe.into()
     }
 
     fn resume(&mut self) -> Result<(), SessionError> {
@@ -88,19 +103,20 @@ impl Instrument for Fake {
     }
 
     fn resolve(&mut self, orders: &[Order]) -> Result<Vec<Candidate>, SessionError> {
-        let wanted = |name: &str| {
+        let wanted = |at: usize, name: &str| {
             orders.iter().any(|order| match order {
+                Order::Include(Select::Point(id)) => self.place(*id) == Some(at),
                 Order::Include(Select::Name { function, .. }) => {
                     whither_probe::select::Pattern::new(function).unwrap().matches(name)
                 }
                 _ => false,
             })
         };
-        Ok((0..NAMES.len()).filter(|&i| wanted(NAMES[i])).map(|i| self.candidate(i)).collect())
+        Ok((0..self.names.len()).filter(|&i| wanted(i, self.names[i])).map(|i| self.candidate(i)).collect())
     }
 
     fn suggest(&mut self, pattern: &str) -> Vec<String> {
-        NAMES.iter().filter(|n| n.starts_with(&pattern[..1])).map(|n| (*n).to_owned()).collect()
+        self.names.iter().filter(|n| n.starts_with(&pattern[..1])).map(|n| (*n).to_owned()).collect()
     }
 
     fn why_nothing(&mut self, orders: &[Order]) -> Nothing {
@@ -173,7 +189,8 @@ impl Instrument for Fake {
             threads: Vec::new(),
         };
         CallSnapshot {
-            modules: vec![CallModule { path: "/bin/app".into(), id: None, bias: 0, start: 0, end: 0x1000 }],
+            processes: vec![CallProcess { pid: 42, exe: self.exe.into(), ..CallProcess::default() }],
+            modules: vec![CallModule { path: self.exe.into(), id: None, bias: 0, start: 0, end: 0x1000 }],
             paths: self.points.iter().enumerate().map(path).collect(),
             points: self.points.clone(),
             whole: Whole { wall_ns: self.calls * 1000, ..Whole::default() },
@@ -186,24 +203,25 @@ impl Instrument for Fake {
     }
 
     fn callees(&mut self, id: PointId) -> Result<Vec<Candidate>, SessionError> {
-        Ok((id.0 as usize..NAMES.len()).map(|i| self.candidate(i)).collect())
+        let behind = self.place(id).map_or(id.0 as usize, |at| at + 1);
+        Ok((behind..self.names.len()).map(|i| self.candidate(i)).collect())
     }
 
-    fn callers(&mut self, _: PointId) -> Result<Vec<Candidate>, SessionError> {
-        Ok(vec![self.candidate(0)])
+    fn callers(&mut self, id: PointId) -> Result<Vec<Candidate>, SessionError> {
+        Ok(vec![self.candidate(self.place(id).map_or(0, |at| at.saturating_sub(1)))])
     }
 
-    /// `exchange` calls through a pointer, at 0x55_0310.
     fn pointed_calls(&mut self, id: PointId) -> Result<PointedCalls, SessionError> {
         let point = self.points.iter().find(|p| p.id == id.0).ok_or(SessionError::NoSuchProcess(42))?;
         let calls =
             PointedCalls { name: point.names[0].clone(), address: 0x55_0000 + point.offset, ..PointedCalls::default() };
-        let returns = if point.names[0] == "exchange" { vec![0x55_0310] } else { Vec::new() };
+        let returns = if self.pointed && point.names[0] == "exchange" { vec![0x55_0310] } else { Vec::new() };
         Ok(PointedCalls { returns, ..calls })
     }
 
     fn functions_at(&mut self, addresses: &[u64]) -> Vec<Option<Candidate>> {
-        let place = |at: u64| usize::try_from(at.checked_sub(0x55_0100)? / 0x100).ok().filter(|&i| i < NAMES.len());
+        let place =
+            |at: u64| usize::try_from(at.checked_sub(0x55_0100)? / 0x100).ok().filter(|&i| i < self.names.len());
         addresses.iter().map(|&at| Some(self.candidate(place(at)?))).collect()
     }
 

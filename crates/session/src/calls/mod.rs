@@ -5,7 +5,7 @@
 //!
 //! - `pattern`, `metrics`: the user's words.
 //! - `wire`, `counter`: the verbs as JSON lines, and the socket they come through.
-//! - `desk`: obeys verbs on an engine. `run`: the session's life.
+//! - `desk`: obeys verbs on an engine. `steps`: keeps what they changed, and takes it again. `run`: the session's life.
 //! - `pointed`, `burst`: who is called through pointers, by a look at stacks.
 
 mod burst;
@@ -18,6 +18,7 @@ mod pattern;
 mod pointed;
 mod remarks;
 mod run;
+mod steps;
 mod wire;
 
 pub use counter::{ask, sessions};
@@ -25,6 +26,7 @@ pub use metrics::{Metrics, metrics};
 pub use options::{CallsBackend, CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Prospect};
 pub use pattern::{excluding, including};
 pub use run::{Asks, asks, dry_run, run};
+pub use steps::of_one_build;
 pub use wire::{AddedPoint, Ask, Found, Place, PointLine, Reply, Verb};
 
 #[cfg(test)]

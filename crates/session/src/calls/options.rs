@@ -1,9 +1,11 @@
 //! What a session of `whither calls` is asked for, what it tells while it runs, and what it leaves.
 
+use super::wire::{Reply, Verb};
 use rustc_hash::FxHashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use whither_probe::{CostClass, Detached, Options, Order, Pause, PointAction};
+use whither_store::call_steps::CallStep;
 use whither_store::calls::{CallEpoch, CallSnapshot, PatchKind};
 
 /// Whom to measure.
@@ -46,6 +48,8 @@ pub struct CallsOptions {
     pub duration: Option<Duration>,
     /// Tell a snapshot this often.
     pub interval: Option<Duration>,
+    /// Steps of another session to be taken at their times.
+    pub steps: Vec<CallStep>,
     /// Directory of control sockets.
     pub runtime: PathBuf,
 }
@@ -82,6 +86,15 @@ pub enum CallsEvent {
         /// Why none of them is.
         reason: String,
     },
+    /// A step of another session was taken.
+    Replayed {
+        /// In words.
+        step: String,
+        /// What was asked for it; a step may come to several.
+        verb: Verb,
+        /// What came of it.
+        reply: Reply,
+    },
     /// It is time for a summary.
     Interval(Box<CallSnapshot>),
     /// The table waits for the command's end.
@@ -110,6 +123,8 @@ pub(super) fn refusals(each: impl IntoIterator<Item = (String, String)>) -> Vec<
 pub struct CallsOutcome {
     /// Epochs in order; the last one ends with the session.
     pub epochs: Vec<CallEpoch>,
+    /// What was changed while it ran, in order.
+    pub steps: Vec<CallStep>,
     /// Start, nanoseconds since the Unix epoch.
     pub start_ns: u64,
     /// Status of a launched command, 128+n for a signal.

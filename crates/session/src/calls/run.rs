@@ -8,6 +8,7 @@ use super::options::{CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Prospe
 use super::pattern;
 use super::pointed::Pointed;
 use super::remarks::{self, Remarks};
+use super::steps::{Played, Replay};
 use super::wire::Ask;
 use crate::{SessionError, StopFlag};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -160,7 +161,7 @@ struct Session<'a> {
     _sender: Sender<Ask>,
     _counter: Option<Counter>,
     pid: u32,
-    began: Instant,
+    replay: Replay,
     /// When the next summary is due.
     next: Option<Instant>,
     /// Whether any function ever matched.
@@ -208,8 +209,8 @@ impl<'a> Session<'a> {
             on(CallsEvent::Note(not_yet(&options.patterns, &nothing.why, &near)));
         }
         desk.engine.resume()?;
-        let began = Instant::now();
-        let next = options.interval.map(|i| began + i);
+        desk.began = Instant::now();
+        let next = options.interval.map(|i| desk.began + i);
         let matched = batch.matched > 0;
         if batch.matched > 0 && !may_match_later(options) {
             waiting.iter().for_each(|(pattern, why)| on(CallsEvent::Note(format!("{pattern}: {why}"))));
@@ -223,7 +224,7 @@ impl<'a> Session<'a> {
             _sender,
             _counter: counter,
             pid,
-            began,
+            replay: Replay::new(&options.steps),
             next,
             matched,
             waiting,
@@ -233,10 +234,11 @@ impl<'a> Session<'a> {
     }
 
     fn measure(mut self, stop: &StopFlag, on: &mut dyn FnMut(CallsEvent)) -> Result<CallsOutcome, SessionError> {
-        let deadline = self.options.duration.map(|d| self.began + d);
+        let deadline = self.options.duration.map(|d| self.desk.began + d);
         let mut failed = None;
         while !self.over && !stop.is_set() && !self.desk.is_stopped() && deadline.is_none_or(|d| Instant::now() < d) {
             let left = deadline.map_or(ROUND, |d| d.saturating_duration_since(Instant::now()));
+            let left = left.min(self.replay.wait(self.desk.began.elapsed()).unwrap_or(ROUND));
             // A failing engine ends the session, but what was counted is told and the target is left.
             if let Err(e) = self.round(ROUND.min(left), on) {
                 on(CallsEvent::Note(format!("the session ends early: {e}")));
@@ -255,6 +257,7 @@ impl<'a> Session<'a> {
         for happening in self.desk.engine.poll(wait)? {
             self.take_in(happening, on);
         }
+        self.take_steps(on);
         while let Ok(ask) = self.asks.try_recv() {
             self.pointed.take(&mut self.desk, ask);
         }
@@ -269,6 +272,19 @@ impl<'a> Session<'a> {
             on(CallsEvent::Interval(Box::new(snapshot)));
         }
         Ok(())
+    }
+
+    /// Steps of another session whose time has come, unless there is nobody left to take them on.
+    fn take_steps(&mut self, on: &mut dyn FnMut(CallsEvent)) {
+        while !self.over
+            && let Some(step) = self.replay.due(self.desk.began.elapsed())
+        {
+            let Played { answers, notes } = self.desk.replay(&step.change);
+            notes.into_iter().for_each(|note| on(CallsEvent::Note(format!("step {step}: {note}"))));
+            for (verb, reply) in answers {
+                on(CallsEvent::Replayed { step: step.to_string(), verb, reply });
+            }
+        }
     }
 
     /// Says once of a stop why summaries have no calls.
@@ -302,6 +318,11 @@ impl<'a> Session<'a> {
             let never = self.waiting.iter().filter(|(pattern, _)| !matches_any(pattern, &last));
             never.for_each(|(pattern, why)| on(CallsEvent::Note(format!("{pattern}: {why}"))));
         }
+        let ran = self.desk.began.elapsed().as_secs_f64();
+        let why = if self.over { "the program ended" } else { "measuring ended" };
+        let left = self.replay.left(&format!("{why} after {ran:.2} s"));
+        left.into_iter().for_each(|note| on(CallsEvent::Note(note)));
+        let steps = std::mem::take(&mut self.desk.steps);
         let (mut engine, epochs) = self.desk.finish(last);
         let launched = matches!(self.options.target, CallsTarget::Command(_));
         // What was measured is the user's, whether the target can be left or not.
@@ -311,7 +332,7 @@ impl<'a> Session<'a> {
             Some(Err(why)) => (None, Some(why.to_string())),
         };
         let target_status = if launched { wait(engine.as_mut(), stop, on) } else { None };
-        Ok(CallsOutcome { epochs, start_ns: 0, target_status, detached, stayed, unmatched })
+        Ok(CallsOutcome { epochs, steps, start_ns: 0, target_status, detached, stayed, unmatched })
     }
 }
 

@@ -12,6 +12,7 @@ use crate::{SessionError, StopFlag};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use whither_probe::{Happening, Options, PointAction};
+use whither_store::call_steps::{CallChange, CallFunction, CallStep};
 use whither_store::calls::PointState;
 
 fn options(target: CallsTarget, patterns: &[&str], runtime: &std::path::Path) -> CallsOptions {
@@ -24,6 +25,7 @@ fn options(target: CallsTarget, patterns: &[&str], runtime: &std::path::Path) ->
         engine: Options::default(),
         duration: None,
         interval: None,
+        steps: Vec::new(),
         runtime: runtime.join("whither"),
     }
 }
@@ -280,4 +282,37 @@ fn a_reset_keeps_the_old_epoch() {
     let last = desk.engine.snapshot();
     let (_, epochs) = desk.finish(last);
     assert_eq!(epochs.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["before", "2"]);
+}
+
+/// A session takes the steps of another at their times, goes on where one finds nothing, and keeps them anew.
+#[test]
+fn a_session_replays_steps_and_tells_those_not_reached() {
+    let step = |after_ns, change| CallStep { after_ns, change };
+    let function = |name: &str| CallFunction { name: name.into(), file: None };
+    let hours = 7_200_000_000_000;
+    let dir = tempfile::tempdir().unwrap();
+    let (fake, done) = Fake::new(vec![vec![], vec![], vec![ended()]]);
+    let steps = vec![
+        step(1, CallChange::Remove { functions: vec![function("gone")] }),
+        step(2, CallChange::Callers { function: function("solve") }),
+        step(3, CallChange::Reset { label: "warm".into() }),
+        step(hours, CallChange::Reset { label: "late".into() }),
+    ];
+    let options = CallsOptions { steps: steps.clone(), ..options(command(), &["solve"], dir.path()) };
+    let (mut told, mut taken) = (Vec::new(), Vec::new());
+    let outcome = with_engine(&options, || Ok(fake), asks(), &StopFlag::default(), &mut |event| match event {
+        CallsEvent::Note(text) => told.push(text),
+        CallsEvent::Replayed { step, reply, .. } => taken.push((step, reply)),
+        _ => {}
+    });
+    let outcome = outcome.unwrap();
+    assert_eq!(told[0], "step +0.00 s  remove gone: the program has no gone");
+    let late = &told[1];
+    assert!(late.starts_with("1 step was not reached, as the program ended after"), "{told:?}");
+    assert!(late.ends_with("+7200.00 s  reset --label 'late'"), "{told:?}");
+    assert!(matches!(&taken[..], [(_, Reply::Added { .. }), (_, Reply::Done { .. })]), "{taken:?}");
+    assert_eq!(*done.borrow(), ["add solve [Path, Wall]", "keep 1", "resume", "add main [Path, Wall]"]);
+    let changes: Vec<&CallChange> = outcome.steps.iter().map(|s| &s.change).collect();
+    assert_eq!(changes, [&steps[1].change, &steps[2].change]);
+    assert_eq!(outcome.epochs.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["warm", "2"]);
 }

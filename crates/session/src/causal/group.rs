@@ -1,6 +1,7 @@
 //! The measured processes and the kernel side together: who belongs to the group, what code is mapped, where
 //! points are attached, what samples hit. Everything that must be kept up to date while experiments run.
 
+use super::atomics::Atomics;
 use super::code::Code;
 use super::elsewhere::{Counted, Elsewhere};
 use super::executor::CausalExecutor;
@@ -17,6 +18,7 @@ use super::words::{PointPlace, PointSpec, TargetSpec};
 use crate::SessionError;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -120,6 +122,7 @@ pub(super) struct Group {
     pub(super) code: Code,
     pub(super) targets: Targets,
     pub(super) threads: Threads,
+    pub(super) atomics: Atomics,
     pub(super) wanted: Wanted,
     pub(super) points: Vec<Point>,
     pub(super) processes: Vec<u32>,
@@ -164,6 +167,7 @@ impl Group {
             code: Code::new(service, options.scope.clone()),
             targets: Targets::default(),
             threads: Threads::default(),
+            atomics: Atomics::default(),
             wanted: Wanted::new(
                 options.unit,
                 options.targets.clone(),
@@ -581,11 +585,13 @@ impl Group {
         let by_kernel = |file: usize| self.program.files.get(file).is_some_and(|f| f.image.kind == ImageKind::Vdso);
         let place = place.filter(|(file, _)| !by_kernel(*file));
         let (files, service) = (&self.program.files, self.code.service());
-        self.spinning.count(place, sample.weight, |range| {
+        let read = |range: Range<Svma>| {
             let image = &files.get(place?.0)?.image;
             let [start, end] = [range.start, range.end].map(|at| to_offset(&image.segments, at));
             service.code(image, start?..end?)
-        });
+        };
+        self.spinning.count(place, sample.weight, read);
+        self.atomics.count(sample.tid, place, sample.weight, read);
     }
 }
 

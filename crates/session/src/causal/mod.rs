@@ -13,6 +13,7 @@
 
 mod alive;
 mod alone;
+mod atomics;
 mod choice;
 mod code;
 mod disturb;

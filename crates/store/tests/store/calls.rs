@@ -5,6 +5,7 @@
 use proptest::prelude::*;
 use std::fs;
 use whither_image::ImageId;
+use whither_store::call_steps::{CallChange, CallFunction, CallScript, CallStep};
 use whither_store::calls::*;
 use whither_store::calls_recording::{is_recording, load, save};
 use whither_store::{OnExisting, StoreError};
@@ -90,6 +91,27 @@ fn snapshot(seed: u64, paths: u32) -> CallSnapshot {
     }
 }
 
+/// A step of each kind.
+fn script() -> CallScript {
+    let function = |file: Option<&str>| CallFunction { name: "f<\"a\", b>".into(), file: file.map(Into::into) };
+    let functions = vec![function(None), function(Some("libä.so.1"))];
+    let changes = [
+        CallChange::Add { patterns: vec!["MPI_.*".into()], exclude: vec!["'x'".into()] },
+        CallChange::Switch { functions: functions.clone(), on: false },
+        CallChange::Expand { function: function(None), only: None },
+        CallChange::Expand { function: function(None), only: Some(functions.clone()) },
+        CallChange::Callers { function: function(Some("libä.so.1")) },
+        CallChange::Reset { label: "warm\n".into() },
+        CallChange::Remove { functions },
+    ];
+    let step = |(i, change)| CallStep { after_ns: u64::MAX - 10 + i, change };
+    CallScript {
+        functions: vec![".*".into()],
+        exclude: vec!["y".into()],
+        steps: (0..).zip(changes).map(step).collect(),
+    }
+}
+
 fn recording(seed: u64, paths: u32) -> CallRecording {
     let position = |line| CallPosition { function: "inner".into(), file: "/src/a.c".into(), line };
     let place = |positions| CallPlace {
@@ -104,6 +126,7 @@ fn recording(seed: u64, paths: u32) -> CallRecording {
         tool: "0.1.0".into(),
         start_ns: seed,
         metrics: vec!["wall".into(), "off".into()],
+        script: (!seed.is_multiple_of(4)).then(script),
         epochs: vec![
             CallEpoch { name: "1".into(), snapshot: snapshot(seed, paths) },
             CallEpoch { name: "warm".into(), snapshot: CallSnapshot::default() },
@@ -177,4 +200,27 @@ fn damage_and_other_versions_are_told() {
     let text = fs::read_to_string(dir.join("calls.json")).unwrap();
     fs::write(dir.join("calls.json"), text.replace("\"version\": 1", "\"version\": 2")).unwrap();
     assert!(matches!(load(&dir), Err(StoreError::Version { found: 2, .. })));
+}
+
+/// Recordings made before steps were kept still open, and say that they have none; half a step is damage.
+#[test]
+fn steps_are_absent_in_recordings_of_old_and_damage_where_they_are_no_steps() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = tmp.path().join("run.wh");
+    save(&dir, &recording(1, 5), OnExisting::Refuse).unwrap();
+    let file = dir.join("calls.json");
+    let text = fs::read_to_string(&file).unwrap();
+    let sealed = |text: &str| {
+        let body = text.rsplit_once(",\n  \"crc32c\"").unwrap().0;
+        fs::write(&file, format!("{body},\n  \"crc32c\": {}\n}}\n", crc32c::crc32c(body.as_bytes()))).unwrap();
+    };
+    sealed(&text.replace("\"script\"", "\"unknown\""));
+    assert_eq!(load(&dir).unwrap(), CallRecording { script: None, ..recording(1, 5) });
+    for (whole, broken) in
+        [("\"label\"", "\"lebal\""), ("\"steps\": [", "\"steps\": [7, "), ("\"after_ns\": ", "\"after_ns\": -")]
+    {
+        assert!(text.contains(whole), "{text}");
+        sealed(&text.replace(whole, broken));
+        assert!(matches!(load(&dir), Err(StoreError::Corrupt { .. })), "{broken}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Recordings of call paths: written at the end of a session, printed or compared by `calls report`.
 
+use super::measure;
 use super::names::{Both, FileNames};
 use super::show::{self, Shape};
 use super::told::Teller;
@@ -12,6 +13,7 @@ use std::path::Path;
 use whither_calls::{CallProfile, Names, StoredNames, compare, names_of};
 use whither_report::{json, text};
 use whither_session::calls::CallsOutcome;
+use whither_store::call_steps::{CallChange, CallScript, CallStep};
 use whither_store::calls::{CallEpoch, CallRecording};
 use whither_store::{OnExisting, StoreError, calls_recording};
 
@@ -32,6 +34,7 @@ pub(super) fn may_write(args: &MeasureArgs) -> Result<(), StoreError> {
 /// It cannot be written.
 pub(super) fn save(
     args: &MeasureArgs,
+    functions: &[String],
     outcome: &CallsOutcome,
     names: &dyn Names,
     teller: &Teller,
@@ -42,7 +45,12 @@ pub(super) fn save(
         host: host(),
         tool: env!("CARGO_PKG_VERSION").into(),
         start_ns: outcome.start_ns,
-        metrics: args.what.metrics.clone(),
+        metrics: if args.what.entry_only { measure::words(&args.what) } else { args.what.metrics.clone() },
+        script: Some(CallScript {
+            functions: functions.to_vec(),
+            exclude: args.what.exclude.clone(),
+            steps: outcome.steps.clone(),
+        }),
         names: names_of(outcome.epochs.iter().map(|e| &e.snapshot), names),
         epochs: outcome.epochs.clone(),
     };
@@ -67,6 +75,21 @@ pub(super) fn report(args: &CallsReportArgs, common: Common) -> anyhow::Result<E
     }
 }
 
+/// Reads a recording.
+///
+/// # Errors
+/// It is none, it is damaged or of another version, or the system's.
+pub(super) fn open(path: &Path) -> anyhow::Result<CallRecording> {
+    if path.exists() && !calls_recording::is_recording(path) {
+        let path = path.display();
+        let samples = format!("{path} holds samples, not call paths; `whither prof {path}` reads them");
+        let neither = format!("{path} is no recording of `whither calls -o`");
+        let is_other = ["epoch.json", "db.toml"].iter().any(|file| Path::new(&format!("{path}/{file}")).exists());
+        return Err(Usage(if is_other { samples } else { neither }).into());
+    }
+    calls_recording::load(path).with_context(|| format!("cannot open {}", path.display()))
+}
+
 /// A recording with names for it.
 struct Opened {
     recording: CallRecording,
@@ -76,14 +99,7 @@ struct Opened {
 
 impl Opened {
     fn open(args: &CallsReportArgs, path: &Path) -> anyhow::Result<Self> {
-        if path.is_dir() && !calls_recording::is_recording(path) {
-            let path = path.display();
-            let samples = format!("{path} holds samples, not call paths; `whither prof {path}` reads them");
-            let neither = format!("{path} is no recording of `whither calls -o`");
-            let is_other = ["epoch.json", "db.toml"].iter().any(|file| Path::new(&format!("{path}/{file}")).exists());
-            return Err(Usage(if is_other { samples } else { neither }).into());
-        }
-        let recording = calls_recording::load(path).with_context(|| format!("cannot open {}", path.display()))?;
+        let recording = open(path)?;
         let stored = StoredNames::of(&recording);
         Ok(Self { recording, stored, files: FileNames::new(&args.names, None) })
     }
@@ -93,11 +109,14 @@ impl Opened {
         show::profile(&epoch.snapshot, title, &Both(&self.stored, &files), shape)
     }
 
-    fn epochs(&self, wanted: Option<&str>) -> anyhow::Result<Vec<&CallEpoch>> {
+    /// Each with the steps that were taken in it: the last of them ended it.
+    fn epochs(&self, wanted: Option<&str>) -> anyhow::Result<Vec<(&CallEpoch, &[CallStep])>> {
         let all = &self.recording.epochs;
-        let Some(wanted) = wanted else { return Ok(all.iter().collect()) };
-        let found: Vec<&CallEpoch> = all.iter().filter(|e| e.name == wanted).collect();
-        if found.is_empty() {
+        let steps = self.recording.script.as_ref().map_or(&[][..], |script| &script.steps);
+        let mut taken = steps.split_inclusive(|step| matches!(step.change, CallChange::Reset { .. }));
+        let each = all.iter().map(|epoch| (epoch, taken.next().unwrap_or_default()));
+        let found: Vec<_> = each.filter(|(epoch, _)| wanted.is_none_or(|name| epoch.name == name)).collect();
+        if let (Some(wanted), true) = (wanted, found.is_empty()) {
             let names: Vec<&str> = all.iter().map(|e| e.name.as_str()).collect();
             return Err(Usage(format!("there is no epoch `{wanted}`; there are {}", names.join(", "))).into());
         }
@@ -111,9 +130,9 @@ fn tables(args: &CallsReportArgs, path: &Path, common: Common) -> anyhow::Result
     let shape = Shape::new(&args.shape, &opened.recording.metrics);
     let teller = Teller::new(common, false);
     let mut texts = Vec::new();
-    for epoch in &epochs {
+    for (epoch, steps) in &epochs {
         let title = if epochs.len() > 1 || args.epoch.is_some() { epoch.name.as_str() } else { "" };
-        let profile = opened.profile(epoch, title, &args.shape);
+        let profile = CallProfile { steps: steps.to_vec(), ..opened.profile(epoch, title, &args.shape) };
         if args.form.json {
             answer::write(json::calls(&profile).as_bytes())?;
         } else if let Some(file) = &args.form.html {
@@ -127,6 +146,8 @@ fn tables(args: &CallsReportArgs, path: &Path, common: Common) -> anyhow::Result
         teller.everything_missing(&profile);
     }
     if !texts.is_empty() {
+        let steps: Vec<&CallStep> = epochs.iter().flat_map(|(_, steps)| *steps).collect();
+        texts.extend(text::call_steps(&steps, &path.display().to_string()));
         show::print(&texts)?;
     }
     Ok(Ending::Done)
@@ -136,7 +157,7 @@ fn comparison(args: &CallsReportArgs, before: &Path, after: &Path) -> anyhow::Re
     let (before, after) = (Opened::open(args, before)?, Opened::open(args, after)?);
     let last = |opened: &Opened| -> anyhow::Result<CallProfile> {
         let epochs = opened.epochs(args.epoch.as_deref())?;
-        let epoch = epochs.last().ok_or_else(|| Usage("the recording holds no epoch".into()))?;
+        let (epoch, _) = epochs.last().ok_or_else(|| Usage("the recording holds no epoch".into()))?;
         Ok(opened.profile(epoch, &epoch.name, &args.shape))
     };
     let difference = compare(&last(&before)?, &last(&after)?);
@@ -144,7 +165,7 @@ fn comparison(args: &CallsReportArgs, before: &Path, after: &Path) -> anyhow::Re
         answer::write(json::calls(&difference).as_bytes())?;
     } else if let Some(file) = &args.form.html {
         let epochs = after.epochs(args.epoch.as_deref())?;
-        let epoch = epochs.last().ok_or_else(|| Usage("the recording holds no epoch".into()))?;
+        let (epoch, _) = epochs.last().ok_or_else(|| Usage("the recording holds no epoch".into()))?;
         let files = after.files.names();
         let names = Both(&after.stored, &files);
         let shape = Shape::new(&args.shape, &after.recording.metrics);

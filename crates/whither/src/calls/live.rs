@@ -6,11 +6,11 @@ mod aside;
 mod screen;
 mod view;
 
-use super::drill::{self, Desk, Driller};
+use super::drill::{Desk, Driller, Pending};
 use super::names::FileNames;
 use super::told::Teller;
 use super::verbs::{counted, said};
-use super::{keep, measure, runtime, show};
+use super::{keep, measure, replay, runtime, show};
 use crate::cli::{Common, MeasureArgs};
 use crate::failure::{Ending, Usage};
 use crate::signals;
@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use view::View;
 use whither_report::text::{Layout, Style, some_are};
-use whither_session::calls::{self, CallsEvent, CallsOutcome, CallsTarget, Reply, Verb};
+use whither_session::calls::{self, CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Reply, Verb};
 use whither_session::{SessionError, StopFlag};
 use whither_store::calls::CallSnapshot;
 
@@ -45,12 +45,18 @@ pub(super) fn top(args: MeasureArgs, common: Common) -> anyhow::Result<Ending> {
     }
     match args.whom.pid {
         Some(pid) if calls::sessions(&runtime()).contains(&pid) => visit(&args, pid),
-        _ => own(&args, common),
+        _ => own(args, common),
     }
 }
 
 /// A screen over a session that runs elsewhere: leaving it leaves the session.
 fn visit(args: &MeasureArgs, pid: u32) -> anyhow::Result<Ending> {
+    if args.replay.is_some() {
+        let why = format!(
+            "a session measures process {pid} already, and --replay begins one: end it with `calls stop -p {pid}`"
+        );
+        return Err(Usage(why).into());
+    }
     let desk = Desk::Other { runtime: runtime(), pid };
     if !args.what.function.is_empty() {
         desk.ask(&Verb::Add { patterns: args.what.function.clone(), exclude: args.what.exclude.clone() })?;
@@ -63,9 +69,10 @@ fn visit(args: &MeasureArgs, pid: u32) -> anyhow::Result<Ending> {
 }
 
 /// A session of our own in a thread; the engine stays on it.
-fn own(args: &MeasureArgs, common: Common) -> anyhow::Result<Ending> {
-    let options = measure::options(args, None)?;
-    keep::may_write(args)?;
+fn own(mut args: MeasureArgs, common: Common) -> anyhow::Result<Ending> {
+    let steps = replay::begin_like(&mut args, common)?;
+    let options = CallsOptions { steps, ..measure::options(&args, None)? };
+    keep::may_write(&args)?;
     let stop = signals::stop_flag()?;
     let aside = match options.target {
         CallsTarget::Command(_) => Some(Aside::begin().context("cannot put the command's output aside")?),
@@ -73,11 +80,11 @@ fn own(args: &MeasureArgs, common: Common) -> anyhow::Result<Ending> {
     };
     let asks = calls::asks();
     let (desk, (told, events)) = (Desk::Own(asks.0.clone()), channel());
-    let over = stop.clone();
+    let (over, asked) = (stop.clone(), options.clone());
     let session: JoinHandle<Result<CallsOutcome, SessionError>> = std::thread::Builder::new()
         .name("session".into())
         .spawn(move || {
-            calls::run(&options, asks, &over, &mut |event| {
+            calls::run(&asked, asks, &over, &mut |event| {
                 // The screen may have been left already.
                 let _ = told.send(event);
             })
@@ -90,7 +97,7 @@ fn own(args: &MeasureArgs, common: Common) -> anyhow::Result<Ending> {
         Ok(())
     } else {
         let names = FileNames::new(&args.names, args.whom.pid);
-        let mut watch = Watch::new(desk, names, &events, args);
+        let mut watch = Watch::new(desk, names, &events, &args);
         first.into_iter().for_each(|event| watch.take_in(&event));
         watch.run(&stop, &|| session.is_finished())
     };
@@ -103,7 +110,7 @@ fn own(args: &MeasureArgs, common: Common) -> anyhow::Result<Ending> {
         output.show().context("cannot show the command's output")?;
     }
     drawn?;
-    measure::finish(args, common, &outcome?)
+    measure::finish(&args, &options, common, &outcome?)
 }
 
 /// What was told up to the start of measuring; nothing when it failed.
@@ -133,12 +140,23 @@ struct Watch<'a> {
     screen: Screen,
     before: Option<CallSnapshot>,
     driller: Option<(Driller, Instant)>,
+    /// What was asked and takes a while to answer.
+    pending: Vec<(Verb, Pending)>,
 }
 
 impl<'a> Watch<'a> {
     fn new(desk: Desk, names: FileNames, events: &'a Receiver<CallsEvent>, args: &'a MeasureArgs) -> Self {
         let leaves = matches!(desk, Desk::Own(_));
-        Self { desk, names, events, args, screen: Screen::new(leaves), before: None, driller: None }
+        Self {
+            desk,
+            names,
+            events,
+            args,
+            screen: Screen::new(leaves),
+            before: None,
+            driller: None,
+            pending: Vec::new(),
+        }
     }
 
     fn run(mut self, stop: &StopFlag, over: &dyn Fn() -> bool) -> anyhow::Result<()> {
@@ -160,6 +178,7 @@ impl<'a> Watch<'a> {
             while let Ok(event) = self.events.try_recv() {
                 self.take_in(&event);
             }
+            changed |= self.take_answers();
             if asked.is_none_or(|at: Instant| at.elapsed() >= PERIOD) {
                 asked = Some(Instant::now());
                 changed = true;
@@ -193,6 +212,7 @@ impl<'a> Watch<'a> {
             CallsEvent::Refused { names, reason } => {
                 self.screen.say(format!("{} not measured: {reason}", some_are(names, 3)));
             }
+            CallsEvent::Replayed { step, verb, reply } => self.screen.say(replay::taken(step, verb, reply)),
             CallsEvent::Started { .. } | CallsEvent::Interval(_) | CallsEvent::Waiting { .. } => {}
         }
     }
@@ -205,11 +225,11 @@ impl<'a> Watch<'a> {
         self.screen.show(View::new(&now, self.before.as_ref(), &names, &metric, group));
         drop(names);
         if let Some((mut driller, at)) = self.driller.take() {
-            if at.elapsed() < DRILL_PERIOD {
+            if at.elapsed() < DRILL_PERIOD && !driller.is_looking() {
                 self.driller = Some((driller, at));
             } else {
                 match driller.on(&self.desk, &now) {
-                    Ok(Some(verdict)) => self.screen.explain(drill::sentence(&verdict, &now)),
+                    Ok(Some(verdict)) => self.screen.explain(driller.sentence(&verdict, &now)),
                     Ok(None) => self.driller = Some((driller, Instant::now())),
                     Err(e) => self.screen.say(e.to_string()),
                 }
@@ -252,7 +272,31 @@ impl<'a> Watch<'a> {
     }
 
     fn ask(&mut self, verb: &Verb) {
-        let said = self.desk.ask(verb).and_then(|reply| match reply {
+        if let Verb::Callees { .. } = verb {
+            self.screen.say("looking for what it calls".into());
+            self.pending.push((verb.clone(), self.desk.begin(verb.clone())));
+        } else {
+            self.tell(verb, self.desk.ask(verb));
+        }
+    }
+
+    /// Tells what was answered meanwhile; whether there was anything.
+    fn take_answers(&mut self) -> bool {
+        let mut answers = Vec::new();
+        self.pending.retain(|(verb, pending)| match pending.poll() {
+            Some(reply) => {
+                answers.push((verb.clone(), reply));
+                false
+            }
+            None => true,
+        });
+        let any = !answers.is_empty();
+        answers.into_iter().for_each(|(verb, reply)| self.tell(&verb, reply));
+        any
+    }
+
+    fn tell(&mut self, verb: &Verb, reply: anyhow::Result<Reply>) {
+        let said = reply.and_then(|reply| match reply {
             Reply::Counted { .. } => Ok(String::new()),
             reply => said(verb, &reply).map(|(text, _)| text),
         });

@@ -3,7 +3,7 @@
 use super::names::FileNames;
 use super::show::{self, Shape};
 use super::told::{self, Teller, span};
-use super::{keep, live, runtime};
+use super::{keep, live, replay, runtime};
 use crate::cli::{CallsBackendChoice, Common, Follow, MeasureArgs, WhatArgs};
 use crate::failure::{Ending, Usage};
 use crate::{answer, signals};
@@ -26,11 +26,12 @@ const METRICS: [&str; 3] = ["count", "wall", "cpu"];
 const SUMMARY: Duration = Duration::from_secs(5);
 
 /// `whither calls` without a verb.
-pub(super) fn measure(args: MeasureArgs, common: Common) -> anyhow::Result<Ending> {
+pub(super) fn measure(mut args: MeasureArgs, common: Common) -> anyhow::Result<Ending> {
     if args.live {
         return live::top(args, common);
     }
-    let options = options(&args, summaries(&args, common))?;
+    let steps = replay::begin_like(&mut args, common)?;
+    let options = CallsOptions { steps, ..options(&args, summaries(&args, common))? };
     if args.dry_run {
         return dry_run(&options, &args);
     }
@@ -38,7 +39,7 @@ pub(super) fn measure(args: MeasureArgs, common: Common) -> anyhow::Result<Endin
     let stop = signals::stop_flag()?;
     let mut session = Session::new(&args, &options, common);
     let outcome = calls::run(&options, calls::asks(), &stop, &mut |event| session.on(event))?;
-    finish(&args, common, &outcome)
+    finish(&args, &options, common, &outcome)
 }
 
 /// How often a summary is told, if at all.
@@ -80,6 +81,7 @@ pub(super) fn options(args: &MeasureArgs, interval: Option<Duration>) -> anyhow:
         },
         duration: args.whom.duration,
         interval,
+        steps: Vec::new(),
         runtime: runtime(),
     })
 }
@@ -95,7 +97,7 @@ fn may_sort(sort: &Sort, actions: &[PointAction]) -> Result<(), Usage> {
     sort.check_among(&there).map_err(|e| Usage(format!("--sort: {e}")))
 }
 
-fn words(what: &WhatArgs) -> Vec<String> {
+pub(super) fn words(what: &WhatArgs) -> Vec<String> {
     match (what.metrics.is_empty(), what.entry_only) {
         (true, true) => vec!["count".into()],
         (true, false) => METRICS.map(Into::into).to_vec(),
@@ -185,7 +187,12 @@ pub(super) fn shape(args: &MeasureArgs) -> Shape {
 }
 
 /// The answer of a session: recording, table, sentences, exit code.
-pub(super) fn finish(args: &MeasureArgs, common: Common, outcome: &CallsOutcome) -> anyhow::Result<Ending> {
+pub(super) fn finish(
+    args: &MeasureArgs,
+    options: &CallsOptions,
+    common: Common,
+    outcome: &CallsOutcome,
+) -> anyhow::Result<Ending> {
     let teller = Teller::new(common, args.whom.pid.is_none());
     let files = FileNames::new(&args.names, args.whom.pid);
     let names = files.names();
@@ -198,7 +205,7 @@ pub(super) fn finish(args: &MeasureArgs, common: Common, outcome: &CallsOutcome)
     if let Some(why) = &outcome.stayed {
         teller.stayed(why, args.whom.pid);
     }
-    keep::save(args, outcome, &names, &teller)?;
+    keep::save(args, &options.patterns, outcome, &names, &teller)?;
     let mut complete = true;
     let mut texts = Vec::new();
     let several = outcome.epochs.len() > 1;

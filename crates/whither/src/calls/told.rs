@@ -1,6 +1,7 @@
 //! What a session of `whither calls` says on stderr while it runs, and the sentences about what is
 //! missing from its numbers.
 
+use super::replay;
 use crate::cli::Common;
 use anstream::eprintln;
 use std::time::Duration;
@@ -32,6 +33,7 @@ impl Teller {
             CallsEvent::Started { pid, points, pause } => self.started(*pid, *points, *pause),
             CallsEvent::Note(text) => self.line(text),
             CallsEvent::Refused { names, reason } => self.refused(names, reason),
+            CallsEvent::Replayed { step, verb, reply } => self.line(&replay::taken(step, verb, reply)),
             CallsEvent::Interval(_) => {}
             CallsEvent::Waiting { way_out } => self
                 .line(&format!("measuring has ended, the command still runs: the table comes at its end ({way_out})")),

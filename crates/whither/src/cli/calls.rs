@@ -18,7 +18,8 @@ use whither_calls::{Group, Sort};
     whither calls -p 4711 -f 'libpg.so!.*Lookup.*' -m count,cpu,hist -d 30s -i 5s -o run.wh\n  \
     whither calls -f write -m count,bytes=arg3,got=ret -- ./app\n  \
     whither calls --dry-run -p 4711 -f '.*parse.*'        what would be probed, and how\n  \
-    whither calls add -p 4711 'find_.*'                   more functions for the session that measures 4711\n\n\
+    whither calls add -p 4711 'find_.*'                   more functions for the session that measures 4711\n  \
+    whither calls --replay run.wh -o fixed.wh -- ./fixed  the steps of a recorded session, after a fix\n\n\
     A pattern is a regular expression over the whole name, demangled without parameters or mangled. Before it may \
     stand a regular expression over the file and an exclamation mark (libc.so.6!read). `file+0x1a2b` is an address, \
     `main.c:120` the function around a line.")]
@@ -70,6 +71,11 @@ pub(crate) struct MeasureArgs {
     /// command is started, held before its main, and ended)
     #[arg(long, conflicts_with_all = ["live", "output", "interval"])]
     pub(crate) dry_run: bool,
+    /// Begin as the session recorded in FILE did (its -f, -x and -m, unless given anew), and take the steps that were taken
+    /// in it (add, remove, enable, disable, expand, drill, reset, and the keys of the live screen) at the same times since
+    /// the begin; what the program does not have any more is told
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
+    pub(crate) replay: Option<PathBuf>,
     /// Watch on a screen while it runs, as `calls top` does; a command's output is shown after the screen
     #[arg(long, conflicts_with_all = ["interval", "json", "html"])]
     pub(crate) live: bool,

@@ -490,6 +490,151 @@ fn bar_28_drill_finds_the_culprit() {
     }
 }
 
+/// A program narrowed down by verbs, then replayed against the fixed one of another name: the same probes in the same
+/// epochs, and of what is not there a sentence.
+#[test]
+fn a_narrowed_session_is_replayed_after_a_fix() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let [before, after] = ["before.wh", "after.wh"].map(|name| directory.path().join(name).display().to_string());
+    let target = Running::start(&["calls-lookup", "hash", "60000"]);
+    let pid = target.pid().to_string();
+    std::thread::sleep(Duration::from_millis(100));
+    let first = session(target.pid(), &["-f", "insert_instrumentation", "-m", "count,wall", "-o", &before]);
+    for words in [
+        &["expand", "insert_instrumentation"][..],
+        &["reset", "--label", "wide"],
+        &["disable", "#1"],
+        &["remove", "write_patches"],
+        &["add", "nowhere|resolve_calls"],
+        &["drill", "catch_up", "-i", "200ms"],
+        &["expand", "--callers", "find_func_by_addr"],
+        &["reset", "--label", "deep"],
+        &["enable", "insert_.*"],
+    ] {
+        let output = calls(&[&words[..1], &["-p", &pid], &words[1..]].concat());
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+    }
+    stop(first);
+    drop(target);
+
+    let documents = |path: &str| -> Vec<Value> {
+        let output = calls(&["report", path, "--json"]);
+        text(&output.stdout).lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+    };
+    let steps = |documents: &[Value]| -> Vec<(u64, Value)> {
+        let all = documents.iter().flat_map(|d| d["steps"].as_array().cloned().unwrap_or_default());
+        all.map(|mut step| (number(&step.as_object_mut().unwrap().remove("after_ns").unwrap()), step)).collect()
+    };
+    let first = documents(&before);
+    let taken = steps(&first);
+    let until = format!("{}ms", taken.last().unwrap().0 / 1_000_000 + 1000);
+
+    let fixed = directory.path().join("lookup-fixed");
+    std::fs::copy(workload("calls-lookup"), &fixed).unwrap();
+    let fixed = fixed.display().to_string();
+    let output = calls(&["--replay", &before, "-o", &after, "-d", &until, "--", &fixed, "tree", "60000"]);
+    let said = text(&output.stderr);
+    assert!(output.status.success() && !said.contains("not reached"), "{said}");
+    let second = documents(&after);
+    // Which functions were probed, and how each stood at the end of each epoch.
+    let probes = |documents: &[Value]| -> Vec<(String, Vec<(String, String)>)> {
+        let stands = |f: &Value| (f["names"][0].as_str().unwrap().to_owned(), f["state"].as_str().unwrap().to_owned());
+        let sorted = |d: &Value| {
+            let mut all: Vec<_> = d["functions"].as_array().unwrap().iter().map(stands).collect();
+            all.sort();
+            all
+        };
+        documents.iter().map(|d| (d["epoch"].as_str().unwrap().to_owned(), sorted(d))).collect()
+    };
+    assert_eq!(probes(&first).iter().map(|(epoch, _)| epoch.as_str()).collect::<Vec<_>>(), ["wide", "deep", "3"]);
+    assert!(probes(&first)[1].1.len() > 4, "{:?}", probes(&first));
+    assert_eq!(probes(&first), probes(&second), "{said}");
+    let again = steps(&second);
+    assert_eq!(taken.iter().map(|s| &s.1).collect::<Vec<_>>(), again.iter().map(|s| &s.1).collect::<Vec<_>>());
+    // A step waits for the one before, which stops all threads; on a busy machine for a moment longer.
+    let late: Vec<u64> = taken.iter().zip(&again).map(|(a, b)| b.0.saturating_sub(a.0) / 1_000_000).collect();
+    assert!(taken.iter().zip(&again).all(|(a, b)| b.0 >= a.0) && late.iter().all(|ms| *ms < 500), "{late:?} ms late");
+    println!("{late:?} ms late");
+
+    // Another program has none of it: every step is told, none ends the session.
+    let mut other = Running::ready(&["calls-toggle", "60"]);
+    let other_pid = other.pid().to_string();
+    let output = calls(&["-p", &other_pid, "--replay", &before, "-f", "steady", "-d", &until]);
+    let said = text(&output.stderr);
+    assert!(output.status.success() && text(&output.stdout).contains("steady"), "{said}");
+    assert!(said.contains("expand insert_instrumentation: the program has no insert_instrumentation"), "{said}");
+    assert_eq!(said.matches("whither: step ").count(), taken.len(), "{said}");
+    assert!(other.alive());
+}
+
+/// Who is called through pointers is found by a look at stacks: where it runs, waits, or was jumped to.
+#[test]
+fn callees_behind_pointers_are_found() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let (source, program) = (directory.path().join("pointers.c"), directory.path().join("pointers"));
+    std::fs::write(&source, POINTERS).unwrap();
+    let built = Command::new("gcc").args(["-O2", "-pthread", "-o"]).args([&program, &source]).output();
+    if !built.is_ok_and(|b| b.status.success()) {
+        println!("SKIP: no C compiler");
+        return;
+    }
+    let start = || Guarded(Command::new(&program).stdout(Stdio::null()).spawn().unwrap());
+    let verb = |pid: u32, words: &[&str]| {
+        let output = calls(&[&[words[0], "-p", &pid.to_string()], &words[1..]].concat());
+        (text(&output.stdout) + &text(&output.stderr), output.status.success())
+    };
+    // It runs: both that it calls are found, and the drill arrives at the slow one.
+    let target = start();
+    let pid = target.0.id();
+    let running = session(pid, &["-f", "request|forward|napping|lonely"]);
+    let (said, _) = verb(pid, &["expand", "request"]);
+    assert!(said.contains("slow_op") && said.contains("fast_op") && said.contains("direct"), "{said}");
+    assert!(said.contains("1 indirect call in request: seen called through it"), "{said}");
+    let (said, _) = verb(pid, &["expand", "forward"]);
+    assert!(said.contains("1 indirect tail jump in forward: seen where it leads, in 1 s or before: behind"), "{said}");
+    let (said, _) = verb(pid, &["expand", "napping"]);
+    assert!(said.contains("1 indirect call in napping: seen called through it, in 1 s or before: nap"), "{said}");
+    let (said, _) = verb(pid, &["expand", "lonely"]);
+    assert!(said.contains("1 indirect call in lonely: nobody was seen called through it in 1 s"), "{said}");
+    stop(running);
+    let running = session(pid, &["-f", "request"]);
+    let (said, ended) = verb(pid, &["drill", "request", "-i", "300ms"]);
+    assert!(ended && said.lines().any(|l| l.starts_with("request") && l.contains("> slow_op")), "{said}");
+    stop(running);
+    drop(target);
+}
+
+const POINTERS: &str = r#"
+#include <pthread.h>
+#include <stdint.h>
+#include <unistd.h>
+#define NI __attribute__((noinline, noclone))
+static __thread volatile uint64_t sink;
+static inline void work(int n) { for (int i = 0; i < n; i++) sink = sink * 31 + i; }
+NI void slow_op(int n) { work(n); sink++; }
+NI void fast_op(int n) { work(n / 20); sink++; }
+NI void direct(int n) { work(n / 10); sink++; }
+NI void behind(int n) { work(n); sink++; }
+NI void nap(int n) { usleep(20000); sink += n; }
+static void (*volatile op[2])(int) = {slow_op, fast_op};
+static void (*volatile jump)(int) = behind, (*volatile sleeper)(int) = nap;
+NI void request(int k) { direct(40000); op[k & 1](40000); sink++; }
+NI void forward(int k) { sink += k; jump(40000); }
+NI void napping(int k) { sleeper(k); sink++; }
+NI void lonely(int k) { if (k < 0) sleeper(k); sink++; }
+static void *sleeps(void *arg) { for (int k = 0;; k++) { napping(k); lonely(k); } return arg; }
+int main(void) {
+    pthread_t thread;
+    alarm(120);
+    pthread_create(&thread, 0, sleeps, 0);
+    for (int k = 0;; k++) { request(k); forward(k); }
+}
+"#;
+
 #[test]
 fn exceptions_pass_through_probed_functions_of_a_static_program() {
     need_root!();

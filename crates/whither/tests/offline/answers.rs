@@ -192,6 +192,59 @@ fn a_run_that_is_named_twice_is_one_run() {
     assert_ne!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["variance"], "runs");
 }
 
+/// Each epoch with the steps that were taken in it, by the whole document and by the list.
+#[test]
+fn the_steps_of_a_recording_are_told_and_none_are_made_up() {
+    use whither_store::call_steps::{CallChange, CallFunction, CallScript, CallStep};
+    use whither_store::calls::{CallEpoch, CallRecording, CallSnapshot};
+    let solve = CallFunction { name: "solve".into(), file: None };
+    let changes = [
+        CallChange::Expand { function: solve.clone(), only: None },
+        CallChange::Reset { label: "warm".into() },
+        CallChange::Remove { functions: vec![solve] },
+    ];
+    let steps = (1..).zip(changes).map(|(s, change)| CallStep { after_ns: s * 6_500_000_000, change }).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run.wh");
+    let saved = |script| {
+        let epoch = |name: &str| CallEpoch { name: name.into(), snapshot: CallSnapshot::default() };
+        let recording = CallRecording { script, epochs: vec![epoch("warm"), epoch("2")], ..CallRecording::default() };
+        whither_store::calls_recording::save(&run, &recording, whither_store::OnExisting::Replace).unwrap();
+    };
+    let said = |args: &[&str]| {
+        let output = whither().args(["calls", "report"]).arg(&run).args(args).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    saved(Some(CallScript { steps, ..CallScript::default() }));
+    let listed = said(&[]);
+    let list: Vec<&str> =
+        listed.lines().skip_while(|l| !l.starts_with("steps (whither calls --replay ")).skip(1).collect();
+    let all = ["    +6.50 s  expand solve", "   +13.00 s  reset --label 'warm'", "   +19.50 s  remove solve"];
+    assert_eq!(list, all, "{listed}");
+    assert!(said(&["--epoch", "2"]).ends_with(&format!("{}\n", all[2])));
+    let documents: Vec<Value> = said(&["--json"]).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let told: Vec<Vec<&str>> = documents
+        .iter()
+        .map(|d| d["steps"].as_array().unwrap().iter().map(|s| s["step"].as_str().unwrap()).collect())
+        .collect();
+    assert_eq!(told, [vec!["expand", "reset"], vec!["remove"]]);
+    assert_eq!(documents[0]["steps"][0]["function"]["name"], "solve");
+
+    // Made before steps were kept: nothing to tell, and nothing to take again.
+    saved(None);
+    assert!(!said(&[]).contains("steps") && !said(&["--json"]).contains("steps"));
+    let replay = whither().args(["calls", "--replay"]).arg(&run).args(["--", "true"]).output().unwrap();
+    assert_eq!(replay.status.code(), Some(2));
+    assert!(text(&replay.stderr).contains("which kept no steps"), "{}", text(&replay.stderr));
+    let file = run.join("calls.json");
+    let damaged = std::fs::read_to_string(&file).unwrap().replace("warm", "worm");
+    std::fs::write(&file, damaged).unwrap();
+    let replay = whither().args(["calls", "--replay"]).arg(&run).args(["--", "true"]).output().unwrap();
+    assert_eq!(replay.status.code(), Some(3));
+    assert!(text(&replay.stderr).contains("checksum does not match"), "{}", text(&replay.stderr));
+}
+
 /// Columns that were asked for when measuring are there when the recording is read.
 #[test]
 fn a_recording_of_calls_is_told_with_the_metrics_it_was_made_with() {

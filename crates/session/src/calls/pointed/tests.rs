@@ -104,7 +104,8 @@ fn who_returns_to_our_code_and_is_not_probed_was_jumped_to() {
 
 #[test]
 fn callees_are_answered_when_stacks_were_looked_at_and_all_else_at_once() {
-    let (fake, done) = Fake::new(vec![]);
+    let (mut fake, done) = Fake::new(vec![]);
+    fake.pointed = true;
     let mut desk = Desk::new(fake, vec![PointAction::Path], CallsBackend::Auto);
     desk.add(&[including("exchange").unwrap()]).unwrap();
     let mut pointed = Pointed::default();
@@ -131,4 +132,25 @@ fn callees_are_answered_when_stacks_were_looked_at_and_all_else_at_once() {
     pointed.take(&mut desk, ask(Verb::Callees { point: 1 }));
     assert!(matches!(wait(&mut pointed, &mut desk), Reply::Added { notes, .. } if notes.len() == 1));
     assert_eq!(done.borrow().iter().filter(|what| *what == "look").count(), 1);
+}
+
+/// What was seen of a function stays seen: steps taken again name it, and nobody looks at stacks.
+#[test]
+fn steps_taken_again_probe_what_was_seen_then() {
+    let desk_of = || {
+        let (mut fake, done) = Fake::new(vec![]);
+        fake.pointed = true;
+        let mut desk = Desk::new(fake, vec![PointAction::Path], CallsBackend::Auto);
+        desk.add(&[including("exchange").unwrap()]).unwrap();
+        (desk, done)
+    };
+    let (mut first, _) = desk_of();
+    first.saw(1, [0x55_0100]);
+    first.obey(&Verb::Callees { point: 1 });
+    let step = first.steps.pop().unwrap();
+    let (mut again, done) = desk_of();
+    let played = again.replay(&step.change);
+    let added = |reply: &Reply| matches!(reply, Reply::Added { added, .. } if added.iter().any(|p| p.name == "main"));
+    assert!(played.answers.iter().any(|(_, reply)| added(reply)), "{:?}", played.answers);
+    assert!(!done.borrow().iter().any(|what| what == "look"));
 }
