@@ -136,12 +136,23 @@ pub fn function_at<M: ModuleView>(modules: &[M], address: u64) -> Option<u64> {
     Some(start.0.wrapping_add(modules.get(module)?.bias()))
 }
 
-/// The functions that the one at an address of the process calls directly.
+/// The functions that the one at an address of the process calls directly, or through a pointer at a fixed place.
 pub fn callees<M: ModuleView>(modules: &[M], address: u64, read: ReadWord<'_>) -> Vec<Candidate> {
+    callees_of(modules, address, read, true)
+}
+
+/// The same without those through pointers that others than the linker fill.
+pub fn linked_callees<M: ModuleView>(modules: &[M], address: u64, read: ReadWord<'_>) -> Vec<Candidate> {
+    callees_of(modules, address, read, false)
+}
+
+fn callees_of<M: ModuleView>(modules: &[M], address: u64, read: ReadWord<'_>, pointers: bool) -> Vec<Candidate> {
     let Some((module, at)) = holding(modules, address) else { return Vec::new() };
     let Some(found) = image(modules, module).and_then(|image| {
         let (code, linkage) = (image.code()?, image.linkage()?);
-        Some(whither_image::callees(code, linkage, at))
+        let mut found = whither_image::callees(code, linkage, at);
+        found.retain(|c| pointers || !matches!(c, Callee::Slot(slot) if linkage.target(*slot).is_none()));
+        Some(found)
     }) else {
         return Vec::new();
     };

@@ -12,7 +12,7 @@ use whither_image::unwind::{ElfUnwindInfo, StackEnd, UnwindCache, Unwinder, User
 use whither_kernel::events;
 use whither_kernel::memory::Memory;
 use whither_kernel::proc;
-use whither_kernel::waiting::waiting_at;
+use whither_kernel::waiting::{Waiting, waiting_at};
 use whither_store::model::Precision;
 
 /// CPU time between two samples: what holds one percent of a thread's time is met five times in a second.
@@ -44,7 +44,7 @@ pub struct Code {
 pub struct Stacks {
     /// Addresses in the process from the innermost outwards: where the thread was, then return addresses.
     pub walks: Vec<Vec<u64>>,
-    /// Stacks that go on behind what was copied of them.
+    /// Stacks that could not be followed to their end: deeper than what was copied, or nothing tells how to go on.
     pub cut: usize,
     /// Why running threads were not seen.
     pub refused: Option<String>,
@@ -144,23 +144,53 @@ impl Look {
         });
     }
 
-    /// Looks at some of the threads, from the one whose turn it is; returns whose turn is next. Their frame pointer is
-    /// not known, so that stacks end where a function that keeps one waits itself, or what it calls has not kept it aside.
+    /// Looks at some of the threads, from the one whose turn it is; returns whose turn is next.
     fn waiting(&mut self, turn: usize) -> usize {
-        let Some(memory) = &self.memory else { return 0 };
+        let Some(memory) = self.memory.take() else { return 0 };
         let threads = proc::threads(self.pid);
         for &tid in threads.iter().cycle().skip(turn).take(threads.len().min(LOOKED_AT)) {
             let Some(place) = waiting_at(self.pid, tid) else { continue };
             let held = memory.read_some(place.sp, &mut self.stack);
             // It has not run meanwhile, or waits again for the same, with the same frames around it.
             if waiting_at(self.pid, tid).as_ref() == Some(&place) {
-                let regs = UserRegs { ip: place.ip, sp: place.sp, bp: 0 };
-                let walk = self.unwinder.unwind(&mut self.cache, regs, &self.stack[..held], DEPTH);
+                let walk = self.without_frame_pointer(&place, held);
                 self.seen.take(walk, &self.ends);
             }
         }
+        self.memory = Some(memory);
         (turn + LOOKED_AT).checked_rem(threads.len()).unwrap_or(0)
     }
+
+    /// The stack of a thread whose frame pointer nobody tells. Where a function needs it, it points to what was kept in front
+    /// of some return address: the innermost such place from which the stack can be followed to its end.
+    fn without_frame_pointer(&mut self, place: &Waiting, held: usize) -> UserStack {
+        let stack = &self.stack[..held];
+        let mut walk = |bp: u64| {
+            let regs = UserRegs { ip: place.ip, sp: place.sp, bp };
+            self.unwinder.unwind(&mut self.cache, regs, stack, DEPTH)
+        };
+        let first = walk(0);
+        if is_whole(&first, &self.ends) {
+            return first;
+        }
+        let places = frames_kept(place.sp, stack).take(GUESSES);
+        places.map(walk).find(|found| is_whole(found, &self.ends)).unwrap_or(first)
+    }
+}
+
+/// Places tried for a frame pointer: each takes as long as following a stack.
+const GUESSES: usize = 32;
+
+/// Where a stack may hold a caller's frame pointer, the innermost first: it lies further out on the same stack.
+fn frames_kept(sp: u64, stack: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    let end = sp.saturating_add(stack.len() as u64);
+    let words = stack.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+    words.zip((sp..).step_by(8)).filter(move |&(kept, at)| kept > at && kept < end && kept % 8 == 0).map(|(_, at)| at)
+}
+
+/// Whether a stack was followed to its end, or to where we do not go on.
+fn is_whole(walk: &UserStack, ends: &[Range<u64>]) -> bool {
+    walk.end == StackEnd::Root || walk.addresses.iter().any(|at| ends.iter().any(|end| end.contains(at)))
 }
 
 impl Stacks {
@@ -168,7 +198,7 @@ impl Stacks {
         match walk.addresses.iter().position(|at| ends.iter().any(|end| end.contains(at))) {
             // What follows was guessed.
             Some(last) => walk.addresses.truncate(last + 1),
-            None => self.cut += usize::from(walk.end == StackEnd::BeyondCopy),
+            None => self.cut += usize::from(walk.end != StackEnd::Root),
         }
         self.walks.push(walk.addresses);
     }
@@ -186,6 +216,14 @@ mod tests {
         seen.take(walk(&[1, 2, 0x150, 3], StackEnd::BeyondCopy), &ours);
         seen.take(walk(&[1, 2, 3], StackEnd::BeyondCopy), &ours);
         assert_eq!((seen.walks, seen.cut), (vec![vec![1, 2, 0x150], vec![1, 2, 3]], 1));
+    }
+
+    /// A frame pointer points to that of the caller, which lies further out.
+    #[test]
+    fn places_for_a_frame_pointer_are_found() {
+        let words = [7, 0x1020, 0x55, 0x1003, 0x1030, 0x9000, 0x1000];
+        let stack: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+        assert_eq!(frames_kept(0x1000, &stack).collect::<Vec<_>>(), [0x1008, 0x1020]);
     }
 
     /// Whatever rights there are: a thread of our own that waits is seen, with the way from where it began.

@@ -119,7 +119,7 @@ impl Engine {
         let memory = Memory::open(self.pid)?;
         let mut found = FxHashSet::default();
         for (_, address) in self.living().take(MOST_POINTS) {
-            let direct = resolve::callees(self.modules.list(), address, &|at| memory.word(at).ok());
+            let direct = resolve::linked_callees(self.modules.list(), address, &|at| memory.word(at).ok());
             found.extend(direct.into_iter().map(|c| c.address));
             found.insert(address);
         }

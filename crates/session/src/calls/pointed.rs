@@ -151,9 +151,7 @@ impl Seen {
         }
         if stacks.cut > 0 {
             let (cut, all) = (stacks.cut, stacks.walks.len());
-            told.push(format!(
-                "{cut} of {all} stacks were deeper than what was copied of them, and not seen to their end"
-            ));
+            told.push(format!("{cut} of {all} stacks looked at could not be followed to their end"));
         }
         told
     }

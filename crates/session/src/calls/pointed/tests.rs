@@ -73,7 +73,7 @@ fn who_is_not_seen_is_said_to_be_missing() {
     let stacks = Stacks { refused: Some("not permitted".into()), cut: 1, walks: vec![vec![1]], ..Stacks::default() };
     let told = attribute(&calls(&[0x110], 0), &stacks, &mut functions).told(&calls(&[0x110], 0), &stacks);
     assert!(
-        told[1].ends_with("only those that wait: not permitted") && told[2].starts_with("1 of 1 stacks"),
+        told[1].ends_with("only those that wait: not permitted") && told[2].starts_with("1 of 1 stacks looked at"),
         "{told:?}"
     );
 }
