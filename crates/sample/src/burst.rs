@@ -169,7 +169,7 @@ impl Look {
             let regs = UserRegs { ip: place.ip, sp: place.sp, bp };
             self.unwinder.unwind(&mut self.cache, regs, stack, DEPTH)
         };
-        let first = walk(0);
+        let first = walk(NOWHERE);
         if is_whole(&first, &self.ends) {
             return first;
         }
@@ -180,6 +180,9 @@ impl Look {
 
 /// Places tried for a frame pointer: each takes as long as following a stack.
 const GUESSES: usize = 32;
+
+/// No frame is there; 0 would mean that there are no further ones.
+const NOWHERE: u64 = 8;
 
 /// Where a stack may hold a caller's frame pointer, the innermost first: it lies further out on the same stack.
 fn frames_kept(sp: u64, stack: &[u8]) -> impl Iterator<Item = u64> + '_ {
