@@ -162,7 +162,8 @@ impl Look {
     }
 
     /// The stack of a thread whose frame pointer nobody tells. Where a function needs it, it points to what was kept in front
-    /// of some return address: the innermost such place from which the stack can be followed to its end.
+    /// of some return address: the innermost such place from which the stack can be followed to its end. Not found where the
+    /// caller of that function keeps no frame pointer itself: what was kept is then any value.
     fn without_frame_pointer(&mut self, place: &Waiting, held: usize) -> UserStack {
         let stack = &self.stack[..held];
         let mut walk = |bp: u64| {

@@ -619,8 +619,7 @@ NI void slow_op(int n) { work(n); sink++; }
 NI void fast_op(int n) { work(n / 20); sink++; }
 NI void direct(int n) { work(n / 10); sink++; }
 NI void behind(int n) { work(n); sink++; }
-/* Keeps a frame pointer, which nobody tells of a thread that waits. */
-NI __attribute__((optimize("no-omit-frame-pointer"))) void nap(int n) { usleep(20000); sink += n; }
+NI void nap(int n) { usleep(20000); sink += n; }
 static void (*volatile op[2])(int) = {slow_op, fast_op};
 void (*jump)(int);
 static void (*volatile sleeper)(int) = nap;

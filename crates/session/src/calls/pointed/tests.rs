@@ -123,7 +123,7 @@ fn callees_are_answered_when_stacks_were_looked_at_and_all_else_at_once() {
     };
     let Reply::Found { callees, notes } = wait(&mut pointed, &mut desk) else { panic!("none") };
     let names: Vec<&str> = callees.iter().map(|c| c.name.as_str()).collect();
-    assert_eq!(names, ["solve", "exchange", "tiny", "main"], "what the code tells, and what was seen");
+    assert_eq!(names, ["tiny", "main"], "what the code tells, and what was seen");
     assert_eq!(notes, ["1 indirect call in exchange: seen called through it, in 1 s or before: main"]);
     // One of them is chosen, as a drill does, and no second look is taken for the next question.
     let chosen = callees.into_iter().filter(|c| c.name == "main").map(|c| c.place).collect();
