@@ -3,13 +3,16 @@
 //! running process; here stand its address and the symbol the linker was told to put there.
 
 use crate::bytes::Bytes;
-use crate::disasm::Flow;
+use crate::cfg::{Cfg, Surroundings};
+use crate::disasm::{Flow, Insn};
 use crate::error::ImageError;
 use crate::ids::Svma;
+use crate::jump_tables::Data;
 use crate::plt::{Target, linkage};
 use crate::view::View;
 use crate::window::CodeMap;
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 
 /// What a call leads to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,4 +99,58 @@ pub fn callees(map: &CodeMap, linkage: &Linkage, at: Svma) -> Vec<Callee> {
     found.sort_unstable();
     found.dedup();
     found
+}
+
+/// Where a function hands on to others that only the running program knows: by function pointers and virtual tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PointerCalls {
+    /// Where its calls return to, in order: behind each such instruction.
+    pub returns: Vec<Svma>,
+    /// Its tail jumps, in order. Nothing on a stack tells of a function left by one.
+    pub jumps: Vec<Svma>,
+}
+
+/// The calls and tail jumps through pointers of the function that begins at an address, its cold parts and what was
+/// inlined included. Those through slots that the linker fills are left out, as [`callees`] has them, and so are jumps
+/// by tables (`switch`) and computed ones within the function.
+#[must_use]
+pub fn pointer_calls(map: &CodeMap, linkage: &Linkage, at: Svma) -> PointerCalls {
+    let Some(extent) = map.extent(at) else { return PointerCalls::default() };
+    let cfg = Cfg::new(extent, &Around(map));
+    let linked = |insn: &Insn| {
+        let slot = insn.raw.is_ip_rel_memory_operand().then(|| Svma(insn.raw.ip_rel_memory_address()));
+        slot.is_some_and(|slot| linkage.target(slot).is_some())
+    };
+    let through = |flow: Flow| cfg.insns.iter().filter(move |i| i.flow == flow && !linked(i));
+    let leaves = |i: &&Insn| {
+        let by_table = cfg.tables.iter().any(|t| t.jump == i.address);
+        cfg.tail_jumps.contains(&i.address) || i.raw.is_ip_rel_memory_operand() && !by_table
+    };
+    PointerCalls {
+        returns: through(Flow::IndirectCall).map(Insn::end).collect(),
+        jumps: through(Flow::IndirectJump).filter(leaves).map(|i| i.address).collect(),
+    }
+}
+
+/// A function's surroundings as far as the code itself tells.
+struct Around<'m>(&'m CodeMap);
+
+impl Data for Around<'_> {
+    fn bytes(&self, at: Svma, len: usize) -> Option<&[u8]> {
+        self.0.bytes().bytes(at, len)
+    }
+}
+
+impl Surroundings for Around<'_> {
+    fn extent(&self, at: Svma) -> Option<Range<u64>> {
+        self.0.extent(self.0.function_of(at)?)
+    }
+
+    fn is_part_of(&self, _: Svma, _: Svma) -> Option<bool> {
+        None
+    }
+
+    fn returns(&self, _: Svma) -> bool {
+        true
+    }
 }

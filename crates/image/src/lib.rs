@@ -53,7 +53,7 @@ pub mod window;
 
 pub use blocks::{Before, Block, Blocks};
 pub use bytes::Bytes;
-pub use callees::{Callee, Linkage, SlotTarget, callees};
+pub use callees::{Callee, Linkage, PointerCalls, SlotTarget, callees, pointer_calls};
 pub use cfg::Cfg;
 pub use code_names::{CodeName, NameKind, code_names};
 pub use condensed::condensed;

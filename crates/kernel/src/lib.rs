@@ -25,6 +25,7 @@ pub mod records;
 pub mod ring;
 pub mod shared;
 pub mod syscalls;
+pub mod waiting;
 
 use perf::Watch;
 use std::path::PathBuf;

@@ -38,6 +38,6 @@ pub use api::{
     Added, Caller, Candidate, CostClass, Counter, Detached, Options, Order, Pause, PointAction, PointId, PointSpec,
     Refusal, Removed, Select, Source, ValueSpec,
 };
-pub use engine::{Engine, Happening, Module};
+pub use engine::{CodePiece, Engine, Happening, Module, PointedCalls, Sighting};
 pub use error::ProbeError;
 pub use pace::{Pace, PaceWord};

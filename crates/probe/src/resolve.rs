@@ -136,12 +136,30 @@ pub fn candidate_at<M: ModuleView>(modules: &[M], address: u64) -> Option<Candid
     described(modules, (module, start))
 }
 
-/// The functions that the one at an address of the process calls directly.
+/// Where the function begins that holds an address of the process.
+pub fn function_at<M: ModuleView>(modules: &[M], address: u64) -> Option<u64> {
+    let (module, at) = holding(modules, address)?;
+    let start = image(modules, module)?.code()?.function_of(at)?;
+    Some(start.0.wrapping_add(modules.get(module)?.bias()))
+}
+
+/// The functions that the one at an address of the process calls directly, or through a pointer at a fixed place.
 pub fn callees<M: ModuleView>(modules: &[M], address: u64, read: ReadWord<'_>) -> Vec<Candidate> {
+    callees_of(modules, address, read, true)
+}
+
+/// The same without those through pointers that others than the linker fill.
+pub fn linked_callees<M: ModuleView>(modules: &[M], address: u64, read: ReadWord<'_>) -> Vec<Candidate> {
+    callees_of(modules, address, read, false)
+}
+
+fn callees_of<M: ModuleView>(modules: &[M], address: u64, read: ReadWord<'_>, pointers: bool) -> Vec<Candidate> {
     let Some((module, at)) = holding(modules, address) else { return Vec::new() };
     let Some(found) = image(modules, module).and_then(|image| {
         let (code, linkage) = (image.code()?, image.linkage()?);
-        Some(whither_image::callees(code, linkage, at))
+        let mut found = whither_image::callees(code, linkage, at);
+        found.retain(|c| pointers || !matches!(c, Callee::Slot(slot) if linkage.target(*slot).is_none()));
+        Some(found)
     }) else {
         return Vec::new();
     };
@@ -154,6 +172,17 @@ pub fn callees<M: ModuleView>(modules: &[M], address: u64, read: ReadWord<'_>) -
         })
         .collect();
     places.into_iter().filter(|place| *place != (module, at)).filter_map(|place| described(modules, place)).collect()
+}
+
+/// Where the calls through pointers of the function at an address of the process return to, and how many tail jumps through
+/// pointers it has.
+pub fn pointer_calls<M: ModuleView>(modules: &[M], address: u64) -> (Vec<u64>, usize) {
+    let found = holding(modules, address).and_then(|(index, at)| {
+        let (module, image) = (modules.get(index)?, image(modules, index)?);
+        Some((module.bias(), whither_image::pointer_calls(image.code()?, image.linkage()?, at)))
+    });
+    let Some((bias, found)) = found else { return (Vec::new(), 0) };
+    (found.returns.iter().map(|at| at.0.wrapping_add(bias)).collect(), found.jumps.len())
 }
 
 /// Names near a pattern that matched nothing, nearest first.

@@ -8,6 +8,7 @@ pub mod book;
 pub mod bpf;
 mod bpf_skel;
 mod branches;
+pub mod burst;
 pub mod causal;
 pub mod collector;
 mod edges;

@@ -259,6 +259,16 @@ impl RingCollector {
         records.iter().filter(|r| !matches!(r.body, Body::Sample(_))).for_each(|r| book.record(r));
     }
 
+    /// Hands out samples with their processes, and throws all else away: for stacks that nobody keeps.
+    pub(crate) fn samples(&mut self, mut each: impl FnMut(u32, &RingSample)) {
+        self.read();
+        for record in self.pending.drain(..) {
+            if let Body::Sample(sample) = &record.body {
+                each(record.pid, sample);
+            }
+        }
+    }
+
     fn read(&mut self) {
         for (_, ring) in &mut self.rings {
             ring.drain(&mut self.scratch, |bytes| {

@@ -6,7 +6,7 @@ use crate::common::compile;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use whither_image::{Bytes, Callee, CodeMap, Entry, EntryRefusal, Linkage, NoExit, Plan, PlanKind, Svma, UnwindRows};
-use whither_image::{callees, code_names};
+use whither_image::{callees, code_names, pointer_calls};
 
 /// The functions of `entries.s` by name.
 struct Made {
@@ -135,6 +135,31 @@ fn what_a_function_calls() {
         })
         .collect();
     assert_eq!(called, [r#"Name("dcgettext")"#, r#"Name("malloc")"#]);
+}
+
+#[test]
+fn where_functions_call_through_pointers() {
+    let dir = tempfile::tempdir().unwrap();
+    for flags in [&["-O2", "-pie", "-fPIC"][..], &["-O2", "-no-pie"], &["-O2", "-fno-plt", "-fPIC"], &["-O0"]] {
+        let Some(program) = compile("gcc", "pointers.c", flags, dir.path()) else { return };
+        let file = Bytes::from(std::fs::read(program).unwrap());
+        let names = code_names(&file, None);
+        let map = CodeMap::from_elf(&file, &names).unwrap();
+        let linkage = Linkage::from_elf(&file).unwrap();
+        let of = |name: &str| {
+            let at = names.iter().find(|n| &*n.name == name).unwrap().address;
+            let found = pointer_calls(&map, &linkage, at);
+            (found.returns.len(), found.jumps.len())
+        };
+        let optimised = flags[0] == "-O2";
+        assert_eq!(of("twice"), (2, 0), "{flags:?}: one was inlined");
+        assert_eq!(of("global"), (1, 0), "{flags:?}: not the linker's slot");
+        assert_eq!(of("tail"), if optimised { (0, 1) } else { (1, 0) }, "{flags:?}");
+        assert_eq!(of("seldom"), (2, 0), "{flags:?}: in its cold part");
+        for none in ["direct", "plain", "chosen", "computed"] {
+            assert_eq!(of(none), (0, 0), "{flags:?}: {none}");
+        }
+    }
 }
 
 /// Files with at least so many functions patched, in percent.

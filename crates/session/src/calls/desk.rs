@@ -8,6 +8,7 @@ use super::remarks::Remarks;
 use super::steps;
 use super::wire::{AddedPoint, Found, Place, PointLine, Reply, Verb};
 use crate::SessionError;
+use rustc_hash::FxHashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use whither_kernel::proc;
@@ -33,6 +34,8 @@ pub(super) struct Desk {
     refused_later: Vec<(String, String)>,
     /// Probes added since the epoch began.
     late: Vec<LatePoint>,
+    /// By point: first bytes of functions seen called through pointers.
+    seen: FxHashMap<u32, Vec<u64>>,
     /// What snapshots say besides what the engine knows.
     remarks: Remarks,
     /// A verb asked for the end of the session.
@@ -51,6 +54,7 @@ impl Desk {
             refused: Vec::new(),
             refused_later: Vec::new(),
             late: Vec::new(),
+            seen: FxHashMap::default(),
             remarks: Remarks::default(),
             stopped: false,
         }
@@ -79,7 +83,13 @@ impl Desk {
     fn keep_step(&mut self, after: Duration, verb: &Verb, reply: &Reply) {
         let snapshot = self.engine.snapshot();
         let epoch = self.epochs.last().map_or("", |epoch| epoch.name.as_str());
-        let change = steps::change(verb, reply, &snapshot, epoch);
+        let change = match verb {
+            // Who is called through pointers is seen by chance: what was found is what is kept.
+            Verb::Callees { point } if self.seen.contains_key(point) => {
+                steps::change(&Verb::AddCallees { point: *point, chosen: Vec::new() }, reply, &snapshot, epoch)
+            }
+            verb => steps::change(verb, reply, &snapshot, epoch),
+        };
         let after_ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
         self.steps.extend(change.map(|change| CallStep { after_ns, change }));
     }
@@ -97,15 +107,15 @@ impl Desk {
             Verb::Show => Reply::Counted { snapshot: Box::new(self.snapshot()) },
             Verb::Reset { label } => self.reset(label),
             Verb::Callees { point } => {
-                let found = self.engine.callees(PointId(*point))?;
+                let found = self.callees(*point)?;
                 self.reply_added(found)?
             }
             Verb::LookCallees { point } => {
-                let found = self.engine.callees(PointId(*point))?;
-                Reply::Found { callees: found.iter().map(|c| self.found(c)).collect() }
+                let found = self.callees(*point)?;
+                Reply::Found { callees: found.iter().map(|c| self.found(c)).collect(), notes: Vec::new() }
             }
             Verb::AddCallees { point, chosen } => {
-                let mut found = self.engine.callees(PointId(*point))?;
+                let mut found = self.callees(*point)?;
                 found.retain(|c| chosen.contains(&self.place(c)));
                 self.reply_added(found)?
             }
@@ -118,6 +128,28 @@ impl Desk {
                 Reply::Done { text: format!("leaving process {}", self.engine.pid()) }
             }
         })
+    }
+
+    /// What a point's function calls: directly, and through pointers as far as it was seen.
+    pub(super) fn callees(&mut self, point: u32) -> Result<Vec<Candidate>, SessionError> {
+        let mut found = self.engine.callees(PointId(point))?;
+        let seen = self.seen.get(&point).cloned().unwrap_or_default();
+        for candidate in self.engine.functions_at(&seen).into_iter().flatten() {
+            if found.iter().all(|f| f.address != candidate.address) {
+                found.push(candidate);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Functions at these addresses were seen called by a point's function through pointers.
+    pub(super) fn saw(&mut self, point: u32, callees: impl IntoIterator<Item = u64>) {
+        let known = self.seen.entry(point).or_default();
+        callees.into_iter().for_each(|at| {
+            if !known.contains(&at) {
+                known.push(at)
+            }
+        });
     }
 
     /// Resolves and adds; an empty answer of `resolve` adds nothing.
@@ -379,7 +411,7 @@ fn refused_point(name: String, why: &str) -> CallPoint {
 
 fn reply(Batch { added, already, refused, pause, .. }: Batch) -> Reply {
     let (pause_ns, held_ns) = nanoseconds(pause);
-    Reply::Added { added, already, refused, pause_ns, held_ns }
+    Reply::Added { added, already, refused, pause_ns, held_ns, notes: Vec::new() }
 }
 
 fn nanoseconds(pause: Pause) -> (u64, u64) {

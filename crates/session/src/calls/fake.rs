@@ -1,5 +1,6 @@
 //! An engine without a process: known functions, a script of what happens, and a record of what was done.
 
+use super::burst::Burst;
 use super::instrument::{Fate, Instrument};
 use crate::SessionError;
 use std::cell::RefCell;
@@ -8,9 +9,10 @@ use std::rc::Rc;
 use std::time::Duration;
 use whither_probe::resolve::Nothing;
 use whither_probe::{
-    Added, Candidate, CostClass, Detached, Happening, Order, Pause, PointAction, PointId, PointSpec, Refusal, Removed,
-    Select,
+    Added, Candidate, CostClass, Detached, Happening, Order, Pause, PointAction, PointId, PointSpec, PointedCalls,
+    Refusal, Removed, Select,
 };
+use whither_sample::burst::Stacks;
 use whither_store::calls::{
     CallModule, CallPath, CallPoint, CallProcess, CallSnapshot, PatchKind, PathTotals, PointState, Whole,
 };
@@ -26,6 +28,8 @@ pub(super) struct Fake {
     pub(super) fate: Fate,
     /// It cannot be left.
     pub(super) stuck: bool,
+    /// `exchange` calls through a pointer, at 0x55_0310.
+    pub(super) pointed: bool,
     /// Its executable.
     pub(super) exe: &'static str,
     /// Its functions, callers first.
@@ -42,6 +46,7 @@ impl Fake {
             done: done.clone(),
             fate: Fate::Ended(7),
             stuck: false,
+            pointed: false,
             exe: "/bin/app",
             names: vec!["main", "solve", "exchange", "tiny"],
             points: Vec::new(),
@@ -204,6 +209,26 @@ impl Instrument for Fake {
 
     fn callers(&mut self, id: PointId) -> Result<Vec<Candidate>, SessionError> {
         Ok(vec![self.candidate(self.place(id).map_or(0, |at| at.saturating_sub(1)))])
+    }
+
+    fn pointed_calls(&mut self, id: PointId) -> Result<PointedCalls, SessionError> {
+        let point = self.points.iter().find(|p| p.id == id.0).ok_or(SessionError::NoSuchProcess(42))?;
+        let calls =
+            PointedCalls { name: point.names[0].clone(), address: 0x55_0000 + point.offset, ..PointedCalls::default() };
+        let returns = if self.pointed && point.names[0] == "exchange" { vec![0x55_0310] } else { Vec::new() };
+        Ok(PointedCalls { returns, ..calls })
+    }
+
+    fn functions_at(&mut self, addresses: &[u64]) -> Vec<Option<Candidate>> {
+        let place =
+            |at: u64| usize::try_from(at.checked_sub(0x55_0100)? / 0x100).ok().filter(|&i| i < self.names.len());
+        addresses.iter().map(|&at| Some(self.candidate(place(at)?))).collect()
+    }
+
+    /// `main`, of all, is what `exchange` calls.
+    fn look_at_stacks(&mut self, _: Duration) -> Burst {
+        self.note("look");
+        Burst::begin(|_| Stacks { walks: vec![vec![0x55_0120, 0x55_0310, 0x55_0220]], ..Stacks::default() })
     }
 
     fn fate(&mut self) -> Fate {

@@ -1,13 +1,16 @@
 //! What a session needs of the engine, as a trait: the session's own logic is then tested without a
 //! process. Methods are the engine's of the same name, unless they say more.
 
+use super::burst::Burst;
 use crate::SessionError;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::time::Duration;
 use whither_probe::resolve::Nothing;
 use whither_probe::{
-    Added, Candidate, Detached, Engine, Happening, Options, Order, PointAction, PointId, PointSpec, Removed,
+    Added, Candidate, CodePiece, Detached, Engine, Happening, Options, Order, PointAction, PointId, PointSpec,
+    PointedCalls, Removed,
 };
+use whither_sample::burst::{Code, stacks};
 use whither_store::calls::CallSnapshot;
 
 /// How a launched command fares.
@@ -42,6 +45,10 @@ pub(super) trait Instrument {
     fn reset(&mut self);
     fn callees(&mut self, id: PointId) -> Result<Vec<Candidate>, SessionError>;
     fn callers(&mut self, id: PointId) -> Result<Vec<Candidate>, SessionError>;
+    fn pointed_calls(&mut self, id: PointId) -> Result<PointedCalls, SessionError>;
+    fn functions_at(&mut self, addresses: &[u64]) -> Vec<Option<Candidate>>;
+    /// Begins to look at the target's stacks, beside all else.
+    fn look_at_stacks(&mut self, time: Duration) -> Burst;
     /// Of a launched command; works after [`Instrument::detach`] too.
     fn fate(&mut self) -> Fate;
     /// Afterwards only [`Instrument::pid`] and [`Instrument::fate`] mean anything.
@@ -152,6 +159,22 @@ impl Instrument for Real {
 
     fn callers(&mut self, id: PointId) -> Result<Vec<Candidate>, SessionError> {
         Ok(self.engine()?.callers(id)?)
+    }
+
+    fn pointed_calls(&mut self, id: PointId) -> Result<PointedCalls, SessionError> {
+        Ok(self.engine()?.pointed_calls(id)?)
+    }
+
+    fn functions_at(&mut self, addresses: &[u64]) -> Vec<Option<Candidate>> {
+        self.engine().map(|e| e.functions_at(addresses)).unwrap_or_default()
+    }
+
+    fn look_at_stacks(&mut self, time: Duration) -> Burst {
+        let code = self.engine.as_ref().map(Engine::code_pieces).unwrap_or_default();
+        let code: Vec<Code> =
+            code.into_iter().map(|CodePiece { range, bias, file }| Code { range, bias, file }).collect();
+        let pid = self.pid;
+        Burst::begin(move |stop| stacks(pid, &code, time, stop))
     }
 
     fn fate(&mut self) -> Fate {

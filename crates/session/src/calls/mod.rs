@@ -6,13 +6,16 @@
 //! - `pattern`, `metrics`: the user's words.
 //! - `wire`, `counter`: the verbs as JSON lines, and the socket they come through.
 //! - `desk`: obeys verbs on an engine. `steps`: keeps what they changed, and takes it again. `run`: the session's life.
+//! - `pointed`, `burst`: who is called through pointers, by a look at stacks.
 
+mod burst;
 mod counter;
 mod desk;
 mod instrument;
 mod metrics;
 mod options;
 mod pattern;
+mod pointed;
 mod remarks;
 mod run;
 mod steps;

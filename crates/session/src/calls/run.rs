@@ -6,6 +6,7 @@ use super::desk::{self, Batch, Desk};
 use super::instrument::{self, Fate, Instrument};
 use super::options::{CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Prospect, refusals};
 use super::pattern;
+use super::pointed::Pointed;
 use super::remarks::{self, Remarks};
 use super::steps::{Played, Replay};
 use super::wire::Ask;
@@ -153,6 +154,8 @@ fn none_measured(batch: &Batch, pid: u32) -> Option<SessionError> {
 struct Session<'a> {
     options: &'a CallsOptions,
     desk: Desk,
+    /// Who waits to be told what is called through pointers.
+    pointed: Pointed,
     asks: Receiver<Ask>,
     /// Keeps the channel open when no socket could be had.
     _sender: Sender<Ask>,
@@ -216,6 +219,7 @@ impl<'a> Session<'a> {
         Ok(Self {
             options,
             desk,
+            pointed: Pointed::default(),
             asks,
             _sender,
             _counter: counter,
@@ -254,10 +258,10 @@ impl<'a> Session<'a> {
             self.take_in(happening, on);
         }
         self.take_steps(on);
-        while let Ok(Ask { verb, answer }) = self.asks.try_recv() {
-            // Whoever asked may be gone.
-            let _ = answer.send(self.desk.obey(&verb));
+        while let Ok(ask) = self.asks.try_recv() {
+            self.pointed.take(&mut self.desk, ask);
         }
+        self.pointed.go_on(&mut self.desk);
         if let (Some(due), Some(interval)) = (self.next, self.options.interval)
             && Instant::now() >= due
             && !self.over

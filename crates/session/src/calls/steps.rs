@@ -186,7 +186,8 @@ impl Desk {
         let (mut verbs, mut seen) = (Vec::new(), vec![false; only.len()]);
         for point in points.iter().copied() {
             let mut chosen = Vec::new();
-            for callee in self.engine.callees(PointId(point))? {
+            self.see_again(point, only)?;
+            for callee in self.callees(point)? {
                 let file = file_of(&processes, &self.engine.module(callee.module));
                 if let Some(at) = only.iter().position(|f| f.file == file && is_named(&callee, &f.name)) {
                     seen[at] = true;
@@ -201,6 +202,18 @@ impl Desk {
             played.notes.push(format!("{function} does not call {} here", missing.join(", ")));
         }
         Ok(verbs)
+    }
+
+    /// A function with calls through pointers may call what was found to be called then: nobody looks at stacks again.
+    fn see_again(&mut self, point: u32, only: &[CallFunction]) -> Result<(), SessionError> {
+        let calls = self.engine.pointed_calls(PointId(point))?;
+        if calls.jumps == 0 && calls.returns.is_empty() {
+            return Ok(());
+        }
+        let orders: Vec<Order> = only.iter().map(|f| pattern::including(&pattern_of(f))).collect::<Result<_, _>>()?;
+        let found = self.engine.resolve(&orders)?;
+        self.saw(point, found.into_iter().map(|c| c.address));
+        Ok(())
     }
 
     /// Numbers of the probes in place on functions. What has none is told.

@@ -206,7 +206,7 @@ fn what_matches_nothing_is_told_beside_what_is_added() {
 fn verbs_change_the_probes() {
     let (mut desk, done) = desk();
     let add = Verb::Add { patterns: vec!["main|solve|tiny".into()], exclude: vec![] };
-    let Reply::Added { added, already, refused, pause_ns, held_ns } = desk.obey(&add) else { panic!("not added") };
+    let Reply::Added { added, already, refused, pause_ns, held_ns, .. } = desk.obey(&add) else { panic!("not added") };
     assert_eq!((added, already, pause_ns, held_ns), (vec![point(2, "main")], vec![1], 300_000, 600_000));
     assert_eq!(refused.len(), 1);
     let shown = desk.snapshot();
@@ -238,7 +238,7 @@ fn slips_of_an_asker_are_sentences() {
 #[test]
 fn callees_are_told_then_some_are_chosen() {
     let (mut desk, _) = desk();
-    let Reply::Found { callees } = desk.obey(&Verb::LookCallees { point: 2 }) else { panic!("none") };
+    let Reply::Found { callees, .. } = desk.obey(&Verb::LookCallees { point: 2 }) else { panic!("none") };
     let shown: Vec<_> = callees.iter().map(|c| (c.name.as_str(), c.refused.is_some())).collect();
     assert_eq!(shown, [("exchange", false), ("tiny", true)]);
     let chosen = vec![Place { module: "/bin/app".into(), offset: 0x300 }];

@@ -87,11 +87,17 @@ pub enum Reply {
         pause_ns: u64,
         /// How long one of its threads was held at most.
         held_ns: u64,
+        /// Of callees: sentences about calls through pointers.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        notes: Vec<String>,
     },
     /// Functions called by a probed one.
     Found {
         /// Them, each once.
         callees: Vec<Found>,
+        /// Sentences about calls through pointers.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        notes: Vec<String>,
     },
     /// Probes were taken back.
     Removed {
@@ -137,6 +143,16 @@ pub enum Reply {
         /// Why.
         why: String,
     },
+}
+
+impl Reply {
+    /// With what is to be said of calls through pointers.
+    pub(super) fn noting(mut self, said: Vec<String>) -> Self {
+        if let Self::Added { notes, .. } | Self::Found { notes, .. } = &mut self {
+            notes.extend(said);
+        }
+        self
+    }
 }
 
 /// A function by file and address.

@@ -6,7 +6,7 @@ mod aside;
 mod screen;
 mod view;
 
-use super::drill::{self, Desk, Driller};
+use super::drill::{Desk, Driller, Pending};
 use super::names::FileNames;
 use super::told::Teller;
 use super::verbs::{counted, said};
@@ -140,12 +140,23 @@ struct Watch<'a> {
     screen: Screen,
     before: Option<CallSnapshot>,
     driller: Option<(Driller, Instant)>,
+    /// What was asked and takes a while to answer.
+    pending: Vec<(Verb, Pending)>,
 }
 
 impl<'a> Watch<'a> {
     fn new(desk: Desk, names: FileNames, events: &'a Receiver<CallsEvent>, args: &'a MeasureArgs) -> Self {
         let leaves = matches!(desk, Desk::Own(_));
-        Self { desk, names, events, args, screen: Screen::new(leaves), before: None, driller: None }
+        Self {
+            desk,
+            names,
+            events,
+            args,
+            screen: Screen::new(leaves),
+            before: None,
+            driller: None,
+            pending: Vec::new(),
+        }
     }
 
     fn run(mut self, stop: &StopFlag, over: &dyn Fn() -> bool) -> anyhow::Result<()> {
@@ -167,6 +178,7 @@ impl<'a> Watch<'a> {
             while let Ok(event) = self.events.try_recv() {
                 self.take_in(&event);
             }
+            changed |= self.take_answers();
             if asked.is_none_or(|at: Instant| at.elapsed() >= PERIOD) {
                 asked = Some(Instant::now());
                 changed = true;
@@ -213,11 +225,11 @@ impl<'a> Watch<'a> {
         self.screen.show(View::new(&now, self.before.as_ref(), &names, &metric, group));
         drop(names);
         if let Some((mut driller, at)) = self.driller.take() {
-            if at.elapsed() < DRILL_PERIOD {
+            if at.elapsed() < DRILL_PERIOD && !driller.is_looking() {
                 self.driller = Some((driller, at));
             } else {
                 match driller.on(&self.desk, &now) {
-                    Ok(Some(verdict)) => self.screen.explain(drill::sentence(&verdict, &now)),
+                    Ok(Some(verdict)) => self.screen.explain(driller.sentence(&verdict, &now)),
                     Ok(None) => self.driller = Some((driller, Instant::now())),
                     Err(e) => self.screen.say(e.to_string()),
                 }
@@ -260,7 +272,31 @@ impl<'a> Watch<'a> {
     }
 
     fn ask(&mut self, verb: &Verb) {
-        let said = self.desk.ask(verb).and_then(|reply| match reply {
+        if let Verb::Callees { .. } = verb {
+            self.screen.say("looking for what it calls".into());
+            self.pending.push((verb.clone(), self.desk.begin(verb.clone())));
+        } else {
+            self.tell(verb, self.desk.ask(verb));
+        }
+    }
+
+    /// Tells what was answered meanwhile; whether there was anything.
+    fn take_answers(&mut self) -> bool {
+        let mut answers = Vec::new();
+        self.pending.retain(|(verb, pending)| match pending.poll() {
+            Some(reply) => {
+                answers.push((verb.clone(), reply));
+                false
+            }
+            None => true,
+        });
+        let any = !answers.is_empty();
+        answers.into_iter().for_each(|(verb, reply)| self.tell(&verb, reply));
+        any
+    }
+
+    fn tell(&mut self, verb: &Verb, reply: anyhow::Result<Reply>) {
+        let said = reply.and_then(|reply| match reply {
             Reply::Counted { .. } => Ok(String::new()),
             reply => said(verb, &reply).map(|(text, _)| text),
         });

@@ -154,17 +154,19 @@ fn state(state: PointState) -> &'static str {
 /// A reply as text, and how the verb ends.
 pub(super) fn said(verb: &Verb, reply: &Reply) -> anyhow::Result<(String, Ending)> {
     let text = match reply {
-        Reply::Added { added, already, refused, pause_ns, held_ns } => {
-            if added.is_empty() && already.is_empty() && refused.is_empty() {
-                return Ok((NONE.into(), Ending::No));
-            }
-            let mut text = format!("{} added{}", counted_points(added), paused((*pause_ns, *held_ns), added));
+        Reply::Added { added, already, refused, pause_ns, held_ns, notes } => {
+            let nothing = added.is_empty() && already.is_empty() && refused.is_empty();
+            let mut text = match nothing {
+                true => NONE.to_owned(),
+                false => format!("{} added{}", counted_points(added), paused((*pause_ns, *held_ns), added)),
+            };
             if !already.is_empty() {
                 let _ = write!(text, "\n{} measured already: {}", already.len(), numbers(already));
             }
             refused.iter().for_each(|(name, why)| {
                 let _ = write!(text, "\n{name} is not measured: {why}");
             });
+            notes.iter().for_each(|note| text.extend(["\n", note]));
             let ending = if added.is_empty() && already.is_empty() { Ending::No } else { Ending::Done };
             return Ok((text, ending));
         }
@@ -239,6 +241,7 @@ mod tests {
             refused: vec![("h".into(), "too short".into())],
             pause_ns: 420_000,
             held_ns: 700_000,
+            notes: Vec::new(),
         };
         let (text, ending) = said(&add, &added).unwrap();
         assert_eq!(
@@ -253,6 +256,23 @@ mod tests {
             ("nothing matches (a pattern means the whole name); there are fa", Ending::No)
         );
         assert!(said(&add, &Reply::No { why: "gone".into() }).unwrap_err().to_string().contains("gone"));
+    }
+
+    #[test]
+    fn what_is_not_known_of_callees_is_told_with_them() {
+        let none = "1 indirect call in f: nobody was seen called through it in 1 s";
+        let of = |added| Reply::Added {
+            added,
+            already: vec![],
+            refused: vec![],
+            pause_ns: 1000,
+            held_ns: 1000,
+            notes: vec![none.into()],
+        };
+        let (text, ending) = said(&Verb::Callees { point: 1 }, &of(vec![point(3, "g")])).unwrap();
+        assert!(text.starts_with("1 probe (#3 g) added; ") && text.ends_with(none) && ending == Ending::Done, "{text}");
+        let (text, ending) = said(&Verb::Callees { point: 1 }, &of(vec![])).unwrap();
+        assert_eq!((text, ending), (format!("{NONE}\n{none}"), Ending::No));
     }
 
     #[test]

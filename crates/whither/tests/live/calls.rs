@@ -569,6 +569,74 @@ fn a_narrowed_session_is_replayed_after_a_fix() {
     assert!(other.alive());
 }
 
+/// Who is called through pointers is found by a look at stacks: where it runs, waits, or was jumped to.
+#[test]
+fn callees_behind_pointers_are_found() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let (source, program) = (directory.path().join("pointers.c"), directory.path().join("pointers"));
+    std::fs::write(&source, POINTERS).unwrap();
+    let built = Command::new("gcc").args(["-O2", "-pthread", "-o"]).args([&program, &source]).output();
+    if !built.is_ok_and(|b| b.status.success()) {
+        println!("SKIP: no C compiler");
+        return;
+    }
+    let start = || Guarded(Command::new(&program).stdout(Stdio::null()).spawn().unwrap());
+    let verb = |pid: u32, words: &[&str]| {
+        let output = calls(&[&[words[0], "-p", &pid.to_string()], &words[1..]].concat());
+        (text(&output.stdout) + &text(&output.stderr), output.status.success())
+    };
+    // Both that it calls are found, and the drill arrives at the slow one.
+    let target = start();
+    let pid = target.0.id();
+    let running = session(pid, &["-f", "request|forward|napping|lonely"]);
+    let (said, _) = verb(pid, &["expand", "request"]);
+    assert!(said.contains("slow_op") && said.contains("fast_op") && said.contains("direct"), "{said}");
+    assert!(said.contains("1 indirect call in request: seen called through it"), "{said}");
+    let (said, _) = verb(pid, &["expand", "forward"]);
+    assert!(said.contains("1 indirect tail jump in forward: seen where it leads, in 1 s or before: behind"), "{said}");
+    let (said, _) = verb(pid, &["expand", "napping"]);
+    assert!(said.contains("1 indirect call in napping: seen called through it, in 1 s or before: nap"), "{said}");
+    let (said, _) = verb(pid, &["expand", "lonely"]);
+    assert!(said.contains("1 indirect call in lonely: nobody was seen called through it in 1 s"), "{said}");
+    stop(running);
+    let running = session(pid, &["-f", "request"]);
+    let (said, ended) = verb(pid, &["drill", "request", "-i", "300ms"]);
+    assert!(ended && said.lines().any(|l| l.starts_with("request") && l.contains("> slow_op")), "{said}");
+    stop(running);
+    drop(target);
+}
+
+const POINTERS: &str = r#"
+#include <pthread.h>
+#include <stdint.h>
+#include <unistd.h>
+#define NI __attribute__((noinline, noclone))
+static __thread volatile uint64_t sink;
+static inline void work(int n) { for (int i = 0; i < n; i++) sink = sink * 31 + i; }
+NI void slow_op(int n) { work(n); sink++; }
+NI void fast_op(int n) { work(n / 20); sink++; }
+NI void direct(int n) { work(n / 10); sink++; }
+NI void behind(int n) { work(n); sink++; }
+NI void nap(int n) { usleep(20000); sink += n; }
+static void (*volatile op[2])(int) = {slow_op, fast_op};
+void (*jump)(int);
+static void (*volatile sleeper)(int) = nap;
+NI void request(int k) { direct(40000); op[k & 1](40000); sink++; }
+NI void forward(int k) { sink += k; jump(40000); }
+NI void napping(int k) { sleeper(k); sink++; }
+NI void lonely(int k) { if (k < 0) sleeper(k); sink++; }
+static void *sleeps(void *arg) { for (int k = 0;; k++) { napping(k); lonely(k); } return arg; }
+int main(void) {
+    pthread_t thread;
+    alarm(120);
+    jump = behind;
+    pthread_create(&thread, 0, sleeps, 0);
+    for (int k = 0;; k++) { request(k); forward(k); }
+}
+"#;
+
 #[test]
 fn exceptions_pass_through_probed_functions_of_a_static_program() {
     need_root!();
