@@ -88,12 +88,12 @@ pub fn parse(text: &str) -> Result<Select, SelectError> {
     if text.is_empty() {
         return Err(SelectError::Empty);
     }
+    if let Some((callee, callers)) = at_sign(text) {
+        return called_from(text, callee, callers);
+    }
     if let Some(number) = text.strip_prefix('#') {
         let number = number.parse().map_err(|_| SelectError::Point { text: text.into() })?;
         return Ok(Select::Point(PointId(number)));
-    }
-    if let Some((callee, callers)) = at_sign(text) {
-        return called_from(text, callee, callers);
     }
     match address(text).or_else(|| line(text)) {
         Some(found) => found,

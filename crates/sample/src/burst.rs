@@ -216,9 +216,9 @@ mod tests {
     fn stacks_end_where_nothing_tells_how_to_go_on() {
         let mut seen = Stacks::default();
         let walk = |addresses: &[u64], end| UserStack { addresses: addresses.to_vec(), end };
-        let ours = [0x100..0x200];
-        seen.take(walk(&[1, 2, 0x150, 3], StackEnd::BeyondCopy), &ours);
-        seen.take(walk(&[1, 2, 3], StackEnd::BeyondCopy), &ours);
+        let ours = std::slice::from_ref(&(0x100..0x200));
+        seen.take(walk(&[1, 2, 0x150, 3], StackEnd::BeyondCopy), ours);
+        seen.take(walk(&[1, 2, 3], StackEnd::BeyondCopy), ours);
         assert_eq!((seen.walks, seen.cut), (vec![vec![1, 2, 0x150], vec![1, 2, 3]], 1));
     }
 
