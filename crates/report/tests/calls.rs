@@ -400,7 +400,7 @@ fn before_and_after_have_the_signs_of_the_single_report() {
                 f.totals.unsure_ns = 2_000_000_000;
             }
             "MPI_Allreduce" => f.totals.wall_below_ns = Some(2_000_000_000),
-            _ => f.totals.untimed = 3,
+            _ => (f.totals.untimed, f.totals.lacking) = (3, true),
         }
     }
     let text = compared(&before, &after);
@@ -499,7 +499,7 @@ fn parts_of_calls_without_time_add_up() {
     let mut profile = Analysis::new(&snapshot(), &Symbols, Options::default()).profile();
     profile.paths.iter_mut().for_each(|path| path.figures.untimed = 0);
     let func = profile.paths[0].func;
-    profile.paths[0].figures.untimed = 1_040;
+    (profile.paths[0].figures.untimed, profile.paths[0].figures.lacking) = (1_040, true);
     (profile.lost.jumped, profile.lost.shadow, profile.lost.foreign) = (1_000, 50, 0);
     let name = profile.functions.iter().find(|f| f.id == func).unwrap().names[0].clone();
     let told = |p: &_| text::calls_warnings(p, usize::MAX).into_iter().filter(|l| l.contains("without time")).collect();
@@ -530,7 +530,7 @@ fn trees_have_the_signs_of_tables() {
     let line = text.lines().nth(1).unwrap();
     assert!(line.trim_start().starts_with('~') && line.matches('~').count() == 3, "{text}");
     assert!(text.lines().any(|l| l.starts_with("~ of times: ")) && text.lines().any(|l| l.starts_with("~ of own %: ")));
-    tree.times.untimed = 3;
+    (tree.times.untimed, tree.times.lacking) = (3, true);
     assert!(shown(&tree, Metric::Wall).lines().nth(1).unwrap().contains('>'), "{text}");
     assert!(!shown(&tree, Metric::Count).lines().nth(1).unwrap().contains(['~', '>']), "calls are exact");
 }

@@ -182,7 +182,7 @@ pub(crate) fn beside(f: &Figures, text: String) -> String {
     match (f.wall_below_ns, f.lacking) {
         (None, false) if f.rough => format!("~{text}"),
         (None, false) => text,
-        (None, true) if f.done > 0 || f.running.calls > 0 => format!(">{text}"),
+        (None, true) if f.wall_ns > 0 && (f.done > 0 || f.running.calls > 0) => format!(">{text}"),
         _ => "-".into(),
     }
 }
