@@ -11,8 +11,8 @@ const INSN: u64 = 15;
 const LOCK: u8 = 0xf0;
 /// Threads that are told apart.
 const MOST_THREADS: usize = 4096;
-/// A thread that has less of its time there meets nobody often.
-const PART_OF_A_THREAD: f64 = 0.1;
+/// A thread that has less of its time there meets nobody often, nor would if the rest of its time went.
+const PART_OF_A_THREAD: f64 = 0.02;
 
 /// Run time at such instructions and in all.
 #[derive(Clone, Copy, Debug, Default)]
