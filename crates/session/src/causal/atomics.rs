@@ -62,18 +62,22 @@ impl Atomics {
 }
 
 /// Whether a thread met here waits for such an instruction: it stands at it, or behind it, since timers interrupt after what
-/// took long.
+/// took long. At the edges of a section less of the code can be read.
 fn holds(at: Svma, mut code: impl FnMut(Range<Svma>) -> Option<Vec<u8>>) -> bool {
-    let mut reader = EffectsReader::new();
-    let mut is_lock = |from: u64, to: Option<u64>| {
-        let Some(bytes) = code(Svma(from)..Svma(from.saturating_add(INSN))) else { return false };
-        let insn = decode(&bytes, Svma(from)).into_iter().next().filter(|insn| insn.flow != Flow::Invalid);
-        insn.is_some_and(|insn| {
-            to.is_none_or(|to| insn.end().0 == to && bytes.first() == Some(&LOCK))
-                && reader.of(&insn).class == OpClass::Lock
-        })
-    };
-    is_lock(at.0, None) || (3..INSN).any(|back| at.0.checked_sub(back).is_some_and(|from| is_lock(from, Some(at.0))))
+    let here = code(at..Svma(at.0.saturating_add(INSN)));
+    if here.is_some_and(|bytes| locked(&bytes, at).is_some()) {
+        return true;
+    }
+    let before = Svma(at.0.saturating_sub(INSN));
+    let Some(bytes) = code(before..at) else { return false };
+    let first = |i: &usize| bytes[*i] == LOCK;
+    (0..bytes.len()).filter(first).any(|i| locked(&bytes[i..], Svma(before.0 + i as u64)) == Some(at))
+}
+
+/// Where the first instruction ends, if it is one that locks.
+fn locked(bytes: &[u8], at: Svma) -> Option<Svma> {
+    let insn = decode(bytes, at).into_iter().next().filter(|insn| insn.flow != Flow::Invalid)?;
+    (EffectsReader::new().of(&insn).class == OpClass::Lock).then(|| insn.end())
 }
 
 #[cfg(test)]
