@@ -358,7 +358,11 @@ impl Engine {
                 if !stopped || caught.is_err() {
                     let why = caught.err().map(|e| e.to_string()).unwrap_or_else(|| why_not_stopped(pid));
                     let exe = proc::exe(pid);
-                    happened.push(Happening::Note(format!("{exe} executed by process {pid} is not measured: {why}")));
+                    // A debugger's children come in hundreds: one sentence per program.
+                    if self.follow.refused.insert(format!("{exe}: {why}")) {
+                        happened
+                            .push(Happening::Note(format!("{exe} executed by process {pid} is not measured: {why}")));
+                    }
                 }
             }
         }
