@@ -4,8 +4,9 @@ use crate::frames::{Frames, nameless};
 use crate::names::Names;
 use crate::results::*;
 use crate::sums::{Adder, Nesting, PathSum, Wholes, clocks, cost_ns, no_more_than_all, path_sums, share};
+use crate::unseen::{Functions, late_ns, probed_ns};
 use rustc_hash::{FxHashMap, FxHashSet};
-use whither_store::calls::{CallPoint, CallSnapshot, PatchKind, PointState};
+use whither_store::calls::{CallPoint, CallSnapshot, PatchKind, PointState, Spent};
 
 /// How names are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,7 @@ pub struct Options {
 pub struct Analysis<'a> {
     pub(crate) snapshot: &'a CallSnapshot,
     pub(crate) options: Options,
+    pub(crate) functions: Functions,
     pub(crate) frames: Frames,
     pub(crate) nesting: Nesting,
     pub(crate) sums: Vec<PathSum>,
@@ -35,11 +37,13 @@ impl<'a> Analysis<'a> {
         let frames = Frames::new(snapshot, &nesting.parents, &nesting.order, names);
         let running = running(snapshot, None);
         let totals = |path: usize| snapshot.paths[path].totals.clone();
-        let sums = path_sums(snapshot, &nesting, &totals, &|path| running[path]);
+        let mut sums = path_sums(snapshot, &nesting, &totals, &|path| running[path]);
+        let functions = Functions::new(snapshot);
+        functions.mark(snapshot, &mut sums);
         let wholes = wholes(snapshot, &sums);
         let labels = crate::listing::path_labels(snapshot, &frames, options.inlines);
         let sources = snapshot.points.iter().map(|p| source(snapshot, p, names)).collect();
-        Self { snapshot, options, frames, nesting, sums, wholes, labels, sources }
+        Self { snapshot, options, functions, frames, nesting, sums, wholes, labels, sources }
     }
 
     /// Everything, as one document.
@@ -69,6 +73,14 @@ impl<'a> Analysis<'a> {
     pub fn label(&self, path: u32) -> Option<&str> {
         let at = self.snapshot.paths.iter().position(|p| p.id == path)?;
         self.labels.get(at).map(String::as_str)
+    }
+
+    /// What was spent while a function had no probe that counted; `None` if it had one all the time, or nobody noted it. By the
+    /// number of its point.
+    #[must_use]
+    pub fn unseen(&self, id: u32) -> Option<Spent> {
+        let point = self.snapshot.points.iter().zip(0_u32..).find(|(p, _)| p.id == id);
+        point.and_then(|(_, at)| self.functions.spent_unseen(at))
     }
 
     /// Totals that shares refer to.
@@ -197,9 +209,10 @@ impl<'a> Analysis<'a> {
     fn functions(&self) -> Vec<FunctionRow> {
         let mut by_point: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
         for (i, path) in self.snapshot.paths.iter().enumerate() {
-            by_point.entry(path.point).or_default().push(i);
+            by_point.entry(self.functions.of(path.point)).or_default().push(i);
         }
-        let points = self.snapshot.points.iter().zip(0_u32..).filter(|(p, _)| p.state != PointState::Refused);
+        let points = self.snapshot.points.iter().zip(0_u32..);
+        let points = points.filter(|(p, i)| p.state != PointState::Refused && self.functions.of(*i) == *i);
         let mut rows: Vec<FunctionRow> =
             points.map(|(p, i)| self.function(p, i, by_point.get(&i).map_or(&[], Vec::as_slice))).collect();
         rows.sort_by(|a, b| b.totals.wall_ns.cmp(&a.totals.wall_ns).then(b.totals.calls.cmp(&a.totals.calls)));
@@ -212,6 +225,9 @@ impl<'a> Analysis<'a> {
         if names.is_empty() {
             names.push(point_name(self.snapshot, point));
         }
+        let probes: Vec<&CallPoint> =
+            self.functions.points(index).iter().filter_map(|&p| self.snapshot.points.get(p as usize)).collect();
+        let first = probes.first().map_or(point.id, |p| p.id);
         FunctionRow {
             id: point.id,
             names,
@@ -224,7 +240,8 @@ impl<'a> Analysis<'a> {
             entry_only: point.entry_only.clone(),
             file,
             line,
-            after_ns: self.snapshot.late.iter().find(|late| late.id == point.id).map(|late| late.after_ns),
+            after_ns: late_ns(self.snapshot, first),
+            probed_ns: probed_ns(self.snapshot, &probes),
             paths: u32::try_from(paths.len()).unwrap_or(u32::MAX),
             totals: self.function_totals(paths),
         }
@@ -253,7 +270,7 @@ impl<'a> Analysis<'a> {
         let has = |kind| chain.iter().any(|&f| self.frames.rows[f as usize].kind == kind);
         PathRow {
             id: path.id,
-            func: self.snapshot.points.get(path.point as usize).map_or(0, |p| p.id),
+            func: self.snapshot.points.get(self.functions.of(path.point) as usize).map_or(0, |p| p.id),
             frames: chain.clone(),
             parent: path.parent,
             level: path.same,

@@ -7,7 +7,7 @@
 
 use rustc_hash::FxHashMap;
 use whither_store::calls::{
-    CallLost, CallPath, CallSnapshot, CallThread, InProgress, LatePoint, PathTotals, Spent, Usage, Whole,
+    CallLost, CallPath, CallSnapshot, CallThread, Gap, InProgress, LatePoint, Moment, PathTotals, Spent, Usage, Whole,
 };
 
 /// The interval from `earlier` to `later`. After a reset in between this is `later` itself.
@@ -33,6 +33,7 @@ pub fn difference(later: &CallSnapshot, earlier: &CallSnapshot) -> CallSnapshot 
             thread_unsure_ns: later.whole.thread_unsure_ns.saturating_sub(earlier.whole.thread_unsure_ns),
         },
         late: late(later, earlier),
+        gaps: gaps(later, earlier),
         paths: later.paths.iter().map(path).collect(),
         threads: threads(later, earlier),
         in_progress: later.in_progress.iter().map(|c| clipped(c, interval)).collect(),
@@ -45,13 +46,29 @@ pub fn difference(later: &CallSnapshot, earlier: &CallSnapshot) -> CallSnapshot 
 fn late(later: &CallSnapshot, earlier: &CallSnapshot) -> Vec<LatePoint> {
     let within = |late: &LatePoint| {
         let after_ns = late.after_ns.checked_sub(earlier.whole.wall_ns).filter(|ns| *ns > 0)?;
-        let spent = late.spent.map(|spent| Spent {
-            cpu_ns: spent.cpu_ns.saturating_sub(earlier.whole.cpu_ns),
-            thread_ns: spent.thread_ns.saturating_sub(earlier.whole.thread_ns),
-        });
-        Some(LatePoint { after_ns, spent, ..*late })
+        Some(LatePoint { after_ns, spent: late.spent.map(|spent| spent_since(spent, earlier)), ..*late })
     };
     later.late.iter().filter_map(within).collect()
+}
+
+/// The parts within the interval of times in which probes were away.
+fn gaps(later: &CallSnapshot, earlier: &CallSnapshot) -> Vec<Gap> {
+    let since = |m: Moment| Moment {
+        after_ns: m.after_ns.saturating_sub(earlier.whole.wall_ns),
+        spent: spent_since(m.spent, earlier),
+    };
+    let within = |gap: &Gap| {
+        let until = gap.until.map(since);
+        until.is_none_or(|end| end.after_ns > 0).then(|| Gap { from: since(gap.from), until, ..*gap })
+    };
+    later.gaps.iter().filter_map(within).collect()
+}
+
+fn spent_since(spent: Spent, earlier: &CallSnapshot) -> Spent {
+    Spent {
+        cpu_ns: spent.cpu_ns.saturating_sub(earlier.whole.cpu_ns),
+        thread_ns: spent.thread_ns.saturating_sub(earlier.whole.thread_ns),
+    }
 }
 
 fn clipped(call: &InProgress, interval: u64) -> InProgress {

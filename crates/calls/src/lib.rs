@@ -17,9 +17,9 @@ mod marks;
 mod metric;
 mod names;
 mod results;
-mod since;
 mod sums;
 mod tree;
+mod unseen;
 
 pub use analysis::{Analysis, Options};
 pub use compare::compare;

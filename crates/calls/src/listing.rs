@@ -101,7 +101,7 @@ impl Analysis<'_> {
     fn first_alike(&self) -> Vec<usize> {
         let mut first: FxHashMap<(u32, &[u32], bool), usize> = FxHashMap::default();
         let paths = self.snapshot.paths.iter().zip(&self.frames.chains).enumerate();
-        paths.map(|(i, (p, chain))| *first.entry((p.point, chain, p.folded)).or_insert(i)).collect()
+        paths.map(|(i, (p, chain))| *first.entry((self.functions.of(p.point), chain, p.folded)).or_insert(i)).collect()
     }
 
     /// Functions of one name: their files stand behind the labels, and where these do not tell them apart, their places there.
@@ -125,7 +125,7 @@ impl Analysis<'_> {
 
     /// Label of a path's group, and a number that keeps groups of equal text apart.
     fn group_of(&self, path: usize, group: Group) -> (String, u64) {
-        let point = self.snapshot.paths[path].point;
+        let point = self.functions.of(self.snapshot.paths[path].point);
         let callee = self.point_name(point);
         let caller = self.frames.chains[path].last().map(|&f| (f, &self.frames.rows[f as usize]));
         match (group, caller) {
@@ -182,7 +182,8 @@ impl Analysis<'_> {
             let wanted = self.snapshot.paths[path].threads.iter().filter(|(tid, _)| tids.contains(tid));
             wanted.fold(PathTotals::default(), |sum, (_, t)| added(sum, t))
         };
-        let sums = path_sums(self.snapshot, &self.nesting, &totals, &running);
+        let mut sums = path_sums(self.snapshot, &self.nesting, &totals, &running);
+        self.functions.mark(self.snapshot, &mut sums);
         let paths = (0..sums.len()).filter(|&p| sums[p].is_active()).collect();
         Draft { label, id: Some(id), paths, sums: Rc::new(sums) }
     }
@@ -230,7 +231,8 @@ fn concerns(mark: &Mark, group: Group, paths: &[u32], analysis: &Analysis<'_>, d
     match (mark, group) {
         (Mark::SlowSite { paths: slow, .. }, Group::Path | Group::Callsite) => slow.iter().any(|p| paths.contains(p)),
         (Mark::OneCaller { func, .. }, Group::Function) => draft.paths.iter().any(|&p| {
-            let point = analysis.snapshot.points.get(analysis.snapshot.paths[p].point as usize);
+            let function = analysis.functions.of(analysis.snapshot.paths[p].point);
+            let point = analysis.snapshot.points.get(function as usize);
             point.is_some_and(|point| point.id == *func)
         }),
         _ => false,

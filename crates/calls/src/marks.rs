@@ -33,7 +33,7 @@ impl Analysis<'_> {
     pub fn marks(&self) -> Vec<Mark> {
         let mut by_point: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
         for (i, path) in self.snapshot.paths.iter().enumerate() {
-            by_point.entry(path.point).or_default().push(i);
+            by_point.entry(self.functions.of(path.point)).or_default().push(i);
         }
         let mut points: Vec<u32> = by_point.keys().copied().collect();
         points.sort_unstable();

@@ -220,6 +220,9 @@ pub struct FunctionRow {
     /// How long numbers had been counted before its probe was added: they are of the time since. Absent: from the begin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_ns: Option<u64>,
+    /// For how long it was probed, where its probe was taken back or switched off meanwhile: numbers and shares are of that time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probed_ns: Option<u64>,
     /// Distinct paths to it.
     pub paths: u32,
     /// Times of outermost activations, so that recursion counts once; calls of all.

@@ -8,7 +8,7 @@
 //! carries none), self time is 0.
 
 use crate::results::{Bounds, Figures, Running, ValueRow};
-use crate::since::{Late, Since};
+use crate::unseen::{Partly, Unseen};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use whither_store::calls::{CallSnapshot, PatchKind, PathTotals, Usage};
@@ -100,8 +100,8 @@ pub(crate) struct PathSum {
     pub(crate) untimed: u64,
     /// There are some; of a folded path it is not known how many.
     pub(crate) lacking: bool,
-    /// Of a probe that came late: where its time begins.
-    pub(crate) since: Option<Since>,
+    /// Of a function that was not probed all the time: what was spent meanwhile.
+    pub(crate) unseen: Option<Unseen>,
     /// Calls shorter than this cannot be told from one another: what measuring takes inside one, and the clock's step.
     pub(crate) resolution_ns: u64,
     pub(crate) max: u64,
@@ -191,7 +191,6 @@ pub(crate) fn path_sums(
         // How many measured callees the shortest call had is not known, so their cost is still in it.
         sum.min_open = folded || costs(i).off > 0;
         sum.resolution_ns = resolution_ns(snapshot, i, hit_ps);
-        sum.since = Since::of(snapshot, path.point);
         // Of a folded path only what has no time at all is known to have lost it.
         let all_lost = sum.done == 0 && !is_by_uprobe(snapshot, path.point);
         let lost = untimed(snapshot, sum);
@@ -352,7 +351,7 @@ fn corrected(t: PathTotals, cost: Costs, jumped_patch: bool, running: Running) -
         bound: wall < cost.in_all,
         untimed: 0,
         lacking: false,
-        since: None,
+        unseen: None,
         resolution_ns: 0,
         max: t.max_ns,
         usage: t.usage,
@@ -445,8 +444,8 @@ pub(crate) struct Adder {
     /// Wall and CPU of outermost calls.
     wall: u64,
     pub(crate) cpu: u64,
-    /// Those of them whose probes came late.
-    pub(crate) late: Vec<Late>,
+    /// Those of them whose functions were not probed all the time.
+    pub(crate) partly: Vec<Partly>,
     self_wall: u64,
     self_cpu: u64,
     /// Wall of completed calls, nested ones too: for the average.
@@ -480,7 +479,7 @@ impl Adder {
     pub(crate) fn add_times(&mut self, sum: &PathSum, outermost: bool) {
         if outermost {
             self.inside = self.inside.saturating_add(sum.inside());
-            self.add_late(sum);
+            self.add_partly(sum);
             self.unclear.add(sum);
             self.unsure = self.unsure.saturating_add(sum.unsure());
             self.outer_done = self.outer_done.saturating_add(sum.done);

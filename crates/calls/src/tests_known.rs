@@ -1,6 +1,6 @@
 //! How well times and shares are known, and that this is said wherever they are: in tables, trees and comparisons.
 
-use crate::fixture::{Named, Take, call, leaf};
+use crate::fixture::{Named, SIZE, Take, call, leaf};
 use crate::*;
 use whither_store::calls::*;
 
@@ -66,6 +66,42 @@ fn shares_of_late_probes_are_of_the_time_since() {
     snapshot.late[0].after_ns = 7;
     let since = difference(&snapshot, &earlier).late[0].spent.unwrap();
     assert_eq!(since, Spent { cpu_ns: 2 * inside, thread_ns: inside });
+}
+
+/// A function that is taken back and added again is one, and its share is of the time in which it was probed.
+#[test]
+fn functions_probed_anew_are_one() {
+    let mut snapshot = calling(100_000, 20);
+    let inside = totals(&snapshot, 2).wall_ns;
+    (snapshot.whole.thread_ns, snapshot.whole.cpu_ns, snapshot.whole.wall_ns) = (8 * inside, 8 * inside, 8);
+    let at = |part: u64| Moment { after_ns: part, spent: Spent { cpu_ns: part * inside, thread_ns: part * inside } };
+    let calls = totals(&snapshot, 2).calls;
+    // The second probe sees the same again on the same path.
+    let (index, first) =
+        snapshot.paths.iter().enumerate().find(|(_, p)| snapshot.points[p.point as usize].id == 2).unwrap();
+    let again = CallPath { id: 1_000, point: snapshot.points.len() as u32, ..first.clone() };
+    let point = CallPoint { id: 9, ..snapshot.points[first.point as usize].clone() };
+    snapshot.points[first.point as usize].state = PointState::Removed;
+    assert!(index < snapshot.paths.len());
+    snapshot.points.push(point);
+    snapshot.paths.push(again);
+    snapshot.late = vec![LatePoint { id: 9, after_ns: 5, spent: Some(at(5).spent) }];
+    snapshot.gaps = vec![Gap { id: 2, from: at(1), until: None }, Gap { id: 9, from: at(6), until: Some(at(7)) }];
+    let analysis = Analysis::new(&snapshot, &Named, Options::default());
+    let profile = analysis.profile();
+    let rows: Vec<&FunctionRow> = profile.functions.iter().filter(|f| f.offset == 2 * SIZE).collect();
+    let [row] = rows[..] else { panic!("{rows:?}") };
+    assert_eq!((row.id, row.totals.calls, row.after_ns, row.probed_ns), (9, 2 * calls, None, Some(3)));
+    assert!((row.totals.share_wall - 2.0 / 3.0).abs() < 1e-9, "two of one + one + one: {}", row.totals.share_wall);
+    for group in [Group::Function, Group::Path, Group::Caller, Group::Callsite] {
+        let rows = analysis.listing(&ListQuery { group, ..ListQuery::default() }).unwrap().rows;
+        let of: Vec<&ListRow> = rows.iter().filter(|r| r.label.contains("f2")).collect();
+        assert_eq!((of.len(), of[0].figures.calls), (1, 2 * calls), "{group:?}: {of:?}");
+    }
+    let mut earlier = snapshot.clone();
+    earlier.whole = Whole { wall_ns: 6, cpu_ns: 6 * inside, thread_ns: 6 * inside, ..earlier.whole };
+    let gap = |id, from, until: Option<u64>| Gap { id, from: at(from), until: until.map(at) };
+    assert_eq!(difference(&snapshot, &earlier).gaps, [gap(2, 0, None), gap(9, 0, Some(1))]);
 }
 
 /// In the tree as in the table; what calls around it took is known all the same.

@@ -28,6 +28,9 @@ pub struct CallSnapshot {
     /// Probes that came while numbers were counted already.
     #[serde(default)]
     pub late: Vec<LatePoint>,
+    /// When probes were away again: taken back, or switched off.
+    #[serde(default)]
+    pub gaps: Vec<Gap>,
     /// Frames as a forest: [`CallPath::frame`] is an index into this.
     pub frames: Vec<CallFrame>,
     /// One row per distinct call path of a point.
@@ -52,6 +55,26 @@ pub struct LatePoint {
     /// What the processes had spent by then; absent in recordings that did not note it.
     #[serde(default)]
     pub spent: Option<Spent>,
+}
+
+/// A time in which a probe counted nothing: from its removal on, or while it was switched off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// [`CallPoint::id`].
+    pub id: u32,
+    /// Its begin.
+    pub from: Moment,
+    /// Its end; absent while it lasts.
+    pub until: Option<Moment>,
+}
+
+/// A moment of a session, or since its last reset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moment {
+    /// How long numbers had been counted.
+    pub after_ns: u64,
+    /// What the processes had spent.
+    pub spent: Spent,
 }
 
 /// What watched processes had spent from the begin of the session, or the last reset, to some moment.

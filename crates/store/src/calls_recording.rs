@@ -4,7 +4,7 @@
 
 use crate::call_steps::CallScript;
 use crate::calls::{
-    CallEpoch, CallLost, CallModule, CallProcess, CallRecording, CallSnapshot, CallThread, InProgress, LatePoint,
+    CallEpoch, CallLost, CallModule, CallProcess, CallRecording, CallSnapshot, CallThread, Gap, InProgress, LatePoint,
     OwnCost, PathTotals, Whole,
 };
 use crate::epoch::OnExisting;
@@ -102,6 +102,8 @@ struct EpochInfo {
     modules: Vec<CallModule>,
     #[serde(default)]
     late: Vec<LatePoint>,
+    #[serde(default)]
+    gaps: Vec<Gap>,
     in_progress: Vec<InProgress>,
     lost: CallLost,
     own_cost: OwnCost,
@@ -119,6 +121,7 @@ impl EpochInfo {
             threads: s.threads,
             modules: s.modules,
             late: s.late,
+            gaps: s.gaps,
             in_progress: s.in_progress,
             lost: s.lost,
             own_cost: s.own_cost,
@@ -134,6 +137,7 @@ impl EpochInfo {
             threads: self.threads,
             modules: self.modules,
             late: self.late,
+            gaps: self.gaps,
             in_progress: self.in_progress,
             lost: self.lost,
             own_cost: self.own_cost,

@@ -7,7 +7,7 @@ use super::number::{fine_percent, fraction, grouped, percent};
 use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, flame, foot, head};
 use crate::text::{
-    beside, calls_warnings, duration, is_timed, nanoseconds, per_call, probed_later, silent, total, uncounted,
+    beside, calls_warnings, duration, is_timed, nanoseconds, per_call, probed_part, silent, total, uncounted,
 };
 use whither_calls::{
     CallDifference, CallProfile, DifferenceRow, Figures, Group, Listing, Mark, Metric, OwnCostRow, Rest, Sort,
@@ -116,7 +116,7 @@ fn summary(out: &mut String, data: &CallsPage<'_>) {
     put_tiles(out, &tiles(p));
     let mut list: Vec<(&str, String)> = p.marks.iter().map(|m| ("note", mark(p, m))).collect();
     list.extend(silent(&p.functions, uncounted(&p.lost)).map(|s| ("note", s)));
-    list.extend(probed_later(&p.functions).map(|s| ("note", s)));
+    list.extend(probed_part(p).map(|s| ("note", s)));
     list.extend(calls_warnings(p, usize::MAX).into_iter().map(|w| ("warn", w)));
     put_remarks(out, &list);
     out.push_str("</section>");

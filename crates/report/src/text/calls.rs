@@ -293,7 +293,7 @@ impl View<'_> {
             }
         }
         lines.extend(silent(&self.profile.functions, uncounted(&self.profile.lost)));
-        lines.extend(probed_later(&self.profile.functions));
+        lines.extend(probed_part(self.profile));
         if self.listing.all.running.calls > 0 {
             let n = thousands(self.listing.all.running.calls);
             lines.push(format!("+ includes calls that have not returned ({n}), with the time since their entry"));
@@ -380,11 +380,16 @@ pub(crate) fn uncounted(lost: &CallLost) -> u64 {
     lost.busy.saturating_add(lost.depth).saturating_add(lost.table)
 }
 
-/// `probed later, and counted since: mid (+3.2 s)`.
-#[must_use]
-pub fn probed_later(functions: &[FunctionRow]) -> Option<String> {
+/// Which functions were not probed all the time.
+pub fn probed_part(profile: &CallProfile) -> impl Iterator<Item = String> {
+    let partly = probed_partly(&profile.functions, profile.whole.wall_ns);
+    probed_later(&profile.functions).into_iter().chain(partly)
+}
+
+/// `probed later, with numbers and shares of the time since only: mid (+3.2 s)`.
+fn probed_later(functions: &[FunctionRow]) -> Option<String> {
     const MOST: usize = 10;
-    let late = functions.iter().filter_map(|f| Some((f, f.after_ns?)));
+    let late = functions.iter().filter(|f| f.probed_ns.is_none()).filter_map(|f| Some((f, f.after_ns?)));
     let mut late: Vec<(&FunctionRow, u64)> = late.filter(|(f, _)| f.totals.is_active()).collect();
     late.sort_by_key(|(_, after)| *after);
     let name = |&(f, after): &(&FunctionRow, u64)| format!("{} ({})", told_apart(functions, f), since(after));
@@ -393,6 +398,28 @@ pub fn probed_later(functions: &[FunctionRow]) -> Option<String> {
     let rest = if more > 0 { format!(", and {} more", thousands(more as u64)) } else { String::new() };
     (!named.is_empty())
         .then(|| format!("probed later, with numbers and shares of the time since only: {}{rest}", named.join(", ")))
+}
+
+/// `probed for a part of the 8.6 s, with numbers and shares of that part only: mid (6.2 s)`.
+fn probed_partly(functions: &[FunctionRow], wall_ns: u64) -> Option<String> {
+    const MOST: usize = 10;
+    let partly = functions.iter().filter(|f| f.totals.is_active()).filter_map(|f| Some((f, f.probed_ns?)));
+    let mut named: Vec<String> =
+        partly.map(|(f, ns)| format!("{} ({})", told_apart(functions, f), seconds(ns))).collect();
+    let more = named.len().saturating_sub(MOST);
+    named.truncate(MOST);
+    let rest = if more > 0 { format!(", and {} more", thousands(more as u64)) } else { String::new() };
+    let whole = seconds(wall_ns);
+    (!named.is_empty()).then(|| {
+        format!(
+            "probed for a part of the {whole}, with numbers and shares of that part only: {}{rest}",
+            named.join(", ")
+        )
+    })
+}
+
+fn seconds(ns: u64) -> String {
+    format!("{:.1} s", ns as f64 / 1e9)
 }
 
 /// What was changed while a recording was made; nothing where nothing was.
@@ -408,7 +435,7 @@ pub fn call_steps(steps: &[&CallStep], recording: &str) -> Option<String> {
 /// When a probe was added: `+3.2 s`.
 #[must_use]
 pub fn since(after_ns: u64) -> String {
-    format!("+{:.1} s", after_ns as f64 / 1e9)
+    format!("+{}", seconds(after_ns))
 }
 
 /// `no call: PySequence_Contains, PyDict_Next`; where some were not counted these may be theirs.

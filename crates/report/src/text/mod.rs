@@ -26,9 +26,7 @@ pub use analysis::{Blocks, analysis};
 pub(crate) use analysis::{basis, block_cpi, confidence, confidence_of, frequency, quotient};
 pub use annotation::{AnnotationView, annotation};
 pub(crate) use bubbles::{Length, bubble};
-pub use calls::{
-    CallColumn, FEW_NAMES, call_steps, calls, calls_header, calls_warnings, probed_later, since, some_are,
-};
+pub use calls::{CallColumn, FEW_NAMES, call_steps, calls, calls_header, calls_warnings, probed_part, since, some_are};
 pub(crate) use calls::{beside, is_timed, per_call, silent, total, uncounted};
 pub use calls_difference::calls_difference;
 pub use calls_tree::{Least, call_tree};

@@ -15,7 +15,9 @@ use whither_kernel::proc;
 use whither_probe::select::{Pattern, callee, parse};
 use whither_probe::{Added, Candidate, Order, Pause, PointAction, PointId, PointSpec, Refusal, Select};
 use whither_store::call_steps::CallStep;
-use whither_store::calls::{CallEpoch, CallModule, CallPoint, CallSnapshot, LatePoint, PatchKind, PointState, Spent};
+use whither_store::calls::{
+    CallEpoch, CallModule, CallPoint, CallSnapshot, Gap, LatePoint, Moment, PatchKind, PointState, Spent,
+};
 
 /// Where verbs are obeyed.
 pub(super) struct Desk {
@@ -34,6 +36,8 @@ pub(super) struct Desk {
     refused_later: Vec<(String, String)>,
     /// Probes added since the epoch began.
     late: Vec<LatePoint>,
+    /// When probes were away again.
+    gaps: Vec<Gap>,
     /// By point: first bytes of functions seen called through pointers.
     seen: FxHashMap<u32, Vec<u64>>,
     /// What snapshots say besides what the engine knows.
@@ -54,6 +58,7 @@ impl Desk {
             refused: Vec::new(),
             refused_later: Vec::new(),
             late: Vec::new(),
+            gaps: Vec::new(),
             seen: FxHashMap::default(),
             remarks: Remarks::default(),
             stopped: false,
@@ -216,6 +221,7 @@ impl Desk {
         }
         snapshot.points.extend(self.refused_later.iter().map(|(name, why)| refused_point(name.clone(), why)));
         snapshot.late.clone_from(&self.late);
+        snapshot.gaps.clone_from(&self.gaps);
         snapshot.notes.extend(self.remarks.on(&snapshot, proc::is_stopped));
         snapshot
     }
@@ -263,9 +269,28 @@ impl Desk {
         if batch.added.is_empty() {
             return;
         }
+        let Moment { after_ns, spent } = self.now();
+        let late = batch.added.iter().map(|point| LatePoint { id: point.id, after_ns, spent: Some(spent) });
+        self.late.extend(late);
+    }
+
+    fn now(&mut self) -> Moment {
         let whole = self.engine.snapshot().whole;
-        let spent = Some(Spent { cpu_ns: whole.cpu_ns, thread_ns: whole.thread_ns });
-        self.late.extend(batch.added.iter().map(|point| LatePoint { id: point.id, after_ns: whole.wall_ns, spent }));
+        let spent = Spent { cpu_ns: whole.cpu_ns, thread_ns: whole.thread_ns };
+        Moment { after_ns: whole.wall_ns, spent }
+    }
+
+    /// Notes that probes count from here, or no longer.
+    fn note_gaps(&mut self, points: &[AddedPoint], counts: bool) {
+        let now = self.now();
+        for id in points.iter().map(|p| p.id) {
+            let open = self.gaps.iter_mut().find(|gap| gap.id == id && gap.until.is_none());
+            match (open, counts) {
+                (Some(gap), true) => gap.until = Some(now),
+                (None, false) => self.gaps.push(Gap { id, from: now, until: None }),
+                _ => {}
+            }
+        }
     }
 
     /// Those of several patterns that no function matches, with words to say so.
@@ -313,7 +338,8 @@ impl Desk {
         }
         let removed = self.engine.remove(&ids(&points))?;
         let (pause_ns, held_ns) = nanoseconds(removed.pause);
-        let points = points.into_iter().filter(|p| removed.ids.contains(&PointId(p.id))).collect();
+        let points: Vec<AddedPoint> = points.into_iter().filter(|p| removed.ids.contains(&PointId(p.id))).collect();
+        self.note_gaps(&points, false);
         Ok(Reply::Removed { removed: points, pause_ns, held_ns })
     }
 
@@ -323,6 +349,7 @@ impl Desk {
             return Ok(Reply::Nothing { near: self.probed_names() });
         }
         self.engine.enable(&ids(&points), on);
+        self.note_gaps(&points, on);
         Ok(Reply::Switched { points })
     }
 
@@ -368,6 +395,10 @@ impl Desk {
         let snapshot = self.snapshot();
         self.engine.reset();
         self.late.clear();
+        self.gaps.retain_mut(|gap| {
+            gap.from = Moment::default();
+            gap.until.is_none()
+        });
         let name = self.end_epoch(label, snapshot);
         Reply::Done { text: format!("numbers count from here; the epoch `{name}` stays in the recording") }
     }

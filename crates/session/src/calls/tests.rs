@@ -271,8 +271,19 @@ fn when_a_probe_came_is_kept_until_the_next_epoch() {
     assert!(began > 0 && late[0] == (2, began), "{late:?}");
     assert!(late[1..].iter().all(|(id, after)| *id > 2 && *after > began) && late.len() > 1, "{late:?}");
     assert!(desk.snapshot().late.iter().all(|late| late.spent.is_some()), "what shares are parts of since");
+    let gaps = |desk: &mut Desk| -> Vec<(u32, bool)> {
+        desk.snapshot().gaps.iter().map(|gap| (gap.id, gap.until.is_some())).collect()
+    };
+    assert_eq!(gaps(&mut desk), []);
+    desk.obey(&Verb::Switch { patterns: vec!["#2".into()], on: false });
+    desk.obey(&Verb::Switch { patterns: vec!["#2".into()], on: false });
+    assert_eq!(gaps(&mut desk), [(2, false)]);
+    desk.obey(&Verb::Switch { patterns: vec!["#2".into()], on: true });
+    desk.obey(&Verb::Remove { patterns: vec!["#1".into()] });
+    assert_eq!(gaps(&mut desk), [(2, true), (1, false)], "switched off for a time, and taken back");
     desk.obey(&Verb::Reset { label: String::new() });
     assert!(desk.snapshot().late.is_empty(), "all are there from its begin");
+    assert_eq!(gaps(&mut desk), [(1, false)], "what is away stays away");
 }
 
 #[test]

@@ -76,6 +76,11 @@ fn snapshot(seed: u64, paths: u32) -> CallSnapshot {
         frames: (0..paths).map(frame).collect(),
         paths: (0..paths).map(path).collect(),
         late: vec![LatePoint { id: 1, after_ns: 5, spent: Some(Spent { cpu_ns: 3, thread_ns: 2 }) }],
+        gaps: vec![Gap {
+            id: 1,
+            from: Moment::default(),
+            until: Some(Moment { after_ns: 6, spent: Spent::default() }),
+        }],
         in_progress: vec![InProgress { tid: 1000, pid: 7, path: 100, elapsed_ns: 3 }],
         lost: CallLost { busy: 1, paths: 2, ..CallLost::default() },
         own_cost: OwnCost {

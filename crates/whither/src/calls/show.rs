@@ -89,7 +89,7 @@ pub(super) fn table(
         let tree = analysis.tree(&TreeQuery { metric: metric.clone(), startup: false });
         let least = shape.shape.min_share.map_or(LEAST, |share| Least { any: share, probed: share });
         let tree = text::call_tree(&tree, &metric, least, layout);
-        let late = text::probed_later(&profile.functions).map_or_else(String::new, |line| line + "\n");
+        let late = text::probed_part(&profile).fold(String::new(), |all, line| all + &line + "\n");
         return Ok(text::calls_header(&profile) + "\n" + &tree + &late);
     }
     let listing = analysis.listing(&shape.query()).map_err(|e| Usage(e.to_string()))?;

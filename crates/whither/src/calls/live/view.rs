@@ -125,6 +125,7 @@ fn per_second(calls: u64, wall_ns: u64) -> f64 {
 }
 
 struct TreeRows<'a> {
+    epoch: &'a Analysis<'a>,
     last: FxHashMap<Key, (u64, u64)>,
     off: Vec<u32>,
     late: &'a [LatePoint],
@@ -148,7 +149,7 @@ fn tree_rows(
     collect(&recent, &mut Vec::new(), &mut weights);
     let off = now.points.iter().filter(|p| p.state == PointState::Off).map(|p| p.id).collect();
     let wholes = (whole(now, &tree, metric), whole(interval, &recent, metric));
-    let mut made = TreeRows { last: weights, off, late: &now.late, metric, rows: Vec::new(), interval, wholes };
+    let mut made = TreeRows { epoch, last: weights, off, late: &now.late, metric, rows: Vec::new(), interval, wholes };
     for child in &tree.children {
         made.add(child, &mut Vec::new(), None);
     }
@@ -166,15 +167,15 @@ fn collect(node: &TreeNode, key: &mut Key, out: &mut FxHashMap<Key, (u64, u64)>)
 }
 
 impl TreeRows<'_> {
-    /// What the weight of a node in the epoch is a part of: of a function that was probed later, the time since.
+    /// What the weight of a node in the epoch is a part of: of a function that was not probed all the time, the time in which it was.
     fn whole_of(&self, node: &TreeNode) -> u64 {
-        let spent = self.late.iter().find(|late| Some(late.id) == node.func).and_then(|late| late.spent);
-        let before = spent.map_or(0, |spent| match self.metric {
+        let spent = node.func.and_then(|id| self.epoch.unseen(id));
+        let unseen = spent.map_or(0, |spent| match self.metric {
             Metric::Cpu => spent.cpu_ns,
             Metric::Wall | Metric::Off => spent.thread_ns,
             Metric::Count | Metric::Switches | Metric::Faults | Metric::Value(_) => 0,
         });
-        self.wholes.0.saturating_sub(before)
+        self.wholes.0.saturating_sub(unseen)
     }
 
     /// `parent`: its weight in the epoch, and in the last interval.
