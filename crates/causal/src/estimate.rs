@@ -5,7 +5,8 @@
 
 use crate::results::{CurvePoint, Fit, FitKind};
 use crate::series::Observation;
-use crate::shape::{Group, Shape, fit, fit_bent, knees_alike};
+use crate::shape::{Group, Shape, fit, knees_alike};
+use blend::{Blend, Ways};
 use whither_stats::describe::robust_deviation;
 use whither_stats::distribution::student_quantile;
 use whither_stats::random::Random;
@@ -71,18 +72,19 @@ impl Effect {
 pub(crate) fn estimate(observations: &[Observation], method: &Method) -> Option<Estimate> {
     let clean = Clean::new(observations, method.robust)?;
     let kind = chosen(&clean);
-    let blend = Blend::of(&clean, method.bends)?;
+    let ways = Ways { queues: method.bends, assume: method.assume };
+    let blend = Blend::of(&clean, ways)?;
     let largest = clean.observations.iter().map(|o| o.percent).max().unwrap_or(100);
     let amounts = [method.assume, f64::from(largest) / 100.0];
-    let draws = bootstrap(&clean, &blend, amounts, method);
+    let draws = bootstrap(&clean, &blend, amounts, method, ways);
     // Of all that is possible the middle: intervals are told by their half.
-    let unseen = amounts.map(|s| blend.unseen(&clean.groups, s) / 2.0);
+    let unseen = amounts.map(|s| blend.unseen(s) / 2.0);
     let effect = |i: usize| Effect {
         y: blend.y(amounts[i]) + unseen[i],
-        error: blend.error(&clean, amounts[i], &clean.residuals(&blend), &blend.stretches(&clean)),
+        error: blend.error(&clean, amounts[i], &clean.residuals(&blend), &blend.stretches()).hypot(NEAR_ENOUGH),
         unseen: unseen[i],
         quantile: draws.quantiles[i],
-        degrees: clean.degrees(&blend.line),
+        degrees: clean.degrees(blend.parameters()),
         confidence: method.confidence,
     };
     Some(Estimate {
@@ -96,117 +98,23 @@ pub(crate) fn estimate(observations: &[Observation], method: &Method) -> Option<
     })
 }
 
-/// How much lines may bend: with 1 an amount of 30 % has 46 % of what 100 % has. Of a queue before one server, nine tenths busy, it is 4.
-const BENDS: [f64; 12] = [0.15, 0.3, 0.45, 0.6, 0.8, 1.0, 1.4, 2.0, 3.0, 4.0, 6.0, 8.0];
-
-/// An effect is nearly another one from this part of it on.
-const NEARLY: f64 = 0.9;
-
-/// A line and a knee, weighted by how well they describe the windows (Akaike's weights): the choice between
-/// them is uncertain too, and an interval that forgot it would be too narrow.
-///
-/// Of lines that may bend there are several, all as likely at first.
-#[derive(Clone, Debug)]
-struct Blend {
-    /// The straight one.
-    line: Shape,
-    /// Those that bend, each with its part of the weight of lines; empty where lines do not bend.
-    bent: Vec<(Shape, f64)>,
-    knee: Option<Shape>,
-    /// Weight of the knee.
-    weight: f64,
-}
-
-impl Blend {
-    fn of(clean: &Clean, bends: bool) -> Option<Self> {
-        Self::new(&clean.groups, clean.observations.len() as f64, clean.within, bends)
-    }
-
-    /// `within`: sum of squares within groups.
-    fn new(groups: &[Group], n: f64, within: f64, bends: bool) -> Option<Self> {
-        let (line, line_rest) = fit(groups, FitKind::Line)?;
-        let knee = fit(groups, FitKind::Knee).filter(|(k, _)| n > k.parameters() as f64 + 2.0);
-        let criterion = |rest: f64, k: f64| n * (rest + within).max(1e-12).ln() + k * n.ln();
-        let straight = criterion(line_rest, 2.0);
-        // By how much each is better than the straight one, which is one of them.
-        let better = |rest: f64| ((straight - criterion(rest, 2.0)) / 2.0).clamp(-300.0, 300.0).exp();
-        let mut bent: Vec<(Shape, f64)> =
-            BENDS.iter().filter(|_| bends).filter_map(|bend| fit_bent(groups, *bend)).collect();
-        bent.iter_mut().for_each(|(_, rest)| *rest = better(*rest));
-        let sum = 1.0 + bent.iter().map(|b| b.1).sum::<f64>();
-        let mean = sum / (1 + bent.len()) as f64;
-        bent.iter_mut().for_each(|(_, part)| *part /= sum);
-        let weight = knee.map_or(0.0, |(_, rest)| {
-            let worse = criterion(rest, 4.0) - (straight - 2.0 * mean.ln());
-            1.0 / (1.0 + (worse / 2.0).exp())
-        });
-        Some(Self { line, bent, knee: knee.map(|(k, _)| k), weight })
-    }
-
-    /// All shapes with their weights, which sum to 1.
-    fn parts(&self) -> impl Iterator<Item = (&Shape, f64)> {
-        let lines = 1.0 - self.weight;
-        let straight = 1.0 - self.bent.iter().map(|b| b.1).sum::<f64>();
-        let bent = self.bent.iter().map(move |(shape, part)| (shape, lines * part));
-        std::iter::once((&self.line, lines * straight)).chain(bent).chain(self.knee.iter().map(|k| (k, self.weight)))
-    }
-
-    fn value(&self, s: f64) -> f64 {
-        self.parts().map(|(shape, weight)| weight * shape.value(s)).sum()
-    }
-
-    fn y(&self, s: f64) -> f64 {
-        1.0 - self.value(s) / self.value(0.0)
-    }
-
-    /// Standard error at an amount: that of each shape, and how far apart they are.
-    fn error(&self, clean: &Clean, s: f64, residuals: &[f64], stretches: &[f64]) -> f64 {
-        let y = self.y(s);
-        let of =
-            |shape: &Shape| clean.error(&shape.influence(&clean.groups, s), residuals, stretches).hypot(shape.y(s) - y);
-        // Influences cost more than values: what has next to no weight is left out.
-        self.parts().filter(|(_, weight)| *weight > 1e-3).map(|(shape, weight)| weight * of(shape)).sum()
-    }
-
-    /// How much larger the effect of an amount below all that were measured may be, where these leave that open.
-    fn unseen(&self, groups: &[Group], s: f64) -> f64 {
-        let open = self.knee.zip(self.flat_from(groups)).filter(|(_, first)| s < *first);
-        open.map_or(0.0, |(knee, first)| self.weight * (s.min(knee.y(first)) - knee.y(s)).max(0.0))
-    }
-
-    /// The first amount, where already that is at the knee or beyond, as far as windows tell: they know nothing then of how steeply
-    /// the curve rose to it, but that no part takes more than all of the time.
-    fn flat_from(&self, groups: &[Group]) -> Option<f64> {
-        let first = groups.iter().map(|g| g.s).find(|s| *s > 0.0)?;
-        let shape = self.knee?;
-        // By chance a knee is found a little behind an amount that is beyond it.
-        let only = groups.iter().filter(|g| g.s > 0.0 && g.s <= shape.knee + 1e-9).count() <= 1;
-        (only && shape.y(first) >= NEARLY * shape.y(shape.knee)).then_some(first)
-    }
-
-    /// How much smaller residuals are than the noise, by group.
-    fn stretches(&self, clean: &Clean) -> Vec<f64> {
-        let shape = self.knee.filter(|_| self.weight > 0.5).unwrap_or(self.line);
-        let leverage = shape.leverage(&clean.groups);
-        leverage.iter().map(|h| 1.0 / (1.0 - h.min(0.8))).collect()
-    }
-}
+/// Standard error that no number of windows takes away: no curve of a program is exactly one of the shapes.
+const NEAR_ENOUGH: f64 = 0.0025;
 
 fn described(kind: FitKind, blend: &Blend, draws: &Draws, clean: &Clean, confidence: f64) -> Fit {
     match (kind, blend.knee) {
         (FitKind::Nothing, _) => Fit::NOTHING,
         (FitKind::Line, _) | (_, None) => straight(blend),
         // What bends looks like a knee to who knows but straight lines.
-        (FitKind::Knee, _) if !blend.bent.is_empty() && blend.weight < 0.5 => straight(blend),
-        (FitKind::Knee, Some(shape)) => bent(&shape, blend.flat_from(&clean.groups), knees(draws, clean, confidence)),
+        (FitKind::Knee, _) if blend.weight < 0.5 => straight(blend),
+        (FitKind::Knee, Some(shape)) => bent(&shape, blend.flat_from(), knees(draws, clean, confidence)),
     }
 }
 
 /// The likeliest line.
 fn straight(blend: &Blend) -> Fit {
-    let likeliest = blend.parts().filter(|(shape, _)| shape.kind == FitKind::Line).max_by(|a, b| a.1.total_cmp(&b.1));
-    let shape = likeliest.map_or(blend.line, |(shape, _)| *shape);
-    let bend = (shape.bend > 0.0).then_some(shape.bend);
+    let shape = blend.likeliest_line();
+    let bend = (shape.bend != 0.0).then_some(shape.bend);
     Fit { kind: FitKind::Line, slope: shape.a / shape.c, bend, ..Fit::NOTHING }
 }
 
@@ -265,7 +173,7 @@ impl Clean {
         // Times per visit are positive; anything else is no baseline.
         let shape = clean.flexible().filter(|_| clean.groups[0].mean > 0.0)?;
         let squares: f64 = clean.observations.iter().map(|o| (o.value - shape.value(o.s())).powi(2)).sum();
-        clean.deviation = (squares / clean.degrees(&shape)).sqrt();
+        clean.deviation = (squares / clean.degrees(shape.parameters() as f64)).sqrt();
         Some(clean)
     }
 
@@ -303,8 +211,8 @@ impl Clean {
         self.observations.iter().map(|o| o.value - blend.value(o.s())).collect()
     }
 
-    fn degrees(&self, shape: &Shape) -> f64 {
-        (self.observations.len() as f64 - shape.parameters() as f64).max(1.0)
+    fn degrees(&self, parameters: f64) -> f64 {
+        (self.observations.len() as f64 - parameters).max(1.0)
     }
 
     /// Sets aside up to a tenth of the windows: those that are further from a robust fit than noise explains.
@@ -411,10 +319,10 @@ struct Draws {
     knee: (f64, f64),
 }
 
-fn bootstrap(clean: &Clean, blend: &Blend, amounts: [f64; 2], method: &Method) -> Draws {
+fn bootstrap(clean: &Clean, blend: &Blend, amounts: [f64; 2], method: &Method, ways: Ways) -> Draws {
     let n = clean.observations.len();
-    let student = student_quantile(0.5 + method.confidence / 2.0, clean.degrees(&blend.line));
-    let stretches = blend.stretches(clean);
+    let student = student_quantile(0.5 + method.confidence / 2.0, clean.degrees(blend.parameters()));
+    let stretches = blend.stretches();
     let expected: Vec<f64> = clean.observations.iter().map(|o| blend.value(o.s())).collect();
     let residuals: Vec<f64> = clean.residuals(blend).iter().zip(&clean.group).map(|(r, g)| r * stretches[*g]).collect();
     let truth = amounts.map(|s| blend.y(s));
@@ -433,7 +341,7 @@ fn bootstrap(clean: &Clean, blend: &Blend, amounts: [f64; 2], method: &Method) -
             draw.observations[i].value = expected[i] + r;
         }
         draw.regroup(&weights);
-        let Some(drawn) = Blend::of(&draw, method.bends) else { continue };
+        let Some(drawn) = Blend::of(&draw, ways) else { continue };
         let left = draw.residuals(&drawn);
         for (i, s) in amounts.into_iter().enumerate() {
             let error = drawn.error(&draw, s, &left, &stretches);
@@ -499,5 +407,6 @@ fn curve(all: &[Observation], clean: &Clean, confidence: f64) -> Vec<CurvePoint>
     points.collect()
 }
 
+mod blend;
 #[cfg(test)]
 mod tests;

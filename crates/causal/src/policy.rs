@@ -13,7 +13,7 @@ use crate::carry::{self, SETTLE};
 use crate::options::{DoneReason, Order, PolicyKind, PolicyOptions, Step};
 use crate::pauses::Pauses;
 use crate::series::{Measure, value};
-use allocation::{Candidate, Planned};
+use allocation::{Amounts, Candidate, Planned};
 use length::{Length, VISITS};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ const SHORT_STRATA: u32 = 2;
 #[derive(Clone, Debug)]
 pub struct Policy {
     options: PolicyOptions,
-    amounts: Vec<u8>,
+    amounts: Amounts,
     random: Random,
     phase: Phase,
     began_ns: Option<u64>,
@@ -285,10 +285,10 @@ impl Policy {
 
     /// An amount without memory: 0 half of the time, the others evenly.
     fn lot(&mut self) -> u8 {
-        if self.amounts.is_empty() || self.random.chance(0.5) {
+        if self.amounts.all.is_empty() || self.random.chance(0.5) {
             return 0;
         }
-        self.amounts[self.random.below(self.amounts.len())]
+        self.amounts.all[self.random.below(self.amounts.all.len())]
     }
 
     /// How long the next window is at least. That visits are rare is believed for half the time for which they were seen to be: a
@@ -328,7 +328,7 @@ impl Policy {
         self.plan.clear();
         let lately = std::mem::take(&mut self.lately);
         let by_blocks = self.options.policy == PolicyKind::Adaptive && self.options.fixed_target.is_none();
-        if by_blocks && !self.amounts.is_empty() {
+        if by_blocks && !self.amounts.all.is_empty() {
             let windows = length as f64 / self.pace_ns.max(1.0) * (1.0 - LOTTERY);
             let candidates = self.candidates(&lately);
             self.plan = allocation::plan(&candidates, windows, &self.amounts, &mut self.random);
@@ -376,17 +376,18 @@ impl Policy {
 }
 
 /// Amounts other than 0.
-fn amounts(options: &PolicyOptions) -> Vec<u8> {
-    if let Some(percent) = options.fixed_percent {
-        return Some(percent.min(100)).filter(|p| *p > 0).into_iter().collect();
-    }
-    let mut amounts: Vec<u8> = match options.speedups.as_slice() {
-        [] => (1..=20).map(|i| 5 * i).collect(),
-        given => given.iter().map(|p| (*p).min(100)).filter(|p| *p > 0).collect(),
+fn amounts(options: &PolicyOptions) -> Amounts {
+    let assume = options.fixed_percent.unwrap_or(options.assume);
+    let mut all: Vec<u8> = match (options.fixed_percent, options.speedups.as_slice()) {
+        (Some(percent), _) => vec![percent],
+        (None, []) => (1..=20).map(|i| 5 * i).collect(),
+        (None, given) => given.to_vec(),
     };
-    amounts.sort_unstable();
-    amounts.dedup();
-    amounts
+    all.iter_mut().for_each(|p| *p = (*p).min(100));
+    all.retain(|p| *p > 0);
+    all.sort_unstable();
+    all.dedup();
+    Amounts { all, assume }
 }
 
 #[cfg(test)]

@@ -154,7 +154,8 @@ pub struct Fit {
     pub kind: FitKind,
     /// Effect per 100 % speed-up, up to the knee.
     pub slope: f64,
-    /// Of a line that bends (of latencies): how much. Its effect is `slope * s * (1 + bend) / (1 + bend * s)`, s up to 1.
+    /// Of a line that bends: how much; above 0 it rises fast at first, as latencies of queues fall, below 0 slowly. Its effect is
+    /// `slope * s * (1 + bend) / (1 + bend * s)`, s up to 1.
     pub bend: Option<f64>,
     /// Where it changes, percent.
     pub knee: Option<f64>,

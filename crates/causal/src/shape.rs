@@ -75,6 +75,14 @@ impl Shape {
         }
     }
 
+    /// The same for the value without speed-up.
+    pub(crate) fn influence_of_zero(&self, groups: &[Group]) -> Vec<f64> {
+        match solve(self.matrix(groups), [1.0, 0.0, 0.0], self.rows()) {
+            Some(solved) => groups.iter().map(|g| self.dot(solved, g.s)).collect(),
+            None => vec![f64::INFINITY; groups.len()],
+        }
+    }
+
     /// How much a window of weight 1 draws the shape towards itself, for each group: 0 to 1.
     pub(crate) fn leverage(&self, groups: &[Group]) -> Vec<f64> {
         let matrix = self.matrix(groups);
@@ -104,6 +112,12 @@ impl Shape {
         }
         matrix
     }
+}
+
+/// The group of an amount, where that lies beyond `upto`.
+pub(crate) fn beyond(groups: &[Group], upto: f64, s: f64) -> Option<usize> {
+    let at = || groups.iter().position(|g| (g.s - s).abs() < 1e-9);
+    (s > upto + 1e-9).then(at).flatten()
 }
 
 /// Best shape of a kind, and the sum of squares that remains between groups; `None` where the groups do not

@@ -16,6 +16,21 @@ const HALF_BLOCK: usize = 3;
 /// Nothing is known: an effect could be anything up to the target's share.
 const WIDE: f64 = 1.0;
 
+/// What windows may speed up by, percent, ascending.
+#[derive(Clone, Debug)]
+pub(super) struct Amounts {
+    pub(super) all: Vec<u8>,
+    /// The one that gains are told for.
+    pub(super) assume: u8,
+}
+
+impl Amounts {
+    /// Within half of the amount of interest.
+    fn is_near(&self, amount: u8) -> bool {
+        2 * u16::from(amount.abs_diff(self.assume)) <= u16::from(self.assume)
+    }
+}
+
 /// A window that is planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Planned {
@@ -60,9 +75,9 @@ impl Candidate {
 }
 
 /// About `windows` windows in blocks, in the order in which they are to be *popped*.
-pub(super) fn plan(candidates: &[Candidate], windows: f64, amounts: &[u8], random: &mut Random) -> Vec<Planned> {
+pub(super) fn plan(candidates: &[Candidate], windows: f64, amounts: &Amounts, random: &mut Random) -> Vec<Planned> {
     let total: f64 = candidates.iter().map(Candidate::weight).sum();
-    let half = HALF_BLOCK.min(amounts.len());
+    let half = HALF_BLOCK.min(amounts.all.len());
     let blocks = windows / (2 * half).max(1) as f64;
     let mut planned = Vec::new();
     for candidate in candidates {
@@ -77,9 +92,13 @@ pub(super) fn plan(candidates: &[Candidate], windows: f64, amounts: &[u8], rando
     planned
 }
 
-fn block(target: u32, half: usize, amounts: &[u8], random: &mut Random, planned: &mut Vec<Planned>) {
-    let mut drawn = amounts.to_vec();
+fn block(target: u32, half: usize, amounts: &Amounts, random: &mut Random, planned: &mut Vec<Planned>) {
+    let mut drawn = amounts.all.clone();
     random.shuffle(&mut drawn);
+    // One is close to the amount of interest: from others alone it is not known how a curve comes there.
+    if let Some(at) = drawn.iter().position(|a| amounts.is_near(*a)) {
+        drawn.swap(0, at);
+    }
     drawn.truncate(half);
     planned.extend(drawn.iter().map(|&percent| Planned { target, percent }));
     planned.extend(std::iter::repeat_n(Planned { target, percent: 0 }, half));

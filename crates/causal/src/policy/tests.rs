@@ -201,7 +201,7 @@ proptest! {
     fn blocks_are_balanced(seed in any::<u64>(), shares in prop::collection::vec(0.001..0.3_f64, 1..8), windows in 1.0..500.0_f64) {
         let candidates: Vec<Candidate> = shares.iter().enumerate()
             .map(|(i, &share)| Candidate { target: i as u32, share, estimate: None }).collect();
-        let amounts: Vec<u8> = (1..=20).map(|i| 5 * i).collect();
+        let amounts = Amounts { all: (1..=20).map(|i| 5 * i).collect(), assume: 30 };
         let plan = allocation::plan(&candidates, windows, &amounts, &mut Random::new(seed));
         let mut sums: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
         for p in &plan {
@@ -209,6 +209,10 @@ proptest! {
             if p.percent == 0 { of.0 += 1 } else { of.1 += 1 }
         }
         prop_assert!(sums.values().all(|(zeros, others)| zeros == others && *zeros >= 3));
+        for (target, (_, others)) in sums {
+            let near = plan.iter().filter(|p| p.target == target && (15..=45).contains(&p.percent)).count();
+            prop_assert!(near >= others / 3, "one of each block is close to 30 %: {near} of {others}");
+        }
         prop_assert!(plan.len() as f64 <= windows + 6.0 * (shares.len() + 1) as f64);
     }
 
@@ -217,7 +221,7 @@ proptest! {
         let small = Candidate { target: 0, share, estimate: Some(allocation::Range { low: low / 1e3, high: high / 1e3, windows: 9 }) };
         let large = Candidate { target: 1, share: 1.0, estimate: None };
         let planned = |seed| {
-            let plan = allocation::plan(&[small, large], 70.0, &[10, 50, 90], &mut Random::new(seed));
+            let plan = allocation::plan(&[small, large], 70.0, &Amounts { all: vec![10, 50, 90], assume: 30 }, &mut Random::new(seed));
             plan.iter().any(|p| p.target == 0)
         };
         prop_assert!((0..2000).any(planned));
