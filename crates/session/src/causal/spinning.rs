@@ -17,10 +17,20 @@ const LOOP: u64 = 128;
 #[derive(Debug, Default)]
 pub(super) struct Spinning {
     /// By file and stated address.
-    known: FxHashMap<(usize, u64), bool>,
+    known: FxHashMap<(usize, u64), Place>,
     spun: u64,
     all: u64,
     samples: u64,
+}
+
+/// A place where threads were met. To look at code costs as much as ten samples, and large programs are met at ever new places:
+/// spinners come back to theirs.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// Once, with this weight.
+    Met(u32),
+    /// Looked at.
+    Known { spins: bool },
 }
 
 impl Spinning {
@@ -34,7 +44,19 @@ impl Spinning {
         self.all = self.all.saturating_add(weight.into());
         self.samples += 1;
         let Some((file, at)) = place else { return };
-        let spins = *self.known.entry((file, at.0)).or_insert_with(|| spins(at, code));
+        let (spins, weight) = match self.known.get(&(file, at.0)) {
+            None => {
+                self.known.insert((file, at.0), Place::Met(weight));
+                return;
+            }
+            Some(Place::Met(before)) => {
+                let weight = weight.saturating_add(*before);
+                let spins = spins(at, code);
+                self.known.insert((file, at.0), Place::Known { spins });
+                (spins, weight)
+            }
+            Some(Place::Known { spins }) => (*spins, weight),
+        };
         if spins {
             self.spun = self.spun.saturating_add(weight.into());
         }
@@ -77,12 +99,14 @@ mod tests {
             bytes[middle + 10..middle + 12].copy_from_slice(&PAUSE);
             Some(bytes)
         };
-        spinning.count(Some((0, Svma(0x1000))), 3, read);
+        spinning.count(Some((0, Svma(0x1000))), 2, |_| panic!("met once"));
+        spinning.count(Some((0, Svma(0x1000))), 1, read);
         spinning.count(Some((0, Svma(0x1000))), 1, |_| None);
-        spinning.count(Some((1, Svma(0x1000))), 2, |_| Some(vec![0xf3, 0x0f, 0x90]));
+        spinning.count(Some((1, Svma(0x1000))), 1, |_| panic!("met once"));
+        spinning.count(Some((1, Svma(0x1000))), 1, |_| Some(vec![0xf3, 0x0f, 0x90]));
         spinning.count(None, 2, |_| None);
         assert!((spinning.share() - 0.5).abs() < 1e-9, "known places are not read again: {}", spinning.share());
-        assert_eq!(spinning.samples(), 4);
+        assert_eq!(spinning.samples(), 6);
     }
 
     #[test]
@@ -95,8 +119,9 @@ mod tests {
             bytes[middle..middle + 7].copy_from_slice(&[0x41, 0x8b, 0x08, 0x85, 0xc9, 0x74, 0xf9]);
             (bytes.len() < 100).then_some(bytes)
         };
-        spinning.count(Some((0, Svma(0x1000))), 1, read);
-        spinning.count(Some((0, Svma(0x0fff))), 1, read);
+        for place in [0x1000, 0x1000, 0x0fff, 0x0fff] {
+            spinning.count(Some((0, Svma(place))), 1, read);
+        }
         assert!((spinning.share() - 1.0).abs() < 1e-9, "{}", spinning.share());
     }
 }
