@@ -8,8 +8,11 @@
 
 #include "sys.h"
 
-/* From a return slot to its shadow; the unwind description of entry.S holds the same number. */
-#define WH_SHADOW (-0x100000000000ll)
+/* From a return slot to its shadow; the unwind description of entry.S holds the same number. Not a multiple of 2^28: AMD's
+ * first-level cache finds lines by a hash of bits 12 to 27 of addresses and holds one line of each, so that a slot and a
+ * shadow with equal bits would throw each other out at every entry and exit. */
+#define WH_SHADOW (-0x100000000000ll + 0x10000)
+_Static_assert(WH_SHADOW & 0xffff000, "a slot and its shadow would share a place in caches");
 #define BLOCK_BYTES 0x10000ull
 #define SHADOW_SET 65536u
 

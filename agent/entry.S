@@ -7,7 +7,7 @@
  *
  * A stub pushes its point's index: 0(rsp) = index, 8(rsp) = return address (the slot).
  */
-	.set D, -0x100000000000		/* WH_SHADOW: from a return slot to its shadow */
+	.set D, -0x100000000000 + 0x10000	/* WH_SHADOW: from a return slot to its shadow */
 	.text
 
 /* Unwinders may come by between any two instructions: each push and pop has its row. */
