@@ -154,7 +154,7 @@ struct hot {
 	u64 gate;
 	u64 top_slot;               /* innermost call in progress, 0 when there was none */
 	u32 top_path;
-	u32 words;                  /* a multiple of 4: the last is repeated. From the slot outwards */
+	u32 words;                  /* a multiple of 4: the last is repeated, `repeated` times. From the slot outwards */
 	const struct word *end;     /* behind the words to be compared; no words: `varied` may be */
 	u64 relocated;              /* of the point */
 	u64 record;                 /* path and point as a record holds them */
@@ -162,6 +162,7 @@ struct hot {
 	u64 *counter;               /* its calls */
 	u64 owner;                  /* slot ^ ra of who filled it */
 	u64 calls;                  /* of the block at that time */
+	u32 repeated;
 	u16 skip, left;             /* the path is another each time: fillings to be left out, still */
 	u32 varied;                 /* the values are those of variants[], found by a hash of the words */
 	struct word word[HOT_WORDS];
@@ -431,7 +432,7 @@ static inline u64 clock_at_entry(const struct local *l, const struct wh_active *
 	return r->cpu0 && r->cpu0 == l->pending ? clock_cpu(l, r->t0) | 1 : 0;
 }
 
-/* fast.c */
+/* learn.c */
 void hot_learn(struct local *l, u32 flags, u32 point, u64 slot, u64 rbp, u32 found, const struct match *match);
 void hot_forget(struct local *l);
 
