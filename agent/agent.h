@@ -8,8 +8,11 @@
 
 #include "sys.h"
 
-/* From a return slot to its shadow; the unwind description of entry.S holds the same number. */
-#define WH_SHADOW (-0x100000000000ll)
+/* From a return slot to its shadow; the unwind description of entry.S holds the same number. Not a multiple of 2^28: AMD's
+ * first-level cache finds lines by a hash of bits 12 to 27 of addresses and holds one line of each, so that a slot and a
+ * shadow with equal bits would throw each other out at every entry and exit. */
+#define WH_SHADOW (-0x100000000000ll + 0x10000)
+_Static_assert(WH_SHADOW & 0xffff000, "a slot and its shadow would share a place in caches");
 #define BLOCK_BYTES 0x10000ull
 #define SHADOW_SET 65536u
 
@@ -151,7 +154,7 @@ struct hot {
 	u64 gate;
 	u64 top_slot;               /* innermost call in progress, 0 when there was none */
 	u32 top_path;
-	u32 words;                  /* a multiple of 4: the last is repeated. From the slot outwards */
+	u32 words;                  /* a multiple of 4: the last is repeated, `repeated` times. From the slot outwards */
 	const struct word *end;     /* behind the words to be compared; no words: `varied` may be */
 	u64 relocated;              /* of the point */
 	u64 record;                 /* path and point as a record holds them */
@@ -159,6 +162,7 @@ struct hot {
 	u64 *counter;               /* its calls */
 	u64 owner;                  /* slot ^ ra of who filled it */
 	u64 calls;                  /* of the block at that time */
+	u32 repeated;
 	u16 skip, left;             /* the path is another each time: fillings to be left out, still */
 	u32 varied;                 /* the values are those of variants[], found by a hash of the words */
 	struct word word[HOT_WORDS];
@@ -428,7 +432,7 @@ static inline u64 clock_at_entry(const struct local *l, const struct wh_active *
 	return r->cpu0 && r->cpu0 == l->pending ? clock_cpu(l, r->t0) | 1 : 0;
 }
 
-/* fast.c */
+/* learn.c */
 void hot_learn(struct local *l, u32 flags, u32 point, u64 slot, u64 rbp, u32 found, const struct match *match);
 void hot_forget(struct local *l);
 

@@ -7,7 +7,7 @@
  *
  * A stub pushes its point's index: 0(rsp) = index, 8(rsp) = return address (the slot).
  */
-	.set D, -0x100000000000		/* WH_SHADOW: from a return slot to its shadow */
+	.set D, -0x100000000000 + 0x10000	/* WH_SHADOW: from a return slot to its shadow */
 	.text
 
 /* Unwinders may come by between any two instructions: each push and pop has its row. */
@@ -41,19 +41,32 @@
 	.cfi_restore rbx
 .endm
 
-/* Calls a function of fast.c, which saves whatever it uses, with the address of what is pushed here. It
- * has done its part if an address stands where the index was: "above". */
-.macro call_fast name
-	push %rdi
+/* Calls a function of fast.c with the address of what is pushed here. It has done its part if an address stands where the
+ * index was: "above". */
+/* What functions of fast.c change, but for what they save themselves. */
+.macro save_few
+	.irp register, rax, rcx, rdx, rsi, rdi
+	push %\register
 	.cfi_adjust_cfa_offset 8
+	.endr
+.endm
+
+.macro restore_few
+	.irp register, rdi, rsi, rdx, rcx, rax
+	pop %\register
+	.cfi_adjust_cfa_offset -8
+	.endr
+.endm
+
+.macro call_fast name
+	save_few
 	push %rbp
 	.cfi_adjust_cfa_offset 8
 	mov %rsp, %rdi
 	call \name
-	pop %rbp
+	lea 8(%rsp), %rsp
 	.cfi_adjust_cfa_offset -8
-	pop %rdi
-	.cfi_adjust_cfa_offset -8
+	restore_few
 	cmpq $0xffff, (%rsp)
 .endm
 
@@ -79,12 +92,10 @@ wh_entry_exit:
 wh_exit_address:
 	lea -8(%rsp), %rsp
 	.cfi_def_cfa_offset 16
-	push %rdi
-	.cfi_adjust_cfa_offset 8
-	lea 8(%rsp), %rdi
+	save_few
+	lea 40(%rsp), %rdi
 	call wh_fast_exit
-	pop %rdi
-	.cfi_adjust_cfa_offset -8
+	restore_few
 	cmpq $0, (%rsp)
 	je 3f
 	ret

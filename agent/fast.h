@@ -1,6 +1,6 @@
 /*
  * The two ends of an ordinary timed call, small enough to stand in several handlers: they call nothing,
- * and give up before they have changed anything.
+ * and give up before they have changed anything. And where what fast.c looks up and learn.c keeps has its place.
  */
 #ifndef WH_FAST_H
 #define WH_FAST_H
@@ -123,6 +123,33 @@ static inline int booked(u64 segment, struct local *l, struct wh_thread *t, u64 
 	barrier();
 	t->n_active = n;
 	return 1;
+}
+
+/* What entry.S has pushed, and above it what the stub and the call have. The index is below 65536; an
+ * address in its place says that the call is done and goes on there. */
+struct frame {
+	u64 rbp, rdi, rsi, rdx, rcx, rax, index, ra;
+};
+
+static inline struct hot *hot_of(struct local *l, u64 slot, u64 ra)
+{
+	struct hot *h = &l->hot[(u32)(ra + (slot >> 3)) % HOTS];
+
+	one_register(h);
+	return h;
+}
+
+/* Multiplied by odd numbers without pattern: a word's place matters as much as its value. */
+static inline u64 mixed(u64 hash, u64 a, u64 b, u64 c, u64 d)
+{
+	return hash * 0xbf58476d1ce4e5b9ull + a * 0x9e3779b97f4a7c15ull + b * 0xd6e8feb86659fd93ull +
+	       c * 0x94d049bb133111ebull + d * 0xff51afd7ed558ccdull;
+}
+
+/* One of the two places of a variant: with one alone every fifth of 256 paths would share its place with another. */
+static inline struct variant *variant_of(struct local *l, u64 hash, u32 second)
+{
+	return &l->variants[(u32)(second ? hash >> 20 : hash >> 40) % VARIANTS];
 }
 
 #endif

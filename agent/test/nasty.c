@@ -565,7 +565,7 @@ static void shadow_taken(void)
 	u64 size = 1 << 20;
 	char *stack = (char *)mmap(0, size, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	u64 first = (u64)stack & ~0xffffull;
-	char *taken = (char *)mmap((void *)(first - 0x100000000000ull), size + 0x20000, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	char *taken = (char *)mmap((void *)(first - 0x100000000000ull + 0x10000), size + 0x20000, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	if (taken == MAP_FAILED) { printf("  SKIP: its place is in use\n"); unprobe(p); unprobe(q); return; }
 	memset(taken, 0x5a, size);
 	pthread_attr_t a; pthread_attr_init(&a); pthread_attr_setstack(&a, stack, size);

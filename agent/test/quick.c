@@ -332,10 +332,33 @@ static void racing(void)
 	}
 }
 
+/* ---- 256 paths to one call site, another at each call: hardly any entry is a slow one. Here, where no usual cost is
+ * known, slow entries are told by what they cost apart. ---- */
+static void many(void)
+{
+	const u32 kinds[] = {WH_DO_PATH, WH_DO_EXIT | WH_DO_PATH, ALL_TIMES};
+	const char *way = getenv("WAY");
+	if (way && *way != '1') return; /* there are no quick ones */
+	for (unsigned k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+		u32 p = probe((void *)work, kinds[k]);
+		u64 calls = 20000, slow = 0;
+		for (u64 i = 0; i < 2 * calls; i++) {
+			u64 before = lost(WH_LOST_APART);
+			sink = bend((next_random() & 255) << 1, 8);
+			slow += i >= calls && lost(WH_LOST_APART) != before;
+		}
+		struct sums s = sums(p);
+		CHECK(s.calls == 2 * calls && s.paths == 256, "calls %llu paths %llu", (unsigned long long)s.calls, (unsigned long long)s.paths);
+		CHECK(slow < calls * 3 / 100, "%llu of %llu entries are slow", (unsigned long long)slow, (unsigned long long)calls);
+		printf("  %llu slow of %llu\n", (unsigned long long)slow, (unsigned long long)calls);
+		unprobe(p);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	struct { const char *name; void (*run)(void); } all[] = {
-		{"learning", learning}, {"anchors", anchors}, {"silence", silence}, {"switching", switching}, {"storm", storm}, {"racing", racing}};
+		{"learning", learning}, {"anchors", anchors}, {"silence", silence}, {"switching", switching}, {"storm", storm}, {"racing", racing}, {"many", many}};
 	setup(argv[1]);
 	for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
 		int wanted = argc == 2;

@@ -11,7 +11,7 @@ pub const IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.so"));
 
 /// Distance from a return slot to the shadow word that holds its true return address. The unwind
 /// description of the agent's entry holds the same number.
-pub const SHADOW: i64 = -0x1000_0000_0000;
+pub const SHADOW: i64 = -0x1000_0000_0000 + 0x1_0000;
 
 /// Entries of `wh_shadow_set`: blocks of return slots whose shadow is mapped, an open-addressed table.
 pub const SHADOW_SET: usize = 65536;

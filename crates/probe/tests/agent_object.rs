@@ -56,6 +56,36 @@ fn code_touches_general_registers_only() {
     assert!(seen > 500, "only {seen} instructions");
 }
 
+/// entry.S saves neither for the quick functions, which the program's arguments and static chain would be lost by.
+#[test]
+fn quick_functions_leave_registers_alone_that_nobody_has_saved() {
+    use iced_x86::{FlowControl, Register};
+    let file = file();
+    let text = file.section_by_name(".text").expect("text");
+    let symbols: Vec<_> = file.symbols().filter(|s| s.size() > 0).collect();
+    let begins: Vec<u64> =
+        symbols.iter().filter(|s| s.name().is_ok_and(|n| n.starts_with("wh_fast_"))).map(|s| s.address()).collect();
+    assert_eq!(begins.len(), 3, "{begins:x?}");
+    let (mut all, mut done) = (begins, 0);
+    let mut factory = InstructionInfoFactory::new();
+    while let Some(&begin) = all.get(done) {
+        let size = symbols.iter().find(|s| s.address() == begin).expect("a function").size();
+        let bytes = text.data_range(begin, size).expect("in the text").expect("bytes");
+        for instruction in &mut Decoder::with_ip(64, bytes, begin, DecoderOptions::NONE) {
+            for used in factory.info(&instruction).used_registers() {
+                let full = used.register().full_register();
+                let spared = [Register::R8, Register::R9, Register::R10, Register::R11].contains(&full);
+                assert!(!spared, "{full:?} at {:#x}", instruction.ip());
+            }
+            let called = instruction.near_branch_target();
+            if instruction.flow_control() == FlowControl::Call && !all.contains(&called) {
+                all.push(called); // what it calls is held to the same
+            }
+        }
+        done += 1;
+    }
+}
+
 #[test]
 fn nothing_is_left_to_the_loader_but_its_own_address_and_one_thread_word() {
     const RELATIVE: u32 = 8;
