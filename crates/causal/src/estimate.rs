@@ -79,9 +79,10 @@ pub(crate) fn estimate(observations: &[Observation], method: &Method) -> Option<
     let draws = bootstrap(&clean, &blend, amounts, method, ways);
     // Of all that is possible the middle: intervals are told by their half.
     let unseen = amounts.map(|s| blend.unseen(s) / 2.0);
+    let few = 1.0 + FEW / (clean.observations.len() as f64).powi(2);
     let effect = |i: usize| Effect {
         y: blend.y(amounts[i]) + unseen[i],
-        error: blend.error(&clean, amounts[i], &clean.residuals(&blend), &blend.stretches()).hypot(NEAR_ENOUGH),
+        error: blend.error(&clean, amounts[i], &clean.residuals(&blend), &blend.stretches()).hypot(NEAR_ENOUGH) * few,
         unseen: unseen[i],
         quantile: draws.quantiles[i],
         degrees: clean.degrees(blend.parameters()),
@@ -97,6 +98,10 @@ pub(crate) fn estimate(observations: &[Observation], method: &Method) -> Option<
         zero: blend.value(0.0),
     })
 }
+
+/// Few windows choose a shape, and tell their own noise, better than they are: errors of a dozen are a quarter larger, of two dozen a
+/// fifteenth (simulated: 82 to 90 of 100 intervals held else, with 10 to 16 windows).
+const FEW: f64 = 40.0;
 
 /// Standard error that no number of windows takes away: no curve of a program is exactly one of the shapes.
 const NEAR_ENOUGH: f64 = 0.0025;
