@@ -168,6 +168,8 @@ struct Counter {
     shared: Arc<Shared>,
     targets: Targets,
     cost_ns: u64,
+    /// Of that, the part that was measured.
+    certain: f64,
     budget: f64,
     tally: Tally,
     dice: Dice,
@@ -191,6 +193,7 @@ impl Counter {
             shared,
             targets,
             cost_ns: u64::try_from((cost + DISTURBANCE).as_nanos()).unwrap_or(u64::MAX),
+            certain: cost.as_secs_f64() / (cost + DISTURBANCE).as_secs_f64(),
             budget: budget.clamp(1e-4, 0.5),
             tally: Tally::default(),
             dice: Dice(clock::monotonic_ns() | 1),
@@ -347,11 +350,12 @@ impl Counter {
         groups.retain_mut(|g| g.enable().is_ok());
         std::thread::sleep(length);
         let mut lost = Lost::default();
-        let (tally, cost) = (&mut self.tally, self.cost_ns);
+        let (tally, cost, certain) = (&mut self.tally, self.cost_ns, self.certain);
         // Threads that have ended leave no counts.
         groups.retain_mut(|g| match g.disable() {
             Ok(window) => {
-                lost.add(Duration::from_nanos(tally.add(set, &window, cost)), Duration::from_nanos(window.enabled_ns));
+                let hits = Duration::from_nanos(tally.add(set, &window, cost)).mul_f64(certain);
+                lost.add(hits, Duration::from_nanos(window.enabled_ns));
                 !window.is_spent
             }
             Err(_) => {
@@ -436,7 +440,7 @@ impl Counter {
 /// after the last hit.
 #[derive(Default)]
 struct Lost {
-    /// By hits and switching.
+    /// By hits, as measured, and switching.
     least: Duration,
     /// If windows had let nothing through.
     most: Duration,
