@@ -49,16 +49,13 @@ pub fn measure(span: Duration, hertz: f64) -> Option<Gaps> {
 
 /// What gaps of so many seconds tell, in the order they came.
 fn looked_at(gaps: &[f64], seconds: f64, hertz: f64) -> Option<Gaps> {
-    let mean = |gaps: &[f64], seconds: f64| {
-        let away: f64 = gaps.iter().filter(|ns| **ns > AWAY_NS).sum();
-        let here = gaps.iter().copied().filter(|ns| *ns <= AWAY_NS).collect();
-        let expected = ((seconds - away / 1e9).max(0.0) * hertz).round() as usize;
-        of_longest(here, expected).map(|mean| (mean, expected))
-    };
-    let (whole, expected) = mean(gaps, seconds)?;
-    let parts = gaps.chunks(gaps.len().div_ceil(PARTS).max(1));
-    // Gaps come as evenly as interrupts do, so that a third of them is a third of the time.
-    let mut means: Vec<f64> = parts.filter_map(|p| mean(p, seconds / PARTS as f64)).map(|m| m.0).collect();
+    let away: f64 = gaps.iter().filter(|ns| **ns > AWAY_NS).sum();
+    let here: Vec<f64> = gaps.iter().copied().filter(|ns| *ns <= AWAY_NS).collect();
+    let expected = ((seconds - away / 1e9).max(0.0) * hertz).round() as usize;
+    let whole = of_longest(here.clone(), expected)?;
+    // Gaps come as evenly as interrupts do, so that a third of them is a third of the time that was had.
+    let parts = here.chunks(here.len().div_ceil(PARTS));
+    let mut means: Vec<f64> = parts.filter_map(|p| of_longest(p.to_vec(), expected.div_ceil(PARTS))).collect();
     means.sort_by(f64::total_cmp);
     let enough = means.len() == PARTS && expected >= ENOUGH * PARTS;
     let mean_ns = if enough { means[PARTS / 2] } else { whole };
