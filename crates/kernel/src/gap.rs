@@ -10,9 +10,18 @@ use std::time::Duration;
 pub struct Gaps {
     /// Gaps longer than 300 ns.
     pub count: usize,
-    /// Mean length of the longest of them, as many as were expected, ns.
+    /// Mean length of the longest of them, as many as were expected, ns: the middle of three parts of the span, where each has
+    /// interrupts enough.
     pub mean_ns: f64,
+    /// The least and the greatest of the three parts' means, ns: how far one measurement is to be believed.
+    pub range_ns: (f64, f64),
 }
+
+/// Whoever is away for so long was not interrupted, but had to leave the CPU to another thread, ns.
+const AWAY_NS: f64 = 500_000.0;
+/// Interrupts that make a mean of their own.
+const ENOUGH: usize = 20;
+const PARTS: usize = 3;
 
 /// Spins for `span` on the calling thread, which is interrupted `hertz` times a second, and looks at the gaps. `None` when the
 /// machine has no usable time-stamp counter or nothing interrupted the loop.
@@ -35,9 +44,23 @@ pub fn measure(span: Duration, hertz: f64) -> Option<Gaps> {
     }
     let per_ns = last.wrapping_sub(first) as f64 / t0.elapsed().as_nanos() as f64;
     let long: Vec<f64> = gaps.iter().map(|&g| g as f64 / per_ns).filter(|&ns| ns > 300.0).collect();
-    let count = long.len();
-    let mean_ns = of_longest(long, (t0.elapsed().as_secs_f64() * hertz).round() as usize)?;
-    Some(Gaps { count, mean_ns })
+    looked_at(&long, t0.elapsed().as_secs_f64(), hertz)
+}
+
+/// What gaps of so many seconds tell, in the order they came.
+fn looked_at(gaps: &[f64], seconds: f64, hertz: f64) -> Option<Gaps> {
+    let away: f64 = gaps.iter().filter(|ns| **ns > AWAY_NS).sum();
+    let here: Vec<f64> = gaps.iter().copied().filter(|ns| *ns <= AWAY_NS).collect();
+    let expected = ((seconds - away / 1e9).max(0.0) * hertz).round() as usize;
+    let whole = of_longest(here.clone(), expected)?;
+    // Gaps come as evenly as interrupts do, so that a third of them is a third of the time that was had.
+    let parts = here.chunks(here.len().div_ceil(PARTS));
+    let mut means: Vec<f64> = parts.filter_map(|p| of_longest(p.to_vec(), expected.div_ceil(PARTS))).collect();
+    means.sort_by(f64::total_cmp);
+    let enough = means.len() == PARTS && expected >= ENOUGH * PARTS;
+    let mean_ns = if enough { means[PARTS / 2] } else { whole };
+    let range_ns = means.iter().fold((mean_ns, mean_ns), |(least, most), m| (least.min(*m), most.max(*m)));
+    Some(Gaps { count: gaps.len(), mean_ns, range_ns })
 }
 
 /// Mean of the `expected` longest; of all where there are no more. What is so many times longer than the middle one was no
@@ -64,7 +87,24 @@ fn tick() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::of_longest;
+    use super::{looked_at, of_longest};
+
+    #[test]
+    fn who_had_to_leave_the_cpu_was_not_interrupted_for_so_long() {
+        // 60 ms at 4 kHz, of which other threads had 40: 80 interrupts, and as many short jumps of the hypervisor as there would have
+        // been interrupts.
+        let mut gaps: Vec<f64> = (0..80).flat_map(|_| [12_000.0, 1_000.0, 1_000.0]).collect();
+        (0..10).for_each(|i| gaps.insert(24 * i, 4e6));
+        let seen = looked_at(&gaps, 0.06, 4_000.0).expect("gaps");
+        assert!((seen.mean_ns - 12_000.0).abs() < 1_500.0, "{seen:?}");
+    }
+
+    #[test]
+    fn a_bad_third_is_left_out_and_told() {
+        let gaps = [vec![12_000.0; 80], vec![26_000.0; 80], vec![12_500.0; 80]].concat();
+        let seen = looked_at(&gaps, 0.06, 4_000.0).expect("gaps");
+        assert_eq!((seen.mean_ns, seen.range_ns), (12_500.0, (12_000.0, 26_000.0)));
+    }
 
     #[test]
     fn a_hypervisors_jumps_are_no_interrupts() {

@@ -180,7 +180,7 @@ impl Daemon<'_> {
     }
 
     fn status(&self) -> Status {
-        let cost = self.engine.cost(0);
+        let cost = self.engine.cost((0, 0));
         let (rows, waiting) = self.engine.waiting();
         Status {
             schema: "whither.daemon/1",
@@ -249,7 +249,7 @@ impl Daemon<'_> {
     }
 
     fn describe(&mut self, losses: &Losses, happened: &[String], end: u64, on: &mut dyn FnMut(Progress)) {
-        let cost = self.engine.cost(0);
+        let cost = self.engine.cost((0, 0));
         self.untold.add(losses);
         let untold = self.untold.clone();
         let done = self.writer.update_meta(|m| {

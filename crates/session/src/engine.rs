@@ -269,8 +269,8 @@ impl Engine {
         self.book.waiting()
     }
 
-    /// What collecting costs, by measurement. `counting_ns`: what breakpoints took from the target.
-    pub(crate) fn cost(&self, counting_ns: u64) -> OwnCost {
+    /// What collecting costs, by measurement. `counting_ns`: what breakpoints took from the target, at least and at most.
+    pub(crate) fn cost(&self, counting_ns: (u64, u64)) -> OwnCost {
         self.governor.cost(self.delivered, self.synchronous, self.collector.taken(), counting_ns)
     }
 
@@ -305,7 +305,7 @@ impl Engine {
             notes: self.notes.clone(),
             slice_s: u32::try_from(options.slice.as_secs()).unwrap_or(u32::MAX).max(1),
             threads: options.threads,
-            cost: self.cost(0),
+            cost: self.cost((0, 0)),
             core: self.core.clone(),
             ..EpochMeta::default()
         }

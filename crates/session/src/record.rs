@@ -197,7 +197,7 @@ impl Run<'_> {
             found.into_profile(&mut part.profile);
         }
         let samples: u64 = part.profile.samples.iter().map(|s| u64::from(s.count)).sum();
-        let cost = self.engine.cost(self.exact.as_ref().map_or(0, Exact::lost_ns));
+        let cost = self.engine.cost(self.exact.as_ref().map_or((0, 0), Exact::lost_ns));
         let losses = part.losses;
         let done = self.writer.append_owned(part.profile, part.window).map_err(|(e, _)| e).and_then(|info| {
             self.writer.update_meta(|m| {

@@ -391,8 +391,20 @@ pub struct OwnCost {
     pub user_ns: u64,
     /// Share of the time of what was recorded that sampling took, with what the collector's own process took of all CPUs' time, 0 to 1.
     pub share: f64,
+    /// How much longer what was recorded took for it; `None` in recordings that did not measure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slower: Option<Slower>,
     /// Budget asked for, 0 to 1; `None` when the rate was fixed by the user.
     pub budget: Option<f64>,
+}
+
+/// By how much sampling and counting made a program slower, as a part of the time it takes without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Slower {
+    /// By what was seen to be taken.
+    pub least: f64,
+    /// With what measurements do not see, and as if whither's own process had a CPU that the program wanted.
+    pub most: f64,
 }
 
 /// What an epoch or recording says of itself (`epoch.json`).

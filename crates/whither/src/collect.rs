@@ -86,6 +86,9 @@ fn account(told: Option<&Profile>) -> String {
     }
     if let Some(cost) = profile.epochs.first().map(|e| &e.cost).filter(|cost| cost.share > 0.0) {
         let _ = write!(text, ", own cost {:.2} %", 100.0 * cost.share);
+        if let Some(slower) = cost.slower {
+            let _ = write!(text, " (programs ran {:.1} to {:.1} % slower)", 100.0 * slower.least, 100.0 * slower.most);
+        }
         if let Some(budget) = cost.budget.filter(|budget| cost.share > EXCEEDED * budget) {
             let why = profile.epochs.first().map_or("", |epoch| why_exceeded(profile, epoch));
             let _ = write!(text, " (more than the budget of {} %: {why})", (1e5 * budget).round() / 1e3);

@@ -2,9 +2,9 @@
 //! procedures for short windows at random times (Anderson et al. leave such counts to instrumented copies of a program;
 //! here it is the running one). `plan` chooses instructions, `targets` finds them, `tally` adds up; this file decides when.
 //!
-//! A hit costs a microsecond on metal and ten where the hypervisor sees it first, so windows of busy code are mostly hits.
-//! What they take is paid for by waiting: the next window begins when the share of the target's time stays within the
-//! budget.
+//! A hit costs a microsecond on metal and ten where the hypervisor sees it first, so windows of busy code are mostly hits; and code
+//! close to a breakpoint runs slower while it stands. So a window is taken to cost all its time. That is paid for by waiting: the next one
+//! begins when the share of the target's time stays within the budget.
 
 mod credit;
 mod plan;
@@ -47,14 +47,12 @@ const MOST_THREADS: usize = 4;
 const SWITCHING: Duration = Duration::from_micros(30);
 /// What a hit costs a program besides: its caches and its branch history have to be learnt anew. It depends on the program, so it is
 /// assumed, and for the program's sake to be as much as was found: 11 us were measured by the hit alone and 35 lost on a Zen 4 VM, 4 to
-/// 6 measured and 15 to 40 lost on a Zen 3 one (`perf stat -e mem:ADDR:x`, functions of `branchy`). With 14 a loop of
-/// branches on that Zen 4 VM lost 2 to 14 % for a budget of 3.
+/// 6 measured and 15 to 40 lost on a Zen 3 one (`perf stat -e mem:ADDR:x`, functions of `branchy`).
 const DISTURBANCE: Duration = Duration::from_micros(26);
-/// What is not known of the cost: a loop over 64 KiB of rare branches lost 0.4 % to hits and 14 to 18 % to running slower between
-/// windows (Zen VM, holes in its own time-stamps), a loop of one block nothing but the hits.
-const SLOWER: &str = "breakpoints may have slowed the program by more than the own cost tells, which holds what hits take and not how much \
-                      slower code runs after them: 7 to 24 % in all were seen in a virtual machine; times and cycles are too high by as \
-                      much, so take them from a recording without --exact";
+/// What a listing has to say of times and cycles.
+const SLOWER: &str = "code close to a breakpoint runs slower while it stands, by how much nothing tells: the own cost holds all the time that \
+                      breakpoints stood, of which the program may have lost a part only; take times and cycles from a recording \
+                      without --exact";
 /// A place that was not hit in so many windows is hardly looked for any more.
 const PATIENCE: u64 = 3;
 /// One visit in so many goes to places that were never hit.
@@ -97,7 +95,8 @@ pub(crate) struct Exact {
 struct Shared {
     stop: AtomicBool,
     heat: Mutex<Option<Heat>>,
-    /// Time that breakpoints took from the target so far, by what hits, windows and slots cost.
+    /// Time that breakpoints took from the target so far: by hits and switching alone, and if windows had let nothing through.
+    hits_ns: AtomicU64,
     lost_ns: AtomicU64,
     found: Mutex<Found>,
 }
@@ -143,9 +142,9 @@ impl Exact {
         std::mem::take(&mut *locked(&self.shared.found))
     }
 
-    /// Nanoseconds that breakpoints took from the target so far.
-    pub(crate) fn lost_ns(&self) -> u64 {
-        self.shared.lost_ns.load(Ordering::Relaxed)
+    /// Nanoseconds that breakpoints took from the target so far, at least and at most.
+    pub(crate) fn lost_ns(&self) -> (u64, u64) {
+        (self.shared.hits_ns.load(Ordering::Relaxed), self.shared.lost_ns.load(Ordering::Relaxed))
     }
 
     /// Ends counting: no breakpoint is left when this returns.
@@ -169,6 +168,8 @@ struct Counter {
     shared: Arc<Shared>,
     targets: Targets,
     cost_ns: u64,
+    /// Of that, the part that was measured.
+    certain: f64,
     budget: f64,
     tally: Tally,
     dice: Dice,
@@ -192,6 +193,7 @@ impl Counter {
             shared,
             targets,
             cost_ns: u64::try_from((cost + DISTURBANCE).as_nanos()).unwrap_or(u64::MAX),
+            certain: cost.as_secs_f64() / (cost + DISTURBANCE).as_secs_f64(),
             budget: budget.clamp(1e-4, 0.5),
             tally: Tally::default(),
             dice: Dice(clock::monotonic_ns() | 1),
@@ -347,28 +349,33 @@ impl Counter {
         let length = if self.is_rare(set) { short * WHEN_RARE } else { short };
         groups.retain_mut(|g| g.enable().is_ok());
         std::thread::sleep(length);
-        let mut lost = SWITCHING * u32::try_from(groups.len()).unwrap_or(u32::MAX);
-        let (tally, cost) = (&mut self.tally, self.cost_ns);
+        let mut lost = Lost::default();
+        let (tally, cost, certain) = (&mut self.tally, self.cost_ns, self.certain);
         // Threads that have ended leave no counts.
         groups.retain_mut(|g| match g.disable() {
             Ok(window) => {
-                lost += Duration::from_nanos(tally.add(set, &window, cost));
+                let hits = Duration::from_nanos(tally.add(set, &window, cost)).mul_f64(certain);
+                lost.add(hits, Duration::from_nanos(window.enabled_ns));
                 !window.is_spent
             }
-            Err(_) => false,
+            Err(_) => {
+                lost.add(length, length);
+                false
+            }
         });
-        let lost_ns = u64::try_from(lost.as_nanos()).unwrap_or(u64::MAX);
-        self.shared.lost_ns.fetch_add(lost_ns, Ordering::Relaxed);
-        let usual = SWITCHING + self.usual_hits(set);
+        self.shared.hits_ns.fetch_add(nanoseconds(lost.least), Ordering::Relaxed);
+        self.shared.lost_ns.fetch_add(nanoseconds(lost.most), Ordering::Relaxed);
+        let usual = self.usual(set);
         let part = 0.5 + self.dice.part();
-        let wait = self.credit.wait(lost.as_secs_f64(), usual.as_secs_f64()) * part / self.budget;
+        let wait = self.credit.wait(lost.most.as_secs_f64(), usual.as_secs_f64()) * part / self.budget;
         self.paid = Instant::now() + Duration::from_secs_f64(wait);
     }
 
-    /// What hits of a window of a set took so far, on average.
-    fn usual_hits(&self, set: &Set) -> Duration {
+    /// What windows of a set took so far, on average; of a new one, what the longest takes.
+    fn usual(&self, set: &Set) -> Duration {
         let row = self.tally.of(set).and_then(|rows| rows.first());
-        row.map_or(Duration::ZERO, |r| Duration::from_nanos(r.hits_ns / r.windows.max(1)))
+        let stood = row.map_or(LONGEST, |r| Duration::from_nanos(r.enabled_ns / r.windows.max(1)));
+        SWITCHING + stood + DISTURBANCE
     }
 
     fn is_rare(&self, set: &Set) -> bool {
@@ -427,6 +434,30 @@ impl Counter {
     }
 }
 
+/// What a window has taken from its threads. Not by hits alone: code in the 64 bytes of a breakpoint runs slower while it stands, hit or
+/// not (Zen 4 VM: loops of branches and of calls took 3.2 times as long with one in their line that was never hit, 0 to 0.4 % longer with
+/// one in the next line but one). By how much nothing tells, but no thread loses more than the window, and what it has to learn anew
+/// after the last hit.
+#[derive(Default)]
+struct Lost {
+    /// By hits, as measured, and switching.
+    least: Duration,
+    /// If windows had let nothing through.
+    most: Duration,
+}
+
+impl Lost {
+    /// Adds a window of one thread: what its hits took, and how long it stood while the thread ran.
+    fn add(&mut self, hits: Duration, stood: Duration) {
+        self.least += SWITCHING + hits;
+        self.most += SWITCHING + stood.max(hits) + DISTURBANCE;
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Sets that share a part of the visits.
 fn shared(part: f64, sets: Vec<Set>) -> Vec<(f64, Set)> {
     let each = part / sets.len().max(1) as f64;
@@ -464,6 +495,16 @@ mod tests {
         let path = format!("/bin/{id}");
         let (id_kind, kind) = (IdKind::BuildId, ImageKind::Elf);
         Image { id: ImageId([id; 20]), id_kind, kind, path, segments: vec![], size: 0 }
+    }
+
+    #[test]
+    fn a_window_costs_its_time_whether_anything_was_hit_or_not() {
+        let ms = Duration::from_millis;
+        let mut lost = Lost::default();
+        lost.add(ms(0), ms(8));
+        assert!(lost.most >= ms(8) && lost.least < ms(1));
+        lost.add(ms(2), ms(2));
+        assert!(lost.most >= ms(10) && (ms(2)..ms(3)).contains(&lost.least));
     }
 
     #[test]
