@@ -70,7 +70,9 @@ impl Tally {
         self.most_dynamic += executions * suspects.max(busy + stall).clamp(0.0, cycles);
         self.unlikely += executions * insn.unlikely;
         self.gain += executions * (-stall).max(0.0);
-        self.unjudged += if insn.unjudged { executions * cycles } else { 0.0 };
+        // What its own unit takes is named.
+        let named: f64 = if insn.unjudged { insn.culprits.iter().map(|c| c.max_cycles).sum() } else { cycles };
+        self.unjudged += executions * (cycles - named).max(0.0);
         self.unexplained += executions * insn.unexplained.clamp(0.0, stall.max(0.0));
         if let Some(s) = &insn.static_stall {
             self.range(s.cause, executions * waits, executions * waits);
