@@ -576,7 +576,9 @@ impl Study {
     pub(crate) fn summary(&self, insns: &[InsnAnalysis], machine: &Machine) -> Summary {
         let scale = self.scale.unwrap_or(1.0);
         let executed = insns.iter().zip(self.flows()).map(|(i, f)| (i, f * scale));
-        culprits::summary(executed, self.certainty(), machine.steal)
+        let mut out = culprits::summary(executed, self.certainty(), machine.steal);
+        culprits::cap_page_faults(&mut out, machine.faults, machine.samples);
+        out
     }
 
     /// Header of the innermost loop around each block.

@@ -16,7 +16,7 @@ mod summary;
 mod units;
 
 pub use scene::{BranchSeen, Certainty, Flow, Scene};
-pub use summary::summary;
+pub use summary::{cap_page_faults, summary};
 pub use units::{charge_own_work, own_work};
 
 use crate::results::analysis::{Cause, Culprit};

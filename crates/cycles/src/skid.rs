@@ -99,7 +99,7 @@ impl<'a> Plan<'a> {
 
     fn of(&self, i: usize) -> Vec<(usize, u32)> {
         let mut before = if i == 0 { Vec::new() } else { self.blocks.before(i) };
-        before.retain(|b| !matches!(b, Before::Insn(j) if self.is_padding(*j)));
+        before.retain(|b| !matches!(b, Before::Insn(j) if self.is_padding(*j) || self.is_unreached(*j)));
         if before.is_empty()
             || self.insns[i].flow == Flow::Invalid
             || self.waits_for_its_page(i, &before)
@@ -151,6 +151,13 @@ impl<'a> Plan<'a> {
     fn is_padding(&self, i: usize) -> bool {
         let start = || self.blocks.block_of(i).map(|b| self.blocks.blocks[b].insns.start);
         self.idle[i] && start().is_some_and(|start| self.blocks.before(start).is_empty())
+    }
+
+    /// Whether an instruction is in a block that nothing known leads to and no sample stands in: as likely as not bytes behind an indirect
+    /// jump that are no code.
+    fn is_unreached(&self, i: usize) -> bool {
+        let Some(block) = self.blocks.block_of(i) else { return false };
+        self.sums[block] <= 0.0 && self.blocks.before(self.blocks.blocks[block].insns.start).is_empty()
     }
 
     /// Whether samples at an instruction are its own: it goes to memory, it is what its block waits for, and
@@ -310,6 +317,17 @@ mod tests {
         // 0: jne 2   1: xor %edx,%edx   2: div %ecx   3: ret: another way leads to the division.
         let out = moved(&[0x75, 0x02, 0x31, 0xd2, 0xf7, 0xf1, 0xc3], &[0.0, 0.0, 90.0, 900.0]);
         assert_eq!(out[2], 900.0);
+    }
+
+    #[test]
+    fn bytes_behind_an_indirect_jump_get_no_samples() {
+        // 0: jmp *%rdx   1: incl (%rsi), which may be data   2: dec %ecx   3: jne 2   4: ret; block 2 begins at the loop.
+        let code = [0xff, 0xe2, 0xff, 0x06, 0xff, 0xc9, 0x75, 0xfc, 0xc3];
+        let out = moved(&code, &[0.0, 0.0, 167.0, 0.0, 0.0]);
+        assert_eq!(out[1], 0.0, "{out:?}");
+        // Where samples stand in them they run.
+        let out = moved(&code, &[0.0, 90.0, 167.0, 0.0, 0.0]);
+        assert!(out[1] > 0.0, "{out:?}");
     }
 
     #[test]

@@ -56,6 +56,15 @@ impl Study {
         self.subject.effects[self.subject.cfg.blocks[block].insns.clone()].iter().filter(calls).count()
     }
 
+    fn calls_of_itself(&self, block: usize) -> f64 {
+        let cfg = &self.subject.cfg;
+        let calls_itself = |i: &usize| match cfg.insns[*i].flow {
+            After::Call(to) => cfg.insns.binary_search_by_key(&to, |i| i.address).is_ok(),
+            _ => false,
+        };
+        cfg.blocks[block].insns.clone().filter(calls_itself).count() as f64
+    }
+
     fn calls(&self, body: &Loop) -> bool {
         self.inside(&body.nodes).any(|b| self.calls_of(b) > 0)
     }
@@ -115,13 +124,14 @@ impl Study {
         taken / f.flow.blocks[block].max(f64::MIN_POSITIVE)
     }
 
-    /// Cycles of the procedure by itself at least: what leaves the pipeline together may be told as the last of others, at each border.
+    /// Cycles of the procedure by itself at least: what leaves the pipeline together may be told as the last of others, at each border with
+    /// them. A call of itself and the return from it are none.
     fn least_of_retiring(&self, f: &Frequencies) -> f64 {
-        let width = self.retires;
         let blocks = || self.schedule.blocks.iter().zip(&f.flow.blocks).enumerate();
         let slots: f64 = blocks().map(|(_, (at_best, n))| at_best.slots * n).sum();
-        let calls: f64 = blocks().map(|(b, (_, n))| self.calls_of(b) as f64 * n).sum();
-        (slots - (width - 1.0) * (calls + entries(f))) / width
+        let calls: f64 =
+            blocks().map(|(b, (_, n))| (self.calls_of(b) as f64 - 2.0 * self.calls_of_itself(b)) * n).sum();
+        (slots - (self.retires - 1.0) * (calls + entries(f)).max(0.0)) / self.retires
     }
 
     /// The same of an execution of a block.
@@ -137,13 +147,8 @@ impl Study {
         let within = |ends: &(usize, usize)| ends.0 < cfg.blocks.len() && ends.1 < cfg.blocks.len();
         let edges = f.network.edges.iter().zip(&f.flow.edges).enumerate();
         let taken: f64 = edges.filter(|(e, (ends, _))| within(ends) && self.is_taken(f, *e)).map(|(_, (_, x))| x).sum();
-        let calls_itself = |i: &usize| match cfg.insns[*i].flow {
-            After::Call(to) => cfg.insns.binary_search_by_key(&to, |i| i.address).is_ok(),
-            _ => false,
-        };
-        let calls = |b: usize| cfg.blocks[b].insns.clone().filter(calls_itself).count() as f64;
         let sum = |of: &dyn Fn(usize) -> f64| (0..cfg.blocks.len()).map(|b| of(b) * f.flow.blocks[b]).sum::<f64>();
-        let jumps = (taken + 2.0 * sum(&calls)) / core.most_taken();
+        let jumps = (taken + 2.0 * sum(&|b| self.calls_of_itself(b))) / core.most_taken();
         let slots = sum(&|b| self.schedule.blocks[b].slots) / core.most_slots();
         jumps.max(slots).max(sum(&|b| self.busy_of(core, b)))
     }

@@ -5,6 +5,7 @@
 //! the time, which is dynamic, from below. What is faster than its best then says nothing but how loose the bound is.
 
 use super::Certainty;
+use super::units::most_on_the_way;
 use crate::results::analysis::{Cause, CauseRange, InsnAnalysis, Summary};
 
 /// Tallies instructions with how often each was executed. Instructions without cycles are left out. `kernel_share`: time that
@@ -30,6 +31,15 @@ pub fn summary<'a>(
         (row.min, row.max) = (row.min.min(most), row.max.min(most));
     }
     out
+}
+
+/// Any access may have been the one that faulted; all of them together took no longer than so many faults as the handler had time for.
+/// `share`: its part of `all` samples.
+pub fn cap_page_faults(summary: &mut Summary, share: f64, all: f64) {
+    let most = most_on_the_way(share, all, summary.samples);
+    for row in summary.causes.iter_mut().filter(|row| row.cause == Cause::PageFault) {
+        (row.min, row.max) = (row.min.min(most), row.max.min(most));
+    }
 }
 
 #[derive(Default)]

@@ -67,7 +67,9 @@ pub fn own_work(core: &Core, insn: &Effects) -> Option<(Cause, f64)> {
 /// `i` seems to wait.
 pub fn charge_own_work(insn: &mut InsnAnalysis, i: usize, work: Option<(Cause, f64)>, certainty: Certainty) {
     let Some((cause, cycles)) = work.filter(|_| insn.cycles.is_some()) else { return };
-    let busy = cycles.min(insn.best_cycles);
+    let at_best = cycles.min(insn.best_cycles);
+    // Where executions are bounded the best case may not have been waited for: much of it passes beside something else.
+    let busy = if certainty == Certainty::Known { at_best } else { at_best.min(insn.cycles.unwrap_or(0.0)) };
     if busy <= 0.0 {
         return;
     }
@@ -169,8 +171,7 @@ pub(super) fn page_fault(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     }
     let chance = new_unit(lay, i, &place, PAGE)?;
     let all = lay.scene.all_samples;
-    let handled = share + 2.0 * (share / all.max(1.0)).sqrt();
-    let bound = (chance * FAULT).min(lay.cycles_of(i, handled * FAULT / LEAST_HANDLED, all));
+    let bound = (chance * FAULT).min(lay.cycles_of(i, most_on_the_way(share, all, all), all));
     let likelihood = if share >= MANY_FAULTS { Likelihood::Plain } else { Likelihood::Late };
     Some(Suspect { cause: Cause::PageFault, bound, at: i, likelihood })
 }
@@ -194,6 +195,13 @@ pub(super) fn kernel(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let own = lay.block_of(i).and_then(|b| lay.scene.executions.get(b)).copied().unwrap_or(0.0);
     let likelihood = if share >= 0.2 { Likelihood::Usual } else { Likelihood::Faint };
     (own > 0.0).then(|| Suspect { cause: Cause::Kernel, bound: share * lay.time / own, at: i, likelihood })
+}
+
+/// Share of the time of `own` samples that page faults can have taken on the way to their handler and back, were they all of them there.
+/// `share`: that the handler took, of so many samples in all.
+pub(super) fn most_on_the_way(share: f64, all: f64, own: f64) -> f64 {
+    let handled = share + 2.0 * (share / all.max(1.0)).sqrt();
+    handled * FAULT / LEAST_HANDLED * all / own.max(1.0)
 }
 
 #[cfg(test)]
@@ -244,6 +252,10 @@ mod tests {
         assert_eq!(told(3.0, Certainty::Known), (vec![], vec![(Cause::Unit, 14.3)]));
         // What the summary counts as the unit's time has a row.
         assert_eq!(told(3.0, Certainty::AtLeast), (vec![], vec![(Cause::Unit, 13.0)]));
+        // What stands there is less than it takes by itself: no more is told.
+        let mut insn = division(-9.7, vec![unit(3.3)]);
+        charge_own_work(&mut insn, 0, Some((Cause::Unit, 13.0)), Certainty::AtLeast);
+        assert!((insn.culprits[0].max_cycles - 3.3).abs() < 1e-9 && (insn.busy_cycles - 3.3).abs() < 1e-9, "{insn:?}");
     }
 
     #[test]

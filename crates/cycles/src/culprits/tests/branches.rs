@@ -37,6 +37,28 @@ fn a_loop_that_takes_longer_than_its_jumps_leaves_fetching_idle() {
     assert_eq!(nops.suspect(jumps::taken_branches, 30, 1.0), None);
 }
 
+/// Many accesses, each of which may have been all of the faults.
+#[test]
+fn page_faults_took_no_more_than_their_handler_had_time_for() {
+    let insn = || InsnAnalysis {
+        samples: 500.0,
+        cycles: Some(9.0),
+        stall_cycles: Some(9.0),
+        culprits: vec![Culprit { cause: Cause::PageFault, min_cycles: 0.0, max_cycles: 9.0, at: None }],
+        ..InsnAnalysis::default()
+    };
+    let (a, b) = (insn(), insn());
+    let mut s = summary([(&a, 1.0), (&b, 1.0)], Certainty::AtLeast, 0.0);
+    cap_page_faults(&mut s, 0.01, 1e6);
+    let faults =
+        |s: &crate::results::analysis::Summary| s.causes.iter().find(|c| c.cause == Cause::PageFault).map(|c| c.max);
+    assert_eq!(faults(&s), Some(1.0), "of a program that is a thousandth of all it may be all");
+    let mut s = summary([(&a, 1.0), (&b, 1.0)], Certainty::AtLeast, 0.0);
+    cap_page_faults(&mut s, 0.01, 1e3);
+    let most = faults(&s).unwrap_or(f64::NAN);
+    assert!((0.08..0.15).contains(&most), "{most}");
+}
+
 #[test]
 fn a_call_through_a_pointer_that_went_to_one_place_is_foreseen() {
     // call *(%rax); add %rcx,%rdx; jmp
