@@ -19,6 +19,7 @@ mod scale;
 mod subject;
 mod summarise;
 mod tables;
+mod targets;
 mod trips;
 
 use crate::annotate::{AnnotateQuery, annotate_moved};
@@ -27,7 +28,7 @@ use crate::culprits;
 use crate::error::Error;
 use crate::find::{Procedure, find};
 use crate::flow::Network;
-use crate::model::{Core, InsnSchedule, Schedule, schedule};
+use crate::model::{Core, CoreModel, InsnSchedule, Schedule, schedule};
 use crate::names::demangled;
 use crate::results::analysis::{
     Analysis, BlockAnalysis, Confidence, Culprit, EdgeAnalysis, Estimate, Evidence, InsnAnalysis, Scale, Summary,
@@ -157,6 +158,8 @@ pub(crate) struct Study {
     clock_is_known: bool,
     /// What bounds it besides blocks.
     rounds: Vec<rounds::Round>,
+    /// Slots that leave the pipeline per cycle at most.
+    retires: f64,
     /// What to multiply flows with to get executions; `None` where no block bounds it.
     scale: Option<f64>,
     /// Calls that were told, which give the scale.
@@ -226,6 +229,7 @@ impl Study {
             cycles_per_sample,
             clock_is_known,
             rounds: Vec::new(),
+            retires: machine.core.most_retired(),
             scale: None,
             calls: None,
             counted: false,
@@ -568,22 +572,13 @@ impl Study {
         (stall - insn.cycles.unwrap_or(0.0) * (1.0 - (-1.96 * error).exp())).max(0.0)
     }
 
-    /// How a conditional branch went. `ways`: known edges out of each block.
-    fn branch_seen(&self, f: &Frequencies, ways: &[Vec<usize>], insn: usize) -> Option<culprits::BranchSeen> {
-        let block = self.subject.block_of(insn).filter(|&b| self.subject.cfg.blocks[b].insns.end == insn + 1)?;
-        let out = || ways[block].iter().copied();
-        let fall = out().find(|&e| self.subject.cfg.edges[e].kind == EdgeKind::Fall)?;
-        let decided: f64 = out().map(|e| f.seen[e]).sum();
-        let rarer = f.seen[fall].min(decided - f.seen[fall]);
-        let through = f.flow.blocks[block];
-        (through > 0.0).then(|| culprits::BranchSeen { taken: 1.0 - f.flow.edges[fall] / through, decided, rarer })
-    }
-
     /// Causes over the whole procedure.
     pub(crate) fn summary(&self, insns: &[InsnAnalysis], machine: &Machine) -> Summary {
         let scale = self.scale.unwrap_or(1.0);
         let executed = insns.iter().zip(self.flows()).map(|(i, f)| (i, f * scale));
-        culprits::summary(executed, self.certainty(), machine.steal)
+        let mut out = culprits::summary(executed, self.certainty(), machine.steal);
+        culprits::cap_page_faults(&mut out, machine.faults, machine.samples);
+        out
     }
 
     /// Header of the innermost loop around each block.

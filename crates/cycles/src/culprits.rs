@@ -9,13 +9,14 @@
 mod data;
 mod fetch;
 mod forward;
+mod jumps;
 mod places;
 mod scene;
 mod summary;
 mod units;
 
 pub use scene::{BranchSeen, Certainty, Flow, Scene};
-pub use summary::summary;
+pub use summary::{cap_page_faults, summary};
 pub use units::{charge_own_work, own_work};
 
 use crate::results::analysis::{Cause, Culprit};
@@ -71,10 +72,11 @@ struct Suspect {
 type Rule = fn(&Lay<'_>, usize) -> Option<Suspect>;
 
 /// All rules. Static causes are the model's business.
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     fetch::instruction_cache,
     fetch::instruction_tlb,
     fetch::mispredict,
+    jumps::taken_branches,
     data::data_cache,
     data::data_tlb,
     data::store_buffer,
@@ -277,7 +279,7 @@ fn share_out(stall: Stall, proof: Proof, mut suspects: Vec<Suspect>) -> Vec<Culp
 
 /// Among equals: what costs most when it happens first.
 fn rank(cause: Cause) -> usize {
-    const ORDER: [Cause; 12] = [
+    const ORDER: [Cause; 13] = [
         Cause::PageFault,
         Cause::Synchronisation,
         Cause::Forwarding,
@@ -288,6 +290,7 @@ fn rank(cause: Cause) -> usize {
         Cause::StoreBuffer,
         Cause::ICache,
         Cause::Itlb,
+        Cause::FrontEnd,
         Cause::Assist,
         Cause::Kernel,
     ];

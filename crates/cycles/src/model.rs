@@ -10,7 +10,6 @@ mod recurrence;
 mod schedule;
 
 pub use self::core::{Core, ModelError, Penalties};
-pub(crate) use recurrence::AHEAD;
 pub use recurrence::{Rounds, chain_of_rounds};
 pub use schedule::{BlockSchedule, InsnSchedule, Schedule, StaticStall, schedule};
 
@@ -65,6 +64,18 @@ pub trait CoreModel {
     fn forward_latency(&self) -> u16;
     /// Slots per cycle that no stretch of code exceeds: for bounds that must never be above the truth.
     fn most_slots(&self) -> f64;
+    /// Slots that may have been executed ahead of the one that is waited for, at most: what its reorder buffer holds.
+    fn window(&self) -> f64 {
+        self::core::LARGEST_WINDOW
+    }
+    /// Slots that leave it per cycle at most, behind what was waited for.
+    fn most_retired(&self) -> f64 {
+        self::core::WIDEST_RETIREMENT
+    }
+    /// Cycles that an instruction keeps a unit busy of which there is one, at least; 0 where it needs none.
+    fn least_busy(&self, _insn: &Effects) -> f64 {
+        0.0
+    }
     /// Taken branches per cycle that no stretch of code exceeds: for the same bounds, and for how fast fetching goes by them at best.
     fn most_taken(&self) -> f64;
     /// Latency that no case of an instruction goes below, its load included: for the same bounds.

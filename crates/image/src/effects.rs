@@ -269,6 +269,12 @@ impl Effects {
         self.conditional || matches!(self.class, OpClass::IndirectBranch | OpClass::Return) || self.calls_pointer()
     }
 
+    /// Address of the byte behind it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.address.wrapping_add(u64::from(self.len))
+    }
+
     fn calls_pointer(&self) -> bool {
         self.class == OpClass::Call && (self.load.is_some() || !self.reads.is_empty())
     }

@@ -14,7 +14,7 @@ use loops::Loop;
 pub use skid::{Skid, skid};
 
 /// Grows when the way of measuring changes, so that cached figures of another way are not used.
-pub const METHOD: u32 = 4;
+pub const METHOD: u32 = 5;
 
 /// Most that the clock may differ between beginning and end.
 const STEADY: f64 = 0.08;
@@ -148,6 +148,7 @@ fn latencies(figures: &mut Figures, unit: f64) {
     // One operation of a cycle restores the dividend.
     figures.put("div32", cycles(&loops::DIV32) - 1.0, 3.0..=60.0);
     figures.put("div64", cycles(&loops::DIV64) - 1.0, 3.0..=120.0);
+    figures.put("div_every", cycles(&loops::DIV_EVERY), 0.9..=60.0);
     figures.put("load", cycles(&loops::LOAD), 2.8..=9.0);
     figures.put("fp_add", cycles(&loops::FP_ADD), 0.9..=9.0);
     let multiply = cycles(&loops::FP_MUL);

@@ -18,10 +18,12 @@ pub struct CoreFacts {
     pub add_immediate: Option<f64>,
     /// Cycles of a dependent integer multiplication, 64 bits.
     pub imul: Option<f64>,
-    /// Cycles of a dependent division, 32 bits, short quotient.
+    /// Cycles of a dependent division, 32 bits: of the shortest quotient since method 5, of a long one before.
     pub div32: Option<f64>,
-    /// Cycles of a dependent division, 64 bits, short quotient.
+    /// The same, 64 bits.
     pub div64: Option<f64>,
+    /// Cycles between independent divisions, 32 bits.
+    pub div_every: Option<f64>,
     /// Cycles from address to value of a load that hits the first cache.
     pub load: Option<f64>,
     /// Cycles of a dependent addition of doubles.

@@ -6,6 +6,7 @@ use super::laps::executions;
 use super::recorded::Recorded;
 use super::retired::Retired;
 use super::tables::Tables;
+use super::targets::Targets;
 use super::trips::{Trip, trips};
 use crate::around::Around;
 use crate::find::Procedure;
@@ -48,6 +49,8 @@ pub(crate) struct Subject {
     pub(crate) decided: (u64, u64),
     /// What branch records show.
     pub(crate) recorded: Recorded,
+    /// Where indirect branches were seen to go.
+    pub(crate) targets: Targets,
     /// Samples of executed instructions.
     pub(crate) retired: Option<Retired>,
     /// What breakpoints counted.
@@ -167,6 +170,7 @@ impl Subject {
             per_sample,
             seen,
             decided,
+            targets: Targets::new(p, &places, tables),
             recorded,
             retired,
             counted,

@@ -168,6 +168,7 @@ impl<'s, 'a> Sum<'s, 'a> {
         let all_counted = self.counted == self.analysed.0;
         let certainty = if all_counted { culprits::Certainty::Known } else { culprits::Certainty::AtLeast };
         let mut out = culprits::summary(insns, certainty, self.machine.steal);
+        culprits::cap_page_faults(&mut out, self.machine.faults, self.machine.samples);
         out.provenance = provenance(self.selection, filter);
         out.about = about;
         out.analysed = (self.analysed.0, self.analysed.1 / self.tables.samples.max(f64::MIN_POSITIVE));

@@ -178,7 +178,11 @@ fn is_known_to_miss(lay: &Lay<'_>, branch: usize) -> bool {
         true => {
             wrong_rate(lay, branch, branch, Site::Here).is_some_and(|(_, likelihood)| likelihood == Likelihood::Plain)
         }
-        false => lay.scene.insns[branch].class == OpClass::IndirectBranch,
+        false => {
+            let one_target = |seen: super::BranchSeen| seen.decided >= FEW_DECIDED && seen.rarer <= 0.0;
+            lay.scene.insns[branch].class == OpClass::IndirectBranch
+                && !(lay.scene.branch)(branch).is_some_and(one_target)
+        }
     }
 }
 
@@ -217,13 +221,11 @@ impl Site {
 
 fn guilty(lay: &Lay<'_>, i: usize, branch: usize, site: Site) -> Option<Suspect> {
     let insn = &lay.scene.insns[branch];
-    let (rate, likelihood) = if insn.conditional {
-        wrong_rate(lay, i, branch, site)?
-    } else if insn.class == OpClass::Return {
+    let (rate, likelihood) = if insn.class == OpClass::Return {
         // Foreseen from the calls, unless these are very deep.
         (1.0, Likelihood::Faint)
     } else {
-        (1.0, Likelihood::Usual)
+        wrong_rate(lay, i, branch, site)?
     };
     let likelihood = match (site, likelihood) {
         (Site::Here, l) => l,
@@ -232,11 +234,16 @@ fn guilty(lay: &Lay<'_>, i: usize, branch: usize, site: Site) -> Option<Suspect>
     Some(Suspect { cause: Cause::Mispredict, bound: rate * lay.scene.core.penalty.mispredict, at: branch, likelihood })
 }
 
-/// Most arrivals at a site for which a conditional branch can have been guessed wrongly. A predictor that only counts is wrong
+/// Most arrivals at a site for which a branch can have been guessed wrongly; of an indirect one all targets but the likeliest are its rarer
+/// way. A predictor that only counts is wrong
 /// as often as the rarer way is gone; a clever one that is misled may be half as much worse.
 fn wrong_rate(lay: &Lay<'_>, i: usize, branch: usize, site: Site) -> Option<(f64, Likelihood)> {
     // A branch back to where its loop begins is foreseen, unless it is known not to be.
-    let usual = if closes_loop(lay, branch) { Likelihood::Faint } else { Likelihood::Usual };
+    let usual = if lay.scene.insns[branch].conditional && closes_loop(lay, branch) {
+        Likelihood::Faint
+    } else {
+        Likelihood::Usual
+    };
     let Some(seen) = (lay.scene.branch)(branch) else { return Some((1.0, usual)) };
     let rarer = seen.taken.min(1.0 - seen.taken).max(0.0);
     let wrong = site.per_arrival(rarer);

@@ -28,7 +28,7 @@ pub struct Flow {
 /// What is known of a branch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BranchSeen {
-    /// Share of its executions that jump.
+    /// Share of its executions that jump; of an indirect one, to its likeliest target.
     pub taken: f64,
     /// Samples that decided it.
     pub decided: f64,
@@ -66,7 +66,7 @@ pub struct Scene<'a> {
     pub stalls: &'a [f64],
     /// All that the model does not account for.
     pub told: &'a [f64],
-    /// What is known of a conditional branch.
+    /// What is known of a branch that is guessed.
     pub branch: &'a dyn Fn(usize) -> Option<BranchSeen>,
     /// Whether the cycles are those of an execution, or what it took at least.
     pub certainty: Certainty,
@@ -99,6 +99,12 @@ pub(super) struct LoopFacts {
     pub(super) multiplies: f64,
     /// Cycles per iteration.
     pub(super) cycles: f64,
+    /// Instructions per iteration.
+    pub(super) insns: f64,
+    /// Taken branches per iteration.
+    pub(super) jumps: f64,
+    /// Different taken branches, however seldom they run.
+    pub(super) places: usize,
 }
 
 /// The scene with what many rules ask.
@@ -287,6 +293,10 @@ impl<'a> Lay<'a> {
                 .filter(|b| **b < scene.blocks.len())
                 .flat_map(|&b| scene.blocks[b].clone().map(move |i| (b, i)))
         };
+        let end = |b: usize| scene.insns[scene.blocks[b].end - 1].end();
+        let begin = |b: usize| scene.insns[scene.blocks[b].start].address;
+        let jumps =
+            || scene.flows.iter().filter(|f| member(f.from) && member(f.to)).filter(|f| begin(f.to) != end(f.from));
         let per_round = |value: &dyn Fn(usize) -> f64| insns().map(|(b, i)| value(i) * of(b) / rounds).sum::<f64>();
         LoopFacts {
             nodes: nodes.iter().copied().filter(|b| *b < scene.blocks.len()).collect(),
@@ -298,6 +308,9 @@ impl<'a> Lay<'a> {
             stores: per_round(&|i| f64::from(u8::from(scene.insns[i].store.is_some()))),
             multiplies: per_round(&|i| f64::from(u8::from(scene.insns[i].class == OpClass::Imul))),
             cycles: per_round(&|i| scene.cycles.get(i).copied().unwrap_or(0.0)),
+            insns: per_round(&|_| 1.0),
+            jumps: jumps().map(|f| f.executions).sum::<f64>() / rounds,
+            places: jumps().filter(|f| f.executions > 0.0).count(),
         }
     }
 }

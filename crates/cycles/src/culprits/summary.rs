@@ -5,6 +5,7 @@
 //! the time, which is dynamic, from below. What is faster than its best then says nothing but how loose the bound is.
 
 use super::Certainty;
+use super::units::most_on_the_way;
 use crate::results::analysis::{Cause, CauseRange, InsnAnalysis, Summary};
 
 /// Tallies instructions with how often each was executed. Instructions without cycles are left out. `kernel_share`: time that
@@ -30,6 +31,15 @@ pub fn summary<'a>(
         (row.min, row.max) = (row.min.min(most), row.max.min(most));
     }
     out
+}
+
+/// Any access may have been the one that faulted; all of them together took no longer than so many faults as the handler had time for.
+/// `share`: its part of `all` samples.
+pub fn cap_page_faults(summary: &mut Summary, share: f64, all: f64) {
+    let most = most_on_the_way(share, all, summary.samples);
+    for row in summary.causes.iter_mut().filter(|row| row.cause == Cause::PageFault) {
+        (row.min, row.max) = (row.min.min(most), row.max.min(most));
+    }
 }
 
 #[derive(Default)]
@@ -70,7 +80,9 @@ impl Tally {
         self.most_dynamic += executions * suspects.max(busy + stall).clamp(0.0, cycles);
         self.unlikely += executions * insn.unlikely;
         self.gain += executions * (-stall).max(0.0);
-        self.unjudged += if insn.unjudged { executions * cycles } else { 0.0 };
+        // What its own unit takes is named.
+        let named: f64 = if insn.unjudged { insn.culprits.iter().map(|c| c.max_cycles).sum() } else { cycles };
+        self.unjudged += executions * (cycles - named).max(0.0);
         self.unexplained += executions * insn.unexplained.clamp(0.0, stall.max(0.0));
         if let Some(s) = &insn.static_stall {
             self.range(s.cause, executions * waits, executions * waits);

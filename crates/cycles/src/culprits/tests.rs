@@ -1,5 +1,6 @@
 //! Every rule with code that makes it guilty, and with an innocent twin.
 
+mod branches;
 mod convictions;
 mod pieces;
 mod places;

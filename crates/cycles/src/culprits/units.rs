@@ -4,7 +4,7 @@
 use super::data::{PAGE, new_unit, says_where_to_jump};
 use super::places::fixed_place;
 use super::scene::{Certainty, LONG_RUNNING, Lay};
-use super::{Likelihood, Suspect};
+use super::{LEAST_SAMPLES, Likelihood, Suspect};
 use crate::model::Core;
 use crate::results::analysis::{Cause, Culprit, InsnAnalysis};
 use whither_image::{Effects, OpClass};
@@ -67,7 +67,9 @@ pub fn own_work(core: &Core, insn: &Effects) -> Option<(Cause, f64)> {
 /// `i` seems to wait.
 pub fn charge_own_work(insn: &mut InsnAnalysis, i: usize, work: Option<(Cause, f64)>, certainty: Certainty) {
     let Some((cause, cycles)) = work.filter(|_| insn.cycles.is_some()) else { return };
-    let busy = cycles.min(insn.best_cycles);
+    let at_best = cycles.min(insn.best_cycles);
+    // Where executions are bounded the best case may not have been waited for: much of it passes beside something else.
+    let busy = if certainty == Certainty::Known { at_best } else { at_best.min(insn.cycles.unwrap_or(0.0)) };
     if busy <= 0.0 {
         return;
     }
@@ -75,15 +77,20 @@ pub fn charge_own_work(insn: &mut InsnAnalysis, i: usize, work: Option<(Cause, f
     let beyond =
         |s: Culprit| Culprit { min_cycles: (s.min_cycles - busy).max(0.0), max_cycles: s.max_cycles - busy, ..s };
     insn.static_stall = insn.static_stall.take().map(beyond).filter(|s| s.max_cycles > 0.0);
-    // Bounded executions: suspects can have taken all the time of the instruction as it is.
+    // Bounded executions: suspects can have taken all the time of the instruction as it is, and the unit no less than its own.
+    let with_work = |max: f64| if certainty == Certainty::Known { max + busy } else { max.max(busy) };
     let sure = if certainty == Certainty::Known { busy } else { 0.0 };
-    if insn.unjudged {
-        insn.in_sums.push((cause, sure));
+    // That a few cycles more may be chance makes no chance of what the unit itself takes.
+    if insn.unjudged && (certainty == Certainty::AtLeast || insn.samples < LEAST_SAMPLES) {
+        match insn.in_sums.iter_mut().find(|(c, _)| *c == cause) {
+            Some((_, max)) => *max = with_work(*max),
+            None => insn.in_sums.push((cause, with_work(0.0))),
+        }
         return;
     }
     let judged = insn.culprits.iter().position(|c| c.cause == cause).map(|at| insn.culprits.remove(at));
-    let mut own = judged.unwrap_or(Culprit { cause, min_cycles: 0.0, max_cycles: busy - sure, at: Some(i) });
-    (own.min_cycles, own.max_cycles) = (own.min_cycles + sure, own.max_cycles + sure);
+    let mut own = judged.unwrap_or(Culprit { cause, min_cycles: 0.0, max_cycles: 0.0, at: Some(i) });
+    (own.min_cycles, own.max_cycles) = (own.min_cycles + sure, with_work(own.max_cycles));
     insn.culprits.insert(0, own);
 }
 
@@ -164,8 +171,7 @@ pub(super) fn page_fault(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     }
     let chance = new_unit(lay, i, &place, PAGE)?;
     let all = lay.scene.all_samples;
-    let handled = share + 2.0 * (share / all.max(1.0)).sqrt();
-    let bound = (chance * FAULT).min(lay.cycles_of(i, handled * FAULT / LEAST_HANDLED, all));
+    let bound = (chance * FAULT).min(lay.cycles_of(i, most_on_the_way(share, all, all), all));
     let likelihood = if share >= MANY_FAULTS { Likelihood::Plain } else { Likelihood::Late };
     Some(Suspect { cause: Cause::PageFault, bound, at: i, likelihood })
 }
@@ -189,6 +195,13 @@ pub(super) fn kernel(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let own = lay.block_of(i).and_then(|b| lay.scene.executions.get(b)).copied().unwrap_or(0.0);
     let likelihood = if share >= 0.2 { Likelihood::Usual } else { Likelihood::Faint };
     (own > 0.0).then(|| Suspect { cause: Cause::Kernel, bound: share * lay.time / own, at: i, likelihood })
+}
+
+/// Share of the time of `own` samples that page faults can have taken on the way to their handler and back, were they all of them there.
+/// `share`: that the handler took, of so many samples in all.
+pub(super) fn most_on_the_way(share: f64, all: f64, own: f64) -> f64 {
+    let handled = share + 2.0 * (share / all.max(1.0)).sqrt();
+    handled * FAULT / LEAST_HANDLED * all / own.max(1.0)
 }
 
 #[cfg(test)]
@@ -224,6 +237,25 @@ mod tests {
         // Bounded: it may have run far less often, and waited for something else.
         assert_eq!(told(division(0.8, vec![unit(13.8)]), Certainty::AtLeast), [(Cause::Unit, 0.0, 13.8)]);
         assert_eq!(told(division(0.0, vec![]), Certainty::AtLeast), [(Cause::Unit, 0.0, 13.0)]);
+    }
+
+    /// A root of 21 cycles that takes 22.3: whether the 1.3 are more than chance is not known, that it is a root is.
+    #[test]
+    fn what_a_unit_takes_by_itself_is_no_chance() {
+        let told = |samples: f64, certainty| {
+            let mut insn =
+                InsnAnalysis { samples, unjudged: true, in_sums: vec![(Cause::Unit, 1.3)], ..division(1.3, vec![]) };
+            charge_own_work(&mut insn, 0, Some((Cause::Unit, 13.0)), certainty);
+            (insn.culprits.iter().map(|c| (c.min_cycles, c.max_cycles)).collect::<Vec<_>>(), insn.in_sums)
+        };
+        assert_eq!(told(939.0, Certainty::Known), (vec![(13.0, 13.0)], vec![(Cause::Unit, 1.3)]));
+        assert_eq!(told(3.0, Certainty::Known), (vec![], vec![(Cause::Unit, 14.3)]));
+        // What the summary counts as the unit's time has a row.
+        assert_eq!(told(3.0, Certainty::AtLeast), (vec![], vec![(Cause::Unit, 13.0)]));
+        // What stands there is less than it takes by itself: no more is told.
+        let mut insn = division(-9.7, vec![unit(3.3)]);
+        charge_own_work(&mut insn, 0, Some((Cause::Unit, 13.0)), Certainty::AtLeast);
+        assert!((insn.culprits[0].max_cycles - 3.3).abs() < 1e-9 && (insn.busy_cycles - 3.3).abs() < 1e-9, "{insn:?}");
     }
 
     #[test]

@@ -45,6 +45,10 @@ pub struct Core {
     pub loads: u16,
     /// Stores per cycle.
     pub stores: u16,
+    /// Slots that its reorder buffer holds at most, for bounds.
+    pub window: u16,
+    /// Slots that retire per cycle at most, for bounds.
+    pub most_retired: u16,
     /// Slots per cycle that measured code reached, for bounds; 0 when not measured.
     pub measured_width: f64,
     /// Taken branches per cycle that measured code reached, for bounds; 0 when not measured.
@@ -105,9 +109,9 @@ impl Default for Latencies {
             lea_slow: 1,
             imul: 3,
             bits: 1,
-            div32: 10,
-            div64: 12,
-            div_every: 6,
+            div32: 9,
+            div64: 9,
+            div_every: 4,
             fp_add: 2,
             fp_mul: 3,
             fma: 4,
@@ -170,6 +174,8 @@ impl Default for Core {
             alus: 5,
             loads: 3,
             stores: 2,
+            window: LARGEST_WINDOW as u16,
+            most_retired: WIDEST_RETIREMENT as u16,
             measured_width: 0.0,
             measured_taken: 0.0,
             latency: Latencies::default(),
@@ -191,6 +197,8 @@ impl Core {
             ("alus", core.alus, 1.0, f64::from(ALUS)),
             ("loads", core.loads, 1.0, f64::from(LOADS)),
             ("stores", core.stores, 1.0, f64::from(STORES)),
+            ("window", core.window, 1.0, MOST_CYCLES),
+            ("most_retired", core.most_retired, 1.0, 64.0),
         ];
         let mut checks: Vec<(String, f64, f64, f64)> =
             widths.into_iter().map(|(field, value, low, high)| (field.to_owned(), value.into(), low, high)).collect();
@@ -221,8 +229,11 @@ impl Core {
         let l = &mut core.latency;
         whole(facts.add_immediate, &mut l.add_immediate);
         whole(facts.imul, &mut l.imul);
-        whole(facts.div32, &mut l.div32);
-        whole(facts.div64, &mut l.div64);
+        // Earlier ways of measuring divided with long quotients, which no best case has.
+        let least = facts.method >= LEAST_DIVISIONS;
+        whole(facts.div32.map(|d| if least { d } else { d.min(f64::from(l.div32)) }), &mut l.div32);
+        whole(facts.div64.map(|d| if least { d } else { d.min(f64::from(l.div64)) }), &mut l.div64);
+        whole(facts.div_every, &mut l.div_every);
         whole(facts.load, &mut l.load);
         l.vec_load = l.load + 2;
         whole(facts.fp_add, &mut l.fp_add);
@@ -236,6 +247,7 @@ impl Core {
         whole(facts.forward.map(|f| (f - 1.0).max(0.0)), &mut l.forward);
         whole(facts.lock, &mut l.lock);
         core.widths(facts);
+        core.depths(&facts.cpu);
         let p = &mut core.penalty;
         let real = |measured: Option<f64>, place: &mut f64| {
             if let Some(m) = measured.filter(|m| m.is_finite() && *m > 0.0) {
@@ -265,12 +277,32 @@ impl Core {
         }
     }
 
+    /// What is known of this family: with room, as some cores put what does nothing into the slot beside it.
+    fn depths(&mut self, cpu: &str) {
+        let mut words = cpu.split_whitespace().skip_while(|w| *w != "family").skip(1);
+        let family = words.next().and_then(|f| f.parse::<u32>().ok()).filter(|_| cpu.starts_with("AMD"));
+        // Zen 1 and 2, Zen 3 and 4, Zen 5.
+        let window = match family {
+            Some(23) => 280,
+            Some(25) => 400,
+            Some(26) => 560,
+            _ => return,
+        };
+        (self.window, self.most_retired) = (window, 8);
+    }
+
     fn loaded(&self, insn: &Effects) -> u16 {
         let vector = insn.writes.0 >> VECTOR_BITS != 0;
         if vector { self.latency.vec_load } else { self.latency.load }
     }
 }
 
+/// Of all cores sold so far, in slots (Intel Lion Cove).
+pub(super) const LARGEST_WINDOW: f64 = 576.0;
+/// Of all cores sold so far, in slots per cycle (the same).
+pub(super) const WIDEST_RETIREMENT: f64 = 12.0;
+/// Way of measuring from which on divisions are those of the shortest quotients.
+const LEAST_DIVISIONS: u32 = 5;
 /// Nothing that a core does takes longer.
 const MOST_CYCLES: f64 = 10_000.0;
 /// Registers from this number on are vectors and masks.
@@ -373,6 +405,25 @@ impl CoreModel for Core {
     fn most_slots(&self) -> f64 {
         // No core sold so far retires more than twelve; a measured width leaves room for what was not tried.
         if self.measured_width > 0.0 { (self.measured_width * 1.1).max(4.0) } else { 12.0 }
+    }
+
+    fn window(&self) -> f64 {
+        f64::from(self.window)
+    }
+
+    fn most_retired(&self) -> f64 {
+        f64::from(self.most_retired)
+    }
+
+    fn least_busy(&self, insn: &Effects) -> f64 {
+        let every = match insn.class {
+            OpClass::Div => self.latency.div_every,
+            OpClass::FpDiv => self.latency.fp_div_every.min(4),
+            OpClass::Sqrt => self.latency.sqrt_every.min(4),
+            _ => 0,
+        };
+        // Rounded, and of quotients that were not tried.
+        f64::from(every) * 0.9
     }
 
     fn most_taken(&self) -> f64 {

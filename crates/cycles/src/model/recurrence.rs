@@ -10,9 +10,8 @@ use whither_image::{Effects, OpClass, RegSet};
 
 /// Larger loops are not looked at, in instructions.
 const LARGEST: usize = 2048;
-/// Instructions that may have been executed ahead of the one that is waited for, at most: what the largest reorder buffer holds (576 slots:
-/// Intel Lion Cove), fused pairs in it counted as two.
-pub(crate) const AHEAD: f64 = 1152.0;
+/// Instructions per slot of the reorder buffer at most: fused pairs are two.
+const IN_A_SLOT: f64 = 2.0;
 
 /// Blocks of a loop, with how often they ran.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +42,7 @@ pub fn chain_of_rounds(core: &dyn CoreModel, insns: &[Effects], blocks: &[Range<
                 None => begun += n,
             }
         }
-        cycles - begun * AHEAD * densest
+        cycles - begun * core.window() * IN_A_SLOT * densest
     };
     RegSet(written.0 & RegSet::GENERAL.0).numbers().map(chain).fold(0.0, f64::max)
 }

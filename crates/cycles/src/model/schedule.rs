@@ -43,6 +43,8 @@ pub struct InsnSchedule {
 pub struct BlockSchedule {
     /// Cycles of one execution when all goes well.
     pub best_cycles: f64,
+    /// Slots of the pipeline that it takes, fused pairs as one.
+    pub slots: f64,
     /// Cycles that no execution goes below on average; never above the truth.
     pub c_min: f64,
 }
@@ -215,7 +217,8 @@ impl<'c, 'a> Run<'c, 'a> {
                 out.insns[i] = InsnSchedule { best_cycles, static_stall };
             }
             let best_cycles: f64 = out.insns[block.clone()].iter().map(|i| i.best_cycles).sum();
-            out.blocks.push(BlockSchedule { best_cycles, c_min: bound::least_cycles(code, b) });
+            let slots = block.clone().filter(|&i| !code.fused[i]).count() as f64;
+            out.blocks.push(BlockSchedule { best_cycles, slots, c_min: bound::least_cycles(code, b) });
         }
         out
     }

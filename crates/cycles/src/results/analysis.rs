@@ -80,6 +80,8 @@ pub enum Cause {
     ICache,
     /// Instruction TLB.
     Itlb,
+    /// Front end: fetching past taken branches, near ones and those whose target is looked up further away.
+    FrontEnd,
     /// Data cache.
     DCache,
     /// Data TLB.
@@ -110,9 +112,10 @@ pub enum Cause {
 
 impl Cause {
     /// All, in the order of summaries: dynamic ones first.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::ICache,
         Self::Itlb,
+        Self::FrontEnd,
         Self::DCache,
         Self::Dtlb,
         Self::StoreBuffer,
@@ -140,6 +143,7 @@ impl Cause {
         match self {
             Self::ICache => 'i',
             Self::Itlb => 't',
+            Self::FrontEnd => 'b',
             Self::DCache => 'd',
             Self::Dtlb => 'D',
             Self::Mispredict => 'p',
@@ -162,6 +166,7 @@ impl Cause {
         match self {
             Self::ICache => "I-cache miss",
             Self::Itlb => "ITLB miss",
+            Self::FrontEnd => "fetch past taken branches",
             Self::DCache => "D-cache miss",
             Self::Dtlb => "DTLB miss",
             Self::Mispredict => "branch mispredict",

@@ -5,6 +5,7 @@
 
 mod accuracy;
 mod annotate;
+mod bounds;
 mod diff;
 mod events;
 mod listing;

@@ -33,7 +33,7 @@ struct Place([u64; 16]);
 
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{
-    ADD, ADD_IMMEDIATE, ADDS, BRANCHES, DIV32, DIV64, FAR_JUMPS, FMA, FORWARD, FORWARD_FAIL, FP_ADD, FP_DIV,
+    ADD, ADD_IMMEDIATE, ADDS, BRANCHES, DIV_EVERY, DIV32, DIV64, FAR_JUMPS, FMA, FORWARD, FORWARD_FAIL, FP_ADD, FP_DIV,
     FP_DIV_EVERY, FP_MUL, IMUL, JUMPS, LOAD, LOCK, MIX, ROUNDS, SQRT, SQRT_EVERY, mispredict_ticks, ticks_now,
 };
 
@@ -137,18 +137,24 @@ mod x86 {
              dec ecx
              jnz 3b", 1000;
         IMUL = 100 x 100: "mov eax, 3", "imul rax, rax", 1;
+        // What divides has its least latency with the least quotient.
         DIV32 = 30 x 50: "mov ecx, 7
-             mov esi, 0x7ffffff1
+             mov esi, 3
              mov eax, esi",
             "xor edx, edx
              div ecx
              or eax, esi", 1;
-        DIV64 = 30 x 50: "mov ecx, 1000003
-             mov rsi, 0x7ffffffffffffff1
-             mov rax, rsi",
+        DIV64 = 30 x 50: "mov ecx, 7
+             mov esi, 3
+             mov eax, esi",
             "xor edx, edx
              div rcx
              or rax, rsi", 1;
+        DIV_EVERY = 30 x 50: "mov ecx, 7
+             mov esi, 3",
+            "mov eax, esi
+             xor edx, edx
+             div ecx", 1;
         LOAD = 80 x 100: "mov rax, rdi", "mov rax, [rax]", 1;
         FP_ADD = 100 x 100: "mov ecx, 1
              cvtsi2sd xmm0, rcx
