@@ -8,9 +8,9 @@
 
 #include "sys.h"
 
-/* From a return slot to its shadow; the unwind description of entry.S holds the same number. Not a multiple of 2^28: AMD's
- * first-level cache finds lines by a hash of bits 12 to 27 of addresses and holds one line of each, so that a slot and a
- * shadow with equal bits would throw each other out at every entry and exit. */
+/* From a return slot to its shadow; the unwind description of entry.S holds the same number. Not a multiple of 2^28: at 2^44
+ * exactly an exit took 19 ns on Zen 4, and with 64 KiB more 15. (AMD's first-level cache guesses the way of a line by a hash
+ * of bits 12 to 27 of its address, so that two lines with equal bits may throw each other out; that this is why was not shown.) */
 #define WH_SHADOW (-0x100000000000ll + 0x10000)
 _Static_assert(WH_SHADOW & 0xffff000, "a slot and its shadow would share a place in caches");
 #define BLOCK_BYTES 0x10000ull

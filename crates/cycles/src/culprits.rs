@@ -10,11 +10,13 @@ mod data;
 mod fetch;
 mod forward;
 mod jumps;
+mod origin;
 mod places;
 mod scene;
 mod summary;
 mod units;
 
+pub use origin::origin;
 pub use scene::{BranchSeen, Certainty, Flow, Scene};
 pub use summary::{cap_page_faults, summary};
 pub use units::{charge_own_work, own_work};

@@ -101,12 +101,32 @@ fn procedure(reading: &Reading, selection: &Selection<'_>, wanted: Option<&str>)
     match wanted {
         Some(wanted) => Ok(find(selection, &reading.symbols, wanted)?),
         None => {
-            let hottest = procedures(selection, &reading.symbols).into_iter().next();
+            let all = procedures(selection, &reading.symbols);
+            reading.tell(&nameless(selection, &all));
+            let hottest = all.into_iter().next();
             let filters = "a known procedure (`whither prof --by image` shows where they lie)".to_owned();
             let samples = selection.rows.iter().map(|&r| u64::from(selection.sample(r).count)).sum();
             Ok(hottest.ok_or(whither_cycles::Error::NothingMatched { filters, near: Vec::new(), samples })?)
         }
     }
+}
+
+/// That much of the time lies in no procedure: then the hottest one is not where the time goes.
+fn nameless(selection: &Selection<'_>, procedures: &[Procedure]) -> Vec<String> {
+    const MUCH: f64 = 0.25;
+    let of_main =
+        selection.rows.iter().map(|&row| selection.sample(row)).filter(|s| selection.column(s.event) == Some(0));
+    let all = of_main.map(|s| u64::from(s.count)).sum::<u64>();
+    let known = procedures.iter().map(|p| p.samples).sum::<u64>();
+    let part = all.saturating_sub(known) as f64 / all.max(1) as f64;
+    let much = (part >= MUCH).then(|| {
+        format!(
+            "{:.0} % of the samples lie in no known procedure (code that a program made while it ran, or files without symbols): nothing is \
+             said of these here; `whither prof --by image` shows where they lie",
+            100.0 * part
+        )
+    });
+    much.into_iter().collect()
 }
 
 /// The samples asked for, which must be some.
@@ -292,6 +312,10 @@ pub(crate) fn summary(args: &SummaryArgs, common: Common) -> anyhow::Result<Endi
     let scope = scope(&reading, target.as_deref());
     let query = AnalyseQuery { annotate, core: core(&args.core)?, ..AnalyseQuery::default() };
     let answer = summarise(&reading.profile, &reading.symbols, &scope, &query)?;
+    if target.is_none() {
+        let selection = selected(&reading, &query.annotate)?;
+        reading.tell(&nameless(&selection, &procedures(&selection, &reading.symbols)));
+    }
     reading.tell_problems();
     let page = |s: Summary| ReportData {
         title: s.about.clone(),

@@ -198,6 +198,16 @@ pub struct Culprit {
     pub at: Option<usize>,
 }
 
+/// What lies behind a cache that loads missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// The last cache, or memory.
+    BeyondL2,
+    /// Memory, or another core's cache.
+    Memory,
+}
+
 /// One instruction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct InsnAnalysis {
@@ -223,6 +233,9 @@ pub struct InsnAnalysis {
     pub static_stall: Option<Culprit>,
     /// Dynamic causes that remain, likeliest first.
     pub culprits: Vec<Culprit>,
+    /// Where some of the loads came from that it waited for, if its stall is longer than anything nearer takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// Most cycles of causes that are possible and too unlikely to be named, where nothing but the bound of its cycles asks for one.
     #[serde(skip_serializing_if = "is_zero")]
     pub unlikely: f64,

@@ -101,7 +101,7 @@ pub(crate) fn basis(a: &Analysis) -> String {
     parts.push(match &a.scale {
         Scale::Relative => "F is executions per call of the procedure; how often it was called is not known".into(),
         Scale::Bounded => format!(
-            "the scale of F is bounded: so many executions that hardly any block is faster than at best (<~){}",
+            "the scale of F is bounded: for more executions the time has no room (<~){}",
             match a.blocks.iter().any(|b| is_loose(a, b) && b.share >= TOLD_SHARE) {
                 true => ", and may be more of blocks that were hardly compared with those (~)",
                 false => "",

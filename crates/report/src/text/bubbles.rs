@@ -3,7 +3,7 @@
 
 use super::number::cycles;
 use super::signs::{at_least, at_least_of};
-use whither_cycles::results::analysis::{Analysis, Culprit, InsnAnalysis, Scale};
+use whither_cycles::results::analysis::{Analysis, Cause, Culprit, InsnAnalysis, Origin, Scale};
 
 /// A bubble, ready to be laid out.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,6 +106,12 @@ fn suspect(a: &Analysis, index: usize, c: &Culprit, with_cycles: bool) -> String
         text.push(' ');
         text.push_str(&range(c.min_cycles, c.max_cycles));
     }
+    if let Some(origin) = a.insns[index].origin.filter(|_| c.cause == Cause::DCache) {
+        text.push_str(match origin {
+            Origin::BeyondL2 => ", some from beyond L2",
+            Origin::Memory => ", some from memory",
+        });
+    }
     if let Some(at) = c.at.filter(|at| *at != index).and_then(|at| a.insns.get(at)) {
         text.push_str(&format!(" (at {:x})", at.address));
     }
@@ -150,6 +156,15 @@ mod tests {
         assert_eq!(b.suspects, expect);
         assert_eq!(b.head(), "wa?==  4.1 cy");
         assert_eq!(bubble(&a, 4), None, "no suspect, no bubble");
+    }
+
+    #[test]
+    fn what_lies_behind_the_cache_is_named_where_the_stall_tells() {
+        let mut a = analysis_fixture::analysis();
+        a.insns[2].origin = Some(Origin::Memory);
+        let b = bubble(&a, 2).unwrap();
+        assert_eq!(b.suspects[0], "d D-cache miss 22.7..28.9, some from memory");
+        assert!(!b.suspects[1].contains("memory"), "{:?}", b.suspects);
     }
 
     #[test]

@@ -311,6 +311,8 @@ fn lines_instead(line: &FileLine, of: &CodeFile, code: &Code) -> Option<String> 
 fn nameless(of: &CodeFile, code: &Code) -> Option<String> {
     let names = code.service().names(&of.image);
     let none = !names.iter().any(|n| n.kind == NameKind::Function);
+    // The kernel's own page need not have any that the program could mean.
+    let none = none && of.seen_as != "[vdso]";
     none.then(|| {
         format!(
             "{} has no symbols (it was stripped), so that its functions have no names: take the file as it was linked, or a \

@@ -250,7 +250,19 @@ impl<'a> Session<'a> {
         let mut status = None;
         let input = Input::of(std::io::stdin());
         loop {
-            let mut alive = self.start(stop)?;
+            let mut alive = match self.start(stop) {
+                Ok(alive) => alive,
+                Err(error) if self.runs == 0 => return Err(error),
+                // What earlier runs have told stays true.
+                Err(SessionError::Interrupted) => {
+                    self.end = CausalEnd::Stopped;
+                    break;
+                }
+                Err(error) => {
+                    self.tell(format!("measuring ended early: {error}"), on);
+                    break;
+                }
+            };
             self.pid = alive.pid;
             let began = Instant::now();
             let lived = self.one_run(&mut alive, policy, &limits, on);

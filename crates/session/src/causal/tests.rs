@@ -311,6 +311,24 @@ fn a_short_command_is_run_as_often_as_was_asked() {
     assert_eq!(runs.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
 }
 
+/// A stop between two runs was told as "nothing was run", and what earlier ones had measured was lost.
+#[test]
+fn a_stop_between_runs_keeps_the_earlier_ones() {
+    let several = CausalOptions { runs: Runs::Times(3), ..options(&["sleep", "0.5"]) };
+    let log = Rc::new(RefCell::new(Log::default()));
+    let fake = Fake { log, facts: good(), samples: Vec::new(), began: Instant::now(), refusal: None };
+    let session = Session::new(&several, Box::new(fake), CausalConfig::default());
+    let (mut policy, stop) = (Always { most: usize::MAX, ..Always::default() }, StopFlag::default());
+    let mut on = |event| {
+        if let CausalEvent::Run { .. } = event {
+            stop.request();
+        }
+    };
+    let outcome = session.run(&mut policy, &stop, &mut on).expect("one run");
+    assert_eq!((outcome.run.meta.runs, outcome.end), (1, CausalEnd::Stopped));
+    assert!(!outcome.run.windows.is_empty());
+}
+
 #[test]
 fn whole_runs_are_one_visit_each() {
     let whole =
