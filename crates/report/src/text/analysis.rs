@@ -182,7 +182,7 @@ pub(crate) fn frequency(a: &Analysis, b: &BlockAnalysis) -> String {
 const IMPOSSIBLE: f64 = 0.8;
 /// with so many samples.
 const TELLING: f64 = 30.0;
-const BELOW: &str = " (below its best: what other blocks wait for hides it, or F is too high)";
+const BELOW: &str = " (below its best: what other blocks wait for hides it, or F is too high, as it is bounded loosely where code calls)";
 
 /// `best-case 1.6/5 = 0.31 CPI, actual 13.6/5 = 2.71 CPI`, and what `llvm-mca` says where it was asked.
 pub(crate) fn block_cpi(a: &Analysis, b: &BlockAnalysis) -> Option<String> {
