@@ -550,7 +550,8 @@ impl Study {
         for (i, (insn, judged)) in insns.iter_mut().zip(culprits::judge(&scene)).enumerate() {
             insn.unjudged = judged.unjudged && insn.samples > 0.0;
             (insn.unlikely, insn.unexplained) = (judged.unlikely, judged.unexplained);
-            insn.origin = culprits::origin(&machine.core, &self.subject.effects, &judged.culprits, stalls[i]);
+            insn.origin =
+                culprits::origin(&machine.core, &self.subject.effects, &judged.culprits, self.surest_stall(f, insn));
             (insn.culprits, insn.in_sums) = (judged.culprits, judged.in_sums);
             culprits::charge_own_work(
                 insn,

@@ -5,6 +5,7 @@
 use super::rounds::bound_of_rounds;
 use super::{Study, entries};
 use crate::analysis::frequency::Frequencies;
+use crate::results::analysis::{Confidence, InsnAnalysis};
 
 /// Blocks with fewer samples bound nothing by themselves.
 const BOUNDING: f64 = 30.0;
@@ -41,6 +42,17 @@ impl Study {
         let blocks: Vec<Bounding> = (0..self.subject.cfg.blocks.len()).map(of).collect();
         let scale = [bound(&blocks), bound_of_rounds(&self.rounds)].into_iter().flatten().reduce(f64::min)?;
         Some(scale * self.cycles_per_sample)
+    }
+
+    /// What an instruction stalls for certain: by the most executions of its block that the interval leaves, and nothing where these are
+    /// hardly known.
+    pub(super) fn surest_stall(&self, f: &Frequencies, insn: &InsnAnalysis) -> f64 {
+        let (Some(b), Some(stall), Some(cycles)) = (insn.block, insn.stall_cycles, insn.cycles) else { return 0.0 };
+        let executions = self.estimate(f, f.flow.blocks[b], self.error_of(f, b));
+        if executions.confidence == Confidence::Low || executions.high <= 0.0 {
+            return 0.0;
+        }
+        stall - cycles * (1.0 - executions.value / executions.high)
     }
 
     /// With the scale that counts tell, in so much run time.

@@ -109,7 +109,7 @@ fn suspect(a: &Analysis, index: usize, c: &Culprit, with_cycles: bool) -> String
     if let Some(origin) = a.insns[index].origin.filter(|_| c.cause == Cause::DCache) {
         text.push_str(match origin {
             Origin::BeyondL2 => ", some from beyond L2",
-            Origin::Memory => ", some from memory",
+            Origin::Memory => ", some from memory or another core",
         });
     }
     if let Some(at) = c.at.filter(|at| *at != index).and_then(|at| a.insns.get(at)) {
@@ -163,7 +163,7 @@ mod tests {
         let mut a = analysis_fixture::analysis();
         a.insns[2].origin = Some(Origin::Memory);
         let b = bubble(&a, 2).unwrap();
-        assert_eq!(b.suspects[0], "d D-cache miss 22.7..28.9, some from memory");
+        assert_eq!(b.suspects[0], "d D-cache miss 22.7..28.9, some from memory or another core");
         assert!(!b.suspects[1].contains("memory"), "{:?}", b.suspects);
     }
 
