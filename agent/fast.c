@@ -83,14 +83,14 @@ FAST void wh_fast_entry(struct frame *f);
 FAST void wh_fast_exit(u64 *slot);
 
 /* The variant of `h`, whose serial is `owner`, that the words on the stack are; 0: none. `serial` is to be
- * looked at again behind. All words are read at once, so what is known of the stack must hold them. */
+ * looked at again behind. All words are read at once, so they must lie where nothing can have been unmapped. */
 static inline __attribute__((always_inline)) const struct variant *variant_that_fits(struct local *l, const struct hot *h,
 											  u32 owner, u32 *serial)
 {
 	u64 hash = owner;
 
 	if (unlikely(h->slot - l->stack.lo >= l->stack.hi - l->stack.lo || !h->words ||
-		     (u64)h->word[h->words - 1].at > l->stack.top - 8))
+		     !lasts(l, h->slot, (u64)h->word[h->words - 1].at)))
 		return 0;
 	for (u32 i = 0; i < h->words; i += 4)
 		hash = mixed(hash, *h->word[i].at, *h->word[i + 1].at, *h->word[i + 2].at, *h->word[i + 3].at);
