@@ -76,7 +76,13 @@ impl Take {
         CallSnapshot {
             at_ns: wall,
             whole,
-            processes: vec![CallProcess { pid: 7, exe: "/bin/app".into(), command: "app".into(), status: None }],
+            processes: vec![CallProcess {
+                pid: 7,
+                exe: "/bin/app".into(),
+                command: "app".into(),
+                status: None,
+                since_ns: 0,
+            }],
             modules,
             points: engine.points,
             frames: engine.frames,

@@ -165,8 +165,9 @@ impl Analysis<'_> {
         Ok(members.into_iter().map(|((id, label), tids)| self.thread_draft((id, label), &tids)).collect())
     }
 
+    /// By what it executed last: a child is its parent's program until it executes its own.
     fn process_label(&self, pid: u32) -> String {
-        let process = self.snapshot.processes.iter().find(|p| p.pid == pid);
+        let process = self.snapshot.processes.iter().rfind(|p| p.pid == pid);
         process.map_or_else(|| format!("process {pid}"), |p| format!("{} ({pid})", crate::frames::base(&p.exe)))
     }
 

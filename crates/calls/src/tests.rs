@@ -203,7 +203,7 @@ fn calls_in_progress_count_with_the_time_inside_the_interval() {
 #[test]
 fn a_process_that_executes_another_program_is_one() {
     let mut snapshot = Take::of([1]).snapshot(&call(0, 0, 0, 1, vec![leaf(1, 0x10, 100, 4)]));
-    let row = |pid, exe: &str| CallProcess { pid, exe: exe.into(), command: String::new(), status: None };
+    let row = |pid, exe: &str| CallProcess { pid, exe: exe.into(), command: String::new(), status: None, since_ns: 0 };
     snapshot.processes = vec![row(7, "/bin/sh"), row(8, "/bin/sh"), row(8, "/bin/true")];
     assert_eq!(Analysis::new(&snapshot, &Named, Options::default()).whole().processes, 2);
 }

@@ -116,6 +116,9 @@ pub struct CallProcess {
     pub command: String,
     /// Exit status as waitpid gives it, when it ended under our eyes.
     pub status: Option<i32>,
+    /// Monotonic clock, ns, when it began to execute this program, or was met doing so; 0 in recordings that are older than this.
+    #[serde(default)]
+    pub since_ns: u64,
 }
 
 /// A thread that called probed functions.

@@ -35,9 +35,9 @@ fn store(place: StorePlace) -> anyhow::Result<PathBuf> {
 fn check(path: &Path, repair: bool, json: bool) -> anyhow::Result<Ending> {
     if repair {
         let rebuilt = whither_store::rebuild(path)?;
-        rebuilt.iter().for_each(|dir| anstream::eprintln!("whither: described {} anew from its parts", dir.display()));
+        rebuilt.iter().for_each(|dir| crate::tell::tell!("whither: described {} anew from its parts", dir.display()));
         let removed = whither_store::repair(path)?;
-        removed.iter().for_each(|left| anstream::eprintln!("whither: removed {}", left.display()));
+        removed.iter().for_each(|left| crate::tell::tell!("whither: removed {}", left.display()));
     }
     let findings = whither_store::check(path)?;
     answer::print(&if json { findings_json(path, &findings) } else { findings_text(path, &findings) })?;
@@ -72,7 +72,7 @@ fn findings_json(path: &Path, findings: &[Finding]) -> String {
 
 fn compact(path: &Path) -> anyhow::Result<Ending> {
     let done = whither_store::compact(path, CompactPolicy::default())?;
-    done.problems.iter().for_each(|p| anstream::eprintln!("whither: {p}"));
+    done.problems.iter().for_each(|p| crate::tell::tell!("whither: {p}"));
     answer::print(&compacted(path, &done))?;
     Ok(if done.problems.is_empty() { Ending::Done } else { Ending::No })
 }
@@ -101,7 +101,7 @@ fn gc(path: &Path, keep: Option<Duration>, max_disk: Option<u64>) -> anyhow::Res
         return Ok(Ending::Done);
     }
     let done = Database::open(path)?.gc(RetentionPolicy { max_age: keep, max_bytes: max_disk }, now)?;
-    done.problems.iter().for_each(|p| anstream::eprintln!("whither: {p}"));
+    done.problems.iter().for_each(|p| crate::tell::tell!("whither: {p}"));
     answer::print(&collected(path, &done))?;
     Ok(if done.problems.is_empty() { Ending::Done } else { Ending::No })
 }

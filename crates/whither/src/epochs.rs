@@ -52,7 +52,7 @@ fn name(database: &Database, place: &Path, epoch: &str, label: &str) -> anyhow::
 fn list(database: &Database) -> anyhow::Result<Vec<EpochInfo>> {
     let (epochs, problems) = database.epochs()?;
     for problem in problems {
-        anstream::eprintln!("whither: {problem}");
+        crate::tell::tell!("whither: {problem}");
     }
     Ok(epochs)
 }

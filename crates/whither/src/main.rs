@@ -15,6 +15,7 @@ mod db;
 mod doctor;
 mod epochs;
 mod failure;
+mod keys;
 mod left_out;
 mod mca;
 mod pages;
@@ -23,6 +24,7 @@ mod progress;
 mod room;
 mod signals;
 mod source;
+mod tell;
 mod top;
 mod units;
 

@@ -2,8 +2,8 @@
 //! plain lines when nobody watches; nothing here reaches stdout.
 
 use crate::cli::Common;
+use crate::tell::tell;
 use crate::units::{show_bytes, show_count};
-use anstream::eprintln;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -91,7 +91,7 @@ impl Reporter {
 
     fn line(&self, text: &str) {
         if !self.common.quiet {
-            self.bar.suspend(|| eprintln!("whither: {text}"));
+            self.bar.suspend(|| tell!("whither: {text}"));
         }
     }
 }

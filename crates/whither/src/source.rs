@@ -4,7 +4,7 @@
 use crate::cli::{Common, FilterArgs, Moment, NameArgs, SourceArgs};
 use crate::failure::{Ending, Usage};
 use crate::places;
-use anstream::eprintln;
+use crate::tell::tell;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -449,7 +449,7 @@ fn side(args: &FilterArgs) -> Side {
 
 fn warn(common: Common, text: &str) {
     if !common.quiet {
-        eprintln!("whither: {text}");
+        tell!("whither: {text}");
     }
 }
 

@@ -6,9 +6,10 @@ mod screen;
 
 use crate::cli::TopArgs;
 use crate::failure::{Ending, Usage};
+use crate::keys::{self, Keys, Typed};
 use crate::{collect, signals};
 use anyhow::Context;
-use crossterm::event::{self, Event, KeyEventKind};
+use crossterm::event::{Event, KeyEventKind};
 use ratatui::DefaultTerminal;
 use screen::{Screen, Step};
 use std::io::{self, IsTerminal};
@@ -46,7 +47,7 @@ pub(crate) fn top(args: TopArgs) -> anyhow::Result<Ending> {
     // `init` also installs a panic hook that restores the terminal first.
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
     let done = watch(&mut terminal, &live, &pids, lasting, &stop);
-    ratatui::restore();
+    keys::put_back(terminal);
     live.stop();
     done?;
     Ok(Ending::Done)
@@ -61,6 +62,7 @@ fn watch(
     lasting: Lasting,
     stop: &StopFlag,
 ) -> anyhow::Result<()> {
+    let keys = Keys::new();
     let mut screen = Screen::new();
     let mut view = None::<View>;
     let (start, mut asked) = (Instant::now(), None::<Instant>);
@@ -81,13 +83,17 @@ fn watch(
         if std::mem::take(&mut changed) {
             terminal.draw(|frame| screen.draw(frame))?;
         }
-        if event::poll(KEY_WAIT).context("cannot read the keyboard")? {
-            match react(&mut screen, event::read().context("cannot read the keyboard")?) {
-                Step::Quit => return Ok(()),
-                Step::Ask => fill(&mut screen, view.as_ref()),
-                Step::Stay => {}
+        match keys.typed(KEY_WAIT)? {
+            Typed::Nothing => {}
+            Typed::Gone => return Ok(()),
+            Typed::Event(event) => {
+                match react(&mut screen, event) {
+                    Step::Quit => return Ok(()),
+                    Step::Ask => fill(&mut screen, view.as_ref()),
+                    Step::Stay => {}
+                }
+                changed = true;
             }
-            changed = true;
         }
     }
     Ok(())

@@ -13,6 +13,8 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
     pub(crate) exe: String,
     pub(crate) command: String,
+    /// When it began to execute this, or was met.
+    since: u64,
     pub(crate) status: Option<i32>,
     pub(crate) alive: bool,
     /// When it ended.
@@ -65,6 +67,7 @@ impl Tree {
             pid,
             exe: proc::exe(pid),
             command: command(pid),
+            since: monotonic_ns(),
             status: None,
             alive: true,
             ended: None,
@@ -84,11 +87,13 @@ impl Tree {
     pub(crate) fn add_child(&mut self, parent: u32, child: u32) -> bool {
         let Some(parent) = self.list.iter().rfind(|p| p.pid == parent) else { return false };
         let (exe, command, last) = (parent.exe.clone(), parent.command.clone(), parent.ended);
+        // Whatever it has executed by now came later.
+        let since = parent.since + 1;
         if Stat::of(child).is_some() {
             let new = self.add(child, true);
             // Of a process that nobody has waited for yet only the number can be read.
             if let Some(process) = self.list.last_mut().filter(|p| new && p.exe.is_empty()) {
-                (process.exe, process.command) = (exe, command);
+                (process.exe, process.command, process.since) = (exe, command, since);
             }
             return new;
         }
@@ -98,6 +103,7 @@ impl Tree {
                 pid: child,
                 exe,
                 command,
+                since,
                 status: None,
                 alive: false,
                 // When is not known; the session must not seem to go on behind its parent's end for it.
@@ -136,6 +142,7 @@ impl Tree {
         let Some(process) = self.list.iter_mut().rfind(|p| p.pid == pid) else { return };
         process.exe = proc::exe(pid);
         process.command = command(pid);
+        process.since = monotonic_ns();
         if !process.alive {
             // What it has used elsewhere is counted there.
             let cpu = cpu_ns(pid).unwrap_or(process.cpu_last).max(process.cpu_last);
@@ -261,8 +268,13 @@ impl Tree {
 
     /// As a snapshot lists them.
     pub(crate) fn described(&self) -> Vec<CallProcess> {
-        let described =
-            |p: &Process| CallProcess { pid: p.pid, exe: p.exe.clone(), command: p.command.clone(), status: p.status };
+        let described = |p: &Process| CallProcess {
+            pid: p.pid,
+            exe: p.exe.clone(),
+            command: p.command.clone(),
+            status: p.status,
+            since_ns: p.since,
+        };
         self.list.iter().map(described).collect()
     }
 }

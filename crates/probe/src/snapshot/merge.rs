@@ -247,6 +247,7 @@ impl Join for CallSnapshot {
     }
 }
 
+/// In the order in which programs were executed.
 fn join_processes(all: &mut Vec<CallProcess>, others: Vec<CallProcess>) {
     for process in others {
         match all.iter_mut().find(|p| p.pid == process.pid && p.exe == process.exe) {
@@ -254,6 +255,7 @@ fn join_processes(all: &mut Vec<CallProcess>, others: Vec<CallProcess>) {
             None => all.push(process),
         }
     }
+    all.sort_by_key(|p| p.since_ns);
 }
 
 fn add(sum: &mut PathTotals, other: &PathTotals) {

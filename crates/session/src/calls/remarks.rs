@@ -74,7 +74,7 @@ mod tests {
             totals: PathTotals { calls, ..PathTotals::default() },
             threads: Vec::new(),
         };
-        let process = CallProcess { pid: 42, exe: "/bin/app".into(), command: "app".into(), status: None };
+        let process = CallProcess { pid: 42, exe: "/bin/app".into(), command: "app".into(), status: None, since_ns: 0 };
         CallSnapshot { points: vec![point], paths: vec![path], processes: vec![process], ..CallSnapshot::default() }
     }
 

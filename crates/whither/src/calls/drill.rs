@@ -6,7 +6,7 @@ use super::verbs::{counted, meant};
 use crate::answer;
 use crate::cli::{Common, DrillArgs};
 use crate::failure::Ending;
-use anstream::eprintln;
+use crate::tell::tell;
 use anyhow::bail;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -220,7 +220,7 @@ pub(super) fn drill(args: &DrillArgs, common: Common) -> anyhow::Result<Ending> 
             return Ok(Ending::Done);
         }
         if driller.focus() != focus && !common.quiet {
-            eprintln!("whither: {} holds most of it", name(&now, driller.focus()));
+            tell!("whither: {} holds most of it", name(&now, driller.focus()));
         }
     }
 }

@@ -13,10 +13,11 @@ use super::verbs::{counted, said};
 use super::{keep, measure, replay, runtime, show};
 use crate::cli::{Common, MeasureArgs};
 use crate::failure::{Ending, Usage};
+use crate::keys::{self, Keys, Typed};
 use crate::signals;
 use anyhow::Context;
 use aside::Aside;
-use crossterm::event::{self, Event, KeyEventKind};
+use crossterm::event::{Event, KeyEventKind};
 use ratatui::DefaultTerminal;
 use screen::{Screen, Wish};
 use std::io::{self, IsTerminal};
@@ -163,7 +164,7 @@ impl<'a> Watch<'a> {
         // `init` also installs a panic hook that restores the terminal first.
         let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
         let done = self.rounds(&mut terminal, stop, over);
-        ratatui::restore();
+        keys::put_back(terminal);
         done
     }
 
@@ -173,6 +174,7 @@ impl<'a> Watch<'a> {
         stop: &StopFlag,
         over: &dyn Fn() -> bool,
     ) -> anyhow::Result<()> {
+        let keys = Keys::new();
         let (mut asked, mut changed) = (None::<Instant>, true);
         while !stop.is_set() && !over() {
             while let Ok(event) = self.events.try_recv() {
@@ -194,13 +196,17 @@ impl<'a> Watch<'a> {
                 terminal.draw(|frame| self.screen.draw(frame))?;
                 changed = false;
             }
-            if event::poll(KEY_WAIT).context("cannot read the keyboard")? {
-                changed = true;
-                let wish = react(&mut self.screen, event::read().context("cannot read the keyboard")?);
-                if matches!(wish, Wish::Quit) {
-                    return Ok(());
+            match keys.typed(KEY_WAIT)? {
+                Typed::Nothing => {}
+                Typed::Gone => return Ok(()),
+                Typed::Event(event) => {
+                    changed = true;
+                    let wish = react(&mut self.screen, event);
+                    if matches!(wish, Wish::Quit) {
+                        return Ok(());
+                    }
+                    self.grant(wish);
                 }
-                self.grant(wish);
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 
 use super::replay;
 use crate::cli::Common;
-use anstream::eprintln;
+use crate::tell::tell;
 use std::time::Duration;
 use whither_calls::CallProfile;
 use whither_probe::{Detached, Pause};
@@ -63,11 +63,11 @@ impl Teller {
     pub(super) fn left(&self, detached: &Detached, pid: Option<u32>) {
         for left in &detached.left {
             // Also with -q: the target is not what it was.
-            eprintln!("whither: left in the target, and harmless there: {left}");
+            tell!("whither: left in the target, and harmless there: {left}");
         }
         if !detached.left.is_empty() {
             let pid = pid.map_or_else(|| "PID".to_owned(), |pid| pid.to_string());
-            eprintln!(
+            tell!(
                 "whither: `whither calls -p {pid} ...` takes that away at its end, as soon as it can be; so does the end of the process"
             );
         }
@@ -111,19 +111,19 @@ impl Teller {
     /// One line.
     pub(super) fn line(&self, text: &str) {
         if !self.common.quiet {
-            eprintln!("whither: {text}");
+            tell!("whither: {text}");
         }
     }
 
     /// One line that says why there is no answer: quiet or not.
     pub(super) fn failure(text: &str) {
-        eprintln!("whither: {text}");
+        tell!("whither: {text}");
     }
 
     /// Text as it is.
     pub(super) fn text(&self, text: &str) {
         if !self.common.quiet {
-            eprintln!("{}", text.trim_end());
+            tell!("{}", text.trim_end());
         }
     }
 }

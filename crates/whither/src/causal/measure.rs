@@ -66,7 +66,7 @@ pub(super) fn finish(
 ) -> anyhow::Result<Ending> {
     let found = match &outcome.nothing {
         Some(why) => {
-            anstream::eprintln!("whither: no answer: {why}");
+            crate::tell::tell!("whither: no answer: {why}");
             show::Found::Nothing
         }
         None => shown()?,

@@ -3,7 +3,7 @@
 use crate::answer;
 use crate::cli::{CausalAnswerArgs, CausalCombine, CausalSort, Common, FormArgs};
 use crate::failure::Ending;
-use anstream::eprintln;
+use crate::tell::tell;
 use anyhow::Context;
 use whither_causal::{AnalyseOptions, CausalAnswer, Combine, Sort, Verdict, analyse, coz};
 use whither_report::html::{CausalPage, causal_page};
@@ -105,7 +105,7 @@ fn sources(answer: &CausalAnswer) -> Vec<(u32, Vec<(u32, String)>)> {
 /// One line on stderr.
 pub(super) fn tell(common: Common, text: &str) {
     if !common.quiet {
-        eprintln!("whither: {text}");
+        tell!("whither: {text}");
     }
 }
 
