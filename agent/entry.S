@@ -1,6 +1,6 @@
 /*
- * Where stubs jump to. Lives here: saving registers, the balanced call, its unwind description. Not
- * here: anything that decides. Constraints: argument registers, al (varargs), r10 (static chain) and
+ * Where stubs jump to. Lives here: saving registers, the balanced call, its unwind description, and telling calls that are
+ * as one before. Not here: anything else that decides. Constraints: argument registers, al (varargs), r10 (static chain) and
  * r11 reach the function as they were, rax and rdx come back as they were, vectors are never touched;
  * a signal may arrive between any two instructions, so a word is read only where it cannot be
  * overwritten; return and call stay paired, else each call costs a mispredicted return.
@@ -110,8 +110,10 @@
 	mov AT_HEADER_ENABLED(%rsi), %rax
 	cmp %rax, AT_ENABLED(%rdi)
 	jne .Lothers\kind
+	.ifc \kind, _count		/* others are told by the clock, or fast.c does this */
 	subl $1, AT_CREDIT(%rdi)
 	js .Lothers\kind
+	.endif
 	mov AT_BLOCK(%rdi), %rdi
 	mov AT_KEY(%rdx), %rax
 	cmpq $0, AT_BUSY(%rdi)

@@ -175,13 +175,15 @@ static inline __attribute__((always_inline)) int finish_entry(struct local *l, s
 		now = ticks();
 		if (unlikely(now >= l->deadline || (block & HOT_CPU && *l->clock != l->clock_seen)))
 			return 0;
+	} else if (unlikely(l->credit-- <= 0)) {
+		return 0;
 	}
 	admit(l, (u64)&f->ra, f->ra, block, counter, record, now, pending);
 	f->index = relocated;
 	return 1;
 }
 
-/* The first that fits is done; `key` tells that `h` is still what it was when all but its words was compared. 1: done. */
+/* `key` tells that `h` is still what it was when all but its words was compared. 1: it is done. */
 static inline __attribute__((always_inline)) int count_varied(struct local *l, struct frame *f, const struct hot *h, u64 key)
 {
 	u32 serial;
@@ -222,13 +224,13 @@ static inline __attribute__((always_inline)) int entry_plain(struct local *l, st
 	return has_key(h, key) && finish_entry(l, f, block, counter, record, relocated);
 }
 
-/* What did not serve last at a place, if it fits but for its words, and the rest of the place. */
+/* What did not serve last where this call has its place, if all of it fits but for its words; and what goes with it. */
 static inline __attribute__((always_inline)) const struct hot *other_that_fits(struct local **l, const struct frame *f, u32 *place, u64 *key)
 {
 	u64 segment = G.fast;
 
 	*l = wh_own.local;
-	if (unlikely(!*l || (u64)(*l)->home != segment || (*l)->credit <= 0))
+	if (unlikely(!*l || (u64)(*l)->home != segment))
 		return 0;
 	*place = place_of((u64)&f->ra, f->ra);
 	const struct hot *h = other_of(*l, *place);
@@ -245,7 +247,7 @@ void wh_other_count(struct frame *f)
 	u64 key;
 	const struct hot *h = other_that_fits(&l, f, &place, &key);
 
-	if (!h || !(h->varied ? count_varied(l, f, h, key) : words_fit(h) && count_plain(f, h, key)))
+	if (!h || l->credit < 0 || !(h->varied ? count_varied(l, f, h, key) : words_fit(h) && count_plain(f, h, key)))
 		return;
 	l->way[place] ^= 1;
 }

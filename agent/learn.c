@@ -122,7 +122,7 @@ static void fill(struct local *l, struct hot *h, const struct fresh *fresh)
 	h->counter = f->counter;
 	h->key = (u64)f->counter << KEY_SHIFT | (h->serial & ((1u << KEY_SHIFT) - 1));
 	h->calls = f->calls;
-	h->varied = h->skip > 1;
+	h->varied = h->skip > 1 && fresh->real;
 	fill_words(h, fresh);
 	if (h->varied)
 		vary(l, h, fresh);
