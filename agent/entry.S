@@ -90,6 +90,9 @@
 	mov %rsi, -32(%rsp)
 	mov %rdi, -40(%rsp)
 	mov %rbp, -48(%rsp)
+	mov G+AT_FAST(%rip), %rsi
+	test $1, %sil			/* without way 1 there may be no fs */
+	jnz .Lothers\kind
 	mov wh_own@gottpoff(%rip), %rax
 	mov %fs:(%rax), %rdi
 	test %rdi, %rdi
@@ -104,7 +107,6 @@
 	lea AT_HOT+AT_HEAD(%rdi,%rax), %rdx
 	jne .Lsecond\kind
 .Lway\kind:
-	mov G+AT_FAST(%rip), %rsi
 	cmp %rsi, AT_HOME(%rdi)
 	jne .Lothers\kind
 	mov AT_HEADER_ENABLED(%rsi), %rax

@@ -229,6 +229,8 @@ static inline __attribute__((always_inline)) const struct hot *other_that_fits(s
 {
 	u64 segment = G.fast;
 
+	if (unlikely(segment & 1))
+		return 0;
 	*l = wh_own.local;
 	if (unlikely(!*l || (u64)(*l)->home != segment))
 		return 0;
@@ -287,10 +289,15 @@ void wh_varied_entry(struct frame *f, const struct hot *h, u64 key)
 void wh_fast_exit(u64 *slot)
 {
 	u64 segment = G.fast;
-	struct local *l = wh_own.local;
+	struct local *l;
 
+	if (unlikely(segment & 1)) /* there may be no fs */
+		goto otherwise;
+	l = wh_own.local;
 	if (unlikely(!l || (u64)l->home != segment || !booked(segment, l, wh_own.block, (u64)slot)))
-		*slot = 0;
-	else
-		*slot = *(u64 *)((u64)slot + WH_SHADOW);
+		goto otherwise;
+	*slot = *(u64 *)((u64)slot + WH_SHADOW);
+	return;
+otherwise:
+	*slot = 0;
 }
