@@ -60,6 +60,7 @@ extern struct global G;
  * can be read. Both grow when needed. */
 struct stack {
 	u64 lo, hi, top;
+	u64 lasting;                /* its end, where it stays as long as its thread; 0: the program may unmap what lies around the frames */
 	u32 no_shadow;
 	u32 first, count;           /* its calls in progress stand together, see active.c; of the one in use `first` alone holds */
 };
@@ -236,6 +237,18 @@ struct local {
 	struct variant variants[VARIANTS];
 };
 
+/* Whether the word at `address`, further out than `slot`, can be read whatever has become of the frames there. */
+static inline int lasts(const struct local *l, u64 slot, u64 address)
+{
+	return address + 8 <= l->stack.lasting || (slot ^ address) < PAGE;
+}
+
+/* From the slot in use up to here all can be read, whatever has become of the frames there. */
+static inline u64 surely_up_to(const struct local *l, u64 slot)
+{
+	return l->stack.lasting ? l->stack.lasting : (slot | (PAGE - 1)) + 1;
+}
+
 /* 0 stands for none. */
 static inline u32 next_serial(struct local *l)
 {
@@ -303,7 +316,8 @@ void unmap_own(u64 address, u64 bytes);
 int stack_ours(struct local *l, u64 slot);
 s32 stack_of(struct local *l, u64 slot);
 int stack_enter(struct local *l, u64 slot, u64 rbp);
-int stack_reach(struct local *l, u64 address);
+int stack_reach(const struct local *l, u64 address, u64 *sure);
+u64 thread_pointer(void);
 void stack_reserve(struct local *l);
 
 /* What was done since `began` is no part of an ordinary call's cost. */

@@ -131,7 +131,7 @@ FAST void wh_other_entry(struct frame *f);
 FAST void wh_fast_exit(u64 *slot);
 
 /* The variant of `h`, whose serial is `owner`, that the words on the stack are; 0: none. `serial` is to be
- * looked at again behind. All words are read at once, so what is known of the stack must hold them. */
+ * looked at again behind. All words are read at once, so they must lie where nothing can have been unmapped. */
 static inline __attribute__((always_inline)) const struct variant *variant_that_fits(struct local *l, const struct hot *h,
 											  u32 owner, u32 *serial)
 {
@@ -139,7 +139,7 @@ static inline __attribute__((always_inline)) const struct variant *variant_that_
 	u64 hash = owner;
 
 	if (unlikely(h->slot - l->stack.lo >= l->stack.hi - l->stack.lo || !h->words ||
-		     (u64)w[h->words - 1].at > l->stack.top - 8))
+		     !lasts(l, h->slot, (u64)w[h->words - 1].at)))
 		return 0;
 	for (u32 i = 0; i < h->words; i += 4)
 		hash = mixed(hash, *w[i].at, *w[i + 1].at, *w[i + 2].at, *w[i + 3].at);

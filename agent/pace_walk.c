@@ -149,6 +149,7 @@ void pace_walk(struct wh_pace_slot *s, const struct wh_pace_ctl *c, u64 ip, u64 
 
 	w->hit = w->site = w->marks = 0;
 	w->n = 0;
+	s->stack_top = 0; /* the program may have unmapped what was there at the last tick */
 	for (u32 i = 0; i < DEPTH; i++) {
 		u64 address = i ? p.pc - 1 : p.pc; /* a return address may be the first one behind its function */
 

@@ -1,7 +1,7 @@
 /*
  * Which stack a return slot is on, how far it can be read, and the shadow that keeps true return
  * addresses. Constraints: a read must never fault, so memory is asked for page by page before it is
- * believed; a shadow block is mapped once by whoever comes first; where the place is taken, calls are
+ * believed, and each time again where the program may have unmapped it since (stacks of coroutines); a shadow block is mapped once by whoever comes first; where the place is taken, calls are
  * counted and their exits given up. Signals are blocked in here: nothing may be left half-way.
  */
 #include "agent.h"
@@ -12,6 +12,7 @@
 #define MOST_FRAME 0x4000000ull /* a larger one is a mistake of its rule */
 #define MOST_STEPS 64u
 #define PROBE_PAGES 256u
+#define NEAR_END 0x100000ull /* a thread is first met that near to its stack's end */
 #define RESERVE 0x800000ull /* the usual limit of a stack */
 
 exported u64 wh_shadow_set[SHADOW_SET];
@@ -68,6 +69,8 @@ static u64 readable_up(u64 from, u64 pages)
 static int grow_up(struct stack *s, u64 slot)
 {
 	if (slot >= s->top) {
+		if (s->lasting)
+			return 0;
 		u64 pages = (slot - s->top) / PAGE + 1;
 
 		if (pages > NEAR / PAGE)
@@ -175,6 +178,19 @@ static s32 stack_around(struct local *l, u64 slot, u64 rbp)
 	return -1;
 }
 
+/* The end of the stack that the page at `at` is part of, if that is there as long as the thread: the one that the process began
+ * with, or what the C library made for the thread, which ends with what the thread pointer points to. 0: another one. */
+static u64 end_that_lasts(u64 at)
+{
+	u64 ends[] = {header()->stack_end, (thread_pointer() | (PAGE - 1)) + 1};
+
+	for (u32 i = 0; i < 2; i++)
+		if (ends[i] > at && ends[i] - at <= NEAR_END &&
+		    readable_up(at + PAGE, (ends[i] - at) / PAGE - 1) == ends[i])
+			return ends[i];
+	return 0;
+}
+
 /* Extends a known stack to the slot, or begins a new one. */
 static int stack_find(struct local *l, u64 slot, u64 rbp)
 {
@@ -199,7 +215,8 @@ static int stack_find(struct local *l, u64 slot, u64 rbp)
 	if (G.locked)
 		return 0;
 	struct stack new = {.lo = slot & ~(PAGE - 1)};
-	new.top = readable_up(new.lo + PAGE, 4);
+	new.lasting = end_that_lasts(new.lo);
+	new.top = new.lasting ? new.lasting : readable_up(new.lo + PAGE, 4);
 	new.hi = (slot | (BLOCK_BYTES - 1)) + 1;
 	if (new.hi > new.top)
 		new.hi = new.top;
@@ -251,17 +268,18 @@ slow_path int stack_enter(struct local *l, u64 slot, u64 rbp)
 	return found;
 }
 
-/* Whether the word at `address`, above what is known of the current stack, can be read as well. */
-slow_path int stack_reach(struct local *l, u64 address)
+/* Whether the word at `address` can be read, of the current stack, which is known to be readable up to `sure` (a page's end), and
+ * more of it then. */
+slow_path int stack_reach(const struct local *l, u64 address, u64 *sure)
 {
 	if ((address & 7) || address < l->stack.lo || address > ~0ull - PAGE)
 		return 0;
-	if (address >= l->stack.top) {
-		u64 pages = (address - l->stack.top) / PAGE + 1;
+	if (address >= *sure) {
+		u64 pages = (address - *sure) / PAGE + 1;
 
-		if (pages > PROBE_PAGES)
+		if (pages > PROBE_PAGES || l->stack.lasting)
 			return 0;
-		l->stack.top = readable_up(l->stack.top, pages);
+		*sure = readable_up(*sure, pages);
 	}
-	return address < l->stack.top;
+	return address < *sure;
 }

@@ -17,7 +17,7 @@ static struct {
 	struct local *local;
 } bases[BASES];
 
-static u64 thread_pointer(void)
+u64 thread_pointer(void)
 {
 	u64 base = 0;
 

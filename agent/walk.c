@@ -2,7 +2,7 @@
  * From a return slot to the frames of a call. The walk goes from frame to frame by the rules of their
  * call sites: equal return address means equal rule, so only a site that was never met asks the unwind
  * tables. Constraints: other threads and processes add sites at the same time without locks; every word
- * read lies in the known part of the stack; a walk that cannot go on says so by its root.
+ * read lies where the stack can be read now; a walk that cannot go on says so by its root.
  *
  * A slot that holds our exit address belongs to a call in progress: its path is already known, the walk
  * ends by joining it. If its record was lost, its true address is in the shadow.
@@ -143,7 +143,7 @@ static const struct wh_active *calling(struct local *l, u64 slot)
 static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u32 *n)
 {
 	struct trace *t = &l->trace;
-	u64 s = slot, rbp_from = 0;
+	u64 s = slot, rbp_from = 0, sure = surely_up_to(l, slot);
 	u32 most = header()->depth;
 	int by_fp = 0, rows = !(p->flags & WH_DO_FP);
 
@@ -199,16 +199,17 @@ static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u3
 				note_zero(t, slot, rbp_from);
 				return WH_ROOT_END;
 			}
-			if ((rbp & 7) || rbp <= s || rbp - s > 1 << 20 || !stack_reach(l, rbp + 8))
+			if ((rbp & 7) || rbp <= s || rbp - s > 1 << 20 || !stack_reach(l, rbp + 8, &sure))
 				return cut(l);
 			next = rbp + 8;
 		} else if ((rule & 7) == WH_RULE_BIG) {
-			if (!big_step(rule, s, &rbp, slot, l->stack.top, &next))
+			(void)stack_reach(l, s + PAGE, &sure);
+			if (!big_step(rule, s, &rbp, slot, sure, &next))
 				return cut(l);
 		} else {
 			return WH_ROOT_TRUNCATED;
 		}
-		if (unlikely(next - s - 1 >= l->stack.top - 8 - s) && (next <= s || !stack_reach(l, next)))
+		if (unlikely(next - s - 1 >= sure - 8 - s) && (next <= s || !stack_reach(l, next, &sure)))
 			return cut(l);
 		if ((rule & 7) == WH_RULE_FP) {
 			note_rbp(t, slot, rbp_from, rbp);
@@ -223,7 +224,8 @@ static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u3
 			if (rule & 1 << 17) {
 				u64 saved = next + 8 + (u64)((s64)(s32)rule >> 18) * 8;
 
-				if (unlikely(saved - slot >= l->stack.top - 7 - slot))
+				if (unlikely(saved - slot >= sure - 7 - slot) &&
+				    (saved < slot || !stack_reach(l, saved, &sure)))
 					return cut(l);
 				rbp = *(const u64 *)saved;
 				rbp_from = saved;

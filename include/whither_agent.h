@@ -22,7 +22,7 @@ typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
-#define WH_AGENT_ABI 10u
+#define WH_AGENT_ABI 11u
 
 /* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
 #define WH_MAX_POINTS 65536u
@@ -135,6 +135,7 @@ struct wh_header {
 	wh_u32 stacks_copied;  /* not 0: the program keeps copies of stacks and puts them back (greenlet). One place then holds
 	                        * several calls in turns, of which its shadow knows one: no more exits are seen */
 	wh_u32 spare;
+	wh_u64 stack_end;      /* first address behind the stack that the process began with */
 	struct wh_event event[WH_EVENTS]; /* once set, an entry stays */
 };
 

@@ -37,7 +37,7 @@ func main() {
 	all.Wait()
 	fmt.Println(sums)
 	if path := os.Getenv("WHITHER_TRUTH"); path != "" {
-		text := fmt.Sprintf("main.work %d least\n", calls[0]+calls[1]+calls[2]+calls[3])
+		text := fmt.Sprintf("main.work %d exact\n", calls[0]+calls[1]+calls[2]+calls[3])
 		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
 			panic(err)
 		}

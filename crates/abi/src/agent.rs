@@ -5,7 +5,7 @@
 /// `WH_AGENT_MAGIC`.
 pub const AGENT_MAGIC: u64 = 0x746e656761687700;
 /// `WH_AGENT_ABI`.
-pub const AGENT_ABI: u32 = 10;
+pub const AGENT_ABI: u32 = 11;
 /// `WH_MAX_POINTS`.
 pub const MAX_POINTS: u32 = 65536;
 /// `WH_MAX_MODULES`.
@@ -340,6 +340,8 @@ pub struct Header {
     pub stacks_copied: u32,
     /// Always 0.
     pub spare: u32,
+    /// First address behind the stack that the process began with; 0: not known.
+    pub stack_end: u64,
     /// Counters of the processor that points name.
     pub event: [Event; EVENTS],
 }
@@ -630,7 +632,7 @@ mod tests {
                 rows += "\n";
             };
         }
-        row!("wh_header", Header: magic, abi, enabled, bytes, tsc_mult, tsc_shift, controller, heartbeat, patience, n_points, n_modules, n_rules, recursion, depth, loads, loads_seen, load_wait_us, next_frame, next_path, next_thread, next_page, next_ring, forks, no_cpu_page, generation, lost, cost_inside, cost_whole, cost_count, cost_early, loads_late, apart, no_forks, next_site, stacks_copied, event);
+        row!("wh_header", Header: magic, abi, enabled, bytes, tsc_mult, tsc_shift, controller, heartbeat, patience, n_points, n_modules, n_rules, recursion, depth, loads, loads_seen, load_wait_us, next_frame, next_path, next_thread, next_page, next_ring, forks, no_cpu_page, generation, lost, cost_inside, cost_whole, cost_count, cost_early, loads_late, apart, no_forks, next_site, stacks_copied, stack_end, event);
         row!("wh_event", Event: kind, flags, config);
         row!("wh_point", Point: address, relocated, state, flags, root, extras, n_extras, module, patch, window, skip, lock, original, stub);
         row!("wh_extra", Extra: source, number, width, flags, loads, value, spare, offset);
@@ -659,7 +661,7 @@ mod tests {
             #define O(s, f) printf(" %zu", offsetof(struct s, f));
             #define S(s) printf(#s " %zu", sizeof(struct s));
             int main(void) {
-                S(wh_header) O(wh_header, magic) O(wh_header, abi) O(wh_header, enabled) O(wh_header, bytes) O(wh_header, tsc_mult) O(wh_header, tsc_shift) O(wh_header, controller) O(wh_header, heartbeat) O(wh_header, patience) O(wh_header, n_points) O(wh_header, n_modules) O(wh_header, n_rules) O(wh_header, recursion) O(wh_header, depth) O(wh_header, loads) O(wh_header, loads_seen) O(wh_header, load_wait_us) O(wh_header, next_frame) O(wh_header, next_path) O(wh_header, next_thread) O(wh_header, next_page) O(wh_header, next_ring) O(wh_header, forks) O(wh_header, no_cpu_page) O(wh_header, generation) O(wh_header, lost) O(wh_header, cost_inside) O(wh_header, cost_whole) O(wh_header, cost_count) O(wh_header, cost_early) O(wh_header, loads_late) O(wh_header, apart) O(wh_header, no_forks) O(wh_header, next_site) O(wh_header, stacks_copied) O(wh_header, event) puts("");
+                S(wh_header) O(wh_header, magic) O(wh_header, abi) O(wh_header, enabled) O(wh_header, bytes) O(wh_header, tsc_mult) O(wh_header, tsc_shift) O(wh_header, controller) O(wh_header, heartbeat) O(wh_header, patience) O(wh_header, n_points) O(wh_header, n_modules) O(wh_header, n_rules) O(wh_header, recursion) O(wh_header, depth) O(wh_header, loads) O(wh_header, loads_seen) O(wh_header, load_wait_us) O(wh_header, next_frame) O(wh_header, next_path) O(wh_header, next_thread) O(wh_header, next_page) O(wh_header, next_ring) O(wh_header, forks) O(wh_header, no_cpu_page) O(wh_header, generation) O(wh_header, lost) O(wh_header, cost_inside) O(wh_header, cost_whole) O(wh_header, cost_count) O(wh_header, cost_early) O(wh_header, loads_late) O(wh_header, apart) O(wh_header, no_forks) O(wh_header, next_site) O(wh_header, stacks_copied) O(wh_header, stack_end) O(wh_header, event) puts("");
                 S(wh_event) O(wh_event, type) O(wh_event, flags) O(wh_event, config) puts("");
                 S(wh_point) O(wh_point, address) O(wh_point, relocated) O(wh_point, state) O(wh_point, flags) O(wh_point, root) O(wh_point, extras) O(wh_point, n_extras) O(wh_point, module) O(wh_point, patch) O(wh_point, window) O(wh_point, skip) O(wh_point, lock) O(wh_point, original) O(wh_point, stub) puts("");
                 S(wh_extra) O(wh_extra, source) O(wh_extra, number) O(wh_extra, width) O(wh_extra, flags) O(wh_extra, loads) O(wh_extra, value) O(wh_extra, spare) O(wh_extra, offset) puts("");

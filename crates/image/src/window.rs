@@ -4,6 +4,7 @@
 //! Constraint: a wrong "yes" kills a running program, so every doubt is a "no" with its reason.
 
 mod filler;
+mod go;
 mod sites;
 mod targets;
 
@@ -59,7 +60,8 @@ pub struct CodeMap {
 pub struct Plan {
     /// Which way.
     pub kind: PlanKind,
-    /// Bytes that stay in front (`endbr64`): the jump stands at the function's address plus these.
+    /// Bytes that stay in front (`endbr64`, and what asks whether Go's stack suffices): the jump stands at the function's address
+    /// plus these.
     pub skip: u8,
     /// Bytes displaced from there, whole instructions; filler behind the function included.
     pub window: u8,
@@ -246,10 +248,19 @@ impl CodeMap {
             let plan = Err(EntryRefusal::NotCode);
             return Entry { extent: at.0..at.0, plan, no_exit: None, repeats: None };
         };
-        let skip = self.bytes.get(at.0..at.0.saturating_add(4)).is_some_and(|b| b == ENDBR64);
-        let site = Site { map: self, at: at.0 + if skip { 4 } else { 0 }, extent: &extent, body: &body };
-        let repeats = site.repeats();
-        let (plan, no_exit) = (site.plan(u8::from(skip) * 4), self.no_exit(&site));
+        let landing = self.bytes.get(at.0..at.0.saturating_add(4)).is_some_and(|b| b == ENDBR64);
+        let skip = match landing {
+            true => ENDBR64.len() as u8,
+            false if self.go => go::stack_check(&body),
+            false => 0,
+        };
+        let site = |skip: u8| Site { map: self, at: at.0 + u64::from(skip), extent: &extent, body: &body };
+        let plan = match site(skip).plan(skip) {
+            Err(_) if self.go && skip > 0 => site(0).plan(0),
+            plan => plan,
+        };
+        let site = site(skip);
+        let (repeats, no_exit) = (site.repeats(), self.no_exit(&site));
         Entry { extent, plan, no_exit, repeats }
     }
 
@@ -270,13 +281,19 @@ impl CodeMap {
         self.found.get_or_init(|| {
             let mut interest = Interest::new(&self.code);
             for &start in &self.starts {
-                interest.add(start + 1..start.saturating_add(ENDBR64.len() as u64 + JUMP));
+                interest.add(self.first_bytes(start));
             }
             for gap in self.spans.gaps() {
                 interest.add(gap.start..gap.end.min(gap.start + filler::LONGEST));
             }
             self.find(&interest)
         })
+    }
+
+    /// Where the patch of a function that begins there may stand, but for its first byte, to which everything may lead.
+    fn first_bytes(&self, start: u64) -> Range<u64> {
+        let in_front = if self.go { go::LONGEST_CHECK } else { ENDBR64.len() as u64 };
+        start + 1..start.saturating_add(in_front + JUMP)
     }
 
     fn find(&self, interest: &Interest) -> Found {
@@ -406,8 +423,10 @@ impl Site<'_> {
             .iter()
             .find(|i| matches!(i.flow, Flow::Jump(t) | Flow::Branch(t) | Flow::Call(t) if wanted.contains(&t.0)));
         // Beyond the first bytes nothing was searched for.
-        let first = self.extent.start..=self.extent.start.saturating_add(ENDBR64.len() as u64 + JUMP);
-        let searched = self.map.starts.binary_search(&self.extent.start).is_ok() && first.contains(&wanted.end);
+        let first = self.map.first_bytes(self.extent.start);
+        let searched = self.map.starts.binary_search(&self.extent.start).is_ok()
+            && first.start <= wanted.start
+            && wanted.end <= first.end;
         own.map(|i| i.address.0)
             .or_else(|| self.table(wanted))
             .or_else(|| self.map.lands(wanted, self.extent, searched))

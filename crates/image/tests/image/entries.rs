@@ -18,8 +18,12 @@ struct Made {
 
 impl Made {
     fn new(flags: &[&str]) -> Option<Self> {
+        Self::of("entries.s", flags)
+    }
+
+    fn of(source: &str, flags: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let program = compile("gcc", "entries.s", flags, dir.path())?;
+        let program = compile("gcc", source, flags, dir.path())?;
         let file = Bytes::from(std::fs::read(program).unwrap());
         let names = code_names(&file, None);
         let at = names.iter().map(|n| (n.name.to_string(), n.address.0)).collect();
@@ -93,6 +97,20 @@ fn places_that_are_passed_as_often_as_an_address() {
     assert!(matches!(places("entered", 0), Err(EntryRefusal::BranchInto { .. })));
     // The same from afar, far behind the entry.
     assert_eq!(places("deep", 12), Ok(vec![(0, 10)]));
+}
+
+/// A function whose stack was moved is entered once more: what stands behind the question is passed once.
+#[test]
+fn entries_of_go_are_replaced_behind_the_question_for_their_stack() {
+    let Some(made) = Made::of("go.s", &["-nostdlib", "-static"]) else { return };
+    let places = ["asks", "huge", "small", "again", "bound", "more"].map(|name| {
+        let plan = made.plan(name);
+        (name, plan.skip, plan.window)
+    });
+    let expected =
+        [("asks", 14, 11), ("huge", 18, 11), ("small", 0, 6), ("again", 0, 6), ("bound", 0, 6), ("more", 0, 5)];
+    assert_eq!(places, expected);
+    assert!(["asks", "small"].iter().all(|name| made.entry(name).no_exit == Some(NoExit::Go)));
 }
 
 #[test]

@@ -50,9 +50,11 @@ impl Seat {
             abi: abi::AGENT_ABI,
             by_hand: false,
         };
+        let stack_end = maps::end_of_stack(caller.pid());
         let placed = inject(caller, &load, &mut |file| {
             let mapped = Segment::map(file)?;
             prepare(&mapped, options);
+            mapped.set_header(field::STACK_END, stack_end);
             segment = Some(mapped);
             Ok(())
         })?;

@@ -163,9 +163,7 @@ fn no_exit(reason: NoExit) -> &'static str {
     match reason {
         NoExit::PopsArguments => "removes its arguments from the stack",
         NoExit::NeverReturns => "never returns",
-        NoExit::Go => {
-            "Go code: its run-time system moves stacks, and a function that it has moved one for is entered once more"
-        }
+        NoExit::Go => "Go code: its run-time system moves stacks, return addresses with them",
     }
 }
 

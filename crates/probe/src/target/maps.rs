@@ -73,6 +73,12 @@ fn parse(line: &str) -> Option<Map> {
     })
 }
 
+/// First address behind the stack that a process began with, which lasts as long as it does; 0 where none is told.
+#[must_use]
+pub fn end_of_stack(pid: u32) -> u64 {
+    read(pid).iter().find(|m| m.path == "[stack]").map_or(0, |m| m.end)
+}
+
 /// A page-aligned free range of `bytes` whose every byte is within `reach` of all of `around`, the
 /// nearest one found; `None` when there is none.
 #[must_use]

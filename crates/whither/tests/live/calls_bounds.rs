@@ -227,6 +227,43 @@ fn paths_of_go_are_whole_and_known_again() {
     assert!(whole < 3.0 * nearest, "{whole} ns with all callers, {nearest} ns with one");
 }
 
+/// Each goroutine's stack is moved several times on its way down.
+const GROWS: &str = r#"package main
+
+import "fmt"
+
+//go:noinline
+func deep(n int, x [40]int) int {
+	if n == 0 { return x[3] }
+	x[n%40]++
+	return deep(n-1, x) + x[5]
+}
+
+func main() {
+	sum, done := 0, make(chan int)
+	for g := 0; g < 200; g++ {
+		go func() { done <- deep(99, [40]int{}) }()
+		sum += <-done
+	}
+	fmt.Println(sum)
+}
+"#;
+
+#[test]
+fn calls_of_go_count_once_where_their_stack_is_moved() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let (source, program) = (directory.path().join("grows.go"), directory.path().join("grows"));
+    std::fs::write(&source, GROWS).unwrap();
+    let built = Command::new("go").args(["build", "-o"]).args([&program, &source]).output();
+    if !built.is_ok_and(|b| b.status.success()) {
+        return println!("SKIP: no go");
+    }
+    let answer = document(&["-f", "main.deep"], &program);
+    assert_eq!(number(&answer["functions"][0]["totals"]["calls"]), 20_000, "{answer}");
+}
+
 #[test]
 fn calls_left_by_an_exception_are_marked_and_named() {
     need_root!();

@@ -79,6 +79,8 @@ nasty! {
     n49_restartable_sequences: ["nasty-percpu"];
     n51_traps_and_vectors_at_entries: ["nasty-traps"];
     n56_the_first_thread_ends: ["nasty-survivor"];
+    n57_neighbours_of_coroutines_unmapped: ["nasty-unmapped", "coroutines"];
+    n57_blocks_above_threads_unmapped: ["nasty-unmapped", "threads"];
     n52_traps_and_vectors_under_uprobes: ["nasty-traps"], ["--safe"];
 }
 
