@@ -6,6 +6,7 @@
 #ifndef WH_AGENT_INTERNAL_H
 #define WH_AGENT_INTERNAL_H
 
+#include "offsets.h"
 #include "sys.h"
 
 /* From a return slot to its shadow; the unwind description of entry.S holds the same number. Not a multiple of 2^28: at 2^44
@@ -137,9 +138,9 @@ struct match {
 	u32 learnt;
 };
 
-/* What fast.c knows of the last ordinary call at a return slot: all that must be as it was then for the
+/* What quick entries know of an ordinary call at a return slot: all that must be as it was then for the
  * path to be the same, by address and value. Filled while `slot` is 0. */
-#define HOTS 256u
+#define WAYS 2u /* at each place: a call site that two paths take in turns was learnt anew at each turn, 130 ns on Zen 4 */
 #define HOT_WORDS 72u /* a multiple of 4 */
 /* By its address: a signal handler's call may fill an entry anew amid the comparing, and a distance of that
  * filling would lead from this call's frame to where there may be no memory. */
@@ -148,26 +149,31 @@ struct word {
 	u64 value;
 };
 struct hot {
+	struct word word[HOT_WORDS]; /* the last `words` of them, from the slot outwards */
 	u64 slot, ra;
-	u32 point;
+	u32 point;                  /* with HOT_JOINED */
 	u32 serial;                 /* another for each filling */
-	const u64 *gate_at;         /* state and flags of the point: */
-	u64 gate;
+	u64 key;                    /* `counter` and `serial` in one */
+	u64 gate;                   /* state and flags of the point */
+	u64 code;                   /* where entry.S compares so many words */
+	u64 relocated;              /* of the point */
 	u64 top_slot;               /* innermost call in progress, 0 when there was none */
 	u32 top_path;
-	u32 words;                  /* a multiple of 4: the last is repeated, `repeated` times. From the slot outwards */
-	const struct word *end;     /* behind the words to be compared; no words: `varied` may be */
-	u64 relocated;              /* of the point */
+	u32 words;                  /* `varied`: a multiple of 4, the last is repeated */
 	u64 record;                 /* path and point as a record holds them */
 	u64 block;                  /* of the path, from the segment's start, with HOT_ bits */
 	u64 *counter;               /* its calls */
 	u64 owner;                  /* slot ^ ra of who filled it */
 	u64 calls;                  /* of the block at that time */
-	u32 repeated;
 	u16 skip, left;             /* the path is another each time: fillings to be left out, still */
 	u32 varied;                 /* the values are those of variants[], found by a hash of the words */
+} __attribute__((aligned(256))); /* 5 * 256 bytes: no power of two */
+/* What is to be kept in one of them; its words stand here. */
+struct fresh {
+	struct hot hot;
 	struct word word[HOT_WORDS];
-} __attribute__((aligned(256))); /* 5 * 256 bytes: found by a shift and an addition, and no power of two */
+	u32 real;                   /* words that are not repeated */
+};
 /* The values of one path through a call site that is reached by many. */
 #define VARIANTS 1024u
 struct variant {
@@ -192,15 +198,18 @@ struct variant {
 struct local {
 	char *home;                 /* segment of `block`; not G.segment: join first */
 	struct wh_thread *block;
+	u32 enabled;                /* 1: as in the header, where it is followed by */
+	u32 generation;             /* header.generation that known, cache and templates belong to */
+	s32 credit;                 /* entries left until the heartbeat is looked at */
+	u32 clock_seen;
+	u8 way[HOTS];               /* which of hot[] served last */
+	u8 filled[HOTS];            /* whether one of them was filled */
+	struct hot hot[HOTS][WAYS];
 	struct stack stack;         /* the one in use */
 	u32 stack_now, stack_next;  /* its place in stacks[]; place to be used next, modulo STACKS */
 	u32 tidy_at;                /* so many records and holes among them are made dense */
 	u32 deaf;                   /* the controller has not been heard for too long */
 	u32 strict;                 /* not even the time stamp counter may be read: nothing is recorded */
-	u32 enabled;                /* 1: as in the header, where it is followed by */
-	u32 generation;             /* header.generation that known, cache and templates belong to */
-	s32 credit;                 /* entries left until the heartbeat is looked at */
-	u32 clock_seen;
 	volatile u32 *clock;        /* word that changes with each scheduling; 0 = not set up */
 	u32 no_clock;               /* what `clock` points to where there is none */
 	u32 asks;                   /* readings of the thread clock left until an event is opened for it */
@@ -224,7 +233,7 @@ struct local {
 	u32 frames[WH_MOST_DEPTH];  /* of the walk under way, innermost first, without FIRST and LAST */
 	struct shape shapes[SHAPES][2];
 	struct template templates[TEMPLATES];
-	struct hot hot[HOTS], fresh;
+	struct fresh fresh;
 	struct variant variants[VARIANTS];
 };
 

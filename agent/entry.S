@@ -1,12 +1,13 @@
 /*
- * Where stubs jump to. Lives here: saving registers, the balanced call, its unwind description. Not
- * here: anything that decides. Constraints: argument registers, al (varargs), r10 (static chain) and
+ * Where stubs jump to. Lives here: saving registers, the balanced call, its unwind description, and telling calls that are
+ * as one before. Not here: anything else that decides. Constraints: argument registers, al (varargs), r10 (static chain) and
  * r11 reach the function as they were, rax and rdx come back as they were, vectors are never touched;
  * a signal may arrive between any two instructions, so a word is read only where it cannot be
  * overwritten; return and call stay paired, else each call costs a mispredicted return.
  *
  * A stub pushes its point's index: 0(rsp) = index, 8(rsp) = return address (the slot).
  */
+#include "offsets.h"
 	.set D, -0x100000000000 + 0x10000	/* WH_SHADOW: from a return slot to its shadow */
 	.text
 
@@ -41,8 +42,6 @@
 	.cfi_restore rbx
 .endm
 
-/* Calls a function of fast.c with the address of what is pushed here. It has done its part if an address stands where the
- * index was: "above". */
 /* What functions of fast.c change, but for what they save themselves. */
 .macro save_few
 	.irp register, rax, rcx, rdx, rsi, rdi
@@ -58,16 +57,143 @@
 	.endr
 .endm
 
+/* Calls a function of fast.c with the address of struct frame, of which known_call has filled the most. It has done its part if an
+ * address stands where the index was: "above". */
 .macro call_fast name
-	save_few
-	push %rbp
-	.cfi_adjust_cfa_offset 8
+	mov %rcx, -16(%rsp)
+	lea -48(%rsp), %rsp
+	.cfi_adjust_cfa_offset 48
 	mov %rsp, %rdi
 	call \name
 	lea 8(%rsp), %rsp
 	.cfi_adjust_cfa_offset -8
 	restore_few
 	cmpq $0xffff, (%rsp)
+.endm
+
+/* One of the words that tell a path; `number` of them are still to be compared. */
+.macro same_word kind, number
+.Lwords\number\kind:
+	mov -WORD_BYTES*\number(%rdx), %rsi
+	mov (%rsi), %rsi
+	cmp -WORD_BYTES*\number+8(%rdx), %rsi
+	jne .Lothers\kind
+.endm
+
+/* Tells most calls: what as_it_was and words_fit of fast.c have, with fewer accesses to memory than a function needs, which are what
+ * such a call costs. Goes on behind itself where all is as it was, with the address of what was known in rdx and its key in rax; at
+ * .Lvaried, the same, where all but the words is; else at .Lothers. Nothing is pushed: below the stack pointer of a function that
+ * begins nobody keeps anything yet, and signals leave 128 bytes there alone. What is saved there is where struct frame has it. */
+.macro known_call kind
+	mov %rax, -8(%rsp)
+	mov %rdx, -24(%rsp)
+	mov %rsi, -32(%rsp)
+	mov %rdi, -40(%rsp)
+	mov %rbp, -48(%rsp)
+	mov G+AT_FAST(%rip), %rsi
+	test $1, %sil			/* without way 1 there may be no fs */
+	jnz .Lothers\kind
+	mov wh_own@gottpoff(%rip), %rax
+	mov %fs:(%rax), %rdi
+	test %rdi, %rdi
+	jz .Lothers\kind
+	lea 8(%rsp), %rdx
+	shr $3, %rdx
+	add 8(%rsp), %edx		/* the return address */
+	movzbl %dl, %edx
+	lea (%rdx,%rdx,4), %eax
+	shl $9, %eax
+	cmpb $0, AT_WAY(%rdi,%rdx)	/* a jump that is foreseen, and no address that would be waited for */
+	lea AT_HOT+AT_HEAD(%rdi,%rax), %rdx
+	jne .Lsecond\kind
+.Lway\kind:
+	cmp %rsi, AT_HOME(%rdi)
+	jne .Lothers\kind
+	mov AT_HEADER_ENABLED(%rsi), %rax
+	cmp %rax, AT_ENABLED(%rdi)
+	jne .Lothers\kind
+	.ifc \kind, _count		/* others are told by the clock, or fast.c does this */
+	subl $1, AT_CREDIT(%rdi)
+	js .Lothers\kind
+	.endif
+	mov AT_BLOCK(%rdi), %rdi
+	mov AT_KEY(%rdx), %rax
+	cmpq $0, AT_BUSY(%rdi)
+	jne .Lothers\kind
+	cmpl $0, AT_N_ACTIVE(%rdi)
+	jne .Lnested\kind
+	mov (%rsp), %edi
+	cmp %edi, AT_POINT(%rdx)
+	jne .Lothers\kind
+.Lgate\kind:
+	shl $POINT_SHIFT, %rdi
+	mov AT_STATES(%rsi,%rdi), %rsi
+	cmp %rsi, AT_GATE(%rdx)
+	jne .Lothers\kind
+	mov 8(%rsp), %rsi
+	cmp %rsi, AT_RA(%rdx)
+	jne .Lothers\kind
+	lea 8(%rsp), %rdi
+	cmp %rdi, (%rdx)
+	jne .Lothers\kind
+	notrack jmp *AT_CODE(%rdx)	/* into what follows, or to .Lvaried */
+.Lsecond\kind:
+	add $HOT_BYTES, %rdx
+	jmp .Lway\kind
+/* Calls are in progress: the innermost must be what it was, and the point is said to need that. */
+.Lnested\kind:
+	mov %rcx, -16(%rsp)
+	mov AT_N_ACTIVE(%rdi), %ecx
+	cmp $MOST_ACTIVE, %ecx
+	jae .Lmany\kind
+	lea (%rcx,%rcx,2), %rcx
+	shl $4, %rcx
+	add %rcx, %rdi
+	mov AT_ACTIVE-48(%rdi), %rcx
+	cmp %rcx, AT_TOP_SLOT(%rdx)
+	mov AT_ACTIVE-48+AT_ACTIVE_PATH(%rdi), %edi
+	mov -16(%rsp), %rcx
+	jne .Lothers\kind
+	cmp %edi, AT_TOP_PATH(%rdx)
+	jne .Lothers\kind
+	mov (%rsp), %edi
+	or $HOT_JOINED, %edi
+	cmp %edi, AT_POINT(%rdx)
+	jne .Lothers\kind
+	mov (%rsp), %edi
+	jmp .Lgate\kind
+.Lmany\kind:
+	mov -16(%rsp), %rcx
+	jmp .Lothers\kind
+	.altmacro
+	.set number, MOST_WORDS
+	.rept MOST_WORDS
+	same_word \kind, %number
+	.set number, number - 1
+	.endr
+	.noaltmacro
+.Lwords0\kind:
+.endm
+
+/* Where so many words are compared and, the last, what is done with values of several paths: seen from here. */
+.macro code_of kind, number
+	.long .Lwords\number\kind - wh_code_of\kind
+.endm
+.macro known_code kind
+	.section .rodata
+	.globl wh_code_of\kind
+	.hidden wh_code_of\kind
+	.p2align 2
+wh_code_of\kind:
+	.altmacro
+	.set number, 0
+	.rept MOST_WORDS + 1
+	code_of \kind, %number
+	.set number, number + 1
+	.endr
+	.noaltmacro
+	.long .Lvaried\kind - wh_code_of\kind
+	.text
 .endm
 
 	.globl wh_entry_exit
@@ -77,6 +203,9 @@ wh_entry_exit:
 	.cfi_startproc
 	.cfi_def_cfa rsp, 16
 	endbr64
+	known_call _entry
+	lea -AT_HEAD(%rdx), %rsi
+	mov %rax, %rdx
 	call_fast wh_fast_entry
 	jbe 2f
 1:	lea 16(%rsp), %rsp		/* drops two words: where to go on, and the slot, whose call comes again */
@@ -124,8 +253,20 @@ wh_exit_address:
 	lea 8(%rsp), %rsp
 	.cfi_def_cfa_offset 8
 	jmp *-8(%rsp)
+	.cfi_def_cfa_offset 16
+.Lvaried_entry:
+	lea -AT_HEAD(%rdx), %rsi
+	mov %rax, %rdx
+	call_fast wh_varied_entry
+	ja 1b
+	jmp 2b
+.Lothers_entry:
+	call_fast wh_other_entry
+	ja 1b
+	jmp 2b
 	.cfi_endproc
 	.size wh_entry_exit, . - wh_entry_exit
+	known_code _entry
 
 	.globl wh_entry_only
 	.type wh_entry_only, @function
@@ -134,14 +275,32 @@ wh_entry_only:
 	.cfi_startproc
 	.cfi_def_cfa rsp, 16
 	endbr64
-	call_fast wh_fast_count
-	jbe 2f
+	known_call _count
+	mov AT_RELOCATED(%rdx), %rdi
+	cmp AT_KEY(%rdx), %rax
+	jne .Lothers_count
+	shr $KEY_SHIFT, %rax
+	incq (%rax)			/* one instruction: a signal in between cannot lose a count */
+	mov %rdi, (%rsp)
+	mov -8(%rsp), %rax
+	mov -24(%rsp), %rdx
+	mov -32(%rsp), %rsi
+	mov -40(%rsp), %rdi
 1:	lea 8(%rsp), %rsp
 	.cfi_remember_state
 	.cfi_def_cfa_offset 8
 	jmp *-8(%rsp)
-2:	.cfi_restore_state
-	save_registers
+	.cfi_restore_state
+.Lvaried_count:
+	lea -AT_HEAD(%rdx), %rsi
+	mov %rax, %rdx
+	call_fast wh_varied_count
+	ja 1b
+	jmp 2f
+.Lothers_count:
+	call_fast wh_other_count
+	ja 1b
+2:	save_registers
 	mov 72(%rsp), %rdi
 	lea 80(%rsp), %rsi
 	mov %rsp, %rdx
@@ -152,6 +311,8 @@ wh_entry_only:
 	jmp 1b
 	.cfi_endproc
 	.size wh_entry_only, . - wh_entry_only
+
+	known_code _count
 
 /* _Unwind_Find_FDE(pc, bases) of a program without a loader, which knows its own rules only: those of the agent are
  * found here. What asks for others goes on as any function that is counted, and is not. */

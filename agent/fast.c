@@ -5,11 +5,47 @@
  * function may change these change only those that entry.S has saved for them, rax, rcx, rdx, rsi and rdi (build.rs keeps the
  * compiler from r8 to r11 in this file), and they call nothing. They give up before
  * they have changed anything, and handlers.c does the call. Like all handlers they may be interrupted
- * by a signal whose handler does the same: what it has filled anew is told by the serial.
+ * by a signal whose handler does the same: what it has filled anew is told by the serial. entry.S does the most frequent of
+ * this itself: an entry that only counts, by what served last.
  */
 #include "fast.h"
 
 #define FAST __attribute__((noinline))
+
+#define STANDS(type, member, at) _Static_assert(__builtin_offsetof(type, member) == (at), #member)
+#define STANDS_BEHIND(member, at) STANDS(struct hot, member, AT_HEAD + (at))
+STANDS(struct global, fast, AT_FAST);
+STANDS(struct local, home, AT_HOME);
+STANDS(struct local, block, AT_BLOCK);
+STANDS(struct local, enabled, AT_ENABLED);
+STANDS(struct local, credit, AT_CREDIT);
+STANDS(struct local, way, AT_WAY);
+STANDS(struct local, hot, AT_HOT);
+_Static_assert(sizeof(struct hot) == HOT_BYTES && HOT_BYTES == 5 * 256 && WAYS == 2, "as entry.S has it");
+STANDS(struct own, local, 0);
+STANDS(struct wh_header, enabled, AT_HEADER_ENABLED);
+STANDS(struct wh_header, generation, AT_HEADER_ENABLED + 4);
+STANDS(struct local, generation, AT_ENABLED + 4);
+STANDS(struct wh_thread, busy_sp, AT_BUSY);
+STANDS(struct wh_thread, n_active, AT_N_ACTIVE);
+STANDS(struct wh_thread, active, AT_ACTIVE);
+STANDS(struct wh_active, slot, 0);
+STANDS(struct wh_active, path, AT_ACTIVE_PATH);
+_Static_assert(sizeof(struct wh_active) == 48 && WH_ACTIVE == MOST_ACTIVE && WH_MAX_POINTS <= HOT_JOINED, "as entry.S has it");
+STANDS_BEHIND(slot, 0);
+STANDS_BEHIND(ra, AT_RA);
+STANDS_BEHIND(point, AT_POINT);
+STANDS_BEHIND(key, AT_KEY);
+STANDS_BEHIND(gate, AT_GATE);
+STANDS_BEHIND(code, AT_CODE);
+STANDS_BEHIND(relocated, AT_RELOCATED);
+STANDS_BEHIND(top_slot, AT_TOP_SLOT);
+STANDS_BEHIND(top_path, AT_TOP_PATH);
+_Static_assert(sizeof(struct word) == WORD_BYTES && MOST_WORDS == HOT_WORDS, "as entry.S has it");
+_Static_assert(WH_AT_POINTS + __builtin_offsetof(struct wh_point, state) == AT_STATES, "as entry.S has it");
+_Static_assert(sizeof(struct wh_point) == 1 << POINT_SHIFT, "as entry.S has it");
+/* Where entry.S leaves rbp, for both kinds of entries. */
+_Static_assert(__builtin_offsetof(struct frame, ra) == 56, "48 bytes below the index");
 
 static inline u64 two_words(const u32 *first)
 {
@@ -26,13 +62,13 @@ static inline __attribute__((always_inline)) int as_it_was(u64 segment, const st
 	const struct wh_thread *t;
 	u32 n;
 
-	if (unlikely(h->slot != (u64)&f->ra || h->ra != f->ra || h->point != (u32)f->index))
+	if (unlikely(h->slot != (u64)&f->ra || h->ra != f->ra || (h->point & ~HOT_JOINED) != (u32)f->index))
 		return 0;
 	/* First that the tables are those that it was filled from: then its addresses hold. */
 	t = l->block;
 	if (unlikely(two_words(&((const struct wh_header *)segment)->enabled) != two_words(&l->enabled) || t->busy_sp))
 		return 0;
-	if (unlikely(*h->gate_at != h->gate))
+	if (unlikely(*(const u64 *)(segment + AT_STATES + (f->index << POINT_SHIFT)) != h->gate))
 		return 0;
 	n = t->n_active;
 	if (n) {
@@ -48,9 +84,9 @@ static inline __attribute__((always_inline)) int as_it_was(u64 segment, const st
 
 /* From the slot outwards, each word only when those before are as they were: they prove that its frame is
  * there, and so that it can be read, whatever became of the memory further out since. */
-static inline int words_fit(const struct hot *h, const struct word *end)
+static inline __attribute__((always_inline)) int words_fit(const struct hot *h)
 {
-	const struct word *w = h->word;
+	const struct word *w = words_of(h), *end = (const struct word *)&h->slot;
 	u64 bytes = (u64)end - (u64)w;
 
 	if (bytes & sizeof *w) {
@@ -78,8 +114,20 @@ static inline u32 look(const u32 *serial)
 	return is;
 }
 
-FAST void wh_fast_count(struct frame *f);
-FAST void wh_fast_entry(struct frame *f);
+/* Whether `h` is still what had this key. */
+static inline int has_key(const struct hot *h, u64 key)
+{
+	barrier();
+	u64 is = *(const volatile u64 *)&h->key;
+	barrier();
+	return likely(is == key);
+}
+
+FAST void wh_varied_count(struct frame *f, const struct hot *h, u64 key);
+FAST void wh_other_count(struct frame *f);
+FAST void wh_fast_entry(struct frame *f, const struct hot *h, u64 key);
+FAST void wh_varied_entry(struct frame *f, const struct hot *h, u64 key);
+FAST void wh_other_entry(struct frame *f);
 FAST void wh_fast_exit(u64 *slot);
 
 /* The variant of `h`, whose serial is `owner`, that the words on the stack are; 0: none. `serial` is to be
@@ -87,21 +135,22 @@ FAST void wh_fast_exit(u64 *slot);
 static inline __attribute__((always_inline)) const struct variant *variant_that_fits(struct local *l, const struct hot *h,
 											  u32 owner, u32 *serial)
 {
+	const struct word *w = words_of(h);
 	u64 hash = owner;
 
 	if (unlikely(h->slot - l->stack.lo >= l->stack.hi - l->stack.lo || !h->words ||
-		     !lasts(l, h->slot, (u64)h->word[h->words - 1].at)))
+		     !lasts(l, h->slot, (u64)w[h->words - 1].at)))
 		return 0;
 	for (u32 i = 0; i < h->words; i += 4)
-		hash = mixed(hash, *h->word[i].at, *h->word[i + 1].at, *h->word[i + 2].at, *h->word[i + 3].at);
+		hash = mixed(hash, *w[i].at, *w[i + 1].at, *w[i + 2].at, *w[i + 3].at);
 	for (u32 second = 0; second < 2; second++) {
 		const struct variant *v = variant_of(l, hash, second);
 
 		*serial = look(&v->serial);
 		u64 differ = v->owner ^ owner;
 		for (u32 i = 0; i < h->words; i += 4)
-			differ |= (*h->word[i].at ^ v->value[i]) | (*h->word[i + 1].at ^ v->value[i + 1]) |
-				  (*h->word[i + 2].at ^ v->value[i + 2]) | (*h->word[i + 3].at ^ v->value[i + 3]);
+			differ |= (*w[i].at ^ v->value[i]) | (*w[i + 1].at ^ v->value[i + 1]) |
+				  (*w[i + 2].at ^ v->value[i + 2]) | (*w[i + 3].at ^ v->value[i + 3]);
 		if (likely(!differ))
 			return v;
 	}
@@ -114,8 +163,9 @@ static inline void finish_count(struct frame *f, u64 *counter, u64 relocated)
 	f->index = relocated;
 }
 
-static inline __attribute__((always_inline)) void finish_entry(struct local *l, struct frame *f, u64 block, u64 *counter,
-							       u64 record, u64 relocated)
+/* 1: it is done. */
+static inline __attribute__((always_inline)) int finish_entry(struct local *l, struct frame *f, u64 block, u64 *counter,
+							      u64 record, u64 relocated)
 {
 	u64 pending = 0, now = 0;
 
@@ -124,92 +174,115 @@ static inline __attribute__((always_inline)) void finish_entry(struct local *l, 
 			pending = l->pending;
 		now = ticks();
 		if (unlikely(now >= l->deadline || (block & HOT_CPU && *l->clock != l->clock_seen)))
-			return;
+			return 0;
 	} else if (unlikely(l->credit-- <= 0)) {
-		return;
+		return 0;
 	}
 	admit(l, (u64)&f->ra, f->ra, block, counter, record, now, pending);
 	f->index = relocated;
+	return 1;
 }
 
-/* Functions of their own, so that the others need fewer registers. */
-FAST static void count_varied(struct local *l, struct frame *f, const struct hot *h, u32 owner);
-FAST static void entry_varied(struct local *l, struct frame *f, const struct hot *h, u32 owner);
-
-static void count_varied(struct local *l, struct frame *f, const struct hot *h, u32 owner)
+/* `key` tells that `h` is still what it was when all but its words was compared. 1: it is done. */
+static inline __attribute__((always_inline)) int count_varied(struct local *l, struct frame *f, const struct hot *h, u64 key)
 {
 	u32 serial;
-	const struct variant *v = variant_that_fits(l, h, owner, &serial);
+	const struct variant *v = variant_that_fits(l, h, h->serial, &serial);
 	u64 block = v ? v->block : 0, relocated = h->relocated;
 
-	if (likely(v && serial == look(&v->serial) && owner == look(&h->serial)))
-		finish_count(f, counter_of(l->home, block), relocated);
+	if (unlikely(!v || serial != look(&v->serial) || !has_key(h, key)))
+		return 0;
+	finish_count(f, counter_of(l->home, block), relocated);
+	return 1;
 }
 
-static void entry_varied(struct local *l, struct frame *f, const struct hot *h, u32 owner)
+static inline __attribute__((always_inline)) int entry_varied(struct local *l, struct frame *f, const struct hot *h, u64 key)
 {
 	u32 serial;
-	const struct variant *v = variant_that_fits(l, h, owner, &serial);
+	const struct variant *v = variant_that_fits(l, h, h->serial, &serial);
 	u64 block = v ? v->block : 0, record = v ? v->record : 0, relocated = h->relocated;
 
-	if (likely(v && serial == look(&v->serial) && owner == look(&h->serial)))
-		finish_entry(l, f, block, counter_of(l->home, block), record, relocated);
+	if (unlikely(!v || serial != look(&v->serial) || !has_key(h, key)))
+		return 0;
+	return finish_entry(l, f, block, counter_of(l->home, block), record, relocated);
 }
 
-/* Entry of a point that only counts. */
-void wh_fast_count(struct frame *f)
+static inline int count_plain(struct frame *f, const struct hot *h, u64 key)
 {
-	u64 segment = G.fast;
-	struct local *l;
-
-	if (unlikely(segment & 1))
-		return;
-	l = wh_own.local;
-	if (unlikely(!l || (u64)l->home != segment || --l->credit < 0))
-		return;
-	const struct hot *h = hot_of(l, (u64)&f->ra, f->ra);
-	u32 serial = look(&h->serial);
-	if (unlikely(!as_it_was(segment, l, h, f)))
-		return;
-	const struct word *end = h->end;
-	if (likely(end != h->word)) {
-		if (unlikely(!words_fit(h, end)))
-			return;
-	} else if (h->varied) {
-		count_varied(l, f, h, serial);
-		return;
-	}
 	u64 *counter = h->counter, relocated = h->relocated;
-	if (likely(serial == look(&h->serial)))
-		finish_count(f, counter, relocated);
+
+	if (unlikely(!has_key(h, key)))
+		return 0;
+	finish_count(f, counter, relocated);
+	return 1;
 }
 
-/* Entry of a point whose exit is seen. */
-void wh_fast_entry(struct frame *f)
+static inline __attribute__((always_inline)) int entry_plain(struct local *l, struct frame *f, const struct hot *h, u64 key)
+{
+	u64 block = h->block, *counter = h->counter, record = h->record, relocated = h->relocated;
+
+	return has_key(h, key) && finish_entry(l, f, block, counter, record, relocated);
+}
+
+/* What did not serve last where this call has its place, if all of it fits but for its words; and what goes with it. */
+static inline __attribute__((always_inline)) const struct hot *other_that_fits(struct local **l, const struct frame *f, u32 *place, u64 *key)
 {
 	u64 segment = G.fast;
-	struct local *l;
 
 	if (unlikely(segment & 1))
+		return 0;
+	*l = wh_own.local;
+	if (unlikely(!*l || (u64)(*l)->home != segment))
+		return 0;
+	*place = place_of((u64)&f->ra, f->ra);
+	const struct hot *h = other_of(*l, *place);
+	*key = *(const volatile u64 *)&h->key;
+	barrier();
+	return as_it_was(segment, *l, h, f) ? h : 0;
+}
+
+/* Entry of a point that only counts, of which entry.S has not found that it is what served last. */
+void wh_other_count(struct frame *f)
+{
+	struct local *l;
+	u32 place;
+	u64 key;
+	const struct hot *h = other_that_fits(&l, f, &place, &key);
+
+	if (!h || l->credit < 0 || !(h->varied ? count_varied(l, f, h, key) : words_fit(h) && count_plain(f, h, key)))
 		return;
-	l = wh_own.local;
-	if (unlikely(!l || (u64)l->home != segment))
+	l->way[place] ^= 1;
+}
+
+/* The same where what served last has values of several paths, and fits but for its words. */
+void wh_varied_count(struct frame *f, const struct hot *h, u64 key)
+{
+	if (unlikely(!count_varied(wh_own.local, f, h, key)))
+		wh_other_count(f);
+}
+
+/* Entry of a point whose exit is seen: `h` has just been found to fit, when it had this key. */
+void wh_fast_entry(struct frame *f, const struct hot *h, u64 key)
+{
+	entry_plain(wh_own.local, f, h, key);
+}
+
+void wh_other_entry(struct frame *f)
+{
+	struct local *l;
+	u32 place;
+	u64 key;
+	const struct hot *h = other_that_fits(&l, f, &place, &key);
+
+	if (!h || !(h->varied ? entry_varied(l, f, h, key) : words_fit(h) && entry_plain(l, f, h, key)))
 		return;
-	const struct hot *h = hot_of(l, (u64)&f->ra, f->ra);
-	u32 serial = look(&h->serial);
-	if (unlikely(!as_it_was(segment, l, h, f)))
-		return;
-	const struct word *end = h->end;
-	if (likely(end != h->word)) {
-		if (unlikely(!words_fit(h, end)))
-			return;
-	} else if (h->varied) {
-		entry_varied(l, f, h, serial);
-		return;
-	}
-	u64 block = h->block, *counter = h->counter, record = h->record, relocated = h->relocated;
-	if (likely(serial == look(&h->serial)))
-		finish_entry(l, f, block, counter, record, relocated);
+	l->way[place] ^= 1;
+}
+
+void wh_varied_entry(struct frame *f, const struct hot *h, u64 key)
+{
+	if (unlikely(!entry_varied(wh_own.local, f, h, key)))
+		wh_other_entry(f);
 }
 
 /* Exit of a call: puts its return address into its slot, 0 if handlers.c is to do it. */
@@ -218,7 +291,7 @@ void wh_fast_exit(u64 *slot)
 	u64 segment = G.fast;
 	struct local *l;
 
-	if (unlikely(segment & 1))
+	if (unlikely(segment & 1)) /* there may be no fs */
 		goto otherwise;
 	l = wh_own.local;
 	if (unlikely(!l || (u64)l->home != segment || !booked(segment, l, wh_own.block, (u64)slot)))

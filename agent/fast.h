@@ -125,18 +125,41 @@ static inline int booked(u64 segment, struct local *l, struct wh_thread *t, u64 
 	return 1;
 }
 
+/* Where entry.S compares so many words, of points whose exit is seen and of others, and, the last, what it does with values
+ * of several paths: seen from here. */
+extern const s32 wh_code_of_entry[MOST_WORDS + 2] __attribute__((visibility("hidden")));
+extern const s32 wh_code_of_count[MOST_WORDS + 2] __attribute__((visibility("hidden")));
+
+/* The words of an entry. */
+static inline const struct word *words_of(const struct hot *h)
+{
+	return (const struct word *)&h->slot - h->words;
+}
+
 /* What entry.S has pushed, and above it what the stub and the call have. The index is below 65536; an
  * address in its place says that the call is done and goes on there. */
 struct frame {
 	u64 rbp, rdi, rsi, rdx, rcx, rax, index, ra;
 };
 
-static inline struct hot *hot_of(struct local *l, u64 slot, u64 ra)
+/* Where in hot[] and first[] calls at this slot have their place. */
+static inline u32 place_of(u64 slot, u64 ra)
 {
-	struct hot *h = &l->hot[(u32)(ra + (slot >> 3)) % HOTS];
+	return (u32)(ra + (slot >> 3)) % HOTS;
+}
+
+/* What served last there. */
+static inline struct hot *first_of(struct local *l, u32 place)
+{
+	struct hot *h = &l->hot[place][l->way[place]];
 
 	one_register(h);
 	return h;
+}
+
+static inline struct hot *other_of(struct local *l, u32 place)
+{
+	return &l->hot[place][!l->way[place]];
 }
 
 /* Multiplied by odd numbers without pattern: a word's place matters as much as its value. */

@@ -6,32 +6,41 @@
 #include "fast.h"
 
 /* Adds a word in its place: the one furthest out is the last. */
-static void add_word(struct hot *h, u64 at, u64 value)
+static void add_word(struct fresh *f, u64 at, u64 value)
 {
-	u32 i = h->words;
+	u32 i = f->hot.words;
 
 	if (i >= HOT_WORDS)
 		return;
-	h->words = i + 1;
-	for (; i && (u64)h->word[i - 1].at > at; i--)
-		h->word[i] = h->word[i - 1];
-	h->word[i] = (struct word){(const u64 *)at, value};
+	f->hot.words = i + 1;
+	for (; i && (u64)f->word[i - 1].at > at; i--)
+		f->word[i] = f->word[i - 1];
+	f->word[i] = (struct word){(const u64 *)at, value};
 }
 
-static int same_places(const struct hot *a, const struct hot *b)
+/* Whether the words of `h` are the first `n` of `fresh`, but for their values. */
+static int same_places(const struct hot *h, const struct fresh *fresh, u32 n)
 {
-	if (a->words != b->words)
+	if (h->words != n)
 		return 0;
-	for (u32 i = 0; i < a->words; i++)
-		if (a->word[i].at != b->word[i].at)
+	for (u32 i = 0; i < n; i++)
+		if (words_of(h)[i].at != fresh->word[i].at)
+			return 0;
+	return 1;
+}
+
+static int same_values(const struct hot *h, const struct fresh *fresh)
+{
+	for (u32 i = 0; i < h->words; i++)
+		if (words_of(h)[i].value != fresh->word[i].value)
 			return 0;
 	return 1;
 }
 
 static int same_but_words(const struct hot *a, const struct hot *b)
 {
-	return a->slot == b->slot && a->ra == b->ra && a->point == b->point && a->gate == b->gate &&
-	       a->top_slot == b->top_slot && a->top_path == b->top_path;
+	return a->slot == b->slot && a->ra == b->ra && a->point == b->point && a->gate == b->gate && a->top_slot == b->top_slot &&
+	       a->top_path == b->top_path;
 }
 
 static int is_variant(const struct variant *v, const struct hot *h, u64 record)
@@ -40,7 +49,7 @@ static int is_variant(const struct variant *v, const struct hot *h, u64 record)
 }
 
 /* Where a variant is to be kept: where it is already, else where it is free, else where another was filled longer ago. */
-static struct variant *place_of(struct local *l, const struct hot *h, u64 hash, u64 record)
+static struct variant *place_for(struct local *l, const struct hot *h, u64 hash, u64 record)
 {
 	struct variant *first = variant_of(l, hash, 0), *second = variant_of(l, hash, 1);
 
@@ -52,21 +61,21 @@ static struct variant *place_of(struct local *l, const struct hot *h, u64 hash, 
 }
 
 /* Keeps the values of `fresh` beside others of the entry `h`. */
-static void vary(struct local *l, const struct hot *h, const struct hot *fresh)
+static void vary(struct local *l, const struct hot *h, const struct fresh *fresh)
 {
-	u64 hash = h->serial;
+	const struct word *w = fresh->word;
+	u64 hash = h->serial, record = fresh->hot.record;
 
-	for (u32 i = 0; i < fresh->words; i += 4)
-		hash = mixed(hash, fresh->word[i].value, fresh->word[i + 1].value, fresh->word[i + 2].value,
-			     fresh->word[i + 3].value);
-	struct variant *v = place_of(l, h, hash, fresh->record);
+	for (u32 i = 0; i < h->words; i += 4)
+		hash = mixed(hash, w[i].value, w[i + 1].value, w[i + 2].value, w[i + 3].value);
+	struct variant *v = place_for(l, h, hash, record);
 	v->owner = 0;
 	barrier();
 	v->serial = next_serial(l);
-	v->record = fresh->record;
-	v->block = fresh->block;
-	for (u32 i = 0; i < fresh->words; i++)
-		v->value[i] = fresh->word[i].value;
+	v->record = record;
+	v->block = fresh->hot.block;
+	for (u32 i = 0; i < h->words; i++)
+		v->value[i] = w[i].value;
 	barrier();
 	v->owner = h->serial;
 }
@@ -86,75 +95,110 @@ static int worth(struct hot *h)
 	return 1;
 }
 
-static void fill(struct local *l, struct hot *h, const struct hot *fresh)
+static void fill_words(struct hot *h, const struct fresh *fresh)
 {
+	h->words = h->varied ? fresh->hot.words : fresh->real;
+	const s32 *code = h->gate >> 32 & WH_DO_EXIT ? wh_code_of_entry : wh_code_of_count;
+	h->code = (u64)code + (u64)(s64)code[h->varied ? MOST_WORDS + 1 : h->words];
+	for (u32 i = 0; i < h->words; i++)
+		h->word[HOT_WORDS - h->words + i] = fresh->word[i];
+}
+
+static void fill(struct local *l, struct hot *h, const struct fresh *fresh)
+{
+	const struct hot *f = &fresh->hot;
+
 	h->slot = 0;
 	barrier();
 	h->serial = next_serial(l);
-	h->ra = fresh->ra;
-	h->gate_at = fresh->gate_at;
-	h->gate = fresh->gate;
-	h->point = fresh->point;
-	h->relocated = fresh->relocated;
-	h->top_slot = fresh->top_slot;
-	h->top_path = fresh->top_path;
-	h->record = fresh->record;
-	h->block = fresh->block;
-	h->counter = fresh->counter;
-	h->calls = fresh->calls;
-	h->words = fresh->words;
-	for (u32 i = 0; i < fresh->words; i++)
-		h->word[i] = fresh->word[i];
-	h->varied = h->skip > 1;
-	h->repeated = fresh->repeated;
-	h->end = h->word + (h->varied ? 0 : h->words - h->repeated);
+	h->ra = f->ra;
+	h->gate = f->gate;
+	h->point = f->point;
+	h->relocated = f->relocated;
+	h->top_slot = f->top_slot;
+	h->top_path = f->top_path;
+	h->record = f->record;
+	h->block = f->block;
+	h->counter = f->counter;
+	h->key = (u64)f->counter << KEY_SHIFT | (h->serial & ((1u << KEY_SHIFT) - 1));
+	h->calls = f->calls;
+	h->varied = h->skip > 1 && fresh->real;
+	fill_words(h, fresh);
 	if (h->varied)
 		vary(l, h, fresh);
 	barrier();
-	h->slot = fresh->slot;
+	h->slot = f->slot;
 }
 
 /* Whether `h` has just this already: a call may be no quick one for other reasons, as while no clock is set. */
-static int known_so(const struct hot *h, const struct hot *fresh)
+static int known_so(const struct hot *h, const struct fresh *fresh)
 {
-	if (!h->slot || h->varied || h->record != fresh->record || !same_but_words(h, fresh) || !same_places(h, fresh))
-		return 0;
-	for (u32 i = 0; i < h->words; i++)
-		if (h->word[i].value != fresh->word[i].value)
-			return 0;
-	return 1;
+	return h->slot && !h->varied && h->record == fresh->hot.record && same_but_words(h, &fresh->hot) &&
+	       same_places(h, fresh, fresh->real) && same_values(h, fresh);
 }
 
-static void keep(struct local *l, struct hot *h, const struct hot *fresh)
+/* Whether `h` has values of several paths, to which `fresh` is one more. */
+static int takes(const struct hot *h, const struct fresh *fresh)
 {
-	if (known_so(h, fresh))
-		return;
-	if (h->owner != (fresh->slot ^ fresh->ra)) {
-		h->owner = fresh->slot ^ fresh->ra;
+	return h->slot && h->varied && same_but_words(h, &fresh->hot) && same_places(h, fresh, fresh->hot.words);
+}
+
+/* In place of what did not serve last: that of another call site gives way at once, one of the same if it is worth it. */
+static void replace(struct local *l, u32 place, const struct fresh *fresh)
+{
+	struct hot *h = other_of(l, place), *stays = first_of(l, place);
+	u64 owner = fresh->hot.slot ^ fresh->hot.ra;
+
+	if (h->owner != owner) {
+		h->owner = owner;
 		h->skip = h->left = 0;
-		fill(l, h, fresh);
-	} else if (h->varied && same_but_words(h, fresh) && same_places(h, fresh)) {
-		vary(l, h, fresh);
-	} else if (!h->slot || worth(h)) {
-		fill(l, h, fresh);
+	} else if (h->slot && !worth(h)) {
+		return;
 	}
+	fill(l, h, fresh);
+	l->filled[place] = 1;
+	l->way[place] = h == &l->hot[place][1];
+	if (h->varied && stays->owner == owner && !stays->varied)
+		stays->slot = 0; /* its path is learnt once more, with the others */
 }
 
-static void add_words(struct hot *h, u64 slot, u64 rbp, const struct shape *s, const struct template *t)
+static void keep(struct local *l, u32 place, const struct fresh *fresh)
 {
-	if (t->live != ~0ull) /* as entry.S pushes it */
-		add_word(h, slot - __builtin_offsetof(struct frame, ra), rbp);
+	struct hot *ways = l->hot[place];
+
+	if (known_so(&ways[0], fresh) || known_so(&ways[1], fresh))
+		return;
+	if (takes(&ways[0], fresh))
+		vary(l, &ways[0], fresh);
+	else if (takes(&ways[1], fresh))
+		vary(l, &ways[1], fresh);
+	else
+		replace(l, place, fresh);
+}
+
+static void forget_place(struct local *l, u32 place)
+{
+	for (u32 way = 0; way < WAYS; way++)
+		l->hot[place][way].slot = 0;
+}
+
+static void add_words(struct fresh *f, u64 rbp, const struct shape *s, const struct template *t)
+{
+	u64 slot = f->hot.slot;
+
+	if (t->live != ~0ull) /* as entry.S keeps it */
+		add_word(f, slot - __builtin_offsetof(struct frame, ra), rbp);
 	for (u32 i = 0; i < s->words; i++)
 		if (s->offset[i]) /* not the slot itself */
-			add_word(h, slot + s->offset[i], t->room[i]);
+			add_word(f, slot + s->offset[i], t->room[i]);
 	for (u32 i = 0; i < t->relatives; i++) {
 		struct relative r = relative(t, i);
 
-		add_word(h, slot + r.offset, slot + (u64)(s64)r.value);
+		add_word(f, slot + r.offset, slot + (u64)(s64)r.value);
 	}
-	h->repeated = -h->words % 4;
-	while (h->words % 4)
-		add_word(h, (u64)h->word[h->words - 1].at, h->word[h->words - 1].value);
+	f->real = f->hot.words;
+	while (f->hot.words % 4)
+		add_word(f, (u64)f->word[f->hot.words - 1].at, f->word[f->hot.words - 1].value);
 }
 
 /* Keeps what a call of a point that is on, with `flags`, has found at `slot`: the path `found`, by its
@@ -165,8 +209,8 @@ void hot_learn(struct local *l, u32 flags, u32 point, u64 slot, u64 rbp, u32 fou
 	const struct wh_thread *thread = l->block;
 	const struct template *t = match->template;
 	u32 n = thread->n_active, path = found & ~WH_FOLDED;
-	u32 page = thread->directory[path / 64];
-	struct hot *fresh = &l->fresh, *h = hot_of(l, slot, ra);
+	u32 page = thread->directory[path / 64], place = place_of(slot, ra);
+	struct hot *fresh = &l->fresh.hot;
 
 	if (ra == G.exit || (flags & WH_DO_EXIT && l->stack.no_shadow) || (bits & HOT_CPU && !l->clock))
 		return;
@@ -178,8 +222,7 @@ void hot_learn(struct local *l, u32 flags, u32 point, u64 slot, u64 rbp, u32 fou
 	barrier();
 	fresh->slot = slot;
 	fresh->ra = ra;
-	fresh->point = point;
-	fresh->gate_at = (const u64 *)&point_at(point)->state;
+	fresh->point = n ? point | HOT_JOINED : point;
 	fresh->gate = WH_POINT_ON | (u64)flags << 32; /* as they were seen, whatever they are by now */
 	fresh->top_slot = n ? thread->active[n - 1].slot : 0;
 	fresh->top_path = n ? thread->active[n - 1].path : 0;
@@ -189,23 +232,23 @@ void hot_learn(struct local *l, u32 flags, u32 point, u64 slot, u64 rbp, u32 fou
 	fresh->calls = *fresh->counter;
 	fresh->relocated = point_at(point)->relocated;
 	fresh->block |= bits;
-	fresh->words = fresh->repeated = 0;
+	fresh->words = l->fresh.real = 0;
 	if (t)
-		add_words(fresh, slot, rbp, match->shape, t);
+		add_words(&l->fresh, rbp, match->shape, t);
 	barrier();
 	/* A handler's call that walked may have written another template or shape where these were. */
 	if (!t || match->learnt == *(volatile u32 *)&l->learnt)
-		keep(l, h, fresh);
+		keep(l, place, &l->fresh);
 	barrier();
 	if (likely(l->learning == serial))
 		l->learning = 0;
 	else
-		h->slot = 0; /* taken for given up, by a handler that has lasted long */
+		forget_place(l, place); /* taken for given up, by a handler that has lasted long */
 }
 
 void hot_forget(struct local *l)
 {
-	for (u32 i = 0; i < HOTS; i++)
-		if (l->hot[i].slot)
-			l->hot[i].slot = 0;
+	for (u32 place = 0; place < HOTS; place++)
+		if (l->filled[place])
+			forget_place(l, place);
 }

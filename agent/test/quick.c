@@ -355,10 +355,32 @@ static void many(void)
 	}
 }
 
+/* ---- two paths that take one call site in turns: after the first turns no entry is a slow one; and three find their way ---- */
+static void pairs(void)
+{
+	const u32 kinds[] = {WH_DO_PATH, ALL_TIMES};
+	const char *way = getenv("WAY");
+	if (way && *way != '1') return; /* there are no quick ones */
+	for (unsigned k = 0; k < 4; k++) {
+		u32 p = probe((void *)work, kinds[k % 2]);
+		u64 calls = 20000, slow = 0, paths = 2 + k / 2;
+		for (u64 i = 0; i < calls; i++) {
+			u64 before = lost(WH_LOST_APART);
+			sink = bend(i / 16 % paths << 1, 8);
+			slow += lost(WH_LOST_APART) != before;
+		}
+		struct sums s = sums(p);
+		CHECK(s.calls == calls && s.paths == paths, "calls %llu paths %llu", (unsigned long long)s.calls, (unsigned long long)s.paths);
+		CHECK(slow < (paths == 2 ? calls / 200 : calls / 10), "%llu of %llu entries are slow", (unsigned long long)slow, (unsigned long long)calls);
+		printf("  %llu paths: %llu slow of %llu\n", (unsigned long long)paths, (unsigned long long)slow, (unsigned long long)calls);
+		unprobe(p);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	struct { const char *name; void (*run)(void); } all[] = {
-		{"learning", learning}, {"anchors", anchors}, {"silence", silence}, {"switching", switching}, {"storm", storm}, {"racing", racing}, {"many", many}};
+		{"learning", learning}, {"anchors", anchors}, {"silence", silence}, {"switching", switching}, {"storm", storm}, {"racing", racing}, {"many", many}, {"pairs", pairs}};
 	setup(argv[1]);
 	for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
 		int wanted = argc == 2;
