@@ -103,6 +103,8 @@ pub(crate) fn frequencies(
         belief: belief(subject, &network, all),
         missed: BELIEF_FOR_ERRORS / all,
         time: Vec::new(),
+        together: Vec::new(),
+        lean: records::lean(&subject.recorded),
         ran: subject.retired.as_ref().map_or_else(|| records::ran(&subject.recorded, &islands, &counts), Retired::ran),
         ratios: subject.counted.iter().flat_map(|c| &c.ratios).copied().collect(),
         // Pairs of moments tell of some loops; what is not known of others is not known of the whole, and how often others run than
@@ -136,6 +138,7 @@ pub(crate) fn frequencies(
     records::doubts(&subject.recorded, &network, (&covers, waiting), &known.seen, &mut known.doubt);
     records::add(&subject.recorded, &network, Some(&covers), &mut known.seen);
     doubt_less(&network, &told, &known.seen, &mut known.doubt);
+    known.put_together(&network, &told, &records::together(subject, &islands, &first));
     // Whether what registers tell gives a scale depends on them.
     let errors = if known.against == Against::Both { Errors::Drawn } else { errors };
     let (flow, _) = problem.solve(&known, Some(&found), errors)?;
