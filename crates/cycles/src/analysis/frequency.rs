@@ -128,6 +128,8 @@ pub(crate) fn frequencies(
     records::add(&subject.recorded, &network, None, &mut known.seen);
     let problem = Problem::new(&network, &shown)?;
     let (first, found) = problem.solve(&known, None, Errors::Skipped)?;
+    let wrong = records::wrong_guesses(cfg, &network, &first);
+    records::slow_down(&mut known.time, &islands, &first.blocks, &wrong.iter().map(|c| c / cycles).collect::<Vec<_>>());
     let observed = seen(subject, &network, &turns, Some(&first));
     known.doubt = observed.doubt(&network);
     known.seen.clone_from(&observed.seen);
