@@ -103,6 +103,8 @@ pub(crate) fn frequencies(
         belief: belief(subject, &network, all),
         missed: BELIEF_FOR_ERRORS / all,
         time: Vec::new(),
+        together: Vec::new(),
+        lean: records::lean(&subject.recorded),
         ran: subject.retired.as_ref().map_or_else(|| records::ran(&subject.recorded, &islands, &counts), Retired::ran),
         ratios: subject.counted.iter().flat_map(|c| &c.ratios).copied().collect(),
         // Pairs of moments tell of some loops; what is not known of others is not known of the whole, and how often others run than
@@ -126,6 +128,8 @@ pub(crate) fn frequencies(
     records::add(&subject.recorded, &network, None, &mut known.seen);
     let problem = Problem::new(&network, &shown)?;
     let (first, found) = problem.solve(&known, None, Errors::Skipped)?;
+    let wrong = records::wrong_guesses(cfg, &network, &first);
+    records::slow_down(&mut known.time, &islands, &first.blocks, &wrong.iter().map(|c| c / cycles).collect::<Vec<_>>());
     let observed = seen(subject, &network, &turns, Some(&first));
     known.doubt = observed.doubt(&network);
     known.seen.clone_from(&observed.seen);
@@ -136,6 +140,7 @@ pub(crate) fn frequencies(
     records::doubts(&subject.recorded, &network, (&covers, waiting), &known.seen, &mut known.doubt);
     records::add(&subject.recorded, &network, Some(&covers), &mut known.seen);
     doubt_less(&network, &told, &known.seen, &mut known.doubt);
+    known.put_together(&network, &told, &records::together(subject, &islands, &first));
     // Whether what registers tell gives a scale depends on them.
     let errors = if known.against == Against::Both { Errors::Drawn } else { errors };
     let (flow, _) = problem.solve(&known, Some(&found), errors)?;

@@ -57,7 +57,7 @@ impl Retired {
 
     /// As evidence of frequencies.
     pub(super) fn ran(&self) -> Vec<Ran> {
-        self.blocks.iter().map(|&(seen, chance)| Ran { seen, chance, doubt: DOUBT, island: 0 }).collect()
+        self.blocks.iter().map(|&(seen, chance)| Ran { seen, chance, doubt: DOUBT, ..Ran::default() }).collect()
     }
 
     /// What to multiply flows of blocks with to get executions.

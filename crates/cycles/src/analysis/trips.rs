@@ -52,10 +52,13 @@ impl Trip {
     }
 
     /// Whether so many executions of the branch, with so many that left, can be of the same loop. Of a loop that is mostly left soon and
-    /// sometimes late moments see the late ones only.
+    /// sometimes late moments see the late ones only; and one that something else ends, or that begins anew before its end, never comes
+    /// to what they have to go.
     pub(crate) fn fits(&self, left: f64, all: f64) -> bool {
         let expected = all * self.chance;
-        left <= expected + 3.0 * expected.sqrt() + 3.0
+        let by_chance = |of: f64| 3.0 * of.sqrt() + 3.0;
+        let at_least = expected * (-1.96 * self.error).exp();
+        left <= expected + by_chance(expected) && left >= at_least - by_chance(at_least)
     }
 }
 
@@ -189,6 +192,8 @@ mod tests {
         let trip = Trip { block: 0, branch: 0, leaves: To::Fall, chance: 1e-3, error: 0.1 };
         assert!(trip.fits(0.0, 5000.0) && trip.fits(5.0, 1000.0) && trip.fits(3.0, 10.0));
         assert!(!trip.fits(10.0, 1000.0) && !trip.fits(40.0, 5000.0));
+        assert!(trip.fits(3.0, 15_000.0), "by chance");
+        assert!(!trip.fits(0.0, 30_000.0), "it would have been seen to leave");
     }
 
     #[test]

@@ -92,6 +92,8 @@ impl Condensed {
     pub(super) fn known(&self, known: &Known) -> Known {
         let none = || vec![0.0; self.network.edges.len()];
         let (mut seen, mut doubt, mut belief) = (none(), none(), none());
+        let mut together = vec![1.0; self.network.edges.len()];
+        let together_of = |e: usize| known.together.get(e).copied().unwrap_or(1.0);
         // What may be believed of the ways into a shared node at the least.
         let mut least = vec![f64::INFINITY; self.network.edges.len()];
         for (e, way) in self.ways.iter().enumerate() {
@@ -99,6 +101,7 @@ impl Condensed {
                 (Some(own), _) => {
                     seen[own] = known.seen[e];
                     doubt[own] = known.doubt[e];
+                    together[own] = together_of(e);
                     belief[own] = known.belief[e];
                 }
                 (None, Some((into, _))) => {
@@ -128,6 +131,8 @@ impl Condensed {
             against: known.against,
             time,
             ran: known.ran.clone(),
+            together,
+            lean: known.lean,
             ratios: known.ratios.clone(),
             counts: known.counts.clone(),
             unit: known.unit,

@@ -39,6 +39,10 @@ pub(crate) struct Known {
     /// Per block, what a sample of all executions has of it. Empty where there is none; nodes behind those told are left
     /// out of the comparison.
     pub(crate) ran: Vec<Ran>,
+    /// Per edge, how many observations tell as much as one by chance: 1 or more. Empty: each does. For errors only.
+    pub(crate) together: Vec<f64>,
+    /// Standard deviation of how far the logarithms of the odds of all rarer ways may be off at once. For errors only.
+    pub(crate) lean: f64,
     /// Blocks counted against each other.
     pub(crate) ratios: Vec<Ratio>,
     /// Blocks counted against time.
@@ -47,6 +51,18 @@ pub(crate) struct Known {
     pub(crate) unit: Option<f64>,
     /// What errors are of.
     pub(crate) against: Against,
+}
+
+impl Known {
+    /// `of_blocks`: how many observations of each tell as much as one by chance. What is `told` of edges, as part of what was seen, does
+    /// by itself.
+    pub(crate) fn put_together(&mut self, network: &Network, told: &[f64], of_blocks: &[f64]) {
+        let of = |b: usize| of_blocks.get(b).copied().unwrap_or(1.0);
+        let by_itself = |e: usize| if self.seen[e] > 0.0 { (told[e] / self.seen[e]).min(1.0) } else { 0.0 };
+        let of_edge = |(e, edge): (usize, &(usize, usize))| 1.0 + (of(edge.0) - 1.0) * (1.0 - by_itself(e));
+        self.together = network.edges.iter().enumerate().map(of_edge).collect();
+        self.ran.iter_mut().enumerate().for_each(|(b, ran)| ran.together = of(b));
+    }
 }
 
 /// What the errors of a flow are of.
@@ -71,6 +87,8 @@ pub(crate) struct Ran {
     pub(crate) chance: f64,
     /// How far the logarithm of what was seen may be off, however much it is. For errors only.
     pub(crate) doubt: f64,
+    /// How many observations tell as much as one by chance, where more than one do. For errors only.
+    pub(crate) together: f64,
     /// Executions are one sample within an island only: how often those of different ones were seen tells nothing of how often they
     /// run against each other.
     pub(crate) island: usize,
