@@ -104,7 +104,7 @@ fn snapshot() -> CallSnapshot {
             pid: 4711,
             exe: "/opt/su3_rmd".into(),
             command: "su3_rmd in.48".into(),
-            status: None,
+            ..CallProcess::default()
         }],
         modules: vec![module("/opt/su3_rmd", 1), module("/usr/lib/libmpi.so.40", 2)],
         points: vec![
