@@ -13,7 +13,7 @@ use crate::quality::{self, Quality};
 use crate::results::*;
 use crate::series::{Baselines, Measure, plain_series, series, value};
 use crate::sleepers;
-use crate::turns::Pace;
+use crate::turns::{self, Pace};
 use crate::verdict::{self, Facts};
 use crate::waits;
 use rustc_hash::FxHashMap;
@@ -146,7 +146,7 @@ impl<'a> Analysis<'a> {
     /// Interval of an effect, with what windows cannot tell: it is wider where the machine is not to be trusted;
     /// it allows for a quarter of a delay per window, which is what the insertion of delays itself missed in
     /// the simulator (a delay reaches the other threads only at their next tick); where ticks are dear it
-    /// allows for their share, since a paused thread meets ticks that the faster program would not; for turns that threads take
+    /// allows for half of their share, all of it where threads wait for one another; for turns that threads take
     /// faster than ticks come; for what windows show of those before them; for cores that spinning takes from others; and
     /// for pauses that windows cut off. Upwards alone, for what sleepers hide.
     pub(crate) fn interval(
@@ -170,7 +170,7 @@ impl<'a> Analysis<'a> {
 
     /// What dear ticks, and ticks that come too seldom, may make of an effect of nothing.
     pub(crate) fn allowance(&self, target: u32, percent: u8) -> f64 {
-        f64::from(percent) / 100.0 * quality::tick_share(self.run) + self.late(target, percent)
+        quality::ticks_mistell(self.run, percent, turns::are_taken(self.run)) + self.late(target, percent)
     }
 
     /// The latter, what a back end misses, and what breakpoints of points took that was charged to the code around them.

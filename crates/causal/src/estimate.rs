@@ -8,7 +8,7 @@ use crate::series::Observation;
 use crate::shape::{Group, Shape, fit, knees_alike};
 use blend::{Blend, Ways};
 use whither_stats::describe::robust_deviation;
-use whither_stats::distribution::student_quantile;
+use whither_stats::distribution::{normal_quantile, student_quantile};
 use whither_stats::random::Random;
 
 /// How to estimate.
@@ -324,6 +324,10 @@ struct Draws {
     knee: (f64, f64),
 }
 
+/// How far draws stray, in units of each one's own error and in plain figures; the narrower of both counts. A draw in which another
+/// shape is the likeliest is told with that shape's error, which may be a tenth of the others': in such units it is far away (of a lock
+/// 28 points either way were told, of 24 windows that scatter by 2.4 %). In plain figures a noisy draw counts too much. Simulated over twelve
+/// curves the narrower holds as often as the first, to within a point, and is a quarter narrower.
 fn bootstrap(clean: &Clean, blend: &Blend, amounts: [f64; 2], method: &Method, ways: Ways) -> Draws {
     let n = clean.observations.len();
     let student = student_quantile(0.5 + method.confidence / 2.0, clean.degrees(blend.parameters()));
@@ -335,6 +339,7 @@ fn bootstrap(clean: &Clean, blend: &Blend, amounts: [f64; 2], method: &Method, w
     let mut draw = Clean::grouped(clean.observations.clone());
     let weights: Vec<f64> = clean.observations.iter().map(|o| o.weight).collect();
     let (mut deviations, mut knees) = ([Vec::new(), Vec::new()], Vec::new());
+    let mut strays = [Vec::new(), Vec::new()];
     for _ in 0..method.draws {
         let mut bits = 0;
         for i in 0..n {
@@ -349,6 +354,7 @@ fn bootstrap(clean: &Clean, blend: &Blend, amounts: [f64; 2], method: &Method, w
         let Some(drawn) = Blend::of(&draw, ways) else { continue };
         let left = draw.residuals(&drawn);
         for (i, s) in amounts.into_iter().enumerate() {
+            strays[i].push((drawn.y(s) - truth[i]).abs());
             let error = drawn.error(&draw, s, &left, &stretches);
             if error > 0.0 && error.is_finite() {
                 deviations[i].push(((drawn.y(s) - truth[i]) / error).abs());
@@ -358,15 +364,22 @@ fn bootstrap(clean: &Clean, blend: &Blend, amounts: [f64; 2], method: &Method, w
             knees.push(knee.knee);
         }
     }
-    let of = |values: &mut Vec<f64>| {
+    let normal = normal_quantile(0.5 + method.confidence / 2.0);
+    let left = clean.residuals(blend);
+    let of = |values: &mut Vec<f64>, strays: &mut Vec<f64>, s: f64| {
         // A handful of windows gives few different signs.
-        let found = if values.len() < 200 { student } else { quantile(values, method.confidence) };
-        found.clamp(student, 4.0 * student)
+        if values.len() < 200 {
+            return student;
+        }
+        let error = blend.error(clean, s, &left, &stretches).max(f64::MIN_POSITIVE);
+        let plain = quantile(strays, method.confidence) / error * student / normal;
+        quantile(values, method.confidence).min(plain).clamp(student, 4.0 * student)
     };
     let tail = (1.0 - method.confidence) / 2.0;
     let [first, second] = &mut deviations;
+    let [near, far] = &mut strays;
     let knee = (quantile(&mut knees, tail), quantile(&mut knees, 1.0 - tail));
-    Draws { quantiles: [of(first), of(second)], knee }
+    Draws { quantiles: [of(first, near, amounts[0]), of(second, far, amounts[1])], knee }
 }
 
 fn quantile(values: &mut [f64], p: f64) -> f64 {

@@ -3,6 +3,7 @@
 //! before, and what should have been absorbed in its waits is lost. How fast is too fast was measured: K3, K17 to K19.
 
 use crate::analyse::Analysis;
+use whither_store::causal::CausalRun;
 
 /// Fewer waits than this say nothing.
 const LEAST_WAITS: u64 = 20;
@@ -13,6 +14,11 @@ const TOO_FAST: f64 = 2.0;
 const MISTOLD: f64 = 0.1;
 /// Turns to a tick from which on it is told.
 const NOTABLE: f64 = 1.0;
+
+/// Whether threads of the program wait for one another.
+pub(crate) fn are_taken(run: &CausalRun) -> bool {
+    run.turns.iter().map(|t| t.waits).fold(0, u64::saturating_add) >= LEAST_WAITS
+}
 
 /// How fast the threads of a target take turns with others.
 #[derive(Clone, Copy, Debug, PartialEq)]

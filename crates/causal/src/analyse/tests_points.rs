@@ -1,7 +1,8 @@
-//! What the breakpoints of progress points cost, in what is told; and spinning that can be none.
+//! What the breakpoints of progress points and dear ticks cost, in what is told; and spinning that can be none.
 
 use super::tests::{named, two};
 use super::*;
+use whither_store::causal::Turns;
 
 /// 20 us of trap for each unit of 400 us: what nothing gains may look like as much, and gains are of a shorter time than that.
 #[test]
@@ -32,4 +33,20 @@ fn a_single_thread_spins_for_nobody() {
     assert!(told(&run));
     run.meta.threads = 1;
     assert!(!told(&run));
+}
+
+/// Ticks of a twentieth of the time: half of their share is allowed for, and all of it where threads wait for one another.
+#[test]
+fn dear_ticks_count_more_where_threads_wait_for_one_another() {
+    let gain = |tick_cost_ns: u64, waits: u64| {
+        let mut run = two().run(400, 3);
+        run.meta.period_ns = 500_000;
+        run.overhead.tick_cost_ns = tick_cost_ns;
+        run.turns = vec![Turns { target: 0, run_ns: 10_000_000_000, waits }];
+        named(&analyse(&run, &AnalyseOptions::default()), "f0").gain.unwrap()
+    };
+    for (waits, wider) in [(0, 0.0075), (200, 0.015)] {
+        let (cheap, dear) = (gain(0, waits), gain(25_000, waits));
+        assert!((cheap.low - dear.low - wider).abs() < 1e-9, "{waits}: {cheap:?} {dear:?}");
+    }
 }

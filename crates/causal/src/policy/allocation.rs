@@ -1,5 +1,5 @@
-//! How many blocks each target gets in a stratum, and their order. A block is a few different amounts and as
-//! many windows of 0 %; blocks of all targets are shuffled together, so that nothing in them depends on what
+//! How many blocks each target gets in a stratum, and their order. A block is three different amounts, two of them close to the one
+//! of interest, and two windows of 0 %; blocks of all targets are shuffled together, so that nothing in them depends on what
 //! the program does at the time.
 
 use crate::estimate::{Method, estimate};
@@ -11,8 +11,11 @@ use whither_store::causal::Window;
 
 /// Targets above this share of the samples always keep a chance of blocks.
 pub(super) const LEAST_SHARE: f64 = 0.001;
-/// Different amounts of a block, and windows of 0 % in it.
-const HALF_BLOCK: usize = 3;
+/// Different amounts of a block, and how many of them are close to the one of interest: what is told of that hangs on windows there and
+/// at 0, others tell of the curve. Simulated (28 windows, twelve curves): estimates were off by 0.99 points with one of three and as many
+/// windows of 0 %, by 0.82 with two and two, and intervals of 2.0 points are 1.8.
+const AMOUNTS: usize = 3;
+const NEAR: usize = 2;
 /// Nothing is known: an effect could be anything up to the target's share.
 const WIDE: f64 = 1.0;
 
@@ -77,31 +80,34 @@ impl Candidate {
 /// About `windows` windows in blocks, in the order in which they are to be *popped*.
 pub(super) fn plan(candidates: &[Candidate], windows: f64, amounts: &Amounts, random: &mut Random) -> Vec<Planned> {
     let total: f64 = candidates.iter().map(Candidate::weight).sum();
-    let half = HALF_BLOCK.min(amounts.all.len());
-    let blocks = windows / (2 * half).max(1) as f64;
+    let speedups = AMOUNTS.min(amounts.all.len());
+    let blocks = windows / (speedups + zeros(speedups)).max(1) as f64;
     let mut planned = Vec::new();
     for candidate in candidates {
         // Parts of a block are drawn by lot, so that small weights keep their chance.
         let wanted = (blocks * candidate.weight() / total).min(1e4);
         let count = wanted.floor() as usize + usize::from(random.chance(wanted.fract()));
         for _ in 0..count {
-            block(candidate.target, half, amounts, random, &mut planned);
+            block(candidate.target, speedups, amounts, random, &mut planned);
         }
     }
     random.shuffle(&mut planned);
     planned
 }
 
-fn block(target: u32, half: usize, amounts: &Amounts, random: &mut Random, planned: &mut Vec<Planned>) {
+/// Windows of 0 % that go with so many others.
+fn zeros(speedups: usize) -> usize {
+    (2 * speedups).div_ceil(AMOUNTS)
+}
+
+fn block(target: u32, speedups: usize, amounts: &Amounts, random: &mut Random, planned: &mut Vec<Planned>) {
     let mut drawn = amounts.all.clone();
     random.shuffle(&mut drawn);
-    // One is close to the amount of interest: from others alone it is not known how a curve comes there.
-    if let Some(at) = drawn.iter().position(|a| amounts.is_near(*a)) {
-        drawn.swap(0, at);
-    }
-    drawn.truncate(half);
-    planned.extend(drawn.iter().map(|&percent| Planned { target, percent }));
-    planned.extend(std::iter::repeat_n(Planned { target, percent: 0 }, half));
+    let (near, far): (Vec<u8>, Vec<u8>) = drawn.into_iter().partition(|a| amounts.is_near(*a));
+    let (first, spare) = near.split_at(NEAR.min(near.len()));
+    let drawn = first.iter().chain(&far).chain(spare).take(speedups);
+    planned.extend(drawn.map(|&percent| Planned { target, percent }));
+    planned.extend(std::iter::repeat_n(Planned { target, percent: 0 }, zeros(speedups)));
 }
 
 /// Gains at the assumed amount from the windows so far.

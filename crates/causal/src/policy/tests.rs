@@ -75,11 +75,13 @@ impl Fake {
 const SHARES: [f64; 4] = [0.6, 0.3, 0.05, 0.004];
 
 #[test]
-fn half_of_the_windows_are_zeros_and_every_target_and_amount_comes() {
+fn about_half_of_the_windows_are_zeros_and_every_target_and_amount_comes() {
     for policy in [PolicyKind::Adaptive, PolicyKind::Paper] {
         let orders = Fake::new(PolicyOptions { policy, ..PolicyOptions::default() }, &SHARES, 1).orders(3000);
         let zeros = orders.iter().filter(|o| o.percent == 0).count() as f64 / 3000.0;
-        assert!((zeros - 0.5).abs() < 0.05, "{zeros}");
+        // Half of the lottery, two of five in blocks.
+        let wanted = if policy == PolicyKind::Paper { 0.5 } else { 0.43 };
+        assert!((zeros - wanted).abs() < 0.05, "{zeros}");
         for target in 0..4 {
             assert!(orders.iter().any(|o| o.target == target), "{target}");
         }
@@ -208,12 +210,12 @@ proptest! {
             let of = sums.entry(p.target).or_default();
             if p.percent == 0 { of.0 += 1 } else { of.1 += 1 }
         }
-        prop_assert!(sums.values().all(|(zeros, others)| zeros == others && *zeros >= 3));
+        prop_assert!(sums.values().all(|(zeros, others)| 3 * zeros == 2 * others && *zeros >= 2));
         for (target, (_, others)) in sums {
             let near = plan.iter().filter(|p| p.target == target && (15..=45).contains(&p.percent)).count();
-            prop_assert!(near >= others / 3, "one of each block is close to 30 %: {near} of {others}");
+            prop_assert!(3 * near >= 2 * others, "two of three in a block are close to 30 %: {near} of {others}");
         }
-        prop_assert!(plan.len() as f64 <= windows + 6.0 * (shares.len() + 1) as f64);
+        prop_assert!(plan.len() as f64 <= windows + 5.0 * (shares.len() + 1) as f64);
     }
 
     #[test]
