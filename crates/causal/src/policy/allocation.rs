@@ -12,8 +12,8 @@ use whither_store::causal::Window;
 /// Targets above this share of the samples always keep a chance of blocks.
 pub(super) const LEAST_SHARE: f64 = 0.001;
 /// Different amounts of a block, and how many of them are close to the one of interest: what is told of that hangs on windows there and
-/// at 0, others tell of the curve. Simulated (28 windows, twelve curves): estimates were off by 0.99 points with one of three and as many
-/// windows of 0 %, by 0.82 with two and two, and intervals of 2.0 points are 1.8.
+/// at 0, others tell of the curve. Simulated (28 windows, twelve curves): estimates were off by 1.1 points with one of three and as many
+/// windows of 0 %, by 0.9 with two and two, and intervals of 2.2 points are 1.8.
 const AMOUNTS: usize = 3;
 const NEAR: usize = 2;
 /// Nothing is known: an effect could be anything up to the target's share.
