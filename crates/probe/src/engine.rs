@@ -18,6 +18,7 @@ mod pointed;
 mod points;
 mod polling;
 mod seat;
+mod tracers;
 mod tree;
 mod wait;
 mod widening;
@@ -209,6 +210,7 @@ impl Engine {
         let launched = target::launch(command)?;
         let mut engine = Self::new(launched.pid(), options, Hold::Entry(launched))?;
         engine.note_safe();
+        engine.tracer().into_iter().for_each(|note| engine.note(note));
         Ok(engine)
     }
 

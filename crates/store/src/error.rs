@@ -55,8 +55,8 @@ pub enum StoreError {
         /// The epoch directory.
         path: PathBuf,
     },
-    /// Neither a recording nor a database.
-    #[error("{} is neither a whither recording (no epoch.json) nor a database (no db.toml)", path.display())]
+    /// Neither a recording nor a database, or nothing at all.
+    #[error("{} {}", path.display(), what_is_there(path))]
     NotAStore {
         /// The directory.
         path: PathBuf,
@@ -158,5 +158,13 @@ impl From<StoreError> for Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.what)
+    }
+}
+
+fn what_is_there(path: &Path) -> &'static str {
+    // A link to nothing is something to look at.
+    match path.symlink_metadata() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => "does not exist",
+        _ => "is neither a whither recording (no epoch.json) nor a database (no db.toml)",
     }
 }

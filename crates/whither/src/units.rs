@@ -148,6 +148,14 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("`{text}` is not a share; write a percentage above 0, for example 1% or 0.5%"))
 }
 
+/// The same, or nothing: `0%`, below which there is nothing to be left out.
+///
+/// # Errors
+/// A sentence for clap to print.
+pub(crate) fn share_or_none(text: &str) -> Result<f64, String> {
+    if text.trim().strip_suffix('%').is_some_and(|n| n.trim().parse() == Ok(0.0)) { Ok(0.0) } else { share(text) }
+}
+
 /// `5200`, `5200Hz`, `5kHz`: samples per second and CPU.
 ///
 /// # Errors
@@ -260,6 +268,8 @@ mod tests {
     fn shares_need_the_sign() {
         assert_eq!(share("1%"), Ok(0.01));
         assert_eq!(share("0.5 %"), Ok(0.005));
+        assert_eq!(share_or_none("0%"), Ok(0.0));
+        assert_eq!(share_or_none("2%"), Ok(0.02));
         for text in ["1", "0%", "101%", "%", "-2%", "nan%"] {
             share(text).expect_err(text);
         }

@@ -438,6 +438,7 @@ impl Engine {
             }
         } else {
             let mut other = self.engine_for(pid, Hold::Borrowed(Box::new(caller)))?;
+            other.tracer().into_iter().for_each(|note| self.note(note));
             let obeyed = other.obey(&mut refused);
             self.follow.cost = self.follow.cost.or(other.follow.cost);
             if other.is_measured() {

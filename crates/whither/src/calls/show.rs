@@ -5,7 +5,10 @@ use crate::cli::ShapeArgs;
 use crate::failure::Usage;
 use anyhow::Context;
 use std::path::Path;
-use whither_calls::{Analysis, CallDifference, CallProfile, Group, ListQuery, Metric, Names, Options, Sort, TreeQuery};
+use whither_calls::{
+    Analysis, CallDifference, CallProfile, Group, ListQuery, Metric, Names, Options, Sort, TreeNode, TreeQuery,
+};
+use whither_report::exports;
 use whither_report::html::{CallsPage, calls_page};
 use whither_report::text::{self, CallColumn, Layout, Least};
 use whither_store::calls::CallSnapshot;
@@ -25,7 +28,7 @@ impl Shape {
 
     /// A short one for summaries.
     pub(super) fn brief(&self) -> Self {
-        let shape = ShapeArgs { top: self.shape.top.min(BRIEF), tree: false, ..self.shape.clone() };
+        let shape = ShapeArgs { top: self.shape.top.min(BRIEF), tree: false, folded: false, ..self.shape.clone() };
         Self { shape, columns: self.columns.clone() }
     }
 
@@ -84,9 +87,12 @@ pub(super) fn table(
     shape.shape.sort.check(snapshot).map_err(|e| Usage(format!("--sort: {e}")))?;
     let analysis = Analysis::new(snapshot, names, Options { inlines: shape.shape.inlines });
     let profile = CallProfile { epoch: epoch.into(), ..analysis.profile() };
-    if shape.shape.tree {
+    if shape.shape.tree || shape.shape.folded {
         let metric = shape.metrics(snapshot).swap_remove(0);
         let tree = analysis.tree(&TreeQuery { metric: metric.clone(), startup: false });
+        if shape.shape.folded {
+            return folded(&tree);
+        }
         let least = shape.shape.min_share.map_or(LEAST, |share| Least { any: share, probed: share });
         let tree = text::call_tree(&tree, &metric, least, layout);
         let late = text::probed_part(&profile).fold(String::new(), |all, line| all + &line + "\n");
@@ -94,6 +100,15 @@ pub(super) fn table(
     }
     let listing = analysis.listing(&shape.query()).map_err(|e| Usage(e.to_string()))?;
     Ok(text::calls(&profile, &listing, &shape.columns, layout))
+}
+
+/// Folded stacks; nothing where nothing was counted.
+fn folded(tree: &TreeNode) -> anyhow::Result<String> {
+    let mut out = Vec::new();
+    if tree.total > 0 {
+        exports::calls::folded(tree, &mut out)?;
+    }
+    Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
 /// A snapshot as a self-contained HTML page, written to a file.

@@ -204,7 +204,7 @@ pub(crate) struct StatsArgs {
     #[arg(long, value_name = "UNIT", default_value = "none")]
     pub(crate) per: EachPer,
     /// Leave out procedures below this share of everything
-    #[arg(long, value_name = "SHARE", value_parser = units::share, default_value = "0.5%")]
+    #[arg(long, value_name = "SHARE", value_parser = units::share_or_none, default_value = "0.5%")]
     pub(crate) least: f64,
     /// Put the slowest and the fastest run of this procedure side by side: which causes differ
     #[arg(long, value_name = "PROCEDURE")]

@@ -147,7 +147,7 @@ pub(crate) struct ProfArgs {
     #[arg(long, conflicts_with = "by")]
     pub(crate) tree: bool,
     /// Branches of the tree below this share are summed up
-    #[arg(long, value_name = "SHARE", value_parser = units::share, default_value = "0.5%", requires = "tree")]
+    #[arg(long, value_name = "SHARE", value_parser = units::share_or_none, default_value = "0.5%", requires = "tree")]
     pub(crate) least: f64,
     /// Rows shown [default: 30; of a tree those that hold enough]
     #[arg(short = 'n', long, value_name = "N")]

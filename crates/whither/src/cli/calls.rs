@@ -194,7 +194,7 @@ pub(crate) struct ShapeArgs {
     #[arg(long, value_name = "N", default_value_t = 40)]
     pub(crate) top: usize,
     /// Rows below this part of the whole execution are added up in one line [default: 0.01%, but 8 rows are shown]
-    #[arg(long, value_name = "SHARE", value_parser = units::share)]
+    #[arg(long, value_name = "SHARE", value_parser = units::share_or_none)]
     pub(crate) min_share: Option<f64>,
     /// Show functions that were inlined at a call site
     #[arg(long)]
@@ -202,6 +202,9 @@ pub(crate) struct ShapeArgs {
     /// Draw the call paths as a tree
     #[arg(long)]
     pub(crate) tree: bool,
+    /// Print the call paths as folded stacks, the input of flame graph tools, weighed by the figure of --sort (times in ns)
+    #[arg(long, conflicts_with = "tree")]
+    pub(crate) folded: bool,
 }
 
 fn group_parser() -> impl TypedValueParser<Value = Group> {
