@@ -63,7 +63,13 @@ fn snapshot(seed: u64, paths: u32) -> CallSnapshot {
     CallSnapshot {
         at_ns: seed,
         whole: Whole { wall_ns: 9, cpu_ns: 8, thread_ns: 7, threads: 6, threads_ended: 5, thread_unsure_ns: 4 },
-        processes: vec![CallProcess { pid: 7, exe: "/bin/ä".into(), command: "ä -x".into(), status: Some(0) }],
+        processes: vec![CallProcess {
+            pid: 7,
+            exe: "/bin/ä".into(),
+            command: "ä -x".into(),
+            status: Some(0),
+            since_ns: 5,
+        }],
         threads: vec![CallThread { tid: 1000, pid: 7, name: "main".into(), lived_ns: 5 }],
         modules: vec![CallModule {
             path: "/bin/ä".into(),
