@@ -90,6 +90,9 @@
 	mov %rsi, -32(%rsp)
 	mov %rdi, -40(%rsp)
 	mov %rbp, -48(%rsp)
+	lea 8(%rsp), %rdx
+	test $0xfff, %edx		/* of no function that was called, and perhaps not there: behind the end of a stack */
+	jz .Lodd\kind
 	mov G+AT_FAST(%rip), %rsi
 	test $1, %sil			/* without way 1 there may be no fs */
 	jnz .Lothers\kind
@@ -97,7 +100,6 @@
 	mov %fs:(%rax), %rdi
 	test %rdi, %rdi
 	jz .Lothers\kind
-	lea 8(%rsp), %rdx
 	shr $3, %rdx
 	add 8(%rsp), %edx		/* the return address */
 	movzbl %dl, %edx
@@ -254,6 +256,13 @@ wh_exit_address:
 	.cfi_def_cfa_offset 8
 	jmp *-8(%rsp)
 	.cfi_def_cfa_offset 16
+.Lodd_entry:
+	call_fast wh_without_call
+	.cfi_remember_state
+	lea 8(%rsp), %rsp
+	.cfi_def_cfa_offset 8
+	jmp *-8(%rsp)
+	.cfi_restore_state
 .Lvaried_entry:
 	lea -AT_HEAD(%rdx), %rsi
 	mov %rax, %rdx
@@ -291,6 +300,9 @@ wh_entry_only:
 	.cfi_def_cfa_offset 8
 	jmp *-8(%rsp)
 	.cfi_restore_state
+.Lodd_count:
+	call_fast wh_without_call
+	jmp 1b
 .Lvaried_count:
 	lea -AT_HEAD(%rdx), %rsi
 	mov %rax, %rdx

@@ -123,6 +123,7 @@ static inline int has_key(const struct hot *h, u64 key)
 	return likely(is == key);
 }
 
+FAST void wh_without_call(struct frame *f);
 FAST void wh_varied_count(struct frame *f, const struct hot *h, u64 key);
 FAST void wh_other_count(struct frame *f);
 FAST void wh_fast_entry(struct frame *f, const struct hot *h, u64 key);
@@ -181,6 +182,15 @@ static inline __attribute__((always_inline)) int finish_entry(struct local *l, s
 	admit(l, (u64)&f->ra, f->ra, block, counter, record, now, pending);
 	f->index = relocated;
 	return 1;
+}
+
+/* Code whose return slot would begin a page was not called: functions find the stack eight bytes away from a multiple of sixteen.
+ * What begins a coroutine is entered so, at the very end of a stack, where no slot need be. */
+void wh_without_call(struct frame *f)
+{
+	f->index = point_at(f->index)->relocated;
+	if (header()->enabled)
+		__atomic_fetch_add(&header()->lost[WH_LOST_TABLE], 1, __ATOMIC_RELAXED);
 }
 
 /* `key` tells that `h` is still what it was when all but its words was compared. 1: it is done. */

@@ -49,7 +49,8 @@ static slow_path u32 template_fits_in_order(const struct local *l, const struct 
 			if (taken(s, t, serial) || *(const u64 *)(slot + r.offset) != slot + (u64)(s64)r.value)
 				return 0;
 		}
-		if (taken(s, t, serial) || *(const u64 *)(slot + offset) != value)
+		/* The first word of a page no frame further in proves, see walk.c. */
+		if ((offset && !((slot + offset) & (PAGE - 1))) || taken(s, t, serial) || *(const u64 *)(slot + offset) != value)
 			return 0;
 	}
 	return !taken(s, t, serial) && rest_fits(l, t, slot, rbp, last) ? path : 0;

@@ -211,6 +211,10 @@ static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u3
 		}
 		if (unlikely(next - s - 1 >= sure - 8 - s) && (next <= s || !stack_reach(l, next, &sure)))
 			return cut(l);
+		/* A frame tells that the word below its return slot is there, which is on another page then. Where code was begun
+		 * without a call (of a coroutine), no slot need be there. */
+		if (unlikely(!(next & (PAGE - 1))) && !l->stack.lasting)
+			t->usable = 0;
 		if ((rule & 7) == WH_RULE_FP) {
 			note_rbp(t, slot, rbp_from, rbp);
 			rbp_from = rbp;

@@ -1,6 +1,8 @@
 /* 57: memory next to stacks that is unmapped while calls go on below it.
  *   unmapped coroutines   stacks of coroutines side by side; one that has ended has its stack unmapped while its neighbours
  *                         run on, on two threads
+ *   unmapped ends         the same with stacks used to their very end: what begins a coroutine was not called, so that there is no
+ *                         return slot above it, though its unwind rule tells of one
  *   unmapped threads      blocks right above the stacks of threads, unmapped while these call from ever other depths */
 #include "nasty.h"
 #include <pthread.h>
@@ -97,6 +99,77 @@ static void *coroutines(void *unused)
     return unused;
 }
 
+/* Coroutines switched by hand; all but the stack pointer is on the stack. */
+struct bare {
+    void *self, *caller;
+    char *stack;
+    int rounds, done;
+};
+
+void change(void **from, void *to);
+void begins(void);
+__asm__(".text\n"
+        ".type change, @function\n"
+        "change:\n"
+        ".cfi_startproc\n"
+        "    push %rbp\n    push %rbx\n    push %r12\n    push %r13\n    push %r14\n    push %r15\n"
+        "    mov %rsp, (%rdi)\n    mov %rsi, %rsp\n"
+        "    pop %r15\n    pop %r14\n    pop %r13\n    pop %r12\n    pop %rbx\n    pop %rbp\n    ret\n"
+        ".cfi_endproc\n"
+        ".size change, . - change\n"
+        ".type begins, @function\n"
+        "begins:\n"
+        ".cfi_startproc\n"
+        "    mov %rbx, %rdi\n    xor %eax, %eax\n    nopl 0(%rax)\n    call *%r12\n    ud2\n"
+        ".cfi_endproc\n"
+        ".size begins, . - begins\n");
+
+static void bare_body(struct bare *c)
+{
+    for (int i = 0; i < c->rounds; i++) {
+        sink(i % 9, (unsigned)i * 7919u);
+        change(&c->self, c->caller);
+    }
+    c->done = 1;
+    change(&c->self, c->caller);
+    abort();
+}
+
+static void bare_begin(struct bare *c, int rounds)
+{
+    c->stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    c->rounds = rounds;
+    void **top = (void **)(c->stack + STACK);
+    *--top = (void *)begins;
+    *--top = NULL; /* rbp */
+    *--top = c;    /* rbx */
+    *--top = (void *)bare_body;
+    *--top = NULL;
+    *--top = NULL;
+    *--top = NULL;
+    c->self = top;
+}
+
+static void *ends(void *unused)
+{
+    struct bare *all = calloc(COROUTINES, sizeof *all);
+    for (int i = 0; i < COROUTINES; i++)
+        bare_begin(&all[i], i % 2 ? 20 : 200);
+    for (int left = COROUTINES; left;) {
+        for (int i = 0; i < COROUTINES; i++) {
+            if (all[i].done)
+                continue;
+            change(&all[i].caller, all[i].self);
+            if (all[i].done) {
+                munmap(all[i].stack, STACK);
+                left--;
+            }
+        }
+    }
+    free(all);
+    return unused;
+}
+
 static pthread_barrier_t turn;
 
 static void *calls(void *unused)
@@ -138,9 +211,12 @@ int main(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], "threads")) {
         threads();
     } else {
-        pthread_create(&second, NULL, coroutines, NULL);
-        coroutines(NULL);
+        void *(*mode)(void *) = argc > 1 && !strcmp(argv[1], "ends") ? ends : coroutines;
+        pthread_create(&second, NULL, mode, NULL);
+        mode(NULL);
         pthread_join(second, NULL);
+        if (mode == ends)
+            tell("begins", 2 * COROUTINES, "lost");
     }
     printf("done\n");
     tell("leaf", n_leaf, "exact");

@@ -80,6 +80,7 @@ nasty! {
     n51_traps_and_vectors_at_entries: ["nasty-traps"];
     n56_the_first_thread_ends: ["nasty-survivor"];
     n57_neighbours_of_coroutines_unmapped: ["nasty-unmapped", "coroutines"];
+    n57_stacks_used_to_their_ends: ["nasty-unmapped", "ends"];
     n57_blocks_above_threads_unmapped: ["nasty-unmapped", "threads"];
     n52_traps_and_vectors_under_uprobes: ["nasty-traps"], ["--safe"];
 }
