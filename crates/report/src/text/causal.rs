@@ -432,7 +432,8 @@ pub(crate) fn has_shares_of_two_kinds(a: &CausalAnswer) -> bool {
 fn latency(l: &LatencyRow) -> Option<String> {
     if l.target.is_none() {
         let why = l.cannot_say.as_ref().map_or(String::new(), |why| format!("; {why}"));
-        return Some(format!("latency {}: {} on average{why}", l.name, nanoseconds(l.mean_ns)));
+        let mean = if l.mean_ns > 0.0 { format!("{} on average", nanoseconds(l.mean_ns)) } else { "not known".into() };
+        return Some(format!("latency {}: {mean}{why}", l.name));
     }
     if let Some(why) = &l.cannot_say {
         return Some(format!("latency {} by {}: cannot say: {why}", l.name, l.target_name));
@@ -476,6 +477,9 @@ mod tests {
         let told =
             "latency req_begin to req_end: 2.1 ms on average; other work on the machine disturbed 63 % of the windows";
         assert_eq!(lines, [told]);
+        some.latency[0].mean_ns = 0.0;
+        let text = causal(&some, CausalView::default(), &Layout::default());
+        assert!(text.contains("latency req_begin to req_end: not known; other work"), "{text}");
     }
 
     #[test]

@@ -241,6 +241,12 @@ impl Group {
             let living = self.processes.clone();
             self.program.keep(&living);
         }
+        for change in changes {
+            match *change {
+                Change::Forked { pid, parent } => self.program.forked(pid, parent),
+                Change::Execed { pid } => self.program.execed(pid),
+            }
+        }
         for pid in self.processes.clone() {
             let execed = changes.contains(&Change::Execed { pid });
             if self.program.refresh(pid) || execed {

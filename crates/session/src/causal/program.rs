@@ -4,6 +4,7 @@
 use rustc_hash::FxHashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use whither_image::{Bytes, ElfSummary, IdKind, ImageKind, Svma, UnwindRows, load_bias};
 use whither_kernel::memory::Memory;
 use whither_kernel::proc::{self, Mapping};
@@ -45,7 +46,12 @@ pub(super) struct Program {
     pub(super) files: Vec<CodeFile>,
     known: FxHashMap<Key, Option<usize>>,
     processes: FxHashMap<u32, Process>,
+    /// Of forked children that nobody has looked at yet, and of those that are gone: their samples are read later.
+    passing: FxHashMap<u32, (Instant, Vec<Mapped>)>,
 }
+
+/// Samples are read that long after they were taken at most.
+const LATE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
 struct Process {
@@ -64,13 +70,31 @@ impl Program {
             return false;
         }
         let modules = self.modules(pid, &maps);
+        self.passing.remove(&pid);
         self.processes.insert(pid, Process { modules, seen });
         true
     }
 
-    /// Forgets processes that are gone.
+    /// A child has the code of its parent until it executes another program, which may be all of its life.
+    pub(super) fn forked(&mut self, pid: u32, parent: u32) {
+        if !self.processes.contains_key(&pid) {
+            self.passing.insert(pid, (Instant::now(), self.modules_of(parent).to_vec()));
+        }
+    }
+
+    /// What was known of a process that executes another program is of no use any more.
+    pub(super) fn execed(&mut self, pid: u32) {
+        self.passing.remove(&pid);
+    }
+
+    /// Forgets processes that are gone, in a while.
     pub(super) fn keep(&mut self, living: &[u32]) {
-        self.processes.retain(|pid, _| living.contains(pid));
+        self.passing.retain(|_, (since, _)| since.elapsed() < LATE);
+        let gone: Vec<u32> = self.processes.keys().filter(|pid| !living.contains(pid)).copied().collect();
+        for pid in gone {
+            let modules = self.processes.remove(&pid).map(|p| p.modules).unwrap_or_default();
+            self.passing.insert(pid, (Instant::now(), modules));
+        }
     }
 
     /// Processes that were looked at.
@@ -82,7 +106,8 @@ impl Program {
 
     /// Modules of a process.
     pub(super) fn modules_of(&self, pid: u32) -> &[Mapped] {
-        self.processes.get(&pid).map_or(&[], |p| &p.modules)
+        let passing = || self.passing.get(&pid).map_or(&[][..], |(_, modules)| modules);
+        self.processes.get(&pid).map_or_else(passing, |p| &p.modules)
     }
 
     /// File and stated address of an address in a process.
@@ -230,5 +255,22 @@ mod tests {
         assert!(program.files[file].image.path.starts_with('/'));
         program.keep(&[]);
         assert!(program.pids().is_empty());
+        assert_eq!(program.place(me, here), Some((file, stated)), "its last samples are still to come");
+    }
+
+    #[test]
+    fn a_child_has_its_parent_s_code_until_it_executes_another_program() {
+        let me = std::process::id();
+        let mut program = Program::default();
+        program.refresh(me);
+        let here = our_own_code_is_found as fn() as usize as u64;
+        // No process has this number, so nothing can be read of it any more.
+        let child = u32::MAX - 1;
+        program.forked(child, me);
+        assert!(!program.refresh(child));
+        assert_eq!(program.place(child, here), program.place(me, here));
+        assert_eq!(program.pids(), [me], "it is nowhere to be armed");
+        program.execed(child);
+        assert_eq!(program.place(child, here), None);
     }
 }
