@@ -306,6 +306,7 @@ impl Study {
             _ if self.is_bounded() => Scale::Bounded,
             _ => Scale::Relative,
         };
+        out.at_best = self.at_best(f);
         let loops = self.loop_headers();
         let total = subject.samples.iter().sum();
         out.blocks = (0..subject.cfg.blocks.len()).map(|b| self.block(f, b, loops[b], total)).collect();

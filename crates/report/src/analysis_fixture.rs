@@ -39,6 +39,7 @@ pub(crate) fn analysis() -> Analysis {
         annotation: annotation(),
         evidence: Evidence::Branches,
         scale: Scale::Absolute("the loop's exits".into()),
+        at_best: None,
         clock_hz: Some(4.09e9),
         model: "zen5".into(),
         decided: (12_345, 30_000),

@@ -3,7 +3,7 @@
 //! way from the entry to where the time goes is well known.
 
 use super::rounds::bound_of_rounds;
-use super::{Study, entries};
+use super::{Study, entries, quotient};
 use crate::analysis::frequency::Frequencies;
 use crate::results::analysis::{Confidence, InsnAnalysis};
 
@@ -42,6 +42,15 @@ impl Study {
         let blocks: Vec<Bounding> = (0..self.subject.cfg.blocks.len()).map(of).collect();
         let scale = [bound(&blocks), bound_of_rounds(&self.rounds)].into_iter().flatten().reduce(f64::min)?;
         Some(scale * self.cycles_per_sample)
+    }
+
+    /// Executions for which blocks, one after the other, take their best cases, over those of the bound: less than 1, or nothing. Most code
+    /// stays below these, but blocks that overlap with others, as they do around calls, may exceed them.
+    pub(super) fn at_best(&self, f: &Frequencies) -> Option<f64> {
+        let scale = self.scale.filter(|_| self.is_bounded())?;
+        let best: f64 = self.schedule.blocks.iter().zip(&f.flow.blocks).map(|(b, n)| b.best_cycles * n).sum();
+        let cycles = self.subject.samples.iter().sum::<f64>() * self.cycles_per_sample;
+        quotient(cycles, best * scale).filter(|q| *q < 1.0)
     }
 
     /// What an instruction stalls for certain: by the most executions of its block that the interval leaves, and nothing where these are

@@ -372,6 +372,10 @@ pub struct Analysis {
     pub evidence: Evidence,
     /// What one execution is.
     pub scale: Scale,
+    /// With [`Scale::Bounded`], where the bound is loose: executions at which the blocks, one after the other, take their best cases, over those
+    /// told, less than 1. More is possible only as far as blocks pass beside others, as they do around calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_best: Option<f64>,
     /// Core clock, cycles per second.
     pub clock_hz: Option<f64>,
     /// Which processor model gave best cases.

@@ -71,6 +71,11 @@ fn what_a_call_hides_is_no_time_of_its_callers() {
     let told = hottest(&a);
     assert!(told >= truth, "{told:.3e} for {truth:.3e}");
     assert!(told <= 8.0 * truth, "it bounds something: {told:.3e} for {truth:.3e}");
+    // At best cases there would be room for fewer than there were: calls hide some. It is no bound, and told as none.
+    let at_best = a.at_best.expect("the bound is loose");
+    let best: f64 = a.blocks.iter().map(|b| b.best_cycles * b.frequency.value).sum();
+    assert!((at_best * best / (178.0 * SAMPLE) - 1.0).abs() < 0.02, "{at_best} of {best:.3e} cycles");
+    assert!((0.3..1.0).contains(&(at_best * told / truth)), "{:.3e} for {truth:.3e}", at_best * told);
     let guessed = |c: &&whither_cycles::results::analysis::Culprit| {
         c.cause == Cause::Mispredict && c.at.is_some_and(|at| a.insns[at].address == 0x101a)
     };

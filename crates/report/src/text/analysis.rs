@@ -5,7 +5,7 @@
 use super::annotation::{AnnotationView, head, source_line};
 use super::bubbles::{Bubble, bubble};
 use super::header::{header, notes, wrapped};
-use super::number::{cycles, fractional, percent, thousands};
+use super::number::{cycles, executions, fractional, percent, thousands};
 use super::signs::{at_least, at_least_of, count_of, is_absolute, is_loose, probability, seen};
 use super::summary::causes;
 use super::table::{Tone, middle_cut};
@@ -101,7 +101,10 @@ pub(crate) fn basis(a: &Analysis) -> String {
     parts.push(match &a.scale {
         Scale::Relative => "F is executions per call of the procedure; how often it was called is not known".into(),
         Scale::Bounded => format!(
-            "the scale of F is bounded: for more executions the time has no room (<~){}",
+            "the scale of F is bounded: for more executions the time has no room (<~){}{}",
+            at_best(a)
+                .map(|q| format!(", and for {q:.2} of them if blocks took their best cases one after the other"))
+                .unwrap_or_default(),
             match a.blocks.iter().any(|b| is_loose(a, b) && b.share >= TOLD_SHARE) {
                 true => ", and may be more of blocks that were hardly compared with those (~)",
                 false => "",
@@ -135,6 +138,11 @@ pub(crate) fn basis(a: &Analysis) -> String {
         parts.push(format!("of blocks repeated without misses also by {mca}"));
     }
     parts.join("; ")
+}
+
+/// What part of the executions told there is room for at best cases, where that is much less.
+fn at_best(a: &Analysis) -> Option<f64> {
+    a.at_best.filter(|q| a.scale == Scale::Bounded && *q < IMPOSSIBLE)
 }
 
 /// `best cases as measured on AMD EPYC ...`, or of the model named.
@@ -182,7 +190,21 @@ pub(crate) fn frequency(a: &Analysis, b: &BlockAnalysis) -> String {
 const IMPOSSIBLE: f64 = 0.8;
 /// with so many samples.
 const TELLING: f64 = 30.0;
-const BELOW: &str = " (below its best: what other blocks wait for hides it, or F is too high, as it is bounded loosely where code calls)";
+
+/// Why a block can seem faster than its best, and how often it runs if no block is.
+fn below(a: &Analysis, b: &BlockAnalysis) -> String {
+    let hidden = "what other blocks wait for hides it";
+    match (at_best(a), &a.scale) {
+        (Some(q), _) => format!(
+            " (below its best: F is too high, {} if all took their best cases, or {hidden})",
+            executions(q * b.frequency.value)
+        ),
+        (None, Scale::Bounded) => {
+            format!(" (below its best: {hidden}, or F is too high, as it is bounded loosely where code calls)")
+        }
+        _ => format!(" (below its best: {hidden}, or F is too high)"),
+    }
+}
 
 /// `best-case 1.6/5 = 0.31 CPI, actual 13.6/5 = 2.71 CPI`, and what `llvm-mca` says where it was asked.
 pub(crate) fn block_cpi(a: &Analysis, b: &BlockAnalysis) -> Option<String> {
@@ -191,8 +213,9 @@ pub(crate) fn block_cpi(a: &Analysis, b: &BlockAnalysis) -> Option<String> {
     };
     let sign = if is_absolute(a) { "=" } else { at_least_of(a, b).trim_end() };
     let own = b.cycles.map(|actual| {
-        let below = if actual < IMPOSSIBLE * b.best_cycles && b.samples >= TELLING { BELOW } else { "" };
-        [one("best-case", "=", b.best_cycles), one("actual", sign, actual) + below]
+        let is_below = actual < IMPOSSIBLE * b.best_cycles && b.samples >= TELLING;
+        let why = if is_below { below(a, b) } else { String::new() };
+        [one("best-case", "=", b.best_cycles), one("actual", sign, actual) + &why]
     });
     let mca = b.mca_cycles.map(|best| one("llvm-mca", "=", best));
     let all: Vec<String> = own.into_iter().flatten().chain(mca).collect();

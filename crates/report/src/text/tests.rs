@@ -2,7 +2,7 @@
 
 use super::*;
 use insta::assert_snapshot;
-use whither_cycles::results::analysis::Summary;
+use whither_cycles::results::analysis::{Analysis, Summary};
 use whither_cycles::results::*;
 
 fn provenance() -> Provenance {
@@ -284,6 +284,14 @@ fn bounds_are_told_as_bounds_and_add_up() {
     for part in ["F <~ 1.53e9, shape +-4 %", "actual >~ 6.90 CPI", "= 0.32 CPI, actual 34.4/5 >~ 6.88 CPI"] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
+    let mut loose = Analysis { at_best: Some(0.25), ..a.clone() };
+    loose.blocks[1].best_cycles = 100.0;
+    let wide = Layout { width: 1000, ..Layout::default() };
+    let text = analysis(&loose, AnnotationView::Both, Blocks::Warm, &wide);
+    let room = "has no room (<~), and for 0.25 of them if blocks took their best cases one after the other";
+    let below =
+        "(below its best: F is too high, 3.82e8 if all took their best cases, or what other blocks wait for hides it)";
+    assert!(text.contains(room) && text.contains(below), "{text}");
     let shown = summary(&a.summary, &Layout::default());
     assert!(shown.contains("actual >~ 6.90 CPI"), "{shown}");
     let lines = summary_lines(&a.summary);
