@@ -391,7 +391,7 @@ wh_syscall_insn:
 	.cfi_endproc
 	.size wh_syscall_insn, . - wh_syscall_insn
 
-/* `u64 wh_calibrate(u64 rounds)`: the outermost frame of calibration, said to be one. */
+/* `u64 wh_calibrate(u64 rounds, u32 how)`: the outermost frame of calibration, said to be one. */
 	.globl wh_calibrate
 	.type wh_calibrate, @function
 	.p2align 4
@@ -426,5 +426,19 @@ wh_empty:
 	.cfi_endproc
 	.p2align 4, 0xcc
 	.size wh_empty, . - wh_empty
+
+/* The same with nothing in it. */
+	.globl wh_bare
+	.type wh_bare, @function
+	.p2align 4
+wh_bare:
+	.cfi_startproc
+	endbr64
+	.byte 0x0f, 0x1f, 0x44, 0, 0
+	mov %rdi, %rax
+	ret
+	.cfi_endproc
+	.p2align 4, 0xcc
+	.size wh_bare, . - wh_bare
 
 	.section .note.GNU-stack, "", @progbits

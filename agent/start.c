@@ -7,22 +7,7 @@
 struct global G;
 extern char wh_exit_address[];
 extern u64 wh_empty(u64 x);
-
-/* Way 2 has no thread-local storage and needs the thread pointer; AT_HWCAP2 tells if it may be read. */
-static u32 may_read_base(void)
-{
-	u64 pair[2] = {0, 0};
-	u32 found = 0;
-	s64 fd = sys3(SYS_OPEN, "/proc/self/auxv", 02000000 /* O_CLOEXEC */, 0);
-
-	if (fd < 0)
-		return 0;
-	while (sys3(SYS_READ, fd, pair, sizeof(pair)) == sizeof(pair) && pair[0])
-		if (pair[0] == 26)
-			found = pair[1] >> 1 & 1;
-	sys2(SYS_CLOSE, fd, 0);
-	return found;
-}
+extern u64 wh_bare(u64 x);
 
 /* A forked child must find its private memory wiped. */
 static int can_wipe(void)
@@ -53,8 +38,7 @@ exported u64 wh_start(const struct wh_start *start)
 	G.way = start->way;
 	G.pid = (u32)sys0(SYS_GETPID);
 	G.often = start->way == 2 ? 15 : 1023;
-	if (start->way == 2)
-		G.fsgsbase = may_read_base();
+	G.fsgsbase = start->fsgsbase;
 	barrier();
 	G.segment = (char *)start->segment;
 	G.fast = start->way == 1 && !G.locked ? start->segment : 1;
@@ -67,6 +51,12 @@ exported void wh_stop(void)
 {
 	if (G.segment)
 		header()->enabled = 0;
+}
+
+/* Behind this nothing before it is still being done. */
+static inline void all_done(void)
+{
+	__asm__ volatile("lfence" ::: "memory");
 }
 
 /* Fewest ticks that 64 calls of `wh_empty` took in `rounds` rounds. The controller asks once without and
@@ -93,10 +83,72 @@ __attribute__((noinline)) static u64 calls_of_empty(u64 rounds)
 	return best;
 }
 
-/* Frames as a program has them: what a call costs grows a little with each. */
-__attribute__((noinline)) static u64 below(u64 rounds, u32 frames)
+/* The other end: fewest ticks of 64 calls of a function with nothing in it, each of which begins when all before it is
+ * done, so that no part of a probe hides behind anything. */
+__attribute__((noinline)) static u64 calls_alone(u64 rounds)
 {
-	u64 best = frames ? below(rounds, frames - 1) : calls_of_empty(rounds);
+	u64 best = ~0ull, x = rounds | 1;
+
+	while (rounds--) {
+		u64 start = ticks(), took;
+
+		for (int i = 0; i < 64; i++) {
+			all_done();
+			x = wh_bare(x);
+			barrier();
+		}
+		all_done();
+		took = ticks() - start;
+		if (took < best)
+			best = took;
+	}
+	return best;
+}
+
+/* One of 2^`left` paths. The two places must not become one: what stands behind them differs. */
+__attribute__((noinline)) static u64 one_way(u64 x, u32 bits, u32 left)
+{
+	if (!left) {
+		all_done();
+		x = wh_bare(x);
+		barrier();
+		return x;
+	}
+	if (bits & 1) {
+		x = one_way(x, bits >> 1, left - 1);
+		__asm__ volatile("add $1, %0" : "+r"(x));
+	} else {
+		x = one_way(x, bits >> 1, left - 1);
+		__asm__ volatile("add $3, %0" : "+r"(x));
+	}
+	return x;
+}
+
+/* Mean ticks of 64 calls by paths in no order: processors learn what comes again, so it never does. */
+__attribute__((noinline)) static u64 calls_varied(u64 rounds)
+{
+	static u32 any;
+	u64 x = 1, start = ticks();
+
+	for (u64 i = 0; i < rounds * 64; i++) {
+		any = any * 1664525 + 1013904223;
+		x = one_way(x, any >> 20, 8);
+	}
+	all_done();
+	return (ticks() - start) / (rounds ? rounds : 1);
+}
+
+/* Frames as a program has them: what a call costs grows a little with each. */
+__attribute__((noinline)) static u64 below(u64 rounds, u32 frames, u32 how)
+{
+	u64 best;
+
+	if (frames)
+		best = below(rounds, frames - 1, how);
+	else if (how & WH_CALIBRATE_VARIED)
+		best = calls_varied(rounds);
+	else
+		best = how & WH_CALIBRATE_ALONE ? calls_alone(rounds) : calls_of_empty(rounds);
 
 	barrier();
 	return best;
@@ -113,10 +165,10 @@ static u64 *apart_here(void)
 }
 
 /* Called by wh_calibrate, the outermost frame. What a thread's first call finds out is no cost of the program's calls. */
-__attribute__((visibility("hidden"))) u64 calibrate(u64 rounds)
+__attribute__((visibility("hidden"))) u64 calibrate(u64 rounds, u32 how)
 {
 	u64 before = *apart_here();
-	u64 fewest = below(rounds, 8);
+	u64 fewest = below(rounds, (how & WH_CALIBRATE_VARIED ? 0 : 8) + (how & 0xff), how);
 
 	*apart_here() = before;
 	return fewest;

@@ -22,7 +22,7 @@ typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
-#define WH_AGENT_ABI 11u
+#define WH_AGENT_ABI 12u
 
 /* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
 #define WH_MAX_POINTS 65536u
@@ -92,6 +92,15 @@ struct wh_event {
 	wh_u64 config;
 };
 
+/* Of wh_header.most: timed calls by the path of the call before, the same with WH_CALIBRATE_DEEP frames more, timed calls by another
+ * path; and the same three of entries that only count. */
+#define WH_MOST 6
+
+/* What wh_calibrate is to call: frames above those that it always has, and how. */
+#define WH_CALIBRATE_DEEP 48u
+#define WH_CALIBRATE_ALONE 0x10000u  /* a function with nothing in it, each call when all before it is done */
+#define WH_CALIBRATE_VARIED 0x20000u /* the same by one path of 256 after the other, in no order; the mean, not the least */
+
 /* Page 0. Controller writes, agent reads, except the words marked "atomic" (both, by locked operations). */
 struct wh_header {
 	wh_u64 magic;
@@ -136,6 +145,7 @@ struct wh_header {
 	                        * several calls in turns, of which its shadow knows one: no more exits are seen */
 	wh_u32 spare;
 	wh_u64 stack_end;      /* first address behind the stack that the process began with */
+	wh_u64 most[WH_MOST];  /* ticks that one probed call costs its caller where nothing overlaps with it */
 	struct wh_event event[WH_EVENTS]; /* once set, an entry stays */
 };
 
@@ -433,6 +443,7 @@ struct wh_start {
 	wh_u64 shadow;         /* distance from a return slot to its shadow (negative) */
 	wh_u32 way;            /* 1 mapped by the loader (thread-local storage), 2 by the controller (thread table) */
 	wh_u32 abi;
+	wh_u32 fsgsbase;       /* not 0: programs may read the thread pointer by an instruction */
 };
 
 #endif

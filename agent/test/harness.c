@@ -1,5 +1,6 @@
 /* What the C tests of the agent share: a segment, the unwind rows of the program, and
  * counts of failures. */
+#include <sys/auxv.h>
 #include "harness.h"
 
 char *seg;
@@ -177,7 +178,7 @@ void setup(const char *so)
 	h->enabled = 1;
 	dl_iterate_phdr(module, 0);
 	const char *way = getenv("WAY");
-	struct wh_start s = {(u64)seg, (u64)(-0x100000000000ll + 0x10000), way ? (u32)atoi(way) : 1, WH_AGENT_ABI};
+	struct wh_start s = {(u64)seg, (u64)(-0x100000000000ll + 0x10000), way ? (u32)atoi(way) : 1, WH_AGENT_ABI, getauxval(26) >> 1 & 1};
 	u64 (*start)(struct wh_start *) = (u64(*)(struct wh_start *))dlsym(agent, "wh_start");
 	u64 got = start(&s);
 	if (got) { printf("wh_start: %llu\n", (unsigned long long)got); exit(2); }

@@ -4,8 +4,15 @@
 
 /// `WH_AGENT_MAGIC`.
 pub const AGENT_MAGIC: u64 = 0x746e656761687700;
+/// Frames more than few: what a call costs with them tells what each costs.
+pub const CALIBRATE_DEEP: u32 = 48;
+/// Calibration calls a function with nothing in it, each call when all before it is done.
+pub const CALIBRATE_ALONE: u32 = 0x10000;
+/// The same by one path of 256 after the other, in no order.
+pub const CALIBRATE_VARIED: u32 = 0x20000;
+
 /// `WH_AGENT_ABI`.
-pub const AGENT_ABI: u32 = 11;
+pub const AGENT_ABI: u32 = 12;
 /// `WH_MAX_POINTS`.
 pub const MAX_POINTS: u32 = 65536;
 /// `WH_MAX_MODULES`.
@@ -342,6 +349,8 @@ pub struct Header {
     pub spare: u32,
     /// First address behind the stack that the process began with; 0: not known.
     pub stack_end: u64,
+    /// Ticks of a probed call where nothing overlaps with it: timed by one path, by a deep one, by varied ones; counted likewise.
+    pub most: [u64; 6],
     /// Counters of the processor that points name.
     pub event: [Event; EVENTS],
 }
@@ -615,6 +624,8 @@ pub struct Start {
     pub way: u32,
     /// `abi`.
     pub abi: u32,
+    /// Not 0: programs may read the thread pointer by an instruction.
+    pub fsgsbase: u32,
 }
 
 #[cfg(test)]
@@ -632,7 +643,7 @@ mod tests {
                 rows += "\n";
             };
         }
-        row!("wh_header", Header: magic, abi, enabled, bytes, tsc_mult, tsc_shift, controller, heartbeat, patience, n_points, n_modules, n_rules, recursion, depth, loads, loads_seen, load_wait_us, next_frame, next_path, next_thread, next_page, next_ring, forks, no_cpu_page, generation, lost, cost_inside, cost_whole, cost_count, cost_early, loads_late, apart, no_forks, next_site, stacks_copied, stack_end, event);
+        row!("wh_header", Header: magic, abi, enabled, bytes, tsc_mult, tsc_shift, controller, heartbeat, patience, n_points, n_modules, n_rules, recursion, depth, loads, loads_seen, load_wait_us, next_frame, next_path, next_thread, next_page, next_ring, forks, no_cpu_page, generation, lost, cost_inside, cost_whole, cost_count, cost_early, loads_late, apart, no_forks, next_site, stacks_copied, stack_end, most, event);
         row!("wh_event", Event: kind, flags, config);
         row!("wh_point", Point: address, relocated, state, flags, root, extras, n_extras, module, patch, window, skip, lock, original, stub);
         row!("wh_extra", Extra: source, number, width, flags, loads, value, spare, offset);
@@ -646,13 +657,13 @@ mod tests {
         row!("wh_thread", Thread: state, pid, tid, lives, started, busy_sp, busy_tsc, n_active, seq_active, lost, ring, cpu_mode, own, spare, directory, active);
         row!("wh_ring", Ring: head, tail, lost, spare);
         row!("wh_record", Record: bytes, kind, point, start, end, path, tid, ret);
-        row!("wh_start", Start: segment, shadow, way, abi);
+        row!("wh_start", Start: segment, shadow, way, abi, fsgsbase);
         rows += &format!(
             "{SEGMENT_BYTES} {AGENT_ABI} {DO_FP} {DO_ANY_CALLER} {FRAME_SITE} {FRAME_WIDE} {FRAME_FP} {FRAME_FIRST} {FRAME_LAST}\n"
         );
         rows += &format!("{FRAME_MORE} {FRAME_LOW} {RUN_HEAD} {LINK_NEXT} {LINK_SAME_SHIFT} {AT_PATH_POINTS}\n");
         rows += &format!(
-            "{FIRST_FRAME} {ROOT_END} {ROOT_TRUNCATED} {ROOT_FULL} {ROOT_JOIN} {RULE_FP} {RULE_LATER} {FOLDED}\n"
+            "{FIRST_FRAME} {ROOT_END} {ROOT_TRUNCATED} {ROOT_FULL} {ROOT_JOIN} {RULE_FP} {RULE_LATER} {FOLDED} {CALIBRATE_DEEP} {CALIBRATE_ALONE} {CALIBRATE_VARIED}\n"
         );
         let program = r#"
             #include <stdio.h>
@@ -661,7 +672,7 @@ mod tests {
             #define O(s, f) printf(" %zu", offsetof(struct s, f));
             #define S(s) printf(#s " %zu", sizeof(struct s));
             int main(void) {
-                S(wh_header) O(wh_header, magic) O(wh_header, abi) O(wh_header, enabled) O(wh_header, bytes) O(wh_header, tsc_mult) O(wh_header, tsc_shift) O(wh_header, controller) O(wh_header, heartbeat) O(wh_header, patience) O(wh_header, n_points) O(wh_header, n_modules) O(wh_header, n_rules) O(wh_header, recursion) O(wh_header, depth) O(wh_header, loads) O(wh_header, loads_seen) O(wh_header, load_wait_us) O(wh_header, next_frame) O(wh_header, next_path) O(wh_header, next_thread) O(wh_header, next_page) O(wh_header, next_ring) O(wh_header, forks) O(wh_header, no_cpu_page) O(wh_header, generation) O(wh_header, lost) O(wh_header, cost_inside) O(wh_header, cost_whole) O(wh_header, cost_count) O(wh_header, cost_early) O(wh_header, loads_late) O(wh_header, apart) O(wh_header, no_forks) O(wh_header, next_site) O(wh_header, stacks_copied) O(wh_header, stack_end) O(wh_header, event) puts("");
+                S(wh_header) O(wh_header, magic) O(wh_header, abi) O(wh_header, enabled) O(wh_header, bytes) O(wh_header, tsc_mult) O(wh_header, tsc_shift) O(wh_header, controller) O(wh_header, heartbeat) O(wh_header, patience) O(wh_header, n_points) O(wh_header, n_modules) O(wh_header, n_rules) O(wh_header, recursion) O(wh_header, depth) O(wh_header, loads) O(wh_header, loads_seen) O(wh_header, load_wait_us) O(wh_header, next_frame) O(wh_header, next_path) O(wh_header, next_thread) O(wh_header, next_page) O(wh_header, next_ring) O(wh_header, forks) O(wh_header, no_cpu_page) O(wh_header, generation) O(wh_header, lost) O(wh_header, cost_inside) O(wh_header, cost_whole) O(wh_header, cost_count) O(wh_header, cost_early) O(wh_header, loads_late) O(wh_header, apart) O(wh_header, no_forks) O(wh_header, next_site) O(wh_header, stacks_copied) O(wh_header, stack_end) O(wh_header, most) O(wh_header, event) puts("");
                 S(wh_event) O(wh_event, type) O(wh_event, flags) O(wh_event, config) puts("");
                 S(wh_point) O(wh_point, address) O(wh_point, relocated) O(wh_point, state) O(wh_point, flags) O(wh_point, root) O(wh_point, extras) O(wh_point, n_extras) O(wh_point, module) O(wh_point, patch) O(wh_point, window) O(wh_point, skip) O(wh_point, lock) O(wh_point, original) O(wh_point, stub) puts("");
                 S(wh_extra) O(wh_extra, source) O(wh_extra, number) O(wh_extra, width) O(wh_extra, flags) O(wh_extra, loads) O(wh_extra, value) O(wh_extra, spare) O(wh_extra, offset) puts("");
@@ -675,13 +686,13 @@ mod tests {
                 S(wh_thread) O(wh_thread, state) O(wh_thread, pid) O(wh_thread, tid) O(wh_thread, lives) O(wh_thread, started) O(wh_thread, busy_sp) O(wh_thread, busy_tsc) O(wh_thread, n_active) O(wh_thread, seq_active) O(wh_thread, lost) O(wh_thread, ring) O(wh_thread, cpu_mode) O(wh_thread, own) O(wh_thread, spare) O(wh_thread, directory) O(wh_thread, active) puts("");
                 S(wh_ring) O(wh_ring, head) O(wh_ring, tail) O(wh_ring, lost) O(wh_ring, spare) puts("");
                 S(wh_record) O(wh_record, bytes) O(wh_record, kind) O(wh_record, point) O(wh_record, start) O(wh_record, end) O(wh_record, path) O(wh_record, tid) O(wh_record, ret) puts("");
-                S(wh_start) O(wh_start, segment) O(wh_start, shadow) O(wh_start, way) O(wh_start, abi) puts("");
+                S(wh_start) O(wh_start, segment) O(wh_start, shadow) O(wh_start, way) O(wh_start, abi) O(wh_start, fsgsbase) puts("");
                 printf("%llu %u %d %d %u %u %u %u %u\n", (unsigned long long)WH_SEGMENT_BYTES, WH_AGENT_ABI, WH_DO_FP, WH_DO_ANY_CALLER, WH_FRAME_SITE,
                        WH_FRAME_WIDE, WH_FRAME_FP, WH_FRAME_FIRST, WH_FRAME_LAST);
                 printf("%u %u %u %u %u %llu\n", WH_FRAME_MORE, WH_FRAME_LOW, WH_RUN_HEAD, WH_LINK_NEXT, WH_LINK_SAME_SHIFT,
                        (unsigned long long)WH_AT_PATH_POINTS);
-                printf("%u %u %u %u %u %u %u %u\n", WH_FIRST_FRAME, WH_ROOT_END, WH_ROOT_TRUNCATED, WH_ROOT_FULL, WH_ROOT_JOIN,
-                       WH_RULE_FP, WH_RULE_LATER, WH_FOLDED);
+                printf("%u %u %u %u %u %u %u %u %u %u %u\n", WH_FIRST_FRAME, WH_ROOT_END, WH_ROOT_TRUNCATED, WH_ROOT_FULL, WH_ROOT_JOIN,
+                       WH_RULE_FP, WH_RULE_LATER, WH_FOLDED, WH_CALIBRATE_DEEP, WH_CALIBRATE_ALONE, WH_CALIBRATE_VARIED);
             }"#;
         assert_eq!(crate::tests::run_c("agent", program), rows);
     }

@@ -3,7 +3,7 @@
 use crate::frames::{Frames, nameless};
 use crate::names::Names;
 use crate::results::*;
-use crate::sums::{Adder, Nesting, PathSum, Wholes, clocks, cost_ns, no_more_than_all, path_sums, share};
+use crate::sums::{Adder, Nesting, PathSum, Wholes, path_sums};
 use crate::unseen::{Functions, late_ns, probed_ns};
 use rustc_hash::{FxHashMap, FxHashSet};
 use whither_store::calls::{CallPoint, CallSnapshot, PatchKind, PointState, Spent};
@@ -105,58 +105,6 @@ impl<'a> Analysis<'a> {
         u32::try_from(pids.len()).unwrap_or(u32::MAX)
     }
 
-    /// What measuring cost. Of calls by way of signals (`int3`) it is not known.
-    #[must_use]
-    pub fn own_cost(&self) -> OwnCostRow {
-        let cost = self.snapshot.own_cost;
-        let (timed, counted) = self.patched_calls();
-        let calls = timed.saturating_add(counted);
-        let count_ps = if cost.count_ps == 0 { cost.whole_ps } else { cost.count_ps };
-        let all_ps = cost_ns(timed, cost.whole_ps.saturating_mul(1000))
-            .saturating_add(cost_ns(counted, count_ps.saturating_mul(1000)));
-        let per_call = no_more_than_all(self.snapshot, calls, all_ps.checked_div(calls).unwrap_or(cost.whole_ps));
-        // An estimate: no more than there is.
-        let kernel_ns = cost.kernel_ns.unwrap_or(0).min(self.snapshot.whole.cpu_ns);
-        let apart_ns = cost.apart_ns.min(self.snapshot.whole.cpu_ns);
-        let patched = cost_ns(calls, per_call);
-        let all = patched.saturating_add(kernel_ns).saturating_add(apart_ns);
-        let ns = all.min(self.snapshot.whole.cpu_ns.max(patched));
-        OwnCostRow {
-            ns_per_call: per_call as f64 / 1000.0,
-            inside_ns_per_call: cost.inside_ps as f64 / 1000.0,
-            ns,
-            kernel_ns,
-            apart_ns,
-            // Short calls lose besides what they had overlapped with.
-            open: cost.kernel_ns.is_none()
-                || self.has_traps()
-                || (timed > 0 && patched > self.snapshot.whole.cpu_ns / 10)
-                || (ns > self.snapshot.whole.cpu_ns / 100 && self.mostly_waits()),
-            rough: kernel_ns > ns / 2 || counted > timed,
-            // Without a calibration the cost is not known, and not nothing.
-            share: if cost.whole_ps == 0 && calls > 0 { f64::NAN } else { share(ns, self.snapshot.whole.cpu_ns) },
-        }
-    }
-
-    /// Whether threads wait more than they run. Then calls come behind waits, with caches that others have used since: they cost more
-    /// than calibration, which makes them one after the other, can know (about twice as much: 28 % of CPU where 12 were known).
-    fn mostly_waits(&self) -> bool {
-        let whole = self.snapshot.whole;
-        whole.cpu_ns.saturating_mul(2) < whole.thread_ns
-    }
-
-    /// Calls by way of the agent: those that have times, and those that are counted only.
-    fn patched_calls(&self) -> (u64, u64) {
-        let wall = clocks(self.snapshot).wall;
-        let mut calls = (0_u64, 0_u64);
-        for (sum, path) in self.sums.iter().zip(&self.snapshot.paths).filter(|(_, p)| self.is_patched(p.point)) {
-            let entry_only = self.snapshot.points.get(path.point as usize).is_some_and(|p| p.entry_only.is_some());
-            let of = if wall && !entry_only { &mut calls.0 } else { &mut calls.1 };
-            *of = of.saturating_add(sum.calls);
-        }
-        calls
-    }
-
     /// Figures of some paths; time of paths inside other ones of the set counts once.
     pub(crate) fn add(&self, paths: &[usize], sums: &[PathSum], whole: &Wholes) -> Figures {
         let members: rustc_hash::FxHashSet<usize> = paths.iter().copied().collect();
@@ -176,12 +124,12 @@ impl<'a> Analysis<'a> {
         self.snapshot.points.get(point as usize).map_or_else(|| "[unknown]".into(), |p| point_name(self.snapshot, p))
     }
 
-    fn is_patched(&self, point: u32) -> bool {
+    pub(crate) fn is_patched(&self, point: u32) -> bool {
         let point = self.snapshot.points.get(point as usize);
         point.is_some_and(|p| !matches!(p.patch, Some(PatchKind::Trap | PatchKind::Uprobe) | None))
     }
 
-    fn has_traps(&self) -> bool {
+    pub(crate) fn has_traps(&self) -> bool {
         let mut paths = self.sums.iter().zip(&self.snapshot.paths);
         paths.any(|(sum, path)| {
             let point = self.snapshot.points.get(path.point as usize);

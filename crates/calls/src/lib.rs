@@ -16,6 +16,7 @@ mod listing;
 mod marks;
 mod metric;
 mod names;
+mod own_cost;
 mod results;
 mod sums;
 mod tree;

@@ -316,8 +316,10 @@ pub struct OwnCostRow {
     pub ns_per_call: f64,
     /// Part of that inside the measured interval, already subtracted.
     pub inside_ns_per_call: f64,
-    /// Of all calls.
+    /// Of all calls, at least.
     pub ns: u64,
+    /// At most: where nothing hides any part of a probe. `None`: not known.
+    pub most_ns: Option<u64>,
     /// Part of that which uprobes cost.
     pub kernel_ns: u64,
     /// Part of that which ever new paths (recursion), changes between stacks (coroutines) and calls left by jumps cost. The agent
@@ -327,8 +329,10 @@ pub struct OwnCostRow {
     pub open: bool,
     /// Known within a factor of two or three only: most of it is counting, which hides behind the program's work, or uprobes.
     pub rough: bool,
-    /// That as a part of the CPU time of the process tree; NaN (JSON: null) where that is not known.
+    /// `ns` as a part of the CPU time of the process tree; NaN (JSON: null) where that is not known.
     pub share: f64,
+    /// The same of `most_ns`.
+    pub share_most: f64,
 }
 
 /// Something worth a look.

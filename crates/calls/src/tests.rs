@@ -255,6 +255,7 @@ fn threads_and_processes_are_told_apart() {
 
 #[test]
 fn hostile_snapshots_do_not_panic() {
+    const EXTREME: MostOfKind = MostOfKind { same_ps: u64::MAX, deep_ps: u64::MAX, varied_ps: u64::MAX };
     let path = |id, frame, parent| CallPath {
         id,
         point: 9,
@@ -288,6 +289,7 @@ fn hostile_snapshots_do_not_panic() {
             kernel_ns: Some(u64::MAX),
             hit_ps: u64::MAX,
             apart_ns: u64::MAX,
+            most: Some(MostCost { timed: EXTREME, counted: EXTREME, frames: 0 }),
         },
         ..CallSnapshot::default()
     };

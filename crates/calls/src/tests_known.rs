@@ -146,3 +146,30 @@ fn own_cost_of_programs_that_wait_is_more_than_known() {
     snapshot.whole.cpu_ns = 400_000;
     assert!(!open(&snapshot), "a trifle");
 }
+
+/// What hides behind the program's work in calibration need not do so in a program, and paths that change cost more than one that does not.
+#[test]
+fn own_cost_has_an_upper_end_by_kinds_of_calls_changes_and_frames() {
+    let kind = |same_ps| MostOfKind { same_ps, deep_ps: same_ps + 48_000, varied_ps: same_ps + 100_000 };
+    let of = |calls: Vec<crate::fixture::Call>, entry_only: bool| {
+        let mut snapshot = Take { cost: 10, ..Take::of([1]) }.snapshot(&call(0, 0, 50, 1, calls));
+        snapshot.own_cost.count_ps = 4_000;
+        snapshot.own_cost.most = Some(MostCost { timed: kind(50_000), counted: kind(20_000), frames: 48 });
+        (snapshot.whole.cpu_ns, snapshot.whole.thread_ns) = (1_000_000, 1_000_000);
+        snapshot.points[0].entry_only = entry_only.then(|| "asked for".into());
+        Analysis::new(&snapshot, &Named, Options::default()).own_cost()
+    };
+    let one = of(vec![leaf(1, 16, 30, 1000)], false);
+    assert_eq!((one.ns, one.most_ns, one.open), (10_000, Some(50_000), false));
+    assert!((one.share_most - 0.05).abs() < 1e-12);
+    let counted = of(vec![leaf(1, 16, 30, 1000)], true);
+    assert_eq!((counted.ns, counted.most_ns, counted.rough), (4_000, Some(20_000), false));
+    let two = of(vec![leaf(1, 16, 30, 900), leaf(1, 32, 30, 100)], false);
+    assert_eq!(two.most_ns, Some(50_000 + 200 * 100), "each of a hundred is a change twice");
+    let deep = |frames: u32| (0..frames).fold(leaf(1, 16, 30, 1000), |inner, _| call(2, 16, 0, 1, vec![inner]));
+    let (few, many) = (of(vec![deep(4)], false), of(vec![deep(30)], false));
+    assert_eq!(few.most_ns, Some(50_000));
+    assert!((70_000..=74_000).contains(&many.most_ns.unwrap()), "some 21 frames more than ten: {many:?}");
+    let beyond = of(vec![leaf(1, 16, 30, 100_000)], false);
+    assert_eq!(beyond.most_ns, Some(1_000_000.max(beyond.ns)), "no more than there is");
+}

@@ -41,7 +41,7 @@ pub enum Symbol {
     Start,
     /// `void wh_stop(void)`: nothing is recorded any more.
     Stop,
-    /// `u64 wh_calibrate(u64 rounds)`: fewest ticks of 64 calls of [`Symbol::Empty`].
+    /// `u64 wh_calibrate(u64 rounds, u32 how)`: ticks of 64 calls of [`Symbol::Empty`] or [`Symbol::Bare`].
     Calibrate,
     /// The return address that functions with a seen exit find in their slot.
     ExitAddress,
@@ -53,6 +53,8 @@ pub enum Symbol {
     SyscallInsn,
     /// An empty function that calibration probes.
     Empty,
+    /// One with nothing in it at all.
+    Bare,
     /// The table of mapped shadow blocks: `u64[SHADOW_SET]`, 0 = unused.
     ShadowSet,
     /// The table of the agent's other private mappings: `u64[MAPS][2]`, see the header.
@@ -61,7 +63,7 @@ pub enum Symbol {
 
 impl Symbol {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::EntryExit,
         Self::EntryOnly,
         Self::EntrySite,
@@ -76,6 +78,7 @@ impl Symbol {
         Self::CodeEnd,
         Self::SyscallInsn,
         Self::Empty,
+        Self::Bare,
         Self::ShadowSet,
         Self::Maps,
     ];
@@ -98,6 +101,7 @@ impl Symbol {
             Self::CodeEnd => "wh_code_end",
             Self::SyscallInsn => "wh_syscall_insn",
             Self::Empty => "wh_empty",
+            Self::Bare => "wh_bare",
             Self::ShadowSet => "wh_shadow_set",
             Self::Maps => "wh_maps",
         }

@@ -4,6 +4,7 @@
 
 mod adding;
 pub(crate) mod clock;
+mod cost;
 mod declared;
 mod everywhere;
 mod follow;
@@ -450,9 +451,6 @@ impl Engine {
     fn own_snapshot(&mut self) -> CallSnapshot {
         self.look_around();
         let mut snapshot = CallSnapshot {
-            at_ns: monotonic_ns(),
-            whole: self.tree.whole(),
-            processes: self.tree.described(),
             modules: self.modules.described(),
             points: self.book.described(),
             notes: self.notes.clone(),
@@ -480,15 +478,19 @@ impl Engine {
             snapshot.notes.extend(notes);
         }
         self.add_kernel_rows(&mut snapshot);
+        // Behind all counters, as it begins before them: no part is more than the whole.
+        snapshot.whole = self.tree.whole();
+        (snapshot.at_ns, snapshot.processes) = (monotonic_ns(), self.tree.described());
         snapshot
     }
 
     /// Numbers count from here.
     pub fn reset(&mut self) {
+        // First: no part of an epoch is more than the whole.
+        self.tree.reset();
         if let Some(seat) = &self.seat {
             self.reader.reset(&seat.segment);
         }
-        self.tree.reset();
         self.reset_kernel();
         self.reset_others();
     }

@@ -63,6 +63,11 @@ pub(crate) mod field {
         COST_INSIDE cost_inside, COST_WHOLE cost_whole, COST_COUNT cost_count,
         COST_EARLY cost_early, LOADS_LATE loads_late, APART apart, NO_FORKS no_forks, STACKS_COPIED stacks_copied, STACK_END stack_end, EVENT event,
     );
+    /// What calls cost where nothing overlaps with them.
+    pub(crate) const MOST: [Field; 6] = {
+        let first = offset_of!(Header, most) as u64;
+        [Field(first), Field(first + 8), Field(first + 16), Field(first + 24), Field(first + 32), Field(first + 40)]
+    };
 }
 
 /// What of a thread block is read besides counters.

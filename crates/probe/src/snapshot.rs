@@ -19,7 +19,9 @@ use crate::segment::{Segment, field};
 use rustc_hash::FxHashSet;
 use whither_abi::agent as abi;
 use whither_kernel::proc;
-use whither_store::calls::{CallFrame, CallLost, CallPath, CallThread, InProgress, OwnCost, PathTotals, Usage};
+use whither_store::calls::{
+    CallFrame, CallLost, CallPath, CallThread, InProgress, MostCost, MostOfKind, OwnCost, PathTotals, Usage,
+};
 
 /// What the tables said, at one moment.
 #[derive(Clone, Debug, Default)]
@@ -275,12 +277,20 @@ const COUNTED: u64 = 3;
 
 fn own_cost(segment: &Segment) -> OwnCost {
     let clock = Clock::get();
+    let most = field::MOST.map(|f| clock.ps(segment.header(f)));
+    let of_kind =
+        |most: &[u64]| MostOfKind { same_ps: most[0], deep_ps: most[1].max(most[0]), varied_ps: most[2].max(most[0]) };
     let whole_ps = clock.ps(segment.header(field::COST_WHOLE));
     OwnCost {
         inside_ps: clock.ps(segment.header(field::COST_INSIDE)),
         whole_ps,
         count_ps: clock.ps(segment.header(field::COST_COUNT)).max(whole_ps / COUNTED),
         step_ps: clock.ps(clock.step().max(segment.header(field::COST_EARLY))).max(EARLY_PS),
+        most: (most[0] > 0).then(|| MostCost {
+            timed: of_kind(&most[..3]),
+            counted: of_kind(&most[3..]),
+            frames: abi::CALIBRATE_DEEP,
+        }),
         ..OwnCost::default()
     }
 }

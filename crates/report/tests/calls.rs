@@ -534,3 +534,21 @@ fn trees_have_the_signs_of_tables() {
     assert!(shown(&tree, Metric::Wall).lines().nth(1).unwrap().contains('>'), "{text}");
     assert!(!shown(&tree, Metric::Count).lines().nth(1).unwrap().contains(['~', '>']), "calls are exact");
 }
+
+/// Both ends of what measuring cost; a number alone only where they are the same for the eye.
+#[test]
+fn own_cost_is_told_by_its_ends() {
+    let mut profile = Analysis::new(&snapshot(), &Symbols, Options::default()).profile();
+    let mut told = |least: f64, most: f64, open: bool| {
+        (profile.own_cost.share, profile.own_cost.share_most) = (least, most);
+        (profile.own_cost.open, profile.own_cost.rough, profile.own_cost.ns) = (open, false, 1);
+        let header = text::calls_header(&profile);
+        header.split_once("own cost ").unwrap().1.to_owned()
+    };
+    assert_eq!(told(0.34, 0.76, false), "34 to 76 % of CPU");
+    assert_eq!(told(0.0781, 0.41, false), "7.81 to 41 % of CPU");
+    assert_eq!(told(0.000_01, 0.000_02, false), "<0.01 % of CPU");
+    assert_eq!(told(0.4211, 1.0, false), "more than 42.11 % of CPU");
+    assert_eq!(told(0.02, 0.05, true), "more than 2.00 % of CPU");
+    assert_eq!(told(0.02, f64::NAN, false), "2.00 % of CPU");
+}

@@ -355,11 +355,45 @@ pub struct OwnCost {
     /// jumps, besides the cost of each call; times of calls around are told without.
     #[serde(default)]
     pub apart_ns: u64,
+    /// What a call costs where nothing overlaps with it. `None`: not known (recordings of old).
+    #[serde(default)]
+    pub most: Option<MostCost>,
+}
+
+/// The other end of what a call may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MostCost {
+    /// Calls whose exits are seen.
+    pub timed: MostOfKind,
+    /// Calls that are counted only.
+    pub counted: MostOfKind,
+    /// So many frames more has a path that is called deep.
+    pub frames: u32,
+}
+
+/// Of one kind of calls, picoseconds per call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MostOfKind {
+    /// By the path of the call before it, of about ten frames.
+    pub same_ps: u64,
+    /// By a deep one.
+    pub deep_ps: u64,
+    /// By one of many paths in no order.
+    pub varied_ps: u64,
 }
 
 impl Default for OwnCost {
     fn default() -> Self {
-        Self { inside_ps: 0, whole_ps: 0, count_ps: 0, step_ps: 0, kernel_ns: none_at_all(), hit_ps: 0, apart_ns: 0 }
+        Self {
+            inside_ps: 0,
+            whole_ps: 0,
+            count_ps: 0,
+            step_ps: 0,
+            kernel_ns: none_at_all(),
+            hit_ps: 0,
+            apart_ns: 0,
+            most: None,
+        }
     }
 }
 

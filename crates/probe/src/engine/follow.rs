@@ -6,8 +6,8 @@
 //! Two ways lead to an entry point. Processes without agent are traced by us all the while. Those with
 //! one run free; the kernel's side stops them when they execute something.
 
+use super::cost::Cost;
 use super::late::Known;
-use super::seat::Seat;
 use super::tree::Tree as Processes;
 use super::{Engine, Happening, Hold};
 use crate::api::{Added, Detached, Options, Refusal};
@@ -59,7 +59,7 @@ pub(crate) struct Follow {
     /// Code of processes without agent.
     pub(super) known: Known,
     /// What a probed call costs, once it was measured.
-    pub(super) cost: Option<[u64; 4]>,
+    pub(super) cost: Option<Cost>,
     /// What was seen of the time that programs stood still before their first instructions.
     held: Held,
     /// The first process executes something else now.
@@ -178,22 +178,6 @@ impl Follow {
             Kernel::Has { execs, .. } => Some(execs),
             _ => None,
         }
-    }
-}
-
-impl Seat {
-    /// What a probed call costs: ticks with times, ticks when only counted, ticks that are in its own times,
-    /// and that are missing there.
-    pub(crate) fn cost(&self) -> [u64; 4] {
-        [field::COST_WHOLE, field::COST_COUNT, field::COST_INSIDE, field::COST_EARLY].map(|f| self.segment.header(f))
-    }
-
-    /// Takes over what was measured in another program: it is the same machine and the same agent.
-    pub(crate) fn set_cost(&self, [whole, count, inside, early]: [u64; 4]) {
-        self.segment.set_header(field::COST_WHOLE, whole);
-        self.segment.set_header(field::COST_COUNT, count);
-        self.segment.set_header(field::COST_INSIDE, inside);
-        self.segment.set_header(field::COST_EARLY, early);
     }
 }
 

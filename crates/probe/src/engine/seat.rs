@@ -1,6 +1,7 @@
 //! The agent in its place: put in, its tables prepared, its cost measured, its heartbeat kept. One per
 //! process tree: forked children inherit it.
 
+use super::cost::Cost;
 use super::{ours, wait};
 use crate::agent::{IMAGE, SHADOW, Symbol};
 use crate::api::{Counter, Options};
@@ -153,7 +154,7 @@ impl Seat {
     /// Measures what a probed call costs; at the entry point of a program without a loader nothing can be
     /// recorded, for want of a thread pointer: it must be done later.
     pub(crate) fn calibrate(&mut self, caller: &mut Caller, arenas: &mut Arenas) -> Result<(), ProbeError> {
-        self.set_cost([0; 4]);
+        self.set_cost(Cost::default());
         let measured = self.measure(caller, arenas);
         self.unmeasured = !matches!(measured, Ok(true));
         measured.map(drop)
@@ -198,8 +199,8 @@ impl Seat {
             plain = plain.min(self.own_calls(caller)?);
         }
         let timed = abi::DO_EXIT | abi::DO_PATH | abi::DO_WALL;
-        let (whole, seen) = self.with_own_probed(caller, arenas, timed)?;
-        let (count, _) = self.with_own_probed(caller, arenas, abi::DO_PATH)?;
+        let (whole, seen) = self.own_calls_probed(caller, arenas, timed)?;
+        let (count, _) = self.own_calls_probed(caller, arenas, abi::DO_PATH)?;
         if seen == 0 {
             return Ok(false);
         }
@@ -210,6 +211,8 @@ impl Seat {
         let inside = seen.saturating_sub(alone);
         self.segment.set_header(field::COST_EARLY, alone.saturating_sub(seen));
         self.segment.set_header(field::COST_INSIDE, inside.min(per_call(whole)));
+        let most = self.measure_most(caller, arenas)?;
+        most.into_iter().zip(field::MOST).for_each(|(ticks, field)| self.segment.set_header(field, ticks));
         Ok(true)
     }
 
@@ -221,11 +224,24 @@ impl Seat {
     }
 
     /// Measures with a probe on it: ticks of 64 calls, and what one call lasts by its counters.
-    fn with_own_probed(&self, caller: &mut Caller, arenas: &mut Arenas, flags: u32) -> Result<(u64, u64), ProbeError> {
+    fn own_calls_probed(&self, caller: &mut Caller, arenas: &mut Arenas, flags: u32) -> Result<(u64, u64), ProbeError> {
+        let (fewest, visits) =
+            self.with_own_probed(caller, arenas, (Symbol::Empty, flags), |caller, index| self.visits(caller, index))?;
+        Ok((fewest, ticks_of_one(&visits)))
+    }
+
+    /// Does something with a probe on a function of the agent's own, which is told the probe's index.
+    pub(super) fn with_own_probed<T>(
+        &self,
+        caller: &mut Caller,
+        arenas: &mut Arenas,
+        (symbol, flags): (Symbol, u32),
+        measure: impl FnOnce(&mut Caller, u32) -> Result<T, ProbeError>,
+    ) -> Result<T, ProbeError> {
         let full = || ProbeError::Agent { why: "its tables have no room for calibration".into() };
         let (index, root) = self.allocate_point().ok_or_else(full)?;
-        let address = self.symbol(Symbol::Empty);
-        let patch = self.empty_patch(caller, arenas, index, flags)?;
+        let address = self.symbol(symbol);
+        let patch = self.own_patch(caller, arenas, index, (address, flags))?;
         let mut point = Point {
             address,
             relocated: patch.stub.relocated,
@@ -242,12 +258,11 @@ impl Seat {
         write_stubs(caller.memory(), &[&patch])?;
         // Nobody but us calls this function.
         caller.memory().write(patch.writes[0].at, &patch.writes[0].new)?;
-        let measured = self.visits(caller, index);
+        let measured = measure(caller, index);
         caller.memory().write(patch.writes[0].at, &patch.writes[0].old)?;
         point.state = abi::POINT_GONE;
         self.segment.set_point(index, &point);
-        let (fewest, visits) = measured?;
-        Ok((fewest, ticks_of_one(&visits)))
+        measured
     }
 
     /// Fewest ticks of 64 calls of the agent's own function, whose probe is `index`; per visit, the ticks and the calls
@@ -267,14 +282,14 @@ impl Seat {
         Ok((fewest, visits))
     }
 
-    fn empty_patch(
+    fn own_patch(
         &self,
         caller: &mut Caller,
         arenas: &mut Arenas,
         index: u32,
-        flags: u32,
+        (address, flags): (u64, u32),
     ) -> Result<Patch, ProbeError> {
-        let from = self.symbol(Symbol::Empty) + 4;
+        let from = address + 4;
         let refuse = |what: String| ProbeError::Agent { why: format!("its own function cannot be probed: {what}") };
         let mut maps = maps::read(caller.pid());
         arenas

@@ -5,6 +5,7 @@
 use super::image::Image;
 use super::library::{Library, libraries};
 use super::maps::{self, Map};
+use super::opens::Opens;
 use super::remote::Caller;
 use crate::ProbeError;
 use std::fs::{File, OpenOptions};
@@ -154,6 +155,8 @@ fn start(
     words.extend(load.shadow.to_le_bytes());
     words.extend(number.to_le_bytes());
     words.extend(load.abi.to_le_bytes());
+    words.extend(u32::from(may_read_thread_pointer()).to_le_bytes());
+    words.extend(0_u32.to_le_bytes());
     let answer =
         caller.scratch(&words).and_then(|at| caller.call("the agent's start", image.start + load.start, &[at]));
     let why = match answer {
@@ -163,6 +166,14 @@ fn start(
     };
     take_out(caller, way, &image);
     Err(why)
+}
+
+/// Whether the kernel lets programs read their thread pointer by an instruction, as it tells each of them. Without it an agent mapped by
+/// hand asks for the thread's number at every call, which costs a system call.
+fn may_read_thread_pointer() -> bool {
+    const FSGSBASE: u64 = 2;
+    // SAFETY: it reads a word that the kernel has given this process.
+    unsafe { libc::getauxval(libc::AT_HWCAP2) & FSGSBASE != 0 }
 }
 
 /// Takes the image out again; what is left of it shows in the maps.
@@ -257,11 +268,14 @@ fn by_loader(caller: &mut Caller, agent: &[u8]) -> Result<Option<(Way, Range<u64
         .map_err(|source| ProbeError::RemoteCall { what: "filling its memfd", pid, source })
         .and_then(|()| {
             // thread-self: threads need not share descriptors.
-            let path = caller.scratch(format!("{DESCRIPTORS}{fd:/>0$}\0", NAME - DESCRIPTORS.len()).as_bytes())?;
+            let file_name = format!("{DESCRIPTORS}{fd:/>0$}", NAME - DESCRIPTORS.len());
+            let path = caller.scratch(format!("{file_name}\0").as_bytes())?;
             // glibc's inner function wants to be told that it is called from outside.
             let inner = if name == "dlopen" { 0 } else { 0x8000_0000 };
+            caller.opens = Some(Opens { name: file_name, fd });
             caller.call_unless_locked("dlopen", dlopen, &[path, libc::RTLD_NOW as u64 | inner])
         });
+    caller.opens = None;
     close(caller, fd);
     let Some(handle) = opened? else { return Ok(None) };
     if handle == 0 {

@@ -17,6 +17,7 @@ mod library;
 mod locals;
 pub mod maps;
 mod nap;
+mod opens;
 mod remote;
 mod rush;
 mod safe;

@@ -12,6 +12,7 @@ mod ground;
 use super::detour::Detour;
 use super::home::{self, STACK};
 use super::locals::Locals;
+use super::opens::Opens;
 use super::safe::{self, Places};
 use super::stop::{Stopped, ended, into_limbo, let_go, note_end, repair, take_limbo, thread_state};
 use crate::ProbeError;
@@ -65,6 +66,8 @@ pub struct Caller {
     began: Instant,
     /// The lock that a call has waited for since, again and again, and done nothing else.
     tried: Option<(u64, Instant)>,
+    /// A file that a called function opens.
+    pub(super) opens: Option<Opens>,
 }
 
 impl Caller {
@@ -153,6 +156,7 @@ impl Caller {
                     moved,
                     began,
                     tried: None,
+                    opens: None,
                 })
             }
             Err(e) => {
@@ -288,6 +292,14 @@ impl Caller {
             let mut now = self.thread()?.registers()?;
             if now.orig_rax != libc::SYS_futex as u64 {
                 self.tried = None;
+            }
+            if let Some(instead) = self.opens.as_ref().and_then(|opens| opens.instead(&self.memory, &now)) {
+                self.set(&instead)?;
+                self.next_syscall_stop(what, deadline)?;
+                let end = self.thread()?.registers()?;
+                // System calls leave these as they were.
+                self.set(&Regs { rdi: now.rdi, rsi: now.rsi, rdx: now.rdx, ..end })?;
+                continue;
             }
             if now.rip == behind && now.orig_rax == libc::SYS_rt_sigprocmask as u64 {
                 // Not this time: the call is skipped, its end is waited for.

@@ -7,7 +7,8 @@ use super::number::{fine_percent, fraction, grouped, percent};
 use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, flame, foot, head};
 use crate::text::{
-    beside, calls_warnings, duration, is_timed, nanoseconds, per_call, probed_part, silent, total, uncounted,
+    beside, calls_warnings, cost_share, duration, is_timed, nanoseconds, per_call, probed_part, silent, total,
+    uncounted,
 };
 use whither_calls::{
     CallDifference, CallProfile, DifferenceRow, Figures, Group, Listing, Mark, Metric, OwnCostRow, Rest, Sort,
@@ -159,16 +160,7 @@ fn tiles(p: &CallProfile) -> Vec<Tile> {
             "Own cost",
             match p.own_cost {
                 cost if cost.ns == 0 && (cost.open || cost.share.is_nan()) => "unknown".into(),
-                cost if !cost.share.is_nan() => {
-                    let sign = if cost.open {
-                        "more than "
-                    } else if cost.rough {
-                        "about "
-                    } else {
-                        ""
-                    };
-                    format!("{sign}{}\u{2009}%", fine_percent(cost.share))
-                }
+                cost if !cost.share.is_nan() => format!("{}\u{2009}%", cost_share(&cost)),
                 cost => format!("about {}", duration(cost.ns as f64 / 1e9)),
             },
             taken_off(&p.own_cost),

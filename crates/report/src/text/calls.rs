@@ -6,7 +6,7 @@ use super::number::{begins_with_count, duration, nanoseconds, percent, thousands
 use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
 use rustc_hash::FxHashMap;
-use whither_calls::{CallProfile, Figures, FunctionRow, Group, Listing, PathRow, ValueRow};
+use whither_calls::{CallProfile, Figures, FunctionRow, Group, Listing, OwnCostRow, PathRow, ValueRow};
 use whither_store::call_steps::CallStep;
 use whither_store::calls::{CallLost, PatchKind, PointState};
 
@@ -88,13 +88,24 @@ pub fn calls_header(p: &CallProfile) -> String {
 fn own_cost(p: &CallProfile) -> String {
     match p.own_cost {
         cost if cost.ns == 0 && (cost.open || cost.share.is_nan()) => "unknown".into(),
-        cost if !cost.share.is_nan() && cost.rough && !cost.open => {
-            format!("about {:.*} % of CPU", 2 * usize::from(cost.share < 0.1), 100.0 * cost.share)
-        }
-        cost if !cost.share.is_nan() => {
-            format!("{}{} % of CPU", if cost.open { "more than " } else { "" }, percent(cost.share))
-        }
+        cost if !cost.share.is_nan() => format!("{} % of CPU", cost_share(&cost)),
         cost => format!("about {}", nanoseconds(cost.ns as f64)),
+    }
+}
+
+/// Both ends, `34 to 71`, where they are known and differ. An upper end of nearly all is none.
+pub(crate) fn cost_share(cost: &OwnCostRow) -> String {
+    const NEARLY_ALL: f64 = 0.95;
+    let short = |share: f64| if share < 0.1 { percent(share) } else { format!("{:.0}", 100.0 * share) };
+    let (least, most) = (cost.share, cost.share_most);
+    if cost.open || most >= NEARLY_ALL {
+        format!("more than {}", percent(least))
+    } else if cost.rough {
+        format!("about {}", short(least))
+    } else if most.is_nan() || short(least) == short(most) {
+        percent(least)
+    } else {
+        format!("{} to {}", short(least), short(most))
     }
 }
 

@@ -97,6 +97,11 @@ fn snapshot(seed: u64, paths: u32) -> CallSnapshot {
             kernel_ns: Some(4),
             hit_ps: 6,
             apart_ns: 5,
+            most: Some(MostCost {
+                timed: MostOfKind { same_ps: 8, deep_ps: 9, varied_ps: 10 },
+                counted: MostOfKind { same_ps: 11, deep_ps: 12, varied_ps: 13 },
+                frames: 14,
+            }),
         },
         notes: vec!["a note".into()],
     }
