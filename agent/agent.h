@@ -373,6 +373,7 @@ void templates_forget(struct local *l);
 
 /* rules.c */
 u32 rule_of(u64 ra);
+u32 rule_of_caller(u64 ra);
 int plausible(u64 ra);
 int big_step(u32 rule, u64 slot, u64 *rbp, u64 low, u64 top, u64 *next);
 

@@ -51,7 +51,7 @@ u32 rule_of(u64 ra)
 	return rule;
 }
 
-/* Whether the bytes before `ra` may be a call: only then can a frame pointer have led to it. Or it is where Go's goroutines
+/* Whether the bytes before `ra` may be a call. Or it is where Go's goroutines
  * return to: behind a nop, at a call (runtime.goexit). */
 int plausible(u64 ra)
 {
@@ -65,6 +65,16 @@ int plausible(u64 ra)
 		if (code[-length] == 0xff && (code[1 - length] & 0x38) == 0x10)
 			return 1;
 	return 0;
+}
+
+/* The same of a return address that a stack holds. What no call has put there tells of no frame: the begin of the function that a
+ * coroutine's is to return to stands behind another function, whose rule would lead beyond the end of the stack. */
+u32 rule_of_caller(u64 ra)
+{
+	u32 rule = rule_of(ra), kind = rule & 7;
+	int frame = kind == WH_RULE_RSP || kind == WH_RULE_RBP || kind == WH_RULE_BIG;
+
+	return frame && !G.locked && !plausible(ra) ? WH_RULE_NONE : rule;
 }
 
 static int word_at(u64 address, u64 low, u64 top, u64 *word)

@@ -136,7 +136,7 @@ slow_path s32 stack_of(struct local *l, u64 slot)
 /* The slot of the caller's frame, by its rule; 0: nothing tells. The frame pointer becomes the caller's. */
 static u64 slot_around(u64 slot, u64 *rbp)
 {
-	u32 rule = rule_of(*(const u64 *)slot), kind = rule & 7;
+	u32 rule = rule_of_caller(*(const u64 *)slot), kind = rule & 7;
 	u64 cfa, saved = 0;
 
 	if (kind == WH_RULE_RSP || kind == WH_RULE_RBP) {

@@ -1,6 +1,7 @@
 /*
  * Paths learnt as templates: the words that a walk relied on, so that the next call of the same path is
- * recognised by comparing them all at once, each read independent of the others where the stack lasts as long as its thread. It proves as much as
+ * recognised by comparing them all at once, each read independent of the others. So only words that can be read whatever has become of
+ * the frames count: on stacks that the program may unmap, those on the page of the slot. It proves as much as
  * the walk does: equal return addresses at the places where equal rules find them. Constraints: private
  * to the thread; a template may be overwritten at any time by a signal handler's call, so its path is
  * read before its words are compared.
@@ -21,41 +22,6 @@ static inline u32 template_place(const struct local *l, const struct shape *s, u
 	return (u32)(hash >> 40) % TEMPLATES;
 }
 
-/* Whether a signal handler's call has put others in their places. */
-static inline int taken(const struct shape *s, const struct template *t, u32 serial)
-{
-	barrier();
-	int other = *(const volatile u32 *)&s->serial != serial || *(const volatile u32 *)&t->serial != serial;
-	barrier();
-	return other;
-}
-
-/* The same where memory around the frames may be unmapped at any time: each word is read only when those before, further in,
- * are as they were, and so are the frame pointers among them: this proves that its frame is there. */
-static slow_path u32 template_fits_in_order(const struct local *l, const struct shape *s, const struct template *t, u64 slot, u64 rbp)
-{
-	u32 path = t->path, serial = *(const volatile u32 *)&s->serial, n = s->words;
-	u64 last = s->reach - 8;
-	u32 met = 0;
-
-	if (t->serial != serial || (t->live != ~0ull && t->live != rbp - slot))
-		return 0;
-	for (u32 i = 0; i < n; i++) {
-		u64 offset = *(const volatile u32 *)&s->offset[i], value = t->room[i];
-
-		for (; met < t->relatives && relative(t, met).offset < offset; met++) {
-			struct relative r = relative(t, met);
-
-			if (taken(s, t, serial) || *(const u64 *)(slot + r.offset) != slot + (u64)(s64)r.value)
-				return 0;
-		}
-		/* The first word of a page no frame further in proves, see walk.c. */
-		if ((offset && !((slot + offset) & (PAGE - 1))) || taken(s, t, serial) || *(const u64 *)(slot + offset) != value)
-			return 0;
-	}
-	return !taken(s, t, serial) && rest_fits(l, t, slot, rbp, last) ? path : 0;
-}
-
 /* All templates of both shapes of this call site; 0: none fits. */
 u32 template_search(struct local *l, u32 point, u64 slot, u64 rbp, struct match *match)
 {
@@ -65,11 +31,10 @@ u32 template_search(struct local *l, u32 point, u64 slot, u64 rbp, struct match 
 	match->learnt = *(volatile u32 *)&l->learnt;
 	barrier();
 	for (int way = 0; way < 2; way++, s++) {
-		if (!shape_fits(s, point, ra) || (l->stack.lasting && s->reach > last + 8))
+		if (!shape_fits(s, point, ra, last))
 			continue;
 		u32 place = template_place(l, s, slot, last);
-		u32 path = likely(l->stack.lasting) ? template_fits(l, s, &l->templates[place], slot, rbp, last)
-						    : template_fits_in_order(l, s, &l->templates[place], slot, rbp);
+		u32 path = template_fits(l, s, &l->templates[place], slot, rbp, last);
 		if (path) {
 			match->shape = s;
 			match->template = &l->templates[place];
@@ -118,13 +83,14 @@ void template_learn(struct local *l, u32 point, u64 slot, u32 path)
 	struct trace *t = &l->trace;
 	u64 ra = *(const u64 *)slot;
 	struct shape *s = shapes_of(l, point, ra);
+	u64 last = surely_up_to(l, slot) - 8 - slot;
 
-	if (s[0].serial && s[1].serial && l->misses++ % 4)
+	t->shape.reach = reach(t);
+	if (t->shape.reach > last + 8 || (s[0].serial && s[1].serial && l->misses++ % 4))
 		return;
 	l->learnt++;
 	barrier();
 	pad(t);
-	t->shape.reach = reach(t);
 	for (int way = 0; way < 2; way++)
 		if (s[way].serial && s[way].point == point && s[way].ra == ra && same_shape(&s[way], &t->shape)) {
 			s += way;
@@ -144,7 +110,7 @@ void template_learn(struct local *l, u32 point, u64 slot, u32 path)
 known:
 	if (t->shape.reach > s->reach)
 		s->reach = t->shape.reach;
-	struct template *to = &l->templates[template_place(l, s, slot, surely_up_to(l, slot) - 8 - slot)];
+	struct template *to = &l->templates[template_place(l, s, slot, last)];
 	to->serial = 0;
 	barrier();
 	to->path = path;

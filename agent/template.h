@@ -11,12 +11,13 @@ static inline struct shape *shapes_of(struct local *l, u32 point, u64 ra)
 	return l->shapes[(u32)((ra ^ (u64)point << 40) * 0x9e3779b97f4a7c15ull >> 40) % SHAPES];
 }
 
-static inline int shape_fits(const struct shape *s, u32 point, u64 ra)
+/* `last`: how far from the slot the last word is that can be read. */
+static inline int shape_fits(const struct shape *s, u32 point, u64 ra, u64 last)
 {
-	return likely(s->ra == ra && s->point == point && s->serial);
+	return likely(s->ra == ra && s->point == point && s->serial && s->reach <= last + 8);
 }
 
-/* The word at offset i, at most `last`, how far from the slot the last word is that can be read; of the stack whatever stands there: a signal handler's call on a stack that lies within this one may have
+/* The word at offset i, of the stack whatever stands there: a signal handler's call on a stack that lies within this one may have
  * put another shape where this one was. */
 static inline u64 word(const struct shape *s, u64 slot, u32 i, u64 last)
 {

@@ -40,7 +40,7 @@ static u32 site_create(u32 *head, u64 ra)
 	if (found)
 		return found;
 	site->ra = ra;
-	site->rule = rule_of(ra);
+	site->rule = rule_of_caller(ra);
 	for (;;) {
 		u32 before = next;
 
@@ -70,7 +70,7 @@ static slow_path const struct known *site_of(struct local *l, u64 ra, int by_fp,
 	}
 	u32 rule = *(volatile u32 *)&site_at(site)->rule;
 	if (unlikely((rule & 7) == WH_RULE_LATER))
-		rule = site_at(site)->rule = rule_of(ra);
+		rule = site_at(site)->rule = rule_of_caller(ra);
 	known->ra = 0;
 	barrier();
 	known->site = site;
@@ -211,10 +211,6 @@ static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u3
 		}
 		if (unlikely(next - s - 1 >= sure - 8 - s) && (next <= s || !stack_reach(l, next, &sure)))
 			return cut(l);
-		/* A frame tells that the word below its return slot is there, which is on another page then. Where code was begun
-		 * without a call (of a coroutine), no slot need be there. */
-		if (unlikely(!(next & (PAGE - 1))) && !l->stack.lasting)
-			t->usable = 0;
 		if ((rule & 7) == WH_RULE_FP) {
 			note_rbp(t, slot, rbp_from, rbp);
 			rbp_from = rbp;

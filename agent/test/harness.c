@@ -1,7 +1,7 @@
 /* What the C tests of the agent share: a segment, the unwind rows of the program, and
  * counts of failures. */
-#include <sys/auxv.h>
 #include "harness.h"
+#include <sys/auxv.h>
 
 char *seg;
 void *agent;
@@ -157,6 +157,18 @@ static int module(struct dl_phdr_info *info, size_t size, void *arg)
 	return 0;
 }
 
+static u64 end_of_stack(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	unsigned long long end = 0;
+	char line[512];
+
+	while (maps && fgets(line, sizeof line, maps))
+		if (strstr(line, "[stack]")) sscanf(line, "%*x-%llx", &end);
+	if (maps) fclose(maps);
+	return end;
+}
+
 void setup(const char *so)
 {
 	setvbuf(stdout, 0, _IONBF, 0);
@@ -175,6 +187,7 @@ void setup(const char *so)
 	/* Some sites fit into a unit of a frame, the others do not. */
 	h->next_site = WH_FRAME_SITE - 18;
 	h->next_path = h->next_page = 1; h->next_frame = WH_FIRST_FRAME;
+	h->stack_end = end_of_stack();
 	h->enabled = 1;
 	dl_iterate_phdr(module, 0);
 	const char *way = getenv("WAY");
