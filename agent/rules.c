@@ -67,6 +67,19 @@ int plausible(u64 ra)
 	return 0;
 }
 
+/* Whether a call before `ra` may be hidden by what stands in the text in its place: jumps of ours, breakpoints of the kernel's. */
+static int hidden(u64 ra)
+{
+	const u8 *code = (const u8 *)ra;
+
+	if (!readable(ra - 16))
+		return 0;
+	for (int length = 2; length <= 16; length++)
+		if (code[-length] == 0xe9 || (length <= 7 && (code[-length] == 0xeb || code[-length] == 0xcc)))
+			return 1;
+	return 0;
+}
+
 /* The same of a return address that a stack holds. What no call has put there tells of no frame: the begin of the function that a
  * coroutine's is to return to stands behind another function, whose rule would lead beyond the end of the stack. */
 u32 rule_of_caller(u64 ra)
@@ -74,7 +87,7 @@ u32 rule_of_caller(u64 ra)
 	u32 rule = rule_of(ra), kind = rule & 7;
 	int frame = kind == WH_RULE_RSP || kind == WH_RULE_RBP || kind == WH_RULE_BIG;
 
-	return frame && !G.locked && !plausible(ra) ? WH_RULE_NONE : rule;
+	return frame && !G.locked && !plausible(ra) && !hidden(ra) ? WH_RULE_NONE : rule;
 }
 
 static int word_at(u64 address, u64 low, u64 top, u64 *word)

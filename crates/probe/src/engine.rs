@@ -451,6 +451,9 @@ impl Engine {
     fn own_snapshot(&mut self) -> CallSnapshot {
         self.look_around();
         let mut snapshot = CallSnapshot {
+            at_ns: monotonic_ns(),
+            whole: self.tree.whole(),
+            processes: self.tree.described(),
             modules: self.modules.described(),
             points: self.book.described(),
             notes: self.notes.clone(),
@@ -478,19 +481,15 @@ impl Engine {
             snapshot.notes.extend(notes);
         }
         self.add_kernel_rows(&mut snapshot);
-        // Behind all counters, as it begins before them: no part is more than the whole.
-        snapshot.whole = self.tree.whole();
-        (snapshot.at_ns, snapshot.processes) = (monotonic_ns(), self.tree.described());
         snapshot
     }
 
     /// Numbers count from here.
     pub fn reset(&mut self) {
-        // First: no part of an epoch is more than the whole.
-        self.tree.reset();
         if let Some(seat) = &self.seat {
             self.reader.reset(&seat.segment);
         }
+        self.tree.reset();
         self.reset_kernel();
         self.reset_others();
     }
@@ -648,6 +647,10 @@ impl Engine {
         notes.into_iter().for_each(|n| self.note(n));
         if let Err(e) = calibrated {
             self.note(format!("the probes' own cost could not be measured ({e}) and is not subtracted"));
+        }
+        // What a thread of the target was borrowed for is no time of a program that has not begun.
+        if matches!(self.hold, Hold::Borrowed(_)) {
+            self.tree.reset();
         }
         Ok(())
     }

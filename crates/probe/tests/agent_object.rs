@@ -63,9 +63,18 @@ fn quick_functions_leave_registers_alone_that_nobody_has_saved() {
     let file = file();
     let text = file.section_by_name(".text").expect("text");
     let symbols: Vec<_> = file.symbols().filter(|s| s.size() > 0).collect();
-    let begins: Vec<u64> =
-        symbols.iter().filter(|s| s.name().is_ok_and(|n| n.starts_with("wh_fast_"))).map(|s| s.address()).collect();
-    assert_eq!(begins.len(), 3, "{begins:x?}");
+    const QUICK: [&str; 7] = [
+        "wh_fast_entry",
+        "wh_fast_exit",
+        "wh_varied_count",
+        "wh_varied_entry",
+        "wh_other_count",
+        "wh_other_entry",
+        "wh_without_call",
+    ];
+    let is_quick = |name: &str| QUICK.contains(&name);
+    let begins: Vec<u64> = symbols.iter().filter(|s| s.name().is_ok_and(is_quick)).map(|s| s.address()).collect();
+    assert_eq!(begins.len(), QUICK.len(), "{begins:x?}");
     let (mut all, mut done) = (begins, 0);
     let mut factory = InstructionInfoFactory::new();
     while let Some(&begin) = all.get(done) {

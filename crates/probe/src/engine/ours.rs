@@ -145,7 +145,7 @@ pub(super) fn is_same_agent(memory: &Memory, start: u64) -> Result<(), ProbeErro
         why: format!("the agent found in the process {why}: use the whither that attached to it"),
     };
     // Its probe may stand there when a controller died while it measured.
-    let probe = Symbol::Empty.offset() + 4..Symbol::Empty.offset() + 9;
+    let probes = [Symbol::Empty, Symbol::Bare].map(|own| own.offset() + 4..own.offset() + 9);
     let code = code_of(IMAGE);
     if code.is_empty() {
         return Err(other("cannot be compared with the one built in"));
@@ -153,7 +153,8 @@ pub(super) fn is_same_agent(memory: &Memory, start: u64) -> Result<(), ProbeErro
     for (offset, bytes) in code {
         let mut there = vec![0; bytes.len()];
         memory.read(start.wrapping_add(offset), &mut there).map_err(|_| other("cannot be read"))?;
-        let differs = |(i, (a, b)): (usize, (&u8, &u8))| a != b && !probe.contains(&(offset + i as u64));
+        let differs =
+            |(i, (a, b)): (usize, (&u8, &u8))| a != b && !probes.iter().any(|p| p.contains(&(offset + i as u64)));
         if there.iter().zip(bytes).enumerate().any(differs) {
             return Err(other("is of another build"));
         }
@@ -254,7 +255,8 @@ mod tests {
         let start = copy.as_ptr() as u64;
         is_same_agent(&memory, start).expect("the same bytes");
         copy[Symbol::Empty.offset() as usize + 5] ^= 0xff;
-        is_same_agent(&memory, start).expect("a probe on the empty function");
+        copy[Symbol::Bare.offset() as usize + 5] ^= 0xff;
+        is_same_agent(&memory, start).expect("probes on the functions that are measured");
         copy[Symbol::Stop.offset() as usize] ^= 0xff;
         let error = is_same_agent(&memory, copy.as_ptr() as u64).expect_err("another build");
         assert!(error.to_string().contains("another build"), "{error}");

@@ -248,12 +248,11 @@ impl Tree {
 
     /// Totals count from here.
     pub(crate) fn reset(&mut self) {
-        // All that is summed up begins no earlier.
-        self.began = monotonic_ns();
         self.look();
         (self.base_cpu, self.base_threads) = self.sums();
         self.base_ended = self.list.iter().map(|p| p.lives.ended()).fold(0, u32::saturating_add);
         self.base_unsure = self.list.iter().map(|p| p.lives.unsure()).sum();
+        self.began = monotonic_ns();
     }
 
     /// When the last process ended, if all have.
