@@ -80,6 +80,8 @@ struct known {
 	u64 ra;
 	u32 site, rule;
 };
+/* Words asked for at once. */
+#define FAR 32u
 /* Active records beyond WH_ACTIVE, in chunks. */
 #define CHUNK 65536u
 #define CHUNKS 64u
@@ -230,6 +232,8 @@ struct local {
 	struct trace trace;
 	struct known known[KNOWN];
 	u32 cache[CACHE];
+	u64 far[FAR], far_at;       /* words of the stack that the walk under way has asked for, from there on */
+	u32 far_words;
 	u32 frames[WH_MOST_DEPTH];  /* of the walk under way, innermost first, without FIRST and LAST */
 	struct shape shapes[SHAPES][2];
 	struct template templates[TEMPLATES];
@@ -316,7 +320,7 @@ void unmap_own(u64 address, u64 bytes);
 int stack_ours(struct local *l, u64 slot);
 s32 stack_of(struct local *l, u64 slot);
 int stack_enter(struct local *l, u64 slot, u64 rbp);
-int stack_reach(const struct local *l, u64 address, u64 *sure);
+int outlying(struct local *l, u64 at, u64 *word);
 u64 thread_pointer(void);
 void stack_reserve(struct local *l);
 
@@ -478,6 +482,7 @@ void events_at_exit(struct local *l, const struct wh_point *p, u32 index, struct
 void events_drop(struct local *l);
 
 /* record.c */
+u64 read_asking(const struct local *l, u64 at, void *to, u64 bytes);
 void values_at_entry(struct local *l, const struct wh_point *p, u32 index, u64 slot, const struct regs *regs,
 		     struct wh_block *b);
 void values_at_exit(const struct wh_point *p, u64 ret, struct wh_block *b);

@@ -50,14 +50,15 @@ static u64 taken(u64 word, const struct wh_extra *x)
 	return narrow(word, x);
 }
 
-/* A word of our own memory that may not be there: asked of the kernel, which answers instead of faulting. */
-static int asked_for(const struct local *l, u64 at, u64 *word)
+/* Reads where nothing need be mapped, or no more by the time of reading; how many bytes it got. */
+slow_path u64 read_asking(const struct local *l, u64 at, void *to, u64 bytes)
 {
 	struct {
 		u64 base, bytes;
-	} to = {(u64)word, 8}, from = {at, 8};
+	} local = {(u64)to, bytes}, remote = {at, bytes};
+	s64 got = G.locked ? 0 : sys6(SYS_PROCESS_VM_READV, l->block->pid, (u64)&local, 1, (u64)&remote, 1, 0);
 
-	return !G.locked && sys6(SYS_PROCESS_VM_READV, l->block->pid, (u64)&to, 1, (u64)&from, 1, 0) == 8;
+	return got > 0 ? (u64)got : 0;
 }
 
 /* The user may have named an argument that the function has not, and above the first frame of a stack nothing need be
@@ -65,7 +66,7 @@ static int asked_for(const struct local *l, u64 at, u64 *word)
 static int stack_word(const struct local *l, u64 slot, u64 at, u64 *word)
 {
 	if (unlikely((at + 7) / PAGE != slot / PAGE))
-		return asked_for(l, at, word);
+		return read_asking(l, at, word, 8) == 8;
 	*word = *(const u64 *)at;
 	return 1;
 }

@@ -1,7 +1,7 @@
 /*
  * Which stack a return slot is on, how far it can be read, and the shadow that keeps true return
  * addresses. Constraints: a read must never fault, so memory is asked for page by page before it is
- * believed, and each time again where the program may have unmapped it since (stacks of coroutines); a shadow block is mapped once by whoever comes first; where the place is taken, calls are
+ * believed, and where the program may unmap it at any time (around coroutines) the kernel does the reading; a shadow block is mapped once by whoever comes first; where the place is taken, calls are
  * counted and their exits given up. Signals are blocked in here: nothing may be left half-way.
  */
 #include "agent.h"
@@ -11,7 +11,6 @@
 #define NEAR 0x8000ull
 #define MOST_FRAME 0x4000000ull /* a larger one is a mistake of its rule */
 #define MOST_STEPS 64u
-#define PROBE_PAGES 256u
 #define NEAR_END 0x100000ull /* a thread is first met that near to its stack's end */
 #define RESERVE 0x800000ull /* the usual limit of a stack */
 
@@ -134,9 +133,9 @@ slow_path s32 stack_of(struct local *l, u64 slot)
 }
 
 /* The slot of the caller's frame, by its rule; 0: nothing tells. The frame pointer becomes the caller's. */
-static u64 slot_around(u64 slot, u64 *rbp)
+static u64 slot_around(const struct local *l, u64 slot, u64 ra, u64 *rbp)
 {
-	u32 rule = rule_of_caller(*(const u64 *)slot), kind = rule & 7;
+	u32 rule = rule_of_caller(ra), kind = rule & 7;
 	u64 cfa, saved = 0;
 
 	if (kind == WH_RULE_RSP || kind == WH_RULE_RBP) {
@@ -158,9 +157,8 @@ static u64 slot_around(u64 slot, u64 *rbp)
 	if (next & 7 || next - slot - 1 >= MOST_FRAME)
 		return 0;
 	if (saved) {
-		if (saved & 7 || saved - slot >= MOST_FRAME || !readable(saved))
+		if (saved & 7 || saved - slot >= MOST_FRAME || read_asking(l, saved, rbp, 8) != 8)
 			return 0;
-		*rbp = *(const u64 *)saved;
 	}
 	return next;
 }
@@ -168,11 +166,13 @@ static u64 slot_around(u64 slot, u64 *rbp)
 /* The stack met before that the frames around a slot lead to, so that they are its own however large they are; -1: none. */
 static s32 stack_around(struct local *l, u64 slot, u64 rbp)
 {
+	u64 ra = *(const u64 *)slot;
+
 	for (u32 steps = 0; steps < MOST_STEPS && !G.locked; steps++) {
-		slot = slot_around(slot, &rbp);
+		slot = slot_around(l, slot, ra, &rbp);
 		s32 which = slot ? stack_of(l, slot) : -1;
 
-		if (which >= 0 || !slot || !readable(slot))
+		if (which >= 0 || !slot || read_asking(l, slot, &ra, 8) != 8)
 			return which;
 	}
 	return -1;
@@ -268,18 +268,20 @@ slow_path int stack_enter(struct local *l, u64 slot, u64 rbp)
 	return found;
 }
 
-/* Whether the word at `address` can be read, of the current stack, which is known to be readable up to `sure` (a page's end), and
- * more of it then. */
-slow_path int stack_reach(const struct local *l, u64 address, u64 *sure)
+/* A word that does not last. The walk looks at several near each other. */
+slow_path int outlying(struct local *l, u64 at, u64 *word)
 {
-	if ((address & 7) || address < l->stack.lo || address > ~0ull - PAGE)
-		return 0;
-	if (address >= *sure) {
-		u64 pages = (address - *sure) / PAGE + 1;
+	u64 i = (at - l->far_at) / 8;
 
-		if (pages > PROBE_PAGES || l->stack.lasting)
-			return 0;
-		*sure = readable_up(*sure, pages);
+	if (at & 7 || l->stack.lasting)
+		return 0;
+	if (at < l->far_at || i >= l->far_words) {
+		u64 words = (PAGE - at % PAGE) / 8;
+
+		l->far_at = at;
+		l->far_words = (u32)(read_asking(l, at, l->far, (words < FAR ? words : FAR) * 8) / 8);
+		i = 0;
 	}
-	return address < *sure;
+	*word = l->far[i];
+	return i < l->far_words;
 }

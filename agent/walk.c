@@ -139,18 +139,27 @@ static const struct wh_active *calling(struct local *l, u64 slot)
 	return find_record(l, slot);
 }
 
+/* A word of the stack, further out than the slot; 0: there is none. */
+static inline int stack_word(struct local *l, u64 slot, u64 at, u64 *word)
+{
+	if (unlikely(l->stack.lasting ? at > l->stack.lasting - 8 : (at | 7) / PAGE != slot / PAGE))
+		return outlying(l, at, word);
+	*word = *(const u64 *)at;
+	return 1;
+}
+
 /* Gathers the frames above `slot` in l->frames, innermost first, and tells what stands outside of them: a root. */
 static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u32 *n)
 {
 	struct trace *t = &l->trace;
-	u64 s = slot, rbp_from = 0, sure = surely_up_to(l, slot);
+	u64 s = slot, ra = *(const u64 *)slot, rbp_from = 0;
 	u32 most = header()->depth;
 	int by_fp = 0, rows = !(p->flags & WH_DO_FP);
 
 	if (most > WH_MOST_DEPTH)
 		most = WH_MOST_DEPTH;
+	l->far_words = 0;
 	for (;;) {
-		u64 ra = *(const u64 *)s;
 		const struct known *known = &l->known[(u32)(ra * 0x9e3779b97f4a7c15ull >> 40) % KNOWN];
 
 		if (unlikely(known->ra != ra || !ra)) {
@@ -199,22 +208,22 @@ static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u3
 				note_zero(t, slot, rbp_from);
 				return WH_ROOT_END;
 			}
-			if ((rbp & 7) || rbp <= s || rbp - s > 1 << 20 || !stack_reach(l, rbp + 8, &sure))
+			if ((rbp & 7) || rbp <= s || rbp - s > 1 << 20)
 				return cut(l);
 			next = rbp + 8;
 		} else if ((rule & 7) == WH_RULE_BIG) {
-			(void)stack_reach(l, s + PAGE, &sure);
-			if (!big_step(rule, s, &rbp, slot, sure, &next))
+			if (!big_step(rule, s, &rbp, slot, surely_up_to(l, slot), &next))
 				return cut(l);
 		} else {
 			return WH_ROOT_TRUNCATED;
 		}
-		if (unlikely(next - s - 1 >= sure - 8 - s) && (next <= s || !stack_reach(l, next, &sure)))
+		if (unlikely(next <= s || !stack_word(l, slot, next, &ra)))
 			return cut(l);
 		if ((rule & 7) == WH_RULE_FP) {
 			note_rbp(t, slot, rbp_from, rbp);
 			rbp_from = rbp;
-			rbp = *(const u64 *)rbp;
+			if (unlikely(!stack_word(l, slot, rbp, &rbp)))
+				return cut(l);
 			by_fp = 1;
 		} else if ((rule & 7) == WH_RULE_BIG) {
 			by_fp = 0;
@@ -224,10 +233,8 @@ static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u3
 			if (rule & 1 << 17) {
 				u64 saved = next + 8 + (u64)((s64)(s32)rule >> 18) * 8;
 
-				if (unlikely(saved - slot >= sure - 7 - slot) &&
-				    (saved < slot || !stack_reach(l, saved, &sure)))
+				if (unlikely(saved < slot || !stack_word(l, slot, saved, &rbp)))
 					return cut(l);
-				rbp = *(const u64 *)saved;
 				rbp_from = saved;
 			}
 		}

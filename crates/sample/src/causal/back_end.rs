@@ -27,22 +27,6 @@ const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 const MARGIN_NS: u64 = 6_000;
 /// A tick comes after so many times its own cost at the earliest.
 const DEAREST: u64 = 16;
-/// Drops things that the kernel takes its time for, all at once: with each uprobe it waits until no CPU can be in it any more (40 to 90 ms),
-/// and such waits end together.
-fn let_go<T: Send>(things: impl Iterator<Item = T>) {
-    std::thread::scope(|scope| {
-        things.for_each(|thing| {
-            scope.spawn(move || drop(thing));
-        });
-    });
-}
-
-impl Drop for CausalBpf {
-    fn drop(&mut self) {
-        self.detach();
-    }
-}
-
 /// A tick more often than this would leave nothing to the program.
 const SHORTEST_TICK_NS: u64 = 50_000;
 
@@ -631,6 +615,22 @@ fn size(open: &mut OpenCausalSkel<'static>, cpus: usize) -> Result<(), SampleErr
     };
     constants.wh_rows_mask = code::ROWS as u32 - 1;
     Ok(())
+}
+
+/// Drops things that the kernel takes its time for, all at once: with each uprobe it waits until no CPU can be in it any more (40 to 90 ms),
+/// and such waits end together.
+fn let_go<T: Send>(things: impl Iterator<Item = T>) {
+    std::thread::scope(|scope| {
+        things.for_each(|thing| {
+            scope.spawn(move || drop(thing));
+        });
+    });
+}
+
+impl Drop for CausalBpf {
+    fn drop(&mut self) {
+        self.detach();
+    }
 }
 
 fn ring(skel: &CausalSkel<'static>, got: &Rc<RefCell<records::Got>>) -> Result<RingBuffer<'static>, SampleError> {

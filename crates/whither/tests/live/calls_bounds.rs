@@ -17,8 +17,12 @@ fn made(directory: &tempfile::TempDir, name: &str, source: &str) -> Option<PathB
 fn made_with(directory: &tempfile::TempDir, name: &str, source: &str, more: &[&str]) -> Option<PathBuf> {
     let (from, to) = (directory.path().join(name), directory.path().join(name.split('.').next().unwrap()));
     std::fs::write(&from, source).unwrap();
-    let compiler = if name.ends_with("cpp") { "g++" } else { "gcc" };
-    let flags = ["-O1", "-fno-optimize-sibling-calls", "-pthread", "-o"];
+    const C: [&str; 4] = ["-O1", "-fno-optimize-sibling-calls", "-pthread", "-o"];
+    let (compiler, flags): (&str, &[&str]) = match name.rsplit('.').next() {
+        Some("cpp") => ("g++", &C),
+        Some("go") => ("go", &["build", "-o"]),
+        _ => ("gcc", &C),
+    };
     let built = Command::new(compiler).args(more).args(flags).args([&to, &from]).output();
     if !built.is_ok_and(|b| b.status.success()) {
         println!("SKIP: no {compiler}");
@@ -205,12 +209,7 @@ fn paths_of_go_are_whole_and_known_again() {
     need_root!();
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
-    let (source, program) = (directory.path().join("leaf.go"), directory.path().join("leaf"));
-    std::fs::write(&source, GO).unwrap();
-    let built = Command::new("go").args(["build", "-o"]).args([&program, &source]).output();
-    if !built.is_ok_and(|b| b.status.success()) {
-        return println!("SKIP: no go");
-    }
+    let Some(program) = made(&directory, "leaf.go", GO) else { return };
     let a_call = |more: &[&str]| {
         let run = calls(&[&["-f", "main.leaf"], more].concat(), &program);
         let out = text(&run.stdout);
@@ -254,12 +253,7 @@ fn calls_of_go_count_once_where_their_stack_is_moved() {
     need_root!();
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
-    let (source, program) = (directory.path().join("grows.go"), directory.path().join("grows"));
-    std::fs::write(&source, GROWS).unwrap();
-    let built = Command::new("go").args(["build", "-o"]).args([&program, &source]).output();
-    if !built.is_ok_and(|b| b.status.success()) {
-        return println!("SKIP: no go");
-    }
+    let Some(program) = made(&directory, "grows.go", GROWS) else { return };
     let answer = document(&["-f", "main.deep"], &program);
     assert_eq!(number(&answer["functions"][0]["totals"]["calls"]), 20_000, "{answer}");
 }

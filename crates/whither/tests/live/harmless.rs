@@ -179,3 +179,44 @@ fn another_profiler_beside_us_works_as_ever() {
         assert_eq!(run.output.status.code(), Some(0), "{}", text(&run.output.stderr));
     }
 }
+
+/// `script` is the terminal: killed, it leaves nobody at the other end, whose end of file was read for ever.
+#[test]
+fn a_live_screen_ends_with_its_terminal() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let drawn = directory.path().join("drawn");
+    // A terminal without size shows nothing.
+    let top = format!("stty rows 24 cols 100; exec {} top", env!("CARGO_BIN_EXE_whither"));
+    let began =
+        Command::new("script").args(["-qfec", &top]).arg(&drawn).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+    let Ok(mut terminal) = began else { return println!("SKIP: no script") };
+    let within = |seconds: u64, done: &dyn Fn() -> bool| {
+        let until = Instant::now() + Duration::from_secs(seconds);
+        while Instant::now() < until && !done() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        done()
+    };
+    let script = terminal.id();
+    let screen = || {
+        let all = std::fs::read_to_string(format!("/proc/{script}/task/{script}/children")).unwrap_or_default();
+        all.split_whitespace().filter_map(|w| w.parse::<u32>().ok()).find(|pid| is_whither(*pid))
+    };
+    // Once a picture is drawn it waits for keys.
+    let begins = within(20, &|| drawn.metadata().is_ok_and(|m| m.len() > 500) && screen().is_some());
+    let pid = screen();
+    let _ = (terminal.kill(), terminal.wait());
+    assert!(begins, "no picture");
+    let pid = pid.unwrap();
+    let gone = within(20, &|| !is_whither(pid));
+    if !gone {
+        send("KILL", pid);
+    }
+    assert!(gone, "it goes on without its terminal");
+}
+
+fn is_whither(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|c| c.trim() == "whither")
+}
