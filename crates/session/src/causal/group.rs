@@ -168,7 +168,7 @@ impl Group {
             exec,
             program: Program::default(),
             code: Code::new(service, options.scope.clone()),
-            targets: Targets::default(),
+            targets: Targets::new(&options.targets),
             threads: Threads::default(),
             atomics: Atomics::default(),
             wanted: Wanted::new(

@@ -4,7 +4,7 @@
 use super::code::{Code, Place, Run, Word};
 use super::options::UnitChoice;
 use super::program::Program;
-use super::words::TargetSpec;
+use super::words::{NamePattern, TargetSpec};
 use rustc_hash::FxHashMap;
 use whither_sample::causal::{Armed, CausalSample, CodeRange, SampleWhat, Unit as ArmedUnit, WaitClass};
 use whither_store::causal::{Target, TargetSamples, Unit, Wait};
@@ -31,6 +31,7 @@ pub(super) struct Targets {
     counts: FxHashMap<(Option<u32>, u32), (u64, u64)>,
     plain_ns: FxHashMap<u32, u64>,
     waits: FxHashMap<Site, Waited>,
+    named: Named,
     /// Sites that the kernel took for in scope and that are not.
     pub(super) misplaced: u64,
 }
@@ -45,6 +46,45 @@ type Site = (Word, Word, u32);
 struct Waited {
     ns: u64,
     woken: FxHashMap<Site, u64>,
+}
+
+/// Functions that the user named: code that is inlined into one is its code, as `whither prof` counts it, unless what is
+/// inlined is named too.
+#[derive(Debug, Default)]
+struct Named {
+    functions: Vec<NamePattern>,
+    callers: Vec<NamePattern>,
+}
+
+impl Named {
+    fn new(only: &[TargetSpec]) -> Self {
+        let mut named = Self::default();
+        for spec in only {
+            if let TargetSpec::Function(function, callers) = spec {
+                named.functions.push(function.clone());
+                named.callers.extend(callers.iter().cloned());
+            }
+        }
+        named
+    }
+
+    /// Which place of an inline chain the code counts for: the innermost one that is named, else the innermost one.
+    fn owner(&self, places: &[Place], code: &Code) -> usize {
+        innermost(places, &self.functions, code)
+    }
+
+    fn caller(&self, places: &[Place], code: &Code) -> Option<Place> {
+        places.get(innermost(places, &self.callers, code)).copied()
+    }
+}
+
+fn innermost(places: &[Place], names: &[NamePattern], code: &Code) -> usize {
+    // Most code is asked for when nothing is named, or has nothing inlined.
+    if names.is_empty() || places.len() < 2 {
+        return 0;
+    }
+    let is_named = |p: &Place| names.iter().any(|n| n.matches(code.text(p.function)));
+    places.iter().position(is_named).unwrap_or(0)
 }
 
 /// What may become a target.
@@ -86,6 +126,11 @@ struct Frame {
 }
 
 impl Targets {
+    /// `only`: what the user named.
+    pub(super) fn new(only: &[TargetSpec]) -> Self {
+        Self { named: Named::new(only), ..Self::default() }
+    }
+
     /// Targets that a sample hits, born if need be; empty when nothing in scope is.
     pub(super) fn hit(
         &mut self,
@@ -125,7 +170,9 @@ impl Targets {
         let Some((first, place)) = frames.first().and_then(|f| Some((f, *f.places.first()?))) else { return hit };
         let of = (first.file, program);
         let line = (place.line > 0).then_some(Key::Line(place.file, place.line));
-        let function = Key::Function(place.function);
+        let owner = self.named.owner(&first.places, code);
+        let owned = first.places.get(owner).copied().unwrap_or(place);
+        let function = Key::Function(owned.function);
         for unit in &wanted.units {
             match unit {
                 UnitChoice::Line => {
@@ -139,10 +186,10 @@ impl Targets {
                         }
                     }
                 }
-                UnitChoice::Function => hit.push(self.number(function.clone(), place, of, code, None)),
-                UnitChoice::Path => hit.extend(self.path_hit(frames, place, of, code, None)),
+                UnitChoice::Function => hit.push(self.number(function.clone(), owned, of, code, None)),
+                UnitChoice::Path => hit.extend(self.path_hit(frames, owner, of, code, None)),
                 UnitChoice::Auto => {
-                    let parent = self.number(function.clone(), place, of, code, None);
+                    let parent = self.number(function.clone(), owned, of, code, None);
                     hit.push(parent);
                     hit.extend(line.clone().map(|key| self.number(key, place, of, code, Some(parent))));
                 }
@@ -162,13 +209,14 @@ impl Targets {
     fn path_hit(
         &mut self,
         frames: &[Frame],
-        place: Place,
+        owner: usize,
         of: (usize, &Program),
         code: &Code,
         parent: Option<u32>,
     ) -> Option<u32> {
-        let inlined = frames.first()?.places.get(1).map(|p| p.function).filter(|f| *f != place.function);
-        let called = || frames.get(1)?.places.first().map(|p| p.function);
+        let place = frames.first()?.places.get(owner).copied()?;
+        let inlined = frames.first()?.places.get(owner + 1).map(|p| p.function).filter(|f| *f != place.function);
+        let called = || self.named.caller(&frames.get(1)?.places, code).map(|p| p.function);
         let (caller, is_inlined) = inlined.map(|c| (c, true)).or_else(|| Some((called()?, false)))?;
         Some(self.number(Key::Path(place.function, caller, is_inlined), place, of, code, parent))
     }
@@ -269,7 +317,8 @@ impl Targets {
     pub(super) fn armed(&self, target: u32, code: &Code, program: &Program) -> Armed {
         let Some(key) = self.keys.get(target as usize) else { return Armed::Nothing };
         let ranges = |wanted: &dyn Fn(&Run) -> bool| everywhere(&stated(code, program, wanted), program);
-        let function = |name: Word| move |r: &Run| r.places.first().is_some_and(|p| p.function == name);
+        let function = |name: Word| move |r: &Run| self.owned(r, code).is_some_and(|(p, _)| p.function == name);
+        let called = |name: Word| move |r: &Run| self.named.caller(&r.places, code).is_some_and(|p| p.function == name);
         let made = |unit, ranges, callers| Armed::Code { unit, ranges, callers };
         match key {
             Key::Line(..) => {
@@ -284,14 +333,22 @@ impl Targets {
             }
             Key::Path(name, caller, false) => {
                 // Code that is inlined into a caller is another target.
-                let own =
-                    |r: &Run| r.places.first().is_some_and(|p| p.function == *name) && !has_inlined_caller(r, *name);
-                made(ArmedUnit::Function, ranges(&own), vec![ranges(&function(*caller))])
+                let own = |r: &Run| {
+                    self.owned(r, code)
+                        .is_some_and(|(p, caller)| p.function == *name && caller.is_none_or(|c| c.function == *name))
+                };
+                made(ArmedUnit::Function, ranges(&own), vec![ranges(&called(*caller))])
             }
             Key::Wait(class, ..) => {
                 Armed::OffCpu { classes: class.bit(), sites: everywhere(&self.code_of(target, code, program), program) }
             }
         }
+    }
+
+    /// The place that code counts for, and what it is inlined into.
+    fn owned(&self, run: &Run, code: &Code) -> Option<(Place, Option<Place>)> {
+        let owner = self.named.owner(&run.places, code);
+        Some((*run.places.get(owner)?, run.places.get(owner + 1).copied()))
     }
 
     /// Stated addresses of a target's code by file.
@@ -302,11 +359,14 @@ impl Targets {
             Key::Line(file, line) => {
                 stated(code, program, &|r| first(r).is_some_and(|p| p.file == file && p.line == line))
             }
-            Key::Function(name) => stated(code, program, &|r| first(r).is_some_and(|p| p.function == name)),
+            Key::Function(name) => {
+                stated(code, program, &|r| self.owned(r, code).is_some_and(|(p, _)| p.function == name))
+            }
             Key::Inclusive(name) => stated(code, program, &|r| r.places.iter().any(|p| p.function == name)),
             Key::Path(name, caller, inlined) => stated(code, program, &|r| {
-                first(r).is_some_and(|p| p.function == name)
-                    && (!inlined || r.places.get(1).is_some_and(|p| p.function == caller))
+                self.owned(r, code).is_some_and(|(p, around)| {
+                    p.function == name && (!inlined || around.is_some_and(|c| c.function == caller))
+                })
             }),
             Key::Wait(_, function, file, line) => stated(code, program, &|r| {
                 first(r).is_some_and(|p| p.function == function && p.file == file && p.line == line)
@@ -410,10 +470,6 @@ fn blank(unit: Unit) -> Target {
         image: None,
         ranges: Vec::new(),
     }
-}
-
-fn has_inlined_caller(run: &Run, name: Word) -> bool {
-    run.places.get(1).is_some_and(|p| p.function != name)
 }
 
 /// Frames in scope, from the one the kernel side found on.

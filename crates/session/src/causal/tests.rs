@@ -387,6 +387,70 @@ fn samples_become_targets_with_code() {
     assert_eq!((waits.len(), blocked, waits[0].woken_by[0].1), (1, 500, 1));
 }
 
+#[inline(always)]
+fn what_is_inlined(x: u64) -> u64 {
+    (0..std::hint::black_box(x)).fold(x, |sum, i| sum.rotate_left(7) ^ std::hint::black_box(i))
+}
+
+#[inline(never)]
+fn has_it_inlined(x: u64) -> u64 {
+    std::hint::black_box(what_is_inlined(x)) + 1
+}
+
+/// Targets that a sample in code inlined into `has_it_inlined` hits where these functions are named.
+fn hit_in_inlined_code(names: &[&str]) -> Vec<String> {
+    let me = std::process::id();
+    assert_eq!(has_it_inlined(0), 1);
+    let entry = has_it_inlined as fn(u64) -> u64 as usize as u64;
+    let targets = names.iter().map(|n| super::words::target(n).expect(n)).collect();
+    let asked = CausalOptions { targets, unit: UnitChoice::Function, ..options(&["true"]) };
+    let log = Rc::new(RefCell::new(Log { watched: vec![me], ..Log::default() }));
+    let fake = Fake { log, facts: good(), samples: Vec::new(), began: Instant::now(), refusal: None };
+    let mut group = super::group::Group::new(&asked, Box::new(fake));
+    group.look_now(&[]).expect("our own code");
+    let (file, at) = group.program.place(me, entry).expect("our own file");
+    let of = group.program.files[file].clone();
+    group.code.meet(file, &of, at);
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while group.code.waiting() > 0 && Instant::now() < deadline {
+        group.code.poll();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let known = group.code.function(file, at).expect("the function");
+    let is_inlined = |r: &&super::code::Run| {
+        r.places.len() > 1 && group.code.text(r.places[0].function).ends_with("what_is_inlined")
+    };
+    let run = known.runs.iter().find(is_inlined).expect("inlined code").range.start;
+    let site = entry + (run - at.0);
+    let sample = CausalSample {
+        t_ns: 1,
+        pid: me,
+        tid: me,
+        what: SampleWhat::Run,
+        site,
+        frames: vec![site],
+        kernel: false,
+        weight: 1,
+    };
+    let wanted = super::targets::Wanted::new(asked.unit, asked.targets.clone(), 0);
+    let hit = group.targets.hit(&sample, &group.program, &mut group.code, &wanted);
+    for id in &hit {
+        let Armed::Code { ranges, .. } = group.targets.armed(*id, &group.code, &group.program) else {
+            panic!("no code")
+        };
+        assert!(ranges.iter().any(|r| (r.1..r.2).contains(&site)), "{ranges:?}");
+    }
+    let short = |id: &u32| group.targets.list[*id as usize].name.rsplit("::").next().unwrap_or_default().to_owned();
+    hit.iter().map(short).collect()
+}
+
+#[test]
+fn inlined_code_counts_for_the_function_that_is_named() {
+    assert_eq!(hit_in_inlined_code(&[]), ["what_is_inlined"]);
+    assert_eq!(hit_in_inlined_code(&[".*has_it_inlined"]), ["has_it_inlined"]);
+    assert_eq!(hit_in_inlined_code(&[".*has_it_inlined", ".*what_is_inlined"]), ["what_is_inlined"]);
+}
+
 /// Computes for a while, and ends by itself.
 const BUSY: [&str; 3] = ["sh", "-c", "i=0; while [ $i -lt 3000000 ]; do i=$((i+1)); done"];
 
