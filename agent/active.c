@@ -226,7 +226,7 @@ void records_join(struct local *l)
 slow_path void drop_stale(struct local *l, u64 slot)
 {
 	struct wh_thread *t = l->block;
-	u64 tail = *(u64 *)slot == G.exit;
+	u64 tail = is_exit(*(u64 *)slot);
 	u32 kept = t->n_active, from = kept;
 
 	while (from > l->stack.first) {

@@ -22,10 +22,10 @@ struct regs {
 	u64 r11, r10, r9, r8, rdi, rsi, rdx, rcx, rax;
 };
 
-/* What an entry answers to entry.S: where to go on; `pass`: leave the return slot alone. */
+/* What an entry answers to entry.S: where to go on, and by which place of wh_exits; 0: leave the return slot alone. */
 struct answer {
 	u64 to;
-	u64 pass;
+	u64 exit;
 };
 
 /* Brackets of an update that readers see whole or not at all: an odd number, then the next even one. A
@@ -45,7 +45,6 @@ static inline void update_end(u32 *seq)
 
 struct global {
 	char *segment;     /* 0 before wh_start and after wh_stop */
-	u64 exit;          /* wh_exit_address */
 	u64 cookie;        /* tells this life of the agent from one before an exec */
 	u32 way;           /* wh_start.way */
 	u32 fsgsbase;      /* way 2: the thread pointer can be read by an instruction */
@@ -167,6 +166,7 @@ struct hot {
 	u64 *counter;               /* its calls */
 	u64 owner;                  /* slot ^ ra of who filled it */
 	u64 calls;                  /* of the block at that time */
+	u64 exit;                   /* start of the place of wh_exits for `ra` */
 	u16 skip, left;             /* the path is another each time: fillings to be left out, still */
 	u32 varied;                 /* the values are those of variants[], found by a hash of the words */
 } __attribute__((aligned(256))); /* 5 * 256 bytes: no power of two */
@@ -259,6 +259,35 @@ static inline u32 next_serial(struct local *l)
 	u32 serial = ++l->serial;
 
 	return likely(serial) ? serial : ++l->serial;
+}
+
+/* exits.c, and its places in entry.S */
+#define WH_EXITS EXITS
+#define EXIT_BYTES (1u << EXIT_SHIFT)
+extern const char wh_exits[];
+extern u64 wh_returns[WH_EXITS];
+u64 exit_for(u64 ra);
+
+static inline u64 exit_start(u32 index)
+{
+	return (u64)wh_exits + (u64)index * EXIT_BYTES;
+}
+
+/* Whether a return address leads to one of them: the exit of the call is seen. */
+static inline int is_exit(u64 ra)
+{
+	return ra - (u64)wh_exits < (u64)WH_EXITS * EXIT_BYTES;
+}
+
+static inline u64 exit_index(u64 ra)
+{
+	return (ra - (u64)wh_exits) >> EXIT_SHIFT;
+}
+
+/* Where a call goes on that returns by that place, at `slot`. */
+static inline u64 returns_to(u64 index, u64 slot)
+{
+	return likely(wh_returns[index]) ? wh_returns[index] : *(const u64 *)(slot + WH_SHADOW);
 }
 
 static inline struct wh_header *header(void)

@@ -61,12 +61,12 @@
  * address stands where the index was: "above". */
 .macro call_fast name
 	mov %rcx, -16(%rsp)
-	lea -48(%rsp), %rsp
-	.cfi_adjust_cfa_offset 48
+	lea -80(%rsp), %rsp		/* from its end on an address that is still wanted when all this is dropped */
+	.cfi_adjust_cfa_offset 80
 	mov %rsp, %rdi
 	call \name
-	lea 8(%rsp), %rsp
-	.cfi_adjust_cfa_offset -8
+	lea 40(%rsp), %rsp
+	.cfi_adjust_cfa_offset -40
 	restore_few
 	cmpq $0xffff, (%rsp)
 .endm
@@ -217,26 +217,7 @@ wh_entry_exit:
 	.cfi_def_cfa rsp, 8
 	.cfi_offset rip, D - 16
 	.cfi_escape 0x14, 7, 1		/* DW_CFA_val_offset rsp, CFA - 8 */
-	call *-16(%rsp)
-	.globl wh_exit_address
-	.type wh_exit_address, @notype
-wh_exit_address:
-	lea -8(%rsp), %rsp
-	.cfi_def_cfa_offset 16
-	save_few
-	lea 40(%rsp), %rdi
-	call wh_fast_exit
-	restore_few
-	cmpq $0, (%rsp)
-	je 3f
-	ret
-3:	save_registers
-	lea 72(%rsp), %rdi
-	mov %rsp, %rsi
-	call_handler wh_on_exit, -96
-	mov %rax, 72(%rsp)
-	restore_registers
-	ret
+	notrack jmp *-96(%rsp)		/* 80 below the index; 128 bytes are left alone by signals */
 2:	.cfi_restore_state
 	save_registers
 	mov 72(%rsp), %rdi
@@ -246,8 +227,9 @@ wh_exit_address:
 	call_handler wh_on_entry, -96
 	mov %rax, 72(%rsp)
 	.cfi_remember_state
-	test %edx, %edx
-	jnz 4f
+	test %rdx, %rdx
+	jz 4f
+	mov %rdx, -8(%rsp)		/* 80 below the index */
 	restore_registers
 	jmp 1b
 4:	.cfi_restore_state
@@ -276,6 +258,41 @@ wh_exit_address:
 	.cfi_endproc
 	.size wh_entry_exit, . - wh_entry_exit
 	known_code _entry
+
+/* Calls whose exit is seen are made here, each where the address that it is to return to has its place: exits.c. Where to
+ * stands in -16(rsp), and the slot, in which the call puts the way back to here, is the word below rsp again behind it. */
+	.globl wh_exits
+	.type wh_exits, @object
+	.p2align 6
+	.cfi_startproc
+	.cfi_def_cfa rsp, 8
+	.cfi_offset rip, D - 16
+	.cfi_escape 0x14, 7, 1
+wh_exits:
+	.rept EXITS
+	call *-16(%rsp)
+	jmp wh_exit
+	.p2align EXIT_SHIFT, 0xcc
+	.endr
+	.size wh_exits, . - wh_exits
+wh_exit:
+	lea -8(%rsp), %rsp
+	.cfi_def_cfa_offset 16
+	save_few
+	lea 40(%rsp), %rdi
+	call wh_fast_exit
+	restore_few
+	cmpq $0xffff, (%rsp)		/* which place it was, if nothing is done yet */
+	jbe 3f
+	ret
+3:	save_registers
+	lea 72(%rsp), %rdi
+	mov %rsp, %rsi
+	call_handler wh_on_exit, -96
+	mov %rax, 72(%rsp)
+	restore_registers
+	ret
+	.cfi_endproc
 
 	.globl wh_entry_only
 	.type wh_entry_only, @function

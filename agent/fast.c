@@ -45,7 +45,9 @@ _Static_assert(sizeof(struct word) == WORD_BYTES && MOST_WORDS == HOT_WORDS, "as
 _Static_assert(WH_AT_POINTS + __builtin_offsetof(struct wh_point, state) == AT_STATES, "as entry.S has it");
 _Static_assert(sizeof(struct wh_point) == 1 << POINT_SHIFT, "as entry.S has it");
 /* Where entry.S leaves rbp, for both kinds of entries. */
-_Static_assert(__builtin_offsetof(struct frame, ra) == 56, "48 bytes below the index");
+_Static_assert(__builtin_offsetof(struct frame, index) - __builtin_offsetof(struct frame, rbp) == 48, "as entry.S has it");
+_Static_assert(__builtin_offsetof(struct frame, index) == 80, "where entry.S looks for the exit");
+_Static_assert(EXITS <= 1 << 16, "as entry.S has it");
 
 static inline u64 two_words(const u32 *first)
 {
@@ -166,7 +168,7 @@ static inline void finish_count(struct frame *f, u64 *counter, u64 relocated)
 
 /* 1: it is done. */
 static inline __attribute__((always_inline)) int finish_entry(struct local *l, struct frame *f, u64 block, u64 *counter,
-							      u64 record, u64 relocated)
+							      u64 record, u64 relocated, u64 exit)
 {
 	u64 pending = 0, now = 0;
 
@@ -180,6 +182,7 @@ static inline __attribute__((always_inline)) int finish_entry(struct local *l, s
 		return 0;
 	}
 	admit(l, (u64)&f->ra, f->ra, block, counter, record, now, pending);
+	f->exit = exit;
 	f->index = relocated;
 	return 1;
 }
@@ -210,11 +213,11 @@ static inline __attribute__((always_inline)) int entry_varied(struct local *l, s
 {
 	u32 serial;
 	const struct variant *v = variant_that_fits(l, h, h->serial, &serial);
-	u64 block = v ? v->block : 0, record = v ? v->record : 0, relocated = h->relocated;
+	u64 block = v ? v->block : 0, record = v ? v->record : 0, relocated = h->relocated, exit = h->exit;
 
 	if (unlikely(!v || serial != look(&v->serial) || !has_key(h, key)))
 		return 0;
-	return finish_entry(l, f, block, counter_of(l->home, block), record, relocated);
+	return finish_entry(l, f, block, counter_of(l->home, block), record, relocated, exit);
 }
 
 static inline int count_plain(struct frame *f, const struct hot *h, u64 key)
@@ -229,9 +232,9 @@ static inline int count_plain(struct frame *f, const struct hot *h, u64 key)
 
 static inline __attribute__((always_inline)) int entry_plain(struct local *l, struct frame *f, const struct hot *h, u64 key)
 {
-	u64 block = h->block, *counter = h->counter, record = h->record, relocated = h->relocated;
+	u64 block = h->block, *counter = h->counter, record = h->record, relocated = h->relocated, exit = h->exit;
 
-	return has_key(h, key) && finish_entry(l, f, block, counter, record, relocated);
+	return has_key(h, key) && finish_entry(l, f, block, counter, record, relocated, exit);
 }
 
 /* What did not serve last where this call has its place, if all of it fits but for its words; and what goes with it. */
@@ -295,19 +298,20 @@ void wh_varied_entry(struct frame *f, const struct hot *h, u64 key)
 		wh_other_entry(f);
 }
 
-/* Exit of a call: puts its return address into its slot, 0 if handlers.c is to do it. */
+/* Exit of a call: puts its return address into its slot, the index of its exit if handlers.c is to do it. */
 void wh_fast_exit(u64 *slot)
 {
-	u64 segment = G.fast;
+	u64 segment = G.fast, exit = exit_index(*slot), ra = wh_returns[exit];
 	struct local *l;
 
-	if (unlikely(segment & 1)) /* there may be no fs */
+	/* The other way round the call in progress at this place is not the one that returns. */
+	if (unlikely(segment & 1 || ra != *(u64 *)((u64)slot + WH_SHADOW))) /* there may be no fs */
 		goto otherwise;
 	l = wh_own.local;
 	if (unlikely(!l || (u64)l->home != segment || !booked(segment, l, wh_own.block, (u64)slot)))
 		goto otherwise;
-	*slot = *(u64 *)((u64)slot + WH_SHADOW);
+	*slot = ra;
 	return;
 otherwise:
-	*slot = 0;
+	*slot = exit;
 }

@@ -137,9 +137,9 @@ static inline const struct word *words_of(const struct hot *h)
 }
 
 /* What entry.S has pushed, and above it what the stub and the call have. The index is below 65536; an
- * address in its place says that the call is done and goes on there. */
+ * address in its place says that the call is done and goes on there, by way of `exit` if its exit is seen. */
 struct frame {
-	u64 rbp, rdi, rsi, rdx, rcx, rax, index, ra;
+	u64 exit, spare[3], rbp, rdi, rsi, rdx, rcx, rax, index, ra;
 };
 
 /* Where in hot[] and first[] calls at this slot have their place. */

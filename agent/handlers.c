@@ -196,7 +196,7 @@ static inline void count_alone(struct local *l, const struct wh_point *p, struct
 /* Why the exit of a call cannot be seen, or WH_LOST_CAUSES. */
 static inline enum wh_lost no_exit(const struct local *l, u64 slot, u32 unseen)
 {
-	if (unlikely(header()->stacks_copied || (unseen && *(const u64 *)slot != G.exit)))
+	if (unlikely(header()->stacks_copied || (unseen && !is_exit(*(const u64 *)slot))))
 		return WH_LOST_FOREIGN;
 	if (unlikely(l->stack.no_shadow))
 		return slot < (u64)-WH_SHADOW + BLOCK_BYTES ? WH_LOST_LOW : WH_LOST_SHADOW;
@@ -311,7 +311,7 @@ static inline void note_apart(struct local *l, u32 flags, struct wh_active *r, u
 static slow_path struct answer entry_slow(u64 index, u64 slot, const struct regs *regs, u64 rbp, u64 began)
 {
 	const struct wh_point *p = point_at(index);
-	struct answer answer = {p->relocated, 1};
+	struct answer answer = {p->relocated, 0};
 	struct local *l = begin(p, slot, rbp);
 
 	if (unlikely(!l))
@@ -339,8 +339,12 @@ static slow_path struct answer entry_slow(u64 index, u64 slot, const struct regs
 	}
 	count_call(b);
 	u64 ra = *(const u64 *)slot;
-	if (likely(ra != G.exit)) /* else a tail call out of a probed function: the shadow is right */
+	if (likely(!is_exit(ra))) {
 		*(u64 *)(slot + WH_SHADOW) = ra;
+		answer.exit = exit_for(ra);
+	} else { /* a tail call out of a probed function: the shadow is right */
+		answer.exit = exit_start((u32)exit_index(ra));
+	}
 	u32 place = t->n_active;
 	push(t, r, slot, found, (u32)index, found & WH_FOLDED ? whole_below(place ? record(l, place - 1) : 0, place) : 0);
 	if (unlikely(flags & NEEDS_WORDS))
@@ -351,7 +355,6 @@ static slow_path struct answer entry_slow(u64 index, u64 slot, const struct regs
 		start_clocks(l, flags, r);
 	note_apart(l, flags, r, began);
 	leave(t);
-	answer.pass = 0;
 	return answer;
 }
 
@@ -434,10 +437,19 @@ static slow_path void exit_search(struct local *l, u64 slot, u64 ret)
 		l->block->lost[WH_LOST_EXIT]++;
 }
 
-/* Exit of a call. Answers its true return address. */
-static slow_path u64 exit_slow(u64 slot, const struct regs *regs)
+/* The call that returns to `ra` is not the one in progress at its place: the program has put back a copy of its stack. What is in
+ * progress cannot be told any more. */
+static slow_path void stack_was_copied(void)
 {
-	u64 ra = *(const u64 *)(slot + WH_SHADOW);
+	if (__atomic_exchange_n(&header()->stacks_copied, 1, __ATOMIC_RELAXED))
+		return;
+	/* What threads know of calls seen before no longer holds. */
+	__atomic_fetch_add(&header()->generation, 1, __ATOMIC_RELEASE);
+}
+
+/* Exit of a call that goes on at `ra`. */
+static slow_path u64 exit_slow(u64 slot, u64 ra, const struct regs *regs)
+{
 	struct local *l;
 
 	if (unlikely(!G.segment))
@@ -450,6 +462,11 @@ static slow_path u64 exit_slow(u64 slot, const struct regs *regs)
 	}
 	struct wh_thread *t = l->block;
 	if (unlikely(t->busy_sp) && busy_holds(l, slot)) {
+		t->lost[WH_LOST_EXIT]++;
+		return ra;
+	}
+	if (unlikely(ra != *(const u64 *)(slot + WH_SHADOW))) {
+		stack_was_copied();
 		t->lost[WH_LOST_EXIT]++;
 		return ra;
 	}
@@ -549,7 +566,7 @@ struct answer wh_on_entry(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 	u64 block = likely(l) ? ordinary_block(l, p, flags, index, slot, rbp, &found) : 0;
 	u64 ra = *(const u64 *)slot, pending = 0, now = 0;
 
-	if (unlikely(!block || l->stack.no_shadow || ra == G.exit))
+	if (unlikely(!block || l->stack.no_shadow || is_exit(ra)))
 		return entry_slow(index, slot, regs, rbp, began);
 	block |= hot_bits(flags, found);
 	if (block & HOT_TIMED) {
@@ -561,15 +578,17 @@ struct answer wh_on_entry(u64 index, u64 slot, const struct regs *regs, u64 rbp)
 	spent_long(l, began, now, header()->cost_whole);
 	l->credit--;
 	admit(l, slot, ra, block, counter_of(G.segment, block), record_words(found, index), now, pending);
-	return (struct answer){p->relocated, 0};
+	return (struct answer){p->relocated, exit_for(ra)};
 }
 
-/* Exit of a call. Answers its true return address. */
+/* Exit of a call, in whose slot stands the index of its place in wh_exits. Answers its true return address. */
 u64 wh_on_exit(u64 slot, const struct regs *regs)
 {
 	struct local *l = local_of_thread();
+	u64 ra = returns_to(*(const u64 *)slot, slot);
 
-	if (unlikely(!l || l->home != G.segment || !booked((u64)G.segment, l, l->block, slot)))
-		return exit_slow(slot, regs);
-	return *(const u64 *)(slot + WH_SHADOW);
+	if (unlikely(!l || l->home != G.segment || ra != *(const u64 *)(slot + WH_SHADOW) ||
+		     !booked((u64)G.segment, l, l->block, slot)))
+		return exit_slow(slot, ra, regs);
+	return ra;
 }

@@ -5,6 +5,9 @@
  */
 #include "fast.h"
 
+/* From a slot down to where entry.S keeps rbp. */
+#define RBP_BELOW (__builtin_offsetof(struct frame, ra) - __builtin_offsetof(struct frame, rbp))
+
 /* Adds a word in its place: the one furthest out is the last. */
 static void add_word(struct fresh *f, u64 at, u64 value)
 {
@@ -115,6 +118,7 @@ static void fill(struct local *l, struct hot *h, const struct fresh *fresh)
 	h->gate = f->gate;
 	h->point = f->point;
 	h->relocated = f->relocated;
+	h->exit = f->exit;
 	h->top_slot = f->top_slot;
 	h->top_path = f->top_path;
 	h->record = f->record;
@@ -187,7 +191,7 @@ static void add_words(struct fresh *f, u64 rbp, const struct shape *s, const str
 	u64 slot = f->hot.slot;
 
 	if (t->live != ~0ull) /* as entry.S keeps it */
-		add_word(f, slot - __builtin_offsetof(struct frame, ra), rbp);
+		add_word(f, slot - RBP_BELOW, rbp);
 	for (u32 i = 0; i < s->words; i++)
 		if (s->offset[i]) /* not the slot itself */
 			add_word(f, slot + s->offset[i], t->room[i]);
@@ -212,7 +216,7 @@ void hot_learn(struct local *l, u32 flags, u32 point, u64 slot, u64 rbp, u32 fou
 	u32 page = thread->directory[path / 64], place = place_of(slot, ra);
 	struct hot *fresh = &l->fresh.hot;
 
-	if (ra == G.exit || (flags & WH_DO_EXIT && l->stack.no_shadow) || (bits & HOT_CPU && !l->clock))
+	if (is_exit(ra) || (flags & WH_DO_EXIT && l->stack.no_shadow) || (bits & HOT_CPU && !l->clock))
 		return;
 	/* A signal handler's call leaves all this alone: what is being learnt below it would be mixed up. */
 	if (l->learning || !page || n >= WH_ACTIVE || (t && match->shape->words + t->relatives + 1 > HOT_WORDS))
@@ -231,6 +235,7 @@ void hot_learn(struct local *l, u32 flags, u32 point, u64 slot, u64 rbp, u32 fou
 	fresh->counter = counter_of(G.segment, fresh->block);
 	fresh->calls = *fresh->counter;
 	fresh->relocated = point_at(point)->relocated;
+	fresh->exit = flags & WH_DO_EXIT ? exit_for(ra) : 0;
 	fresh->block |= bits;
 	fresh->words = l->fresh.real = 0;
 	if (t)

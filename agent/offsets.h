@@ -5,7 +5,7 @@
 #define WH_OFFSETS_H
 
 /* struct global */
-#define AT_FAST 0x30
+#define AT_FAST 0x28
 /* struct local */
 #define AT_HOME 0
 #define AT_BLOCK 8
@@ -33,6 +33,9 @@
 #define AT_RELOCATED 48
 #define AT_TOP_SLOT 56
 #define AT_TOP_PATH 64
+/* Places of wh_exits, of so many bytes: the index of one is no address. */
+#define EXITS 32768
+#define EXIT_SHIFT 4
 /* struct word, and how many of them there are before AT_HEAD */
 #define WORD_BYTES 16
 #define MOST_WORDS 72

@@ -5,7 +5,6 @@
 #include "agent.h"
 
 struct global G;
-extern char wh_exit_address[];
 extern u64 wh_empty(u64 x);
 extern u64 wh_bare(u64 x);
 
@@ -34,7 +33,6 @@ exported u64 wh_start(const struct wh_start *start)
 		return WH_START_FORK;
 	if (!G.cookie)
 		G.cookie = ticks() | 1;
-	G.exit = (u64)wh_exit_address;
 	G.way = start->way;
 	G.pid = (u32)sys0(SYS_GETPID);
 	G.often = start->way == 2 ? 15 : 1023;

@@ -165,7 +165,7 @@ static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u3
 		if (unlikely(known->ra != ra || !ra)) {
 			int full = 0;
 
-			if (ra == G.exit) {
+			if (is_exit(ra)) {
 				const struct wh_active *r = calling(l, s);
 
 				if (r) {
@@ -175,7 +175,7 @@ static u32 walk(struct local *l, const struct wh_point *p, u64 slot, u64 rbp, u3
 					return WH_ROOT_JOIN | (r->path & ~WH_FOLDED);
 				}
 				t->usable = 0;
-				ra = *(const u64 *)(s + WH_SHADOW);
+				ra = returns_to(exit_index(ra), s);
 			}
 			if (!ra) {
 				if (by_fp) /* where a register happened to point */
@@ -248,7 +248,7 @@ slow_path u32 unseen_from(struct local *l, u64 ra)
 	int full;
 	const struct known *known;
 
-	if (!ra || ra == G.exit) /* no caller; a tail call, whose slot is ours already */
+	if (!ra || is_exit(ra)) /* no caller; a tail call, whose slot is ours already */
 		return 0;
 	known = site_of(l, ra, 0, &full);
 	return is_foreign(known ? known->rule : rule_of(ra)) ? UNSEEN : 0;

@@ -31,9 +31,10 @@ __u64 wh_lost_paths = 0;
 /* Traps, and what these programs took in them. */
 __u64 wh_traps = 0;
 __u64 wh_spent_ns = 0;
-/* Where the agent works too: return slots may hold this address, and the true one stands in the slot's
+/* Where the agent works too: return slots may hold an address in its exits, and the true one stands in the slot's
  * shadow, so far away. */
-volatile __u64 wh_agent_exit = 0;
+volatile __u64 wh_agent_exits = 0;
+volatile __u64 wh_agent_exit_bytes = 0;
 volatile __s64 wh_agent_shadow = 0;
 
 struct {
@@ -174,7 +175,7 @@ static long walk_step(__u32 i, struct walk **hold)
 		w->frames.flags = WH_ROOT_TRUNCATED;
 		return 1;
 	}
-	if (ra == wh_agent_exit && wh_read_word(w->at.sp + wh_agent_shadow, &ra)) {
+	if (ra - wh_agent_exits < wh_agent_exit_bytes && wh_read_word(w->at.sp + wh_agent_shadow, &ra)) {
 		w->frames.flags = WH_ROOT_TRUNCATED;
 		return 1;
 	}

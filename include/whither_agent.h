@@ -22,7 +22,7 @@ typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
-#define WH_AGENT_ABI 12u
+#define WH_AGENT_ABI 13u
 
 /* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
 #define WH_MAX_POINTS 65536u

@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "../../include/whither_agent.h"
+#include "../offsets.h"
 
 typedef uint64_t u64;
 typedef uint32_t u32;

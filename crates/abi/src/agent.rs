@@ -12,7 +12,7 @@ pub const CALIBRATE_ALONE: u32 = 0x10000;
 pub const CALIBRATE_VARIED: u32 = 0x20000;
 
 /// `WH_AGENT_ABI`.
-pub const AGENT_ABI: u32 = 12;
+pub const AGENT_ABI: u32 = 13;
 /// `WH_MAX_POINTS`.
 pub const MAX_POINTS: u32 = 65536;
 /// `WH_MAX_MODULES`.

@@ -16,6 +16,12 @@ pub const SHADOW: i64 = -0x1000_0000_0000 + 0x1_0000;
 /// Entries of `wh_shadow_set`: blocks of return slots whose shadow is mapped, an open-addressed table.
 pub const SHADOW_SET: usize = 65536;
 
+/// Places by which calls return whose exit is seen (`agent/offsets.h`, as the next).
+pub const EXITS: usize = 32768;
+
+/// Bytes of each.
+pub const EXIT_BYTES: u64 = 16;
+
 /// Bytes of stack that one entry of `wh_shadow_set` stands for.
 pub const SHADOW_BLOCK: u64 = 0x10000;
 
@@ -43,8 +49,10 @@ pub enum Symbol {
     Stop,
     /// `u64 wh_calibrate(u64 rounds, u32 how)`: ticks of 64 calls of [`Symbol::Empty`] or [`Symbol::Bare`].
     Calibrate,
-    /// The return address that functions with a seen exit find in their slot.
-    ExitAddress,
+    /// What functions with a seen exit find in their return slots leads here: [`EXITS`] places of [`EXIT_BYTES`] bytes.
+    Exits,
+    /// `u64[EXITS]`: where calls go on that return by each place; 0: by none that has an address of its own.
+    Returns,
     /// First byte of the agent's code.
     CodeBegin,
     /// Behind the last byte of the agent's code.
@@ -63,7 +71,7 @@ pub enum Symbol {
 
 impl Symbol {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::EntryExit,
         Self::EntryOnly,
         Self::EntrySite,
@@ -73,7 +81,8 @@ impl Symbol {
         Self::Start,
         Self::Stop,
         Self::Calibrate,
-        Self::ExitAddress,
+        Self::Exits,
+        Self::Returns,
         Self::CodeBegin,
         Self::CodeEnd,
         Self::SyscallInsn,
@@ -96,7 +105,8 @@ impl Symbol {
             Self::Start => "wh_start",
             Self::Stop => "wh_stop",
             Self::Calibrate => "wh_calibrate",
-            Self::ExitAddress => "wh_exit_address",
+            Self::Exits => "wh_exits",
+            Self::Returns => "wh_returns",
             Self::CodeBegin => "wh_code_begin",
             Self::CodeEnd => "wh_code_end",
             Self::SyscallInsn => "wh_syscall_insn",

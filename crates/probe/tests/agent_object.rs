@@ -3,7 +3,7 @@
 
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags};
-use whither_probe::agent::{IMAGE, SHADOW, SHADOW_SET, Symbol};
+use whither_probe::agent::{EXIT_BYTES, EXITS, IMAGE, SHADOW, SHADOW_SET, Symbol};
 
 fn file() -> object::File<'static> {
     object::File::parse(IMAGE).expect("the agent is an ELF file")
@@ -15,13 +15,21 @@ fn all_symbols_are_there_and_within_the_code() {
         assert_ne!(symbol.offset(), 0, "{}", symbol.name());
     }
     let code = Symbol::CodeBegin.offset()..Symbol::CodeEnd.offset();
-    for symbol in [Symbol::EntryExit, Symbol::EntryOnly, Symbol::ExitAddress, Symbol::Start, Symbol::SyscallInsn] {
+    for symbol in [Symbol::EntryExit, Symbol::EntryOnly, Symbol::Exits, Symbol::Start, Symbol::SyscallInsn] {
         assert!(code.contains(&symbol.offset()), "{}", symbol.name());
     }
     assert!(!code.contains(&Symbol::ShadowSet.offset()));
     let set = file();
     let bss = set.section_by_name(".bss").expect("bss");
     assert!(Symbol::ShadowSet.offset() + SHADOW_SET as u64 * 8 <= bss.address() + bss.size());
+}
+
+#[test]
+fn exits_and_what_they_return_to_are_as_long_as_the_controller_takes_them_for() {
+    let file = file();
+    let size = |name: &str| file.dynamic_symbols().find(|s| s.name() == Ok(name)).map(|s| s.size());
+    assert_eq!(size(Symbol::Exits.name()), Some(EXITS as u64 * EXIT_BYTES));
+    assert_eq!(size(Symbol::Returns.name()), Some(EXITS as u64 * 8));
 }
 
 #[test]

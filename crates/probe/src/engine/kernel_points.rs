@@ -8,7 +8,7 @@
 
 use super::points::{self, Point};
 use super::{Engine, Happening, Module};
-use crate::agent::{SHADOW, Symbol};
+use crate::agent::SHADOW;
 use crate::api::{Added, Candidate, PointAction, PointId, PointSpec, Refusal, Source, ValueSpec};
 use crate::modules::Rows;
 use crate::resolve::{self, ModuleView};
@@ -369,7 +369,7 @@ impl Engine {
     /// Where the agent works too, it keeps return addresses.
     fn know_agent(&mut self) {
         if let (Some(seat), Some(uprobes), false) = (&self.seat, &mut self.kernel.uprobes, self.kernel.agent) {
-            self.kernel.agent = uprobes.set_agent(seat.symbol(Symbol::ExitAddress), SHADOW).is_ok();
+            self.kernel.agent = uprobes.set_agent(&seat.exits(), SHADOW).is_ok();
         }
     }
 

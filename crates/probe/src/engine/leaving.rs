@@ -9,7 +9,7 @@ use super::points::{self, Point};
 use super::polling::has_memory;
 use super::seat::Seat;
 use super::{Engine, Hold};
-use crate::agent::{SHADOW, SHADOW_BLOCK, Symbol};
+use crate::agent::{EXIT_BYTES, SHADOW, SHADOW_BLOCK, Symbol};
 use crate::api::{Candidate, CostClass, Detached, PointId, Refusal};
 use crate::apply::{self, Haste, Patch, Write};
 use crate::error::ProbeError;
@@ -163,8 +163,11 @@ impl Engine {
         let (mut stopped, caught) = target::stop_outside(pid, &code, PATIENCE)?;
         let stuck = !caught.is_empty() && !bring_back(&mut stopped, patches, &code);
         let blocks = ours::shadow_blocks(stopped.memory(), seat.placed.image.start);
+        let returns = ours::returns(stopped.memory(), seat.placed.image.start);
         let shadows = Shadows {
-            exit: seat.symbol(Symbol::ExitAddress),
+            exits: seat.exits(),
+            exit_bytes: EXIT_BYTES,
+            returns: &returns,
             distance: SHADOW,
             blocks: &blocks,
             block_bytes: SHADOW_BLOCK,
@@ -300,13 +303,13 @@ fn copied_returns(pid: u32, seat: &Seat, memory: &Memory) -> usize {
     if segment.header32(field::STACKS_COPIED) == 0 {
         return 0;
     }
-    let exit = seat.symbol(Symbol::ExitAddress);
+    let exits = seat.exits();
     let alive = |thread: u32| {
         let block = segment.thread(thread);
         block.state == abi::THREAD_LIVE && block.pid == pid && proc::threads(pid).contains(&block.tid)
     };
     let calls = (0..segment.n_threads()).filter(|&thread| alive(thread)).flat_map(|thread| segment.active(thread));
-    calls.filter(|call| memory.word(call.slot).ok() != Some(exit)).count()
+    calls.filter(|call| !memory.word(call.slot).is_ok_and(|word| exits.contains(&word))).count()
 }
 
 /// The patch of a point from the words in the segment and from the text, of which its writes change only the first

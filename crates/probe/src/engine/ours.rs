@@ -2,7 +2,7 @@
 //! themselves decide. Not here: taking it away (`leaving`). Constraint: the target can write rubbish into
 //! every table of ours, and unmapping what is not ours would kill it.
 
-use crate::agent::{IMAGE, MAPS, SHADOW, SHADOW_BLOCK, SHADOW_SET, Symbol};
+use crate::agent::{EXITS, IMAGE, MAPS, SHADOW, SHADOW_BLOCK, SHADOW_SET, Symbol};
 use crate::apply::arena;
 use crate::error::ProbeError;
 use crate::segment::Segment;
@@ -33,6 +33,11 @@ fn shadow_entries(memory: &Memory, image: u64) -> Vec<(u64, u64)> {
     blocks.sort_unstable();
     blocks.dedup_by_key(|(block, _)| *block);
     blocks
+}
+
+/// By place of [`Symbol::Exits`]: where calls go on that return by it.
+pub(super) fn returns(memory: &Memory, image: u64) -> Vec<u64> {
+    words_of(memory, image + Symbol::Returns.offset(), EXITS).collect()
 }
 
 fn words_of(memory: &Memory, at: u64, count: usize) -> impl Iterator<Item = u64> {

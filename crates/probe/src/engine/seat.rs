@@ -3,7 +3,7 @@
 
 use super::cost::Cost;
 use super::{ours, wait};
-use crate::agent::{IMAGE, SHADOW, Symbol};
+use crate::agent::{EXIT_BYTES, EXITS, IMAGE, SHADOW, Symbol};
 use crate::api::{Counter, Options};
 use crate::apply::arena::{self, Arenas};
 use crate::apply::{Patch, Write, write_stubs};
@@ -13,6 +13,7 @@ use crate::modules::Rows;
 use crate::segment::{Segment, field};
 use crate::stub::{jump, stub};
 use crate::target::{Caller, Load, Memory, Placed, inject, maps};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -90,6 +91,12 @@ impl Seat {
     /// Address of a symbol in the target.
     pub(crate) fn symbol(&self, symbol: Symbol) -> u64 {
         self.placed.image.start + symbol.offset()
+    }
+
+    /// Where return addresses lead to in slots of calls whose exit is seen.
+    pub(crate) fn exits(&self) -> Range<u64> {
+        let start = self.symbol(Symbol::Exits);
+        start..start.saturating_add(EXITS as u64 * EXIT_BYTES)
     }
 
     /// Where stubs of a point jump.

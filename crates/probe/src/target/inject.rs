@@ -6,6 +6,7 @@ use super::image::Image;
 use super::library::{Library, libraries};
 use super::maps::{self, Map};
 use super::opens::Opens;
+use super::own_fs;
 use super::remote::Caller;
 use crate::ProbeError;
 use std::fs::{File, OpenOptions};
@@ -149,7 +150,8 @@ fn start(
     image: Range<u64>,
 ) -> Result<(Way, Range<u64>), ProbeError> {
     // struct wh_start
-    let number: u32 = if matches!(way, Way::Loader { .. }) { 1 } else { 2 };
+    let by_storage = matches!(way, Way::Loader { .. }) && !own_fs::is_set(caller.pid(), caller.memory());
+    let number: u32 = if by_storage { 1 } else { 2 };
     let mut words = Vec::with_capacity(24);
     words.extend(segment.to_le_bytes());
     words.extend(load.shadow.to_le_bytes());

@@ -29,16 +29,28 @@ const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 const SAVED_IP: usize = 176;
 
 /// Where true return addresses are kept.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Shadows<'a> {
-    /// The return address that stands in slots of calls in progress.
-    pub exit: u64,
+    /// Where the return addresses lead to that stand in slots of calls in progress.
+    pub exits: Range<u64>,
+    /// Bytes of a place there.
+    pub exit_bytes: u64,
+    /// By place: the true return address; 0: it is in the shadow alone.
+    pub returns: &'a [u64],
     /// Distance from a slot to its shadow.
     pub distance: i64,
     /// Starts of the stack blocks that have a shadow.
     pub blocks: &'a [u64],
     /// Bytes of a block.
     pub block_bytes: u64,
+}
+
+impl Shadows<'_> {
+    /// Where a call goes on that returns by the place that a word of [`Self::exits`] leads to; 0: its shadow tells.
+    fn returns_of(&self, word: u64) -> u64 {
+        let place = word.wrapping_sub(self.exits.start) / self.exit_bytes.max(1);
+        self.returns.get(place as usize).copied().unwrap_or(0)
+    }
 }
 
 /// What [`restore_returns`] has done.
@@ -67,19 +79,24 @@ pub fn restore_returns(stopped: &Stopped, shadows: &Shadows<'_>) -> Result<Resto
             let got = memory.read_some(block + at as u64, &mut stack[at..end]);
             stack[at + got..end].fill(0);
         }
-        if !words(&stack).any(|w| w == shadows.exit) {
+        if !words(&stack).any(|w| shadows.exits.contains(&w)) {
             continue;
         }
         let from = block.wrapping_add_signed(shadows.distance);
         let got = memory.read_some(from, &mut shadow);
         shadow[got..].fill(0);
-        let unread = words(&stack).enumerate().skip(got / 8).filter(|(_, w)| *w == shadows.exit);
+        let unread = words(&stack).enumerate().skip(got / 8);
+        let unread = unread.filter(|(_, w)| shadows.exits.contains(w) && shadows.returns_of(*w) == 0);
         done.unknown.extend(unread.map(|(n, _)| block + 8 * n as u64));
         for (n, (held, kept)) in words(&stack).zip(words(&shadow)).enumerate() {
             let slot = block + 8 * n as u64;
-            // A slot in use has its shadow before the exit address is in it: without one it is a dead word.
-            if held == shadows.exit && kept != 0 {
-                memory.set_word(slot, kept)?;
+            if !shadows.exits.contains(&held) {
+                continue;
+            }
+            // A slot in use has its shadow before the exit's address is in it: without one it is a dead word.
+            let back = Some(shadows.returns_of(held)).filter(|ra| *ra != 0).unwrap_or(kept);
+            if back != 0 {
+                memory.set_word(slot, back)?;
                 done.returns += 1;
             }
         }

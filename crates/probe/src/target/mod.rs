@@ -18,6 +18,7 @@ mod locals;
 pub mod maps;
 mod nap;
 mod opens;
+mod own_fs;
 mod remote;
 mod rush;
 mod safe;

@@ -22,6 +22,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, UprobeMultiOpts};
 use rustc_hash::{FxHashMap, FxHashSet};
 use skeleton::{CallsSkel, CallsSkelBuilder};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
@@ -186,10 +187,11 @@ impl Uprobes {
     ///
     /// # Errors
     /// [`UprobeError::Table`] when its words are not mapped.
-    pub fn set_agent(&mut self, exit: u64, shadow: i64) -> Result<(), UprobeError> {
+    pub fn set_agent(&mut self, exits: &Range<u64>, shadow: i64) -> Result<(), UprobeError> {
         let bss = self.skel.maps.bss_data.as_deref_mut().ok_or_else(|| UprobeError::Table("mapped".into()))?;
         bss.wh_agent_shadow = shadow;
-        bss.wh_agent_exit = exit;
+        bss.wh_agent_exits = exits.start;
+        bss.wh_agent_exit_bytes = exits.end.saturating_sub(exits.start);
         Ok(())
     }
 

@@ -82,6 +82,8 @@ nasty! {
     n57_neighbours_of_coroutines_unmapped: ["nasty-unmapped", "coroutines"];
     n57_stacks_used_to_their_ends: ["nasty-unmapped", "ends"];
     n57_blocks_above_threads_unmapped: ["nasty-unmapped", "threads"];
+    n58_stacks_copied_by_the_program_itself: ["nasty-copied"];
+    n59_own_thread_pointers: ["nasty-ownfs"];
     n52_traps_and_vectors_under_uprobes: ["nasty-traps"], ["--safe"];
 }
 
