@@ -346,9 +346,10 @@ int map_listed(u64 address, u32 pid);
 void unmap_own(u64 address, u64 bytes);
 
 /* shadow.c */
-int stack_ours(struct local *l, u64 slot);
 s32 stack_of(struct local *l, u64 slot);
 int stack_enter(struct local *l, u64 slot, u64 rbp);
+u64 slot_around(const struct local *l, u64 slot, u32 rule, u64 *rbp);
+#define MOST_STEPS 64u /* of a walk that is not for a path */
 int outlying(struct local *l, u64 at, u64 *word);
 u64 thread_pointer(void);
 void stack_reserve(struct local *l);
@@ -358,6 +359,11 @@ static inline void spent_apart(struct local *l, u64 began)
 {
 	l->block->lost[WH_LOST_APART] += ticks() - began;
 }
+
+/* mark.c */
+#define BUSY_SHIFT 28 /* 2^28 ticks, about 100 ms: no one stays in the agent that long */
+int entry_inside(struct local *l, u64 slot, u64 rbp);
+int exit_inside(struct local *l, u64 slot);
 
 /* Ticks that calls inside of `r` have cost apart, of which the program knows nothing. */
 static inline u64 apart_since(const struct wh_thread *t, const struct wh_active *r)

@@ -11,24 +11,7 @@
 #define NEEDS_WORDS (WH_DO_VALUES | WH_DO_EMIT)
 /* Points of the controller's own. */
 #define NOT_COUNTED (WH_DO_LOADER | WH_DO_LOCK | WH_DO_UNWIND)
-#define BUSY_SHIFT 28 /* 2^28 ticks, about 100 ms: no one stays in the agent that long */
 #define LISTEN_SHIFT 31 /* about a second */
-
-/* The in-agent mark is set: does it still hold? A handler that was left by siglongjmp leaves it behind:
- * stale once a call comes from further out on that stack, or after long. */
-static slow_path int busy_holds(const struct local *l, u64 slot)
-{
-	struct wh_thread *t = l->block;
-
-	if (l->strict)
-		return 1;
-	u64 now = ticks();
-	if (slot >= t->busy_sp && t->busy_sp >= l->stack.lo && slot < l->stack.top)
-		return 0;
-	if (!t->busy_tsc)
-		t->busy_tsc = now;
-	return (now - t->busy_tsc) >> BUSY_SHIFT == 0;
-}
 
 static inline void leave(struct wh_thread *t)
 {
@@ -81,14 +64,16 @@ static void free_learning(struct local *l, u64 now)
 static slow_path int recheck(struct local *l)
 {
 	l->credit = G.often;
-	if (l->generation != header()->generation) {
-		l->generation = header()->generation;
+	u32 generation = header()->generation;
+	if (l->generation != generation) {
 		for (u32 i = 0; i < CACHE; i++)
 			l->cache[i] = 0;
 		for (u32 i = 0; i < KNOWN; i++)
 			l->known[i].ra = 0;
 		templates_forget(l);
 		hot_forget(l);
+		barrier();
+		l->generation = generation; /* now: a signal may end this half-way */
 	}
 	u64 now = ticks();
 	free_learning(l, now);
@@ -99,6 +84,25 @@ static slow_path int recheck(struct local *l)
 			return 0;
 	}
 	return !l->deaf;
+}
+
+/* Another stack comes into use, and the mark is set; 0: the thread is not ours, so the mark would be another's (CLONE_VM on a
+ * stack of its own). No signal comes before a stack that is new is known: a mark on no stack known could not be told to be
+ * left behind, and for a tenth of a second no call would be counted. */
+static slow_path int arrive(struct local *l, u64 slot, u64 rbp)
+{
+	int new = stack_of(l, slot) < 0 && !G.locked;
+
+	if (new && !same_thread(l))
+		return 0;
+	u64 mask = new ? signals_block() : 0;
+	enter(l->block, slot);
+	int found = stack_enter(l, slot, rbp);
+	if (!found)
+		leave(l->block);
+	if (new)
+		signals_restore(mask);
+	return found;
 }
 
 /* The thread that may record an entry at `slot`, with its mark set; 0: pass through. */
@@ -119,25 +123,20 @@ static inline struct local *begin(const struct wh_point *p, u64 slot, u64 rbp)
 		}
 	}
 	struct wh_thread *t = l->block;
-	if (unlikely(t->busy_sp) && busy_holds(l, slot)) {
+	if (unlikely(t->busy_sp) && entry_inside(l, slot, rbp)) {
 		t->lost[WH_LOST_BUSY]++;
 		return 0;
 	}
-	/* Before the mark is set, which would be another's: CLONE_VM on a stack of its own. */
-	if (unlikely(slot - l->stack.lo >= l->stack.hi - l->stack.lo) && !stack_ours(l, slot)) {
+	if (likely(is_on(&l->stack, slot))) {
+		enter(t, slot);
+	} else if (!arrive(l, slot, rbp)) {
 		count_lost(WH_LOST_TABLE);
 		return 0;
 	}
-	enter(t, slot);
 	if (unlikely(--l->credit <= 0 || l->deaf || l->generation != header()->generation) && !recheck(l)) {
 		leave(t);
 		if (!l->deaf)
 			count_lost(WH_LOST_TABLE);
-		return 0;
-	}
-	if (unlikely(slot - l->stack.lo >= l->stack.hi - l->stack.lo) && !stack_enter(l, slot, rbp)) {
-		leave(t);
-		count_lost(WH_LOST_TABLE);
 		return 0;
 	}
 	return l;
@@ -461,7 +460,7 @@ static slow_path u64 exit_slow(u64 slot, u64 ra, const struct regs *regs)
 		return ra;
 	}
 	struct wh_thread *t = l->block;
-	if (unlikely(t->busy_sp) && busy_holds(l, slot)) {
+	if (unlikely(t->busy_sp) && exit_inside(l, slot)) {
 		t->lost[WH_LOST_EXIT]++;
 		return ra;
 	}

@@ -10,7 +10,6 @@
  * around it lead there. */
 #define NEAR 0x8000ull
 #define MOST_FRAME 0x4000000ull /* a larger one is a mistake of its rule */
-#define MOST_STEPS 64u
 #define NEAR_END 0x100000ull /* a thread is first met that near to its stack's end */
 #define RESERVE 0x800000ull /* the usual limit of a stack */
 
@@ -132,10 +131,10 @@ slow_path s32 stack_of(struct local *l, u64 slot)
 	return -1;
 }
 
-/* The slot of the caller's frame, by its rule; 0: nothing tells. The frame pointer becomes the caller's. */
-static u64 slot_around(const struct local *l, u64 slot, u64 ra, u64 *rbp)
+/* The slot of the caller's frame, by the rule of the frame that `slot` returns to; 0: nothing tells. The frame pointer becomes the caller's. */
+u64 slot_around(const struct local *l, u64 slot, u32 rule, u64 *rbp)
 {
-	u32 rule = rule_of_caller(ra), kind = rule & 7;
+	u32 kind = rule & 7;
 	u64 cfa, saved = 0;
 
 	if (kind == WH_RULE_RSP || kind == WH_RULE_RBP) {
@@ -169,7 +168,7 @@ static s32 stack_around(struct local *l, u64 slot, u64 rbp)
 	u64 ra = *(const u64 *)slot;
 
 	for (u32 steps = 0; steps < MOST_STEPS && !G.locked; steps++) {
-		slot = slot_around(l, slot, ra, &rbp);
+		slot = slot_around(l, slot, rule_of_caller(ra), &rbp);
 		s32 which = slot ? stack_of(l, slot) : -1;
 
 		if (which >= 0 || !slot || read_asking(l, slot, &ra, 8) != 8)
@@ -235,12 +234,6 @@ slow_path void stack_reserve(struct local *l)
 	for (u64 i = 0; i < RESERVE / BLOCK_BYTES && shadow_map(at); i++)
 		at -= BLOCK_BYTES;
 	signals_restore(mask);
-}
-
-/* Whether the thread at `slot` can be the one that holds the block, before its mark is touched. */
-slow_path int stack_ours(struct local *l, u64 slot)
-{
-	return stack_of(l, slot) >= 0 || G.locked || same_thread(l);
 }
 
 /* Makes the stack of `slot` the current one. 0: this is no thread of ours (it shares the memory and the

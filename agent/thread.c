@@ -233,7 +233,8 @@ static struct local *join(void)
 	if (G.way == 1)
 		wh_own.block = t;
 	l->enabled = 1;
-	l->generation = header()->generation - 1; /* forget what was learnt in another segment */
+	/* What was learnt in another segment is forgotten. Fresh memory has nothing to forget, and to say so would touch it all. */
+	l->generation = header()->generation - (l->home != 0);
 	barrier();
 	l->home = G.segment;
 	return l;

@@ -81,14 +81,14 @@ static slow_path const struct known *site_of(struct local *l, u64 ra, int by_fp,
 }
 
 /* Bytes from the slot, which are no more than this in a template. */
-#define FAR (1ull << 30)
+#define FURTHEST (1ull << 30)
 
 /* Notes a word that the walk has relied on. */
 static inline void note(struct trace *t, u64 offset, u64 value)
 {
 	struct shape *shape = &t->shape;
 
-	if (unlikely(shape->words >= WORDS || shape->words + t->template.relatives + 4 > ROOM || offset > FAR)) {
+	if (unlikely(shape->words >= WORDS || shape->words + t->template.relatives + 4 > ROOM || offset > FURTHEST)) {
 		t->usable = 0;
 		return;
 	}
@@ -103,7 +103,7 @@ static inline void note_rbp(struct trace *t, u64 slot, u64 from, u64 rbp)
 
 	if (!from) {
 		to->live = rbp - slot;
-	} else if (t->shape.words + to->relatives + 4 <= ROOM && from - slot <= FAR && rbp - slot <= FAR) {
+	} else if (t->shape.words + to->relatives + 4 <= ROOM && from - slot <= FURTHEST && rbp - slot <= FURTHEST) {
 		struct relative r = {(u32)(from - slot), (s32)(rbp - slot)};
 
 		__builtin_memcpy(&to->room[ROOM - 1 - to->relatives++], &r, sizeof r);

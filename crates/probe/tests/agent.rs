@@ -99,6 +99,13 @@ fn a_signal_between_any_two_instructions_found_by_thread_pointer() {
 }
 
 #[test]
+fn calls_after_a_jump_out_of_the_agent_are_counted() {
+    let program = build("left.c", "cc", &["-fomit-frame-pointer", "-pthread"]);
+    run(&program, "1", &[]);
+    run(&program, "2", &[]);
+}
+
+#[test]
 fn coroutines_are_told_apart_at_a_cost_that_does_not_grow() {
     let program = build("stacks.c", "cc", &["-fomit-frame-pointer"]);
     run(&program, "1", &[]);
