@@ -52,6 +52,7 @@ struct global {
 	u32 pid;           /* of the process that was asked in */
 	s32 often;         /* after so many entries: look at the heartbeat, and in way 2 at the thread id */
 	u64 fast;          /* `segment` while fast.c may do its part: way 1, not locked; else 1, which no segment is */
+	u64 near_end, end; /* of the first thread's stack: a little above the lowest address that it may grow to, and that; 0: not known */
 };
 extern struct global G;
 

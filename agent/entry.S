@@ -85,6 +85,9 @@
  * .Lvaried, the same, where all but the words is; else at .Lothers. Nothing is pushed: below the stack pointer of a function that
  * begins nobody keeps anything yet, and signals leave 128 bytes there alone. What is saved there is where struct frame has it. */
 .macro known_call kind
+	cmp G+AT_NEAR_END(%rip), %rsp	/* the stacks of other threads lie below, too */
+	jb .Lnear\kind
+.Lroom\kind:
 	mov %rax, -8(%rsp)
 	mov %rdx, -24(%rsp)
 	mov %rsi, -32(%rsp)
@@ -167,6 +170,22 @@
 .Lmany\kind:
 	mov -16(%rsp), %rcx
 	jmp .Lothers\kind
+/* Close to where the first thread's stack ends nothing is written below the stack pointer: programs that look at what instruction
+ * ran beyond it (OCaml makes an exception of that, if it was one of its own) would find one of ours. The call is not counted. */
+.Lnear\kind:
+	cmp G+AT_END(%rip), %rsp
+	jb .Lroom\kind
+	xchg %rax, (%rsp)
+	shl $POINT_SHIFT, %rax
+	add G(%rip), %rax
+	lock incq AT_PASSED(%rax)
+	mov AT_POINTS_RELOCATED(%rax), %rax
+	xchg %rax, (%rsp)
+	lea 8(%rsp), %rsp
+	.cfi_remember_state
+	.cfi_def_cfa_offset 8
+	jmp *-8(%rsp)
+	.cfi_restore_state
 	.altmacro
 	.set number, MOST_WORDS
 	.rept MOST_WORDS

@@ -14,7 +14,11 @@
 
 #define STANDS(type, member, at) _Static_assert(__builtin_offsetof(type, member) == (at), #member)
 #define STANDS_BEHIND(member, at) STANDS(struct hot, member, AT_HEAD + (at))
+STANDS(struct global, segment, 0);
 STANDS(struct global, fast, AT_FAST);
+STANDS(struct global, near_end, AT_NEAR_END);
+STANDS(struct global, end, AT_END);
+_Static_assert(WH_AT_POINTS + __builtin_offsetof(struct wh_point, relocated) == AT_POINTS_RELOCATED, "as entry.S has it");
 STANDS(struct local, home, AT_HOME);
 STANDS(struct local, block, AT_BLOCK);
 STANDS(struct local, enabled, AT_ENABLED);
@@ -43,7 +47,7 @@ STANDS_BEHIND(top_slot, AT_TOP_SLOT);
 STANDS_BEHIND(top_path, AT_TOP_PATH);
 _Static_assert(sizeof(struct word) == WORD_BYTES && MOST_WORDS == HOT_WORDS, "as entry.S has it");
 _Static_assert(WH_AT_POINTS + __builtin_offsetof(struct wh_point, state) == AT_STATES, "as entry.S has it");
-_Static_assert(sizeof(struct wh_point) == 1 << POINT_SHIFT, "as entry.S has it");
+_Static_assert(sizeof(struct wh_point) == 1 << POINT_SHIFT && WH_AT_PASSED == AT_PASSED, "as entry.S has it");
 /* Where entry.S leaves rbp, for both kinds of entries. */
 _Static_assert(__builtin_offsetof(struct frame, index) - __builtin_offsetof(struct frame, rbp) == 48, "as entry.S has it");
 _Static_assert(__builtin_offsetof(struct frame, index) == 80, "where entry.S looks for the exit");

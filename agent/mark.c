@@ -56,8 +56,8 @@ static enum verdict walked(struct local *l, u64 slot, u64 rbp, u64 mark)
 	int called = 1;
 
 	for (u32 steps = 0; steps < MOST_STEPS; steps++) {
-		if (ra == G.exit)
-			ra = *(const u64 *)(slot + WH_SHADOW);
+		if (is_exit(ra))
+			ra = returns_to(exit_index(ra), slot);
 		u32 rule = called ? rule_of_caller(ra) : rule_of(ra);
 		called = (rule & 7) != WH_RULE_SIGNAL;
 		if (!called) {

@@ -6,6 +6,8 @@
 
 /* struct global */
 #define AT_FAST 0x28
+#define AT_NEAR_END 0x30
+#define AT_END 0x38
 /* struct local */
 #define AT_HOME 0
 #define AT_BLOCK 8
@@ -45,6 +47,8 @@
 #define KEY_SHIFT 17
 /* From a segment to the state and the flags of point 0; each has 64 bytes. */
 #define AT_STATES 0x10010
+#define AT_POINTS_RELOCATED 0x10008
+#define AT_PASSED 0x410000
 #define POINT_SHIFT 6
 
 #endif

@@ -19,6 +19,19 @@ static int can_wipe(void)
 	return answer == 0;
 }
 
+/* So much is needed below the slot of a call, the kernel's own frame for a signal that comes meanwhile aside. */
+#define NEEDED 0x1000ull
+
+/* How far the first thread's stack, which ends at `top`, may grow. */
+static void find_end(u64 top)
+{
+	u64 limit[2] = {0, 0};
+	s64 answer = sys4(SYS_PRLIMIT64, 0, 3 /* RLIMIT_STACK */, 0, limit);
+
+	G.end = answer == 0 && top && limit[0] < top ? (top - limit[0]) & ~(PAGE - 1) : 0;
+	G.near_end = G.end ? G.end + NEEDED : 0;
+}
+
 exported u64 wh_start(const struct wh_start *start)
 {
 	const struct wh_header *h = (const struct wh_header *)start->segment;
@@ -33,6 +46,7 @@ exported u64 wh_start(const struct wh_start *start)
 		return WH_START_FORK;
 	if (!G.cookie)
 		G.cookie = ticks() | 1;
+	find_end(h->stack_end);
 	G.way = start->way;
 	G.pid = (u32)sys0(SYS_GETPID);
 	G.often = start->way == 2 ? 15 : 1023;

@@ -44,7 +44,8 @@ typedef unsigned long long wh_u64;
 #define WH_THREAD_STRIDE (80u << 10)
 
 #define WH_AT_POINTS 0x10000ull
-#define WH_AT_MODULES (WH_AT_POINTS + (wh_u64)WH_MAX_POINTS * 64)
+#define WH_AT_PASSED (WH_AT_POINTS + (wh_u64)WH_MAX_POINTS * 64) /* as far apart as points: calls of one that were let pass, */
+#define WH_AT_MODULES (WH_AT_PASSED + (wh_u64)WH_MAX_POINTS * 64) /* where not even a register could be saved */
 #define WH_AT_RULES (WH_AT_MODULES + (wh_u64)WH_MAX_MODULES * 64)
 #define WH_AT_EXTRAS (WH_AT_RULES + (wh_u64)WH_MAX_RULES * 16)
 #define WH_AT_SITES (WH_AT_EXTRAS + (wh_u64)WH_MAX_EXTRAS * 16)

@@ -2,7 +2,7 @@
 # the tests then say so.
 N := $(OUT)/nasty
 NASTY_C := jump threadend coroutine family churn reload deep args noreturn libc ifunc checksum seccomp shut traced stops inside \
-	backtraces twice percpu altstack traps survivor unmapped copied ownfs
+	backtraces twice percpu altstack traps survivor unmapped copied ownfs overflow
 NASTY_ARGS := static nopie stripped asan tsan O0 Os fp
 NASTY := $(NASTY_C:%=$(N)-%) $(NASTY_ARGS:%=$(N)-args-%) $(N)-throw $(N)-entries $(N)-frames $(N)-coroutine-nopie \
 	$(N)-jump-static $(N)-throw-static $(N)-threadend-static $(N)-plugin-a.so $(N)-plugin-b.so $(N)-holds.so

@@ -47,8 +47,10 @@ pub const RING_BYTES: u32 = 1 << 20;
 pub const THREAD_STRIDE: u32 = 80 << 10;
 /// `WH_AT_POINTS`.
 pub const AT_POINTS: u64 = 0x10000;
+/// `WH_AT_PASSED`.
+pub const AT_PASSED: u64 = AT_POINTS + MAX_POINTS as u64 * 64;
 /// `WH_AT_MODULES`.
-pub const AT_MODULES: u64 = AT_POINTS + MAX_POINTS as u64 * 64;
+pub const AT_MODULES: u64 = AT_PASSED + MAX_POINTS as u64 * 64;
 /// `WH_AT_RULES`.
 pub const AT_RULES: u64 = AT_MODULES + MAX_MODULES as u64 * 64;
 /// `WH_AT_EXTRAS`.

@@ -306,6 +306,12 @@ impl Segment {
         self.header32(field::N_POINTS).clamp(1, abi::MAX_POINTS)
     }
 
+    /// Calls that were let pass where not even a register could be saved, of all points.
+    pub(crate) fn passed(&self) -> u64 {
+        let of = |index: u32| self.word(abi::AT_PASSED + u64::from(index) * 64);
+        (1..self.n_points()).map(of).fold(0, u64::wrapping_add)
+    }
+
     /// A point.
     pub(crate) fn point(&self, index: u32) -> Point {
         if index < abi::MAX_POINTS { self.load(abi::AT_POINTS + u64::from(index) * 64) } else { self.load(u64::MAX) }

@@ -263,6 +263,7 @@ fn lost(segment: &Segment) -> [u64; abi::LOST_CAUSES] {
             *sum = sum.wrapping_add(one);
         }
     }
+    all[abi::LOST_TABLE] = all[abi::LOST_TABLE].wrapping_add(segment.passed());
     all
 }
 

@@ -36,7 +36,7 @@ pub(super) fn losses(p: &CallProfile) -> Vec<String> {
             ["call", "calls"],
             "not counted: tables full (probe fewer functions or lower --depth), made before the C library of a static program was ready, by a \
              child that shares memory and runs on a stack of its own (clone(CLONE_VM)), by threads that called first after the program had \
-             forbidden itself system calls (seccomp), or not made by a call (code that begins a coroutine)",
+             forbidden itself system calls (seccomp), not made by a call (code that begins a coroutine), or made where the first thread's stack was nearly full",
         ),
         // Of callers without unwind tables a note says more.
         (l.shadow.saturating_sub(l.foreign), ["call", "calls"], ALONE),

@@ -84,6 +84,7 @@ nasty! {
     n57_blocks_above_threads_unmapped: ["nasty-unmapped", "threads"];
     n58_stacks_copied_by_the_program_itself: ["nasty-copied"];
     n59_own_thread_pointers: ["nasty-ownfs"];
+    n60_a_full_stack_caught_by_the_program: ["nasty-overflow"];
     n52_traps_and_vectors_under_uprobes: ["nasty-traps"], ["--safe"];
 }
 
