@@ -81,7 +81,7 @@ struct known {
 	u32 site, rule;
 };
 /* Words asked for at once. */
-#define FAR 32u
+#define FAR 512u
 /* Active records beyond WH_ACTIVE, in chunks. */
 #define CHUNK 65536u
 #define CHUNKS 64u

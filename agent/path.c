@@ -27,18 +27,20 @@ static u16 *unit_at(u32 index)
 	return (u16 *)(G.segment + WH_AT_FRAMES) + index;
 }
 
-/* Two units. */
+/* Two units, each for itself: programs may have asked for traps where a word is not aligned. */
 static u32 pair_at(u32 index)
 {
-	u32 pair;
+	const volatile u16 *unit = unit_at(index);
 
-	__builtin_memcpy(&pair, unit_at(index), 4);
-	return pair;
+	return unit[0] | (u32)unit[1] << 16;
 }
 
 static void set_pair(u32 index, u32 pair)
 {
-	__builtin_memcpy(unit_at(index), &pair, 4);
+	volatile u16 *unit = unit_at(index);
+
+	unit[0] = (u16)pair;
+	unit[1] = (u16)(pair >> 16);
 }
 
 /* The first unit of a frame. */

@@ -33,6 +33,8 @@ pub(crate) struct Modules {
     first_number: u32,
     /// What the loader's list or the maps looked like last time.
     seen: Vec<(u64, u64, u64, u64)>,
+    /// See [`Self::runs_others`].
+    runs_others: bool,
 }
 
 /// What a refresh found.
@@ -55,7 +57,15 @@ struct FileKey {
 impl Modules {
     /// Reads the list of a process.
     pub(crate) fn of(pid: u32) -> Self {
-        let mut modules = Self { pid, list: Vec::new(), next_row: 0, next_rule: 1, first_number: 0, seen: Vec::new() };
+        let mut modules = Self {
+            pid,
+            list: Vec::new(),
+            next_row: 0,
+            next_rule: 1,
+            first_number: 0,
+            seen: Vec::new(),
+            runs_others: false,
+        };
         modules.refresh();
         modules
     }
@@ -75,7 +85,17 @@ impl Modules {
             return Changes::default();
         }
         self.seen = seen;
-        let found = group(self.pid, &code);
+        let main = exe_inode(self.pid);
+        let mut found = group(self.pid, &code);
+        if !self.runs_others {
+            self.runs_others = runs_others(&found, main);
+        }
+        if found.iter().any(|f| f.key.inode == main && is_valgrind(&f.key.path)) {
+            self.runs_others = true;
+            found.clear();
+        } else if self.runs_others || is_beginning_another(&found, main) {
+            found.retain(|f| f.key.inode == main);
+        }
         let mut changes = Changes::default();
         for (index, module) in self.list.iter_mut().enumerate().filter(|(_, m)| !m.gone) {
             match found.iter().find(|f| f.is(module)) {
@@ -86,7 +106,6 @@ impl Modules {
                 }
             }
         }
-        let main = exe_inode(self.pid);
         for fresh in found {
             if !self.list.iter().any(|m| !m.gone && fresh.is(m)) {
                 changes.loaded.push(self.list.len());
@@ -94,6 +113,12 @@ impl Modules {
             }
         }
         changes
+    }
+
+    /// Whether the program runs another one's code in its own way, as valgrind does: it reads that code, where a patch would be
+    /// misread, and executes what it makes of it. Its own code alone is looked at.
+    pub(crate) fn runs_others(&self) -> bool {
+        self.runs_others
     }
 
     /// Whether a file that was unmapped has been mapped again.
@@ -260,6 +285,45 @@ fn is_code_of_interest(map: &Map) -> bool {
 fn exe_inode(pid: u32) -> u64 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(format!("/proc/{}/exe", proc::with_memory(pid))).map_or(0, |m| m.ino())
+}
+
+/// Whether a program without a loader has mapped another program, which wants one. A loader that was started as a program has, too,
+/// and runs it as it is.
+fn runs_others(found: &[Found], main: u64) -> bool {
+    let soname = |bytes: &Bytes| ElfSummary::parse(bytes).ok().and_then(|summary| summary.soname);
+    let is_program = |f: &&Found| f.file.as_ref().is_some_and(|bytes| wants_loader(bytes) && soname(bytes).is_none());
+    is_alone(found, main) && found.iter().filter(|f| f.key.inode != main).any(|f| is_program(&f))
+}
+
+/// Whether it may be about to: it has mapped a loader, and nothing yet that this could have been mapped for. Static programs that load
+/// libraries have the C library before it.
+fn is_beginning_another(found: &[Found], main: u64) -> bool {
+    let is = |begin: &str| found.iter().any(|f| f.key.path.rsplit('/').next().is_some_and(|n| n.starts_with(begin)));
+    is_alone(found, main) && found.iter().any(|f| is_loader(&f.key.path)) && !is("libc.")
+}
+
+/// Valgrind runs functions of its own as if they were the program's, so that it may not be patched itself either.
+fn is_valgrind(path: &str) -> bool {
+    path.contains("/valgrind/") && path.ends_with("-linux")
+}
+
+/// Whether the program has no loader, and is none.
+fn is_alone(found: &[Found], main: u64) -> bool {
+    let own = found.iter().find(|f| f.key.inode == main && main != 0);
+    own.is_some_and(|f| f.file.as_ref().is_some_and(|bytes| !wants_loader(bytes)) && !is_loader(&f.key.path))
+}
+
+/// Whether an ELF file names an interpreter.
+fn wants_loader(bytes: &[u8]) -> bool {
+    let file = object::read::elf::ElfFile64::<object::Endianness>::parse(bytes);
+    file.is_ok_and(|file| {
+        file.elf_program_headers().iter().any(|header| header.p_type.get(file.endian()) == object::elf::PT_INTERP)
+    })
+}
+
+pub(crate) fn is_loader(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.starts_with("ld-linux") || name.starts_with("ld-musl") || name.starts_with("ld-2.") || name == "ld.so"
 }
 
 /// Executable mappings of one file at one bias.

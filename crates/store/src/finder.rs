@@ -66,14 +66,16 @@ impl Finder {
         files
     }
 
-    /// Whether a debug file seems to be there, by names alone: cheap enough for every image.
-    pub(crate) fn debug_file_exists(&self, image: &Image) -> bool {
+    /// Whether a debug file seems to be there, by names alone, `link` being the one that the image tells (empty: none): cheap enough
+    /// for every image.
+    pub(crate) fn debug_file_exists(&self, image: &Image, link: &str) -> bool {
         let by_id = (image.id_kind == IdKind::BuildId).then(|| self.build_id_paths(image.id, ".debug"));
         let path = Path::new(&image.path);
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".debug");
         let by_link = self.link_paths(path, &name);
-        by_id.into_iter().flatten().chain(by_link).any(|p| p.is_file())
+        let told = if link.is_empty() { Vec::new() } else { self.link_paths(path, OsStr::new(link)) };
+        by_id.into_iter().flatten().chain(by_link).chain(told).any(|p| p.is_file())
     }
 
     fn main(&self, image: &Image, problems: &mut Vec<String>) -> Option<Opened> {

@@ -1,7 +1,7 @@
 //! The real [`Symbols`]: files found by identity, the disk cache of function tables, DWARF opened when
 //! a line is first asked for, and the symbols stored in the recording where files are missing.
 
-use crate::cache::{Cache, MadeWith};
+use crate::cache::{Cache, MadeWith, Stripped};
 use crate::debuginfod::Debuginfod;
 use crate::finder::{Files, Finder, Opened};
 use crate::model::{Image, ImageKind};
@@ -154,17 +154,24 @@ impl SymbolService {
             }
         };
         self.report(problems.iter().map(|p| format!("{}: {p}", image.path)));
-        if let (Some(cache), true) = (&self.cache, files.main.is_some()) {
-            let made = if files.debug.is_some() { MadeWith::DebugFile } else { MadeWith::ImageOnly };
-            cache.put(image.id, &table, made);
+        if let (Some(cache), Some(main)) = (&self.cache, &files.main) {
+            cache.put(image.id, &table, &made_with(image, files, main));
         }
         with_stored(table, stored)
     }
 
-    /// A cached table, unless it was made without the debug file that is there now.
+    /// A cached table, unless there may be more names than when it was made.
     fn cached(&self, image: &Image) -> Option<FunctionTable> {
         let (table, made) = self.cache.as_ref()?.get(image.id)?;
-        (made == MadeWith::DebugFile || !self.finder.debug_file_exists(image)).then_some(table)
+        let holds = match made {
+            MadeWith::Symbols => true,
+            MadeWith::Stripped(of) => {
+                let path = Path::new(&image.path);
+                let is_it = !path.exists() || of == Stripped::of(path, Some(&of.link));
+                is_it && !self.finder.debug_file_exists(image, &of.link)
+            }
+        };
+        holds.then_some(table)
     }
 
     fn lines<'a>(&self, entry: &'a Entry, image: &Image) -> Option<&'a LineService> {
@@ -378,6 +385,14 @@ fn debuginfod(options: &SymbolOptions, problems: &mut BTreeSet<String>) -> Optio
         );
     }
     found
+}
+
+fn made_with(image: &Image, files: &Files, main: &Opened) -> MadeWith {
+    if files.debug.is_some() || main.summary.has_symtab {
+        return MadeWith::Symbols;
+    }
+    let link = main.summary.debuglink.as_ref().map(|link| link.name.as_str());
+    MadeWith::Stripped(Stripped::of(Path::new(&image.path), link))
 }
 
 fn table_of(stored: &[StoredFunction]) -> FunctionTable {

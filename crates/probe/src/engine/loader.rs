@@ -9,6 +9,7 @@ use super::{Engine, Module};
 use crate::api::{Added, Candidate, Order, Select};
 use crate::apply::{Patch, Write};
 use crate::error::ProbeError;
+use crate::modules::is_loader;
 use crate::resolve::{self, ModuleView};
 use crate::stub::{jump, stub};
 use crate::target::Memory;
@@ -172,9 +173,4 @@ fn opens_libraries(module: &Module) -> bool {
 
 fn is_shell(exe: &str) -> bool {
     std::fs::read_to_string(SHELLS).unwrap_or_default().lines().any(|shell| shell == exe)
-}
-
-fn is_loader(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    name.starts_with("ld-linux") || name.starts_with("ld-musl") || name.starts_with("ld-2.") || name == "ld.so"
 }

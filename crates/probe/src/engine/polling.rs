@@ -148,6 +148,13 @@ impl Engine {
         self.reader.absorb(&seat.segment, &|ra| modules.place(ra));
         self.absorb_by_kernel();
         let changes = self.modules.refresh();
+        if self.modules.runs_others() {
+            let program = proc::exe(self.pid);
+            self.note(format!(
+                "{program} runs another program's code in its own way: functions of that are left alone (measure the program itself, \
+                 without it)"
+            ));
+        }
         if !shares(self.pid, range) {
             // It has ended, or these are another program's modules.
             return Ok(());

@@ -178,6 +178,38 @@ fn the_cache_answers_without_the_file_and_sees_new_debug_files() {
     assert!(work(&SymbolService::new(options, StoredSymbols::default()), &image).is_some());
 }
 
+/// Both have the same build id.
+#[test]
+fn the_cache_knows_a_stripped_copy_from_the_whole_file() {
+    let Some(b) = build(&[]) else { return };
+    let stripped = b.dir.path().join("stripped");
+    objcopy(&["--strip-all"], &b.exe, &stripped);
+    let options = SymbolOptions { cache_dir: Some(b.dir.path().join("cache")), ..SymbolOptions::default() };
+    let service = || SymbolService::new(options.clone(), StoredSymbols::default());
+    assert!(work(&service(), &image_of(&stripped)).is_none());
+    assert!(work(&service(), &image_of(&b.exe)).is_some());
+    assert!(work(&service(), &image_of(&stripped)).is_some(), "what is known of the build stays known");
+}
+
+/// Its name is the image's choice.
+#[test]
+fn the_cache_sees_that_the_debug_file_has_come_which_the_image_names() {
+    let Some(b) = build(&[]) else { return };
+    let debug = b.dir.path().join("names.dbg");
+    objcopy(&["--only-keep-debug"], &b.exe, &debug);
+    let stripped = b.dir.path().join("stripped");
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    objcopy(&["--strip-all", &link], &b.exe, &stripped);
+    let away = b.dir.path().join("away");
+    std::fs::rename(&debug, &away).unwrap();
+    let image = image_of(&stripped);
+    let options = SymbolOptions { cache_dir: Some(b.dir.path().join("cache")), ..SymbolOptions::default() };
+    let service = || SymbolService::new(options.clone(), StoredSymbols::default());
+    assert!(work(&service(), &image).is_none());
+    std::fs::rename(&away, &debug).unwrap();
+    assert!(work(&service(), &image).is_some());
+}
+
 #[test]
 fn gathered_symbols_serve_where_the_files_are_not() {
     let Some(b) = build(&[]) else { return };
