@@ -185,16 +185,11 @@ struct variant {
 	u64 record, block;          /* as in the entry */
 	u64 value[HOT_WORDS];
 } __attribute__((aligned(64)));
-/* In wh_active.major of a record with HOT_OURS: its block, a multiple of 64, and what its exit has to do. A
- * record that slow handlers have made holds major faults there, shifted, and never HOT_OURS. */
-#define HOT_OURS 1u
-#define HOT_TIMED 2u
-#define HOT_CPU 4u
-#define HOT_HIST 8u
-/* Of a record that slow handlers have made: `usage` holds WH_LOST_APART at its entry. In one with HOT_TIMED it does, too. */
+/* In wh_active.major of a record with HOT_OURS: its block, a multiple of 64, and what its exit has to do, by the bits of offsets.h.
+ * A record that slow handlers have made holds major faults there, shifted, and none of those bits.
+ * Of such a record that slow handlers have made: `usage` holds WH_LOST_APART at its entry. In one with HOT_TIMED it does, too. */
 #define APART_NOTED 16u
 #define MAJOR_SHIFT 6
-#define HOT_BITS 63ull
 
 /* Private memory of a thread, zeroed by the kernel in a forked child: `home` then says that nothing in
  * it holds. It goes on to the thread that takes over the block. */
@@ -205,6 +200,9 @@ struct local {
 	u32 generation;             /* header.generation that known, cache and templates belong to */
 	s32 credit;                 /* entries left until the heartbeat is looked at */
 	u32 clock_seen;
+	u64 deadline;               /* TSC from which on the heartbeat must be looked at; 0 while deaf */
+	volatile u32 *clock;        /* word that changes with each scheduling; 0 = not set up */
+	u64 pending;                /* cpu0 of a record whose t0 belongs to this anchor: even, another for each */
 	u8 way[HOTS];               /* which of hot[] served last */
 	u8 filled[HOTS];            /* whether one of them was filled */
 	struct hot hot[HOTS][WAYS];
@@ -213,13 +211,10 @@ struct local {
 	u32 tidy_at;                /* so many records and holes among them are made dense */
 	u32 deaf;                   /* the controller has not been heard for too long */
 	u32 strict;                 /* not even the time stamp counter may be read: nothing is recorded */
-	volatile u32 *clock;        /* word that changes with each scheduling; 0 = not set up */
 	u32 no_clock;               /* what `clock` points to where there is none */
 	u32 asks;                   /* readings of the thread clock left until an event is opened for it */
 	u32 more_page, more_used;   /* page that wh_more blocks are taken from */
 	u64 cpu_ns, cpu_ticks;      /* anchor: CPU time at a TSC value */
-	u64 pending;                /* cpu0 of a record whose t0 belongs to this anchor: even, another for each */
-	u64 deadline;               /* TSC from which on the heartbeat must be looked at; 0 while deaf */
 	u64 checked;                /* way 2: when the thread id was last compared */
 	u64 (*words)[MAX_WORDS];    /* captured words of active[i], for event records; of events, see events.c */
 	u64 event[WH_EVENTS];       /* pages of the processor's counters; 0 not opened yet, 1 refused */

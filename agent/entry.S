@@ -1,6 +1,6 @@
 /*
- * Where stubs jump to. Lives here: saving registers, the balanced call, its unwind description, and telling calls that are
- * as one before. Not here: anything else that decides. Constraints: argument registers, al (varargs), r10 (static chain) and
+ * Where stubs jump to. Lives here: saving registers, the balanced call, its unwind description, telling calls that are
+ * as one before, and both ends of those with times. Not here: anything else that decides. Constraints: argument registers, al (varargs), r10 (static chain) and
  * r11 reach the function as they were, rax and rdx come back as they were, vectors are never touched;
  * a signal may arrive between any two instructions, so a word is read only where it cannot be
  * overwritten; return and call stay paired, else each call costs a mispredicted return.
@@ -55,6 +55,15 @@
 	pop %\register
 	.cfi_adjust_cfa_offset -8
 	.endr
+.endm
+
+/* What known_call, or an exit, has saved without pushing it. */
+.macro restore_below
+	mov -8(%rsp), %rax
+	mov -16(%rsp), %rcx
+	mov -24(%rsp), %rdx
+	mov -32(%rsp), %rsi
+	mov -40(%rsp), %rdi
 .endm
 
 /* Calls a function of fast.c with the address of struct frame, of which known_call has filled the most. It has done its part if an
@@ -196,6 +205,84 @@
 .Lwords0\kind:
 .endm
 
+/* The entry of a call with wall time, and CPU time if `cpu`: what finish_entry and admit of C do, in their order. */
+.macro timed_entry cpu
+	mov %rcx, -16(%rsp)
+	mov AT_EXIT(%rdx), %rdi
+	mov %rdi, -80(%rsp)
+	mov AT_RELOCATED(%rdx), %rdi
+	mov AT_RECORD(%rdx), %rsi
+	mov AT_MAJOR(%rdx), %rcx
+	cmp AT_KEY(%rdx), %rax
+	jne .Lmany_entry
+	mov %rdi, (%rsp)		/* its index, should it be wanted once more, is the point of the record */
+	mov %rsi, -56(%rsp)
+	shr $KEY_SHIFT, %rax
+	mov %rax, %rdi
+	.if \cpu
+	mov wh_own@gottpoff(%rip), %rdx
+	mov %fs:(%rdx), %rdx
+	mov AT_PENDING(%rdx), %rdx
+	mov %rdx, -64(%rsp)
+	.endif
+	rdtsc
+	shl $32, %rdx
+	or %rdx, %rax
+	mov wh_own@gottpoff(%rip), %rdx
+	mov %fs:(%rdx), %rdx
+	cmp AT_DEADLINE(%rdx), %rax
+	jae .Llate
+	.if \cpu
+	mov AT_CLOCK(%rdx), %rsi
+	mov (%rsi), %esi
+	cmp %esi, AT_CLOCK_SEEN(%rdx)
+	jne .Llate
+	.endif
+	incq (%rdi)			/* one instruction: a signal in between cannot lose a count */
+	mov AT_BLOCK(%rdx), %rdx
+	mov AT_N_ACTIVE(%rdx), %edi
+	lea (%rdi,%rdi,2), %rdi
+	shl $4, %rdi
+	add %rdx, %rdi
+	lea 8(%rsp), %rsi
+	mov %rsi, AT_ACTIVE(%rdi)	/* before the place is taken: a signal handler's call judges the record by it */
+	incl AT_N_ACTIVE(%rdx)
+	mov %rsi, AT_ACTIVE(%rdi)	/* and behind: a handler's call may have used the place */
+	mov %rax, AT_ACTIVE+AT_ACTIVE_T0(%rdi)
+	mov -56(%rsp), %rsi
+	mov %rcx, AT_ACTIVE+AT_ACTIVE_MAJOR(%rdi)
+	mov AT_APART(%rdx), %rcx
+	mov %rsi, AT_ACTIVE+AT_ACTIVE_PATH(%rdi)
+	mov %rcx, AT_ACTIVE+AT_ACTIVE_USAGE(%rdi)
+	mov 8(%rsp), %rsi
+	movabs $D, %rax
+	.if \cpu
+	mov -64(%rsp), %rcx
+	mov %rcx, AT_ACTIVE+AT_ACTIVE_CPU0(%rdi)
+	.else
+	movq $0, AT_ACTIVE+AT_ACTIVE_CPU0(%rdi)
+	.endif
+	mov AT_SEQ_ACTIVE(%rdx), %ecx
+	mov %rsi, 8(%rsp,%rax)
+	or $1, %ecx
+	inc %ecx
+	mov %ecx, AT_SEQ_ACTIVE(%rdx)
+	restore_below
+.endm
+
+/* At an exit: ticks since the record at rcx began in rax, at least 1; of the thread at rdi. At 5 if calls inside have cost apart. */
+.macro wall_of_call
+	rdtsc
+	shl $32, %rdx
+	or %rdx, %rax
+	mov AT_APART(%rdi), %rdx
+	sub AT_ACTIVE+AT_ACTIVE_T0(%rcx), %rax
+	cmp AT_ACTIVE+AT_ACTIVE_USAGE(%rcx), %rdx
+	jne 5f
+	cmp $1, %rax
+	jl 5f				/* fast.c knows what to do */
+.endm
+
 /* Where so many words are compared and, the last, what is done with values of several paths: seen from here. */
 .macro code_of kind, number
 	.long .Lwords\number\kind - wh_code_of\kind
@@ -225,10 +312,9 @@ wh_entry_exit:
 	.cfi_def_cfa rsp, 16
 	endbr64
 	known_call _entry
-	lea -AT_HEAD(%rdx), %rsi
-	mov %rax, %rdx
-	call_fast wh_fast_entry
-	jbe 2f
+	testb $HOT_PLAIN, AT_MAJOR(%rdx)
+	jz .Lclocks
+	timed_entry 0
 1:	lea 16(%rsp), %rsp		/* drops two words: where to go on, and the slot, whose call comes again */
 	.cfi_remember_state
 	/* From here the return address is in the shadow: CFA = rsp + 8 is eight above the true one so
@@ -257,6 +343,22 @@ wh_entry_exit:
 	.cfi_def_cfa_offset 8
 	jmp *-8(%rsp)
 	.cfi_def_cfa_offset 16
+/* The heartbeat is to be looked at: the other way, from the begin. */
+.Llate:	mov -52(%rsp), %eax
+	mov %rax, (%rsp)
+	restore_below
+	jmp 2b
+.Lclocks:
+	testb $HOT_CPU, AT_MAJOR(%rdx)
+	jz .Lclock_less
+	timed_entry 1
+	jmp 1b
+.Lclock_less:
+	lea -AT_HEAD(%rdx), %rsi
+	mov %rax, %rdx
+	call_fast wh_fast_entry
+	ja 1b
+	jmp 2b
 .Lodd_entry:
 	call_fast wh_without_call
 	.cfi_remember_state
@@ -297,7 +399,110 @@ wh_exits:
 wh_exit:
 	lea -8(%rsp), %rsp
 	.cfi_def_cfa_offset 16
-	save_few
+	/* The exit of such a call: what wh_fast_exit does, in its order. What is saved below the stack pointer is where save_few has it. */
+	mov %rax, -8(%rsp)
+	mov %rcx, -16(%rsp)
+	mov %rdx, -24(%rsp)
+	mov %rsi, -32(%rsp)
+	mov %rdi, -40(%rsp)
+	mov (%rsp), %rax		/* where it goes on, by its place; what the shadow says must be the same */
+	lea wh_exits(%rip), %rcx
+	sub %rcx, %rax
+	shr $EXIT_SHIFT, %rax
+	lea wh_returns(%rip), %rcx
+	mov (%rcx,%rax,8), %rax
+	movabs $D, %rcx
+	cmp (%rsp,%rcx), %rax
+	jne 5f
+	mov %rax, -56(%rsp)
+	mov G+AT_FAST(%rip), %rsi
+	test $1, %sil			/* there may be no fs */
+	jnz 5f
+	mov wh_own@gottpoff(%rip), %rax
+	mov %fs:(%rax), %rdx
+	test %rdx, %rdx
+	jz 5f
+	cmp %rsi, AT_HOME(%rdx)
+	jne 5f
+	mov AT_BLOCK(%rdx), %rdi
+	cmpq $0, AT_BUSY(%rdi)
+	jne 5f
+	mov AT_N_ACTIVE(%rdi), %eax
+	dec %eax
+	cmp $MOST_ACTIVE, %eax
+	jae 5f
+	mov %eax, -48(%rsp)
+	lea (%rax,%rax,2), %rcx
+	shl $4, %rcx
+	add %rdi, %rcx
+	cmp %rsp, AT_ACTIVE(%rcx)
+	jne 5f
+	mov AT_ACTIVE+AT_ACTIVE_MAJOR(%rcx), %rdx
+	test $HOT_PLAIN, %dl
+	jz 12f
+	and $~HOT_BITS, %rdx
+	add %rdx, %rsi
+	wall_of_call
+6:	orl $1, (%rsi)
+7:	add %rax, AT_WALL(%rsi)
+	cmp AT_MAX(%rsi), %rax
+	ja 8f
+9:	lea -1(%rax), %rdx
+	mov AT_MIN(%rsi), %rcx
+	dec %rcx			/* 0: none yet */
+	cmp %rcx, %rdx
+	jb 10f
+11:	mov (%rsi), %eax
+	or $1, %eax			/* a signal handler's update in between has made it even */
+	inc %eax
+	mov %eax, (%rsi)
+	mov -48(%rsp), %eax		/* and another stack may have come into use and gone */
+	mov %eax, AT_N_ACTIVE(%rdi)
+	mov -56(%rsp), %rax
+	mov %rax, (%rsp)
+	restore_below
+	ret
+8:	mov %rax, AT_MAX(%rsi)
+	jmp 9b
+10:	mov %rax, AT_MIN(%rsi)
+	jmp 11b
+12:	mov %edx, %eax
+	and $HOT_OURS | HOT_TIMED | HOT_CPU | HOT_HIST, %eax
+	cmp $HOT_OURS, %eax
+	je 13f
+	cmp $HOT_OURS | HOT_TIMED | HOT_CPU, %eax
+	jne 5f
+	and $~HOT_BITS, %rdx
+	add %rdx, %rsi
+	wall_of_call
+	mov wh_own@gottpoff(%rip), %rdx
+	mov %fs:(%rdx), %rdx
+	mov AT_ACTIVE+AT_ACTIVE_CPU0(%rcx), %rcx
+	cmp %rcx, AT_PENDING(%rdx)
+	jne 5f
+	mov AT_CLOCK(%rdx), %rcx
+	mov (%rcx), %ecx
+	cmp %ecx, AT_CLOCK_SEEN(%rdx)
+	jne 5f
+	mov AT_HOME(%rdx), %rcx		/* ns_of */
+	mov AT_MULT(%rcx), %rdx
+	mov %rax, %rdi
+	or %rdx, %rdi
+	shr $32, %rdi
+	jnz 5f
+	mov AT_SHIFT(%rcx), %ecx
+	imul %rax, %rdx
+	shr %cl, %rdx
+	mov wh_own@gottpoff(%rip), %rdi
+	mov %fs:8(%rdi), %rdi
+	orl $1, (%rsi)
+	add %rdx, AT_CPU(%rsi)
+	jmp 7b
+13:	and $~HOT_BITS, %rdx		/* without a clock */
+	add %rdx, %rsi
+	jmp 11b
+5:	lea -40(%rsp), %rsp
+	.cfi_adjust_cfa_offset 40
 	lea 40(%rsp), %rdi
 	call wh_fast_exit
 	restore_few

@@ -6,7 +6,7 @@
  * compiler from r8 to r11 in this file), and they call nothing. They give up before
  * they have changed anything, and handlers.c does the call. Like all handlers they may be interrupted
  * by a signal whose handler does the same: what it has filled anew is told by the serial. entry.S does the most frequent of
- * this itself: an entry that only counts, by what served last.
+ * this itself: entries by what served last, and both ends of calls with wall time or with wall and CPU time.
  */
 #include "fast.h"
 
@@ -23,10 +23,17 @@ STANDS(struct local, home, AT_HOME);
 STANDS(struct local, block, AT_BLOCK);
 STANDS(struct local, enabled, AT_ENABLED);
 STANDS(struct local, credit, AT_CREDIT);
+STANDS(struct local, clock_seen, AT_CLOCK_SEEN);
+STANDS(struct local, deadline, AT_DEADLINE);
+STANDS(struct local, clock, AT_CLOCK);
+STANDS(struct local, pending, AT_PENDING);
 STANDS(struct local, way, AT_WAY);
 STANDS(struct local, hot, AT_HOT);
 _Static_assert(sizeof(struct hot) == HOT_BYTES && HOT_BYTES == 5 * 256 && WAYS == 2, "as entry.S has it");
 STANDS(struct own, local, 0);
+STANDS(struct own, block, 8);
+STANDS(struct wh_header, tsc_mult, AT_MULT);
+STANDS(struct wh_header, tsc_shift, AT_SHIFT);
 STANDS(struct wh_header, enabled, AT_HEADER_ENABLED);
 STANDS(struct wh_header, generation, AT_HEADER_ENABLED + 4);
 STANDS(struct local, generation, AT_ENABLED + 4);
@@ -34,7 +41,19 @@ STANDS(struct wh_thread, busy_sp, AT_BUSY);
 STANDS(struct wh_thread, n_active, AT_N_ACTIVE);
 STANDS(struct wh_thread, active, AT_ACTIVE);
 STANDS(struct wh_active, slot, 0);
+STANDS(struct wh_active, t0, AT_ACTIVE_T0);
+STANDS(struct wh_active, cpu0, AT_ACTIVE_CPU0);
 STANDS(struct wh_active, path, AT_ACTIVE_PATH);
+STANDS(struct wh_active, point, AT_ACTIVE_PATH + 4);
+STANDS(struct wh_active, usage, AT_ACTIVE_USAGE);
+STANDS(struct wh_active, major, AT_ACTIVE_MAJOR);
+STANDS(struct wh_thread, seq_active, AT_SEQ_ACTIVE);
+STANDS(struct wh_thread, lost[WH_LOST_APART], AT_APART);
+STANDS(struct wh_block, seq, 0);
+STANDS(struct wh_block, wall, AT_WALL);
+STANDS(struct wh_block, cpu, AT_CPU);
+STANDS(struct wh_block, min, AT_MIN);
+STANDS(struct wh_block, max, AT_MAX);
 _Static_assert(sizeof(struct wh_active) == 48 && WH_ACTIVE == MOST_ACTIVE && WH_MAX_POINTS <= HOT_JOINED, "as entry.S has it");
 STANDS_BEHIND(slot, 0);
 STANDS_BEHIND(ra, AT_RA);
@@ -45,6 +64,9 @@ STANDS_BEHIND(code, AT_CODE);
 STANDS_BEHIND(relocated, AT_RELOCATED);
 STANDS_BEHIND(top_slot, AT_TOP_SLOT);
 STANDS_BEHIND(top_path, AT_TOP_PATH);
+STANDS_BEHIND(record, AT_RECORD);
+STANDS_BEHIND(block, AT_MAJOR);
+STANDS_BEHIND(exit, AT_EXIT);
 _Static_assert(sizeof(struct word) == WORD_BYTES && MOST_WORDS == HOT_WORDS, "as entry.S has it");
 _Static_assert(WH_AT_POINTS + __builtin_offsetof(struct wh_point, state) == AT_STATES, "as entry.S has it");
 _Static_assert(sizeof(struct wh_point) == 1 << POINT_SHIFT && WH_AT_PASSED == AT_PASSED, "as entry.S has it");

@@ -19,13 +19,14 @@ static inline u64 hot_bits(u32 flags, u32 found)
 		return HOT_OURS;
 	if (found & WH_FOLDED)
 		return 0; /* the slow exit counts it apart; the quick one has no place for that */
-	return HOT_OURS | HOT_TIMED | (flags & WH_DO_CPU ? HOT_CPU : 0) | (flags & WH_DO_HIST ? HOT_HIST : 0);
+	return HOT_OURS | HOT_TIMED | (flags & WH_DO_CPU ? HOT_CPU : 0) | (flags & WH_DO_HIST ? HOT_HIST : 0) |
+	       (flags & (WH_DO_CPU | WH_DO_HIST) ? 0 : HOT_PLAIN);
 }
 
 /* The calls of a block, which may have HOT_ bits. */
 static inline u64 *counter_of(char *segment, u64 block)
 {
-	return &((struct wh_block *)(segment + (block & ~HOT_BITS)))->calls;
+	return &((struct wh_block *)(segment + (block & ~(u64)HOT_BITS)))->calls;
 }
 
 /* Whether the innermost call in progress is folded, of a thread with no more of them than its block holds. */
@@ -87,7 +88,7 @@ static inline int booked(u64 segment, struct local *l, struct wh_thread *t, u64 
 	if (unlikely(t->busy_sp || n >= WH_ACTIVE || r->slot != slot || !(r->major & HOT_OURS)))
 		return 0;
 	u64 bits = r->major;
-	struct wh_block *b = (struct wh_block *)(segment + (bits & ~HOT_BITS));
+	struct wh_block *b = (struct wh_block *)(segment + (bits & ~(u64)HOT_BITS));
 	one_register(b);
 	if (likely(bits & HOT_TIMED)) {
 		u64 wall = ticks() - r->t0, apart = apart_since(t, r);
