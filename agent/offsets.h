@@ -63,7 +63,7 @@
 #define HOT_PLAIN 32
 #define HOT_BITS 63
 /* Places of wh_exits, of so many bytes: the index of one is no address. */
-#define EXITS 32768
+#define EXITS 16384
 #define EXIT_SHIFT 4
 /* struct word, and how many of them there are before AT_HEAD */
 #define WORD_BYTES 16

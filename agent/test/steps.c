@@ -207,10 +207,10 @@ int main(int argc, char **argv)
 {
 	struct { const char *name; void (*run)(void); } all[] = {{"quick", quick}, {"handlers", handlers}, {"jumps", jumps}, {"unwinding", unwinding}};
 	setup(argv[1]);
-	agent_begin = (u64)dlsym(agent, "wh_entry_exit");
+	agent_begin = (u64)dlsym(agent, "wh_code_begin");
 	Dl_info in;
-	if (!agent_begin || !dladdr((void *)agent_begin, &in)) return 2;
-	agent_begin = (u64)in.dli_fbase; agent_end = agent_begin + 0x10000; /* its data are not executed */
+	agent_end = (u64)dlsym(agent, "wh_code_end");
+	if (!agent_begin || !agent_end) return 2;
 	stack_there = (char *)mmap(0, 1 << 17, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	getcontext(&there);
 	there.uc_stack.ss_sp = stack_there; there.uc_stack.ss_size = 1 << 17;

@@ -17,7 +17,7 @@ pub const SHADOW: i64 = -0x1000_0000_0000 + 0x1_0000;
 pub const SHADOW_SET: usize = 65536;
 
 /// Places by which calls return whose exit is seen (`agent/offsets.h`, as the next).
-pub const EXITS: usize = 32768;
+pub const EXITS: usize = 16384;
 
 /// Bytes of each.
 pub const EXIT_BYTES: u64 = 16;
