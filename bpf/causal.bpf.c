@@ -12,6 +12,7 @@
 #include "causal_maps.h"
 #include "causal_nap.h"
 #include "causal_points.h"
+#include "causal_relay.h"
 #include "causal_time.h"
 #include "causal_walk.h"
 
@@ -307,9 +308,6 @@ static int enters(struct task_struct *task, struct wh_cz_ctl *c, struct wh_cz_cp
 	return 1;
 }
 
-/* PF_KTHREAD: much of what they do is done for the program. */
-#define KERNEL_THREAD 0x00200000
-
 SEC("tp_btf/sched_switch")
 int cz_switch(__u64 *args)
 {
@@ -432,9 +430,10 @@ static void wakes(struct wh_cz_thread *t, __u32 tid, struct wh_cz_ctl *c, struct
 	}
 	if (t->nap != WH_CZ_ASLEEP)
 		turn_begins(t, w);
+	const struct relay *r = w ? 0 : relay_of(c, cpu, waker_tid);
 	if (t->clock.state != WH_CLOCK_BLOCKED) {
-		t->early_d = w ? w->clock.d : 0;
-		t->early_t = w ? now : 0;
+		t->early_d = w ? w->clock.d : r ? r->d : 0;
+		t->early_t = w || r ? now : 0;
 		return;
 	}
 	if (t->nap == WH_CZ_ASLEEP) {
@@ -447,7 +446,9 @@ static void wakes(struct wh_cz_thread *t, __u32 tid, struct wh_cz_ctl *c, struct
 		wh_debt_woken(&t->clock, w->clock.d, now, &c->g);
 		cpu->woken_in++;
 	} else {
-		if (t->absolute)
+		if (r)
+			wh_debt_woken(&t->clock, r->d, now, &c->g);
+		else if (t->absolute)
 			woken_by_time(t, tid, c, cpu);
 		else if (mode(c, now) == WH_CZ_ON && speeded_up(t, c))
 			credit(t, c, cpu, now - (since > c->begin ? since : c->begin));
@@ -465,8 +466,11 @@ int cz_waking(__u64 *args)
 	struct task_struct *task = (void *)args[0];
 	__u32 tid = task->pid;
 	struct wh_cz_thread *t = bpf_map_lookup_elem(&threads, &tid);
-	if (!t)
+	if (!t) {
+		if (!(task->flags & KERNEL_THREAD))
+			passes_on(task, (__u32)bpf_get_current_pid_tgid());
 		return 0;
+	}
 	struct wh_cz_ctl *c = ctl_now();
 	struct wh_cz_cpu *cpu = cpu_now();
 	if (!c || !cpu)
