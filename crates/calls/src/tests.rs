@@ -111,7 +111,7 @@ proptest! {
         }
         let sum = |f: fn(&(u64, u64, u64)) -> u64| truth.values().map(f).sum::<u64>();
         for (metric, total) in [(Metric::Wall, sum(|t| t.2)), (Metric::Cpu, sum(|t| t.2)), (Metric::Count, sum(|t| t.0)), (Metric::Off, 0)] {
-            let tree = analysis.tree(&TreeQuery { metric, startup: false });
+            let tree = analysis.tree(&TreeQuery { metric, ..TreeQuery::default() });
             prop_assert_eq!(tree.total, total);
             prop_assert!(consistent(&tree));
         }
@@ -160,7 +160,7 @@ fn call_sites_are_named_where_they_tell_paths_apart() {
     let main = call(0, 0, 0, 1, vec![call(1, 0x10, 0, 1, vec![gather(0x20), gather(0x40)])]);
     let snapshot = Take::of([3]).snapshot(&main);
     let analysis = Analysis::new(&snapshot, &Named, Options::default());
-    let mut labels: Vec<&str> = snapshot.paths.iter().filter_map(|p| analysis.label(p.id)).collect();
+    let mut labels: Vec<String> = snapshot.paths.iter().filter_map(|p| analysis.label(p.id)).collect();
     labels.sort_unstable();
     assert_eq!(
         labels,

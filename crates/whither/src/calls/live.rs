@@ -8,9 +8,10 @@ mod view;
 
 use super::drill::{Desk, Driller, Pending};
 use super::names::FileNames;
+use super::show::Counted;
 use super::told::Teller;
 use super::verbs::{counted, said};
-use super::{keep, measure, replay, runtime, show};
+use super::{keep, measure, replay, runtime};
 use crate::cli::{Common, MeasureArgs};
 use crate::failure::{Ending, Usage};
 use crate::keys::{self, Keys, Typed};
@@ -315,7 +316,8 @@ impl<'a> Watch<'a> {
         let pid = now.processes.first().map_or(0, |p| p.pid);
         let path = format!("calls-{pid}-{}.txt", now.at_ns / 1_000_000);
         let layout = Layout { style: Style::Plain, width: 240 };
-        let text = show::table(&now, "", &self.names.names(), &measure::shape(self.args), &layout)?;
+        let counted = Counted::new(&now, "", &self.names.names(), &self.args.shape);
+        let text = counted.text(&measure::shape(self.args), &layout)?;
         std::fs::write(&path, text).with_context(|| format!("cannot write {path}"))?;
         Ok(format!("{path} written"))
     }

@@ -1,7 +1,7 @@
 //! A session from flags to its table: what to measure, summaries while it runs, the answer at its end.
 
 use super::names::FileNames;
-use super::show::{self, Shape};
+use super::show::{self, Counted, Shape};
 use super::told::{self, Teller, span};
 use super::{keep, live, replay, runtime};
 use crate::cli::{CallsBackendChoice, Common, Follow, MeasureArgs, WhatArgs};
@@ -170,13 +170,13 @@ impl<'a> Session<'a> {
         let interval = self.before.as_ref().map_or_else(|| now.clone(), |before| difference(&now, before));
         self.before = Some(now);
         let names = self.names.names();
+        let counted = Counted::new(&interval, "", &names, &self.args.shape);
         if self.args.form.json {
-            let profile = show::profile(&interval, "", &names, &self.args.shape);
             // Whoever reads the lines may have seen enough; the session goes on.
-            let _ = answer::write(json::calls(&profile).as_bytes());
+            let _ = counted.json(&self.args.shape);
             return;
         }
-        match show::table(&interval, "", &names, &self.shape, &answer::layout()) {
+        match counted.text(&self.shape, &answer::layout()) {
             Ok(text) => self.teller.text(&text),
             Err(e) => self.teller.line(&e.to_string()),
         }
@@ -214,24 +214,22 @@ pub(super) fn finish(
     let several = outcome.epochs.len() > 1;
     for epoch in &outcome.epochs {
         let title = if several { epoch.name.as_str() } else { "" };
-        let profile = show::profile(&epoch.snapshot, title, &names, &args.shape);
-        complete &= told::is_complete(&profile);
+        let counted = Counted::new(&epoch.snapshot, title, &names, &args.shape);
+        complete &= told::is_complete(&counted.profile);
         if args.form.json {
-            answer::write(json::calls(&profile).as_bytes())?;
-            teller.missing(&profile);
+            counted.json(&args.shape)?;
+            teller.missing(&counted.profile);
             continue;
         }
-        let written = args
-            .form
-            .html
-            .as_deref()
-            .map(|file| show::page(file, (&epoch.snapshot, title), &names, &shape(args), None));
+        let written = args.form.html.as_deref().map(|file| counted.page(file, &shape(args), None));
         let shown = matches!(written, Some(Ok(())));
         kept = kept.and(written.unwrap_or(Ok(())));
-        if !shown {
-            texts.push(show::table(&epoch.snapshot, title, &names, &shape(args), &answer::layout())?);
+        if !shown && args.shape.folded {
+            counted.folded(&shape(args))?;
+        } else if !shown {
+            texts.push(counted.text(&shape(args), &answer::layout())?);
         }
-        teller.missing(&profile);
+        teller.missing(&counted.profile);
     }
     if !texts.is_empty() && outcome.unmatched.is_none() {
         show::print(&texts)?;
