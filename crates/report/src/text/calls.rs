@@ -3,6 +3,7 @@
 
 use super::calls_losses::losses;
 use super::number::{begins_with_count, duration, nanoseconds, percent, thousands};
+use super::paths::has_counted;
 use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
 use rustc_hash::FxHashMap;
@@ -321,6 +322,9 @@ impl View<'_> {
             lines.push(
                 "[tail] left no frame: it ended in a jump to the function behind it, or to one that called that".into(),
             );
+        }
+        if has_counted(table) {
+            lines.push("…12… stands for so many frames, where paths differ in their number only".into());
         }
         let shown = std::iter::once(&self.listing.all).chain(self.listing.rows.iter().map(|r| &r.figures));
         lines.extend(bounds(shown));
