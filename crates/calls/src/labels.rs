@@ -47,7 +47,7 @@ impl Analysis<'_> {
         self.label_with(path, &FxHashSet::default())
     }
 
-    /// The same; frames with so many others inside are told with their call sites and files.
+    /// The same; frames with so many others inside are told with their call sites and where these are in their files.
     fn label_with(&self, path: usize, telling: &FxHashSet<usize>) -> String {
         let sites = self.sites.get_or_init(|| Sites::new(&self.frames));
         let chains = &self.frames.chains;
@@ -67,7 +67,7 @@ impl Analysis<'_> {
             let apart = chain == end || sites.0[chain as usize] || is_telling;
             let mut text = frame_text(row, apart && is_call, self.options.inlines);
             if is_telling && !row.module.is_empty() {
-                text.push_str(&format!(" ({})", base(&row.module)));
+                text.push_str(&format!(" ({}+{:#x})", base(&row.module), row.offset));
             }
             parts.push(text);
         }
@@ -75,7 +75,7 @@ impl Analysis<'_> {
         parts.join(" > ")
     }
 
-    /// Texts of paths, no two of them the same: where functions on them share their names, their call sites and files are told.
+    /// Texts of paths, no two of them the same: where functions on them share their names, the places of their calls are told.
     pub(crate) fn labels_apart(&self, paths: &[usize]) -> Vec<String> {
         let mut labels: Vec<String> = paths.iter().map(|&path| self.label_of(path)).collect();
         let mut alike: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
