@@ -112,7 +112,7 @@ fn own(mut args: MeasureArgs, common: Common) -> anyhow::Result<Ending> {
         output.show().context("cannot show the command's output")?;
     }
     drawn?;
-    measure::finish(&args, &options, common, &outcome?)
+    measure::finish(&args, &options, common, &outcome?, &stop)
 }
 
 /// What was told up to the start of measuring; nothing when it failed.
@@ -176,14 +176,14 @@ impl<'a> Watch<'a> {
         over: &dyn Fn() -> bool,
     ) -> anyhow::Result<()> {
         let keys = Keys::new();
-        let (mut asked, mut changed) = (None::<Instant>, true);
+        let (mut due, mut changed) = (Instant::now(), true);
         while !stop.is_set() && !over() {
             while let Ok(event) = self.events.try_recv() {
                 self.take_in(&event);
             }
             changed |= self.take_answers();
-            if asked.is_none_or(|at: Instant| at.elapsed() >= PERIOD) {
-                asked = Some(Instant::now());
+            let began = Instant::now();
+            if began >= due {
                 changed = true;
                 if let Err(e) = self.refresh() {
                     // Our own session may just have ended; another one has gone for good.
@@ -192,6 +192,8 @@ impl<'a> Watch<'a> {
                     }
                     self.screen.say(e.to_string());
                 }
+                // Pictures of very many paths take long to make: keys have half of the time.
+                due = began + PERIOD.max(began.elapsed() * 2);
             }
             if changed {
                 terminal.draw(|frame| self.screen.draw(frame))?;

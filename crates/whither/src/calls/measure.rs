@@ -16,6 +16,7 @@ use whither_calls::{Group, Sort, Sortable, difference};
 use whither_probe::select::parse;
 use whither_probe::{CostClass, Options, PointAction, Select};
 use whither_report::json;
+use whither_session::StopFlag;
 use whither_session::calls::{
     self, CallsBackend, CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Metrics, Prospect, excluding, including,
 };
@@ -40,7 +41,7 @@ pub(super) fn measure(mut args: MeasureArgs, common: Common) -> anyhow::Result<E
     let stop = signals::stop_flag()?;
     let mut session = Session::new(&args, &options, common);
     let outcome = calls::run(&options, calls::asks(), &stop, &mut |event| session.on(event))?;
-    finish(&args, &options, common, &outcome)
+    finish(&args, &options, common, &outcome, &stop)
 }
 
 /// How often a summary is told, if at all.
@@ -193,7 +194,9 @@ pub(super) fn finish(
     options: &CallsOptions,
     common: Common,
     outcome: &CallsOutcome,
+    stop: &StopFlag,
 ) -> anyhow::Result<Ending> {
+    let asked = stop.requests();
     let teller = Teller::new(common, args.whom.pid.is_none());
     let files = FileNames::new(&args.names, args.whom.pid);
     let names = files.names();
@@ -209,6 +212,7 @@ pub(super) fn finish(
     tell_of_work(outcome, &teller);
     // What was measured is shown even if it cannot be kept.
     let mut kept = keep::save(args, &options.patterns, outcome, &names, &teller);
+    signals::end_at_once(stop, asked);
     let mut complete = true;
     let mut texts = Vec::new();
     let several = outcome.epochs.len() > 1;
