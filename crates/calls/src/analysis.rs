@@ -1,12 +1,15 @@
 //! A snapshot made ready to be asked, and the whole of it as one document.
 
+use crate::facts::{PathFact, PathFacts};
 use crate::frames::{Frames, nameless};
+use crate::labels::Sites;
 use crate::names::Names;
 use crate::results::*;
 use crate::sums::{Adder, Nesting, PathSum, Wholes, path_sums};
 use crate::unseen::{Functions, late_ns, probed_ns};
 use rustc_hash::{FxHashMap, FxHashSet};
-use whither_store::calls::{CallPoint, CallSnapshot, PatchKind, PointState, Spent};
+use std::cell::OnceCell;
+use whither_store::calls::{CallPath, CallPoint, CallSnapshot, PatchKind, PointState, Spent};
 
 /// How names are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,8 +27,10 @@ pub struct Analysis<'a> {
     pub(crate) nesting: Nesting,
     pub(crate) sums: Vec<PathSum>,
     pub(crate) wholes: Wholes,
-    /// Per path: its text.
-    pub(crate) labels: Vec<String>,
+    /// Made when they are asked for.
+    marks: OnceCell<Vec<Mark>>,
+    /// Made when the first path is told.
+    pub(crate) sites: OnceCell<Sites>,
     sources: Vec<(String, u32)>,
 }
 
@@ -41,28 +46,46 @@ impl<'a> Analysis<'a> {
         let functions = Functions::new(snapshot);
         functions.mark(snapshot, &mut sums);
         let wholes = wholes(snapshot, &sums);
-        let labels = crate::listing::path_labels(snapshot, &frames, options.inlines);
         let sources = snapshot.points.iter().map(|p| source(snapshot, p, names)).collect();
-        Self { snapshot, options, functions, frames, nesting, sums, wholes, labels, sources }
+        Self {
+            snapshot,
+            options,
+            functions,
+            frames,
+            nesting,
+            sums,
+            wholes,
+            marks: OnceCell::new(),
+            sites: OnceCell::new(),
+            sources,
+        }
     }
 
     /// Everything, as one document.
     #[must_use]
     pub fn profile(&self) -> CallProfile {
+        let paths = self.order().into_iter().map(|i| self.path(i)).collect();
+        CallProfile { paths, facts: None, ..self.brief() }
+    }
+
+    /// Everything but the paths, of which it is told what they are together: there may be a million.
+    #[must_use]
+    pub fn brief(&self) -> CallProfile {
         CallProfile {
             schema: SCHEMA,
             epoch: String::new(),
             target: self.target(),
             whole: self.whole(),
             functions: self.functions(),
-            paths: self.paths(),
+            paths: Vec::new(),
+            facts: Some(self.facts()),
             listing: None,
             frames: self.frames.rows.clone(),
             in_progress: self.in_progress(),
             lost: self.snapshot.lost,
             refused: self.refused(),
             own_cost: self.own_cost(),
-            marks: self.marks(),
+            marks: self.marks().to_vec(),
             steps: Vec::new(),
             notes: self.snapshot.notes.clone(),
         }
@@ -70,9 +93,9 @@ impl<'a> Analysis<'a> {
 
     /// The text of a path.
     #[must_use]
-    pub fn label(&self, path: u32) -> Option<&str> {
+    pub fn label(&self, path: u32) -> Option<String> {
         let at = self.snapshot.paths.iter().position(|p| p.id == path)?;
-        self.labels.get(at).map(String::as_str)
+        Some(self.label_of(at))
     }
 
     /// What was spent while a function had no probe that counted; `None` if it had one all the time, or nobody noted it. By the
@@ -81,6 +104,12 @@ impl<'a> Analysis<'a> {
     pub fn unseen(&self, id: u32) -> Option<Spent> {
         let point = self.snapshot.points.iter().zip(0_u32..).find(|(p, _)| p.id == id);
         point.and_then(|(_, at)| self.functions.spent_unseen(at))
+    }
+
+    /// Marks of all functions.
+    #[must_use]
+    pub fn marks(&self) -> &[Mark] {
+        self.marks.get_or_init(|| self.all_marks())
     }
 
     /// Totals that shares refer to.
@@ -105,15 +134,11 @@ impl<'a> Analysis<'a> {
         u32::try_from(pids.len()).unwrap_or(u32::MAX)
     }
 
-    /// Figures of some paths; time of paths inside other ones of the set counts once.
-    pub(crate) fn add(&self, paths: &[usize], sums: &[PathSum], whole: &Wholes) -> Figures {
-        let members: rustc_hash::FxHashSet<usize> = paths.iter().copied().collect();
+    /// Figures of a path.
+    fn figures_of(&self, path: usize) -> Figures {
         let mut adder = Adder::default();
-        for &path in paths {
-            let outermost = !self.nesting.below(path, |p| members.contains(&p));
-            adder.add(&sums[path], self.value_names(path), outermost);
-        }
-        adder.figures(whole)
+        adder.add(&self.sums[path], self.value_names(path), true);
+        adder.figures(&self.wholes)
     }
 
     pub(crate) fn value_names(&self, path: usize) -> &[String] {
@@ -204,29 +229,53 @@ impl<'a> Analysis<'a> {
         adder.figures(&self.wholes)
     }
 
-    fn paths(&self) -> Vec<PathRow> {
-        let mut rows: Vec<PathRow> = (0..self.snapshot.paths.len()).map(|i| self.path(i)).collect();
-        let key = |r: &PathRow| (std::cmp::Reverse((r.figures.wall_ns, r.figures.calls)), r.id);
-        rows.sort_by_key(key);
-        rows
+    /// Indexes of paths, most time first.
+    pub(crate) fn order(&self) -> Vec<usize> {
+        let key = |i: usize| {
+            let figures = self.figures_of(i);
+            (std::cmp::Reverse((figures.wall_ns, figures.calls)), self.snapshot.paths[i].id)
+        };
+        let mut order: Vec<usize> = (0..self.snapshot.paths.len()).collect();
+        order.sort_by_cached_key(|&i| key(i));
+        order
     }
 
-    fn path(&self, index: usize) -> PathRow {
-        use whither_store::calls::FrameKind;
+    pub(crate) fn path(&self, index: usize) -> PathRow {
         let path = &self.snapshot.paths[index];
-        let chain = &self.frames.chains[index];
-        let has = |kind| chain.iter().any(|&f| self.frames.rows[f as usize].kind == kind);
+        let end = self.frames.ends[index];
         PathRow {
             id: path.id,
-            func: self.snapshot.points.get(self.functions.of(path.point) as usize).map_or(0, |p| p.id),
-            frames: chain.clone(),
+            func: self.func(path),
+            frames: self.frames.chains.outermost_first(end),
             parent: path.parent,
             level: path.same,
             folded: path.folded,
-            truncated: has(FrameKind::Truncated),
-            other: has(FrameKind::Other),
-            figures: self.add(&[index], &self.sums, &self.wholes),
+            truncated: self.frames.is_truncated(end),
+            other: self.frames.is_other(end),
+            figures: self.figures_of(index),
         }
+    }
+
+    fn func(&self, path: &CallPath) -> u32 {
+        self.snapshot.points.get(self.functions.of(path.point) as usize).map_or(0, |p| p.id)
+    }
+
+    fn facts(&self) -> PathFacts {
+        let mut facts = PathFacts::default();
+        for (i, (path, sum)) in self.snapshot.paths.iter().zip(&self.sums).enumerate() {
+            let end = self.frames.ends[i];
+            facts.add(&PathFact {
+                func: self.func(path),
+                level: path.same,
+                folded: path.folded,
+                truncated: self.frames.is_truncated(end),
+                other: self.frames.is_other(end),
+                calls: sum.calls,
+                untimed: sum.untimed,
+                timed: sum.done > 0 || sum.running.calls > 0,
+            });
+        }
+        facts
     }
 
     fn in_progress(&self) -> Vec<ProgressRow> {

@@ -372,7 +372,7 @@ mod tests {
         assert!(session.probed.contains(&6), "what holds something keeps it");
 
         let snapshot = Take::of([4]).snapshot(&program);
-        let marks = Analysis::new(&snapshot, &Named, Options::default()).marks();
+        let marks = Analysis::new(&snapshot, &Named, Options::default()).marks().to_vec();
         let Some(Mark::OneCaller { caller, share, .. }) = marks.iter().find(|m| matches!(m, Mark::OneCaller { .. }))
         else {
             panic!("no mark: {marks:?}");
@@ -401,7 +401,7 @@ mod tests {
         assert!(session.intervals <= 6, "{} intervals", session.intervals);
 
         let snapshot = Take::of([3]).snapshot(&program);
-        let marks = Analysis::new(&snapshot, &Named, Options::default()).marks();
+        let marks = Analysis::new(&snapshot, &Named, Options::default()).marks().to_vec();
         assert_eq!(marks.len(), 8, "{marks:?}");
         for mark in marks {
             let Mark::SlowSite { average_ns, others_ns, share, site, .. } = mark else { panic!("{mark:?}") };

@@ -1,8 +1,9 @@
 //! The callers of every path, complete and named: a nested path continues with the path of the probed
-//! call around it, functions that ended in jumps are put where they were, frames are named once, and each path becomes a list of frame
+//! call around it, functions that ended in jumps are put where they were, frames are named once, and each path becomes a chain of frame
 //! numbers.
 
-use crate::names::Names;
+use crate::chains::{Chains, NOTHING};
+use crate::names::{Names, is_startup};
 use crate::results::{FrameRow, InlinedRow};
 use rustc_hash::FxHashMap;
 use whither_store::calls::{CallFrame, CallModule, CallPlace, CallPoint, CallSite, CallSnapshot, FrameKind};
@@ -29,36 +30,76 @@ pub(crate) struct Frames {
     pub(crate) rows: Vec<FrameRow>,
     /// Function of each row.
     pub(crate) functions: Vec<Function>,
-    /// Per path: indexes into `rows`, outermost first.
-    pub(crate) chains: Vec<Vec<u32>>,
+    /// Of indexes into `rows`.
+    pub(crate) chains: Chains,
+    /// Per path: its chain.
+    pub(crate) ends: Vec<u32>,
+    /// Per chain: what is to be said of all paths that go on from it.
+    told: Vec<Told>,
     /// What stands before the return address of each row.
     sites: Vec<CallSite>,
 }
 
 impl Frames {
     pub(crate) fn new(snapshot: &CallSnapshot, parents: &[Option<usize>], order: &[usize], names: &dyn Names) -> Self {
-        let mut frames = Self { rows: Vec::new(), functions: Vec::new(), chains: Vec::new(), sites: Vec::new() };
+        let mut frames = Self {
+            rows: Vec::new(),
+            functions: Vec::new(),
+            chains: Chains::default(),
+            ends: vec![NOTHING; snapshot.paths.len()],
+            told: Vec::new(),
+            sites: Vec::new(),
+        };
         let mut known = FxHashMap::default();
         let numbers: Vec<u32> = snapshot.frames.iter().map(|f| frames.number(snapshot, f, names, &mut known)).collect();
-        // As they lie on the stack, and with the functions that are not on it.
-        let mut bare: Vec<Vec<u32>> = vec![Vec::new(); snapshot.paths.len()];
-        let mut chains = bare.clone();
-        let mut tails = Tails { snapshot, names, numbers: FxHashMap::default() };
+        // As they lie on the stack; those of paths have the functions that are not on it, too.
+        let mut bare = Bare::new(snapshot, &numbers);
+        let mut on_stack = vec![NOTHING; snapshot.paths.len()];
+        let mut tails = Tails::new(snapshot, names);
         // Callers before callees: a nested path needs its parent's chain.
         for &path in order {
-            let outer = parents[path].map_or(&[][..], |p| &bare[p]);
-            let mut own = inner_part(walk(snapshot, snapshot.paths[path].frame, &numbers), outer);
-            let mut chain = tails.told(&mut frames, &own, path, parents[path]);
-            chain.extend_from_slice(parents[path].map_or(&[][..], |p| &chains[p]));
-            if own.is_empty() {
-                tails.come_round(&frames, &mut chain, path);
-            }
-            own.extend_from_slice(outer);
-            (bare[path], chains[path]) = (own, chain);
+            let (outer, around) = parents[path].map_or((NOTHING, NOTHING), |p| (on_stack[p], frames.ends[p]));
+            let own = bare.chains.inside(bare.of(snapshot.paths[path].frame), outer);
+            on_stack[path] = own.iter().rev().fold(outer, |chain, &frame| bare.chains.with(chain, frame));
+            let told = tails.told(&mut frames, &own, path, parents[path]);
+            let (around, told) =
+                if own.is_empty() { tails.come_round(&frames, &told, around, path) } else { (around, told) };
+            frames.ends[path] = told.iter().rev().fold(around, |chain, &frame| frames.chains.with(chain, frame));
         }
-        chains.iter_mut().for_each(|chain| chain.reverse());
-        frames.chains = chains;
+        frames.told = frames.inherited();
         frames
+    }
+
+    /// Innermost frame of a path.
+    pub(crate) fn caller(&self, path: usize) -> Option<u32> {
+        self.chains.last(self.ends[path])
+    }
+
+    /// How many outermost frames of a chain say nothing: what is before `main`, or the start of a thread.
+    pub(crate) fn startup(&self, chain: u32) -> u32 {
+        self.told[chain as usize].startup
+    }
+
+    /// Whether a frame of the chain stands for missing ones.
+    pub(crate) fn is_truncated(&self, chain: u32) -> bool {
+        self.told[chain as usize].truncated
+    }
+
+    /// Whether it stands for paths that were not kept apart.
+    pub(crate) fn is_other(&self, chain: u32) -> bool {
+        self.told[chain as usize].other
+    }
+
+    fn inherited(&self) -> Vec<Told> {
+        let mut all: Vec<Told> = vec![Told::default()];
+        for chain in self.chains.all().skip(1) {
+            let told = self.chains.last(chain).map_or_else(Told::default, |frame| {
+                let (row, depth) = (&self.rows[frame as usize], self.chains.depth(chain));
+                all[self.chains.outer(chain) as usize].with(row, depth)
+            });
+            all.push(told);
+        }
+        all
     }
 
     fn push_tail(&mut self, (module, start): (u32, u64), row: FrameRow) -> u32 {
@@ -89,46 +130,129 @@ impl Frames {
     }
 }
 
+/// What holds for a chain and all that go on from it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    /// Outermost frames that say nothing.
+    startup: u32,
+    /// `main` is among the others.
+    main: bool,
+    truncated: bool,
+    other: bool,
+}
+
+impl Told {
+    /// Of the chain that goes on with `row`, the frame number `depth` of it.
+    fn with(self, row: &FrameRow, depth: u32) -> Self {
+        let (outer, is_main) = (depth - 1, row.name == "main");
+        let startup = match self.main {
+            true => self.startup,
+            false if is_main => outer,
+            false if self.startup == outer && is_startup(&row.name) => depth,
+            false => self.startup,
+        };
+        Self {
+            startup,
+            main: self.main || is_main,
+            truncated: self.truncated || row.kind == FrameKind::Truncated,
+            other: self.other || row.kind == FrameKind::Other,
+        }
+    }
+}
+
+/// Chains of the frames as they lie on the stack.
+struct Bare {
+    chains: Chains,
+    /// Per frame of the snapshot: the chain that ends with it.
+    of: Vec<u32>,
+}
+
+impl Bare {
+    /// Frames form a forest; a loop, which no engine writes, is cut.
+    fn new(snapshot: &CallSnapshot, numbers: &[u32]) -> Self {
+        const NOT_YET: u32 = u32::MAX;
+        let mut bare = Self { chains: Chains::default(), of: vec![NOT_YET; numbers.len()] };
+        let mut inner = Vec::new();
+        for first in 0..numbers.len() {
+            let mut at = first;
+            while bare.of.get(at) == Some(&NOT_YET) {
+                // Whoever comes by here again has come round.
+                bare.of[at] = NOTHING;
+                inner.push(at);
+                at = snapshot.frames[at].caller as usize;
+            }
+            while let Some(frame) = inner.pop() {
+                let outer = bare.of(snapshot.frames[frame].caller);
+                bare.of[frame] = bare.chains.with(outer, numbers[frame]);
+            }
+        }
+        bare
+    }
+
+    fn of(&self, frame: u32) -> u32 {
+        self.of.get(frame as usize).copied().unwrap_or(NOTHING)
+    }
+}
+
 /// Puts functions that ended in jumps into chains.
 struct Tails<'a> {
     snapshot: &'a CallSnapshot,
-    names: &'a dyn Names,
+    /// Per point: its function.
+    functions: Vec<Function>,
     /// Rows by module and first byte.
     numbers: FxHashMap<(u32, u64), u32>,
 }
 
 impl<'a> Tails<'a> {
+    fn new(snapshot: &'a CallSnapshot, names: &dyn Names) -> Self {
+        let functions = snapshot.points.iter().map(|point| function_of(snapshot, names, point)).collect();
+        Self { snapshot, functions, numbers: FxHashMap::default() }
+    }
+
     /// A path's frames up to the probed call around it, with the functions that ended in jumps: they have no frame, and are told as rows of
     /// their own. `own`: innermost first.
     fn told(&mut self, frames: &mut Frames, own: &[u32], path: usize, parent: Option<usize>) -> Vec<u32> {
-        let Some(point) = self.point(path) else { return own.to_vec() };
+        if self.point(path).is_none() {
+            return own.to_vec();
+        }
         let mut chain = Vec::with_capacity(own.len() + 1);
         for (i, &frame) in own.iter().enumerate() {
             let inner = i.checked_sub(1).map(|i| own[i] as usize);
-            if let Some(place) = self.jumped(frames, frame as usize, inner, point) {
+            if let Some(place) = self.jumped(frames, frame as usize, inner, path) {
                 chain.push(self.row(frames, place));
             }
             chain.push(frame);
         }
-        let around = parent.and_then(|p| self.point(p));
-        if let Some(place) = around.and_then(|around| self.left(frames, around, own.last().copied(), point)) {
+        if let Some(place) = parent.and_then(|around| self.left(frames, around, own.last().copied(), path)) {
             chain.push(self.row(frames, place));
         }
         chain
     }
 
     /// Functions that jump to one another in a circle stand in a chain once: what was jumped to again is where it was called first.
-    fn come_round(&self, frames: &Frames, chain: &mut Vec<u32>, path: usize) {
-        let Some(Function::At(module, start)) = self.point(path).map(|point| self.function_of(point)) else { return };
-        let tails = chain.iter().map(|&f| &frames.functions[f as usize]);
-        let mut run = tails.take_while(|f| matches!(f, Function::Tail(..)));
-        if let Some(again) = run.position(|f| *f == Function::Tail(module, start)) {
-            chain.drain(..=again);
+    /// The frames around and those inside, where `told` (innermost first) stands in `around`.
+    fn come_round(&self, frames: &Frames, told: &[u32], around: u32, path: usize) -> (u32, Vec<u32>) {
+        let Some(Function::At(module, start)) = self.function(path) else { return (around, told.to_vec()) };
+        let is_tail = |f: &u32| matches!(frames.functions[*f as usize], Function::Tail(..));
+        let is_own = |f: u32| frames.functions[f as usize] == Function::Tail(*module, *start);
+        let run: Vec<u32> = told.iter().copied().chain(frames.chains.frames(around)).take_while(is_tail).collect();
+        match run.iter().position(|&f| is_own(f)) {
+            None => (around, told.to_vec()),
+            Some(again) if again < told.len() => (around, told[again + 1..].to_vec()),
+            Some(again) => {
+                let passed = again + 1 - told.len();
+                let kept = frames.chains.outwards(around).nth(passed).unwrap_or(NOTHING);
+                (kept, Vec::new())
+            }
         }
     }
 
     fn point(&self, path: usize) -> Option<&'a CallPoint> {
         self.snapshot.points.get(self.snapshot.paths[path].point as usize)
+    }
+
+    fn function(&self, path: usize) -> Option<&Function> {
+        self.functions.get(self.snapshot.paths[path].point as usize)
     }
 
     fn row(&mut self, frames: &mut Frames, (module, start, name): (u32, u64, String)) -> u32 {
@@ -139,34 +263,23 @@ impl<'a> Tails<'a> {
 
     /// The function of the probed call `around`, where another one runs in its place: that of the outermost frame inside of it, else of the
     /// call itself. Its return address was found where that of the call around is, so it was jumped to, and its time lies within.
-    fn left(
-        &self,
-        frames: &Frames,
-        around: &CallPoint,
-        outermost: Option<u32>,
-        point: &CallPoint,
-    ) -> Option<(u32, u64, String)> {
+    fn left(&self, frames: &Frames, around: usize, outermost: Option<u32>, path: usize) -> Option<(u32, u64, String)> {
         let (runs, name) = match outermost.map(|f| f as usize) {
             Some(f) if frames.rows[f].by_frame_pointer || frames.sites[f] == CallSite::Signal => return None,
-            Some(f) => (frames.functions[f].clone(), Some(frames.rows[f].name.as_str())),
-            None => (self.function_of(point), point.names.first().map(String::as_str)),
+            Some(f) => (&frames.functions[f], Some(frames.rows[f].name.as_str())),
+            None => (self.function(path)?, self.point(path)?.names.first().map(String::as_str)),
         };
-        let own = self.function_of(around);
-        let Function::At(module, start) = own else { return None };
-        let is_part = name.is_some_and(|name| around.names.iter().any(|n| is_named(n, name)));
+        let (own, around) = (self.function(around)?, self.point(around)?);
+        let &Function::At(module, start) = own else { return None };
         let is_known = matches!(runs, Function::At(..));
-        let told = || format!("{}{TAIL}", crate::analysis::point_name(self.snapshot, around));
-        (is_known && runs != own && !is_part).then(|| (module, start, told()))
+        if !is_known || runs == own || name.is_some_and(|name| around.names.iter().any(|n| is_named(n, name))) {
+            return None;
+        }
+        Some((module, start, format!("{}{TAIL}", crate::analysis::point_name(self.snapshot, around))))
     }
 
     /// What `frame` calls, where that is not what runs there: the function of frame `inner`, else of the point. Module, first byte, name.
-    fn jumped(
-        &self,
-        frames: &Frames,
-        frame: usize,
-        inner: Option<usize>,
-        point: &CallPoint,
-    ) -> Option<(u32, u64, String)> {
+    fn jumped(&self, frames: &Frames, frame: usize, inner: Option<usize>, path: usize) -> Option<(u32, u64, String)> {
         let CallSite::Direct { target, function } = &frames.sites[frame] else { return None };
         let Function::At(module, _) = frames.functions[frame] else { return None };
         let called = Function::At(module, *target);
@@ -175,47 +288,25 @@ impl<'a> Tails<'a> {
             return None;
         }
         let named = |name: &str| is_named(function, name);
+        let point = self.point(path)?;
         let runs = match inner {
             Some(inner) if named(&frames.rows[inner].name) => return None,
-            Some(inner) => frames.functions[inner].clone(),
+            Some(inner) => &frames.functions[inner],
             None if (point.module, point.offset) == (module, *target) || point.names.iter().any(|n| named(n)) => {
                 return None;
             }
-            None => self.function_of(point),
+            None => self.function(path)?,
         };
         let is_known = matches!(runs, Function::At(..));
-        (is_known && runs != called).then(|| (module, *target, format!("{function}{TAIL}")))
-    }
-
-    /// Not all points are at the beginning of a function.
-    fn function_of(&self, point: &CallPoint) -> Function {
-        let module = self.snapshot.modules.get(point.module as usize);
-        let start = module.and_then(|m| self.names.place(m, point.offset).start);
-        Function::At(point.module, start.unwrap_or(point.offset))
+        (is_known && *runs != called).then(|| (module, *target, format!("{function}{TAIL}")))
     }
 }
 
-/// Numbers of a chain, innermost first. Frames form a forest; a loop in foreign data ends.
-fn walk(snapshot: &CallSnapshot, first: u32, numbers: &[u32]) -> Vec<u32> {
-    let mut chain = Vec::new();
-    let mut at = first;
-    while let (Some(frame), Some(&number)) = (snapshot.frames.get(at as usize), numbers.get(at as usize)) {
-        if chain.len() > snapshot.frames.len() {
-            break;
-        }
-        chain.push(number);
-        at = frame.caller;
-    }
-    chain
-}
-
-/// The part of a chain inside of the probed call around it, whose callers it may hold: then it is longer,
-/// for the call itself has a return address.
-fn inner_part(mut own: Vec<u32>, outer: &[u32]) -> Vec<u32> {
-    if own.len() > outer.len() && own.ends_with(outer) {
-        own.truncate(own.len() - outer.len());
-    }
-    own
+/// Not all points are at the beginning of a function.
+fn function_of(snapshot: &CallSnapshot, names: &dyn Names, point: &CallPoint) -> Function {
+    let module = snapshot.modules.get(point.module as usize);
+    let start = module.and_then(|m| names.place(m, point.offset).start);
+    Function::At(point.module, start.unwrap_or(point.offset))
 }
 
 /// Whether `name` is that of the function, or of a part of it.

@@ -8,10 +8,14 @@
 #![forbid(unsafe_code)]
 
 mod analysis;
+mod chains;
 mod compare;
 mod difference;
+mod document;
 mod drill;
+mod facts;
 mod frames;
+mod labels;
 mod listing;
 mod marks;
 mod metric;
@@ -25,12 +29,14 @@ mod unseen;
 pub use analysis::{Analysis, Options};
 pub use compare::compare;
 pub use difference::difference;
+pub use document::Document;
 pub use drill::{Callee, Drill, DrillStep, Verdict};
+pub use facts::{PathCount, PathFact, PathFacts};
 pub use listing::{ListQuery, NoThreads};
 pub use metric::{Metric, Sort, Sortable, Unit, Unsorted};
 pub use names::{Names, NoNames, StoredNames, SymbolNames, names_of};
 pub use results::*;
-pub use tree::TreeQuery;
+pub use tree::{TreeQuery, Visit};
 
 #[cfg(test)]
 mod fixture;

@@ -1,16 +1,17 @@
-//! Tables: paths as text, rows put together by site, caller, function, thread or process, ordered and
-//! limited. What a limit leaves out is added up into one row, so that nothing vanishes.
+//! Tables: rows of paths, or of these put together by site, caller, function, thread or process, ordered and
+//! limited. What a limit leaves out is added up into one row, so that nothing vanishes. Constraint: of rows that are not shown
+//! nothing but what orders them is kept, for there may be a million.
 
-use crate::analysis::{Analysis, point_name, running};
-use crate::frames::{Frames, Function};
+use crate::analysis::{Analysis, running};
 use crate::metric::Sort;
-use crate::names::{frame_text, is_startup};
+use crate::names::frame_text;
 use crate::results::*;
 use crate::sums::{Adder, PathSum, path_sums};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::rc::Rc;
-use whither_store::calls::{CallSnapshot, FrameKind, PathTotals};
+use whither_store::calls::{FrameKind, PathTotals};
 
 /// What to show.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,11 +36,64 @@ pub struct NoThreads;
 
 /// A row before its numbers are known.
 struct Draft {
-    label: String,
+    name: Name,
     /// Of the thread or process.
     id: Option<u32>,
+    /// All of them where threads are told.
     paths: Vec<usize>,
-    sums: Rc<Vec<PathSum>>,
+    /// Whose numbers these are; all threads' where none is told.
+    tids: Vec<u32>,
+}
+
+/// What a row is called.
+enum Name {
+    Text(String),
+    /// As the path is, by index: told of rows that are shown.
+    Path(usize),
+}
+
+/// What orders a row, and whether it is shown.
+struct Rank {
+    draft: usize,
+    by: f64,
+    calls: u64,
+    share: f64,
+}
+
+impl Rank {
+    /// Largest first.
+    fn order(&self, other: &Self) -> Ordering {
+        let by = |r: &Self| (r.by, r.calls as f64);
+        by(other).partial_cmp(&by(self)).unwrap_or(Ordering::Equal)
+    }
+}
+
+/// All rows of a table.
+struct Drafts {
+    drafts: Vec<Draft>,
+    /// Per path: the row that has it; none where rows are of threads, for several may.
+    owners: Vec<u32>,
+}
+
+impl Drafts {
+    fn new(drafts: Vec<Draft>, paths: usize) -> Self {
+        let mut owners = Vec::new();
+        if drafts.iter().all(|draft| draft.tids.is_empty()) {
+            owners.resize(paths, u32::MAX);
+            for (draft, number) in drafts.iter().zip(0_u32..) {
+                draft.paths.iter().for_each(|&path| owners[path] = number);
+            }
+        }
+        Self { drafts, owners }
+    }
+
+    /// Whether a row has a path.
+    fn holds(&self, draft: usize, path: usize) -> bool {
+        match self.owners.get(path) {
+            Some(&owner) => owner as usize == draft,
+            None => self.drafts[draft].paths.binary_search(&path).is_ok(),
+        }
+    }
 }
 
 impl Analysis<'_> {
@@ -48,88 +102,133 @@ impl Analysis<'_> {
     /// # Errors
     /// [`NoThreads`] when rows by thread or process are wanted and the snapshot has none.
     pub fn listing(&self, query: &ListQuery) -> Result<Listing, NoThreads> {
-        let drafts = self.drafts(query.group)?;
-        let marks = self.marks();
-        let all = self.total(&drafts);
-        let mut rows: Vec<(Draft, ListRow)> = drafts
-            .into_iter()
-            .map(|d| {
-                let row = self.row(&d, query.group, &marks);
-                (d, row)
-            })
-            .filter(|(_, row)| row.figures.is_active())
-            .collect();
-        rows.sort_by(|(_, a), (_, b)| {
-            let by = |r: &ListRow| (query.sort.of(&r.figures), r.figures.calls as f64);
-            by(b).partial_cmp(&by(a)).unwrap_or(std::cmp::Ordering::Equal).then_with(|| a.label.cmp(&b.label))
-        });
-        let (shown, hidden): (Vec<_>, Vec<_>) =
-            rows.into_iter().enumerate().partition(|(i, (_, row))| is_shown(query, *i, row));
-        let all_small = hidden.iter().all(|(_, (_, row))| share(&row.figures) < query.min_share);
-        let hidden: Vec<Draft> = hidden.into_iter().map(|(_, (draft, _))| draft).collect();
+        let table = Drafts::new(self.drafts(query.group)?, self.snapshot.paths.len());
+        let mut ranks: Vec<Rank> = Vec::new();
+        let mut all = Adder::default();
+        for (i, draft) in table.drafts.iter().enumerate() {
+            let sums = self.sums_of(draft);
+            let figures = self.figures(&table, i, &sums);
+            // All rows have all paths, but for those of threads, which have numbers of their own.
+            self.add_up(&mut all, &sums, &draft.paths, &|p| draft.tids.is_empty() || table.holds(i, p));
+            if figures.is_active() {
+                let (by, share) = (query.sort.of(&figures), share(&figures));
+                ranks.push(Rank { draft: i, by, calls: figures.calls, share });
+            }
+        }
+        let (rows, hidden) = self.shown(query, &table, ranks);
         let rest = (!hidden.is_empty()).then(|| Rest {
             rows: hidden.len() as u64,
-            below: if all_small { query.min_share } else { 0.0 },
-            figures: self.total(&hidden),
+            below: if hidden.iter().all(|rank| rank.share < query.min_share) { query.min_share } else { 0.0 },
+            figures: self.rest(&table, &hidden),
         });
-        let rows = shown.into_iter().map(|(_, (_, row))| row).collect();
+        let all = all.figures(&self.wholes);
         Ok(Listing { schema: SCHEMA, group: query.group, sort: query.sort.clone(), rows, rest, all })
+    }
+
+    /// The rows that the limits leave, in their order, and the others.
+    fn shown(&self, query: &ListQuery, table: &Drafts, mut ranks: Vec<Rank>) -> (Vec<ListRow>, Vec<Rank>) {
+        let top = query.top.unwrap_or(usize::MAX).min(ranks.len());
+        // Of equal ones at the limit those that were met first.
+        ranks.sort_by(Rank::order);
+        let mut hidden = ranks.split_off(top);
+        let mut labels = self.labels(ranks.iter().map(|rank| &table.drafts[rank.draft]));
+        let mut named: Vec<(Rank, String)> = ranks.into_iter().zip(labels.drain(..)).collect();
+        named.sort_by(|a, b| a.0.order(&b.0).then_with(|| a.1.cmp(&b.1)));
+        let (marks, mut rows) = (self.marks(), Vec::new());
+        for (i, (rank, label)) in named.into_iter().enumerate() {
+            if is_shown(query, i, rank.share) {
+                rows.push(self.row(table, rank.draft, label, query.group, marks));
+            } else {
+                hidden.push(rank);
+            }
+        }
+        (rows, hidden)
+    }
+
+    /// What rows are called, functions of one name told apart.
+    fn labels<'d>(&self, drafts: impl Iterator<Item = &'d Draft>) -> Vec<String> {
+        let drafts: Vec<&Draft> = drafts.collect();
+        let path = |d: &&Draft| if let Name::Path(path) = d.name { Some(path) } else { None };
+        let mut of_paths = self.labels_apart(&drafts.iter().filter_map(path).collect::<Vec<_>>()).into_iter();
+        let text = |d: &&Draft| match &d.name {
+            Name::Text(text) => Some(text.clone()),
+            Name::Path(_) => of_paths.next(),
+        };
+        let mut labels: Vec<String> = drafts.iter().map(text).map(Option::unwrap_or_default).collect();
+        let mut alike: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
+        for (i, label) in labels.iter().enumerate() {
+            alike.entry(label).or_default().push(i);
+        }
+        let alike: Vec<Vec<usize>> = alike.into_values().filter(|same| same.len() > 1).collect();
+        for same in alike {
+            let paths: Vec<Option<usize>> = same.iter().map(|&i| drafts[i].paths.first().copied()).collect();
+            let places = self.places(&paths);
+            for (i, place) in same.into_iter().zip(places) {
+                labels[i] += &place.map_or_else(String::new, |place| format!(" ({place})"));
+            }
+        }
+        labels
     }
 
     fn drafts(&self, group: Group) -> Result<Vec<Draft>, NoThreads> {
         if matches!(group, Group::Thread | Group::Process) {
             return self.thread_drafts(group);
         }
-        let mut drafts: BTreeMap<(String, u64), Vec<usize>> = BTreeMap::new();
-        for (path, first) in self.first_alike().into_iter().enumerate() {
-            let (label, number) = self.group_of(first, group);
-            drafts.entry((label, number)).or_default().push(path);
+        let mut groups: FxHashMap<(u32, Option<u32>, bool), Vec<usize>> = FxHashMap::default();
+        for path in 0..self.snapshot.paths.len() {
+            groups.entry(self.group_of(path, group)).or_default().push(path);
         }
-        let sums = Rc::new(self.sums.clone());
-        let mut drafts: Vec<Draft> = drafts
-            .into_iter()
-            .map(|((label, _), paths)| Draft { label, id: None, paths, sums: Rc::clone(&sums) })
-            .collect();
-        for twins in drafts.chunk_by_mut(|a, b| a.label == b.label).filter(|twins| twins.len() > 1) {
-            self.tell_apart(twins);
+        let mut groups: Vec<Vec<usize>> = groups.into_values().collect();
+        groups.sort_unstable_by_key(|paths| paths.first().copied());
+        if group == Group::Path {
+            let draft = |paths: Vec<usize>| Draft { name: Name::Path(paths[0]), id: None, paths, tids: Vec::new() };
+            return Ok(groups.into_iter().map(draft).collect());
         }
-        Ok(drafts)
+        // Callers of one name are one row.
+        let mut named: BTreeMap<(String, u64), Vec<usize>> = BTreeMap::new();
+        for paths in groups {
+            named.entry(self.name_of(paths[0], group)).or_default().extend(paths);
+        }
+        named.values_mut().for_each(|paths| paths.sort_unstable());
+        let draft = |((text, _), paths)| Draft { name: Name::Text(text), id: None, paths, tids: Vec::new() };
+        Ok(named.into_iter().map(draft).collect())
     }
 
-    /// Per path the first one of the same callers: a path is another one to the engine once a function on it is probed, too,
-    /// and inside of a call of the same function that left no frame.
-    fn first_alike(&self) -> Vec<usize> {
-        let mut first: FxHashMap<(u32, &[u32], bool), usize> = FxHashMap::default();
-        let paths = self.snapshot.paths.iter().zip(&self.frames.chains).enumerate();
-        paths.map(|(i, (p, chain))| *first.entry((self.functions.of(p.point), chain, p.folded)).or_insert(i)).collect()
+    /// What paths of one group have in common. A path is another one to the engine once a function on it is probed, too, and inside
+    /// of a call of the same function that left no frame: those of the same callers are one.
+    fn group_of(&self, path: usize, group: Group) -> (u32, Option<u32>, bool) {
+        let p = &self.snapshot.paths[path];
+        let function = self.functions.of(p.point);
+        match group {
+            Group::Path => (function, Some(self.frames.ends[path]), p.folded),
+            Group::Callsite | Group::Caller => (function, self.frames.caller(path), false),
+            _ => (function, None, false),
+        }
     }
 
-    /// Functions of one name: their files stand behind the labels, and where these do not tell them apart, their places there.
-    fn tell_apart(&self, twins: &mut [Draft]) {
-        let point = |d: &Draft| {
-            let path = *d.paths.first()?;
-            self.snapshot.points.get(self.snapshot.paths[path].point as usize)
-        };
-        let places: Vec<Option<(u32, u64)>> = twins.iter().map(|d| point(d).map(|p| (p.module, p.offset))).collect();
-        for (twin, place) in twins.iter_mut().zip(&places) {
-            let Some((module, offset)) = *place else { continue };
+    /// Where functions of one name are, each by a path to it: their files, and where these do not tell them apart, their places there.
+    fn places(&self, paths: &[Option<usize>]) -> Vec<Option<String>> {
+        let point = |path: usize| self.snapshot.points.get(self.snapshot.paths[path].point as usize);
+        let places: Vec<Option<(u32, u64)>> =
+            paths.iter().map(|path| path.and_then(point).map(|p| (p.module, p.offset))).collect();
+        let told = |place: &Option<(u32, u64)>| {
+            let (module, offset) = (*place)?;
             if places.iter().flatten().all(|other| *other == (module, offset)) {
-                continue;
+                return None;
             }
             let file = self.snapshot.modules.get(module as usize).map_or("", |m| crate::frames::base(&m.path));
             let alone = !places.iter().flatten().any(|&(m, o)| m == module && o != offset);
-            let place = if alone { file.to_owned() } else { format!("{file}+{offset:#x}") };
-            twin.label = format!("{} ({place})", twin.label);
-        }
+            Some(if alone { file.to_owned() } else { format!("{file}+{offset:#x}") })
+        };
+        places.iter().map(told).collect()
     }
 
     /// Label of a path's group, and a number that keeps groups of equal text apart.
-    fn group_of(&self, path: usize, group: Group) -> (String, u64) {
+    fn name_of(&self, path: usize, group: Group) -> (String, u64) {
         let point = self.functions.of(self.snapshot.paths[path].point);
         let callee = self.point_name(point);
-        let caller = self.frames.chains[path].last().map(|&f| (f, &self.frames.rows[f as usize]));
+        let caller = self.frames.caller(path).map(|f| (f, &self.frames.rows[f as usize]));
         match (group, caller) {
-            (Group::Path, _) => (self.labels[path].clone(), path as u64),
             (Group::Callsite, Some((f, row))) => {
                 let site = frame_text(row, row.kind == FrameKind::Caller, self.options.inlines);
                 (format!("{site} > {callee}"), u64::from(point) << 32 | u64::from(f))
@@ -162,7 +261,16 @@ impl Analysis<'_> {
             };
             members.entry(key).or_default().push(tid);
         }
-        Ok(members.into_iter().map(|((id, label), tids)| self.thread_draft((id, label), &tids)).collect())
+        let draft = |((id, text), tids): ((u32, String), Vec<u32>)| {
+            let has = |&p: &usize| {
+                let mut threads = self.snapshot.paths[p].threads.iter();
+                threads.any(|(tid, t)| (t.calls > 0 || t.done > 0) && tids.contains(tid))
+            };
+            let runs = running_paths(self, &tids);
+            let paths = (0..self.snapshot.paths.len()).filter(|p| has(p) || runs.contains(p)).collect();
+            Draft { name: Name::Text(text), id: Some(id), paths, tids }
+        };
+        Ok(members.into_iter().map(draft).collect())
     }
 
     /// By what it executed last: a child is its parent's program until it executes its own.
@@ -171,7 +279,12 @@ impl Analysis<'_> {
         process.map_or_else(|| format!("process {pid}"), |p| format!("{} ({pid})", crate::frames::base(&p.exe)))
     }
 
-    fn thread_draft(&self, (id, label): (u32, String), tids: &[u32]) -> Draft {
+    /// The sums of all paths that a row is made of.
+    fn sums_of(&self, draft: &Draft) -> Cow<'_, [PathSum]> {
+        if draft.tids.is_empty() {
+            return Cow::Borrowed(&self.sums);
+        }
+        let tids = &draft.tids;
         let running: Vec<Vec<Running>> = tids.iter().map(|&t| running(self.snapshot, Some(t))).collect();
         let running = |path: usize| {
             running.iter().fold(Running::default(), |all, of| Running {
@@ -185,39 +298,57 @@ impl Analysis<'_> {
         };
         let mut sums = path_sums(self.snapshot, &self.nesting, &totals, &running);
         self.functions.mark(self.snapshot, &mut sums);
-        let paths = (0..sums.len()).filter(|&p| sums[p].is_active()).collect();
-        Draft { label, id: Some(id), paths, sums: Rc::new(sums) }
+        Cow::Owned(sums)
     }
 
-    fn row(&self, draft: &Draft, group: Group, marks: &[Mark]) -> ListRow {
+    fn row(&self, table: &Drafts, at: usize, label: String, group: Group, marks: &[Mark]) -> ListRow {
+        let draft = &table.drafts[at];
         let paths: Vec<u32> = draft.paths.iter().map(|&p| self.snapshot.paths[p].id).collect();
-        let remarks = marks.iter().filter(|m| concerns(m, group, &paths, self, draft)).map(Mark::sentence).collect();
-        let figures = self.add(&draft.paths, &draft.sums, &self.wholes);
-        ListRow { label: draft.label.clone(), id: draft.id, paths, figures, remarks }
+        let own: FxHashSet<u32> = paths.iter().copied().collect();
+        let remarks = marks.iter().filter(|m| concerns(m, group, &own, self, draft)).map(Mark::sentence).collect();
+        let figures = self.figures(table, at, &self.sums_of(draft));
+        ListRow { label, id: draft.id, paths, figures, remarks }
+    }
+
+    fn figures(&self, table: &Drafts, at: usize, sums: &[PathSum]) -> Figures {
+        let mut adder = Adder::default();
+        self.add_up(&mut adder, sums, &table.drafts[at].paths, &|path| table.holds(at, path));
+        adder.figures(&self.wholes)
     }
 
     /// Rows added up; times nested in one another count once.
-    fn total(&self, drafts: &[Draft]) -> Figures {
+    fn rest(&self, table: &Drafts, hidden: &[Rank]) -> Figures {
+        let mut is_hidden = vec![false; table.drafts.len()];
+        hidden.iter().for_each(|rank| is_hidden[rank.draft] = true);
         let mut adder = Adder::default();
-        let mut groups: Vec<(&Rc<Vec<PathSum>>, FxHashSet<usize>)> = Vec::new();
-        for draft in drafts {
-            match groups.iter_mut().find(|(sums, _)| Rc::ptr_eq(sums, &draft.sums)) {
-                Some((_, paths)) => paths.extend(&draft.paths),
-                None => groups.push((&draft.sums, draft.paths.iter().copied().collect())),
-            }
-        }
-        for (sums, paths) in groups {
-            for &path in &paths {
-                let outermost = !self.nesting.below(path, |p| paths.contains(&p));
-                adder.add(&sums[path], self.value_names(path), outermost);
-            }
+        for at in hidden.iter().map(|rank| rank.draft) {
+            let draft = &table.drafts[at];
+            let holds = |path: usize| match table.owners.get(path) {
+                Some(&owner) => is_hidden[owner as usize],
+                None => table.holds(at, path),
+            };
+            self.add_up(&mut adder, &self.sums_of(draft), &draft.paths, &holds);
         }
         adder.figures(&self.wholes)
     }
+
+    /// Adds paths up, of a set that `holds` these and perhaps others: time inside of another one of them counts once.
+    fn add_up(&self, adder: &mut Adder, sums: &[PathSum], paths: &[usize], holds: &impl Fn(usize) -> bool) {
+        for &path in paths {
+            adder.add(&sums[path], self.value_names(path), !self.nesting.below(path, holds));
+        }
+    }
 }
 
-fn is_shown(query: &ListQuery, index: usize, row: &ListRow) -> bool {
-    let share = share(&row.figures);
+/// Paths that calls in progress of some threads are by.
+fn running_paths(analysis: &Analysis<'_>, tids: &[u32]) -> FxHashSet<usize> {
+    let ids: FxHashSet<u32> =
+        analysis.snapshot.in_progress.iter().filter(|call| tids.contains(&call.tid)).map(|call| call.path).collect();
+    let paths = analysis.snapshot.paths.iter().enumerate().filter(|(_, path)| ids.contains(&path.id));
+    paths.map(|(i, _)| i).collect()
+}
+
+fn is_shown(query: &ListQuery, index: usize, share: f64) -> bool {
     // A share that is not known hides nothing.
     let large = index < query.at_least || share.is_nan() || share >= query.min_share;
     query.top.is_none_or(|top| index < top) && large
@@ -228,7 +359,7 @@ fn share(f: &Figures) -> f64 {
     if f.timed { f.share_exec.max(f.share_wall) } else { f.share_listed }
 }
 
-fn concerns(mark: &Mark, group: Group, paths: &[u32], analysis: &Analysis<'_>, draft: &Draft) -> bool {
+fn concerns(mark: &Mark, group: Group, paths: &FxHashSet<u32>, analysis: &Analysis<'_>, draft: &Draft) -> bool {
     match (mark, group) {
         (Mark::SlowSite { paths: slow, .. }, Group::Path | Group::Callsite) => slow.iter().any(|p| paths.contains(p)),
         (Mark::OneCaller { func, .. }, Group::Function) => draft.paths.iter().any(|&p| {
@@ -251,61 +382,4 @@ fn added(mut sum: PathTotals, t: &PathTotals) -> PathTotals {
     crate::sums::add_usage(&mut sum.usage, t.usage);
     crate::sums::add_hist(&mut sum.hist, t.hist.as_deref());
     sum
-}
-
-/// The text of every path: outermost caller first, call sites where they tell paths apart and at the
-/// innermost caller, the start of the program left out.
-pub(crate) fn path_labels(snapshot: &CallSnapshot, frames: &Frames, inlines: bool) -> Vec<String> {
-    let sites = Sites::new(frames);
-    let label = |(path, chain): (&whither_store::calls::CallPath, &Vec<u32>)| {
-        let mut parts: Vec<String> = Vec::with_capacity(chain.len() + 1);
-        let first = first_shown(frames, chain);
-        let mut node = ROOT;
-        for (i, &frame) in chain.iter().enumerate() {
-            node = sites.children.get(&(node, &frames.functions[frame as usize])).copied().unwrap_or(ROOT);
-            let row = &frames.rows[frame as usize];
-            let apart = i + 1 == chain.len() || sites.sites[node].len() > 1;
-            if i >= first || row.kind != FrameKind::Caller {
-                parts.push(frame_text(row, apart && row.kind == FrameKind::Caller, inlines));
-            }
-        }
-        parts.push(
-            snapshot.points.get(path.point as usize).map_or_else(|| "[unknown]".into(), |p| point_name(snapshot, p)),
-        );
-        parts.join(" > ") + if path.folded { " …" } else { "" }
-    };
-    snapshot.paths.iter().zip(&frames.chains).map(label).collect()
-}
-
-/// Position of the first frame that says something: `main`, or behind a thread's start.
-pub(crate) fn first_shown(frames: &Frames, chain: &[u32]) -> usize {
-    let name = |f: &u32| frames.rows[*f as usize].name.as_str();
-    let main = chain.iter().position(|f| name(f) == "main");
-    main.unwrap_or_else(|| chain.iter().take_while(|f| is_startup(name(f))).count())
-}
-
-const ROOT: usize = 0;
-
-/// Which call sites of a function occur behind the same functions.
-struct Sites<'a> {
-    children: FxHashMap<(usize, &'a Function), usize>,
-    sites: Vec<FxHashSet<u32>>,
-}
-
-impl<'a> Sites<'a> {
-    fn new(frames: &'a Frames) -> Self {
-        let mut all = Self { children: FxHashMap::default(), sites: vec![FxHashSet::default()] };
-        for chain in &frames.chains {
-            let mut node = ROOT;
-            for &frame in chain {
-                let next = all.sites.len();
-                node = *all.children.entry((node, &frames.functions[frame as usize])).or_insert(next);
-                if node == next {
-                    all.sites.push(FxHashSet::default());
-                }
-                all.sites[node].insert(frame);
-            }
-        }
-        all
-    }
 }

@@ -28,9 +28,7 @@ struct Site {
 }
 
 impl Analysis<'_> {
-    /// Marks of all functions.
-    #[must_use]
-    pub fn marks(&self) -> Vec<Mark> {
+    pub(crate) fn all_marks(&self) -> Vec<Mark> {
         let mut by_point: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
         for (i, path) in self.snapshot.paths.iter().enumerate() {
             by_point.entry(self.functions.of(path.point)).or_default().push(i);
@@ -50,8 +48,8 @@ impl Analysis<'_> {
     fn slow_sites(&self, func: u32, paths: &[usize]) -> Vec<Mark> {
         let mut sites: FxHashMap<u32, Site> = FxHashMap::default();
         for &path in paths {
-            let caller = self.frames.chains[path].last();
-            if let Some(&frame) = caller.filter(|f| self.frames.rows[**f as usize].kind == FrameKind::Caller) {
+            let caller = self.frames.caller(path);
+            if let Some(frame) = caller.filter(|f| self.frames.rows[*f as usize].kind == FrameKind::Caller) {
                 self.put(sites.entry(frame).or_default(), path);
             }
         }
@@ -91,7 +89,7 @@ impl Analysis<'_> {
         for &path in paths {
             let calls = self.sums[path].calls;
             all = all.saturating_add(calls);
-            if let Some(&frame) = self.frames.chains[path].last() {
+            if let Some(frame) = self.frames.caller(path) {
                 let row = &self.frames.rows[frame as usize];
                 let caller = callers.entry(&self.frames.functions[frame as usize]).or_insert((0, &row.name));
                 caller.0 = caller.0.saturating_add(calls);

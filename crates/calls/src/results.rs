@@ -1,6 +1,7 @@
 //! What answers look like. The field names are the JSON schema `whither.calls/1`: fields are added, never
 //! renamed. Times are nanoseconds, shares are 0 to 1.
 
+use crate::facts::PathFacts;
 use crate::metric::Sort;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -23,8 +24,11 @@ pub struct CallProfile {
     pub whole: WholeRow,
     /// Probed functions, refused ones apart.
     pub functions: Vec<FunctionRow>,
-    /// Call paths, most time first.
+    /// Call paths, most time first; none where [`Self::facts`] stand for them.
     pub paths: Vec<PathRow>,
+    /// What the paths are together, where the profile has none of them.
+    #[serde(skip)]
+    pub facts: Option<PathFacts>,
     /// Rows of threads or processes, where those were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listing: Option<Listing>,
@@ -45,6 +49,14 @@ pub struct CallProfile {
     pub steps: Vec<whither_store::call_steps::CallStep>,
     /// Sentences the user must see.
     pub notes: Vec<String>,
+}
+
+impl CallProfile {
+    /// What its paths are together.
+    #[must_use]
+    pub fn facts(&self) -> PathFacts {
+        self.facts.clone().unwrap_or_else(|| PathFacts::of(&self.paths))
+    }
 }
 
 /// The measured program.
@@ -476,6 +488,17 @@ pub struct TreeNode {
     pub own_rough: bool,
     /// Largest first.
     pub children: Vec<TreeNode>,
+    /// Others that are too small to be told.
+    pub small: Small,
+}
+
+/// Nodes that were added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Small {
+    /// How many, without what is below them.
+    pub nodes: u64,
+    /// Their weight.
+    pub total: u64,
 }
 
 /// Two profiles of one program, before and after a change.

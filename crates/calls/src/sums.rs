@@ -113,11 +113,6 @@ pub(crate) struct PathSum {
 }
 
 impl PathSum {
-    /// Whether a call was entered, left or in progress.
-    pub(crate) fn is_active(&self) -> bool {
-        self.calls > 0 || self.done > 0 || self.running.calls > 0
-    }
-
     /// Time inside at most: what was measured, where the correction is doubtful.
     fn most(&self) -> u64 {
         if self.bound { self.raw_wall.saturating_add(self.running.elapsed_ns) } else { self.inside() }

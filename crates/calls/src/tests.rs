@@ -111,7 +111,7 @@ proptest! {
         }
         let sum = |f: fn(&(u64, u64, u64)) -> u64| truth.values().map(f).sum::<u64>();
         for (metric, total) in [(Metric::Wall, sum(|t| t.2)), (Metric::Cpu, sum(|t| t.2)), (Metric::Count, sum(|t| t.0)), (Metric::Off, 0)] {
-            let tree = analysis.tree(&TreeQuery { metric, startup: false });
+            let tree = analysis.tree(&TreeQuery { metric, ..TreeQuery::default() });
             prop_assert_eq!(tree.total, total);
             prop_assert!(consistent(&tree));
         }
@@ -160,7 +160,7 @@ fn call_sites_are_named_where_they_tell_paths_apart() {
     let main = call(0, 0, 0, 1, vec![call(1, 0x10, 0, 1, vec![gather(0x20), gather(0x40)])]);
     let snapshot = Take::of([3]).snapshot(&main);
     let analysis = Analysis::new(&snapshot, &Named, Options::default());
-    let mut labels: Vec<&str> = snapshot.paths.iter().filter_map(|p| analysis.label(p.id)).collect();
+    let mut labels: Vec<String> = snapshot.paths.iter().filter_map(|p| analysis.label(p.id)).collect();
     labels.sort_unstable();
     assert_eq!(
         labels,
@@ -611,4 +611,53 @@ fn averages_below_some_times_what_measuring_adds_are_of_that_order_only() {
     assert!(rough(&mut snapshot, 30) && rough(&mut snapshot, 110));
     assert!(rough(&mut snapshot, 130) && rough(&mut snapshot, 1_900), "40 ns are more than a fiftieth");
     assert!(!rough(&mut snapshot, 2_100));
+}
+
+/// Each level of recursion is a path of its own, with all levels around: they are kept once, and so are nodes of trees.
+#[test]
+fn what_many_deep_paths_have_in_common_is_kept_once() {
+    const LEVELS: u32 = 200;
+    let inner = (0..LEVELS).fold(leaf(1, 0x30, 10, 1), |inner, _| call(1, 0x30, 10, 1, vec![inner]));
+    let snapshot = Take { join: false, ..Take::of([1]) }.snapshot(&call(0, 0, 0, 1, vec![inner]));
+    let analysis = Analysis::new(&snapshot, &Named, Options::default());
+    let paths = snapshot.paths.len();
+    assert!(paths as u32 > LEVELS && analysis.frames.chains.all().len() < paths + 5);
+    assert_eq!(analysis.profile().paths.iter().map(|p| p.frames.len()).max(), Some(paths + 1));
+    let listing = analysis.listing(&ListQuery { top: Some(2), sort: Sort::Count, ..ListQuery::default() }).unwrap();
+    let rest = listing.rest.unwrap();
+    assert_eq!((listing.rows.len(), rest.rows as usize, rest.figures.calls as usize), (2, paths - 2, paths - 2));
+}
+
+/// Nodes that are too small are counted with what they weigh, and what remains has its weight and its times.
+#[test]
+fn small_nodes_are_added_up() {
+    let main = call(0, 0, 0, 1, vec![leaf(1, 16, 9_000, 1), leaf(2, 32, 5, 1), leaf(3, 48, 6, 1)]);
+    let snapshot = Take::of([1, 2, 3]).snapshot(&main);
+    let analysis = Analysis::new(&snapshot, &Named, Options::default());
+    let tree = |least| analysis.tree(&TreeQuery { least, ..TreeQuery::default() });
+    let (all, large) = (tree(0.0), tree(0.01));
+    let (all, large) = (&all.children[0], &large.children[0]);
+    assert_eq!((all.total, all.children.len(), all.small), (9_011, 3, Small::default()));
+    assert_eq!((large.total, large.children.len(), large.small), (9_011, 1, Small { nodes: 2, total: 11 }));
+    assert_eq!((&large.children[0], &large.times), (&all.children[0], &all.times));
+}
+
+/// Two callers of one name: the texts of their paths would be the same.
+#[test]
+fn paths_by_functions_of_one_name_are_told_apart() {
+    struct OneName;
+    impl Names for OneName {
+        fn place(&self, module: &CallModule, address: u64) -> CallPlace {
+            let place = Named.place(module, address);
+            let function = if matches!(place.function.as_str(), "f1" | "f2") { "same".into() } else { place.function };
+            CallPlace { function, positions: Vec::new(), ..place }
+        }
+    }
+    let by = |f, site| call(f, site, 0, 1, vec![leaf(3, 0x20, 10, 1)]);
+    let snapshot = Take::of([3]).snapshot(&call(0, 0, 0, 1, vec![by(1, 0x10), by(2, 0x10)]));
+    let analysis = Analysis::new(&snapshot, &OneName, Options::default());
+    let rows = analysis.listing(&ListQuery::default()).unwrap().rows;
+    let labels: Vec<String> = rows.into_iter().map(|row| row.label).collect();
+    assert!(labels.len() == 2 && labels[0] != labels[1], "{labels:?}");
+    assert!(labels.iter().all(|l| l.contains("same+0x20 (app+0x")), "{labels:?}");
 }

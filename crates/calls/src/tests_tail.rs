@@ -15,6 +15,10 @@ impl Names for Calling {
     }
 }
 
+fn labels(analysis: &Analysis<'_>) -> Vec<String> {
+    (0..analysis.snapshot.paths.len()).map(|path| analysis.label_of(path)).collect()
+}
+
 /// `main` calls `f3`, which ends in a jump to `f1`: it is on no stack.
 #[test]
 fn who_ended_in_a_jump_is_told() {
@@ -24,7 +28,7 @@ fn who_ended_in_a_jump_is_told() {
         let names = Calling(site);
         let analysis = Analysis::new(snapshot, &names, Options::default());
         let tree = analysis.tree(&TreeQuery::default());
-        (analysis.labels[0].clone(), tree.children[0].children[0].name.clone())
+        (analysis.label_of(0), tree.children[0].children[0].name.clone())
     };
     let direct = |f: u32| CallSite::Direct { target: u64::from(f) * fixture::SIZE, function: fixture::name(f) };
     let (label, node) = labels(direct(3), &snapshot);
@@ -57,7 +61,7 @@ fn tail_program() -> CallSnapshot {
 fn what_a_probed_function_jumped_to_stands_below_it() {
     let snapshot = tail_program();
     let analysis = Analysis::new(&snapshot, &Named, Options::default());
-    let mut labels = analysis.labels.clone();
+    let mut labels = labels(&analysis);
     labels.sort();
     let told = ["main > f3 [tail] > f1", "main > f3 [tail] > f1+0x20 (1.c:31) > f2", "main > f3+0x30 (3.c:47) > f4"];
     assert_eq!(labels[..3], told.map(String::from), "{labels:?}");
@@ -87,11 +91,11 @@ fn what_runs_in_the_place_of_a_probed_function_stands_below_it() {
     };
     assert_eq!(tree(&snapshot), ("f3".into(), 10, vec!["f5".into()]));
     snapshot.frames[frame].by_frame_pointer = true;
-    let told = Analysis::new(&snapshot, &Named, Options::default()).labels.iter().any(|l| l.contains("tail"));
+    let told = labels(&Analysis::new(&snapshot, &Named, Options::default())).iter().any(|l| l.contains("tail"));
     assert!(!told, "frame pointers pass over functions without frames");
     snapshot.frames[frame].by_frame_pointer = false;
     snapshot.points[1].names = vec!["f5".into()];
-    assert!(!Analysis::new(&snapshot, &Named, Options::default()).labels.iter().any(|l| l.contains("tail")));
+    assert!(!labels(&Analysis::new(&snapshot, &Named, Options::default())).iter().any(|l| l.contains("tail")));
 }
 
 /// Before `f3` is probed its calls go by `f3 [tail]`, later by itself: one node.

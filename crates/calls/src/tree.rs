@@ -1,22 +1,39 @@
 //! The call-path tree: outermost callers at the root, probed functions where calls end, weighted by a
 //! metric. A node's own weight is the self figure of the paths that end there, so every node is the exact
-//! sum of what is below it.
+//! sum of what is below it. Constraint: every chain of frames is met once, whatever number of paths go on from it, and times are
+//! added up for nodes that are shown.
 
 use crate::analysis::Analysis;
+use crate::chains::NOTHING;
 use crate::frames::{Function, TAIL, base};
 use crate::metric::Metric;
-use crate::results::{Figures, TreeNode};
+use crate::results::{Figures, Small, TreeNode};
 use crate::sums::Adder;
 use rustc_hash::{FxHashMap, FxHashSet};
 use whither_store::calls::FrameKind;
 
 /// How to build a tree.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TreeQuery {
     /// Weight.
     pub metric: Metric,
     /// Show the start of the program (`_start`, `__libc_start_main`, a thread's `clone`).
     pub startup: bool,
+    /// Nodes below this part of the whole are added up: [`TreeNode::small`].
+    pub least: f64,
+}
+
+/// A node as it is met on a walk.
+#[derive(Clone, Copy, Debug)]
+pub struct Visit<'a> {
+    /// Nodes around it, `all` left out.
+    pub depth: usize,
+    /// [`TreeNode::name`].
+    pub name: &'a str,
+    /// [`TreeNode::inlined`].
+    pub inlined: bool,
+    /// [`TreeNode::own`].
+    pub own: u64,
 }
 
 /// Chains are cut here: the tree is walked recursively by everything that shows it.
@@ -34,41 +51,51 @@ struct Step {
 
 struct Node {
     step: Step,
+    parent: usize,
     name: String,
     module: String,
     func: Option<u32>,
     calls: u64,
     own: u64,
+    total: u64,
     negative: u64,
-    times: Adder,
-    /// Probed calls that the calls which end here make.
-    callees: Adder,
     children: Vec<usize>,
+}
+
+/// Times of the calls of a node, and of the probed calls that the calls which end there make.
+#[derive(Clone, Default)]
+struct Times {
+    all: Adder,
+    callees: Adder,
 }
 
 impl Analysis<'_> {
     /// The tree; its root is `all`.
     #[must_use]
     pub fn tree(&self, query: &TreeQuery) -> TreeNode {
-        let probed_at = self.snapshot.points.iter().map(|p| (p.module, p.offset)).collect();
-        let ends = vec![0; self.snapshot.paths.len()];
-        let mut builder = Builder { analysis: self, nodes: Vec::new(), index: FxHashMap::default(), probed_at, ends };
-        builder.nodes.push(Node {
-            step: Step { function: Function::Label(FrameKind::Caller), site: None, inlined: None },
-            name: "all".into(),
-            module: String::new(),
-            func: None,
-            calls: 0,
-            own: 0,
-            negative: 0,
-            times: Adder::default(),
-            callees: Adder::default(),
-            children: Vec::new(),
-        });
-        for &path in &self.nesting.order {
-            builder.add(path, query);
+        let builder = Builder::filled(self, query);
+        let least = query.least * builder.nodes[0].total as f64;
+        let shown = builder.shown(least);
+        builder.finish(&shown)
+    }
+
+    /// Walks over the nodes of the tree, each before those below it; false when there is no weight.
+    ///
+    /// # Errors
+    /// That of `on`.
+    pub fn walk<E>(&self, query: &TreeQuery, on: &mut dyn FnMut(Visit<'_>) -> Result<(), E>) -> Result<bool, E> {
+        let builder = Builder::filled(self, query);
+        let twins = builder.twins();
+        let mut work: Vec<(usize, usize)> = Vec::new();
+        let below = |node: usize, depth| builder.ordered(node, &twins).into_iter().rev().map(move |(c, _)| (c, depth));
+        work.extend(below(0, 0));
+        while let Some((at, depth)) = work.pop() {
+            let node = &builder.nodes[at];
+            let name = builder.shown_name(node, twins.contains(&at));
+            on(Visit { depth, name: &name, inlined: node.step.inlined.is_some(), own: node.own })?;
+            work.extend(below(at, depth + 1));
         }
-        builder.finish()
+        Ok(builder.nodes[0].total > 0)
     }
 
     /// Of the calls of a path alone; sums of values may be negative.
@@ -94,49 +121,131 @@ impl Analysis<'_> {
 
 struct Builder<'a> {
     analysis: &'a Analysis<'a>,
+    startup: bool,
     nodes: Vec<Node>,
     index: FxHashMap<(usize, Step), usize>,
     /// Where probes are.
     probed_at: FxHashSet<(u32, u64)>,
+    /// Per chain of frames that was met: its node, and the frame that calls what is within it.
+    chains: Vec<Option<(usize, Option<u32>)>>,
     /// Per path: the node where its calls end.
     ends: Vec<usize>,
 }
 
 impl<'a> Builder<'a> {
+    fn filled(analysis: &'a Analysis<'a>, query: &TreeQuery) -> Self {
+        let mut builder = Self {
+            analysis,
+            startup: query.startup,
+            nodes: Vec::new(),
+            index: FxHashMap::default(),
+            probed_at: analysis.snapshot.points.iter().map(|p| (p.module, p.offset)).collect(),
+            chains: vec![None; analysis.frames.chains.all().len()],
+            ends: vec![0; analysis.snapshot.paths.len()],
+        };
+        builder.nodes.push(Node {
+            step: Step { function: Function::Label(FrameKind::Caller), site: None, inlined: None },
+            parent: 0,
+            name: "all".into(),
+            module: String::new(),
+            func: None,
+            calls: 0,
+            own: 0,
+            total: 0,
+            negative: 0,
+            children: Vec::new(),
+        });
+        for &path in &analysis.nesting.order {
+            builder.add(path, query);
+        }
+        // Children come after their parents.
+        for at in (0..builder.nodes.len()).rev() {
+            let (total, negative) = (builder.nodes[at].total, builder.nodes[at].negative);
+            if at > 0 {
+                let parent = builder.nodes[at].parent;
+                builder.nodes[parent].total = builder.nodes[parent].total.saturating_add(total);
+                builder.nodes[parent].negative = builder.nodes[parent].negative.saturating_add(negative);
+            }
+        }
+        builder
+    }
+
     fn add(&mut self, path: usize, query: &TreeQuery) {
         let analysis = self.analysis;
-        let chain = &analysis.frames.chains[path];
-        let first = if query.startup { 0 } else { crate::listing::first_shown(&analysis.frames, chain) };
-        let (mut at, mut site) = (0, None);
-        let mut around = vec![at];
-        for &frame in chain.iter().skip(first).take(DEEPEST) {
-            at = self.frame(at, frame, site);
-            around.push(at);
-            site = Some(frame);
-        }
-        at = self.probed(at, analysis.snapshot.paths[path].point, site);
-        around.push(at);
-        self.add_times(path, &around);
+        let (around, site) = self.chain(analysis.frames.ends[path]);
+        let at = self.probed(around, analysis.snapshot.paths[path].point, site);
+        self.ends[path] = at;
         let node = &mut self.nodes[at];
         node.calls = node.calls.saturating_add(analysis.sums[path].calls);
         match u64::try_from(analysis.weight(path, &query.metric)) {
-            Ok(own) => node.own = node.own.saturating_add(own),
+            Ok(own) => {
+                node.own = node.own.saturating_add(own);
+                node.total = node.own;
+            }
             Err(_) => node.negative += 1,
         }
     }
 
-    /// Adds the times of a path to the nodes around it. Those that hold the probed call around it as well have its time with that.
-    fn add_times(&mut self, path: usize, around: &[usize]) {
-        let sum = &self.analysis.sums[path];
-        let outer = self.analysis.nesting.parents[path].map(|parent| self.ends[parent]);
-        let inside = outer.and_then(|outer| around.iter().rposition(|&node| node == outer));
-        for &node in around.iter().skip(inside.map_or(0, |i| i + 1)) {
-            self.nodes[node].times.add_times(sum, true);
+    /// The node of a chain of frames, and the frame that calls what is within it.
+    fn chain(&mut self, chain: u32) -> (usize, Option<u32>) {
+        let frames = &self.analysis.frames;
+        // What stands before `main` is no node.
+        let hidden = if self.startup { 0 } else { frames.startup(chain) };
+        let mut inner = Vec::new();
+        let mut at = chain;
+        let mut known = (0, None);
+        while at != NOTHING && frames.chains.depth(at) > hidden {
+            if let Some(met) = self.chains[at as usize] {
+                known = met;
+                break;
+            }
+            inner.push(at);
+            at = frames.chains.outer(at);
         }
-        if let Some(outer) = outer {
-            self.nodes[outer].callees.add_times(sum, true);
+        while let Some(at) = inner.pop() {
+            known = self.step(at, hidden, known);
+            self.chains[at as usize] = Some(known);
         }
-        self.ends[path] = around.last().copied().unwrap_or(0);
+        known
+    }
+
+    /// The same of a chain, by that of the one which it goes on from.
+    fn step(&mut self, chain: u32, hidden: u32, around: (usize, Option<u32>)) -> (usize, Option<u32>) {
+        let chains = &self.analysis.frames.chains;
+        let shown = chains.depth(chain).saturating_sub(hidden) as usize;
+        match chains.last(chain) {
+            Some(frame) if shown <= DEEPEST => (self.frame(around.0, frame, around.1), Some(frame)),
+            _ => around,
+        }
+    }
+
+    /// Times of nodes, as far as they are `shown`.
+    fn times(&self, shown: &[bool]) -> Vec<Option<Box<Times>>> {
+        let mut times: Vec<Option<Box<Times>>> = shown.iter().map(|shown| shown.then(Box::default)).collect();
+        for &path in &self.analysis.nesting.order {
+            let sum = &self.analysis.sums[path];
+            // Nodes that hold the probed call around it as well have its time with that.
+            let outer = self.analysis.nesting.parents[path].map(|parent| self.ends[parent]);
+            for node in self.around(self.ends[path]).take_while(|node| Some(*node) != outer) {
+                if let Some(times) = &mut times[node] {
+                    times.all.add_times(sum, true);
+                }
+            }
+            if let Some(times) = outer.and_then(|outer| times[outer].as_mut()) {
+                times.callees.add_times(sum, true);
+            }
+        }
+        times
+    }
+
+    /// A node and those around it, innermost first.
+    fn around(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        std::iter::successors(Some(node), |&n| (n != 0).then(|| self.nodes[n].parent))
+    }
+
+    /// Whether a node has so much.
+    fn shown(&self, least: f64) -> Vec<bool> {
+        self.nodes.iter().enumerate().map(|(i, node)| i == 0 || node.total as f64 >= least).collect()
     }
 
     fn frame(&mut self, parent: usize, frame: u32, site: Option<u32>) -> usize {
@@ -188,22 +297,23 @@ impl<'a> Builder<'a> {
         self.index.insert((parent, step.clone()), child);
         self.nodes[parent].children.push(child);
         let (name, module) = (name.to_owned(), base(module).to_owned());
-        let (times, callees) = (Adder::default(), Adder::default());
         let children = Vec::new();
-        self.nodes.push(Node { step, name, module, func, calls: 0, own: 0, negative: 0, times, callees, children });
+        let (calls, own, total, negative) = (0, 0, 0, 0);
+        self.nodes.push(Node { step, parent, name, module, func, calls, own, total, negative, children });
         child
     }
 
     /// Children come after their parents, so one pass from the back builds every subtree.
-    fn finish(self) -> TreeNode {
+    fn finish(self, shown: &[bool]) -> TreeNode {
         let twins = self.twins();
+        let mut times = self.times(shown);
         let mut done: Vec<Option<TreeNode>> = Vec::new();
         done.resize_with(self.nodes.len(), || None);
+        let wholes = &self.analysis.wholes;
         for (i, node) in self.nodes.iter().enumerate().rev() {
+            let Some(Times { all, callees }) = times[i].take().map(|times| *times) else { continue };
             let mut children: Vec<TreeNode> = node.children.iter().filter_map(|&c| done[c].take()).collect();
             children.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| a.name.cmp(&b.name)));
-            let wholes = &self.analysis.wholes;
-            let callees = node.callees.clone().figures(wholes);
             done[i] = Some(TreeNode {
                 name: self.shown_name(node, twins.contains(&i)),
                 module: node.module.clone(),
@@ -211,20 +321,40 @@ impl<'a> Builder<'a> {
                 inlined: node.step.inlined.is_some(),
                 calls: node.calls,
                 own: node.own,
-                total: children.iter().fold(node.own, |sum, c| sum.saturating_add(c.total)),
-                negative: children.iter().fold(node.negative, |sum, c| sum.saturating_add(c.negative)),
-                times: node.times.clone().figures(wholes),
-                own_rough: leaves_rough(&callees, node.own),
+                total: node.total,
+                negative: node.negative,
+                times: all.figures(wholes),
+                own_rough: leaves_rough(&callees.figures(wholes), node.own),
+                small: self.small(node, shown),
                 children,
             });
         }
         done.swap_remove(0).unwrap_or_default()
     }
 
+    /// The children that are not shown.
+    fn small(&self, node: &Node, shown: &[bool]) -> Small {
+        let mut small = Small::default();
+        for child in node.children.iter().filter(|&&c| !shown[c]) {
+            small.nodes += 1;
+            small.total = small.total.saturating_add(self.nodes[*child].total);
+        }
+        small
+    }
+
+    /// Children with their names, largest first.
+    fn ordered(&self, node: usize, twins: &FxHashSet<usize>) -> Vec<(usize, String)> {
+        let named = |&c: &usize| (c, self.shown_name(&self.nodes[c], twins.contains(&c)));
+        let mut children: Vec<(usize, String)> = self.nodes[node].children.iter().map(named).collect();
+        let total = |c: &(usize, String)| self.nodes[c.0].total;
+        children.sort_by(|a, b| total(b).cmp(&total(a)).then_with(|| a.1.cmp(&b.1)));
+        children
+    }
+
     /// Nodes that share their function with a sibling.
     fn twins(&self) -> FxHashSet<usize> {
         let mut twins = FxHashSet::default();
-        for node in &self.nodes {
+        for node in self.nodes.iter().filter(|node| node.children.len() > 1) {
             let mut seen: FxHashMap<(&Function, &str), usize> = FxHashMap::default();
             for &child in node.children.iter().filter(|&&c| self.nodes[c].step.inlined.is_none()) {
                 let kin = &self.nodes[child];
@@ -283,7 +413,7 @@ mod tests {
         let snapshot = snapshot();
         let analysis = Analysis::new(&snapshot, &Named, Options::default());
         let own = |metric: Metric| {
-            let tree = analysis.tree(&TreeQuery { metric, startup: false });
+            let tree = analysis.tree(&TreeQuery { metric, ..TreeQuery::default() });
             let f1 = tree.children[0].children[0].clone();
             assert_eq!((f1.name.as_str(), f1.children[0].name.as_str()), ("f1", "f2"));
             (f1.own, f1.children[0].own, tree.total, tree.negative)

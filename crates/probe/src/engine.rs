@@ -451,9 +451,6 @@ impl Engine {
     fn own_snapshot(&mut self) -> CallSnapshot {
         self.look_around();
         let mut snapshot = CallSnapshot {
-            at_ns: monotonic_ns(),
-            whole: self.tree.whole(),
-            processes: self.tree.described(),
             modules: self.modules.described(),
             points: self.book.described(),
             notes: self.notes.clone(),
@@ -481,15 +478,21 @@ impl Engine {
             snapshot.notes.extend(notes);
         }
         self.add_kernel_rows(&mut snapshot);
+        // Behind the tables: what these hold lies within what it is a part of, however long reading them took.
+        snapshot.whole = self.tree.whole();
+        snapshot.at_ns = monotonic_ns();
+        snapshot.processes = self.tree.described();
+        crate::snapshot::clip(&mut snapshot);
         snapshot
     }
 
     /// Numbers count from here.
     pub fn reset(&mut self) {
+        // Before the tables, for the same reason for which it is read behind them.
+        self.tree.reset();
         if let Some(seat) = &self.seat {
             self.reader.reset(&seat.segment);
         }
-        self.tree.reset();
         self.reset_kernel();
         self.reset_others();
     }

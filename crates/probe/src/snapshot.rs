@@ -20,7 +20,8 @@ use rustc_hash::FxHashSet;
 use whither_abi::agent as abi;
 use whither_kernel::proc;
 use whither_store::calls::{
-    CallFrame, CallLost, CallPath, CallThread, InProgress, MostCost, MostOfKind, OwnCost, PathTotals, Usage,
+    CallFrame, CallLost, CallPath, CallSnapshot, CallThread, InProgress, MostCost, MostOfKind, OwnCost, PathTotals,
+    Usage,
 };
 
 /// What the tables said, at one moment.
@@ -244,6 +245,13 @@ impl Reader {
             paths: u64::from(segment.paths_full()),
             cpu: since(abi::LOST_CLOCK),
         }
+    }
+}
+
+/// Of calls that were entered before numbers began to count, the time since then counts.
+pub(crate) fn clip(snapshot: &mut CallSnapshot) {
+    for call in &mut snapshot.in_progress {
+        call.elapsed_ns = call.elapsed_ns.min(snapshot.whole.wall_ns);
     }
 }
 

@@ -93,6 +93,15 @@ pub fn calls<T: Serialize>(value: &T) -> String {
     line(value)
 }
 
+/// The same written as it is made: a document with all paths of an interpreter has hundreds of megabytes.
+///
+/// # Errors
+/// `out` cannot be written.
+pub fn write_calls<T: Serialize>(value: &T, mut out: impl std::io::Write) -> std::io::Result<()> {
+    serde_json::to_writer(&mut out, value)?;
+    out.write_all(b"\n")
+}
+
 /// A causal answer on one line, with a newline at the end; schema `whither.causal/1`.
 #[must_use]
 pub fn causal(answer: &CausalAnswer) -> String {

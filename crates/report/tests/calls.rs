@@ -193,17 +193,19 @@ fn trees_and_folded_stacks() {
     let analysis = Analysis::new(&snapshot, &Symbols, Options { inlines: true });
     let mut all = String::new();
     for metric in [Metric::Wall, Metric::Count] {
-        let tree = analysis.tree(&TreeQuery { metric: metric.clone(), startup: false });
+        let tree = analysis.tree(&TreeQuery { metric: metric.clone(), ..TreeQuery::default() });
         all.push_str(&text::call_tree(&tree, &metric, text::Least { any: 0.001, probed: 0.001 }, &Layout::default()));
         let mut folded = Vec::new();
-        exports::calls::folded(&tree, &mut folded).unwrap();
+        exports::calls::folded(&analysis, &TreeQuery { metric, ..TreeQuery::default() }, &mut folded).unwrap();
         let folded = String::from_utf8(folded).unwrap();
         let sum: u64 = folded.lines().map(|l| l.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
         assert_eq!(sum, tree.total);
         all.push_str(&folded);
     }
     insta::assert_snapshot!(all);
-    assert!(exports::calls::folded(&whither_calls::TreeNode::default(), &mut Vec::new()).is_err());
+    let nothing = CallSnapshot::default();
+    let nothing = Analysis::new(&nothing, &Symbols, Options::default());
+    assert!(exports::calls::folded(&nothing, &TreeQuery::default(), &mut Vec::new()).is_err());
 }
 
 #[test]
@@ -427,7 +429,7 @@ fn page() -> String {
     let analysis = Analysis::new(&snapshot, &Symbols, Options::default());
     let list = |group| analysis.listing(&ListQuery { group, ..ListQuery::default() }).unwrap();
     let profile = analysis.profile();
-    let tree = |metric: Metric| (metric.clone(), analysis.tree(&TreeQuery { metric, startup: false }));
+    let tree = |metric: Metric| (metric.clone(), analysis.tree(&TreeQuery { metric, ..TreeQuery::default() }));
     let before = Analysis::new(&before, &Symbols, Options::default()).profile();
     calls_page(&CallsPage {
         title: "calls <of> su3_rmd".into(),

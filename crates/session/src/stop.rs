@@ -1,7 +1,7 @@
 //! The one way a user ends a session: a flag set by a signal handler or a control command.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 
 /// Shared wish to stop. The first request asks for a tidy end that keeps the data, the second to
 /// leave at once.
@@ -13,6 +13,8 @@ struct Wish {
     times: AtomicU8,
     /// The first signal that asked for it, 0 without one.
     signal: AtomicI32,
+    /// The session is over, and what it has measured is kept.
+    over: AtomicBool,
 }
 
 impl StopFlag {
@@ -37,6 +39,23 @@ impl StopFlag {
             .map_or(u8::MAX, |n| n.saturating_add(1))
     }
 
+    /// How often a stop was asked for.
+    #[must_use]
+    pub fn requests(&self) -> u8 {
+        self.0.times.load(Ordering::SeqCst)
+    }
+
+    /// Nothing is left to be ended tidily: whoever asks once more gets an end at once.
+    pub fn set_over(&self) {
+        self.0.over.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether a request is to end everything at once.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.0.over.load(Ordering::SeqCst)
+    }
+
     /// Whether a stop was asked for.
     #[must_use]
     pub fn is_set(&self) -> bool {
@@ -55,5 +74,18 @@ impl StopFlag {
     #[must_use]
     pub fn is_urgent(&self) -> bool {
         self.0.times.load(Ordering::SeqCst) > 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn once_a_session_is_over_every_request_is_the_last() {
+        let flag = StopFlag::default();
+        assert_eq!((flag.request_by(15), flag.is_over(), flag.requests()), (1, false, 1));
+        flag.clone().set_over();
+        assert!(flag.is_over() && flag.is_set() && !flag.is_urgent());
     }
 }

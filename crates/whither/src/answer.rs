@@ -37,6 +37,16 @@ pub(crate) fn write(bytes: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
+/// Has something written as it is made, untouched.
+///
+/// # Errors
+/// stdout cannot be written.
+pub(crate) fn stream(make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    make(&mut out)?;
+    out.flush()
+}
+
 /// Whether colours are wanted and can be seen on stdout.
 pub(crate) fn is_colored() -> bool {
     match ColorChoice::global() {

@@ -258,3 +258,13 @@ fn what_has_no_time_is_said_with_its_cause() {
     segment.set_header32(field::STACKS_COPIED, 1);
     assert!(notes(&segment)[1].contains("keeps copies of stacks"), "{:?}", notes(&segment));
 }
+
+/// A call that was entered before a reset, or that was read late: no more of it counts than there was to count.
+#[test]
+fn calls_in_progress_last_no_longer_than_numbers_count() {
+    let call = |elapsed_ns| InProgress { tid: 1, pid: 1, path: 2, elapsed_ns };
+    let mut snapshot = CallSnapshot { in_progress: vec![call(5_020), call(4_000)], ..CallSnapshot::default() };
+    snapshot.whole.wall_ns = 5_000;
+    clip(&mut snapshot);
+    assert_eq!(snapshot.in_progress, [call(5_000), call(4_000)]);
+}

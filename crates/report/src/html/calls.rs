@@ -141,7 +141,7 @@ fn tiles(p: &CallProfile) -> Vec<Tile> {
     let lived = p.whole.threads.saturating_add(p.whole.threads_ended);
     let threads = if lived > 0 { plural(lived, "thread") + ", " } else { String::new() };
     vec![
-        tile("Calls", grouped(p.whole.calls), format!("{} paths", grouped(p.paths.len() as u64)), Tone::Plain),
+        tile("Calls", grouped(p.whole.calls), format!("{} paths", grouped(p.facts().all.paths)), Tone::Plain),
         tile("Functions", grouped(p.functions.len() as u64), names.join(", ") + more, Tone::Plain),
         tile(
             "Wall time",

@@ -58,9 +58,10 @@ impl View<'_> {
         for child in shown {
             self.node(out, child, depth);
         }
-        if !small.is_empty() {
-            let total = small.iter().fold(0_u64, |sum, c| sum.saturating_add(c.total));
-            let n = grouped(small.len() as u64);
+        let nodes = node.small.nodes.saturating_add(small.len() as u64);
+        if nodes > 0 {
+            let total = small.iter().fold(node.small.total, |sum, c| sum.saturating_add(c.total));
+            let n = grouped(nodes);
             put!(
                 out,
                 "<div class=\"leaf dim\">{n} smaller<span class=\"figure\">{}\u{2009}%</span></div>",

@@ -3,10 +3,11 @@
 
 use super::calls_losses::losses;
 use super::number::{begins_with_count, duration, nanoseconds, percent, thousands};
+use super::paths::has_counted;
 use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
 use rustc_hash::FxHashMap;
-use whither_calls::{CallProfile, Figures, FunctionRow, Group, Listing, OwnCostRow, PathRow, ValueRow};
+use whither_calls::{CallProfile, Figures, FunctionRow, Group, Listing, OwnCostRow, PathCount, PathFacts, ValueRow};
 use whither_store::call_steps::CallStep;
 use whither_store::calls::{CallLost, PatchKind, PointState};
 
@@ -322,6 +323,9 @@ impl View<'_> {
                 "[tail] left no frame: it ended in a jump to the function behind it, or to one that called that".into(),
             );
         }
+        if has_counted(table) {
+            lines.push("…12… stands for so many frames, where paths differ in their number only".into());
+        }
         let shown = std::iter::once(&self.listing.all).chain(self.listing.rows.iter().map(|r| &r.figures));
         lines.extend(bounds(shown));
         let mut sentences: Vec<&String> = self.listing.rows.iter().flat_map(|r| &r.remarks).collect();
@@ -543,7 +547,7 @@ fn by_reason(each: impl Iterator<Item = (String, String)>) -> Vec<(String, Vec<S
 #[must_use]
 pub fn calls_warnings(p: &CallProfile, names: usize) -> Vec<String> {
     let mut lines: Vec<String> = losses(p);
-    lines.extend(unclear_paths(&p.paths, p.lost.foreign > 0));
+    lines.extend(unclear_paths(&p.facts(), p.lost.foreign > 0));
     lines.extend(spent_apart(p));
     lines.extend(unsure_lives(p));
     let refused = by_reason(p.refused.iter().map(|r| (r.name.clone(), r.reason.clone())));
@@ -586,10 +590,10 @@ fn spent_apart(p: &CallProfile) -> Option<String> {
 /// What makes recording of calls slow, as far as it is known of a profile.
 fn apart_causes(p: &CallProfile) -> Vec<&'static str> {
     /// So many are no few.
-    const MANY: usize = 100;
-    let recursive = p.paths.iter().any(|path| path.level > 0);
+    const MANY: u64 = 100;
+    let facts = p.facts();
     let causes = [
-        (recursive || p.paths.len() >= MANY, "by paths that keep changing"),
+        (facts.recursive || facts.all.paths >= MANY, "by paths that keep changing"),
         (p.lost.jumped > 0, "left by jumps"),
         (p.functions.iter().any(|f| !f.totals.values.is_empty()), "with values"),
         (p.functions.iter().any(|f| f.totals.usage.is_some()), "with faults and switches"),
@@ -623,21 +627,21 @@ fn notes_together(notes: &[String], names: usize) -> Vec<String> {
 
 /// `foreign`: calls came from code without unwind tables; a note says of these that they have no time, and that their paths may
 /// be cut.
-fn unclear_paths(paths: &[PathRow], foreign: bool) -> Vec<String> {
-    let is_told = |p: &PathRow| foreign && p.figures.done == 0 && p.figures.running.calls == 0;
-    let count = |is: &dyn Fn(&&PathRow) -> bool| {
-        let (n, calls) =
-            paths.iter().filter(is).fold((0, 0_u64), |(n, c), p| (n + 1, c.saturating_add(p.figures.calls)));
-        (n > 0).then(|| (n, thousands(calls)))
+fn unclear_paths(facts: &PathFacts, foreign: bool) -> Vec<String> {
+    let of = |count: PathCount| (count.paths > 0).then(|| (count.paths, thousands(count.calls)));
+    let told = if foreign { facts.truncated_untimed } else { PathCount::default() };
+    let cut = PathCount {
+        paths: facts.truncated.paths - told.paths,
+        calls: facts.truncated.calls.saturating_sub(told.calls),
     };
-    let truncated = count(&|p| p.truncated && !is_told(p)).map(|(n, calls)| {
+    let truncated = of(cut).map(|(n, calls)| {
         format!(
             "{} truncated ({calls} calls): outer callers are unknown (deeper than --depth, no unwind information there, or the \
              stack of a coroutine, which ends there)",
             paths_are(n)
         )
     });
-    let folded = count(&|p| p.folded).map(|(n, calls)| {
+    let folded = of(facts.folded).map(|(n, calls)| {
         format!("{} folded ({calls} calls, marked …): deeper recursion is counted there, its time is that of the calls around it, so \
              avg and min are without it, and self does not tell functions apart that call each other; raise --recursion to \
              keep levels apart",

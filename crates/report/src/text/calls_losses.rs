@@ -3,14 +3,14 @@
 
 use super::calls::{n_calls, told_apart};
 use super::number::thousands;
-use rustc_hash::FxHashMap;
 use whither_calls::{CallProfile, FunctionRow};
 
 /// Calls that are not counted, or without what is known of others, by cause.
 pub(super) fn losses(p: &CallProfile) -> Vec<String> {
     let l = &p.lost;
     // Those left last are noticed by the agent at the next probed call, if one comes.
-    let missing = p.paths.iter().fold(0_u64, |sum, path| sum.saturating_add(path.figures.untimed));
+    let facts = p.facts();
+    let missing = facts.untimed.values().fold(0_u64, |sum, n| sum.saturating_add(*n));
     let left = if l.jumped > 0 && l.shadow == 0 && l.exit == 0 { l.jumped.max(missing) } else { l.jumped };
     let jumped = format!(
         "counted without time: left by longjmp, an exception or the end of the thread{}",
@@ -18,8 +18,6 @@ pub(super) fn losses(p: &CallProfile) -> Vec<String> {
     );
     // Calls of several causes without their times are told together: which call had which is not known, and parts have to add up.
     let mixed = l.jumped > 0 && l.shadow.saturating_add(l.exit) > 0 && missing > 0;
-    let other =
-        p.paths.iter().filter(|path| path.other).fold(0_u64, |sum, path| sum.saturating_add(path.figures.calls));
     let causes = [
         (
             l.busy,
@@ -44,7 +42,7 @@ pub(super) fn losses(p: &CallProfile) -> Vec<String> {
         (l.exit, ["exit", "exits"], "without an entry: returned rightly, not timed"),
         (l.ring, ["event record", "event records"], "dropped: the ring was full; emit from fewer calls"),
         (
-            if l.paths > 0 { other.max(l.paths) } else { 0 },
+            if l.paths > 0 { facts.other.calls.max(l.paths) } else { 0 },
             ["call", "calls"],
             "not told apart by path: the tables of paths are full; they are under [other paths]; probe fewer functions, or lower --depth or --recursion",
         ),
@@ -80,12 +78,7 @@ fn without_time_together(p: &CallProfile, missing: u64) -> String {
 /// `, of pass (2,000), parse (3): their totals are at least what is shown`.
 fn without_time(p: &CallProfile, all_calls: u64) -> String {
     const MOST: usize = 5;
-    // By function, once: a program may have a hundred thousand paths, and as many functions.
-    let mut untimed: FxHashMap<u32, u64> = FxHashMap::default();
-    for path in p.paths.iter().filter(|path| path.figures.untimed > 0) {
-        let sum = untimed.entry(path.func).or_default();
-        *sum = sum.saturating_add(path.figures.untimed);
-    }
+    let untimed = p.facts().untimed;
     let of = |f: &FunctionRow| untimed.get(&f.id).copied().unwrap_or(0);
     let mut all: Vec<(&FunctionRow, u64)> = p.functions.iter().map(|f| (f, of(f))).filter(|(_, n)| *n > 0).collect();
     all.sort_by_key(|(_, n)| std::cmp::Reverse(*n));

@@ -16,6 +16,12 @@ pub struct Least {
 }
 
 impl Least {
+    /// No node with less has a line.
+    #[must_use]
+    pub fn any_at_all(self) -> f64 {
+        self.any.min(self.probed)
+    }
+
     fn shows(self, node: &TreeNode, whole: f64) -> bool {
         let share = node.total as f64 / whole;
         let asked = node.func.is_some() && node.calls > 0;
@@ -38,7 +44,7 @@ pub fn call_tree(root: &TreeNode, metric: &Metric, least: Least, layout: &Layout
             Line::Node(node, depth) => (node, depth),
             Line::Small(n, total, depth) => {
                 let (share, total) = (percent(total as f64 / whole), amount(total, unit));
-                let n = thousands(n as u64);
+                let n = thousands(n);
                 out.push_str(&format!(
                     "{share:>6} {:>7} {total:>11} {:>13}  {}({n} smaller)\n",
                     "",
@@ -54,9 +60,10 @@ pub fn call_tree(root: &TreeNode, metric: &Metric, least: Least, layout: &Layout
             continue;
         }
         let (shown, small): (Vec<_>, Vec<_>) = node.children.iter().partition(|c| least.shows(c, whole));
-        if !small.is_empty() {
-            let total = small.iter().fold(0_u64, |sum, c| sum.saturating_add(c.total));
-            work.push(Line::Small(small.len(), total, depth + 1));
+        let nodes = node.small.nodes.saturating_add(small.len() as u64);
+        if nodes > 0 {
+            let total = small.iter().fold(node.small.total, |sum, c| sum.saturating_add(c.total));
+            work.push(Line::Small(nodes, total, depth + 1));
         }
         work.extend(shown.into_iter().rev().map(|c| Line::Node(c, depth + 1)));
     }
@@ -71,7 +78,7 @@ pub fn call_tree(root: &TreeNode, metric: &Metric, least: Least, layout: &Layout
 /// A line of the tree: a node, or small ones together.
 enum Line<'a> {
     Node(&'a TreeNode, usize),
-    Small(usize, u64, usize),
+    Small(u64, u64, usize),
 }
 
 fn tree_line(node: &TreeNode, depth: usize, whole: f64, metric: &Metric, layout: &Layout) -> String {

@@ -14,6 +14,7 @@ mod difference;
 mod header;
 mod listing;
 mod number;
+mod paths;
 mod runs;
 mod signs;
 mod summary;

@@ -2,7 +2,7 @@
 //! (both ends of a C++ name or a path tell more than its middle).
 
 use super::Style;
-use rustc_hash::FxHashMap;
+use super::paths::{SEPARATOR, paths_cut};
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,6 @@ const GAP: usize = 2;
 const NARROWEST: usize = 12;
 /// The last two frames of call paths are kept whole up to this length.
 const MOST_KEPT: usize = 100;
-const SEPARATOR: &str = " > ";
 
 impl Table {
     pub(crate) fn new(columns: Vec<Column>) -> Self {
@@ -147,93 +146,9 @@ fn shortest(path: &str) -> String {
     }
 }
 
-/// Cuts a call path to `width` characters: the innermost frames stay, as far as they fit, and the outermost one if
-/// it leaves room for two of them; they tell more than those in between.
-pub(crate) fn path_cut(path: &str, width: usize) -> String {
-    if path.chars().count() <= width {
-        return path.to_owned();
-    }
-    let frames: Vec<&str> = path.split(SEPARATOR).collect();
-    let shortened = |kept: usize| {
-        let tail = frames[frames.len() - kept..].join(SEPARATOR);
-        format!("{}{SEPARATOR}…{SEPARATOR}{tail}", frames[0])
-    };
-    let innermost = |kept: usize| format!("…{SEPARATOR}{}", frames[frames.len() - kept..].join(SEPARATOR));
-    // `[truncated]` must be seen, whatever else is.
-    let fewest = if frames[0].starts_with('[') { 1 } else { 2 };
-    let with_outermost = (fewest..frames.len().saturating_sub(1)).rev().map(shortened);
-    let without = (1..frames.len()).rev().map(innermost);
-    let fitting = with_outermost.chain(without).find(|s| s.chars().count() <= width);
-    fitting.unwrap_or_else(|| middle_cut(frames[frames.len() - 1], width))
-}
-
-/// Cuts call paths to `width` characters so that different ones stay different where they can: of those that would look the same,
-/// the innermost frame stays that tells one from the others.
-fn paths_cut(paths: &[&str], width: usize) -> Vec<String> {
-    let mut cut: Vec<String> = paths.iter().map(|p| path_cut(p, width)).collect();
-    let frames = |i: usize| {
-        let mut frames: Vec<&str> = paths[i].split(SEPARATOR).collect();
-        frames.reverse();
-        frames
-    };
-    let mut alike: FxHashMap<&str, Vec<(usize, Vec<&str>)>> = FxHashMap::default();
-    for (i, text) in cut.iter().enumerate() {
-        alike.entry(text).or_default().push((i, frames(i)));
-    }
-    let mut work: Vec<_> = alike.into_values().filter(|same| same.len() > 1).collect();
-    while let Some(same) = work.pop() {
-        let Some(depth) = differing(&same) else { continue };
-        let mut parts: FxHashMap<Option<&str>, Vec<(usize, Vec<&str>)>> = FxHashMap::default();
-        for (i, frames) in same {
-            if let Some(telling) = cut_around(&frames, depth, width) {
-                cut[i] = telling;
-            }
-            parts.entry(frames.get(depth).copied()).or_default().push((i, frames));
-        }
-        work.extend(parts.into_values().filter(|part| part.len() > 1));
-    }
-    cut
-}
-
-/// How many frames are within the innermost one in which paths (innermost frame first) differ.
-fn differing(paths: &[(usize, Vec<&str>)]) -> Option<usize> {
-    let deepest = paths.iter().map(|(_, frames)| frames.len()).max()?;
-    (0..deepest).find(|&depth| paths.iter().any(|(_, frames)| frames.get(depth) != paths[0].1.get(depth)))
-}
-
-/// `… > frame > … > function`: a path (innermost frame first) with the frame that has `depth` frames within it, and the innermost
-/// ones as far as they fit.
-fn cut_around(frames: &[&str], depth: usize, width: usize) -> Option<String> {
-    let frame = frames.get(depth)?;
-    let outer = if depth + 1 == frames.len() { String::new() } else { format!("…{SEPARATOR}") };
-    let of = |kept: usize| {
-        let tail: Vec<&str> = frames[..kept].iter().rev().copied().collect();
-        format!("{outer}{frame}{SEPARATOR}…{SEPARATOR}{}", tail.join(SEPARATOR))
-    };
-    (1..depth).rev().map(of).find(|s| s.chars().count() <= width)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn paths_that_would_look_the_same_show_where_they_part() {
-        let paths = ["main > eval > read > buffered > flush > write", "main > eval > print > buffered > flush > write"];
-        assert_eq!(path_cut(paths[0], 34), path_cut(paths[1], 34));
-        let cut = paths_cut(&paths, 34);
-        assert_eq!(cut, ["… > read > … > flush > write", "… > print > … > flush > write"]);
-        let third = "main > eval > scan > fill > print > buffered > flush > write";
-        let cut = paths_cut(&[paths[1], third, paths[0]], 34);
-        assert_eq!(
-            cut,
-            ["… > eval > … > flush > write", "… > fill > … > flush > write", "… > read > … > flush > write"]
-        );
-        let other = "main > write";
-        assert_eq!(paths_cut(&[paths[0], other], 34), [path_cut(paths[0], 34), other.to_owned()]);
-        assert_eq!(paths_cut(&[paths[0], paths[0]], 34)[1], path_cut(paths[0], 34), "the same path twice");
-        assert_eq!(paths_cut(&paths, 12), [path_cut(paths[0], 12), path_cut(paths[1], 12)], "no room for it");
-    }
 
     #[test]
     fn names_cannot_break_a_line() {
@@ -248,19 +163,6 @@ mod tests {
         assert_eq!(middle_cut("short", 15), "short");
         assert_eq!(middle_cut("ünïcödé", 3), "ü…é");
         assert_eq!(middle_cut("abc", 0), "…");
-    }
-
-    #[test]
-    fn paths_lose_the_frames_between_the_first_and_the_last() {
-        let path = "main > update > ks_congrad+0x4c1 > wait_gather+0x33 > MPI_Wait";
-        assert_eq!(path_cut(path, 62), path);
-        assert_eq!(path_cut(path, 61), "main > … > ks_congrad+0x4c1 > wait_gather+0x33 > MPI_Wait");
-        assert_eq!(path_cut(path, 40), "main > … > wait_gather+0x33 > MPI_Wait");
-        assert_eq!(path_cut(path, 36), "… > wait_gather+0x33 > MPI_Wait");
-        assert_eq!(path_cut(path, 20), "… > MPI_Wait");
-        assert_eq!(path_cut(path, 7), "MPI…ait");
-        assert_eq!(path_cut("abcdef > ghijkl", 12), "… > ghijkl");
-        assert_eq!(path_cut("abcdef > ghijkl", 5), "gh…kl");
     }
 
     #[test]

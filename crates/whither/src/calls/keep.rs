@@ -2,7 +2,7 @@
 
 use super::measure;
 use super::names::{Both, FileNames};
-use super::show::{self, Shape};
+use super::show::{self, Counted, Shape};
 use super::told::Teller;
 use crate::answer;
 use crate::cli::{CallsReportArgs, Common, MeasureArgs, ShapeArgs};
@@ -106,9 +106,9 @@ impl Opened {
         Ok(Self { recording, stored, files: FileNames::new(&args.names, None) })
     }
 
-    fn profile(&self, epoch: &CallEpoch, title: &str, shape: &ShapeArgs) -> CallProfile {
+    fn counted<'a>(&self, epoch: &'a CallEpoch, title: &str, shape: &ShapeArgs) -> Counted<'a> {
         let files = self.files.names();
-        show::profile(&epoch.snapshot, title, &Both(&self.stored, &files), shape)
+        Counted::new(&epoch.snapshot, title, &Both(&self.stored, &files), shape)
     }
 
     /// Each with the steps that were taken in it: the last of them ended it.
@@ -134,18 +134,18 @@ fn tables(args: &CallsReportArgs, path: &Path, common: Common) -> anyhow::Result
     let mut texts = Vec::new();
     for (epoch, steps) in &epochs {
         let title = if epochs.len() > 1 || args.epoch.is_some() { epoch.name.as_str() } else { "" };
-        let profile = CallProfile { steps: steps.to_vec(), ..opened.profile(epoch, title, &args.shape) };
+        let mut counted = opened.counted(epoch, title, &args.shape);
+        counted.profile.steps = steps.to_vec();
         if args.form.json {
-            answer::write(json::calls(&profile).as_bytes())?;
+            counted.json(&args.shape)?;
         } else if let Some(file) = &args.form.html {
-            let files = opened.files.names();
-            show::page(file, (&epoch.snapshot, title), &Both(&opened.stored, &files), &shape, None)?;
+            counted.page(file, &shape, None)?;
+        } else if args.shape.folded {
+            counted.folded(&shape)?;
         } else {
-            let files = opened.files.names();
-            let names = Both(&opened.stored, &files);
-            texts.push(show::table(&epoch.snapshot, title, &names, &shape, &answer::layout())?);
+            texts.push(counted.text(&shape, &answer::layout())?);
         }
-        teller.everything_missing(&profile);
+        teller.everything_missing(&counted.profile);
     }
     if !texts.is_empty() {
         let steps: Vec<&CallStep> = epochs.iter().flat_map(|(_, steps)| *steps).collect();
@@ -160,7 +160,7 @@ fn comparison(args: &CallsReportArgs, before: &Path, after: &Path) -> anyhow::Re
     let last = |opened: &Opened| -> anyhow::Result<CallProfile> {
         let epochs = opened.epochs(args.epoch.as_deref())?;
         let (epoch, _) = epochs.last().ok_or_else(|| Usage("the recording holds no epoch".into()))?;
-        Ok(opened.profile(epoch, &epoch.name, &args.shape))
+        Ok(opened.counted(epoch, &epoch.name, &args.shape).whole())
     };
     let difference = compare(&last(&before)?, &last(&after)?);
     if args.form.json {
@@ -168,10 +168,8 @@ fn comparison(args: &CallsReportArgs, before: &Path, after: &Path) -> anyhow::Re
     } else if let Some(file) = &args.form.html {
         let epochs = after.epochs(args.epoch.as_deref())?;
         let (epoch, _) = epochs.last().ok_or_else(|| Usage("the recording holds no epoch".into()))?;
-        let files = after.files.names();
-        let names = Both(&after.stored, &files);
         let shape = Shape::new(&args.shape, &after.recording.metrics);
-        show::page(file, (&epoch.snapshot, &epoch.name), &names, &shape, Some(difference))?;
+        after.counted(epoch, &epoch.name, &args.shape).page(file, &shape, Some(difference))?;
     } else {
         answer::print(&text::calls_difference(&difference, args.shape.top, &answer::layout()))?;
     }

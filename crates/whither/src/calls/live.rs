@@ -8,9 +8,10 @@ mod view;
 
 use super::drill::{Desk, Driller, Pending};
 use super::names::FileNames;
+use super::show::Counted;
 use super::told::Teller;
 use super::verbs::{counted, said};
-use super::{keep, measure, replay, runtime, show};
+use super::{keep, measure, replay, runtime};
 use crate::cli::{Common, MeasureArgs};
 use crate::failure::{Ending, Usage};
 use crate::keys::{self, Keys, Typed};
@@ -111,7 +112,7 @@ fn own(mut args: MeasureArgs, common: Common) -> anyhow::Result<Ending> {
         output.show().context("cannot show the command's output")?;
     }
     drawn?;
-    measure::finish(&args, &options, common, &outcome?)
+    measure::finish(&args, &options, common, &outcome?, &stop)
 }
 
 /// What was told up to the start of measuring; nothing when it failed.
@@ -175,14 +176,14 @@ impl<'a> Watch<'a> {
         over: &dyn Fn() -> bool,
     ) -> anyhow::Result<()> {
         let keys = Keys::new();
-        let (mut asked, mut changed) = (None::<Instant>, true);
+        let (mut due, mut changed) = (Instant::now(), true);
         while !stop.is_set() && !over() {
             while let Ok(event) = self.events.try_recv() {
                 self.take_in(&event);
             }
             changed |= self.take_answers();
-            if asked.is_none_or(|at: Instant| at.elapsed() >= PERIOD) {
-                asked = Some(Instant::now());
+            let began = Instant::now();
+            if began >= due {
                 changed = true;
                 if let Err(e) = self.refresh() {
                     // Our own session may just have ended; another one has gone for good.
@@ -191,6 +192,8 @@ impl<'a> Watch<'a> {
                     }
                     self.screen.say(e.to_string());
                 }
+                // Pictures of very many paths take long to make: keys have half of the time.
+                due = began + PERIOD.max(began.elapsed() * 2);
             }
             if changed {
                 terminal.draw(|frame| self.screen.draw(frame))?;
@@ -315,7 +318,8 @@ impl<'a> Watch<'a> {
         let pid = now.processes.first().map_or(0, |p| p.pid);
         let path = format!("calls-{pid}-{}.txt", now.at_ns / 1_000_000);
         let layout = Layout { style: Style::Plain, width: 240 };
-        let text = show::table(&now, "", &self.names.names(), &measure::shape(self.args), &layout)?;
+        let counted = Counted::new(&now, "", &self.names.names(), &self.args.shape);
+        let text = counted.text(&measure::shape(self.args), &layout)?;
         std::fs::write(&path, text).with_context(|| format!("cannot write {path}"))?;
         Ok(format!("{path} written"))
     }

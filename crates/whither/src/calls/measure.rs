@@ -1,7 +1,7 @@
 //! A session from flags to its table: what to measure, summaries while it runs, the answer at its end.
 
 use super::names::FileNames;
-use super::show::{self, Shape};
+use super::show::{self, Counted, Shape};
 use super::told::{self, Teller, span};
 use super::{keep, live, replay, runtime};
 use crate::cli::{CallsBackendChoice, Common, Follow, MeasureArgs, WhatArgs};
@@ -16,6 +16,7 @@ use whither_calls::{Group, Sort, Sortable, difference};
 use whither_probe::select::parse;
 use whither_probe::{CostClass, Options, PointAction, Select};
 use whither_report::json;
+use whither_session::StopFlag;
 use whither_session::calls::{
     self, CallsBackend, CallsEvent, CallsOptions, CallsOutcome, CallsTarget, Metrics, Prospect, excluding, including,
 };
@@ -40,7 +41,7 @@ pub(super) fn measure(mut args: MeasureArgs, common: Common) -> anyhow::Result<E
     let stop = signals::stop_flag()?;
     let mut session = Session::new(&args, &options, common);
     let outcome = calls::run(&options, calls::asks(), &stop, &mut |event| session.on(event))?;
-    finish(&args, &options, common, &outcome)
+    finish(&args, &options, common, &outcome, &stop)
 }
 
 /// How often a summary is told, if at all.
@@ -170,13 +171,13 @@ impl<'a> Session<'a> {
         let interval = self.before.as_ref().map_or_else(|| now.clone(), |before| difference(&now, before));
         self.before = Some(now);
         let names = self.names.names();
+        let counted = Counted::new(&interval, "", &names, &self.args.shape);
         if self.args.form.json {
-            let profile = show::profile(&interval, "", &names, &self.args.shape);
             // Whoever reads the lines may have seen enough; the session goes on.
-            let _ = answer::write(json::calls(&profile).as_bytes());
+            let _ = counted.json(&self.args.shape);
             return;
         }
-        match show::table(&interval, "", &names, &self.shape, &answer::layout()) {
+        match counted.text(&self.shape, &answer::layout()) {
             Ok(text) => self.teller.text(&text),
             Err(e) => self.teller.line(&e.to_string()),
         }
@@ -193,7 +194,9 @@ pub(super) fn finish(
     options: &CallsOptions,
     common: Common,
     outcome: &CallsOutcome,
+    stop: &StopFlag,
 ) -> anyhow::Result<Ending> {
+    let asked = stop.requests();
     let teller = Teller::new(common, args.whom.pid.is_none());
     let files = FileNames::new(&args.names, args.whom.pid);
     let names = files.names();
@@ -209,29 +212,28 @@ pub(super) fn finish(
     tell_of_work(outcome, &teller);
     // What was measured is shown even if it cannot be kept.
     let mut kept = keep::save(args, &options.patterns, outcome, &names, &teller);
+    signals::end_at_once(stop, asked);
     let mut complete = true;
     let mut texts = Vec::new();
     let several = outcome.epochs.len() > 1;
     for epoch in &outcome.epochs {
         let title = if several { epoch.name.as_str() } else { "" };
-        let profile = show::profile(&epoch.snapshot, title, &names, &args.shape);
-        complete &= told::is_complete(&profile);
+        let counted = Counted::new(&epoch.snapshot, title, &names, &args.shape);
+        complete &= told::is_complete(&counted.profile);
         if args.form.json {
-            answer::write(json::calls(&profile).as_bytes())?;
-            teller.missing(&profile);
+            counted.json(&args.shape)?;
+            teller.missing(&counted.profile);
             continue;
         }
-        let written = args
-            .form
-            .html
-            .as_deref()
-            .map(|file| show::page(file, (&epoch.snapshot, title), &names, &shape(args), None));
+        let written = args.form.html.as_deref().map(|file| counted.page(file, &shape(args), None));
         let shown = matches!(written, Some(Ok(())));
         kept = kept.and(written.unwrap_or(Ok(())));
-        if !shown {
-            texts.push(show::table(&epoch.snapshot, title, &names, &shape(args), &answer::layout())?);
+        if !shown && args.shape.folded {
+            counted.folded(&shape(args))?;
+        } else if !shown {
+            texts.push(counted.text(&shape(args), &answer::layout())?);
         }
-        teller.missing(&profile);
+        teller.missing(&counted.profile);
     }
     if !texts.is_empty() && outcome.unmatched.is_none() {
         show::print(&texts)?;

@@ -140,9 +140,9 @@ pub(super) fn span(time: Duration) -> String {
 
 /// Whether every call is in the numbers, with its whole path and time.
 pub(super) fn is_complete(profile: &CallProfile) -> bool {
-    let l = &profile.lost;
+    let (l, facts) = (&profile.lost, profile.facts());
     let lost = [l.busy, l.depth, l.table, l.shadow, l.jumped, l.exit, l.ring, l.paths];
-    lost.iter().all(|n| *n == 0) && profile.refused.is_empty() && !profile.paths.iter().any(|p| p.truncated || p.other)
+    lost.iter().all(|n| *n == 0) && profile.refused.is_empty() && (facts.truncated.paths, facts.other.paths) == (0, 0)
 }
 
 /// How long threads of the target waited for us.

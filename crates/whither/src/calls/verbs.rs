@@ -3,7 +3,7 @@
 use super::measure::{patch_name, pause};
 use super::names::FileNames;
 use super::runtime;
-use super::show::{self, Shape};
+use super::show::{self, Counted, Shape};
 use super::told::{Teller, held_up};
 use crate::answer;
 use crate::cli::{CallsVerb, Common, ExpandArgs, ListArgs, ShowArgs};
@@ -73,16 +73,17 @@ pub(super) fn show(args: &ShowArgs, common: Common) -> anyhow::Result<Ending> {
     let snapshot = counted(ask(&runtime(), pid, &Verb::Show)?)?;
     let files = FileNames::new(&args.names, Some(pid));
     let names = files.names();
-    let profile = show::profile(&snapshot, "", &names, &args.shape);
+    let (counted, shape) = (Counted::new(&snapshot, "", &names, &args.shape), Shape::new(&args.shape, &[]));
     if args.form.json {
-        answer::write(json::calls(&profile).as_bytes())?;
+        counted.json(&args.shape)?;
     } else if let Some(file) = &args.form.html {
-        show::page(file, (&snapshot, ""), &names, &Shape::new(&args.shape, &[]), None)?;
+        counted.page(file, &shape, None)?;
+    } else if args.shape.folded {
+        counted.folded(&shape)?;
     } else {
-        let shape = Shape::new(&args.shape, &[]);
-        show::print(&[show::table(&snapshot, "", &names, &shape, &answer::layout())?])?;
+        show::print(&[counted.text(&shape, &answer::layout())?])?;
     }
-    Teller::new(common, false).everything_missing(&profile);
+    Teller::new(common, false).everything_missing(&counted.profile);
     Ok(Ending::Done)
 }
 

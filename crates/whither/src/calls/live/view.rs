@@ -79,7 +79,7 @@ impl View {
         let interval = before.map_or_else(|| now.clone(), |b| difference(now, b));
         let (epoch, last) =
             (Analysis::new(now, names, Options::default()), Analysis::new(&interval, names, Options::default()));
-        let profile = epoch.profile();
+        let profile = epoch.brief();
         let rows = match group {
             Group::Path => tree_rows(&epoch, &last, now, &interval, metric),
             _ => list_rows(&epoch, &last, metric, group),
@@ -88,7 +88,7 @@ impl View {
         let progress = profile.in_progress.iter().map(|c| ProgressLine {
             tid: c.tid,
             elapsed_ns: c.elapsed_ns,
-            path: epoch.label(c.path).unwrap_or_default().to_owned(),
+            path: epoch.label(c.path).unwrap_or_default(),
         });
         Self {
             head: without_folder(&calls_header(&profile).replacen("whither calls: ", "", 1)).to_owned(),
@@ -143,7 +143,8 @@ fn tree_rows(
     interval: &CallSnapshot,
     metric: &Metric,
 ) -> Vec<ViewRow> {
-    let query = TreeQuery { metric: metric.clone(), startup: false };
+    let least = if now.paths.len() > MANY { LEAST } else { 0.0 };
+    let query = TreeQuery { metric: metric.clone(), least, ..TreeQuery::default() };
     let mut weights = FxHashMap::default();
     let (tree, recent) = (epoch.tree(&query), last.tree(&query));
     collect(&recent, &mut Vec::new(), &mut weights);
@@ -155,6 +156,11 @@ fn tree_rows(
     }
     made.rows
 }
+
+/// So many paths are shown without what nobody would page to.
+const MANY: usize = 5000;
+/// Nodes of theirs below this part of the whole.
+const LEAST: f64 = 1e-4;
 
 /// Calls and weight of every node.
 fn collect(node: &TreeNode, key: &mut Key, out: &mut FxHashMap<Key, (u64, u64)>) {
@@ -205,10 +211,10 @@ impl TreeRows<'_> {
 
 fn list_rows(epoch: &Analysis<'_>, last: &Analysis<'_>, metric: &Metric, group: Group) -> Vec<ViewRow> {
     let sort = metric.sort();
-    let query = ListQuery { group, sort: sort.clone(), top: None, ..ListQuery::default() };
+    let query = ListQuery { group, sort: sort.clone(), top: Some(MANY), ..ListQuery::default() };
     let (Ok(all), Ok(now)) = (epoch.listing(&query), last.listing(&query)) else { return Vec::new() };
     let recent: FxHashMap<&str, &Figures> = now.rows.iter().map(|r| (r.label.as_str(), &r.figures)).collect();
-    let (wall, functions) = (last.whole().wall_ns, epoch.profile().functions);
+    let (wall, functions) = (last.whole().wall_ns, epoch.brief().functions);
     let point = |label: &str| functions.iter().find(|f| f.names.iter().any(|n| n == label));
     let row = |r: &whither_calls::ListRow| {
         let figures = recent.get(r.label.as_str());
@@ -252,7 +258,7 @@ fn histograms(profile: &CallProfile) -> Vec<Histogram> {
 
 /// Where a function of the tree stands and from where it is called, as far as line information tells.
 pub(super) fn source(now: &CallSnapshot, names: &dyn Names, key: &Key) -> String {
-    let profile = Analysis::new(now, names, Options::default()).profile();
+    let profile = Analysis::new(now, names, Options::default()).brief();
     let Some(name) = key.last().map(|n| n.split(" @").next().unwrap_or(n)) else { return String::new() };
     let caller = key.len().checked_sub(2).and_then(|i| key.get(i)).map(|n| n.split(" @").next().unwrap_or(n));
     let mut text = format!("{name}\n");
