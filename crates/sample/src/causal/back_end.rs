@@ -5,7 +5,7 @@ mod window;
 use super::code::{self, Code, layouts_in_use};
 use super::skel::{CausalSkel, CausalSkelBuilder, OpenCausalSkel};
 use super::words::{Words, cpu, ctl};
-use super::{Armed, CausalConfig, CausalModule, CausalSample, Change, CodeRange, Hook, Loads, MOST_CALLERS};
+use super::{Armed, CausalConfig, CausalModule, CausalSample, Change, CodeRange, Hook, Loads, MOST_CALLERS, Ticks};
 use super::{marks, now, outside, records, trap};
 use crate::SampleError;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -29,6 +29,8 @@ const MARGIN_NS: u64 = 6_000;
 const DEAREST: u64 = 16;
 /// A tick more often than this would leave nothing to the program.
 const SHORTEST_TICK_NS: u64 = 50_000;
+/// Recorded samples may be so many times as far apart as they should: windows hold fifty of them all the same.
+const RAREST: u64 = 2;
 
 /// A running back end. Dropping it detaches everything; when its owner stops calling
 /// [`CausalBpf::beat`] the kernel side neither credits nor pays any more.
@@ -49,6 +51,8 @@ pub struct CausalBpf {
     multi: bool,
     /// What a tick takes from the thread it meets, the way through hypervisor and kernel included.
     tick_cost: u64,
+    /// Ticks are so far apart while a window is open: `config.tick_ns`, which samples are told in, or more.
+    spacing: u64,
     /// Nanoseconds of a visit, by point, at each of its breakpoints.
     visit_costs: Vec<Vec<u64>>,
     /// What breakpoints cost here, once the first was set.
@@ -108,6 +112,7 @@ impl CausalBpf {
             watches_calls: false,
             multi,
             tick_cost: 0,
+            spacing: config.tick_ns,
             visit_costs: Vec::new(),
             trap: None,
             draw: now() | 1,
@@ -186,6 +191,7 @@ impl CausalBpf {
         let shortest = self.config.tick_ns.max(DEAREST * self.tick_cost);
         let every = (self.config.period_ns / shortest).max(1);
         self.config.tick_ns = self.config.period_ns / every;
+        self.spacing = self.config.tick_ns;
         self.got.borrow_mut().tick_ns = self.config.tick_ns;
         self.words.set(ctl!(margin), self.tick_cost * 3 / 2 + MARGIN_NS);
         (0..ticks).try_for_each(|tick| self.set_period(tick, self.config.period_ns))
@@ -195,6 +201,29 @@ impl CausalBpf {
     #[must_use]
     pub fn tick_cost(&self) -> u64 {
         self.tick_cost
+    }
+
+    /// How often ticks may come.
+    #[must_use]
+    pub fn ticks(&self) -> Ticks {
+        let least_ns = self.config.tick_ns;
+        Ticks {
+            cost_ns: self.tick_cost,
+            least_ns,
+            most_shared_ns: self.config.cap_ns.clamp(least_ns, self.config.period_ns.max(least_ns)),
+            most_ns: RAREST * self.config.period_ns,
+        }
+    }
+
+    /// Ticks are so far apart in the next windows. Not while one is open: its delays would lag behind by two times.
+    ///
+    /// # Errors
+    /// When a window is open.
+    pub fn tick_every(&mut self, ns: u64) -> Result<(), SampleError> {
+        self.must_be_closed("changing how often ticks come")?;
+        let ticks = self.ticks();
+        self.spacing = ns.clamp(ticks.least_ns, ticks.most_ns);
+        Ok(())
     }
 
     fn set_period(&self, tick: usize, ns: u64) -> Result<(), SampleError> {
@@ -306,7 +335,7 @@ impl CausalBpf {
         Ok(())
     }
 
-    /// The same in a process whose code came while the window is open.
+    /// The same in a process whose code came while the window is open: ranges of others are left as they were.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -314,8 +343,7 @@ impl CausalBpf {
         if self.open.is_none() {
             return Ok(());
         }
-        self.armed = target.clone();
-        let wanted = marks::wanted(&self.armed, &self.sampled());
+        let wanted = marks::wanted(target, &self.sampled());
         // A window in which something is not made faster that should be is none.
         self.unmarked |= self.code.rearm(&self.skel, pid, wanted).is_err();
         Ok(())
@@ -351,7 +379,7 @@ impl CausalBpf {
         };
         // Walks through whole stacks are dear: one for each recorded sample, with the time of the others.
         let deep = unit == abi::UNIT_INCLUSIVE || callers > 0;
-        let every = if deep { self.config.period_ns / self.config.tick_ns } else { 1 };
+        let every = if deep { self.recorded_every() } else { 1 };
         let say = [
             (ctl!(percent), u64::from(percent.min(100))),
             (ctl!(unit), unit),
@@ -365,12 +393,17 @@ impl CausalBpf {
         Ok(())
     }
 
+    /// One of so many ticks of a window is recorded.
+    fn recorded_every(&self) -> u64 {
+        (self.config.period_ns / self.spacing).max(1)
+    }
+
     /// A tick's period, up to 10 % beside the nominal one: a fixed one locks onto periodic programs.
     fn drawn(&mut self) -> u64 {
         self.draw ^= self.draw << 13;
         self.draw ^= self.draw >> 7;
         self.draw ^= self.draw << 17;
-        let tick = self.config.tick_ns;
+        let tick = self.spacing;
         tick - tick / 10 + self.draw % (tick / 5 + 1)
     }
 
@@ -542,6 +575,7 @@ impl CausalBpf {
             slept_ns: sums.slept,
             run_ns: sums.sample_ns,
             tick_ns: self.config.tick_ns,
+            spacing_ns: self.spacing,
             tick_cost_ns: self.tick_cost,
             points_ns: self.points_ns(),
         }

@@ -45,6 +45,8 @@ pub(super) struct Sums {
     pub absolute: u64,
     pub unknown_ns: u64,
     pub others_ns: u64,
+    /// Of threads of the group, by one another and by the world.
+    pub woken: [u64; 2],
 }
 
 impl Sums {
@@ -66,6 +68,7 @@ impl Sums {
             absolute: less(self.absolute, before.absolute),
             unknown_ns: less(self.unknown_ns, before.unknown_ns),
             others_ns: less(self.others_ns, before.others_ns),
+            woken: [0, 1].map(|i| less(self.woken[i], before.woken[i])),
         }
     }
 }
@@ -116,6 +119,7 @@ impl Words {
             absolute: sum(cpu!(absolute)),
             unknown_ns: sum(cpu!(unknown_ns)),
             others_ns: sum(cpu!(others_ns)).wrapping_add(self.others_since_switch()),
+            woken: [sum(cpu!(woken_in)), sum(cpu!(woken_out))],
         }
     }
 
