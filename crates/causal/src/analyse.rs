@@ -159,7 +159,7 @@ impl<'a> Analysis<'a> {
     ) -> (f64, f64) {
         let own = self.by_target.get(&target).map_or(&[][..], Vec::as_slice);
         let mean = own.iter().map(|w| w.wall_ns as f64).sum::<f64>() / own.len().max(1) as f64;
-        let missed = f64::from(percent) / 100.0 * self.run.meta.period_ns as f64 / mean.max(1.0) / 4.0;
+        let missed = f64::from(percent) / 100.0 * self.run.tick_ns() as f64 / mean.max(1.0) / 4.0;
         let missed = missed + self.allowance(target, percent) + self.quality.carried + self.quality.mistold(effect.y);
         let (low, high) = effect.interval(many);
         let (low, high) = self.quality.widened(effect.y, (low - missed, high + missed));

@@ -49,7 +49,7 @@ fn late(analysis: &Analysis<'_>, own: &[&Window]) -> Option<String> {
     if analysis.run.meta.executor != Executor::Spin {
         return None;
     }
-    let tick = analysis.run.meta.period_ns.max(1) as f64;
+    let tick = analysis.run.tick_ns().max(1) as f64;
     let delayed: Vec<(f64, f64)> = own
         .iter()
         .filter(|w| w.percent > 0 && w.hits > 0)

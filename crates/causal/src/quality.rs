@@ -189,7 +189,7 @@ impl Quality {
         let (wall, visits) = plain.fold((0.0, 0.0), |(wall, visits), w| {
             (wall + w.wall_ns as f64, visits + w.visits.first().map_or(0.0, |v| v.visits as f64))
         });
-        let ticks = wall / visits / run.meta.period_ns.max(1) as f64;
+        let ticks = wall / visits / run.tick_ns().max(1) as f64;
         // What may be more than the threshold is not known to be less.
         let in_earnest = if ticks < 1.0 { SPINNING_SHORT } else { SPINNING };
         // One thread waits for nobody in that way; its loops that look so wait for memory that it changes itself.
@@ -523,7 +523,7 @@ pub(crate) fn overhead(run: &CausalRun) -> Option<OverheadRow> {
 
 /// Part of a thread's time that ticks take while a window is open.
 pub(crate) fn tick_share(run: &CausalRun) -> f64 {
-    run.overhead.tick_cost_ns as f64 / run.meta.period_ns.max(1) as f64
+    run.overhead.tick_cost_ns as f64 / run.tick_ns().max(1) as f64
 }
 
 /// What dear ticks may make of an effect of an amount. Who pauses is spared the ticks of that time, and pays for it (`worth` of

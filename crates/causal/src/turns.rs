@@ -33,7 +33,7 @@ impl Pace {
     /// `None` where they hardly wait for others, or nobody knows.
     pub(crate) fn of(analysis: &Analysis<'_>, target: u32) -> Option<Self> {
         let turns = analysis.run.turns.iter().find(|t| t.target == target)?;
-        let tick_ns = analysis.run.meta.period_ns as f64;
+        let tick_ns = analysis.run.tick_ns() as f64;
         (turns.waits >= LEAST_WAITS && tick_ns > 0.0)
             .then(|| Self { turn_ns: turns.run_ns as f64 / turns.waits as f64, tick_ns })
     }

@@ -118,7 +118,7 @@ fn lines_hidden(run: &CausalRun) -> String {
         "threads meet at atomic instructions for {:.0} % of the time, and code that gets there sooner makes others slower, which \
          delays that lag some {:.1} ms behind do not show; try the change itself (`whither causal verify`)",
         100.0 * run.overhead.atomic,
-        2e-6 * run.meta.period_ns as f64
+        2e-6 * run.tick_ns() as f64
     )
 }
 

@@ -64,7 +64,7 @@ pub struct CausalMeta {
     /// Goroutines of the program were seen to change threads: delays, which are per thread, do not follow them.
     #[serde(default)]
     pub goroutines_move: bool,
-    /// Real time between two samples of a CPU.
+    /// Run time that one sample of a window stands for.
     pub period_ns: u64,
     /// Seed of all random choices.
     pub seed: u64,
@@ -298,6 +298,8 @@ pub enum DropReason {
     Spun,
     /// Programs had just been started, and nothing of their code could be made faster yet.
     Started,
+    /// Ticks came rarely while the program had one thread, and more often later on: the two do not go together.
+    Ticks,
 }
 
 /// Samples of a target in a stratum.
@@ -398,4 +400,16 @@ pub struct CausalOverhead {
     /// Samples that `spun` is a share of; 0: not known.
     #[serde(default)]
     pub spun_of: u64,
+    /// Real time between two ticks in windows that count; 0: [`CausalMeta::period_ns`], as in recordings made before.
+    #[serde(default)]
+    pub spacing_ns: u64,
+}
+
+impl CausalRun {
+    /// Real time between two ticks of a CPU: delays lag behind by that. What one sample of a window stands for is
+    /// [`CausalMeta::period_ns`].
+    #[must_use]
+    pub fn tick_ns(&self) -> u64 {
+        if self.overhead.spacing_ns > 0 { self.overhead.spacing_ns } else { self.meta.period_ns }
+    }
 }

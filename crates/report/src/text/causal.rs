@@ -203,6 +203,7 @@ pub(crate) fn drop_reason(reason: DropReason) -> &'static str {
         DropReason::NotDrained => "delays not paid in time",
         DropReason::Spun => "delays still spun",
         DropReason::Started => "programs just started",
+        DropReason::Ticks => "ticks too rare",
     }
 }
 

@@ -204,7 +204,9 @@ impl Code {
         pid: u32,
         wanted: Vec<(CodeRange, u64)>,
     ) -> Result<(), SampleError> {
-        self.wanted = wanted.into_iter().map(|((pid, start, end), bits)| (pid, start, end, bits)).collect();
+        self.wanted.retain(|w| w.0 != pid);
+        let own = wanted.into_iter().filter(|((of, ..), _)| *of == pid);
+        self.wanted.extend(own.map(|((pid, start, end), bits)| (pid, start, end, bits)));
         // A process that has ended meanwhile is not watched any more.
         process(skel, pid)
             .filter(|p| p.layout > 0)

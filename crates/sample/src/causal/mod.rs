@@ -137,6 +137,8 @@ pub struct Facts {
     pub delay_ns: u64,
     /// Ticks in the target.
     pub hits: u64,
+    /// The group had one thread and nobody for it to wait for.
+    pub alone: bool,
     /// Waits that other threads of the group ended in the run time that `hits` stand for: how often the target's threads
     /// took turns with others meanwhile.
     pub hit_waits: u64,
@@ -272,12 +274,25 @@ pub struct Loads {
     pub slept_ns: u64,
     /// Run time of the group, delays excluded.
     pub run_ns: u64,
-    /// Ticks are so far apart while a window is open.
+    /// What one hit or sample stands for.
     pub tick_ns: u64,
+    /// Ticks are so far apart while a window is open.
+    pub spacing_ns: u64,
     /// What a tick takes from the thread it meets, on average over the time: see [`CausalBpf::tick_cost`].
     pub tick_cost_ns: u64,
     /// What visits of progress points took from the group by their breakpoints, about.
     pub points_ns: u64,
+}
+
+/// How often ticks may come while a window is open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ticks {
+    /// What one takes from the thread it meets, ns.
+    pub cost_ns: u64,
+    /// The shortest time between two of them.
+    pub least_ns: u64,
+    /// The longest one that leaves samples enough.
+    pub most_ns: u64,
 }
 
 /// Something that happened to the watched processes.

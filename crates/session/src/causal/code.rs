@@ -6,7 +6,7 @@
 use super::program::CodeFile;
 use super::scope::Scope;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -70,6 +70,10 @@ pub(super) struct Code {
     words: Words,
     tables: FxHashMap<usize, Arc<FunctionTable>>,
     known: FxHashMap<usize, BTreeMap<u64, Known>>,
+    /// Functions that were met, by file and start, in which code of a function (by its name) was, their own included.
+    with_function: FxHashMap<Word, BTreeSet<(usize, u64)>>,
+    /// The same for code of a source file.
+    with_source: FxHashMap<Word, BTreeSet<(usize, u64)>>,
     /// Files whose debug information was found missing or present.
     has_lines: FxHashMap<usize, bool>,
     ask: Option<Sender<Question>>,
@@ -98,6 +102,8 @@ impl Code {
             words: Words::with_nothing(),
             tables: FxHashMap::default(),
             known: FxHashMap::default(),
+            with_function: FxHashMap::default(),
+            with_source: FxHashMap::default(),
             has_lines: FxHashMap::default(),
             ask: spawned.ok().map(|_| ask),
             answers,
@@ -159,8 +165,33 @@ impl Code {
             self.generation += 1;
             if let Some(runs) = runs {
                 known.learn(&runs, scope, words);
+                self.index(file, start);
             }
         }
+    }
+
+    /// Makes a function found by what its code belongs to: programs of thousands of functions are searched each time one is executed.
+    fn index(&mut self, file: usize, start: u64) {
+        let Some(known) = self.known.get(&file).and_then(|k| k.get(&start)) else { return };
+        self.with_function.entry(known.name).or_default().insert((file, start));
+        for place in known.runs.iter().flat_map(|r| &r.places) {
+            self.with_function.entry(place.function).or_default().insert((file, start));
+            self.with_source.entry(place.file).or_default().insert((file, start));
+        }
+    }
+
+    /// Functions that were met in which code of a function may be, with their files.
+    pub(super) fn with_function(&self, function: Word) -> impl Iterator<Item = (usize, &Known)> {
+        self.at(self.with_function.get(&function))
+    }
+
+    /// The same for code of a source file.
+    pub(super) fn with_source(&self, source: Word) -> impl Iterator<Item = (usize, &Known)> {
+        self.at(self.with_source.get(&source))
+    }
+
+    fn at<'a>(&'a self, places: Option<&'a BTreeSet<(usize, u64)>>) -> impl Iterator<Item = (usize, &'a Known)> {
+        places.into_iter().flatten().filter_map(|(file, start)| Some((*file, self.known.get(file)?.get(start)?)))
     }
 
     /// What is in scope at an address, innermost first; `None` for code that nothing is known of.
@@ -211,6 +242,7 @@ impl Code {
         let runs = vec![Run { range: range.clone(), places }];
         let known = Known { range: range.clone(), name, runs, begins: None, asked: false, answered: false };
         self.known.entry(file).or_default().insert(start, known);
+        self.index(file, start);
         self.generation += 1;
         self.ask_for(file, start, &of.image);
         Some(start)
@@ -379,6 +411,14 @@ mod tests {
         assert_eq!(code.lines_known(file), Some(true));
         let known = code.function(file, at).expect("met");
         assert!(!known.is_foreign() && known.begins.is_some());
+        // By its name, by that of what is inlined into it, by the source of either.
+        let start = known.range.start;
+        let is_it = |(f, k): (usize, &Known)| f == file && k.range.start == start;
+        assert!(code.with_function(known.name).any(is_it));
+        for place in known.runs.iter().flat_map(|r| &r.places) {
+            assert!(code.with_function(place.function).any(is_it) && code.with_source(place.file).any(is_it));
+        }
+        assert_eq!(code.with_source(Word::MAX).count(), 0);
     }
 
     fn service() -> Arc<SymbolService> {

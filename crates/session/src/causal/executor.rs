@@ -1,7 +1,7 @@
 //! What a session needs of the kernel side, as a trait: its own logic is then tested without a process.
 
 use crate::SessionError;
-use whither_sample::causal::{Armed, CausalBpf, CausalModule, CausalSample, Change, Facts, Hook, Loads};
+use whither_sample::causal::{Armed, CausalBpf, CausalModule, CausalSample, Change, Facts, Hook, Loads, Ticks};
 
 /// Methods are those of [`CausalBpf`] with the same names.
 pub(super) trait CausalExecutor {
@@ -20,6 +20,13 @@ pub(super) trait CausalExecutor {
     fn point(&mut self, hook: &Hook) -> Result<u32, SessionError>;
     fn also(&mut self, point: u32, hook: &Hook) -> Result<(), SessionError>;
     fn loads(&mut self) -> Loads;
+    /// By default they come as they come.
+    fn ticks(&self) -> Ticks {
+        Ticks::default()
+    }
+    fn tick_every(&mut self, _ns: u64) -> Result<(), SessionError> {
+        Ok(())
+    }
     fn detach(&mut self);
     fn naps_by(&mut self, signal: u32) -> Result<(), SessionError>;
     fn napper(&mut self, pid: u32, handler: u64) -> Result<(), SessionError>;
@@ -71,6 +78,12 @@ impl CausalExecutor for CausalBpf {
     }
     fn loads(&mut self) -> Loads {
         CausalBpf::loads(self)
+    }
+    fn ticks(&self) -> Ticks {
+        CausalBpf::ticks(self)
+    }
+    fn tick_every(&mut self, ns: u64) -> Result<(), SessionError> {
+        Ok(CausalBpf::tick_every(self, ns)?)
     }
     fn detach(&mut self) {
         CausalBpf::detach(self);

@@ -272,7 +272,7 @@ impl Group {
     /// # Errors
     /// The kernel refuses.
     pub(super) fn arm(&mut self, target: Option<u32>) -> Result<(), SessionError> {
-        let armed = target.map_or(Armed::Nothing, |t| self.targets.armed(t, &self.code, &self.program));
+        let armed = target.map_or(Armed::Nothing, |t| self.targets.armed(t, None, &self.code, &self.program));
         self.armed = target;
         self.exec.arm(&armed)
     }
@@ -280,7 +280,7 @@ impl Group {
     /// The same in a process whose code came while the window is open.
     fn rearm(&mut self, pid: u32) -> Result<(), SessionError> {
         let Some(target) = self.armed else { return Ok(()) };
-        let armed = self.targets.armed(target, &self.code, &self.program);
+        let armed = self.targets.armed(target, Some(pid), &self.code, &self.program);
         self.exec.rearm(pid, &armed)
     }
 

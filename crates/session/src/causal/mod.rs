@@ -9,6 +9,7 @@
 //! - `spinning`, `spin_loop`: how much threads wait for one another without the kernel, and in which code.
 //! - `coz`: counters for marks of Coz.
 //! - `choice`: whether delays are spun or slept. `nap`: the handler that sleeps.
+//! - `pace`: how far apart ticks are.
 //! - `executor`: what is needed of the kernel side. `alone`: the one that needs no BPF.
 //! - `group`: keeps all of it up to date. `window`: one experiment. `run`: the session's life.
 
@@ -26,6 +27,7 @@ mod group;
 mod input;
 mod nap;
 mod options;
+mod pace;
 mod points;
 mod policy;
 mod program;

@@ -118,12 +118,16 @@ impl Program {
 
     /// Where a range of stated addresses of a file lies, in every process that has it.
     pub(super) fn everywhere(&self, file: usize, start: u64, end: u64, into: &mut Vec<(u32, u64, u64)>) {
-        for (pid, process) in &self.processes {
-            for m in process.modules.iter().filter(|m| m.file == file) {
-                let (start, end) = (start.wrapping_add(m.bias).max(m.start), end.wrapping_add(m.bias).min(m.end));
-                if start < end {
-                    into.push((*pid, start, end));
-                }
+        self.processes.keys().for_each(|pid| self.within(*pid, file, start, end, into));
+    }
+
+    /// The same in one process.
+    pub(super) fn within(&self, pid: u32, file: usize, start: u64, end: u64, into: &mut Vec<(u32, u64, u64)>) {
+        let modules = self.processes.get(&pid).map_or(&[][..], |p| &p.modules);
+        for m in modules.iter().filter(|m| m.file == file) {
+            let (start, end) = (start.wrapping_add(m.bias).max(m.start), end.wrapping_add(m.bias).min(m.end));
+            if start < end {
+                into.push((pid, start, end));
             }
         }
     }
@@ -250,6 +254,9 @@ mod tests {
         let mut places = Vec::new();
         program.everywhere(file, stated.0, stated.0 + 1, &mut places);
         assert_eq!(places, [(me, here, here + 1)]);
+        program.within(me, file, stated.0, stated.0 + 1, &mut places);
+        program.within(1, file, stated.0, stated.0 + 1, &mut places);
+        assert_eq!(places, [(me, here, here + 1); 2], "in one process");
         let again = program.file_at("/proc/self/exe").expect("the same file");
         assert_eq!(again, file);
         assert!(program.files[file].image.path.starts_with('/'));

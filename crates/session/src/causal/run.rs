@@ -5,6 +5,7 @@
 mod changeover;
 mod ending;
 mod places;
+mod ticks;
 
 use super::alive::Alive;
 use super::alone::Alone;
@@ -15,6 +16,7 @@ use super::input::Input;
 use super::options::{
     CausalBackEnd, CausalEnd, CausalEvent, CausalOptions, CausalOutcome, CausalWhom, ExecutorChoice, Runs,
 };
+use super::pace::Pace;
 use super::policy::{CausalPolicy, Step};
 use super::window::{self, Limits, Observed};
 use super::words::PointPlace;
@@ -177,6 +179,7 @@ pub(super) struct Session<'a> {
     executor: Executor,
     executor_reason: String,
     changeover: Changeover,
+    pace: Pace,
     /// What had been delayed in another way before.
     spun: Loads,
     /// When the user gave the order: loading the kernel side takes time, too.
@@ -215,6 +218,7 @@ impl<'a> Session<'a> {
             executor: first_executor(options.executor),
             executor_reason,
             changeover,
+            pace: Pace::default(),
             spun: Loads::default(),
             ordered: Instant::now(),
             began: Instant::now(),
@@ -477,7 +481,7 @@ impl<'a> Session<'a> {
         limits: &Limits<'_>,
         on: &mut dyn FnMut(CausalEvent),
     ) -> Result<bool, SessionError> {
-        if self.change_over(alive, policy, limits, on)? {
+        if self.change_over(alive, policy, limits, on)? || self.set_ticks(alive, policy, limits, on)? {
             return Ok(true);
         }
         match policy.next(clock::monotonic_ns(), &self.rates) {
@@ -500,10 +504,14 @@ impl<'a> Session<'a> {
                 self.stratum = order.stratum;
                 let made = window::make(&mut self.group, &order, self.runs, policy, alive, limits)?;
                 self.last_window = Some(Instant::now());
-                if let Some(window::Made { window: made, paced, turns, seen }) = made {
+                if let Some(window::Made { window: made, paced, turns, seen, met }) = made {
                     self.paced += usize::from(paced);
                     if made.percent > 0 && made.dropped.is_none() {
                         self.took_turns(turns);
+                    }
+                    // Delays make turns slower.
+                    if made.percent == 0 {
+                        self.pace.saw(met);
                     }
                     if made.dropped.is_none() {
                         self.saw(seen, (made.percent > 0).then_some(made.target));
@@ -535,9 +543,10 @@ impl<'a> Session<'a> {
         policy: &mut dyn CausalPolicy,
         limits: &Limits<'_>,
     ) -> Result<(), SessionError> {
-        let Observed { visits, seen } = window::observe(&mut self.group, ns, self.stratum, policy, alive, limits)?;
+        let Observed { visits, seen, met } = window::observe(&mut self.group, ns, self.stratum, policy, alive, limits)?;
         self.take_rates(&visits, seen.wall_ns);
         self.saw(seen, None);
+        self.pace.saw(met);
         Ok(())
     }
 

@@ -136,7 +136,7 @@ fn look(
     let mut slices: Vec<Vec<u64>> = vec![Vec::new(); group.points.len()];
     let mut counted = 0;
     while !alive.is_over() && !limits.are_reached() {
-        let Observed { visits, seen } = window::observe(group, SLICE, 0, &mut NoPolicy, alive, limits)?;
+        let Observed { visits, seen, .. } = window::observe(group, SLICE, 0, &mut NoPolicy, alive, limits)?;
         // A slice cut short would look unsteady.
         if seen.wall_ns >= SLICE / 2 || slices.iter().all(Vec::is_empty) {
             counted += seen.wall_ns;

@@ -1,7 +1,7 @@
 //! What could be speeded up: targets by the samples that hit them, with the code that belongs to each. A
 //! target is born with its first sample; its code grows as more copies of it are met.
 
-use super::code::{Code, Place, Run, Word};
+use super::code::{Code, Known, Place, Run, Word};
 use super::options::UnitChoice;
 use super::program::Program;
 use super::words::{NamePattern, TargetSpec};
@@ -313,35 +313,29 @@ impl Targets {
         *sum = sum.saturating_add(ns);
     }
 
-    /// What the kernel side is told to make faster.
-    pub(super) fn armed(&self, target: u32, code: &Code, program: &Program) -> Armed {
+    /// What the kernel side is told to make faster: in all processes, or in one.
+    pub(super) fn armed(&self, target: u32, whom: Option<u32>, code: &Code, program: &Program) -> Armed {
         let Some(key) = self.keys.get(target as usize) else { return Armed::Nothing };
-        let ranges = |wanted: &dyn Fn(&Run) -> bool| everywhere(&stated(code, program, wanted), program);
+        let placed = |stated: &[(usize, u64, u64)]| everywhere(stated, whom, program);
+        let ranges = |name: Word, wanted: &dyn Fn(&Run) -> bool| placed(&stated(code.with_function(name), wanted));
+        let own_code = || placed(&self.code_of(target, code));
         let function = |name: Word| move |r: &Run| self.owned(r, code).is_some_and(|(p, _)| p.function == name);
         let called = |name: Word| move |r: &Run| self.named.caller(&r.places, code).is_some_and(|p| p.function == name);
         let made = |unit, ranges, callers| Armed::Code { unit, ranges, callers };
         match key {
-            Key::Line(..) => {
-                made(ArmedUnit::Line, everywhere(&self.code_of(target, code, program), program), Vec::new())
-            }
-            Key::Function(name) => made(ArmedUnit::Function, ranges(&function(*name)), Vec::new()),
-            Key::Inclusive(_) => {
-                made(ArmedUnit::Inclusive, everywhere(&self.code_of(target, code, program), program), Vec::new())
-            }
-            Key::Path(_, _, true) => {
-                made(ArmedUnit::Function, everywhere(&self.code_of(target, code, program), program), Vec::new())
-            }
+            Key::Line(..) => made(ArmedUnit::Line, own_code(), Vec::new()),
+            Key::Function(name) => made(ArmedUnit::Function, ranges(*name, &function(*name)), Vec::new()),
+            Key::Inclusive(_) => made(ArmedUnit::Inclusive, own_code(), Vec::new()),
+            Key::Path(_, _, true) => made(ArmedUnit::Function, own_code(), Vec::new()),
             Key::Path(name, caller, false) => {
                 // Code that is inlined into a caller is another target.
                 let own = |r: &Run| {
                     self.owned(r, code)
                         .is_some_and(|(p, caller)| p.function == *name && caller.is_none_or(|c| c.function == *name))
                 };
-                made(ArmedUnit::Function, ranges(&own), vec![ranges(&called(*caller))])
+                made(ArmedUnit::Function, ranges(*name, &own), vec![ranges(*caller, &called(*caller))])
             }
-            Key::Wait(class, ..) => {
-                Armed::OffCpu { classes: class.bit(), sites: everywhere(&self.code_of(target, code, program), program) }
-            }
+            Key::Wait(class, ..) => Armed::OffCpu { classes: class.bit(), sites: own_code() },
         }
     }
 
@@ -352,23 +346,23 @@ impl Targets {
     }
 
     /// Stated addresses of a target's code by file.
-    fn code_of(&self, target: u32, code: &Code, program: &Program) -> Vec<(usize, u64, u64)> {
+    fn code_of(&self, target: u32, code: &Code) -> Vec<(usize, u64, u64)> {
         let Some(key) = self.keys.get(target as usize) else { return Vec::new() };
         let first = |r: &Run| r.places.first().copied();
         match *key {
             Key::Line(file, line) => {
-                stated(code, program, &|r| first(r).is_some_and(|p| p.file == file && p.line == line))
+                stated(code.with_source(file), &|r| first(r).is_some_and(|p| p.file == file && p.line == line))
             }
             Key::Function(name) => {
-                stated(code, program, &|r| self.owned(r, code).is_some_and(|(p, _)| p.function == name))
+                stated(code.with_function(name), &|r| self.owned(r, code).is_some_and(|(p, _)| p.function == name))
             }
-            Key::Inclusive(name) => stated(code, program, &|r| r.places.iter().any(|p| p.function == name)),
-            Key::Path(name, caller, inlined) => stated(code, program, &|r| {
+            Key::Inclusive(name) => stated(code.with_function(name), &|r| r.places.iter().any(|p| p.function == name)),
+            Key::Path(name, caller, inlined) => stated(code.with_function(name), &|r| {
                 self.owned(r, code).is_some_and(|(p, around)| {
                     p.function == name && (!inlined || around.is_some_and(|c| c.function == caller))
                 })
             }),
-            Key::Wait(_, function, file, line) => stated(code, program, &|r| {
+            Key::Wait(_, function, file, line) => stated(code.with_function(function), &|r| {
                 first(r).is_some_and(|p| p.function == function && p.file == file && p.line == line)
             }),
         }
@@ -378,8 +372,8 @@ impl Targets {
     pub(super) fn finished(&mut self, code: &Code, program: &Program) -> Vec<Target> {
         let mut names = FileNames::default();
         for id in 0..self.list.len() as u32 {
-            let ranges = self.code_of(id, code, program);
-            let begins = self.begins(id, code, program);
+            let ranges = self.code_of(id, code);
+            let begins = self.begins(id, code);
             let same_code = self.same_code(id, code, program, &mut names);
             let Some(target) = self.list.get_mut(id as usize) else { continue };
             target.aliases.extend(same_code);
@@ -397,8 +391,8 @@ impl Targets {
         let Some(Key::Function(name) | Key::Inclusive(name) | Key::Path(name, ..)) = self.keys.get(id as usize) else {
             return Vec::new();
         };
-        let met = |f: usize| code.met(f).find(|known| known.name == *name).map(|known| (f, known.range.start));
-        let Some((file, start)) = (0..program.files.len()).find_map(met) else { return Vec::new() };
+        let met = code.with_function(*name).find(|(_, known)| known.name == *name);
+        let Some((file, start)) = met.map(|(file, known)| (file, known.range.start)) else { return Vec::new() };
         let all = names.entry(file).or_insert_with(|| code.names_of(&program.files[file]));
         let mut others = all.get(&start).cloned().unwrap_or_default();
         others.retain(|other| other != code.text(*name));
@@ -406,16 +400,15 @@ impl Targets {
     }
 
     /// File and first line of a function.
-    fn begins(&self, id: u32, code: &Code, program: &Program) -> Option<(String, u32)> {
+    fn begins(&self, id: u32, code: &Code) -> Option<(String, u32)> {
         let name = match self.keys.get(id as usize)? {
             Key::Function(name) | Key::Inclusive(name) | Key::Path(name, ..) => *name,
             _ => return None,
         };
-        let files = 0..program.files.len();
-        let own = files.clone().flat_map(|f| code.met(f)).find(|k| k.name == name).and_then(|k| k.begins);
+        let own = code.with_function(name).find(|(_, k)| k.name == name).and_then(|(_, k)| k.begins);
         // Of a function that is only inlined, the first line that was met.
         let inlined = || {
-            let all = files.flat_map(|f| code.met(f)).flat_map(|k| &k.runs).flat_map(|r| &r.places);
+            let all = code.with_function(name).flat_map(|(_, k)| &k.runs).flat_map(|r| &r.places);
             all.filter(|p| p.function == name && p.line > 0).min_by_key(|p| p.line).copied()
         };
         let place = own.or_else(inlined)?;
@@ -516,11 +509,14 @@ fn waker_site(pid: u32, at: u64, program: &Program, code: &mut Code) -> Site {
     site_of(&code.places(file, of, stated).unwrap_or_default())
 }
 
-/// Stated addresses of the pieces of code that are wanted, neighbours joined.
-fn stated(code: &Code, program: &Program, wanted: &dyn Fn(&Run) -> bool) -> Vec<(usize, u64, u64)> {
+/// Stated addresses of the pieces of code that are wanted in some functions, in order, neighbours joined.
+fn stated<'a>(
+    functions: impl Iterator<Item = (usize, &'a Known)>,
+    wanted: &dyn Fn(&Run) -> bool,
+) -> Vec<(usize, u64, u64)> {
     let mut found: Vec<(usize, u64, u64)> = Vec::new();
-    for file in 0..program.files.len() {
-        for run in code.met(file).flat_map(|k| &k.runs).filter(|r| wanted(r)) {
+    for (file, known) in functions {
+        for run in known.runs.iter().filter(|r| wanted(r)) {
             match found.last_mut() {
                 Some(last) if last.0 == file && last.2 == run.range.start => last.2 = run.range.end,
                 _ => found.push((file, run.range.start, run.range.end)),
@@ -530,10 +526,14 @@ fn stated(code: &Code, program: &Program, wanted: &dyn Fn(&Run) -> bool) -> Vec<
     found
 }
 
-fn everywhere(stated: &[(usize, u64, u64)], program: &Program) -> Vec<CodeRange> {
+/// Where that is in all processes, or in one.
+fn everywhere(stated: &[(usize, u64, u64)], whom: Option<u32>, program: &Program) -> Vec<CodeRange> {
     let mut ranges = Vec::new();
     for (file, start, end) in stated {
-        program.everywhere(*file, *start, *end, &mut ranges);
+        match whom {
+            Some(pid) => program.within(pid, *file, *start, *end, &mut ranges),
+            None => program.everywhere(*file, *start, *end, &mut ranges),
+        }
     }
     ranges.sort_unstable();
     ranges

@@ -4,6 +4,7 @@
 use super::alive::Alive;
 use super::choice::Seen;
 use super::group::Group;
+use super::pace::Met;
 use super::policy::{CausalPolicy, Order};
 use crate::{SessionError, StopFlag};
 use std::time::{Duration, Instant};
@@ -54,6 +55,7 @@ pub(super) struct Made {
     /// How often the target's threads took turns with others.
     pub(super) turns: Turns,
     pub(super) seen: Seen,
+    pub(super) met: Met,
 }
 
 /// What was seen without an experiment.
@@ -61,6 +63,7 @@ pub(super) struct Observed {
     /// By point.
     pub(super) visits: Vec<PointVisits>,
     pub(super) seen: Seen,
+    pub(super) met: Met,
 }
 
 /// Makes an experiment. `None` when a limit cut it short: it is no observation then.
@@ -123,7 +126,7 @@ pub(super) fn make(
         lost: facts.lost,
         dropped,
     };
-    Ok(Some(Made { window, paced, turns, seen: Seen::of(&facts) }))
+    Ok(Some(Made { window, paced, turns, seen: Seen::of(&facts), met: Met::of(&facts) }))
 }
 
 /// Watches without speeding anything up.
@@ -152,7 +155,7 @@ pub(super) fn observe(
     group.drain(policy, stratum, true);
     group.targets.plain_time(stratum, facts.wall_ns);
     let ended = alive.is_over();
-    Ok(Observed { visits: visits(group, &facts, &counters, ended), seen: Seen::of(&facts) })
+    Ok(Observed { visits: visits(group, &facts, &counters, ended), seen: Seen::of(&facts), met: Met::of(&facts) })
 }
 
 /// Lets the program find its pace: queues fill or empty, what the window before left behind is worked off.

@@ -67,7 +67,7 @@ impl CausalBpf {
         w.set(ctl!(begin), opened.begin);
         w.set(ctl!(stopped), 0);
         w.set(ctl!(absolute_points), 0);
-        w.set(ctl!(record_every), self.config.period_ns / self.config.tick_ns);
+        w.set(ctl!(record_every), self.recorded_every());
         // Clocks of the last window read as 0 from here on.
         w.set(ctl!(epoch), (w.get(ctl!(epoch)) + 1) & u64::from(u32::MAX));
         w.set(ctl!(beat), now());
@@ -81,10 +81,14 @@ impl CausalBpf {
     /// with it, so that a writer on a timer and its readers would stay in step as if nothing had been made faster. That takes a look at all system calls of the machine, some 50 ns each: where nobody else
     /// is there to be paid, or turns are longer, it is spared.
     fn sees_to_the_hasty(&mut self) -> Result<(), SampleError> {
-        if self.words.hasty() < HASTY || self.skel.maps.threads.keys().nth(1).is_none() {
+        if self.words.hasty() < HASTY || self.has_one_thread() {
             return Ok(());
         }
         self.watch_calls()
+    }
+
+    fn has_one_thread(&self) -> bool {
+        self.skel.maps.threads.keys().nth(1).is_none()
     }
 
     /// Leaves out what was seen of the open window so far: the program's way from the pace of the window before
@@ -164,6 +168,7 @@ impl CausalBpf {
         let own_ns = clock::own_cpu_ns().saturating_sub(opened.counted.own_ns);
         facts.others_ns = in_count.others_ns.saturating_sub(own_ns);
         facts.foreign_wait_ns = behind_others(in_count.foreign_wait, facts.others_ns, own_ns);
+        facts.alone = in_window.woken_in == 0 && self.has_one_thread();
         facts.unknown = (in_count.unknown_ns + facts.unit_ns / 2) / facts.unit_ns;
         facts.threads = u32::try_from(in_window.threads).unwrap_or(u32::MAX);
         facts.hits = (in_count.hit_ns + facts.unit_ns / 2) / facts.unit_ns;
@@ -190,7 +195,7 @@ impl CausalBpf {
             if from.elapsed() > DRAIN {
                 return false;
             }
-            std::thread::sleep(Duration::from_nanos(self.config.tick_ns * 5 / 4));
+            std::thread::sleep(Duration::from_nanos(self.spacing * 5 / 4));
             self.beat();
             quiet = if self.words.largest(cpu!(owing)) == 0 { quiet + 1 } else { 0 };
         }

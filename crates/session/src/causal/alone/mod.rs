@@ -425,6 +425,7 @@ impl CausalExecutor for Alone {
             slept_ns: sums.inserted_ns,
             run_ns: sums.sample_ns,
             tick_ns: self.config.tick_ns,
+            spacing_ns: self.config.tick_ns,
             tick_cost_ns: self.tick_cost + sums.handler_ns / sums.samples.max(1),
             // Some ten nanoseconds each.
             points_ns: 0,

@@ -129,7 +129,7 @@ impl Session<'_> {
     }
 
     /// Whether what has been measured is worth more than what can still be.
-    fn is_late(&self, limits: &Limits<'_>) -> bool {
+    pub(super) fn is_late(&self, limits: &Limits<'_>) -> bool {
         let left = limits.deadline.map(|d| d.saturating_duration_since(Instant::now()));
         self.first_window.zip(left).is_some_and(|(first, left)| left * 2 < first.elapsed())
     }

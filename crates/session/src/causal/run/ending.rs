@@ -192,6 +192,7 @@ impl Session<'_> {
                 points_ns: loads.points_ns,
                 spun: self.group.spinning.share(),
                 spun_of: self.group.spinning.samples(),
+                spacing_ns: loads.spacing_ns,
                 atomic: self.group.atomics.share(),
             },
             notes: self.group.notes.iter().cloned().chain(spun).collect(),
