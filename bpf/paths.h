@@ -11,8 +11,8 @@
 		       : bpf_probe_read_user((to), 1, (void *)(from)))
 #include "../include/whither_walk.h"
 
-/* Instructions of a walk that are told, and so many before them that are not: what happens next to where time is spent is not what
- * happens on average. Up to `wh_path_tells` more are passed over by chance: in a loop of some hundred instructions that
+/* Instructions of a walk that tell, and so many before them that only tell where it began: what happens next to where time is spent is
+ * not what happens on average. Up to `wh_path_tells` more are passed over by chance: in a loop of some hundred instructions that
  * waits at one place, what stands at one distance behind that place would be told too often else. */
 const volatile __u32 wh_path_tells = 0; /* 0: no walks */
 const volatile __u32 wh_path_settles = 0;
@@ -111,8 +111,6 @@ static __always_inline __u32 known_at(struct path_scratch *s, __u64 pc)
 /* A transfer of control. 1: there is no room for more. */
 static __always_inline int hop(struct path_scratch *s, __u32 from, __u32 to)
 {
-	if (s->path.steps < s->tells_from)
-		return 0;
 	__u32 n = s->path.hops;
 	if (n >= WH_HOPS) {
 		s->path.end = WH_END_HOPS;
@@ -121,6 +119,10 @@ static __always_inline int hop(struct path_scratch *s, __u32 from, __u32 to)
 	s->path.hop[n & (WH_HOPS - 1)].from = from;
 	s->path.hop[n & (WH_HOPS - 1)].to = to;
 	s->path.hops = n + 1;
+	if (s->path.steps < s->tells_from)
+		s->path.passed = n + 1;
+	if (s->path.steps <= WH_NEAR)
+		s->path.near = n + 1;
 	return 0;
 }
 
@@ -188,7 +190,7 @@ static __always_inline void walk_from(struct bpf_perf_event_data *ctx, struct ta
 	p->pc = pc;
 	p->time = bpf_ktime_get_ns();
 	p->code = wh_paths_code;
-	p->last = p->went = p->steps = p->hops = 0;
+	p->last = p->went = p->steps = p->hops = p->passed = p->near = 0;
 	p->end = WH_END_LENGTH;
 	p->wanted = 0;
 	s->life.tgid = tgid;

@@ -224,7 +224,9 @@ enum wh_path_end {
 	WH_END_HOPS,	 /* no room for more */
 };
 
-#define WH_HOPS 512
+#define WH_HOPS 1024
+/* So many instructions from its beginning on are near it: they tell how long instructions took where it began. */
+#define WH_NEAR 400
 struct wh_path {
 	WH_U32 kind; /* WH_PATH */
 	WH_U32 tgid;
@@ -239,7 +241,8 @@ struct wh_path {
 	WH_U32 steps;
 	WH_U32 hops;
 	WH_U32 took; /* ns */
-	WH_U32 spare;
+	WH_U16 passed; /* hops that are passed over: what happens next to where time is spent is not what happens on average */
+	WH_U16 near; /* hops of its first WH_NEAR instructions */
 	struct wh_hop hop[WH_HOPS];
 };
 

@@ -7,7 +7,9 @@ use crate::Words;
 /// First word of a record, `WH_PATH`.
 pub const KIND_PATH: u32 = 4;
 /// Most transfers of control in a record.
-pub const HOPS: usize = 512;
+pub const HOPS: usize = 1024;
+/// So many instructions from its beginning on are near it.
+pub const NEAR: u32 = 400;
 /// [`Op::next`], [`Op::taken`]: not known yet.
 pub const NO_OP: u32 = 0;
 /// [`Op::base`], [`Op::index`]: none.
@@ -317,7 +319,11 @@ pub struct Path {
     pub steps: u32,
     /// Nanoseconds it took.
     pub took: u32,
-    /// Transfers of control, by the numbers of the instructions; none of the beginning of the walk.
+    /// Transfers of control that are passed over: what happens next to where time is spent is not what happens on average.
+    pub passed: usize,
+    /// Those of its first [`NEAR`] instructions.
+    pub near: usize,
+    /// Transfers of control, by the numbers of the instructions.
     pub hops: Vec<(u32, u32)>,
 }
 
@@ -355,6 +361,8 @@ impl Path {
             end,
             steps: w.u32(48)?,
             took: w.u32(56)?,
+            passed: (w.u32(60)? & 0xffff) as usize,
+            near: (w.u32(60)? >> 16) as usize,
             hops: (0..count).map(hop).collect::<Option<_>>()?,
         })
     }
@@ -411,7 +419,8 @@ mod tests {
         row("WH_VECTOR * 1000 + WH_MASK", usize::from(VECTOR) * 1000 + usize::from(MASK));
         row("WH_MASK_ZERO * 100 + WH_KEEP", usize::from(MASK_ZERO) * 100 + usize::from(KEEP));
         row("WH_IN_MEMORY * 10000 + WH_IMMEDIATE * 100 + WH_NOWHERE", 323_334);
-        row("WH_PATH * 1000 + WH_HOPS", KIND_PATH as usize * 1000 + HOPS);
+        row("WH_PATH * 10000 + WH_HOPS", KIND_PATH as usize * 10_000 + HOPS);
+        row("WH_NEAR", NEAR as usize);
         row("offsetof(struct wh_path, hop)", Path::HEAD);
         row("sizeof(struct wh_chunk)", size_of::<Chunk>());
         row("sizeof(struct wh_life)", size_of::<Life>());
@@ -429,7 +438,7 @@ mod tests {
             #include <stdio.h>
             #include "whither_path.h"
             int main(void) {
-                struct wh_path p = { WH_PATH, 7, 0x1122334455667788, 99, 0x4000, 5, 6, 12, 1, WH_END_NEW_CODE, 300, 2, 1234, 0, {{1, 2}, {3, 4}} };
+                struct wh_path p = { WH_PATH, 7, 0x1122334455667788, 99, 0x4000, 5, 6, 12, 1, WH_END_NEW_CODE, 300, 2, 1234, 1, 2, {{1, 2}, {3, 4}} };
                 for (unsigned i = 0; i < sizeof(p) - sizeof(p.hop) + 16; i++) printf("%d ", ((unsigned char *)&p)[i]);
             }"#;
         let bytes: Vec<u8> = run_c("walked", program).split_whitespace().map(|b| b.parse().expect("a byte")).collect();
@@ -445,6 +454,8 @@ mod tests {
             end: End::NewCode,
             steps: 300,
             took: 1234,
+            passed: 1,
+            near: 2,
             hops: vec![(1, 2), (3, 4)],
         };
         assert_eq!(Path::read(&bytes), Some(expect));

@@ -3,7 +3,7 @@
 //! Constraint: sampling itself must cost next to nothing, so sample rows are a list that is appended to and
 //! summed now and then (`rows`); a look into a large hash table for each entry took half of the collector's time.
 
-use crate::branches::{Place, Weighing};
+use crate::branches::{Begun, Place, Walk, Weighing};
 use crate::lives::ImageNo;
 use crate::rows::Rows;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -79,6 +79,8 @@ pub struct Aggregate {
     distinct_edges: usize,
     /// Branch records that came with samples of time.
     weighing: Weighing,
+    /// Walks.
+    begun: Begun,
     /// Pairs of moments, by place, length and course.
     laps: FxHashMap<LapKey, LapCount>,
     total: u64,
@@ -99,7 +101,6 @@ impl Aggregate {
 
     /// Counts the runs of a stack of branch records. `under_way`: where its last record led.
     pub(crate) fn add_runs(&mut self, under_way: Option<Place>, rows: &[EdgeKey]) {
-        // Walks have left the place behind that was sampled.
         if rows.iter().all(|r| r.source != EdgeSource::Records) {
             return rows.iter().for_each(|row| self.add_edge(*row));
         }
@@ -109,8 +110,16 @@ impl Aggregate {
         }
     }
 
+    /// Counts a walk.
+    pub(crate) fn add_walk(&mut self, walk: &Walk<'_>) {
+        self.begun.add(walk);
+        if self.begun.is_full() {
+            self.weigh();
+        }
+    }
+
     fn weigh(&mut self) {
-        for (key, count) in self.weighing.count() {
+        for (key, count) in self.weighing.count().into_iter().chain(self.begun.count()) {
             self.add_edges(key, count);
         }
     }
@@ -162,7 +171,12 @@ impl Aggregate {
     /// Rows waiting to be cut, at most.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.samples.len() + self.stacks.len() + self.edges.len() + self.laps.len() + self.weighing.rows()
+        self.samples.len()
+            + self.stacks.len()
+            + self.edges.len()
+            + self.laps.len()
+            + self.weighing.rows()
+            + self.begun.rows()
     }
 
     /// Whether more distinct rows than these wait. The list is summed for it only when that may shorten it by much.

@@ -3,7 +3,7 @@
 
 use crate::accounts::Accounted;
 use crate::aggregate::{Aggregate, EdgeKey, Key, ProcessNo, StackKey};
-use crate::branches::Place;
+use crate::branches::{Place, Walk};
 use crate::images::{Images, MappingFacts};
 use crate::jit::Home;
 use crate::kernel_map::KernelMap;
@@ -354,6 +354,11 @@ impl Book {
     /// Counts what a stack of branch records tells.
     pub(crate) fn runs(&mut self, under_way: Option<Place>, rows: &[EdgeKey]) {
         self.rows.add_runs(under_way, rows);
+    }
+
+    /// Counts what a walk tells.
+    pub(crate) fn walk(&mut self, walk: &Walk<'_>) {
+        self.rows.add_walk(walk);
     }
 
     /// Counts branch evidence.

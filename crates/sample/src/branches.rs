@@ -6,6 +6,7 @@
 //! Of the first record only where it led is used, and nothing of what runs after the last one: with ends of one kind more
 //! than of the other, every branch would seem to be taken more or less often than it is.
 
+mod begun;
 mod weigh;
 
 use crate::aggregate::EdgeKey;
@@ -16,6 +17,7 @@ use whither_kernel::perf::{PerfEvent, SampleFields, Watch};
 use whither_kernel::records::BranchEntry;
 use whither_store::model::{EdgeSource, ImageOffset, Losses, Way};
 
+pub(crate) use begun::{Begun, Walk};
 pub(crate) use weigh::Weighing;
 
 /// Bytes that control runs straight at most: longer stretches without any taken branch are hardly ever written.
@@ -124,6 +126,35 @@ pub(crate) fn take(book: &mut Book, who: Who, stack: &[BranchEntry], source: Edg
     });
     book.runs(found.under_way, &found.rows);
     book.lost(&Losses { impossible_runs: found.impossible, ..Losses::default() });
+}
+
+/// Transfers of control of a walk, the last one first.
+pub(crate) struct Walked<'h> {
+    pub(crate) hops: &'h [BranchEntry],
+    /// So many of the first ones are passed over, and so many are near its beginning.
+    pub(crate) passed: usize,
+    pub(crate) near: usize,
+    /// Instructions near its beginning.
+    pub(crate) near_insns: u32,
+    /// Instructions that tell, of one that got to its end.
+    pub(crate) whole: Option<u32>,
+}
+
+/// Books a walk that began at a runtime address.
+pub(crate) fn take_walk(book: &mut Book, who: Who, pc: u64, walk: &Walked<'_>) {
+    let mut last: Option<CodeAt> = None;
+    let mut place = |address: u64| {
+        let holds = |at: &CodeAt| (at.mapped.start..at.mapped.end).contains(&address);
+        let at = last.filter(holds).or_else(|| book.code_at(who, address))?;
+        last = Some(at);
+        Some((at.mapped.image, at.mapped.offset_of(address)))
+    };
+    let Some(start) = place(pc) else { return };
+    let first = |n: usize| walk.hops.len() - n.min(walk.hops.len());
+    let near = rows(&walk.hops[first(walk.near)..], EdgeSource::Walks, &mut place).rows;
+    let told = rows(&walk.hops[..first(walk.passed)], EdgeSource::Walks, &mut place);
+    book.walk(&Walk { start, near: &near, near_insns: walk.near_insns, told: &told.rows, whole: walk.whole });
+    book.lost(&Losses { impossible_runs: told.impossible, ..Losses::default() });
 }
 
 /// What a stack tells.

@@ -61,9 +61,10 @@ impl Weighing {
         let mut keys: Vec<(EdgeKey, u32)> = std::mem::take(&mut self.keys).into_iter().collect();
         // In the order in which they came, so that equal input gives equal rows.
         keys.sort_unstable_by_key(|k| k.1);
-        let counted = keys.into_iter().map(|(key, no)| (key, self.rounded(sums[no as usize]))).filter(|c| c.1 > 0);
-        let counted = counted.collect();
-        *self = Self { chance: self.chance, ..Self::default() };
+        let mut chance = self.chance;
+        let counted = keys.into_iter().map(|(key, no)| (key, rounded(&mut chance, sums[no as usize])));
+        let counted = counted.filter(|c| c.1 > 0).collect();
+        *self = Self { chance, ..Self::default() };
         counted
     }
 
@@ -95,20 +96,20 @@ impl Weighing {
         let scale = sum(1) / sum(2).max(f64::MIN_POSITIVE);
         weights.iter().map(|w| w * scale).collect()
     }
+}
 
-    /// Up or down, so that the mean is right (`SplitMix64`).
-    fn rounded(&mut self, sum: f64) -> u32 {
-        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.chance;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let chance = ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
-        (sum + chance) as u32
-    }
+/// Up or down, so that the mean is right (`SplitMix64`).
+pub(super) fn rounded(state: &mut u64, sum: f64) -> u32 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let chance = ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
+    (sum + chance) as u32
 }
 
 /// Number of a key, in order of appearance.
-fn number<K: std::hash::Hash + Eq>(of: &mut FxHashMap<K, u32>, key: K) -> u32 {
+pub(super) fn number<K: std::hash::Hash + Eq>(of: &mut FxHashMap<K, u32>, key: K) -> u32 {
     let next = of.len() as u32;
     *of.entry(key).or_insert(next)
 }

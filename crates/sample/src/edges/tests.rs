@@ -314,6 +314,8 @@ fn path(code: u32, hops: &[(u32, u32)], wanted: u64) -> Path {
         end: if wanted == 0 { whither_abi::path::End::Length } else { whither_abi::path::End::NewCode },
         steps: 100,
         took: 0,
+        passed: 0,
+        near: 0,
         hops: hops.to_vec(),
     }
 }

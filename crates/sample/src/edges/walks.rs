@@ -11,17 +11,16 @@ use super::numbers::Numbers;
 use super::pace::Pace;
 use super::spaces::{Spaces, bias_of};
 use crate::book::{Book, Who};
-use crate::branches;
+use crate::branches::{self, Walked as Walk};
 use crate::lives::{ImageNo, LifeNo};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use whither_abi::Task;
-use whither_abi::path::{End, Life, NO_OP, Op, Part, Path};
+use whither_abi::path::{End, Life, NEAR, NO_OP, Op, Part, Path};
 use whither_image::Svma;
 use whither_image::interp::Preparer;
 use whither_kernel::records::BranchEntry;
-use whither_store::model::EdgeSource;
 
 /// Instructions that the kernel side has room for; walks may begin at each of them. A compiler executes 600,000, and its walks had to
 /// begin anew every few seconds with an eighth of this. With where they stand it takes 74 MB of the kernel's memory.
@@ -116,7 +115,14 @@ impl Walked {
             }
             return;
         };
-        branches::take(book, who, &hops, EdgeSource::Walks);
+        let walk = Walk {
+            hops: &hops,
+            passed: path.passed,
+            near: path.near,
+            near_insns: self.insns_near(path),
+            whole: (path.end == End::Length).then_some(TELLS),
+        };
+        branches::take_walk(book, who, path.pc, &walk);
         if path.end != End::NewCode || barred(life) {
             return;
         }
@@ -143,6 +149,17 @@ impl Walked {
         };
         let hop = |&(from, to): &(u32, u32)| Some(BranchEntry { from: address(from)?, to: address(to)?, flags: 0 });
         path.hops.iter().rev().map(hop).collect()
+    }
+
+    /// Instructions of the runs near the beginning of a walk.
+    fn insns_near(&self, path: &Path) -> u32 {
+        let next = |number: u32| self.ops.get(number as usize).map(|made| made.op.next);
+        let of_run = |to: u32, from: u32| {
+            let insns = std::iter::successors(Some(to), |at| next(*at)).take(NEAR as usize);
+            1 + insns.take_while(|at| *at != from && *at != NO_OP).count() as u32
+        };
+        let near = &path.hops[..path.near.min(path.hops.len())];
+        near.windows(2).map(|hops| of_run(hops[0].1, hops[1].0)).sum()
     }
 
     /// What was not known when a walk came there.
