@@ -2,6 +2,7 @@
 
 use super::super::group::Point;
 use super::super::options::{CausalEnd, CausalEvent, CausalOutcome, CausalWhom, UnitChoice};
+use super::super::words::{PointPlace, TargetSpec};
 use super::super::{points, window};
 use super::{Session, nanos};
 use std::collections::HashMap;
@@ -113,7 +114,7 @@ impl Session<'_> {
             ),
             _ if self.group.in_scope == 0 && !self.options.targets.is_empty() => {
                 let names = self.group.targets.list.iter().take(8).map(|t| t.name.clone()).collect::<Vec<_>>().join(", ");
-                format!("none of the samples lies in the target; they lie in {names}")
+                format!("none of the samples lies in the target; they lie in {names}{}", self.instead_of_targets())
             }
             _ if self.group.in_scope == 0 && self.options.unit == UnitChoice::Line && self.group.without_lines().is_some() => {
                 "the program has no debug information, so its lines are not known; compile it with -g, or use --unit function"
@@ -126,12 +127,31 @@ impl Session<'_> {
                 "the first run, which is only watched, takes longer than the {seconds:.1} s that were allowed (-d); allow several \
                  runs, or name something that the program does again and again with --progress (`whither causal suggest`)"
             ),
+            _ if self.windows.is_empty() && self.is_whole() => format!(
+                "{} took {seconds:.2} s in all, too little to choose a target by: give each run more work, or ask for more of \
+                 them (-n {})",
+                if self.runs == 1 { "the one run".to_owned() } else { format!("{} runs", self.runs) },
+                (u64::from(self.runs) * 10).max(30)
+            ),
             _ if self.windows.is_empty() => format!(
                 "the program ended after {seconds:.2} s, before the first experiment; repeat it with -n 30, or give it more \
                  work"
             ),
             _ => too_short(&self.windows, seconds / f64::from(self.runs.max(1))).unwrap_or_else(|| self.none_counts()),
         })
+    }
+
+    /// What the program has that resembles targets in which no sample lay, or where their code is instead.
+    fn instead_of_targets(&self) -> String {
+        let group = &self.group;
+        let instead = |target: &TargetSpec| {
+            let place = match target {
+                TargetSpec::Line(line) => PointPlace::Line(line.clone()),
+                TargetSpec::Function(name, _) => PointPlace::Function(name.clone()),
+            };
+            group.program.files.iter().find_map(|of| points::instead(&place, of, &group.code))
+        };
+        self.options.targets.iter().filter_map(instead).map(|text| format!("; {text}")).collect()
     }
 
     fn none_counts(&self) -> String {
