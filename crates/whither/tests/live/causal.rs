@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use crate::causal_live::{AMOUNTS, Bar, NOTHING, Ran, SHORT, causal, knee, line, run};
+use crate::causal_agent::program_of;
+use crate::causal_live::{AMOUNTS, Bar, NOTHING, Ran, SHORT, attach, causal, knee, line, run, start};
 use crate::support::{alone, need_root, workload};
 use std::process::Command;
+use std::time::Duration;
 
 /// Ten seconds of experiments with one function; `None`, said, where others left too little of them.
 fn one(target: &str, words: &[&str]) -> Option<Ran> {
@@ -396,4 +398,23 @@ fn without_a_point_whole_runs_are_compared() {
         return;
     }
     assert!(out.contains("end of the run"), "{out}{told}");
+}
+
+/// A client in another process waits for the answer and asks again: it hands on how far the server is in virtual time. Of a wait for
+/// somebody unknown nothing was made, and every gain was told as none.
+#[test]
+fn k26_a_client_that_is_not_measured_asks_earlier() {
+    need_root!();
+    let _alone = alone();
+    let mut child = start(&["asked", "--seconds", "14"]);
+    std::thread::sleep(Duration::from_millis(500));
+    let Some(pid) = program_of(child.id()) else { panic!("the program did not start") };
+    let args = ["--progress", "progress", "--unit", "function", "-t", "lookup", "--load", "closed"];
+    let run = attach(&[&args[..], &["--speedups", AMOUNTS]].concat(), 10, pid);
+    assert!(child.wait().is_ok_and(|status| status.success()));
+    if run.spoilt() {
+        return;
+    }
+    let told = run.fitted("lookup", 60.0);
+    assert!((14.0..34.0).contains(&told), "{told:.1} points at 60 % for 23; {}", run.told());
 }

@@ -136,7 +136,7 @@ fn nothing_is_left_behind() {
     assert!(child.wait().unwrap().success());
 }
 
-fn program_of(pid: u32) -> Option<u32> {
+pub(crate) fn program_of(pid: u32) -> Option<u32> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     if name.starts_with("causal-") {
         return Some(pid);
