@@ -298,7 +298,7 @@ pub enum DropReason {
     Spun,
     /// Programs had just been started, and nothing of their code could be made faster yet.
     Started,
-    /// Ticks came too rarely for how fast threads came to take turns, and more often later on: the two do not go together.
+    /// Ticks came rarely while the program had one thread, and more often later on: the two do not go together.
     Ticks,
 }
 

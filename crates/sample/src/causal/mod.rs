@@ -137,8 +137,6 @@ pub struct Facts {
     pub delay_ns: u64,
     /// Ticks in the target.
     pub hits: u64,
-    /// Wake-ups of threads of the group, by one another and by the world.
-    pub wakes: u64,
     /// The group had one thread and nobody for it to wait for.
     pub alone: bool,
     /// Waits that other threads of the group ended in the run time that `hits` stand for: how often the target's threads
@@ -293,8 +291,6 @@ pub struct Ticks {
     pub cost_ns: u64,
     /// The shortest time between two of them.
     pub least_ns: u64,
-    /// The longest one in which a thread can pay all that it may come to owe.
-    pub most_shared_ns: u64,
     /// The longest one that leaves samples enough.
     pub most_ns: u64,
 }

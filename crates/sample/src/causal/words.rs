@@ -45,8 +45,8 @@ pub(super) struct Sums {
     pub absolute: u64,
     pub unknown_ns: u64,
     pub others_ns: u64,
-    /// Of threads of the group, by one another and by the world.
-    pub woken: [u64; 2],
+    /// Of threads of the group, by one another.
+    pub woken_in: u64,
 }
 
 impl Sums {
@@ -68,7 +68,7 @@ impl Sums {
             absolute: less(self.absolute, before.absolute),
             unknown_ns: less(self.unknown_ns, before.unknown_ns),
             others_ns: less(self.others_ns, before.others_ns),
-            woken: [0, 1].map(|i| less(self.woken[i], before.woken[i])),
+            woken_in: less(self.woken_in, before.woken_in),
         }
     }
 }
@@ -119,7 +119,7 @@ impl Words {
             absolute: sum(cpu!(absolute)),
             unknown_ns: sum(cpu!(unknown_ns)),
             others_ns: sum(cpu!(others_ns)).wrapping_add(self.others_since_switch()),
-            woken: [sum(cpu!(woken_in)), sum(cpu!(woken_out))],
+            woken_in: sum(cpu!(woken_in)),
         }
     }
 

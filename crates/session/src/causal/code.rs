@@ -411,6 +411,14 @@ mod tests {
         assert_eq!(code.lines_known(file), Some(true));
         let known = code.function(file, at).expect("met");
         assert!(!known.is_foreign() && known.begins.is_some());
+        // By its name, by that of what is inlined into it, by the source of either.
+        let start = known.range.start;
+        let is_it = |(f, k): (usize, &Known)| f == file && k.range.start == start;
+        assert!(code.with_function(known.name).any(is_it));
+        for place in known.runs.iter().flat_map(|r| &r.places) {
+            assert!(code.with_function(place.function).any(is_it) && code.with_source(place.file).any(is_it));
+        }
+        assert_eq!(code.with_source(Word::MAX).count(), 0);
     }
 
     fn service() -> Arc<SymbolService> {

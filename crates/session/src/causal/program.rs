@@ -254,6 +254,9 @@ mod tests {
         let mut places = Vec::new();
         program.everywhere(file, stated.0, stated.0 + 1, &mut places);
         assert_eq!(places, [(me, here, here + 1)]);
+        program.within(me, file, stated.0, stated.0 + 1, &mut places);
+        program.within(1, file, stated.0, stated.0 + 1, &mut places);
+        assert_eq!(places, [(me, here, here + 1); 2], "in one process");
         let again = program.file_at("/proc/self/exe").expect("the same file");
         assert_eq!(again, file);
         assert!(program.files[file].image.path.starts_with('/'));

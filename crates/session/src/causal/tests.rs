@@ -378,7 +378,9 @@ fn samples_become_targets_with_code() {
     assert!(units.contains(&Unit::Function) && units.contains(&Unit::OffCpu), "{units:?}");
     assert_eq!(policy.sampled.last(), Some(&None));
     let of = policy.declared.iter().find(|d| d.1 == Unit::Function).expect("a function").0;
-    let Armed::Code { ranges, .. } = group.targets.armed(of, &group.code, &group.program) else { panic!("no code") };
+    let Armed::Code { ranges, .. } = group.targets.armed(of, None, &group.code, &group.program) else {
+        panic!("no code")
+    };
     assert!(ranges.iter().any(|r| r.0 == me && (r.1..r.2).contains(&code)), "{ranges:?}");
     let rows = group.targets.samples();
     assert!(rows.iter().any(|r| r.target.is_none() && r.plain == 8 && r.stratum == 2));

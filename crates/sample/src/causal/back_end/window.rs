@@ -168,8 +168,7 @@ impl CausalBpf {
         let own_ns = clock::own_cpu_ns().saturating_sub(opened.counted.own_ns);
         facts.others_ns = in_count.others_ns.saturating_sub(own_ns);
         facts.foreign_wait_ns = behind_others(in_count.foreign_wait, facts.others_ns, own_ns);
-        facts.wakes = in_count.woken.iter().sum();
-        facts.alone = in_window.woken[0] == 0 && self.has_one_thread();
+        facts.alone = in_window.woken_in == 0 && self.has_one_thread();
         facts.unknown = (in_count.unknown_ns + facts.unit_ns / 2) / facts.unit_ns;
         facts.threads = u32::try_from(in_window.threads).unwrap_or(u32::MAX);
         facts.hits = (in_count.hit_ns + facts.unit_ns / 2) / facts.unit_ns;

@@ -10,8 +10,6 @@ use super::Session;
 use crate::SessionError;
 use whither_store::causal::{DropReason, PointKind};
 
-/// From this share of the time at a `pause` or at locked instructions on threads meet without waking one another.
-const MEET: f64 = 0.002;
 /// How long the program is watched at once.
 const LOOK_NS: u64 = 50_000_000;
 
@@ -27,18 +25,19 @@ impl Session<'_> {
         limits: &Limits<'_>,
         on: &mut dyn FnMut(CausalEvent),
     ) -> Result<bool, SessionError> {
-        let (ticks, often) = (self.group.exec.ticks(), self.need_ticks());
+        let ticks = self.group.exec.ticks();
         if self.pace.is_chosen() {
             if self.is_late(limits) {
                 return Ok(false);
             }
-            if let Some(ns) = self.pace.shorter(&ticks, often) {
+            if let Some(ns) = self.pace.shorter(&ticks) {
                 self.group.exec.tick_every(ns)?;
                 self.begin_anew(policy, on);
             }
             return Ok(false);
         }
-        if let Some(ns) = self.pace.begin(&ticks, often) {
+        let counted = self.group.points.iter().any(|p| p.kind == PointKind::Sampled);
+        if let Some(ns) = self.pace.begin(&ticks, counted) {
             self.group.exec.tick_every(ns)?;
             return Ok(false);
         }
@@ -50,19 +49,12 @@ impl Session<'_> {
         Ok(true)
     }
 
-    /// Whether they are to come as often as they can.
-    fn need_ticks(&self) -> bool {
-        let counts = self.group.points.iter().any(|p| p.kind == PointKind::Sampled);
-        counts || self.group.spinning.share() > MEET || self.group.atomics.share() > MEET
-    }
-
     fn begin_anew(&mut self, policy: &mut dyn CausalPolicy, on: &mut dyn FnMut(CausalEvent)) {
         self.windows.iter_mut().for_each(|w| w.dropped = Some(DropReason::Ticks));
         self.turns.clear();
         self.paced = 0;
         policy.anew();
-        let text = "threads of the program take turns faster than at its beginning: ticks come more often from here on, and windows \
-                    before do not count";
+        let text = "the program has more than one thread now: ticks come more often from here on, and windows before do not count";
         self.tell(text.to_owned(), on);
     }
 }
