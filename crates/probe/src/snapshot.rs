@@ -77,7 +77,7 @@ impl Reading {
             ),
             (
                 if self.copied { self.foreign } else { 0 },
-                "{} calls were counted without times, for the program has loaded a library that keeps copies of stacks (greenlet)",
+                "{} calls were counted without times, for the program keeps copies of stacks and puts them back (it has loaded a library that does, like greenlet, or a call returned that was not the one in progress)",
             ),
             (
                 refused,
