@@ -8,6 +8,8 @@ use whither_store::causal::{CausalRun, Unit};
 
 /// From this part of the samples on it is told.
 const MUCH: f64 = 0.2;
+/// So many runs are short ones.
+const MANY_RUNS: u32 = 8;
 /// Modules that are named.
 const NAMED: usize = 3;
 /// A smaller part of the samples is not named.
@@ -17,7 +19,7 @@ const LEAST: f64 = 0.01;
 pub(crate) fn row(run: &CausalRun) -> Option<ElsewhereRow> {
     let mut row = if run.elsewhere.all > 0 { recorded(run) } else { guessed(run)? };
     let steps = overhead(run).map_or(0.0, |o| o.points);
-    row.reason = sentence(&row, steps, &|module| is_chosen(run, module));
+    row.reason = sentence(&row, run, steps, &|module| is_chosen(run, module));
     Some(row)
 }
 
@@ -75,7 +77,7 @@ fn guessed(run: &CausalRun) -> Option<ElsewhereRow> {
 
 /// What the user must know; empty where little lies elsewhere. `steps`: part of the time that breakpoints of points take, which
 /// the kernel steps over in a page of no file.
-fn sentence(row: &ElsewhereRow, steps: f64, is_chosen: &dyn Fn(&str) -> bool) -> String {
+fn sentence(row: &ElsewhereRow, run: &CausalRun, steps: f64, is_chosen: &dyn Fn(&str) -> bool) -> String {
     let outside = |m: &ModuleRow| m.outside + m.charged;
     let made = row.modules.iter().filter(|m| m.module.is_empty()).map(outside).sum::<f64>();
     if made > LEAST && made < 1.5 * steps && row.outside - made < MUCH {
@@ -107,8 +109,14 @@ fn sentence(row: &ElsewhereRow, steps: f64, is_chosen: &dyn Fn(&str) -> bool) ->
     first.insert_str(0, "outside of what is measured: ");
     // Then no library helps.
     if made > row.modules.iter().map(outside).sum::<f64>() / 2.0 {
-        let advice = "code that the program makes itself (a JIT compiler) has no functions to be targets here: name the C code it calls, or ask \
-                      `whither prof` where its time goes";
+        // Of short runs the libraries are not known yet.
+        let advice = if run.meta.runs > MANY_RUNS {
+            "code of no file has no functions to be targets here: what the program makes itself (a JIT compiler), or libraries of runs that \
+             ended before it was known where these lie: give each run more work"
+        } else {
+            "code that the program makes itself (a JIT compiler) has no functions to be targets here: name the C code it calls, or ask \
+             `whither prof` where its time goes"
+        };
         return format!("{}; {advice}", parts.join("; "));
     }
     let largest = row.modules.iter().filter(|m| !m.module.is_empty());
@@ -172,6 +180,10 @@ mod tests {
             node.contains("code of no file 78 %") && node.contains("a JIT compiler") && !node.contains("--binary"),
             "{node}"
         );
+        let elsewhere = Elsewhere { all: 1000, modules: vec![module("", 780, 0)] };
+        let mut short = CausalRun { elsewhere, ..CausalRun::default() };
+        short.meta.runs = 200;
+        assert!(row(&short).expect("samples").reason.contains("give each run more work"));
     }
 
     #[test]

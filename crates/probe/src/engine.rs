@@ -211,6 +211,7 @@ impl Engine {
         let launched = target::launch(command)?;
         let mut engine = Self::new(launched.pid(), options, Hold::Entry(launched))?;
         engine.note_safe();
+        engine.note_loader();
         engine.tracer().into_iter().for_each(|note| engine.note(note));
         Ok(engine)
     }

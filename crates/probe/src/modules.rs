@@ -462,4 +462,36 @@ mod tests {
         assert!(modules.refresh().loaded.is_empty(), "nothing was loaded meanwhile");
         assert_eq!(modules.place(8), (u32::MAX, 8));
     }
+
+    #[test]
+    fn a_program_that_runs_another_one_in_its_own_way_is_known() {
+        let maps = maps::read(std::process::id());
+        let bytes = |path: &str| Bytes::from(std::fs::read(path).unwrap());
+        let of = |begin: &str| {
+            maps.iter().map(|m| &m.path).find(|p| p.rsplit('/').next().is_some_and(|n| n.starts_with(begin)))
+        };
+        let (Some(loader), Some(libc)) = (of("ld-"), of("libc.")) else { return };
+        let own = proc::exe(std::process::id());
+        let found = |inode, path: &str, file: &str| Found {
+            key: FileKey { device: String::new(), inode, path: path.into() },
+            start: 0,
+            end: 1,
+            bias: 0,
+            id: None,
+            file: Some(bytes(file)),
+        };
+        // The loader's file stands for a program that has none.
+        let alone = || found(1, "/a/tool", loader);
+        let (program, library) = (|| found(2, "/a/program", &own), || found(3, libc, libc));
+        assert!(runs_others(&[program(), alone()], 1));
+        assert!(!runs_others(&[alone(), library()], 1), "it loads libraries");
+        assert!(!runs_others(&[program(), library()], 2), "it has a loader");
+        assert!(!runs_others(&[found(1, loader, loader), program()], 1), "it is one");
+        let beginning = |others: &[Found]| is_beginning_another(others, 1);
+        assert!(
+            beginning(&[alone(), found(4, loader, loader)])
+                && !beginning(&[alone(), library(), found(4, loader, loader)])
+        );
+        assert!(is_valgrind("/usr/libexec/valgrind/memcheck-amd64-linux") && !is_valgrind("/usr/bin/valgrind.bin"));
+    }
 }

@@ -167,6 +167,19 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Started as a program, the loader maps the one it is given itself, and nobody is told.
+    pub(super) fn note_loader(&mut self) {
+        let path = self.modules.list().iter().find(|m| m.main && is_loader(&m.path)).map(|m| m.path.clone());
+        if let Some(path) = path {
+            self.note(format!(
+                "{path} is the loader: the program that it starts is not seen here; start that program itself (with LD_LIBRARY_PATH for \
+                 --library-path), or attach to it (-p)"
+            ));
+        }
+    }
+}
+
 fn opens_libraries(module: &Module) -> bool {
     !module.gone && module.image().is_some_and(|image| OPENERS.iter().any(|name| image.imports(name)))
 }
