@@ -691,8 +691,7 @@ mod tests {
                 S(wh_start) O(wh_start, segment) O(wh_start, shadow) O(wh_start, way) O(wh_start, abi) O(wh_start, fsgsbase) puts("");
                 printf("%llu %u %d %d %u %u %u %u %u\n", (unsigned long long)WH_SEGMENT_BYTES, WH_AGENT_ABI, WH_DO_FP, WH_DO_ANY_CALLER, WH_FRAME_SITE,
                        WH_FRAME_WIDE, WH_FRAME_FP, WH_FRAME_FIRST, WH_FRAME_LAST);
-                printf("%u %u %u %u %u %llu\n", WH_FRAME_MORE, WH_FRAME_LOW, WH_RUN_HEAD, WH_LINK_NEXT, WH_LINK_SAME_SHIFT,
-                       (unsigned long long)WH_AT_PATH_POINTS);
+                printf("%u %u %u %u %u %llu\n", WH_FRAME_MORE, WH_FRAME_LOW, WH_RUN_HEAD, WH_LINK_NEXT, WH_LINK_SAME_SHIFT, (unsigned long long)WH_AT_PATH_POINTS);
                 printf("%u %u %u %u %u %u %u %u %u %u %u\n", WH_FIRST_FRAME, WH_ROOT_END, WH_ROOT_TRUNCATED, WH_ROOT_FULL, WH_ROOT_JOIN,
                        WH_RULE_FP, WH_RULE_LATER, WH_FOLDED, WH_CALIBRATE_DEEP, WH_CALIBRATE_ALONE, WH_CALIBRATE_VARIED);
             }"#;

@@ -356,7 +356,7 @@ fn n38_gdb_sees_through_probed_calls() {
     let threads = bt.split("\nThread ").filter(|thread| thread.contains("sleeper"));
     let in_order = |thread: &str| {
         let mut rest = thread;
-        ["sleeper", "wh_entry_exit", "holder", "wh_entry_exit", "body", "clone"].iter().all(|name| {
+        ["sleeper", "wh_exits", "holder", "wh_exits", "body", "clone"].iter().all(|name| {
             let Some(at) = rest.find(name) else { return false };
             rest = &rest[at + name.len()..];
             true

@@ -103,9 +103,10 @@ fn rare_entries_tell_the_scale() {
     };
     let truth = run.truth().number("turns");
     let (value, low, high) = (entries("value"), entries("low"), entries("high"));
-    // What a hit costs is measured before, and hits of a busy machine cost more: the interval allows for it.
+    // What a hit costs is measured before, and hits of a busy machine cost more: the interval allows for it. Its ends lay 2.7 to 8.1
+    // times apart in eight recordings of one hour (2026-11-29), 4 in the middle.
     assert!(
-        (value / truth).ln().abs() <= 0.7 && low <= truth * 1.05 && truth <= high * 1.05 && high < 5.0 * low,
+        (value / truth).ln().abs() <= 0.7 && low <= truth * 1.05 && truth <= high * 1.05 && high < 10.0 * low,
         "{value} ({low} to {high}) entries, truth {truth}\n{all:?}"
     );
     let told = answered(&run, "register_50_loop");
