@@ -9,6 +9,7 @@ mod callers;
 mod describe;
 mod image;
 mod near;
+mod readers;
 
 pub use image::ModuleImage;
 
@@ -230,6 +231,9 @@ fn described<M: ModuleView>(modules: &[M], (index, at): Place) -> Option<Candida
     let mut found = describe(module, index, module.image()?, at)?;
     if modules.iter().any(|m| copies_stacks(m.path())) {
         found.entry_only.get_or_insert_with(|| COPIES_STACKS.to_owned());
+    }
+    if let Some(why) = readers::why_not_timed(modules, module) {
+        found.entry_only.get_or_insert_with(|| why.to_owned());
     }
     Some(found)
 }

@@ -3,6 +3,7 @@
 
 use super::describe::Told;
 use super::file_name;
+use super::readers::Readers;
 use crate::select::Pattern;
 use rustc_hash::FxHashMap;
 use std::cell::{OnceCell, RefCell};
@@ -36,6 +37,7 @@ pub struct ModuleImage {
     linkage: OnceCell<Option<Linkage>>,
     rows: OnceCell<Option<UnwindRows>>,
     lines: OnceCell<Option<LineService>>,
+    readers: OnceCell<Readers>,
 }
 
 /// How an address begins, by the unwind rules there.
@@ -66,6 +68,7 @@ impl ModuleImage {
             linkage: OnceCell::new(),
             rows: OnceCell::new(),
             lines: OnceCell::new(),
+            readers: OnceCell::new(),
         }
     }
 
@@ -160,6 +163,11 @@ impl ModuleImage {
     pub(crate) fn imports(&self, name: &str) -> bool {
         let is = |target: &SlotTarget| matches!(target, SlotTarget::Name(wanted) if wanted == name);
         self.linkage().is_some_and(|linkage| !linkage.slots(is).is_empty())
+    }
+
+    /// What reads return addresses in a program of this file.
+    pub(super) fn readers(&self) -> Readers {
+        *self.readers.get_or_init(|| Readers::of(self))
     }
 
     pub(super) fn lines(&self) -> Option<&LineService> {

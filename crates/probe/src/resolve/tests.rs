@@ -135,6 +135,39 @@ fn addresses_callees_and_entries_without_exit() {
 }
 
 #[test]
+fn where_return_addresses_are_read_calls_are_not_timed() {
+    let dir = tempfile::tempdir().unwrap();
+    let why = |flags: &[&str], library: Option<&str>| {
+        let program = program(dir.path(), flags)?;
+        let other = library.map(|path| Plain {
+            path: path.into(),
+            main: false,
+            image: ModuleImage::new(Bytes::from(Vec::new()), None),
+            bias: 0,
+            mapped: 0..0,
+        });
+        let modules: Vec<Plain> = std::iter::once(program).chain(other).collect();
+        let orders = [Order::Include(parse("first").unwrap())];
+        let first = candidates(&modules, &orders, &|_| None).unwrap().candidates.pop().unwrap();
+        Some(first.entry_only.unwrap_or_default())
+    };
+    let Some(plain) = why(&[], None) else { return };
+    assert_eq!(plain, "");
+    let sanitizer = "the program's sanitizer reads return addresses for its reports and suppressions";
+    for flags in [&["-fsanitize=address"][..], &["-fsanitize=address", "-static-libasan"]] {
+        assert_eq!(why(flags, None).as_deref(), Some(sanitizer), "{flags:?}");
+    }
+    assert_eq!(
+        why(&[], Some("/usr/lib/x86_64-linux-gnu/liblsan.so.0")).as_deref(),
+        Some(sanitizer),
+        "linked or preloaded"
+    );
+    assert_eq!(why(&["-fsanitize=undefined"], None).as_deref(), Some(""), "looks at no callers");
+    let gprof = "it was built with -pg, whose profiler reads return addresses for its table of callers";
+    assert_eq!(why(&["-pg"], None).as_deref(), Some(gprof));
+}
+
+#[test]
 fn of_a_piece_mapped_again_only_what_it_holds_is_a_function() {
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = program(dir.path(), &[]) else { return };
