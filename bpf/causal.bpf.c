@@ -631,8 +631,10 @@ int cz_data_ready(__u64 *args)
 {
 	struct sock *sk = (void *)args[0];
 	struct wh_cz_cpu *cpu = cpu_now();
-	if (cpu)
-		cpu->arrival = (__u64)sk | (sk->__sk_common.skc_state == CONNECTED ? 0 : OF_MANY);
+	if (!cpu)
+		return 0;
+	cpu->arrival_of_many = sk->__sk_common.skc_state != CONNECTED;
+	cpu->arrival = (__u64)sk;
 	return 0;
 }
 

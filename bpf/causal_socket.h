@@ -14,8 +14,6 @@
 #define SOCKETS 16384
 /* TCP_ESTABLISHED, which connected sockets of other families have as well. */
 #define CONNECTED 1
-/* Bit of wh_cz_cpu.arrival: the socket has no one peer (it listens, or takes datagrams of all), so nobody knows whose answer came before. */
-#define OF_MANY 1ull
 
 struct socket_clock {
 	__s64 d;
@@ -67,8 +65,8 @@ static struct asked asked_by(const struct wh_cz_ctl *c, const struct wh_cz_cpu *
 	struct asked a = {};
 	__u64 socket = class == WH_CZ_NET && !cpu->in_timer ? cpu->arrival : 0;
 	const struct relay *r = relay_of(cpu, waker_tid);
-	struct socket_clock *s = socket ? bpf_map_lookup_elem(&sockets, &socket) : 0;
-	if (socket && !s && !(socket & OF_MANY)) {
+	struct socket_clock *s = socket && !cpu->arrival_of_many ? bpf_map_lookup_elem(&sockets, &socket) : 0;
+	if (socket && !s && !cpu->arrival_of_many) {
 		struct socket_clock fresh = {};
 		bpf_map_update_elem(&sockets, &socket, &fresh, BPF_ANY);
 	}

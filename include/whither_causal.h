@@ -109,6 +109,7 @@ struct wh_cz_cpu {
 	wh_u64 others_at;   /* when one of them got this core; 0: none has it */
 	wh_u64 hasty;       /* turns of threads that the world had woken, over before a tick could let them pay, or begun with a debt */
 	wh_u64 arrival;     /* socket whose data wakes threads just now, see bpf/causal_socket.h; 0: none */
+	wh_u64 arrival_of_many; /* that socket has no one peer (it listens, or takes datagrams of all): nobody knows whose answer came before */
 	wh_u64 asked;       /* threads woken by data from outside that the group had not asked for */
 	wh_u64 asked_by_world; /* by who sleeps to times that the world sets */
 	wh_u64 asked_unknown;  /* woken by data from outside of which nobody knows what it waited for */

@@ -134,6 +134,7 @@ pub struct CpuState {
     pub others_at: u64,
     pub hasty: u64,
     pub arrival: u64,
+    pub arrival_of_many: u64,
     pub asked: u64,
     pub asked_by_world: u64,
     pub asked_unknown: u64,
@@ -365,7 +366,7 @@ mod tests {
                 idle_since, idle, ticks, credit, record, waits, blocks, blocks_at, shift, draw, owing, samples, sample_ns,
                 hit_ns, threads, max_debt, lost, own_wait, foreign_wait, inserted, handler, absolute, woken_in,
                 woken_out, handed, hit_waits, slept, unknown_ns, others_ns, others_at, hasty,
-                arrival, asked, asked_by_world, asked_unknown, unknown_debt;
+                arrival, arrival_of_many, asked, asked_by_world, asked_unknown, unknown_debt;
             Visits = "wh_cz_visits": count, first_t, first_v, last_t, last_v, sum_v, ever, counted;
             Thread = "wh_cz_thread": d as "clock.d", since as "clock.since", epoch as "clock.epoch",
                 state as "clock.state", tgid, sampled, start, class as "class_", absolute, absolute_epoch, looked,
