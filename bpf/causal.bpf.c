@@ -13,6 +13,7 @@
 #include "causal_nap.h"
 #include "causal_points.h"
 #include "causal_relay.h"
+#include "causal_socket.h"
 #include "causal_time.h"
 #include "causal_walk.h"
 
@@ -229,12 +230,13 @@ static void blocks(struct wh_cz_thread *t, struct task_struct *task, struct wh_c
 	__builtin_memcpy(t->frames, w->frames, sizeof(t->frames));
 }
 
-static void leaves(struct task_struct *task, int preempted, struct wh_cz_ctl *c, struct wh_cz_cpu *cpu, __u64 now)
+/* Whether it is a watched thread. */
+static int leaves(struct task_struct *task, int preempted, struct wh_cz_ctl *c, struct wh_cz_cpu *cpu, __u64 now)
 {
 	__u32 tid = task->pid;
 	struct wh_cz_thread *t = bpf_map_lookup_elem(&threads, &tid);
 	if (!t)
-		return;
+		return 0;
 	wh_debt_sync(&t->clock, (__u32)c->epoch);
 	__u32 state = preempted ? RUNNING : task->__state;
 	cpu->out_tid = tid;
@@ -245,18 +247,18 @@ static void leaves(struct task_struct *task, int preempted, struct wh_cz_ctl *c,
 	cpu->idle = 0;
 	if (state & DEAD) {
 		bpf_map_delete_elem(&threads, &tid);
-		return;
+		return 1;
 	}
 	ran_unseen(t, c, cpu->tick, now);
 	wh_debt_leaves(&t->clock, now, state != RUNNING);
 	if (state == RUNNING)
-		return;
+		return 1;
 	cpu->hasty += fresh_of(t) == WH_CZ_FRESH;
 	if (state & STOPPED_OR_TRACED)
 		c->stopped = 1;
-	if (falls_asleep(t, (struct pt_regs *)bpf_task_pt_regs(task)))
-		return;
-	blocks(t, task, c, cpu, now);
+	if (!falls_asleep(t, (struct pt_regs *)bpf_task_pt_regs(task)))
+		blocks(t, task, c, cpu, now);
+	return 1;
 }
 
 /* Who had the core while this thread waited for it; how long others did. */
@@ -321,9 +323,10 @@ int cz_switch(__u64 *args)
 	if (!from->pid) {
 		cpu->idle += cpu->idle_since ? now - cpu->idle_since : 0;
 		cpu->idle_since = 0;
-	} else {
-		leaves(from, preempted, c, cpu, now);
+	} else if (!leaves(from, preempted, c, cpu, now)) {
+		passes_time(from);
 	}
+	cpu->arrival = 0;
 	if (cpu->others_at) {
 		cpu->others_ns += now - cpu->others_at;
 		cpu->others_at = 0;
@@ -430,10 +433,12 @@ static void wakes(struct wh_cz_thread *t, __u32 tid, struct wh_cz_ctl *c, struct
 	}
 	if (t->nap != WH_CZ_ASLEEP)
 		turn_begins(t, w);
-	const struct relay *r = w ? 0 : relay_of(c, cpu, waker_tid);
+	struct asked a = {};
+	if (!w && t->nap != WH_CZ_ASLEEP)
+		a = asked_by(c, cpu, waker_tid, t->class_);
 	if (t->clock.state != WH_CLOCK_BLOCKED) {
-		t->early_d = w ? w->clock.d : r ? r->d : 0;
-		t->early_t = w || r ? now : 0;
+		t->early_d = w ? w->clock.d : a.d;
+		t->early_t = w || a.known ? now : 0;
 		return;
 	}
 	if (t->nap == WH_CZ_ASLEEP) {
@@ -446,12 +451,13 @@ static void wakes(struct wh_cz_thread *t, __u32 tid, struct wh_cz_ctl *c, struct
 		wh_debt_woken(&t->clock, w->clock.d, now, &c->g);
 		cpu->woken_in++;
 	} else {
-		if (r)
-			wh_debt_woken(&t->clock, r->d, now, &c->g);
+		if (a.known)
+			wh_debt_woken(&t->clock, a.d, now, &c->g);
 		else if (t->absolute)
 			woken_by_time(t, tid, c, cpu);
 		else if (mode(c, now) == WH_CZ_ON && speeded_up(t, c))
 			credit(t, c, cpu, now - (since > c->begin ? since : c->begin));
+		is_asked(t, &a, c, cpu);
 		cpu->woken_out++;
 	}
 	if (t->looked)
@@ -609,14 +615,37 @@ int cz_free(__u64 *args)
 	int name(__u64 *args)                        \
 	{                                            \
 		struct wh_cz_cpu *cpu = cpu_now();   \
-		if (cpu)                             \
+		if (cpu) {                           \
 			cpu->word = value;           \
+			cpu->arrival = 0;            \
+		}                                    \
 		return 0;                            \
 	}
 CONTEXT(cz_timer_entry, "local_timer_entry", in_timer, 1)
 CONTEXT(cz_timer_exit, "local_timer_exit", in_timer, 0)
 CONTEXT(cz_device_entry, "irq_handler_entry", in_device, 1)
 CONTEXT(cz_device_exit, "irq_handler_exit", in_device, 0)
+/* Data has come for whoever reads from this socket: they are woken next. */
+SEC("tp_btf/sk_data_ready")
+int cz_data_ready(__u64 *args)
+{
+	struct sock *sk = (void *)args[0];
+	struct wh_cz_cpu *cpu = cpu_now();
+	if (!cpu)
+		return 0;
+	cpu->arrival_of_many = sk->__sk_common.skc_state != CONNECTED;
+	cpu->arrival = (__u64)sk;
+	return 0;
+}
+
+SEC("tp_btf/sock_send_length")
+int cz_sent(__u64 *args)
+{
+	if ((__s32)args[1] > 0)
+		sent(args[0]);
+	return 0;
+}
+
 CONTEXT(cz_softirq_entry, "softirq_entry", in_softirq, 1)
 CONTEXT(cz_softirq_exit, "softirq_exit", in_softirq, 0)
 

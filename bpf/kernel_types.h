@@ -27,6 +27,12 @@ enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct sock_common {
+	volatile unsigned char skc_state;
+};
+struct sock {
+	struct sock_common __sk_common;
+};
 struct kernfs_node {
 	__u64 id;
 };

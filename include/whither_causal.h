@@ -65,7 +65,8 @@ struct wh_cz_ctl {
 	wh_u64 absolute_points; /* points visited by threads that absolute time had woken, one bit each */
 	wh_u64 counted;         /* visits under another number are forgotten */
 	wh_u64 nap_signal;      /* threads that have a handler for it sleep their delays; 0: all spin */
-	wh_u64 spare2[3];
+	wh_u64 sees_sockets;    /* data that comes for a socket, and what is sent on it (Linux 6.3) */
+	wh_u64 spare2[2];
 };
 
 /* One CPU; written by what runs on it. From `samples` on: counts that never go down, but for max_debt. */
@@ -107,6 +108,12 @@ struct wh_cz_cpu {
 	wh_u64 others_ns;   /* run time of programs that are not watched, kernel threads left out */
 	wh_u64 others_at;   /* when one of them got this core; 0: none has it */
 	wh_u64 hasty;       /* turns of threads that the world had woken, over before a tick could let them pay, or begun with a debt */
+	wh_u64 arrival;     /* socket whose data wakes threads just now, see bpf/causal_socket.h; 0: none */
+	wh_u64 arrival_of_many; /* that socket has no one peer (it listens, or takes datagrams of all): nobody knows whose answer came before */
+	wh_u64 asked;       /* threads woken by data from outside that the group had not asked for */
+	wh_u64 asked_by_world; /* by who sleeps to times that the world sets */
+	wh_u64 asked_unknown;  /* woken by data from outside of which nobody knows what it waited for */
+	wh_u64 unknown_debt;   /* what those owed then, all threads */
 };
 
 struct wh_cz_visits {
@@ -146,6 +153,8 @@ struct wh_cz_thread {
 	wh_u32 waits;     /* ended by other threads of the group since its last tick */
 	wh_u32 fresh;     /* enum wh_cz_fresh; from WH_CZ_TURN on: turns since another thread of the group and it met */
 	struct wh_deadline deadline;
+	wh_debt_s64 told_d; /* up to here its debt is in unknown_debt, in window `told_epoch` */
+	wh_u64 told_epoch;
 	wh_u64 frames[WH_CZ_FRAMES];
 };
 

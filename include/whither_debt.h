@@ -133,15 +133,22 @@ struct wh_deadline {
 #define WH_SAME_NS 30000
 #define WH_SAME_SHIFT 7
 
+/* Whether a deadline is as far behind the last one as that was behind the one before. */
+static inline int wh_debt_is_on_the_beat(const struct wh_deadline *d, wh_debt_u64 at)
+{
+	wh_debt_s64 uneven = (wh_debt_s64)(at - d->at - d->step);
+
+	return uneven >= -WH_BEAT_NS && uneven <= WH_BEAT_NS;
+}
+
 /* Whether a deadline is one that the world sets (R5): a beat, or arrivals, which are another while away each time. Python's sleep
  * and others ask for absolute times too, of now and so much: then what is left is the same each time, and it is a
  * wait like that of a relative timer (R4). `now` may be of another clock than `at`, as long as both go as fast. */
 static inline int wh_debt_is_set_by_the_world(struct wh_deadline *d, wh_debt_u64 at, wh_debt_u64 now)
 {
 	wh_debt_s64 left = (wh_debt_s64)(at - now), other = left - d->left;
-	wh_debt_s64 uneven = (wh_debt_s64)(at - d->at - d->step);
 	wh_debt_s64 part = left > 0 && left < (1ll << 40) ? left >> WH_SAME_SHIFT : 0;
-	int beat = uneven >= -WH_BEAT_NS && uneven <= WH_BEAT_NS;
+	int beat = wh_debt_is_on_the_beat(d, at);
 	int same = other >= -WH_SAME_NS - part && other <= WH_SAME_NS + part;
 
 	d->step = at - d->at;

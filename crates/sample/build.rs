@@ -26,6 +26,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
             "bpf/causal_points.h",
             "bpf/causal_time.h",
             "bpf/causal_relay.h",
+            "bpf/causal_socket.h",
             "bpf/causal_walk.h",
             "bpf/walk.h",
             "include/whither_agent.h",

@@ -84,7 +84,8 @@ pub struct Ctl {
     pub absolute_points: u64,
     pub counted: u64,
     pub nap_signal: u64,
-    pub spare2: [u64; 3],
+    pub sees_sockets: u64,
+    pub spare2: [u64; 2],
 }
 
 /// One CPU, `struct wh_cz_cpu`.
@@ -132,6 +133,12 @@ pub struct CpuState {
     pub others_ns: u64,
     pub others_at: u64,
     pub hasty: u64,
+    pub arrival: u64,
+    pub arrival_of_many: u64,
+    pub asked: u64,
+    pub asked_by_world: u64,
+    pub asked_unknown: u64,
+    pub unknown_debt: u64,
 }
 
 /// Visits of a point on a CPU in the counted part of the open window, `struct wh_cz_visits`.
@@ -183,6 +190,8 @@ pub struct Thread {
     pub deadline_at: u64,
     pub deadline_step: u64,
     pub deadline_left: i64,
+    pub told_d: i64,
+    pub told_epoch: u64,
     pub frames: [u64; FRAMES],
 }
 
@@ -352,17 +361,18 @@ mod tests {
         layouts!(rows, c;
             Ctl = "wh_cz_ctl": state, beat, epoch, begin, percent, cap, record_every, credit_every, unit, callers,
                 classes, any_site, sampled, kernel_time, follow, margin, g, stopped, absolute_points,
-                counted, nap_signal, spare2;
+                counted, nap_signal, sees_sockets, spare2;
             CpuState = "wh_cz_cpu": tick, worth, in_timer, in_device, in_softirq, out_tid, out_d, out_t, out_epoch,
                 idle_since, idle, ticks, credit, record, waits, blocks, blocks_at, shift, draw, owing, samples, sample_ns,
                 hit_ns, threads, max_debt, lost, own_wait, foreign_wait, inserted, handler, absolute, woken_in,
-                woken_out, handed, hit_waits, slept, unknown_ns, others_ns, others_at, hasty;
+                woken_out, handed, hit_waits, slept, unknown_ns, others_ns, others_at, hasty,
+                arrival, arrival_of_many, asked, asked_by_world, asked_unknown, unknown_debt;
             Visits = "wh_cz_visits": count, first_t, first_v, last_t, last_v, sum_v, ever, counted;
             Thread = "wh_cz_thread": d as "clock.d", since as "clock.since", epoch as "clock.epoch",
                 state as "clock.state", tgid, sampled, start, class as "class_", absolute, absolute_epoch, looked,
                 early_d, early_t, site, marks, marks_epoch, from, spun, run, run_epoch, n, nap,
                 nap_epoch, nap_from, waits, fresh, deadline_at as "deadline.at", deadline_step as "deadline.step",
-                deadline_left as "deadline.left", frames;
+                deadline_left as "deadline.left", told_d, told_epoch, frames;
             Process = "wh_cz_process": layout, spare, napper;
             Layout = "wh_cz_layout": first_module, n_modules, first_mark, n_marks;
             Module = "wh_cz_module": start, end, base, first_row, n_rows, in_scope;

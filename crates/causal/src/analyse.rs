@@ -1,5 +1,6 @@
 //! From a run to an answer: one row per target, ranked, and what limits the trust in them.
 
+use crate::asked;
 use crate::carry;
 use crate::crowd;
 use crate::elsewhere;
@@ -130,7 +131,7 @@ impl<'a> Analysis<'a> {
     pub(crate) fn gain(&self, target: u32, estimate: &Estimate, many: usize, measure: Measure) -> Gain {
         let (low, high) = self.interval(target, self.options.assume, &estimate.assumed, many, measure);
         // Intervals are told by their half, so that the figure is in the middle.
-        let is_apart = self.pauses(measure).is_some() || sleepers::hide(self, target, self.options.assume) > 0.0;
+        let is_apart = self.pauses(measure).is_some() || self.hidden(target, self.options.assume) > 0.0;
         let y = if is_apart { f64::midpoint(low, high) } else { estimate.assumed.y };
         gain(self.options.assume, y, low, high)
     }
@@ -148,7 +149,7 @@ impl<'a> Analysis<'a> {
     /// the simulator (a delay reaches the other threads only at their next tick); where ticks are dear it
     /// allows for half of their share, all of it where threads wait for one another; for turns that threads take
     /// faster than ticks come; for what windows show of those before them; for cores that spinning takes from others; and
-    /// for pauses that windows cut off. Upwards alone, for what sleepers hide.
+    /// for pauses that windows cut off. Upwards alone, for what sleepers and unknown requests hide.
     pub(crate) fn interval(
         &self,
         target: u32,
@@ -164,8 +165,13 @@ impl<'a> Analysis<'a> {
         let (low, high) = effect.interval(many);
         let (low, high) = self.quality.widened(effect.y, (low - missed, high + missed));
         let crowding = crowd::crowding(self, target, percent);
-        let seen = (low - crowding, high + crowding + sleepers::hide(self, target, percent));
+        let seen = (low - crowding, high + crowding + self.hidden(target, percent));
         self.pauses(measure).map_or(seen, |p| p.interval(percent, seen))
+    }
+
+    /// By how much effects may be told too small: sleepers, and requests of which nobody knows what they waited for.
+    fn hidden(&self, target: u32, percent: u8) -> f64 {
+        sleepers::hide(self, target, percent) + asked::hide(self, target, percent)
     }
 
     /// What dear ticks, and ticks that come too seldom, may make of an effect of nothing.
@@ -185,7 +191,7 @@ impl<'a> Analysis<'a> {
         let widened = |p: &CurvePoint| {
             let late = self.late(target, p.percent) + crowd::crowding(self, target, p.percent);
             let late = late + self.quality.mistold(p.y);
-            let seen = (p.low - late, p.high + late + sleepers::hide(self, target, p.percent));
+            let seen = (p.low - late, p.high + late + self.hidden(target, p.percent));
             let (low, high) = pauses.map_or(seen, |all| all.interval(p.percent, seen));
             CurvePoint { y: pauses.map_or(p.y, |all| all.effect(p.percent, p.y)), low, high, ..*p }
         };

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod analyse;
+mod asked;
 mod carry;
 mod clocked;
 pub mod coz;

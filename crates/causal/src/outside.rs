@@ -3,6 +3,7 @@
 //! means more visits; where requests come at a rate of their own, it means more waiting. A program of one thread is never
 //! paused by delays, so that visits per real second are the same for both, and its answer has to be told for both.
 
+use crate::asked;
 use whither_store::causal::{CausalRun, Executor, LoadKind, Window};
 
 /// With less spare time than this the program is what limits its visits, wherever they come from. Ticks of dear machines and
@@ -27,10 +28,17 @@ pub(crate) fn idle(run: &CausalRun, kept: &[&Window]) -> Option<f64> {
     Some((1.0 - ((ran + waited) / wall).max(kernel)).max(0.0))
 }
 
-/// That part, where the answer hangs on what the program waits for in it. What was launched has its clients with it.
+/// That part, where the answer hangs on what the program waits for in it. What was launched has its clients with it, unless requests are
+/// seen to come from outside.
 pub(crate) fn undecided(run: &CausalRun, kept: &[&Window], load: LoadKind) -> Option<f64> {
-    let asked = load == LoadKind::Unknown && !run.meta.launched;
-    idle(run, kept).filter(|idle| asked && *idle >= SPARE)
+    if load != LoadKind::Unknown {
+        return None;
+    }
+    // Several threads may wait for requests by turns.
+    if asked::is_paced(run, kept) && asked::leaves_spare_time(run, kept) {
+        return Some(idle(run, kept).unwrap_or(0.0));
+    }
+    idle(run, kept).filter(|idle| !run.meta.launched && *idle >= SPARE)
 }
 
 /// What is said of such a program, before all else.

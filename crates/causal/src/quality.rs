@@ -3,6 +3,7 @@
 //! influences, else dropping would bias what remains.
 
 use crate::analyse::Analysis;
+use crate::asked;
 use crate::carry::Carried;
 use crate::clocked;
 use crate::crowd;
@@ -418,6 +419,9 @@ fn load(run: &CausalRun, kept: &[&Window]) -> (LoadKind, String) {
             format!("visits stay on the beat of a clock, one each {each:.3} ms, whatever they take"),
         );
     }
+    if asked::is_on_a_beat(run, kept) {
+        return (LoadKind::Open, "requests come from programs that sleep to the beat of a clock".to_owned());
+    }
     let rate = |w: &Window| {
         let visits = w.visits.iter().find(|v| v.point == 0)?.visits as f64;
         (visits > 0.0 && w.wall_ns > 0).then(|| visits / w.wall_ns as f64)
@@ -431,7 +435,10 @@ fn load(run: &CausalRun, kept: &[&Window]) -> (LoadKind, String) {
             by_target.entry(window.target).or_default()[usize::from(window.percent > 0)].push(rate);
         }
     }
-    let judged: Vec<Delayed> = by_target.values().filter(|[a, b]| a.len() >= 4 && b.len() >= 4).map(delayed).collect();
+    let enough = by_target.iter().filter(|(_, [a, b])| a.len() >= 4 && b.len() >= 4);
+    let judged = enough.map(|(target, rates)| (*target, delayed(rates)));
+    let said = |(target, seen): &(u32, Delayed)| *seen != Delayed::AsBefore || asked::were_paid(run, *target);
+    let judged: Vec<Delayed> = judged.filter(said).map(|(_, seen)| seen).collect();
     let as_they_were = judged.iter().filter(|d| **d == Delayed::AsBefore).count();
     let (load, reason) = match judged.len() {
         _ if judged.contains(&Delayed::Rarer) => {

@@ -2,6 +2,7 @@
 //! a positive one, a negative one, one that is certainly small; anything else is "not enough data".
 
 use crate::analyse::Analysis;
+use crate::asked;
 use crate::crowd;
 use crate::estimate::Estimate;
 use crate::fixed_time;
@@ -163,11 +164,15 @@ fn weighed(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, m
     let pauses = analysis.pauses(MEASURE);
     let cut = pauses.map_or(0.0, |p| p.half(gain.percent));
     let hidden = sleepers::hide(analysis, id, gain.percent);
-    let half = (gain.high - gain.low - hidden) / 2.0 - analysis.allowance(id, gain.percent) - crowding - cut;
+    let asked = asked::hide(analysis, id, gain.percent);
+    let half = (gain.high - gain.low - hidden - asked) / 2.0 - analysis.allowance(id, gain.percent) - crowding - cut;
     // More windows would not help: the rest alone is the wider part, or holds both a gain and none.
     let remains = crowding > SMALL && gain.y.abs() < crowding;
     if crowding > half.max(SMALL) || remains {
         return Verdict::CannotSay { why: crowd::cannot_say(analysis.run, crowding) };
+    }
+    if asked / 2.0 > half.max(SMALL) {
+        return Verdict::CannotSay { why: asked::cannot_say(analysis.run, asked) };
     }
     if hidden / 2.0 > half.max(SMALL) {
         return Verdict::CannotSay { why: sleepers::cannot_say(hidden) };

@@ -21,6 +21,9 @@ pub struct CausalRun {
     pub samples: Vec<TargetSamples>,
     /// How often threads took turns in the targets.
     pub turns: Vec<Turns>,
+    /// What came from outside, by the target of the window. Not known of recordings made before.
+    #[serde(default)]
+    pub asked: Vec<FromOutside>,
     /// Waits that no virtual speed-up applies to, with who ended them.
     pub waits: Vec<Wait>,
     /// What the threads of targets wait for most.
@@ -326,6 +329,48 @@ pub struct Turns {
     pub run_ns: u64,
     /// Waits in it that other threads ended.
     pub waits: u64,
+}
+
+/// Data from outside that woke threads of the program, and what became of delays then. Of windows that were good when they were made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FromOutside {
+    /// Target, an index into [`CausalRun::targets`].
+    pub target: u32,
+    /// Length of the windows.
+    pub wall_ns: u64,
+    /// Wake-ups by data that the program had not asked for: requests.
+    pub times: u64,
+    /// Of those, by programs of this machine that sleep to times that the world sets.
+    pub by_world: u64,
+    /// By data of which nobody knows which answer of the program it waited for.
+    pub unknown: u64,
+    /// Windows with speed-up: what threads were to be delayed by.
+    pub delay_ns: u64,
+    /// Windows with speed-up: delays that were really made, all threads.
+    pub paid_ns: u64,
+    /// Windows with speed-up: what threads owed when data woke them of which nobody knows what it waited for.
+    pub unknown_debt_ns: u64,
+}
+
+impl FromOutside {
+    /// With what another one saw.
+    pub fn add(&mut self, other: &Self) {
+        self.wall_ns = self.wall_ns.saturating_add(other.wall_ns);
+        self.times = self.times.saturating_add(other.times);
+        self.by_world = self.by_world.saturating_add(other.by_world);
+        self.unknown = self.unknown.saturating_add(other.unknown);
+        self.delay_ns = self.delay_ns.saturating_add(other.delay_ns);
+        self.paid_ns = self.paid_ns.saturating_add(other.paid_ns);
+        self.unknown_debt_ns = self.unknown_debt_ns.saturating_add(other.unknown_debt_ns);
+    }
+
+    /// Adds to what is known of the same target.
+    pub fn add_to(self, all: &mut Vec<Self>) {
+        match all.iter_mut().find(|a| a.target == self.target) {
+            Some(same) => same.add(&self),
+            None => all.push(self),
+        }
+    }
 }
 
 /// Code that limits the program once a target has become fast.

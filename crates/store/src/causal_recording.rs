@@ -3,7 +3,8 @@
 //! and writes it anew: an hour of windows is less than a megabyte.
 
 use crate::causal::{
-    CausalMeta, CausalOverhead, CausalRun, Elsewhere, PointVisits, ProgressPoint, TakesOver, Turns, Wait, Window,
+    CausalMeta, CausalOverhead, CausalRun, Elsewhere, FromOutside, PointVisits, ProgressPoint, TakesOver, Turns, Wait,
+    Window,
 };
 use crate::epoch::OnExisting;
 use crate::error::StoreError;
@@ -57,6 +58,7 @@ pub fn load(dir: &Path) -> Result<CausalRun, StoreError> {
         windows,
         samples,
         turns: manifest.turns,
+        asked: manifest.asked,
         waits: manifest.waits,
         takes_over: manifest.takes_over,
         elsewhere: manifest.elsewhere,
@@ -78,6 +80,9 @@ struct Manifest {
     /// Not known of recordings made before.
     #[serde(default)]
     turns: Vec<Turns>,
+    /// Not known of recordings made before.
+    #[serde(default)]
+    asked: Vec<FromOutside>,
     waits: Vec<Wait>,
     /// Not known of recordings made before.
     #[serde(default)]
@@ -96,6 +101,7 @@ fn dangling(run: &CausalRun) -> Option<&'static str> {
     let target = |t: u32| (t as usize) < targets;
     let point = |p: u32| (p as usize) < points;
     let named = run.windows.iter().map(|w| w.target).chain(run.turns.iter().map(|t| t.target));
+    let named = named.chain(run.asked.iter().map(|a| a.target));
     let named = named.chain(run.takes_over.iter().flat_map(|t| [t.target, t.by]));
     if !named.into_iter().all(target) || !run.samples.iter().all(|s| s.target.is_none_or(target)) {
         return Some("target");
@@ -121,6 +127,7 @@ fn write(dir: &Path, run: &CausalRun) -> Result<(), StoreError> {
         meta: run.meta.clone(),
         points: run.points.clone(),
         turns: run.turns.clone(),
+        asked: run.asked.clone(),
         waits: run.waits.clone(),
         takes_over: run.takes_over.clone(),
         elsewhere: run.elsewhere.clone(),

@@ -39,8 +39,7 @@ pub struct CausalBpf {
     armed: Armed,
     points: Vec<Kind>,
     watches_calls: bool,
-    /// Whether the kernel knows uprobes of many places.
-    multi: bool,
+    kernel: Kernel,
     /// What a tick takes from the thread it meets, the way through hypervisor and kernel included.
     tick_cost: u64,
     /// Ticks are so far apart while a window is open: `config.tick_ns`, which samples are told in, or more.
@@ -83,12 +82,7 @@ impl CausalBpf {
         let cpus = proc::possible_cpus() as usize;
         // libbpf would print its warnings to the target's terminal; the error we return says enough.
         libbpf_rs::set_print(None);
-        // Before Linux 6.6 there are no uprobes of many places at once: without them the rest loads.
-        let (skel, multi) = match load(cpus, true) {
-            Ok(skel) => (skel, true),
-            Err(e) if e.is_refusal() => return Err(e),
-            Err(_) => (load(cpus, false)?, false),
-        };
+        let (skel, kernel) = load_what_is_known(cpus)?;
         let got = Rc::new(RefCell::new(records::Got::default()));
         let mut this = Self {
             links: Vec::new(),
@@ -102,7 +96,7 @@ impl CausalBpf {
             armed: Armed::Nothing,
             points: Vec::new(),
             watches_calls: false,
-            multi,
+            kernel,
             tick_cost: 0,
             spacing: config.tick_ns,
             visit_costs: Vec::new(),
@@ -125,6 +119,7 @@ impl CausalBpf {
             (ctl!(credit_every), 1),
             (ctl!(kernel_time), self.config.kernel_time.into()),
             (ctl!(follow), self.config.follow_forks.into()),
+            (ctl!(sees_sockets), self.kernel.sockets.into()),
         ];
         say.iter().for_each(|(word, value)| self.words.set(*word, *value));
         let programs = &mut self.skel.progs;
@@ -145,6 +140,11 @@ impl CausalBpf {
         ];
         for program in all {
             self.links.push(program.attach().map_err(|e| SampleError::bpf("attaching to the scheduler", e))?);
+        }
+        if self.kernel.sockets {
+            for program in [&mut programs.cz_data_ready, &mut programs.cz_sent] {
+                self.links.push(program.attach().map_err(|e| SampleError::bpf("attaching to sockets", e))?);
+            }
         }
         proc::online_cpus().into_iter().try_for_each(|cpu| self.tick_on(cpu))
     }
@@ -390,7 +390,7 @@ impl CausalBpf {
     fn uprobe(&mut self, point: u32, file: &Path, offset: u64, pid: Option<u32>) -> Result<(), SampleError> {
         let pid = pid.and_then(|p| i32::try_from(p).ok()).unwrap_or(-1);
         let (offset_here, cookie, programs) = (offset as usize, u64::from(point), &self.skel.progs);
-        let link = if self.multi {
+        let link = if self.kernel.multi {
             let opts = UprobeMultiOpts { offsets: vec![offset_here], cookies: vec![cookie], ..Default::default() };
             programs.cz_uprobe_multi.attach_uprobe_multi_with_opts(pid, file, "", opts)
         } else {
@@ -509,7 +509,7 @@ impl CausalBpf {
             ("device exit", p.cz_device_exit.as_fd()),
             ("softirq entry", p.cz_softirq_entry.as_fd()),
             ("softirq exit", p.cz_softirq_exit.as_fd()),
-            ("uprobe", if self.multi { p.cz_uprobe_multi.as_fd() } else { p.cz_uprobe.as_fd() }),
+            ("uprobe", if self.kernel.multi { p.cz_uprobe_multi.as_fd() } else { p.cz_uprobe.as_fd() }),
             ("tracepoint", p.cz_tracepoint.as_fd()),
             ("sys_exit", p.cz_sys_exit.as_fd()),
         ];
@@ -524,12 +524,37 @@ fn sane(config: &CausalConfig) -> CausalConfig {
     CausalConfig { tick_ns, period_ns: (config.period_ns / tick_ns).max(1) * tick_ns, ..*config }
 }
 
-fn load(cpus: usize, multi: bool) -> Result<CausalSkel<'static>, SampleError> {
+/// What not every kernel has.
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    /// Uprobes of many places, from Linux 6.6 on.
+    multi: bool,
+    /// Tracepoints of data that comes and goes on sockets, from Linux 6.3 on.
+    sockets: bool,
+}
+
+/// All programs, or those that the kernel can do.
+fn load_what_is_known(cpus: usize) -> Result<(CausalSkel<'static>, Kernel), SampleError> {
+    let lesser = [(true, true), (false, true)].map(|(multi, sockets)| Kernel { multi, sockets });
+    for kernel in lesser {
+        match load(cpus, kernel) {
+            Ok(skel) => return Ok((skel, kernel)),
+            Err(e) if e.is_refusal() => return Err(e),
+            Err(_) => {}
+        }
+    }
+    let least = Kernel { multi: false, sockets: false };
+    Ok((load(cpus, least)?, least))
+}
+
+fn load(cpus: usize, kernel: Kernel) -> Result<CausalSkel<'static>, SampleError> {
     // One object per session; its few kilobytes of book-keeping stay until the process ends.
     let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
     let builder = CausalSkelBuilder::default();
     let mut open = builder.open(object).map_err(|e| SampleError::bpf("opening the BPF object", e))?;
-    open.progs.cz_uprobe_multi.set_autoload(multi);
+    open.progs.cz_uprobe_multi.set_autoload(kernel.multi);
+    open.progs.cz_data_ready.set_autoload(kernel.sockets);
+    open.progs.cz_sent.set_autoload(kernel.sockets);
     size(&mut open, cpus)?;
     open.load().map_err(|e| SampleError::bpf("loading the BPF programs", e))
 }

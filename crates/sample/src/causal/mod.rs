@@ -177,6 +177,21 @@ pub struct Facts {
     pub absolute_wakes: u64,
     /// Points visited by threads that had been woken so in this window, one bit each.
     pub absolute_points: u64,
+    /// Who asked.
+    pub asked: Asked,
+}
+
+/// Threads of the group that data from outside has woken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// By data that the group had not asked for.
+    pub times: u64,
+    /// Of those, by programs of this machine that sleep to times that the world sets.
+    pub by_world: u64,
+    /// By data of which nobody knows which answer it waited for.
+    pub unknown: u64,
+    /// What those threads owed then, all together.
+    pub unknown_debt_ns: u64,
 }
 
 /// A sample of the group.

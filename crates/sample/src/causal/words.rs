@@ -47,6 +47,10 @@ pub(super) struct Sums {
     pub others_ns: u64,
     /// Of threads of the group, by one another.
     pub woken_in: u64,
+    pub asked: u64,
+    pub asked_by_world: u64,
+    pub asked_unknown: u64,
+    pub unknown_debt: u64,
 }
 
 impl Sums {
@@ -69,6 +73,10 @@ impl Sums {
             unknown_ns: less(self.unknown_ns, before.unknown_ns),
             others_ns: less(self.others_ns, before.others_ns),
             woken_in: less(self.woken_in, before.woken_in),
+            asked: less(self.asked, before.asked),
+            asked_by_world: less(self.asked_by_world, before.asked_by_world),
+            asked_unknown: less(self.asked_unknown, before.asked_unknown),
+            unknown_debt: less(self.unknown_debt, before.unknown_debt),
         }
     }
 }
@@ -120,6 +128,10 @@ impl Words {
             unknown_ns: sum(cpu!(unknown_ns)),
             others_ns: sum(cpu!(others_ns)).wrapping_add(self.others_since_switch()),
             woken_in: sum(cpu!(woken_in)),
+            asked: sum(cpu!(asked)),
+            asked_by_world: sum(cpu!(asked_by_world)),
+            asked_unknown: sum(cpu!(asked_unknown)),
+            unknown_debt: sum(cpu!(unknown_debt)),
         }
     }
 

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use whither_kernel::{clock, proc};
 use whither_sample::SampleError;
 use whither_sample::causal::{CausalBpf, CausalConfig, Loads};
-use whither_store::causal::{Executor, PointKind, PointVisits, Turns, Window};
+use whither_store::causal::{Executor, FromOutside, PointKind, PointVisits, Turns, Window};
 
 /// A command that ends sooner is run again unless the user says how often.
 const SHORT: Duration = Duration::from_secs(2);
@@ -169,6 +169,7 @@ pub(super) struct Session<'a> {
     group: Group,
     windows: Vec<Window>,
     turns: Vec<Turns>,
+    asked: Vec<FromOutside>,
     /// Windows in which a clock paced the first point.
     paced: usize,
     rates: Vec<f64>,
@@ -210,6 +211,7 @@ impl<'a> Session<'a> {
             group: Group::new(options, exec),
             windows: Vec::new(),
             turns: Vec::new(),
+            asked: Vec::new(),
             paced: 0,
             rates: Vec::new(),
             stratum: 0,
@@ -504,7 +506,7 @@ impl<'a> Session<'a> {
                 self.stratum = order.stratum;
                 let made = window::make(&mut self.group, &order, self.runs, policy, alive, limits)?;
                 self.last_window = Some(Instant::now());
-                if let Some(window::Made { window: made, paced, turns, seen, met }) = made {
+                if let Some(window::Made { window: made, paced, turns, asked, seen, met }) = made {
                     self.paced += usize::from(paced);
                     if made.percent > 0 && made.dropped.is_none() {
                         self.took_turns(turns);
@@ -514,6 +516,7 @@ impl<'a> Session<'a> {
                         self.pace.saw(met);
                     }
                     if made.dropped.is_none() {
+                        asked.add_to(&mut self.asked);
                         self.saw(seen, (made.percent > 0).then_some(made.target));
                     }
                     policy.finished(&made);

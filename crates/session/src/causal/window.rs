@@ -10,7 +10,7 @@ use crate::{SessionError, StopFlag};
 use std::time::{Duration, Instant};
 use whither_kernel::{clock, proc};
 use whither_sample::causal::Facts;
-use whither_store::causal::{DropReason, PointKind, PointVisits, Turns, Window};
+use whither_store::causal::{DropReason, FromOutside, PointKind, PointVisits, Turns, Window};
 
 /// The kernel side believes that we live for 100 ms; samples and visits are looked at this often.
 const BEAT: Duration = Duration::from_millis(5);
@@ -54,6 +54,7 @@ pub(super) struct Made {
     pub(super) paced: bool,
     /// How often the target's threads took turns with others.
     pub(super) turns: Turns,
+    pub(super) asked: FromOutside,
     pub(super) seen: Seen,
     pub(super) met: Met,
 }
@@ -103,6 +104,7 @@ pub(super) fn make(
     let paced = first.is_some_and(|i| facts.absolute_points & 1_u64.checked_shl(i).unwrap_or(0) != 0);
     let turns =
         Turns { target: order.target, run_ns: facts.hits.saturating_mul(facts.unit_ns), waits: facts.hit_waits };
+    let asked = asked(order, &facts);
     let window = Window {
         run,
         target: order.target,
@@ -126,7 +128,22 @@ pub(super) fn make(
         lost: facts.lost,
         dropped,
     };
-    Ok(Some(Made { window, paced, turns, seen: Seen::of(&facts), met: Met::of(&facts) }))
+    Ok(Some(Made { window, paced, turns, asked, seen: Seen::of(&facts), met: Met::of(&facts) }))
+}
+
+/// What came from outside. Without speed-up there are no delays to be asked of anybody.
+fn asked(order: &Order, facts: &Facts) -> FromOutside {
+    let delayed = |ns: u64| if order.percent > 0 { ns } else { 0 };
+    FromOutside {
+        target: order.target,
+        wall_ns: facts.wall_ns,
+        times: facts.asked.times,
+        by_world: facts.asked.by_world,
+        unknown: facts.asked.unknown,
+        delay_ns: delayed(facts.delay_ns),
+        paid_ns: delayed(facts.inserted_ns),
+        unknown_debt_ns: delayed(facts.asked.unknown_debt_ns),
+    }
 }
 
 /// Watches without speeding anything up.

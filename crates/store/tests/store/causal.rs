@@ -73,6 +73,16 @@ fn run(windows: u32, targets: u32) -> CausalRun {
             .map(|n| TargetSamples { target: (n % 2 == 0).then_some(0), stratum: n, plain: 1, plain_ns: 2, all: 3 })
             .collect(),
         turns: vec![whither_store::causal::Turns { target: 0, run_ns: 7, waits: 3 }],
+        asked: vec![whither_store::causal::FromOutside {
+            target: 0,
+            wall_ns: 9,
+            times: 4,
+            by_world: 1,
+            unknown: 2,
+            delay_ns: 3,
+            paid_ns: 5,
+            unknown_debt_ns: 6,
+        }],
         waits: vec![Wait { site: target(1), blocked_ns: 5, woken_by: vec![(target(2), 7)] }],
         takes_over: vec![whither_store::causal::TakesOver { target: 0, by: 0 }],
         elsewhere: Elsewhere {

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use whither_causal::Policy;
 use whither_session::causal::run;
 use whither_store::causal::{
-    CausalRun, DropReason, Elsewhere, Executor, LoadKind, PointKind, TakesOver, Target, Turns,
+    CausalRun, DropReason, Elsewhere, Executor, FromOutside, LoadKind, PointKind, TakesOver, Target, Turns,
 };
 
 /// `whither causal extend`.
@@ -92,6 +92,7 @@ fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
         (Executor::Spin, Executor::Sleep) => {
             all.windows.iter_mut().for_each(|w| w.dropped = Some(DropReason::Spun));
             all.turns.clear();
+            all.asked.clear();
             (all.meta.executor, all.meta.executor_reason) = (Executor::Sleep, new.meta.executor_reason.clone());
         }
         (Executor::Sleep, Executor::Spin) => {
@@ -126,6 +127,9 @@ fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
         sample.stratum = sample.stratum.saturating_add(stratum);
         sample.target = sample.target.map(number);
         all.samples.push(sample);
+    }
+    for asked in &new.asked {
+        FromOutside { target: number(asked.target), ..*asked }.add_to(&mut all.asked);
     }
     for turns in &new.turns {
         let target = number(turns.target);

@@ -3,7 +3,7 @@
 
 use super::super::visits::since;
 use super::super::words::{Sums, cpu, ctl};
-use super::super::{Facts, now, outside};
+use super::super::{Asked, Facts, now, outside};
 use super::{CausalBpf, Kind};
 use crate::SampleError;
 use libbpf_rs::MapCore;
@@ -173,6 +173,12 @@ impl CausalBpf {
         facts.threads = u32::try_from(in_window.threads).unwrap_or(u32::MAX);
         facts.hits = (in_count.hit_ns + facts.unit_ns / 2) / facts.unit_ns;
         facts.hit_waits = in_count.hit_waits;
+        facts.asked = Asked {
+            times: in_count.asked,
+            by_world: in_count.asked_by_world,
+            unknown: in_count.asked_unknown,
+            unknown_debt_ns: in_count.unknown_debt,
+        };
         facts.samples = (in_count.sample_ns + facts.unit_ns / 2) / facts.unit_ns;
         (facts.drain_ns, facts.drained) = (drain_ns, drained);
         Ok(facts)

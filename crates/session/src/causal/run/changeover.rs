@@ -95,6 +95,7 @@ impl Session<'_> {
         let spun = self.windows.len();
         self.windows.iter_mut().for_each(|w| w.dropped = Some(DropReason::Spun));
         self.turns.clear();
+        self.asked.clear();
         self.paced = 0;
         policy.anew();
         self.spun = self.group.exec.loads();

@@ -199,6 +199,7 @@ impl Session<'_> {
             windows: settled(self.windows.clone()),
             samples: self.group.targets.samples(),
             turns: self.turns.clone(),
+            asked: self.asked.clone(),
             waits: Vec::new(),
             takes_over: Vec::new(),
             elsewhere: self.group.elsewhere(),

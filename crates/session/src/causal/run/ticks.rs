@@ -52,6 +52,7 @@ impl Session<'_> {
     fn begin_anew(&mut self, policy: &mut dyn CausalPolicy, on: &mut dyn FnMut(CausalEvent)) {
         self.windows.iter_mut().for_each(|w| w.dropped = Some(DropReason::Ticks));
         self.turns.clear();
+        self.asked.clear();
         self.paced = 0;
         policy.anew();
         let text = "the program has more than one thread now: ticks come more often from here on, and windows before do not count";
