@@ -7,6 +7,7 @@ use crate::crowd;
 use crate::estimate::Estimate;
 use crate::fixed_time;
 use crate::harm;
+use crate::outside::Hangs;
 use crate::phase::over_the_run;
 use crate::quality::seconds;
 use crate::results::{FitKind, Gain, Phase, TargetRow, Verdict};
@@ -74,7 +75,7 @@ pub(crate) fn of(
 }
 
 /// What would gain or lose, where nobody knows whether visits would follow.
-pub(crate) fn by_load(verdict: Verdict, waits_outside: Option<f64>) -> Verdict {
+pub(crate) fn by_load(verdict: Verdict, waits_outside: Option<Hangs>) -> Verdict {
     match verdict {
         Verdict::FixThis | Verdict::HelpsUntil { .. } | Verdict::HelpsOther { .. } | Verdict::Contention { .. }
             if waits_outside.is_some() =>
