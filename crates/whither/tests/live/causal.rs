@@ -409,7 +409,8 @@ fn k26_a_client_that_is_not_measured_asks_earlier() {
     let mut child = start(&["asked", "--seconds", "14"]);
     std::thread::sleep(Duration::from_millis(500));
     let Some(pid) = program_of(child.id()) else { panic!("the program did not start") };
-    let args = ["--progress", "progress", "--unit", "function", "-t", "lookup", "--load", "closed"];
+    // The client is a child of the server's, and would be measured with it.
+    let args = ["--follow", "none", "--progress", "progress", "--unit", "function", "-t", "lookup", "--load", "closed"];
     let run = attach(&[&args[..], &["--speedups", AMOUNTS]].concat(), 10, pid);
     assert!(child.wait().is_ok_and(|status| status.success()));
     if run.spoilt() {
