@@ -37,6 +37,15 @@ impl Verdict {
     pub fn is_an_answer(&self) -> bool {
         !matches!(self, Self::NotEnoughData { .. } | Self::CannotSay { .. } | Self::CausedBy { .. })
     }
+
+    /// How much longer measuring takes until it is one, in words, as far as that can be foreseen.
+    #[must_use]
+    pub fn more_time(&self) -> Option<String> {
+        match self {
+            Self::NotEnoughData { more_seconds: Some(s), .. } => Some(more(*s)),
+            _ => None,
+        }
+    }
 }
 
 /// Verdict without sentence.

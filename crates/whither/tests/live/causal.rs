@@ -291,6 +291,11 @@ fn an_unknown_point_is_answered_with_the_nearest_names() {
     // It is in the source, and was inlined.
     let inlined = causal(&["--progress", "more"], 2, &["serial"]);
     assert!(inlined.stderr.contains("has no code of its own"), "{}", inlined.stderr);
+    // A target, too, though a function may be there without symbols.
+    let target = causal(&["--progress", "progress", "--target", "calibratin"], 20, &["serial"]);
+    assert_ne!(target.code, 0, "{}", target.told());
+    assert!(target.stderr.contains("no such code") && target.stderr.contains("calibrating"), "{}", target.stderr);
+    assert!(!target.stdout.contains("visits"), "it was told at the end:\n{}", target.stdout);
     let mark = causal(&["--progress", "mark:rounds"], 2, &["serial"]);
     assert_ne!(mark.code, 0, "{}", mark.told());
     assert!(mark.stderr.contains("mark:round"), "no suggestion:\n{}", mark.stderr);
