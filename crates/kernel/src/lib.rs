@@ -5,6 +5,7 @@
 // The one crate whose work is unsafe by nature; every block carries its SAFETY comment.
 #![allow(unsafe_code)]
 
+pub mod affinity;
 pub mod bpf_stats;
 pub mod breakpoint;
 pub mod calibrate;

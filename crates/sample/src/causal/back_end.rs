@@ -18,6 +18,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::rc::Rc;
 use whither_abi::causal as abi;
+use whither_kernel::affinity::Reach;
 use whither_kernel::perf::PerfEvent;
 use whither_kernel::proc;
 
@@ -460,7 +461,7 @@ impl CausalBpf {
 
     /// What has been going on since [`CausalBpf::open`].
     pub fn loads(&mut self) -> Loads {
-        let sums = self.words.sums();
+        let sums = self.words.sums(&Reach::default());
         let pids = self.processes();
         let outside = outside::Outside::read(&pids);
         Loads {

@@ -151,7 +151,7 @@ pub struct Facts {
     pub own_wait_ns: u64,
     /// Time that they waited for a core behind others.
     pub foreign_wait_ns: u64,
-    /// CPU time of programs that are not watched, ours and the kernel's threads left out.
+    /// CPU time of programs that are not watched, on CPUs that the group may use; ours and the kernel's threads left out.
     pub others_ns: u64,
     /// Of `samples`, those in programs whose code was not known yet: nothing of it can be a hit.
     pub unknown: u64,

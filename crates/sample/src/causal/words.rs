@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use whither_abi::causal::{CpuState, Ctl, POINTS, Visits};
+use whither_kernel::affinity::Reach;
 use whither_kernel::shared::SharedWords;
 use whither_store::causal::PointVisits;
 
@@ -110,7 +111,8 @@ impl Words {
         self.cpus.words().chunks_exact(CPU_WORDS)
     }
 
-    pub(super) fn sums(&self) -> Sums {
+    /// `reach`: CPUs on which others can be in the program's way.
+    pub(super) fn sums(&self, reach: &Reach) -> Sums {
         let sum = |word: usize| self.each_cpu().fold(0, |all: u64, c| all.wrapping_add(c[word].load(Relaxed)));
         Sums {
             samples: sum(cpu!(samples)),
@@ -126,7 +128,7 @@ impl Words {
             handler: sum(cpu!(handler)),
             absolute: sum(cpu!(absolute)),
             unknown_ns: sum(cpu!(unknown_ns)),
-            others_ns: sum(cpu!(others_ns)).wrapping_add(self.others_since_switch()),
+            others_ns: self.others_ns(reach),
             woken_in: sum(cpu!(woken_in)),
             asked: sum(cpu!(asked)),
             asked_by_world: sum(cpu!(asked_by_world)),
@@ -135,11 +137,15 @@ impl Words {
         }
     }
 
-    /// What others have had of their cores since they got them.
-    fn others_since_switch(&self) -> u64 {
+    /// What others have had of cores, those that have one now included.
+    fn others_ns(&self, reach: &Reach) -> u64 {
         let now = super::now();
-        let at = self.each_cpu().map(|c| c[cpu!(others_at)].load(Relaxed)).filter(|at| *at > 0);
-        at.map(|at| now.saturating_sub(at)).sum()
+        let of = |c: &[AtomicU64]| {
+            let since = Some(c[cpu!(others_at)].load(Relaxed)).filter(|at| *at > 0);
+            c[cpu!(others_ns)].load(Relaxed).wrapping_add(since.map_or(0, |at| now.saturating_sub(at)))
+        };
+        let reached = (0..).zip(self.each_cpu()).filter(|(cpu, _)| reach.has(*cpu));
+        reached.fold(0, |all: u64, (_, words)| all.wrapping_add(of(words)))
     }
 
     /// Turns of threads that the world had woken, over before a tick could let them pay.

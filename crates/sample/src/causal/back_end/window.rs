@@ -10,6 +10,7 @@ use libbpf_rs::MapCore;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use whither_abi::causal as abi;
+use whither_kernel::affinity::Reach;
 use whither_kernel::clock;
 
 /// Debts that are not paid after so long are forgiven.
@@ -38,6 +39,8 @@ struct Counted {
     outside: outside::Outside,
     /// Our own CPU time.
     own_ns: u64,
+    /// CPUs that the program may use: who runs on others is not in its way.
+    reach: Reach,
 }
 
 impl CausalBpf {
@@ -115,11 +118,12 @@ impl CausalBpf {
     }
 
     fn counts_from_now(&self, pids: &[u32]) -> Counted {
-        let (sums, outside) = (self.words.sums(), outside::Outside::read(pids));
+        let reach = Reach::of(pids);
+        let (sums, outside) = (self.words.sums(&reach), outside::Outside::read(pids));
         let ever = (0..self.points.len() as u32).map(|point| self.words.ever(point)).collect();
         let (at, delay_ns) = (now(), self.delay());
         self.words.count_from_now();
-        Counted { at, delay_ns, ever, sums, outside, own_ns: clock::own_cpu_ns() }
+        Counted { at, delay_ns, ever, sums, outside, own_ns: clock::own_cpu_ns(), reach }
     }
 
     /// Delay that every thread owes or has paid.
@@ -148,7 +152,7 @@ impl CausalBpf {
         let stopped_at = now();
         self.settle();
         let delay_ns = self.delay();
-        let sums = self.words.sums();
+        let sums = self.words.sums(&opened.counted.reach);
         let (in_window, in_count) = (sums.since(&opened.sums), sums.since(&opened.counted.sums));
         let drained = self.drain(delay_ns);
         self.words.set(ctl!(state), abi::STATE_OFF);
@@ -235,9 +239,9 @@ impl CausalBpf {
             major_faults: passed.major_faults,
             max_debt_ns: self.words.largest(cpu!(max_debt)),
             stopped: self.words.get(ctl!(stopped)) != 0,
-            inserted_ns: self.words.sums().since(&counted.sums).inserted,
+            inserted_ns: self.words.sums(&counted.reach).since(&counted.sums).inserted,
             unit_ns: self.config.tick_ns,
-            absolute_wakes: self.words.sums().since(&counted.sums).absolute,
+            absolute_wakes: self.words.sums(&counted.reach).since(&counted.sums).absolute,
             absolute_points: self.words.get(ctl!(absolute_points)),
             ..Facts::default()
         }
