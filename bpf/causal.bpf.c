@@ -641,8 +641,16 @@ int cz_data_ready(__u64 *args)
 SEC("tp_btf/sock_send_length")
 int cz_sent(__u64 *args)
 {
+	struct sock *sk = (void *)args[0];
 	if ((__s32)args[1] > 0)
-		sent(args[0]);
+		sent((__u64)sk, sk->sk_protocol == TCP);
+	return 0;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int cz_connects(__u64 *args)
+{
+	connects(args[0], (__s32)args[2]);
 	return 0;
 }
 

@@ -14,6 +14,10 @@
 #define SOCKETS 16384
 /* TCP_ESTABLISHED, which connected sockets of other families have as well. */
 #define CONNECTED 1
+/* TCP_SYN_SENT, TCP_CLOSE */
+#define CONNECTING 2
+#define CLOSED 7
+#define TCP 6
 
 struct socket_clock {
 	__s64 d;
@@ -21,7 +25,8 @@ struct socket_clock {
 	__u32 flags;
 };
 
-/* The group sent on it before anything arrived: it asks there. */
+/* The group asks there. Of TCP: it has connected, and that was seen; on a connection that was there before, who attaches may come upon a
+ * request that is being answered, and which end asks is not known. Of others: it sent before anything arrived. */
 #define ASKS 1u
 /* The group has sent on it. */
 #define ANSWERED 2u
@@ -33,8 +38,19 @@ struct {
 	__type(value, struct socket_clock);
 } sockets SEC(".maps");
 
+/* A connection of TCP begins, or ends: the next socket may have its address. */
+static void connects(__u64 socket, int state)
+{
+	__u32 tid = (__u32)bpf_get_current_pid_tgid();
+	struct socket_clock fresh = {.flags = ASKS};
+	if (state == CLOSED)
+		bpf_map_delete_elem(&sockets, &socket);
+	else if (state == CONNECTING && bpf_map_lookup_elem(&threads, &tid))
+		bpf_map_update_elem(&sockets, &socket, &fresh, BPF_ANY);
+}
+
 /* A thread of the group has sent on a socket. */
-static void sent(__u64 socket)
+static void sent(__u64 socket, int is_tcp)
 {
 	__u32 tid = (__u32)bpf_get_current_pid_tgid();
 	struct wh_cz_thread *t = bpf_map_lookup_elem(&threads, &tid);
@@ -43,7 +59,14 @@ static void sent(__u64 socket)
 		return;
 	wh_debt_sync(&t->clock, (__u32)c->epoch);
 	struct socket_clock *known = bpf_map_lookup_elem(&sockets, &socket);
-	struct socket_clock fresh = {t->clock.d, (__u32)c->epoch, known ? known->flags | ANSWERED : ASKS | ANSWERED};
+	if (known) {
+		/* In this order: of a clock whose epoch is an old one nothing is believed. */
+		*(volatile __s64 *)&known->d = t->clock.d;
+		*(volatile __u32 *)&known->epoch = (__u32)c->epoch;
+		*(volatile __u32 *)&known->flags = known->flags | ANSWERED;
+		return;
+	}
+	struct socket_clock fresh = {t->clock.d, (__u32)c->epoch, is_tcp ? ANSWERED : ASKS | ANSWERED};
 	bpf_map_update_elem(&sockets, &socket, &fresh, BPF_ANY);
 }
 

@@ -32,6 +32,7 @@ struct sock_common {
 };
 struct sock {
 	struct sock_common __sk_common;
+	__u16 sk_protocol;
 };
 struct kernfs_node {
 	__u64 id;

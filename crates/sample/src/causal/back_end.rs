@@ -143,7 +143,7 @@ impl CausalBpf {
             self.links.push(program.attach().map_err(|e| SampleError::bpf("attaching to the scheduler", e))?);
         }
         if self.kernel.sockets {
-            for program in [&mut programs.cz_data_ready, &mut programs.cz_sent] {
+            for program in [&mut programs.cz_connects, &mut programs.cz_data_ready, &mut programs.cz_sent] {
                 self.links.push(program.attach().map_err(|e| SampleError::bpf("attaching to sockets", e))?);
             }
         }
@@ -556,6 +556,7 @@ fn load(cpus: usize, kernel: Kernel) -> Result<CausalSkel<'static>, SampleError>
     open.progs.cz_uprobe_multi.set_autoload(kernel.multi);
     open.progs.cz_data_ready.set_autoload(kernel.sockets);
     open.progs.cz_sent.set_autoload(kernel.sockets);
+    open.progs.cz_connects.set_autoload(kernel.sockets);
     size(&mut open, cpus)?;
     open.load().map_err(|e| SampleError::bpf("loading the BPF programs", e))
 }
