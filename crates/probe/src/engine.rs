@@ -445,7 +445,10 @@ impl Engine {
     pub fn snapshot(&mut self) -> CallSnapshot {
         self.settle_times();
         let first = self.own_snapshot();
-        self.joined(first)
+        let mut all = self.joined(first);
+        let CallSnapshot { notes, modules, .. } = &mut all;
+        notes.retain(|note| !resolve::is_refuted(note, modules.iter().map(|m| m.path.as_str())));
+        all
     }
 
     /// Of this program alone, with the numbers its tables have.

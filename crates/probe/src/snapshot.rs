@@ -258,7 +258,9 @@ impl Reader {
 /// Of calls that were entered before numbers began to count, the time since then counts.
 pub(crate) fn clip(snapshot: &mut CallSnapshot) {
     for path in &mut snapshot.paths {
-        path.totals.max_ns = path.totals.max_ns.min(snapshot.whole.wall_ns.max(1));
+        let whole = snapshot.whole.wall_ns.max(1);
+        path.totals.max_ns = path.totals.max_ns.min(whole);
+        path.totals.min_ns = path.totals.min_ns.min(whole);
     }
     for call in &mut snapshot.in_progress {
         call.elapsed_ns = call.elapsed_ns.min(snapshot.whole.wall_ns);

@@ -300,7 +300,7 @@ fn calls_in_progress_last_no_longer_than_numbers_count() {
     let call = |elapsed_ns| InProgress { tid: 1, pid: 1, path: 2, elapsed_ns };
     let mut snapshot = CallSnapshot { in_progress: vec![call(5_020), call(4_000)], ..CallSnapshot::default() };
     snapshot.whole.wall_ns = 5_000;
-    let totals = PathTotals { max_ns: 5_400, ..PathTotals::default() };
+    let totals = PathTotals { min_ns: 5_400, max_ns: 5_400, ..PathTotals::default() };
     snapshot.paths = vec![CallPath {
         id: 2,
         point: 0,
@@ -312,6 +312,6 @@ fn calls_in_progress_last_no_longer_than_numbers_count() {
         threads: Vec::new(),
     }];
     clip(&mut snapshot);
-    assert_eq!(snapshot.paths[0].totals.max_ns, 5_000);
+    assert_eq!((snapshot.paths[0].totals.min_ns, snapshot.paths[0].totals.max_ns), (5_000, 5_000));
     assert_eq!(snapshot.in_progress, [call(5_000), call(4_000)]);
 }
