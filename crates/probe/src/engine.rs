@@ -275,8 +275,9 @@ impl Engine {
             // Takes time that is not the target's.
             self.watch_all();
         }
-        // Before it runs: it may be at its end a moment later.
-        self.tree.reset();
+        // A process that runs has called probed functions since they were patched: all numbers begin at one moment. One that does
+        // not run yet may be at its end a moment later.
+        self.reset();
         self.let_run()
     }
 

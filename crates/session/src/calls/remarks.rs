@@ -18,7 +18,8 @@ impl Remarks {
 
     /// Sentences about a snapshot.
     pub(super) fn on(&self, snapshot: &CallSnapshot, is_stopped: impl Fn(u32) -> bool) -> Vec<String> {
-        let called = snapshot.paths.iter().any(|p| p.totals.calls > 0) || !snapshot.in_progress.is_empty();
+        let called =
+            snapshot.paths.iter().any(|p| p.totals.calls > 0 || p.totals.done > 0) || !snapshot.in_progress.is_empty();
         let mut notes = stopped(snapshot, is_stopped);
         // Where nothing ran, nothing else needs to be said of why nothing was seen.
         if self.attached && !called && notes.is_empty() && !snapshot.points.is_empty() {

@@ -219,7 +219,12 @@ pub(super) fn finish(
         outcome.epochs.iter().map(|e| Counted::new(&e.snapshot, title(e.name.as_str()), &names, &args.shape)).collect();
     let printed = show_all(args, &counted, outcome.unmatched.is_none(), &teller);
     files.problems().iter().for_each(|problem| teller.line(problem));
-    failure::or_seen_enough(printed)?;
+    if let Err(why) = failure::or_seen_enough(printed) {
+        // A command's own failure comes first, as ever.
+        let Some(status) = outcome.target_status.filter(|status| *status != 0) else { return Err(why) };
+        failure::report(&why);
+        return Ok(Ending::Target(status));
+    }
     let complete = counted.iter().all(|one| told::is_complete(&one.profile));
     kept.map(|()| ending(args, outcome, complete))
 }

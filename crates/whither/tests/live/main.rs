@@ -6,6 +6,7 @@
 mod support;
 
 mod calls_live;
+mod calls_session;
 mod causal_live;
 
 mod annotate;
