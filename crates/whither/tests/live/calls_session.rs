@@ -110,8 +110,8 @@ fn numbers_and_the_time_they_are_a_share_of_begin_at_one_moment() {
         let told: Value =
             serde_json::from_slice(&done.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&done.stderr)));
         let ns = |of: &Value, what: &str| of[what].as_f64().unwrap();
-        let open: f64 = told["in_progress"].as_array().unwrap().iter().map(|call| ns(call, "elapsed_ns")).sum();
-        let wall = ns(&told["functions"][0]["totals"], "wall_ns") + open;
+        // Calls in progress are in it.
+        let wall = ns(&told["functions"][0]["totals"], "wall_ns");
         let whole = ns(&told["whole"], "wall_ns");
         assert!(wall > 0.9 * whole && wall <= 1.001 * whole, "{wall} of {whole}: {told}");
     }
