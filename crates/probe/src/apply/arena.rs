@@ -172,8 +172,12 @@ mod tests {
         let around = 0x1000_0000..0x1001_0000;
         let (mut arenas, mut maps, mut sizes) = (Arenas::default(), vec![taken(around.clone())], Vec::new());
         for count in [1000, 1, 1000, 1000, 1000] {
-            arenas.reserve(&around, count, &mut maps, &mut |_, bytes| Ok(sizes.push(bytes))).expect("room");
-            (0..count).for_each(|_| drop(arenas.take(&around, 1).expect("was reserved")));
+            let mut map = |_, bytes| {
+                sizes.push(bytes);
+                Ok(())
+            };
+            arenas.reserve(&around, count, &mut maps, &mut map).expect("room");
+            assert!((0..count).all(|_| arenas.take(&around, 1).is_some()), "was reserved");
         }
         assert!(sizes.iter().all(|&bytes| is_size(bytes)) && sizes[0] >= 1000 * slot(), "{sizes:?}");
         assert!(sizes.len() <= 4 && sizes.is_sorted(), "{sizes:?}");

@@ -53,7 +53,11 @@ mod tests {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..available_parallelism().map_or(1, usize::from) + 2 {
-                scope.spawn(|| while !stop.load(Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
             }
             // This thread runs too, and whoever was just made is known to the kernel as able to run.
             let found = (0..1000).any(|_| is_crowded(std::process::id()));
