@@ -5,11 +5,13 @@
 
 mod bound;
 mod core;
+mod latencies;
 mod pipeline;
 mod recurrence;
 mod schedule;
 
 pub use self::core::{Core, ModelError, Penalties};
+pub use latencies::Latencies;
 pub use recurrence::{Rounds, chain_of_rounds};
 pub use schedule::{BlockSchedule, InsnSchedule, Schedule, StaticStall, schedule};
 
@@ -32,6 +34,10 @@ pub enum Order {
 pub struct Work {
     /// Cycles from its start to its result, behind its load if it has one.
     pub latency: u16,
+    /// Cycles that some of its results come later than the others.
+    pub late: u16,
+    /// Cycles that what it only keeps is needed later than its operands.
+    pub merge_late: u16,
     /// Ports that can do it, a bit each; none when it needs no unit.
     pub ports: u32,
     /// Cycles it keeps its port busy.

@@ -25,6 +25,7 @@ mod events;
 mod exact;
 mod harmless;
 mod import;
+mod latencies;
 mod nasty;
 mod optimisers;
 mod refusals;
