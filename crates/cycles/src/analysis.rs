@@ -168,6 +168,8 @@ pub(crate) struct Study {
     counted: bool,
     /// Why calls that were told do not give it.
     declined: Option<String>,
+    /// Why what time bounds says nothing of executions.
+    boundless: Option<String>,
     /// Branches were seen in more than what is selected.
     foreign_branches: bool,
 }
@@ -234,11 +236,14 @@ impl Study {
             calls: None,
             counted: false,
             declined: None,
+            boundless: None,
             foreign_branches: tables.foreign_branches(),
         };
         study.rounds = study.rounds(machine, tables.samples);
         study.scale = study.bounded_scale();
-        Ok(study.counted(run_ns))
+        let mut study = study.counted(run_ns);
+        study.boundless = study.boundless(tables.samples);
+        Ok(study)
     }
 
     /// Flow through each instruction, relative to an unknown scale; padding never runs.
@@ -319,7 +324,7 @@ impl Study {
             out.summary = self.summary(&out.insns, machine);
         }
         (out.best_cpi, out.cpi) = self.cpi(f);
-        out.notes.extend(self.declined.clone());
+        out.notes.extend(self.declined.iter().chain(self.boundless.iter().filter(|_| !self.is_told())).cloned());
         match (f.evidence, subject.decided.0) {
             (Evidence::Samples, 0) => out.notes.push(
                 "no branch was seen to go either way: executions are guessed from time alone; record with --edges mem"
@@ -360,7 +365,7 @@ impl Study {
 
     /// Flows to executions: while recorded, or per entry where they cannot be told.
     fn unit(&self, f: &Frequencies) -> f64 {
-        self.scale.filter(|_| self.clock_is_known || self.is_told()).unwrap_or_else(|| 1.0 / entries(f))
+        self.scale.filter(|_| self.is_bounded() || self.is_told()).unwrap_or_else(|| 1.0 / entries(f))
     }
 
     /// Best-case and actual cycles per instruction.
@@ -490,7 +495,7 @@ impl Study {
 
     /// Whether executions are told while recorded, but as the most there can have been.
     fn is_bounded(&self) -> bool {
-        !self.is_told() && self.scale.is_some() && self.clock_is_known
+        !self.is_told() && self.scale.is_some() && self.clock_is_known && self.boundless.is_none()
     }
 
     fn certainty(&self) -> culprits::Certainty {

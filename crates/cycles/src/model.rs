@@ -82,6 +82,10 @@ pub trait CoreModel {
     fn least_busy(&self, _insn: &Effects) -> f64 {
         0.0
     }
+    /// Cycles at least in which an instruction goes on alone, so that nothing else hides them.
+    fn least_alone(&self, _insn: &Effects) -> f64 {
+        0.0
+    }
     /// Taken branches per cycle that no stretch of code exceeds: for the same bounds, and for how fast fetching goes by them at best.
     fn most_taken(&self) -> f64;
     /// Latency that no case of an instruction goes below, its load included: for the same bounds.

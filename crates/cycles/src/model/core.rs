@@ -380,10 +380,23 @@ impl CoreModel for Core {
             OpClass::Sqrt => self.latency.sqrt_every.min(4),
             OpClass::FpDivSingle => self.latency.fp_div_every.min(3),
             OpClass::SqrtSingle => self.latency.sqrt_every.min(3),
+            OpClass::ReadClock => self.latency.read_clock,
+            OpClass::PopFlags => self.latency.pop_flags,
+            OpClass::Rep => self.latency.rep,
             _ => 0,
         };
         // Rounded, and of quotients that were not tried.
         f64::from(every) * 0.9
+    }
+
+    fn least_alone(&self, insn: &Effects) -> f64 {
+        let cycles = match insn.class {
+            OpClass::Cpuid => self.latency.cpuid,
+            OpClass::Pause => self.latency.pause,
+            _ => 0,
+        };
+        // A hypervisor may be quicker at other times, and some leaves are quicker than others.
+        f64::from(cycles) * 0.7
     }
 
     fn most_taken(&self) -> f64 {
