@@ -90,7 +90,7 @@ impl<'s, 'a> Sum<'s, 'a> {
         Self {
             selection,
             symbols,
-            machine: Machine::of(profile, symbols, query).with_refills(profile, symbols, wanted),
+            machine: Machine::of(profile, symbols, query).with_images(profile, symbols, wanted),
             tables: Tables::of(selection, &query.annotate.filter),
             insns: Vec::new(),
             analysed: (0, 0.0),
