@@ -27,6 +27,7 @@ mod events;
 mod exact;
 mod harmless;
 mod import;
+mod latencies;
 mod nasty;
 mod optimisers;
 mod refusals;
