@@ -311,9 +311,8 @@ fn solved(mut of: [[f64; 3]; 3], mut right: [f64; 3]) -> [f64; 3] {
     for i in 0..3 {
         for below in i + 1..3 {
             let times = of[below][i] / of[i][i];
-            for j in i..3 {
-                of[below][j] -= times * of[i][j];
-            }
+            let above = of[i];
+            of[below].iter_mut().zip(above).skip(i).for_each(|(left, above)| *left -= times * above);
             right[below] -= times * right[i];
         }
     }

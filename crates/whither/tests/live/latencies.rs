@@ -98,6 +98,7 @@ fn chains(core: &Core) -> Vec<Chain> {
 }
 
 #[test]
+#[ignore = "its own time, on a quiet machine: scripts/acceptance runs it"]
 fn the_model_knows_what_results_take_here() {
     let _alone = alone();
     let facts = match core_facts(None) {
