@@ -319,7 +319,9 @@ impl<'a> Session<'a> {
             never.for_each(|(pattern, why)| on(CallsEvent::Note(format!("{pattern}: {why}"))));
         }
         if self.over {
-            remarks::left_running(&last, proc::runs).into_iter().for_each(|note| on(CallsEvent::Note(note)));
+            remarks::left_running(&last, |pid| pid != self.pid && proc::runs(pid))
+                .into_iter()
+                .for_each(|note| on(CallsEvent::Note(note)));
         }
         let ran = self.desk.began.elapsed().as_secs_f64();
         let why = if self.over { "the program ended" } else { "measuring ended" };
