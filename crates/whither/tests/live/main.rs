@@ -6,6 +6,7 @@
 mod support;
 
 mod calls_live;
+mod calls_session;
 mod causal_live;
 
 mod annotate;
@@ -26,6 +27,7 @@ mod events;
 mod exact;
 mod harmless;
 mod import;
+mod latencies;
 mod nasty;
 mod optimisers;
 mod refusals;
