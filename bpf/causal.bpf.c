@@ -650,7 +650,7 @@ int cz_sent(__u64 *args)
 SEC("tp_btf/inet_sock_set_state")
 int cz_connects(__u64 *args)
 {
-	connects(args[0], (__s32)args[2]);
+	connects(args[0], (__s32)args[1], (__s32)args[2]);
 	return 0;
 }
 

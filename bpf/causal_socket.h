@@ -14,9 +14,12 @@
 #define SOCKETS 16384
 /* TCP_ESTABLISHED, which connected sockets of other families have as well. */
 #define CONNECTED 1
-/* TCP_SYN_SENT, TCP_CLOSE */
+/* TCP_SYN_SENT, TCP_SYN_RECV, TCP_CLOSE, TCP_CLOSE_WAIT, TCP_LAST_ACK */
 #define CONNECTING 2
+#define ACCEPTING 3
 #define CLOSED 7
+#define PEER_IS_DONE 8
+#define BOTH_ARE_DONE 9
 #define TCP 6
 
 struct socket_clock {
@@ -38,12 +41,18 @@ struct {
 	__type(value, struct socket_clock);
 } sockets SEC(".maps");
 
-/* A connection of TCP begins, or ends: the next socket may have its address. */
-static void connects(__u64 socket, int state)
+/* A connection of TCP begins, or ends: the next socket may have its address. When its peer ends it, who reads from it is woken before
+ * the kernel tells of any data: that is as much of a reply to what was sent last as data. */
+static void connects(__u64 socket, int before, int state)
 {
 	__u32 tid = (__u32)bpf_get_current_pid_tgid();
 	struct socket_clock fresh = {.flags = ASKS};
-	if (state == CLOSED)
+	struct wh_cz_cpu *cpu = cpu_now();
+	int is_over = state == PEER_IS_DONE || (state == CLOSED && before != BOTH_ARE_DONE);
+	if (is_over && cpu && cpu->in_softirq) {
+		cpu->arrival_of_many = 0;
+		cpu->arrival = socket;
+	} else if (state == CLOSED || state == ACCEPTING)
 		bpf_map_delete_elem(&sockets, &socket);
 	else if (state == CONNECTING && bpf_map_lookup_elem(&threads, &tid))
 		bpf_map_update_elem(&sockets, &socket, &fresh, BPF_ANY);

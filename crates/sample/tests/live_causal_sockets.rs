@@ -1,5 +1,5 @@
 //! Who asks on a connection, as the causal back end counts it: the end that has connected. A server that is attached to while it works on a
-//! request has not been seen to be asked there. Needs root and BPF, and the tracepoints of sockets (Linux 6.3).
+//! request has not been seen to be asked there. Who ends a connection after an answer is known by that answer. Needs root and BPF, and the tracepoints of sockets (Linux 6.3).
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests: a panic is the verdict, a skip is told")]
 
@@ -28,7 +28,16 @@ fn line_of(from: &mut impl BufRead) -> String {
     line.trim().to_owned()
 }
 
-/// Takes a request and answers it when it is told to; then more of them; then asks itself, at the port that it is told.
+/// A connection for each request, which ends when it is answered; it is waited for.
+fn answers_anew(at: &TcpListener) {
+    for _ in 0..ROUNDS {
+        let (connection, _) = at.accept().unwrap();
+        answers(&connection, 1);
+        assert_eq!((&connection).read(&mut [0]).unwrap(), 0);
+    }
+}
+
+/// Takes a request and answers it when it is told to; then more of them; then others on connections of their own; then asks itself, at the port that it is told.
 #[test]
 #[ignore = "the measured program of the test below"]
 fn the_child() {
@@ -40,6 +49,7 @@ fn the_child() {
     line_of(&mut orders);
     (&connection).write_all(&[2]).unwrap();
     answers(&connection, ROUNDS);
+    answers_anew(&listener);
     let port: u16 = line_of(&mut orders).parse().unwrap();
     let peer = TcpStream::connect(("127.0.0.1", port)).unwrap();
     (0..ROUNDS).for_each(|_| exchange(&peer));
@@ -68,6 +78,13 @@ fn seen(exec: &mut CausalBpf, what: impl FnOnce()) -> Facts {
     exec.end().unwrap()
 }
 
+/// A request on a connection of its own, which ends when the other side is sure to wait for that.
+fn asks_anew(address: std::net::SocketAddr) {
+    let connection = TcpStream::connect(address).unwrap();
+    exchange(&connection);
+    std::thread::sleep(std::time::Duration::from_millis(2));
+}
+
 #[test]
 fn a_connection_s_request_that_was_under_way_is_no_reason_to_take_its_server_for_who_asks() {
     let mut exec = match CausalBpf::open(&CausalConfig::default()) {
@@ -89,6 +106,8 @@ fn a_connection_s_request_that_was_under_way_is_no_reason_to_take_its_server_for
         (&connection).read_exact(&mut [0]).unwrap();
         (0..ROUNDS).for_each(|_| exchange(&connection));
     });
+    let address = connection.peer_addr().unwrap();
+    let anew = seen(&mut exec, || (0..ROUNDS).for_each(|_| asks_anew(address)));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let asks = seen(&mut exec, || {
         writeln!(orders, "{}", listener.local_addr().unwrap().port()).unwrap();
@@ -99,4 +118,7 @@ fn a_connection_s_request_that_was_under_way_is_no_reason_to_take_its_server_for
     // One that finds its request there has not waited for it.
     assert!(served.asked.times > ROUNDS / 2, "a server is asked: {:?}", served.asked);
     assert!(asks.asked.times < ROUNDS / 5, "a client asks: {:?}", asks.asked);
+    // The first request of a connection is of nobody known, its end is.
+    let known = anew.asked.times.saturating_sub(anew.asked.unknown);
+    assert!(anew.asked.unknown > 0 && known > ROUNDS / 2, "its end is known by the answer: {:?}", anew.asked);
 }

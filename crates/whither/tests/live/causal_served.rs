@@ -77,17 +77,27 @@ fn k27_several_clients_ask_earlier() {
     assert_gain(&run, 2.05);
 }
 
-/// A new connection, or a datagram of anybody, tells nothing of the answer that it waited for.
+/// A new connection tells nothing of the answer that it waited for, but before it the old one ends. The kernel wakes who waits for that
+/// before it tells of any data: +3 to +7 were told for 17, once as "fix this".
+#[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
+fn k27_who_ends_a_connection_after_its_answer_asks_earlier() {
+    need_root!();
+    let _alone = alone();
+    let Some(run) = served("fresh", &["--load", "closed"]) else { return };
+    run.assert_verdict("lookup", &["fix-this", "helps-until"]);
+    assert_gain(&run, 2.1);
+}
+
+/// A datagram of anybody tells nothing of the answer that it waited for.
 #[test]
 #[ignore = "its own time: scripts/acceptance runs it"]
 fn k27_what_nobody_knows_is_no_reason_not_to_bother() {
     need_root!();
     let _alone = alone();
-    for mode in ["fresh", "udp"] {
-        let Some(run) = served(mode, &["--load", "closed"]) else { return };
-        let row = run.target("lookup");
-        let high = row["gain"]["high"].as_f64().unwrap_or_else(|| panic!("no gain; {}", run.told()));
-        assert!(!["do-not-bother", "contention"].contains(&run.verdict("lookup")), "{mode}: {row}; {}", run.told());
-        assert!(high > 0.16, "{mode}: up to {high} for a truth of 0.17; {}", run.told());
-    }
+    let Some(run) = served("udp", &["--load", "closed"]) else { return };
+    let row = run.target("lookup");
+    let high = row["gain"]["high"].as_f64().unwrap_or_else(|| panic!("no gain; {}", run.told()));
+    assert!(!["do-not-bother", "contention"].contains(&run.verdict("lookup")), "{row}; {}", run.told());
+    assert!(high > 0.16, "up to {high} for a truth of 0.17; {}", run.told());
 }
