@@ -211,7 +211,7 @@ static void blocks(struct wh_cz_thread *t, struct task_struct *task, struct wh_c
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	t->class_ = wait_class(regs, BPF_CORE_READ_BITFIELD(task, in_iowait));
-	t->absolute = absolute_sleep(regs, &t->deadline, now);
+	t->absolute = how_it_sleeps(regs, &t->deadline, now);
 	t->looked = chosen(cpu, now) ? 1u << (cpu->shift & 15) : 0;
 	t->site = 0;
 	t->marks = 0;
@@ -306,6 +306,8 @@ static int enters(struct task_struct *task, struct wh_cz_ctl *c, struct wh_cz_cp
 	t->early_t = 0;
 	t->from = now;
 	t->spun = 0;
+	if (!t->deadline.woke)
+		wh_debt_wakes(&t->deadline, clock, now);
 	clock->state = WH_CLOCK_RUNS;
 	return 1;
 }
@@ -358,9 +360,16 @@ static long other_step(void *map, const __u32 *tid, struct wh_cz_thread *t, stru
 
 static void woken_by_time(struct wh_cz_thread *t, __u32 tid, struct wh_cz_ctl *c, struct wh_cz_cpu *cpu)
 {
-	wh_debt_woken_absolute(&t->clock);
+	int now_and_then = 0;
+	if (t->absolute == WH_SLEEPS_THE_REST) {
+		wh_debt_woken_after_the_rest(&t->clock, &t->deadline);
+		now_and_then = t->deadline.always < WH_KEPT_ALWAYS;
+	} else {
+		wh_debt_woken_absolute(&t->clock);
+	}
 	cpu->absolute++;
-	t->absolute_epoch = (__u32)c->epoch;
+	if (!now_and_then)
+		t->absolute_epoch = (__u32)c->epoch;
 	if (c->g <= 0)
 		return;
 	struct others o = {tid, 0};

@@ -103,6 +103,7 @@ struct task_struct {
 	unsigned long nivcsw;
 };
 struct pt_regs {
+	unsigned long r8;
 	unsigned long bp;
 	unsigned long dx;
 	unsigned long si;

@@ -134,7 +134,7 @@ struct wh_cz_thread {
 	wh_u32 sampled;  /* epoch of its last tick */
 	wh_u64 start;    /* tells lives of one id apart */
 	wh_u32 class_;   /* of the wait under way */
-	wh_u32 absolute; /* ends by absolute time */
+	wh_u32 absolute; /* enum wh_sleep */
 	wh_u32 absolute_epoch; /* last window in which it was woken so */
 	wh_u32 looked;   /* the wait is recorded, and stands for so many */
 	wh_debt_s64 early_d; /* a wake-up seen before the switch that it ends */

@@ -119,11 +119,30 @@ static inline void wh_debt_woken_absolute(struct wh_clock *c)
 	c->d = wh_debt_min(c->d, 0);
 }
 
-/* The last sleep until an absolute time that a thread asked for: until when, how far behind the one before, and how far away. */
+/* The last sleep that a thread asked for: until when, how far behind the one before, and how far away; when that before was over, with
+ * what clock, and for how long it had been awake since. The time from the end of one sleep to that of the next that came most often of
+ * late, and how often of 256 times that, and a beat, was kept by sleeps of different lengths. */
 struct wh_deadline {
 	wh_debt_u64 at;
 	wh_debt_u64 step;
 	wh_debt_s64 left;
+	wh_debt_u64 woke;
+	wh_debt_s64 woke_d;
+	wh_debt_s64 awake;
+	wh_debt_s64 whole;
+	wh_debt_u32 woke_epoch;
+	wh_debt_u32 votes;
+	wh_debt_u32 kept;
+	wh_debt_u32 on_beat;
+	wh_debt_u32 world; /* sleeps of late that the world has set, more or less */
+	wh_debt_u32 always; /* of 65536, over more sleeps than `kept` */
+};
+
+/* What a sleep's end follows from. */
+enum wh_sleep {
+	WH_SLEEPS_ON = 0,      /* what was done before (R4) */
+	WH_SLEEPS_UNTIL = 1,   /* the world (R5) */
+	WH_SLEEPS_THE_REST = 2 /* when the round began */
 };
 
 /* Steps of a beat are as long to within this. */
@@ -141,20 +160,115 @@ static inline int wh_debt_is_on_the_beat(const struct wh_deadline *d, wh_debt_u6
 	return uneven >= -WH_BEAT_NS && uneven <= WH_BEAT_NS;
 }
 
-/* Whether a deadline is one that the world sets (R5): a beat, or arrivals, which are another while away each time. Python's sleep
+/* Sleeps that differ by less are of one length: so much passes from when a clock is read to when the thread sleeps. */
+#define WH_TREMBLE_NS 2000
+/* What is kept changes by less than a part of that by which sleeps do. */
+#define WH_KEPT_SHIFT 2
+/* From here on sleeps are what remains; all are; they are to a beat. */
+#define WH_KEPT 96u
+#define WH_KEPT_ALWAYS 59000u
+#define WH_KEPT_BEAT 160u
+#define WH_MOST_VOTES 4u
+/* Who is kept from its core between looking at a clock and sleeping has two sleeps of another length by that: one, and the next. */
+#define WH_OF_WORLD 3u
+#define WH_MOST_WORLD 8u
+
+static inline wh_debt_s64 wh_debt_size(wh_debt_s64 of)
+{
+	return of < 0 ? -of : of;
+}
+
+static inline wh_debt_u32 wh_debt_learnt(wh_debt_u32 often, int now)
+{
+	return now ? often + ((256 - often) >> 3) : often - (often >> 3);
+}
+
+/* Takes note of a sleep, the deadline itself aside. A thread that keeps a time by a clock sleeps for less after more work, so that what work
+ * saves is slept away; it may have had no time left in rounds before, which then are part of what it was awake for. A sleep of one
+ * length, however long it is thought about before, moves the next. */
+static inline int wh_debt_learns(struct wh_deadline *d, wh_debt_u64 at, wh_debt_s64 left, wh_debt_u64 now)
+{
+	wh_debt_s64 change = wh_debt_size(left - d->left) >> WH_KEPT_SHIFT;
+	wh_debt_s64 whole = left + (wh_debt_s64)(now - d->woke);
+	int differs = change > WH_TREMBLE_NS >> WH_KEPT_SHIFT;
+	wh_debt_s64 uneven = wh_debt_size(whole - d->whole), off_beat = wh_debt_size((wh_debt_s64)(at - d->at - d->step));
+	/* Who counts from the end of a sleep has steps that are as uneven as wake-ups are, and the other way round. */
+	int beats = differs && off_beat < change && off_beat < uneven;
+	int keeps = differs && uneven < change && !beats;
+
+	d->kept = wh_debt_learnt(d->kept, keeps);
+	d->always = keeps ? d->always + ((65536 - d->always) >> 5) : d->always - (d->always >> 5);
+	d->on_beat = wh_debt_learnt(d->on_beat, beats);
+	d->awake = whole - left;
+	if (keeps && d->votes < WH_MOST_VOTES)
+		d->votes++;
+	else if (!keeps && d->votes)
+		d->votes--;
+	if (!d->votes) {
+		d->votes = 1;
+		d->whole = whole;
+	}
+	if (d->on_beat >= WH_KEPT_BEAT)
+		return WH_SLEEPS_UNTIL;
+	return d->kept >= WH_KEPT ? WH_SLEEPS_THE_REST : WH_SLEEPS_ON;
+}
+
+/* What the end of a sleep of so long follows from. */
+static inline int wh_debt_sleeps(struct wh_deadline *d, wh_debt_s64 left, wh_debt_u64 now)
+{
+	wh_debt_u64 at = now + (wh_debt_u64)left;
+	int how = wh_debt_learns(d, at, left, now);
+
+	d->step = at - d->at;
+	d->at = at;
+	d->left = left;
+	return how;
+}
+
+/* The thread sleeps no more. */
+static inline void wh_debt_wakes(struct wh_deadline *d, const struct wh_clock *c, wh_debt_u64 now)
+{
+	d->woke = now;
+	d->woke_d = c->d;
+	d->woke_epoch = c->epoch;
+}
+
+/* A sleep that was what remained of a round is over: it would have been longer by what the round has saved. What earlier rounds have saved
+ * that had no time left is saved. */
+static inline void wh_debt_woken_after_the_rest(struct wh_clock *c, const struct wh_deadline *d)
+{
+	wh_debt_s64 from = d->woke_epoch == c->epoch ? d->woke_d : 0, saved = c->d - from;
+	wh_debt_s64 before = d->awake - (d->whole - d->left);
+
+	if (saved <= 0)
+		return;
+	if (before <= 0 || d->awake <= 0)
+		c->d = from;
+	else if (before < d->awake)
+		c->d = from + (wh_debt_s64)((wh_debt_u64)saved * (wh_debt_u64)before / (wh_debt_u64)d->awake);
+}
+
+/* What the end of a sleep until then follows from. The world sets (R5) a beat, or arrivals, which are another while away each time. Python's sleep
  * and others ask for absolute times too, of now and so much: then what is left is the same each time, and it is a
  * wait like that of a relative timer (R4). `now` may be of another clock than `at`, as long as both go as fast. */
-static inline int wh_debt_is_set_by_the_world(struct wh_deadline *d, wh_debt_u64 at, wh_debt_u64 now)
+static inline int wh_debt_sleeps_until(struct wh_deadline *d, wh_debt_u64 at, wh_debt_u64 now)
 {
 	wh_debt_s64 left = (wh_debt_s64)(at - now), other = left - d->left;
 	wh_debt_s64 part = left > 0 && left < (1ll << 40) ? left >> WH_SAME_SHIFT : 0;
 	int beat = wh_debt_is_on_the_beat(d, at);
 	int same = other >= -WH_SAME_NS - part && other <= WH_SAME_NS + part;
+	int how = wh_debt_learns(d, at, left, now);
 
 	d->step = at - d->at;
 	d->at = at;
 	d->left = left;
-	return beat || !same;
+	if (!beat && same)
+		d->world -= d->world > 2 ? 2 : d->world;
+	else if (d->world < WH_MOST_WORLD)
+		d->world++;
+	if (beat || (!same && how == WH_SLEEPS_ON))
+		return d->world >= WH_OF_WORLD ? WH_SLEEPS_UNTIL : WH_SLEEPS_ON;
+	return how;
 }
 
 /* R5, when no other thread of the group could run: nobody is there to be paid, and G is what this one holds. What

@@ -190,6 +190,16 @@ pub struct Thread {
     pub deadline_at: u64,
     pub deadline_step: u64,
     pub deadline_left: i64,
+    pub deadline_woke: u64,
+    pub deadline_woke_d: i64,
+    pub deadline_awake: i64,
+    pub deadline_whole: i64,
+    pub deadline_woke_epoch: u32,
+    pub deadline_votes: u32,
+    pub deadline_kept: u32,
+    pub deadline_on_beat: u32,
+    pub deadline_world: u32,
+    pub deadline_always: u32,
     pub told_d: i64,
     pub told_epoch: u64,
     pub frames: [u64; FRAMES],
@@ -372,7 +382,10 @@ mod tests {
                 state as "clock.state", tgid, sampled, start, class as "class_", absolute, absolute_epoch, looked,
                 early_d, early_t, site, marks, marks_epoch, from, spun, run, run_epoch, n, nap,
                 nap_epoch, nap_from, waits, fresh, deadline_at as "deadline.at", deadline_step as "deadline.step",
-                deadline_left as "deadline.left", told_d, told_epoch, frames;
+                deadline_left as "deadline.left", deadline_woke as "deadline.woke", deadline_woke_d as "deadline.woke_d",
+                deadline_awake as "deadline.awake", deadline_whole as "deadline.whole", deadline_woke_epoch as "deadline.woke_epoch",
+                deadline_votes as "deadline.votes", deadline_kept as "deadline.kept", deadline_on_beat as "deadline.on_beat",
+                deadline_world as "deadline.world", deadline_always as "deadline.always", told_d, told_epoch, frames;
             Process = "wh_cz_process": layout, spare, napper;
             Layout = "wh_cz_layout": first_module, n_modules, first_mark, n_marks;
             Module = "wh_cz_module": start, end, base, first_row, n_rows, in_scope;
