@@ -196,10 +196,13 @@ static inline int wh_debt_learns(struct wh_deadline *d, wh_debt_u64 at, wh_debt_
 	int beats = differs && off_beat < change && off_beat < uneven;
 	int keeps = differs && uneven < change && !beats;
 
-	d->kept = wh_debt_learnt(d->kept, keeps);
-	d->always = keeps ? d->always + ((65536 - d->always) >> 5) : d->always - (d->always >> 5);
-	d->on_beat = wh_debt_learnt(d->on_beat, beats);
 	d->awake = whole - left;
+	/* As much work as before tells nothing. */
+	if (differs || uneven > WH_TREMBLE_NS) {
+		d->kept = wh_debt_learnt(d->kept, keeps);
+		d->always = keeps || beats ? d->always + ((65536 - d->always) >> 5) : d->always - (d->always >> 5);
+		d->on_beat = wh_debt_learnt(d->on_beat, beats);
+	}
 	if (keeps && d->votes < WH_MOST_VOTES)
 		d->votes++;
 	else if (!keeps && d->votes)
