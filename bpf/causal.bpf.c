@@ -360,16 +360,9 @@ static long other_step(void *map, const __u32 *tid, struct wh_cz_thread *t, stru
 
 static void woken_by_time(struct wh_cz_thread *t, __u32 tid, struct wh_cz_ctl *c, struct wh_cz_cpu *cpu)
 {
-	int now_and_then = 0;
-	if (t->absolute == WH_SLEEPS_THE_REST) {
-		wh_debt_woken_after_the_rest(&t->clock, &t->deadline);
-		now_and_then = t->deadline.always < WH_KEPT_ALWAYS;
-	} else {
-		wh_debt_woken_absolute(&t->clock);
-	}
-	cpu->absolute++;
-	if (!now_and_then)
+	if (wh_debt_woken_by_time(&t->clock, &t->deadline, t->absolute))
 		t->absolute_epoch = (__u32)c->epoch;
+	cpu->absolute++;
 	if (c->g <= 0)
 		return;
 	struct others o = {tid, 0};

@@ -251,6 +251,17 @@ static inline void wh_debt_woken_after_the_rest(struct wh_clock *c, const struct
 		c->d = from + (wh_debt_s64)((wh_debt_u64)saved * (wh_debt_u64)before / (wh_debt_u64)d->awake);
 }
 
+/* The end of a sleep that follows from a clock; whether nearly all rounds of the thread end so. */
+static inline int wh_debt_woken_by_time(struct wh_clock *c, const struct wh_deadline *d, wh_debt_u32 how)
+{
+	if (how != WH_SLEEPS_THE_REST) {
+		wh_debt_woken_absolute(c);
+		return 1;
+	}
+	wh_debt_woken_after_the_rest(c, d);
+	return d->always >= WH_KEPT_ALWAYS;
+}
+
 /* What the end of a sleep until then follows from. The world sets (R5) a beat, or arrivals, which are another while away each time. Python's sleep
  * and others ask for absolute times too, of now and so much: then what is left is the same each time, and it is a
  * wait like that of a relative timer (R4). `now` may be of another clock than `at`, as long as both go as fast. */
