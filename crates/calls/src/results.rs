@@ -480,6 +480,10 @@ pub struct TreeNode {
     pub own: u64,
     /// Weight of everything below, `own` included.
     pub total: u64,
+    /// Weight of the calls that end here, with what they call: `total` without what was counted below them while their function had
+    /// no probe. For live views; absent where weights are no times.
+    #[serde(skip)]
+    pub seen: Option<u64>,
     /// Paths here and below whose sum is negative: they weigh nothing.
     pub negative: u64,
     /// Calls here and below with their times, nested ones once, and how well these are known.

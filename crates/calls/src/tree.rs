@@ -6,7 +6,7 @@
 use crate::analysis::Analysis;
 use crate::chains::NOTHING;
 use crate::frames::{Function, TAIL, base};
-use crate::metric::Metric;
+use crate::metric::{Metric, Unit};
 use crate::results::{Figures, Small, TreeNode};
 use crate::sums::Adder;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -67,6 +67,8 @@ struct Node {
 struct Times {
     all: Adder,
     callees: Adder,
+    /// [`TreeNode::seen`].
+    seen: u64,
 }
 
 impl Analysis<'_> {
@@ -121,6 +123,7 @@ impl Analysis<'_> {
 
 struct Builder<'a> {
     analysis: &'a Analysis<'a>,
+    metric: &'a Metric,
     startup: bool,
     nodes: Vec<Node>,
     index: FxHashMap<(usize, Step), usize>,
@@ -133,9 +136,10 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn filled(analysis: &'a Analysis<'a>, query: &TreeQuery) -> Self {
+    fn filled(analysis: &'a Analysis<'a>, query: &'a TreeQuery) -> Self {
         let mut builder = Self {
             analysis,
+            metric: &query.metric,
             startup: query.startup,
             nodes: Vec::new(),
             index: FxHashMap::default(),
@@ -219,6 +223,17 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Time of the outermost calls of a path; `None` if weights are something else.
+    fn inside(&self, path: usize) -> Option<u64> {
+        let sum = &self.analysis.sums[path];
+        match self.metric {
+            Metric::Wall => Some(sum.inside()),
+            Metric::Cpu => Some(sum.cpu),
+            Metric::Off => Some(sum.wall.saturating_sub(sum.cpu)),
+            Metric::Count | Metric::Switches | Metric::Faults | Metric::Value(_) => None,
+        }
+    }
+
     /// Times of nodes, as far as they are `shown`.
     fn times(&self, shown: &[bool]) -> Vec<Option<Box<Times>>> {
         let mut times: Vec<Option<Box<Times>>> = shown.iter().map(|shown| shown.then(Box::default)).collect();
@@ -229,6 +244,8 @@ impl<'a> Builder<'a> {
             for node in self.around(self.ends[path]).take_while(|node| Some(*node) != outer) {
                 if let Some(times) = &mut times[node] {
                     times.all.add_times(sum, true);
+                    let ends = node == self.ends[path];
+                    times.seen = times.seen.saturating_add(self.inside(path).filter(|_| ends).unwrap_or(0));
                 }
             }
             if let Some(times) = outer.and_then(|outer| times[outer].as_mut()) {
@@ -311,7 +328,7 @@ impl<'a> Builder<'a> {
         done.resize_with(self.nodes.len(), || None);
         let wholes = &self.analysis.wholes;
         for (i, node) in self.nodes.iter().enumerate().rev() {
-            let Some(Times { all, callees }) = times[i].take().map(|times| *times) else { continue };
+            let Some(Times { all, callees, seen }) = times[i].take().map(|times| *times) else { continue };
             let mut children: Vec<TreeNode> = node.children.iter().filter_map(|&c| done[c].take()).collect();
             children.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| a.name.cmp(&b.name)));
             done[i] = Some(TreeNode {
@@ -322,6 +339,7 @@ impl<'a> Builder<'a> {
                 calls: node.calls,
                 own: node.own,
                 total: node.total,
+                seen: (!matches!(self.metric.unit(), Unit::Calls | Unit::Number)).then_some(seen),
                 negative: node.negative,
                 times: all.figures(wholes),
                 own_rough: leaves_rough(&callees.figures(wholes), node.own),
@@ -413,11 +431,15 @@ mod tests {
         let snapshot = snapshot();
         let analysis = Analysis::new(&snapshot, &Named, Options::default());
         let own = |metric: Metric| {
+            let unit = metric.unit();
             let tree = analysis.tree(&TreeQuery { metric, ..TreeQuery::default() });
             let f1 = tree.children[0].children[0].clone();
             assert_eq!((f1.name.as_str(), f1.children[0].name.as_str()), ("f1", "f2"));
+            let is_time = matches!(unit, Unit::Time);
+            assert_eq!(f1.seen, is_time.then_some(f1.total), "all of it was counted inside of its calls");
             (f1.own, f1.children[0].own, tree.total, tree.negative)
         };
+        assert_eq!(own(Metric::Wall), (1000, 200, 1200, 0));
         assert_eq!(own(Metric::Switches), (0, 3, 3, 0));
         assert_eq!(own(Metric::Faults), (3, 5, 8, 0));
         assert_eq!(own(Metric::Value("bytes".into())), (0, 300, 300, 1), "a negative sum weighs nothing, and is told");

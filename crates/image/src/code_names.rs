@@ -3,7 +3,7 @@
 //! by name, and wants to know that two names are one function.
 
 use crate::ids::Svma;
-use crate::symbols::{code_ranges, debug_view, symbols};
+use crate::symbols::{code_ranges, debug_view, go_labels, symbols};
 use crate::view::View;
 
 /// What a name stands for.
@@ -38,10 +38,13 @@ pub fn code_names(main: &[u8], debug: Option<&[u8]>) -> Vec<CodeName> {
     let mut ignored = Vec::new();
     let code = code_ranges(&view);
     let debug = debug.and_then(|debug| debug_view(&view, debug, &mut ignored));
-    let mut names: Vec<CodeName> = [Some(&view), debug.as_ref()]
+    let mut labels = symbols(&view, &code, &mut ignored);
+    match &debug {
+        Some(debug) => labels.extend(symbols(debug, &code, &mut ignored)),
+        None => labels.extend(go_labels(&view, &code)),
+    }
+    let mut names: Vec<CodeName> = labels
         .into_iter()
-        .flatten()
-        .flat_map(|view| symbols(view, &code, &mut ignored))
         .map(|label| CodeName {
             address: Svma(label.address),
             size: label.size,

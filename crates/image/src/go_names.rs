@@ -109,6 +109,7 @@ fn is_first(name: &[u8]) -> bool {
 mod tests {
     use crate::functions::{FunctionTable, NameSource};
     use crate::symbols::function_table;
+    use crate::view::View;
     use std::path::Path;
     use std::process::Command;
 
@@ -130,6 +131,22 @@ mod tests {
 
     fn named<'t>(table: &'t FunctionTable, name: &str) -> Vec<&'t crate::functions::Function> {
         table.functions().iter().filter(|f| &*f.name == name).collect()
+    }
+
+    /// What probes are asked for by is what samples are told by.
+    #[test]
+    fn functions_of_a_stripped_program_are_found_by_name() {
+        let dir = tempfile::tempdir().expect("a scratch directory");
+        let Some(stripped) = built(dir.path(), "bare", &["-ldflags=-s -w"]) else {
+            return eprintln!("SKIP: go is not installed");
+        };
+        let names = crate::code_names::code_names(&stripped, None);
+        let found: Vec<_> = names.iter().filter(|n| &*n.name == "main.busy").collect();
+        let [one] = found[..] else { panic!("{} names, of these {found:?}", names.len()) };
+        let (table, _) = function_table(&stripped, None);
+        let View { entry, .. } = View::parse(&stripped).expect("an ELF file");
+        assert!(one.size > 0 && one.address != entry);
+        assert_eq!(named(&table, "main.busy")[0].size, one.size);
     }
 
     #[test]

@@ -43,14 +43,22 @@ pub fn function_table(main: &[u8], debug: Option<&[u8]>) -> (FunctionTable, Vec<
     if let Some(debug) = &debug {
         labels.extend(symbols(debug, &code, &mut problems));
     }
-    if debug.is_none() && !has_symtab(&view) {
-        labels.extend(go_functions(&view).into_iter().map(go_label).filter(|l| range_of(&code, l.address).is_some()));
+    if debug.is_none() {
+        labels.extend(go_labels(&view, &code));
     }
     labels.extend(plt_labels(&view, &labels));
     let mut functions = sized(labels, &code, &extents.ranges);
     let named = FunctionTable::new(functions.clone(), ImageOffset(0));
     functions.extend(fill_gaps(&named, &code, &extents));
     (in_file_offsets(functions, &view.code_segments()), problems)
+}
+
+/// Functions of a Go program without a symbol table, by its run-time system's own.
+pub(crate) fn go_labels<'a>(view: &View<'a>, code: &[(Range<u64>, &[u8])]) -> Vec<Label<'a>> {
+    if has_symtab(view) {
+        return Vec::new();
+    }
+    go_functions(view).into_iter().map(go_label).filter(|l| range_of(code, l.address).is_some()).collect()
 }
 
 fn go_label((address, size, name): GoFunction<'_>) -> Label<'_> {

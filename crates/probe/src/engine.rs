@@ -41,6 +41,7 @@ use points::Book;
 use rustc_hash::FxHashSet;
 use seat::Seat;
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -65,6 +66,10 @@ pub struct Engine {
     reader: Reader,
     standing: Vec<(Vec<Order>, Vec<PointAction>)>,
     notes: Vec<String>,
+    /// What orders chose nothing, as of the last look at all of them: a library loaded later may have it.
+    missed: Vec<String>,
+    /// Lines asked for that this program has, or another one of the tree had.
+    lines: BTreeSet<String>,
     /// First bytes of everything written into text, five bytes each at most.
     claimed: FxHashSet<u64>,
     /// Patches of our own: the notice of the loader, what locks a program in.
@@ -191,6 +196,8 @@ impl Engine {
             options,
             standing: Vec::new(),
             notes,
+            missed: Vec::new(),
+            lines: BTreeSet::new(),
             claimed: FxHashSet::default(),
             notices: Vec::new(),
             may_change: true,
@@ -306,8 +313,11 @@ impl Engine {
         let (numbers, patterns) = self.split(orders);
         let found = resolve::candidates(self.modules.list(), &patterns, &read)?;
         for note in found.notes {
-            self.note(note);
+            if !self.missed.contains(&note) {
+                self.missed.push(note);
+            }
         }
+        self.lines.extend(found.lines);
         let mut all = found.candidates;
         all.extend(numbers);
         for candidate in &mut all {
@@ -449,6 +459,7 @@ impl Engine {
         let mut all = self.joined(first);
         let CallSnapshot { notes, modules, .. } = &mut all;
         notes.retain(|note| !resolve::is_refuted(note, modules.iter().map(|m| m.path.as_str())));
+        notes.retain(|note| !self.lines.iter().any(|line| resolve::is_of_line(note, line)));
         all
     }
 
@@ -458,7 +469,7 @@ impl Engine {
         let mut snapshot = CallSnapshot {
             modules: self.modules.described(),
             points: self.book.described(),
-            notes: self.notes.clone(),
+            notes: self.notes.iter().chain(&self.missed).cloned().collect(),
             ..CallSnapshot::default()
         };
         if let Some(seat) = &self.seat {

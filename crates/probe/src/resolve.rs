@@ -48,6 +48,8 @@ pub struct Resolved {
     pub candidates: Vec<Candidate>,
     /// Sentences for the user: what was meant and could not be given.
     pub notes: Vec<String>,
+    /// Lines (`FILE:LINE`) that code comes from here.
+    pub lines: Vec<String>,
 }
 
 /// All functions that the orders choose: what one includes and none excludes.
@@ -55,14 +57,14 @@ pub struct Resolved {
 /// # Errors
 /// [`SelectError`] for a pattern that is no regular expression.
 pub fn candidates<M: ModuleView>(modules: &[M], orders: &[Order], read: ReadWord<'_>) -> Result<Resolved, SelectError> {
-    let mut finder = Finder { modules, read, notes: Vec::new() };
+    let mut finder = Finder { modules, read, notes: Vec::new(), lines: Vec::new() };
     let mut chosen: BTreeMap<Place, Callers> = BTreeMap::new();
     for order in orders {
         if let Order::Include(select) = order {
             finder.choose(select, &mut chosen)?;
         }
     }
-    let mut notes = std::mem::take(&mut finder.notes);
+    let (mut notes, lines) = (std::mem::take(&mut finder.notes), std::mem::take(&mut finder.lines));
     let included = chosen.len();
     for order in orders {
         if let Order::Exclude(select) = order
@@ -83,7 +85,7 @@ pub fn candidates<M: ModuleView>(modules: &[M], orders: &[Order], read: ReadWord
     let (mut candidates, callers): (Vec<Candidate>, Vec<Callers>) = chosen.into_iter().filter_map(described).unzip();
     tell_apart(modules, &mut candidates);
     candidates.iter_mut().zip(callers).for_each(|(candidate, callers)| callers.restrict(modules, candidate));
-    Ok(Resolved { candidates, notes })
+    Ok(Resolved { candidates, notes, lines })
 }
 
 /// Where functions have one name, what tells them apart is preferred: parameters, or which part of a coroutine it is.
@@ -164,7 +166,7 @@ fn callees_of<M: ModuleView>(modules: &[M], address: u64, read: ReadWord<'_>, po
     }) else {
         return Vec::new();
     };
-    let finder = Finder { modules, read, notes: Vec::new() };
+    let finder = Finder { modules, read, notes: Vec::new(), lines: Vec::new() };
     let places: BTreeSet<Place> = found
         .into_iter()
         .filter_map(|callee| match callee {
@@ -275,6 +277,19 @@ pub(crate) fn is_refuted<'a>(note: &str, mut paths: impl Iterator<Item = &'a str
     Pattern::new(module).is_ok_and(|pattern| paths.any(|path| is_meant(&pattern, path)))
 }
 
+/// Whether a note says that no code comes from a line which code of another program does come from.
+pub(crate) fn is_of_line(note: &str, line: &str) -> bool {
+    note.ends_with(&no_code(line)) || note.contains(&not_found(line))
+}
+
+fn no_code(line: &str) -> String {
+    format!("no code comes from {line}")
+}
+
+fn not_found(line: &str) -> String {
+    format!("so that {line} cannot be found in it")
+}
+
 /// Whether a pattern means a module: its file name, its path, or the name up to `.so`.
 fn is_meant(pattern: &Pattern, path: &str) -> bool {
     let name = file_name(path);
@@ -286,6 +301,7 @@ struct Finder<'m, M> {
     modules: &'m [M],
     read: ReadWord<'m>,
     notes: Vec<String>,
+    lines: Vec<String>,
 }
 
 impl<M: ModuleView> Finder<'_, M> {
@@ -445,8 +461,9 @@ impl<M: ModuleView> Finder<'_, M> {
             let Some(lines) = image.lines() else { continue };
             found.extend(image.functions_of_line(lines, file, line).into_iter().map(|at| (index, at)));
         }
-        if found.is_empty() {
-            self.notes.push(self.why_no_line(file, line));
+        match found.is_empty() {
+            true => self.notes.push(self.why_no_line(file, line)),
+            false => self.lines.push(format!("{file}:{line}")),
         }
         found
     }
@@ -459,11 +476,11 @@ impl<M: ModuleView> Finder<'_, M> {
         let bare = all.iter().find(|(index, image)| is_main(*index) && image.lines().is_none());
         match bare.and_then(|(index, _)| self.modules.get(*index)) {
             Some(program) if !all.iter().any(|(_, image)| is_known(image)) => format!(
-                "{} has no debug information (line tables), so that {file}:{line} cannot be found in it; compile it with \
-                 -g, install its debug symbols, or name the function",
-                file_name(program.path())
+                "{} has no debug information (line tables), {}; compile it with -g, install its debug symbols, or name the function",
+                file_name(program.path()),
+                not_found(&format!("{file}:{line}"))
             ),
-            _ => format!("no code comes from {file}:{line}"),
+            _ => no_code(&format!("{file}:{line}")),
         }
     }
 }

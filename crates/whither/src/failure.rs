@@ -79,7 +79,10 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// `whither: WHAT: WHY`, a line per cause that says something new.
 fn describe(error: &anyhow::Error) -> String {
-    let mut text = format!("whither: {error}");
+    // An error of the system with nothing around it comes from printing.
+    let full = error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::StorageFull);
+    let what = if full && error.chain().count() == 1 { "cannot write the answer: " } else { "" };
+    let mut text = format!("whither: {what}{error}");
     let mut said = error.to_string();
     for cause in error.chain().skip(1) {
         let sentence = cause.to_string();
@@ -166,6 +169,13 @@ mod tests {
         assert!(is_broken_pipe(&error));
         assert!(!is_broken_pipe(&anyhow::anyhow!("other")));
         assert!(or_seen_enough(Err(error)).is_ok() && or_seen_enough(Err(anyhow::anyhow!("disk"))).is_err());
+    }
+
+    #[test]
+    fn a_full_disk_is_told_with_what_it_has_no_room_for() {
+        let full = || anyhow::Error::from(io::Error::from(io::ErrorKind::StorageFull));
+        assert!(describe(&full()).starts_with("whither: cannot write the answer: "), "{}", describe(&full()));
+        assert!(describe(&full().context("cannot write page.html")).starts_with("whither: cannot write page.html\n"));
     }
 
     #[test]

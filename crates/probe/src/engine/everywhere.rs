@@ -15,6 +15,7 @@ impl Engine {
     /// What the standing orders want in this program, without what was taken back.
     pub(super) fn ordered(&mut self) -> Result<Vec<PointSpec>, ProbeError> {
         let mut specs = Vec::new();
+        self.missed.clear();
         for (orders, actions) in self.standing.clone() {
             let found = self.resolve(&orders)?;
             let spec = |candidate| PointSpec { candidate, actions: actions.clone() };

@@ -486,6 +486,7 @@ impl Engine {
             if let Err(e) = other.look_once(&mut news) {
                 news.push(Happening::Note(format!("process {}: {e}", other.pid)));
             }
+            self.lines.extend(other.lines.iter().cloned());
             let first = self.pid;
             // The end of the first process is told in its own place.
             happened.extend(news.into_iter().filter(|h| !matches!(h, Happening::Ended { pid, .. } if *pid == first)));

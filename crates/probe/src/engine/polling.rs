@@ -5,6 +5,7 @@
 use super::clock::{self, Clock};
 use super::seat::Seat;
 use super::{Engine, Happening, wait};
+use crate::api::Refusal;
 use crate::apply::Haste;
 use crate::error::ProbeError;
 use crate::modules::{Changes, Rows};
@@ -222,6 +223,8 @@ impl Engine {
     pub(super) fn obey_standing(&mut self, modules: &[usize], happened: &mut Vec<Happening>) -> Result<(), ProbeError> {
         let mut specs = self.ordered()?;
         let is_new = |module: &usize| modules.contains(module);
+        // Calls from another module may have been chosen, of which the point knows already.
+        specs.retain(|s| !matches!(s.candidate.patch, Err(Refusal::Already(_))));
         specs.retain(|s| is_new(&s.candidate.module) || s.candidate.callers.iter().any(|c| is_new(&c.module)));
         if !specs.is_empty() {
             let added = self.add_points(&specs)?;

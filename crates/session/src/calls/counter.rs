@@ -139,6 +139,7 @@ impl Counter {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(io(e)),
             _ => {}
         }
+        sweep(runtime);
         let socket = UnixListener::bind(&path).map_err(io)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(io)?;
         let over = Arc::new(AtomicBool::new(false));
@@ -161,6 +162,22 @@ impl Drop for Counter {
         }
         // At worst a dead socket stays, which the next session removes.
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Takes away what killed sessions left of processes that have ended since: nobody will measure these and do it.
+fn sweep(runtime: &Path) {
+    let sockets = fs::read_dir(runtime).into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in sockets {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let pid = name.and_then(|name| name.strip_prefix("calls-")?.strip_suffix(".sock")?.parse::<u32>().ok());
+        let ended = pid.is_some_and(|pid| !whither_kernel::proc::exists(pid));
+        // One that is about to listen refuses as well, but its process lives.
+        let refused = || UnixStream::connect(&path).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused);
+        if ended && refused() {
+            // Another session may have been quicker.
+            let _ = fs::remove_file(&path);
+        }
     }
 }
 
@@ -260,6 +277,20 @@ mod tests {
         let first = Counter::open(dir.path(), 5, desk.clone()).unwrap();
         assert!(matches!(Counter::open(dir.path(), 5, desk), Err(SessionError::CallSessionRuns { pid: 5 })));
         drop(first);
+    }
+
+    /// Numbers above the kernel's largest (`pid_max`, 4,194,304 at most) are no processes.
+    #[test]
+    fn sockets_that_killed_sessions_left_of_ended_processes_go_with_the_next_session() {
+        let (dir, (desk, _asks)) = (dir(), channel());
+        let [dead, deaf, lives] = [4_200_001, 4_200_002, std::process::id()].map(|pid| socket_path(dir.path(), pid));
+        let other = dir.path().join("calls-x.sock");
+        for path in [&dead, &lives, &other] {
+            drop(UnixListener::bind(path).unwrap());
+        }
+        let _somebody = UnixListener::bind(&deaf).unwrap();
+        let _counter = Counter::open(dir.path(), 5, desk).unwrap();
+        assert_eq!([dead, deaf, lives, other].map(|path| path.exists()), [false, true, true, true]);
     }
 
     #[test]

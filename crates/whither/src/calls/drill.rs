@@ -229,10 +229,11 @@ pub(super) fn drill(args: &DrillArgs, common: Common) -> anyhow::Result<Ending> 
 fn sentence(verdict: &Verdict, snapshot: &CallSnapshot) -> String {
     let chain: Vec<String> = verdict.chain.iter().map(|&id| format!("{} (#{id})", name(snapshot, id))).collect();
     let mut text = format!(
-        "{}: {} % of the first one's time, {} steps; stopped because {}\n",
+        "{}: {} % of the first one's time, {} {}; stopped because {}\n",
         chain.join(" > "),
         percent(verdict.share),
         verdict.steps,
+        if verdict.steps == 1 { "step" } else { "steps" },
         verdict.reason
     );
     let _ = writeln!(text, "{:>6} %  own code and callees without a probe", percent(verdict.own));

@@ -11,11 +11,12 @@ use crate::room;
 use crate::units::show_count;
 use anyhow::Context;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use whither_calls::{CallProfile, Names, StoredNames, compare, names_of};
 use whither_report::{json, text};
 use whither_session::calls::CallsOutcome;
 use whither_store::call_steps::{CallChange, CallScript, CallStep};
-use whither_store::calls::{CallEpoch, CallRecording};
+use whither_store::calls::{CallEpoch, CallRecording, CallSnapshot};
 use whither_store::{OnExisting, StoreError, calls_recording};
 
 /// Refuses before anything is measured what could not be stored afterwards.
@@ -42,26 +43,43 @@ pub(super) fn save(
     teller: &Teller,
 ) -> anyhow::Result<()> {
     let Some(path) = &args.whom.output else { return Ok(()) };
-    let recording = CallRecording {
-        command: std::env::args().collect::<Vec<_>>().join(" "),
-        host: host(),
-        tool: env!("CARGO_PKG_VERSION").into(),
-        start_ns: outcome.start_ns,
-        metrics: if args.what.entry_only { measure::words(&args.what) } else { args.what.metrics.clone() },
-        script: Some(CallScript {
-            functions: functions.to_vec(),
-            exclude: args.what.exclude.clone(),
-            steps: outcome.steps.clone(),
-        }),
-        names: names_of(outcome.epochs.iter().map(|e| &e.snapshot), names),
-        epochs: outcome.epochs.clone(),
-    };
+    let script =
+        CallScript { functions: functions.to_vec(), exclude: args.what.exclude.clone(), steps: outcome.steps.clone() };
+    let recording =
+        CallRecording { script: Some(script), ..recording(args, outcome.start_ns, outcome.epochs.clone(), names) };
     let existing = if args.whom.overwrite { OnExisting::Replace } else { OnExisting::Refuse };
     calls_recording::save(path, &recording, existing)?;
     let paths: usize = recording.epochs.iter().map(|e| e.snapshot.paths.len()).sum();
     let shown = path.display();
     teller.line(&format!("{shown}: {} call paths; next: whither calls report {shown}", show_count(paths as u64)));
     Ok(())
+}
+
+/// Writes what a session that goes on has counted so far.
+///
+/// # Errors
+/// It cannot be written.
+pub(super) fn write_now(path: &Path, args: &MeasureArgs, now: CallSnapshot, names: &dyn Names) -> anyhow::Result<()> {
+    let wall = Duration::from_nanos(now.whole.wall_ns);
+    let start = SystemTime::now().checked_sub(wall).and_then(|begun| begun.duration_since(UNIX_EPOCH).ok());
+    let start_ns = start.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
+    let epoch = CallEpoch { name: "1".into(), snapshot: now };
+    calls_recording::save(path, &recording(args, start_ns, vec![epoch], names), OnExisting::Refuse)?;
+    Ok(())
+}
+
+/// Of some epochs, without the steps that led there.
+fn recording(args: &MeasureArgs, start_ns: u64, epochs: Vec<CallEpoch>, names: &dyn Names) -> CallRecording {
+    CallRecording {
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        host: host(),
+        tool: env!("CARGO_PKG_VERSION").into(),
+        start_ns,
+        metrics: if args.what.entry_only { measure::words(&args.what) } else { args.what.metrics.clone() },
+        script: None,
+        names: names_of(epochs.iter().map(|e| &e.snapshot), names),
+        epochs,
+    }
 }
 
 fn host() -> String {

@@ -22,6 +22,7 @@ use crossterm::event::{Event, KeyEventKind};
 use ratatui::DefaultTerminal;
 use screen::{Screen, Wish};
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -238,7 +239,10 @@ impl<'a> Watch<'a> {
                 self.driller = Some((driller, at));
             } else {
                 match driller.on(&self.desk, &now) {
-                    Ok(Some(verdict)) => self.screen.explain(driller.sentence(&verdict, &now)),
+                    Ok(Some(verdict)) => {
+                        self.screen.say("the drill has ended".into());
+                        self.screen.explain(driller.sentence(&verdict, &now));
+                    }
                     Ok(None) => self.driller = Some((driller, Instant::now())),
                     Err(e) => self.screen.say(e.to_string()),
                 }
@@ -269,7 +273,11 @@ impl<'a> Watch<'a> {
                 self.screen.explain(text.unwrap_or_default());
             }
             Wish::Write => {
-                let said = self.write().unwrap_or_else(|e| e.to_string());
+                let said = self.write().unwrap_or_else(|e| format!("{e:#}"));
+                self.screen.say(said);
+            }
+            Wish::Record => {
+                let said = self.record().unwrap_or_else(|e| format!("{e:#}"));
                 self.screen.say(said);
             }
         }
@@ -315,14 +323,27 @@ impl<'a> Watch<'a> {
     /// The table as it would be printed, into a file of its own.
     fn write(&mut self) -> anyhow::Result<String> {
         let now = counted(self.desk.ask(&Verb::Show)?)?;
-        let pid = now.processes.first().map_or(0, |p| p.pid);
-        let path = format!("calls-{pid}-{}.txt", now.at_ns / 1_000_000);
+        let path = named(&now, "txt");
         let layout = Layout { style: Style::Plain, width: 240 };
         let counted = Counted::new(&now, "", &self.names.names(), &self.args.shape);
         let text = counted.text(&measure::shape(self.args), &layout)?;
         std::fs::write(&path, text).with_context(|| format!("cannot write {path}"))?;
         Ok(format!("{path} written"))
     }
+
+    /// What was counted since the last reset, as a recording.
+    fn record(&mut self) -> anyhow::Result<String> {
+        let now = counted(self.desk.ask(&Verb::Show)?)?;
+        let path = named(&now, "wh");
+        keep::write_now(Path::new(&path), self.args, now, &self.names.names())?;
+        Ok(format!("{path} written; whither calls report {path} shows it"))
+    }
+}
+
+/// A new file in the current directory.
+fn named(now: &CallSnapshot, ending: &str) -> String {
+    let pid = now.processes.first().map_or(0, |p| p.pid);
+    format!("calls-{pid}-{}.{ending}", now.at_ns / 1_000_000)
 }
 
 fn react(screen: &mut Screen, event: Event) -> Wish {

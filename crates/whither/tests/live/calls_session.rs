@@ -41,6 +41,38 @@ fn a_process_that_outlives_the_command_is_named() {
     assert!(said.contains(&format!("({pid}) goes on after it has ended")), "{said}");
 }
 
+/// A shell has no such line and no such library; the program that it executes loads a library which does.
+#[test]
+fn what_a_later_program_or_library_has_is_not_told_as_missing() {
+    need_root!();
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let built = |source: &str, out: &str, code: &str, flags: &[&str]| {
+        let (source, out) = (dir.path().join(source), dir.path().join(out));
+        std::fs::write(&source, code).unwrap();
+        let status = Command::new("gcc").args(["-O1", "-g"]).args(flags).arg("-o").arg(&out).arg(&source).status();
+        assert!(status.unwrap().success());
+        out
+    };
+    let late = "__attribute__((noinline)) int late_work(int x) {\n  return x * 3;\n}\n";
+    let library = built("late.c", "liblate.so", late, &["-shared", "-fPIC"]);
+    let main = format!(
+        "#include <dlfcn.h>\nint main(void) {{\n  int (*f)(int) = (int (*)(int))dlsym(dlopen({library:?}, RTLD_NOW), \
+         \"late_work\");\n  int s = 0;\n  for (int i = 0; i < 100; i++) s += f(i);\n  return s == 1;\n}}\n"
+    );
+    let program = built("main.c", "main", &main, &[]);
+    let script = format!("{0}; {0}", program.display());
+    for wanted in ["late.c:2", "liblate.so!late_work", "main.c:6"] {
+        let done = Command::new(WHITHER).args(["calls", "-f", wanted, "--", "sh", "-c", &script]).output().unwrap();
+        let (shown, said) = (text(&done.stdout), text(&done.stderr));
+        assert!(shown.contains("1 function ("), "{wanted}: {shown}{said}");
+        // That it is not there yet is told while it is waited for.
+        let missing = said.lines().filter(|l| !l.contains("yet ("));
+        let missing: Vec<&str> = missing.filter(|l| l.contains("no module") || l.contains("line tables")).collect();
+        assert!(missing.is_empty() && !said.contains("already probed"), "{wanted}: {missing:?}");
+    }
+}
+
 /// Computes for half a second, says who it is, and waits for a line, all in one call.
 const LONG: &str = r#"
 #include <stdio.h>

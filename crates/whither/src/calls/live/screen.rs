@@ -27,6 +27,8 @@ pub(super) enum Wish {
     Source(Key),
     /// The table into a file.
     Write,
+    /// A recording of what was counted.
+    Record,
     Quit,
 }
 
@@ -65,7 +67,8 @@ Enter  source and call sites                           Left, Right  fold and unf
 m  metric: times, counts, values, as measured            g  group: path, callsite, caller, function
 h  histogram of the selected function                  i  calls in progress
 z  new epoch: numbers count from here                  w  write the table into a file
-q  leave                                               Esc  close what lies over the tree";
+r  write a recording (whither calls report)            q  leave
+Esc  close what lies over the tree";
 
 impl Screen {
     /// Paths by wall time, nothing seen yet. `leaves`: quitting ends the session.
@@ -161,6 +164,7 @@ impl Screen {
             }
             'z' => Wish::Ask(Verb::Reset { label: String::new() }),
             'w' => Wish::Write,
+            'r' => Wish::Record,
             _ => Wish::Nothing,
         }
     }

@@ -173,22 +173,26 @@ fn collect(node: &TreeNode, key: &mut Key, out: &mut FxHashMap<Key, (u64, u64)>)
 }
 
 impl TreeRows<'_> {
-    /// What the weight of a node in the epoch is a part of: of a function that was not probed all the time, the time in which it was.
-    fn whole_of(&self, node: &TreeNode) -> u64 {
-        let spent = node.func.and_then(|id| self.epoch.unseen(id));
-        let unseen = spent.map_or(0, |spent| match self.metric {
+    /// A node's part of the epoch: of a function that was not probed all the time, what its calls took of the time in which it was.
+    /// (What is counted below it afterwards belongs to no call of its own: with that it was up to 181 %.) Of a caller that is not
+    /// probed, all parts below it.
+    fn part_of(&self, node: &TreeNode, below: f64) -> f64 {
+        let Some(id) = node.func else { return below };
+        let unseen = self.epoch.unseen(id).map_or(0, |spent| match self.metric {
             Metric::Cpu => spent.cpu_ns,
             Metric::Wall | Metric::Off => spent.thread_ns,
             Metric::Count | Metric::Switches | Metric::Faults | Metric::Value(_) => 0,
         });
-        self.wholes.0.saturating_sub(unseen)
+        let weight = if unseen > 0 { node.seen.unwrap_or(node.total) } else { node.total };
+        part(weight, self.wholes.0.saturating_sub(unseen))
     }
 
-    /// `parent`: its weight in the epoch, and in the last interval.
-    fn add(&mut self, node: &TreeNode, key: &mut Key, parent: Option<(u64, u64)>) {
+    /// `parent`: its weight in the epoch, and in the last interval. Returns the node's part of the epoch.
+    fn add(&mut self, node: &TreeNode, key: &mut Key, parent: Option<(u64, u64)>) -> f64 {
         key.push(node.name.clone());
         let (calls, total) = self.last.get(key).copied().unwrap_or_default();
         let of_parent = parent.map(|(all, last)| if last > 0 { part(total, last) } else { part(node.total, all) });
+        let row = self.rows.len();
         self.rows.push(ViewRow {
             key: key.clone(),
             point: node.func,
@@ -196,16 +200,20 @@ impl TreeRows<'_> {
             rate: per_second(calls, self.interval.whole.wall_ns),
             now: part(total, self.wholes.1),
             of_parent,
-            epoch: part(node.total, self.whole_of(node)),
+            epoch: 0.0,
             total: node.total,
             calls: node.calls,
             children: !node.children.is_empty(),
             after_ns: self.late.iter().find(|late| Some(late.id) == node.func).map(|late| late.after_ns),
         });
+        let mut below = part(node.small.total, self.wholes.0);
         for child in &node.children {
-            self.add(child, key, Some((node.total, total)));
+            below += self.add(child, key, Some((node.total, total)));
         }
+        let epoch = self.part_of(node, below);
+        self.rows[row].epoch = epoch;
         key.pop();
+        epoch
     }
 }
 
@@ -300,7 +308,8 @@ mod tests {
     use super::*;
     use whither_calls::NoNames;
     use whither_store::calls::{
-        CallFrame, CallModule, CallPath, CallPlace, CallPoint, FrameKind, PatchKind, PathTotals, Spent, Whole,
+        CallFrame, CallModule, CallPath, CallPlace, CallPoint, FrameKind, Gap, Moment, PatchKind, PathTotals, Spent,
+        Whole,
     };
 
     /// `outer` lies at 0, `inner` at 0x100.
@@ -398,6 +407,24 @@ mod tests {
         assert_eq!([view.rows[0].after_ns, view.rows[1].after_ns], [None, Some(1_000_000_000)]);
         let listed = View::new(&now, Some(&before), &Known, &Metric::Count, Group::Function).rows;
         assert_eq!(listed.iter().find(|r| r.key[0] == "inner").unwrap().after_ns, Some(1_000_000_000));
+    }
+
+    /// Half of the time `outer` was probed, and had 0.7 of it; the calls of `inner` go on by themselves, and stand below it as before.
+    #[test]
+    fn parts_of_a_caller_whose_probe_was_removed_are_no_more_than_they_were() {
+        let mut now = snapshot(700, 2);
+        let moment = |ms: u64| Moment {
+            after_ns: ms * 1_000_000,
+            spent: Spent { cpu_ns: ms * 1_000_000, thread_ns: ms * 1_000_000 },
+        };
+        now.gaps = vec![Gap { id: 0, from: moment(1_000), until: None }];
+        now.points[0].state = PointState::Removed;
+        let since = CallPath { id: 2, parent: None, ..now.paths[1].clone() };
+        now.paths.push(since);
+        let view = View::new(&now, None, &Known, &Metric::Wall, Group::Path);
+        let parts: Vec<(&str, f64)> = view.rows.iter().map(|r| (r.key[r.key.len() - 1].as_str(), r.epoch)).collect();
+        let [("outer", outer), ("inner", inner)] = parts[..] else { panic!("{parts:?}") };
+        assert!((outer - 0.7).abs() < 1e-9 && (inner - 0.35).abs() < 1e-9, "{parts:?}");
     }
 
     #[test]

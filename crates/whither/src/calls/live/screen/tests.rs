@@ -106,6 +106,7 @@ fn keys_on_a_probe_become_verbs_of_the_session() {
     assert_eq!(press(&mut s, KeyCode::Enter), Wish::Source(key));
     assert_eq!(letter(&mut s, 'z'), Wish::Ask(Verb::Reset { label: String::new() }));
     assert_eq!(letter(&mut s, 'w'), Wish::Write);
+    assert_eq!(letter(&mut s, 'r'), Wish::Record);
     assert_eq!(letter(&mut s, 'q'), Wish::Quit);
 }
 
