@@ -39,14 +39,14 @@ pub(crate) fn is_on_a_beat(run: &CausalRun, kept: &[&Window]) -> bool {
     is_paced(run, kept) && all.by_world as f64 >= BY_THE_WORLD * all.times as f64
 }
 
-/// Whether threads have time to spare: those that were seen to run, without speed-up.
-pub(crate) fn leaves_spare_time(run: &CausalRun, kept: &[&Window]) -> bool {
+/// Part of their time that threads have to spare, those that were seen to run, without speed-up; `None` where it is no good part.
+pub(crate) fn spare_time(run: &CausalRun, kept: &[&Window]) -> Option<f64> {
     let (mut had, mut used) = (0.0, 0.0);
     for w in kept.iter().filter(|w| w.percent == 0) {
         had += w.wall_ns as f64 * f64::from(w.threads.max(1));
         used += w.samples as f64 * run.meta.period_ns as f64 + w.own_wait_ns.saturating_add(w.foreign_wait_ns) as f64;
     }
-    had > 0.0 && used <= (1.0 - SPARE) * had
+    (had > 0.0).then(|| 1.0 - used / had).filter(|spare| *spare >= SPARE)
 }
 
 /// Whether delays of a target were made at all. Where each thread is woken by one that has them behind it, visits are as many as before

@@ -28,27 +28,48 @@ pub(crate) fn idle(run: &CausalRun, kept: &[&Window]) -> Option<f64> {
     Some((1.0 - ((ran + waited) / wall).max(kernel)).max(0.0))
 }
 
-/// That part, where the answer hangs on what the program waits for in it. What was launched has its clients with it, unless requests are
-/// seen to come from outside.
-pub(crate) fn undecided(run: &CausalRun, kept: &[&Window], load: LoadKind) -> Option<f64> {
+/// What shows that the answer hangs on somebody outside of the program.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Hangs {
+    /// This part of the time nothing of the program ran.
+    Idle(f64),
+    /// Its visits are answers to requests from outside, and its threads, which may take turns, have this part of their time to spare.
+    OnRequests(f64),
+}
+
+/// That, where nobody said who decides. What was launched has its clients with it, unless requests are seen to come from outside.
+pub(crate) fn undecided(run: &CausalRun, kept: &[&Window], load: LoadKind) -> Option<Hangs> {
     if load != LoadKind::Unknown {
         return None;
     }
-    // Several threads may wait for requests by turns.
-    if asked::is_paced(run, kept) && asked::leaves_spare_time(run, kept) {
-        return Some(idle(run, kept).unwrap_or(0.0));
+    let idle = idle(run, kept).filter(|idle| *idle >= SPARE);
+    let paced = asked::is_paced(run, kept).then(|| asked::spare_time(run, kept)).flatten();
+    match (idle, paced) {
+        (Some(idle), paced) if paced.is_some() || !run.meta.launched => Some(Hangs::Idle(idle)),
+        (None, Some(spare)) => Some(Hangs::OnRequests(spare)),
+        _ => None,
     }
-    idle(run, kept).filter(|idle| !run.meta.launched && *idle >= SPARE)
 }
 
 /// What is said of such a program, before all else.
-pub(crate) fn told(idle: f64) -> String {
+pub(crate) fn told(hangs: Hangs) -> String {
+    let seen = match hangs {
+        Hangs::Idle(idle) => {
+            format!(
+                "in {:.0} % of the time no thread of the program ran: it waited for something outside of it, and nothing measured \
+                 tells whether that waits for the program as well",
+                100.0 * idle
+            )
+        }
+        Hangs::OnRequests(spare) => format!(
+            "requests from outside set the pace: threads of the program waited for them, or for one another, in {:.0} % of their time, \
+             and nothing measured tells whether who asks waits for the answers",
+            100.0 * spare
+        ),
+    };
     format!(
-        "in {:.0} % of the time no thread of the program ran: it waited for something outside of it, and nothing measured \
-         tells whether that waits for the program as well. If clients wait for answers before they ask again, gains are as told; \
-         if requests come at a rate of their own, no change gains visits, only time for each of them. Say which it is: \
-         --load closed or --load open (then --latency BEGIN,END)",
-        100.0 * idle
+        "{seen}. If clients wait for answers before they ask again, gains are as told; if requests come at a rate of their own, no change \
+         gains visits, only time for each of them. Say which it is: --load closed or --load open (then --latency BEGIN,END)"
     )
 }
 
@@ -56,7 +77,7 @@ pub(crate) fn told(idle: f64) -> String {
 mod tests {
     use crate::analyse::tests::{Program, named};
     use crate::{AnalyseOptions, Verdict, analyse};
-    use whither_store::causal::{CausalRun, LoadKind};
+    use whither_store::causal::{CausalRun, FromOutside, LoadKind};
 
     /// One thread that is busy for this part of the time and was attached to.
     fn server(busy: f64) -> CausalRun {
@@ -76,6 +97,26 @@ mod tests {
         assert!(row.reason.starts_with("if clients wait for answers, fix this: +13 "), "{}", row.reason);
         assert!(row.reason.contains("at a rate of their own, no gain"), "{}", row.reason);
         assert!(answer.warnings[0].contains("in 35 % of the time") && answer.warnings[0].contains("--load"));
+    }
+
+    /// Two threads that take turns: one of them runs at any time.
+    #[test]
+    fn threads_that_take_turns_leave_nothing_idle_and_are_told_all_the_same() {
+        let mut run = server(1.0);
+        run.meta.launched = true;
+        run.windows.iter_mut().for_each(|w| w.threads = 2);
+        run.asked = vec![FromOutside { wall_ns: 1_000_000_000, times: 1_000_000, ..FromOutside::default() }];
+        let answer = analyse(&run, &AnalyseOptions::default());
+        assert!(matches!(named(&answer, "f0").verdict, Verdict::DependsOnLoad { .. }));
+        let told = &answer.warnings[0];
+        assert!(
+            told.starts_with("requests from outside set the pace") && told.contains("in 50 % of their time"),
+            "{told}"
+        );
+        assert!(told.contains("--load open"), "{told}");
+        run.windows.iter_mut().for_each(|w| w.samples /= 2);
+        let told = &analyse(&run, &AnalyseOptions::default()).warnings[0];
+        assert!(told.starts_with("in 50 % of the time no thread"), "{told}");
     }
 
     #[test]

@@ -78,8 +78,8 @@ fn spoilt(window: &Window) -> bool {
 pub(crate) struct Quality {
     pub(crate) load: LoadKind,
     pub(crate) load_reason: String,
-    /// Part of the time that the program waited for the outside, where nobody knows whether that waits for it.
-    pub(crate) waits_outside: Option<f64>,
+    /// It waits for the outside, and nobody knows whether that waits for it.
+    pub(crate) waits_outside: Option<outside::Hangs>,
     pub(crate) warnings: Vec<String>,
     /// Why no verdict can be given.
     pub(crate) cannot_say: Option<String>,

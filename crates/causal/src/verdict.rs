@@ -7,6 +7,7 @@ use crate::crowd;
 use crate::estimate::Estimate;
 use crate::fixed_time;
 use crate::harm;
+use crate::outside::Hangs;
 use crate::phase::over_the_run;
 use crate::quality::seconds;
 use crate::results::{FitKind, Gain, Phase, TargetRow, Verdict};
@@ -35,6 +36,15 @@ impl Verdict {
     #[must_use]
     pub fn is_an_answer(&self) -> bool {
         !matches!(self, Self::NotEnoughData { .. } | Self::CannotSay { .. } | Self::CausedBy { .. })
+    }
+
+    /// How much longer measuring takes until it is one, in words, as far as that can be foreseen.
+    #[must_use]
+    pub fn more_time(&self) -> Option<String> {
+        match self {
+            Self::NotEnoughData { more_seconds: Some(s), .. } => Some(more(*s)),
+            _ => None,
+        }
     }
 }
 
@@ -74,7 +84,7 @@ pub(crate) fn of(
 }
 
 /// What would gain or lose, where nobody knows whether visits would follow.
-pub(crate) fn by_load(verdict: Verdict, waits_outside: Option<f64>) -> Verdict {
+pub(crate) fn by_load(verdict: Verdict, waits_outside: Option<Hangs>) -> Verdict {
     match verdict {
         Verdict::FixThis | Verdict::HelpsUntil { .. } | Verdict::HelpsOther { .. } | Verdict::Contention { .. }
             if waits_outside.is_some() =>

@@ -20,6 +20,7 @@ mod subject;
 mod summarise;
 mod tables;
 mod targets;
+mod threads;
 mod trips;
 mod trust;
 
@@ -39,12 +40,14 @@ use exact::Counted;
 use frequency::{Frequencies, frequencies};
 use lanes::in_lanes;
 pub(crate) use machine::Machine;
+use machine::time_ns;
 use paper::{Point, Shape, paper_frequencies};
 pub use refills::Refills;
 use std::ops::Range;
 pub(crate) use subject::{Refused, Subject};
 pub use summarise::{SummaryScope, summarise};
 pub(crate) use tables::Tables;
+pub use threads::Threads;
 use whither_image::cfg::EdgeKind;
 use whither_store::model::{Event, EventUnit, ImageIx, Profile};
 use whither_store::symbols::Symbols;
@@ -95,7 +98,7 @@ pub fn analyse_procedures(
     query: &AnalyseQuery,
 ) -> Vec<Analysis> {
     let tables = Tables::of(selection, &query.annotate.filter);
-    let machine = Machine::of(selection.profile, symbols, query).with_refills(selection.profile, symbols, wanted);
+    let machine = Machine::of(selection.profile, symbols, query).with_images(selection.profile, symbols, wanted);
     in_lanes(selection.profile, symbols, wanted, |procedure, around| {
         let (mut analysis, moves) = match Study::of(selection, procedure, around, &tables, &machine, Errors::Drawn) {
             Ok(study) => {
@@ -168,6 +171,8 @@ pub(crate) struct Study {
     counted: bool,
     /// Why calls that were told do not give it.
     declined: Option<String>,
+    /// Why what time bounds says nothing of executions.
+    boundless: Option<String>,
     /// Branches were seen in more than what is selected.
     foreign_branches: bool,
 }
@@ -198,8 +203,8 @@ impl Study {
         let image = profile.image(procedure.image);
         let mut subject = Subject::new(procedure, image, around, tables, event.precision)?;
         let run_ns =
-            tables.run(procedure.image).and_then(|run| nanoseconds(event, run, machine)).filter(|ns| *ns > 0.0);
-        if let (Some(run_ns), Some(ns)) = (run_ns, nanoseconds(event, subject.per_sample, machine)) {
+            tables.run(procedure.image).and_then(|run| time_ns(event, run, machine.clock_hz)).filter(|ns| *ns > 0.0);
+        if let (Some(run_ns), Some(ns)) = (run_ns, time_ns(event, subject.per_sample, machine.clock_hz)) {
             subject.add_laps((procedure.image, image), tables, ns, run_ns);
         }
         let (cycles_per_sample, clock_is_known) = cycles_of_sample(event, subject.per_sample, machine);
@@ -234,11 +239,14 @@ impl Study {
             calls: None,
             counted: false,
             declined: None,
+            boundless: None,
             foreign_branches: tables.foreign_branches(),
         };
         study.rounds = study.rounds(machine, tables.samples);
         study.scale = study.bounded_scale();
-        Ok(study.counted(run_ns))
+        let mut study = study.counted(run_ns);
+        study.boundless = study.boundless(tables.samples);
+        Ok(study)
     }
 
     /// Flow through each instruction, relative to an unknown scale; padding never runs.
@@ -311,7 +319,7 @@ impl Study {
             out.summary = self.summary(&out.insns, machine);
         }
         (out.best_cpi, out.cpi) = self.cpi(f);
-        out.notes.extend(self.declined.clone());
+        out.notes.extend(self.declined.iter().chain(self.boundless.iter().filter(|_| !self.is_told())).cloned());
         match (f.evidence, subject.decided.0) {
             (Evidence::Samples, 0) => out.notes.push(
                 "no branch was seen to go either way: executions are guessed from time alone; record with --edges mem"
@@ -352,7 +360,7 @@ impl Study {
 
     /// Flows to executions: while recorded, or per entry where they cannot be told.
     fn unit(&self, f: &Frequencies) -> f64 {
-        self.scale.filter(|_| self.clock_is_known || self.is_told()).unwrap_or_else(|| 1.0 / entries(f))
+        self.scale.filter(|_| self.is_bounded() || self.is_told()).unwrap_or_else(|| 1.0 / entries(f))
     }
 
     /// Best-case and actual cycles per instruction.
@@ -429,7 +437,7 @@ impl Study {
 
     /// Whether executions are told while recorded, but as the most there can have been.
     fn is_bounded(&self) -> bool {
-        !self.is_told() && self.scale.is_some() && self.clock_is_known
+        !self.is_told() && self.scale.is_some() && self.clock_is_known && self.boundless.is_none()
     }
 
     fn certainty(&self) -> culprits::Certainty {
@@ -485,6 +493,7 @@ impl Study {
             fault_share: machine.faults,
             all_samples: machine.samples,
             refills: machine.refills(self.image),
+            threads: machine.threads(self.image),
             certainty: self.certainty(),
         };
         for (i, (insn, judged)) in insns.iter_mut().zip(culprits::judge(&scene)).enumerate() {
@@ -577,14 +586,6 @@ fn cycles_of_sample(event: &Event, per_sample: f64, machine: &Machine) -> (f64, 
             ((own_ns * machine.clock_hz.unwrap_or(USUAL_CLOCK) / 1e9).max(1.0), machine.clock_hz.is_some())
         }
         EventUnit::Count => (per_sample.max(1.0), true),
-    }
-}
-
-/// Time that an amount of an event is.
-fn nanoseconds(event: &Event, amount: f64, machine: &Machine) -> Option<f64> {
-    match event.unit {
-        EventUnit::Nanoseconds => Some(amount),
-        EventUnit::Count => Some(amount / machine.clock_hz? * 1e9),
     }
 }
 

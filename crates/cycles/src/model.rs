@@ -5,11 +5,13 @@
 
 mod bound;
 mod core;
+mod latencies;
 mod pipeline;
 mod recurrence;
 mod schedule;
 
 pub use self::core::{Core, ModelError, Penalties};
+pub use latencies::Latencies;
 pub use recurrence::{Rounds, chain_of_rounds};
 pub use schedule::{BlockSchedule, InsnSchedule, Schedule, StaticStall, schedule};
 
@@ -32,6 +34,10 @@ pub enum Order {
 pub struct Work {
     /// Cycles from its start to its result, behind its load if it has one.
     pub latency: u16,
+    /// Cycles that some of its results come later than the others.
+    pub late: u16,
+    /// Cycles that what it only keeps is needed later than its operands.
+    pub merge_late: u16,
     /// Ports that can do it, a bit each; none when it needs no unit.
     pub ports: u32,
     /// Cycles it keeps its port busy.
@@ -74,6 +80,10 @@ pub trait CoreModel {
     }
     /// Cycles that an instruction keeps a unit busy of which there is one, at least; 0 where it needs none.
     fn least_busy(&self, _insn: &Effects) -> f64 {
+        0.0
+    }
+    /// Cycles at least in which an instruction goes on alone, so that nothing else hides them.
+    fn least_alone(&self, _insn: &Effects) -> f64 {
         0.0
     }
     /// Taken branches per cycle that no stretch of code exceeds: for the same bounds, and for how fast fetching goes by them at best.

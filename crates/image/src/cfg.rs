@@ -9,7 +9,7 @@ mod height;
 use crate::disasm::{Flow, Insn, decode};
 use crate::graph::{Graph, Loop};
 use crate::ids::Svma;
-use crate::jump_tables::{Data, JumpTable, resolve};
+use crate::jump_tables::{Data, JumpTable, lacks_its_table, resolve};
 use exits::Exits;
 use std::ops::Range;
 
@@ -65,6 +65,8 @@ pub struct CfgBlock {
 pub enum Missing {
     /// An indirect jump that fits no known shape: table not found, computed goto, or tail call.
     IndirectJump(Svma),
+    /// An indirect jump by a table whose bytes are not there.
+    TableGone(Svma),
     /// A table whose length is a guess.
     Unbounded(Svma),
     /// Bytes that do not decode, reached from code.
@@ -222,10 +224,12 @@ impl Cfg {
             }
         }
         self.tail_jumps = height::tail_jumps(&self.insns, Svma(self.parts[0].start), &self.tables);
-        for insn in self.insns.iter().filter(|i| i.flow == Flow::IndirectJump) {
+        for (i, insn) in self.insns.iter().enumerate().filter(indirect) {
             let known = self.tables.iter().any(|t| t.jump == insn.address) || self.leaves_by_pointer(insn);
             if !known {
-                self.missing.push(Missing::IndirectJump(insn.address));
+                let gone = lacks_its_table(&self.insns, i, around);
+                let of = if gone { Missing::TableGone } else { Missing::IndirectJump };
+                self.missing.push(of(insn.address));
             }
         }
     }
@@ -248,7 +252,7 @@ impl Cfg {
         let exits = Exits::of(self, around);
         let entry = Svma(self.parts[0].start);
         let mut leaders = vec![entry];
-        let unknown = |m: &Missing| matches!(m, Missing::IndirectJump(_));
+        let unknown = |m: &Missing| matches!(m, Missing::IndirectJump(_) | Missing::TableGone(_));
         if self.missing.iter().any(unknown) {
             leaders.extend(height::own_addresses(&self.insns, entry, &self.tables));
         }

@@ -21,6 +21,10 @@ pub struct Declared {
     lines: FxHashMap<Box<str>, Option<u32>>,
     /// Functions of which calls were inlined, by the same names.
     inlined: FxHashSet<Box<str>>,
+    /// Functions without a line, by the same names: those that compilers make.
+    unplaced: FxHashSet<Box<str>>,
+    /// Something could not be read, and may hold more functions.
+    partial: bool,
     /// Discriminators by the address at which they begin to hold, sorted.
     discriminators: Vec<(u64, u32)>,
 }
@@ -38,6 +42,12 @@ impl Declared {
         self.inlined.contains(function)
     }
 
+    /// Whether a function of such a name is certainly not part of the image, under its own name or within others.
+    #[must_use]
+    pub fn lacks(&self, wanted: impl Fn(&str) -> bool) -> bool {
+        !self.partial && !self.lines.keys().chain(&self.unplaced).any(|name| wanted(name))
+    }
+
     /// Discriminator at an address, 0 without.
     #[must_use]
     pub fn discriminator(&self, at: Svma) -> u32 {
@@ -52,13 +62,17 @@ pub(crate) fn declared<'a>(dwarf: &Dwarf<Slice<'a>>, ranges: &[Range<Svma>], spl
     let mut left = MOST_ENTRIES;
     let mut units = dwarf.units();
     while let Ok(Some(header)) = units.next() {
-        if let Ok(unit) = dwarf.unit(header) {
-            // What was read before the broken entry stays right.
-            let _ = functions(dwarf, &unit, &mut left, &mut out);
-            let _ = elsewhere(dwarf, &unit, split, &mut left, &mut out);
-            let _ = rows(&unit, ranges, &mut left, &mut out);
-        }
+        let Ok(unit) = dwarf.unit(header) else {
+            out.partial = true;
+            continue;
+        };
+        // What was read before the broken entry stays right.
+        let here = functions(dwarf, &unit, &mut left, &mut out);
+        let there = elsewhere(dwarf, &unit, split, &mut left, &mut out);
+        out.partial |= here.is_err() || there.is_err();
+        let _ = rows(&unit, ranges, &mut left, &mut out);
     }
+    out.partial |= left == 0;
     // Where sequences meet, the one that begins wins over the one that ends.
     out.discriminators.sort_by_key(|(at, d)| (*at, *d));
     out.discriminators.reverse();
@@ -76,7 +90,10 @@ fn elsewhere<'a>(
     out: &mut Declared,
 ) -> gimli::Result<()> {
     let Some((id, directory, name)) = left_out(dwarf, unit) else { return Ok(()) };
-    let Some(dwarf) = split.open(id, &directory, &name, dwarf) else { return Ok(()) };
+    let Some(dwarf) = split.open(id, &directory, &name, dwarf) else {
+        out.partial = true;
+        return Ok(());
+    };
     let mut units = dwarf.units();
     while let Some(header) = units.next()? {
         functions(&dwarf, &dwarf.unit(header)?, left, out)?;
@@ -98,8 +115,14 @@ fn functions<R: Reader>(dwarf: &Dwarf<R>, unit: &Unit<R>, left: &mut usize, out:
         if !is_definition {
             continue;
         }
-        let Some(name) = name(dwarf, unit, entry, MOST_STEPS) else { continue };
-        let Some(line) = line(dwarf, unit, entry, MOST_STEPS) else { continue };
+        let Some(name) = name(dwarf, unit, entry, MOST_STEPS) else {
+            out.partial = true;
+            continue;
+        };
+        let Some(line) = line(dwarf, unit, entry, MOST_STEPS) else {
+            out.unplaced.insert(name.into());
+            continue;
+        };
         if is_inlined(entry) {
             out.inlined.insert(name.as_str().into());
         }
@@ -221,6 +244,9 @@ mod tests {
                       int main(int c, char **v) { return small(c) + small(c * 2); }\n";
         let all = told(source, "-O2");
         assert!(all.is_inlined("small") && !all.is_inlined("kept") && !all.is_inlined("main"));
+        // Optimised away as a function of its own, and there all the same.
+        assert!(!all.lacks(|name| name == "small") && all.lacks(|name| name == "smal"));
+        assert!(!Declared { partial: true, ..all }.lacks(|name| name == "smal"), "it may be in what could not be read");
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! differs between processors. Values are small (`Copy`), as whole programs are held as vectors of them.
 
 mod classes;
+mod kinds;
+
+pub use kinds::OpClass;
 
 use crate::counters::added;
 use crate::disasm::{Flow, Insn};
@@ -29,6 +32,8 @@ impl RegSet {
     pub const CARRY: Self = Self(1 << 17);
     /// The x87 stack and MMX registers, as one.
     pub const X87: Self = Self(1 << 18);
+    /// All vectors.
+    pub const VECTORS: Self = Self(0xffff_ffff << Self::FIRST_VECTOR);
     const FIRST_VECTOR: u32 = 19;
     const FIRST_MASK: u32 = 51;
 
@@ -137,84 +142,6 @@ impl MemRef {
     }
 }
 
-/// Kind of work beside loading and storing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum OpClass {
-    /// Nothing; prefetches too, which nobody waits for.
-    Nop,
-    /// A copy between registers of one kind that renaming can do.
-    Move,
-    /// The register becomes zero whatever it held.
-    ZeroIdiom,
-    /// Integer arithmetic, logic, comparison, conditional move.
-    Alu,
-    /// Adding or subtracting a small constant, which some cores do while renaming.
-    AluImmediate,
-    /// Shift or rotation.
-    Shift,
-    /// Address arithmetic of two parts.
-    Lea,
-    /// Address arithmetic of three parts, or with a scaled index and a displacement.
-    LeaSlow,
-    /// Integer multiplication.
-    Imul,
-    /// Bit counting, searching, scattering, CRC.
-    Bits,
-    /// Integer division.
-    Div,
-    /// Floating-point addition, comparison, conversion.
-    FpAdd,
-    /// Floating-point multiplication; integer one on vectors.
-    FpMul,
-    /// Multiplication and addition in one.
-    Fma,
-    /// Floating-point division.
-    FpDiv,
-    /// Square root.
-    Sqrt,
-    /// Integer arithmetic and logic on vectors.
-    VecAlu,
-    /// Moves between or across lanes.
-    VecShuffle,
-    /// Between general and vector registers.
-    Transfer,
-    /// A load and nothing else.
-    Load,
-    /// A store and nothing else.
-    Store,
-    /// Direct jump or conditional branch.
-    Branch,
-    /// `loop` and its kin: microcode on many cores.
-    Loop,
-    /// Jump to where a register or memory says.
-    IndirectBranch,
-    /// Call, direct or not.
-    Call,
-    /// Return.
-    Return,
-    /// Locked operation on memory.
-    Lock,
-    /// Fence.
-    Fence,
-    /// Spin-loop hint.
-    Pause,
-    /// System call or interrupt.
-    SystemCall,
-    /// Serialising, or microcode that takes hundreds of cycles.
-    Serialising,
-    /// Repeated string operation.
-    Rep,
-    /// x87 arithmetic.
-    X87,
-    /// Gather or scatter.
-    Gather,
-    /// AES, SHA, carry-less multiplication.
-    Crypto,
-    /// Anything else; mostly several micro-operations.
-    #[default]
-    Other,
-}
-
 /// What one instruction does.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Effects {
@@ -227,8 +154,12 @@ pub struct Effects {
     pub reads: RegSet,
     /// Of `reads`, those that only addresses need.
     pub address_reads: RegSet,
+    /// Of `reads`, vectors whose bits it keeps beside what comes from a general register: needed later than that.
+    pub merges: RegSet,
     /// Registers it changes.
     pub writes: RegSet,
+    /// Of `writes`, those that come later than the others: the high half of a product.
+    pub late: RegSet,
     /// First place it loads from.
     pub load: Option<MemRef>,
     /// First place it stores to.
@@ -260,7 +191,7 @@ impl Effects {
     /// Whether it may compute with numbers so small that microcode must help.
     #[must_use]
     pub fn is_floating(&self) -> bool {
-        matches!(self.class, OpClass::FpAdd | OpClass::FpMul | OpClass::Fma | OpClass::FpDiv | OpClass::Sqrt)
+        self.class.is_floating()
     }
 
     /// Whether control may go elsewhere than to the next instruction, and the place has to be guessed.
@@ -328,8 +259,18 @@ fn describe(insn: &Insn, info: &InstructionInfo) -> Effects {
     effects.fusible = fusible(raw);
     effects.adds = added(raw).filter(|(.., narrow)| !narrow).map(|(register, by, _)| (register, by));
     effects.holds_at_most = held_at_most(raw);
+    effects.late = RegSet(high_half(raw).0 & effects.writes.0);
     tidy(raw, &mut effects);
     effects
+}
+
+/// Where the high half of a product goes.
+fn high_half(raw: &Instruction) -> RegSet {
+    match raw.mnemonic() {
+        Mnemonic::Mul | Mnemonic::Imul if raw.op_count() == 1 => RegSet::gpr(2),
+        Mnemonic::Mulx => RegSet::of(raw.op0_register()),
+        _ => RegSet::NONE,
+    }
 }
 
 /// Operations on 32 bits or more, which leave nothing of what was there before.
@@ -457,6 +398,9 @@ fn tidy(raw: &Instruction, effects: &mut Effects) {
         _ => {}
     }
     effects.address_reads = RegSet(effects.address_reads.0 & effects.reads.0);
+    if matches!(effects.class, OpClass::Lane | OpClass::ConvertFromInt) && effects.writes.meets(RegSet::VECTORS) {
+        effects.merges = RegSet(effects.reads.0 & RegSet::VECTORS.0);
+    }
 }
 
 #[cfg(test)]

@@ -69,7 +69,22 @@ pub fn resolve(insns: &[Insn], jump: usize, code: &[Range<u64>], data: &dyn Data
     })
 }
 
+/// Whether a jump goes by a table whose bytes are not there, as where code alone was kept.
+#[must_use]
+pub fn lacks_its_table(insns: &[Insn], jump: usize, data: &dyn Data) -> bool {
+    let indirect = insns.get(jump).is_some_and(|i| i.flow == Flow::IndirectJump);
+    let table = if indirect { shape(insns, jump) } else { None };
+    table.is_some_and(|s| data.bytes(s.table, usize::from(s.entry_bytes)).is_none())
+}
+
 impl JumpTable {
+    /// Stated addresses of its entries and of the one behind them, which tells where it ends.
+    #[must_use]
+    pub fn extent(&self) -> Range<u64> {
+        let entries = self.targets.len() as u64 + 1;
+        self.table.0..self.table.0.saturating_add(entries * u64::from(self.entry_bytes))
+    }
+
     /// Where the entry behind those read would lead.
     pub(crate) fn beyond(&self, data: &dyn Data) -> Option<Svma> {
         let at = self.table.0.checked_add(self.targets.len() as u64 * u64::from(self.entry_bytes))?;

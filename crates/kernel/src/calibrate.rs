@@ -4,6 +4,7 @@
 //! What comes out implausible is left out, and if the clock changed meanwhile all of it is refused. A neighbour on the
 //! core takes part of its units for longer than a run: everything is measured twice, and what differs is left out.
 
+mod chains;
 mod loops;
 mod memory;
 mod skid;
@@ -14,7 +15,7 @@ use loops::Loop;
 pub use skid::{Skid, skid};
 
 /// Grows when the way of measuring changes, so that cached figures of another way are not used.
-pub const METHOD: u32 = 5;
+pub const METHOD: u32 = 6;
 
 /// Most that the clock may differ between beginning and end.
 const STEADY: f64 = 0.08;
@@ -34,7 +35,7 @@ pub struct Figures {
 const SAME: f64 = 0.12;
 const SAME_SHARED: f64 = 0.6;
 /// Figures that things shared with others decide, and those per cycle rather than in cycles.
-const SHARED: [&str; 5] = ["l2", "l3", "dram", "dtlb_walk", "lock"];
+const SHARED: [&str; 8] = ["l2", "l3", "dram", "dtlb_walk", "lock", "cpuid", "read_clock", "pause"];
 const RATES: [&str; 3] = ["alus", "width", "taken"];
 
 impl Figures {
@@ -42,6 +43,11 @@ impl Figures {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<f64> {
         self.values.iter().find(|v| v.0 == name).map(|v| v.1)
+    }
+
+    /// Latencies of kinds of instructions, by the names of the processor model.
+    pub fn chains(&self) -> impl Iterator<Item = (&'static str, f64)> + '_ {
+        self.values.iter().copied().filter(|(name, _)| chains::is_one(name))
     }
 
     /// The better of two passes, where they agree.
@@ -114,6 +120,7 @@ fn measure() -> Result<Figures, KernelError> {
     let pass = || {
         let mut figures = Figures::default();
         latencies(&mut figures, unit);
+        chains::measure(&mut figures, unit);
         figures.put("mispredict", loops::mispredict_ticks() / unit, 5.0..=80.0);
         memory::measure(&mut figures, unit);
         figures
@@ -166,7 +173,8 @@ fn latencies(figures: &mut Figures, unit: f64) {
     let jumps = [&loops::JUMPS, &loops::FAR_JUMPS, &loops::BRANCHES, &loops::ROUNDS];
     let least = jumps.into_iter().map(cycles).fold(f64::INFINITY, f64::min);
     figures.put("taken", 1.0 / least, 0.4..=4.0);
-    figures.put("lock", cycles(&loops::LOCK), 4.0..=150.0);
+    // One class of instructions: what the quickest of them takes.
+    figures.put("lock", cycles(&loops::LOCK).min(cycles(&loops::EXCHANGE)), 4.0..=150.0);
     figures.put("forward", cycles(&loops::FORWARD), 0.0..=20.0);
     figures.put("forward_fail", cycles(&loops::FORWARD_FAIL), 5.0..=100.0);
 }

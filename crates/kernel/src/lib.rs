@@ -13,6 +13,7 @@ pub mod clock;
 pub mod counters;
 pub mod end;
 pub mod events;
+pub mod freezer;
 pub mod gap;
 pub mod kcore;
 pub mod launch;

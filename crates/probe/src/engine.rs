@@ -275,8 +275,9 @@ impl Engine {
             // Takes time that is not the target's.
             self.watch_all();
         }
-        // Before it runs: it may be at its end a moment later.
-        self.tree.reset();
+        // A process that runs has called probed functions since they were patched: all numbers begin at one moment. One that does
+        // not run yet may be at its end a moment later.
+        self.reset();
         self.let_run()
     }
 
@@ -445,7 +446,10 @@ impl Engine {
     pub fn snapshot(&mut self) -> CallSnapshot {
         self.settle_times();
         let first = self.own_snapshot();
-        self.joined(first)
+        let mut all = self.joined(first);
+        let CallSnapshot { notes, modules, .. } = &mut all;
+        notes.retain(|note| !resolve::is_refuted(note, modules.iter().map(|m| m.path.as_str())));
+        all
     }
 
     /// Of this program alone, with the numbers its tables have.

@@ -74,10 +74,23 @@ pub enum ProbeError {
         /// The process.
         pid: u32,
     },
+    /// Its control group keeps it from running.
+    #[error(
+        "process {pid} is frozen by its control group, so nothing runs in it: thaw it (echo {word} > {file}), then try again"
+    )]
+    Frozen {
+        /// The process.
+        pid: u32,
+        /// What thaws it.
+        file: String,
+        /// What is written there.
+        word: &'static str,
+    },
     /// No thread stands where a function may be called.
     #[error(
         "none of the {threads} threads of process {pid} came to a place where a function may be called (all are in the \
-         loader, in an allocator, or do not run) within {waited:?}: try again"
+         loader, in an allocator, or do not run) within {} ms: try again",
+        waited.as_millis()
     )]
     NoSafeThread {
         /// The process.

@@ -265,6 +265,16 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
+/// What is said of a module that is not there, behind its name.
+const ABSENT: &str = ": no module of that name was loaded when ";
+
+/// Whether a note says that a module is not there which one of these is: programs of a tree do not have the same ones.
+pub(crate) fn is_refuted<'a>(note: &str, mut paths: impl Iterator<Item = &'a str>) -> bool {
+    let Some((module, _)) = note.split_once(ABSENT) else { return false };
+    let module = module.rsplit_once("+0x").map_or(module, |(module, _)| module);
+    Pattern::new(module).is_ok_and(|pattern| paths.any(|path| is_meant(&pattern, path)))
+}
+
 /// Whether a pattern means a module: its file name, its path, or the name up to `.so`.
 fn is_meant(pattern: &Pattern, path: &str) -> bool {
     let name = file_name(path);
@@ -283,7 +293,7 @@ impl<M: ModuleView> Finder<'_, M> {
     fn choose(&mut self, select: &Select, chosen: &mut BTreeMap<Place, Callers>) -> Result<(), SelectError> {
         let (callers, callee) = Callers::of(self.modules, select)?;
         if let (true, Select::CalledFrom { callers, .. }) = (callers.is_nobody(), select) {
-            self.notes.push(format!("{callers}: no module of that name was loaded when calls from it were looked for"));
+            self.notes.push(format!("{callers}{ABSENT}calls from it were looked for"));
             return Ok(());
         }
         for place in self.find(callee)? {
@@ -342,9 +352,16 @@ impl<M: ModuleView> Finder<'_, M> {
             && !self.modules.iter().any(|m| is_meant(module, m.path()))
         {
             let module = module.text();
-            self.notes.push(format!("{module}: no module of that name was loaded when it was looked for"));
+            self.notes.push(self.absent(module));
         }
         found
+    }
+
+    /// That nothing of that name is there. A program started by a symbolic link has another name than its process.
+    fn absent(&self, module: &str) -> String {
+        let main = self.modules.iter().find(|m| m.is_main()).map(|m| file_name(m.path()));
+        let main = main.map_or_else(String::new, |name| format!("; the program itself is {name}"));
+        format!("{module}{ABSENT}it was looked for{main}")
     }
 
     /// Functions without a name, as `module+0x1a2b`.
@@ -416,7 +433,7 @@ impl<M: ModuleView> Finder<'_, M> {
             self.notes.push(if there {
                 format!("{:#x} is in no function of {module}", at.0)
             } else {
-                format!("{module}+{:#x}: no module of that name was loaded when it was looked for", at.0)
+                self.absent(&format!("{module}+{:#x}", at.0))
             });
         }
         found

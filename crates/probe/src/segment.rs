@@ -646,6 +646,16 @@ impl Segment {
         self.set_quarter(abi::AT_FRAMES + u64::from(index) * 2, unit as u16);
     }
 
+    /// A living thread with these calls in progress.
+    pub(crate) fn put_active(&self, thread: u32, calls: &[Active]) {
+        let at = Self::thread_at(thread);
+        self.set_half(at + offset_of!(Thread, state) as u64, abi::THREAD_LIVE);
+        self.set_half(at + offset_of!(Thread, n_active) as u64, calls.len() as u32);
+        for (i, call) in calls.iter().enumerate() {
+            self.store(at + offset_of!(Thread, active) as u64 + (i * size_of::<Active>()) as u64, call);
+        }
+    }
+
     pub(crate) fn put_path(&self, index: u32, path: &Path) {
         self.set_path(index, path);
     }

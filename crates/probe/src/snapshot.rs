@@ -4,11 +4,13 @@
 //! may write rubbish, so every chain is walked with a bound; frames of a path are worked out once, when
 //! it is first seen, so that they outlive a library that is unloaded.
 
+mod carried;
 mod frames;
 mod kernel;
 mod merge;
 mod sums;
 
+use carried::Carried;
 pub(crate) use frames::Frames;
 pub(crate) use kernel::{Counted, KernelReader};
 pub(crate) use merge::Merge;
@@ -98,6 +100,8 @@ pub(crate) struct Reader {
     base_threads: Vec<Sums>,
     split: bool,
     base_lost: [u64; abi::LOST_CAUSES],
+    /// Calls in progress at the last reset.
+    carried: Carried,
 }
 
 /// What the reader has to know of the engine's points, by their index in the segment.
@@ -123,7 +127,10 @@ impl Reader {
     pub(crate) fn reset(&mut self, segment: &Segment) {
         // Before the counters: no call may count without being among them.
         segment.restart_extremes();
+        // Before the sums as well: a call that ends in between has added all of its time to what is taken off.
+        self.carried = Carried::now(segment);
         self.base = Sums::read(segment);
+        self.carried.forget_ended(segment);
         if self.split {
             self.base_threads = (0..segment.n_threads()).map(|t| Sums::of_thread(segment, t)).collect();
         }
@@ -138,7 +145,7 @@ impl Reader {
         place: &dyn Fn(u64) -> (u32, u64),
     ) -> Reading {
         // Counters first: a path that appears meanwhile has none yet.
-        let sums = Sums::read(segment);
+        let sums = self.carried.without(segment, 0..segment.n_threads(), || Sums::read(segment));
         let in_progress = in_progress(segment, points, segment.n_paths());
         self.frames.absorb(segment, place);
         let open: FxHashSet<u32> = in_progress.iter().map(|call| call.path).collect();
@@ -200,7 +207,7 @@ impl Reader {
         let mut threads = Vec::new();
         for index in 0..segment.n_threads() {
             let thread = segment.thread(index);
-            let sums = Sums::of_thread(segment, index);
+            let sums = self.carried.without(segment, index..index + 1, || Sums::of_thread(segment, index));
             let base = self.base_threads.get(index as usize);
             let mut any = false;
             for path in paths.iter_mut() {
@@ -250,6 +257,11 @@ impl Reader {
 
 /// Of calls that were entered before numbers began to count, the time since then counts.
 pub(crate) fn clip(snapshot: &mut CallSnapshot) {
+    for path in &mut snapshot.paths {
+        let whole = snapshot.whole.wall_ns.max(1);
+        path.totals.max_ns = path.totals.max_ns.min(whole);
+        path.totals.min_ns = path.totals.min_ns.min(whole);
+    }
     for call in &mut snapshot.in_progress {
         call.elapsed_ns = call.elapsed_ns.min(snapshot.whole.wall_ns);
     }

@@ -95,6 +95,7 @@ fn facts(figures: &Figures, cpu: String) -> CoreFacts {
         l3: get("l3"),
         dram: get("dram"),
         dtlb_walk: get("dtlb_walk"),
+        latencies: figures.chains().map(|(name, value)| (name.to_owned(), value)).collect(),
     }
 }
 
@@ -162,5 +163,7 @@ mod tests {
             assert_eq!(table[*name].as_float(), Some(f64::from(value)), "{name}");
         }
         assert_eq!(table.len(), names.len() + 2, "cpu and method, and nothing that is not measured");
+        let chains = Figures { values: vec![("crc", 3.0)], ..Figures::default() };
+        assert_eq!(facts(&chains, "x".into()).latencies.get("crc"), Some(&3.0));
     }
 }

@@ -1,6 +1,6 @@
 //! What surrounds a function in its image, for its control-flow graph: bytes, extents of other functions,
 //! which of them are cold parts of it, and which never return. Without the file only the bytes that were
-//! stored with the recording are there; jump tables then stay unresolved, which the graph says.
+//! stored with the recording are there: code, and the jump tables that it goes by.
 //!
 //! Here, because whoever plans what to count must see the same blocks as whoever analyses later.
 

@@ -2,6 +2,7 @@
 //! measured by the collecting side and read by the analysis, which meet here.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Measured figures of one kind of core; `None` where a measurement failed or was not tried. Cycles are core cycles,
 /// which are neither the time-stamp counter's nor the nominal clock's.
@@ -62,4 +63,7 @@ pub struct CoreFacts {
     pub dram: Option<f64>,
     /// Cycles that the walk of page tables adds to a load, tables in the caches.
     pub dtlb_walk: Option<f64>,
+    /// Cycles from operands to result of other kinds of instructions, by the names of the processor model (`docs/reference/core.toml`).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub latencies: BTreeMap<String, f64>,
 }

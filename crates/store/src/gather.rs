@@ -1,12 +1,14 @@
 //! Choosing the symbols to keep in a recording: the name of every function that has samples, code and
 //! source positions of those that hold nearly all of them.
 
+use crate::around::Around;
 use crate::model::{Image, Profile, Way};
 use crate::service::SymbolService;
 use crate::stored::{StoredCode, StoredFunction, StoredSymbols};
 use crate::symbols::Symbols;
 use std::collections::BTreeMap;
-use whither_image::{Function, ImageOffset};
+use whither_image::jump_tables::{Data, JumpTable};
+use whither_image::{Cfg, Function, ImageOffset, Svma, to_offset, to_svma};
 
 /// How much to keep.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,9 +86,37 @@ impl SymbolService {
             used += bytes.len();
             stored.code.push(StoredCode { image: image.id, start: function.start, bytes });
         }
+        used += self.keep_around(image, function, room.saturating_sub(used), stored);
         let lines = self.lines_in(image, function.start..end);
         used += lines.len() * 16;
         stored.lines.extend(lines);
+        used
+    }
+
+    /// Keeps what else the control flow of a function needs: cold parts, which may lie anywhere, and jump tables, which are data.
+    fn keep_around(&self, image: &Image, function: &Function, room: usize, stored: &mut StoredSymbols) -> usize {
+        let around = Around::new(image, self);
+        let start = to_svma(&image.segments, function.start).map_or(function.start.0, |at| at.0);
+        let cfg = Cfg::new(start..start.saturating_add(function.size), &around);
+        let parts =
+            cfg.parts.iter().skip(1).filter_map(|p| Some((to_offset(&image.segments, Svma(p.start))?, p.clone())));
+        // Data lies in no segment of code: it is kept by the address that the file states, which is how what lies in none is read again.
+        let data = |t: &JumpTable| {
+            let by_address = ImageOffset(t.table.0);
+            to_svma(&image.segments, by_address).is_none().then(|| (by_address, t.extent()))
+        };
+        let mut used = 0;
+        for (start, extent) in parts.chain(cfg.tables.iter().filter_map(data)) {
+            let len = usize::try_from(extent.end - extent.start).unwrap_or(usize::MAX);
+            // The entry behind a table may not be there.
+            let bytes = around
+                .bytes(Svma(extent.start), len)
+                .or_else(|| around.bytes(Svma(extent.start), len.saturating_sub(8)));
+            if let Some(bytes) = bytes.filter(|_| len <= room.saturating_sub(used)) {
+                used += bytes.len();
+                stored.code.push(StoredCode { image: image.id, start, bytes: bytes.to_vec() });
+            }
+        }
         used
     }
 }

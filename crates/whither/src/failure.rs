@@ -62,6 +62,17 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code(error))
 }
 
+/// What was printed, or not because its reader has seen enough: a command that was measured keeps its own exit status then.
+///
+/// # Errors
+/// All others.
+pub(crate) fn or_seen_enough(printed: anyhow::Result<()>) -> anyhow::Result<()> {
+    match printed {
+        Err(error) if is_broken_pipe(&error) => Ok(()),
+        other => other,
+    }
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
@@ -154,6 +165,7 @@ mod tests {
         let error = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("cannot print");
         assert!(is_broken_pipe(&error));
         assert!(!is_broken_pipe(&anyhow::anyhow!("other")));
+        assert!(or_seen_enough(Err(error)).is_ok() && or_seen_enough(Err(anyhow::anyhow!("disk"))).is_err());
     }
 
     #[test]

@@ -3,12 +3,13 @@
 
 use super::AnalyseQuery;
 use super::refills::{Refills, refills};
+use super::threads::{Threads, threads};
 use crate::find::Procedure;
 use crate::model::Core;
 use crate::provenance::stolen_by_sampling;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
-use whither_store::model::{EventIx, ImageIx, ImageKind, Profile, Rate, Sample};
+use whither_store::model::{Event, EventIx, EventUnit, ImageIx, ImageKind, Profile, Rate, Sample};
 use whither_store::symbols::Symbols;
 
 /// The processor the samples were taken on, as far as known.
@@ -26,6 +27,8 @@ pub(crate) struct Machine {
     pub(super) samples: f64,
     /// What is known of the caches of instructions, by image.
     refills: FxHashMap<ImageIx, Refills>,
+    /// And of the threads that run them.
+    threads: FxHashMap<ImageIx, Threads>,
 }
 
 impl Machine {
@@ -42,18 +45,32 @@ impl Machine {
             faults: faults(profile, symbols),
             samples: samples(profile) as f64,
             refills: FxHashMap::default(),
+            threads: FxHashMap::default(),
         }
     }
 
-    /// With what samples tell of the caches of instructions where these procedures run.
-    pub(super) fn with_refills(mut self, profile: &Profile, symbols: &dyn Symbols, wanted: &[Procedure]) -> Self {
+    /// With what samples tell of the caches of instructions where these procedures run, and of threads.
+    pub(super) fn with_images(mut self, profile: &Profile, symbols: &dyn Symbols, wanted: &[Procedure]) -> Self {
         let images = wanted.iter().map(|p| p.image);
+        self.threads = threads(profile, self.clock_hz, &images.clone().collect());
         self.refills = refills(profile, symbols, &self.core.penalty, self.steal, images);
         self
     }
 
     pub(super) fn refills(&self, image: ImageIx) -> Option<Refills> {
         self.refills.get(&image).copied()
+    }
+
+    pub(super) fn threads(&self, image: ImageIx) -> Threads {
+        self.threads.get(&image).copied().unwrap_or_default()
+    }
+}
+
+/// Time that an amount of an event is.
+pub(super) fn time_ns(event: &Event, amount: f64, clock_hz: Option<f64>) -> Option<f64> {
+    match event.unit {
+        EventUnit::Nanoseconds => Some(amount),
+        EventUnit::Count => Some(amount / clock_hz? * 1e9),
     }
 }
 

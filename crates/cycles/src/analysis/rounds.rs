@@ -33,7 +33,7 @@ impl Study {
         let hot = loops.filter(|(_, samples)| *samples >= (LEAST_PART * total).max(FEWEST_SAMPLES));
         let loops = hot.map(|(l, samples)| Round { samples, least: self.least_of(f, core, l) });
         let inner: f64 = self.subject.loops.iter().map(|l| self.least_of_inner(f, core, l)).sum();
-        let own = Round { samples: total, least: self.least_of_retiring(f).max(inner) };
+        let own = Round { samples: total, least: self.least_of_retiring(f).max(inner).max(self.least_alone(f, core)) };
         // Whatever goes on while others are waited for goes on while something runs.
         let whole = Round { samples: all.max(total), least: self.least_of_all(f, core) };
         loops.chain([own, whole]).filter(|r| r.least > 0.0).collect()
@@ -106,13 +106,26 @@ impl Study {
         self.needs(f, core, body, |b| self.schedule.blocks[b].best_cycles).max(0.0)
     }
 
-    /// Cycles of a block on the unit that it keeps busy most.
+    /// Cycles of a block on the unit that it keeps busy most: a divider, that of floating point, or microcode.
     fn busy_of(&self, core: &Core, block: usize) -> f64 {
-        let insns = || self.subject.effects[self.subject.cfg.blocks[block].insns.clone()].iter();
-        let of = |divides: bool| -> f64 {
-            insns().filter(|e| (e.class == OpClass::Div) == divides).map(|e| core.least_busy(e)).sum()
+        let mut busy = [0.0; 3];
+        for insn in &self.subject.effects[self.subject.cfg.blocks[block].insns.clone()] {
+            let unit = match insn.class {
+                OpClass::Div => 0,
+                class if class.is_fp_division() => 1,
+                _ => 2,
+            };
+            busy[unit] += core.least_busy(insn);
+        }
+        busy.into_iter().fold(0.0, f64::max)
+    }
+
+    /// Cycles of the procedure in which it goes on alone: its own samples stand there.
+    fn least_alone(&self, f: &Frequencies, core: &Core) -> f64 {
+        let of = |b: usize| -> f64 {
+            self.subject.effects[self.subject.cfg.blocks[b].insns.clone()].iter().map(|e| core.least_alone(e)).sum()
         };
-        of(true).max(of(false))
+        f.flow.blocks.iter().enumerate().take(self.subject.cfg.blocks.len()).map(|(b, n)| of(b) * n).sum()
     }
 
     /// Taken branches per execution of a block that lead to others of the loop.

@@ -6,6 +6,7 @@ use super::rounds::bound_of_rounds;
 use super::{Study, entries, quotient};
 use crate::analysis::frequency::Frequencies;
 use crate::results::analysis::{Confidence, InsnAnalysis};
+use whither_image::OpClass;
 
 /// Blocks with fewer samples bound nothing by themselves.
 const BOUNDING: f64 = 30.0;
@@ -23,6 +24,10 @@ const ENDS: f64 = 50.0;
 const FEW_ENDS: f64 = 10.0;
 /// Loops with a smaller share of the samples do not matter.
 const MATTERS: f64 = 0.1;
+/// From this share of the samples on that stand at repeated instructions time bounds nothing: how often these repeat is not in the code.
+const REPEATED: f64 = 0.3;
+/// No core enters the kernel and comes back in fewer cycles.
+const LEAST_SYSTEM_CALL: f64 = 50.0;
 /// A clock may be off by this much.
 const CLOCK: f64 = 1.05;
 
@@ -42,6 +47,28 @@ impl Study {
         let blocks: Vec<Bounding> = (0..self.subject.cfg.blocks.len()).map(of).collect();
         let scale = [bound(&blocks), bound_of_rounds(&self.rounds)].into_iter().flatten().reduce(f64::min)?;
         Some(scale * self.cycles_per_sample)
+    }
+
+    /// Why the most executions that time has room for say nothing of how many there were. `all`: samples of all that ran.
+    pub(super) fn boundless(&self, all: f64) -> Option<String> {
+        let (f, scale) = (self.frequencies.as_ref()?, self.scale.filter(|_| !self.is_told())?);
+        let effects = &self.subject.effects;
+        let of = |class: OpClass| (0..effects.len()).filter(move |&i| effects[i].class == class);
+        let total: f64 = self.subject.samples.iter().sum();
+        let repeated: f64 = of(OpClass::Rep).map(|i| self.subject.samples[i]).sum();
+        if repeated >= REPEATED * total {
+            return Some(format!(
+                "executions have no bound: {:.0} % of the time stands at repeated instructions, and how long these take depends on a count that \
+                 no recording has",
+                100.0 * repeated / total
+            ));
+        }
+        let calls: f64 =
+            of(OpClass::SystemCall).filter_map(|i| self.subject.block_of(i)).map(|b| f.flow.blocks[b]).sum();
+        (calls * scale * LEAST_SYSTEM_CALL > all * self.cycles_per_sample).then(|| {
+            "executions have no bound: the kernel does most of what they take, and its time is not the procedure's"
+                .to_owned()
+        })
     }
 
     /// Executions for which blocks, one after the other, take their best cases, over those of the bound: less than 1, or nothing. Most code

@@ -89,6 +89,7 @@ pub(crate) enum Refused {
     NoRuntimeCode,
     TooLarge,
     Undecodable,
+    TablesGone,
     NotTime,
 }
 
@@ -106,6 +107,10 @@ impl Refused {
             Self::TooLarge => "it is larger than 1 MiB, or has more than 20,000 basic blocks",
             Self::NotTime => "samples of this event are not time; name `cycles` or `cpu-clock` first with --event",
             Self::Undecodable => "its bytes are no instructions",
+            Self::TablesGone => {
+                "its file has changed since it was sampled, or is gone, and the tables that its jumps go by were not kept with its code: half of \
+                 its control flow tells nothing; record anew"
+            }
         }
     }
 }
@@ -143,6 +148,10 @@ impl Subject {
         }
         if cfg.blocks.len() > MOST_BLOCKS {
             return Err(Refused::TooLarge);
+        }
+        // Of the kernel code alone is ever kept; the graph then says what is missing.
+        if image.kind == ImageKind::Elf && cfg.missing.iter().any(|m| matches!(m, Missing::TableGone(_))) {
+            return Err(Refused::TablesGone);
         }
         let places = Places { image, cfg: &cfg };
         let (raw, per_sample) = samples(p, &places, tables);
@@ -234,7 +243,10 @@ const ONLY_SEEN: &str = "; only the places are there that sampled ones went to";
 fn missing_sentences(missing: &[Missing], of_jumps: &str) -> Vec<String> {
     let places =
         |which: fn(&Missing) -> Option<Svma>| -> Vec<u64> { missing.iter().filter_map(which).map(|at| at.0).collect() };
-    let jumps = places(|m| if let Missing::IndirectJump(at) = m { Some(*at) } else { None });
+    let jumps = places(|m| match m {
+        Missing::IndirectJump(at) | Missing::TableGone(at) => Some(*at),
+        _ => None,
+    });
     let tables = places(|m| if let Missing::Unbounded(at) = m { Some(*at) } else { None });
     let bytes = places(|m| if let Missing::Undecodable(at) = m { Some(*at) } else { None });
     let inside = places(|m| if let Missing::Inside(at) = m { Some(*at) } else { None });

@@ -90,7 +90,7 @@ impl<'s, 'a> Sum<'s, 'a> {
         Self {
             selection,
             symbols,
-            machine: Machine::of(profile, symbols, query).with_refills(profile, symbols, wanted),
+            machine: Machine::of(profile, symbols, query).with_images(profile, symbols, wanted),
             tables: Tables::of(selection, &query.annotate.filter),
             insns: Vec::new(),
             analysed: (0, 0.0),
@@ -122,7 +122,8 @@ impl<'s, 'a> Sum<'s, 'a> {
     fn add(&mut self, wanted: &[Procedure]) {
         let (selection, tables, machine) = (self.selection, &self.tables, &self.machine);
         let found = in_lanes(selection.profile, self.symbols, wanted, |p, around| {
-            let study = Study::of(selection, p, around, tables, machine, Errors::Skipped);
+            // What stalls for certain depends on errors, and which suspects are named on that: as `annotate` has it.
+            let study = Study::of(selection, p, around, tables, machine, Errors::Drawn);
             study.map_err(|refused| refused.sentence().to_owned()).and_then(|study| Part::of(&study, machine))
         });
         for (p, part) in wanted.iter().zip(found) {

@@ -2,8 +2,9 @@
 //! pipeline, so that its stall stands just before a store, or at it.
 
 use super::places::{at_hand, drained, fixed_place, span};
-use super::scene::{LONG_RUNNING, Lay};
+use super::scene::{LONG_RUNNING, Lay, LoopFacts};
 use super::{Likelihood, Suspect};
+use crate::analysis::Threads;
 use crate::results::analysis::Cause;
 use whither_image::{Effects, MemRef, OpClass, RegSet};
 
@@ -19,25 +20,73 @@ const BURST: usize = 32;
 const ENTER_TOGETHER: usize = 4;
 /// Between an entry of a table of jumps and the jump there are fewer instructions.
 const TO_JUMP: usize = 3;
+/// Cycles after which a store may have left the store buffer.
+const LEAVES_AFTER: f64 = 10.0;
 /// Worst case of a load against one from idle memory.
 const QUEUED: f64 = 2.0;
 
-/// D: ruled out without a load and when the same bytes were accessed just before; where a long loop stays with a few places only another
-/// core can have taken them: between any two loads, however near, if it writes the line all the time. Bound: memory under load; less when
-/// a near place was accessed just before and only the rest of the way to another line can miss.
+/// D: ruled out without a load. That its line was accessed just before rules out that the cache had to be filled from afar, or leaves no more
+/// chance than the way to the next line; it does not rule out that another core has written to the line since and taken it away: that depends
+/// on who else runs ([`taken_away`]). Bound: memory under load.
 pub(super) fn data_cache(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let surely_hits = |m: &MemRef| m.stack && fixed_place(lay, i, m);
     let load = loads(lay, i).filter(|m| !surely_hits(m))?;
-    let chance = new_unit(lay, i, &load, LINE).or_else(|| is_only_read(lay, i, &load).then_some(1.0))?;
+    let filled = new_unit(lay, i, &load, LINE).or_else(|| is_only_read(lay, i, &load).then_some(1.0));
+    let filled = filled.map(|chance| (chance, fill_likelihood(lay, i, &load)));
+    let taken = taken_away(lay, i, &load).map(|likelihood| (1.0, likelihood));
+    let chance = [filled, taken].into_iter().flatten().map(|s| s.0).reduce(f64::max)?;
+    let likelihood = [filled, taken].into_iter().flatten().map(|s| s.1).min()?;
     let gathered = if lay.scene.insns[i].class == OpClass::Gather { 4.0 } else { 1.0 };
-    let known = fixed_place(lay, i, &load) || (load.stack && load.index.is_none()) || says_where_to_jump(lay, i, &load);
-    let likelihood = match known {
-        _ if at_hand(lay, i, &load) => Likelihood::Remote,
-        true => Likelihood::Faint,
-        false => Likelihood::Usual,
-    };
     let bound = chance * gathered * QUEUED * lay.scene.core.penalty.dram;
     Some(Suspect { cause: Cause::DCache, bound, at: i, likelihood })
+}
+
+/// How likely it is that a line comes from afar.
+fn fill_likelihood(lay: &Lay<'_>, i: usize, load: &MemRef) -> Likelihood {
+    let known = fixed_place(lay, i, load) || (load.stack && load.index.is_none()) || says_where_to_jump(lay, i, load);
+    match known {
+        _ if at_hand(lay, i, load) => Likelihood::Remote,
+        true => Likelihood::Faint,
+        false => Likelihood::Usual,
+    }
+}
+
+/// How likely it is that another core has taken the line of a load that was accessed here just before. Nobody does where one thread runs, or
+/// one core; none takes lines of the stack; and what was stored so lately that it has not left the store buffer is had from there. Where
+/// several threads were seen to run at once, and this one writes close by, others are likely to write there too.
+fn taken_away(lay: &Lay<'_>, i: usize, load: &MemRef) -> Option<Likelihood> {
+    if load.stack || load.segment || lay.scene.threads == Threads::One || is_still_stored(lay, i, load) {
+        return None;
+    }
+    let in_loop = lay.loop_of(i).filter(|l| l.trips >= LONG_RUNNING);
+    match (lay.scene.threads, in_loop) {
+        (Threads::Parallel, Some(l)) if writes_near(lay, l, load) => Some(Likelihood::Usual),
+        (Threads::Parallel, _) => Some(Likelihood::Faint),
+        // In straight code there is hardly time for it.
+        (_, Some(_)) => Some(Likelihood::Remote),
+        (_, None) => None,
+    }
+}
+
+/// Whether the bytes of a load were stored so shortly before that they come from the store: fewer cycles ago than the store needs to leave.
+fn is_still_stored(lay: &Lay<'_>, i: usize, load: &MemRef) -> bool {
+    let mut cycles = 0.0;
+    for (j, insn, changed) in unchanged(lay, i, NEAR, load) {
+        if changed || cycles > LEAVES_AFTER {
+            return false;
+        }
+        if j != i && insn.store.is_some_and(|s| s.same_base(load) && beyond(&s, load) == 0) {
+            return true;
+        }
+        cycles += lay.cycles(j);
+    }
+    false
+}
+
+/// Whether a loop stores within a line's length of a place.
+fn writes_near(lay: &Lay<'_>, l: &LoopFacts, place: &MemRef) -> bool {
+    let near = |s: &MemRef| s.same_base(place) && s.disp.abs_diff(place.disp) < LINE as u64;
+    lay.insns_of(l).any(|j| lay.scene.insns[j].store.as_ref().is_some_and(near))
 }
 
 /// DTLB: as the data cache with pages; the stack's page is at hand. Stores are suspects too: they leave their data
@@ -161,6 +210,7 @@ pub(super) fn store_buffer(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let fresh = lay.scene.insns[at].store.is_some_and(|s| !s.stack && !fixed_place(lay, at, &s));
     let stays = lay.loop_of(i).is_some_and(|l| l.trips >= LONG_RUNNING && drained(lay, l));
     let likelihood = match (streams, fresh) {
+        _ if stays && lay.scene.threads == Threads::Parallel => Likelihood::Faint,
         _ if stays => Likelihood::Remote,
         // What stands beside a repeated instruction may wait for it, and for anything else.
         (true, _) if repeats && at != i => Likelihood::Late,

@@ -79,17 +79,12 @@ fn is_slot(place: &MemRef) -> bool {
 /// repeated instructions go far.
 fn speaks_to_threads(lay: &Lay<'_>, l: &LoopFacts) -> bool {
     let speaks = |insn: &Effects| {
-        matches!(
-            insn.class,
-            OpClass::Lock
-                | OpClass::Fence
-                | OpClass::Pause
-                | OpClass::Serialising
-                | OpClass::SystemCall
-                | OpClass::Call
-                | OpClass::Rep
-                | OpClass::Gather
-        )
+        let ordered = insn.class.is_fence() || insn.class.serialises();
+        ordered
+            || matches!(
+                insn.class,
+                OpClass::Lock | OpClass::Pause | OpClass::SystemCall | OpClass::Call | OpClass::Rep | OpClass::Gather
+            )
     };
     lay.insns_of(l).any(|j| speaks(&lay.scene.insns[j]))
 }

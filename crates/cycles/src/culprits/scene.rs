@@ -2,7 +2,7 @@
 //! instruction. Rare ways are passed over, as in the paper (P46): what happens once in twenty times explains no stall.
 
 use super::{LEAST_SAMPLES, LEAST_SCATTERED};
-use crate::analysis::Refills;
+use crate::analysis::{Refills, Threads};
 use crate::model::Core;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -78,6 +78,8 @@ pub struct Scene<'a> {
     pub all_samples: f64,
     /// What samples tell of the caches of instructions.
     pub refills: Option<Refills>,
+    /// And of the threads that run this code.
+    pub threads: Threads,
 }
 
 /// The innermost loop of a block.

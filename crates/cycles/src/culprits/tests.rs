@@ -6,7 +6,7 @@ mod pieces;
 mod places;
 
 use super::*;
-use crate::analysis::Refills;
+use crate::analysis::{Refills, Threads};
 use crate::model::Core;
 use crate::results::analysis::InsnAnalysis;
 use proptest::prelude::*;
@@ -23,6 +23,7 @@ struct Case {
     kernel_share: f64,
     fault_share: f64,
     refills: Option<Refills>,
+    threads: Threads,
     core: Core,
     certainty: Certainty,
     /// Samples of each instruction.
@@ -60,6 +61,7 @@ impl Case {
             kernel_share: 0.0,
             fault_share: 0.0,
             refills: None,
+            threads: Threads::default(),
             core,
             certainty,
             samples: 1e4,
@@ -108,6 +110,7 @@ impl Case {
             fault_share: self.fault_share,
             all_samples: samples.iter().sum(),
             refills: self.refills,
+            threads: self.threads,
             certainty: self.certainty,
         };
         look(&scene)

@@ -20,7 +20,7 @@ const NOTICEABLE: f64 = 0.01;
 /// stall: another core may hold the line for as long as it likes.
 pub(super) fn synchronisation(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let orders = |class: OpClass| {
-        matches!(class, OpClass::Lock | OpClass::Fence | OpClass::Pause | OpClass::Serialising | OpClass::SystemCall)
+        class.is_fence() || class.serialises() || matches!(class, OpClass::Lock | OpClass::Pause | OpClass::SystemCall)
     };
     let insns = lay.scene.insns;
     if orders(insns[i].class) {
@@ -56,7 +56,9 @@ pub fn own_work(core: &Core, insn: &Effects) -> Option<(Cause, f64)> {
         OpClass::Div if insn.bits >= 64 => (Cause::Unit, l.div64),
         OpClass::Div => (Cause::Unit, l.div32),
         OpClass::FpDiv => (Cause::Unit, l.fp_div),
+        OpClass::FpDivSingle => (Cause::Unit, l.fp_div_single),
         OpClass::Sqrt => (Cause::Unit, l.sqrt),
+        OpClass::SqrtSingle => (Cause::Unit, l.sqrt_single),
         OpClass::Lock => (Cause::Synchronisation, l.lock),
         _ => return None,
     };
@@ -123,13 +125,14 @@ pub(super) fn unit(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
         OpClass::Div if insn.bits >= 64 => (l.div64.max(18), Likelihood::Plain),
         OpClass::Div => (l.div32, Likelihood::Plain),
         OpClass::FpDiv => (l.fp_div, Likelihood::Plain),
+        OpClass::FpDivSingle => (l.fp_div_single, Likelihood::Plain),
         OpClass::Sqrt => (l.sqrt, Likelihood::Plain),
+        OpClass::SqrtSingle => (l.sqrt_single, Likelihood::Plain),
         OpClass::Imul if multiplies_in_a_crowd(lay, i) => (l.imul, Likelihood::Faint),
         _ => return None,
     };
     let worst = if insn.class == OpClass::Imul { 1.0 } else { SLOW_CASE };
-    let lanes =
-        if matches!(insn.class, OpClass::FpDiv | OpClass::Sqrt) { f64::from(insn.bits.max(64)) / 64.0 } else { 1.0 };
+    let lanes = if insn.class.is_fp_division() { f64::from(insn.bits.max(64)) / 64.0 } else { 1.0 };
     Some(Suspect { cause: Cause::Unit, bound: worst * lanes.max(1.0) * f64::from(latency), at: i, likelihood })
 }
 
@@ -185,7 +188,7 @@ const DONE_FOR_IT: f64 = 600.0;
 /// there.
 pub(super) fn kernel(lay: &Lay<'_>, i: usize) -> Option<Suspect> {
     let cycles = lay.scene.cycles.get(i).copied().unwrap_or(0.0);
-    if lay.scene.insns[i].class == OpClass::Serialising && cycles > DONE_FOR_IT {
+    if lay.scene.insns[i].class.serialises() && cycles > DONE_FOR_IT {
         return Some(Suspect { cause: Cause::Kernel, bound: f64::INFINITY, at: i, likelihood: Likelihood::Plain });
     }
     let share = lay.scene.kernel_share;

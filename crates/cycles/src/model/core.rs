@@ -1,6 +1,7 @@
 //! Cores as text: a table of widths, latencies and penalties with the figures of a large x86-64 core of the last years
 //! as defaults. What was measured on the host of a recording replaces them; a user's table replaces both.
 
+use super::latencies::{Latencies, Vendor, whole};
 use super::{CoreModel, Order, Work};
 use serde::{Deserialize, Serialize};
 use whither_image::{Effects, OpClass};
@@ -41,6 +42,8 @@ pub struct Core {
     pub retire: u16,
     /// Integer units.
     pub alus: u16,
+    /// Of these, those that count bits.
+    pub bit_units: u16,
     /// Loads per cycle.
     pub loads: u16,
     /// Stores per cycle.
@@ -57,86 +60,6 @@ pub struct Core {
     pub latency: Latencies,
     /// Cycles that things cost which go wrong.
     pub penalty: Penalties,
-}
-
-/// Cycles from operands to result, and how long units stay busy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[allow(missing_docs)]
-pub struct Latencies {
-    pub alu: u16,
-    pub add_immediate: u16,
-    pub shift: u16,
-    pub lea_slow: u16,
-    pub imul: u16,
-    pub bits: u16,
-    pub div32: u16,
-    pub div64: u16,
-    pub div_every: u16,
-    pub fp_add: u16,
-    pub fp_mul: u16,
-    pub fma: u16,
-    pub fp_div: u16,
-    pub fp_div_every: u16,
-    pub sqrt: u16,
-    pub sqrt_every: u16,
-    pub vec_alu: u16,
-    pub vec_shuffle: u16,
-    pub transfer: u16,
-    pub load: u16,
-    pub vec_load: u16,
-    pub forward: u16,
-    pub x87: u16,
-    pub gather: u16,
-    pub crypto: u16,
-    pub lock: u16,
-    pub fence: u16,
-    pub pause: u16,
-    pub rep: u16,
-    pub serialising: u16,
-    pub system_call: u16,
-    pub other: u16,
-}
-
-/// What recordings measure has the figures of a usual core; what nobody measures has the least that any x86-64 core of the last
-/// ten years takes, as executions are bounded by it.
-impl Default for Latencies {
-    fn default() -> Self {
-        Self {
-            alu: 1,
-            add_immediate: 1,
-            shift: 1,
-            lea_slow: 1,
-            imul: 3,
-            bits: 1,
-            div32: 9,
-            div64: 9,
-            div_every: 4,
-            fp_add: 2,
-            fp_mul: 3,
-            fma: 4,
-            fp_div: 13,
-            fp_div_every: 4,
-            sqrt: 18,
-            sqrt_every: 6,
-            vec_alu: 1,
-            vec_shuffle: 1,
-            transfer: 1,
-            load: 4,
-            vec_load: 6,
-            forward: 4,
-            x87: 1,
-            gather: 8,
-            crypto: 1,
-            lock: 18,
-            fence: 4,
-            pause: 3,
-            rep: 3,
-            serialising: 4,
-            system_call: 4,
-            other: 0,
-        }
-    }
 }
 
 /// Cycles lost when something goes wrong: the worst an ordinary case costs.
@@ -172,6 +95,7 @@ impl Default for Core {
             dispatch: 6,
             retire: 8,
             alus: 5,
+            bit_units: 4,
             loads: 3,
             stores: 2,
             window: LARGEST_WINDOW as u16,
@@ -195,6 +119,7 @@ impl Core {
             ("dispatch", core.dispatch, 1.0, 32.0),
             ("retire", core.retire, 1.0, 64.0),
             ("alus", core.alus, 1.0, f64::from(ALUS)),
+            ("bit_units", core.bit_units, 1.0, f64::from(ALUS)),
             ("loads", core.loads, 1.0, f64::from(LOADS)),
             ("stores", core.stores, 1.0, f64::from(STORES)),
             ("window", core.window, 1.0, MOST_CYCLES),
@@ -220,32 +145,12 @@ impl Core {
     /// The default core with what was measured in its place.
     #[must_use]
     pub fn from_facts(facts: &CoreFacts) -> Self {
-        let mut core = Self { name: format!("measured on {}", facts.cpu), ..Self::default() };
-        let whole = |measured: Option<f64>, place: &mut u16| {
-            if let Some(m) = measured.filter(|m| m.is_finite() && (0.0..60_000.0).contains(m)) {
-                *place = m.round() as u16;
-            }
+        let mut core = Self {
+            name: format!("measured on {}", facts.cpu),
+            latency: Latencies::of(Vendor::of(&facts.cpu)),
+            ..Self::default()
         };
-        let l = &mut core.latency;
-        whole(facts.add_immediate, &mut l.add_immediate);
-        whole(facts.imul, &mut l.imul);
-        // Earlier ways of measuring divided with long quotients, which no best case has.
-        let least = facts.method >= LEAST_DIVISIONS;
-        whole(facts.div32.map(|d| if least { d } else { d.min(f64::from(l.div32)) }), &mut l.div32);
-        whole(facts.div64.map(|d| if least { d } else { d.min(f64::from(l.div64)) }), &mut l.div64);
-        whole(facts.div_every, &mut l.div_every);
-        whole(facts.load, &mut l.load);
-        l.vec_load = l.load + 2;
-        whole(facts.fp_add, &mut l.fp_add);
-        whole(facts.fp_mul, &mut l.fp_mul);
-        l.fma = l.fma.max(l.fp_mul);
-        whole(facts.fma, &mut l.fma);
-        whole(facts.fp_div, &mut l.fp_div);
-        whole(facts.fp_div_every, &mut l.fp_div_every);
-        whole(facts.sqrt, &mut l.sqrt);
-        whole(facts.sqrt_every, &mut l.sqrt_every);
-        whole(facts.forward.map(|f| (f - 1.0).max(0.0)), &mut l.forward);
-        whole(facts.lock, &mut l.lock);
+        core.latencies(facts);
         core.widths(facts);
         core.depths(&facts.cpu);
         let p = &mut core.penalty;
@@ -263,6 +168,32 @@ impl Core {
         core
     }
 
+    fn latencies(&mut self, facts: &CoreFacts) {
+        let l = &mut self.latency;
+        let put = |measured: Option<f64>, place: &mut u16| *place = whole(measured).unwrap_or(*place);
+        put(facts.add_immediate, &mut l.add_immediate);
+        put(facts.imul, &mut l.imul);
+        // Earlier ways of measuring divided with long quotients, which no best case has.
+        let least = facts.method >= LEAST_DIVISIONS;
+        put(facts.div32.map(|d| if least { d } else { d.min(f64::from(l.div32)) }), &mut l.div32);
+        put(facts.div64.map(|d| if least { d } else { d.min(f64::from(l.div64)) }), &mut l.div64);
+        put(facts.div_every, &mut l.div_every);
+        put(facts.load, &mut l.load);
+        l.vec_load = l.load + 1;
+        put(facts.fp_add, &mut l.fp_add);
+        put(facts.fp_mul, &mut l.fp_mul);
+        l.fma = l.fma.max(l.fp_mul);
+        put(facts.fma, &mut l.fma);
+        put(facts.fp_div, &mut l.fp_div);
+        put(facts.fp_div_every, &mut l.fp_div_every);
+        put(facts.sqrt, &mut l.sqrt);
+        put(facts.sqrt_every, &mut l.sqrt_every);
+        put(facts.forward.map(|f| (f - 1.0).max(0.0)), &mut l.forward);
+        put(facts.lock, &mut l.lock);
+        l.measured(&facts.latencies);
+        l.mul_high = l.mul_high.max(l.imul);
+    }
+
     fn widths(&mut self, facts: &CoreFacts) {
         if let Some(width) = facts.width.filter(|w| (1.0..=16.0).contains(w)) {
             self.measured_width = width;
@@ -274,6 +205,11 @@ impl Core {
         }
         if let Some(alus) = facts.alus.filter(|a| (1.0..=8.0).contains(a)) {
             self.alus = (alus.round() as u16).clamp(1, ALUS as u16);
+        }
+        if let Some(units) =
+            facts.latencies.get("bits_every").map(|every| 1.0 / every).filter(|u| (0.5..=8.0).contains(u))
+        {
+            self.bit_units = (units.round() as u16).clamp(1, self.alus);
         }
     }
 
@@ -318,9 +254,63 @@ const DIVIDER: u32 = 1 << (FP_AT + FP);
 const FP_DIVIDER: u32 = DIVIDER << 1;
 /// Locked operations go one after the other, whatever else goes on beside them.
 const LOCKER: u32 = FP_DIVIDER << 1;
+const MICROCODE: u32 = LOCKER << 1;
 
 fn range(from: u32, count: u32) -> u32 {
     ((1 << count) - 1) << from
+}
+
+impl Core {
+    /// Units that can do a kind of work, and for how long it keeps one.
+    fn units(&self, class: OpClass, latency: u16) -> (u32, u16) {
+        let l = &self.latency;
+        let alus = range(0, u32::from(self.alus));
+        // One integer unit in two shifts or takes branches; one multiplies. Half of the vector units add.
+        let some = |n: u16| range(0, u32::from(n.max(1)));
+        let (fp, half) = (range(FP_AT, FP), range(FP_AT, FP / 2));
+        let other_half = range(FP_AT + FP / 2, FP / 2);
+        match class {
+            OpClass::Nop | OpClass::Move | OpClass::ZeroIdiom | OpClass::Load | OpClass::Store => (0, 0),
+            OpClass::AluImmediate if l.add_immediate == 0 => (0, 0),
+            OpClass::Shift | OpClass::RotateCarry | OpClass::LeaSlow | OpClass::LeaScaled => (some(self.alus / 2), 1),
+            OpClass::Imul | OpClass::Deposit | OpClass::Crc | OpClass::ShiftDouble => (0b10, 1),
+            OpClass::Bits if self.bit_units == 1 => (0b10, 1),
+            OpClass::Bits => (some(self.bit_units), 1),
+            OpClass::Div => (DIVIDER, l.div_every),
+            OpClass::FpDiv => (FP_DIVIDER, l.fp_div_every),
+            OpClass::Sqrt => (FP_DIVIDER, l.sqrt_every),
+            OpClass::FpDivSingle => (FP_DIVIDER, l.fp_div_every.min(3)),
+            OpClass::SqrtSingle => (FP_DIVIDER, l.sqrt_every.min(3)),
+            OpClass::FpMul
+            | OpClass::Fma
+            | OpClass::Transfer
+            | OpClass::Lane
+            | OpClass::X87
+            | OpClass::VecMul
+            | OpClass::VecMulWide
+            | OpClass::Aes
+            | OpClass::AesKey
+            | OpClass::CarryLess
+            | OpClass::ShaRounds
+            | OpClass::Crypto => (half, 1),
+            OpClass::FpAdd
+            | OpClass::FpCompare
+            | OpClass::Horizontal
+            | OpClass::VecShuffle
+            | OpClass::Pack
+            | OpClass::Cross
+            | OpClass::Halves => (other_half, 1),
+            OpClass::Gather => (fp, 2),
+            OpClass::Branch | OpClass::Loop | OpClass::IndirectBranch | OpClass::Call | OpClass::Return => (some(2), 1),
+            OpClass::Lock => (LOCKER, l.lock),
+            // Microcode, one after the other.
+            OpClass::ReadClock | OpClass::PopFlags | OpClass::Rep => (MICROCODE, latency),
+            OpClass::Pause | OpClass::SystemCall | OpClass::Serialising | OpClass::Cpuid => (0, 0),
+            class if class.is_fence() => (0, 0),
+            class if class.is_of_general_registers() => (alus, 1),
+            _ => (fp, 1),
+        }
+    }
 }
 
 impl CoreModel for Core {
@@ -345,49 +335,17 @@ impl CoreModel for Core {
     }
 
     fn work(&self, insn: &Effects) -> Work {
-        let l = &self.latency;
-        let alus = range(0, u32::from(self.alus));
-        // One integer unit in two shifts or takes branches; one multiplies. Half of the vector units add.
-        let some = |n: u16| range(0, u32::from(n.max(1)));
-        let (fp, half) = (range(FP_AT, FP), range(FP_AT, FP / 2));
-        let other_half = range(FP_AT + FP / 2, FP / 2);
-        let (latency, ports, busy) = match insn.class {
-            OpClass::Nop | OpClass::Move | OpClass::ZeroIdiom | OpClass::Load | OpClass::Store => (0, 0, 0),
-            OpClass::Alu | OpClass::Lea => (l.alu, alus, 1),
-            OpClass::AluImmediate => (l.add_immediate, if l.add_immediate == 0 { 0 } else { alus }, 1),
-            OpClass::Shift => (l.shift, some(self.alus / 2), 1),
-            OpClass::LeaSlow => (l.lea_slow, some(self.alus / 2), 1),
-            OpClass::Imul => (l.imul, 0b10, 1),
-            OpClass::Bits => (l.bits, 0b10, 1),
-            OpClass::Div => (if insn.bits >= 64 { l.div64 } else { l.div32 }, DIVIDER, l.div_every),
-            OpClass::FpAdd => (l.fp_add, other_half, 1),
-            OpClass::FpMul => (l.fp_mul, half, 1),
-            OpClass::Fma => (l.fma, half, 1),
-            OpClass::FpDiv => (l.fp_div, FP_DIVIDER, l.fp_div_every),
-            OpClass::Sqrt => (l.sqrt, FP_DIVIDER, l.sqrt_every),
-            OpClass::VecAlu => (l.vec_alu, fp, 1),
-            OpClass::VecShuffle => (l.vec_shuffle, other_half, 1),
-            OpClass::Transfer => (l.transfer, half, 1),
-            OpClass::Branch | OpClass::Loop | OpClass::IndirectBranch | OpClass::Call | OpClass::Return => {
-                (1, some(2), 1)
-            }
-            OpClass::Lock => (l.lock, LOCKER, l.lock),
-            OpClass::Fence => (l.fence, 0, 0),
-            OpClass::Pause => (l.pause, 0, 0),
-            OpClass::SystemCall => (l.system_call, 0, 0),
-            OpClass::Serialising => (l.serialising, 0, 0),
-            OpClass::Rep => (l.rep, alus, 1),
-            OpClass::X87 => (l.x87, half, 1),
-            OpClass::Gather => (l.gather, fp, 2),
-            OpClass::Crypto => (l.crypto, half, 1),
-            OpClass::Other => (l.other, alus, 1),
-        };
+        let latency = self.latency.of_work(insn);
+        let (ports, busy) = self.units(insn.class, latency);
         // Of those that serialise some do not (`pushf`, `cli`), and the others take so long that it makes no difference.
         // Locked operations order memory, not arithmetic: what does not need their result goes on meanwhile.
-        let alone = matches!(insn.class, OpClass::Fence | OpClass::Pause | OpClass::SystemCall);
+        let alone =
+            insn.class.is_fence() || matches!(insn.class, OpClass::Pause | OpClass::SystemCall | OpClass::Cpuid);
         // Measured as a whole.
         let load_latency = if insn.class == OpClass::Lock { 0 } else { self.loaded(insn) };
-        Work { latency, ports, busy, load_latency, alone }
+        let late =
+            if insn.late.is_empty() { 0 } else { self.latency.mul_high - self.latency.imul.min(self.latency.mul_high) };
+        Work { latency, late, merge_late: self.latency.transfer.min(latency), ports, busy, load_latency, alone }
     }
 
     fn load_ports(&self) -> u32 {
@@ -420,10 +378,25 @@ impl CoreModel for Core {
             OpClass::Div => self.latency.div_every,
             OpClass::FpDiv => self.latency.fp_div_every.min(4),
             OpClass::Sqrt => self.latency.sqrt_every.min(4),
+            OpClass::FpDivSingle => self.latency.fp_div_every.min(3),
+            OpClass::SqrtSingle => self.latency.sqrt_every.min(3),
+            OpClass::ReadClock => self.latency.read_clock,
+            OpClass::PopFlags => self.latency.pop_flags,
+            OpClass::Rep => self.latency.rep,
             _ => 0,
         };
         // Rounded, and of quotients that were not tried.
         f64::from(every) * 0.9
+    }
+
+    fn least_alone(&self, insn: &Effects) -> f64 {
+        let cycles = match insn.class {
+            OpClass::Cpuid => self.latency.cpuid,
+            OpClass::Pause => self.latency.pause,
+            _ => 0,
+        };
+        // A hypervisor may be quicker at other times, and some leaves are quicker than others.
+        f64::from(cycles) * 0.7
     }
 
     fn most_taken(&self) -> f64 {
@@ -432,13 +405,24 @@ impl CoreModel for Core {
     }
 
     fn least_latency(&self, insn: &Effects) -> u16 {
+        let l = &self.latency;
         match insn.class {
-            OpClass::Alu | OpClass::Shift | OpClass::VecAlu | OpClass::VecShuffle => 1,
-            OpClass::Bits => self.latency.bits.min(1),
-            OpClass::Imul | OpClass::FpMul => self.latency.imul.min(self.latency.fp_mul).min(3),
-            OpClass::FpAdd => self.latency.fp_add.min(2),
-            OpClass::Fma => self.latency.fma.min(3),
-            OpClass::Div | OpClass::FpDiv | OpClass::Sqrt => 4,
+            OpClass::Alu
+            | OpClass::TwoFlags
+            | OpClass::Shift
+            | OpClass::ShiftDouble
+            | OpClass::RotateCarry
+            | OpClass::Lowest
+            | OpClass::BitField
+            | OpClass::Bits
+            | OpClass::VecAlu
+            | OpClass::VecShuffle => 1,
+            OpClass::Imul | OpClass::FpMul => l.imul.min(l.fp_mul).min(3),
+            OpClass::Deposit => l.deposit.min(3),
+            OpClass::Crc => l.crc.min(3),
+            OpClass::FpAdd => l.fp_add.min(2),
+            OpClass::Fma => l.fma.min(3),
+            class if class == OpClass::Div || class.is_fp_division() => 4,
             _ => 0,
         }
     }

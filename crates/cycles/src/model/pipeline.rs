@@ -161,6 +161,7 @@ impl Pipeline {
         let complete = if copied { first } else { result };
         let stored = if insn.class == OpClass::Lock { result - i32::from(core.forward_latency()) } else { result };
         self.record(insn, if insn.class == OpClass::ZeroIdiom { first } else { result }, stored, me);
+        insn.late.numbers().for_each(|r| self.ready[r] += i32::from(work.late));
         if work.alone {
             self.front = Slots { cycle: self.front.cycle.max(complete), used: 0 };
         }
@@ -224,7 +225,9 @@ impl Pipeline {
     /// When the last operand is there, the loaded one included.
     fn operands(&mut self, core: &dyn CoreModel, insn: &Effects, work: &Work, first: i32) -> When {
         let nothing = When { at: first, by: NOBODY };
-        let all = |p: &Self, set: RegSet| set.numbers().fold(nothing, |w, r| w.later(p.register(r)));
+        let kept = |r: usize| if insn.merges.0 >> r & 1 == 1 { i32::from(work.merge_late) } else { 0 };
+        let when = |p: &Self, r: usize| When { at: p.register(r).at - kept(r), ..p.register(r) };
+        let all = |p: &Self, set: RegSet| set.numbers().fold(nothing, |w, r| w.later(when(p, r)));
         let Some(load) = insn.load else { return all(self, insn.reads) };
         // What is data as well is needed for the address at times: then it is counted for both.
         let address = all(self, RegSet(load.registers().0 & insn.reads.0));

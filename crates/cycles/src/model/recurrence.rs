@@ -52,7 +52,7 @@ fn handed_on(core: &dyn CoreModel, code: &[Effects], register: usize) -> Option<
     let mut at: [Option<u32>; 64] = [None; 64];
     at[register & 63] = Some(0);
     for insn in code {
-        if matches!(insn.class, OpClass::Call | OpClass::SystemCall | OpClass::Serialising) {
+        if insn.class.serialises() || matches!(insn.class, OpClass::Call | OpClass::SystemCall) {
             return None;
         }
         let addresses = insn.load.map_or(RegSet::NONE, |place| place.registers());

@@ -14,9 +14,10 @@ const MOST_PREDECESSORS: usize = 4;
 const LOOP_BUDGET: usize = 256;
 /// Rounds of such a loop at most.
 const MOST_ROUNDS: usize = 24;
-/// Passes over procedures of up to [`FEW_BLOCKS`] blocks, and over larger ones.
-const PASSES: (usize, usize) = (6, 3);
-const FEW_BLOCKS: usize = 64;
+/// Passes by how many blocks a procedure has at most, and over larger ones. A loop of several blocks goes round once in a pass, and
+/// what fetching is ahead by at first hides for as many rounds what it cannot bring in time.
+const PASSES: [(usize, usize); 2] = [(8, 24), (64, 6)];
+const PASSES_OF_MANY: usize = 3;
 
 /// A wait that follows from the code alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,7 +70,7 @@ pub fn schedule(
 ) -> Schedule {
     let code = Code::new(core, insns, blocks, preds);
     let mut run = Run::new(&code);
-    let passes = if blocks.len() <= FEW_BLOCKS { PASSES.0 } else { PASSES.1 };
+    let passes = PASSES.iter().find(|p| blocks.len() <= p.0).map_or(PASSES_OF_MANY, |p| p.1);
     for pass in 0..passes {
         let counted = pass + 1 >= passes.div_ceil(2);
         (0..blocks.len()).for_each(|b| run.block(b, counted));

@@ -1,6 +1,7 @@
 //! Code whose best case is known: from the paper, or by counting.
 
 mod fetch;
+mod kinds;
 mod rounds;
 
 use super::*;
@@ -188,7 +189,7 @@ impl CoreModel for Alpha {
     }
     fn work(&self, insn: &Effects) -> Work {
         let ports = if insn.class == OpClass::Branch { 0b10 } else { 0b11 };
-        Work { latency: 1, ports, busy: 1, load_latency: 2, alone: false }
+        Work { latency: 1, late: 0, merge_late: 0, ports, busy: 1, load_latency: 2, alone: false }
     }
     fn load_ports(&self) -> u32 {
         0b11

@@ -25,6 +25,7 @@ fn analysed(code: &[u8], samples: &[(u64, u32)], called: u32, ways: &[(u64, Way,
         width: Some(5.95),
         taken: Some(0.98),
         alus: Some(3.92),
+        latencies: [("cpuid".to_owned(), 3255.0)].into(),
         ..CoreFacts::default()
     });
     let image = w.image(ImageKind::Elf, "/usr/bin/a");
@@ -104,4 +105,32 @@ fn chains_that_begin_anew_pass_beside_each_other() {
     assert!(division.samples > 10_000.0 && division.culprits[0].cause == Cause::Unit, "{division:?}");
     let unit = a.summary.causes.iter().find(|c| c.cause == Cause::Unit).unwrap();
     assert!(unit.max > 0.75, "{unit:?}");
+}
+
+/// A hypervisor does it: 3,300 cycles a round, measured, and nothing goes on meanwhile.
+#[test]
+fn what_serialises_bounds_by_what_it_takes() {
+    // xor %eax,%eax; cpuid; dec %esi; jne 0; ret
+    let code = [0x31, 0xc0, 0x0f, 0xa2, 0xff, 0xce, 0x75, 0xf8, 0xc3];
+    let a = analysed(&code, &[(0x4, 1000)], 1, &[(0x6, Way::Taken, 3000), (0x6, Way::Fall, 1)]);
+    let (truth, told) = (1000.0 * SAMPLE / 3300.0, hottest(&a));
+    assert!(told >= truth, "{told:.3e} for {truth:.3e}");
+    assert!(told <= 1.8 * truth, "it bounds something: {told:.3e} for {truth:.3e}");
+}
+
+#[test]
+fn what_time_does_not_bound_is_said_to_have_none() {
+    let told = |code: &[u8], samples: u32| {
+        let a = analysed(code, &[(0x7, samples)], 10, &[(0x9, Way::Taken, 3000), (0x9, Way::Fall, 1)]);
+        (a.scale, a.notes.join("\n"))
+    };
+    // mov $512,%ecx; rep movsb; dec %edx; jne 0; ret
+    let repeated = told(&[0xb9, 0, 2, 0, 0, 0xf3, 0xa4, 0xff, 0xca, 0x75, 0xf5, 0xc3], 1000);
+    assert!(repeated.0 == Scale::Relative && repeated.1.contains("no bound: 100 % of the time"), "{repeated:?}");
+    // mov $110,%eax; syscall; dec %edx; jne 0; ret
+    let calls = told(&[0xb8, 110, 0, 0, 0, 0x0f, 0x05, 0xff, 0xca, 0x75, 0xf5, 0xc3], 1000);
+    assert!(calls.0 == Scale::Relative && calls.1.contains("the kernel does most"), "{calls:?}");
+    // mov $512,%ecx; add %ecx,%eax; dec %edx; jne 0; ret
+    let quick = told(&[0xb9, 0, 2, 0, 0, 0x01, 0xc8, 0xff, 0xca, 0x75, 0xf5, 0xc3], 1000);
+    assert!(quick.0 == Scale::Bounded && !quick.1.contains("no bound"), "{quick:?}");
 }

@@ -87,6 +87,19 @@ fn what_is_not_understood_is_said() {
     assert!(of(vec![(0x1000, vec![0x75, 0xff, 0xc3])]).missing.contains(&Missing::Inside(Svma(0x1001))));
 }
 
+#[test]
+fn a_table_that_is_not_there_is_told_from_a_jump_that_nobody_understands() {
+    // cmp edi,3; ja 0x1017; lea rdx,[rip+0xff4] (0x2000); movsxd rax,[rdx+rdi*4]; add rax,rdx; jmp rax; 0x1017: ret
+    let mut code = vec![0x83, 0xff, 3, 0x77, 0x10, 0x48, 0x8d, 0x15];
+    code.extend(0xff4_u32.to_le_bytes());
+    code.extend([0x48, 0x63, 0x04, 0xba, 0x48, 0x01, 0xd0, 0xff, 0xe0, 0xc3, 0xc3]);
+    assert_eq!(of(vec![(0x1000, code.clone())]).missing, [Missing::TableGone(Svma(0x1013))]);
+    let table: Vec<u8> = [-0xfeb_i32; 4].into_iter().flat_map(i32::to_le_bytes).collect();
+    let whole = of(vec![(0x1000, code), (0x2000, table)]);
+    assert_eq!((whole.missing.len(), whole.tables.len()), (0, 1));
+    assert_eq!(whole.tables[0].extent(), 0x2000..0x2014, "and the entry that tells where it ends");
+}
+
 /// A real image.
 struct Image {
     data: StatedBytes,

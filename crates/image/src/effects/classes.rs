@@ -26,10 +26,34 @@ pub(super) fn class(insn: &Insn, effects: &Effects) -> OpClass {
         OpClass::Alu if zeroes(raw) => OpClass::ZeroIdiom,
         OpClass::VecAlu if zeroes(raw) => OpClass::ZeroIdiom,
         OpClass::Alu if adds_constant(raw) => OpClass::AluImmediate,
+        // The load port widens.
+        OpClass::Alu if widens(raw) && effects.load.is_some() => OpClass::Load,
+        OpClass::BitField if raw.mnemonic() == Mnemonic::Bswap && raw.op0_register().size() < 8 => OpClass::Alu,
         OpClass::Lea => lea(raw),
-        OpClass::VecShuffle | OpClass::VecAlu if copies(raw, effects) => moved(raw, effects),
+        OpClass::VecShuffle | OpClass::VecAlu | OpClass::Halves if copies(raw, effects) => moved(raw, effects),
+        _ if family.is_of_vectors() => vectors(raw, effects, family),
         _ => family,
     }
+}
+
+/// What names of the vector families mean with these operands.
+fn vectors(raw: &Instruction, effects: &Effects, family: OpClass) -> OpClass {
+    let (to, from) = (raw.op0_register(), raw.op1_register());
+    match family {
+        OpClass::VecAlu | OpClass::FpCompare | OpClass::VecCompare64 if to.is_k() && !from.is_k() => {
+            OpClass::MaskCompare
+        }
+        OpClass::Halves if from.is_gpr() => OpClass::Transfer,
+        // What is loaded or stays within 128 bits crosses nothing.
+        OpClass::Halves if effects.load.is_some() || (to.size() <= 16 && from.size() <= 16) => OpClass::VecShuffle,
+        OpClass::Lane if effects.load.is_some() => OpClass::VecShuffle,
+        OpClass::ConvertFromInt if effects.load.is_some() => OpClass::Convert,
+        _ => family,
+    }
+}
+
+fn widens(raw: &Instruction) -> bool {
+    matches!(raw.mnemonic(), Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd)
 }
 
 /// Whether its stores (or loads) go past the caches.
@@ -134,7 +158,11 @@ fn lea(raw: &Instruction) -> OpClass {
     let parts = usize::from(raw.memory_base() != Register::None)
         + usize::from(raw.memory_index() != Register::None)
         + usize::from(raw.memory_displ_size() != 0);
-    if parts >= 3 { OpClass::LeaSlow } else { OpClass::Lea }
+    match parts {
+        2.. if raw.memory_index() != Register::None && raw.memory_index_scale() > 1 => OpClass::LeaScaled,
+        3.. => OpClass::LeaSlow,
+        _ => OpClass::Lea,
+    }
 }
 
 /// Widening loads, broadcasts from memory and the like: the load port does it all.
@@ -162,8 +190,18 @@ fn table() -> &'static [OpClass] {
 /// The family of a name in lower case.
 fn by_name(name: &str) -> OpClass {
     general(name).or_else(|| system(name)).unwrap_or_else(|| {
-        // What remains of names with an f are those of the x87 unit: the vector ones begin with a v.
-        if name.starts_with('f') { OpClass::X87 } else { vector(name.strip_prefix('v').unwrap_or(name)) }
+        let bare = name.strip_prefix('v').unwrap_or(name);
+        match name.as_bytes() {
+            // What remains of names with an f are those of the x87 unit: the vector ones begin with a v.
+            [b'f', ..] => OpClass::X87,
+            [b'k', ..] => masks(name),
+            _ if name != bare && (bare.starts_with("blendv") || bare.starts_with("pblendv")) => OpClass::BlendBy,
+            _ => crypto(bare)
+                .or_else(|| floating(bare))
+                .or_else(|| conversions(bare))
+                .or_else(|| integers(bare))
+                .unwrap_or_else(|| moves_and_shuffles(bare)),
+        }
     })
 }
 
@@ -174,18 +212,23 @@ fn general(name: &str) -> Option<OpClass> {
         "push" | "pushq" | "pushw" => OpClass::Store,
         "pop" => OpClass::Load,
         "movzx" | "movsx" | "movsxd" => OpClass::Alu,
+        "cmova" | "cmovbe" | "seta" | "setbe" => OpClass::TwoFlags,
         "add" | "sub" | "and" | "or" | "xor" | "cmp" | "test" | "inc" | "dec" | "neg" | "not" | "adc" | "sbb"
-        | "adcx" | "adox" | "andn" | "blsi" | "blsr" | "blsmsk" | "bextr" | "bzhi" | "bt" | "bts" | "btr" | "btc"
-        | "cbw" | "cwde" | "cdqe" | "cwd" | "cdq" | "cqo" | "bswap" | "lahf" | "sahf" | "clc" | "stc" | "cmc"
-        | "xadd" | "cmpxchg" => OpClass::Alu,
-        // Done while renaming by some, three operations on others.
-        "xchg" => OpClass::Other,
-        "shl" | "sal" | "shr" | "sar" | "rol" | "ror" | "rcl" | "rcr" | "shld" | "shrd" | "shlx" | "shrx" | "sarx"
-        | "rorx" => OpClass::Shift,
+        | "adcx" | "adox" | "andn" | "bzhi" | "bt" | "bts" | "btr" | "btc" | "cbw" | "cwde" | "cdqe" | "cwd"
+        | "cdq" | "cqo" | "lahf" | "sahf" | "clc" | "stc" | "cmc" => OpClass::Alu,
+        "xchg" | "xadd" => OpClass::Exchange,
+        "cmpxchg" => OpClass::CompareExchange,
+        "shl" | "sal" | "shr" | "sar" | "rol" | "ror" | "shlx" | "shrx" | "sarx" | "rorx" => OpClass::Shift,
+        "shld" | "shrd" => OpClass::ShiftDouble,
+        "rcl" | "rcr" => OpClass::RotateCarry,
         "lea" => OpClass::Lea,
         "imul" | "mul" | "mulx" => OpClass::Imul,
         "div" | "idiv" => OpClass::Div,
-        "popcnt" | "lzcnt" | "tzcnt" | "bsf" | "bsr" | "pdep" | "pext" | "crc32" => OpClass::Bits,
+        "popcnt" | "lzcnt" | "tzcnt" | "bsf" | "bsr" => OpClass::Bits,
+        "blsi" | "blsr" | "blsmsk" => OpClass::Lowest,
+        "bextr" | "bswap" => OpClass::BitField,
+        "pdep" | "pext" => OpClass::Deposit,
+        "crc32" => OpClass::Crc,
         _ if name.starts_with("cmov") || (name.starts_with("set") && !name.starts_with("setssbsy")) => OpClass::Alu,
         _ if name.starts_with("prefetch") || name == "cldemote" => OpClass::Nop,
         _ => return None,
@@ -194,13 +237,18 @@ fn general(name: &str) -> Option<OpClass> {
 
 fn system(name: &str) -> Option<OpClass> {
     Some(match name {
-        "mfence" | "lfence" | "sfence" => OpClass::Fence,
+        "mfence" => OpClass::Fence,
+        "lfence" => OpClass::LoadFence,
+        "sfence" => OpClass::StoreFence,
         "pause" | "tpause" | "umwait" => OpClass::Pause,
         "syscall" | "sysenter" | "int" | "int3" | "vmcall" | "vmmcall" => OpClass::SystemCall,
-        "cpuid" | "serialize" | "rdtsc" | "rdtscp" | "rdmsr" | "wrmsr" | "rdpmc" | "rdrand" | "rdseed" | "xgetbv"
-        | "xsetbv" | "invlpg" | "invd" | "wbinvd" | "wbnoinvd" | "invpcid" | "in" | "out" | "lgdt" | "lidt"
-        | "lldt" | "ltr" | "swapgs" | "wrfsbase" | "wrgsbase" | "clts" | "lmsw" | "sti" | "cli" | "popf" | "popfq"
-        | "pushfq" | "iretq" | "hlt" | "monitor" | "mwait" | "clflush" | "clflushopt" | "clwb" => OpClass::Serialising,
+        "cpuid" => OpClass::Cpuid,
+        "rdtsc" | "rdtscp" | "rdpmc" => OpClass::ReadClock,
+        "popf" | "popfd" | "popfq" => OpClass::PopFlags,
+        "serialize" | "rdmsr" | "wrmsr" | "rdrand" | "rdseed" | "xgetbv" | "xsetbv" | "invlpg" | "invd" | "wbinvd"
+        | "wbnoinvd" | "invpcid" | "in" | "out" | "lgdt" | "lidt" | "lldt" | "ltr" | "swapgs" | "wrfsbase"
+        | "wrgsbase" | "clts" | "lmsw" | "sti" | "cli" | "pushfq" | "iretq" | "hlt" | "monitor" | "mwait"
+        | "clflush" | "clflushopt" | "clwb" => OpClass::Serialising,
         _ if name.starts_with("xsave")
             || name.starts_with("xrstor")
             || name.starts_with("fxsave")
@@ -212,79 +260,112 @@ fn system(name: &str) -> Option<OpClass> {
     })
 }
 
-/// Names without their leading `v`.
-fn vector(name: &str) -> OpClass {
-    let any = |prefixes: &[&str]| prefixes.iter().any(|p| name.starts_with(p));
-    if any(&["fmadd", "fmsub", "fnmadd", "fnmsub", "fmaddsub", "fmsubadd"]) {
-        OpClass::Fma
-    } else if any(&["gather", "scatter", "pgather", "pscatter"]) {
-        OpClass::Gather
-    } else if any(&["aes", "sha1", "sha256", "sha512", "pclmul", "gf2p8", "sm3", "sm4"]) {
-        OpClass::Crypto
-    } else if any(&["sqrt"]) {
-        OpClass::Sqrt
-    } else if any(&["divs", "divp"]) {
-        OpClass::FpDiv
-    } else if any(&["muls", "mulp", "rsqrt", "rcp", "pmul", "pmadd", "dpp", "pdpb", "pdpw", "psadbw", "mpsadbw"]) {
-        OpClass::FpMul
-    } else if any(&[
-        "adds", "addp", "subs", "subp", "mins", "minp", "maxs", "maxp", "cmps", "cmpp", "cvt", "ucomi", "comi",
-        "haddp", "hsubp", "round", "rndscale", "getexp", "getmant", "scalef", "fixup", "range", "reduce",
-    ]) {
-        OpClass::FpAdd
-    } else {
-        moves_and_shuffles(name)
+fn masks(name: &str) -> OpClass {
+    match name {
+        _ if name.starts_with("kmov") => OpClass::Move,
+        _ if ["kadd", "kshift", "kunpck"].iter().any(|p| name.starts_with(p)) => OpClass::MaskShift,
+        _ => OpClass::VecAlu,
     }
+}
+
+/// From here on names without their leading `v`.
+fn crypto(name: &str) -> Option<OpClass> {
+    let any = |prefixes: &[&str]| prefixes.iter().any(|p| name.starts_with(p));
+    Some(match () {
+        () if any(&["aesimc", "aeskeygen"]) => OpClass::AesKey,
+        () if any(&["aes"]) => OpClass::Aes,
+        () if any(&["pclmul"]) => OpClass::CarryLess,
+        () if any(&["sha1rnds", "sha256rnds"]) => OpClass::ShaRounds,
+        () if any(&["sha1", "sha256", "sha512", "gf2p8", "sm3", "sm4"]) => OpClass::Crypto,
+        () => return None,
+    })
+}
+
+fn floating(name: &str) -> Option<OpClass> {
+    let any = |prefixes: &[&str]| prefixes.iter().any(|p| name.starts_with(p));
+    let double = name.ends_with('d');
+    Some(match () {
+        () if any(&["fmadd", "fmsub", "fnmadd", "fnmsub", "fmaddsub", "fmsubadd"]) => OpClass::Fma,
+        () if any(&["gather", "scatter", "pgather", "pscatter"]) => OpClass::Gather,
+        () if any(&["sqrt"]) => {
+            if double {
+                OpClass::Sqrt
+            } else {
+                OpClass::SqrtSingle
+            }
+        }
+        () if any(&["divs", "divp"]) => {
+            if double {
+                OpClass::FpDiv
+            } else {
+                OpClass::FpDivSingle
+            }
+        }
+        () if any(&["rsqrt", "rcp"]) => OpClass::Reciprocal,
+        () if any(&["muls", "mulp"]) => OpClass::FpMul,
+        () if any(&["dpps"]) => OpClass::Dot,
+        () if any(&["dppd"]) => OpClass::DotDouble,
+        () if any(&["haddp", "hsubp"]) => OpClass::Horizontal,
+        () if any(&["round", "rndscale"]) => OpClass::Round,
+        () if any(&["mins", "minp", "maxs", "maxp", "cmps", "cmpp"]) => OpClass::FpCompare,
+        () if any(&["ucomi", "comi"]) => OpClass::VecFlags,
+        () if any(&["adds", "addp", "subs", "subp"]) => OpClass::FpAdd,
+        () => return None,
+    })
+}
+
+fn conversions(name: &str) -> Option<OpClass> {
+    let of = |prefixes: &[&str]| prefixes.iter().any(|p| name.starts_with(p));
+    if of(&["getexp", "getmant", "scalef", "fixup", "range", "reduce"]) {
+        return Some(OpClass::Convert);
+    }
+    let kinds = name.strip_prefix("cvtt").or_else(|| name.strip_prefix("cvt"))?;
+    Some(match kinds {
+        _ if kinds.starts_with("si2") || kinds.starts_with("usi2") => OpClass::ConvertFromInt,
+        _ if kinds.ends_with("2si") || kinds.ends_with("2usi") => OpClass::ConvertToInt,
+        "dq2ps" | "udq2ps" | "ps2dq" | "ps2udq" | "qq2pd" | "uqq2pd" | "pd2qq" | "pd2uqq" => OpClass::Convert,
+        _ => OpClass::ConvertWidth,
+    })
+}
+
+fn integers(name: &str) -> Option<OpClass> {
+    let any = |prefixes: &[&str]| prefixes.iter().any(|p| name.starts_with(p));
+    Some(match () {
+        () if any(&["pmulld", "pmullq"]) => OpClass::VecMulWide,
+        () if any(&["pmadd52", "psadbw", "mpsadbw", "dbpsadbw", "phminpos"]) => OpClass::VecSums,
+        () if any(&["pmul", "pmadd", "pdpb", "pdpw"]) => OpClass::VecMul,
+        () if any(&["pcmpgtq"]) => OpClass::VecCompare64,
+        () if any(&["pcmpistr", "pcmpestr"]) => OpClass::VecString,
+        () if any(&["phadd", "phsub"]) => OpClass::VecHorizontal,
+        () if any(&["ptestm", "ptestnm"]) => OpClass::VecAlu,
+        () if any(&["ptest", "testp"]) => OpClass::VecTest,
+        () => return None,
+    })
 }
 
 fn moves_and_shuffles(name: &str) -> OpClass {
     let any = |prefixes: &[&str]| prefixes.iter().any(|p| name.starts_with(p));
-    if matches!(name, "movd" | "movq" | "movss" | "movsd" | "lddqu")
-        || any(&[
-            "movap", "movup", "movdqa", "movdqu", "movnt", "maskmov", "pmaskmov", "movlps", "movlpd", "movhps",
-            "movhpd",
-        ])
-    {
-        OpClass::Move
-    } else if any(&["pmovmsk", "movmsk", "pextr", "pinsr", "extractps", "insertps"]) {
-        OpClass::Transfer
-    } else if any(&[
-        "pshuf",
-        "punpck",
-        "pack",
-        "perm",
-        "pperm",
-        "blend",
-        "pblend",
-        "insert",
-        "extract",
-        "palign",
-        "align",
-        "shuf",
-        "unpck",
-        "broadcast",
-        "pbroadcast",
-        "movddup",
-        "movhlps",
-        "movlhps",
-        "movshdup",
-        "movsldup",
-        "pmovzx",
-        "pmovsx",
-        "pmov",
-        "pcompress",
-        "compress",
-        "expand",
-        "pexpand",
-        "pslldq",
-        "psrldq",
-    ]) {
-        OpClass::VecShuffle
-    } else if any(&["p", "and", "or", "xor", "test", "k", "ternlog"]) {
-        OpClass::VecAlu
-    } else if matches!(name, "zeroupper" | "zeroall") {
-        OpClass::Nop
-    } else {
-        OpClass::Other
+    match () {
+        () if matches!(name, "movd" | "movq" | "movss" | "movsd" | "lddqu") || any(&MOVES) => OpClass::Move,
+        () if any(&["pmovmsk", "movmsk"]) => OpClass::Transfer,
+        () if any(&["pextr", "pinsr", "extractps"]) => OpClass::Lane,
+        () if any(&["pack"]) => OpClass::Pack,
+        () if any(&["permil", "pperm"]) => OpClass::VecShuffle,
+        () if any(&["perm", "align", "shuff", "shufi", "pcompress", "compress", "expand", "pexpand"]) => OpClass::Cross,
+        () if any(&["insertf", "inserti", "extractf", "extracti", "broadcast", "pbroadcast", "pmovzx", "pmovsx"]) => {
+            OpClass::Halves
+        }
+        () if any(&SHUFFLES) => OpClass::VecShuffle,
+        () if any(&["p", "and", "or", "xor", "ternlog"]) => OpClass::VecAlu,
+        () if matches!(name, "zeroupper" | "zeroall") => OpClass::Nop,
+        () => OpClass::Other,
     }
 }
+
+const MOVES: [&str; 11] =
+    ["movap", "movup", "movdqa", "movdqu", "movnt", "maskmov", "pmaskmov", "movlps", "movlpd", "movhps", "movhpd"];
+
+const SHUFFLES: [&str; 16] = [
+    "pshuf", "punpck", "blend", "pblend", "insertps", "palign", "shuf", "unpck", "movddup", "movhlps", "movlhps",
+    "movshdup", "movsldup", "pmov", "pslldq", "psrldq",
+];

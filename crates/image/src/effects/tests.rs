@@ -47,7 +47,7 @@ fn read_modify_write_and_locked() {
     let e = one(&[0x48, 0x87, 0x08]); // xchg %rcx,(%rax)
     assert_eq!(e.class, OpClass::Lock, "it locks by itself");
     let e = one(&[0x48, 0x87, 0xc8]); // xchg %rcx,%rax
-    assert_eq!((e.class, e.writes), (OpClass::Other, RAX.with(RCX)));
+    assert_eq!((e.class, e.writes), (OpClass::Exchange, RAX.with(RCX)));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn units() {
     assert_eq!(class(&[0xf3, 0x48, 0xab]), OpClass::Rep); // rep stosq
     assert_eq!(class(&[0x0f, 0xae, 0xf0]), OpClass::Fence); // mfence
     assert_eq!(class(&[0xf3, 0x90]), OpClass::Pause);
-    assert_eq!(class(&[0x0f, 0xa2]), OpClass::Serialising); // cpuid
+    assert_eq!(class(&[0x0f, 0x01, 0xd0]), OpClass::Serialising); // xgetbv
     assert_eq!(class(&[0x0f, 0x05]), OpClass::SystemCall);
     assert_eq!(class(&[0xff, 0xe0]), OpClass::IndirectBranch); // jmp *%rax
     assert_eq!(class(&[0xf3, 0x0f, 0x1e, 0xfa]), OpClass::Nop); // endbr64
@@ -178,4 +178,60 @@ fn masks_and_widening_moves_bound_what_a_register_holds() {
     assert_eq!(one(&[0x0f, 0xb6, 0xc1]).holds_at_most, Some((0, 0xff)), "movzbl %cl,%eax");
     assert_eq!(one(&[0x0f, 0xb7, 0x02]).holds_at_most, Some((0, 0xffff)), "movzwl (%rdx),%eax");
     assert_eq!(one(&[0x21, 0xc8]).holds_at_most, None, "and %ecx,%eax");
+}
+
+#[test]
+fn kinds_are_as_fine_as_processors_tell_them_apart() {
+    let class = |code: &[u8]| one(code).class;
+    assert_eq!(class(&[0xf2, 0x48, 0x0f, 0x38, 0xf1, 0xc1]), OpClass::Crc); // crc32 %rcx,%rax
+    assert_eq!(class(&[0xc4, 0xe2, 0xfb, 0xf5, 0xc1]), OpClass::Deposit); // pdep
+    assert_eq!((class(&[0x48, 0x0f, 0xc8]), class(&[0x0f, 0xc8])), (OpClass::BitField, OpClass::Alu)); // bswap
+    assert_eq!((class(&[0x0f, 0x47, 0xc1]), class(&[0x0f, 0x44, 0xc1])), (OpClass::TwoFlags, OpClass::Alu)); // cmova, cmove
+    assert_eq!(class(&[0x0f, 0xb6, 0x07]), OpClass::Load, "movzbl (%rdi),%eax: the load port widens");
+    assert_eq!(class(&[0x48, 0x8d, 0x04, 0x81]), OpClass::LeaScaled); // lea (%rcx,%rax,4),%rax
+    assert_eq!(class(&[0xc4, 0xe2, 0x75, 0x36, 0xc0]), OpClass::Cross); // vpermd
+    assert_eq!(class(&[0xc4, 0xe3, 0x7d, 0x04, 0xc0, 0x1b]), OpClass::VecShuffle, "vpermilps stays in its half");
+    assert_eq!(class(&[0xc4, 0xe3, 0x7d, 0x39, 0xc0, 1]), OpClass::Halves); // vextracti128 $1,%ymm0,%xmm0
+    assert_eq!(
+        (class(&[0xc4, 0xe2, 0x7d, 0x30, 0xc0]), class(&[0x66, 0x0f, 0x38, 0x30, 0xc0])),
+        (OpClass::Halves, OpClass::VecShuffle)
+    ); // pmovzxbw
+    assert_eq!(
+        (class(&[0xf3, 0x0f, 0x5e, 0xc1]), class(&[0xf2, 0x0f, 0x5e, 0xc1])),
+        (OpClass::FpDivSingle, OpClass::FpDiv)
+    );
+    assert_eq!(class(&[0xf2, 0x48, 0x0f, 0x2d, 0xc0]), OpClass::ConvertToInt); // cvtsd2si
+    assert_eq!(
+        (class(&[0xf3, 0x0f, 0x5a, 0xc0]), class(&[0x0f, 0x5b, 0xc0])),
+        (OpClass::ConvertWidth, OpClass::Convert)
+    );
+    assert_eq!(
+        (class(&[0x66, 0x0f, 0xd5, 0xc1]), class(&[0x66, 0x0f, 0x38, 0x40, 0xc1])),
+        (OpClass::VecMul, OpClass::VecMulWide)
+    );
+    assert!(!OpClass::VecMul.is_floating() && OpClass::FpMul.is_floating());
+    assert_eq!(
+        (class(&[0x66, 0x0f, 0x74, 0xc1]), class(&[0x66, 0x0f, 0x38, 0x37, 0xc1])),
+        (OpClass::VecAlu, OpClass::VecCompare64)
+    );
+    assert_eq!(class(&[0x62, 0xf1, 0x7d, 0x28, 0x76, 0xc9]), OpClass::MaskCompare); // vpcmpeqd %ymm1,%ymm0,%k1
+    assert_eq!(class(&[0xc5, 0xfb, 0x92, 0xc8]), OpClass::Transfer); // kmovd %eax,%k1
+    assert_eq!(
+        (class(&[0x0f, 0xa2]), class(&[0x0f, 0x31]), class(&[0x9d])),
+        (OpClass::Cpuid, OpClass::ReadClock, OpClass::PopFlags)
+    );
+    assert_eq!((class(&[0x0f, 0xae, 0xe8]), class(&[0x0f, 0xae, 0xf8])), (OpClass::LoadFence, OpClass::StoreFence));
+}
+
+#[test]
+fn some_operands_are_needed_later_and_some_results_come_later() {
+    let convert = one(&[0xf2, 0x48, 0x0f, 0x2a, 0xc0]); // cvtsi2sd %rax,%xmm0
+    assert_eq!((convert.class, convert.merges), (OpClass::ConvertFromInt, RegSet::vector(0)));
+    let insert = one(&[0x66, 0x48, 0x0f, 0x3a, 0x22, 0xc1, 0]); // pinsrq $0,%rcx,%xmm0
+    assert_eq!((insert.class, insert.merges), (OpClass::Lane, RegSet::vector(0)));
+    let extract = one(&[0x66, 0x48, 0x0f, 0x3a, 0x16, 0xc0, 1]); // pextrq $1,%xmm0,%rax
+    assert_eq!((extract.class, extract.merges), (OpClass::Lane, RegSet::NONE));
+    assert_eq!(one(&[0x48, 0xf7, 0xe1]).late, RDX, "mul %rcx");
+    assert_eq!(one(&[0x48, 0x0f, 0xaf, 0xc1]).late, RegSet::NONE, "imul %rcx,%rax");
+    assert_eq!(one(&[0xc4, 0xe2, 0xeb, 0xf6, 0xc1]).late, RAX, "mulx %rcx,%rdx,%rax");
 }

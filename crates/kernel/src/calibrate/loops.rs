@@ -6,9 +6,9 @@ const RUNS: usize = 40;
 
 /// A loop of `rounds` times `unrolled` operations.
 pub(super) struct Loop {
-    run: fn(u64, *mut u64),
-    rounds: u64,
-    unrolled: u64,
+    pub(super) run: fn(u64, *mut u64),
+    pub(super) rounds: u64,
+    pub(super) unrolled: u64,
 }
 
 /// Time-stamp ticks of one operation at best.
@@ -33,8 +33,9 @@ struct Place([u64; 16]);
 
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{
-    ADD, ADD_IMMEDIATE, ADDS, BRANCHES, DIV_EVERY, DIV32, DIV64, FAR_JUMPS, FMA, FORWARD, FORWARD_FAIL, FP_ADD, FP_DIV,
-    FP_DIV_EVERY, FP_MUL, IMUL, JUMPS, LOAD, LOCK, MIX, ROUNDS, SQRT, SQRT_EVERY, mispredict_ticks, ticks_now,
+    ADD, ADD_IMMEDIATE, ADDS, BRANCHES, DIV_EVERY, DIV32, DIV64, EXCHANGE, FAR_JUMPS, FMA, FORWARD, FORWARD_FAIL,
+    FP_ADD, FP_DIV, FP_DIV_EVERY, FP_MUL, IMUL, JUMPS, LOAD, LOCK, MIX, ROUNDS, SQRT, SQRT_EVERY, mispredict_ticks,
+    ticks_now,
 };
 
 #[cfg(target_arch = "x86_64")]
@@ -206,6 +207,7 @@ mod x86 {
              sqrtsd xmm6, xmm8
              sqrtsd xmm7, xmm8", 8;
         LOCK = 20 x 50: "mov ecx, 3", "lock add qword ptr [rdi + 64], rcx", 1;
+        EXCHANGE = 20 x 50: "mov ecx, 3", "xchg qword ptr [rdi + 64], rcx", 1;
         FORWARD = 80 x 50: "mov eax, 3",
             "mov [rdi + 64], rax
              mov rax, [rdi + 64]", 1;

@@ -1,5 +1,5 @@
-//! Memory for stubs: mappings of 64 KiB within a jump's reach of the text they serve, made in the target
-//! ahead of the stop. Constraint: every process that shares the text needs them at the same address.
+//! Memory for stubs: mappings within a jump's reach of the text they serve, made in the target ahead of the stop, each
+//! twice as large as those before so that few are needed. Constraint: every process that shares the text needs them at the same address.
 
 use crate::api::Refusal;
 use crate::error::ProbeError;
@@ -9,8 +9,10 @@ use crate::target::Caller;
 use crate::target::maps::{self, Map};
 use std::ops::Range;
 
-/// Bytes of an arena; another is never mapped next to it.
-pub(crate) const BYTES: u64 = 64 << 10;
+/// Bytes of the smallest arena; another is never mapped next to it.
+pub(crate) const LEAST: u64 = 64 << 10;
+/// Those of the largest.
+const MOST: u64 = 4 << 20;
 /// A jump reaches 2 GiB; what the copied instructions refer to may lie at the other end of their module.
 const REACH: u64 = (2 << 30) - (1 << 20);
 /// A stub with a gate is as long as so many may be.
@@ -44,16 +46,21 @@ impl Arenas {
     ) -> Result<(), Refusal> {
         let wanted = count as u64 * slot();
         let mut have: u64 = self.within(around).map(|a| a.range.end - a.next).sum();
-        // Another thread of the target may map something just there.
+        let mut mapped: u64 = self.within(around).map(|a| a.range.end - a.range.start).sum();
+        // Another thread of the target may map something just there, or it may not have so much more.
         let mut tries = 0;
         while have < wanted {
-            let at = maps::free_near(maps, around.clone(), BYTES, REACH).ok_or(Refusal::NoRoom)?;
+            let missing = (wanted - have).max(mapped).next_multiple_of(LEAST).min(MOST);
+            let bytes = if tries == 0 { missing } else { LEAST };
+            let free = |bytes| Some((maps::free_near(maps, around.clone(), bytes, REACH)?, bytes));
+            let (at, bytes) = free(bytes).or_else(|| free(LEAST)).ok_or(Refusal::NoRoom)?;
             let place = maps.partition_point(|m| m.start < at);
-            maps.insert(place, taken(at));
-            match map(at, BYTES) {
+            maps.insert(place, taken(at..at + bytes));
+            match map(at, bytes) {
                 Ok(()) => {
-                    self.list.push(Arena { range: at..at + BYTES, next: at, last: 0 });
-                    have += BYTES;
+                    self.list.push(Arena { range: at..at + bytes, next: at, last: 0 });
+                    have += bytes;
+                    mapped += bytes;
                 }
                 Err(_) if tries < TRIES => tries += 1,
                 Err(_) => return Err(Refusal::NoRoom),
@@ -98,10 +105,10 @@ impl Arenas {
 }
 
 /// How a place that was chosen is kept in mind.
-fn taken(at: u64) -> Map {
+fn taken(range: Range<u64>) -> Map {
     Map {
-        start: at,
-        end: at + BYTES,
+        start: range.start,
+        end: range.end,
         read: true,
         write: false,
         execute: true,
@@ -111,6 +118,11 @@ fn taken(at: u64) -> Map {
         inode: 0,
         path: String::new(),
     }
+}
+
+/// Whether an arena may have so many bytes.
+pub(crate) fn is_size(bytes: u64) -> bool {
+    bytes.is_multiple_of(LEAST) && (LEAST..=MOST).contains(&bytes)
 }
 
 fn slot() -> u64 {
@@ -142,10 +154,10 @@ mod tests {
             asked.push(at);
             if asked.len() < 3 { Err(refuse(at)) } else { Ok(()) }
         };
-        arenas.reserve(&around, 1, &mut vec![taken(around.start)], &mut map).expect("the third place");
+        arenas.reserve(&around, 1, &mut vec![taken(around.clone())], &mut map).expect("the third place");
         assert_eq!(asked.len(), 3);
         assert!(asked[0] != asked[1] && asked[1] != asked[2], "{asked:x?}");
-        assert_eq!(arenas.ranges(), std::slice::from_ref(&(asked[2]..asked[2] + BYTES)));
+        assert_eq!(arenas.ranges(), std::slice::from_ref(&(asked[2]..asked[2] + LEAST)));
         let mut tries = 0;
         let mut never = |at: u64, _: u64| {
             tries += 1;
@@ -153,5 +165,34 @@ mod tests {
         };
         let refused = Arenas::default().reserve(&around, 1, &mut Vec::new(), &mut never);
         assert_eq!((refused, tries), (Err(Refusal::NoRoom), TRIES + 1));
+    }
+
+    #[test]
+    fn a_thousand_stubs_take_one_mapping_and_more_come_in_larger_ones() {
+        let around = 0x1000_0000..0x1001_0000;
+        let (mut arenas, mut maps, mut sizes) = (Arenas::default(), vec![taken(around.clone())], Vec::new());
+        for count in [1000, 1, 1000, 1000, 1000] {
+            let mut map = |_, bytes| {
+                sizes.push(bytes);
+                Ok(())
+            };
+            arenas.reserve(&around, count, &mut maps, &mut map).expect("room");
+            assert!((0..count).all(|_| arenas.take(&around, 1).is_some()), "was reserved");
+        }
+        assert!(sizes.iter().all(|&bytes| is_size(bytes)) && sizes[0] >= 1000 * slot(), "{sizes:?}");
+        assert!(sizes.len() <= 4 && sizes.is_sorted(), "{sizes:?}");
+        assert!(maps.windows(2).all(|w| w[0].end <= w[1].start));
+    }
+
+    #[test]
+    fn who_may_not_have_much_gets_little() {
+        let around = 0x1000_0000..0x1001_0000;
+        let mut sizes = Vec::new();
+        let mut little = |at: u64, bytes: u64| {
+            sizes.push(bytes);
+            if bytes > LEAST { Err(ProbeError::Agent { why: format!("{at:#x}") }) } else { Ok(()) }
+        };
+        Arenas::default().reserve(&around, 1000, &mut vec![taken(around.clone())], &mut little).expect("piecewise");
+        assert!(sizes[0] > LEAST && sizes[1..].iter().all(|&bytes| bytes == LEAST), "{sizes:?}");
     }
 }

@@ -4,14 +4,14 @@
 use super::points::{self, Point};
 use super::polling::{has_memory, shares};
 use super::{Engine, Hold, kernel_points, loader};
-use crate::api::{Added, Candidate, PointId, PointSpec, Refusal, Removed};
+use crate::api::{Added, Candidate, Pause, PointId, PointSpec, Refusal, Removed};
 use crate::apply::arena::{self, Arenas};
 use crate::apply::{self, Haste, Outcome, Patch, Write, write_stubs};
 use crate::error::ProbeError;
 use crate::gate::Gate;
 use crate::resolve::{self, ModuleImage, ModuleView};
 use crate::stub::{gated_stub, jump, short_jump};
-use crate::target::{self, Caller, Memory, maps};
+use crate::target::{self, Caller, Crowd, Memory, maps};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Engine {
         target::tend_for(A_MOMENT);
         self.gather();
         let _haste = Haste::begin();
-        self.map_arenas(&places)?;
+        let mapping = self.map_arenas(&places)?;
         let mut ready = Vec::new();
         let mut by_kernel = Vec::new();
         let exits_pass = self.teach_unwinder()?;
@@ -82,6 +82,7 @@ impl Engine {
         self.write(ready, notices, &mut added)?;
         target::tend_for(A_MOMENT);
         self.add_by_kernel(&by_kernel, &mut added);
+        added.pause = added.pause.max(mapping);
         added.pause.held = added.pause.held.max(target::longest_borrowed());
         Ok(added)
     }
@@ -130,7 +131,7 @@ impl Engine {
     }
 
     /// Memory for all stubs, in every process. A module without room loses its points later, one by one.
-    fn map_arenas(&mut self, places: &[Place]) -> Result<(), ProbeError> {
+    fn map_arenas(&mut self, places: &[Place]) -> Result<Pause, ProbeError> {
         let mut counts: FxHashMap<(u64, u64), usize> = FxHashMap::default();
         for place in places {
             let stubs = if place.gate.is_some() { arena::GATED } else { 1 };
@@ -143,24 +144,29 @@ impl Engine {
         self.reserve(&wanted)
     }
 
-    pub(super) fn reserve(&mut self, wanted: &[(Range<u64>, usize)]) -> Result<(), ProbeError> {
+    /// The same for so many stubs of code in each range; says how long the target was held up for it.
+    pub(super) fn reserve(&mut self, wanted: &[(Range<u64>, usize)]) -> Result<Pause, ProbeError> {
         let pids = self.tree.alive();
         let mut all: Vec<maps::Map> = pids.iter().flat_map(|&pid| maps::read(pid)).collect();
         all.sort_by_key(|m| m.start);
         let avoid = self.our_code();
         let mut arenas: Arenas = std::mem::take(&mut self.arenas);
+        // Let go after the borrowed ones, also when something fails.
+        let mut crowd = Crowd::default();
         let mut callers: Vec<Caller> = Vec::new();
         let mut trouble = None;
         for (around, count) in wanted {
             let mut map = |at: u64, bytes: u64| {
                 if let Some(seat) = &self.seat {
-                    seat.note_arena(at)?;
+                    seat.note_arena(at, bytes)?;
                 }
                 if let Hold::Borrowed(caller) = &mut self.hold {
                     return arena::map_in(caller, at, bytes);
                 }
                 if callers.is_empty() {
+                    let crowded: Vec<u32> = pids.iter().copied().filter(|&pid| target::is_crowded(pid)).collect();
                     callers = borrow_all(&pids, self.pid, &avoid)?;
+                    crowd.stop(&callers, &crowded);
                 }
                 map_in_all(&mut callers, at, bytes)
             };
@@ -168,11 +174,12 @@ impl Engine {
                 trouble = Some(refusal);
             }
         }
+        drop(callers);
         self.arenas = arenas;
         if let Some(refusal) = trouble {
             self.note(format!("memory for some stubs could not be mapped: {refusal}"));
         }
-        Ok(())
+        Ok(crowd.release())
     }
 
     fn make_ready(&mut self, spec: &PointSpec, place: &Place, memory: &Memory) -> Result<Ready, Refusal> {

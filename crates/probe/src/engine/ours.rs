@@ -99,18 +99,26 @@ fn private_ranges(words: &[u64], pid: u32, maps: &[Map]) -> Result<Vec<(usize, R
 
 /// Stub arenas that a segment tells of, as far as they are there.
 pub(super) fn arenas(segment: &Segment, memory: &Memory, maps: &[Map]) -> Vec<Range<u64>> {
-    let told = (1..segment.n_points()).map(|index| segment.point(index)).filter(is_arena_note).map(|p| p.stub);
-    told.filter_map(|at| arena_at(at, memory, maps)).collect()
+    let told = (1..segment.n_points()).map(|index| segment.point(index)).filter(is_arena_note);
+    told.filter_map(|note| arena_at(note.stub, note.relocated, memory, maps)).collect()
 }
 
-/// Whether a point only tells where an arena is, or was about to be.
+/// What tells another controller where an arena is, or is about to be: its address stands for a stub's, its bytes for those relocated.
+pub(super) fn arena_note(at: u64, bytes: u64) -> abi::Point {
+    abi::Point { state: abi::POINT_GONE, stub: at, relocated: bytes, ..abi::Point::default() }
+}
+
+/// Whether a point is such a note.
 pub(super) fn is_arena_note(point: &abi::Point) -> bool {
     point.state == abi::POINT_GONE && point.address == 0
 }
 
 /// The arena at an address, by its mapping and its first bytes.
-fn arena_at(at: u64, memory: &Memory, maps: &[Map]) -> Option<Range<u64>> {
-    let range = at..at.checked_add(arena::BYTES)?;
+fn arena_at(at: u64, bytes: u64, memory: &Memory, maps: &[Map]) -> Option<Range<u64>> {
+    if !arena::is_size(bytes) {
+        return None;
+    }
+    let range = at..at.checked_add(bytes)?;
     let kind = |m: &Map| m.inode == 0 && m.path.is_empty() && !m.shared && m.execute && !m.write;
     let exactly = || maps.iter().any(|m| (m.start, m.end) == (range.start, range.end));
     let mut start = [0; stub::HEAD];
@@ -270,7 +278,7 @@ mod tests {
     #[test]
     fn memory_of_other_kinds_is_no_arena() {
         let memory = Memory::open(std::process::id()).expect("our own");
-        let mut bytes = vec![0_u8; arena::BYTES as usize + PAGE as usize];
+        let mut bytes = vec![0_u8; arena::LEAST as usize + PAGE as usize];
         let at = (bytes.as_ptr() as u64).next_multiple_of(PAGE);
         let first = (at - bytes.as_ptr() as u64) as usize;
         let own = |end| {
@@ -278,16 +286,17 @@ mod tests {
             (own.write, own.execute) = (false, true);
             own
         };
-        let (exact, grown) = ([own(at + arena::BYTES)], [own(at + arena::BYTES + PAGE)]);
-        let range = at..at + arena::BYTES;
-        assert_eq!(arena_at(at, &memory, &exact), Some(range.clone()), "not used yet");
-        assert_eq!(arena_at(at, &memory, &grown), None, "no sign of ours");
-        assert_eq!(arena_at(at, &memory, &[map(at, at + arena::BYTES, "")]), None, "data");
-        assert_eq!(arena_at(at, &memory, &[]), None, "gone");
+        let (exact, grown) = ([own(at + arena::LEAST)], [own(at + arena::LEAST + PAGE)]);
+        let range = at..at + arena::LEAST;
+        assert_eq!(arena_at(at, arena::LEAST, &memory, &exact), Some(range.clone()), "not used yet");
+        assert_eq!(arena_at(at, arena::LEAST, &memory, &grown), None, "no sign of ours");
+        assert_eq!(arena_at(at, arena::LEAST, &memory, &[map(at, at + arena::LEAST, "")]), None, "data");
+        assert_eq!(arena_at(at, arena::LEAST, &memory, &[]), None, "gone");
+        assert_eq!(arena_at(at, arena::LEAST + 1, &memory, &grown), None, "no size of ours");
         let made = stub::stub(1, 2, at - 0x1000, &[0x90; 5], at).expect("is made");
         bytes[first..first + made.bytes.len()].copy_from_slice(&made.bytes);
-        assert_eq!(arena_at(at, &memory, &grown), Some(range));
+        assert_eq!(arena_at(at, arena::LEAST, &memory, &grown), Some(range));
         bytes[first] = 0x90;
-        assert_eq!(arena_at(at, &memory, &exact), None, "somebody else's code");
+        assert_eq!(arena_at(at, arena::LEAST, &memory, &exact), None, "somebody else's code");
     }
 }

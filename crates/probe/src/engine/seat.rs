@@ -121,12 +121,12 @@ impl Seat {
     }
 
     /// Notes where an arena is about to be mapped, for a controller that takes over.
-    pub(crate) fn note_arena(&self, at: u64) -> Result<(), ProbeError> {
+    pub(crate) fn note_arena(&self, at: u64, bytes: u64) -> Result<(), ProbeError> {
         let index = self.segment.n_points();
         if index >= abi::MAX_POINTS - 1 {
             return Err(ProbeError::Agent { why: "its table of points is full".into() });
         }
-        self.segment.set_point(index, &Point { state: abi::POINT_GONE, stub: at, ..Point::default() });
+        self.segment.set_point(index, &ours::arena_note(at, bytes));
         self.segment.set_header32(field::N_POINTS, index + 1);
         Ok(())
     }
@@ -301,7 +301,7 @@ impl Seat {
         let mut maps = maps::read(caller.pid());
         arenas
             .reserve(&self.placed.image, 1, &mut maps, &mut |at, bytes| {
-                self.note_arena(at)?;
+                self.note_arena(at, bytes)?;
                 arena::map_in(caller, at, bytes)
             })
             .map_err(|e| refuse(e.to_string()))?;

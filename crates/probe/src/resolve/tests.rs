@@ -266,8 +266,12 @@ fn an_address_of_a_module_that_is_there_is_no_function_for_good() {
     let told = why("libother.so+0x10");
     assert_eq!(
         (told.why, told.for_good),
-        (vec!["libother.so+0x10: no module of that name was loaded when it was looked for".to_owned()], false)
+        (vec!["libother.so+0x10: no module of that name was loaded when it was looked for; the program itself is shapes".to_owned()], false)
     );
+    let note = &why("libother.so!f").why[0];
+    assert!(!is_refuted(note, ["/lib/libc.so.6"].into_iter()), "{note}");
+    assert!(is_refuted(note, ["/lib/libc.so.6", "/lib/libother.so"].into_iter()), "a program executed later has it");
+    assert!(!is_refuted("libother.so: something else", ["/lib/libother.so"].into_iter()));
     let told = why("nosuch");
     assert!(told.why.is_empty() && !told.for_good, "{told:?}");
 }

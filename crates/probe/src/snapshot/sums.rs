@@ -188,6 +188,13 @@ impl Sums {
         u32::try_from(self.paths.len()).unwrap_or(abi::MAX_PATHS)
     }
 
+    /// Changes what was read of one path.
+    pub(super) fn change(&mut self, path: u32, change: impl FnOnce(&mut Sum)) {
+        if let Some(sum) = self.paths.get_mut(path as usize) {
+            change(sum);
+        }
+    }
+
     /// Of one path; zeros when it is new.
     pub(crate) fn get(&self, path: u32) -> Sum {
         self.paths.get(path as usize).copied().unwrap_or_default()

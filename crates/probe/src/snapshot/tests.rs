@@ -107,6 +107,41 @@ fn own_cost_done_and_reset() {
     assert_eq!((totals.wall_ns, totals.min_ns, totals.max_ns, totals.cpu_ns), (0, 1, 1, 0), "there was a call");
 }
 
+/// Two calls are in progress at a reset; one ends in order, the other is jumped out of.
+#[test]
+fn what_a_call_lasted_before_a_reset_is_taken_off_when_it_ends() {
+    let segment = with_paths(&[&[0x1010], &[0x1020]]);
+    segment.set_header32(field::NEXT_THREAD, 1);
+    let now = crate::engine::clock::now();
+    let call = |path, before| abi::Active { slot: 0x7000, t0: now - before, path, point: 1, ..abi::Active::default() };
+    segment.put_active(0, &[call(2, 4_000_000_000), call(3, 7_000_000_000)]);
+    let at_reset = |wall| Block { seq: 2, calls: 2, wall, min: 500, max: 500, ..Block::default() };
+    segment.put_block(0, 1, 2, &at_reset(500));
+    segment.put_block(0, 1, 3, &at_reset(500));
+    let mut reader = Reader::splitting(true);
+    reader.reset(&segment);
+    let read = |reader: &mut Reader| {
+        let reading = reader.read(&segment, &All(TIMED), &place);
+        let row = |id| reading.paths.iter().find(|p| p.id == id).map(|p| (p.totals.clone(), p.threads.clone()));
+        (row(2), row(3))
+    };
+    assert_eq!(read(&mut reader).0.expect("in progress").0.wall_ns, 0, "nothing is taken off what runs on");
+    // Whole calls count as the agent adds them up: what they lasted before included.
+    segment.put_active(0, &[]);
+    let ended =
+        Block { seq: 4, calls: 2, wall: 500 + 5_000_000_000, min: 5_000_000_000, max: 5_000_000_000, ..at_reset(0) };
+    segment.put_block(0, 1, 2, &ended);
+    let other = Block { seq: 4, calls: 3, wall: 500 + 9_000, min: 9_000, max: 9_000, ..at_reset(0) };
+    segment.put_block(0, 1, 3, &other);
+    let (ended, jumped) = read(&mut reader);
+    let (ended, threads) = ended.expect("it has ended");
+    let second = Clock::get().ns(1_000_000_000);
+    assert!(ended.wall_ns.abs_diff(second) < second / 5, "{ended:?}, some time since the calls were made up");
+    assert_eq!((ended.calls, ended.done), (0, 1));
+    assert_eq!(threads[0].1.wall_ns, ended.wall_ns);
+    assert_eq!(jumped.expect("one of its own").0.wall_ns, Clock::get().ns(9_000));
+}
+
 #[test]
 fn runs_inside_of_others_and_joins() {
     let segment = with_paths(&[&[0x1010, 0x1030]]);
@@ -265,6 +300,18 @@ fn calls_in_progress_last_no_longer_than_numbers_count() {
     let call = |elapsed_ns| InProgress { tid: 1, pid: 1, path: 2, elapsed_ns };
     let mut snapshot = CallSnapshot { in_progress: vec![call(5_020), call(4_000)], ..CallSnapshot::default() };
     snapshot.whole.wall_ns = 5_000;
+    let totals = PathTotals { min_ns: 5_400, max_ns: 5_400, ..PathTotals::default() };
+    snapshot.paths = vec![CallPath {
+        id: 2,
+        point: 0,
+        frame: u32::MAX,
+        parent: None,
+        same: 0,
+        folded: false,
+        totals,
+        threads: Vec::new(),
+    }];
     clip(&mut snapshot);
+    assert_eq!((snapshot.paths[0].totals.min_ns, snapshot.paths[0].totals.max_ns), (5_000, 5_000));
     assert_eq!(snapshot.in_progress, [call(5_000), call(4_000)]);
 }

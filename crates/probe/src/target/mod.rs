@@ -4,6 +4,7 @@
 //! The kernel ties a traced thread to the thread of ours that seized it, so all of this belongs to one
 //! thread (the types are not `Send`).
 
+mod crowd;
 mod detour;
 mod follow;
 mod follow_execs;
@@ -24,6 +25,7 @@ mod rush;
 mod safe;
 mod stop;
 
+pub(crate) use crowd::{Crowd, is_crowded};
 pub use follow::{Seen, Tree};
 pub use follow_execs::{Execs, Lived, Told, Watch};
 pub use heal::heal;
@@ -34,6 +36,7 @@ pub use leave::{Owned, Restored, Shadows, inside, remove, restore_returns, stop_
 pub use nap::{Napper, blocks_signal, free_signal, masks_of};
 pub(crate) use remote::longest_borrowed;
 pub use remote::{Caller, filtered};
+pub(crate) use safe::runtime;
 pub(crate) use stop::tend_for;
 pub use stop::{Stopped, tend, tend_again};
 pub use whither_kernel::memory::Memory;

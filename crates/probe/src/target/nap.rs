@@ -4,10 +4,12 @@
 //! in user mode only. Not here: who sends it.
 //!
 //! The page stays when its signal is given back: a thread may still be on its way out of the handler, and nobody can be
-//! sure where its return address lies.
+//! sure where its return address lies. The next handler is put into that page. By its code a page is known again, too, when its session was
+//! killed and could not give the signal back.
 
 use super::{Caller, filtered};
 use crate::ProbeError;
+use whither_kernel::memory::Memory;
 use whither_kernel::proc;
 
 /// Signals that glibc keeps for itself end below the first; programs count from there upwards.
@@ -102,7 +104,35 @@ impl Napper {
         planted
     }
 
+    /// Gives back the signals of handlers that a session left in a process when it was killed; how many those were. Not while a session is on.
+    /// A process without such a handler is not stopped.
+    ///
+    /// # Errors
+    /// When the process cannot be called into: they stay, and do nothing.
+    pub fn take_back(pid: u32) -> Result<usize, ProbeError> {
+        let pages = pages(pid);
+        let caught = masks_of(pid, &["SigCgt:"]).unwrap_or(0);
+        let signals: Vec<u32> = SIGNALS.filter(|signal| caught & 1 << (signal - 1) != 0).collect();
+        if pages.is_empty() || signals.is_empty() {
+            return Ok(0);
+        }
+        let mut caller = Caller::pick(pid)?;
+        let given = signals.iter().try_fold(0, |given, signal| {
+            let ours = pages.contains(&handler_of(&mut caller, *signal)?);
+            if ours {
+                set(&mut caller, *signal, 0)?;
+            }
+            Ok(given + usize::from(ours))
+        });
+        let _held = caller.release();
+        given
+    }
+
     fn through(caller: &mut Caller, signal: u32) -> Result<Self, ProbeError> {
+        if let Some(page) = pages(caller.pid()).first() {
+            exchange(caller, signal, 0, *page)?;
+            return Ok(Self { pid: caller.pid(), signal, handler: *page });
+        }
         let page = caller.map_anonymous(None, PAGE, libc::PROT_READ | libc::PROT_WRITE)?;
         let placed = (|| {
             caller.memory().write(page, CODE)?;
@@ -132,20 +162,38 @@ impl Napper {
     }
 }
 
+/// Pages of a process that hold the handler, whether a signal leads there or not.
+fn pages(pid: u32) -> Vec<u64> {
+    /// Pages that lie beside one another are one mapping; larger ones are code that the program makes.
+    const MOST: u64 = 64 * PAGE;
+    let Ok(memory) = Memory::open(pid) else { return Vec::new() };
+    let is_ours = |page: &u64| {
+        let mut found = [0; RESTORER as usize + END.len()];
+        memory.read(*page, &mut found).is_ok() && found.starts_with(CODE) && found.ends_with(END)
+    };
+    let all = proc::executable_mappings(pid).into_iter();
+    let nameless = all.filter(|m| m.inode == 0 && m.path.is_empty() && m.end - m.start <= MOST);
+    nameless.flat_map(|m| (m.start..m.end).step_by(PAGE as usize)).filter(is_ours).collect()
+}
+
 /// Sets the handler of a signal where it is the expected one (0: the default action).
 fn exchange(caller: &mut Caller, signal: u32, expected: u64, handler: u64) -> Result<(), ProbeError> {
-    let what = "rt_sigaction";
-    let action = if handler == 0 { [0; ACTION] } else { action(handler) };
-    let at = caller.scratch(&[action, [0; ACTION]].concat())?;
-    let call = |caller: &mut Caller, new: u64, old: u64| {
-        caller.syscall(what, libc::SYS_rt_sigaction, [signal.into(), new, old, 8, 0, 0])
-    };
-    call(caller, 0, at + ACTION as u64)?;
-    if caller.memory().word(at + ACTION as u64)? != expected {
+    if handler_of(caller, signal)? != expected {
         let why = format!("another handler of signal {signal} was put there meanwhile");
         return Err(ProbeError::Injection { pid: caller.pid(), why });
     }
-    call(caller, at, 0).map(drop)
+    set(caller, signal, handler)
+}
+
+fn handler_of(caller: &mut Caller, signal: u32) -> Result<u64, ProbeError> {
+    let at = caller.scratch(&[0; ACTION])?;
+    caller.syscall("rt_sigaction", libc::SYS_rt_sigaction, [signal.into(), 0, at, 8, 0, 0])?;
+    Ok(caller.memory().word(at)?)
+}
+
+fn set(caller: &mut Caller, signal: u32, handler: u64) -> Result<(), ProbeError> {
+    let at = caller.scratch(&if handler == 0 { [0; ACTION] } else { action(handler) })?;
+    caller.syscall("rt_sigaction", libc::SYS_rt_sigaction, [signal.into(), at, 0, 8, 0, 0]).map(drop)
 }
 
 /// Its own stack where there is one (Go), system calls go on, no signal waits for its end.
@@ -195,6 +243,12 @@ mod tests {
         assert_ne!(free_signal(child.id()), Some(signal), "it is taken now");
         assert!(Napper::plant(child.id(), signal).is_err(), "never over somebody's handler");
         planted.uproot().expect("gives the signal back");
+        assert!(!caught(child.id(), signal));
+        assert_eq!(Napper::take_back(child.id()).expect("nothing to do"), 0);
+        // The next session is killed.
+        let again = Napper::plant(child.id(), signal).expect("there is one already");
+        assert_eq!(again.handler, planted.handler, "one page is enough");
+        assert_eq!(Napper::take_back(child.id()).expect("gives the signal back"), 1);
         assert!(!caught(child.id(), signal));
         assert!(child.try_wait().expect("its state").is_none(), "it has ended");
         let _ = (child.kill(), child.wait());

@@ -21,6 +21,7 @@ use std::cell::Cell;
 use std::io::Error;
 use std::ops::Range;
 use std::time::{Duration, Instant};
+use whither_kernel::freezer::frozen_by;
 use whither_kernel::memory::Memory;
 use whither_kernel::proc;
 use whither_kernel::ptrace::{Event, Regs, Tracee, Watching, examine};
@@ -117,6 +118,9 @@ impl Caller {
                 let threads = proc::threads(pid);
                 if threads.iter().all(|&tid| thread_state(pid, tid) == 'T') {
                     return Err(ProbeError::Halted { pid });
+                }
+                if let Some((file, word)) = frozen_by(pid) {
+                    return Err(ProbeError::Frozen { pid, file: file.display().to_string(), word });
                 }
                 return Err(ProbeError::NoSafeThread { pid, threads: threads.len(), waited: began.elapsed() });
             }

@@ -232,7 +232,7 @@ fn frame_at(memory: &Memory, words: &[u64]) -> Option<Interrupted> {
 }
 
 /// Processor time that a thread has had, in nanoseconds.
-pub(super) fn runtime(pid: u32, tid: u32) -> Option<u64> {
+pub(crate) fn runtime(pid: u32, tid: u32) -> Option<u64> {
     let text = whither_kernel::proc::read_text(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     text.split_whitespace().next()?.parse().ok()
 }

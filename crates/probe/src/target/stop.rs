@@ -97,21 +97,26 @@ impl Stopped {
     pub(crate) fn beside(pid: u32, tid: u32) -> Result<Option<Self>, ProbeError> {
         let began = Instant::now();
         loop {
-            if proc::threads(pid).iter().all(|&t| t == tid || ended(pid, t)) {
-                return Ok(None);
-            }
-            let mut others = Self::new(pid, Vec::new(), Some(tid), Memory::open(pid)?);
-            match others.stop_all() {
-                Ok(()) => return Ok(Some(others)),
+            match Self::beside_once(pid, tid) {
                 // They ended meanwhile.
                 Err(ProbeError::Ended { .. }) => {}
-                Err(ProbeError::Unstoppable { .. }) if began.elapsed() < INSISTENCE => {
-                    drop(others);
-                    std::thread::sleep(RESPITE);
-                }
-                Err(e) => return Err(e),
+                Err(ProbeError::Unstoppable { .. }) if began.elapsed() < INSISTENCE => std::thread::sleep(RESPITE),
+                result => return result,
             }
         }
+    }
+
+    /// The same with one try: for whoever can do without.
+    ///
+    /// # Errors
+    /// As [`Self::stop`].
+    pub(super) fn beside_once(pid: u32, tid: u32) -> Result<Option<Self>, ProbeError> {
+        if proc::threads(pid).iter().all(|&t| t == tid || ended(pid, t)) {
+            return Ok(None);
+        }
+        let mut others = Self::new(pid, Vec::new(), Some(tid), Memory::open(pid)?);
+        others.stop_all()?;
+        Ok(Some(others))
     }
 
     fn stop_once(pid: u32) -> Result<Self, ProbeError> {
@@ -382,6 +387,11 @@ impl Stopped {
         Ok(wanted.len())
     }
 
+    /// Gives up the first claim on a processor until all are let go, for a thread of the target that is to run meanwhile.
+    pub(super) fn step_back(&mut self) {
+        self.rush = None;
+    }
+
     /// Lets everything run again, and says how long it was held up.
     #[must_use]
     pub fn release(mut self) -> Pause {
@@ -404,6 +414,9 @@ impl Stopped {
     }
 
     fn let_all_go(&mut self) {
+        if self.rush.is_none() {
+            self.rush = Some(Rush::begin());
+        }
         for held in self.held.drain(..) {
             match held.state {
                 State::Still(_) | State::Standing => let_go(held.tracee, Event::Stopped),

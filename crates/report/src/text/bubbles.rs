@@ -2,8 +2,8 @@
 //! stall, and per suspect the range of cycles it can be guilty of and the instruction at fault.
 
 use super::number::cycles;
-use super::signs::{at_least, at_least_of};
-use whither_cycles::results::analysis::{Analysis, Cause, Culprit, InsnAnalysis, Origin, Scale};
+use super::signs::{at_least, at_least_of, is_absolute};
+use whither_cycles::results::analysis::{Analysis, Cause, Culprit, InsnAnalysis, Origin};
 
 /// A bubble, ready to be laid out.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,7 +64,7 @@ pub(crate) fn bubble(a: &Analysis, index: usize) -> Option<Bubble> {
         return None;
     }
     let stall = insn.stall_cycles.map(|s| s.max(0.0) + insn.busy_cycles);
-    let bounded = a.scale == Scale::Bounded;
+    let bounded = !is_absolute(a);
     let dynamic = stall.is_none_or(|s| s >= SHORTEST);
     let still = insn.static_stall.iter().filter(|s| s.max_cycles >= SHORTEST);
     // Of bounded executions the stall is the least there can be: about none on the very instruction that sets the bound,
@@ -174,7 +174,7 @@ mod tests {
         a.insns[2].static_stall = Some(culprit_of(&a, 3));
         let only = bubble(&a, 2).unwrap();
         assert_eq!((only.head().as_str(), only.length), ("a", Length::Static), "known executions rule the others out");
-        a.scale = Scale::Bounded;
+        a.scale = whither_cycles::results::analysis::Scale::Bounded;
         let b = bubble(&a, 2).unwrap();
         assert_eq!(b.head(), "dDa  >~ 0.0 cy");
         assert!(b.suspects[0].starts_with("d D-cache miss 22.7..28.9"), "{:?}", b.suspects);

@@ -414,11 +414,13 @@ fn footer(a: &CausalAnswer, unsaid: &[&TargetRow]) -> Vec<String> {
     lines
 }
 
-/// Targets that are not listed.
+/// Targets that are not listed, and how long the largest of them would take.
 fn counted(what: &str, targets: &[&TargetRow]) -> Option<String> {
-    let most = targets.iter().map(|t| t.share).fold(0.0, f64::max);
-    let share = if most > 0.0 { format!(", the largest {} % of the samples", percent(most)) } else { String::new() };
-    (!targets.is_empty()).then(|| format!("{what}: {}{share} (list: -v)", plural(targets.len() as u64, "target")))
+    let largest = targets.iter().max_by(|a, b| a.share.total_cmp(&b.share))?;
+    let time = largest.verdict.more_time().map(|time| format!(": {time}")).unwrap_or_default();
+    let share = format!(", the largest {} % of the samples", percent(largest.share));
+    let share = if largest.share > 0.0 { share } else { String::new() };
+    Some(format!("{what}: {}{share}{time} (list: -v)", plural(targets.len() as u64, "target")))
 }
 
 /// What is said where code and waits stand in one table.
@@ -501,6 +503,7 @@ mod tests {
         let short = causal(&answer(), CausalView::default(), &Layout::default());
         let long = causal(&answer(), CausalView { all: true, curves: false }, &Layout::default());
         assert!(short.contains("not enough data: 1 target") && !short.contains("rare_one"), "{short}");
+        assert!(short.contains("the largest 10.00 % of the samples: about 30 s more (list"), "{short}");
         assert!(long.contains("rare_one") && !long.contains("not enough data: 1 target"), "{long}");
     }
 

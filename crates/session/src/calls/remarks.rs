@@ -18,7 +18,8 @@ impl Remarks {
 
     /// Sentences about a snapshot.
     pub(super) fn on(&self, snapshot: &CallSnapshot, is_stopped: impl Fn(u32) -> bool) -> Vec<String> {
-        let called = snapshot.paths.iter().any(|p| p.totals.calls > 0) || !snapshot.in_progress.is_empty();
+        let called =
+            snapshot.paths.iter().any(|p| p.totals.calls > 0 || p.totals.done > 0) || !snapshot.in_progress.is_empty();
         let mut notes = stopped(snapshot, is_stopped);
         // Where nothing ran, nothing else needs to be said of why nothing was seen.
         if self.attached && !called && notes.is_empty() && !snapshot.points.is_empty() {
@@ -44,6 +45,26 @@ pub(super) fn stopped(snapshot: &CallSnapshot, is_stopped: impl Fn(u32) -> bool)
         )
     });
     told.collect()
+}
+
+/// Who goes on without being measured when the program that was has ended: daemons, jobs of a shell.
+pub(super) fn left_running(snapshot: &CallSnapshot, exists: impl Fn(u32) -> bool) -> Option<String> {
+    const NAMED: usize = 5;
+    let mut pids: Vec<u32> = snapshot.processes.iter().filter(|p| p.status.is_none()).map(|p| p.pid).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    pids.retain(|pid| exists(*pid));
+    let named: Vec<String> = pids.iter().take(NAMED).map(u32::to_string).collect();
+    let more = if pids.len() > NAMED { ", ..." } else { "" };
+    let (processes, go) = if pids.len() == 1 { ("process", "goes") } else { ("processes", "go") };
+    (!pids.is_empty()).then(|| {
+        format!(
+            "{} {processes} of the program ({}{more}) {go} on after it has ended, not measured any further: calls from now on are in no \
+             number; -p PID measures one of them",
+            pids.len(),
+            named.join(", ")
+        )
+    })
 }
 
 #[cfg(test)]
@@ -91,6 +112,19 @@ mod tests {
         );
         assert!(remarks(true).on(&snapshot(1), |_| false).is_empty());
         assert!(remarks(false).on(&snapshot(0), |_| false).is_empty(), "a command's calls are all seen");
+    }
+
+    #[test]
+    fn who_goes_on_unmeasured_is_named() {
+        let mut last = snapshot(1);
+        assert_eq!(left_running(&last, |_| false), None, "all have ended");
+        let one = left_running(&last, |_| true).expect("one lives");
+        assert!(one.starts_with("1 process of the program (42) goes on") && one.contains("-p PID"), "{one}");
+        let process = last.processes[0].clone();
+        last.processes.extend((43..60).map(|pid| CallProcess { pid, ..process.clone() }));
+        last.processes.extend((70..80).map(|pid| CallProcess { pid, status: Some(0), ..process.clone() }));
+        let many = left_running(&last, |pid| pid != 50).expect("many live");
+        assert!(many.starts_with("17 processes of the program (42, 43, 44, 45, 46, ...) go on"), "{many}");
     }
 
     #[test]

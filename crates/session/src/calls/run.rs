@@ -318,6 +318,11 @@ impl<'a> Session<'a> {
             let never = self.waiting.iter().filter(|(pattern, _)| !matches_any(pattern, &last));
             never.for_each(|(pattern, why)| on(CallsEvent::Note(format!("{pattern}: {why}"))));
         }
+        if self.over {
+            remarks::left_running(&last, |pid| pid != self.pid && proc::runs(pid))
+                .into_iter()
+                .for_each(|note| on(CallsEvent::Note(note)));
+        }
         let ran = self.desk.began.elapsed().as_secs_f64();
         let why = if self.over { "the program ended" } else { "measuring ended" };
         let left = self.replay.left(&format!("{why} after {ran:.2} s"));

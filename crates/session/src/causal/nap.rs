@@ -184,6 +184,17 @@ impl Naps {
     }
 }
 
+/// Takes away what a session has left in a process that was killed while delays were slept; what to say of it.
+pub(super) fn take_back(pid: u32) -> Option<String> {
+    match Napper::take_back(pid) {
+        Ok(0) => None,
+        Ok(_) => Some(format!("the signal handler that a killed session had left in process {pid} was taken away")),
+        Err(error) => {
+            Some(format!("the signal handler that a killed session had left in process {pid} stays there: {error}"))
+        }
+    }
+}
+
 fn catches(pid: u32, signal: u32) -> bool {
     let mask = proc::status_word(pid, "SigCgt:").and_then(|word| u64::from_str_radix(&word, 16).ok());
     mask.is_some_and(|mask| mask & 1 << (signal - 1) != 0)

@@ -13,6 +13,7 @@ use super::disturb::Disturbers;
 use super::executor::CausalExecutor;
 use super::group::Group;
 use super::input::Input;
+use super::nap;
 use super::options::{
     CausalBackEnd, CausalEnd, CausalEvent, CausalOptions, CausalOutcome, CausalWhom, ExecutorChoice, Runs,
 };
@@ -372,7 +373,7 @@ impl<'a> Session<'a> {
         let words = match &self.options.whom {
             CausalWhom::Process(pid) => {
                 let alive = Alive::attached(*pid)?;
-                self.group.exec.watch(*pid)?;
+                self.watch_running(*pid)?;
                 // Without BPF one process is measured.
                 if self.options.follow && self.executor != Executor::Agent {
                     self.watch_children(*pid)?;
@@ -409,11 +410,18 @@ impl<'a> Session<'a> {
         self.options.marks || self.group.points.iter().any(|p| matches!(p.spec.place, PointPlace::Mark(_)))
     }
 
+    fn watch_running(&mut self, pid: u32) -> Result<(), SessionError> {
+        if let Some(told) = nap::take_back(pid) {
+            self.group.note(told);
+        }
+        self.group.exec.watch(pid)
+    }
+
     /// Those that a process has already, which do the work of servers that fork ahead; of those it makes from now on the kernel tells.
     fn watch_children(&mut self, pid: u32) -> Result<(), SessionError> {
         for child in proc::children(pid).into_iter().filter(|child| *child != std::process::id()) {
             match Alive::pausable(child) {
-                Ok(()) => self.group.exec.watch(child)?,
+                Ok(()) => self.watch_running(child)?,
                 // It has ended meanwhile.
                 Err(_) if !proc::runs(child) => continue,
                 Err(why) => {

@@ -74,8 +74,9 @@ impl Around {
 
 /// Whether it stores nothing, goes nowhere else, and does not ask for the time.
 fn only_looks(does: &Effects) -> bool {
-    use OpClass::{Call, IndirectBranch, Lock, Other, Rep, Return, Serialising, SystemCall};
-    let more = matches!(does.class, Call | IndirectBranch | Lock | Other | Rep | Return | Serialising | SystemCall);
+    use OpClass::{Call, IndirectBranch, Lock, Other, Rep, Return, SystemCall};
+    let more = does.class.serialises()
+        || matches!(does.class, Call | IndirectBranch | Lock | Other | Rep | Return | SystemCall);
     does.store.is_none() && !more
 }
 

@@ -5,7 +5,7 @@ use super::show::{self, Counted, Shape};
 use super::told::{self, Teller, span};
 use super::{keep, live, replay, runtime};
 use crate::cli::{CallsBackendChoice, Common, Follow, MeasureArgs, WhatArgs};
-use crate::failure::{Ending, Usage};
+use crate::failure::{self, Ending, Usage};
 use crate::units::show_count;
 use crate::{answer, signals};
 use anyhow::Context;
@@ -211,15 +211,29 @@ pub(super) fn finish(
     }
     tell_of_work(outcome, &teller);
     // What was measured is shown even if it cannot be kept.
-    let mut kept = keep::save(args, &options.patterns, outcome, &names, &teller);
+    let kept = keep::save(args, &options.patterns, outcome, &names, &teller);
     signals::end_at_once(stop, asked);
-    let mut complete = true;
-    let mut texts = Vec::new();
     let several = outcome.epochs.len() > 1;
-    for epoch in &outcome.epochs {
-        let title = if several { epoch.name.as_str() } else { "" };
-        let counted = Counted::new(&epoch.snapshot, title, &names, &args.shape);
-        complete &= told::is_complete(&counted.profile);
+    let title = |name| if several { name } else { "" };
+    let counted: Vec<Counted<'_>> =
+        outcome.epochs.iter().map(|e| Counted::new(&e.snapshot, title(e.name.as_str()), &names, &args.shape)).collect();
+    let printed = show_all(args, &counted, outcome.unmatched.is_none(), &teller);
+    files.problems().iter().for_each(|problem| teller.line(problem));
+    if let Err(why) = failure::or_seen_enough(printed) {
+        // A command's own failure comes first, as ever.
+        let Some(status) = outcome.target_status.filter(|status| *status != 0) else { return Err(why) };
+        failure::report(&why);
+        return Ok(Ending::Target(status));
+    }
+    let complete = counted.iter().all(|one| told::is_complete(&one.profile));
+    kept.map(|()| ending(args, outcome, complete))
+}
+
+/// Every epoch in the form asked for; what cannot be written as a page is shown as text first.
+fn show_all(args: &MeasureArgs, all: &[Counted<'_>], matched: bool, teller: &Teller) -> anyhow::Result<()> {
+    let mut texts = Vec::new();
+    let mut pages = Ok(());
+    for counted in all {
         if args.form.json {
             counted.json(&args.shape)?;
             teller.missing(&counted.profile);
@@ -227,7 +241,7 @@ pub(super) fn finish(
         }
         let written = args.form.html.as_deref().map(|file| counted.page(file, &shape(args), None));
         let shown = matches!(written, Some(Ok(())));
-        kept = kept.and(written.unwrap_or(Ok(())));
+        pages = pages.and(written.unwrap_or(Ok(())));
         if !shown && args.shape.folded {
             counted.folded(&shape(args))?;
         } else if !shown {
@@ -235,11 +249,10 @@ pub(super) fn finish(
         }
         teller.missing(&counted.profile);
     }
-    if !texts.is_empty() && outcome.unmatched.is_none() {
+    if !texts.is_empty() && matched {
         show::print(&texts)?;
     }
-    files.problems().iter().for_each(|problem| teller.line(problem));
-    kept.map(|()| ending(args, outcome, complete))
+    pages
 }
 
 /// So many paths take seconds to be named and put in order.

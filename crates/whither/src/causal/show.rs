@@ -2,7 +2,7 @@
 
 use crate::answer;
 use crate::cli::{CausalAnswerArgs, CausalCombine, CausalSort, Common, FormArgs};
-use crate::failure::Ending;
+use crate::failure::{self, Ending};
 use crate::tell::tell;
 use anyhow::Context;
 use whither_causal::{AnalyseOptions, CausalAnswer, Combine, Sort, Verdict, analyse, coz};
@@ -64,14 +64,14 @@ pub(super) fn show(
         tell(common, &format!("{path}: for Coz's viewer{left}{merged}"));
     }
     if form.json {
-        answer::write(json::causal(&found).as_bytes())?;
+        failure::or_seen_enough(answer::write(json::causal(&found).as_bytes()).map_err(Into::into))?;
     } else if let Some(file) = &form.html {
         let page = causal_page(&CausalPage { title: title(run), answer: &found, sources: sources(&found) });
         std::fs::write(file, page).with_context(|| format!("cannot write {}", file.display()))?;
         tell(common, &format!("{}: written", file.display()));
     } else {
         let view = CausalView { all: common.verbose > 0, curves: args.curves };
-        answer::print(&text::causal(&found, view, &answer::layout()))?;
+        failure::or_seen_enough(answer::print(&text::causal(&found, view, &answer::layout())).map_err(Into::into))?;
     }
     for warning in text::causal_warnings(&found) {
         if !run.notes.contains(&warning) {

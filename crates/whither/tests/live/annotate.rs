@@ -104,3 +104,40 @@ fn a_program_whose_file_is_gone_or_another_is_annotated_all_the_same() {
         assert!(on["share"].as_f64().unwrap() > 0.8, "{how}: {on}");
     }
 }
+
+/// Causes of one procedure, as `annotate` and as `summary` have them.
+fn causes(run: &Path, procedure: &str) -> (Value, Value) {
+    let annotated = answer(whither().args(["annotate", procedure]).arg(run).arg("--json"));
+    let summed = answer(whither().args(["summary", procedure]).arg(run).arg("--json"));
+    (annotated["analysis"]["summary"]["causes"].clone(), summed["causes"].clone())
+}
+
+#[test]
+fn a_function_that_jumps_by_a_table_can_be_analysed_when_its_file_has_changed() {
+    need_root!();
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let (program, run) = (dir.path().join("tables"), dir.path().join("run.wh"));
+    std::fs::copy(workload("tables"), &program).unwrap();
+    let recorded =
+        whither().args(["record", "--rate", "2000", "-o"]).arg(&run).arg("--").arg(&program).arg("2").output();
+    assert!(recorded.is_ok_and(|o| o.status.success()));
+    let ways = || {
+        let told = answer(whither().args(["annotate", "interpret"]).arg(&run).arg("--json"));
+        let edges =
+            told["analysis"]["edges"].as_array().map_or(0, |e| e.iter().filter(|e| e["kind"] == "table").count());
+        (edges, told["analysis"]["missing"].clone())
+    };
+    let before = ways();
+    assert!(before.0 >= 8 && before.1.as_array().is_some_and(Vec::is_empty), "{before:?}");
+    let (annotated, summed) = causes(&run, "interpret");
+    assert_eq!(annotated, summed, "one truth");
+    std::fs::remove_file(&program).unwrap();
+    std::fs::copy(workload("divl"), &program).unwrap();
+    assert_eq!(ways(), before, "what it needs was kept");
+    // As recordings were until now: code alone.
+    let symbols = run.join("symbols");
+    std::fs::remove_dir_all(&symbols).unwrap();
+    let told = whither().args(["annotate", "interpret"]).arg(&run).output().unwrap();
+    assert!(!text(&told.stdout).contains("block 1 of"), "nothing of half a graph: {}", text(&told.stdout));
+}

@@ -291,6 +291,11 @@ fn an_unknown_point_is_answered_with_the_nearest_names() {
     // It is in the source, and was inlined.
     let inlined = causal(&["--progress", "more"], 2, &["serial"]);
     assert!(inlined.stderr.contains("has no code of its own"), "{}", inlined.stderr);
+    // A target, too, though a function may be there without symbols.
+    let target = causal(&["--progress", "progress", "--target", "calibratin"], 20, &["serial"]);
+    assert_ne!(target.code, 0, "{}", target.told());
+    assert!(target.stderr.contains("no such code") && target.stderr.contains("calibrating"), "{}", target.stderr);
+    assert!(!target.stdout.contains("visits"), "it was told at the end:\n{}", target.stdout);
     let mark = causal(&["--progress", "mark:rounds"], 2, &["serial"]);
     assert_ne!(mark.code, 0, "{}", mark.told());
     assert!(mark.stderr.contains("mark:round"), "no suggestion:\n{}", mark.stderr);
@@ -409,7 +414,8 @@ fn k26_a_client_that_is_not_measured_asks_earlier() {
     let mut child = start(&["asked", "--seconds", "14"]);
     std::thread::sleep(Duration::from_millis(500));
     let Some(pid) = program_of(child.id()) else { panic!("the program did not start") };
-    let args = ["--progress", "progress", "--unit", "function", "-t", "lookup", "--load", "closed"];
+    // The client is a child of the server's, and would be measured with it.
+    let args = ["--follow", "none", "--progress", "progress", "--unit", "function", "-t", "lookup", "--load", "closed"];
     let run = attach(&[&args[..], &["--speedups", AMOUNTS]].concat(), 10, pid);
     assert!(child.wait().is_ok_and(|status| status.success()));
     if run.spoilt() {

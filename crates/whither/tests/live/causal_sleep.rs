@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use crate::causal_live::{AMOUNTS, Ran, SHORT, causal, knee, line};
+use crate::causal_agent::program_of;
+use crate::causal_live::{AMOUNTS, Ran, SHORT, attach, causal, knee, line, start};
 use crate::support::{alone, need_root};
+use std::time::{Duration, Instant};
 
 /// Signals that carry a number can be sent since Linux 6.13.
 #[allow(clippy::print_stdout, reason = "a skip must be seen")]
@@ -76,6 +78,39 @@ fn k24_clients_that_slept_pay_before_they_ask() {
         let (fitted, real) = (run.fitted("lookup", percent), truth(percent / 100.0));
         assert!((fitted - real).abs() <= 8.0, "at {percent} %: {fitted:.1}, truth {real:.1}; {}", run.told());
     }
+}
+
+/// Who is killed gives no signal back; the next session does.
+#[test]
+fn what_a_killed_session_left_is_taken_away_by_the_next_one() {
+    need_root!();
+    let _alone = alone();
+    if !can_sleep() {
+        return;
+    }
+    let mut child = start(&["twothread", "--seconds", "9"]);
+    std::thread::sleep(Duration::from_millis(500));
+    let pid = program_of(child.id()).expect("the program starts");
+    let caught = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        status.lines().find(|l| l.starts_with("SigCgt:")).unwrap().to_owned()
+    };
+    let before = caught();
+    let words = ["causal", "--executor", "sleep", "--progress", "progress", "-d", "30s", "-p", &pid.to_string()];
+    let mut session = crate::support::whither();
+    let session = session.args(words).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut killed = session.spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while caught() == before && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_ne!(caught(), before, "no handler was put into the program");
+    let run = attach(&["--progress", "progress"], 2, pid);
+    assert_eq!(caught(), before, "{}", run.told());
+    assert!(run.answer["notes"].to_string().contains("a killed session had left"), "{}", run.told());
+    assert!(child.wait().unwrap().success());
 }
 
 fn by_default(target: &str, seconds: u32, words: &[&str]) -> Ran {

@@ -6,6 +6,7 @@
 mod support;
 
 mod calls_live;
+mod calls_session;
 mod causal_live;
 
 mod annotate;
@@ -17,6 +18,7 @@ mod calls_truth;
 mod causal;
 mod causal_agent;
 mod causal_matrix;
+mod causal_served;
 mod causal_sleep;
 mod culprits;
 mod daemon;
@@ -25,6 +27,7 @@ mod events;
 mod exact;
 mod harmless;
 mod import;
+mod latencies;
 mod nasty;
 mod optimisers;
 mod refusals;

@@ -90,3 +90,31 @@ fn loads_of_one_place_by_a_loop_may_each_miss_as_another_core_writes_its_line() 
     // In straight code there is no time for it.
     assert!(!Case::straight(0x1000, &twice.concat()).causes(2, 5.0).contains(&Cause::DCache));
 }
+
+/// A load of what was accessed just before: whether another core may have taken its line depends on who else runs.
+#[test]
+fn an_access_just_before_does_not_clear_a_line_that_other_cores_write() {
+    // mov (%rcx),%rdi; add $1,%rax; add 8(%rcx),%rdx; mov %rax,16(%rcx)
+    let near: [&[u8]; 4] = [&[0x48, 0x8b, 0x39], &STEP, &[0x48, 0x03, 0x51, 0x08], &[0x48, 0x89, 0x41, 0x10]];
+    let judged =
+        |body: &[&[u8]], threads: Threads, i: usize| Case { threads, ..Case::looped(&around(body)) }.judge(i, 300.0);
+    let blamed = |judged: &Judged| judged.culprits.iter().find(|c| c.cause == Cause::DCache).map(|c| c.max_cycles);
+    let parallel = judged(&near, Threads::Parallel, 2);
+    assert_eq!(parallel.culprits.first().map(|c| c.cause), Some(Cause::DCache), "{parallel:?}");
+    assert_eq!(
+        (blamed(&parallel), parallel.unexplained),
+        (Some(300.0), 0.0),
+        "all of it, not the way to the next line"
+    );
+    assert!(blamed(&judged(&near, Threads::Unknown, 2)).is_some(), "somebody must have done it");
+    assert!(blamed(&judged(&near, Threads::One, 2)).is_none_or(|max| max < 200.0), "one thread has its line");
+    // The very bytes: mov (%rcx),%rdi; add $1,%rax; add (%rcx),%rdx; mov %rax,16(%rcx)
+    let same: [&[u8]; 4] = [near[0], near[1], &SUM, near[3]];
+    assert!(blamed(&judged(&same, Threads::Parallel, 2)).is_some());
+    // The stack is nobody else's: mov (%rsp),%rdi; add $1,%rax; add (%rsp),%rdx
+    let stack: [&[u8]; 3] = [&[0x48, 0x8b, 0x3c, 0x24], &STEP, &[0x48, 0x03, 0x14, 0x24]];
+    assert!(blamed(&judged(&stack, Threads::Parallel, 2)).is_none());
+    // Just stored: mov %rax,(%rcx); add (%rcx),%rdx
+    let stored: [&[u8]; 2] = [&[0x48, 0x89, 0x01], &SUM];
+    assert!(blamed(&judged(&stored, Threads::Parallel, 1)).is_none(), "it comes from the store");
+}

@@ -2,17 +2,19 @@
 //! refused with what there is instead. How a place is found in one file: `points`.
 
 use super::super::alive::Alive;
+use super::super::code::readable;
 use super::super::group::Point;
 use super::super::options::CausalEvent;
 use super::super::points;
 use super::super::policy::CausalPolicy;
 use super::super::program::CodeFile;
 use super::super::window::Limits;
-use super::super::words::{self, PointPlace, TargetSpec};
+use super::super::words::{self, NamePattern, PointPlace, TargetSpec};
 use super::Session;
 use crate::SessionError;
 use std::time::{Duration, Instant};
 use whither_store::causal::{CHEAPER_POINT, PointKind};
+use whither_store::symbols::Symbols;
 
 /// A point that is nowhere is waited for so long: libraries are loaded, wrappers execute the program.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -86,8 +88,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// A target that cannot be anywhere is told at once; a function may be inlined everywhere, which only
-    /// samples tell.
+    /// A target that cannot be anywhere is told at once.
     fn check_target(&self, alive: &Alive) -> Result<(), SessionError> {
         self.options.targets.iter().try_for_each(|target| self.check_one(target, alive))
     }
@@ -111,7 +112,7 @@ impl Session<'_> {
         let there = |f: &CodeFile| match &place {
             PointPlace::Line(l) => code.service().statements(&f.image, &l.file).iter().any(|s| s.line == l.line),
             PointPlace::Function(name) => {
-                !code.named(f, |n| name.matches(n)).is_empty() || code.service().has_lines(&f.image)
+                !code.named(f, |n| name.matches(n)).is_empty() || self.may_be_inlined(name, f)
             }
             _ => true,
         };
@@ -121,6 +122,13 @@ impl Session<'_> {
         }
         let instead = of.find_map(|f| points::instead(&place, f, code)).map(|i| format!("; {i}")).unwrap_or_default();
         Err(SessionError::Point { text: target.text(), why: format!("the program has no such code{instead}") })
+    }
+
+    /// A function may be inlined everywhere, and names of waits are those of their kinds, too.
+    fn may_be_inlined(&self, name: &NamePattern, of: &CodeFile) -> bool {
+        let service = self.group.code.service();
+        let lacks = || service.declared(&of.image, &[]).lacks(|n| name.matches(n) || name.matches(&readable(n)));
+        service.has_lines(&of.image) && (!self.options.waits.is_empty() || !lacks())
     }
 
     /// Without a point of the user's, the marks in the program; without those, the end of each run.
