@@ -12,7 +12,7 @@ mod tally;
 mod targets;
 
 use credit::Credit;
-use plan::{Place, Set, chain, survey};
+use plan::{Place, Set, chain, survey, timed};
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,6 +45,9 @@ const PLAN_GROWS: u32 = 8;
 /// Places whose hits would take so many times what their executions take are left to walks, where there are any: hits fill a window of them, of
 /// which a microsecond is left to the program, and a walk tells of as many executions, of all places, for a tenth of the time.
 const TOO_DENSE: f64 = 0.6;
+/// Hits of a set that tells executions by time may take so many times what is left of its windows: from a third of a window on they
+/// leave too little to know how long it was (`tally`, `CROWDED`), and rates differ from one window to the next.
+const SPARSE: f64 = 0.3;
 /// Threads that one window covers.
 const MOST_THREADS: usize = 4;
 /// Switching a group on and off interrupts its thread.
@@ -276,7 +279,10 @@ impl Counter {
         let (mut chains, mut surveys) = (Vec::new(), Vec::new());
         for (samples, places) in &procedures {
             let (part, places) = ((*samples as f64 / all).max(LEAST_PART), countable(places));
-            chains.extend(shared(part, chain(&rated(&places), self.slots)));
+            let mut sets = chain(&rated(&places), self.slots);
+            let by_time = timed(&rated(&places), self.slots, SPARSE / self.cost_ns as f64);
+            sets.extend(by_time.filter(|set| !sets.contains(set)));
+            chains.extend(shared(part, sets));
             surveys.extend(shared(part, survey(&unseen(&places), self.slots)));
         }
         let entries: Vec<(Place, f64)> = procedures.iter().filter_map(|p| p.1.first().copied()).collect();

@@ -149,6 +149,22 @@ pub(super) fn chain(rates: &[(Place, f64)], slots: usize) -> Vec<Set> {
     starts.map(|at| led(&sorted[at..sorted.len().min(at + slots)])).collect()
 }
 
+/// The set that tells executions by time: of places whose hits leave most of a window to the program, those that run most often. `most`: what
+/// all of its members may run together, in the rates' unit.
+pub(super) fn timed(rates: &[(Place, f64)], slots: usize, most: f64) -> Option<Set> {
+    let mut sorted: Vec<(Place, f64)> = rates.iter().copied().filter(|r| r.1 > 0.0).collect();
+    sorted.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    let mut left = most;
+    let fits = |r: &(Place, f64)| {
+        let fits = r.1 <= left;
+        left -= if fits { r.1 } else { 0.0 };
+        fits
+    };
+    sorted.retain(fits);
+    sorted.truncate(slots.max(1));
+    (!sorted.is_empty()).then(|| led(&sorted))
+}
+
 /// A set of members sorted by rate, the one that leads first.
 fn led(members: &[(Place, f64)]) -> Set {
     let often = |m: &(Place, f64)| m.1 * LEADS_WITHIN >= members[0].1;
@@ -219,6 +235,17 @@ mod tests {
             assert_eq!(all.len() as u64, of, "every place is in a set");
         }
         assert_eq!(chain(&[], 4), []);
+    }
+
+    #[test]
+    fn what_compares_with_time_leaves_windows_to_the_program() {
+        let rates = |of: &[f64]| of.iter().zip(0..).map(|(r, i)| (place(i), *r)).collect::<Vec<_>>();
+        let offsets = |set: Option<Set>| set.map(|s| s.0.iter().map(|p| p.offset.0).collect::<Vec<_>>());
+        // 0 alone is too dense; 1 and 2 together are; what is left has room for 3.
+        assert_eq!(offsets(timed(&rates(&[50.0, 9.0, 4.0, 0.5]), 4, 10.0)), Some(vec![1, 3]));
+        assert_eq!(offsets(timed(&rates(&[50.0, 20.0]), 4, 10.0)), None);
+        assert_eq!(offsets(timed(&rates(&[0.0]), 4, 10.0)), None);
+        assert_eq!(offsets(timed(&rates(&[3.0, 2.0, 1.0]), 2, 10.0)), Some(vec![1, 0]));
     }
 
     #[test]
