@@ -88,9 +88,22 @@ static __attribute__((always_inline)) inline void wh_write_gpr(struct wh_walk *w
 }
 
 /* rax and rdx of a multiplication or division of `size` 4 or 8. 0: done, else it faults. */
+/* Whether a signed product is more than `size` bytes hold: then a multiplication sets carry and overflow. */
+static __attribute__((noinline)) WH_U32 wh_too_large(WH_U64 a, WH_U64 b, WH_U32 size)
+{
+	WH_U64 low, high;
+	a = wh_extended(a, size);
+	b = wh_extended(b, size);
+	low = a * b;
+	if (size < 8)
+		return wh_extended(low, size) == low ? 0 : WH_CF | WH_OF;
+	high = wh_high(a, b) - ((long long)a < 0 ? b : 0) - ((long long)b < 0 ? a : 0);
+	return high == (low >> 63 ? ~0ull : 0) ? 0 : WH_CF | WH_OF;
+}
+
 static __attribute__((noinline)) int wh_wide(struct wh_walk *w, const struct wh_op *o, WH_U64 b, int sure)
 {
-	WH_U32 size = o->size;
+	WH_U32 size = o->size, carry = 0;
 	WH_U64 m = wh_mask(size), a = w->gpr[WH_RAX] & m, d = w->gpr[WH_RDX] & m, low = 0, high = 0;
 	WH_U32 need = o->kind == WH_OP_MUL || o->kind == WH_OP_IMUL ? 1u : 1u | 1u << WH_RDX;
 	sure = sure && (w->known & need) == need;
@@ -130,9 +143,13 @@ static __attribute__((noinline)) int wh_wide(struct wh_walk *w, const struct wh_
 				       : low != (low & m)))
 			return 1;
 	}
+	if (o->kind == WH_OP_IMUL)
+		carry = wh_too_large(a, b, size);
+	else if (high & m)
+		carry = WH_CF | WH_OF;
 	wh_write_gpr(w, WH_RAX, size, low, sure);
 	wh_write_gpr(w, WH_RDX, size, high, sure);
-	wh_set_flags(w, WH_STATUS, 0, 0);
+	wh_set_flags(w, WH_STATUS, carry, sure && (o->kind == WH_OP_MUL || o->kind == WH_OP_IMUL) ? WH_CF | WH_OF : 0);
 	return 0;
 }
 
@@ -456,7 +473,9 @@ WH_APART int wh_general_step(struct wh_walk *w, const struct wh_op *o)
 		if (o->third)
 			a = o->imm, sure = b_known;
 		r = a * b & m;
+		f = wh_too_large(a, b, size);
 		which = WH_STATUS;
+		flags_known = WH_CF | WH_OF;
 		break;
 	case WH_OP_MUL:
 	case WH_OP_IMUL:

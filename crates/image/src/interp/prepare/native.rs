@@ -168,6 +168,11 @@ vmovdqu64 3(%rsi), %ymm17
 vmovdqu64 (%rsi), %zmm17
 vmovdqu64 %zmm17, 5(%rsi)
 vmovdqu64 %ymm17, (%rsi)
+vmovdqu8 %zmm17, 5(%rsi){%k3}
+vmovdqu8 %xmm17, (%rsi){%k1}
+vmovdqu16 %ymm18, 3(%rsi){%k2}
+vmovups %zmm4, 7(%rsi){%k4}
+vmovdqu64 %zmm17, (%rsi){%k5}
 vmovdqa64 %xmm17, %xmm18
 vmovdqu8 (%rsi), %ymm18{%k2}
 vmovdqu8 (%rsi), %ymm18{%k2}{z}
@@ -254,6 +259,16 @@ shld %cl, %eax, %edx
 shrd $9, %eax, (%rsi)
 shrd %cl, %rax, %rdx
 shld $1, %rax, %rdx
+imulq %rcx, %rdx
+imulq (%rsi), %rdx
+imull %ecx, %edx
+imulw %cx, %dx
+imulq $-77, %rcx, %rdx
+imull $1000, (%rsi), %edx
+mulq %rcx
+mull %ecx
+imulq %rcx
+imull (%rsi)
 stc
 clc
 cmc";
@@ -333,6 +348,7 @@ int main(void) {
                 if (!(w.known >> r & 1)) { unknown += !partly; continue; }
                 if (w.gpr[r] != out.gpr[r]) { printf("%ld register %d: %llx for %llx\n", n, r, w.gpr[r], out.gpr[r]); bad++; }
             }
+            if (s.op.kind >= WH_OP_MULTIPLY && s.op.kind <= WH_OP_IMUL) unknown += !partly && (~w.flags_known & (WH_CF | WH_OF));
             if ((w.flags ^ out.flags) & w.flags_known & WH_STATUS) { printf("%ld flags: %x for %llx, known %x, %d\n", n, w.flags, out.flags, w.flags_known, partly); bad++; }
             for (int v = 0; v < vectors; v++) for (int b = 0; b < words * 8; b++) {
                 if (!(w.vec[v].sure >> b & 1)) { unknown += !partly; continue; }
