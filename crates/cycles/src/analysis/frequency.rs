@@ -109,6 +109,7 @@ pub(crate) fn frequencies(
     let mut known = Known {
         seen: observed.seen,
         doubt: vec![0.0; network.edges.len()],
+        doubt_of_target: records::doubts_of_targets(&subject.recorded, &network),
         belief: belief(subject, &network, all),
         missed: BELIEF_FOR_ERRORS / all,
         time: Vec::new(),

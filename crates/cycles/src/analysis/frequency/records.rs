@@ -134,14 +134,22 @@ pub(super) fn doubts(
         () if recorded.is_even() => DOUBT_OF_EVEN,
         () => DOUBT,
     };
-    let mut ways = vec![0_u32; network.blocks + 1];
-    network.edges.iter().for_each(|e| ways[e.0] += 1);
     for (e, doubt) in network.edges.iter().zip(doubt) {
         let share = recorded_at[e.0] / (recorded_at[e.0] + interpreted[e.0]).max(f64::MIN_POSITIVE);
-        let dispatches = recorded.walked > 0 && ways[e.0] > WAYS_OF_BRANCHES;
-        let own = if dispatches { own.hypot(DOUBT_OF_DISPATCH) } else { own };
         *doubt = (1.0 - share) * *doubt + share * own;
     }
+}
+
+/// Doubts of where jumps lead that go many ways. Which handlers run is what phases differ in, so all ways to one are seen too often at once.
+/// Empty where there are none.
+pub(super) fn doubts_of_targets(recorded: &Recorded, network: &Network) -> Vec<f64> {
+    let mut ways = vec![0_u32; network.blocks + 1];
+    network.edges.iter().for_each(|e| ways[e.0] += 1);
+    let dispatches = |from: usize| from < network.blocks && ways[from] > WAYS_OF_BRANCHES;
+    if recorded.walked == 0 || !network.edges.iter().any(|e| dispatches(e.0)) {
+        return Vec::new();
+    }
+    network.edges.iter().map(|e| if dispatches(e.0) { DOUBT_OF_DISPATCH } else { 0.0 }).collect()
 }
 
 /// Executions of blocks, in independent observations. `counts`: of some blocks, from elsewhere; `islands`: as of [`islands`].
@@ -288,9 +296,10 @@ mod tests {
         recorded.walked = 100;
         assert_eq!(doubts_of(&recorded, &[0.0; 5])[1], DOUBT_OF_WALKED);
         let jumps = Network { blocks: 2, edges: vec![(2, 0), (0, 0), (0, 1), (0, 3), (1, 3)] };
-        let mut doubt = vec![0.5; 5];
-        doubts(&recorded, &jumps, (&[1.0; 3], 0.0), &[0.0; 5], &mut doubt);
-        assert!(doubt[1] > 0.4 && doubt[1] == doubt[3], "which of three ways depends on what it is about: {doubt:?}");
+        let of_targets = doubts_of_targets(&recorded, &jumps);
+        assert_eq!(of_targets[1..4], [DOUBT_OF_DISPATCH; 3], "which of three ways depends on what it is about");
+        assert_eq!((of_targets[0], of_targets[4]), (0.0, 0.0));
+        assert!(doubts_of_targets(&recorded, &network).is_empty());
     }
 
     #[test]
