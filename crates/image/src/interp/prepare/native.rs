@@ -471,3 +471,32 @@ fn vectors_and_rarities_are_walked_as_the_processor_executes_them() {
         println!("skipped: {} of {} instructions this processor does not have", left_out.len(), all.len());
     }
 }
+
+/// An array of words, and then words elsewhere that would have its places in the table.
+const ARRAY: &str = r#"
+#include <string.h>
+#define WH_READ_USER(to, size, from) (memcpy((to), (void *)(from), (size)), 0)
+#include "whither_walk.h"
+static struct wh_walk w;
+int main(void) {
+    int full = 0;
+    w.number = 1;
+    for (int i = 0; i < 512; i++) full += wh_store(&w, 0x7f0000001000ull + 8 * i, 8, i, WH_SURE);
+    for (int i = 0; i < 256; i++) full += wh_store(&w, 0x55550000ull + 0x1238ull * i, 8, i, WH_SURE);
+    WH_U64 v = 0;
+    for (int i = 0; i < 512; i++) full += !wh_load(&w, 0x7f0000001000ull + 8 * i, 8, &v) || v != (WH_U64)i;
+    return full > 255 ? 255 : full;
+}
+"#;
+
+#[test]
+fn an_array_leaves_room_for_other_words() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name);
+    std::fs::write(path("a.c"), ARRAY).expect("written");
+    let include = concat!(env!("CARGO_MANIFEST_DIR"), "/../../include");
+    let built = Command::new("cc").args(["-O1", "-w", "-I", include, "-o"]).args([path("a"), path("a.c")]).status();
+    assert!(built.expect("the compiler").success());
+    let status = Command::new(path("a")).status().expect("just built");
+    assert_eq!(status.code(), Some(0), "so many found no room");
+}
