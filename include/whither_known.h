@@ -76,13 +76,15 @@ static __attribute__((always_inline)) inline WH_U64 wh_mask(WH_U32 size)
 	return size >= 8 ? ~0ull : (1ull << (size * 8)) - 1;
 }
 
-/* The word at an address, or a free one for it; 0: there is none. */
+/* The word at an address, or a free one for it; 0: there is none. Each address has a stride of its own, a long one: words of an array
+ * lie side by side, and whoever met them would find no way out. */
 static __attribute__((noinline)) struct wh_word *wh_slot(struct wh_walk *w, WH_U64 at)
 {
 	WH_U64 n = at >> 3;
+	WH_U32 stride = WH_WORDS / 4 + ((WH_U32)n * 0x9e3779b1u >> 22 | 1);
 	n ^= n >> 11 ^ n >> 22;
-	for (int i = 0; i < 8; i++) {
-		struct wh_word *word = &w->word[(n + i) & (WH_WORDS - 1)];
+	for (WH_U32 i = 0; i < 8; i++) {
+		struct wh_word *word = &w->word[(n + i * stride) & (WH_WORDS - 1)];
 		if (word->walk != w->number || word->at == at)
 			return word;
 	}

@@ -200,6 +200,52 @@ static __attribute__((noinline)) int wh_spill(struct wh_walk *w, WH_U64 at, cons
 	return 0;
 }
 
+/* Which of the eight bytes from 8 * i on are of elements that a mask chooses: a bit for each. */
+static __attribute__((noinline)) WH_U64 wh_chosen(WH_U64 k, WH_U32 lane, WH_U32 i)
+{
+	WH_U32 per = lane == 1 ? 8 : lane == 2 ? 4 : lane == 4 ? 2 : 1;
+	WH_U64 bytes = 0;
+	for (WH_U32 n = 0; n < 8; n++) {
+		if (n >= per)
+			break;
+		bytes |= (k >> ((i * per + n) & 63) & 1) * (wh_low_bits(lane) << n * lane);
+	}
+	return bytes;
+}
+
+/* Some of eight bytes to memory: a bit for each, and WH_SURE. 0: there was room. */
+static __attribute__((noinline)) int wh_put_some(struct wh_walk *w, WH_U64 at, WH_U64 value, WH_U32 bytes)
+{
+	WH_U32 off = at & 7, sure = bytes & WH_SURE, first = bytes << off & 0xff, second = (bytes & 0xff) >> (8 - off);
+	WH_U64 bits = wh_bytes_of(bytes & 0xff);
+	if (first && wh_put(w, at & ~7ull, bits << off * 8, value << off * 8, first | sure))
+		return 1;
+	if (!second)
+		return 0;
+	return wh_put(w, (at & ~7ull) + 8, bits >> ((64 - off * 8) & 63), value >> ((64 - off * 8) & 63), second | sure);
+}
+
+/* The elements of a vector that a mask chooses to memory; where it is not known whether it does, what is there is not known. 0: there
+ * was room. */
+WH_APART int wh_spill_chosen(struct wh_walk *w, const struct wh_op *o, WH_U64 at)
+{
+	if (!w || !o)
+		return 1;
+	const struct wh_vector *v = &w->vec[o->src & (WH_VECTORS - 1)];
+	WH_U64 k = w->k[o->mask & 7], k_sure = w->k_sure[o->mask & 7];
+	WH_U32 size = o->size & 127, lane = o->lane & 15;
+	for (WH_U32 i = 0; i < 8; i++) {
+		if (i * 8 >= size)
+			break;
+		WH_U32 known = wh_chosen(k_sure, lane, i), on = wh_chosen(k, lane, i) & known, had = v->sure >> i * 8 & 0xff;
+		if (wh_put_some(w, at + i * 8, v->v[i], (on & had) | WH_SURE))
+			return 1;
+		if (wh_put_some(w, at + i * 8, 0, ((on & ~had) | ~known) & 0xff))
+			return 1;
+	}
+	return 0;
+}
+
 /* A whole number of at most 53 bits, from the bits of a double; `*sure` falls where it is none, or is -0. */
 static __attribute__((noinline)) long long wh_whole_number(WH_U64 d, int *sure)
 {
@@ -319,17 +365,9 @@ WH_APART int wh_choose(struct wh_walk *w, const struct wh_op *o)
 		return 0;
 	struct wh_vector *old = &w->vec[o->dst & (WH_VECTORS - 1)];
 	WH_U64 k = w->k[o->mask & 7], k_sure = w->k_sure[o->mask & 7];
-	WH_U32 lane = o->lane & 15, per = lane == 1 ? 8 : lane == 2 ? 4 : lane == 4 ? 2 : 1;
+	WH_U32 lane = o->lane & 15;
 	for (WH_U32 i = 0; i < 8; i++) {
-		WH_U64 on = 0, known = 0, bytes;
-		for (WH_U32 n = 0; n < 8; n++) {
-			WH_U32 bit = i * per + n;
-			if (n >= per)
-				break;
-			on |= (k >> bit & 1) * (wh_low_bits(lane) << n * lane);
-			known |= (k_sure >> bit & 1) * (wh_low_bits(lane) << n * lane);
-		}
-		bytes = wh_bytes_of(on);
+		WH_U64 on = wh_chosen(k, lane, i), known = wh_chosen(k_sure, lane, i), bytes = wh_bytes_of(on);
 		w->out.v[i] &= bytes;
 		if (!(o->mask & WH_MASK_ZERO))
 			w->out.v[i] |= old->v[i] & ~bytes;
@@ -507,6 +545,8 @@ WH_APART int wh_vector_step(struct wh_walk *w, const struct wh_op *o)
 		w->k_sure[d] = sure | ~all;
 		return WH_WENT_ON;
 	}
+	if (kind == WH_OP_V_STORE && o->mask & 7)
+		return wh_spill_chosen(w, o, at) ? WH_FULL : WH_WENT_ON;
 	if (kind == WH_OP_V_STORE)
 		return wh_spill(w, at, &w->vec[o->src & (WH_VECTORS - 1)], o->size & 127) ? WH_FULL : WH_WENT_ON;
 	/* Another second input than a vector is put into w->in. */

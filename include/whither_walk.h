@@ -41,14 +41,6 @@ static __attribute__((always_inline)) inline WH_U64 wh_extended(WH_U64 v, WH_U32
 	return (WH_U64)((long long)(v << shift) >> shift);
 }
 
-/* High half of a product. */
-static __attribute__((always_inline)) inline WH_U64 wh_high(WH_U64 a, WH_U64 b)
-{
-	WH_U64 al = (WH_U32)a, ah = a >> 32, bl = (WH_U32)b, bh = b >> 32;
-	WH_U64 low = al * bl, m = ah * bl + (low >> 32), n = al * bh + (WH_U32)m;
-	return ah * bh + (m >> 32) + (n >> 32);
-}
-
 static __attribute__((always_inline)) inline WH_U32 wh_trailing(WH_U64 v)
 {
 	WH_U32 n = 0;
@@ -87,54 +79,7 @@ static __attribute__((always_inline)) inline void wh_write_gpr(struct wh_walk *w
 	w->known = sure ? w->known | bit : w->known & ~bit;
 }
 
-/* rax and rdx of a multiplication or division of `size` 4 or 8. 0: done, else it faults. */
-static __attribute__((noinline)) int wh_wide(struct wh_walk *w, const struct wh_op *o, WH_U64 b, int sure)
-{
-	WH_U32 size = o->size;
-	WH_U64 m = wh_mask(size), a = w->gpr[WH_RAX] & m, d = w->gpr[WH_RDX] & m, low = 0, high = 0;
-	WH_U32 need = o->kind == WH_OP_MUL || o->kind == WH_OP_IMUL ? 1u : 1u | 1u << WH_RDX;
-	sure = sure && (w->known & need) == need;
-	if (sure && size == 4 && o->kind == WH_OP_MUL) {
-		low = a * b;
-		high = low >> 32;
-	} else if (sure && size == 4 && o->kind == WH_OP_IMUL) {
-		low = wh_extended(a, 4) * wh_extended(b, 4);
-		high = low >> 32;
-	} else if (sure && (o->kind == WH_OP_MUL || o->kind == WH_OP_IMUL)) {
-		low = a * b;
-		high = wh_high(a, b);
-		if (o->kind == WH_OP_IMUL)
-			high -= ((long long)a < 0 ? b : 0) + ((long long)b < 0 ? a : 0);
-	} else if (sure) {
-		int is_signed = o->kind == WH_OP_IDIV, minus_n = 0, minus_d = 0;
-		WH_U64 n = size == 4 ? d << 32 | a : a;
-		if (b == 0)
-			return 1;
-		if (is_signed) {
-			WH_U64 by = wh_extended(b, size);
-			minus_n = (long long)n < 0;
-			minus_d = (long long)by < 0;
-			n = minus_n ? -n : n;
-			b = minus_d ? -by : by;
-		}
-		/* 128 by 64 bits only where the upper half says nothing. */
-		if (size == 8 && d != (is_signed && minus_n ? ~0ull : 0))
-			sure = 0;
-		low = n / b;
-		high = n % b;
-		if (minus_n)
-			high = -high;
-		if (minus_n != minus_d)
-			low = -low;
-		if (sure && (is_signed ? wh_extended(low, size) != low || (low >> 63 && minus_n == minus_d)
-				       : low != (low & m)))
-			return 1;
-	}
-	wh_write_gpr(w, WH_RAX, size, low, sure);
-	wh_write_gpr(w, WH_RDX, size, high, sure);
-	wh_set_flags(w, WH_STATUS, 0, 0);
-	return 0;
-}
+#include "whither_product.h"
 
 /* A shift or rotation of `a` by `count`, which is below 64 and not 0. */
 static __attribute__((noinline)) WH_U64 wh_shift(struct wh_walk *w, WH_U32 kind_size, WH_U64 a, WH_U32 count, int sure)
@@ -456,7 +401,9 @@ WH_APART int wh_general_step(struct wh_walk *w, const struct wh_op *o)
 		if (o->third)
 			a = o->imm, sure = b_known;
 		r = a * b & m;
+		f = wh_too_large(a, b, size);
 		which = WH_STATUS;
+		flags_known = WH_CF | WH_OF;
 		break;
 	case WH_OP_MUL:
 	case WH_OP_IMUL:

@@ -14,6 +14,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
             "include/whither_abi.h",
             "include/whither_known.h",
             "include/whither_path.h",
+            "include/whither_product.h",
             "include/whither_vector.h",
             "include/whither_walk.h",
         ],

@@ -22,6 +22,7 @@ mod tables;
 mod targets;
 mod threads;
 mod trips;
+mod trust;
 
 use crate::annotate::{AnnotateQuery, annotate_moved};
 use crate::around::Around;
@@ -32,17 +33,16 @@ use crate::flow::Network;
 use crate::model::{Core, CoreModel, InsnSchedule, Schedule, schedule};
 use crate::names::demangled;
 use crate::results::analysis::{
-    Analysis, BlockAnalysis, Confidence, Culprit, EdgeAnalysis, Estimate, Evidence, InsnAnalysis, Scale, Summary,
+    Analysis, BlockAnalysis, Culprit, EdgeAnalysis, Evidence, InsnAnalysis, Scale, Summary,
 };
 use crate::selection::Selection;
 use exact::Counted;
-use frequency::{Frequencies, estimate, frequencies};
+use frequency::{Frequencies, frequencies};
 use lanes::in_lanes;
 pub(crate) use machine::Machine;
 use machine::time_ns;
 use paper::{Point, Shape, paper_frequencies};
 pub use refills::Refills;
-use scale::entry_error;
 use std::ops::Range;
 pub(crate) use subject::{Refused, Subject};
 pub use summarise::{SummaryScope, summarise};
@@ -273,14 +273,6 @@ impl Study {
         (0..cfg.insns.len()).map(of).collect()
     }
 
-    /// How far the executions of an instruction can be trusted.
-    pub(crate) fn confidence_of(&self, insn: usize) -> Confidence {
-        match (&self.frequencies, self.subject.block_of(insn)) {
-            (Some(f), Some(b)) => self.estimate(f, 1.0, f.flow.block_error[b]).confidence,
-            _ => Confidence::Low,
-        }
-    }
-
     fn analysis(&self, machine: &Machine, detail: Detail) -> Analysis {
         let subject = &self.subject;
         let mut out = Analysis {
@@ -408,23 +400,6 @@ impl Study {
         }
     }
 
-    /// What was never seen may never have run: what flow leaves it is the most.
-    fn block_estimate(&self, f: &Frequencies, b: usize) -> Estimate {
-        let estimate = self.estimate(f, f.flow.blocks[b] * self.unit(f), self.error_of(f, b));
-        if self.is_unseen(f, b) { Estimate { low: 0.0, confidence: Confidence::Low, ..estimate } } else { estimate }
-    }
-
-    /// Whether neither samples nor branches tell of a block, nor of any that must run as often.
-    fn is_unseen(&self, f: &Frequencies, b: usize) -> bool {
-        let alike = |x: usize| self.subject.classes.0.get(x) == self.subject.classes.0.get(b);
-        let sampled = (0..self.subject.cfg.blocks.len()).any(|x| alike(x) && self.subject.block_samples(x) > 0.0);
-        let met = |e: usize| {
-            let (from, to) = f.network.edges[e];
-            f.seen[e] + f.told[e] > 0.0 && (alike(from) || alike(to))
-        };
-        !sampled && !(0..f.known_edges).any(met)
-    }
-
     /// The scale where time over executions makes sense as cycles: one that is bounded by the clock cancels it, one that was
     /// told does not.
     fn told_scale(&self) -> Option<f64> {
@@ -444,7 +419,7 @@ impl Study {
             from: self.number(f, from)?,
             to: self.number(f, to)?,
             kind: self.subject.cfg.edges.get(e).filter(|_| e < f.known_edges).map_or("unknown", |e| kind(e.kind)),
-            frequency: self.estimate(f, f.flow.edges[e] * self.unit(f), self.error_of_edge(f, e)),
+            frequency: self.edge_estimate(f, e),
             probability: if through > 0.0 { f.flow.edges[e] / through } else { 0.0 },
             evidence: f.seen[e] as u64,
         })
@@ -458,42 +433,6 @@ impl Study {
             b if b >= f.network.blocks => Some(b - f.network.blocks + blocks),
             _ => None,
         }
-    }
-
-    fn estimate(&self, f: &Frequencies, value: f64, error: f64) -> Estimate {
-        // Scaled by the entries, a block is as uncertain as both.
-        let of_scale = match self.calls {
-            Some(_) => entry_error(f),
-            None if self.counted => self.subject.lapped_error(),
-            None => 0.0,
-        };
-        let error = error.hypot(of_scale);
-        let mut estimate = estimate(value, error, f.evidence, self.subject.cfg.missing.is_empty());
-        if self.foreign_branches || self.is_contradicted() {
-            estimate.confidence = Confidence::Low;
-        } else if !self.is_well_observed(f) && estimate.confidence == Confidence::High {
-            estimate.confidence = Confidence::Medium;
-        }
-        estimate
-    }
-
-    /// Standard deviation of the logarithm of a block's executions in the unit that they are told in, but for that of the scale.
-    fn error_of(&self, f: &Frequencies, b: usize) -> f64 {
-        self.by_counts(f).map_or(f.flow.block_error[b], |by_counts| by_counts.0[b])
-    }
-
-    fn error_of_edge(&self, f: &Frequencies, e: usize) -> f64 {
-        self.by_counts(f).map_or(f.flow.edge_error[e], |by_counts| by_counts.1[e])
-    }
-
-    /// Errors of executions as counted, where these give the scale.
-    fn by_counts<'f>(&self, f: &'f Frequencies) -> Option<&'f (Vec<f64>, Vec<f64>)> {
-        f.flow.by_counts.as_ref().filter(|_| self.counted && self.calls.is_none() && f.retired_scale.is_none())
-    }
-
-    /// Whether there is more than a handful of observations.
-    fn is_well_observed(&self, f: &Frequencies) -> bool {
-        f.evidence == Evidence::Counts || self.subject.branches_seen() >= frequency::SURE_DECIDED
     }
 
     /// Whether executions are told while recorded, but as the most there can have been.

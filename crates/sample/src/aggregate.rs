@@ -204,10 +204,10 @@ impl Aggregate {
         self.total
     }
 
-    /// Takes all rows out as a profile whose lists hold just what the rows use, and starts anew.
+    /// Takes all rows out as a profile whose lists hold just what the rows use, and starts anew, but for what walks tell of the next ones.
     pub fn cut<'a>(&mut self, events: &[Event], image: impl Fn(ImageNo) -> &'a Image) -> Profile {
         let profile = self.snapshot(events, image);
-        *self = Self::default();
+        *self = Self { begun: std::mem::take(&mut self.begun), ..Self::default() };
         profile
     }
 

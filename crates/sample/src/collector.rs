@@ -388,7 +388,13 @@ impl Collector {
     /// Whether what is read soon makes more of what comes next.
     #[must_use]
     pub fn is_learning(&self) -> bool {
-        matches!((&self.kind, &self.edges), (Kind::Bpf(b, _), Some(edges)) if b.walks() && edges.is_learning())
+        self.walks() && self.edges.as_ref().is_some_and(Edges::is_learning)
+    }
+
+    /// Whether code is executed in thought from samples on.
+    #[must_use]
+    pub fn walks(&self) -> bool {
+        matches!((&self.kind, &self.edges), (Kind::Bpf(b, _), Some(_)) if b.walks())
     }
 
     /// What was taken so far, where the kernel side counts it.

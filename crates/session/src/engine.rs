@@ -156,6 +156,16 @@ impl Engine {
         self.hertz = hertz;
     }
 
+    /// Whether code is executed in thought from samples on.
+    pub(crate) fn walks(&self) -> bool {
+        self.collector.walks()
+    }
+
+    /// Walks may take a share of the time beside the budget.
+    pub(crate) fn allow_walks(&mut self, share: f64) {
+        self.governor.allow_walks(share);
+    }
+
     /// Does what is due; returns a new rate when the governor changed it.
     pub(crate) fn tick(&mut self) -> Option<f64> {
         let now = clock::monotonic_ns();

@@ -45,6 +45,8 @@ const RESERVE: f64 = 0.15;
 #[derive(Debug)]
 pub(crate) struct Governor {
     budget: Option<f64>,
+    /// Share that walks may take beside it.
+    for_walks: f64,
     /// Samples per second and CPU that the user asked for.
     asked: Option<f64>,
     cpus: f64,
@@ -114,6 +116,7 @@ impl Governor {
         let asked = if let Pace::Hertz(h) = pace { Some(f64::from(h)) } else { None };
         let mut governor = Self {
             budget,
+            for_walks: 0.0,
             asked,
             cpus: cpus as f64,
             all_synchronous: events.iter().all(Chosen::is_synchronous),
@@ -128,6 +131,11 @@ impl Governor {
         };
         governor.begin();
         governor
+    }
+
+    /// Walks may take a share of the time beside the budget.
+    pub(crate) fn allow_walks(&mut self, share: f64) {
+        self.for_walks = share;
     }
 
     /// From now on it counts.
@@ -190,7 +198,7 @@ impl Governor {
         }
         let budget = self.budget?;
         let own = if all.elapsed < BEGINNING_NS { budget * RESERVE } else { new.own_ns as f64 / length };
-        let allowed = budget * all.elapsed as f64 * self.cpus;
+        let allowed = (budget + self.for_walks) * all.elapsed as f64 * self.cpus;
         let pay_back = all.elapsed.clamp(PAY_BACK_NS, REVIEW_NS);
         let debt = (self.spent(&all, self.interrupt_ns) - allowed).max(0.0) / (pay_back as f64 * self.cpus);
         let left = budget - own - debt;
@@ -198,7 +206,7 @@ impl Governor {
         let thinner = thinner(synchronous, left.max(budget * LEAST_PART) * SYNCHRONOUS_PART);
         let left = (left - synchronous / thinner as f64).max(budget * LEAST_PART);
         let walks = self.walks(&new, left);
-        let hertz = self.next_rate(left - walks.as_ref().map_or(0.0, |w| w.share));
+        let hertz = self.next_rate(left - walks.as_ref().map_or(0.0, |w| (w.share - self.for_walks).max(0.0)));
         let walks = walks.map(|w| w.a_second);
         (hertz.is_some() || thinner > 1 || walks.is_some()).then_some(Change { hertz, thinner, walks })
     }
@@ -226,7 +234,7 @@ impl Governor {
         }
         let each = (walks_ns as f64 / walks as f64).max(1.0) / (1e9 * self.cpus * new.busy(self.cpus));
         let wanted = ENOUGH_WALKS.max(walks as f64 * 1e9 / new.elapsed.max(1) as f64);
-        let share = (left * WALKS_PART).min(wanted * each);
+        let share = (left * WALKS_PART + self.for_walks).min(wanted * each);
         Some(Walks { a_second: share / each, share })
     }
 
@@ -398,6 +406,15 @@ mod tests {
         let without = with_budget(0.03).cost(0, 0, Taken::default(), (0, 0)).share;
         let with = with_budget(0.03).cost(0, 0, Taken { walks_ns: 1 << 40, ..Taken::default() }, (0, 0)).share;
         assert!(with > without + 1.0, "they are told");
+    }
+
+    #[test]
+    fn walks_may_have_a_share_of_their_own() {
+        let (mut own, mut none) = (with_budget(0.03), with_budget(0.03));
+        own.allow_walks(0.02);
+        let spent = (spends(&mut own, 0.01, 20), spends(&mut none, 0.01, 20));
+        assert!((0.042..0.051).contains(&spent.0) && spent.1 < 0.031, "{spent:?}");
+        assert!((own.hertz / none.hertz - 1.0).abs() < 0.3, "samples are as many: {} {}", own.hertz, none.hertz);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::SessionError;
 use crate::engine::{Engine, Setup, note};
-use crate::exact::Exact;
+use crate::exact::{Beside, Exact};
 use crate::options::{Outcome, Pace, Progress, RecordOptions, Scope};
 use crate::stop::StopFlag;
 use crate::symbols;
@@ -24,6 +24,8 @@ const DRAIN: Duration = Duration::from_secs(5);
 const ROWS: usize = 400_000;
 /// Share of the target's time that exact counts may take when the pace is no share.
 const EXACT_BUDGET: f64 = 0.03;
+/// Part of what exact counts may take that breakpoints do, where the rest buys walks: of what runs often these tell more.
+const BREAKPOINTS_PART: f64 = 1.0 / 3.0;
 
 /// Records as asked, until the target ends, the time is over, or a stop is asked for.
 ///
@@ -71,8 +73,16 @@ pub fn record(options: &RecordOptions, stop: &StopFlag, on: &mut dyn FnMut(Progr
         }
     };
     if !exact.is_empty() {
-        let budget = if let Pace::Budget(share) = options.pace { share } else { EXACT_BUDGET };
-        run.exact = Some(Exact::start(pids.clone(), exact, budget));
+        let beside = if run.engine.walks() { Beside::Walks } else { Beside::Nothing };
+        let budget = match options.pace {
+            Pace::Budget(share) if beside == Beside::Walks => {
+                run.engine.allow_walks(share * (1.0 - BREAKPOINTS_PART));
+                share * BREAKPOINTS_PART
+            }
+            Pace::Budget(share) => share,
+            _ => EXACT_BUDGET,
+        };
+        run.exact = Some(Exact::start(pids.clone(), exact, budget, beside));
     }
     run.until_over(&pids, target.as_mut(), stop, on);
     run.finish(target, stop, on)

@@ -84,7 +84,7 @@ impl Study {
     /// hardly known.
     pub(super) fn surest_stall(&self, f: &Frequencies, insn: &InsnAnalysis) -> f64 {
         let (Some(b), Some(stall), Some(cycles)) = (insn.block, insn.stall_cycles, insn.cycles) else { return 0.0 };
-        let executions = self.estimate(f, f.flow.blocks[b], self.error_of(f, b));
+        let executions = self.block_estimate(f, b);
         if executions.confidence == Confidence::Low || executions.high <= 0.0 {
             return 0.0;
         }

@@ -220,12 +220,6 @@ impl Subject {
         self.cfg.blocks[i].insns.contains(&insn).then_some(i)
     }
 
-    /// Observations that decided a branch or showed an execution, of any kind.
-    pub(crate) fn branches_seen(&self) -> u64 {
-        let retired = self.retired.as_ref().map_or(0, |r| r.samples as u64);
-        self.decided.0.saturating_add(self.recorded.observations()).saturating_add(retired)
-    }
-
     /// Samples of a block.
     pub(crate) fn block_samples(&self, block: usize) -> f64 {
         self.samples[self.cfg.blocks[block].insns.clone()].iter().sum()

@@ -93,6 +93,7 @@ impl Condensed {
         let none = || vec![0.0; self.network.edges.len()];
         let (mut seen, mut doubt, mut belief) = (none(), none(), none());
         let mut together = vec![1.0; self.network.edges.len()];
+        let mut doubt_of_target = if known.doubt_of_target.is_empty() { Vec::new() } else { none() };
         let together_of = |e: usize| known.together.get(e).copied().unwrap_or(1.0);
         // What may be believed of the ways into a shared node at the least.
         let mut least = vec![f64::INFINITY; self.network.edges.len()];
@@ -101,6 +102,9 @@ impl Condensed {
                 (Some(own), _) => {
                     seen[own] = known.seen[e];
                     doubt[own] = known.doubt[e];
+                    if let Some(doubt) = known.doubt_of_target.get(e) {
+                        doubt_of_target[own] = *doubt;
+                    }
                     together[own] = together_of(e);
                     belief[own] = known.belief[e];
                 }
@@ -126,6 +130,7 @@ impl Condensed {
         Known {
             seen,
             doubt,
+            doubt_of_target,
             belief,
             missed: known.missed,
             against: known.against,

@@ -276,7 +276,7 @@ impl Problem {
         let best = logs(&state.flow, &self.edge_flows(state), known);
         let mut squares: Vec<Vec<f64>> = best.iter().map(|b| vec![0.0; b.len()]).collect();
         let draws = (DRAWS_WORK / self.plan.work().max(1)).clamp(FEWEST_DRAWS, DRAWS);
-        let redrawn: Vec<Known> = (0..draws).map(|_| redrawn(known, &self.out, &mut chance)).collect();
+        let redrawn: Vec<Known> = (0..draws).map(|_| redrawn(known, self.network(), &self.out, &mut chance)).collect();
         let again = |known: &Known| {
             let mut again = point.clone();
             self.search(&mut again, known, steps(STEPS_AGAIN, known));
@@ -400,8 +400,8 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     sums.iter().sum::<f64>() + rest
 }
 
-/// The evidence as chance might have given it.
-fn redrawn(known: &Known, out_of: &[Vec<usize>], chance: &mut Chance) -> Known {
+/// The evidence as chance might have given it. `out_of`: edges that leave each node.
+fn redrawn(known: &Known, network: &Network, out_of: &[Vec<usize>], chance: &mut Chance) -> Known {
     let count = |n: f64, chance: &mut Chance| {
         // Near a gamma variate of this mean and variance (Wilson and Hilferty), never negative.
         let k = 1.0 / (9.0 * n.max(0.05));
@@ -409,6 +409,11 @@ fn redrawn(known: &Known, out_of: &[Vec<usize>], chance: &mut Chance) -> Known {
     };
     let mut out = known.clone();
     lean(&mut out.seen, out_of, known.lean * chance.normal());
+    if !known.doubt_of_target.is_empty() {
+        let of_target: Vec<f64> = (0..network.blocks + 2).map(|_| chance.normal()).collect();
+        let of = network.edges.iter().zip(&known.doubt_of_target);
+        out.seen.iter_mut().zip(of).for_each(|(seen, (e, doubt))| *seen *= (doubt * of_target[e.1]).exp());
+    }
     let evidence = out.seen.iter_mut().zip(&out.belief).zip(&known.doubt).zip(&known.together);
     for (((seen, belief), doubt), together) in evidence {
         let missed = belief * known.missed;
@@ -427,6 +432,7 @@ fn redrawn(known: &Known, out_of: &[Vec<usize>], chance: &mut Chance) -> Known {
     for (b, time) in out.time.iter_mut().enumerate().filter(|(_, t)| t.samples > 0.0) {
         let island = out.ran.get(b).and_then(|r| r.island.checked_sub(1));
         time.least *= usual_times(chance) * island.map_or(1.0, |i| common[i]);
+        time.samples = count(time.samples, chance);
     }
     out
 }

@@ -30,6 +30,9 @@ pub(crate) struct Known {
     pub(crate) seen: Vec<f64>,
     /// Per edge: how far the logarithm of its odds may be off, however often it was seen. For errors only.
     pub(crate) doubt: Vec<f64>,
+    /// Per edge: how far the logarithm of its odds may be off together with those of all others that lead to the same node. Empty: not
+    /// at all. For errors only.
+    pub(crate) doubt_of_target: Vec<f64>,
     /// Per edge: what to believe of the way taken while nothing was seen, in observations. Above 0.
     pub(crate) belief: Vec<f64>,
     /// Evidence is redrawn as if beliefs were so many times as much: a way that was never seen may have been missed once.

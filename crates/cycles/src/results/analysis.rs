@@ -16,7 +16,7 @@ pub enum Confidence {
     /// A guess.
     #[default]
     Low,
-    /// Six tenths within 15 %.
+    /// Eight tenths within 15 %.
     Medium,
     /// Nine tenths within 15 %.
     High,

@@ -15,7 +15,8 @@ use super::weigh::{number, rounded};
 use crate::aggregate::EdgeKey;
 use rustc_hash::FxHashMap;
 
-/// So many walks are weighed together, of a thousand instructions each: some megabytes.
+/// So many walks are weighed together, of a thousand instructions each: some megabytes. Those that were counted before are kept until then:
+/// rows are wanted every few seconds, and what places take is known the better the more walks tell.
 const MOST: usize = 4 << 10;
 /// Each weighing rests on the one before, and errors grow with every one: the second differs from the fourth by less than walks by chance.
 const ROUNDS: usize = 2;
@@ -38,11 +39,13 @@ pub(crate) struct Walk<'r> {
     pub(crate) whole: Option<u32>,
 }
 
-/// Walks that wait to be weighed.
+/// Walks that wait to be weighed, behind those that were counted already.
 #[derive(Debug, Default)]
 pub(crate) struct Begun {
     keys: FxHashMap<EdgeKey, u32>,
     walks: Vec<Kept>,
+    /// Walks that were counted.
+    counted: usize,
     /// Runs of all: by key.
     runs: Vec<u32>,
     chance: u64,
@@ -74,25 +77,31 @@ impl Begun {
         self.walks.len() >= MOST
     }
 
-    /// Rows that wait.
+    /// Rows that wait, at most.
     pub(crate) fn rows(&self) -> usize {
-        self.keys.len()
+        if self.counted < self.walks.len() { self.keys.len() } else { 0 }
     }
 
-    /// Counts all walks into rows, and forgets them. What was told at all is told.
+    /// Counts the walks that wait into rows. What was told at all is told.
     pub(crate) fn count(&mut self) -> Vec<(EdgeKey, u32)> {
-        let mut keys: Vec<(EdgeKey, u32)> = std::mem::take(&mut self.keys).into_iter().collect();
+        if self.counted == self.walks.len() {
+            return Vec::new();
+        }
+        let mut keys: Vec<(EdgeKey, u32)> = self.keys.iter().map(|(key, no)| (*key, *no)).collect();
         // In the order in which they came, so that equal input gives equal rows.
         keys.sort_unstable_by_key(|k| k.1);
         let mut sums = vec![0.0; keys.len()];
-        for ((_, _, told), weight) in self.by_walk().zip(self.weights(&keys)) {
+        for ((_, _, told), weight) in self.by_walk().zip(self.weights(&keys)).skip(self.counted) {
             told.iter().for_each(|run| sums[*run as usize] += weight);
         }
         let mut chance = self.chance;
-        let counted = keys.into_iter().zip(sums).filter(|(_, sum)| *sum > 0.0);
-        let counted = counted.map(|((key, _), sum)| (key, rounded(&mut chance, sum).max(1))).collect();
-        *self = Self { chance, ..Self::default() };
-        counted
+        let rows = keys.into_iter().zip(sums).filter(|(_, sum)| *sum > 0.0);
+        let rows = rows.map(|((key, _), sum)| (key, rounded(&mut chance, sum).max(1))).collect();
+        (self.chance, self.counted) = (chance, self.walks.len());
+        if self.is_full() {
+            *self = Self { chance, ..Self::default() };
+        }
+        rows
     }
 
     /// Each walk with its runs near its beginning, and those that tell.
@@ -240,6 +249,31 @@ mod tests {
         let rows = begun.count();
         assert!((0.44..0.55).contains(&share(&rows)), "{} for {plain}", share(&rows));
         assert_eq!((begun.rows(), begun.count()), (0, vec![]), "all were counted");
+    }
+
+    /// In pieces, as rows are wanted every few seconds: what the first ones told of how long places take is not forgotten.
+    #[test]
+    fn walks_counted_before_help_to_weigh_the_next() {
+        let whole = walks(0);
+        let told = |rows: &[(EdgeKey, u32)]| rows.iter().map(|r| f64::from(r.1)).sum::<f64>();
+        let (mut kept, mut sums, mut forgotten) = (Begun::default(), Vec::new(), Vec::new());
+        let keys: FxHashMap<u32, EdgeKey> = whole.keys.iter().map(|(k, no)| (*no, *k)).collect();
+        let runs = |of: &[u32]| -> Vec<EdgeKey> { of.iter().map(|no| keys[no]).collect() };
+        for piece in whole.by_walk().collect::<Vec<_>>().chunks(10) {
+            let mut alone = Begun::default();
+            for (walk, near, told) in piece {
+                let (near, told) = (runs(near), runs(told));
+                let walk = Walk { start: walk.start, near: &near, near_insns: 300, told: &told, whole: walk.whole };
+                kept.add(&walk);
+                alone.add(&walk);
+            }
+            sums.extend(kept.count());
+            forgotten.extend(alone.count());
+            assert_eq!((kept.rows(), kept.count()), (0, vec![]), "each is counted once");
+        }
+        assert!(share(&sums) > share(&forgotten) + 0.03, "{} {}", share(&sums), share(&forgotten));
+        assert!((0.42..0.55).contains(&share(&sums)), "{}", share(&sums));
+        assert!(told(&sums) < 1.02 * 2000.0 * 70.0, "{}", told(&sums));
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod tally;
 mod targets;
 
 use credit::Credit;
-use plan::{Place, Set, chain, survey};
+use plan::{Place, Set, chain, survey, timed};
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,8 +39,15 @@ const VISIT: Duration = Duration::from_millis(150);
 const LOOK: Duration = Duration::from_millis(250);
 /// Without samples after this long, procedures are ranked without.
 const WITHOUT_HEAT: Duration = Duration::from_millis(1500);
-/// Sets are cut anew this often.
+/// Sets are cut anew this often at first, and when so many times as long has passed.
 const PLAN: Duration = Duration::from_millis(300);
+const PLAN_GROWS: u32 = 8;
+/// Places whose hits would take so many times what their executions take are left to walks, where there are any: hits fill a window of them, of
+/// which a microsecond is left to the program, and a walk tells of as many executions, of all places, for a tenth of the time.
+const TOO_DENSE: f64 = 0.6;
+/// Hits of a set that tells executions by time may take so many times what is left of its windows: from a third of a window on they
+/// leave too little to know how long it was (`tally`, `CROWDED`), and rates differ from one window to the next.
+const SPARSE: f64 = 0.3;
 /// Threads that one window covers.
 const MOST_THREADS: usize = 4;
 /// Switching a group on and off interrupts its thread.
@@ -82,6 +89,15 @@ impl Found {
     }
 }
 
+/// What tells of executions besides counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// Walks: code is executed in thought from samples on.
+    Walks,
+    /// Nothing that tells as much of what runs often.
+    Nothing,
+}
+
 /// Counting in a thread of its own. Dropping it stops the thread and takes every breakpoint away.
 #[derive(Debug)]
 pub(crate) struct Exact {
@@ -107,13 +123,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Exact {
-    /// Begins to count procedures of processes and what they fork. `budget`: share of the target's time. What cannot be
-    /// had becomes a sentence in [`Found::notes`].
-    pub(crate) fn start(pids: Vec<u32>, patterns: Vec<Regex>, budget: f64) -> Self {
+    /// Begins to count procedures of processes and what they fork. `budget`: share of the target's time. `beside`: what else tells of
+    /// executions. What cannot be had becomes a sentence in [`Found::notes`].
+    pub(crate) fn start(pids: Vec<u32>, patterns: Vec<Regex>, budget: f64, beside: Beside) -> Self {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
         let run = move || match breakpoint::cost() {
-            Ok(cost) => Counter::new(theirs, Targets::new(pids, patterns), cost, budget).run(),
+            Ok(cost) => Counter::new(theirs, Targets::new(pids, patterns), cost, (budget, beside)).run(),
             Err(e) => locked(&theirs.found).notes.push(format!(
                 "no exact counts: hardware breakpoints cannot be had ({e}); 'whither doctor' tells more"
             )),
@@ -132,7 +148,10 @@ impl Exact {
 
     /// Tells where samples fell so far.
     pub(crate) fn warm(&mut self, profile: &Profile) {
-        *locked(&self.shared.heat) = Some(Heat::of(profile));
+        let heat = Heat::of(profile);
+        let mut known = locked(&self.shared.heat);
+        *known = Some(heat.or_older(known.take()));
+        drop(known);
         // Soon again while there are few samples, later hardly.
         self.warmed = (self.warmed.0 + 1, Instant::now() + Duration::from_secs(1 << self.warmed.0.min(5)));
     }
@@ -171,6 +190,9 @@ struct Counter {
     /// Of that, the part that was measured.
     certain: f64,
     budget: f64,
+    beside: Beside,
+    /// All that was to be counted was too dense when sets were last cut.
+    all_dense: bool,
     tally: Tally,
     dice: Dice,
     slots: usize,
@@ -187,7 +209,7 @@ struct Counter {
 }
 
 impl Counter {
-    fn new(shared: Arc<Shared>, targets: Targets, cost: Duration, budget: f64) -> Self {
+    fn new(shared: Arc<Shared>, targets: Targets, cost: Duration, (budget, beside): (f64, Beside)) -> Self {
         let now = Instant::now();
         Self {
             shared,
@@ -195,6 +217,8 @@ impl Counter {
             cost_ns: u64::try_from((cost + DISTURBANCE).as_nanos()).unwrap_or(u64::MAX),
             certain: cost.as_secs_f64() / (cost + DISTURBANCE).as_secs_f64(),
             budget: budget.clamp(1e-4, 0.5),
+            beside,
+            all_dense: false,
             tally: Tally::default(),
             dice: Dice(clock::monotonic_ns() | 1),
             slots: SLOTS,
@@ -217,7 +241,7 @@ impl Counter {
                 self.targets.look();
                 self.looked = Some(Instant::now());
             }
-            if self.planned.is_none_or(|t| t.elapsed() >= PLAN) {
+            if self.planned.is_none_or(|t| t.elapsed() >= PLAN.max(self.begun.elapsed() / PLAN_GROWS)) {
                 self.plan();
             }
             let visited = self.next_set().is_some_and(|set| self.visit(&set));
@@ -243,22 +267,35 @@ impl Counter {
         self.planned = Some(Instant::now());
         let procedures = self.targets.places(&heat.unwrap_or_default());
         let rates = self.tally.rates();
+        let dense = |p: &(Place, f64)| self.is_too_dense(rates.get(&p.0).copied().unwrap_or(p.1));
+        let countable =
+            |places: &[(Place, f64)]| -> Vec<Place> { places.iter().filter(|p| !dense(p)).map(|p| p.0).collect() };
         let rated = |places: &[Place]| -> Vec<(Place, f64)> {
             places.iter().filter_map(|p| Some((*p, *rates.get(p)?))).collect()
         };
         let unseen =
             |places: &[Place]| -> Vec<Place> { places.iter().filter(|p| !rates.contains_key(p)).copied().collect() };
         let all = procedures.iter().map(|p| p.0).sum::<u64>().max(1) as f64;
-        (self.chains, self.surveys) = (Vec::new(), Vec::new());
+        let (mut chains, mut surveys) = (Vec::new(), Vec::new());
         for (samples, places) in &procedures {
-            let part = (*samples as f64 / all).max(LEAST_PART);
-            self.chains.extend(shared(part, chain(&rated(places), self.slots)));
-            self.surveys.extend(shared(part, survey(&unseen(places), self.slots)));
+            let (part, places) = ((*samples as f64 / all).max(LEAST_PART), countable(places));
+            let mut sets = chain(&rated(&places), self.slots);
+            let by_time = timed(&rated(&places), self.slots, SPARSE / self.cost_ns as f64);
+            sets.extend(by_time.filter(|set| !sets.contains(set)));
+            chains.extend(shared(part, sets));
+            surveys.extend(shared(part, survey(&unseen(&places), self.slots)));
         }
-        let entries: Vec<Place> = procedures.iter().filter_map(|p| p.1.first().copied()).collect();
+        let entries: Vec<(Place, f64)> = procedures.iter().filter_map(|p| p.1.first().copied()).collect();
         if entries.len() > 1 {
-            self.chains.extend(shared(LEAST_PART, chain(&rated(&entries), self.slots)));
+            chains.extend(shared(LEAST_PART, chain(&rated(&countable(&entries)), self.slots)));
         }
+        self.all_dense = chains.is_empty() && surveys.is_empty();
+        (self.chains, self.surveys) = (chains, surveys);
+    }
+
+    /// `rate`: executions per nanosecond.
+    fn is_too_dense(&self, rate: f64) -> bool {
+        self.beside == Beside::Walks && rate * self.cost_ns as f64 >= TOO_DENSE
     }
 
     fn next_set(&mut self) -> Option<Set> {
@@ -413,6 +450,12 @@ impl Counter {
                      expression for others"
                 ),
                 "many",
+            ),
+            _ if self.tally.rates().is_empty() && self.all_dense => self.tell(
+                "no exact counts: all that was to be counted runs so often that breakpoints would stop it; executions are known by code executed \
+                 in thought, of which there was more for it"
+                    .into(),
+                "dense",
             ),
             _ if self.tally.rates().is_empty() => self.tell(
                 "no exact counts: no counted instruction ran while breakpoints stood; record for longer".into(),

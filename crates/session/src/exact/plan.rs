@@ -56,48 +56,75 @@ impl Hasher for Fnv {
     }
 }
 
-/// Blocks worth counting, the most decisive first, one of each class that runs equally often: where the procedure is
-/// entered, heads of loops, where loops are entered and left, then what lies deepest. `samples`: of each block, which breaks ties.
-pub(super) fn decisive(cfg: &Cfg, samples: &[u64]) -> Vec<usize> {
-    let n = cfg.blocks.len();
-    let entries: Vec<usize> = cfg.edges.iter().filter(|e| e.from == cfg.start() && e.to < n).map(|e| e.to).collect();
-    let graph = whither_image::graph::Graph { nodes: n + 2, edges: cfg.edges.iter().map(|e| (e.from, e.to)).collect() };
-    let loops = graph.loops(cfg.start());
-    let (mut heads, mut borders, mut depth) = (vec![false; n], vec![false; n], vec![0_u64; n]);
-    for l in &loops {
-        let inside = |b: usize| l.nodes.binary_search(&b).is_ok();
-        for &b in l.nodes.iter().filter(|b| **b < n) {
-            depth[b] += 1;
-        }
-        if l.header < n {
-            heads[l.header] = true;
-        }
-        for e in cfg.edges.iter().filter(|e| inside(e.from) && !inside(e.to) && e.to < n) {
-            borders[e.to] = true;
-        }
-        for e in cfg.edges.iter().filter(|e| e.to == l.header && !inside(e.from) && e.from < n) {
-            borders[e.from] = true;
-        }
-    }
-    let all: u64 = samples.iter().sum();
-    let rank = |b: usize| {
-        let kind = match b {
-            _ if entries.contains(&b) => 0,
-            _ if heads[b] => 1,
-            _ if borders[b] => 2,
-            _ => 3,
+/// What a block is for its procedure, the most decisive first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Role {
+    Entry,
+    HeadsLoop,
+    /// Where a loop is entered or left.
+    BordersLoop,
+    Other,
+}
+
+/// What the graph of a procedure says of which blocks are worth counting. Made once: a graph takes longer than a window.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    blocks: Vec<Option<ShapeOfBlock>>,
+}
+
+/// Of a block that may run.
+#[derive(Clone, Copy, Debug)]
+struct ShapeOfBlock {
+    role: Role,
+    /// Loops around it.
+    depth: u64,
+    /// Equal for those that run equally often.
+    class: usize,
+}
+
+impl Shape {
+    pub(super) fn of(cfg: &Cfg) -> Self {
+        let n = cfg.blocks.len();
+        let graph =
+            whither_image::graph::Graph { nodes: n + 2, edges: cfg.edges.iter().map(|e| (e.from, e.to)).collect() };
+        let (mut roles, mut depth) = (vec![Role::Other; n], vec![0_u64; n]);
+        let mut at_most = |b: usize, role: Role| {
+            if let Some(known) = roles.get_mut(b) {
+                *known = role.min(*known);
+            }
         };
-        // What no time goes into hardly matters, whatever its shape.
-        let cold = all > 0 && depth[b] == 0 && samples[b] * 1000 < all && kind > 0;
-        (cold, kind, std::cmp::Reverse(samples[b]), std::cmp::Reverse(depth[b]), b)
-    };
-    let mut order: Vec<usize> = (0..n).filter(|&b| may_run(cfg, b)).collect();
-    order.sort_by_key(|&b| rank(b));
-    let (classes, _) = cfg.classes();
-    let mut seen = std::collections::HashSet::new();
-    order.retain(|&b| seen.insert(classes[b]));
-    order.truncate(MOST_BLOCKS);
-    order
+        for l in &graph.loops(cfg.start()) {
+            let inside = |b: usize| l.nodes.binary_search(&b).is_ok();
+            l.nodes.iter().filter(|b| **b < n).for_each(|b| depth[*b] += 1);
+            at_most(l.header, Role::HeadsLoop);
+            cfg.edges.iter().filter(|e| inside(e.from) && !inside(e.to)).for_each(|e| at_most(e.to, Role::BordersLoop));
+            let entering = cfg.edges.iter().filter(|e| e.to == l.header && !inside(e.from));
+            entering.for_each(|e| at_most(e.from, Role::BordersLoop));
+        }
+        cfg.edges.iter().filter(|e| e.from == cfg.start()).for_each(|e| at_most(e.to, Role::Entry));
+        let (classes, _) = cfg.classes();
+        let of =
+            |b: usize| may_run(cfg, b).then(|| ShapeOfBlock { role: roles[b], depth: depth[b], class: classes[b] });
+        Self { blocks: (0..n).map(of).collect() }
+    }
+
+    /// Blocks worth counting, the most decisive first, one of each class that runs equally often: where the procedure is
+    /// entered, heads of loops, where loops are entered and left, then what lies deepest. `samples`: of each block, which breaks ties.
+    pub(super) fn decisive(&self, samples: &[u64]) -> Vec<usize> {
+        let all: u64 = samples.iter().sum();
+        let rank = |b: usize, shape: &ShapeOfBlock| {
+            // What no time goes into hardly matters, whatever its shape.
+            let cold = all > 0 && shape.depth == 0 && samples[b] * 1000 < all && shape.role > Role::Entry;
+            (cold, shape.role, std::cmp::Reverse(samples[b]), std::cmp::Reverse(shape.depth), b)
+        };
+        let may_run = self.blocks.iter().enumerate().filter_map(|(b, shape)| Some((b, (*shape)?)));
+        let mut order: Vec<(usize, ShapeOfBlock)> = may_run.collect();
+        order.sort_by_key(|(b, shape)| rank(*b, shape));
+        let mut seen = std::collections::HashSet::new();
+        order.retain(|(_, shape)| seen.insert(shape.class));
+        order.truncate(MOST_BLOCKS);
+        order.into_iter().map(|(b, _)| b).collect()
+    }
 }
 
 /// Padding and traps are not worth a slot.
@@ -120,6 +147,22 @@ pub(super) fn chain(rates: &[(Place, f64)], slots: usize) -> Vec<Set> {
     }
     let starts = (0..sorted.len() - 1).step_by(slots - 1);
     starts.map(|at| led(&sorted[at..sorted.len().min(at + slots)])).collect()
+}
+
+/// The set that tells executions by time: of places whose hits leave most of a window to the program, those that run most often. `most`: what
+/// all of its members may run together, in the rates' unit.
+pub(super) fn timed(rates: &[(Place, f64)], slots: usize, most: f64) -> Option<Set> {
+    let mut sorted: Vec<(Place, f64)> = rates.iter().copied().filter(|r| r.1 > 0.0).collect();
+    sorted.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    let mut left = most;
+    let fits = |r: &(Place, f64)| {
+        let fits = r.1 <= left;
+        left -= if fits { r.1 } else { 0.0 };
+        fits
+    };
+    sorted.retain(fits);
+    sorted.truncate(slots.max(1));
+    (!sorted.is_empty()).then(|| led(&sorted))
 }
 
 /// A set of members sorted by rate, the one that leads first.
@@ -164,10 +207,10 @@ mod tests {
         // 0 enters; 1 heads a loop of 1, 2 or 3, 4; 5 leaves. 1 and 4 run equally often, so do 0 and 5.
         let edges = [(6, 0), (0, 1), (1, 2), (1, 3), (2, 4), (3, 4), (4, 1), (4, 5), (5, 7)];
         let cfg = graph(6, &edges);
-        assert_eq!(decisive(&cfg, &[0, 9, 3, 5, 1, 0]), [0, 1, 3, 2]);
+        assert_eq!(Shape::of(&cfg).decisive(&[0, 9, 3, 5, 1, 0]), [0, 1, 3, 2]);
         // What is far from all time comes last.
         let cold = [(6, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, 3), (3, 4), (3, 5), (4, 7), (5, 7)];
-        let order = decisive(&graph(6, &cold), &[0, 0, 10, 100_000, 0, 10]);
+        let order = Shape::of(&graph(6, &cold)).decisive(&[0, 0, 10, 100_000, 0, 10]);
         assert_eq!(order[..2], [0, 3], "{order:?}");
     }
 
@@ -192,6 +235,17 @@ mod tests {
             assert_eq!(all.len() as u64, of, "every place is in a set");
         }
         assert_eq!(chain(&[], 4), []);
+    }
+
+    #[test]
+    fn what_compares_with_time_leaves_windows_to_the_program() {
+        let rates = |of: &[f64]| of.iter().zip(0..).map(|(r, i)| (place(i), *r)).collect::<Vec<_>>();
+        let offsets = |set: Option<Set>| set.map(|s| s.0.iter().map(|p| p.offset.0).collect::<Vec<_>>());
+        // 0 alone is too dense; 1 and 2 together are; what is left has room for 3.
+        assert_eq!(offsets(timed(&rates(&[50.0, 9.0, 4.0, 0.5]), 4, 10.0)), Some(vec![1, 3]));
+        assert_eq!(offsets(timed(&rates(&[50.0, 20.0]), 4, 10.0)), None);
+        assert_eq!(offsets(timed(&rates(&[0.0]), 4, 10.0)), None);
+        assert_eq!(offsets(timed(&rates(&[3.0, 2.0, 1.0]), 2, 10.0)), Some(vec![1, 0]));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Where the chosen procedures are: processes of the target, the images they map, procedures that match, and the
 //! instructions worth counting in them.
 
-use super::plan::{Place, decisive};
+use super::plan::{Place, Shape};
 use regex::Regex;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use whither_image::cfg::CfgBlock;
 use whither_image::demangle::{Form, demangle};
 use whither_image::{Cfg, Function, ImageId, ImageOffset, NameSource, Svma, to_offset, to_svma};
 use whither_kernel::proc::{self, Mapping};
@@ -12,7 +14,7 @@ use whither_kernel::records::MappedFile;
 use whither_sample::images::{Images, MappingFacts};
 use whither_sample::lives::ImageNo;
 use whither_store::around::Around;
-use whither_store::model::{Image, ImageKind, Profile};
+use whither_store::model::{EdgeSource, Image, ImageKind, Profile};
 use whither_store::symbols::Symbols as _;
 use whither_store::{StoredSymbols, SymbolOptions, SymbolService};
 
@@ -21,23 +23,64 @@ pub(super) const MOST_PROCEDURES: usize = 12;
 /// Larger ones are tables of generated code.
 const LARGEST: u64 = 1 << 18;
 
-/// Samples so far, by image and position.
+/// Instructions per nanosecond, roughly, and bytes of one.
+const INSNS_PER_NS: f64 = 1.5;
+const BYTES_PER_INSN: f64 = 4.0;
+
+/// What sampling has found so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Heat(FxHashMap<ImageId, BTreeMap<ImageOffset, u64>>);
+pub(super) struct Heat {
+    /// Samples, by image and position.
+    samples: FxHashMap<ImageId, BTreeMap<ImageOffset, u64>>,
+    all: u64,
+    /// How often walks executed what is at a position and up to the next one.
+    walked: FxHashMap<ImageId, BTreeMap<ImageOffset, i64>>,
+    /// The time that walks tell of, ns.
+    walked_ns: f64,
+}
 
 impl Heat {
     pub(super) fn of(profile: &Profile) -> Self {
         let mut heat = Self::default();
         for s in &profile.samples {
-            let image = heat.0.entry(profile.image(s.image).id).or_default();
+            let image = heat.samples.entry(profile.image(s.image).id).or_default();
             *image.entry(s.offset).or_default() += u64::from(s.count);
+            heat.all += u64::from(s.count);
+        }
+        for e in profile.edges.iter().filter(|e| e.source == EdgeSource::Walks) {
+            let image = heat.walked.entry(profile.image(e.image).id).or_default();
+            *image.entry(e.pc).or_default() += i64::from(e.count);
+            *image.entry(ImageOffset(e.branch.0 + 1)).or_default() -= i64::from(e.count);
+            let bytes = (e.branch.0 - e.pc.0) as f64 + BYTES_PER_INSN;
+            heat.walked_ns += f64::from(e.count) * bytes / BYTES_PER_INSN / INSNS_PER_NS;
+        }
+        for places in heat.walked.values_mut() {
+            let mut sum = 0;
+            places.values_mut().for_each(|change| {
+                sum += *change;
+                *change = sum;
+            });
         }
         heat
     }
 
+    /// The later one, unless it is of much less: rows are taken out now and then.
+    pub(super) fn or_older(self, older: Option<Self>) -> Self {
+        match older {
+            Some(older) if older.all > 2 * self.all => older,
+            _ => self,
+        }
+    }
+
     fn within(&self, image: ImageId, from: ImageOffset, bytes: u64) -> u64 {
         let to = ImageOffset(from.0.saturating_add(bytes));
-        self.0.get(&image).map_or(0, |places| places.range(from..to).map(|p| p.1).sum())
+        self.samples.get(&image).map_or(0, |places| places.range(from..to).map(|p| p.1).sum())
+    }
+
+    /// Executions per nanosecond by what walks saw, roughly.
+    fn rate(&self, image: ImageId, at: ImageOffset) -> f64 {
+        let walked = self.walked.get(&image).and_then(|places| places.range(..=at).next_back());
+        walked.map_or(0.0, |(_, n)| *n as f64 / self.walked_ns.max(1.0))
     }
 }
 
@@ -46,6 +89,16 @@ impl Heat {
 struct Chosen {
     image: ImageNo,
     function: Function,
+    /// Once it is among those with most samples.
+    blocks: OnceCell<Blocks>,
+}
+
+/// The blocks of a procedure.
+#[derive(Clone, Debug)]
+struct Blocks {
+    shape: Shape,
+    /// Where each begins, and its length in bytes.
+    places: Vec<(ImageOffset, u64)>,
 }
 
 /// The target as of the last look.
@@ -122,7 +175,7 @@ impl Targets {
         };
         let table = self.symbols.functions(image);
         let found = table.functions().iter().filter(of_code).filter(named);
-        self.chosen.extend(found.map(|f| Chosen { image: no, function: f.clone() }));
+        self.chosen.extend(found.map(|f| Chosen { image: no, function: f.clone(), blocks: OnceCell::new() }));
     }
 
     /// Procedures that match.
@@ -134,8 +187,9 @@ impl Targets {
         self.images.get(no)
     }
 
-    /// What to count in each procedure with its samples, those with most first; the first place is where it is entered.
-    pub(super) fn places(&self, heat: &Heat) -> Vec<(u64, Vec<Place>)> {
+    /// What to count in each procedure with its samples, those with most first; the first place is where it is entered. With executions
+    /// per nanosecond, as far as walks tell of any.
+    pub(super) fn places(&self, heat: &Heat) -> Vec<(u64, Vec<(Place, f64)>)> {
         let samples = |c: &Chosen| heat.within(self.images.get(c.image).id, c.function.start, c.function.size);
         let mut chosen: Vec<(u64, &Chosen)> = self.chosen.iter().map(|c| (samples(c), c)).collect();
         chosen.sort_by_key(|(samples, c)| (std::cmp::Reverse(*samples), c.image, c.function.start));
@@ -143,20 +197,30 @@ impl Targets {
         chosen.iter().map(|(samples, c)| (*samples, self.decisive_places(c, heat))).collect()
     }
 
-    fn decisive_places(&self, c: &Chosen, heat: &Heat) -> Vec<Place> {
+    fn decisive_places(&self, c: &Chosen, heat: &Heat) -> Vec<(Place, f64)> {
+        let image = self.images.get(c.image).id;
+        let blocks = c.blocks.get_or_init(|| self.blocks(c));
+        let samples: Vec<u64> = blocks.places.iter().map(|(from, bytes)| heat.within(image, *from, *bytes)).collect();
+        let decisive = blocks.shape.decisive(&samples).into_iter();
+        let place = |b: usize| {
+            let offset = blocks.places[b].0;
+            (Place { image: c.image, offset }, heat.rate(image, offset))
+        };
+        decisive.map(place).collect()
+    }
+
+    fn blocks(&self, c: &Chosen) -> Blocks {
         let image = self.images.get(c.image);
         let stated = |at: ImageOffset| to_svma(&image.segments, at).map_or(at.0, |a| a.0);
         let offset = |at: Svma| to_offset(&image.segments, at).unwrap_or(ImageOffset(at.0));
         let around = Around::new(image, &self.symbols);
         let start = stated(c.function.start);
         let cfg = Cfg::new(start..start.saturating_add(c.function.size), &around);
-        let first = |b: usize| offset(cfg.insns[cfg.blocks[b].insns.start].address);
-        let bytes = |b: usize| {
-            let block = &cfg.insns[cfg.blocks[b].insns.clone()];
-            block.last().map_or(0, |last| last.end().0 - block[0].address.0)
+        let place = |b: &CfgBlock| {
+            let (first, last) = (cfg.insns[b.insns.start].address, cfg.insns[b.insns.end - 1].end());
+            (offset(first), last.0 - first.0)
         };
-        let samples: Vec<u64> = (0..cfg.blocks.len()).map(|b| heat.within(image.id, first(b), bytes(b))).collect();
-        decisive(&cfg, &samples).into_iter().map(|b| Place { image: c.image, offset: first(b) }).collect()
+        Blocks { places: cfg.blocks.iter().map(place).collect(), shape: Shape::of(&cfg) }
     }
 
     /// Running threads of processes that have all these places, with the places' addresses.

@@ -8,6 +8,7 @@ fn known(network: &Network) -> Known {
     Known {
         seen: vec![0.0; network.edges.len()],
         doubt: vec![0.0; network.edges.len()],
+        doubt_of_target: Vec::new(),
         belief: vec![0.5; network.edges.len()],
         missed: 1.0,
         time: vec![Time { samples: 0.0, least: 1.0 }; network.blocks],
@@ -46,6 +47,21 @@ fn branches_seen_often_decide() {
     assert!((80.0..125.0).contains(&turns), "{turns} turns");
     assert!(flow.block_error[1] < 0.1, "{:?}", flow.block_error);
     assert!(flow.edge_error[0] > 0.05, "a hundred exits are worth a tenth: {:?}", flow.edge_error);
+}
+
+#[test]
+fn what_all_ways_to_a_block_have_in_common_is_doubted_at_once() {
+    // 0 to 7 lead to each other alike; what is doubted of each way alone averages out, what is of their target does not.
+    let edges: Vec<(usize, usize)> = (0..8).flat_map(|from| (0..8).map(move |to| (from, to))).collect();
+    let network = Network { blocks: 8, edges: edges.into_iter().chain([(8, 0), (7, 9)]).collect() };
+    let mut k = known(&network);
+    (0..64).for_each(|e| k.seen[e] = 1000.0);
+    k.seen[65] = 1.0;
+    k.time.iter_mut().for_each(|t| t.samples = 1000.0);
+    let error = |k: &Known| solve(&network, k, Errors::Drawn).expect("solvable").block_error[3];
+    let alone = Known { doubt: vec![0.35; 66], ..k.clone() };
+    let together = Known { doubt_of_target: vec![0.35; 66], ..k.clone() };
+    assert!(error(&alone) < 0.2 && error(&together) > 1.3 * error(&alone), "{} {}", error(&alone), error(&together));
 }
 
 /// Five comparisons, each of which leaves one time in ten, as was seen a thousand times each.

@@ -1,5 +1,5 @@
 //! Vector instructions for walks: which operation of `include/whither_vector.h` one is, on what. What is not here is
-//! forgotten. Constraint: embedded broadcasts and rounding, stores under masks and MMX are not known there.
+//! forgotten. Constraint: embedded broadcasts and rounding, AVX2's stores under masks and MMX are not known there.
 
 use super::nothing;
 use iced_x86::{EncodingKind, Instruction, InstructionInfoFactory, Mnemonic as M, OpAccess, OpKind, Register};
@@ -98,8 +98,7 @@ fn moves(raw: &Instruction) -> Option<path::Op> {
         }
         let src = operand(raw, 1).filter(|s| vector_at(*s))?;
         let bits = bits::ADDRESS | bits::WRITES;
-        let plain = raw.op_mask() == Register::None;
-        plain.then_some(path::Op { kind: Kind::VStore, size: width(raw, 1)?, src, bits, ..nothing() })
+        Some(path::Op { kind: Kind::VStore, size: width(raw, 1)?, src, lane, bits, mask: chosen(raw), ..nothing() })
     };
     match raw.mnemonic() {
         Movaps | Movups | Movapd | Movupd | Movdqa | Movdqu | Lddqu | Movntdq | Movntps | Movntpd => whole(8),
