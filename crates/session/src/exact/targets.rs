@@ -50,8 +50,8 @@ impl Heat {
         for e in profile.edges.iter().filter(|e| e.source == EdgeSource::Walks) {
             let image = heat.walked.entry(profile.image(e.image).id).or_default();
             *image.entry(e.pc).or_default() += i64::from(e.count);
-            *image.entry(ImageOffset(e.branch.0 + 1)).or_default() -= i64::from(e.count);
-            let bytes = (e.branch.0 - e.pc.0) as f64 + BYTES_PER_INSN;
+            *image.entry(ImageOffset(e.branch.0.saturating_add(1))).or_default() -= i64::from(e.count);
+            let bytes = e.branch.0.saturating_sub(e.pc.0) as f64 + BYTES_PER_INSN;
             heat.walked_ns += f64::from(e.count) * bytes / BYTES_PER_INSN / INSNS_PER_NS;
         }
         for places in heat.walked.values_mut() {
