@@ -248,7 +248,8 @@ static inline void wh_debt_woken_after_the_rest(struct wh_clock *c, const struct
 	if (before <= 0 || d->awake <= 0)
 		c->d = from;
 	else if (before < d->awake)
-		c->d = from + (wh_debt_s64)((wh_debt_u64)saved * (wh_debt_u64)before / (wh_debt_u64)d->awake);
+		/* In about microseconds: a round of half a minute and a second saved were too large a product. */
+		c->d = from + (wh_debt_s64)((wh_debt_u64)saved * ((wh_debt_u64)before >> 10) / (((wh_debt_u64)d->awake >> 10) + 1));
 }
 
 /* The end of a sleep that follows from a clock; whether nearly all rounds of the thread end so. */

@@ -133,6 +133,7 @@ fn rounds_of_loops_are_counted_by_the_registers_that_they_step() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn loops_of_many_rounds_inside_of_others_are_told_by_what_is_to_go() {
     need_root!();
     let _alone = alone();
@@ -260,6 +261,7 @@ fn short_lives_are_walked_in_from_their_beginning() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn walks_leave_loops_of_few_turns_as_often_as_the_program_does() {
     need_root!();
     let _alone = alone();
