@@ -242,14 +242,15 @@ static inline void wh_debt_woken_after_the_rest(struct wh_clock *c, const struct
 {
 	wh_debt_s64 from = d->woke_epoch == c->epoch ? d->woke_d : 0, saved = c->d - from;
 	wh_debt_s64 before = d->awake - (d->whole - d->left);
+	/* Of rounds of seconds in microseconds: with a second saved the product of nanoseconds was too large from half a minute on. */
+	wh_debt_u32 coarse = d->awake >> 31 ? 10 : 0;
 
 	if (saved <= 0)
 		return;
 	if (before <= 0 || d->awake <= 0)
 		c->d = from;
 	else if (before < d->awake)
-		/* In about microseconds: a round of half a minute and a second saved were too large a product. */
-		c->d = from + (wh_debt_s64)((wh_debt_u64)saved * ((wh_debt_u64)before >> 10) / (((wh_debt_u64)d->awake >> 10) + 1));
+		c->d = from + (wh_debt_s64)((wh_debt_u64)saved * ((wh_debt_u64)before >> coarse) / ((wh_debt_u64)d->awake >> coarse));
 }
 
 /* The end of a sleep that follows from a clock; whether nearly all rounds of the thread end so. */

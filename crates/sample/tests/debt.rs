@@ -299,6 +299,10 @@ fn what_rounds_without_time_left_have_saved_is_saved() {
     // One round of 3 ms, of which it slept 1; two before it that took 4 ms each; and what is owed stays.
     let left = answer(&program, &["rest"], "500 2000 3000 1000\n500 10000 3000 1000\n-500 2000 3000 1000\n");
     assert_eq!(left, "0 400 -500 ");
+    // A minute's rounds, of which the last slept half.
+    let left = answer(&program, &["rest"], "1000000000 600000000000 60000000000 30000000000\n");
+    let saved: i64 = left.trim().parse().unwrap();
+    assert!((949_000_000..951_000_000).contains(&saved), "{saved}");
 }
 
 /// G and all D after each event, as the C code has them.
