@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 use whither_sample::causal::{CausalBpf, CausalConfig, Facts};
 
 const ROUNDS: u64 = 50;
@@ -46,6 +47,7 @@ fn the_child() {
     println!("\nport {}", listener.local_addr().unwrap().port());
     let (connection, _) = listener.accept().unwrap();
     (&connection).read_exact(&mut [0]).unwrap();
+    println!("asked");
     line_of(&mut orders);
     (&connection).write_all(&[2]).unwrap();
     answers(&connection, ROUNDS);
@@ -56,6 +58,7 @@ fn the_child() {
     line_of(&mut orders);
 }
 
+/// Begun, and at work on a request.
 fn begun() -> (Child, TcpStream) {
     let me = std::env::current_exe().unwrap();
     let mut child = Command::new(me)
@@ -66,9 +69,25 @@ fn begun() -> (Child, TcpStream) {
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let port = lines.find_map(|l| l.unwrap().strip_prefix("port ").map(str::to_owned)).expect("it listens");
+    let connection = TcpStream::connect(("127.0.0.1", port.parse().unwrap())).unwrap();
+    (&connection).write_all(&[1]).unwrap();
+    assert!(lines.any(|l| l.unwrap() == "asked"));
     // What it prints at its end must not fail.
     std::thread::spawn(move || lines.for_each(drop));
-    (child, TcpStream::connect(("127.0.0.1", port.parse().unwrap())).unwrap())
+    (child, connection)
+}
+
+/// Until none of its threads has anything to do.
+fn until_it_waits(pid: u32) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let waits = |tid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+    };
+    while !whither_kernel::proc::threads(pid).into_iter().all(waits) {
+        assert!(Instant::now() < deadline, "process {pid} does not come to rest");
+        std::thread::yield_now();
+    }
 }
 
 /// What a window without speed-up sees of this.
@@ -78,11 +97,11 @@ fn seen(exec: &mut CausalBpf, what: impl FnOnce()) -> Facts {
     exec.end().unwrap()
 }
 
-/// A request on a connection of its own, which ends when the other side is sure to wait for that.
-fn asks_anew(address: std::net::SocketAddr) {
+/// A request on a connection of its own, which ends when the other side waits for that.
+fn asks_anew(of: u32, address: std::net::SocketAddr) {
     let connection = TcpStream::connect(address).unwrap();
     exchange(&connection);
-    std::thread::sleep(std::time::Duration::from_millis(2));
+    until_it_waits(of);
 }
 
 #[test]
@@ -98,8 +117,6 @@ fn a_connection_s_request_that_was_under_way_is_no_reason_to_take_its_server_for
     }
     let (mut child, connection) = begun();
     let mut orders = child.stdin.take().unwrap();
-    (&connection).write_all(&[1]).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(100));
     exec.watch(child.id()).unwrap();
     let served = seen(&mut exec, || {
         writeln!(orders).unwrap();
@@ -107,7 +124,7 @@ fn a_connection_s_request_that_was_under_way_is_no_reason_to_take_its_server_for
         (0..ROUNDS).for_each(|_| exchange(&connection));
     });
     let address = connection.peer_addr().unwrap();
-    let anew = seen(&mut exec, || (0..ROUNDS).for_each(|_| asks_anew(address)));
+    let anew = seen(&mut exec, || (0..ROUNDS).for_each(|_| asks_anew(child.id(), address)));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let asks = seen(&mut exec, || {
         writeln!(orders, "{}", listener.local_addr().unwrap().port()).unwrap();

@@ -78,7 +78,7 @@ fn k27_several_clients_ask_earlier() {
 }
 
 /// A new connection tells nothing of the answer that it waited for, but before it the old one ends. The kernel wakes who waits for that
-/// before it tells of any data: +3 to +7 were told for 17, once as "fix this".
+/// before it tells of any data: +2 to +7 were told for 17, twice as "fix this".
 #[test]
 #[ignore = "its own time: scripts/acceptance runs it"]
 fn k27_who_ends_a_connection_after_its_answer_asks_earlier() {
