@@ -112,7 +112,7 @@ fn a_connection_s_request_that_was_under_way_is_no_reason_to_take_its_server_for
         Err(why) => panic!("{why}"),
     };
     let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
-    if !symbols.contains("__tracepoint_sock_send_length") {
+    if !symbols.contains("__traceiter_sock_send_length") {
         return println!("SKIP: this kernel has no sock_send_length");
     }
     let (mut child, connection) = begun();
