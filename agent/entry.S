@@ -361,6 +361,7 @@ wh_entry_exit:
 	jmp 2b
 .Lodd_entry:
 	call_fast wh_without_call
+	jbe 2b
 	.cfi_remember_state
 	lea 8(%rsp), %rsp
 	.cfi_def_cfa_offset 8
@@ -543,7 +544,8 @@ wh_entry_only:
 	.cfi_restore_state
 .Lodd_count:
 	call_fast wh_without_call
-	jmp 1b
+	ja 1b
+	jmp 2f
 .Lvaried_count:
 	lea -AT_HEAD(%rdx), %rsi
 	mov %rax, %rdx

@@ -214,12 +214,17 @@ static inline __attribute__((always_inline)) int finish_entry(struct local *l, s
 }
 
 /* Code whose return slot would begin a page was not called: functions find the stack eight bytes away from a multiple of sixteen.
- * What begins a coroutine is entered so, at the very end of a stack, where no slot need be. */
+ * What begins a coroutine is entered so, at the very end of a stack, where no slot need be. Other languages' functions may find it
+ * anywhere: then the index is left as it is, for the long way. */
 void wh_without_call(struct frame *f)
 {
-	f->index = point_at(f->index)->relocated;
+	const struct wh_point *p = point_at(f->index);
+
+	if (p->flags & WH_DO_ANY_SLOT)
+		return;
+	f->index = p->relocated;
 	if (header()->enabled)
-		__atomic_fetch_add(&header()->lost[WH_LOST_TABLE], 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&header()->lost[WH_LOST_EDGE], 1, __ATOMIC_RELAXED);
 }
 
 /* `key` tells that `h` is still what it was when all but its words was compared. 1: it is done. */

@@ -22,7 +22,7 @@ typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
-#define WH_AGENT_ABI 13u
+#define WH_AGENT_ABI 14u
 
 /* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
 #define WH_MAX_POINTS 65536u
@@ -67,7 +67,7 @@ typedef unsigned long long wh_u64;
 enum wh_lost {
 	WH_LOST_BUSY = 0,    /* the agent was interrupted by a signal whose handler called a probed function */
 	WH_LOST_DEPTH = 1,   /* more calls in progress than the active stack holds */
-	WH_LOST_TABLE = 2,   /* no thread block or counter page was free */
+	WH_LOST_TABLE = 2,   /* no thread block or counter page was free, or no room for the stack */
 	WH_LOST_SHADOW = 3,  /* the shadow of the return address could not be mapped: entry counted, no exit */
 	WH_LOST_JUMPED = 4,  /* left by longjmp, an exception or thread exit: counted, not timed */
 	WH_LOST_EXIT = 5,    /* an exit without its record: returned rightly, not timed */
@@ -81,7 +81,12 @@ enum wh_lost {
 	                      * behind, which no calibration knows. Taken off the times of calls around, but with WH_DO_USAGE */
 	WH_LOST_FOREIGN = 12, /* counted, no exit: nothing is known of the caller's frame, so its code may look at its return
 	                       * address (WH_RULE_FOREIGN) */
-	WH_LOST_CAUSES = 13
+	WH_LOST_OF_THREAD = 13, /* those above are counted in blocks too; those below belong to threads without one */
+	WH_LOST_EARLY = 13,  /* the thread has no thread pointer yet: before the C library of a static program is ready */
+	WH_LOST_LOCKED = 14, /* first call of a thread after the program had forbidden itself system calls: no block for it */
+	WH_LOST_SHARED = 15, /* made by a child that has its parent's memory and thread pointer, on a stack of its own */
+	WH_LOST_EDGE = 16,   /* not made by a call: code that begins a coroutine, at the very end of its stack */
+	WH_LOST_CAUSES = 17
 };
 
 /* A counter of the processor that points name. 16 bytes. */
@@ -173,7 +178,8 @@ enum wh_do {
 	WH_DO_UNWIND = 8192,   /* not a user's point: the function by which an unwinder looks for rules */
 	WH_DO_EVENTS = 2048,   /* with WH_DO_VALUES and WH_DO_EXIT: some of the wh_extra list are events */
 	WH_DO_FP = 512,        /* no unwind rules wanted: follow frame pointers (code without .eh_frame) */
-	WH_DO_ANY_CALLER = 16384 /* with WH_DO_EXIT: the exit is seen whoever the caller is, see WH_RULE_FOREIGN */
+	WH_DO_ANY_CALLER = 16384, /* with WH_DO_EXIT: the exit is seen whoever the caller is, see WH_RULE_FOREIGN */
+	WH_DO_ANY_SLOT = 32768 /* its callers keep stacks aligned to eight bytes only (Go): a return slot may begin a page */
 };
 
 /* A probe point. 64 bytes. The stub pushes its index and jumps to the common entry of the agent. */
@@ -389,7 +395,7 @@ struct wh_thread {
 	wh_u64 busy_tsc;
 	wh_u32 n_active;       /* active[0..n_active), innermost last; more than WH_ACTIVE: the rest is private */
 	wh_u32 seq_active;     /* odd while active[] changes */
-	wh_u64 lost[WH_LOST_CAUSES];
+	wh_u64 lost[WH_LOST_OF_THREAD];
 	wh_u32 ring;           /* index + 1 of its ring, 0 = none */
 	wh_u32 cpu_mode;       /* 0 system calls as yet, 1 anchor by a perf page, 2 system calls */
 	wh_u64 own[8];         /* the agent's own words: anchors, stack bounds, private pointers */

@@ -297,7 +297,7 @@ u64 folded(u32 point)
 u64 lost(int cause)
 {
 	u64 n = HEADER->lost[cause];
-	for (u32 i = 0; i < HEADER->next_thread; i++) n += THREAD(i)->lost[cause];
+	for (u32 i = 0; i < HEADER->next_thread && cause < WH_LOST_OF_THREAD; i++) n += THREAD(i)->lost[cause];
 	return n;
 }
 

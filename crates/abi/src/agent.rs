@@ -2,6 +2,8 @@
 //! structs and flag words with exact layouts. What a word means and who may write it is told in the
 //! header; here stand only the types. A test compares every size and offset with the C compiler's.
 
+pub use crate::lost::*;
+
 /// `WH_AGENT_MAGIC`.
 pub const AGENT_MAGIC: u64 = 0x746e656761687700;
 /// Frames more than few: what a call costs with them tells what each costs.
@@ -12,7 +14,7 @@ pub const CALIBRATE_ALONE: u32 = 0x10000;
 pub const CALIBRATE_VARIED: u32 = 0x20000;
 
 /// `WH_AGENT_ABI`.
-pub const AGENT_ABI: u32 = 13;
+pub const AGENT_ABI: u32 = 14;
 /// `WH_MAX_POINTS`.
 pub const MAX_POINTS: u32 = 65536;
 /// `WH_MAX_MODULES`.
@@ -89,34 +91,6 @@ pub const SIGNED: u8 = 1;
 pub const DIRECTORY: u32 = MAX_PATHS / 64;
 /// `WH_ACTIVE`.
 pub const ACTIVE: u32 = 1024;
-/// `WH_LOST_BUSY`: the agent was interrupted by a signal whose handler called a probed function.
-pub const LOST_BUSY: usize = 0;
-/// `WH_LOST_DEPTH`: more calls in progress than the active stack holds.
-pub const LOST_DEPTH: usize = 1;
-/// `WH_LOST_TABLE`: no thread block or counter page was free.
-pub const LOST_TABLE: usize = 2;
-/// `WH_LOST_SHADOW`: the shadow of the return address could not be mapped: entry counted, no exit.
-pub const LOST_SHADOW: usize = 3;
-/// `WH_LOST_JUMPED`: left by longjmp, an exception or thread exit: counted, not timed.
-pub const LOST_JUMPED: usize = 4;
-/// `WH_LOST_EXIT`: an exit without its record: returned rightly, not timed.
-pub const LOST_EXIT: usize = 5;
-/// `WH_LOST_RING`: event record dropped, the ring was full.
-pub const LOST_RING: usize = 6;
-/// `WH_LOST_CLOCK`: recorded but for CPU time: the program has forbidden itself system calls.
-pub const LOST_CLOCK: usize = 7;
-/// `WH_LOST_EVENT`: recorded but for a counter of the processor, which could not be read.
-pub const LOST_EVENT: usize = 8;
-/// `WH_LOST_VALUE`: recorded but for a stack argument where no memory can be read.
-pub const LOST_VALUE: usize = 9;
-/// `WH_LOST_LOW`: as [`LOST_SHADOW`], the stack lies too low for one.
-pub const LOST_LOW: usize = 10;
-/// `WH_LOST_APART`: no calls, but ticks spent on changes of stack and on records left behind.
-pub const LOST_APART: usize = 11;
-/// `WH_LOST_FOREIGN`: counted, no exit: nothing is known of the caller's frame.
-pub const LOST_FOREIGN: usize = 12;
-/// `WH_LOST_CAUSES`.
-pub const LOST_CAUSES: usize = 13;
 /// `WH_EVENTS`.
 pub const EVENTS: usize = 4;
 /// `WH_EVENT_SET`.
@@ -161,6 +135,8 @@ pub const NOT_ASKED_FOR: u32 = DO_LOADER | DO_LOCK | DO_SITE | DO_UNWIND;
 pub const DO_FP: u32 = 512;
 /// `WH_DO_ANY_CALLER`: with [`DO_EXIT`]: the exit is seen whoever the caller is.
 pub const DO_ANY_CALLER: u32 = 16384;
+/// `WH_DO_ANY_SLOT`.
+pub const DO_ANY_SLOT: u32 = 32768;
 /// `WH_ARG1`: rdi rsi rdx rcx r8 r9.
 pub const ARG1: u8 = 1;
 /// `WH_ARG2`.
@@ -563,7 +539,7 @@ pub struct Thread {
     /// Odd while active\[\] changes.
     pub seq_active: u32,
     /// `lost`.
-    pub lost: [u64; LOST_CAUSES],
+    pub lost: [u64; LOST_OF_THREAD],
     /// Index + 1 of its ring, 0 = none.
     pub ring: u32,
     /// 0 system calls as yet, 1 anchor by a perf page, 2 system calls.
@@ -661,11 +637,11 @@ mod tests {
         row!("wh_record", Record: bytes, kind, point, start, end, path, tid, ret);
         row!("wh_start", Start: segment, shadow, way, abi, fsgsbase);
         rows += &format!(
-            "{SEGMENT_BYTES} {AGENT_ABI} {DO_FP} {DO_ANY_CALLER} {FRAME_SITE} {FRAME_WIDE} {FRAME_FP} {FRAME_FIRST} {FRAME_LAST}\n"
+            "{SEGMENT_BYTES} {AGENT_ABI} {DO_FP} {DO_ANY_CALLER} {DO_ANY_SLOT} {FRAME_SITE} {FRAME_WIDE} {FRAME_FP} {FRAME_FIRST} {FRAME_LAST}\n"
         );
         rows += &format!("{FRAME_MORE} {FRAME_LOW} {RUN_HEAD} {LINK_NEXT} {LINK_SAME_SHIFT} {AT_PATH_POINTS}\n");
         rows += &format!(
-            "{FIRST_FRAME} {ROOT_END} {ROOT_TRUNCATED} {ROOT_FULL} {ROOT_JOIN} {RULE_FP} {RULE_LATER} {FOLDED} {CALIBRATE_DEEP} {CALIBRATE_ALONE} {CALIBRATE_VARIED}\n"
+            "{FIRST_FRAME} {ROOT_END} {ROOT_TRUNCATED} {ROOT_FULL} {ROOT_JOIN} {RULE_FP} {RULE_LATER} {FOLDED} {CALIBRATE_DEEP} {CALIBRATE_ALONE} {CALIBRATE_VARIED} {LOST_OF_THREAD} {LOST_EARLY} {LOST_EDGE} {LOST_CAUSES}\n"
         );
         let program = r#"
             #include <stdio.h>
@@ -689,11 +665,11 @@ mod tests {
                 S(wh_ring) O(wh_ring, head) O(wh_ring, tail) O(wh_ring, lost) O(wh_ring, spare) puts("");
                 S(wh_record) O(wh_record, bytes) O(wh_record, kind) O(wh_record, point) O(wh_record, start) O(wh_record, end) O(wh_record, path) O(wh_record, tid) O(wh_record, ret) puts("");
                 S(wh_start) O(wh_start, segment) O(wh_start, shadow) O(wh_start, way) O(wh_start, abi) O(wh_start, fsgsbase) puts("");
-                printf("%llu %u %d %d %u %u %u %u %u\n", (unsigned long long)WH_SEGMENT_BYTES, WH_AGENT_ABI, WH_DO_FP, WH_DO_ANY_CALLER, WH_FRAME_SITE,
+                printf("%llu %u %d %d %d %u %u %u %u %u\n", (unsigned long long)WH_SEGMENT_BYTES, WH_AGENT_ABI, WH_DO_FP, WH_DO_ANY_CALLER, WH_DO_ANY_SLOT, WH_FRAME_SITE,
                        WH_FRAME_WIDE, WH_FRAME_FP, WH_FRAME_FIRST, WH_FRAME_LAST);
                 printf("%u %u %u %u %u %llu\n", WH_FRAME_MORE, WH_FRAME_LOW, WH_RUN_HEAD, WH_LINK_NEXT, WH_LINK_SAME_SHIFT, (unsigned long long)WH_AT_PATH_POINTS);
-                printf("%u %u %u %u %u %u %u %u %u %u %u\n", WH_FIRST_FRAME, WH_ROOT_END, WH_ROOT_TRUNCATED, WH_ROOT_FULL, WH_ROOT_JOIN,
-                       WH_RULE_FP, WH_RULE_LATER, WH_FOLDED, WH_CALIBRATE_DEEP, WH_CALIBRATE_ALONE, WH_CALIBRATE_VARIED);
+                printf("%u %u %u %u %u %u %u %u %u %u %u %u %u %u %u\n", WH_FIRST_FRAME, WH_ROOT_END, WH_ROOT_TRUNCATED, WH_ROOT_FULL, WH_ROOT_JOIN,
+                       WH_RULE_FP, WH_RULE_LATER, WH_FOLDED, WH_CALIBRATE_DEEP, WH_CALIBRATE_ALONE, WH_CALIBRATE_VARIED, WH_LOST_OF_THREAD, WH_LOST_EARLY, WH_LOST_EDGE, WH_LOST_CAUSES);
             }"#;
         assert_eq!(crate::tests::run_c("agent", program), rows);
     }

@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod causal;
+mod lost;
 pub mod pace;
 pub mod pairs;
 pub mod path;

@@ -256,7 +256,7 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    fn func(&self, path: &CallPath) -> u32 {
+    pub(crate) fn func(&self, path: &CallPath) -> u32 {
         self.snapshot.points.get(self.functions.of(path.point) as usize).map_or(0, |p| p.id)
     }
 

@@ -15,6 +15,7 @@ mod document;
 mod drill;
 mod facts;
 mod frames;
+mod hits;
 mod labels;
 mod listing;
 mod marks;

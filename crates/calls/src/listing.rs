@@ -3,6 +3,7 @@
 //! nothing but what orders them is kept, for there may be a million.
 
 use crate::analysis::{Analysis, running};
+use crate::marks::Marked;
 use crate::metric::Sort;
 use crate::names::frame_text;
 use crate::results::*;
@@ -134,10 +135,10 @@ impl Analysis<'_> {
         let mut labels = self.labels(ranks.iter().map(|rank| &table.drafts[rank.draft]));
         let mut named: Vec<(Rank, String)> = ranks.into_iter().zip(labels.drain(..)).collect();
         named.sort_by(|a, b| a.0.order(&b.0).then_with(|| a.1.cmp(&b.1)));
-        let (marks, mut rows) = (self.marks(), Vec::new());
+        let (marked, mut rows) = (self.marked(query.group), Vec::new());
         for (i, (rank, label)) in named.into_iter().enumerate() {
             if is_shown(query, i, rank.share) {
-                rows.push(self.row(table, rank.draft, label, query.group, marks));
+                rows.push(self.row(table, rank.draft, label, &marked));
             } else {
                 hidden.push(rank);
             }
@@ -301,11 +302,11 @@ impl Analysis<'_> {
         Cow::Owned(sums)
     }
 
-    fn row(&self, table: &Drafts, at: usize, label: String, group: Group, marks: &[Mark]) -> ListRow {
+    fn row(&self, table: &Drafts, at: usize, label: String, marked: &Marked) -> ListRow {
         let draft = &table.drafts[at];
         let paths: Vec<u32> = draft.paths.iter().map(|&p| self.snapshot.paths[p].id).collect();
-        let own: FxHashSet<u32> = paths.iter().copied().collect();
-        let remarks = marks.iter().filter(|m| concerns(m, group, &own, self, draft)).map(Mark::sentence).collect();
+        let functions = draft.paths.iter().map(|&p| self.func(&self.snapshot.paths[p]));
+        let remarks = marked.of(&paths, functions).into_iter().map(|mark| self.marks()[mark].sentence()).collect();
         let figures = self.figures(table, at, &self.sums_of(draft));
         ListRow { label, id: draft.id, paths, figures, remarks }
     }
@@ -357,18 +358,6 @@ fn is_shown(query: &ListQuery, index: usize, share: f64) -> bool {
 /// Part of the whole execution.
 fn share(f: &Figures) -> f64 {
     if f.timed { f.share_exec.max(f.share_wall) } else { f.share_listed }
-}
-
-fn concerns(mark: &Mark, group: Group, paths: &FxHashSet<u32>, analysis: &Analysis<'_>, draft: &Draft) -> bool {
-    match (mark, group) {
-        (Mark::SlowSite { paths: slow, .. }, Group::Path | Group::Callsite) => slow.iter().any(|p| paths.contains(p)),
-        (Mark::OneCaller { func, .. }, Group::Function) => draft.paths.iter().any(|&p| {
-            let function = analysis.functions.of(analysis.snapshot.paths[p].point);
-            let point = analysis.snapshot.points.get(function as usize);
-            point.is_some_and(|point| point.id == *func)
-        }),
-        _ => false,
-    }
 }
 
 fn added(mut sum: PathTotals, t: &PathTotals) -> PathTotals {

@@ -4,7 +4,7 @@
 use crate::analysis::Analysis;
 use crate::frames::Function;
 use crate::names::frame_text;
-use crate::results::Mark;
+use crate::results::{Group, Mark};
 use rustc_hash::FxHashMap;
 use whither_store::calls::FrameKind;
 
@@ -27,7 +27,49 @@ struct Site {
     wall: u64,
 }
 
+/// Which marks concern rows of one kind, found by what they are made of: a table may have as many rows as paths, and as many marks.
+#[derive(Default)]
+pub(crate) struct Marked {
+    /// Of ids of paths.
+    by_path: FxHashMap<u32, Vec<usize>>,
+    /// Of ids of functions.
+    by_function: FxHashMap<u32, Vec<usize>>,
+}
+
+impl Marked {
+    /// Indices of the marks of a row of these paths, whose functions have these ids.
+    pub(crate) fn of(&self, paths: &[u32], functions: impl Iterator<Item = u32>) -> Vec<usize> {
+        let mut found: Vec<usize> = Vec::new();
+        if !self.by_path.is_empty() {
+            found.extend(paths.iter().filter_map(|path| self.by_path.get(path)).flatten());
+        }
+        if !self.by_function.is_empty() {
+            found.extend(functions.filter_map(|function| self.by_function.get(&function)).flatten());
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}
+
 impl Analysis<'_> {
+    /// Slow sites concern paths and call sites, callers concern functions.
+    pub(crate) fn marked(&self, group: Group) -> Marked {
+        let mut marked = Marked::default();
+        for (index, mark) in self.marks().iter().enumerate() {
+            match (mark, group) {
+                (Mark::SlowSite { paths, .. }, Group::Path | Group::Callsite) => {
+                    paths.iter().for_each(|path| marked.by_path.entry(*path).or_default().push(index));
+                }
+                (Mark::OneCaller { func, .. }, Group::Function) => {
+                    marked.by_function.entry(*func).or_default().push(index);
+                }
+                _ => {}
+            }
+        }
+        marked
+    }
+
     pub(crate) fn all_marks(&self) -> Vec<Mark> {
         let mut by_point: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
         for (i, path) in self.snapshot.paths.iter().enumerate() {

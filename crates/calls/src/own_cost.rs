@@ -38,10 +38,13 @@ impl Analysis<'_> {
             most_ns: most,
             kernel_ns,
             apart_ns,
-            // Short calls lose besides what they had overlapped with: by how much is known with the upper end only.
+            // Short calls lose besides what they had overlapped with: by how much is known with the upper end only. Nor is it known
+            // what ever new paths leave of the program's caches: 7,088 functions of python3 were told as 14 to 19 % of its CPU time
+            // where it took 19 to 26 % more than without.
             open: cost.kernel_ns.is_none()
                 || self.has_traps()
                 || (most.is_none() && timed > 0 && patched > cpu_ns / 10)
+                || (ns > cpu_ns / 100 && apart_ns > patched)
                 || (ns > cpu_ns / 100 && self.mostly_waits()),
             rough: kernel_ns > ns / 2 || (most.is_none() && counted > timed),
             // Without a calibration the cost is not known, and not nothing.

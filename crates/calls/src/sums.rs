@@ -7,6 +7,7 @@
 //! far as it was measured. Where a callee has more time than its caller (the caller was left by longjmp and
 //! carries none), self time is 0.
 
+use crate::hits::{cost_of_hit, doubt_remainder, hits_of, is_by_uprobe, without_hits};
 use crate::results::{Bounds, Figures, Running, ValueRow};
 use crate::unseen::{Partly, Unseen};
 use rustc_hash::FxHashMap;
@@ -186,6 +187,9 @@ pub(crate) fn path_sums(
         // How many measured callees the shortest call had is not known, so their cost is still in it.
         sum.min_open = folded || costs(i).off > 0;
         sum.resolution_ns = resolution_ns(snapshot, i, hit_ps);
+        if is_by_uprobe(snapshot, path.point) {
+            doubt_remainder(sum, hit_ps);
+        }
         // Of a folded path only what has no time at all is known to have lost it.
         let all_lost = sum.done == 0 && !is_by_uprobe(snapshot, path.point);
         let lost = untimed(snapshot, sum);
@@ -214,45 +218,12 @@ fn hold_callees(sums: &mut [PathSum], measured: &[(u64, u64)], nesting: &Nesting
     }
 }
 
-/// Uprobes do not time nested calls.
-fn is_by_uprobe(snapshot: &CallSnapshot, point: u32) -> bool {
-    snapshot.points.get(point as usize).is_some_and(|p| p.patch == Some(PatchKind::Uprobe))
-}
-
 /// Calls that ended without a time. Where threads still run, what was read at different moments may differ by a call each.
 fn untimed(snapshot: &CallSnapshot, sum: &PathSum) -> u64 {
     let lost = &snapshot.lost;
     let all = lost.jumped.saturating_add(lost.shadow).saturating_add(lost.exit);
     let missing = sum.calls.saturating_sub(sum.done).saturating_sub(sum.running.calls);
     if all > 0 && missing > u64::from(snapshot.whole.threads) { missing } else { 0 }
-}
-
-/// Hits of a path's breakpoints: entries, and exits where they are seen.
-fn hits_of(snapshot: &CallSnapshot, path: usize, t: &PathTotals) -> u64 {
-    let point = snapshot.paths[path].point;
-    let entry_only = snapshot.points.get(point as usize).is_some_and(|p| p.entry_only.is_some());
-    let hits = t.calls.saturating_add(if entry_only { 0 } else { t.done });
-    if is_by_uprobe(snapshot, point) { hits } else { 0 }
-}
-
-/// What a hit has cost, picoseconds: no more than what all CPU time has had for each.
-fn cost_of_hit(snapshot: &CallSnapshot) -> u64 {
-    let hits = (0..snapshot.paths.len()).map(|i| hits_of(snapshot, i, &snapshot.paths[i].totals));
-    no_more_than_all(snapshot, hits.fold(0, u64::saturating_add), snapshot.own_cost.hit_ps)
-}
-
-/// Takes off what breakpoints cost inside of the call itself: the way back from that at the entry and the way to that at the
-/// exit, about one hit. (The agent does it for its own.)
-fn without_hits(mut t: PathTotals, hit_ps: u64) -> PathTotals {
-    if t.max_ns == 0 {
-        return t;
-    }
-    let (one, all) = (hit_ps / 1000, cost_ns(t.done, hit_ps));
-    t.wall_ns = t.wall_ns.saturating_sub(all);
-    t.cpu_ns = t.cpu_ns.saturating_sub(all);
-    t.min_ns = t.min_ns.saturating_sub(one);
-    t.max_ns = t.max_ns.saturating_sub(one).max(1);
-    t
 }
 
 /// Calls of a path shorter than this cannot be told from nothing: what measuring takes inside one, and the clock's step.

@@ -337,8 +337,12 @@ fn what_uprobes_cost_is_taken_off() {
     let profile = Analysis::new(&snapshot, &Named, Options::default()).profile();
     let (outer, inner) = (&profile.functions[0].totals, &profile.functions[1].totals);
     assert_eq!((outer.wall_ns, outer.cpu_ns, outer.self_wall_ns), (10 * 112_020, 10 * 112_020, 10 * 100_000));
-    assert_eq!((inner.wall_ns, inner.average_ns), (10 * 12_020, Some(12_020.0 / 5.0)));
-    assert!(inner.rough && outer.rough, "100 us beside 60 of breakpoints");
+    assert!(outer.rough, "100 us beside 60 of breakpoints");
+    assert_eq!(
+        (inner.wall_ns, inner.wall_below_ns, inner.average_ns),
+        (0, Some(10 * 12_020), None),
+        "less is left than was taken off"
+    );
     assert_eq!(
         (inner.min_ns, inner.min_below_ns),
         (None, Some(hit)),
@@ -591,6 +595,11 @@ fn counted_calls_cost_what_counting_does() {
     assert_eq!((cost(&snapshot).ns, cost(&snapshot).open, cost(&snapshot).rough), (60_000, true, false));
     snapshot.whole.cpu_ns = 4_000_000;
     assert!(!cost(&snapshot).open, "a part that changes nothing if it is twice as much");
+    snapshot.own_cost.apart_ns = 50_000;
+    assert!(!cost(&snapshot).open, "less than ordinary calls have cost");
+    snapshot.own_cost.apart_ns = 70_000;
+    assert!(cost(&snapshot).open, "mostly of paths that were new");
+    snapshot.own_cost.apart_ns = 0;
     snapshot.points[0].entry_only = Some("asked for".into());
     assert_eq!((cost(&snapshot).ns, cost(&snapshot).open, cost(&snapshot).rough), (20_000, false, true));
 }

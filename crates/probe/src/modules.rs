@@ -238,6 +238,11 @@ impl Modules {
         self.first_number = count;
     }
 
+    /// Whether its functions were compiled by Go, whose callers keep neither unwind rules nor the alignment of C.
+    pub(crate) fn is_of_go(&self, module: usize) -> bool {
+        self.list.get(module).and_then(known::rows).is_some_and(|rows| rows.framed)
+    }
+
     /// As a snapshot lists them.
     pub(crate) fn described(&self) -> Vec<CallModule> {
         let described =

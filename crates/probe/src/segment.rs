@@ -80,7 +80,7 @@ pub(crate) struct ThreadHead {
     pub(crate) lives: u32,
     pub(crate) started: u64,
     pub(crate) n_active: u32,
-    pub(crate) lost: [u64; abi::LOST_CAUSES],
+    pub(crate) lost: [u64; abi::LOST_OF_THREAD],
     pub(crate) cpu_mode: u32,
 }
 

@@ -241,7 +241,14 @@ impl Reader {
         CallLost {
             busy: since(abi::LOST_BUSY),
             depth: since(abi::LOST_DEPTH),
-            table: since(abi::LOST_TABLE),
+            table: [abi::LOST_TABLE, abi::LOST_EARLY, abi::LOST_LOCKED, abi::LOST_SHARED, abi::LOST_EDGE]
+                .map(since)
+                .into_iter()
+                .fold(0, u64::wrapping_add),
+            early: since(abi::LOST_EARLY),
+            locked: since(abi::LOST_LOCKED),
+            shared: since(abi::LOST_SHARED),
+            edge: since(abi::LOST_EDGE),
             shadow: since(abi::LOST_SHADOW).wrapping_add(since(abi::LOST_LOW)).wrapping_add(since(abi::LOST_FOREIGN)),
             // Whether its callers have no unwind tables, or its stacks are copied, is told by the reading.
             foreign: 0,
@@ -283,7 +290,7 @@ fn lost(segment: &Segment) -> [u64; abi::LOST_CAUSES] {
             *sum = sum.wrapping_add(one);
         }
     }
-    all[abi::LOST_TABLE] = all[abi::LOST_TABLE].wrapping_add(segment.passed());
+    all[abi::LOST_EDGE] = all[abi::LOST_EDGE].wrapping_add(segment.passed());
     all
 }
 

@@ -311,8 +311,20 @@ pub struct CallLost {
     pub busy: u64,
     /// Not counted: too many calls in progress.
     pub depth: u64,
-    /// Not counted: tables full.
+    /// Not counted: there was no place for them. Those of the next four are among them; the rest found the tables full.
     pub table: u64,
+    /// Before the thread had its thread pointer: the C library of a static program was not ready.
+    #[serde(default)]
+    pub early: u64,
+    /// By threads that called first after the program had forbidden itself system calls.
+    #[serde(default)]
+    pub locked: u64,
+    /// By children that share memory and run on a stack of their own (`clone(CLONE_VM)`).
+    #[serde(default)]
+    pub shared: u64,
+    /// Not made by a call (code that begins a coroutine), or made where a stack was nearly full.
+    #[serde(default)]
+    pub edge: u64,
     /// Counted, not timed: no place for the return address, or it had to be left alone.
     pub shadow: u64,
     /// Those of them that came from code of whose frames nothing is known: it has no unwind tables.

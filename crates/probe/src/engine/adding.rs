@@ -184,7 +184,9 @@ impl Engine {
 
     fn make_ready(&mut self, spec: &PointSpec, place: &Place, memory: &Memory) -> Result<Ready, Refusal> {
         let candidate = &spec.candidate;
-        let flags = points::flags(&spec.actions, candidate.entry_only.is_some()) | points::of_callers(candidate);
+        let flags = points::flags(&spec.actions, candidate.entry_only.is_some())
+            | points::of_callers(candidate)
+            | if self.modules.is_of_go(candidate.module) { abi::DO_ANY_SLOT } else { 0 };
         let seat = self.seat.as_mut().ok_or(Refusal::NotMapped)?;
         let (extras, values) = points::extras(&spec.actions, &|counter| seat.counter(counter));
         let (index, root) = seat.allocate_point().ok_or(Refusal::TooMany)?;

@@ -80,8 +80,13 @@ enum Programs {
 #[derive(Debug)]
 enum Kernel {
     NotAsked,
-    Has { execs: Box<Execs>, _waker: Option<Waker> },
-    Refused,
+    Has {
+        execs: Box<Execs>,
+        _waker: Option<Waker>,
+    },
+    /// What is missed for it, where a probed process could execute something.
+    Refused(String),
+    Gone,
 }
 
 /// How long programs stood still for our sake before their first instructions. What passed before we heard of it is not
@@ -234,6 +239,11 @@ impl Engine {
             return;
         }
         self.ask_kernel();
+        // Those without probes are traced, and what they execute is seen all the same.
+        if let Kernel::Refused(why) = &self.follow.kernel {
+            let why = why.clone();
+            self.note(why);
+        }
         if let Some(execs) = self.follow.execs()
             && let Err(e) = execs.watch(pid, Watch::Stop, self.tree.since(pid))
         {
@@ -259,12 +269,10 @@ impl Engine {
                 let waker = self.seat.as_ref().and_then(|seat| Waker::start(&execs, &seat.segment));
                 Kernel::Has { execs: Box::new(execs), _waker: waker }
             }
-            Err(e) => {
-                let why =
-                    format!("programs that measured processes execute are not measured: the kernel refused ({e})");
-                self.note(why);
-                Kernel::Refused
-            }
+            Err(e) => Kernel::Refused(format!(
+                "programs that probed processes execute (system, popen, fork and exec) are not measured: the kernel refused to tell \
+                 of them ({e}); as root, or with CAP_BPF and CAP_PERFMON, it does"
+            )),
         };
     }
 
@@ -564,7 +572,7 @@ impl Engine {
     /// Lets go of everybody who is traced, and leaves the other programs.
     pub(super) fn leave_others(&mut self) -> Detached {
         self.follow.over = true;
-        if let Kernel::Has { execs, .. } = std::mem::replace(&mut self.follow.kernel, Kernel::Refused) {
+        if let Kernel::Has { execs, .. } = std::mem::replace(&mut self.follow.kernel, Kernel::Gone) {
             execs.forget_all();
             // Who was on the way to a stop meanwhile has come there.
             std::thread::sleep(Duration::from_millis(1));

@@ -289,6 +289,10 @@ fn lost(sum: &mut CallLost, other: &CallLost) {
     sum.busy += other.busy;
     sum.depth += other.depth;
     sum.table += other.table;
+    sum.early = sum.early.saturating_add(other.early);
+    sum.locked = sum.locked.saturating_add(other.locked);
+    sum.shared = sum.shared.saturating_add(other.shared);
+    sum.edge = sum.edge.saturating_add(other.edge);
     sum.shadow += other.shadow;
     sum.foreign = sum.foreign.saturating_add(other.foreign);
     sum.jumped += other.jumped;

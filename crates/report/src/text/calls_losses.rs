@@ -30,11 +30,25 @@ pub(super) fn losses(p: &CallProfile) -> Vec<String> {
             "not counted: too many probed calls in progress at once; probe fewer recursive functions",
         ),
         (
-            l.table,
+            [l.early, l.locked, l.shared, l.edge].into_iter().fold(l.table, u64::saturating_sub),
             ["call", "calls"],
-            "not counted: tables full (probe fewer functions or lower --depth), made before the C library of a static program was ready, by a \
-             child that shares memory and runs on a stack of its own (clone(CLONE_VM)), by threads that called first after the program had \
-             forbidden itself system calls (seccomp), not made by a call (code that begins a coroutine), or made where the first thread's stack was nearly full",
+            "not counted: tables full; probe fewer functions or lower --depth",
+        ),
+        (l.early, ["call", "calls"], "not counted: made before the C library of a static program was ready"),
+        (
+            l.shared,
+            ["call", "calls"],
+            "not counted: made by a child that shares memory and runs on a stack of its own (clone(CLONE_VM))",
+        ),
+        (
+            l.locked,
+            ["call", "calls"],
+            "not counted: made by threads that called first after the program had forbidden itself system calls (seccomp)",
+        ),
+        (
+            l.edge,
+            ["call", "calls"],
+            "not counted: not made by a call (code that begins a coroutine), or made where a stack was nearly full",
         ),
         // Of callers without unwind tables a note says more.
         (l.shadow.saturating_sub(l.foreign), ["call", "calls"], ALONE),

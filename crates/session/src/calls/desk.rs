@@ -168,7 +168,12 @@ impl Desk {
         let mut specs = Vec::new();
         for candidate in found {
             match judge(&candidate, self.backend) {
-                Ok(()) => specs.push(PointSpec { candidate, actions: self.actions.clone() }),
+                Ok(()) => {
+                    if candidate.patch == Ok(PatchKind::Uprobe) && self.backend == CallsBackend::Auto {
+                        batch.by_kernel.push(name_of(&candidate));
+                    }
+                    specs.push(PointSpec { candidate, actions: self.actions.clone() });
+                }
                 Err(Refused::Already(id)) => batch.already.push(id.0),
                 Err(Refused::Because(why)) => {
                     batch.refused.push((name_of(&candidate), why.clone()));
@@ -458,6 +463,8 @@ pub(super) struct Batch {
     pub(super) added: Vec<AddedPoint>,
     pub(super) already: Vec<u32>,
     pub(super) refused: Vec<(String, String)>,
+    /// Those that breakpoints of the kernel have to serve, though nobody asked for these.
+    pub(super) by_kernel: Vec<String>,
     pub(super) pause: Pause,
 }
 

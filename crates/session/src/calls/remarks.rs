@@ -47,6 +47,22 @@ pub(super) fn stopped(snapshot: &CallSnapshot, is_stopped: impl Fn(u32) -> bool)
     told.collect()
 }
 
+/// What is to be known before it runs: which functions make it slow.
+pub(super) fn by_kernel(names: &[String]) -> Option<String> {
+    const NAMED: usize = 3;
+    let named = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let (more, are) = match names.len() {
+        0 => return None,
+        1 => (String::new(), "is"),
+        n if n <= NAMED => (String::new(), "are"),
+        n => (format!(" and {} more", n - NAMED), "are"),
+    };
+    Some(format!(
+        "{named}{more} {are} measured by breakpoints of the kernel (uprobes), some 10 us a call: called often, they make the program \
+         many times slower (-x leaves them out, --backend patch refuses what needs them, --dry-run lists it)"
+    ))
+}
+
 /// Who goes on without being measured when the program that was has ended: daemons, jobs of a shell.
 pub(super) fn left_running(snapshot: &CallSnapshot, exists: impl Fn(u32) -> bool) -> Option<String> {
     const NAMED: usize = 5;
@@ -112,6 +128,15 @@ mod tests {
         );
         assert!(remarks(true).on(&snapshot(1), |_| false).is_empty());
         assert!(remarks(false).on(&snapshot(0), |_| false).is_empty(), "a command's calls are all seen");
+    }
+
+    #[test]
+    fn what_breakpoints_serve_is_told_before() {
+        let names: Vec<String> = ["f", "g", "h", "i", "j"].map(str::to_owned).to_vec();
+        assert_eq!(by_kernel(&[]), None);
+        assert!(by_kernel(&names[..1]).is_some_and(|note| note.starts_with("f is measured by breakpoints")));
+        assert!(by_kernel(&names[..3]).is_some_and(|note| note.starts_with("f, g, h are measured")));
+        assert!(by_kernel(&names).is_some_and(|note| note.starts_with("f, g, h and 2 more are measured")));
     }
 
     #[test]

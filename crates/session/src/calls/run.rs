@@ -392,6 +392,7 @@ fn tell(batch: &Batch, pid: u32, options: &CallsOptions, on: &mut dyn FnMut(Call
     let running = matches!(options.target, CallsTarget::Process(_));
     let pause = if running { batch.pause } else { Pause::default() };
     on(CallsEvent::Started { pid, points: batch.added.len(), pause });
+    remarks::by_kernel(&batch.by_kernel).into_iter().for_each(|note| on(CallsEvent::Note(note)));
 }
 
 /// The command's status; measuring may have ended before the command has.

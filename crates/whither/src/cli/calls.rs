@@ -151,7 +151,7 @@ pub(crate) struct WhatArgs {
     /// Levels of recursion kept apart: `fold`, a number, or `all`; deeper calls go into one row
     #[arg(long, value_name = "LEVELS", default_value = "64", value_parser = recursion)]
     pub(crate) recursion: u32,
-    /// Count entries only: no times, half the cost
+    /// Count entries only: no times; half the cost of a call, more where most functions are probed
     #[arg(long)]
     pub(crate) entry_only: bool,
     /// How functions are reached: `patch` (jumps in the process, nanoseconds), `uprobe` (kernel breakpoints,

@@ -1,7 +1,7 @@
 //! The live screen as a value: keys change it or become wishes, pictures fill it, and it draws itself on
 //! any ratatui frame. It knows neither the terminal nor the session.
 
-use super::view::{Histogram, Key, View, ViewRow};
+use super::view::{Histogram, Key, Known, View, ViewRow};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -68,7 +68,8 @@ m  metric: times, counts, values, as measured            g  group: path, callsit
 h  histogram of the selected function                  i  calls in progress
 z  new epoch: numbers count from here                  w  write the table into a file
 r  write a recording (whither calls report)            q  leave
-Esc  close what lies over the tree";
+Esc  close what lies over the tree
+~ known roughly   < at most   > at least, calls are missing   - not known: the table at the end says why";
 
 impl Screen {
     /// Paths by wall time, nothing seen yet. `leaves`: quitting ends the session.
@@ -328,7 +329,7 @@ impl Screen {
     fn line(&self, row: &ViewRow) -> Row<'static> {
         let total = match self.metric.unit() {
             Unit::Calls | Unit::Number => thousands(row.total),
-            Unit::Time => format!("{:.3}", row.total as f64 / 1e6),
+            Unit::Time => milliseconds(row),
         };
         let fold = match (row.children, self.folded.contains(&row.key)) {
             (true, true) => "+ ",
@@ -348,7 +349,9 @@ impl Screen {
         // Callers that are not probed are not counted: a 0 would say that they are.
         let counted = |text: String| if row.point.is_none() && row.calls == 0 { String::new() } else { text };
         let (rate, calls) = (counted(rate(row.rate)), counted(thousands(row.calls)));
-        let cells = [percent(row.now), rate, parent, percent(row.epoch), total, calls];
+        // A part of the whole has no bound: what the time is at most is a time.
+        let epoch = if let Known::AtMost(_) = row.known { Known::Not } else { row.known };
+        let cells = [percent(row.now), rate, parent, beside(epoch, percent(row.epoch)), total, calls];
         let cells =
             cells.iter().map(|text| right(text)).chain([Cell::from(format!("{indent}{fold}{name}{mark}{late}"))]);
         Row::new(cells).style(heat(row.now, row.point.is_some()))
@@ -408,6 +411,22 @@ fn right(text: &str) -> Cell<'static> {
 
 fn rate(per_second: f64) -> String {
     if per_second < 100.0 { format!("{per_second:.1}") } else { thousands(per_second.round() as u64) }
+}
+
+/// The total of a row in milliseconds, with the sign that tables have beside it.
+fn milliseconds(row: &ViewRow) -> String {
+    let ns = if let Known::AtMost(most) = row.known { most } else { row.total };
+    beside(row.known, format!("{:.3}", ns as f64 / 1e6))
+}
+
+fn beside(known: Known, text: String) -> String {
+    match known {
+        Known::Well => text,
+        Known::Roughly => format!("~{text}"),
+        Known::AtLeast => format!(">{text}"),
+        Known::AtMost(_) => format!("<{text}"),
+        Known::Not => "-".into(),
+    }
 }
 
 fn heat(share: f64, probed: bool) -> Style {

@@ -15,6 +15,7 @@ fn row(key: &[&str], point: Option<u32>, now: f64, total_ms: u64, children: bool
         of_parent: (key.len() > 1).then_some(0.5),
         epoch: now / 2.0,
         total: total_ms * 1_000_000,
+        known: Known::Well,
         calls: 4321,
         children,
         after_ns: None,
@@ -49,6 +50,19 @@ fn drawn(screen: &mut Screen) -> String {
     let buffer = terminal.backend().buffer().clone();
     let line = |y| (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
     (0..buffer.area.height).map(|y| line(y).trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn times_have_the_signs_of_the_tables() {
+    let mut screen = screen();
+    let mut view = picture();
+    let known = [Known::Roughly, Known::AtMost(2_500_000), Known::AtLeast, Known::Not];
+    view.rows.iter_mut().zip(known).for_each(|(row, known)| row.known = known);
+    screen.show(view);
+    let text = drawn(&mut screen);
+    assert!(text.contains("~1800.000") && text.contains("<2.500") && text.contains(">1200.000"), "{text}");
+    assert!(text.contains("~45.00") && text.contains(">30.00"), "{text}");
+    assert!(!text.contains("20.000"), "a time that is not known is not shown: {text}");
 }
 
 fn press(screen: &mut Screen, code: KeyCode) -> Wish {
