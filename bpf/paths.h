@@ -23,6 +23,9 @@ volatile __u32 wh_paths_every = 0;
 /* Changes before numbers of instructions are used again. */
 volatile __u32 wh_paths_code = 0;
 
+/* The tool is woken so often without a pause for code that is to be prepared. */
+#define CODE_AT_ONCE 2
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -239,4 +242,7 @@ static __always_inline void walk_from(struct bpf_perf_event_data *ctx, struct ta
 		hops = WH_HOPS;
 	if (bpf_ringbuf_output(&events, p, sizeof(*p) - sizeof(p->hop) + hops * sizeof(p->hop[0]), BPF_RB_NO_WAKEUP))
 		cpu->regs_drop++;
+	/* All walks that come there end there until the tool has read this one: what is entered seldom would be told too seldom. */
+	if (p->end == WH_END_NEW_CODE && may_wake(&wh_due_code, p->time, CODE_AT_ONCE))
+		bpf_ringbuf_output(&arrivals, &p->time, sizeof(p->time), BPF_RB_FORCE_WAKEUP);
 }

@@ -42,12 +42,12 @@ __u32 wh_phase[WH_PHASES] = {};
 /* Hashes of programs seen, by place. The tool is woken for new ones fifty times a second, or 16 times at once: then
  * `wh_due`, when the next would be due at that pace, is no further ahead. With walks for programs seen before as often, too:
  * what their processes share the tool has to tell of each. One that is not told of is walked in from some later moment on,
- * and what it does first is missed. */
+ * and what it does first is missed. And as often where a walk ended in code that is not prepared (paths.h). */
 #define PROGRAMS 4096
 #define WAKE_EVERY_NS 20000000ull
 #define WAKES_AT_ONCE 16
 __u64 wh_programs[PROGRAMS] = {};
-__u64 wh_due = 0, wh_due_again = 0;
+__u64 wh_due = 0, wh_due_again = 0, wh_due_code = 0;
 /* Task records that found the ring full: their samples may end as "unknown". */
 __u64 wh_task_drop = 0;
 
@@ -87,7 +87,7 @@ struct {
 } targets SEC(".maps");
 
 /* Programs that were not seen before: whoever waits for this ring reads at once what was mapped, as a program that was
- * just built may be removed as soon as it has run. */
+ * just built may be removed as soon as it has run. And walks that ended in code that is not prepared. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
@@ -114,6 +114,16 @@ struct {
 	__type(key, __u32);
 	__type(value, struct space);
 } spaces SEC(".maps");
+
+/* Whether the tool may be woken once more; `at_once`: so often without a pause. */
+static __always_inline int may_wake(__u64 *due, __u64 now, __u64 at_once)
+{
+	__u64 at = *due > now ? *due : now;
+	if (at > now + at_once * WAKE_EVERY_NS)
+		return 0;
+	*due = at + WAKE_EVERY_NS;
+	return 1;
+}
 
 #include "paths.h"
 
@@ -567,16 +577,6 @@ int on_free(__u64 *args)
 	if (life && (!*life || *life == life_of(task)))
 		bpf_map_delete_elem(&targets, &tgid);
 	return 0;
-}
-
-/* Whether the tool may be woken once more; `at_once`: so often without a pause. */
-static __always_inline int may_wake(__u64 *due, __u64 now, __u64 at_once)
-{
-	__u64 at = *due > now ? *due : now;
-	if (at > now + at_once * WAKE_EVERY_NS)
-		return 0;
-	*due = at + WAKE_EVERY_NS;
-	return 1;
 }
 
 /* Wakes the tool for a program that it has not seen, and for what it may have to tell of a process. */

@@ -74,14 +74,20 @@ pub(super) fn executions(subject: &Subject, image: &Image, rows: &[LapCount], sa
     let of = |rows: &[LapCount]| {
         let at = places.insn(rows[0].offset)?;
         let counter = counters.iter().find(|c| c.at == at)?;
-        let leaves = if code.begins_at_constants(counter) { 0.0 } else { leaves(subject, counter) };
-        execution(subject, counter, leaves, rows, sample_ns)
+        let leaves = if code.begins_at_constants(counter) { Leaves::default() } else { Leaves::of(subject, counter) };
+        execution(subject, counter, &leaves, rows, sample_ns)
     };
     rows.chunk_by(|a, b| a.offset == b.offset).filter_map(of).collect()
 }
 
-/// `leaves`: how often the stretch is left at most for each round, where entries anew may look like rounds.
-fn execution(subject: &Subject, counter: &Counter, leaves: f64, rows: &[LapCount], sample_ns: f64) -> Option<Count> {
+/// `leaves`: how often the stretch is left, where entries anew may look like rounds.
+fn execution(
+    subject: &Subject,
+    counter: &Counter,
+    leaves: &Leaves,
+    rows: &[LapCount],
+    sample_ns: f64,
+) -> Option<Count> {
     let block = subject.block_of(counter.at)?;
     let samples: f64 = counter.stretch.iter().map(|&i| subject.samples[i]).sum();
     if samples < FEWEST_SAMPLES {
@@ -89,7 +95,7 @@ fn execution(subject: &Subject, counter: &Counter, leaves: f64, rows: &[LapCount
     }
     let pace = (*SPANS.start()..=*SPANS.end())
         .rev()
-        .find_map(|longest| agreed(rows, longest).filter(|pace| leaves * pace.told.laps <= MOST_LEAVES))?;
+        .find_map(|longest| agreed(rows, longest).filter(|pace| leaves.in_a_pair(&pace.told) <= MOST_LEAVES))?;
     let (within, doubt) = match calls(subject, &counter.stretch) {
         true => pace.within,
         // Without calls what ended in other code had left the loop.
@@ -111,36 +117,82 @@ fn counted_out(subject: &Subject, counter: &Counter) -> f64 {
     subject.trips.iter().filter(|t| inside(t.branch)).map(|t| t.chance).sum()
 }
 
-/// How often a stretch is left for each execution of its counter, at most: what was seen of its branches, and what is to go of
-/// those that leave by count. Ways never seen to be gone may have been gone once more than was looked.
-fn leaves(subject: &Subject, counter: &Counter) -> f64 {
-    let cfg = &subject.cfg;
-    let inside = |insn: usize| counter.stretch.binary_search(&insn).is_ok();
-    let out = |e: &&Edge| {
-        let last = |b: usize| cfg.blocks.get(b).map(|b| b.insns.end - 1);
-        let goes_on = cfg.blocks.get(e.to).is_some_and(|to| inside(to.insns.start));
-        last(e.from).is_some_and(inside) && !goes_on
-    };
-    let walked = &subject.recorded;
-    let round = subject.block_of(counter.at).map_or(0.0, |b| walked.blocks.get(b).copied().unwrap_or(0.0));
-    let (mut told, mut left, mut looked) = (0.0, 0.0, round);
-    for (e, edge) in cfg.edges.iter().enumerate().filter(|(_, e)| out(e)) {
-        let branch = cfg.blocks[edge.from].insns.end - 1;
-        let way = if edge.kind == EdgeKind::Fall { To::Fall } else { To::Taken };
-        if let Some(trip) = subject.trips.iter().find(|t| t.branch == branch && t.leaves == way) {
-            told += trip.chance * (1.96 * trip.error).exp();
-            continue;
+/// How often a stretch is left, at most.
+#[derive(Clone, Copy, Debug, Default)]
+struct Leaves {
+    /// By branches that leave by count, for each execution of the counter: from what is to go of them.
+    by_count: f64,
+    /// By others, for each execution of the counter, as far as they were seen: ways never seen to be gone may have been gone once
+    /// more than was looked, which is no bound to speak of for loops of more rounds than walks show.
+    seen: f64,
+    /// By others, in a nanosecond, where what they lead to, or come from, was counted.
+    per_ns: Option<f64>,
+}
+
+impl Leaves {
+    fn of(subject: &Subject, counter: &Counter) -> Self {
+        let walked = &subject.recorded;
+        let round = subject.block_of(counter.at).map_or(0.0, |b| walked.blocks.get(b).copied().unwrap_or(0.0));
+        let (mut out, mut left, mut looked) = (Self::default(), 0.0, round);
+        let mut others = Vec::new();
+        for exit in Exit::all(subject, counter) {
+            if let Some(trip) = subject.trips.iter().find(|t| t.branch == exit.branch && t.leaves == exit.way) {
+                out.by_count += trip.chance * (1.96 * trip.error).exp();
+                continue;
+            }
+            others.push(exit);
+            if round > 0.0 {
+                left += walked.edges.get(exit.edge).copied().unwrap_or(0.0);
+                continue;
+            }
+            for seen in subject.seen.iter().filter(|s| s.branch == exit.branch) {
+                left += if seen.to == exit.way { seen.count } else { 0.0 };
+                looked += seen.count;
+            }
         }
-        if round > 0.0 {
-            left += walked.edges.get(e).copied().unwrap_or(0.0);
-            continue;
+        if !others.is_empty() {
+            out.seen = (left + 1.0) / (looked + 1.0);
+            out.per_ns = others.iter().map(|e| e.most_per_ns(subject)).sum();
         }
-        for seen in subject.seen.iter().filter(|s| s.branch == branch) {
-            left += if seen.to == way { seen.count } else { 0.0 };
-            looked += seen.count;
-        }
+        out
     }
-    told + (left + 1.0) / (looked + 1.0)
+
+    /// In the time of a pair of a pace.
+    fn in_a_pair(&self, told: &Progress) -> f64 {
+        let seen = self.seen * told.laps;
+        let others = self.per_ns.map_or(seen, |rate| seen.min(rate * told.laps / told.per_ns));
+        self.by_count * told.laps + others
+    }
+}
+
+/// A way out of a stretch.
+#[derive(Clone, Copy)]
+struct Exit {
+    edge: usize,
+    branch: usize,
+    way: To,
+}
+
+impl Exit {
+    fn all(subject: &Subject, counter: &Counter) -> Vec<Self> {
+        let cfg = &subject.cfg;
+        let inside = |insn: usize| counter.stretch.binary_search(&insn).is_ok();
+        let of = |(edge, e): (usize, &Edge)| {
+            let branch = cfg.blocks.get(e.from)?.insns.end - 1;
+            let goes_on = cfg.blocks.get(e.to).is_some_and(|to| inside(to.insns.start));
+            let way = if e.kind == EdgeKind::Fall { To::Fall } else { To::Taken };
+            (inside(branch) && !goes_on).then_some(Self { edge, branch, way })
+        };
+        cfg.edges.iter().enumerate().filter_map(of).collect()
+    }
+
+    /// How often it is gone in a nanosecond, at most: no more often than what it leads to runs, nor than what it comes from.
+    fn most_per_ns(&self, subject: &Subject) -> Option<f64> {
+        let edge = subject.cfg.edges[self.edge];
+        let rates = subject.counted.iter().flat_map(|c| &c.rates);
+        let ends = rates.filter(|r| r.block == edge.to || r.block == edge.from);
+        ends.map(|r| (r.log + 1.96 * r.error).exp()).min_by(f64::total_cmp)
+    }
 }
 
 /// Whether a stretch calls something, as far as was seen: many loops have calls that hardly ever come, of what reports errors.

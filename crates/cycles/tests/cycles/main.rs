@@ -8,6 +8,7 @@ mod annotate;
 mod bounds;
 mod diff;
 mod events;
+mod laps;
 mod listing;
 mod narrow;
 mod records;
