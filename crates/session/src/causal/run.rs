@@ -456,7 +456,7 @@ impl<'a> Session<'a> {
             });
         }
         if self.runs == 0 {
-            self.find_target(alive, limits)?;
+            self.find_target(alive, policy, limits)?;
             self.others.look(&self.group.processes);
             if let Some(cpus) = proc::cpu_quota(alive.pid) {
                 self.group.note(format!(

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use whither_store::causal::{CHEAPER_POINT, PointKind};
 use whither_store::symbols::Symbols;
 
-/// A point that is nowhere is waited for so long: libraries are loaded, wrappers execute the program.
+/// A point that is nowhere is waited for so long where it may come: libraries are loaded, wrappers execute the program.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Marks of Coz are there once they are reached: those that come within so long of the first one are all that count.
 const TOGETHER: Duration = Duration::from_millis(300);
@@ -36,7 +36,7 @@ impl Session<'_> {
         let patience = if alive.is_ours() { PATIENCE } else { Duration::ZERO };
         let began = Instant::now();
         let mut pause = Duration::from_millis(1);
-        let mut told = false;
+        let (mut told, mut complete) = (false, false);
         while self.group.points.iter().any(|p| !p.is_placed()) {
             let may_come = began.elapsed() >= patience && self.may_all_come();
             if may_come && !told {
@@ -44,11 +44,14 @@ impl Session<'_> {
                 let text = "waiting for the program to reach its marks: nothing is measured before".to_owned();
                 self.tell(text, on);
             }
-            if (began.elapsed() >= patience && !may_come) || alive.is_over() || limits.are_reached() {
+            let waited = began.elapsed() >= patience && !may_come;
+            if waited || complete || alive.is_over() || limits.are_reached() {
                 return self.missing(alive);
             }
             alive.sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
+            // It is looked at once more when it is known to be complete.
+            complete = self.group.is_complete(alive.pid) && !self.may_all_come();
             self.group.look_now(&[])?;
             self.group.drain(policy, self.stratum, true);
         }
@@ -75,15 +78,23 @@ impl Session<'_> {
     }
 
     /// Waits for the library that has the target, as [`Self::find_points`] does for points.
-    pub(super) fn find_target(&mut self, alive: &mut Alive, limits: &Limits<'_>) -> Result<(), SessionError> {
+    pub(super) fn find_target(
+        &mut self,
+        alive: &mut Alive,
+        policy: &mut dyn CausalPolicy,
+        limits: &Limits<'_>,
+    ) -> Result<(), SessionError> {
         let patience = if alive.is_ours() { PATIENCE } else { Duration::ZERO };
         let began = Instant::now();
+        let mut complete = false;
         while let Err(missing) = self.check_target(alive) {
-            if began.elapsed() >= patience || alive.is_over() || limits.are_reached() {
+            if began.elapsed() >= patience || complete || alive.is_over() || limits.are_reached() {
                 return Err(missing);
             }
             alive.sleep(Duration::from_millis(5));
+            complete = self.group.is_complete(alive.pid);
             self.group.look_now(&[])?;
+            self.group.drain(policy, self.stratum, true);
         }
         Ok(())
     }
