@@ -66,7 +66,10 @@ fn what_can_never_come_is_told_at_once_and_what_may_is_waited_for() {
         let (waited, late) = measured(args, &opens);
         for done in [&told, &waited] {
             let said = text(&done.stderr);
-            assert!(done.status.code() == Some(2) && said.contains("`no_such`: the program has no such"), "{args:?}: {said}");
+            assert!(
+                done.status.code() == Some(2) && said.contains("`no_such`: the program has no such"),
+                "{args:?}: {said}"
+            );
         }
         assert!(2 * soon < late, "{args:?}: {soon:?} without, {late:?} with libraries that may come");
     }
