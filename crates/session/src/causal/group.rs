@@ -7,6 +7,7 @@ use super::coz::CozMarks;
 use super::elsewhere::{Counted, Elsewhere};
 use super::executor::CausalExecutor;
 use super::goroutines::Goroutines;
+use super::later::Later;
 use super::nap::Napping;
 use super::options::{CausalOptions, ExecutorChoice};
 use super::points::{self, Found};
@@ -132,6 +133,7 @@ pub(super) struct Group {
     /// Sampled at all, and in scope.
     pub(super) sampled: u64,
     pub(super) in_scope: u64,
+    later: Later,
     follow: bool,
     declared: usize,
     looked: Option<Instant>,
@@ -182,6 +184,7 @@ impl Group {
             notes: Vec::new(),
             sampled: 0,
             in_scope: 0,
+            later: Later::default(),
             follow: options.follow,
             declared: 0,
             looked: None,
@@ -545,6 +548,7 @@ impl Group {
         }
         if sample.what == SampleWhat::Run && !sample.kernel {
             self.look_for_spinning(sample);
+            self.look_for_main(sample);
         }
         if sample.what == SampleWhat::Run {
             self.look_elsewhere(sample, !hit.is_empty());
@@ -574,6 +578,21 @@ impl Group {
 }
 
 impl Group {
+    /// Whether a process, the only one, has all the code that it will ever have.
+    pub(super) fn is_complete(&mut self, pid: u32) -> bool {
+        let modules = self.program.modules_of(pid);
+        let alone = self.processes.iter().all(|p| *p == pid);
+        alone && !self.later.may_come(modules, &self.program.files, self.code.service())
+    }
+
+    fn look_for_main(&mut self, sample: &CausalSample) {
+        let place = sample.frames.first().and_then(|pc| self.program.place(sample.pid, *pc));
+        let is_main = |file: usize| self.program.modules_of(sample.pid).iter().any(|m| m.file == file && m.main);
+        if let Some((file, _)) = place.filter(|(file, _)| is_main(*file)) {
+            self.later.runs(file);
+        }
+    }
+
     /// Where samples lay that are in no code in scope.
     pub(super) fn elsewhere(&self) -> Stored {
         self.elsewhere.stored(|file| self.program.files.get(file).map(|f| f.seen_as.clone()))

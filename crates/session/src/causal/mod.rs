@@ -8,6 +8,7 @@
 //! - `elsewhere`: what was sampled outside of it. `goroutines`: whether they change threads.
 //! - `spinning`, `spin_loop`: how much threads wait for one another without the kernel, and in which code.
 //! - `coz`: counters for marks of Coz.
+//! - `later`: whether code may come that is not there yet.
 //! - `choice`: whether delays are spun or slept. `nap`: the handler that sleeps.
 //! - `pace`: how far apart ticks are.
 //! - `executor`: what is needed of the kernel side. `alone`: the one that needs no BPF.
@@ -25,6 +26,7 @@ mod executor;
 mod goroutines;
 mod group;
 mod input;
+mod later;
 mod nap;
 mod options;
 mod pace;

@@ -35,7 +35,7 @@ use whither_store::causal::{Executor, FromOutside, PointKind, PointVisits, Turns
 const SHORT: Duration = Duration::from_secs(2);
 /// Runs of a short command.
 const RUNS: u32 = 30;
-/// Everything so far is told this often to those who watch.
+/// Everything so far is told this often to those who watch, and what points cost is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// Without a sample in the program's code, or in the target, it is told after so long.
 const UNSEEN: Duration = Duration::from_secs(5);
@@ -194,6 +194,8 @@ pub(super) struct Session<'a> {
     last_window: Option<Instant>,
     others: Disturbers,
     looked: Instant,
+    /// When it was last seen what points cost.
+    priced: Option<Instant>,
     blamed: Instant,
     end: CausalEnd,
     pid: u32,
@@ -231,6 +233,7 @@ impl<'a> Session<'a> {
             last_window: None,
             others: Disturbers::default(),
             looked: Instant::now(),
+            priced: None,
             blamed: Instant::now(),
             end: CausalEnd::Target,
             pid: 0,
@@ -456,7 +459,7 @@ impl<'a> Session<'a> {
             });
         }
         if self.runs == 0 {
-            self.find_target(alive, limits)?;
+            self.find_target(alive, policy, limits)?;
             self.others.look(&self.group.processes);
             if let Some(cpus) = proc::cpu_quota(alive.pid) {
                 self.group.note(format!(

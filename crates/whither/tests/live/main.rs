@@ -18,6 +18,7 @@ mod calls_truth;
 mod causal;
 mod causal_agent;
 mod causal_matrix;
+mod causal_places;
 mod causal_served;
 mod causal_sleep;
 mod culprits;

@@ -10,13 +10,13 @@ use super::super::policy::CausalPolicy;
 use super::super::program::CodeFile;
 use super::super::window::Limits;
 use super::super::words::{self, NamePattern, PointPlace, TargetSpec};
-use super::Session;
+use super::{LOOK, Session};
 use crate::SessionError;
 use std::time::{Duration, Instant};
 use whither_store::causal::{CHEAPER_POINT, PointKind};
 use whither_store::symbols::Symbols;
 
-/// A point that is nowhere is waited for so long: libraries are loaded, wrappers execute the program.
+/// A point that is nowhere is waited for so long where it may come: libraries are loaded, wrappers execute the program.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Marks of Coz are there once they are reached: those that come within so long of the first one are all that count.
 const TOGETHER: Duration = Duration::from_millis(300);
@@ -36,7 +36,7 @@ impl Session<'_> {
         let patience = if alive.is_ours() { PATIENCE } else { Duration::ZERO };
         let began = Instant::now();
         let mut pause = Duration::from_millis(1);
-        let mut told = false;
+        let (mut told, mut complete) = (false, false);
         while self.group.points.iter().any(|p| !p.is_placed()) {
             let may_come = began.elapsed() >= patience && self.may_all_come();
             if may_come && !told {
@@ -44,11 +44,14 @@ impl Session<'_> {
                 let text = "waiting for the program to reach its marks: nothing is measured before".to_owned();
                 self.tell(text, on);
             }
-            if (began.elapsed() >= patience && !may_come) || alive.is_over() || limits.are_reached() {
+            let waited = began.elapsed() >= patience && !may_come;
+            if waited || complete || alive.is_over() || limits.are_reached() {
                 return self.missing(alive);
             }
             alive.sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
+            // It is looked at once more when it is known to be complete.
+            complete = self.group.is_complete(alive.pid) && !self.may_all_come();
             self.group.look_now(&[])?;
             self.group.drain(policy, self.stratum, true);
         }
@@ -75,15 +78,23 @@ impl Session<'_> {
     }
 
     /// Waits for the library that has the target, as [`Self::find_points`] does for points.
-    pub(super) fn find_target(&mut self, alive: &mut Alive, limits: &Limits<'_>) -> Result<(), SessionError> {
+    pub(super) fn find_target(
+        &mut self,
+        alive: &mut Alive,
+        policy: &mut dyn CausalPolicy,
+        limits: &Limits<'_>,
+    ) -> Result<(), SessionError> {
         let patience = if alive.is_ours() { PATIENCE } else { Duration::ZERO };
         let began = Instant::now();
+        let mut complete = false;
         while let Err(missing) = self.check_target(alive) {
-            if began.elapsed() >= patience || alive.is_over() || limits.are_reached() {
+            if began.elapsed() >= patience || complete || alive.is_over() || limits.are_reached() {
                 return Err(missing);
             }
             alive.sleep(Duration::from_millis(5));
+            complete = self.group.is_complete(alive.pid);
             self.group.look_now(&[])?;
+            self.group.drain(policy, self.stratum, true);
         }
         Ok(())
     }
@@ -187,8 +198,16 @@ impl Session<'_> {
     pub(super) fn points_are_cheap(&mut self) -> Result<(), SessionError> {
         /// So long it must have run, less than is watched before the first window.
         const ENOUGH_NS: u64 = 30_000_000;
+        // Each look reads a dozen files of the kernel's, which takes a CPU from the program.
+        if self.priced.is_some_and(|at| at.elapsed() < LOOK) {
+            return Ok(());
+        }
         let loads = self.group.exec.loads();
-        if loads.run_ns < ENOUGH_NS || loads.points_ns < loads.run_ns / 2 {
+        if loads.run_ns < ENOUGH_NS {
+            return Ok(());
+        }
+        self.priced = Some(Instant::now());
+        if loads.points_ns < loads.run_ns / 2 {
             return Ok(());
         }
         let texts: Vec<&str> = self.group.points.iter().map(|p| p.spec.text.as_str()).collect();
