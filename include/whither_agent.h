@@ -84,7 +84,7 @@ enum wh_lost {
 	WH_LOST_OF_THREAD = 13, /* those above are counted in blocks too; those below belong to threads without one */
 	WH_LOST_EARLY = 13,  /* the thread has no thread pointer yet: before the C library of a static program is ready */
 	WH_LOST_LOCKED = 14, /* first call of a thread after the program had forbidden itself system calls: no block for it */
-	WH_LOST_SHARED = 15, /* made by a child that has its parent's memory and thread pointer, on a stack of its own */
+	WH_LOST_SHARED = 15, /* made by a child that has its parent's memory and thread pointer (vfork, CLONE_VM) */
 	WH_LOST_EDGE = 16,   /* not made by a call: code that begins a coroutine, at the very end of its stack */
 	WH_LOST_CAUSES = 17
 };

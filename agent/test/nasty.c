@@ -315,7 +315,7 @@ static void forks(void)
 		if (!pid) { sink = work(1); _exit(0); }
 		waitpid(pid, 0, 0);
 	}
-	CHECK(sums(p).calls + lost(WH_LOST_TABLE) == 2520, "vfork calls %llu", (unsigned long long)sums(p).calls);
+	CHECK(sums(p).calls + lost(WH_LOST_SHARED) == 2520, "vfork calls %llu", (unsigned long long)sums(p).calls);
 	if (system("true") != 0) CHECK(0, "system");
 	unprobe(p); unprobe(q);
 }

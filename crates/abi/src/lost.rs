@@ -33,7 +33,7 @@ pub const LOST_OF_THREAD: usize = 13;
 pub const LOST_EARLY: usize = 13;
 /// `WH_LOST_LOCKED`: first call of a thread after the program had forbidden itself system calls.
 pub const LOST_LOCKED: usize = 14;
-/// `WH_LOST_SHARED`: made by a child that has its parent's memory, on a stack of its own.
+/// `WH_LOST_SHARED`: made by a child that has its parent's memory and thread pointer.
 pub const LOST_SHARED: usize = 15;
 /// `WH_LOST_EDGE`: not made by a call, at the very end of a coroutine's stack.
 pub const LOST_EDGE: usize = 16;

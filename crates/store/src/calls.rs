@@ -319,7 +319,7 @@ pub struct CallLost {
     /// By threads that called first after the program had forbidden itself system calls.
     #[serde(default)]
     pub locked: u64,
-    /// By children that share memory and run on a stack of their own (`clone(CLONE_VM)`).
+    /// By children that share their parent's memory (`vfork`, `clone(CLONE_VM)`).
     #[serde(default)]
     pub shared: u64,
     /// Not made by a call (code that begins a coroutine), or made where a stack was nearly full.

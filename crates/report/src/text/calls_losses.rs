@@ -38,7 +38,7 @@ pub(super) fn losses(p: &CallProfile) -> Vec<String> {
         (
             l.shared,
             ["call", "calls"],
-            "not counted: made by a child that shares memory and runs on a stack of its own (clone(CLONE_VM))",
+            "not counted: made by a child that shares its parent's memory (vfork, or clone(CLONE_VM) with a stack of its own)",
         ),
         (
             l.locked,

@@ -342,3 +342,43 @@ fn threads_that_live_for_a_moment_are_all_part_of_the_whole() {
         (401, 0)
     );
 }
+
+/// Frames of several sizes, so that some return slot stands where a page begins: Go keeps stacks aligned to eight bytes only.
+const SLOTS: &str = r#"package main
+
+import "fmt"
+
+//go:noinline
+func deepA(n int) int { var b [256]byte; b[n%256] = 1; if n == 0 { return 1 }; return deepA(n-1) + int(b[n%256]) }
+
+//go:noinline
+func deepB(n int) int { var b [232]byte; b[n%232] = 1; if n == 0 { return 1 }; return deepB(n-1) + int(b[n%232]) }
+
+//go:noinline
+func deepC(n int) int { var b [40]byte; b[n%40] = 1; if n == 0 { return 1 }; return deepC(n-1) + int(b[n%40]) }
+
+func main() {
+	sum, done := 0, make(chan int)
+	for g := 0; g < 8; g++ {
+		go func() {
+			s := 0
+			for i := 0; i < 10; i++ { s += deepA(999) + deepB(999) + deepC(999) }
+			done <- s
+		}()
+	}
+	for g := 0; g < 8; g++ { sum += <-done }
+	fmt.Println(sum)
+}
+"#;
+
+#[test]
+fn calls_of_go_count_where_a_page_begins() {
+    need_root!();
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = made(&directory, "slots.go", SLOTS) else { return };
+    let answer = document(&["-f", "main.deep.*", "--group", "function"], &program);
+    let calls: Vec<u64> =
+        answer["functions"].as_array().unwrap().iter().map(|f| number(&f["totals"]["calls"])).collect();
+    assert_eq!(calls, [80_000; 3], "{}", answer["lost"]);
+}

@@ -156,7 +156,9 @@ fn bar_13_cpu_time_under_three_hogs() {
         near(&format!("CPU of {name}"), cpu, truth[&format!("cpu_ns_{name}")], 0.01, 50.0 * calls);
         // What a hog takes between the program's reading of the clock and ours is not the call's.
         let truth = truth[&format!("wall_ns_{name}")];
-        assert!(wall <= truth * 1.01 + 100.0 * calls && wall >= truth * 0.7, "wall of {name}: {wall}, truth {truth}");
+        // But for long ones, at whose end we ask the kernel before we read the clock.
+        let least = if name == "burn_5ms" { 0.97 } else { 0.7 };
+        assert!(wall <= truth * 1.01 + 100.0 * calls && wall >= truth * least, "wall of {name}: {wall}, truth {truth}");
         // Short ones are preempted between calls, where the program asks the kernel for the time.
         assert!(name != "burn_5ms" || wall > 1.2 * cpu, "{name} was not contended: wall {wall}, CPU {cpu}");
     }

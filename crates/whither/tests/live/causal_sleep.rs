@@ -25,6 +25,7 @@ fn slept(target: &str, seconds: u32, words: &[&str]) -> Ran {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn k2_slept_delays_give_the_curve() {
     need_root!();
     let _alone = alone();
@@ -41,6 +42,7 @@ fn k2_slept_delays_give_the_curve() {
 
 /// No call is interrupted, no signal is taken by somebody who waits for signals, the program's own timer goes on.
 #[test]
+#[ignore = "its own time, and the agent back end has the same: scripts/acceptance runs it"]
 fn nobody_is_interrupted_and_no_signal_goes_astray() {
     need_root!();
     let _alone = alone();

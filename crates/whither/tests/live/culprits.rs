@@ -147,6 +147,7 @@ fn a_load_of_two_stores_cannot_be_forwarded() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn locked_additions_are_synchronisation() {
     need_root!();
     let _alone = alone();
@@ -169,6 +170,7 @@ fn code_that_fits_no_cache_is_the_instruction_caches() {
 }
 
 #[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
 fn a_chain_of_multiplications_waits_for_itself() {
     need_root!();
     let _alone = alone();
