@@ -290,11 +290,12 @@ fn not_found(line: &str) -> String {
     format!("so that {line} cannot be found in it")
 }
 
-/// Whether a pattern means a module: its file name, its path, or the name up to `.so`.
+/// Whether a pattern means a module: its file name, its path, or the name up to `.so`, with that or without.
 fn is_meant(pattern: &Pattern, path: &str) -> bool {
     let name = file_name(path);
     let stem = name.split(".so").next().unwrap_or(name);
-    [name, path, stem].iter().any(|form| pattern.matches(form))
+    let unversioned = name.get(..stem.len() + ".so".len()).unwrap_or(name);
+    [name, path, stem, unversioned].iter().any(|form| pattern.matches(form))
 }
 
 struct Finder<'m, M> {

@@ -285,12 +285,27 @@ fn matches(pattern: &Pattern, name: &str) -> bool {
         || pattern.text().contains(['<', '(', '[']) && matches_whole(pattern, base)
 }
 
-/// With template arguments; with or without parameters.
+/// With template arguments; with or without parameters, and what templates of functions tell before their names: the type returned.
 fn matches_whole(pattern: &Pattern, name: &str) -> bool {
     let whole = demangle(name, Form::Full);
     let bare = whole.strip_suffix(" const").unwrap_or(&whole);
     let head = parameters(bare).map_or(bare, |at| bare.get(..at).unwrap_or(bare));
-    pattern.matches(&whole) || pattern.matches(head)
+    [&*whole, head].iter().any(|form| pattern.matches(form) || pattern.matches(without_return(form)))
+}
+
+/// `calc::twice<double>` of `double calc::twice<double>`.
+fn without_return(name: &str) -> &str {
+    let mut depth = 0_usize;
+    let mut begins = 0;
+    for (at, byte) in name.bytes().enumerate() {
+        match byte {
+            b'<' | b'(' | b'[' => depth += 1,
+            b'>' | b')' | b']' => depth = depth.saturating_sub(1),
+            b' ' if depth == 0 && !name[..at].ends_with("operator") => begins = at + 1,
+            _ => {}
+        }
+    }
+    name.get(begins..).unwrap_or(name)
 }
 
 /// Where the parameter list at the end of a name begins.
@@ -356,6 +371,13 @@ mod tests {
         assert!(matched("a::b", "_ZN1a1bEi") && matched("_ZN1a1bEi", "_ZN1a1bEi") && !matched("b", "_ZN1a1bEi"));
         assert!(matched("helper", "helper.constprop.0.isra.0") && !matched("helper", "helper.cold"));
         assert!(matched("foo", "_Z3fooILi1EEvi") && matched("void foo<1>", "_Z3fooILi1EEvi"));
+        assert!(
+            matched("foo<1>", "_Z3fooILi1EEvi")
+                && matched("foo<1>(int)", "_Z3fooILi1EEvi")
+                && !matched("foo<2>", "_Z3fooILi1EEvi")
+        );
+        assert_eq!(without_return("std::map<int, long> f<a b>(int, long)"), "f<a b>(int, long)");
+        assert_eq!(without_return("A::operator long"), "A::operator long");
         assert!(matched("std::vector::push_back", "_ZNSt6vectorIiSaIiEE9push_backERKi"));
         assert!(matched(r".*vector<int.*>::push_back", "_ZNSt6vectorIiSaIiEE9push_backERKi"));
         assert!(matched("operator<<", "_ZlsRSoRK3Foo") && matched("A::operator()", "_ZN1AclEi"));

@@ -13,7 +13,12 @@ const MOST_NAMES: usize = 300_000;
 /// Names near a pattern, nearest first; those of the program come before those of libraries.
 pub(super) fn suggest<M: ModuleView>(modules: &[M], pattern: &str) -> Vec<String> {
     let function = pattern.rsplit('!').next().unwrap_or(pattern);
-    let wanted: String = function.trim_matches(|c: char| ".*^$()".contains(c)).to_lowercase();
+    let function = function.trim_matches(|c: char| ".*^$()".contains(c));
+    // Names are offered without arguments of templates.
+    let wanted = function
+        .split_once('<')
+        .map_or(function, |(name, _)| if name.is_empty() { function } else { name })
+        .to_lowercase();
     if wanted.is_empty() {
         return Vec::new();
     }

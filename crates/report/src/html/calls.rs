@@ -8,7 +8,7 @@ use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, flame, foot, head};
 use crate::text::{
     beside, calls_warnings, cost_share, duration, is_timed, nanoseconds, per_call, probed_part, silent, total,
-    uncounted,
+    uncounted, whole_time,
 };
 use whither_calls::{
     CallDifference, CallProfile, DifferenceRow, Figures, Group, Listing, Mark, Metric, OwnCostRow, Rest, Sort,
@@ -130,7 +130,7 @@ fn mark(p: &CallProfile, mark: &Mark) -> String {
 }
 
 fn tiles(p: &CallProfile) -> Vec<Tile> {
-    let seconds = |ns: u64| duration(ns as f64 / 1e9);
+    let seconds = whole_time;
     let not_counted = p.lost.busy.saturating_add(p.lost.depth).saturating_add(p.lost.table);
     let all = not_counted.saturating_add(p.whole.calls).max(1);
     let names: Vec<&str> = p.functions.iter().take(3).filter_map(|f| f.names.first()).map(String::as_str).collect();

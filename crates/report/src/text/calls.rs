@@ -72,8 +72,8 @@ pub fn calls_header(p: &CallProfile) -> String {
     if p.whole.processes > 1 {
         parts.push(format!("{} processes", thousands(u64::from(p.whole.processes))));
     }
-    parts.push(format!("{} wall", duration(p.whole.wall_ns as f64 / 1e9)));
-    parts.push(format!("{} CPU", duration(p.whole.cpu_ns as f64 / 1e9)));
+    parts.push(format!("{} wall", whole_time(p.whole.wall_ns)));
+    parts.push(format!("{} CPU", whole_time(p.whole.cpu_ns)));
     let epoch = if p.epoch.is_empty() { String::new() } else { format!(" [{}]", p.epoch) };
     format!(
         "whither calls{epoch}: {}; {}, {}, lost {}, own cost {}",
@@ -83,6 +83,11 @@ pub fn calls_header(p: &CallProfile) -> String {
         thousands(lost(p)),
         own_cost(p)
     )
+}
+
+/// Of short runs more than "0 s", which shares are told of.
+pub(crate) fn whole_time(ns: u64) -> String {
+    if (1..10_000_000).contains(&ns) { nanoseconds(ns as f64) } else { duration(ns as f64 / 1e9) }
 }
 
 /// A part of the CPU time, or the estimate itself where that cannot be.

@@ -22,7 +22,7 @@ pub(super) fn losses(p: &CallProfile) -> Vec<String> {
         (
             l.busy,
             ["call", "calls"],
-            "not counted: made by signal handlers that interrupted the measuring itself, or right after one had jumped out of it, or under strict seccomp",
+            "not counted: made by signal handlers that interrupted the measuring itself, or right after one had jumped out of it, or under strict seccomp (--safe counts those)",
         ),
         (
             l.depth,
