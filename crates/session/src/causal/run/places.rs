@@ -51,7 +51,7 @@ impl Session<'_> {
             alive.sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
             // It is looked at once more when it is known to be complete.
-            complete = self.group.is_complete(alive.pid) && !self.may_all_come();
+            complete = self.are_in_code() && self.group.is_complete(alive.pid);
             self.group.look_now(&[])?;
             self.group.drain(policy, self.stratum, true);
         }
@@ -70,6 +70,17 @@ impl Session<'_> {
                    point of --progress it can be measured";
         let text = if is_polled(pair) { &pair.spec.text } else { &end(pair).unwrap_or(pair).spec.text };
         Err(SessionError::Point { text: text.clone(), why: why.to_owned() })
+    }
+
+    /// Whether all that are nowhere yet would be code: marks have names once they are reached, and the nearest ones are told of those.
+    fn are_in_code(&self) -> bool {
+        let in_code = |place: &PointPlace| {
+            matches!(
+                place,
+                PointPlace::Line(_) | PointPlace::Function(_) | PointPlace::Return(_) | PointPlace::Sampled(_)
+            )
+        };
+        self.group.points.iter().filter(|p| !p.is_placed()).all(|p| in_code(&p.spec.place))
     }
 
     /// Whether all that are nowhere yet are marks that the program has and will reach.
