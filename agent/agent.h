@@ -17,6 +17,9 @@ _Static_assert(WH_SHADOW & 0xffff000, "a slot and its shadow would share a place
 #define BLOCK_BYTES 0x10000ull
 #define SHADOW_SET 65536u
 
+/* The agent's own code. */
+exported extern const char wh_code_begin[], wh_code_end[];
+
 /* Registers as entry.S saved them. */
 struct regs {
 	u64 r11, r10, r9, r8, rdi, rsi, rdx, rcx, rax;

@@ -119,6 +119,14 @@ static slow_path enum wh_lost no_place(struct local *l)
 	return G.locked || same_thread(l) ? WH_LOST_TABLE : WH_LOST_SHARED;
 }
 
+/* Of a call that cannot be recorded. Those of functions of our own, made to find out what calls cost, are none that the program has
+ * lost: at the entry point of a program that sets up its thread pointer itself, nothing can be recorded yet. */
+static slow_path void lose(const struct wh_point *p, enum wh_lost cause)
+{
+	if (p->address - (u64)wh_code_begin >= (u64)(wh_code_end - wh_code_begin))
+		count_lost(cause);
+}
+
 /* The thread that may record an entry at `slot`, with its mark set; 0: pass through. */
 static inline struct local *begin(const struct wh_point *p, u64 slot, u64 rbp)
 {
@@ -132,7 +140,7 @@ static inline struct local *begin(const struct wh_point *p, u64 slot, u64 rbp)
 			return 0;
 		l = thread_join();
 		if (!l) {
-			count_lost(no_block());
+			lose(p, no_block());
 			return 0;
 		}
 	}
@@ -144,13 +152,13 @@ static inline struct local *begin(const struct wh_point *p, u64 slot, u64 rbp)
 	if (likely(is_on(&l->stack, slot))) {
 		enter(t, slot);
 	} else if (!arrive(l, slot, rbp)) {
-		count_lost(no_place(l));
+		lose(p, no_place(l));
 		return 0;
 	}
 	if (unlikely(--l->credit <= 0 || l->deaf || l->generation != header()->generation) && !recheck(l)) {
 		leave(t);
 		if (!l->deaf)
-			count_lost(no_place(l));
+			lose(p, no_place(l));
 		return 0;
 	}
 	return l;

@@ -18,8 +18,6 @@ struct interrupted {
 
 enum verdict { UNKNOWN, INSIDE, GONE };
 
-exported extern const char wh_code_begin[], wh_code_end[];
-
 /* Whether a slot lies no further in than the mark, on the same stack as far as is known. */
 static int no_further_in(struct local *l, u64 slot, u64 mark)
 {

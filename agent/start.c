@@ -75,7 +75,7 @@ static inline void all_done(void)
  * once with a probe on it: the difference / 64 is what a probed call costs its caller. */
 __attribute__((noinline)) static u64 calls_of_empty(u64 rounds)
 {
-	u64 best = ~0ull, lost = header()->lost[WH_LOST_EARLY], x = rounds | 1;
+	u64 best = ~0ull, x = rounds | 1;
 
 	while (rounds--) {
 		u64 start = ticks(), took;
@@ -88,10 +88,6 @@ __attribute__((noinline)) static u64 calls_of_empty(u64 rounds)
 		if (took < best)
 			best = took;
 	}
-	/* At the entry point of a program that sets up its thread pointer itself nothing can be recorded yet;
-	 * calls of our own are none that the program has lost. Nothing else runs then. */
-	if (G.way == 2 && !local_by_base())
-		header()->lost[WH_LOST_EARLY] = lost;
 	return best;
 }
 

@@ -41,10 +41,12 @@ pub(crate) fn without_hits(mut t: PathTotals, hit_ps: u64) -> PathTotals {
     t
 }
 
-/// Where hardly more is left than was taken off, the calls took no longer than that: how much shorter is not known.
+/// Where hardly more is left than was taken off, the calls took no longer than was measured with all that the breakpoints cost: what a
+/// hit costs here and now may be half of what it was found to cost.
 pub(crate) fn doubt_remainder(sum: &mut PathSum, hit_ps: u64) {
     if sum.done > 0 && sum.wall < cost_ns(sum.done, hit_ps).saturating_mul(SURE) {
-        sum.doubt = sum.wall;
+        sum.raw_wall = sum.raw_wall.saturating_add(cost_ns(sum.done, hit_ps));
+        sum.doubt = sum.raw_wall;
         sum.bound = true;
     }
 }

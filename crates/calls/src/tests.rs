@@ -340,8 +340,8 @@ fn what_uprobes_cost_is_taken_off() {
     assert!(outer.rough, "100 us beside 60 of breakpoints");
     assert_eq!(
         (inner.wall_ns, inner.wall_below_ns, inner.average_ns),
-        (10 * 12_020, Some(10 * 12_020), None),
-        "less is left than was taken off"
+        (10 * 12_020, Some(10 * (12_020 + 5 * hit)), None),
+        "less is left than was taken off: no more than was measured"
     );
     assert_eq!(
         (inner.min_ns, inner.min_below_ns),

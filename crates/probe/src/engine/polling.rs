@@ -77,13 +77,16 @@ impl Engine {
         let alive = self.tree.alive();
         let avoid = self.our_code();
         // Once a thread has a block, calls are recorded. A second process has no room for the stub.
-        let Some(seat) = self.seat.as_mut().filter(|s| s.unmeasured && s.segment.n_threads() > 0) else { return };
         if alive != [self.pid] {
+            return;
+        }
+        let Some(seat) = self.seat.as_mut() else { return };
+        if !seat.is_to_be_tried() {
             return;
         }
         let _haste = Haste::begin();
         let Ok(mut caller) = Caller::pick_avoiding(self.pid, &avoid) else { return };
-        // It stays unmeasured, and is said to be, or is tried again.
+        // It stays unmeasured, and is said to be, or is tried again some time later.
         let _ = seat.calibrate(&mut caller, &mut self.arenas);
         let _ = caller.release();
     }

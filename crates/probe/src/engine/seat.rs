@@ -19,7 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use whither_abi::agent as abi;
 use whither_abi::agent::Point;
 use whither_kernel::clock::monotonic_ns;
@@ -32,6 +32,9 @@ pub(crate) struct Seat {
     next_extra: u32,
     /// What a probed call costs is not known yet.
     pub(crate) unmeasured: bool,
+    /// How often that was tried later, and when last.
+    tries: u32,
+    tried: Option<Instant>,
     heart: Option<Heart>,
 }
 
@@ -85,7 +88,7 @@ impl Seat {
     fn on(placed: Placed, segment: Segment) -> Self {
         let segment = Arc::new(segment);
         let heart = Some(Heart::start(Arc::clone(&segment), placed.pid));
-        Self { placed, segment, next_extra: 1, unmeasured: false, heart }
+        Self { placed, segment, next_extra: 1, unmeasured: false, tries: 0, tried: None, heart }
     }
 
     /// Address of a symbol in the target.
@@ -165,6 +168,19 @@ impl Seat {
         let measured = self.measure(caller, arenas);
         self.unmeasured = !matches!(measured, Ok(true));
         measured.map(drop)
+    }
+
+    /// Whether to try once more what could not be measured. A thread is held up some milliseconds by it, and one that shares its thread
+    /// pointer with a child, or may make no system calls any more, records nothing: so ever more seldom, and not for ever.
+    pub(super) fn is_to_be_tried(&mut self) -> bool {
+        const MOST: u32 = 6;
+        const PAUSE: Duration = Duration::from_millis(20);
+        let rested = self.tried.is_none_or(|at| at.elapsed() >= PAUSE * (1 << self.tries));
+        if !self.unmeasured || self.tries >= MOST || !rested || self.segment.n_threads() == 0 {
+            return false;
+        }
+        (self.tries, self.tried) = (self.tries + 1, Some(Instant::now()));
+        true
     }
 
     /// Measures on a function of the agent's own, of known length; false if nothing could be recorded.
