@@ -316,7 +316,7 @@ fn functions_of_the_c_library() {
     let unknown = find("strlen", &|_| None);
     assert!(unknown.candidates.is_empty() && unknown.notes[0].contains("chosen at its first use"), "{unknown:?}");
     let qsort = find("libc!qsort", &|_| None).candidates.pop().unwrap();
-    assert_eq!(find("libc.so!qsort", &|_| None).candidates, [qsort.clone()]);
+    assert_eq!(find("libc.so!qsort", &|_| None).candidates, std::slice::from_ref(&qsort));
     let chosen = find("strlen", &|_| Some(qsort.address));
     assert_eq!(chosen.candidates, [qsort]);
     // libc exports nothing else that is one of these letters apart.
