@@ -92,6 +92,8 @@ slow_path int clock_anchor(struct local *l)
 		if (*l->clock == seen)
 			break;
 	}
+	l->block->anchor_cpu = l->cpu_ns; /* for the controller: what calls in progress have used */
+	l->block->anchor_tsc = l->cpu_ticks;
 	if (l->block->cpu_mode != 1)
 		l->clock_seen = ~l->no_clock; /* never equal: ask again next time */
 	return 1;

@@ -58,6 +58,8 @@ struct wh_lived {
 	__u64 since;   /* what was before does not count; 0 = counts from its birth */
 	__u64 ns;
 	__u64 threads;
+	__u64 ran;     /* of their CPU time, and of the time they waited for a CPU: 0 where the kernel does not note it */
+	__u64 queued;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -133,15 +135,20 @@ int wh_exec(__u64 *args)
 	return 0;
 }
 
-static void add_life(__u32 tgid, __u64 start)
+static void add_life(struct task_struct *task, __u32 tgid)
 {
 	struct wh_lived *sum = bpf_map_lookup_elem(&lived, &tgid);
 	if (!sum)
 		return;
+	__u64 start = BPF_CORE_READ(task, start_time);
 	__u64 now = bpf_ktime_get_ns(), from = start > sum->since ? start : sum->since;
 	if (now > from)
 		__sync_fetch_and_add(&sum->ns, now - from);
 	__sync_fetch_and_add(&sum->threads, 1);
+	if (bpf_core_field_exists(task->sched_info.run_delay)) {
+		__sync_fetch_and_add(&sum->ran, BPF_CORE_READ(task, se.sum_exec_runtime));
+		__sync_fetch_and_add(&sum->queued, BPF_CORE_READ(task, sched_info.run_delay));
+	}
 }
 
 /* Each thread as it ends: nobody can ask for its time when its parent has waited for it. */
@@ -152,7 +159,7 @@ int wh_exit(__u64 *args)
 	__u32 tgid = BPF_CORE_READ(task, tgid);
 	if (!bpf_map_lookup_elem(&tracked, &tgid))
 		return 0;
-	add_life(tgid, BPF_CORE_READ(task, start_time));
+	add_life(task, tgid);
 	__u64 zero = 0, time = BPF_CORE_READ(task, se.sum_exec_runtime), *sum = bpf_map_lookup_elem(&used, &tgid);
 	if (!sum) {
 		bpf_map_update_elem(&used, &tgid, &zero, BPF_NOEXIST);

@@ -78,6 +78,9 @@ struct sighand_struct {
 typedef struct {
 	unsigned long sig[1];
 } sigset_t;
+struct sched_info {
+	unsigned long long run_delay;
+};
 struct task_struct {
 	pid_t pid;
 	pid_t tgid;
@@ -101,6 +104,7 @@ struct task_struct {
 	unsigned int ptrace;
 	unsigned long nvcsw;
 	unsigned long nivcsw;
+	struct sched_info sched_info;
 };
 struct pt_regs {
 	unsigned long r8;

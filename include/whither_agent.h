@@ -22,7 +22,7 @@ typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
-#define WH_AGENT_ABI 14u
+#define WH_AGENT_ABI 15u
 
 /* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
 #define WH_MAX_POINTS 65536u
@@ -398,8 +398,9 @@ struct wh_thread {
 	wh_u64 lost[WH_LOST_OF_THREAD];
 	wh_u32 ring;           /* index + 1 of its ring, 0 = none */
 	wh_u32 cpu_mode;       /* 0 system calls as yet, 1 anchor by a perf page, 2 system calls */
-	wh_u64 own[8];         /* the agent's own words: anchors, stack bounds, private pointers */
-	wh_u64 spare[2];
+	wh_u64 own[8];         /* the agent's own words: stack bounds, private pointers */
+	wh_u64 anchor_cpu;     /* thread CPU ns ... */
+	wh_u64 anchor_tsc;     /* ... at this time: what records with an even cpu0 refer to */
 	wh_u32 directory[WH_DIRECTORY]; /* path / 64 -> page, 0 = none */
 	struct wh_active active[WH_ACTIVE];
 };

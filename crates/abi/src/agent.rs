@@ -14,7 +14,7 @@ pub const CALIBRATE_ALONE: u32 = 0x10000;
 pub const CALIBRATE_VARIED: u32 = 0x20000;
 
 /// `WH_AGENT_ABI`.
-pub const AGENT_ABI: u32 = 14;
+pub const AGENT_ABI: u32 = 15;
 /// `WH_MAX_POINTS`.
 pub const MAX_POINTS: u32 = 65536;
 /// `WH_MAX_MODULES`.
@@ -504,7 +504,7 @@ pub struct Active {
     pub slot: u64,
     /// TSC at entry, 0 when not timed.
     pub t0: u64,
-    /// Thread CPU ns at entry, odd; even and not 0: not worked out yet, by the agent's word.
+    /// Thread CPU ns at entry, odd; even and not 0: to be worked out from the thread's anchor, as long as it is.
     pub cpu0: u64,
     /// `path`.
     pub path: u32,
@@ -544,10 +544,12 @@ pub struct Thread {
     pub ring: u32,
     /// 0 system calls as yet, 1 anchor by a perf page, 2 system calls.
     pub cpu_mode: u32,
-    /// The agent's own words: anchors, stack bounds, private pointers.
+    /// The agent's own words: stack bounds, private pointers.
     pub own: [u64; 8],
-    /// `spare`.
-    pub spare: [u64; 2],
+    /// Thread CPU ns ...
+    pub anchor_cpu: u64,
+    /// ... at this TSC: what records with an even `cpu0` refer to.
+    pub anchor_tsc: u64,
     /// Path / 64 -> page, 0 = none.
     pub directory: [u32; DIRECTORY as usize],
     /// `active`.
@@ -632,7 +634,7 @@ mod tests {
         row!("wh_block", Block: seq, extra, calls, wall, cpu, min, max, value);
         row!("wh_more", More: done, switches, faults_minor, faults_major, spare, hist);
         row!("wh_active", Active: slot, t0, cpu0, path, point, usage, major);
-        row!("wh_thread", Thread: state, pid, tid, lives, started, busy_sp, busy_tsc, n_active, seq_active, lost, ring, cpu_mode, own, spare, directory, active);
+        row!("wh_thread", Thread: state, pid, tid, lives, started, busy_sp, busy_tsc, n_active, seq_active, lost, ring, cpu_mode, own, anchor_cpu, anchor_tsc, directory, active);
         row!("wh_ring", Ring: head, tail, lost, spare);
         row!("wh_record", Record: bytes, kind, point, start, end, path, tid, ret);
         row!("wh_start", Start: segment, shadow, way, abi, fsgsbase);
@@ -661,7 +663,7 @@ mod tests {
                 S(wh_block) O(wh_block, seq) O(wh_block, extra) O(wh_block, calls) O(wh_block, wall) O(wh_block, cpu) O(wh_block, min) O(wh_block, max) O(wh_block, value) puts("");
                 S(wh_more) O(wh_more, done) O(wh_more, switches) O(wh_more, faults_minor) O(wh_more, faults_major) O(wh_more, spare) O(wh_more, hist) puts("");
                 S(wh_active) O(wh_active, slot) O(wh_active, t0) O(wh_active, cpu0) O(wh_active, path) O(wh_active, point) O(wh_active, usage) O(wh_active, major) puts("");
-                S(wh_thread) O(wh_thread, state) O(wh_thread, pid) O(wh_thread, tid) O(wh_thread, lives) O(wh_thread, started) O(wh_thread, busy_sp) O(wh_thread, busy_tsc) O(wh_thread, n_active) O(wh_thread, seq_active) O(wh_thread, lost) O(wh_thread, ring) O(wh_thread, cpu_mode) O(wh_thread, own) O(wh_thread, spare) O(wh_thread, directory) O(wh_thread, active) puts("");
+                S(wh_thread) O(wh_thread, state) O(wh_thread, pid) O(wh_thread, tid) O(wh_thread, lives) O(wh_thread, started) O(wh_thread, busy_sp) O(wh_thread, busy_tsc) O(wh_thread, n_active) O(wh_thread, seq_active) O(wh_thread, lost) O(wh_thread, ring) O(wh_thread, cpu_mode) O(wh_thread, own) O(wh_thread, anchor_cpu) O(wh_thread, anchor_tsc) O(wh_thread, directory) O(wh_thread, active) puts("");
                 S(wh_ring) O(wh_ring, head) O(wh_ring, tail) O(wh_ring, lost) O(wh_ring, spare) puts("");
                 S(wh_record) O(wh_record, bytes) O(wh_record, kind) O(wh_record, point) O(wh_record, start) O(wh_record, end) O(wh_record, path) O(wh_record, tid) O(wh_record, ret) puts("");
                 S(wh_start) O(wh_start, segment) O(wh_start, shadow) O(wh_start, way) O(wh_start, abi) O(wh_start, fsgsbase) puts("");

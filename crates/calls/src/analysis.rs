@@ -317,8 +317,9 @@ pub(crate) fn running(snapshot: &CallSnapshot, tid: Option<u32>) -> Vec<Running>
     let mut running = vec![Running::default(); snapshot.paths.len()];
     for call in snapshot.in_progress.iter().filter(|c| tid.is_none_or(|t| c.tid == t)) {
         if let Some(&path) = index.get(&call.path) {
-            running[path].calls += 1;
-            running[path].elapsed_ns = running[path].elapsed_ns.saturating_add(call.elapsed_ns);
+            let (elapsed_ns, cpu_ns) = (call.elapsed_ns, call.cpu_ns.unwrap_or(0));
+            let one = Running { calls: 1, elapsed_ns, cpu_ns, cpu_unknown: u64::from(call.cpu_ns.is_none()) };
+            running[path] = running[path].with(one);
         }
     }
     running

@@ -4,7 +4,7 @@
 //! differ (the program was rebuilt), addresses of call sites mean nothing: sites of equal names are then
 //! matched in order of address when both sides have equally many, and put together when they do not.
 
-use crate::results::{CallDifference, CallProfile, DifferenceRow, Figures, PathRow, Running, SCHEMA};
+use crate::results::{CallDifference, CallProfile, DifferenceRow, Figures, PathRow, SCHEMA};
 use std::collections::BTreeMap;
 
 /// Call sites, and the rows with them before and after.
@@ -140,6 +140,7 @@ fn merged(all: Option<Figures>, f: &Figures) -> Figures {
     let least = [all.min_ns, f.min_ns, all.min_below_ns, f.min_below_ns].into_iter().flatten().min();
     let is_bound = all.min_below_ns.or(f.min_below_ns).is_some();
     let most = |f: &Figures| f.wall_below_ns.unwrap_or(f.wall_ns);
+    let most_cpu = |f: &Figures| f.cpu_below_ns.unwrap_or(f.cpu_ns);
     let unclear = all.wall_below_ns.or(f.wall_below_ns).is_some() && !all.lacking && !f.lacking;
     Figures {
         calls: all.calls.saturating_add(f.calls),
@@ -152,6 +153,9 @@ fn merged(all: Option<Figures>, f: &Figures) -> Figures {
         wall_ns: all.wall_ns.saturating_add(f.wall_ns),
         self_wall_ns: all.self_wall_ns.saturating_add(f.self_wall_ns),
         cpu_ns: all.cpu_ns.saturating_add(f.cpu_ns),
+        cpu_below_ns: all.cpu_below_ns.or(f.cpu_below_ns).map(|_| most_cpu(&all).saturating_add(most_cpu(f))),
+        cpu_rough: all.cpu_rough || f.cpu_rough,
+        cpu_unsure_ns: all.cpu_unsure_ns.saturating_add(f.cpu_unsure_ns),
         self_cpu_ns: all.self_cpu_ns.saturating_add(f.self_cpu_ns),
         off_cpu_ns: all.off_cpu_ns.saturating_add(f.off_cpu_ns),
         average_ns: average,
@@ -164,10 +168,7 @@ fn merged(all: Option<Figures>, f: &Figures) -> Figures {
         share_exec: all.share_exec + f.share_exec,
         share_wall: all.share_wall + f.share_wall,
         share_listed: all.share_listed + f.share_listed,
-        running: Running {
-            calls: all.running.calls.saturating_add(f.running.calls),
-            elapsed_ns: all.running.elapsed_ns.saturating_add(f.running.elapsed_ns),
-        },
+        running: all.running.with(f.running),
         ..Figures::default()
     }
 }

@@ -6,6 +6,7 @@
 //! are narrowed to the bins of the histogram that grew, or unknown (0) without one.
 
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use whither_store::calls::{
     CallLost, CallPath, CallSnapshot, CallThread, Gap, InProgress, LatePoint, Moment, PathTotals, Spent, Usage, Whole,
 };
@@ -18,9 +19,9 @@ pub fn difference(later: &CallSnapshot, earlier: &CallSnapshot) -> CallSnapshot 
     }
     let interval = later.at_ns - earlier.at_ns;
     let before: FxHashMap<u32, &CallPath> = earlier.paths.iter().map(|p| (p.id, p)).collect();
-    let carried = carried(later, earlier, interval);
+    let (in_progress, carried) = divided(later, earlier, interval);
     let path = |p: &CallPath| match before.get(&p.id) {
-        Some(b) => between(p, b, carried.get(&p.id).copied().unwrap_or(0)),
+        Some(b) => between(p, b, carried.get(&p.id).copied().unwrap_or_default()),
         None => p.clone(),
     };
     CallSnapshot {
@@ -31,12 +32,14 @@ pub fn difference(later: &CallSnapshot, earlier: &CallSnapshot) -> CallSnapshot 
             threads: later.whole.threads,
             threads_ended: later.whole.threads_ended.saturating_sub(earlier.whole.threads_ended),
             thread_unsure_ns: later.whole.thread_unsure_ns.saturating_sub(earlier.whole.thread_unsure_ns),
+            ran_ns: later.whole.ran_ns.saturating_sub(earlier.whole.ran_ns),
+            queued_ns: later.whole.queued_ns.saturating_sub(earlier.whole.queued_ns),
         },
         late: late(later, earlier),
         gaps: gaps(later, earlier),
         paths: later.paths.iter().map(path).collect(),
         threads: threads(later, earlier),
-        in_progress: later.in_progress.iter().map(|c| clipped(c, interval)).collect(),
+        in_progress,
         lost: lost(&later.lost, &earlier.lost),
         ..later.clone()
     }
@@ -71,30 +74,46 @@ fn spent_since(spent: Spent, earlier: &CallSnapshot) -> Spent {
     }
 }
 
-fn clipped(call: &InProgress, interval: u64) -> InProgress {
-    InProgress { elapsed_ns: call.elapsed_ns.min(interval), ..*call }
-}
-
-/// Per path: time before the interval of calls that ended within it.
-fn carried(later: &CallSnapshot, earlier: &CallSnapshot, interval: u64) -> FxHashMap<u32, u64> {
-    let mut carried: FxHashMap<u32, u64> = FxHashMap::default();
+/// Calls in progress at the end, each with the time it has had within the interval, and by path what was had before it by calls that
+/// ended within it.
+fn divided(later: &CallSnapshot, earlier: &CallSnapshot, interval: u64) -> (Vec<InProgress>, FxHashMap<u32, Before>) {
+    let mut open: FxHashMap<(u32, u32, u32), VecDeque<&InProgress>> = FxHashMap::default();
+    let mut before: FxHashMap<u32, Before> = FxHashMap::default();
     for call in &earlier.in_progress {
-        let sum = carried.entry(call.path).or_default();
-        *sum = sum.saturating_add(call.elapsed_ns);
+        open.entry((call.pid, call.tid, call.path)).or_default().push_back(call);
+        let all = before.entry(call.path).or_default();
+        all.wall_ns = all.wall_ns.saturating_add(call.elapsed_ns);
+        all.cpu_ns = all.cpu_ns.saturating_add(call.cpu_ns.unwrap_or(0));
     }
-    // Still running ones have not been added to any counter.
-    for call in &later.in_progress {
-        if let Some(sum) = carried.get_mut(&call.path) {
-            *sum = sum.saturating_sub(call.elapsed_ns.saturating_sub(interval));
+    let rest = |call: &InProgress| {
+        let had = call.elapsed_ns.saturating_sub(interval);
+        let elapsed_ns = call.elapsed_ns.min(interval);
+        // Nested ones of a path stand in the order of their entries.
+        let known = (had > 0).then(|| open.get_mut(&(call.pid, call.tid, call.path))?.pop_front()).flatten();
+        let cpu_before = known.map_or(Some(0), |call| call.cpu_ns);
+        // Still running ones have not been added to any counter.
+        if let Some(all) = before.get_mut(&call.path) {
+            all.wall_ns = all.wall_ns.saturating_sub(had);
+            all.cpu_ns = all.cpu_ns.saturating_sub(cpu_before.unwrap_or(0));
         }
-    }
-    carried
+        let cpu = call.cpu_ns.zip(cpu_before).map(|(now, before)| now.saturating_sub(before).min(elapsed_ns));
+        InProgress { elapsed_ns, cpu_ns: cpu, ..*call }
+    };
+    let running = later.in_progress.iter().map(rest).collect();
+    (running, before)
 }
 
-fn between(later: &CallPath, earlier: &CallPath, carried: u64) -> CallPath {
+/// Time before an interval.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    wall_ns: u64,
+    cpu_ns: u64,
+}
+
+fn between(later: &CallPath, earlier: &CallPath, carried: Before) -> CallPath {
     let before: FxHashMap<u32, &PathTotals> = earlier.threads.iter().map(|(tid, t)| (*tid, t)).collect();
     let thread = |(tid, t): &(u32, PathTotals)| match before.get(tid) {
-        Some(b) => (*tid, subtract(t, b, 0)),
+        Some(b) => (*tid, subtract(t, b, Before::default())),
         None => (*tid, t.clone()),
     };
     CallPath {
@@ -104,7 +123,7 @@ fn between(later: &CallPath, earlier: &CallPath, carried: u64) -> CallPath {
     }
 }
 
-fn subtract(later: &PathTotals, earlier: &PathTotals, carried: u64) -> PathTotals {
+fn subtract(later: &PathTotals, earlier: &PathTotals, carried: Before) -> PathTotals {
     let hist = match (&later.hist, &earlier.hist) {
         (Some(l), Some(e)) => Some(subtract_hist(l, e)),
         (hist, _) => hist.clone(),
@@ -114,8 +133,8 @@ fn subtract(later: &PathTotals, earlier: &PathTotals, carried: u64) -> PathTotal
     PathTotals {
         calls: later.calls.saturating_sub(earlier.calls),
         done,
-        wall_ns: later.wall_ns.saturating_sub(earlier.wall_ns).saturating_sub(carried),
-        cpu_ns: later.cpu_ns.saturating_sub(earlier.cpu_ns),
+        wall_ns: later.wall_ns.saturating_sub(earlier.wall_ns).saturating_sub(carried.wall_ns),
+        cpu_ns: later.cpu_ns.saturating_sub(earlier.cpu_ns).saturating_sub(carried.cpu_ns),
         min_ns,
         max_ns,
         values: [0, 1].map(|i| later.values[i].saturating_sub(earlier.values[i])),

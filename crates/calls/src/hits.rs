@@ -1,7 +1,7 @@
 //! Calls that breakpoints of the kernel (uprobes) have measured: what these cost inside of a call, and what is left of a time
 //! without it. Not here: what the agent's probes cost (sums).
 
-use crate::sums::{PathSum, cost_ns, no_more_than_all};
+use crate::sums::{KNOWN_PART, PathSum, cost_ns, no_more_than_all};
 use whither_store::calls::{CallSnapshot, PatchKind, PathTotals};
 
 /// What is left of a time is known to be of a call when it is so many times what was taken off. Breakpoints cost what caches and
@@ -48,5 +48,15 @@ pub(crate) fn doubt_remainder(sum: &mut PathSum, hit_ps: u64) {
         sum.raw_wall = sum.raw_wall.saturating_add(cost_ns(sum.done, hit_ps));
         sum.doubt = sum.raw_wall;
         sum.bound = true;
+    }
+    if sum.cpu > 0 && sum.cpu < cost_ns(sum.done, hit_ps).saturating_mul(SURE) {
+        sum.raw_cpu = sum.raw_cpu.saturating_add(cost_ns(sum.done, hit_ps));
+        sum.cpu_doubt = sum.raw_cpu;
+        sum.cpu_bound = true;
+    }
+    // What one hit has cost the shortest call is not known.
+    if sum.max > 0 && sum.min < (hit_ps / 1000).saturating_mul(KNOWN_PART) {
+        sum.min = sum.min.saturating_add(hit_ps / 1000);
+        sum.min_open = true;
     }
 }

@@ -287,12 +287,7 @@ impl Analysis<'_> {
         }
         let tids = &draft.tids;
         let running: Vec<Vec<Running>> = tids.iter().map(|&t| running(self.snapshot, Some(t))).collect();
-        let running = |path: usize| {
-            running.iter().fold(Running::default(), |all, of| Running {
-                calls: all.calls + of[path].calls,
-                elapsed_ns: all.elapsed_ns.saturating_add(of[path].elapsed_ns),
-            })
-        };
+        let running = |path: usize| running.iter().fold(Running::default(), |all, of| all.with(of[path]));
         let totals = |path: usize| {
             let wanted = self.snapshot.paths[path].threads.iter().filter(|(tid, _)| tids.contains(tid));
             wanted.fold(PathTotals::default(), |sum, (_, t)| added(sum, t))
@@ -369,6 +364,6 @@ fn added(mut sum: PathTotals, t: &PathTotals) -> PathTotals {
     sum.min_ns = if sum.min_ns == 0 || (t.min_ns > 0 && t.min_ns < sum.min_ns) { t.min_ns } else { sum.min_ns };
     sum.values = [0, 1].map(|i| sum.values[i].saturating_add(t.values[i]));
     crate::sums::add_usage(&mut sum.usage, t.usage);
-    crate::sums::add_hist(&mut sum.hist, t.hist.as_deref());
+    crate::hist::add_hist(&mut sum.hist, t.hist.as_deref());
     sum
 }

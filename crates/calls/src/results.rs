@@ -133,11 +133,17 @@ pub struct Figures {
     pub unsure_ns: u64,
     /// The same without probed callees.
     pub self_wall_ns: u64,
-    /// CPU time of completed calls.
+    /// CPU time, calls in progress included as far as theirs is known, own cost of nested probes taken off.
     pub cpu_ns: u64,
+    /// Where that is not known: it is no more than this.
+    pub cpu_below_ns: Option<u64>,
+    /// As `rough`, of CPU time.
+    pub cpu_rough: bool,
+    /// As `unsure_ns`, of CPU time.
+    pub cpu_unsure_ns: u64,
     /// The same without probed callees.
     pub self_cpu_ns: u64,
-    /// Blocked or runnable: wall of completed calls - CPU.
+    /// Blocked or runnable: wall - CPU; of calls in progress where the CPU time of all is known.
     pub off_cpu_ns: u64,
     /// Wall time of a completed call.
     pub average_ns: Option<f64>,
@@ -184,6 +190,24 @@ pub struct Running {
     pub calls: u64,
     /// Time since their entries, within the epoch or interval.
     pub elapsed_ns: u64,
+    /// CPU time of it: at least so much, where that of some calls is not known.
+    pub cpu_ns: u64,
+    /// Calls whose CPU time is not known: the thread's clock was not read at their entry.
+    pub cpu_unknown: u64,
+}
+
+impl Running {
+    /// Both together.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        let sum = u64::saturating_add;
+        Self {
+            calls: sum(self.calls, other.calls),
+            elapsed_ns: sum(self.elapsed_ns, other.elapsed_ns),
+            cpu_ns: sum(self.cpu_ns, other.cpu_ns),
+            cpu_unknown: sum(self.cpu_unknown, other.cpu_unknown),
+        }
+    }
 }
 
 /// A value known to lie in `[low_ns, high_ns]`.

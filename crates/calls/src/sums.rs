@@ -7,8 +7,10 @@
 //! far as it was measured. Where a callee has more time than its caller (the caller was left by longjmp and
 //! carries none), self time is 0.
 
+use crate::cpu::{CpuAdder, doubt_waiting, queued_ns};
+use crate::hist::{add_hist, quantile};
 use crate::hits::{cost_of_hit, doubt_remainder, hits_of, is_by_uprobe, without_hits};
-use crate::results::{Bounds, Figures, Running, ValueRow};
+use crate::results::{Figures, Running, ValueRow};
 use crate::unseen::{Partly, Unseen};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -19,8 +21,8 @@ const FAR_SHORTER: u64 = 8;
 
 /// Times are told as they are where they are known to this part (one in so many) of themselves, or to so many nanoseconds a call: as
 /// roughly known where what measuring adds or hides may come to more than both.
-const KNOWN_PART: u64 = 50;
-const KNOWN_NS: u64 = 10;
+pub(crate) const KNOWN_PART: u64 = 50;
+pub(crate) const KNOWN_NS: u64 = 10;
 
 /// How paths nest.
 pub(crate) struct Nesting {
@@ -85,7 +87,13 @@ pub(crate) struct PathSum {
     /// The same with what measuring their callees cost.
     pub(crate) raw_wall: u64,
     pub(crate) running: Running,
+    /// Completed calls.
     pub(crate) cpu: u64,
+    /// The same with what measuring their callees cost.
+    pub(crate) raw_cpu: u64,
+    /// As `doubt` and `bound`, of CPU time.
+    pub(crate) cpu_doubt: u64,
+    pub(crate) cpu_bound: bool,
     pub(crate) self_wall: u64,
     pub(crate) self_cpu: u64,
     pub(crate) min: u64,
@@ -127,6 +135,11 @@ impl PathSum {
     /// Time inside, completed or not.
     pub(crate) fn inside(&self) -> u64 {
         self.wall.saturating_add(self.running.elapsed_ns)
+    }
+
+    /// CPU time of calls, completed or not, as far as it is known.
+    pub(crate) fn inside_cpu(&self) -> u64 {
+        self.cpu.saturating_add(self.running.cpu_ns)
     }
 }
 
@@ -171,25 +184,28 @@ pub(crate) fn path_sums(
     // What the agent has taken off is known in all only: each call has its part.
     let apart =
         u64::try_from(u128::from(snapshot.own_cost.apart_ns) * 1000 / u128::from(all.max(1))).unwrap_or(u64::MAX);
-    let costs = |i: usize| Costs {
-        off: cost_ns(nested[i], whole).saturating_add(hits_ns[i]),
-        in_all: cost_ns(nested[i], whole.saturating_add(apart)).saturating_add(hits_ns[i]),
+    let costs = |i: usize| {
+        let in_all = cost_ns(nested[i], whole.saturating_add(apart)).saturating_add(hits_ns[i]);
+        let queued = queued_ns(snapshot, in_all, &raw[i]);
+        Costs { off: cost_ns(nested[i], whole).saturating_add(hits_ns[i]), in_all, queued }
     };
+    let costs: Vec<Costs> = (0..raw.len()).map(costs).collect();
     let measured: Vec<(u64, u64)> = raw.iter().map(|t| (t.wall_ns, t.cpu_ns)).collect();
     let mut sums: Vec<PathSum> = raw
         .into_iter()
         .enumerate()
-        .map(|(i, t)| corrected(t, costs(i), has_wall && has_exits(snapshot, i), running(i)))
+        .map(|(i, t)| corrected(t, &costs[i], has_wall && has_exits(snapshot, i), running(i)))
         .collect();
     for (i, (sum, path)) in sums.iter_mut().zip(&snapshot.paths).enumerate() {
         // Folded calls lie in timed ones and may be far shorter.
         let folded = path.folded && sum.calls > sum.done.saturating_add(sum.running.calls);
         // How many measured callees the shortest call had is not known, so their cost is still in it.
-        sum.min_open = folded || costs(i).off > 0;
+        sum.min_open = folded || costs[i].off > 0;
         sum.resolution_ns = resolution_ns(snapshot, i, hit_ps);
         if is_by_uprobe(snapshot, path.point) {
             doubt_remainder(sum, hit_ps);
         }
+        doubt_waiting(snapshot, sum);
         // Of a folded path only what has no time at all is known to have lost it.
         let all_lost = sum.done == 0 && !is_by_uprobe(snapshot, path.point);
         let lost = untimed(snapshot, sum);
@@ -203,17 +219,21 @@ pub(crate) fn path_sums(
 /// Gives callers back what the correction took too much: they last at least as long as their callees, and
 /// never longer than measured.
 fn hold_callees(sums: &mut [PathSum], measured: &[(u64, u64)], nesting: &Nesting) {
-    let mut callees = vec![(0_u64, 0_u64); sums.len()];
+    let mut callees = vec![(0_u64, 0_u64, 0_u64); sums.len()];
     for &path in nesting.order.iter().rev() {
         let (sum, most, inner) = (&mut sums[path], measured[path], callees[path]);
         sum.wall = sum.wall.max(inner.0.min(most.0));
         sum.cpu = sum.cpu.max(inner.1.min(most.1));
+        if sum.running.cpu_unknown > 0 {
+            let known = inner.2.saturating_sub(sum.cpu).min(sum.running.elapsed_ns);
+            sum.running.cpu_ns = sum.running.cpu_ns.max(known);
+        }
         sum.self_wall = sum.inside();
-        sum.self_cpu = sum.cpu;
-        let (wall, cpu) = (sum.wall, sum.cpu);
+        sum.self_cpu = sum.inside_cpu();
+        let (wall, cpu, inside) = (sum.wall, sum.cpu, sum.inside_cpu());
         if let Some(parent) = nesting.parents[path] {
             let all = &mut callees[parent];
-            *all = (all.0.saturating_add(wall), all.1.saturating_add(cpu));
+            *all = (all.0.saturating_add(wall), all.1.saturating_add(cpu), all.2.saturating_add(inside));
         }
     }
 }
@@ -282,7 +302,9 @@ pub(crate) fn clocks(snapshot: &CallSnapshot) -> Clocks {
 
 /// Points whose calls have times.
 fn has_exits(snapshot: &CallSnapshot, path: usize) -> bool {
-    is_timed(snapshot, path) || (is_by_uprobe(snapshot, snapshot.paths[path].point) && snapshot.own_cost.hit_ps > 0)
+    let point = snapshot.paths[path].point;
+    let sees_exits = || snapshot.points.get(point as usize).is_some_and(|p| p.entry_only.is_none());
+    is_timed(snapshot, path) || (is_by_uprobe(snapshot, point) && sees_exits() && snapshot.own_cost.hit_ps > 0)
 }
 
 /// Points of the agent that see exits; only their cost has been measured once for all.
@@ -297,10 +319,13 @@ struct Costs {
     off: u64,
     /// With what the agent has taken off.
     in_all: u64,
+    /// Wall time that threads have waited for CPUs on account of it.
+    queued: u64,
 }
 
-fn corrected(t: PathTotals, cost: Costs, jumped_patch: bool, running: Running) -> PathSum {
+fn corrected(t: PathTotals, cost: &Costs, jumped_patch: bool, running: Running) -> PathSum {
     let (wall, cpu) = (t.wall_ns.saturating_sub(cost.off), t.cpu_ns.saturating_sub(cost.off));
+    let in_all = cost.in_all.saturating_add(cost.queued);
     PathSum {
         calls: t.calls,
         done: t.done,
@@ -309,12 +334,15 @@ fn corrected(t: PathTotals, cost: Costs, jumped_patch: bool, running: Running) -
         raw_wall: t.wall_ns,
         running,
         cpu,
+        raw_cpu: t.cpu_ns,
+        cpu_doubt: cost.in_all.min(t.cpu_ns),
+        cpu_bound: cpu < cost.in_all && t.cpu_ns > 0,
         self_wall: 0,
         self_cpu: 0,
         min: t.min_ns,
         min_open: false,
-        doubt: cost.in_all.min(t.wall_ns),
-        bound: wall < cost.in_all,
+        doubt: in_all.min(t.wall_ns),
+        bound: wall < in_all,
         untimed: 0,
         lacking: false,
         unseen: None,
@@ -331,7 +359,7 @@ fn corrected(t: PathTotals, cost: Costs, jumped_patch: bool, running: Running) -
 /// both already: what remains is the caller's own.
 fn exclude_callees(sums: &mut [PathSum], nesting: &Nesting) {
     let inside: Vec<(u64, u64, Usage)> =
-        sums.iter().map(|s| (s.inside(), s.cpu, s.usage.unwrap_or_default())).collect();
+        sums.iter().map(|s| (s.inside(), s.inside_cpu(), s.usage.unwrap_or_default())).collect();
     for (path, (wall, cpu, usage)) in inside.into_iter().enumerate() {
         if let Some(parent) = nesting.parents[path] {
             let sum = &mut sums[parent];
@@ -407,9 +435,8 @@ pub(crate) struct Adder {
     resolution_ns: u64,
     /// No less than `inside`, whatever callees cost to be measured.
     most: u64,
-    /// Wall and CPU of outermost calls.
-    wall: u64,
-    pub(crate) cpu: u64,
+    /// CPU time of outermost calls.
+    pub(crate) cpu: CpuAdder,
     /// Those of them whose functions were not probed all the time.
     pub(crate) partly: Vec<Partly>,
     self_wall: u64,
@@ -453,9 +480,8 @@ impl Adder {
             self.most = self.most.saturating_add(sum.most());
             self.untimed = self.untimed.saturating_add(sum.untimed);
             self.lacking |= sum.lacking;
-            self.wall = self.wall.saturating_add(sum.wall);
-            self.cpu = self.cpu.saturating_add(sum.cpu);
-            self.running.elapsed_ns = self.running.elapsed_ns.saturating_add(sum.running.elapsed_ns);
+            self.cpu.add(sum);
+            self.running = self.running.with(Running { calls: 0, ..sum.running });
         } else {
             self.nested = self.nested.saturating_add(sum.calls);
         }
@@ -528,6 +554,7 @@ impl Adder {
         };
         let average = average.filter(|_| !bounded);
         let (share_exec, share_wall) = shares;
+        let cpu_timed = self.timed && whole.cpu_timed;
         Figures {
             calls: self.calls,
             done: self.done,
@@ -535,15 +562,18 @@ impl Adder {
             lacking: self.lacking,
             nested: self.nested,
             timed: self.timed,
-            cpu_timed: self.timed && whole.cpu_timed,
+            cpu_timed,
             wall_ns,
             wall_below_ns: below,
             rough: average.is_some_and(|a| a < ROUGH * self.resolution_ns as f64 || self.is_beyond_the_bar()),
             unsure_ns: self.unsure,
             self_wall_ns: if beyond { self.self_wall.min(wall_ns) } else { self.self_wall },
-            cpu_ns: self.cpu,
+            cpu_ns: self.cpu.ns,
+            cpu_below_ns: self.cpu.below().filter(|_| cpu_timed),
+            cpu_rough: cpu_timed && self.cpu.is_rough(),
+            cpu_unsure_ns: self.cpu.unsure(),
             self_cpu_ns: self.self_cpu,
-            off_cpu_ns: if whole.cpu_timed { self.wall.saturating_sub(self.cpu) } else { 0 },
+            off_cpu_ns: if whole.cpu_timed { self.cpu.off } else { 0 },
             average_ns: average,
             min_ns,
             min_below_ns,
@@ -589,60 +619,9 @@ pub(crate) fn add_usage(into: &mut Option<Usage>, usage: Option<Usage>) {
     }
 }
 
-pub(crate) fn add_hist(into: &mut Option<Vec<u64>>, hist: Option<&[u64]>) {
-    let Some(hist) = hist else { return };
-    let all = into.get_or_insert_default();
-    if all.len() < hist.len() {
-        all.resize(hist.len(), 0);
-    }
-    for (sum, n) in all.iter_mut().zip(hist) {
-        *sum = sum.saturating_add(*n);
-    }
-}
-
-/// Bounds of the bin that holds the quantile, narrowed by the shortest and longest call.
-pub(crate) fn quantile(hist: &[u64], q: f64, (min, max): (u64, u64)) -> Option<Bounds> {
-    let total: u64 = hist.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
-    if total == 0 {
-        return None;
-    }
-    // The smallest rank that is not below the quantile, counted from 1.
-    let rank = ((total as f64 * q).ceil() as u64).clamp(1, total);
-    let mut seen = 0_u64;
-    let bin = hist.iter().position(|n| {
-        seen = seen.saturating_add(*n);
-        seen >= rank
-    })?;
-    let low = 1_u64.checked_shl(u32::try_from(bin).ok()?).unwrap_or(u64::MAX);
-    let high = low.saturating_add(low - 1);
-    let max = if max == 0 { u64::MAX } else { max };
-    // Rounding of the clock may put a call beside its bin: then the bin stands as it is.
-    let inside = min <= high && max >= low;
-    Some(if inside {
-        Bounds { low_ns: low.max(min), high_ns: high.min(max) }
-    } else {
-        Bounds { low_ns: low, high_ns: high }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quantiles_are_bounds_of_their_bin() {
-        let mut hist = vec![0; 64];
-        (hist[3], hist[10], hist[20]) = (50, 49, 1);
-        let at = |q| quantile(&hist, q, (9, 1_500_000)).unwrap();
-        assert_eq!(at(0.5), Bounds { low_ns: 9, high_ns: 15 });
-        assert_eq!(at(0.51), Bounds { low_ns: 1024, high_ns: 2047 });
-        assert_eq!(at(0.99), Bounds { low_ns: 1024, high_ns: 2047 });
-        assert_eq!(at(1.0), Bounds { low_ns: 1 << 20, high_ns: 1_500_000 });
-        assert_eq!(quantile(&[0; 64], 0.5, (0, 0)), None);
-        let mut last = vec![0; 64];
-        last[63] = 1;
-        assert_eq!(quantile(&last, 0.5, (0, 0)).unwrap().high_ns, u64::MAX);
-    }
 
     #[test]
     fn more_than_the_whole_is_unknown() {

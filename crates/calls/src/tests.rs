@@ -177,25 +177,27 @@ fn call_sites_are_named_where_they_tell_paths_apart() {
 fn calls_in_progress_count_with_the_time_inside_the_interval() {
     let main = call(0, 0, 0, 1, vec![leaf(1, 0x10, 100, 1)]);
     let mut earlier = Take::of([1]).snapshot(&main);
-    let running = |elapsed_ns| InProgress { tid: 7, pid: 7, path: 100, elapsed_ns };
+    // Each has half of its time on a CPU.
+    let running = |elapsed_ns| InProgress { tid: 7, pid: 7, path: 100, elapsed_ns, cpu_ns: Some(elapsed_ns / 2) };
     (earlier.at_ns, earlier.whole.wall_ns, earlier.whole.thread_ns) = (1_000, 1_000, 2_000);
     earlier.paths[0].totals =
-        PathTotals { calls: 3, done: 1, wall_ns: 100, min_ns: 100, max_ns: 100, ..PathTotals::default() };
+        PathTotals { calls: 3, done: 1, wall_ns: 100, cpu_ns: 50, min_ns: 100, max_ns: 100, ..PathTotals::default() };
     // One entered 400 ns ago, one 700 ns ago.
     earlier.in_progress = vec![running(400), running(700)];
     let mut later = earlier.clone();
     (later.at_ns, later.whole.wall_ns, later.whole.thread_ns) = (1_500, 1_500, 3_000);
     // The second one returned after 750; the first goes on; a third came 200 ns ago.
     later.paths[0].totals =
-        PathTotals { calls: 4, done: 2, wall_ns: 850, min_ns: 100, max_ns: 750, ..PathTotals::default() };
+        PathTotals { calls: 4, done: 2, wall_ns: 850, cpu_ns: 425, min_ns: 100, max_ns: 750, ..PathTotals::default() };
     later.in_progress = vec![running(900), running(200)];
     let interval = difference(&later, &earlier);
     let profile = Analysis::new(&interval, &Named, Options::default()).profile();
     let f = &profile.paths[0].figures;
     assert_eq!((f.calls, f.done), (1, 1));
-    assert_eq!(f.running, Running { calls: 2, elapsed_ns: 500 + 200 });
+    assert_eq!(f.running, Running { calls: 2, elapsed_ns: 700, cpu_ns: 350, cpu_unknown: 0 });
     // 50 of the one that returned, 500 of the one that lasts, 200 of the new one.
     assert_eq!(f.wall_ns, 750);
+    assert_eq!((f.cpu_ns, f.off_cpu_ns), (375, 375));
     assert!((f.share_wall - 0.75).abs() < 1e-9, "of two threads' 500");
     assert_eq!(difference(&earlier, &later), earlier, "after a reset numbers are new");
 }
@@ -278,14 +280,15 @@ fn hostile_snapshots_do_not_panic() {
         frames: vec![frame(1), frame(0)],
         paths: vec![path(1, 0, Some(2)), path(2, 1, Some(1)), path(2, 9, Some(2)), path(3, u32::MAX, Some(50))],
         in_progress: vec![
-            InProgress { tid: 1, pid: 1, path: 1, elapsed_ns: u64::MAX },
-            InProgress { tid: 1, pid: 1, path: 99, elapsed_ns: 1 },
+            InProgress { tid: 1, pid: 1, path: 1, elapsed_ns: u64::MAX, ..InProgress::default() },
+            InProgress { tid: 1, pid: 1, path: 99, elapsed_ns: 1, ..InProgress::default() },
         ],
         own_cost: OwnCost {
             inside_ps: u64::MAX,
             whole_ps: u64::MAX,
             step_ps: u64::MAX,
             count_ps: u64::MAX,
+            count_least_ps: Some(u64::MAX),
             kernel_ns: Some(u64::MAX),
             hit_ps: u64::MAX,
             apart_ns: u64::MAX,
@@ -465,7 +468,8 @@ fn calls_left_by_an_exception_mark_their_row() {
     assert_eq!(untimed(&snapshot), [0, 0], "nothing was lost: read at another moment");
     snapshot.lost.jumped = 60;
     assert_eq!(untimed(&snapshot), [60, 0]);
-    snapshot.in_progress = vec![InProgress { tid: 7, pid: 7, path: snapshot.paths[0].id, elapsed_ns: 9 }];
+    snapshot.in_progress =
+        vec![InProgress { tid: 7, pid: 7, path: snapshot.paths[0].id, elapsed_ns: 9, ..InProgress::default() }];
     assert_eq!(untimed(&snapshot), [59, 0]);
     snapshot.whole.threads = 100;
     assert_eq!(untimed(&snapshot), [0, 0], "threads still run");

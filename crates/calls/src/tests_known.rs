@@ -153,23 +153,81 @@ fn own_cost_has_an_upper_end_by_kinds_of_calls_changes_and_frames() {
     let kind = |same_ps| MostOfKind { same_ps, deep_ps: same_ps + 48_000, varied_ps: same_ps + 100_000 };
     let of = |calls: Vec<crate::fixture::Call>, entry_only: bool| {
         let mut snapshot = Take { cost: 10, ..Take::of([1]) }.snapshot(&call(0, 0, 50, 1, calls));
-        snapshot.own_cost.count_ps = 4_000;
+        (snapshot.own_cost.count_ps, snapshot.own_cost.count_least_ps) = (8_000, Some(4_000));
         snapshot.own_cost.most = Some(MostCost { timed: kind(50_000), counted: kind(20_000), frames: 48 });
         (snapshot.whole.cpu_ns, snapshot.whole.thread_ns) = (1_000_000, 1_000_000);
         snapshot.points[0].entry_only = entry_only.then(|| "asked for".into());
         Analysis::new(&snapshot, &Named, Options::default()).own_cost()
     };
     let one = of(vec![leaf(1, 16, 30, 1000)], false);
-    assert_eq!((one.ns, one.most_ns, one.open), (10_000, Some(50_000), false));
-    assert!((one.share_most - 0.05).abs() < 1e-12);
+    assert_eq!((one.ns, one.most_ns, one.open), (10_000, Some(75_000), false));
+    assert!((one.share_most - 0.075).abs() < 1e-12);
     let counted = of(vec![leaf(1, 16, 30, 1000)], true);
-    assert_eq!((counted.ns, counted.most_ns, counted.rough), (4_000, Some(20_000), false));
+    assert_eq!((counted.ns, counted.most_ns, counted.rough), (4_000, Some(30_000), false));
     let two = of(vec![leaf(1, 16, 30, 900), leaf(1, 32, 30, 100)], false);
-    assert_eq!(two.most_ns, Some(50_000 + 200 * 100), "each of a hundred is a change twice");
+    assert_eq!(two.most_ns, Some((50_000 + 200 * 100) * 3 / 2), "each of a hundred is a change twice");
     let deep = |frames: u32| (0..frames).fold(leaf(1, 16, 30, 1000), |inner, _| call(2, 16, 0, 1, vec![inner]));
     let (few, many) = (of(vec![deep(4)], false), of(vec![deep(30)], false));
-    assert_eq!(few.most_ns, Some(50_000));
-    assert!((70_000..=74_000).contains(&many.most_ns.unwrap()), "some 21 frames more than ten: {many:?}");
+    assert_eq!(few.most_ns, Some(75_000));
+    assert!((105_000..=111_000).contains(&many.most_ns.unwrap()), "some 21 frames more than ten: {many:?}");
     let beyond = of(vec![leaf(1, 16, 30, 100_000)], false);
     assert_eq!(beyond.most_ns, Some(1_000_000.max(beyond.ns)), "no more than there is");
+}
+
+/// Threads that wait for CPUs wait for what measuring costs, too: what is left of the wall time is mostly that.
+#[test]
+fn waiting_for_cpus_on_account_of_probes_is_no_time_of_calls() {
+    let inner = (0..40).fold(leaf(1, 16, 1, 1), |inner, _| call(1, 16, 1, 1, vec![inner]));
+    let mut snapshot = Take { cost: 60, join: false, ..Take::of([1]) }.snapshot(&call(0, 0, 0, 1, vec![inner]));
+    let all = snapshot.own_cost.whole_ps / 1000 * 40;
+    let whole = &mut snapshot.whole;
+    (whole.cpu_ns, whole.thread_ns, whole.ran_ns, whole.queued_ns) = (1_000_000, 2_000_000, 1_000_000, 0);
+    for path in &mut snapshot.paths {
+        // As long on a CPU as measuring took, and the same waiting for it.
+        (path.totals.cpu_ns, path.totals.wall_ns) = (all + 40, 2 * all + 80);
+    }
+    let outermost =
+        |s: &CallSnapshot| Analysis::new(s, &Named, Options::default()).profile().functions[0].totals.clone();
+    assert_eq!(outermost(&snapshot).wall_known(), Known::Roughly, "it may have waited for anything");
+    snapshot.whole.queued_ns = 1_000_000;
+    assert_eq!(outermost(&snapshot).wall_known(), Known::AtMost(2 * all + 80));
+}
+
+/// Of a call that sleeps the wall time is known, whatever probed callees cost; its CPU time is not.
+#[test]
+fn cpu_time_is_a_bound_where_measuring_cost_most_of_it() {
+    let sleeps = call(1, 16, 1_000_000, 1, vec![leaf(2, 16, 1, 20)]);
+    let mut snapshot = Take { cost: 60, ..Take::of([1, 2]) }.snapshot(&call(0, 0, 0, 1, vec![sleeps]));
+    (snapshot.whole.cpu_ns, snapshot.whole.thread_ns) = (10_000, 2_000_000);
+    snapshot.paths[0].totals.cpu_ns = 1_500;
+    let of = |s: &CallSnapshot| {
+        let profile = Analysis::new(s, &Named, Options::default()).profile();
+        profile.functions.iter().find(|f| f.names[0] == "f1").unwrap().totals.clone()
+    };
+    let f = of(&snapshot);
+    assert_eq!((f.wall_known(), f.cpu_known(), f.off_known()), (Known::Well, Known::AtMost(1_500), Known::Well));
+    snapshot.paths[0].totals.cpu_ns = 500_000;
+    assert_eq!(of(&snapshot).cpu_known(), Known::Well);
+}
+
+/// Nobody may know what a call in progress has used: at least as much as its callees.
+#[test]
+fn cpu_time_of_calls_in_progress_is_no_less_than_that_of_their_callees() {
+    let main = call(0, 0, 0, 1, vec![call(1, 16, 0, 1, vec![leaf(2, 16, 400_000, 2)])]);
+    let mut snapshot = Take::of([1, 2]).snapshot(&main);
+    (snapshot.whole.cpu_ns, snapshot.whole.thread_ns) = (1_000_000, 1_000_000);
+    let outer = snapshot.paths[0].id;
+    snapshot.paths[0].totals = PathTotals { calls: 1, ..PathTotals::default() };
+    let mut running = InProgress { tid: 1, pid: 1, path: outer, elapsed_ns: 900_000, cpu_ns: None };
+    let of = |s: &CallSnapshot| {
+        let profile = Analysis::new(s, &Named, Options::default()).profile();
+        profile.functions.iter().find(|f| f.names[0] == "f1").unwrap().totals.clone()
+    };
+    snapshot.in_progress = vec![running];
+    assert_eq!((of(&snapshot).cpu_ns, of(&snapshot).cpu_known()), (800_000, Known::AtLeast));
+    running.cpu_ns = Some(850_000);
+    snapshot.in_progress = vec![running];
+    let known = of(&snapshot);
+    assert_eq!((known.cpu_ns, known.self_cpu_ns, known.off_cpu_ns), (850_000, 50_000, 50_000));
+    assert_eq!((known.cpu_known(), known.running.cpu_ns), (Known::Well, 850_000));
 }

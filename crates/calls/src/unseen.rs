@@ -177,7 +177,7 @@ impl Adder {
             self.partly.len() - 1
         });
         if let Some(partly) = self.partly.get_mut(at) {
-            partly.cpu = partly.cpu.saturating_add(sum.cpu);
+            partly.cpu = partly.cpu.saturating_add(sum.inside_cpu());
             partly.inside = partly.inside.saturating_add(sum.inside());
         }
     }
@@ -185,7 +185,7 @@ impl Adder {
     /// Parts of the CPU time and of thread lifetimes. Time of functions that were probed at different times is a part of different
     /// wholes: those parts are added. Where they come to more than all (the program has changed what it does), no number is right.
     pub(crate) fn shares(&self, whole: &Wholes) -> (f64, f64) {
-        let (mut cpu, mut inside) = (self.cpu, self.inside);
+        let (mut cpu, mut inside) = (self.cpu.ns, self.inside);
         let mut all = (0.0, 0.0);
         for partly in &self.partly {
             (cpu, inside) = (cpu.saturating_sub(partly.cpu), inside.saturating_sub(partly.inside));

@@ -503,6 +503,13 @@ impl Segment {
         }
     }
 
+    /// CPU time of a thread, nanoseconds, and the TSC it was read at: what its records with an even `cpu0` refer to.
+    pub(crate) fn anchor(&self, index: u32) -> Option<(u64, u64)> {
+        let word = |offset: usize| self.word(Self::thread_at(index) + offset as u64);
+        let anchor = (word(offset_of!(Thread, anchor_cpu)), word(offset_of!(Thread, anchor_tsc)));
+        Some(anchor).filter(|(_, ticks)| *ticks != 0)
+    }
+
     /// Marks the block of a thread that has ended, unless another one has taken it meanwhile.
     pub(crate) fn bury(&self, index: u32, tid: u32) {
         let at = Self::thread_at(index);

@@ -8,6 +8,7 @@ mod carried;
 mod frames;
 mod kernel;
 mod merge;
+mod open;
 mod sums;
 
 use carried::Carried;
@@ -146,7 +147,7 @@ impl Reader {
     ) -> Reading {
         // Counters first: a path that appears meanwhile has none yet.
         let sums = self.carried.without(segment, 0..segment.n_threads(), || Sums::read(segment));
-        let in_progress = in_progress(segment, points, segment.n_paths());
+        let in_progress = self.in_progress(segment, points);
         self.frames.absorb(segment, place);
         let open: FxHashSet<u32> = in_progress.iter().map(|call| call.path).collect();
         let scale = Scale { clock: Clock::get(), inside: segment.header(field::COST_INSIDE) };
@@ -193,6 +194,22 @@ impl Reader {
             own_cost: OwnCost { apart_ns: scale.clock.ns(without(abi::LOST_APART)), ..own_cost(segment) },
             torn: sums.torn(),
         }
+    }
+
+    fn in_progress(&self, segment: &Segment, points: &dyn Points) -> Vec<InProgress> {
+        let (clock, paths) = (Clock::get(), segment.n_paths());
+        let of_thread = |index: u32| open::of_thread(segment, index).into_iter().map(move |open| (index, open));
+        let row = |(index, open): (u32, open::Open)| {
+            let path = open.call.path & !abi::FOLDED;
+            (path != 0 && path < paths && points.row(open.call.point).is_some()).then(|| InProgress {
+                tid: open.tid,
+                pid: open.pid,
+                path,
+                elapsed_ns: clock.ns(open.wall),
+                cpu_ns: open.cpu.map(|ns| ns.saturating_sub(self.carried.cpu_of(index, &open.call))),
+            })
+        };
+        (0..segment.n_threads()).flat_map(of_thread).filter_map(row).collect()
     }
 
     /// Adds to each path what every thread had of it. A block that several threads used one after the
@@ -271,6 +288,7 @@ pub(crate) fn clip(snapshot: &mut CallSnapshot) {
     }
     for call in &mut snapshot.in_progress {
         call.elapsed_ns = call.elapsed_ns.min(snapshot.whole.wall_ns);
+        call.cpu_ns = call.cpu_ns.map(|ns| ns.min(call.elapsed_ns));
     }
 }
 
@@ -299,8 +317,8 @@ fn lost(segment: &Segment) -> [u64; abi::LOST_CAUSES] {
 /// Zen 5 and up to 40 on a Xeon.
 const EARLY_PS: u64 = 45_000;
 
-/// Counting alone is hidden behind the work of the function that it is measured on (2 ns remain of it), and less so in programs: 7 to
-/// 26 ns, a third of what a timed call costs or so.
+/// Counting alone is hidden behind the work of the function that it is measured on (2 ns remain of it), and less so in most programs: 7
+/// to 26 ns, a third of what a timed call costs or so.
 const COUNTED: u64 = 3;
 
 fn own_cost(segment: &Segment) -> OwnCost {
@@ -313,6 +331,7 @@ fn own_cost(segment: &Segment) -> OwnCost {
         inside_ps: clock.ps(segment.header(field::COST_INSIDE)),
         whole_ps,
         count_ps: clock.ps(segment.header(field::COST_COUNT)).max(whole_ps / COUNTED),
+        count_least_ps: Some(clock.ps(segment.header(field::COST_COUNT))),
         step_ps: clock.ps(clock.step().max(segment.header(field::COST_EARLY))).max(EARLY_PS),
         most: (most[0] > 0).then(|| MostCost {
             timed: of_kind(&most[..3]),
@@ -321,27 +340,6 @@ fn own_cost(segment: &Segment) -> OwnCost {
         }),
         ..OwnCost::default()
     }
-}
-
-fn in_progress(segment: &Segment, points: &dyn Points, paths: u32) -> Vec<InProgress> {
-    let clock = Clock::get();
-    let mut all = Vec::new();
-    for index in 0..segment.n_threads() {
-        let thread = segment.thread(index);
-        if thread.state != abi::THREAD_LIVE || thread.n_active == 0 {
-            continue;
-        }
-        let now = clock::now();
-        for call in segment.active(index) {
-            let path = call.path & !abi::FOLDED;
-            if path == 0 || path >= paths || points.row(call.point).is_none() {
-                continue;
-            }
-            let ticks = if call.t0 == 0 { 0 } else { now.saturating_sub(call.t0) };
-            all.push(InProgress { tid: thread.tid, pid: thread.pid, path, elapsed_ns: clock.ns(ticks) });
-        }
-    }
-    all
 }
 
 /// From ticks of the agent to nanoseconds of the function.

@@ -115,7 +115,7 @@ fn snapshot() -> CallSnapshot {
         ],
         frames,
         paths,
-        in_progress: vec![InProgress { tid: 4712, pid: 4711, path: 5, elapsed_ns: 4_000_000 }],
+        in_progress: vec![InProgress { tid: 4712, pid: 4711, path: 5, elapsed_ns: 4_000_000, ..InProgress::default() }],
         lost: CallLost { busy: 2, jumped: 5, ..CallLost::default() },
         own_cost: OwnCost { inside_ps: 9_000, whole_ps: 20_000, step_ps: 10_000, ..OwnCost::default() },
         notes: vec!["perf events are refused: CPU times cost two system calls per call".into()],

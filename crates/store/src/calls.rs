@@ -103,6 +103,12 @@ pub struct Whole {
     /// How far `thread_ns` may be off: threads came and went that only looks at /proc have seen.
     #[serde(default)]
     pub thread_unsure_ns: u64,
+    /// CPU time of those threads whose waiting for CPUs was seen.
+    #[serde(default)]
+    pub ran_ns: u64,
+    /// How long these could have run and had no CPU.
+    #[serde(default)]
+    pub queued_ns: u64,
 }
 
 /// A process that was instrumented.
@@ -292,7 +298,7 @@ pub struct Usage {
 }
 
 /// A call that had not returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InProgress {
     /// Thread.
     pub tid: u32,
@@ -302,6 +308,9 @@ pub struct InProgress {
     pub path: u32,
     /// Time since its entry.
     pub elapsed_ns: u64,
+    /// CPU time since then, where it is known.
+    #[serde(default)]
+    pub cpu_ns: Option<u64>,
 }
 
 /// Calls whose record is incomplete, by cause. The calls themselves ran unharmed.
@@ -353,6 +362,9 @@ pub struct OwnCost {
     /// Cost to the caller where only calls are counted, picoseconds per call. 0: not known (recordings of old), as if timed.
     #[serde(default)]
     pub count_ps: u64,
+    /// The same where it hides best behind the program's work; absent in recordings that did not note it.
+    #[serde(default)]
+    pub count_least_ps: Option<u64>,
     /// How far off a single reading of the clock may be, picoseconds: some processors' counters advance by tens of ticks, others
     /// read them before the work of the call is done.
     #[serde(default)]
@@ -400,6 +412,7 @@ impl Default for OwnCost {
             inside_ps: 0,
             whole_ps: 0,
             count_ps: 0,
+            count_least_ps: None,
             step_ps: 0,
             kernel_ns: none_at_all(),
             hit_ps: 0,

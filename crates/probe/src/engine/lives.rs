@@ -2,13 +2,21 @@
 //! used, looks at /proc must do: what ends between two of them was never seen, so the number of threads at each look
 //! stands for the time around it, and how far that may be off is told. Not here: who looks, and when.
 
-use crate::target::Lived;
+use crate::target::{Lived, Queue};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug)]
 struct Life {
     first: u64,
     last: u64,
+    /// How it got CPUs: before it was met, and up to the last look that asked.
+    queues: (Queue, Queue),
+}
+
+impl Life {
+    fn of(first: u64, last: u64) -> Self {
+        Self { first, last, queues: Default::default() }
+    }
 }
 
 /// Threads of a process.
@@ -27,7 +35,7 @@ pub(crate) struct Lives {
     counted: Option<Lived>,
     over: bool,
     /// Of programs that the process was before.
-    before: (u64, u32, u64),
+    before: (u64, u32, u64, Queue),
 }
 
 impl Lives {
@@ -51,7 +59,7 @@ impl Lives {
                 Some(life) => (life.last, stayed) = (now, stayed + 1),
                 None => {
                     came += 1;
-                    self.seen.entry(tid).or_insert(Life { first: now, last: now }).last = now;
+                    self.seen.entry(tid).or_insert(Life::of(now, now)).last = now;
                 }
             }
         }
@@ -73,7 +81,7 @@ impl Lives {
             return;
         }
         let last = ended.unwrap_or(first).max(first);
-        let life = self.seen.entry(tid).or_insert(Life { first, last });
+        let life = self.seen.entry(tid).or_insert(Life::of(first, last));
         // Only of the first thread with this number anything is known.
         if life.last >= first {
             life.first = life.first.min(first);
@@ -119,8 +127,30 @@ impl Lives {
 
     /// The process goes on as something else.
     pub(crate) fn close(&mut self, now: u64) {
-        let before = (self.ns(), self.ended().saturating_add(self.alive()), self.unsure());
+        let before = (self.ns(), self.ended().saturating_add(self.alive()), self.unsure(), self.queue());
         *self = Self { since: now, before, ..Self::default() };
+    }
+
+    /// Asks how threads that were there at the last look got CPUs. Of very many the first ones stand for all.
+    pub(crate) fn ask_queues(&mut self, of: &dyn Fn(u32) -> Queue) {
+        const MOST: usize = 64;
+        let looked = self.looked;
+        for (tid, life) in self.seen.iter_mut().filter(|(_, life)| life.last == looked).take(MOST) {
+            let now = of(*tid);
+            if life.queues == Default::default() && life.first == looked {
+                life.queues.0 = now;
+            }
+            if now != Queue::default() {
+                life.queues.1 = now;
+            }
+        }
+    }
+
+    /// How all got CPUs, as far as that was seen.
+    pub(crate) fn queue(&self) -> Queue {
+        let ended = self.counted.map_or(Queue::default(), |c| c.queue);
+        let seen = self.seen.values().map(|life| life.queues.1.less(life.queues.0));
+        seen.fold(self.before.3.with(ended), Queue::with)
     }
 
     /// Sum of all lifetimes.
@@ -164,11 +194,11 @@ mod tests {
             lives.look((1050 + u64::from(round) * 50) * MS, &[1, from, from + 1, from + 2, from + 3]);
         }
         let looked = lives.looked;
-        lives.counted = Some(Lived { ns: 3245 * MS, threads: 799 });
+        lives.counted = Some(Lived { ns: 3245 * MS, threads: 799, ..Lived::default() });
         assert_eq!(looked, 2000 * MS);
         lives.end(2100 * MS);
         assert!(lives.ns() >= 4345 * MS, "who was there lived on to the end");
-        lives.count(&|| Some(Lived { ns: 4345 * MS, threads: 800 }), &Vec::new);
+        lives.count(&|| Some(Lived { ns: 4345 * MS, threads: 800, ..Lived::default() }), &Vec::new);
         assert_eq!((lives.ns(), lives.ended(), lives.unsure()), (4345 * MS, 800, 0));
     }
 
@@ -197,7 +227,7 @@ mod tests {
     fn a_process_that_goes_on_as_another_program_keeps_what_it_had() {
         let mut lives = Lives::since(0);
         lives.look(10 * MS, &[1]);
-        lives.count(&|| Some(Lived { ns: 7 * MS, threads: 2 }), &|| vec![1]);
+        lives.count(&|| Some(Lived { ns: 7 * MS, threads: 2, ..Lived::default() }), &|| vec![1]);
         let had = lives.ns();
         assert!(had >= 7 * MS);
         lives.close(20 * MS);

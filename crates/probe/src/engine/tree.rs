@@ -2,7 +2,7 @@
 //! and how they ended. Read from /proc and process clocks; the last value read before the end counts.
 
 use super::lives::Lives;
-use crate::target::Lived;
+use crate::target::{Lived, Queue};
 use whither_kernel::clock::monotonic_ns;
 use whither_kernel::proc;
 use whither_store::calls::{CallProcess, Whole};
@@ -41,6 +41,7 @@ pub(crate) struct Tree {
     base_threads: u64,
     base_ended: u32,
     base_unsure: u64,
+    base_queue: Queue,
     /// Ended, and not told yet.
     ended: Vec<u32>,
     /// Exact time of an end that somebody watched.
@@ -236,12 +237,15 @@ impl Tree {
         let (cpu, threads) = self.sums();
         let lives = || self.list.iter().map(|p| &p.lives);
         let alive = self.list.iter().filter(|p| p.alive);
+        let queue = self.queue().less(self.base_queue);
         Whole {
             wall_ns: self.end().unwrap_or_else(monotonic_ns).saturating_sub(self.began),
             cpu_ns: cpu.saturating_sub(self.base_cpu),
             thread_ns: threads.saturating_sub(self.base_threads),
             threads: alive.map(|p| p.lives.alive()).sum(),
             threads_ended: lives().map(Lives::ended).fold(0, u32::saturating_add).saturating_sub(self.base_ended),
+            ran_ns: queue.ran_ns,
+            queued_ns: queue.queued_ns,
             thread_unsure_ns: lives().map(Lives::unsure).sum::<u64>().saturating_sub(self.base_unsure),
         }
     }
@@ -251,6 +255,7 @@ impl Tree {
         self.look();
         (self.base_cpu, self.base_threads) = self.sums();
         self.base_ended = self.list.iter().map(|p| p.lives.ended()).fold(0, u32::saturating_add);
+        self.base_queue = self.queue();
         self.base_unsure = self.list.iter().map(|p| p.lives.unsure()).sum();
         self.began = monotonic_ns();
     }
@@ -258,6 +263,10 @@ impl Tree {
     /// When the last process ended, if all have.
     fn end(&self) -> Option<u64> {
         self.list.iter().map(|p| p.ended).collect::<Option<Vec<u64>>>()?.into_iter().max()
+    }
+
+    fn queue(&self) -> Queue {
+        self.list.iter().map(|p| p.lives.queue()).fold(Queue::default(), Queue::with)
     }
 
     fn sums(&self) -> (u64, u64) {
@@ -296,6 +305,7 @@ impl Process {
             let mut tids = if stat.threads == 1 { vec![self.pid] } else { proc::threads(self.pid) };
             tids.retain(|tid| !stat.first_ended || *tid != self.pid);
             self.lives.look(now, &tids);
+            self.lives.ask_queues(&|tid| Queue::of(self.pid, tid));
         } else if self.ended.is_none() {
             self.end(watched.unwrap_or(now).min(now));
         }

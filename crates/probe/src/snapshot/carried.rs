@@ -1,10 +1,8 @@
 //! Calls that were in progress when numbers began anew: their time before that moment was added to no counter yet, and is taken
 //! off once they have ended. Constraint: the target runs on; whether a call has ended is asked around the reading of counters.
 
-use super::{Sum, Sums};
-use crate::engine::clock;
+use super::{Sum, Sums, open};
 use crate::segment::Segment;
-use crate::target;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use whither_abi::agent as abi;
@@ -24,6 +22,12 @@ struct One {
     cpu: u64,
 }
 
+impl One {
+    fn is(&self, call: &Active) -> bool {
+        (call.slot, call.t0, call.path) == (self.call.slot, self.call.t0, self.call.path)
+    }
+}
+
 /// What has to be taken off the sums of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Off {
@@ -39,20 +43,20 @@ impl Carried {
     /// Those of now.
     pub(crate) fn now(segment: &Segment) -> Self {
         let of_thread = |index: u32| {
-            let thread = segment.thread(index);
-            let alive = thread.state == abi::THREAD_LIVE && thread.n_active > 0;
-            let calls = if alive { segment.active(index) } else { Vec::new() };
-            let timed: Vec<Active> = calls.into_iter().filter(|c| c.t0 != 0 && c.path & abi::FOLDED == 0).collect();
-            let runtime = if timed.is_empty() { None } else { target::runtime(thread.pid, thread.tid) };
-            let now = clock::now();
-            timed.into_iter().map(move |call| One {
+            let open = open::of_thread(segment, index).into_iter();
+            open.filter(|open| open.call.t0 != 0 && open.call.path & abi::FOLDED == 0).map(move |open| One {
                 thread: index,
-                wall: now.saturating_sub(call.t0),
-                cpu: runtime.filter(|_| call.cpu0 & 1 != 0).map_or(0, |ns| ns.saturating_sub(call.cpu0)),
-                call,
+                wall: open.wall,
+                cpu: open.cpu.unwrap_or(0),
+                call: open.call,
             })
         };
         Self((0..segment.n_threads()).flat_map(of_thread).collect())
+    }
+
+    /// CPU time that a call had before, nanoseconds; 0 of those begun later.
+    pub(crate) fn cpu_of(&self, thread: u32, call: &Active) -> u64 {
+        self.0.iter().find(|one| one.thread == thread && one.is(call)).map_or(0, |one| one.cpu)
     }
 
     /// Those that have ended by now are no business of the numbers that begin now.
@@ -105,7 +109,7 @@ fn ended(calls: &[One], segment: &Segment) -> Vec<One> {
     let mut now: FxHashMap<u32, Vec<Active>> = FxHashMap::default();
     let mut is_open = |one: &One| {
         let open = now.entry(one.thread).or_insert_with(|| segment.active(one.thread));
-        open.iter().any(|c| (c.slot, c.t0, c.path) == (one.call.slot, one.call.t0, one.call.path))
+        open.iter().any(|call| one.is(call))
     };
     calls.iter().filter(|one| !is_open(one)).copied().collect()
 }

@@ -125,7 +125,7 @@ impl KernelReader {
             let id = self.counted_in(known).id;
             // A nested one lies in another that is in progress.
             let elapsed_ns = if known.is_nested() { 0 } else { now.saturating_sub(call.t0) };
-            ids.contains(&id).then_some(InProgress { tid: call.tid, pid: key.tgid, path: id, elapsed_ns })
+            ids.contains(&id).then_some(InProgress { tid: call.tid, pid: key.tgid, path: id, elapsed_ns, cpu_ns: None })
         }));
         self.add_lost(tables, &mut into.lost);
     }

@@ -227,6 +227,8 @@ impl Join for CallSnapshot {
         self.whole.threads += other.whole.threads;
         self.whole.threads_ended = self.whole.threads_ended.saturating_add(other.whole.threads_ended);
         self.whole.thread_unsure_ns += other.whole.thread_unsure_ns;
+        self.whole.ran_ns += other.whole.ran_ns;
+        self.whole.queued_ns += other.whole.queued_ns;
         join_processes(&mut self.processes, other.processes);
         self.threads.extend(other.threads);
         self.in_progress.extend(other.in_progress);
@@ -343,7 +345,7 @@ mod tests {
             frames: vec![frame(u32::MAX), frame(0)],
             // The inner one first: numbers do not say who is whose parent.
             paths: vec![row(3, 1, Some(4), 1), row(4, 0, None, 0)],
-            in_progress: vec![InProgress { tid: pid, pid, path: 3, elapsed_ns: 1 }],
+            in_progress: vec![InProgress { tid: pid, pid, path: 3, elapsed_ns: 1, ..InProgress::default() }],
             lost: CallLost { busy: 1, ..CallLost::default() },
             ..CallSnapshot::default()
         }

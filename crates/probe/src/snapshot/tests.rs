@@ -297,7 +297,7 @@ fn what_has_no_time_is_said_with_its_cause() {
 /// A call that was entered before a reset, or that was read late: no more of it counts than there was to count.
 #[test]
 fn calls_in_progress_last_no_longer_than_numbers_count() {
-    let call = |elapsed_ns| InProgress { tid: 1, pid: 1, path: 2, elapsed_ns };
+    let call = |elapsed_ns| InProgress { tid: 1, pid: 1, path: 2, elapsed_ns, ..InProgress::default() };
     let mut snapshot = CallSnapshot { in_progress: vec![call(5_020), call(4_000)], ..CallSnapshot::default() };
     snapshot.whole.wall_ns = 5_000;
     let totals = PathTotals { min_ns: 5_400, max_ns: 5_400, ..PathTotals::default() };

@@ -37,6 +37,37 @@ pub struct Lived {
     pub ns: u64,
     /// How many.
     pub threads: u64,
+    /// How they got CPUs.
+    pub queue: Queue,
+}
+
+/// CPU time of threads, and for how long they waited for it while they could have run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Queue {
+    /// CPU time, nanoseconds.
+    pub ran_ns: u64,
+    /// Runnable and on no CPU, nanoseconds.
+    pub queued_ns: u64,
+}
+
+impl Queue {
+    /// Of a thread, since its birth; nothing where the kernel does not note it (`CONFIG_SCHED_INFO`).
+    pub(crate) fn of(pid: u32, tid: u32) -> Self {
+        let text = whither_kernel::proc::read_text(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
+        let mut words = text.split_whitespace().map_while(|word| word.parse().ok());
+        let (ran_ns, queued_ns) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
+        Self { ran_ns, queued_ns }
+    }
+
+    pub(crate) fn less(self, other: Self) -> Self {
+        let rest = u64::saturating_sub;
+        Self { ran_ns: rest(self.ran_ns, other.ran_ns), queued_ns: rest(self.queued_ns, other.queued_ns) }
+    }
+
+    pub(crate) fn with(self, other: Self) -> Self {
+        let sum = u64::saturating_add;
+        Self { ran_ns: sum(self.ran_ns, other.ran_ns), queued_ns: sum(self.queued_ns, other.queued_ns) }
+    }
 }
 
 /// What the kernel's side has seen.
@@ -110,7 +141,7 @@ impl Execs {
     /// # Errors
     /// The kernel's reason.
     pub fn watch(&self, pid: u32, how: Watch, since: u64) -> Result<(), libbpf_rs::Error> {
-        let lived = [since, 0, 0].map(u64::to_ne_bytes).concat();
+        let lived = [since, 0, 0, 0, 0].map(u64::to_ne_bytes).concat();
         self.skel.maps.lived.update(&pid.to_ne_bytes(), &lived, MapFlags::ANY)?;
         self.skel.maps.tracked.update(&pid.to_ne_bytes(), &(how as u32).to_ne_bytes(), MapFlags::ANY)
     }
@@ -132,7 +163,8 @@ impl Execs {
     pub fn lived(&self, pid: u32) -> Option<Lived> {
         let bytes = self.skel.maps.lived.lookup(&pid.to_ne_bytes(), MapFlags::ANY).ok()??;
         let word = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_ne_bytes);
-        Some(Lived { ns: word(8)?, threads: word(16)? })
+        let queue = Queue { ran_ns: word(24)?, queued_ns: word(32)? };
+        Some(Lived { ns: word(8)?, threads: word(16)?, queue })
     }
 
     /// Stops watching everybody; who stands still already is still told of.

@@ -27,7 +27,7 @@ mod stop;
 
 pub(crate) use crowd::{Crowd, is_crowded};
 pub use follow::{Seen, Tree};
-pub use follow_execs::{Execs, Lived, Told, Watch};
+pub use follow_execs::{Execs, Lived, Queue, Told, Watch};
 pub use heal::heal;
 pub use inject::{Load, Placed, Way, find_agent, inject, remains, retired, throws_alone};
 pub use launch::{Child, Launched, launch};

@@ -7,8 +7,8 @@ use super::number::{fine_percent, fraction, grouped, percent};
 use super::summary::{Tile, Tone, put_remarks, put_tiles};
 use super::{banner, flame, foot, head};
 use crate::text::{
-    beside, calls_warnings, cost_share, duration, is_timed, nanoseconds, per_call, probed_part, silent, total,
-    uncounted, whole_time,
+    beside, calls_warnings, cost_share, cpu_total, duration, is_timed, nanoseconds, per_call, probed_part, silent,
+    total, uncounted, whole_time,
 };
 use whither_calls::{
     CallDifference, CallProfile, DifferenceRow, Figures, Group, Listing, Mark, Metric, OwnCostRow, Rest, Sort,
@@ -299,17 +299,21 @@ fn columns(all: &Figures) -> Vec<Column> {
         column("listed\u{2009}%", false, |f| (fraction(f.share_listed), percent(f.share_listed)))
     }];
     if cpu {
-        list.push(column("exec\u{2009}%", false, |f| (fraction(f.share_exec), beside(f, percent(f.share_exec)))));
+        list.push(column("exec\u{2009}%", false, |f| {
+            (fraction(f.share_exec), f.cpu_known().beside(percent(f.share_exec)))
+        }));
     }
     if wall {
         list.push(column("total", false, |f| (f.wall_ns as f64, total(f))));
         list.push(column("self", true, |f| (f.self_wall_ns as f64, beside(f, nanoseconds(f.self_wall_ns as f64)))));
     }
     if cpu {
-        list.push(column("cpu", true, |f| (f.cpu_ns as f64, beside(f, nanoseconds(f.cpu_ns as f64)))));
+        list.push(column("cpu", true, |f| (f.cpu_ns as f64, cpu_total(f))));
     }
     if wall && cpu {
-        list.push(column("off cpu", true, |f| (f.off_cpu_ns as f64, beside(f, nanoseconds(f.off_cpu_ns as f64)))));
+        list.push(column("off cpu", true, |f| {
+            (f.off_cpu_ns as f64, f.off_known().beside(nanoseconds(f.off_cpu_ns as f64)))
+        }));
     }
     let optional = |title: &str, is_optional, figure: fn(&Figures) -> Option<f64>| Column {
         title: title.into(),

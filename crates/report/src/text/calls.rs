@@ -7,7 +7,9 @@ use super::paths::has_counted;
 use super::table::{Column, Table, Tone, middle_cut};
 use super::{Layout, tone_of};
 use rustc_hash::FxHashMap;
-use whither_calls::{CallProfile, Figures, FunctionRow, Group, Listing, OwnCostRow, PathCount, PathFacts, ValueRow};
+use whither_calls::{
+    CallProfile, Figures, FunctionRow, Group, Known, Listing, OwnCostRow, PathCount, PathFacts, ValueRow,
+};
 use whither_store::call_steps::CallStep;
 use whither_store::calls::{CallLost, PatchKind, PointState};
 
@@ -105,7 +107,8 @@ pub(crate) fn cost_share(cost: &OwnCostRow) -> String {
     let short = |share: f64| if share < 0.1 { percent(share) } else { format!("{:.0}", 100.0 * share) };
     let (least, most) = (cost.share, cost.share_most);
     if cost.open || most >= NEARLY_ALL {
-        format!("more than {}", percent(least))
+        // There is no more than all, and no less than nearly all of it is known.
+        format!("more than {}", percent(least.min(0.99)))
     } else if cost.rough {
         format!("about {}", short(least))
     } else if most.is_nan() || short(least) == short(most) {
@@ -182,9 +185,19 @@ pub(crate) fn is_timed(f: &Figures) -> bool {
 
 /// Total wall time: `1.2 ms`, with `+` where calls go on, `<` and `>` where no more than a bound is known, `~` where that is rough.
 pub(crate) fn total(f: &Figures) -> String {
-    match f.wall_below_ns {
-        Some(most) => format!("<{}", nanoseconds(most as f64)),
-        None => beside(f, nanoseconds(f.wall_ns as f64) + if f.running.calls > 0 { "+" } else { "" }),
+    let open = if f.running.calls > 0 { "+" } else { "" };
+    bounded(f.wall_known(), nanoseconds(f.wall_ns as f64) + open)
+}
+
+/// Total CPU time.
+pub(crate) fn cpu_total(f: &Figures) -> String {
+    bounded(f.cpu_known(), nanoseconds(f.cpu_ns as f64))
+}
+
+fn bounded(known: Known, text: String) -> String {
+    match known {
+        Known::AtMost(most) => format!("<{}", nanoseconds(most as f64)),
+        known => known.beside(text),
     }
 }
 
@@ -194,14 +207,9 @@ pub(crate) fn per_call(f: &Figures) -> String {
     f.average_ns.map_or_else(|| "-".into(), |a| format!("{rough}{}", average(a)))
 }
 
-/// Another time, or a part of one: not known where the total is not, at least so much where that is.
+/// Wall time without callees, or a part of all: not known where the total is not, at least so much where that is.
 pub(crate) fn beside(f: &Figures, text: String) -> String {
-    match (f.wall_below_ns, f.lacking) {
-        (None, false) if f.rough => format!("~{text}"),
-        (None, false) => text,
-        (None, true) if f.wall_ns > 0 && (f.done > 0 || f.running.calls > 0) => format!(">{text}"),
-        _ => "-".into(),
-    }
+    f.wall_known().beside(text)
 }
 
 struct View<'a> {
@@ -259,13 +267,13 @@ impl View<'_> {
         let timed = |text: String| vec![if f.timed { text } else { "-".into() }];
         let ns = |ns: Option<u64>| vec![ns.map_or_else(|| "-".into(), |n| nanoseconds(n as f64))];
         match column {
-            CallColumn::Exec => timed(beside(f, percent(f.share_exec))),
+            CallColumn::Exec => timed(f.cpu_known().beside(percent(f.share_exec))),
             CallColumn::WallShare => timed(beside(f, percent(f.share_wall))),
             CallColumn::Listed => vec![percent(f.share_listed)],
             CallColumn::Total => timed(total(f)),
             CallColumn::SelfWall => timed(beside(f, nanoseconds(f.self_wall_ns as f64))),
-            CallColumn::Cpu => timed(beside(f, nanoseconds(f.cpu_ns as f64))),
-            CallColumn::Off => timed(beside(f, nanoseconds(f.off_cpu_ns as f64))),
+            CallColumn::Cpu => timed(cpu_total(f)),
+            CallColumn::Off => timed(f.off_known().beside(nanoseconds(f.off_cpu_ns as f64))),
             CallColumn::Average => vec![per_call(f)],
             CallColumn::Min => vec![match f.min_below_ns {
                 Some(below) => format!("<{}", nanoseconds(below as f64)),
@@ -345,7 +353,7 @@ impl View<'_> {
         // Where only calls are counted, no time is 0 ns.
         if f.timed && is_timed(&self.listing.all) {
             if self.listing.all.cpu_timed && self.listing.all.cpu_ns > 0 {
-                parts.push(format!("{} % exec", beside(f, percent(f.share_exec))));
+                parts.push(format!("{} % exec", f.cpu_known().beside(percent(f.share_exec))));
             }
             parts.push(format!("{} % wall", beside(f, percent(f.share_wall))));
             parts.push(total(f));
@@ -365,18 +373,22 @@ pub(super) fn bounds<'a>(shown: impl Iterator<Item = &'a Figures>) -> Vec<String
     let shown = || timed.iter();
     let signs = [
         (
-            shown().any(|f| f.wall_below_ns.is_some()),
+            shown().any(|f| f.wall_below_ns.is_some() || (f.cpu_timed && f.cpu_below_ns.is_some())),
             "< of totals: measuring cost as much as was measured, or nested calls may be counted twice; these times are known \
              no better (-m count counts without)",
         ),
         (
-            shown().any(|f| f.rough && f.wall_below_ns.is_none()),
+            shown().any(|f| (f.rough && f.wall_below_ns.is_none()) || (f.cpu_timed && f.cpu_known() == Known::Roughly)),
             "~ of times: may be off by more than 2 % (and 10 ns a call), by what measuring adds to such calls and to probed calls \
              inside them, or hides of them (some 50 ns each, by uprobes some us); of calls as short as that trust the numbers, not the times",
         ),
         (
             shown().any(|f| f.lacking),
             "> at least: calls without a time (left by an exception, for one) are counted there",
+        ),
+        (
+            shown().any(|f| f.cpu_timed && !f.lacking && f.lacks_cpu()),
+            "> of CPU time: at least that of the probed calls inside; what calls that had not returned have used besides is not known",
         ),
     ];
     signs.into_iter().filter(|(is, _)| *is).map(|(_, text)| text.to_owned()).collect()

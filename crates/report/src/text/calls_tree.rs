@@ -1,10 +1,10 @@
 //! The call-path tree as text.
 
-use super::calls::{RUNNING, beside, bounds};
+use super::calls::{RUNNING, bounds};
 use super::number::{nanoseconds, percent, thousands};
 use super::table::{Tone, middle_cut};
 use super::{Layout, tone_of};
-use whither_calls::{Metric, TreeNode, Unit};
+use whither_calls::{Known, Metric, TreeNode, Unit};
 
 /// What a node must hold of the whole (0 to 1) to have a line of its own.
 #[derive(Clone, Copy, Debug)]
@@ -99,8 +99,7 @@ fn tree_line(node: &TreeNode, depth: usize, whole: f64, metric: &Metric, layout:
 
 /// The weight of a node as a part of the whole, with the signs that tables have beside times.
 pub(crate) fn part_of_all(node: &TreeNode, whole: f64, metric: &Metric) -> String {
-    let part = percent(node.total as f64 / whole);
-    if metric.unit() == Unit::Time { beside(&node.times, part) } else { part }
+    node.times.known(metric).beside(percent(node.total as f64 / whole))
 }
 
 /// Its own part; `~` where what callees take of it is not known well.
@@ -108,7 +107,7 @@ pub(crate) fn own_part(node: &TreeNode, whole: f64, metric: &Metric) -> String {
     let part = percent(node.own as f64 / whole);
     match metric.unit() {
         Unit::Time if node.own_rough => format!("~{part}"),
-        Unit::Time if node.own > 0 => beside(&node.times, part),
+        Unit::Time if node.own > 0 => node.times.known(metric).beside(part),
         _ => part,
     }
 }
@@ -116,11 +115,13 @@ pub(crate) fn own_part(node: &TreeNode, whole: f64, metric: &Metric) -> String {
 /// The weight itself.
 pub(crate) fn weight(node: &TreeNode, metric: &Metric) -> String {
     let f = &node.times;
-    match (metric, f.wall_below_ns) {
-        (Metric::Wall, Some(most)) => format!("<{}", nanoseconds(most as f64)),
-        (Metric::Wall, None) => beside(f, nanoseconds(node.total as f64) + if f.running.calls > 0 { "+" } else { "" }),
-        (Metric::Cpu | Metric::Off, _) => beside(f, nanoseconds(node.total as f64)),
-        _ => amount(node.total, metric.unit()),
+    match (metric.unit(), f.known(metric)) {
+        (Unit::Time, Known::AtMost(most)) => format!("<{}", nanoseconds(most as f64)),
+        (Unit::Time, known) => {
+            let open = if *metric == Metric::Wall && f.running.calls > 0 { "+" } else { "" };
+            known.beside(nanoseconds(node.total as f64) + open)
+        }
+        (unit, _) => amount(node.total, unit),
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) use analysis::{basis, block_cpi, confidence, confidence_of, frequency
 pub use annotation::{AnnotationView, annotation};
 pub(crate) use bubbles::{Length, bubble};
 pub use calls::{CallColumn, FEW_NAMES, call_steps, calls, calls_header, calls_warnings, probed_part, since, some_are};
-pub(crate) use calls::{beside, cost_share, is_timed, per_call, silent, total, uncounted, whole_time};
+pub(crate) use calls::{beside, cost_share, cpu_total, is_timed, per_call, silent, total, uncounted, whole_time};
 pub use calls_difference::calls_difference;
 pub use calls_tree::{Least, call_tree};
 pub(crate) use calls_tree::{own_part, part_of_all, weight, weightless};

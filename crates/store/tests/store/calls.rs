@@ -62,7 +62,16 @@ fn snapshot(seed: u64, paths: u32) -> CallSnapshot {
     };
     CallSnapshot {
         at_ns: seed,
-        whole: Whole { wall_ns: 9, cpu_ns: 8, thread_ns: 7, threads: 6, threads_ended: 5, thread_unsure_ns: 4 },
+        whole: Whole {
+            wall_ns: 9,
+            cpu_ns: 8,
+            thread_ns: 7,
+            threads: 6,
+            threads_ended: 5,
+            thread_unsure_ns: 4,
+            ran_ns: 3,
+            queued_ns: 2,
+        },
         processes: vec![CallProcess {
             pid: 7,
             exe: "/bin/ä".into(),
@@ -87,13 +96,14 @@ fn snapshot(seed: u64, paths: u32) -> CallSnapshot {
             from: Moment::default(),
             until: Some(Moment { after_ns: 6, spent: Spent::default() }),
         }],
-        in_progress: vec![InProgress { tid: 1000, pid: 7, path: 100, elapsed_ns: 3 }],
+        in_progress: vec![InProgress { tid: 1000, pid: 7, path: 100, elapsed_ns: 3, cpu_ns: Some(2) }],
         lost: CallLost { busy: 1, paths: 2, ..CallLost::default() },
         own_cost: OwnCost {
             inside_ps: 1,
             whole_ps: 2,
             step_ps: 3,
             count_ps: 7,
+            count_least_ps: Some(2),
             kernel_ns: Some(4),
             hit_ps: 6,
             apart_ns: 5,

@@ -41,6 +41,9 @@ pub(super) fn measure(mut args: MeasureArgs, common: Common) -> anyhow::Result<E
     let stop = signals::stop_flag()?;
     let mut session = Session::new(&args, &options, common);
     let outcome = calls::run(&options, calls::asks(), &stop, &mut |event| session.on(event))?;
+    if args.whom.interval.is_some() {
+        session.last(&outcome);
+    }
     finish(&args, &options, common, &outcome, &stop)
 }
 
@@ -164,6 +167,12 @@ impl<'a> Session<'a> {
         if let CallsEvent::Interval(snapshot) = event {
             self.summary(*snapshot);
         }
+    }
+
+    /// What has happened since the last interval that was over: they all add up to what there was.
+    fn last(&mut self, outcome: &CallsOutcome) {
+        let Some(epoch) = outcome.epochs.last().filter(|_| self.before.is_some()) else { return };
+        self.summary(epoch.snapshot.clone());
     }
 
     /// What happened since the last one.

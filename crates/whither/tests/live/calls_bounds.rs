@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 /// A program made of its source; `None` without compiler.
-fn made(directory: &tempfile::TempDir, name: &str, source: &str) -> Option<PathBuf> {
+pub(crate) fn made(directory: &tempfile::TempDir, name: &str, source: &str) -> Option<PathBuf> {
     made_with(directory, name, source, &[])
 }
 
-fn made_with(directory: &tempfile::TempDir, name: &str, source: &str, more: &[&str]) -> Option<PathBuf> {
+pub(crate) fn made_with(directory: &tempfile::TempDir, name: &str, source: &str, more: &[&str]) -> Option<PathBuf> {
     let (from, to) = (directory.path().join(name), directory.path().join(name.split('.').next().unwrap()));
     std::fs::write(&from, source).unwrap();
     const C: [&str; 4] = ["-O1", "-fno-optimize-sibling-calls", "-pthread", "-o"];
@@ -35,7 +35,7 @@ fn calls(args: &[&str], program: &PathBuf) -> Output {
     Command::new(WHITHER).arg("calls").args(args).arg("--").arg(program).output().unwrap()
 }
 
-fn document(args: &[&str], program: &PathBuf) -> Value {
+pub(crate) fn document(args: &[&str], program: &PathBuf) -> Value {
     let run = calls(&[&["--json"], args].concat(), program);
     let out = text(&run.stdout);
     let line = out.lines().find(|l| l.starts_with('{')).unwrap_or_default();

@@ -13,6 +13,7 @@ mod annotate;
 mod calls;
 mod calls_bounds;
 mod calls_callers;
+mod calls_cpu;
 mod calls_everything;
 mod calls_truth;
 mod causal;

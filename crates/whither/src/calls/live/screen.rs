@@ -1,7 +1,7 @@
 //! The live screen as a value: keys change it or become wishes, pictures fill it, and it draws itself on
 //! any ratatui frame. It knows neither the terminal nor the session.
 
-use super::view::{Histogram, Key, Known, View, ViewRow};
+use super::view::{Histogram, Key, View, ViewRow};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -9,7 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
 use std::collections::HashSet;
-use whither_calls::{Group, Metric, Unit};
+use whither_calls::{Group, Known, Metric, Unit};
 use whither_report::text::{percent, since, thousands};
 use whither_session::calls::Verb;
 
@@ -350,8 +350,7 @@ impl Screen {
         let counted = |text: String| if row.point.is_none() && row.calls == 0 { String::new() } else { text };
         let (rate, calls) = (counted(rate(row.rate)), counted(thousands(row.calls)));
         // A part of the whole has no bound: what the time is at most is a time.
-        let epoch = if let Known::AtMost(_) = row.known { Known::Not } else { row.known };
-        let cells = [percent(row.now), rate, parent, beside(epoch, percent(row.epoch)), total, calls];
+        let cells = [percent(row.now), rate, parent, row.known.beside(percent(row.epoch)), total, calls];
         let cells =
             cells.iter().map(|text| right(text)).chain([Cell::from(format!("{indent}{fold}{name}{mark}{late}"))]);
         Row::new(cells).style(heat(row.now, row.point.is_some()))
@@ -416,17 +415,8 @@ fn rate(per_second: f64) -> String {
 /// The total of a row in milliseconds, with the sign that tables have beside it.
 fn milliseconds(row: &ViewRow) -> String {
     let ns = if let Known::AtMost(most) = row.known { most } else { row.total };
-    beside(row.known, format!("{:.3}", ns as f64 / 1e6))
-}
-
-fn beside(known: Known, text: String) -> String {
-    match known {
-        Known::Well => text,
-        Known::Roughly => format!("~{text}"),
-        Known::AtLeast => format!(">{text}"),
-        Known::AtMost(_) => format!("<{text}"),
-        Known::Not => "-".into(),
-    }
+    let text = format!("{:.3}", ns as f64 / 1e6);
+    if let Known::AtMost(_) = row.known { format!("<{text}") } else { row.known.beside(text) }
 }
 
 fn heat(share: f64, probed: bool) -> Style {

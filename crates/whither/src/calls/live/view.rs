@@ -4,46 +4,13 @@
 use rustc_hash::FxHashMap;
 use std::fmt::Write as _;
 use whither_calls::{
-    Analysis, CallProfile, Figures, Group, ListQuery, Metric, Names, Options, TreeNode, TreeQuery, Unit, difference,
+    Analysis, CallProfile, Figures, Group, Known, ListQuery, Metric, Names, Options, TreeNode, TreeQuery, difference,
 };
 use whither_report::text::{FEW_NAMES, calls_header, calls_warnings};
 use whither_store::calls::{CallSnapshot, LatePoint, PointState};
 
 /// Names from the root to a node: what stays the same from picture to picture.
 pub(super) type Key = Vec<String>;
-
-/// How well a time is known, as the tables' signs tell it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Known {
-    #[default]
-    Well,
-    /// `~`
-    Roughly,
-    /// `>`: calls are missing from it.
-    AtLeast,
-    /// `<`: no more than so many nanoseconds.
-    AtMost(u64),
-    Not,
-}
-
-impl Known {
-    fn of(f: &Figures, metric: &Metric) -> Self {
-        match (metric.unit(), f.wall_below_ns) {
-            (Unit::Calls | Unit::Number, _) => Self::Well,
-            (Unit::Time, Some(most)) if *metric == Metric::Wall => Self::AtMost(most),
-            (Unit::Time, Some(_)) => Self::Not,
-            (Unit::Time, None) if f.lacking => {
-                if f.wall_ns > 0 && (f.done > 0 || f.running.calls > 0) {
-                    Self::AtLeast
-                } else {
-                    Self::Not
-                }
-            }
-            (Unit::Time, None) if f.rough => Self::Roughly,
-            (Unit::Time, None) => Self::Well,
-        }
-    }
-}
 
 /// One line of the tree or listing.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -236,7 +203,7 @@ impl TreeRows<'_> {
             of_parent,
             epoch: 0.0,
             total: node.total,
-            known: Known::of(&node.times, self.metric),
+            known: node.times.known(self.metric),
             calls: node.calls,
             children: !node.children.is_empty(),
             after_ns: self.late.iter().find(|late| Some(late.id) == node.func).map(|late| late.after_ns),
@@ -271,7 +238,7 @@ fn list_rows(epoch: &Analysis<'_>, last: &Analysis<'_>, metric: &Metric, group: 
             of_parent: None,
             epoch: share(&r.figures, &all.all, metric),
             total: sort.of(&r.figures) as u64,
-            known: Known::of(&r.figures, metric),
+            known: r.figures.known(metric),
             calls: r.figures.calls,
             children: false,
             after_ns: point.and_then(|f| f.after_ns),
