@@ -78,11 +78,12 @@ fn waiting_for_cpus_on_account_of_probes_is_not_told_as_time_of_calls() {
 const FIRST: &str = r#"
 #include <unistd.h>
 #include <sys/wait.h>
-__attribute__((noinline)) void leaf(void) { __asm__ volatile(""); }
+volatile long sink;
+__attribute__((noinline)) void leaf(int n) { for (int i = 0; i < n; i++) sink += i * n; }
 int main(void) {
 	for (int i = 0; i < 5; i++) {
 		pid_t child = vfork();
-		if (!child) { leaf(); leaf(); execl("/bin/true", "true", (char *)0); _exit(1); }
+		if (!child) { leaf(9); leaf(9); execl("/bin/true", "true", (char *)0); _exit(1); }
 		waitpid(child, 0, 0);
 	}
 	return 0;
