@@ -443,6 +443,10 @@ static inline struct wh_block *block_of(struct local *l, u32 path)
 	return (struct wh_block *)(G.segment + WH_AT_PAGES + (u64)page * PAGE) + path % 64;
 }
 
+/* pool.c */
+void pool_fill(void);
+struct local *pool_take(void);
+
 /* clock.c */
 int clock_anchor(struct local *l);
 

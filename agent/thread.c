@@ -177,17 +177,6 @@ static void local_reset(struct local *l)
 	l->more_page = l->more_used = 0;
 }
 
-static struct local *local_new(void)
-{
-	struct local *l = map_own(sizeof(*l));
-
-	if (l && sys3(SYS_MADVISE, l, (sizeof(*l) + PAGE - 1) & ~(PAGE - 1), 18 /* MADV_WIPEONFORK */) < 0) {
-		unmap_own((u64)l, (sizeof(*l) + PAGE - 1) & ~(PAGE - 1));
-		return 0;
-	}
-	return l;
-}
-
 static struct local *join(void)
 {
 	struct local *l = local_of_thread();
@@ -207,11 +196,14 @@ static struct local *join(void)
 		else
 			__atomic_fetch_add(&header()->forks, 1, __ATOMIC_RELAXED); /* wiped: a child */
 	} else {
-		l = local_new();
+		l = pool_take();
 	}
 	if (l && !local_store(l)) {
-		if (t->own[OWN_COOKIE] != G.cookie || t->own[OWN_LOCAL] != (u64)l)
-			unmap_own((u64)l, (sizeof(*l) + PAGE - 1) & ~(PAGE - 1));
+		/* For whoever takes the block next. */
+		l->home = G.segment;
+		t->pid = pid;
+		t->own[OWN_LOCAL] = (u64)l;
+		t->own[OWN_COOKIE] = G.cookie;
 		l = 0;
 	}
 	if (!l) {

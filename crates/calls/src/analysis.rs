@@ -331,11 +331,23 @@ fn knows_cpu(snapshot: &CallSnapshot, sums: &[PathSum]) -> bool {
     snapshot.lost.cpu <= calls / 100
 }
 
+/// Whether a process has ended whose times nobody may have read at its end.
+fn was_cut_off(snapshot: &CallSnapshot) -> bool {
+    let ended = snapshot.whole.threads == 0;
+    let by_signal = |status: i32| status & 0x7f != 0;
+    snapshot.processes.iter().any(|p| p.status.map_or(ended, by_signal))
+}
+
 fn wholes(snapshot: &CallSnapshot, sums: &[PathSum]) -> Wholes {
     let own_cpu = sums.iter().fold(0_u64, |all, s| all.saturating_add(s.self_cpu));
     Wholes {
-        // Of a process that was killed the time is the last one read: parts of it add up to no more than all, all the same.
-        cpu: if snapshot.whole.cpu_ns > 0 { snapshot.whole.cpu_ns.max(own_cpu) } else { 0 },
+        // Of a process that was killed the time is the last one read: parts of it add up to no more than all, all the same. Elsewhere they
+        // may: handlers of signals run in the time of what they interrupt, and so do calls whose callers were jumped out of.
+        cpu: if snapshot.whole.cpu_ns > 0 && was_cut_off(snapshot) {
+            snapshot.whole.cpu_ns.max(own_cpu)
+        } else {
+            snapshot.whole.cpu_ns
+        },
         thread: snapshot.whole.thread_ns,
         // The bound of shares' rounding.
         thread_sure: snapshot.whole.thread_unsure_ns <= snapshot.whole.thread_ns / 50,

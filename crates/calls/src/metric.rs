@@ -42,7 +42,9 @@ impl Metric {
     #[must_use]
     pub fn measured(snapshot: &CallSnapshot) -> Vec<Self> {
         let totals = || snapshot.paths.iter().map(|p| &p.totals);
-        let (wall, cpu) = (totals().any(|t| t.wall_ns > 0), totals().any(|t| t.cpu_ns > 0));
+        let open = || snapshot.in_progress.iter();
+        let wall = totals().any(|t| t.wall_ns > 0) || open().any(|call| call.elapsed_ns > 0);
+        let cpu = totals().any(|t| t.cpu_ns > 0) || open().any(|call| call.cpu_ns.is_some_and(|ns| ns > 0));
         let usage = totals().any(|t| t.usage.is_some());
         let fixed = [
             (Self::Wall, wall),

@@ -208,7 +208,7 @@ pub(crate) fn path_sums(
         doubt_waiting(snapshot, sum);
         // Of a folded path only what has no time at all is known to have lost it.
         let all_lost = sum.done == 0 && !is_by_uprobe(snapshot, path.point);
-        let lost = untimed(snapshot, sum);
+        let lost = if path.folded && !lost_some(snapshot) { 0 } else { untimed(snapshot, sum) };
         (sum.untimed, sum.lacking) = if path.folded && !all_lost { (0, lost > 0) } else { (lost, lost > 0) };
     }
     hold_callees(&mut sums, &measured, nesting);
@@ -238,12 +238,18 @@ fn hold_callees(sums: &mut [PathSum], measured: &[(u64, u64)], nesting: &Nesting
     }
 }
 
+/// Whether calls were left without returning.
+fn lost_some(snapshot: &CallSnapshot) -> bool {
+    let lost = &snapshot.lost;
+    lost.jumped.saturating_add(lost.shadow).saturating_add(lost.exit) > 0
+}
+
 /// Calls that ended without a time. Where threads still run, what was read at different moments may differ by a call each.
 fn untimed(snapshot: &CallSnapshot, sum: &PathSum) -> u64 {
-    let lost = &snapshot.lost;
-    let all = lost.jumped.saturating_add(lost.shadow).saturating_add(lost.exit);
     let missing = sum.calls.saturating_sub(sum.done).saturating_sub(sum.running.calls);
-    if all > 0 && missing > u64::from(snapshot.whole.threads) { missing } else { 0 }
+    // With its process, or its thread, a call ends that has not returned.
+    let ended = snapshot.whole.threads == 0 && !snapshot.processes.is_empty();
+    if (lost_some(snapshot) || ended) && missing > u64::from(snapshot.whole.threads) { missing } else { 0 }
 }
 
 /// Calls of a path shorter than this cannot be told from nothing: what measuring takes inside one, and the clock's step.
@@ -324,7 +330,9 @@ struct Costs {
 }
 
 fn corrected(t: PathTotals, cost: &Costs, jumped_patch: bool, running: Running) -> PathSum {
-    let (wall, cpu) = (t.wall_ns.saturating_sub(cost.off), t.cpu_ns.saturating_sub(cost.off));
+    // The clocks of single short calls differ: nobody has more CPU time than time.
+    let cpu_ns = if t.wall_ns > 0 { t.cpu_ns.min(t.wall_ns) } else { t.cpu_ns };
+    let (wall, cpu) = (t.wall_ns.saturating_sub(cost.off), cpu_ns.saturating_sub(cost.off));
     let in_all = cost.in_all.saturating_add(cost.queued);
     PathSum {
         calls: t.calls,

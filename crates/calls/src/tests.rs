@@ -463,10 +463,10 @@ fn calls_left_by_an_exception_mark_their_row() {
         let profile = Analysis::new(s, &Named, Options::default()).profile();
         profile.paths.iter().map(|p| p.figures.untimed).collect::<Vec<_>>()
     };
-    snapshot.whole.threads = 0;
+    snapshot.whole.threads = 1;
     snapshot.paths[0].totals.done = 40;
     assert_eq!(untimed(&snapshot), [0, 0], "nothing was lost: read at another moment");
-    snapshot.lost.jumped = 60;
+    (snapshot.lost.jumped, snapshot.whole.threads) = (60, 0);
     assert_eq!(untimed(&snapshot), [60, 0]);
     snapshot.in_progress =
         vec![InProgress { tid: 7, pid: 7, path: snapshot.paths[0].id, elapsed_ns: 9, ..InProgress::default() }];
@@ -496,6 +496,8 @@ fn shares_of_a_killed_process_add_up_to_no_more_than_all() {
         profile.functions.iter().map(|f| f.totals.share_exec).collect::<Vec<_>>()
     };
     snapshot.whole.cpu_ns = 1_000;
+    assert!(shares(&snapshot)[0].max(0.9) >= 0.9, "of one that runs what was read now is all: {:?}", shares(&snapshot));
+    (snapshot.processes[0].status, snapshot.whole.threads) = (Some(9), 0);
     assert_eq!(shares(&snapshot), [0.75, 0.25]);
     snapshot.whole.cpu_ns = 2_400;
     assert_eq!(shares(&snapshot), [0.375, 0.125]);

@@ -231,3 +231,45 @@ fn cpu_time_of_calls_in_progress_is_no_less_than_that_of_their_callees() {
     assert_eq!((known.cpu_ns, known.self_cpu_ns, known.off_cpu_ns), (850_000, 50_000, 50_000));
     assert_eq!((known.cpu_known(), known.running.cpu_ns), (Known::Well, 850_000));
 }
+
+/// A signal handler's calls run in the time of what they interrupt: parts may add up to more than all, and each is what it is.
+#[test]
+fn shares_of_calls_that_overlap_are_of_what_there_was() {
+    let mut snapshot = calling(100_000, 20);
+    for path in &mut snapshot.paths {
+        (path.parent, path.totals.wall_ns, path.totals.cpu_ns) = (None, 180_000, 180_000);
+    }
+    (snapshot.whole.cpu_ns, snapshot.whole.thread_ns) = (200_000, 200_000);
+    assert!((totals(&snapshot, 1).share_exec - 0.9).abs() < 0.02, "{:?}", totals(&snapshot, 1));
+}
+
+/// A call that exits has no time of its own, and that is said.
+#[test]
+fn calls_that_end_with_their_process_lack_their_time() {
+    let main = call(0, 0, 0, 1, vec![call(1, 16, 0, 1, vec![leaf(2, 16, 400_000, 2)])]);
+    let mut snapshot = Take::of([1, 2]).snapshot(&main);
+    (snapshot.whole.cpu_ns, snapshot.whole.thread_ns) = (1_000_000, 1_000_000);
+    snapshot.paths[0].totals = PathTotals { calls: 1, ..PathTotals::default() };
+    let id = snapshot.points[0].id;
+    assert_eq!(totals(&snapshot, id).untimed, 0, "one that runs may be about to be read");
+    snapshot.whole.threads = 0;
+    let f = totals(&snapshot, id);
+    assert_eq!((f.untimed, f.lacking, f.wall_known()), (1, true, Known::Not));
+}
+
+/// Trees are weighed by time as soon as a call lasts.
+#[test]
+fn calls_in_progress_are_times() {
+    let mut snapshot = Take::of([1]).snapshot(&call(0, 0, 0, 1, vec![leaf(1, 16, 0, 1)]));
+    snapshot.paths[0].totals = PathTotals { calls: 1, ..PathTotals::default() };
+    assert_eq!(Metric::measured(&snapshot), [Metric::Count]);
+    let path = snapshot.paths[0].id;
+    snapshot.in_progress = vec![InProgress { tid: 1, pid: 1, path, elapsed_ns: 900, cpu_ns: Some(300) }];
+    assert_eq!(Metric::measured(&snapshot), [Metric::Wall, Metric::Cpu, Metric::Off, Metric::Count]);
+    let weight = |metric: Metric| {
+        let analysis = Analysis::new(&snapshot, &Named, Options::default());
+        let tree = analysis.tree(&TreeQuery { metric, ..TreeQuery::default() });
+        tree.total
+    };
+    assert_eq!((weight(Metric::Wall), weight(Metric::Cpu), weight(Metric::Off)), (900, 300, 600));
+}

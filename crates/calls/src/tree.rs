@@ -106,7 +106,10 @@ impl Analysis<'_> {
         let own = match metric {
             Metric::Wall => sum.self_wall,
             Metric::Cpu => sum.self_cpu,
-            Metric::Off => sum.self_wall.saturating_sub(sum.running.elapsed_ns).saturating_sub(sum.self_cpu),
+            Metric::Off if sum.running.cpu_unknown > 0 => {
+                sum.self_wall.saturating_sub(sum.running.elapsed_ns).saturating_sub(sum.self_cpu)
+            }
+            Metric::Off => sum.self_wall.saturating_sub(sum.self_cpu),
             Metric::Count => sum.calls,
             Metric::Switches => sum.self_usage.switches,
             Metric::Faults => sum.self_usage.faults_minor.saturating_add(sum.self_usage.faults_major),
@@ -228,8 +231,9 @@ impl<'a> Builder<'a> {
         let sum = &self.analysis.sums[path];
         match self.metric {
             Metric::Wall => Some(sum.inside()),
-            Metric::Cpu => Some(sum.cpu),
-            Metric::Off => Some(sum.wall.saturating_sub(sum.cpu)),
+            Metric::Cpu => Some(sum.inside_cpu()),
+            Metric::Off if sum.running.cpu_unknown > 0 => Some(sum.wall.saturating_sub(sum.cpu)),
+            Metric::Off => Some(sum.inside().saturating_sub(sum.inside_cpu())),
             Metric::Count | Metric::Switches | Metric::Faults | Metric::Value(_) => None,
         }
     }
