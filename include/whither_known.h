@@ -147,12 +147,12 @@ WH_APART int wh_blur(struct wh_walk *w, WH_U64 at, WH_U32 size)
 	return 0;
 }
 
-/* Loads up to 8 bytes into `*to`. 1: they are known. */
-WH_APART int wh_load(struct wh_walk *w, WH_U64 at, WH_U32 size, WH_U64 *to)
+/* Loads up to 8 bytes into `*to`, where those that are not known are 0. Which are known: a bit for each. */
+WH_APART WH_U32 wh_peek(struct wh_walk *w, WH_U64 at, WH_U32 size, WH_U64 *to)
 {
 	if (!w || !to)
 		return 0;
-	WH_U32 off = at & 7, bytes = ((1u << (size & 15)) - 1) << off, have = 0, sure = 0;
+	WH_U32 off = at & 7, all = (1u << (size & 15)) - 1, bytes = all << off, have = 0, sure = 0;
 	WH_U64 stored = 0, bits = 0, memory = 0;
 	struct wh_word *word = wh_slot(w, at & ~7ull);
 	if (word && word->walk == w->number) {
@@ -168,20 +168,31 @@ WH_APART int wh_load(struct wh_walk *w, WH_U64 at, WH_U32 size, WH_U64 *to)
 			stored |= word->value << (64 - off * 8);
 		}
 	}
-	if (have != sure)
-		return 0;
-	if (have == bytes) {
+	if (have == bytes && sure == bytes) {
 		*to = stored & wh_mask(size);
-		return 1;
+		return all;
 	}
-	if (WH_READ_USER(&memory, size, at))
-		return 0;
+	have >>= off;
+	sure >>= off;
+	if (have != all && !WH_READ_USER(&memory, size, at))
+		sure |= all & ~have;
 	for (WH_U32 i = 0; i < 8; i++)
-		if (have >> (off + i) & 1)
+		if (have >> i & 1)
 			bits |= 0xffull << i * 8;
 	/* The second word's share has shifted the first one's upper bytes aside only where it has none. */
-	*to = ((memory & ~bits) | (stored & bits)) & wh_mask(size);
-	return 1;
+	memory = ((memory & ~bits) | (stored & bits)) & wh_mask(size);
+	bits = 0;
+	for (WH_U32 i = 0; i < 8; i++)
+		if (sure >> i & 1)
+			bits |= 0xffull << i * 8;
+	*to = memory & bits;
+	return sure;
+}
+
+/* Loads up to 8 bytes into `*to`. 1: they are known. */
+static __attribute__((always_inline)) inline int wh_load(struct wh_walk *w, WH_U64 at, WH_U32 size, WH_U64 *to)
+{
+	return wh_peek(w, at, size, to) == (1u << (size & 15)) - 1;
 }
 
 #endif

@@ -99,6 +99,7 @@ enum wh_op_kind {
 	WH_OP_V_TEST,	   /* to a mask: where with & src is not 0, or with condition 1, is 0 */
 	WH_OP_V_SIGNS,	   /* highest bits of elements to a register */
 	WH_OP_V_ALL,	   /* ptest */
+	WH_OP_V_FIND,	   /* pcmpistri: of `with` in src, as imm says; to rcx and flags */
 	WH_OP_V_PERMUTE,   /* condition: enum wh_order */
 	WH_OP_V_LOOK_UP,   /* pshufb */
 	WH_OP_V_UPPER_ZERO, /* vzeroupper */

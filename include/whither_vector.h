@@ -176,27 +176,11 @@ WH_APART int wh_fetch(struct wh_walk *w, WH_U64 at, WH_U32 bytes)
 		w->in.v[i] = 0;
 		if (i * 8 >= bytes)
 			continue;
-		if (wh_load(w, at + i * 8, part, &v)) {
-			w->in.v[i] = v;
-			w->in.sure |= wh_low_bits(part) << i * 8;
-		}
+		w->in.sure |= (WH_U64)(wh_peek(w, at + i * 8, part, &v) & 0xff) << i * 8;
+		w->in.v[i] = v;
 	}
 	/* What is beyond is 0. */
 	w->in.sure |= ~wh_low_bits(bytes);
-	return 0;
-}
-
-/* A vector or its lowest bytes to memory. 0: there was room. */
-static __attribute__((noinline)) int wh_spill(struct wh_walk *w, WH_U64 at, const struct wh_vector *v, WH_U32 bytes)
-{
-	for (WH_U32 i = 0; i < 8; i++) {
-		WH_U32 part = bytes >= 8 ? 8 : bytes;
-		WH_U64 all = wh_low_bits(part);
-		if (i * 8 >= bytes)
-			break;
-		if (wh_store(w, at + i * 8, part, v->v[i], (v->sure >> i * 8 & all) == all ? WH_SURE : 0))
-			return 1;
-	}
 	return 0;
 }
 
@@ -223,6 +207,22 @@ static __attribute__((noinline)) int wh_put_some(struct wh_walk *w, WH_U64 at, W
 	if (!second)
 		return 0;
 	return wh_put(w, (at & ~7ull) + 8, bits >> ((64 - off * 8) & 63), value >> ((64 - off * 8) & 63), second | sure);
+}
+
+/* A vector or its lowest bytes to memory. 0: there was room. */
+static __attribute__((noinline)) int wh_spill(struct wh_walk *w, WH_U64 at, const struct wh_vector *v, WH_U32 bytes)
+{
+	for (WH_U32 i = 0; i < 8; i++) {
+		WH_U32 part = bytes >= 8 ? 8 : bytes;
+		WH_U64 all = wh_low_bits(part), sure = v->sure >> i * 8 & all;
+		if (i * 8 >= bytes)
+			break;
+		if (wh_store(w, at + i * 8, part, v->v[i], sure == all ? WH_SURE : 0))
+			return 1;
+		if (sure && sure != all && wh_put_some(w, at + i * 8, v->v[i], sure | WH_SURE))
+			return 1;
+	}
+	return 0;
 }
 
 /* The elements of a vector that a mask chooses to memory; where it is not known whether it does, what is there is not known. 0: there
@@ -467,6 +467,8 @@ WH_APART int wh_ternary(struct wh_walk *w, const struct wh_op *o, WH_U32 from_me
 	return 0;
 }
 
+#include "whither_find.h"
+
 /* What one instruction without a vector as its result says: flags, a general register or memory. */
 static __attribute__((noinline)) int wh_vector_told(struct wh_walk *w, const struct wh_op *o, WH_U64 at, WH_U32 from_memory)
 {
@@ -567,6 +569,9 @@ WH_APART int wh_vector_step(struct wh_walk *w, const struct wh_op *o)
 	const struct wh_vector *b = memory ? &w->in : &w->vec[o->src & (WH_VECTORS - 1)];
 	WH_U64 low = b->v[0], low_sure = b->sure;
 	switch (kind) {
+	case WH_OP_V_FIND:
+		wh_find(w, o, memory);
+		return WH_WENT_ON;
 	case WH_OP_V_EXTRACT:
 	case WH_OP_V_SIGNS:
 	case WH_OP_V_ALL:

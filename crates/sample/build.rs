@@ -12,6 +12,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
             "bpf/kernel_types.h",
             "bpf/paths.h",
             "include/whither_abi.h",
+            "include/whither_find.h",
             "include/whither_known.h",
             "include/whither_path.h",
             "include/whither_product.h",

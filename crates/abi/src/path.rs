@@ -84,7 +84,7 @@ kinds! {
     VBroadcast = "V_BROADCAST", VZero = "V_ZERO", VOnes = "V_ONES", VAnd = "V_AND", VAndNot = "V_AND_NOT",
     VOr = "V_OR", VXor = "V_XOR", VTernary = "V_TERNARY", VAdd = "V_ADD", VSub = "V_SUB", VCompare = "V_COMPARE",
     VPick = "V_PICK", VShift = "V_SHIFT", VTest = "V_TEST", VSigns = "V_SIGNS", VAll = "V_ALL",
-    VPermute = "V_PERMUTE", VLookUp = "V_LOOK_UP", VUpperZero = "V_UPPER_ZERO", FCompare = "F_COMPARE",
+    VFind = "V_FIND",    VPermute = "V_PERMUTE", VLookUp = "V_LOOK_UP", VUpperZero = "V_UPPER_ZERO", FCompare = "F_COMPARE",
     FFromInteger = "F_FROM_INTEGER", FToInteger = "F_TO_INTEGER", FAdd = "F_ADD", FSub = "F_SUB",
     FMultiply = "F_MULTIPLY", FDivide = "F_DIVIDE", KTest = "K_TEST", KJoin = "K_JOIN",
 }

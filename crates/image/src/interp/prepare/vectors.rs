@@ -298,6 +298,12 @@ fn orders(raw: &Instruction) -> Option<path::Op> {
         Punpckhqdq | Vpunpckhqdq | Unpckhpd | Vunpckhpd => two(Order::UnpackHigh, 8),
         Palignr | Vpalignr => Some(path::Op { imm: stated()?.min(32), ..two(Order::Align, 1)? }),
         Shufps | Vshufps => Some(path::Op { imm: stated()?, ..two(Order::ShuffleTwo, 4)? }),
+        // Of 32 bits, two and two; in wider vectors each 16 bytes have bits of their own.
+        Shufpd | Vshufpd => {
+            let chosen = |bit: u64| if stated()? >> bit & 1 == 1 { Some(0b1110) } else { Some(0b0100) };
+            let imm = chosen(0)? | chosen(1)? << 4;
+            Some(path::Op { imm, ..two(Order::ShuffleTwo, 4)? }).filter(|op| op.size == 16 && op.mask & 7 == 0)
+        }
         Pshufd | Vpshufd => one(Order::Shuffle, stated()?, 1),
         Pshuflw | Vpshuflw => one(Order::ShuffleLow, stated()?, 1),
         Pshufhw | Vpshufhw => one(Order::ShuffleHigh, stated()?, 1),
@@ -329,6 +335,9 @@ fn scalars(raw: &Instruction) -> Option<path::Op> {
         Subsd | Vsubsd => arithmetic(raw, Kind::FSub),
         Mulsd | Vmulsd => arithmetic(raw, Kind::FMultiply),
         Divsd | Vdivsd => arithmetic(raw, Kind::FDivide),
+        Pcmpistri | Vpcmpistri => {
+            Some(path::Op { imm: raw.immediate(2), ..compared(raw, Kind::VFind, 1)? }).filter(|op| op.size == 16)
+        }
         Vzeroupper => Some(path::Op { kind: Kind::VUpperZero, ..nothing() }),
         _ => None,
     }
