@@ -504,7 +504,8 @@ static void tell(__u32 kind, __u32 tgid, __u32 other)
 	r->tgid = tgid;
 	r->tid = other;
 	r->t = bpf_ktime_get_ns();
-	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	/* Nothing of a program is made faster before it was looked at. */
+	bpf_ringbuf_submit(r, kind == WH_CZ_EXECED ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
 /* A thread of the group begins: with its creator's clock (R7). */

@@ -1,6 +1,7 @@
 //! From a run to an answer: one row per target, ranked, and what limits the trust in them.
 
 use crate::asked;
+use crate::begun;
 use crate::carry;
 use crate::crowd;
 use crate::elsewhere;
@@ -149,7 +150,7 @@ impl<'a> Analysis<'a> {
     /// the simulator (a delay reaches the other threads only at their next tick); where ticks are dear it
     /// allows for half of their share, all of it where threads wait for one another; for turns that threads take
     /// faster than ticks come; for what windows show of those before them; for cores that spinning takes from others; and
-    /// for pauses that windows cut off. Upwards alone, for what sleepers and unknown requests hide.
+    /// for pauses that windows cut off. Upwards alone, for what sleepers, unknown requests and programs just begun hide.
     pub(crate) fn interval(
         &self,
         target: u32,
@@ -158,10 +159,7 @@ impl<'a> Analysis<'a> {
         many: usize,
         measure: Measure,
     ) -> (f64, f64) {
-        let own = self.by_target.get(&target).map_or(&[][..], Vec::as_slice);
-        let mean = own.iter().map(|w| w.wall_ns as f64).sum::<f64>() / own.len().max(1) as f64;
-        let missed = f64::from(percent) / 100.0 * self.run.tick_ns() as f64 / mean.max(1.0) / 4.0;
-        let missed = missed + self.allowance(target, percent) + self.quality.carried + self.quality.mistold(effect.y);
+        let missed = self.missed(target, percent) + self.quality.mistold(effect.y);
         let (low, high) = effect.interval(many);
         let (low, high) = self.quality.widened(effect.y, (low - missed, high + missed));
         let crowding = crowd::crowding(self, target, percent);
@@ -169,9 +167,29 @@ impl<'a> Analysis<'a> {
         self.pauses(measure).map_or(seen, |p| p.interval(percent, seen))
     }
 
-    /// By how much effects may be told too small: sleepers, and requests of which nobody knows what they waited for.
+    /// What no number of windows tells of the height of a curve.
+    fn missed(&self, target: u32, percent: u8) -> f64 {
+        let own = self.by_target.get(&target).map_or(&[][..], Vec::as_slice);
+        let mean = own.iter().map(|w| w.wall_ns as f64).sum::<f64>() / own.len().max(1) as f64;
+        let late = f64::from(percent) / 100.0 * self.run.tick_ns() as f64 / mean.max(1.0) / 4.0;
+        late + self.allowance(target, percent) + self.quality.carried
+    }
+
+    /// The curve's shape. Where the heights of its two lines are off, so is the place where they meet: the more, the flatter the angle.
+    pub(crate) fn fit(&self, target: u32, estimate: &Estimate) -> Fit {
+        let fit = estimate.fit;
+        let Some(knee) = fit.knee else { return fit };
+        let angle = (fit.slope - fit.slope_after.unwrap_or(0.0)).abs().max(0.1);
+        let off = 100.0 * self.missed(target, knee.round().clamp(0.0, 100.0) as u8) / angle;
+        let (low, high) =
+            (fit.knee_low.map(|low| (low - off).max(0.0)), fit.knee_high.map(|high| (high + off).min(100.0)));
+        Fit { knee_low: low, knee_high: high, ..fit }
+    }
+
+    /// By how much effects may be told too small: sleepers, requests of which nobody knows what they waited for, and programs that
+    /// had just been begun.
     fn hidden(&self, target: u32, percent: u8) -> f64 {
-        sleepers::hide(self, target, percent) + asked::hide(self, target, percent)
+        sleepers::hide(self, target, percent) + asked::hide(self, target, percent) + begun::hide(self, target, percent)
     }
 
     /// What dear ticks, and ticks that come too seldom, may make of an effect of nothing.
@@ -278,7 +296,7 @@ impl<'a> Analysis<'a> {
             windows: own.len() as u32,
             zero_windows: own.iter().filter(|w| w.percent == 0).count() as u32,
             curve: estimate.map(|e| self.curve(id, e, measure)).unwrap_or_default(),
-            fit: estimate.map_or(Fit::NOTHING, |e| e.fit),
+            fit: estimate.map_or(Fit::NOTHING, |e| self.fit(id, e)),
             gain: gains.map(|(joint, _)| applied.map_or(joint, |p| phase::over_the_run(&joint, &p))),
             local: gains.map(|(_, local)| local),
             phase,

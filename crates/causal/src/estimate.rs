@@ -5,7 +5,7 @@
 
 use crate::results::{CurvePoint, Fit, FitKind};
 use crate::series::Observation;
-use crate::shape::{Group, Shape, fit, knees_alike};
+use crate::shape::{Group, STEP, Shape, fit, knees_alike};
 use blend::{Blend, Ways};
 use whither_stats::describe::robust_deviation;
 use whither_stats::distribution::{normal_quantile, student_quantile};
@@ -123,12 +123,15 @@ fn straight(blend: &Blend) -> Fit {
     Fit { kind: FitKind::Line, slope: shape.a / shape.c, bend, ..Fit::NOTHING }
 }
 
-/// Where the knee may be: in the draws, or where it describes the windows hardly worse.
+/// Where the knee may be: in the draws, or where it describes the windows hardly worse, and until halfway to the next place that
+/// was tried.
 fn knees(draws: &Draws, clean: &Clean, confidence: f64) -> (f64, f64) {
     let degrees = (clean.observations.len() as f64 - 4.0).max(1.0);
     let times = 1.0 + student_quantile(0.5 + confidence / 2.0, degrees).powi(2) / degrees;
     let (low, high) = draws.knee;
-    knees_alike(&clean.groups, clean.within, times).map_or((low, high), |(a, b)| (low.min(a), high.max(b)))
+    let (low, high) =
+        knees_alike(&clean.groups, clean.within, times).map_or((low, high), |(a, b)| (low.min(a), high.max(b)));
+    (low - STEP / 2.0, high + STEP / 2.0)
 }
 
 /// A knee; one that lies before the first amount is told in the middle of where it may be.

@@ -8,6 +8,7 @@
 
 mod analyse;
 mod asked;
+mod begun;
 mod carry;
 mod clocked;
 pub mod coz;

@@ -193,7 +193,7 @@ fn line(sums: &Sums) -> Option<Shape> {
 }
 
 /// Distance between the knees that are tried.
-const STEP: f64 = 0.025;
+pub(crate) const STEP: f64 = 0.025;
 
 fn knee(groups: &[Group], total: &Sums) -> Option<(Shape, f64)> {
     let mut best: Option<(Shape, f64)> = None;

@@ -3,6 +3,7 @@
 
 use crate::analyse::Analysis;
 use crate::asked;
+use crate::begun;
 use crate::crowd;
 use crate::estimate::Estimate;
 use crate::fixed_time;
@@ -135,7 +136,7 @@ fn lines_hidden(run: &CausalRun) -> String {
 
 fn weighed(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, many: usize) -> Verdict {
     let (low, high) = analysis.interval(id, estimate.largest_percent, &estimate.largest, many, MEASURE);
-    let fit = estimate.fit;
+    let fit = analysis.fit(id, estimate);
     if gain.low > 0.0 {
         let ends = fit.kind == FitKind::Knee && fit.slope_after.unwrap_or(0.0) < LITTLE * fit.slope;
         let seen = ends && !crowd::hides_the_knee(analysis, id, estimate.largest_percent);
@@ -175,7 +176,9 @@ fn weighed(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, m
     let cut = pauses.map_or(0.0, |p| p.half(gain.percent));
     let hidden = sleepers::hide(analysis, id, gain.percent);
     let asked = asked::hide(analysis, id, gain.percent);
-    let half = (gain.high - gain.low - hidden - asked) / 2.0 - analysis.allowance(id, gain.percent) - crowding - cut;
+    let begun = begun::hide(analysis, id, gain.percent);
+    let half =
+        (gain.high - gain.low - hidden - asked - begun) / 2.0 - analysis.allowance(id, gain.percent) - crowding - cut;
     // More windows would not help: the rest alone is the wider part, or holds both a gain and none.
     let remains = crowding > SMALL && gain.y.abs() < crowding;
     if crowding > half.max(SMALL) || remains {
@@ -183,6 +186,9 @@ fn weighed(analysis: &Analysis<'_>, id: u32, estimate: &Estimate, gain: &Gain, m
     }
     if asked / 2.0 > half.max(SMALL) {
         return Verdict::CannotSay { why: asked::cannot_say(analysis.run, asked) };
+    }
+    if begun > half.max(SMALL) {
+        return Verdict::CannotSay { why: begun::cannot_say(begun) };
     }
     if hidden / 2.0 > half.max(SMALL) {
         return Verdict::CannotSay { why: sleepers::cannot_say(hidden) };

@@ -329,6 +329,18 @@ pub struct Turns {
     pub run_ns: u64,
     /// Waits in it that other threads ended.
     pub waits: u64,
+    /// Run time of programs that had just been begun, whoever was sampled: nothing of them was made faster yet.
+    #[serde(default)]
+    pub begun_ns: u64,
+}
+
+impl Turns {
+    /// With what another one saw.
+    pub fn add(&mut self, other: &Self) {
+        self.run_ns = self.run_ns.saturating_add(other.run_ns);
+        self.waits = self.waits.saturating_add(other.waits);
+        self.begun_ns = self.begun_ns.saturating_add(other.begun_ns);
+    }
 }
 
 /// Data from outside that woke threads of the program, and what became of delays then. Of windows that were good when they were made.

@@ -398,7 +398,7 @@ fn in_turns(turn_us: u64) -> CausalRun {
     let mut run = two().run(300, 1);
     run.meta.period_ns = 800_000;
     let run_ns = 20_000_000_000;
-    run.turns.push(Turns { target: 0, run_ns, waits: run_ns / (1_000 * turn_us) });
+    run.turns.push(Turns { target: 0, run_ns, waits: run_ns / (1_000 * turn_us), begun_ns: 0 });
     run
 }
 

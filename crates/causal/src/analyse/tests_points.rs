@@ -42,7 +42,7 @@ fn dear_ticks_count_more_where_threads_wait_for_one_another() {
         let mut run = two().run(400, 3);
         run.meta.period_ns = 500_000;
         run.overhead.tick_cost_ns = tick_cost_ns;
-        run.turns = vec![Turns { target: 0, run_ns: 10_000_000_000, waits }];
+        run.turns = vec![Turns { target: 0, run_ns: 10_000_000_000, waits, begun_ns: 0 }];
         named(&analyse(&run, &AnalyseOptions::default()), "f0").gain.unwrap()
     };
     for (waits, wider) in [(0, 0.0075), (200, 0.015)] {

@@ -14,7 +14,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuild
 use libbpf_rs::{TracepointOpts, UprobeMultiOpts, UprobeOpts};
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::rc::Rc;
 use whither_abi::causal as abi;
@@ -216,6 +216,11 @@ impl CausalBpf {
         // A ring that cannot be read yields nothing new; what it dropped is counted as lost.
         let _ = self.ring.consume();
         std::mem::take(&mut self.got.borrow_mut().changes)
+    }
+
+    /// Whoever polls this is woken when a process of the group has begun a program; at once where something lies in the ring already.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.skel.maps.records.as_fd()
     }
 
     /// Tells all the code a process has mapped now.

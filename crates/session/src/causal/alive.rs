@@ -2,8 +2,9 @@
 
 use crate::SessionError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::os::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 use whither_kernel::launch::Running;
 use whither_kernel::proc;
@@ -70,14 +71,24 @@ impl Alive {
 
     /// Sleeps, at most until the process has ended.
     pub(super) fn sleep(&mut self, time: Duration) {
-        let Some(handle) = self.handle.as_ref().filter(|_| !self.over) else { return std::thread::sleep(time) };
-        let mut polled = [PollFd::new(handle, PollFlags::IN)];
+        self.sleep_or(time, None);
+    }
+
+    /// The same, at most until `bell` is readable.
+    pub(super) fn sleep_or(&mut self, time: Duration, bell: Option<BorrowedFd<'_>>) {
+        let handle = self.handle.as_ref().filter(|_| !self.over).map(AsFd::as_fd);
+        if handle.or(bell).is_none() {
+            return std::thread::sleep(time);
+        }
+        let mut polled: Vec<PollFd<'_>> =
+            handle.iter().chain(&bell).map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         let timeout = Timespec {
             tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(time.subsec_nanos()),
         };
         // A signal ends the sleep early, which does no harm.
-        if poll(&mut polled, Some(&timeout)).is_ok_and(|n| n > 0) {
+        let woken = poll(&mut polled, Some(&timeout)).is_ok_and(|n| n > 0);
+        if woken && handle.is_some() && polled.first().is_some_and(|fd| !fd.revents().is_empty()) {
             self.over = true;
         }
     }
@@ -104,13 +115,49 @@ impl Alive {
         self.running.is_some()
     }
 
-    /// Asks a command of ours to end.
-    pub(super) fn terminate(&self) {
-        const SIGTERM: i32 = 15;
-        if let Some(running) = &self.running {
-            running.signal(SIGTERM);
+    /// Asks a command of ours to end, and what it has begun, which would go on without it. `known`: processes of the command that
+    /// need not be its children any more.
+    pub(super) fn terminate(&self, known: &mut dyn FnMut() -> Vec<u32>) {
+        /// What one of them begins before it is asked is found by the next look.
+        const LOOKS: u32 = 4;
+        let Some(running) = &self.running else { return };
+        let mut asked = BTreeSet::from([self.pid]);
+        for look in 0..LOOKS {
+            let new: Vec<(u32, OwnedFd)> = descendants(&asked, known())
+                .into_iter()
+                .filter(|pid| !asked.contains(pid))
+                .filter_map(|pid| Some((pid, handle(pid)?)))
+                .collect();
+            // Who is still one of them has not handed its number to another process before the handle was opened.
+            let still = descendants(&asked, known());
+            // A shell goes on with its next command when the one before ends.
+            if look == 0 {
+                running.signal(SIGTERM);
+            }
+            for (pid, handle) in new.iter().filter(|(pid, _)| still.contains(pid)) {
+                asked.insert(*pid);
+                // One that has ended meanwhile is what was wanted.
+                let _ = pidfd_send_signal(handle, Signal::TERM);
+            }
+            if look > 0 && new.is_empty() {
+                break;
+            }
         }
     }
+}
+
+const SIGTERM: i32 = 15;
+
+/// Children of these processes, their children, and the others with theirs.
+fn descendants(roots: &BTreeSet<u32>, others: Vec<u32>) -> BTreeSet<u32> {
+    let mut found: BTreeSet<u32> = BTreeSet::new();
+    let mut open: Vec<u32> = roots.iter().flat_map(|root| proc::children(*root)).chain(others).collect();
+    while let Some(pid) = open.pop() {
+        if found.insert(pid) {
+            open.extend(proc::children(pid));
+        }
+    }
+    found
 }
 
 fn handle(pid: u32) -> Option<OwnedFd> {
@@ -138,6 +185,45 @@ mod tests {
     }
 
     #[test]
+    fn sleeping_ends_when_the_bell_rings() {
+        let mut target = command(&["sleep", "30"]);
+        let (bell, rope) = rustix::pipe::pipe().expect("a pipe");
+        rustix::io::write(&rope, b"x").expect("room");
+        let began = Instant::now();
+        target.sleep_or(Duration::from_secs(25), Some(bell.as_fd()));
+        assert!(began.elapsed() < Duration::from_secs(20) && !target.is_over());
+        target.terminate(&mut Vec::new);
+        let handle = target.handle.take();
+        target.sleep_or(Duration::from_secs(25), Some(bell.as_fd()));
+        assert!(began.elapsed() < Duration::from_secs(20) && !target.over, "without a handle of the process");
+        target.handle = handle;
+        target.sleep(Duration::from_secs(30));
+        assert!(target.is_over());
+    }
+
+    /// A shell was ended, and the program that it ran went on.
+    #[test]
+    fn what_a_command_has_begun_ends_with_it() {
+        let mut shell = command(&["sh", "-c", "sleep 77 & sh -c 'sleep 78; sleep 79'; sleep 79"]);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let sleeps = |pids: &BTreeSet<u32>| pids.iter().filter(|pid| proc::comm(**pid) == "sleep").count();
+        let mut begun = BTreeSet::new();
+        while sleeps(&begun) < 2 && Instant::now() < deadline {
+            std::thread::yield_now();
+            begun = descendants(&BTreeSet::from([shell.pid]), Vec::new());
+        }
+        assert_eq!(sleeps(&begun), 2, "{begun:?}");
+        shell.terminate(&mut Vec::new);
+        shell.sleep(Duration::from_secs(30));
+        assert_eq!(shell.status(), Some(128 + SIGTERM));
+        while begun.iter().any(|pid| proc::runs(*pid)) && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        let left: Vec<&u32> = begun.iter().filter(|pid| proc::runs(**pid)).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+
+    #[test]
     fn what_may_not_be_measured_is_refused_with_the_reason() {
         let why = |pid| Alive::attached(pid).err().map(|e| e.to_string()).unwrap_or_default();
         assert!(why(1).contains("first process"), "{}", why(1));
@@ -160,10 +246,10 @@ mod tests {
         } else {
             eprintln!("SKIP: chrt is missing or may not make a thread a real-time one");
         }
-        soon.terminate();
+        soon.terminate(&mut Vec::new);
         let mut child = command(&["sleep", "30"]);
         let attached = Alive::attached(child.pid);
-        child.terminate();
+        child.terminate(&mut Vec::new);
         assert!(attached.is_ok() && Alive::pausable(std::process::id()).is_err());
         child.sleep(Duration::from_secs(30));
         assert_eq!(child.status(), Some(128 + 15));

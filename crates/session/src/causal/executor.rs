@@ -1,6 +1,7 @@
 //! What a session needs of the kernel side, as a trait: its own logic is then tested without a process.
 
 use crate::SessionError;
+use std::os::fd::BorrowedFd;
 use whither_sample::causal::{Armed, CausalBpf, CausalModule, CausalSample, Change, Facts, Hook, Loads, Ticks};
 
 /// Methods are those of [`CausalBpf`] with the same names.
@@ -8,6 +9,10 @@ pub(super) trait CausalExecutor {
     fn watch(&mut self, pid: u32) -> Result<(), SessionError>;
     fn processes(&mut self) -> Vec<u32>;
     fn changes(&mut self) -> Vec<Change>;
+    /// By default nobody is woken.
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
     fn map(&mut self, pid: u32, modules: &[CausalModule]) -> Result<(), SessionError>;
     fn arm(&mut self, target: &Armed) -> Result<(), SessionError>;
     fn rearm(&mut self, pid: u32, target: &Armed) -> Result<(), SessionError>;
@@ -42,6 +47,9 @@ impl CausalExecutor for CausalBpf {
     }
     fn changes(&mut self) -> Vec<Change> {
         CausalBpf::changes(self)
+    }
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        Some(CausalBpf::bell(self))
     }
     fn map(&mut self, pid: u32, modules: &[CausalModule]) -> Result<(), SessionError> {
         Ok(CausalBpf::map(self, pid, modules)?)

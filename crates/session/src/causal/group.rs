@@ -42,6 +42,14 @@ const LOOK_EACH: Duration = Duration::from_millis(2);
 /// Functions cut out of a module's scope; the kernel side searches them at each sample.
 const MOST_HOLES: usize = 200;
 
+/// Whether the kernel side has to be told of a process that has the code that it had.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Again,
+    /// It executes a program, perhaps the same one.
+    Anew,
+}
+
 /// A progress point, as far as it was found.
 pub(super) struct Point {
     pub(super) spec: PointSpec,
@@ -57,8 +65,8 @@ pub(super) struct Point {
     pub(super) refused: Option<String>,
     /// Files it was looked for in; with the process where it is attached to that one only.
     seen: FxHashSet<(usize, u32)>,
-    /// What there is in its place.
-    pub(super) instead: Option<String>,
+    /// What there is in its place, and in which file.
+    pub(super) instead: Option<(usize, String)>,
     /// The main program has it.
     in_main: bool,
     /// Files that have it.
@@ -238,34 +246,43 @@ impl Group {
     /// As [`Self::look`].
     pub(super) fn look_now(&mut self, changes: &[Change]) -> Result<(), SessionError> {
         self.looked = Some(Instant::now());
-        self.processes = self.exec.processes();
-        self.most_processes = self.most_processes.max(self.processes.len() as u32);
-        if !self.processes.is_empty() {
-            let living = self.processes.clone();
-            self.program.keep(&living);
-        }
         for change in changes {
             match *change {
                 Change::Forked { pid, parent } => self.program.forked(pid, parent),
                 Change::Execed { pid } => self.program.execed(pid),
             }
         }
-        for pid in self.processes.clone() {
-            let execed = changes.contains(&Change::Execed { pid });
-            if self.program.refresh(pid) || execed {
-                self.map(pid)?;
-                // First of all: points take milliseconds, in which nothing of it would be made faster.
-                self.rearm(pid)?;
-                self.place_points(pid)?;
-                self.coz.map(pid);
-            }
-            if execed {
+        // Before anything else: meanwhile nothing of them is made faster.
+        for change in changes {
+            if let Change::Execed { pid } = *change {
                 self.started = Some(Instant::now());
+                self.look_at(pid, Look::Anew)?;
             }
+        }
+        self.processes = self.exec.processes();
+        self.most_processes = self.most_processes.max(self.processes.len() as u32);
+        if !self.processes.is_empty() {
+            let living = self.processes.clone();
+            self.program.keep(&living);
+        }
+        for pid in self.processes.clone() {
+            self.look_at(pid, Look::Again)?;
         }
         self.place_coz_marks();
         for text in self.napping.look(&mut *self.exec, &self.processes, changes)? {
             self.note(text);
+        }
+        Ok(())
+    }
+
+    /// Takes in the code of one process, where that is another than before or has to be told `Anew`.
+    fn look_at(&mut self, pid: u32, look: Look) -> Result<(), SessionError> {
+        if self.program.refresh(pid) || look == Look::Anew {
+            self.map(pid)?;
+            // First of all: points take milliseconds, in which nothing of it would be made faster.
+            self.rearm(pid)?;
+            self.place_points(pid)?;
+            self.coz.map(pid);
         }
         Ok(())
     }
@@ -428,9 +445,13 @@ impl Group {
             if let Some(why) = found.refused {
                 self.points[i].refused = Some(why);
             }
-            if main && self.points[i].instead.is_none() {
+            // A program has more to tell than the wrapper without names that executes it.
+            let nameless = |file: usize| points::is_nameless(&self.program.files[file], &self.code);
+            if main && self.points[i].instead.as_ref().is_none_or(|(told, _)| nameless(*told)) {
                 let of = &self.program.files[file];
-                self.points[i].instead = points::instead(&place, of, &self.code);
+                let text = points::instead(&place, of, &self.code);
+                let told = self.points[i].instead.take();
+                self.points[i].instead = text.map(|text| (file, text)).or(told);
             }
             return Ok(());
         }

@@ -307,13 +307,15 @@ fn lines_instead(line: &FileLine, of: &CodeFile, code: &Code) -> Option<String> 
     Some(format!("the compiler left no statement there; the nearest are {}", shown.join(", ")))
 }
 
-/// Why none of a file's own functions can be named.
-fn nameless(of: &CodeFile, code: &Code) -> Option<String> {
-    let names = code.service().names(&of.image);
-    let none = !names.iter().any(|n| n.kind == NameKind::Function);
+/// Whether none of a file's own functions can be named.
+pub(super) fn is_nameless(of: &CodeFile, code: &Code) -> bool {
     // The kernel's own page need not have any that the program could mean.
-    let none = none && of.seen_as != "[vdso]";
-    none.then(|| {
+    of.seen_as != "[vdso]" && !code.service().names(&of.image).iter().any(|n| n.kind == NameKind::Function)
+}
+
+/// Why they cannot.
+fn nameless(of: &CodeFile, code: &Code) -> Option<String> {
+    is_nameless(of, code).then(|| {
         format!(
             "{} has no symbols (it was stripped), so that its functions have no names: take the file as it was linked, or a \
              point that needs none (syscall:NAME)",

@@ -279,10 +279,7 @@ impl<'a> Session<'a> {
             if let Err(error) = lived {
                 // Refused before anything was measured: the command was started for nothing.
                 if self.windows.is_empty() {
-                    if alive.is_ours() && !alive.is_over() {
-                        self.tell("the command was stopped again, as nothing could be measured".to_owned(), on);
-                    }
-                    alive.terminate();
+                    self.stop_again(&mut alive, on);
                     return Err(error);
                 }
                 self.tell(format!("measuring ended early: {error}"), on);
@@ -566,10 +563,7 @@ impl<'a> Session<'a> {
 
     fn took_turns(&mut self, new: Turns) {
         match self.turns.iter_mut().find(|t| t.target == new.target) {
-            Some(all) => {
-                all.run_ns = all.run_ns.saturating_add(new.run_ns);
-                all.waits = all.waits.saturating_add(new.waits);
-            }
+            Some(all) => all.add(&new),
             None => self.turns.push(new),
         }
     }
@@ -635,6 +629,15 @@ impl<'a> Session<'a> {
             "no sample lies in the program's own code yet; --binary names libraries that count as such"
         };
         (age >= UNSEEN).then(|| text.to_owned())
+    }
+
+    /// Ends a command with all that it has begun.
+    fn stop_again(&mut self, alive: &mut Alive, on: &mut dyn FnMut(CausalEvent)) {
+        if alive.is_ours() && (!alive.is_over() || !self.group.exec.processes().is_empty()) {
+            self.tell("the command was stopped again, as nothing could be measured".to_owned(), on);
+        }
+        let exec = &mut self.group.exec;
+        alive.terminate(&mut || exec.processes());
     }
 
     /// Lets a command run on that was measured long enough.

@@ -87,7 +87,7 @@ pub fn suggest(options: &CausalOptions, stop: &StopFlag) -> Result<Vec<Proposal>
     let time = options.duration.unwrap_or(Duration::from_secs(5));
     let limits = Limits { stop, deadline: Some(Instant::now() + time) };
     let found = look(&mut group, &mut alive, &limits, time);
-    alive.terminate();
+    alive.terminate(&mut || group.exec.processes());
     if alive.is_ours() {
         // A program that does not end on request is given some time, then left alone.
         alive.sleep(Duration::from_secs(2));

@@ -283,7 +283,7 @@ fn every_reason_to_drop_is_told_apart() {
         (Facts { drained: false, ..good() }, DropReason::NotDrained),
         (Facts { steal_ns: u64::MAX / 4, ..good() }, DropReason::Steal),
         (Facts { visits: Vec::new(), ..good() }, DropReason::NoVisits),
-        (Facts { unknown: 10, ..good() }, DropReason::Started),
+        (Facts { unknown: 1_000, ..good() }, DropReason::Started),
         // Others have the other core, and the program's threads wait behind one another for this one.
         (Facts { own_wait_ns: u64::MAX / 4, others_ns: u64::MAX / 4, ..good() }, DropReason::ForeignLoad),
     ];

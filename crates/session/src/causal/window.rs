@@ -16,10 +16,8 @@ use whither_store::causal::{DropReason, FromOutside, PointKind, PointVisits, Tur
 const BEAT: Duration = Duration::from_millis(5);
 /// The same while a window cannot end yet and no process comes or goes: each look takes a CPU from the program.
 const CALM: Duration = Duration::from_millis(25);
-/// The same while programs are begun one after the other: nothing of them is made faster before they were looked at.
-const HASTE: Duration = Duration::from_millis(1);
-/// Part of a window's samples that may lie in programs that had just been begun.
-const MOST_UNKNOWN: f64 = 0.03;
+/// Part of a window's samples that may lie in programs that had just been begun. What they may hide is in the intervals.
+const MOST_UNKNOWN: f64 = 0.15;
 /// Part of a window's CPU time that others may have used.
 const MOST_FOREIGN: f64 = 0.03;
 /// Part that the hypervisor may have taken.
@@ -102,8 +100,12 @@ pub(super) fn make(
     let dropped = judge(&facts, &visits, group, end, whole);
     let first = group.points.first().and_then(|p| p.index);
     let paced = first.is_some_and(|i| facts.absolute_points & 1_u64.checked_shl(i).unwrap_or(0) != 0);
-    let turns =
-        Turns { target: order.target, run_ns: facts.hits.saturating_mul(facts.unit_ns), waits: facts.hit_waits };
+    let turns = Turns {
+        target: order.target,
+        run_ns: facts.hits.saturating_mul(facts.unit_ns),
+        waits: facts.hit_waits,
+        begun_ns: facts.unknown.saturating_mul(facts.unit_ns),
+    };
     let asked = asked(order, &facts);
     let window = Window {
         run,
@@ -163,7 +165,7 @@ pub(super) fn observe(
     group.exec.begin(0)?;
     let until = Instant::now() + Duration::from_nanos(ns);
     while Instant::now() < until && !alive.is_over() && !limits.are_reached() {
-        alive.sleep(BEAT.min(until.saturating_duration_since(Instant::now())));
+        alive.sleep_or(BEAT.min(until.saturating_duration_since(Instant::now())), group.exec.bell());
         group.exec.beat();
         group.look()?;
         group.drain(policy, stratum, true);
@@ -186,7 +188,7 @@ fn settle(
     let (began, enough) = (Instant::now(), Duration::from_nanos(order.settle_ns));
     while began.elapsed() < enough {
         let left = enough.saturating_sub(began.elapsed());
-        alive.sleep(left.min(beat(group)));
+        alive.sleep_or(left.min(beat(group)), group.exec.bell());
         group.exec.beat();
         if alive.is_over() {
             return Ok(Some(End::Target));
@@ -214,7 +216,7 @@ fn watch(
     let began = Instant::now();
     let (least, most) = (Duration::from_nanos(order.min_ns), Duration::from_nanos(order.max_ns.max(order.min_ns)));
     loop {
-        alive.sleep(nap(began.elapsed(), least, most, whole, beat(group)));
+        alive.sleep_or(nap(began.elapsed(), least, most, whole, beat(group)), group.exec.bell());
         group.exec.beat();
         if alive.is_over() {
             return Ok(End::Target);
@@ -234,20 +236,18 @@ fn watch(
 /// How long nothing but the window's end needs a look.
 fn beat(group: &Group) -> Duration {
     match group.processes.len() {
-        _ if group.is_starting() => HASTE,
-        0 | 1 => CALM,
+        0 | 1 if !group.is_starting() => CALM,
         _ => BEAT,
     }
 }
 
 /// How long nothing needs a look in a window of this age.
 fn nap(age: Duration, least: Duration, most: Duration, whole: bool, beat: Duration) -> Duration {
-    let often = beat.min(BEAT);
     if whole {
-        return often;
+        return BEAT;
     }
-    let calm = if beat > BEAT { least.saturating_sub(age).min(beat) } else { often };
-    calm.max(often).min(most.saturating_sub(age)).max(Duration::from_micros(200))
+    let calm = if beat > BEAT { least.saturating_sub(age).min(beat) } else { BEAT };
+    calm.max(BEAT).min(most.saturating_sub(age)).max(Duration::from_micros(200))
 }
 
 /// Whether the first point has enough visits. Counters in memory run on their own; time decides for them.
@@ -360,8 +360,7 @@ mod tests {
         let ms = Duration::from_millis;
         let nap = |age, whole, beat| nap(ms(age), ms(100), ms(200), whole, beat);
         assert_eq!((nap(0, false, CALM), nap(90, false, CALM), nap(120, false, CALM)), (CALM, ms(10), BEAT));
-        assert_eq!((nap(0, false, BEAT), nap(0, true, CALM)), (BEAT, BEAT));
-        assert_eq!((nap(0, false, HASTE), nap(150, false, HASTE), nap(0, true, HASTE)), (HASTE, HASTE, HASTE));
+        assert_eq!((nap(0, false, BEAT), nap(150, false, BEAT), nap(0, true, CALM)), (BEAT, BEAT, BEAT));
         assert_eq!((nap(198, false, CALM), nap(200, false, CALM)), (ms(2), Duration::from_micros(200)));
     }
 }

@@ -72,7 +72,7 @@ fn run(windows: u32, targets: u32) -> CausalRun {
         samples: (0..windows)
             .map(|n| TargetSamples { target: (n % 2 == 0).then_some(0), stratum: n, plain: 1, plain_ns: 2, all: 3 })
             .collect(),
-        turns: vec![whither_store::causal::Turns { target: 0, run_ns: 7, waits: 3 }],
+        turns: vec![whither_store::causal::Turns { target: 0, run_ns: 7, waits: 3, begun_ns: 5 }],
         asked: vec![whither_store::causal::FromOutside {
             target: 0,
             wall_ns: 9,

@@ -134,10 +134,7 @@ fn append(all: &mut CausalRun, new: &CausalRun) -> anyhow::Result<()> {
     for turns in &new.turns {
         let target = number(turns.target);
         match all.turns.iter_mut().find(|t| t.target == target) {
-            Some(same) => {
-                same.run_ns = same.run_ns.saturating_add(turns.run_ns);
-                same.waits = same.waits.saturating_add(turns.waits);
-            }
+            Some(same) => same.add(turns),
             None => all.turns.push(Turns { target, ..*turns }),
         }
     }

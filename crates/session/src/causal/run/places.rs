@@ -243,7 +243,13 @@ impl Session<'_> {
                 let mut files = group.program.files.iter().filter(|_| is_name);
                 files.find_map(|of| points::instead(&point.spec.place, of, &group.code))
             };
-            let instead = point.instead.clone().or_else(in_library).map(|i| format!("; {i}")).unwrap_or_default();
+            let instead = point
+                .instead
+                .as_ref()
+                .map(|(_, text)| text.clone())
+                .or_else(in_library)
+                .map(|i| format!("; {i}"))
+                .unwrap_or_default();
             Some(format!("the program has no such place{instead}"))
         });
         let ended = if alive.is_over() { " (it has ended meanwhile)" } else { "" };
