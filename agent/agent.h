@@ -444,7 +444,6 @@ static inline struct wh_block *block_of(struct local *l, u32 path)
 }
 
 /* pool.c */
-void pool_fill(void);
 struct local *pool_take(void);
 
 /* clock.c */

@@ -26,12 +26,6 @@ static u64 chunk_new(u32 places)
 	return p ? (u64)p | places : 0;
 }
 
-void pool_fill(void)
-{
-	if (!pool)
-		pool = chunk_new(size = FEWEST);
-}
-
 /* The last one of a chunk; how many are left goes to `left`. */
 static struct local *take(u64 *chunk, u32 *left)
 {
@@ -61,6 +55,25 @@ static void go_on(void)
 		__atomic_store_n(&next, fresh, __ATOMIC_RELEASE);
 }
 
+/* For whoever finds neither: the very first one, which is a thread that calibrates while all others stand still, maps memory for the
+ * next ones as well. */
+static struct local *pool_begin(void)
+{
+	u32 places = size ? 1 : FEWEST;
+	u64 own = chunk_new(places), none = 0;
+	struct local *l;
+
+	if (!own && places > 1) /* little is left of what the program may map */
+		own = chunk_new(1);
+	l = take(&own, &places);
+
+	if (own) {
+		size = FEWEST;
+		__atomic_compare_exchange_n(&pool, &none, own, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+	}
+	return l;
+}
+
 /* Memory of zeros for one thread; 0 when none is to be had. */
 struct local *pool_take(void)
 {
@@ -71,11 +84,8 @@ struct local *pool_take(void)
 		go_on();
 		l = take(&pool, &left);
 	}
-	if (!l) {
-		u64 own = chunk_new(1);
-
-		return (struct local *)(own & ~(u64)(PAGE - 1));
-	}
+	if (!l)
+		return pool_begin();
 	/* One of them sees to it that there will be more. */
 	if (left == size / 2 && !__atomic_load_n(&next, __ATOMIC_ACQUIRE))
 		__atomic_store_n(&next, chunk_new(size < MOST ? size * 2 : MOST), __ATOMIC_RELEASE);

@@ -47,7 +47,6 @@ exported u64 wh_start(const struct wh_start *start)
 	if (!G.cookie)
 		G.cookie = ticks() | 1;
 	find_end(h->stack_end);
-	pool_fill();
 	G.way = start->way;
 	G.pid = (u32)sys0(SYS_GETPID);
 	G.often = start->way == 2 ? 15 : 1023;

@@ -66,13 +66,16 @@ pub(crate) fn queued_ns(snapshot: &CallSnapshot, cost_ns: u64, t: &PathTotals) -
     part(cost_ns, snapshot.whole.queued_ns, snapshot.whole.ran_ns).min(off)
 }
 
-/// CPU times up to so many times what can be told from nothing are of that order only: beside others probes cost twice what they do alone.
+/// Measured CPU times up to so many times what measuring costs, or what can be told from nothing, are of that order only: beside others
+/// probes cost twice what they do alone.
 const ORDER: u64 = 3;
 
 /// Where threads have waited for CPUs, and of the CPU time nothing is left that could be told from nothing, wall times are mostly
 /// waiting on account of probes: functions of 2 ns were told as 400, and less than that is not known.
 pub(crate) fn doubt_waiting(snapshot: &CallSnapshot, sum: &mut PathSum) {
-    let nothing_left = sum.cpu_bound || sum.cpu < sum.done.saturating_mul(sum.resolution_ns).saturating_mul(ORDER);
+    let unsure =
+        sum.cpu_doubt.saturating_mul(ORDER - 1).max(sum.done.saturating_mul(sum.resolution_ns).saturating_mul(ORDER));
+    let nothing_left = sum.cpu_bound || sum.cpu < unsure;
     let off = sum.raw_wall.saturating_sub(sum.raw_cpu);
     if nothing_left && sum.raw_cpu > 0 && off > sum.raw_wall / 4 && is_queue(snapshot, off, sum.raw_cpu) {
         (sum.bound, sum.doubt) = (true, sum.raw_wall);

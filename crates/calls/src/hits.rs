@@ -57,6 +57,7 @@ pub(crate) fn doubt_remainder(sum: &mut PathSum, hit_ps: u64) {
     // What one hit has cost the shortest call is not known.
     if sum.max > 0 && sum.min < (hit_ps / 1000).saturating_mul(KNOWN_PART) {
         sum.min = sum.min.saturating_add(hit_ps / 1000);
+        sum.max = sum.max.saturating_add(hit_ps / 1000);
         sum.min_open = true;
     }
 }

@@ -200,7 +200,8 @@ pub(crate) fn path_sums(
         // Folded calls lie in timed ones and may be far shorter.
         let folded = path.folded && sum.calls > sum.done.saturating_add(sum.running.calls);
         // How many measured callees the shortest call had is not known, so their cost is still in it.
-        sum.min_open = folded || costs[i].off > 0;
+        let in_each = costs[i].off.checked_div(sum.done).unwrap_or(0);
+        sum.min_open = folded || (costs[i].off > 0 && in_each >= sum.min / KNOWN_PART);
         sum.resolution_ns = resolution_ns(snapshot, i, hit_ps);
         if is_by_uprobe(snapshot, path.point) {
             doubt_remainder(sum, hit_ps);

@@ -12,7 +12,7 @@ use std::path::Path;
 #[non_exhaustive]
 pub enum Untraceable {
     /// No process has the id.
-    #[error("no such process")]
+    #[error("there is no such process, or it has ended already")]
     Missing,
     /// The id is a thread's.
     #[error("it is a thread of process {process}: give that id instead")]

@@ -337,9 +337,9 @@ fn columns(all: &Figures) -> Vec<Column> {
     }
     list.extend(all.values.keys().map(|name| value_column(name)));
     if all.usage.is_some() {
-        list.push(column("switches", true, |f| f.usage.map_or((-1.0, "-".into()), |u| count(u.switches))));
+        list.push(column("switches", true, |f| f.usage.map_or((-1.0, "-".into()), |u| counted(f, u.switches))));
         list.push(column("faults", true, |f| {
-            f.usage.map_or((-1.0, "-".into()), |u| count(u.faults_minor.saturating_add(u.faults_major)))
+            f.usage.map_or((-1.0, "-".into()), |u| counted(f, u.faults_minor.saturating_add(u.faults_major)))
         }));
     }
     list.push(column("calls", false, |f| count(f.calls)));
@@ -358,6 +358,12 @@ fn ordering(l: &Listing, columns: &[Column]) -> Option<usize> {
     };
     let is_sorted = |c: &Column| l.rows.is_sorted_by_key(|r| -(c.figure)(&r.figures).0);
     columns.iter().position(|c| c.title == title).or_else(|| columns.iter().position(is_sorted))
+}
+
+/// Switches or faults: those of calls in progress are added when they return.
+fn counted(f: &Figures, n: u64) -> (f64, String) {
+    let text = grouped(n);
+    (n as f64, if f.running.calls > 0 { format!(">{text}") } else { text })
 }
 
 fn count(n: u64) -> (f64, String) {

@@ -523,7 +523,13 @@ fn value(f: &Figures, name: &str) -> [String; 2] {
 }
 
 fn usage(f: &Figures) -> Vec<String> {
-    f.usage.map_or_else(|| vec!["-".into(); 3], |u| [u.switches, u.faults_minor, u.faults_major].map(thousands).into())
+    let told = |n: u64| counted_of(f, n);
+    f.usage.map_or_else(|| vec!["-".into(); 3], |u| [u.switches, u.faults_minor, u.faults_major].map(told).into())
+}
+
+/// Switches or faults: those of calls in progress are added when they return.
+fn counted_of(f: &Figures, n: u64) -> String {
+    if f.running.calls > 0 { format!(">{}", thousands(n)) } else { thousands(n) }
 }
 
 /// Functions named in a sentence that is true of many.

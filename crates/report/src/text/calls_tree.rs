@@ -68,7 +68,7 @@ pub fn call_tree(root: &TreeNode, metric: &Metric, least: Least, layout: &Layout
         work.extend(shown.into_iter().rev().map(|c| Line::Node(c, depth + 1)));
     }
     let weightless = (root.negative > 0).then(|| weightless(root.negative));
-    let signs = if unit == Unit::Time { signs(&lines) } else { Vec::new() };
+    let signs = if unit == Unit::Time { signs(&lines, metric) } else { Vec::new() };
     for line in weightless.into_iter().chain(signs) {
         out.push_str(&(layout.style.paint(Tone::Faint, &line) + "\n"));
     }
@@ -126,9 +126,10 @@ pub(crate) fn weight(node: &TreeNode, metric: &Metric) -> String {
 }
 
 /// What signs beside the times of nodes mean.
-fn signs(shown: &[&TreeNode]) -> Vec<String> {
+fn signs(shown: &[&TreeNode], metric: &Metric) -> Vec<String> {
     let times = || shown.iter().map(|node| &node.times);
-    let running = times().any(|f| f.timed && f.running.calls > 0).then(|| RUNNING.to_owned());
+    let goes_on = *metric == Metric::Wall && times().any(|f| f.timed && f.running.calls > 0);
+    let running = goes_on.then(|| RUNNING.to_owned());
     let own = shown.iter().any(|node| node.own_rough);
     let own = own.then(|| {
         "~ of own %: the time of probed calls below, which is taken off there, is not known better".to_owned()
