@@ -44,15 +44,15 @@ pub(crate) fn without_hits(mut t: PathTotals, hit_ps: u64) -> PathTotals {
 /// Where hardly more is left than was taken off, the calls took no longer than was measured with all that the breakpoints cost: what a
 /// hit costs here and now may be half of what it was found to cost.
 pub(crate) fn doubt_remainder(sum: &mut PathSum, hit_ps: u64) {
-    if sum.done > 0 && sum.wall < cost_ns(sum.done, hit_ps).saturating_mul(SURE) {
-        sum.raw_wall = sum.raw_wall.saturating_add(cost_ns(sum.done, hit_ps));
-        sum.doubt = sum.raw_wall;
-        sum.bound = true;
+    let all = cost_ns(sum.done, hit_ps);
+    // Whatever bounds the times: they are no longer than this.
+    sum.raw_wall = sum.raw_wall.saturating_add(all);
+    sum.raw_cpu = if sum.raw_cpu > 0 { sum.raw_cpu.saturating_add(all) } else { 0 };
+    if sum.done > 0 && sum.wall < all.saturating_mul(SURE) {
+        (sum.doubt, sum.bound) = (sum.raw_wall, true);
     }
-    if sum.cpu > 0 && sum.cpu < cost_ns(sum.done, hit_ps).saturating_mul(SURE) {
-        sum.raw_cpu = sum.raw_cpu.saturating_add(cost_ns(sum.done, hit_ps));
-        sum.cpu_doubt = sum.raw_cpu;
-        sum.cpu_bound = true;
+    if sum.cpu > 0 && sum.cpu < all.saturating_mul(SURE) {
+        (sum.cpu_doubt, sum.cpu_bound) = (sum.raw_cpu, true);
     }
     // What one hit has cost the shortest call is not known.
     if sum.max > 0 && sum.min < (hit_ps / 1000).saturating_mul(KNOWN_PART) {

@@ -273,3 +273,17 @@ fn calls_in_progress_are_times() {
     };
     assert_eq!((weight(Metric::Wall), weight(Metric::Cpu), weight(Metric::Off)), (900, 300, 600));
 }
+
+/// Where CPUs were waited for, calls that breakpoints measured are bounded by all that was measured, the breakpoints' own time included.
+#[test]
+fn bounds_of_calls_by_breakpoints_hold_what_these_cost() {
+    let mut snapshot = Take::of([1]).snapshot(&call(0, 0, 0, 1, vec![leaf(1, 16, 20_000, 1_000)]));
+    snapshot.points[0].patch = Some(PatchKind::Uprobe);
+    snapshot.own_cost.hit_ps = 6_000_000;
+    let totals_of = &mut snapshot.paths[0].totals;
+    (totals_of.wall_ns, totals_of.cpu_ns) = (40_000_000, 20_000_000);
+    (snapshot.whole.cpu_ns, snapshot.whole.thread_ns) = (30_000_000, 60_000_000);
+    (snapshot.whole.ran_ns, snapshot.whole.queued_ns) = (30_000_000, 30_000_000);
+    let id = snapshot.points[0].id;
+    assert_eq!(totals(&snapshot, id).wall_known(), Known::AtMost(40_000_000));
+}
