@@ -298,10 +298,11 @@ impl Seat {
             fewest = fewest.min(self.own_calls(caller)?);
             let sums = crate::snapshot::Sums::read(&self.segment);
             let paths = (1..self.segment.n_paths()).filter(|&id| u32::from(self.segment.path(id).point) == index);
-            let now = paths.map(|id| sums.get(id)).fold((0, 0), |all, sum| (all.0 + sum.wall, all.1 + sum.done()));
+            let paths: Vec<_> = paths.map(|id| sums.get(id)).collect();
+            let now = paths.iter().fold((0, 0), |all, sum| (all.0 + sum.wall, all.1 + sum.done()));
             visits.push((now.0.saturating_sub(before.0), now.1.saturating_sub(before.1)));
             // A call that cannot be recorded takes its thread a system call or two to find that out; they all would.
-            if now.1 == 0 {
+            if paths.iter().all(|sum| sum.calls == 0) {
                 break;
             }
             before = now;
