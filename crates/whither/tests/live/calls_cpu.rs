@@ -24,7 +24,7 @@ int main(void) { outer(); return 0; }
 "#;
 
 #[test]
-fn calls_in_progress_have_their_cpu_time_in_all_and_in_each_interval() {
+fn calls_in_progress_have_their_cpu_time() {
     need_root!();
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
