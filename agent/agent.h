@@ -352,6 +352,8 @@ u64 slot_around(const struct local *l, u64 slot, u32 rule, u64 *rbp);
 int outlying(struct local *l, u64 at, u64 *word);
 u64 thread_pointer(void);
 void stack_reserve(struct local *l);
+int untouched_is_free(u64 fresh);
+void shadows_ahead(u64 mapped);
 
 /* What was done since `began` is no part of an ordinary call's cost. */
 static inline void spent_apart(struct local *l, u64 began)

@@ -56,7 +56,7 @@ static void go_on(void)
 }
 
 /* For whoever finds neither: the very first one, which is a thread that calibrates while all others stand still, maps memory for the
- * next ones as well. */
+ * next ones as well, and where that costs nothing for all that may come. */
 static struct local *pool_begin(void)
 {
 	u32 places = size ? 1 : FEWEST;
@@ -65,11 +65,16 @@ static struct local *pool_begin(void)
 
 	if (!own && places > 1) /* little is left of what the program may map */
 		own = chunk_new(1);
+	u64 fresh = own & ~(PAGE - 1);
 	l = take(&own, &places);
 
 	if (own) {
 		size = FEWEST;
 		__atomic_compare_exchange_n(&pool, &none, own, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+		if (header()->ahead == WH_AHEAD_NOW && untouched_is_free(fresh)) {
+			__atomic_store_n(&next, chunk_new(MOST), __ATOMIC_RELEASE);
+			shadows_ahead(fresh);
+		}
 	}
 	return l;
 }

@@ -1,7 +1,7 @@
 /*
  * Which stack a return slot is on, how far it can be read, and the shadow that keeps true return
  * addresses. Constraints: a read must never fault, so memory is asked for page by page before it is
- * believed, and where the program may unmap it at any time (around coroutines) the kernel does the reading; a shadow block is mapped once by whoever comes first; where the place is taken, calls are
+ * believed, and where the program may unmap it at any time (around coroutines) the kernel does the reading; a shadow is mapped once by whoever comes first; where the place is taken, calls are
  * counted and their exits given up. Signals are blocked in here: nothing may be left half-way.
  */
 #include "agent.h"
@@ -13,38 +13,139 @@
 #define NEAR_END 0x100000ull /* a thread is first met that near to its stack's end */
 #define RESERVE 0x800000ull /* the usual limit of a stack */
 
+/* Shadows are mapped by the gigabyte of stacks: to map one takes the lock of the address space, and where dozens of threads begin at once on few
+ * processors, each wait for it costs a turn of all of them. */
+#define SPAN_BYTES WH_SHADOW_SPAN_BYTES
+#define BLOCKS_APART 8u
+
 exported u64 wh_shadow_set[SHADOW_SET];
+static u32 blocks_mapped; /* mapped one by one */
 
-/* The shadow of a block; where system calls are forbidden only one that is there. */
-static int shadow_map(u64 block)
+/* The entry of a key: a block, or the beginning of a span and WH_SHADOW_SPAN. One that is not there is made, and *ours then; 0: no room, or nothing
+ * can be mapped any more. */
+static u64 *entry_of(u64 key, int *ours)
 {
-	u32 at = ((u32)(block >> 16) * 2654435761u) >> 16;
+	u32 at = ((u32)(key >> 16) * 2654435761u) >> 16;
 
+	*ours = 0;
 	for (u32 tries = 0; tries < SHADOW_SET; tries++, at = (at + 1) % SHADOW_SET) {
 		u64 have = __atomic_load_n(&wh_shadow_set[at], __ATOMIC_ACQUIRE);
 
 		if (have == 0) {
-			if (block < (u64)-WH_SHADOW + BLOCK_BYTES || G.locked)
+			if (G.locked)
 				return 0;
-			if (!__atomic_compare_exchange_n(&wh_shadow_set[at], &have, block | WH_SHADOW_MAPPING, 0,
-							 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-				at = (at - 1) % SHADOW_SET; /* taken just now: look at it again */
-				continue;
-			}
-			int got = map_private(block + (u64)WH_SHADOW, BLOCK_BYTES) != 0;
-			__atomic_store_n(&wh_shadow_set[at], block | (got ? WH_SHADOW_READY : WH_SHADOW_REFUSED),
-					 __ATOMIC_RELEASE);
-			return got;
+			*ours = __atomic_compare_exchange_n(&wh_shadow_set[at], &have, key | WH_SHADOW_MAPPING, 0, __ATOMIC_ACQ_REL,
+							    __ATOMIC_ACQUIRE);
+			if (*ours)
+				return &wh_shadow_set[at];
 		}
-		if ((have & ~(BLOCK_BYTES - 1)) == block) {
-			for (u32 wait = 0; (have & 3) == WH_SHADOW_MAPPING && wait < 100000; wait++) {
-				__asm__ volatile("pause");
-				have = __atomic_load_n(&wh_shadow_set[at], __ATOMIC_ACQUIRE);
-			}
-			return (have & 3) == WH_SHADOW_READY;
-		}
+		if ((have & ~3ull) == key)
+			return &wh_shadow_set[at];
 	}
 	return 0;
+}
+
+static int settle(u64 *entry, u64 key, int got)
+{
+	__atomic_store_n(entry, key | (got ? WH_SHADOW_READY : WH_SHADOW_REFUSED), __ATOMIC_RELEASE);
+	sys3(SYS_FUTEX, entry, 129 /* WAKE, private */, 0x7fffffff);
+	return got;
+}
+
+/* What another thread makes of it. It may be without a CPU for long, so nobody spins; a child forked meanwhile waits in vain. */
+static int settled(u64 *entry)
+{
+	u64 pause[2] = {0, 20000000};
+
+	for (u32 waits = 0; waits < 20; waits++) {
+		u64 have = __atomic_load_n(entry, __ATOMIC_ACQUIRE);
+
+		if ((have & 3) != WH_SHADOW_MAPPING || G.locked)
+			return (have & 3) == WH_SHADOW_READY;
+		sys4(SYS_FUTEX, entry, 128 /* WAIT, private */, (u32)have, pause);
+	}
+	return 0;
+}
+
+static int unlimited(u32 what)
+{
+	u64 limit[2] = {0, 0};
+
+	return sys4(SYS_PRLIMIT64, 0, what, 0, limit) == 0 && limit[0] == ~0ull;
+}
+
+/* Whether memory that is mapped and never touched costs nothing: not where it counts against a limit, nor where the program has asked for all that it
+ * maps to be there at once, as the page at `fresh`, mapped just now, then is. */
+int untouched_is_free(u64 fresh)
+{
+	u8 resident = 1;
+
+	return header()->ahead && unlimited(9 /* RLIMIT_AS */) && unlimited(2 /* RLIMIT_DATA */) &&
+	       sys3(SYS_MINCORE, fresh, PAGE, &resident) == 0 && !(resident & 1);
+}
+
+/* What of a span lies below `from` and from `on` upwards. Without huge pages: a thread uses one page or two of it. */
+static int span_rest(u64 span, u64 from, u64 on)
+{
+	u64 below = from - span, above = span + SPAN_BYTES - on;
+
+	if (below && !map_private(span + (u64)WH_SHADOW, below))
+		return 0;
+	if (above && !map_private(on + (u64)WH_SHADOW, above)) {
+		if (below)
+			sys2(SYS_MUNMAP, span + (u64)WH_SHADOW, below);
+		return 0;
+	}
+	sys3(SYS_MADVISE, span + (u64)WH_SHADOW, SPAN_BYTES, 15 /* MADV_NOHUGEPAGE */);
+	return 1;
+}
+
+static int has_shadow(u64 slot)
+{
+	return slot >= (u64)-WH_SHADOW + BLOCK_BYTES;
+}
+
+/* The shadow of a block that nobody else is at, and in a program of many stacks that of all around it. */
+static int block_map(u64 block)
+{
+	u64 span = block & ~(SPAN_BYTES - 1), key = span | WH_SHADOW_SPAN;
+	int ours = 0;
+	u64 *entry = blocks_mapped < BLOCKS_APART && header()->ahead != WH_AHEAD_NOW ? 0 : entry_of(key, &ours);
+
+	if (entry && !ours && settled(entry))
+		return 1;
+	u64 shadow = (u64)map_private(block + (u64)WH_SHADOW, BLOCK_BYTES);
+	if (shadow)
+		__atomic_fetch_add(&blocks_mapped, 1, __ATOMIC_RELAXED);
+	if (ours)
+		settle(entry, key, shadow && has_shadow(span) && untouched_is_free(shadow) &&
+				   span_rest(span, block, block + BLOCK_BYTES));
+	return shadow || (entry && settled(entry)); /* it was there in between */
+}
+
+/* Before there are threads: shadows of where the kernel will put their stacks, below what was mapped last. */
+slow_path void shadows_ahead(u64 mapped)
+{
+	u64 span = mapped & ~(SPAN_BYTES - 1);
+
+	for (u32 i = 0; i < 2 && has_shadow(span); i++, span -= SPAN_BYTES) {
+		int ours;
+		u64 *entry = entry_of(span | WH_SHADOW_SPAN, &ours);
+
+		if (ours)
+			settle(entry, span | WH_SHADOW_SPAN, span_rest(span, span, span));
+	}
+}
+
+/* The shadow of a block; where system calls are forbidden only one that is there. */
+static int shadow_map(u64 block)
+{
+	int ours;
+	u64 *entry = has_shadow(block) ? entry_of(block, &ours) : 0;
+
+	if (!entry)
+		return 0;
+	return ours ? settle(entry, block, block_map(block)) : settled(entry);
 }
 
 /* All blocks of [from, to). */
@@ -193,7 +294,7 @@ static u64 end_that_lasts(u64 at)
 /* Extends a known stack to the slot, or begins a new one. */
 static int stack_find(struct local *l, u64 slot, u64 rbp)
 {
-	s32 around = stack_around(l, slot, rbp);
+	s32 around = stacks_met(l) ? stack_around(l, slot, rbp) : -1;
 
 	for (u32 i = 0; i < stacks_met(l); i++) {
 		struct stack *s = &l->stacks[i];

@@ -22,7 +22,7 @@ typedef unsigned long long wh_u64;
 
 #define WH_AGENT_MAGIC 0x746e656761687700ull
 /* Raised with every change of this file that moves or gives another meaning to a word. */
-#define WH_AGENT_ABI 15u
+#define WH_AGENT_ABI 16u
 
 /* Capacities and places of the regions, bytes from the start. Untouched parts cost no memory. */
 #define WH_MAX_POINTS 65536u
@@ -149,10 +149,17 @@ struct wh_header {
 	wh_u32 next_site;      /* atomic; sites[1..next_site) are in use */
 	wh_u32 stacks_copied;  /* not 0: the program keeps copies of stacks and puts them back (greenlet). One place then holds
 	                        * several calls in turns, of which its shadow knows one: no more exits are seen */
-	wh_u32 spare;
+	wh_u32 ahead;          /* enum wh_ahead */
 	wh_u64 stack_end;      /* first address behind the stack that the process began with */
 	wh_u64 most[WH_MOST];  /* ticks that one probed call costs its caller where nothing overlaps with it */
 	struct wh_event event[WH_EVENTS]; /* once set, an entry stays */
+};
+
+/* Whether memory may be mapped that is not touched yet, for threads to come. */
+enum wh_ahead {
+	WH_AHEAD_NOT = 0,      /* it would count against a limit, or the program may lock all that is mapped */
+	WH_AHEAD_LATER = 1,    /* once there are more than a few threads */
+	WH_AHEAD_NOW = 2
 };
 
 enum wh_point_state {
@@ -425,12 +432,15 @@ struct wh_record {
 	wh_u64 word[];         /* its wh_extra words in order */
 };
 
-/* Shadows of return slots are mapped in blocks of 64 KiB of stack. `wh_shadow_set` (symbol of the agent,
+/* Shadows of return slots are mapped in blocks of 64 KiB of stack, or spans of many. `wh_shadow_set` (symbol of the agent,
  * u64[65536], open-addressed) holds the address of each block of slots, its lowest bits telling: */
+#define WH_SHADOW_SPAN_BYTES 0x40000000ull
 enum wh_shadow_state {
 	WH_SHADOW_READY = 0,
 	WH_SHADOW_MAPPING = 1, /* a thread is at it */
-	WH_SHADOW_REFUSED = 2  /* its place is taken: entries there are only counted */
+	WH_SHADOW_REFUSED = 2, /* its place is taken: entries there are only counted */
+	WH_SHADOW_SPAN = 4     /* not a block, but the aligned WH_SHADOW_SPAN_BYTES that begin there: READY when all of them
+	                        * are mapped, and the entries of the blocks in them have nothing mapped of their own */
 };
 
 /* Other private memory of the agent: `wh_maps` (symbol, u64[WH_MAPS][2]) holds {address, bytes | pid << 32},

@@ -188,6 +188,7 @@ void setup(const char *so)
 	h->next_site = WH_FRAME_SITE - 18;
 	h->next_path = h->next_page = 1; h->next_frame = WH_FIRST_FRAME;
 	h->stack_end = end_of_stack();
+	h->ahead = WH_AHEAD_LATER;
 	h->enabled = 1;
 	dl_iterate_phdr(module, 0);
 	const char *way = getenv("WAY");

@@ -14,7 +14,7 @@ pub const CALIBRATE_ALONE: u32 = 0x10000;
 pub const CALIBRATE_VARIED: u32 = 0x20000;
 
 /// `WH_AGENT_ABI`.
-pub const AGENT_ABI: u32 = 15;
+pub const AGENT_ABI: u32 = 16;
 /// `WH_MAX_POINTS`.
 pub const MAX_POINTS: u32 = 65536;
 /// `WH_MAX_MODULES`.
@@ -179,12 +179,22 @@ pub const MODULE_COVERED: u32 = 2;
 pub const MODULE_FRAMED: u32 = 4;
 /// `WH_RULE_LATER`: only in sites: to be looked up anew.
 pub const RULE_LATER: u32 = 7;
+/// `WH_AHEAD_NOT`: no memory may be mapped before it is touched.
+pub const AHEAD_NOT: u32 = 0;
+/// `WH_AHEAD_LATER`: it may, once there are more than a few threads.
+pub const AHEAD_LATER: u32 = 1;
+/// `WH_AHEAD_NOW`: it may.
+pub const AHEAD_NOW: u32 = 2;
 /// `WH_SHADOW_READY`: lowest bits of an entry of the agent's shadow set.
 pub const SHADOW_READY: u64 = 0;
 /// `WH_SHADOW_MAPPING`: a thread is at it.
 pub const SHADOW_MAPPING: u64 = 1;
 /// `WH_SHADOW_REFUSED`: its place is taken: entries there are only counted.
 pub const SHADOW_REFUSED: u64 = 2;
+/// `WH_SHADOW_SPAN`: not a block, but [`SHADOW_SPAN_BYTES`] that begin there.
+pub const SHADOW_SPAN: u64 = 4;
+/// `WH_SHADOW_SPAN_BYTES`.
+pub const SHADOW_SPAN_BYTES: u64 = 0x4000_0000;
 /// `WH_STARTED`.
 pub const STARTED: u64 = 0;
 /// `WH_START_MAGIC`: not a segment.
@@ -323,8 +333,8 @@ pub struct Header {
     pub next_site: u32,
     /// Not 0: the program keeps copies of stacks: no more exits are seen.
     pub stacks_copied: u32,
-    /// Always 0.
-    pub spare: u32,
+    /// [`AHEAD_NOT`] and so on.
+    pub ahead: u32,
     /// First address behind the stack that the process began with; 0: not known.
     pub stack_end: u64,
     /// Ticks of a probed call where nothing overlaps with it: timed by one path, by a deep one, by varied ones; counted likewise.
@@ -623,7 +633,7 @@ mod tests {
                 rows += "\n";
             };
         }
-        row!("wh_header", Header: magic, abi, enabled, bytes, tsc_mult, tsc_shift, controller, heartbeat, patience, n_points, n_modules, n_rules, recursion, depth, loads, loads_seen, load_wait_us, next_frame, next_path, next_thread, next_page, next_ring, forks, no_cpu_page, generation, lost, cost_inside, cost_whole, cost_count, cost_early, loads_late, apart, no_forks, next_site, stacks_copied, stack_end, most, event);
+        row!("wh_header", Header: magic, abi, enabled, bytes, tsc_mult, tsc_shift, controller, heartbeat, patience, n_points, n_modules, n_rules, recursion, depth, loads, loads_seen, load_wait_us, next_frame, next_path, next_thread, next_page, next_ring, forks, no_cpu_page, generation, lost, cost_inside, cost_whole, cost_count, cost_early, loads_late, apart, no_forks, next_site, stacks_copied, ahead, stack_end, most, event);
         row!("wh_event", Event: kind, flags, config);
         row!("wh_point", Point: address, relocated, state, flags, root, extras, n_extras, module, patch, window, skip, lock, original, stub);
         row!("wh_extra", Extra: source, number, width, flags, loads, value, spare, offset);
@@ -641,6 +651,9 @@ mod tests {
         rows += &format!(
             "{SEGMENT_BYTES} {AGENT_ABI} {DO_FP} {DO_ANY_CALLER} {DO_ANY_SLOT} {FRAME_SITE} {FRAME_WIDE} {FRAME_FP} {FRAME_FIRST} {FRAME_LAST}\n"
         );
+        rows += &format!(
+            "{SHADOW_READY} {SHADOW_MAPPING} {SHADOW_REFUSED} {SHADOW_SPAN} {SHADOW_SPAN_BYTES} {AHEAD_NOT} {AHEAD_LATER} {AHEAD_NOW}\n"
+        );
         rows += &format!("{FRAME_MORE} {FRAME_LOW} {RUN_HEAD} {LINK_NEXT} {LINK_SAME_SHIFT} {AT_PATH_POINTS}\n");
         rows += &format!(
             "{FIRST_FRAME} {ROOT_END} {ROOT_TRUNCATED} {ROOT_FULL} {ROOT_JOIN} {RULE_FP} {RULE_LATER} {FOLDED} {CALIBRATE_DEEP} {CALIBRATE_ALONE} {CALIBRATE_VARIED} {LOST_OF_THREAD} {LOST_EARLY} {LOST_EDGE} {LOST_CAUSES}\n"
@@ -652,7 +665,7 @@ mod tests {
             #define O(s, f) printf(" %zu", offsetof(struct s, f));
             #define S(s) printf(#s " %zu", sizeof(struct s));
             int main(void) {
-                S(wh_header) O(wh_header, magic) O(wh_header, abi) O(wh_header, enabled) O(wh_header, bytes) O(wh_header, tsc_mult) O(wh_header, tsc_shift) O(wh_header, controller) O(wh_header, heartbeat) O(wh_header, patience) O(wh_header, n_points) O(wh_header, n_modules) O(wh_header, n_rules) O(wh_header, recursion) O(wh_header, depth) O(wh_header, loads) O(wh_header, loads_seen) O(wh_header, load_wait_us) O(wh_header, next_frame) O(wh_header, next_path) O(wh_header, next_thread) O(wh_header, next_page) O(wh_header, next_ring) O(wh_header, forks) O(wh_header, no_cpu_page) O(wh_header, generation) O(wh_header, lost) O(wh_header, cost_inside) O(wh_header, cost_whole) O(wh_header, cost_count) O(wh_header, cost_early) O(wh_header, loads_late) O(wh_header, apart) O(wh_header, no_forks) O(wh_header, next_site) O(wh_header, stacks_copied) O(wh_header, stack_end) O(wh_header, most) O(wh_header, event) puts("");
+                S(wh_header) O(wh_header, magic) O(wh_header, abi) O(wh_header, enabled) O(wh_header, bytes) O(wh_header, tsc_mult) O(wh_header, tsc_shift) O(wh_header, controller) O(wh_header, heartbeat) O(wh_header, patience) O(wh_header, n_points) O(wh_header, n_modules) O(wh_header, n_rules) O(wh_header, recursion) O(wh_header, depth) O(wh_header, loads) O(wh_header, loads_seen) O(wh_header, load_wait_us) O(wh_header, next_frame) O(wh_header, next_path) O(wh_header, next_thread) O(wh_header, next_page) O(wh_header, next_ring) O(wh_header, forks) O(wh_header, no_cpu_page) O(wh_header, generation) O(wh_header, lost) O(wh_header, cost_inside) O(wh_header, cost_whole) O(wh_header, cost_count) O(wh_header, cost_early) O(wh_header, loads_late) O(wh_header, apart) O(wh_header, no_forks) O(wh_header, next_site) O(wh_header, stacks_copied) O(wh_header, ahead) O(wh_header, stack_end) O(wh_header, most) O(wh_header, event) puts("");
                 S(wh_event) O(wh_event, type) O(wh_event, flags) O(wh_event, config) puts("");
                 S(wh_point) O(wh_point, address) O(wh_point, relocated) O(wh_point, state) O(wh_point, flags) O(wh_point, root) O(wh_point, extras) O(wh_point, n_extras) O(wh_point, module) O(wh_point, patch) O(wh_point, window) O(wh_point, skip) O(wh_point, lock) O(wh_point, original) O(wh_point, stub) puts("");
                 S(wh_extra) O(wh_extra, source) O(wh_extra, number) O(wh_extra, width) O(wh_extra, flags) O(wh_extra, loads) O(wh_extra, value) O(wh_extra, spare) O(wh_extra, offset) puts("");
@@ -669,6 +682,7 @@ mod tests {
                 S(wh_start) O(wh_start, segment) O(wh_start, shadow) O(wh_start, way) O(wh_start, abi) O(wh_start, fsgsbase) puts("");
                 printf("%llu %u %d %d %d %u %u %u %u %u\n", (unsigned long long)WH_SEGMENT_BYTES, WH_AGENT_ABI, WH_DO_FP, WH_DO_ANY_CALLER, WH_DO_ANY_SLOT, WH_FRAME_SITE,
                        WH_FRAME_WIDE, WH_FRAME_FP, WH_FRAME_FIRST, WH_FRAME_LAST);
+                printf("%u %u %u %u %llu %u %u %u\n", WH_SHADOW_READY, WH_SHADOW_MAPPING, WH_SHADOW_REFUSED, WH_SHADOW_SPAN, (unsigned long long)WH_SHADOW_SPAN_BYTES, WH_AHEAD_NOT, WH_AHEAD_LATER, WH_AHEAD_NOW);
                 printf("%u %u %u %u %u %llu\n", WH_FRAME_MORE, WH_FRAME_LOW, WH_RUN_HEAD, WH_LINK_NEXT, WH_LINK_SAME_SHIFT, (unsigned long long)WH_AT_PATH_POINTS);
                 printf("%u %u %u %u %u %u %u %u %u %u %u %u %u %u %u\n", WH_FIRST_FRAME, WH_ROOT_END, WH_ROOT_TRUNCATED, WH_ROOT_FULL, WH_ROOT_JOIN,
                        WH_RULE_FP, WH_RULE_LATER, WH_FOLDED, WH_CALIBRATE_DEEP, WH_CALIBRATE_ALONE, WH_CALIBRATE_VARIED, WH_LOST_OF_THREAD, WH_LOST_EARLY, WH_LOST_EDGE, WH_LOST_CAUSES);

@@ -43,6 +43,7 @@ impl<'a> Analysis<'a> {
         let running = running(snapshot, None);
         let totals = |path: usize| snapshot.paths[path].totals.clone();
         let mut sums = path_sums(snapshot, &nesting, &totals, &|path| running[path]);
+        crate::forked::add_children(snapshot, &nesting, &frames, &mut sums);
         let functions = Functions::new(snapshot);
         functions.mark(snapshot, &mut sums);
         let wholes = wholes(snapshot, &sums);

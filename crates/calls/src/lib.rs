@@ -15,6 +15,7 @@ mod difference;
 mod document;
 mod drill;
 mod facts;
+mod forked;
 mod frames;
 mod hist;
 mod hits;

@@ -315,7 +315,7 @@ fn has_exits(snapshot: &CallSnapshot, path: usize) -> bool {
 }
 
 /// Points of the agent that see exits; only their cost has been measured once for all.
-fn is_timed(snapshot: &CallSnapshot, path: usize) -> bool {
+pub(crate) fn is_timed(snapshot: &CallSnapshot, path: usize) -> bool {
     let point = snapshot.points.get(snapshot.paths[path].point as usize);
     point.is_some_and(|p| p.entry_only.is_none() && !matches!(p.patch, Some(PatchKind::Trap | PatchKind::Uprobe)))
 }

@@ -1,6 +1,6 @@
 //! How well times and shares are known, and that this is said wherever they are: in tables, trees and comparisons.
 
-use crate::fixture::{Named, SIZE, Take, call, leaf};
+use crate::fixture::{Named, SIZE, Take, call, leaf, name};
 use crate::*;
 use whither_store::calls::*;
 
@@ -286,4 +286,39 @@ fn bounds_of_calls_by_breakpoints_hold_what_these_cost() {
     (snapshot.whole.ran_ns, snapshot.whole.queued_ns) = (30_000_000, 30_000_000);
     let id = snapshot.points[0].id;
     assert_eq!(totals(&snapshot, id).wall_known(), Known::AtMost(40_000_000));
+}
+
+/// A child that was forked in a call: there its callees have no probed call around them, though their callers are the same.
+#[test]
+fn calls_that_a_child_was_forked_in_last_at_least_as_long_as_what_it_does_there() {
+    let main = call(0, 0, 0, 1, vec![call(2, 16, 1_000, 1, vec![leaf(1, 32, 300, 1)])]);
+    let mut snapshot = Take { cost: 0, ..Take::of([0, 1, 2]) }.snapshot(&main);
+    let at = |s: &CallSnapshot, function| {
+        s.paths.iter().position(|p| s.points[p.point as usize].names[0] == name(function)).unwrap()
+    };
+    let (inner, outer) = (at(&snapshot, 1), at(&snapshot, 2));
+    // The child's own path: frames up to the outermost one.
+    let mut frame = snapshot.paths[at(&snapshot, 0)].frame;
+    for path in [outer, inner] {
+        let own = snapshot.frames[snapshot.paths[path].frame as usize];
+        snapshot.frames.push(CallFrame { caller: frame, ..own });
+        frame = snapshot.frames.len() as u32 - 1;
+    }
+    let totals = PathTotals { wall_ns: 5_000, cpu_ns: 4_000, max_ns: 5_000, ..snapshot.paths[inner].totals.clone() };
+    snapshot.paths.push(CallPath { id: 900, parent: None, frame, totals, ..snapshot.paths[inner].clone() });
+    let told = |s: &CallSnapshot| {
+        let analysis = Analysis::new(s, &Named, Options::default());
+        let f =
+            |function| analysis.profile().functions.into_iter().find(|f| f.names[0] == name(function)).unwrap().totals;
+        [f(0), f(2), f(1)].map(|f| (f.lacking, f.wall_ns, f.cpu_ns, f.running.calls))
+    };
+    let process = |pid| CallProcess { pid, ..CallProcess::default() };
+    snapshot.processes = vec![process(1)];
+    assert_eq!(told(&snapshot)[1], (false, 1_300, 1_300, 0), "it may have been called before its caller was probed");
+    snapshot.processes.push(process(2));
+    (snapshot.whole.thread_ns, snapshot.whole.cpu_ns) = (10_000, 10_000);
+    let each = told(&snapshot);
+    assert_eq!(each[0], (true, 6_300, 5_300, 0));
+    assert_eq!(each[1], (true, 6_300, 5_300, 0));
+    assert_eq!(each[2], (false, 5_300, 4_300, 0));
 }

@@ -642,6 +642,8 @@ impl Engine {
         clock::Clock::get();
         Rows::of_agent();
         clock::prepare_events();
+        let ahead = self.modules.ahead();
+        self.locker().into_iter().for_each(|note| self.note(note));
         let _haste = Haste::begin();
         let mut borrowed;
         let caller = match &mut self.hold {
@@ -652,6 +654,7 @@ impl Engine {
             }
         };
         let mut seat = Seat::take(caller, &self.options)?;
+        seat.segment.set_header32(field::AHEAD, ahead);
         let calibrated = match self.follow.cost {
             Some(cost) => {
                 seat.set_cost(cost);

@@ -10,6 +10,7 @@ pub(crate) use known::image;
 pub(crate) use rows::Rows;
 
 use crate::engine::Module;
+use crate::resolve::ModuleView;
 use crate::segment::{Segment, field};
 use crate::target::maps::{self, Map};
 use rustc_hash::FxHashMap;
@@ -113,6 +114,19 @@ impl Modules {
             }
         }
         changes
+    }
+
+    /// Whether the agent may map memory that is not touched yet: not where it counts, or may be locked with all else.
+    pub(crate) fn ahead(&self) -> u32 {
+        if maps::untouched_counts() || self.import("mlockall") {
+            return abi::AHEAD_NOT;
+        }
+        if self.import("pthread_create") { abi::AHEAD_NOW } else { abi::AHEAD_LATER }
+    }
+
+    /// Whether one of them calls a function of this name in another.
+    pub(crate) fn import(&self, name: &str) -> bool {
+        self.list.iter().any(|module| !module.gone && module.image().is_some_and(|image| image.imports(name)))
     }
 
     /// Whether the program runs another one's code in its own way, as valgrind does: it reads that code, where a patch would be

@@ -61,7 +61,8 @@ pub(crate) mod field {
         LOAD_WAIT load_wait_us, NEXT_FRAME next_frame, NEXT_SITE next_site, NEXT_PATH next_path, NEXT_THREAD next_thread,
         NEXT_PAGE next_page, GENERATION generation, LOST lost,
         COST_INSIDE cost_inside, COST_WHOLE cost_whole, COST_COUNT cost_count,
-        COST_EARLY cost_early, LOADS_LATE loads_late, APART apart, NO_FORKS no_forks, STACKS_COPIED stacks_copied, STACK_END stack_end, EVENT event,
+        COST_EARLY cost_early, LOADS_LATE loads_late, APART apart, NO_FORKS no_forks, STACKS_COPIED stacks_copied, AHEAD ahead, STACK_END stack_end,
+        EVENT event,
     );
     /// What calls cost where nothing overlaps with them.
     pub(crate) const MOST: [Field; 6] = {

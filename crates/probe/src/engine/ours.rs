@@ -19,20 +19,21 @@ const PAGE: u64 = 4096;
 
 /// Starts of the stack blocks whose shadow is said to be mapped, by the agent whose image begins at `image`.
 pub(super) fn shadow_blocks(memory: &Memory, image: u64) -> Vec<u64> {
-    shadow_entries(memory, image).into_iter().map(|(block, _)| block).collect()
+    entries_of(memory, image, abi::SHADOW_READY).into_iter().map(|(block, _)| block).collect()
 }
 
-/// The same with the addresses of their words.
-fn shadow_entries(memory: &Memory, image: u64) -> Vec<(u64, u64)> {
+/// Starts of blocks or spans, by what the lowest bits of their words are, and where the words are.
+fn entries_of(memory: &Memory, image: u64, state: u64) -> Vec<(u64, u64)> {
     let table = image + Symbol::ShadowSet.offset();
-    let mut blocks: Vec<(u64, u64)> = words_of(memory, table, SHADOW_SET)
+    let mut all: Vec<(u64, u64)> = words_of(memory, table, SHADOW_SET)
         .zip((table..).step_by(8))
-        .filter(|(w, _)| *w % SHADOW_BLOCK == abi::SHADOW_READY && (SHADOW_BLOCK..HIGHEST).contains(w))
+        .filter(|(w, _)| *w % SHADOW_BLOCK == state && (SHADOW_BLOCK..HIGHEST).contains(w))
+        .map(|(w, at)| (w - state, at))
         .filter(|(w, _)| w.checked_add_signed(SHADOW).is_some_and(|shadow| shadow >= SHADOW_BLOCK))
         .collect();
-    blocks.sort_unstable();
-    blocks.dedup_by_key(|(block, _)| *block);
-    blocks
+    all.sort_unstable();
+    all.dedup_by_key(|(start, _)| *start);
+    all
 }
 
 /// By place of [`Symbol::Exits`]: where calls go on that return by it.
@@ -47,19 +48,23 @@ fn words_of(memory: &Memory, at: u64, count: usize) -> impl Iterator<Item = u64>
     (0..bytes.len() / 8).filter_map(move |i| Some(u64::from_le_bytes(bytes.get(8 * i..)?.first_chunk().copied()?)))
 }
 
-/// Shadows of stacks, as far as such memory is mapped there.
+/// Shadows of stacks, as far as such memory is mapped there. Blocks lie within spans.
 pub(super) fn shadows(memory: &Memory, image: u64, maps: &[Map]) -> Vec<Owned> {
-    let all = shadow_entries(memory, image).into_iter();
-    let shadow = |(block, entry): (u64, u64)| {
-        let range = shadow_of(block).filter(|range| covered(range, maps, &is_anonymous))?;
-        Some(Owned { range, entry: Some(entry) })
-    };
-    all.filter_map(shadow).collect()
+    let spans = entries_of(memory, image, abi::SHADOW_SPAN);
+    let blocks = entries_of(memory, image, abi::SHADOW_READY);
+    owned(&spans, abi::SHADOW_SPAN_BYTES, maps).chain(owned(&blocks, SHADOW_BLOCK, maps)).collect()
 }
 
-fn shadow_of(block: u64) -> Option<Range<u64>> {
-    let start = block.checked_add_signed(SHADOW)?;
-    Some(start..start.checked_add(SHADOW_BLOCK)?)
+fn owned<'a>(entries: &'a [(u64, u64)], bytes: u64, maps: &'a [Map]) -> impl Iterator<Item = Owned> + 'a {
+    entries.iter().filter_map(move |&(start, entry)| {
+        let range = shadow_of(start, bytes).filter(|range| covered(range, maps, &is_anonymous))?;
+        Some(Owned { range, entry: Some(entry) })
+    })
+}
+
+fn shadow_of(start: u64, bytes: u64) -> Option<Range<u64>> {
+    let shadow = start.checked_add_signed(SHADOW)?;
+    Some(shadow..shadow.checked_add(bytes)?)
 }
 
 /// What the agent has mapped for its threads in this process; nothing at all when its table names anything
@@ -248,12 +253,10 @@ mod tests {
         let block = 0x7fff_0000_0000_u64;
         let at = block.wrapping_add_signed(SHADOW);
         let all = [map(at, at + SHADOW_BLOCK, ""), map(at + SHADOW_BLOCK, at + 2 * SHADOW_BLOCK, "/a/file")];
-        let named: Vec<_> = [block, block + SHADOW_BLOCK, 0x10000, block + (1 << 30)]
-            .into_iter()
-            .filter_map(shadow_of)
-            .filter(|range| covered(range, &all, &is_anonymous))
-            .collect();
+        let entries = [block, block + SHADOW_BLOCK, 0x10000, block + (1 << 30)].map(|start| (start, 0));
+        let named: Vec<_> = owned(&entries, SHADOW_BLOCK, &all).map(|owned| owned.range).collect();
         assert_eq!(named, std::slice::from_ref(&(at..at + SHADOW_BLOCK)));
+        assert_eq!(owned(&entries[..1], abi::SHADOW_SPAN_BYTES, &all).count(), 0, "a span of which a part is not ours");
     }
 
     #[test]

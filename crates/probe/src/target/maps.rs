@@ -73,6 +73,12 @@ fn parse(line: &str) -> Option<Map> {
     })
 }
 
+/// Whether what a process maps counts against the machine's limit before it is touched (`vm.overcommit_memory` 2).
+#[must_use]
+pub fn untouched_counts() -> bool {
+    proc::read_bytes("/proc/sys/vm/overcommit_memory").is_ok_and(|text| text.first() == Some(&b'2'))
+}
+
 /// First address behind the stack that a process began with, which lasts as long as it does; 0 where none is told.
 #[must_use]
 pub fn end_of_stack(pid: u32) -> u64 {

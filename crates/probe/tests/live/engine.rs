@@ -142,6 +142,67 @@ fn attached_counted_detached_and_as_before() {
     assert_eq!(String::from_utf8_lossy(&alone.stdout).trim(), plain);
 }
 
+/// Forty threads that make one call each and go on living; with an argument as much may be mapped as it says.
+const STACKS: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+static pthread_barrier_t all;
+__attribute__((noinline, noclone)) long target(long i) { for (volatile int k = 0; k < 100; k++) i += k; return i; }
+static void *one(void *i) { target((long)i); pthread_barrier_wait(&all); pthread_barrier_wait(&all); return 0; }
+int main(int argc, char **argv)
+{
+    struct rlimit most = {argc > 1 ? atol(argv[1]) : RLIM_INFINITY, RLIM_INFINITY};
+    pthread_t t[40];
+    setrlimit(RLIMIT_AS, &most);
+    pthread_barrier_init(&all, 0, 41);
+    puts("ready");
+    fflush(stdout);
+    getchar();
+    for (long i = 0; i < 40; i++)
+        pthread_create(&t[i], 0, one, (void *)i);
+    pthread_barrier_wait(&all);
+    puts("all");
+    fflush(stdout);
+    getchar();
+    pthread_barrier_wait(&all);
+    for (int i = 0; i < 40; i++)
+        pthread_join(t[i], 0);
+    return 0;
+}
+"#;
+
+/// What is mapped 16 TB below the stacks of threads.
+fn shadows(pid: u32) -> usize {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let starts = maps.lines().filter_map(|line| u64::from_str_radix(line.split_once('-')?.0, 16).ok());
+    starts.filter(|start| (0x6000_0000_0000..0x7000_0000_0000).contains(start)).count()
+}
+
+/// To map the shadow of each stack takes the lock of the address space, for which dozens of threads that begin at once wait for each other.
+#[test]
+fn shadows_of_many_stacks_are_mapped_at_once_where_that_costs_nothing() {
+    let Some((_dir, program)) = compile(STACKS, &["-pthread"]) else { return };
+    for (limit, expected) in [(None, 1..=6), (Some("20000000000"), 40..=50)] {
+        let mut talker = Talker::start(&program, limit.as_slice());
+        assert_eq!(talker.hear(), "ready");
+        assert_eq!(shadows(talker.pid()), 0, "another layout of addresses");
+        let mut engine = Engine::attach(talker.pid(), Options::default()).unwrap();
+        let wanted = specs(&mut engine, "target");
+        assert_eq!(engine.add(&wanted).unwrap().ids.len(), 1);
+        talker.say();
+        assert_eq!(talker.hear(), "all");
+        let (mapped, calls) = (shadows(talker.pid()), total(&engine.snapshot()));
+        assert_eq!(calls, 40, "with a limit of {limit:?}");
+        assert!(expected.contains(&mapped), "{mapped} shadows with a limit of {limit:?}");
+        assert_eq!(engine.detach().unwrap().left, Vec::<String>::new());
+        assert_eq!(shadows(talker.pid()), 0, "with a limit of {limit:?}");
+        talker.say();
+        assert_eq!(talker.child.wait().unwrap().code(), Some(0));
+    }
+}
+
 /// Threads that make two calls each, and some that make twenty, of 50 us and more by their own clocks; prints the sum of these clocks.
 const SHORT_LIVES: &str = r#"
 #include <pthread.h>

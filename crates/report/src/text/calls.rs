@@ -384,7 +384,7 @@ pub(super) fn bounds<'a>(shown: impl Iterator<Item = &'a Figures>) -> Vec<String
         ),
         (
             shown().any(|f| f.lacking),
-            "> at least: calls without a time (left by an exception, for one) are counted there",
+            "> at least: calls without a time (left by an exception, or begun before their process was forked) are counted there",
         ),
         (
             shown().any(|f| f.cpu_timed && !f.lacking && f.lacks_cpu()),
@@ -435,11 +435,10 @@ fn probed_later(functions: &[FunctionRow]) -> Option<String> {
 /// `probed for a part of the 8.6 s, with numbers and shares of that part only: mid (6.2 s)`.
 fn probed_partly(functions: &[FunctionRow], wall_ns: u64) -> Option<String> {
     const MOST: usize = 10;
-    let partly = functions.iter().filter(|f| f.totals.is_active()).filter_map(|f| Some((f, f.probed_ns?)));
-    let mut named: Vec<String> =
-        partly.map(|(f, ns)| format!("{} ({})", told_apart(functions, f), seconds(ns))).collect();
-    let more = named.len().saturating_sub(MOST);
-    named.truncate(MOST);
+    let partly = || functions.iter().filter(|f| f.totals.is_active()).filter_map(|f| Some((f, f.probed_ns?)));
+    let name = |(f, ns)| format!("{} ({})", told_apart(functions, f), seconds(ns));
+    let named: Vec<String> = partly().take(MOST).map(name).collect();
+    let more = partly().count() - named.len();
     let rest = if more > 0 { format!(", and {} more", thousands(more as u64)) } else { String::new() };
     let whole = seconds(wall_ns);
     (!named.is_empty()).then(|| {
@@ -473,12 +472,12 @@ pub fn since(after_ns: u64) -> String {
 /// `no call: PySequence_Contains, PyDict_Next`; where some were not counted these may be theirs.
 pub(crate) fn silent(functions: &[FunctionRow], uncounted: u64) -> Option<String> {
     const MOST: usize = 10;
-    let silent = functions.iter().filter(|f| !f.totals.is_active() && f.state != PointState::Removed);
-    let silent: Vec<String> = silent.map(|f| told_apart(functions, f)).collect();
-    let more = silent.len().saturating_sub(MOST);
+    let silent = || functions.iter().filter(|f| !f.totals.is_active() && f.state != PointState::Removed);
+    let named: Vec<String> = silent().take(MOST).map(|f| told_apart(functions, f)).collect();
+    let more = silent().count() - named.len();
     let rest = if more > 0 { format!(", and {} more", thousands(more as u64)) } else { String::new() };
     let what = if uncounted > 0 { "no call counted (some were not)" } else { "no call" };
-    (!silent.is_empty()).then(|| format!("{what}: {}{rest}", silent[..silent.len() - more].join(", ")))
+    (!named.is_empty()).then(|| format!("{what}: {}{rest}", named.join(", ")))
 }
 
 fn name(group: Group) -> &'static str {

@@ -1,0 +1,50 @@
+//! Calls during which their process was forked: the child is in them too, but their entry was seen in the parent alone, so what it does there
+//! is counted for the probed calls inside only. A lower bound of it is known from these, whose callers lead through such functions without
+//! a probed call around. Not here: calls that had begun before whither attached, whose functions do not count until they are entered anew.
+
+use crate::frames::{Frames, Function};
+use crate::hits::is_by_uprobe;
+use crate::sums::{KNOWN_PART, Nesting, PathSum, is_timed};
+use rustc_hash::FxHashMap;
+use whither_store::calls::CallSnapshot;
+
+/// Adds what was seen inside of such calls, and notes that there may be more, where that is a part that changes their time.
+pub(crate) fn add_children(snapshot: &CallSnapshot, nesting: &Nesting, frames: &Frames, sums: &mut [PathSum]) {
+    let first = snapshot.processes.first().map(|p| p.pid);
+    if snapshot.processes.iter().all(|p| Some(p.pid) == first) {
+        return;
+    }
+    let entered = entered(snapshot, frames);
+    let mut inside: FxHashMap<usize, (u64, u64)> = FxHashMap::default();
+    for (path, sum) in sums.iter().enumerate() {
+        if nesting.parents[path].is_some() || sum.inside() == 0 {
+            continue;
+        }
+        for chain in frames.chains.outwards(frames.ends[path]) {
+            let function = frames.chains.last(chain).map(|frame| &frames.functions[frame as usize]);
+            let Some(Function::At(module, start)) = function else { continue };
+            let Some(&around) = entered.get(&(*module, *start, frames.chains.outer(chain))) else { continue };
+            let all = inside.entry(around).or_default();
+            *all = (all.0.saturating_add(sum.inside()), all.1.saturating_add(sum.inside_cpu()));
+        }
+    }
+    for (path, (wall, cpu)) in inside {
+        let sum = &mut sums[path];
+        let matters = wall > sum.inside() / KNOWN_PART || cpu > sum.inside_cpu() / KNOWN_PART;
+        sum.lacking |= matters;
+        sum.running.elapsed_ns = sum.running.elapsed_ns.saturating_add(wall);
+        sum.running.cpu_ns = sum.running.cpu_ns.saturating_add(cpu);
+    }
+}
+
+/// Paths of functions that were probed all the time and whose calls are kept apart while they last, by module, first byte and callers.
+fn entered(snapshot: &CallSnapshot, frames: &Frames) -> FxHashMap<(u32, u64, u32), usize> {
+    let away = |id: u32| snapshot.late.iter().any(|late| late.id == id) || snapshot.gaps.iter().any(|gap| gap.id == id);
+    let wanted = |path: usize| {
+        let row = &snapshot.paths[path];
+        let point = snapshot.points.get(row.point as usize)?;
+        let counts = row.totals.calls > 0 && is_timed(snapshot, path) && !is_by_uprobe(snapshot, row.point);
+        (counts && !away(point.id)).then_some(((point.module, point.offset, frames.ends[path]), path))
+    };
+    (0..snapshot.paths.len()).filter_map(wanted).collect()
+}
