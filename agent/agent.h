@@ -352,6 +352,7 @@ u64 slot_around(const struct local *l, u64 slot, u32 rule, u64 *rbp);
 int outlying(struct local *l, u64 at, u64 *word);
 u64 thread_pointer(void);
 void stack_reserve(struct local *l);
+int is_roomy(void);
 int untouched_is_free(u64 fresh);
 void shadows_ahead(u64 mapped);
 

@@ -23,6 +23,8 @@ static u64 chunk_new(u32 places)
 		unmap_own((u64)p, places * PLACE);
 		return 0;
 	}
+	if (p)
+		sys3(SYS_MADVISE, p, places * PLACE, MADV_DONTDUMP_);
 	return p ? (u64)p | places : 0;
 }
 
@@ -59,16 +61,14 @@ static void go_on(void)
  * next ones as well, and where that costs nothing for all that may come. */
 static struct local *pool_begin(void)
 {
-	u32 places = size ? 1 : FEWEST;
+	u32 places = size || !is_roomy() ? 1 : FEWEST;
 	u64 own = chunk_new(places), none = 0;
 	struct local *l;
 
-	if (!own && places > 1) /* little is left of what the program may map */
-		own = chunk_new(1);
 	u64 fresh = own & ~(PAGE - 1);
 	l = take(&own, &places);
 
-	if (own) {
+	if (own) { /* there are more places in it */
 		size = FEWEST;
 		__atomic_compare_exchange_n(&pool, &none, own, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 		if (header()->ahead == WH_AHEAD_NOW && untouched_is_free(fresh)) {

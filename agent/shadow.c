@@ -13,7 +13,7 @@
 #define NEAR_END 0x100000ull /* a thread is first met that near to its stack's end */
 #define RESERVE 0x800000ull /* the usual limit of a stack */
 
-/* Shadows are mapped by the gigabyte of stacks: to map one takes the lock of the address space, and where dozens of threads begin at once on few
+/* Shadows are mapped by the half gigabyte of stacks: to map one takes the lock of the address space, and where dozens of threads begin at once on few
  * processors, each wait for it costs a turn of all of them. */
 #define SPAN_BYTES WH_SHADOW_SPAN_BYTES
 #define BLOCKS_APART 8u
@@ -21,25 +21,36 @@
 exported u64 wh_shadow_set[SHADOW_SET];
 static u32 blocks_mapped; /* mapped one by one */
 
-/* The entry of a key: a block, or the beginning of a span and WH_SHADOW_SPAN. One that is not there is made, and *ours then; 0: no room, or nothing
- * can be mapped any more. */
-static u64 *entry_of(u64 key, int *ours)
+/* What an entry says while somebody of this process is at it. A child forked meanwhile has nobody who will be done with it. */
+static u64 mapping(u64 key)
+{
+	return key | WH_SHADOW_MAPPING | (sys0(SYS_GETPID) & 0x1fff) << 3;
+}
+
+/* The key of an entry: a block, or the beginning of a span and WH_SHADOW_SPAN. */
+static u64 key_of(u64 word)
+{
+	return word & ~(BLOCK_BYTES - 1 - WH_SHADOW_SPAN);
+}
+
+/* The entry of a key. One that is not there, or that nobody is at any more, is made with `make`, and *ours then; 0: there is none, or no room. */
+static u64 *entry_of(u64 key, int make, int *ours)
 {
 	u32 at = ((u32)(key >> 16) * 2654435761u) >> 16;
 
 	*ours = 0;
 	for (u32 tries = 0; tries < SHADOW_SET; tries++, at = (at + 1) % SHADOW_SET) {
 		u64 have = __atomic_load_n(&wh_shadow_set[at], __ATOMIC_ACQUIRE);
+		int left = have && key_of(have) == key && (have & 3) == WH_SHADOW_MAPPING && have != mapping(key);
 
-		if (have == 0) {
-			if (G.locked)
+		if (have == 0 || left) {
+			if (G.locked || !make)
 				return 0;
-			*ours = __atomic_compare_exchange_n(&wh_shadow_set[at], &have, key | WH_SHADOW_MAPPING, 0, __ATOMIC_ACQ_REL,
-							    __ATOMIC_ACQUIRE);
+			*ours = __atomic_compare_exchange_n(&wh_shadow_set[at], &have, mapping(key), 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 			if (*ours)
 				return &wh_shadow_set[at];
 		}
-		if ((have & ~3ull) == key)
+		if (key_of(have) == key)
 			return &wh_shadow_set[at];
 	}
 	return 0;
@@ -47,12 +58,18 @@ static u64 *entry_of(u64 key, int *ours)
 
 static int settle(u64 *entry, u64 key, int got)
 {
-	__atomic_store_n(entry, key | (got ? WH_SHADOW_READY : WH_SHADOW_REFUSED), __ATOMIC_RELEASE);
+	u64 begun = mapping(key);
+
+	/* Where a process has the memory of another one, both may have been at it: what is mapped counts. */
+	if (got)
+		__atomic_store_n(entry, key | WH_SHADOW_READY, __ATOMIC_RELEASE);
+	else
+		__atomic_compare_exchange_n(entry, &begun, key | WH_SHADOW_REFUSED, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 	sys3(SYS_FUTEX, entry, 129 /* WAKE, private */, 0x7fffffff);
 	return got;
 }
 
-/* What another thread makes of it. It may be without a CPU for long, so nobody spins; a child forked meanwhile waits in vain. */
+/* What another thread makes of it. It may be without a CPU for long, so nobody spins. */
 static int settled(u64 *entry)
 {
 	u64 pause[2] = {0, 20000000};
@@ -74,17 +91,22 @@ static int unlimited(u32 what)
 	return sys4(SYS_PRLIMIT64, 0, what, 0, limit) == 0 && limit[0] == ~0ull;
 }
 
-/* Whether memory that is mapped and never touched costs nothing: not where it counts against a limit, nor where the program has asked for all that it
- * maps to be there at once, as the page at `fresh`, mapped just now, then is. */
+/* Whether what is mapped counts against no limit. */
+int is_roomy(void)
+{
+	return header()->ahead && unlimited(9 /* RLIMIT_AS */) && unlimited(2 /* RLIMIT_DATA */);
+}
+
+/* Whether memory that is mapped and never touched costs nothing: nor has the program asked for all that it maps to be there at once, as the page at
+ * `fresh`, mapped just now, then is. */
 int untouched_is_free(u64 fresh)
 {
 	u8 resident = 1;
 
-	return header()->ahead && unlimited(9 /* RLIMIT_AS */) && unlimited(2 /* RLIMIT_DATA */) &&
-	       sys3(SYS_MINCORE, fresh, PAGE, &resident) == 0 && !(resident & 1);
+	return is_roomy() && sys3(SYS_MINCORE, fresh, PAGE, &resident) == 0 && !(resident & 1);
 }
 
-/* What of a span lies below `from` and from `on` upwards. Without huge pages: a thread uses one page or two of it. */
+/* What of a span lies below `from` and from `on` upwards. Without huge pages, as a thread uses one page or two of it, and no part of core dumps. */
 static int span_rest(u64 span, u64 from, u64 on)
 {
 	u64 below = from - span, above = span + SPAN_BYTES - on;
@@ -97,6 +119,7 @@ static int span_rest(u64 span, u64 from, u64 on)
 		return 0;
 	}
 	sys3(SYS_MADVISE, span + (u64)WH_SHADOW, SPAN_BYTES, 15 /* MADV_NOHUGEPAGE */);
+	sys3(SYS_MADVISE, span + (u64)WH_SHADOW, SPAN_BYTES, MADV_DONTDUMP_);
 	return 1;
 }
 
@@ -110,7 +133,7 @@ static int block_map(u64 block)
 {
 	u64 span = block & ~(SPAN_BYTES - 1), key = span | WH_SHADOW_SPAN;
 	int ours = 0;
-	u64 *entry = blocks_mapped < BLOCKS_APART && header()->ahead != WH_AHEAD_NOW ? 0 : entry_of(key, &ours);
+	u64 *entry = entry_of(key, blocks_mapped >= BLOCKS_APART, &ours);
 
 	if (entry && !ours && settled(entry))
 		return 1;
@@ -130,7 +153,7 @@ slow_path void shadows_ahead(u64 mapped)
 
 	for (u32 i = 0; i < 2 && has_shadow(span); i++, span -= SPAN_BYTES) {
 		int ours;
-		u64 *entry = entry_of(span | WH_SHADOW_SPAN, &ours);
+		u64 *entry = entry_of(span | WH_SHADOW_SPAN, 1, &ours);
 
 		if (ours)
 			settle(entry, span | WH_SHADOW_SPAN, span_rest(span, span, span));
@@ -141,7 +164,7 @@ slow_path void shadows_ahead(u64 mapped)
 static int shadow_map(u64 block)
 {
 	int ours;
-	u64 *entry = has_shadow(block) ? entry_of(block, &ours) : 0;
+	u64 *entry = has_shadow(block) ? entry_of(block, 1, &ours) : 0;
 
 	if (!entry)
 		return 0;

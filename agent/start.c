@@ -44,6 +44,8 @@ exported u64 wh_start(const struct wh_start *start)
 		return WH_START_SHADOW;
 	if (!can_wipe())
 		return WH_START_FORK;
+	/* A gigabyte, which a core dump would make memory of. */
+	sys3(SYS_MADVISE, start->segment, h->bytes, MADV_DONTDUMP_);
 	if (!G.cookie)
 		G.cookie = ticks() | 1;
 	find_end(h->stack_end);

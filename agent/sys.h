@@ -51,7 +51,8 @@ static inline s64 sys6(u64 number, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 #define EFAULT_ 14
 #define PAGE 4096ull
 
-enum { MAP_PRIVATE_ = 2, MAP_SHARED_ = 1, MAP_ANONYMOUS_ = 0x20, MAP_NORESERVE_ = 0x4000, MAP_NOREPLACE_ = 0x100000 };
+enum { MAP_PRIVATE_ = 2, MAP_SHARED_ = 1, MAP_ANONYMOUS_ = 0x20, MAP_NORESERVE_ = 0x4000, MAP_NOREPLACE_ = 0x100000,
+       MADV_DONTDUMP_ = 16 };
 
 /* Fresh zeroed memory that costs nothing until touched; 0 when refused. At `where` if that is free. */
 static inline void *map_private(u64 where, u64 bytes)

@@ -434,7 +434,7 @@ struct wh_record {
 
 /* Shadows of return slots are mapped in blocks of 64 KiB of stack, or spans of many. `wh_shadow_set` (symbol of the agent,
  * u64[65536], open-addressed) holds the address of each block of slots, its lowest bits telling: */
-#define WH_SHADOW_SPAN_BYTES 0x40000000ull
+#define WH_SHADOW_SPAN_BYTES 0x20000000ull
 enum wh_shadow_state {
 	WH_SHADOW_READY = 0,
 	WH_SHADOW_MAPPING = 1, /* a thread is at it */

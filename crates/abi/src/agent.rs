@@ -194,7 +194,7 @@ pub const SHADOW_REFUSED: u64 = 2;
 /// `WH_SHADOW_SPAN`: not a block, but [`SHADOW_SPAN_BYTES`] that begin there.
 pub const SHADOW_SPAN: u64 = 4;
 /// `WH_SHADOW_SPAN_BYTES`.
-pub const SHADOW_SPAN_BYTES: u64 = 0x4000_0000;
+pub const SHADOW_SPAN_BYTES: u64 = 0x2000_0000;
 /// `WH_STARTED`.
 pub const STARTED: u64 = 0;
 /// `WH_START_MAGIC`: not a segment.

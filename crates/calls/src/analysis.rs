@@ -1,6 +1,7 @@
 //! A snapshot made ready to be asked, and the whole of it as one document.
 
 use crate::facts::{PathFact, PathFacts};
+use crate::forked::add_children;
 use crate::frames::{Frames, nameless};
 use crate::labels::Sites;
 use crate::names::Names;
@@ -25,6 +26,8 @@ pub struct Analysis<'a> {
     pub(crate) functions: Functions,
     pub(crate) frames: Frames,
     pub(crate) nesting: Nesting,
+    /// As single threads entered them, where that differs.
+    entered: Option<Nesting>,
     pub(crate) sums: Vec<PathSum>,
     pub(crate) wholes: Wholes,
     /// Made when they are asked for.
@@ -43,7 +46,10 @@ impl<'a> Analysis<'a> {
         let running = running(snapshot, None);
         let totals = |path: usize| snapshot.paths[path].totals.clone();
         let mut sums = path_sums(snapshot, &nesting, &totals, &|path| running[path]);
-        crate::forked::add_children(snapshot, &nesting, &frames, &mut sums);
+        let (nesting, entered) = match add_children(snapshot, &nesting, &frames, &mut sums) {
+            Some(all) => (all, Some(nesting)),
+            None => (nesting, None),
+        };
         let functions = Functions::new(snapshot);
         functions.mark(snapshot, &mut sums);
         let wholes = wholes(snapshot, &sums);
@@ -54,12 +60,18 @@ impl<'a> Analysis<'a> {
             functions,
             frames,
             nesting,
+            entered,
             sums,
             wholes,
             marks: OnceCell::new(),
             sites: OnceCell::new(),
             sources,
         }
+    }
+
+    /// How calls of single threads nest: a child's are in none that its parent's thread entered.
+    pub(crate) fn nesting_of_threads(&self) -> &Nesting {
+        self.entered.as_ref().unwrap_or(&self.nesting)
     }
 
     /// Everything, as one document.

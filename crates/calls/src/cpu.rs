@@ -46,6 +46,11 @@ impl CpuAdder {
         (is_open || (self.ns == 0 && self.unsure > 0)).then(|| self.most.max(1).saturating_add(self.rest()))
     }
 
+    /// Without what is open.
+    pub(crate) fn at_least(&self) -> u64 {
+        if self.below().is_some() { self.ns.saturating_sub(self.open) } else { self.ns }
+    }
+
     /// Of calls that nothing is left of.
     fn rest(&self) -> u64 {
         if self.ns == 0 { self.unsure } else { 0 }

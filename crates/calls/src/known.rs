@@ -65,8 +65,8 @@ impl Figures {
     pub fn cpu_known(&self) -> Known {
         match (self.wall_known(), self.cpu_below_ns) {
             (Known::AtMost(_) | Known::Not, _) => Known::Not,
-            (_, Some(most)) if !self.lacks_cpu() => Known::AtMost(most),
             (Known::AtLeast, _) => Known::AtLeast,
+            (_, Some(most)) if !self.lacks_cpu() => Known::AtMost(most),
             _ if self.lacks_cpu() => Known::AtLeast,
             _ if self.cpu_rough => Known::Roughly,
             _ => Known::Well,

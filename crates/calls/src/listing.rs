@@ -110,7 +110,7 @@ impl Analysis<'_> {
             let sums = self.sums_of(draft);
             let figures = self.figures(&table, i, &sums);
             // All rows have all paths, but for those of threads, which have numbers of their own.
-            self.add_up(&mut all, &sums, &draft.paths, &|p| draft.tids.is_empty() || table.holds(i, p));
+            self.add_up(&mut all, &sums, draft, &|p| draft.tids.is_empty() || table.holds(i, p));
             if figures.is_active() {
                 let (by, share) = (query.sort.of(&figures), share(&figures));
                 ranks.push(Rank { draft: i, by, calls: figures.calls, share });
@@ -292,7 +292,7 @@ impl Analysis<'_> {
             let wanted = self.snapshot.paths[path].threads.iter().filter(|(tid, _)| tids.contains(tid));
             wanted.fold(PathTotals::default(), |sum, (_, t)| added(sum, t))
         };
-        let mut sums = path_sums(self.snapshot, &self.nesting, &totals, &running);
+        let mut sums = path_sums(self.snapshot, self.nesting_of_threads(), &totals, &running);
         self.functions.mark(self.snapshot, &mut sums);
         Cow::Owned(sums)
     }
@@ -308,7 +308,7 @@ impl Analysis<'_> {
 
     fn figures(&self, table: &Drafts, at: usize, sums: &[PathSum]) -> Figures {
         let mut adder = Adder::default();
-        self.add_up(&mut adder, sums, &table.drafts[at].paths, &|path| table.holds(at, path));
+        self.add_up(&mut adder, sums, &table.drafts[at], &|path| table.holds(at, path));
         adder.figures(&self.wholes)
     }
 
@@ -323,15 +323,16 @@ impl Analysis<'_> {
                 Some(&owner) => is_hidden[owner as usize],
                 None => table.holds(at, path),
             };
-            self.add_up(&mut adder, &self.sums_of(draft), &draft.paths, &holds);
+            self.add_up(&mut adder, &self.sums_of(draft), draft, &holds);
         }
         adder.figures(&self.wholes)
     }
 
     /// Adds paths up, of a set that `holds` these and perhaps others: time inside of another one of them counts once.
-    fn add_up(&self, adder: &mut Adder, sums: &[PathSum], paths: &[usize], holds: &impl Fn(usize) -> bool) {
-        for &path in paths {
-            adder.add(&sums[path], self.value_names(path), !self.nesting.below(path, holds));
+    fn add_up(&self, adder: &mut Adder, sums: &[PathSum], draft: &Draft, holds: &impl Fn(usize) -> bool) {
+        let nesting = if draft.tids.is_empty() { &self.nesting } else { self.nesting_of_threads() };
+        for &path in &draft.paths {
+            adder.add(&sums[path], self.value_names(path), !nesting.below(path, holds));
         }
     }
 }

@@ -36,7 +36,10 @@ impl Nesting {
     pub(crate) fn new(snapshot: &CallSnapshot) -> Self {
         let index: FxHashMap<u32, usize> = snapshot.paths.iter().enumerate().map(|(i, p)| (p.id, i)).collect();
         let parent = |p: &whither_store::calls::CallPath| p.parent.and_then(|id| index.get(&id).copied());
-        let mut parents: Vec<Option<usize>> = snapshot.paths.iter().map(parent).collect();
+        Self::of(snapshot.paths.iter().map(parent).collect())
+    }
+
+    pub(crate) fn of(mut parents: Vec<Option<usize>>) -> Self {
         let order = outer_first(&mut parents);
         Self { parents, order }
     }
@@ -308,14 +311,14 @@ pub(crate) fn clocks(snapshot: &CallSnapshot) -> Clocks {
 }
 
 /// Points whose calls have times.
-fn has_exits(snapshot: &CallSnapshot, path: usize) -> bool {
+pub(crate) fn has_exits(snapshot: &CallSnapshot, path: usize) -> bool {
     let point = snapshot.paths[path].point;
     let sees_exits = || snapshot.points.get(point as usize).is_some_and(|p| p.entry_only.is_none());
     is_timed(snapshot, path) || (is_by_uprobe(snapshot, point) && sees_exits() && snapshot.own_cost.hit_ps > 0)
 }
 
 /// Points of the agent that see exits; only their cost has been measured once for all.
-pub(crate) fn is_timed(snapshot: &CallSnapshot, path: usize) -> bool {
+fn is_timed(snapshot: &CallSnapshot, path: usize) -> bool {
     let point = snapshot.points.get(snapshot.paths[path].point as usize);
     point.is_some_and(|p| p.entry_only.is_none() && !matches!(p.patch, Some(PatchKind::Trap | PatchKind::Uprobe)))
 }
@@ -542,7 +545,7 @@ impl Adder {
         let per_call =
             |sum: i64| ValueRow { sum, average: if self.calls > 0 { sum as f64 / self.calls as f64 } else { 0.0 } };
         let shares = self.shares(whole);
-        let (min_ns, min_below_ns) = self.shortest(self.resolution_ns.max(1), average);
+        let (mut min_ns, min_below_ns) = self.shortest(self.resolution_ns.max(1), average);
         let most = self.unclear.most(self.resolution_ns);
         // No calls last longer than their threads: such times are counted several times.
         let beyond = whole.thread > 0 && whole.thread_sure && share(self.inside, whole.thread).is_nan();
@@ -562,6 +565,9 @@ impl Adder {
             (false, false) => self.inside,
         };
         let average = average.filter(|_| !bounded);
+        let max_ns = (self.max > 0 && !bounded).then(|| self.longest(wall_ns));
+        // Of a call that was in progress at the begin of an interval the longest has the part within.
+        min_ns = min_ns.zip(max_ns).map(|(min, max)| min.min(max)).or(min_ns);
         let (share_exec, share_wall) = shares;
         let cpu_timed = self.timed && whole.cpu_timed;
         Figures {
@@ -577,16 +583,20 @@ impl Adder {
             rough: average.is_some_and(|a| a < ROUGH * self.resolution_ns as f64 || self.is_beyond_the_bar()),
             unsure_ns: self.unsure,
             self_wall_ns: if beyond { self.self_wall.min(wall_ns) } else { self.self_wall },
-            cpu_ns: self.cpu.ns,
+            cpu_ns: if self.lacking { self.cpu.at_least() } else { self.cpu.ns },
             cpu_below_ns: self.cpu.below().filter(|_| cpu_timed),
             cpu_rough: cpu_timed && self.cpu.is_rough(),
             cpu_unsure_ns: self.cpu.unsure(),
             self_cpu_ns: self.self_cpu,
-            off_cpu_ns: if whole.cpu_timed { self.cpu.off } else { 0 },
+            off_cpu_ns: if whole.cpu_timed {
+                self.cpu.off.min(if self.lacking { wall_ns } else { u64::MAX })
+            } else {
+                0
+            },
             average_ns: average,
             min_ns,
             min_below_ns,
-            max_ns: (self.max > 0 && !bounded).then(|| self.longest(wall_ns)),
+            max_ns,
             p50: quantile(0.5),
             p90: quantile(0.9),
             p99: quantile(0.99),

@@ -660,7 +660,7 @@ impl Engine {
                 seat.set_cost(cost);
                 Ok(())
             }
-            None => seat.calibrate(caller, &mut self.arenas),
+            None => seat.calibrate_apart(caller, &mut self.arenas, &mut self.reader),
         };
         self.follow.cost = (calibrated.is_ok() && !seat.unmeasured).then(|| seat.cost());
         seat.segment.forget_lost();

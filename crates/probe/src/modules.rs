@@ -116,9 +116,10 @@ impl Modules {
         changes
     }
 
-    /// Whether the agent may map memory that is not touched yet: not where it counts, or may be locked with all else.
+    /// Whether the agent may map memory that is not touched yet: not where it counts, or the program may make it count, or lock it with all else.
     pub(crate) fn ahead(&self) -> u32 {
-        if maps::untouched_counts() || self.import("mlockall") {
+        const LIMITING: [&str; 5] = ["mlockall", "setrlimit", "setrlimit64", "prlimit", "prlimit64"];
+        if maps::untouched_counts() || LIMITING.iter().any(|name| self.import(name)) {
             return abi::AHEAD_NOT;
         }
         if self.import("pthread_create") { abi::AHEAD_NOW } else { abi::AHEAD_LATER }

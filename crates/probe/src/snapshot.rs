@@ -84,7 +84,7 @@ impl Reading {
             ),
             (
                 refused,
-                "{} calls have no time because memory for their return addresses was refused (is there a limit on address space, ulimit -v?)",
+                "{} calls have no time because memory for their return addresses was refused (by a limit on address space, ulimit -v, or because the place for it is taken, as in programs built with -fsanitize=thread)",
             ),
             (self.torn as u64, "{} counters were read in the middle of an update (a call each)"),
         ];
@@ -136,6 +136,11 @@ impl Reader {
             self.base_threads = (0..segment.n_threads()).map(|t| Sums::of_thread(segment, t)).collect();
         }
         self.base_lost = lost(segment);
+    }
+
+    /// Losses that are none of the program's.
+    pub(crate) fn forget(&mut self, lost: &[u64; abi::LOST_CAUSES]) {
+        self.base_lost.iter_mut().zip(lost).for_each(|(base, lost)| *base = base.wrapping_add(*lost));
     }
 
     /// Reads everything.

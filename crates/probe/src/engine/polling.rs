@@ -87,7 +87,7 @@ impl Engine {
         let _haste = Haste::begin();
         let Ok(mut caller) = Caller::pick_avoiding(self.pid, &avoid) else { return };
         // It stays unmeasured, and is said to be, or is tried again some time later.
-        let _ = seat.calibrate(&mut caller, &mut self.arenas);
+        let _ = seat.calibrate_apart(&mut caller, &mut self.arenas, &mut self.reader);
         let _ = caller.release();
     }
 

@@ -11,6 +11,7 @@ use crate::engine::clock::{self, Clock};
 use crate::error::ProbeError;
 use crate::modules::Rows;
 use crate::segment::{Segment, field};
+use crate::snapshot::Reader;
 use crate::stub::{jump, stub};
 use crate::target::{Caller, Load, Memory, Placed, inject, maps};
 use std::ops::Range;
@@ -161,9 +162,34 @@ impl Seat {
         place as u8
     }
 
+    /// As [`Self::calibrate`]; calls of the borrowed thread that could not be recorded meanwhile are none that the program has lost.
+    pub(super) fn calibrate_apart(
+        &mut self,
+        caller: &mut Caller,
+        arenas: &mut Arenas,
+        reader: &mut Reader,
+    ) -> Result<(), ProbeError> {
+        let before = self.lost_of(caller.tid());
+        let calibrated = self.calibrate(caller, arenas);
+        let after = self.lost_of(caller.tid());
+        reader.forget(&std::array::from_fn(|cause| after[cause].wrapping_sub(before[cause])));
+        calibrated
+    }
+
+    /// What a thread has lost, but for time, which the agent takes care of itself.
+    fn lost_of(&self, tid: u32) -> [u64; abi::LOST_CAUSES] {
+        let threads = (0..self.segment.n_threads()).map(|index| self.segment.thread(index));
+        let mut all = [0_u64; abi::LOST_CAUSES];
+        for thread in threads.filter(|thread| thread.tid == tid) {
+            all.iter_mut().zip(thread.lost).for_each(|(all, lost)| *all = all.wrapping_add(lost));
+        }
+        all[abi::LOST_APART] = 0;
+        all
+    }
+
     /// Measures what a probed call costs; at the entry point of a program without a loader nothing can be
     /// recorded, for want of a thread pointer: it must be done later.
-    pub(crate) fn calibrate(&mut self, caller: &mut Caller, arenas: &mut Arenas) -> Result<(), ProbeError> {
+    fn calibrate(&mut self, caller: &mut Caller, arenas: &mut Arenas) -> Result<(), ProbeError> {
         self.set_cost(Cost::default());
         let measured = self.measure(caller, arenas);
         self.unmeasured = !matches!(measured, Ok(true));

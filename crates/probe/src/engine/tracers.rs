@@ -4,6 +4,7 @@
 
 use super::Engine;
 use crate::resolve::ModuleView;
+use whither_kernel::proc;
 
 impl Engine {
     /// A sentence if this is such a program, by what it links to.
@@ -19,15 +20,29 @@ impl Engine {
             )
         })
     }
-    /// A sentence if it may lock all of its memory.
+    /// A sentence if it may lock all of its memory, or has done so.
     pub(super) fn locker(&self) -> Option<String> {
         let exe = self.modules.list().iter().find(|m| m.is_main())?.path();
-        self.modules.import("mlockall").then(|| {
-            format!(
-                "{exe} uses mlockall: with its memory it locks, and makes the kernel provide at once, what is kept for the probes in it, {} MB (--safe keeps nothing \
-                 there)",
-                whither_abi::agent::SEGMENT_BYTES >> 20
-            )
-        })
+        let what = if has_locked(self.pid) {
+            "has locked its memory"
+        } else if self.modules.import("mlockall") {
+            "uses mlockall"
+        } else {
+            return None;
+        };
+        Some(format!(
+            "{exe} {what}: with it is locked, and provided by the kernel at once, what is kept for the probes in it, {} MB (--safe keeps nothing there)",
+            whither_abi::agent::SEGMENT_BYTES >> 20
+        ))
     }
+}
+
+/// Whether most of a process's memory is locked, as by mlockall.
+pub(super) fn has_locked(pid: u32) -> bool {
+    let status = proc::read_text(format!("/proc/{pid}/status")).unwrap_or_default();
+    let value = |name: &str| -> Option<u64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    value("VmLck:").zip(value("VmRSS:")).is_some_and(|(locked, resident)| locked > resident / 2)
 }

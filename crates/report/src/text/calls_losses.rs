@@ -48,7 +48,7 @@ pub(super) fn losses(p: &CallProfile) -> Vec<String> {
         (
             l.edge,
             ["call", "calls"],
-            "not counted: not made by a call (code that begins a coroutine), or made where a stack was nearly full",
+            "not counted: not made by a call (code that begins a coroutine), made where a stack was nearly full, or with a return address that begins a page",
         ),
         // Of callers without unwind tables a note says more.
         (l.shadow.saturating_sub(l.foreign), ["call", "calls"], ALONE),
