@@ -309,6 +309,9 @@ static int enters(struct task_struct *task, struct wh_cz_ctl *c, struct wh_cz_cp
 	t->spun = 0;
 	if (!t->deadline.woke)
 		wh_debt_wakes(&t->deadline, clock, now);
+	/* A round is counted from when the program reads its clock. */
+	if (t->rest.woke == clock->since)
+		t->rest.woke = now;
 	clock->state = WH_CLOCK_RUNS;
 	return 1;
 }

@@ -25,7 +25,7 @@ struct wh_rest {
 	wh_debt_u32 wait;      /* which one it was */
 	wh_debt_u32 mixed;     /* it was also ended otherwise since */
 	wh_debt_u32 always;    /* of 65536: rounds that ended by what remained */
-	wh_debt_u32 spare;
+	wh_debt_u32 keeps;     /* waits were what remained, when that was last known */
 };
 
 /* Pairs fade by this part with each that comes; so many count at most. */
@@ -44,14 +44,17 @@ static inline wh_debt_s64 wh_rest_us(wh_debt_s64 ns)
 	return us > WH_REST_FARTHEST ? WH_REST_FARTHEST : us < -WH_REST_FARTHEST ? -WH_REST_FARTHEST : us;
 }
 
-/* Whether waits get as much shorter as rounds get longer: the slope is -1 within a quarter, and known that well. */
-static inline int wh_rest_keeps(const struct wh_rest *r)
+/* Whether waits get as much shorter as rounds get longer: the slope is -1 within a quarter, and known that well. Once it was, it is until the slope
+ * is off by half: time-outs of whole milliseconds are rough, and what one lapse leaves is told as a gain. */
+static inline int wh_rest_keeps(struct wh_rest *r)
 {
-	wh_debt_s64 against = -r->together, off = r->lengths + r->awakes - 2 * against;
+	wh_debt_s64 against = -r->together, off = r->lengths + r->awakes - 2 * against, part = r->keeps ? 2 : 1;
 
 	if (r->pairs < WH_REST_PAIRS || r->awakes < (wh_debt_s64)r->pairs * WH_REST_EVEN * WH_REST_EVEN)
-		return 0;
-	return 4 * against >= 3 * r->awakes && 4 * against <= 5 * r->awakes && 16 * off <= (wh_debt_s64)r->pairs * r->awakes;
+		return r->keeps != 0;
+	r->keeps = 4 * against >= (4 - part) * r->awakes && 4 * against <= (4 + part) * r->awakes &&
+		   16 * off <= part * part * (wh_debt_s64)r->pairs * r->awakes;
+	return r->keeps != 0;
 }
 
 /* A wait that began at once behind the last one, and is short beside a round, is what that has left: Go's runtime waits whole milliseconds first. */
@@ -102,8 +105,9 @@ static inline int wh_rest_timed_out(struct wh_rest *r, struct wh_clock *c, int k
 	if (r->woke && (wh_debt_s64)(since - r->woke) >= 0 && length >= 0)
 		wh_rest_learns(r, (wh_debt_s64)(since - r->woke), length);
 	kept = kept || wh_rest_keeps(r);
+	/* Rounds are as rough as time-outs are: one that is longer by less than a quarter is not two. */
 	if (kept)
-		wh_debt_keeps_saved(c, wh_rest_from(r, c), r->awake, r->whole, r->length);
+		wh_debt_keeps_saved(c, wh_rest_from(r, c), r->awake, r->whole + (r->whole >> 2), r->length);
 	r->always = kept && !mixed ? r->always + ((65536 - r->always) >> 5) : r->always - (r->always >> 5);
 	r->woke = now;
 	r->wait = wait;

@@ -242,7 +242,7 @@ pub struct Rest {
     pub wait: u32,
     pub mixed: u32,
     pub always: u32,
-    pub spare: u32,
+    pub keeps: u32,
 }
 
 /// A watched process, `struct wh_cz_process`.
@@ -414,7 +414,7 @@ mod tests {
                 deadline_world as "deadline.world", deadline_always as "deadline.always",
                 rest, wait, handed, told_d, told_epoch, frames;
             Rest = "wh_rest": woke, from, awake, length, whole, together, awakes, lengths, asked, epoch, pairs, wait, mixed,
-                always, spare;
+                always, keeps;
             Process = "wh_cz_process": layout, spare, napper, rest;
             Layout = "wh_cz_layout": first_module, n_modules, first_mark, n_marks;
             Module = "wh_cz_module": start, end, base, first_row, n_rows, in_scope;
