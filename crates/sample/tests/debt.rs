@@ -323,7 +323,7 @@ fn left_of(saved: i64, met: i64, work: impl Fn(u64) -> u64, left: impl Fn(u64, u
 
 /// Rounds that lengthen and shorten by chance.
 fn by_chance(i: u64) -> u64 {
-    1_500 + (i * 2_654_435_761 >> 7) % 2_000
+    1_500 + ((i * 2_654_435_761) >> 7) % 2_000
 }
 
 /// Time-outs of `poll`, of conditions, timers of a descriptor: what is saved is waited for. "+7 ±1" was told of seven kinds of them.
@@ -334,7 +334,7 @@ fn what_waits_for_the_rest_of_a_round_have_saved_is_void() {
     assert_eq!(void(left_of(1000, 0, by_chance, |_, work| 8_000 - work)), 160);
     assert!(void(left_of(1000, 0, by_chance, in_ms(8_000))) > 155, "rounded up to milliseconds");
     // As even as a loop of one length is on a machine.
-    let even = |i: u64| 3_000 + (i * 2_654_435_761 >> 7) % 60 + if i % 13 == 5 { 200 } else { 0 };
+    let even = |i: u64| 3_000 + ((i * 2_654_435_761) >> 7) % 60 + if i % 13 == 5 { 200 } else { 0 };
     assert!(
         void(left_of(1000, 0, even, |_, work| 8_000 - work)) > 150,
         "{:?}",
@@ -347,7 +347,7 @@ fn waits_of_a_length_or_of_any_keep_what_was_saved() {
     let kept = |left: Vec<i64>| left.iter().filter(|d| **d == 1000).count();
     assert_eq!(kept(left_of(1000, 0, by_chance, |_, _| 4_000)), 200);
     assert_eq!(kept(left_of(1000, 0, |_| 3_000, |_, _| 4_000)), 200);
-    let thinks = |i: u64, _: u64| 500 + (i * i * 104_729 >> 5) % 6_000;
+    let thinks = |i: u64, _: u64| 500 + ((i * i * 104_729) >> 5) % 6_000;
     assert!(kept(left_of(1000, 0, by_chance, thinks)) > 195);
     assert!(kept(left_of(1000, 0, |i| 3_000 + i * 31 % 40, thinks)) > 195);
     // It backs off after little work, and not by what the work lacked.
