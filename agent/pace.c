@@ -18,7 +18,7 @@ enum { UC_RBP = 120, UC_RSP = 160, UC_RIP = 168 };
 volatile u32 *pace_live;
 extern char wh_tick_end[];
 
-static u64 cpu_now(void)
+u64 cpu_now(void)
 {
 	struct {
 		u64 seconds, nanoseconds;

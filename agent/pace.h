@@ -63,6 +63,7 @@ static inline u64 pace_state(const struct wh_pace_ctl *c, u64 now)
 }
 
 /* pace.c */
+u64 cpu_now(void);
 u64 blocks_so_far(void);
 struct wh_pace_slot *slot_take(u64 sp);
 void slot_leave(struct wh_pace_slot *s);

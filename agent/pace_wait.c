@@ -1,6 +1,6 @@
 /*
  * What a thread is about to ask the kernel for, as far as it moves virtual clocks: waiting at a futex and waking those
- * who wait there, sleeping until an absolute time, making threads; and waiting for signals. Lives here: who has ended whose wait. Constraints:
+ * who wait there, waiting until a time, making threads; and waiting for signals. Lives here: who has ended whose wait. Constraints:
  * the call itself is made by the program's own instruction, so that no thread ever waits in our code; that a wait is
  * over is noticed at whatever the thread does next that we see. The kernel wakes threads in the order in which they
  * came, so whom a call wakes is known, but for those that find that they need not wait: they hand a grant on, and who was
@@ -9,6 +9,10 @@
  */
 #include "pace.h"
 
+enum {
+	CALL_POLL = 7, CALL_SELECT = 23, CALL_NANOSLEEP = 35, CALL_EPOLL_WAIT = 232, CALL_PSELECT = 270, CALL_PPOLL = 271,
+	CALL_EPOLL_PWAIT = 281, CALL_EPOLL_PWAIT2 = 441
+};
 enum { CALL_FUTEX = 202, CALL_CLOCK_NANOSLEEP = 230, CALL_CLONE = 56, CALL_CLONE3 = 435, CALL_SIGTIMEDWAIT = 128 };
 enum { SYS_RT_TGSIGQUEUEINFO = 297, POLL_IN_ = 1 };
 enum {
@@ -18,6 +22,8 @@ enum {
 };
 #define OPERATION 0x7f /* without PRIVATE and CLOCK_REALTIME */
 #define SPINS 2000
+/* A wait that is shorter than its time-out by more was ended by something else: CPU clocks move in steps. */
+#define EARLY_NS 60000ull
 /* So many periods after its last tick a thread may have blocked. */
 #define LATELY 4
 
@@ -36,15 +42,39 @@ static int others_run(const struct wh_pace_slot *s, const struct wh_pace_ctl *c,
 	return 0;
 }
 
-/* R5: absolute time has woken the thread. When nobody else can run, nobody is there to be paid. */
+/* R5: time has woken the thread. When nobody else can run, nobody is there to be paid. */
 static void woken_by_time(struct wh_pace_slot *s, struct wh_pace_ctl *c, u64 now)
 {
-	s->absolute = 0;
 	s->absolutes++;
-	s->absolute_epoch = (u32)c->epoch;
-	wh_debt_woken_absolute(&s->clock);
 	if (!others_run(s, c, now))
 		wh_debt_rebase(&c->g, &s->clock);
+}
+
+static void woken_by_absolute_time(struct wh_pace_slot *s, struct wh_pace_ctl *c, u64 now)
+{
+	s->absolute = 0;
+	s->absolute_epoch = (u32)c->epoch;
+	wh_debt_woken_absolute(&s->clock);
+	woken_by_time(s, c, now);
+}
+
+/* The wait that had a time-out is over: who is met since has run for what it used of its CPU, and if that leaves as much time as it had
+ * asked for, time has ended it. `woken`: another thread has. */
+static void time_out_over(struct wh_pace_slot *s, struct wh_pace_ctl *c, int woken, u64 now)
+{
+	u64 since = s->rest_since, over = now - (cpu_now() - s->rest_cpu);
+	u32 wait = (u32)s->rest_wait;
+
+	s->rest_since = 0;
+	if (woken || over + EARLY_NS < since + (u64)s->rest.asked) {
+		wh_rest_met(&s->rest, &s->clock, wait);
+		return;
+	}
+	if (!wh_rest_timed_out(&s->rest, &s->clock, 0, wait, since, s->rest.asked, over > since ? over : since))
+		return;
+	if (s->rest.always >= WH_KEPT_ALWAYS)
+		s->absolute_epoch = (u32)c->epoch;
+	woken_by_time(s, c, now);
 }
 
 /* The slot that waits longest at an address; -1: none. */
@@ -116,13 +146,17 @@ void wait_over(struct wh_pace_slot *s, struct wh_pace_ctl *c, u64 now)
 	u64 *word = waiting_at(index_of(s)), was = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 
 	if (s->absolute)
-		woken_by_time(s, c, now);
-	if (!was)
+		woken_by_absolute_time(s, c, now);
+	if (!was) {
+		if (s->rest_since)
+			time_out_over(s, c, 0, now);
 		return;
+	}
 	for (u32 i = 0; was & WH_PACE_CLAIMED && i < SPINS; i++)
 		was = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 	__atomic_store_n(word, 0, __ATOMIC_RELEASE);
-	if (was_woken(s, was)) {
+	int woken = was_woken(s, was);
+	if (woken) {
 		wh_debt_woken(&s->clock, s->granted_d, s->granted_t < now ? s->granted_t : now, &c->g);
 		s->granted++;
 		s->waits++;
@@ -130,6 +164,8 @@ void wait_over(struct wh_pace_slot *s, struct wh_pace_ctl *c, u64 now)
 		s->alone++;
 	}
 	s->clock.state = WH_CLOCK_RUNS;
+	if (s->rest_since)
+		time_out_over(s, c, woken, now);
 }
 
 static void waits(struct wh_pace_slot *s, u64 address, u64 now)
@@ -218,9 +254,77 @@ int waits_for_signals(const struct regs *r)
 	return (u32)r->rax == CALL_SIGTIMEDWAIT;
 }
 
+/* A time that the program points to, in ns; the second word's unit is so many. -1: none, or it is not there. */
+static s64 time_at(u64 at, s64 unit)
+{
+	const s64 *words = (const s64 *)at;
+
+	if (!at || !readable(at) || !readable(at + 8))
+		return -1;
+	return words[0] * 1000000000ll + words[1] * unit;
+}
+
+static s64 in_ms(u64 time_out)
+{
+	return (s32)time_out < 0 ? -1 : (s64)(s32)time_out * 1000000ll;
+}
+
+static s64 futex_time_out(const struct regs *r)
+{
+	u64 operation = r->rsi & OPERATION, clock[2] = {0, 0};
+	s64 until;
+
+	if (operation == FUTEX_WAIT_)
+		return time_at(r->r10, 1);
+	if (operation != FUTEX_WAIT_BITSET_ || (until = time_at(r->r10, 1)) < 0)
+		return -1;
+	sys2(SYS_CLOCK_GETTIME, r->rsi & 0x100 ? 0 /* CLOCK_REALTIME */ : 1, clock);
+	return until - (s64)(clock[0] * 1000000000ull + clock[1]);
+}
+
+/* The longest that the call waits in ns; -1: for ever, or it waits for no time. */
+static s64 time_out_of(const struct regs *r)
+{
+	switch ((u32)r->rax) {
+	case CALL_NANOSLEEP:
+		return time_at(r->rdi, 1);
+	case CALL_CLOCK_NANOSLEEP:
+		return r->rsi & 1 ? -1 : time_at(r->rdx, 1);
+	case CALL_POLL:
+		return in_ms(r->rdx);
+	case CALL_EPOLL_WAIT: case CALL_EPOLL_PWAIT:
+		return in_ms(r->r10);
+	case CALL_SELECT:
+		return time_at(r->r8, 1000);
+	case CALL_PSELECT:
+		return time_at(r->r8, 1);
+	case CALL_PPOLL: case CALL_SIGTIMEDWAIT:
+		return time_at(r->rdx, 1);
+	case CALL_EPOLL_PWAIT2:
+		return time_at(r->r10, 1);
+	case CALL_FUTEX:
+		return futex_time_out(r);
+	default:
+		return -1;
+	}
+}
+
+static void times(struct wh_pace_slot *s, const struct regs *r, u64 now)
+{
+	s64 most = time_out_of(r);
+
+	if (most <= 0)
+		return;
+	s->rest_since = now;
+	s->rest_cpu = cpu_now();
+	s->rest_wait = (u32)r->rax << 22 ^ (u32)(r->rdi >> 6);
+	s->rest.asked = most;
+}
+
 /* The thread is about to make a system call, with its number and arguments in the registers. */
 void before_call(struct wh_pace_slot *s, struct wh_pace_ctl *c, const struct regs *r, u64 now)
 {
+	times(s, r, now);
 	switch ((u32)r->rax) {
 	case CALL_FUTEX:
 		before_futex(s, r, now);

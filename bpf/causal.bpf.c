@@ -13,6 +13,7 @@
 #include "causal_nap.h"
 #include "causal_points.h"
 #include "causal_relay.h"
+#include "causal_sleeps.h"
 #include "causal_socket.h"
 #include "causal_time.h"
 #include "causal_walk.h"
@@ -211,7 +212,7 @@ static void blocks(struct wh_cz_thread *t, struct task_struct *task, struct wh_c
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	t->class_ = wait_class(regs, BPF_CORE_READ_BITFIELD(task, in_iowait));
-	t->absolute = how_it_sleeps(regs, &t->deadline, now);
+	falls_asleep_until(t, regs, now);
 	t->looked = chosen(cpu, now) ? 1u << (cpu->shift & 15) : 0;
 	t->site = 0;
 	t->marks = 0;
@@ -308,6 +309,9 @@ static int enters(struct task_struct *task, struct wh_cz_ctl *c, struct wh_cz_cp
 	t->spun = 0;
 	if (!t->deadline.woke)
 		wh_debt_wakes(&t->deadline, clock, now);
+	/* A round is counted from when the program reads its clock. */
+	if (t->rest.woke == clock->since)
+		t->rest.woke = now;
 	clock->state = WH_CLOCK_RUNS;
 	return 1;
 }
@@ -338,37 +342,6 @@ int cz_switch(__u64 *args)
 	else if (!enters(to, c, cpu, now, !from->pid) && !(to->flags & KERNEL_THREAD))
 		cpu->others_at = now;
 	return 0;
-}
-
-/* R5 for a thread that absolute time has woken. When nobody else of the group can run, nobody is there to be
- * paid. */
-struct others {
-	__u32 but;
-	__u32 busy;
-};
-
-static long other_step(void *map, const __u32 *tid, struct wh_cz_thread *t, struct others *o)
-{
-	if (*tid == o->but)
-		return 0;
-	if (t->clock.state != WH_CLOCK_BLOCKED || t->nap == WH_CZ_ASLEEP) {
-		o->busy = 1;
-		return 1;
-	}
-	return 0;
-}
-
-static void woken_by_time(struct wh_cz_thread *t, __u32 tid, struct wh_cz_ctl *c, struct wh_cz_cpu *cpu)
-{
-	if (wh_debt_woken_by_time(&t->clock, &t->deadline, t->absolute))
-		t->absolute_epoch = (__u32)c->epoch;
-	cpu->absolute++;
-	if (c->g <= 0)
-		return;
-	struct others o = {tid, 0};
-	bpf_for_each_map_elem(&threads, other_step, &o, 0);
-	if (!o.busy)
-		wh_debt_rebase(&c->g, &t->clock);
 }
 
 static void record_wait(const struct wh_cz_thread *t, __u32 tid, __u64 ns, const struct wh_cz_thread *waker,
@@ -433,6 +406,8 @@ static void wakes(struct wh_cz_thread *t, __u32 tid, struct wh_cz_ctl *c, struct
 		wh_debt_sync(&w->clock, (__u32)c->epoch);
 		t->waits += t->nap != WH_CZ_ASLEEP;
 	}
+	if (cpu->in_timer && t->nap != WH_CZ_ASLEEP && t->clock.state == WH_CLOCK_BLOCKED)
+		times_out(t, now);
 	if (t->nap != WH_CZ_ASLEEP)
 		turn_begins(t, w);
 	struct asked a = {};
@@ -461,6 +436,10 @@ static void wakes(struct wh_cz_thread *t, __u32 tid, struct wh_cz_ctl *c, struct
 			credit(t, c, cpu, now - (since > c->begin ? since : c->begin));
 		is_asked(t, &a, c, cpu);
 		cpu->woken_out++;
+	}
+	if (!cpu->in_timer) {
+		t->handed |= w && t->wait != t->rest.wait;
+		wh_rest_met(&t->rest, &t->clock, t->wait);
 	}
 	if (t->looked)
 		record_wait(t, tid, now - since, w, waker_tid, c, cpu, now);

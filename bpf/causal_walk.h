@@ -255,41 +255,6 @@ static __u32 wait_class(const struct pt_regs *regs, int on_disk)
 	}
 }
 
-/* Where a sleep's length or end is, and nanoseconds of the second word's unit; 0: it is none, or in milliseconds. */
-static __u64 sleep_asked(const struct pt_regs *regs, __s64 *unit)
-{
-	*unit = 1;
-	switch ((__s64)regs->orig_ax) {
-	case 35: /* nanosleep */
-		return regs->di;
-	case 230: /* clock_nanosleep */
-		return regs->dx;
-	case 23: /* select without descriptors */
-		*unit = 1000;
-		return regs->di ? 0 : regs->r8;
-	case 270: /* pselect6 */
-		return regs->di ? 0 : regs->r8;
-	default:
-		return 0;
-	}
-}
-
-/* What the end of a wait follows from, as far as it is a sleep. The system call has read its length just before, so it is there. */
-static __u32 how_it_sleeps(const struct pt_regs *regs, struct wh_deadline *last, __u64 now)
-{
-	__s64 words[2], unit;
-	__u64 asked = sleep_asked(regs, &unit);
-	int absolute = regs->orig_ax == 230 && regs->si & 1;
-	if (!asked)
-		return WH_SLEEPS_ON;
-	if (bpf_probe_read_user(words, sizeof(words), (const void *)asked))
-		return absolute ? WH_SLEEPS_UNTIL : WH_SLEEPS_ON;
-	__s64 ns = words[0] * 1000000000ll + words[1] * unit;
-	__u32 how = absolute ? wh_debt_sleeps_until(last, ns, now) : wh_debt_sleeps(last, ns, now);
-	last->woke = 0;
-	return how;
-}
-
 /* write, sendto, sendmsg, sendmmsg, writev, sendfile, splice, connect, shutdown, close. */
 static int sends(__s64 call)
 {

@@ -107,6 +107,7 @@ struct task_struct {
 	struct sched_info sched_info;
 };
 struct pt_regs {
+	unsigned long r10;
 	unsigned long r8;
 	unsigned long bp;
 	unsigned long dx;

@@ -7,6 +7,7 @@
 #define WHITHER_CAUSAL_H
 #include "whither_agent.h"
 #include "whither_debt.h"
+#include "whither_rest.h"
 
 #define WH_CZ_FRAMES 16u   /* kept in a record */
 #define WH_CZ_DEPTH 32u    /* looked at; power of two */
@@ -153,6 +154,9 @@ struct wh_cz_thread {
 	wh_u32 waits;     /* ended by other threads of the group since its last tick */
 	wh_u32 fresh;     /* enum wh_cz_fresh; from WH_CZ_TURN on: turns since another thread of the group and it met */
 	struct wh_deadline deadline;
+	struct wh_rest rest;
+	wh_u32 wait;      /* which one is under way */
+	wh_u32 handed;    /* another thread of the group has woken it since a timer did */
 	wh_debt_s64 told_d; /* up to here its debt is in unknown_debt, in window `told_epoch` */
 	wh_u64 told_epoch;
 	wh_u64 frames[WH_CZ_FRAMES];
@@ -178,6 +182,7 @@ struct wh_cz_process {
 	wh_u32 layout; /* 0: code not known */
 	wh_u32 spare;
 	wh_u64 napper; /* address of the handler that sleeps; 0: none */
+	struct wh_rest rest; /* of threads that take turns */
 };
 /* Code of processes with equal mappings: sorted modules, and in them sorted marks. */
 struct wh_cz_layout {

@@ -142,7 +142,8 @@ struct wh_deadline {
 enum wh_sleep {
 	WH_SLEEPS_ON = 0,      /* what was done before (R4) */
 	WH_SLEEPS_UNTIL = 1,   /* the world (R5) */
-	WH_SLEEPS_THE_REST = 2 /* when the round began */
+	WH_SLEEPS_THE_REST = 2, /* when the round began */
+	WH_SLEEPS_SEEN = 3     /* the same, and its clock is set already (whither_rest.h) */
 };
 
 /* Steps of a beat are as long to within this. */
@@ -236,21 +237,25 @@ static inline void wh_debt_wakes(struct wh_deadline *d, const struct wh_clock *c
 	d->woke_epoch = c->epoch;
 }
 
-/* A sleep that was what remained of a round is over: it would have been longer by what the round has saved. What earlier rounds have saved
- * that had no time left is saved. */
-static inline void wh_debt_woken_after_the_rest(struct wh_clock *c, const struct wh_deadline *d)
+/* A wait that was what remained of a round is over: it would have been longer by what the round has saved since its clock stood at `from`. What
+ * earlier rounds have saved that had no time left is saved. */
+static inline void wh_debt_keeps_saved(struct wh_clock *c, wh_debt_s64 from, wh_debt_s64 awake, wh_debt_s64 whole, wh_debt_s64 left)
 {
-	wh_debt_s64 from = d->woke_epoch == c->epoch ? d->woke_d : 0, saved = c->d - from;
-	wh_debt_s64 before = d->awake - (d->whole - d->left);
+	wh_debt_s64 saved = c->d - from, before = awake - (whole - left);
 	/* Of rounds of seconds in microseconds: with a second saved the product of nanoseconds was too large from half a minute on. */
-	wh_debt_u32 coarse = d->awake >> 31 ? 10 : 0;
+	wh_debt_u32 coarse = awake >> 31 ? 10 : 0;
 
 	if (saved <= 0)
 		return;
-	if (before <= 0 || d->awake <= 0)
+	if (before <= 0 || awake <= 0)
 		c->d = from;
-	else if (before < d->awake)
-		c->d = from + (wh_debt_s64)((wh_debt_u64)saved * ((wh_debt_u64)before >> coarse) / ((wh_debt_u64)d->awake >> coarse));
+	else if (before < awake)
+		c->d = from + (wh_debt_s64)((wh_debt_u64)saved * ((wh_debt_u64)before >> coarse) / ((wh_debt_u64)awake >> coarse));
+}
+
+static inline void wh_debt_woken_after_the_rest(struct wh_clock *c, const struct wh_deadline *d)
+{
+	wh_debt_keeps_saved(c, d->woke_epoch == c->epoch ? d->woke_d : 0, d->awake, d->whole, d->left);
 }
 
 /* The end of a sleep that follows from a clock; whether nearly all rounds of the thread end so. */

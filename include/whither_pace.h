@@ -79,7 +79,10 @@ struct wh_pace_slot {
 	wh_u64 hits;       /* its last tick found it in the target */
 	wh_u64 wait_blocks; /* as `blocks`, when it was about to wait */
 	wh_u64 takes_signals; /* it waits for signals: it must never be ticked */
-	wh_u64 spare;
+	wh_u64 rest_since; /* when it began a wait with a time-out that is not known to be over; 0: none */
+	wh_u64 rest_cpu;   /* CPU time that it had used by then */
+	wh_u64 rest_wait;  /* which one it is */
+	struct wh_rest rest;
 	struct wh_cz_visits visits[WH_CZ_POINTS];
 };
 

@@ -1,7 +1,7 @@
 # The programs of causal/, target/workloads/causal-NAME[-VARIANT]. What needs a tool that is not here is left out; the
 # tests then say so. lld comes with rustc.
 Z := $(OUT)/causal
-CAUSAL_C := serial example sleepy phases hammer queue1 callers over iobar ticker warmup eintr feeder rwlock execs clients counted asked served
+CAUSAL_C := serial example sleepy phases hammer queue1 callers over iobar ticker warmup eintr feeder rwlock execs clients counted asked served paced
 CAUSAL_SYNC := mutex atomicwait cppsem sem pipe socket eventfd c11 spinfutex
 # Those that are semaphores themselves.
 CAUSAL_TURNS := atomicwait sem pipe eventfd spinfutex

@@ -200,6 +200,9 @@ pub struct Thread {
     pub deadline_on_beat: u32,
     pub deadline_world: u32,
     pub deadline_always: u32,
+    pub rest: Rest,
+    pub wait: u32,
+    pub handed: u32,
     pub told_d: i64,
     pub told_epoch: u64,
     pub frames: [u64; FRAMES],
@@ -220,6 +223,28 @@ impl Thread {
     }
 }
 
+/// Rounds that a timer ends, `struct wh_rest`.
+#[allow(missing_docs, reason = "told in the header")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rest {
+    pub woke: u64,
+    pub from: i64,
+    pub awake: i64,
+    pub length: i64,
+    pub whole: i64,
+    pub together: i64,
+    pub awakes: i64,
+    pub lengths: i64,
+    pub asked: i64,
+    pub epoch: u32,
+    pub pairs: u32,
+    pub wait: u32,
+    pub mixed: u32,
+    pub always: u32,
+    pub keeps: u32,
+}
+
 /// A watched process, `struct wh_cz_process`.
 #[allow(missing_docs, reason = "told in the header")]
 #[repr(C)]
@@ -228,15 +253,16 @@ pub struct Process {
     pub layout: u32,
     pub spare: u32,
     pub napper: u64,
+    pub rest: Rest,
 }
 
 impl Process {
-    /// Bytes of the table.
+    /// Bytes of the table; its rounds are learnt anew.
     #[must_use]
     pub fn bytes(&self) -> [u8; size_of::<Self>()] {
         let mut bytes = [0; size_of::<Self>()];
         bytes[..4].copy_from_slice(&self.layout.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.napper.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.napper.to_le_bytes());
         bytes
     }
 
@@ -245,7 +271,7 @@ impl Process {
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let layout = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
         let napper = u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?);
-        Some(Self { layout, spare: 0, napper })
+        Some(Self { layout, napper, ..Self::default() })
     }
 }
 
@@ -385,8 +411,11 @@ mod tests {
                 deadline_left as "deadline.left", deadline_woke as "deadline.woke", deadline_woke_d as "deadline.woke_d",
                 deadline_awake as "deadline.awake", deadline_whole as "deadline.whole", deadline_woke_epoch as "deadline.woke_epoch",
                 deadline_votes as "deadline.votes", deadline_kept as "deadline.kept", deadline_on_beat as "deadline.on_beat",
-                deadline_world as "deadline.world", deadline_always as "deadline.always", told_d, told_epoch, frames;
-            Process = "wh_cz_process": layout, spare, napper;
+                deadline_world as "deadline.world", deadline_always as "deadline.always",
+                rest, wait, handed, told_d, told_epoch, frames;
+            Rest = "wh_rest": woke, from, awake, length, whole, together, awakes, lengths, asked, epoch, pairs, wait, mixed,
+                always, keeps;
+            Process = "wh_cz_process": layout, spare, napper, rest;
             Layout = "wh_cz_layout": first_module, n_modules, first_mark, n_marks;
             Module = "wh_cz_module": start, end, base, first_row, n_rows, in_scope;
             Mark = "wh_cz_mark": start, end, bits;

@@ -3,7 +3,7 @@
 //! compiler's. Times are nanoseconds of the TSC, by the factor in the segment's header.
 
 use crate::agent::AT_PACE;
-use crate::causal::{FRAMES, POINTS, Visits};
+use crate::causal::{FRAMES, POINTS, Rest, Visits};
 
 /// `WH_PACE_SLOTS`.
 pub const SLOTS: usize = 4096;
@@ -98,7 +98,10 @@ pub struct Slot {
     pub hits: u64,
     pub wait_blocks: u64,
     pub takes_signals: u64,
-    pub spare: u64,
+    pub rest_since: u64,
+    pub rest_cpu: u64,
+    pub rest_wait: u64,
+    pub rest: Rest,
     pub visits: [Visits; POINTS],
 }
 
@@ -144,7 +147,7 @@ mod tests {
             clock_epoch "clock.epoch", clock_state "clock.state", busy_sp "busy_sp", looked "looked", blocks "blocks",
             granted_d "granted_d", stack_top "stack_top", absolute "absolute", samples "samples", hit_ns "hit_ns",
             hit_waits "hit_waits", inserted "inserted", handler "handler", granted "granted", alone "alone",
-            absolutes "absolutes", queued "queued", max_debt "max_debt", owing "owing", visits "visits");
+            absolutes "absolutes", queued "queued", max_debt "max_debt", owing "owing", rest "rest", visits "visits");
         row!(Record = "wh_pace_record": seq "seq", t "t", ns "ns", site "site", tid "tid", n "n", frames "frames");
         rows += &format!("{AT_PACE} {AT_MARKS} {AT_SCOPES} {AT_RECORDS} {AT_SLOTS} {DONE} {TAKEN}\n");
         let program = format!(

@@ -305,6 +305,62 @@ fn what_rounds_without_time_left_have_saved_is_saved() {
     assert!((949_000_000..951_000_000).contains(&saved), "{saved}");
 }
 
+/// What is left of the nanoseconds that each of 200 rounds has saved, whose waits a timer ends. They work so long (us); `left` tells how long
+/// they then wait (us). `met`: what was saved before such a wait was ended otherwise.
+fn left_of(saved: i64, met: i64, work: impl Fn(u64) -> u64, left: impl Fn(u64, u64) -> u64) -> Vec<i64> {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut began, mut lines) = (1_000_000, String::new());
+    for i in 0..200 {
+        let since = began + work(i);
+        // A timer is up to 60 us late, and it takes some microseconds until the thread runs.
+        let now = since + left(i, since - began) + i * 7_919 % 60;
+        lines += &format!("{saved} {met} {}000 {}000\n", since, now);
+        began = now + 4 + i * 37 % 5;
+    }
+    let text = answer(&built(&dir, "deadline"), &["seen"], &lines);
+    text.split_whitespace().map(|w| w.parse().unwrap()).collect()
+}
+
+/// Rounds that lengthen and shorten by chance.
+fn by_chance(i: u64) -> u64 {
+    1_500 + ((i * 2_654_435_761) >> 7) % 2_000
+}
+
+/// Time-outs of `poll`, of conditions, timers of a descriptor: what is saved is waited for. "+7 ±1" was told of seven kinds of them.
+#[test]
+fn what_waits_for_the_rest_of_a_round_have_saved_is_void() {
+    let in_ms = |whole: u64| move |_: u64, work: u64| (whole - work).div_ceil(1000) * 1000;
+    let void = |left: Vec<i64>| left[40..].iter().filter(|d| **d == 0).count();
+    assert_eq!(void(left_of(1000, 0, by_chance, |_, work| 8_000 - work)), 160);
+    assert!(void(left_of(1000, 0, by_chance, in_ms(8_000))) > 155, "rounded up to milliseconds");
+    // As even as a loop of one length is on a machine.
+    let even = |i: u64| 3_000 + ((i * 2_654_435_761) >> 7) % 60 + if i % 13 == 5 { 200 } else { 0 };
+    assert!(
+        void(left_of(1000, 0, even, |_, work| 8_000 - work)) > 150,
+        "{:?}",
+        left_of(1000, 0, even, |_, work| 8_000 - work)
+    );
+}
+
+#[test]
+fn waits_of_a_length_or_of_any_keep_what_was_saved() {
+    let kept = |left: Vec<i64>| left.iter().filter(|d| **d == 1000).count();
+    assert_eq!(kept(left_of(1000, 0, by_chance, |_, _| 4_000)), 200);
+    assert_eq!(kept(left_of(1000, 0, |_| 3_000, |_, _| 4_000)), 200);
+    let thinks = |i: u64, _: u64| 500 + ((i * i * 104_729) >> 5) % 6_000;
+    assert!(kept(left_of(1000, 0, by_chance, thinks)) > 195);
+    assert!(kept(left_of(1000, 0, |i| 3_000 + i * 31 % 40, thinks)) > 195);
+    // It backs off after little work, and not by what the work lacked.
+    assert!(kept(left_of(1000, 0, by_chance, |_, work| if work < 2_500 { 4_000 } else { 3_800 })) > 195);
+}
+
+/// A server that looks after itself ten times a second waits for what remains until then, and for requests.
+#[test]
+fn what_requests_in_between_would_have_come_earlier_by_is_kept() {
+    let left = left_of(1000, 700, by_chance, |_, work| 8_000 - work);
+    assert!(left[40..].iter().all(|d| *d == 700), "{left:?}");
+}
+
 /// G and all D after each event, as the C code has them.
 fn obey(events: &[Event]) -> Vec<(i64, [i64; THREADS])> {
     let text: String = events.iter().map(|e| e.line()).collect();

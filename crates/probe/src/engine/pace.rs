@@ -19,8 +19,8 @@ use whither_abi::agent as abi;
 use whither_abi::pace;
 use whither_image::{EntryRefusal, Svma};
 
-/// futex, clock_nanosleep, clone, clone3, rt_sigtimedwait.
-const CALLS: [u32; 5] = [202, 230, 56, 435, 128];
+/// futex, clock_nanosleep, clone, clone3, rt_sigtimedwait; nanosleep, poll, ppoll, select, pselect6, epoll_wait, epoll_pwait, epoll_pwait2.
+const CALLS: [u32; 13] = [202, 230, 56, 435, 128, 35, 7, 271, 23, 270, 232, 281, 441];
 
 /// A place to be seen.
 struct Seen {

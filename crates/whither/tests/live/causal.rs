@@ -180,6 +180,66 @@ fn k13_a_rate_that_a_timer_fixes() {
     run.assert_verdict("work", &["rate-fixed", "do-not-bother"]);
 }
 
+/// How long a round that is `draw` 30 % faster is shorter, in points: by the program itself, in turns.
+fn really(mode: &str) -> f64 {
+    let period = |scale: &str| {
+        let args = ["--mode", mode, "--seconds", "1", "--scale", scale];
+        let out = Command::new(workload("causal-paced")).args(args).output().unwrap();
+        let out = String::from_utf8_lossy(&out.stdout).into_owned();
+        let told = out.lines().find_map(|l| l.strip_prefix("period_ns ")?.parse::<f64>().ok());
+        told.expect("the program tells its period")
+    };
+    let all: Vec<(f64, f64)> = (0..2).map(|_| (period("draw=1"), period("draw=0.7"))).collect();
+    let (old, new) = all.iter().fold((0.0, 0.0), |(a, b), (x, y)| (a + x, b + y));
+    100.0 * (1.0 - new / old)
+}
+
+/// Waits for what remains of a round, made with time-outs and timers: "fix this: +7 ±1" was told of each,
+/// for nothing. Waits as long as ever, by the same calls, are none.
+#[test]
+fn k28_waits_for_the_rest_of_a_round_gain_nothing() {
+    need_root!();
+    let _alone = alone();
+    for mode in ["poll", "cond", "setitimer"] {
+        let Some(run) = one("draw", &["paced", "--mode", mode]) else { continue };
+        run.assert_verdict("draw", &["rate-fixed", "do-not-bother", "not-enough-data"]);
+        assert!(really(mode).abs() < 3.0, "{mode}: the change itself does nothing");
+    }
+    let Some(run) = one("draw", &["paced", "--mode", "condsame"]) else { return };
+    run.assert_curve("draw", line(1.0 / 3.0), SHORT);
+    run.assert_verdict("draw", WORTH);
+}
+
+#[test]
+#[ignore = "its own time: scripts/acceptance runs it"]
+fn k28_all_ways_to_wait_for_the_rest_of_a_round() {
+    need_root!();
+    let _alone = alone();
+    let ways = [
+        "nanosleep",
+        "next",
+        "deadline",
+        "timerfd",
+        "oneshot",
+        "sleepms",
+        "polldue",
+        "epoll",
+        "epolldue",
+        "ppoll",
+        "conddue",
+        "vsync",
+        "bucket",
+    ];
+    for mode in ways {
+        let Some(run) = one("draw", &["paced", "--mode", mode]) else { continue };
+        run.assert_verdict("draw", &["rate-fixed", "do-not-bother", "not-enough-data"]);
+    }
+    for mode in ["relative", "pollsame"] {
+        let Some(run) = one("draw", &["paced", "--mode", mode]) else { continue };
+        run.assert_curve("draw", line(1.0 / 3.0), SHORT);
+    }
+}
+
 /// Its threads take turns several times between two ticks: what is measured then is not what a change would bring, and nobody may
 /// be told so with confidence.
 #[test]

@@ -74,6 +74,22 @@ fn k13_absolute_time() {
     }
 }
 
+/// Waits for what remains of a round were taken for waits of their own length here: "fix this: +7" for nothing.
+#[test]
+fn k28_waits_for_the_rest_of_a_round_gain_nothing() {
+    let _alone = alone();
+    for mode in ["nanosleep", "epoll", "cond"] {
+        let run = by_agent("draw", 6, &["paced", "--mode", mode]);
+        if !run.spoilt() {
+            run.assert_verdict("draw", &["rate-fixed", "do-not-bother", "not-enough-data"]);
+        }
+    }
+    let run = by_agent("draw", 8, &["paced", "--mode", "pollsame"]);
+    if !run.spoilt() {
+        run.assert_curve("draw", line(1.0 / 3.0), SHORT);
+    }
+}
+
 #[test]
 fn nobody_is_interrupted_and_no_signal_goes_astray() {
     let _alone = alone();
