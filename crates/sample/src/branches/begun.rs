@@ -301,6 +301,12 @@ mod tests {
             assert_eq!((kept.rows(), kept.count()), (0, vec![]), "each is counted once");
         }
         assert!(share(&sums) > share(&forgotten) + 0.03, "{} {}", share(&sums), share(&forgotten));
+        let at_once = share(&walks(0).count());
+        assert!(
+            (share(&sums) - at_once).abs() < 0.015,
+            "{} {at_once}: all count by what is known in the end",
+            share(&sums)
+        );
         assert!((0.42..0.55).contains(&share(&sums)), "{}", share(&sums));
         assert!(told(&sums) < 1.02 * 2000.0 * 70.0, "{}", told(&sums));
     }

@@ -17,6 +17,9 @@ const HOLD: f64 = 20.0;
 const FEW: f64 = 400.0;
 /// Steps of the solver. Twice as many change nothing that can be told from chance.
 const STEPS: usize = 4;
+/// Where what walks differ in is no more than so many times what it would be by chance, they tell nothing; else weights are changed by
+/// the part that is beyond that.
+const DOUBT: f64 = 1.5;
 /// No weight is changed by more than the exponential of this.
 const MOST: f64 = 3.0;
 
@@ -130,9 +133,10 @@ impl Shown {
         let scales = self.near.standardise(&means);
         means.iter_mut().zip(scales).for_each(|(mean, scale)| *mean *= scale);
         let system = Linear { near: &self.near, means: &means, more: &self.more, weights };
+        let part = (1.0 - DOUBT / system.beyond_chance()).max(0.0);
         let by = system.beyond_means(&system.solve());
         for (weight, by) in weights.iter_mut().zip(by) {
-            *weight *= (-by).clamp(-MOST, MOST).exp();
+            *weight *= (-by * part).clamp(-MOST, MOST).exp();
         }
     }
 }
@@ -154,6 +158,19 @@ fn product(a: &[f64], b: &[f64]) -> Vec<f64> {
 }
 
 impl Linear<'_> {
+    /// How many times what walks would differ by chance between their beginnings and ends they do.
+    fn beyond_chance(&self) -> f64 {
+        let walks = self.weights.len() as f64;
+        let means = self.more.by_run(self.weights);
+        let squares = |(begin, end, weight): (usize, &usize, &f64)| {
+            self.more.values[begin..*end].iter().map(|v| v.1 * v.1).sum::<f64>() * weight * weight
+        };
+        let begins = std::iter::once(0).chain(self.more.ends.iter().copied());
+        let walk = begins.zip(&self.more.ends).zip(self.weights).map(|((begin, end), weight)| (begin, end, weight));
+        let by_chance = walk.map(squares).sum::<f64>() / walks;
+        walks * dot(&means, &means) / by_chance
+    }
+
     /// The logarithm of what each weight is divided by.
     fn beyond_means(&self, unknowns: &[f64]) -> Vec<f64> {
         let usual = dot(self.means, unknowns);
@@ -251,14 +268,14 @@ mod tests {
         let weights = steadied(&walks);
         assert!((share(&walks, &weights) - 0.5).abs() < 0.01, "{}", share(&walks, &weights));
         let worth = weights.iter().sum::<f64>().powi(2) / weights.iter().map(|w| w * w).sum::<f64>();
-        assert!(worth > 0.95 * 4000.0, "{worth}");
+        assert!(worth > 0.99 * 4000.0, "{worth}");
     }
 
     #[test]
     fn few_walks_change_little_by_chance() {
         let walks = walks(1, 12);
         let weights = steadied(&walks);
-        assert!(weights.iter().all(|w| (0.8..1.25).contains(w)), "{weights:?}");
+        assert!(weights.iter().all(|w| (0.9..1.11).contains(w)), "{weights:?}");
     }
 
     #[test]
