@@ -254,12 +254,14 @@ int waits_for_signals(const struct regs *r)
 	return (u32)r->rax == CALL_SIGTIMEDWAIT;
 }
 
-/* A time that the program points to, in ns; the second word's unit is so many. -1: none, or it is not there. */
+/* A time that the program points to, in ns; the second word's unit is so many. -1: none, or it is not there. The kernel reads it, as another thread
+ * may unmap it at any moment. */
 static s64 time_at(u64 at, s64 unit)
 {
-	const s64 *words = (const s64 *)at;
+	s64 words[2];
+	u64 here[2] = {(u64)words, sizeof(words)}, there[2] = {at, sizeof(words)};
 
-	if (!at || !readable(at) || !readable(at + 8))
+	if (!at || sys6(SYS_PROCESS_VM_READV, (u64)sys0(SYS_GETPID), (u64)here, 1, (u64)there, 1, 0) != sizeof(words))
 		return -1;
 	return words[0] * 1000000000ll + words[1] * unit;
 }

@@ -1,8 +1,8 @@
 # The programs of calls/, target/workloads/calls-NAME, and builds of pathtruth and callcost.
 K := $(OUT)/calls
-CALLS_C := cputruth spans toggle recur forktree signals manythreads lookup
+CALLS_C := cputruth spans toggle recur forktree signals manythreads lookup together
 PATHTRUTH := O0 O1 O2 O3 Os fp truth
-CALLS := $(CALLS_C:%=$(K)-%) $(PATHTRUTH:%=$(K)-pathtruth-%) $(K)-callcost $(K)-callcost-pg $(K)-callcost-nop $(K)-callcost-lib $(K)-target.so \
+CALLS := $(CALLS_C:%=$(K)-%) $(PATHTRUTH:%=$(K)-pathtruth-%) $(K)-callcost $(K)-callcost-pg $(K)-callcost-nop $(K)-callcost-lib $(K)-together-pg $(K)-target.so \
 	$(K)-fakempi.so $(K)-halo $(K)-shapes-O1 $(K)-shapes-O2 $(K)-shapes-O3
 CALLS_EXTRA := $(if $(shell command -v clang),$(K)-pathtruth-clangO2 $(K)-pathtruth-clangO3 $(K)-shapes-clang) \
 	$(if $(shell command -v rustc),$(K)-shapes-rust)
@@ -19,7 +19,7 @@ $(K)-pathtruth-Os: KEXTRA := -Os
 $(K)-pathtruth-fp: KEXTRA := $(FP)
 $(K)-pathtruth-truth: KEXTRA := -DTRUTH -finstrument-functions
 # For tools that need room at function entries (-pg, nop5) or calls between modules.
-$(K)-callcost-pg: KEXTRA := -pg -fno-omit-frame-pointer
+$(K)-callcost-pg $(K)-together-pg: KEXTRA := -pg -fno-omit-frame-pointer
 $(K)-callcost-nop: KEXTRA := -pg -mfentry -mnop-mcount -fno-pie -no-pie
 $(K)-target.so: KEXTRA := -shared -fPIC -Wl,-soname,calls-target.so
 $(K)-fakempi.so: KEXTRA := -shared -fPIC -Wl,-soname,calls-fakempi.so
@@ -34,6 +34,8 @@ $(PATHTRUTH:%=$(K)-pathtruth-%): calls/pathtruth.c
 $(K)-pathtruth-clang%: calls/pathtruth.c nasty/nasty.h | $(OUT)
 	clang -Wno-everything -$* -g -std=gnu11 -o $@ $<
 $(K)-callcost $(K)-callcost-pg $(K)-callcost-nop: calls/callcost.c calls/calltarget.c
+	$(KC)
+$(K)-together-pg: calls/together.c
 	$(KC)
 $(K)-callcost-lib: calls/callcost.c $(K)-target.so
 	$(KC)

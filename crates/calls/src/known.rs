@@ -95,4 +95,10 @@ impl Figures {
     pub fn lacks_cpu(&self) -> bool {
         self.running.cpu_unknown > 0 && self.running.elapsed_ns > self.cpu_ns / PART
     }
+
+    /// Whether there were more switches and faults than were counted: calls that have returned in order have them alone.
+    #[must_use]
+    pub fn lacks_usage(&self) -> bool {
+        self.running.calls > 0 || self.lacking
+    }
 }

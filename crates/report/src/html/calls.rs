@@ -363,7 +363,7 @@ fn ordering(l: &Listing, columns: &[Column]) -> Option<usize> {
 /// Switches or faults: those of calls in progress are added when they return.
 fn counted(f: &Figures, n: u64) -> (f64, String) {
     let text = grouped(n);
-    (n as f64, if f.running.calls > 0 { format!(">{text}") } else { text })
+    (n as f64, if f.lacks_usage() { format!(">{text}") } else { text })
 }
 
 fn count(n: u64) -> (f64, String) {

@@ -526,9 +526,9 @@ fn usage(f: &Figures) -> Vec<String> {
     f.usage.map_or_else(|| vec!["-".into(); 3], |u| [u.switches, u.faults_minor, u.faults_major].map(told).into())
 }
 
-/// Switches or faults: those of calls in progress are added when they return.
+/// Switches or faults: those of calls in progress are added when they return, those of calls without a time never.
 fn counted_of(f: &Figures, n: u64) -> String {
-    if f.running.calls > 0 { format!(">{}", thousands(n)) } else { thousands(n) }
+    if f.lacks_usage() { format!(">{}", thousands(n)) } else { thousands(n) }
 }
 
 /// Functions named in a sentence that is true of many.
