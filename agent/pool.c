@@ -8,7 +8,7 @@
 
 #define PLACE ((sizeof(struct local) + PAGE - 1) & ~(PAGE - 1))
 #define FEWEST 16u
-#define MOST 64u
+#define MOST 128u
 
 /* Where the first free place is, and in the low bits how many there are from there on; 0: none. The second one comes when the
  * first is used up. */
@@ -23,8 +23,10 @@ static u64 chunk_new(u32 places)
 		unmap_own((u64)p, places * PLACE);
 		return 0;
 	}
-	if (p)
+	if (p) {
 		sys3(SYS_MADVISE, p, places * PLACE, MADV_DONTDUMP_);
+		touch((u64)p);
+	}
 	return p ? (u64)p | places : 0;
 }
 
@@ -65,7 +67,7 @@ static struct local *pool_begin(void)
 	u64 own = chunk_new(places), none = 0;
 	struct local *l;
 
-	u64 fresh = own & ~(PAGE - 1);
+	u64 fresh = (own & ~(PAGE - 1)) + places * PLACE - PAGE; /* its last page, untouched as yet */
 	l = take(&own, &places);
 
 	if (own) { /* there are more places in it */
@@ -91,8 +93,8 @@ struct local *pool_take(void)
 	}
 	if (!l)
 		return pool_begin();
-	/* One of them sees to it that there will be more. */
-	if (left == size / 2 && !__atomic_load_n(&next, __ATOMIC_ACQUIRE))
+	/* One of them sees to it that there will be more, and may be held by that. */
+	if (left == size / 4 && !__atomic_load_n(&next, __ATOMIC_ACQUIRE))
 		__atomic_store_n(&next, chunk_new(size < MOST ? size * 2 : MOST), __ATOMIC_RELEASE);
 	return l;
 }

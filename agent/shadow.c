@@ -16,6 +16,7 @@
 /* Shadows are mapped by the half gigabyte of stacks: to map one takes the lock of the address space, and where dozens of threads begin at once on few
  * processors, each wait for it costs a turn of all of them. */
 #define SPAN_BYTES WH_SHADOW_SPAN_BYTES
+#define SPANS_AHEAD 3u
 #define BLOCKS_APART 8u
 
 exported u64 wh_shadow_set[SHADOW_SET];
@@ -120,6 +121,7 @@ static int span_rest(u64 span, u64 from, u64 on)
 	}
 	sys3(SYS_MADVISE, span + (u64)WH_SHADOW, SPAN_BYTES, 15 /* MADV_NOHUGEPAGE */);
 	sys3(SYS_MADVISE, span + (u64)WH_SHADOW, SPAN_BYTES, MADV_DONTDUMP_);
+	touch(span + (u64)WH_SHADOW);
 	return 1;
 }
 
@@ -128,22 +130,14 @@ static int has_shadow(u64 slot)
 	return slot >= (u64)-WH_SHADOW + BLOCK_BYTES;
 }
 
-/* The shadow of a block that nobody else is at, and in a program of many stacks that of all around it. */
-static int block_map(u64 block)
+/* The whole of a span of which nothing is mapped. */
+static void span_map(u64 span)
 {
-	u64 span = block & ~(SPAN_BYTES - 1), key = span | WH_SHADOW_SPAN;
 	int ours = 0;
-	u64 *entry = entry_of(key, blocks_mapped >= BLOCKS_APART, &ours);
+	u64 key = span | WH_SHADOW_SPAN, *entry = has_shadow(span) ? entry_of(key, 1, &ours) : 0;
 
-	if (entry && !ours && settled(entry))
-		return 1;
-	u64 shadow = (u64)map_private(block + (u64)WH_SHADOW, BLOCK_BYTES);
-	if (shadow)
-		__atomic_fetch_add(&blocks_mapped, 1, __ATOMIC_RELAXED);
 	if (ours)
-		settle(entry, key, shadow && has_shadow(span) && untouched_is_free(shadow) &&
-				   span_rest(span, block, block + BLOCK_BYTES));
-	return shadow || (entry && settled(entry)); /* it was there in between */
+		settle(entry, key, span_rest(span, span, span));
 }
 
 /* Before there are threads: shadows of where the kernel will put their stacks, below what was mapped last. */
@@ -151,13 +145,30 @@ slow_path void shadows_ahead(u64 mapped)
 {
 	u64 span = mapped & ~(SPAN_BYTES - 1);
 
-	for (u32 i = 0; i < 2 && has_shadow(span); i++, span -= SPAN_BYTES) {
-		int ours;
-		u64 *entry = entry_of(span | WH_SHADOW_SPAN, 1, &ours);
+	for (u32 i = 0; i < SPANS_AHEAD; i++)
+		span_map(span - i * SPAN_BYTES);
+}
 
-		if (ours)
-			settle(entry, span | WH_SHADOW_SPAN, span_rest(span, span, span));
+/* The shadow of a block that nobody else is at, and in a program of many stacks that of all around it. Whoever is the first in a span sees to the
+ * next one, while others still find room in this. */
+static int block_map(u64 block)
+{
+	u64 span = block & ~(SPAN_BYTES - 1), key = span | WH_SHADOW_SPAN;
+	int ours = 0;
+	u64 *entry = entry_of(key, blocks_mapped >= BLOCKS_APART, &ours);
+
+	if (entry && !ours && settled(entry)) {
+		if (!entry_of((span - SPAN_BYTES) | WH_SHADOW_SPAN, 0, &ours) && untouched_is_free(block + (u64)WH_SHADOW))
+			span_map(span - SPAN_BYTES);
+		return 1;
 	}
+	u64 shadow = (u64)map_private(block + (u64)WH_SHADOW, BLOCK_BYTES);
+	if (shadow)
+		__atomic_fetch_add(&blocks_mapped, 1, __ATOMIC_RELAXED);
+	if (ours)
+		settle(entry, key, shadow && has_shadow(span) && untouched_is_free(shadow) &&
+				   span_rest(span, block, block + BLOCK_BYTES));
+	return shadow || (entry && settled(entry)); /* it was there in between */
 }
 
 /* The shadow of a block; where system calls are forbidden only one that is there. */

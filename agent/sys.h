@@ -69,6 +69,12 @@ static inline void *map_private(u64 where, u64 bytes)
 	return (void *)got;
 }
 
+/* The first page of a mapping that is used takes the lock of the address space, later ones that of the mapping. */
+static inline void touch(u64 fresh)
+{
+	*(volatile u64 *)fresh = 0;
+}
+
 /* All signals off in slow paths that must not be left half-way; `signals_restore` gives them back. */
 static inline u64 signals_block(void)
 {
