@@ -228,7 +228,8 @@ fn hold_callees(sums: &mut [PathSum], measured: &[(u64, u64)], nesting: &Nesting
         let (sum, most, inner) = (&mut sums[path], measured[path], callees[path]);
         sum.wall = sum.wall.max(inner.0.min(most.0));
         sum.cpu = sum.cpu.max(inner.1.min(most.1));
-        if sum.running.cpu_unknown > 0 {
+        // Of calls in progress the kernel tells it, without what a hypervisor took; of their callees mostly the clock, with that.
+        if sum.running.calls > 0 {
             let known = inner.2.saturating_sub(sum.cpu).min(sum.running.elapsed_ns);
             sum.running.cpu_ns = sum.running.cpu_ns.max(known);
         }
