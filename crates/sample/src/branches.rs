@@ -7,7 +7,6 @@
 //! than of the other, every branch would seem to be taken more or less often than it is.
 
 mod begun;
-mod steady;
 mod weigh;
 
 use crate::aggregate::EdgeKey;

@@ -2,7 +2,7 @@
 //! instructions take long there are more walks, and what they show next is of such stretches too: a matcher's short searches, which
 //! wait for memory, were shown more often than its long ones, and loops told at two thirds of their rounds. How long instructions take at a
 //! place follows from the walks themselves: how often they began there, over how often they showed it. A walk counts by the inverse of
-//! what the instructions near its beginning take, and by what makes beginnings and ends of walks show the same (`steady`).
+//! what the instructions near its beginning take.
 //!
 //! Only walks that got to their end tell how often places are shown: one that is cut short shows less of where it began than it would
 //! have, which looks like time. Stretches that no walk leads from one to the other are not compared: in each, as many walks begin as are
@@ -11,7 +11,6 @@
 //! Rows hold whole numbers, as those of records do (`weigh`).
 
 use super::Place;
-use super::steady::Shown;
 use super::weigh::{number, rounded};
 use crate::aggregate::EdgeKey;
 use rustc_hash::FxHashMap;
@@ -25,9 +24,6 @@ const ROUNDS: usize = 2;
 const INERTIA: f64 = 20.0;
 /// The same of instructions near a beginning.
 const INERTIA_OF_NEAR: f64 = 30.0;
-
-/// Bytes of an instruction, on average.
-const BYTES_PER_INSN: f64 = 4.2;
 
 /// One walk.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +48,6 @@ pub(crate) struct Begun {
     counted: usize,
     /// Runs of all: by key.
     runs: Vec<u32>,
-    /// What was counted, by key.
-    told: Vec<f64>,
     chance: u64,
 }
 
@@ -88,8 +82,7 @@ impl Begun {
         if self.counted < self.walks.len() { self.keys.len() } else { 0 }
     }
 
-    /// Counts the walks that wait into rows, and those before them anew, as weights are known better now: what is more than was counted.
-    /// What was told at all is told.
+    /// Counts the walks that wait into rows. What was told at all is told.
     pub(crate) fn count(&mut self) -> Vec<(EdgeKey, u32)> {
         if self.counted == self.walks.len() {
             return Vec::new();
@@ -98,18 +91,12 @@ impl Begun {
         // In the order in which they came, so that equal input gives equal rows.
         keys.sort_unstable_by_key(|k| k.1);
         let mut sums = vec![0.0; keys.len()];
-        for ((_, _, told), weight) in self.by_walk().zip(self.weights(&keys)) {
+        for ((_, _, told), weight) in self.by_walk().zip(self.weights(&keys)).skip(self.counted) {
             told.iter().for_each(|run| sums[*run as usize] += weight);
         }
-        self.told.resize(keys.len(), 0.0);
         let mut chance = self.chance;
-        let more = |((key, _), (sum, told)): ((EdgeKey, u32), (f64, &mut f64))| {
-            let least = u32::from(sum > 0.0 && *told == 0.0);
-            let count = if sum > *told { rounded(&mut chance, sum - *told).max(least) } else { 0 };
-            *told += f64::from(count);
-            (count > 0).then_some((key, count))
-        };
-        let rows = keys.into_iter().zip(sums.into_iter().zip(&mut self.told)).filter_map(more).collect();
+        let rows = keys.into_iter().zip(sums).filter(|(_, sum)| *sum > 0.0);
+        let rows = rows.map(|((key, _), sum)| (key, rounded(&mut chance, sum).max(1))).collect();
         (self.chance, self.counted) = (chance, self.walks.len());
         if self.is_full() {
             *self = Self { chance, ..Self::default() };
@@ -147,25 +134,9 @@ impl Begun {
             let mean = weights.iter().sum::<f64>() / weights.len() as f64;
             weights.iter_mut().for_each(|w| *w /= mean);
         }
-        self.shown(keys).steady(&mut weights);
-        let mean = weights.iter().sum::<f64>() / weights.len() as f64;
-        weights.iter_mut().for_each(|w| *w /= mean);
         // Together they count as many walks as would be as certain if none were worth more than another.
         let scale = weights.len() as f64 / weights.iter().map(|w| w * w).sum::<f64>();
         weights.iter().map(|w| w * scale).collect()
-    }
-
-    /// What walks show near their beginnings, and in the later halves of what they tell.
-    fn shown(&self, keys: &[(EdgeKey, u32)]) -> Shown {
-        let mut shown = Shown::of(keys.len());
-        let insns = |run: u32| {
-            let key = &keys[run as usize].0;
-            key.branch.0.saturating_sub(key.pc.0) as f64 / BYTES_PER_INSN + 1.0
-        };
-        for (_, near, told) in self.by_walk() {
-            shown.add(near, &told[told.len() / 2..], insns);
-        }
-        shown
     }
 }
 
@@ -301,12 +272,6 @@ mod tests {
             assert_eq!((kept.rows(), kept.count()), (0, vec![]), "each is counted once");
         }
         assert!(share(&sums) > share(&forgotten) + 0.03, "{} {}", share(&sums), share(&forgotten));
-        let at_once = share(&walks(0).count());
-        assert!(
-            (share(&sums) - at_once).abs() < 0.015,
-            "{} {at_once}: all count by what is known in the end",
-            share(&sums)
-        );
         assert!((0.42..0.55).contains(&share(&sums)), "{}", share(&sums));
         assert!(told(&sums) < 1.02 * 2000.0 * 70.0, "{}", told(&sums));
     }
