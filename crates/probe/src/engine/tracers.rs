@@ -20,6 +20,7 @@ impl Engine {
             )
         })
     }
+
     /// A sentence if it may lock all of its memory, or has done so.
     pub(super) fn locker(&self) -> Option<String> {
         let exe = self.modules.list().iter().find(|m| m.is_main())?.path();
@@ -38,7 +39,7 @@ impl Engine {
 }
 
 /// Whether most of a process's memory is locked, as by mlockall.
-pub(super) fn has_locked(pid: u32) -> bool {
+fn has_locked(pid: u32) -> bool {
     let status = proc::read_text(format!("/proc/{pid}/status")).unwrap_or_default();
     let value = |name: &str| -> Option<u64> {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
